@@ -1,0 +1,142 @@
+/* neap/alloc.h: a caching, stream-ordered allocator for one device.
+ *
+ * Memory freed on a stream may be reused at once on that stream; elsewhere only after the work queued before the free
+ * has finished. A block that other streams use must be announced by neap_record_stream before it is freed. Blocks are
+ * aligned to 512 bytes. A request of 0 bytes gives address 0, which neap_free accepts.
+ *
+ *   allocated + cached = reserved          bytes held from the driver
+ *   reserved <= limit (neap_set_fraction)
+ *
+ * Threads: every function may be called from any thread at any time; the allocator makes its device's context current
+ * while it talks to the driver and restores what was. Callbacks are called without its lock unless said otherwise.
+ *
+ * Streams are the driver's CUstream as void *; NULL is the default stream.
+ */
+#ifndef NEAP_ALLOC_H
+#define NEAP_ALLOC_H
+
+#include "neap/device.h"
+#include "neap/stats.h"
+#include "neap/trace.h"
+
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct neap_alloc;
+
+/* A zeroed struct is the default. */
+struct neap_alloc_options {
+	double fraction;                        /* of the device's total that may be reserved; 0: no limit */
+	const struct neap_observer *observer;   /* gets every event; NULL: none. Outlives the allocator */
+	struct neap_published *published;       /* where to keep the counters; NULL: the allocator's own memory */
+};
+
+/* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. The device outlives the allocator. */
+NEAP_API enum neap_status neap_alloc_create(struct neap_device *device, const struct neap_alloc_options *options,
+					    struct neap_alloc **ret_alloc, struct neap_error *err);
+/* Waits for pending frees and gives everything back, live blocks included. NULL is fine. */
+NEAP_API void neap_alloc_destroy(struct neap_alloc *alloc);
+
+NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
+
+/* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on, and
+ * the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what the
+ * device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a driver call
+ * would be needed during graph capture. NEAP_EDRIVER otherwise. */
+NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
+				      struct neap_error *err);
+
+/* The block must be live. Errors: NEAP_EINVAL when the address is not the start of a live block (nothing changes).
+ * Address 0 is fine. */
+NEAP_API enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address);
+
+/* Announces that work queued on `stream` uses the block: after its free it is not reused before that work is done. */
+NEAP_API enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, void *stream);
+
+/* Gives back to the driver every page that holds no live block and no pending one (it waits for pending ones first).
+ * Under graph capture: NEAP_ESTATE, nothing is done. */
+NEAP_API enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_bytes,
+					   struct neap_error *err);
+
+/* Limits what may be reserved to `fraction` of the device's total, from now on; when less than what is reserved, empties
+ * the cache first. Live blocks are never touched: reserved may stay above the limit, further growth then fails. 1 removes
+ * the limit. Errors: NEAP_EINVAL outside (0, 1]. */
+NEAP_API enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err);
+NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
+
+/* Called when a request finds no memory, after the cache was emptied, before failing, without the lock; true: try once
+ * more. Called again with the same request at most `attempt` = 0..7. */
+typedef bool (*neap_oom_callback)(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt);
+NEAP_API void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context);
+
+/* Names what is being allocated on this thread from now on ("parameters", "activations", ...): the tag goes into every
+ * event and into per-tag counters, from which an OOM is explained. Returns the previous name, for restoring. Static or
+ * long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
+#define NEAP_TAGS_MAX 32
+NEAP_API const char *neap_tag_set(const char *tag);
+
+struct neap_tag_bytes {
+	const char *tag; /* "" for untagged */
+	uint64_t live_bytes, peak_bytes, live_blocks;
+};
+/* Copies up to `room` tags in use, returns how many there are. */
+NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room);
+
+/* Private pools for graph capture: between begin and end, requests on streams for which `filter` says true come from
+ * the pool, whose memory is not shared with anything outside. neap_pool_release gives it up when its blocks are free. */
+NEAP_API enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+					  bool (*filter)(void *context, void *stream), void *context,
+					  struct neap_error *err);
+NEAP_API enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
+NEAP_API enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low);
+
+/* Statistics: see neap/stats.h. */
+NEAP_API void neap_get_stats(struct neap_alloc *alloc, struct neap_stats *ret_stats);
+NEAP_API void neap_reset_peak_stats(struct neap_alloc *alloc);
+NEAP_API void neap_reset_accumulated_stats(struct neap_alloc *alloc);
+/* Moves the published counters to other memory (an agent's shared page) or, with NULL, back to the allocator's own.
+ * When it returns, nothing writes to the old place any more. */
+NEAP_API void neap_publish(struct neap_alloc *alloc, struct neap_published *published);
+/* Exchanges the observer; NULL: none. When it returns, the old one is not called any more. */
+NEAP_API void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer);
+
+/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where both are
+ * zero, `a` and `b` with allocated and reserved bytes. For what is not an allocation: marks, steps, cleanups, metrics. */
+NEAP_API void neap_emit(struct neap_alloc *alloc, struct neap_event event);
+/* The observer's number for a name; 0 without an observer. */
+NEAP_API uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text);
+
+/* The lowest and highest allocated bytes since the last call of this function (for a step's trough and peak). */
+NEAP_API void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t *ret_highest);
+
+/* Calls `visit` for every block in address order, under the lock: for snapshots. */
+struct neap_block_info {
+	uint64_t segment_address, segment_bytes;
+	uint64_t address, bytes, requested_bytes;
+	const char *tag;
+	void *stream;
+	enum { NEAP_BLOCK_LIVE, NEAP_BLOCK_PENDING, NEAP_BLOCK_CACHED, NEAP_BLOCK_UNMAPPED } state;
+	bool small_pool;
+};
+NEAP_API void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
+			      void *context);
+
+/* Checks every invariant of the allocator (src/alloc/README.md lists them as equations) and says which one is broken:
+ * NEAP_EINTERNAL. For tests and debug builds; takes the lock, linear in the number of blocks. */
+NEAP_API enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *err);
+
+/* Called whenever an allocator has been created, and before one is destroyed, without its lock. One hook per process,
+ * set by the agent when the library is loaded into an attached process; NULL removes it. Not for applications. */
+struct neap_alloc_hook {
+	void (*created)(struct neap_alloc *alloc);
+	void (*destroying)(struct neap_alloc *alloc);
+};
+NEAP_API void neap_set_alloc_hook(const struct neap_alloc_hook *hook);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

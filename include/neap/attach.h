@@ -1,0 +1,41 @@
+/* neap/attach.h: the agent, neap's presence inside a training process.
+ *
+ * An attached process serves a Unix socket (one thread, started here) on which `neap info`, `neap clear` and the others
+ * reach it, publishes its counters in shared memory, and records its events to a file. A process started by `neap run`
+ * (NEAP_ATTACH=1) attaches by itself when it creates its first allocator; any other asks for it here.
+ *
+ * The host is sacred: the agent never ends, blocks, or prints into its process; on a fault of its own it disables
+ * itself, and neap_attach_state says so. After fork the child is not attached (its agent is dropped, files of the parent
+ * are untouched). NEAP_ATTACH=0 turns everything off, whatever is called.
+ */
+#ifndef NEAP_ATTACH_H
+#define NEAP_ATTACH_H
+
+#include "neap/alloc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Attaches this process: every allocator that exists or will be created. Idempotent. Errors: NEAP_EPERM when the runtime
+ * folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process goes on unattached. NEAP_ECANCELED: NEAP_ATTACH=0. */
+NEAP_API enum neap_status neap_attach(struct neap_error *err);
+
+/* Ends the agent's thread and removes its files. Idempotent. */
+NEAP_API void neap_detach(void);
+
+/* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message. */
+NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
+
+/* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. */
+NEAP_API const struct neap_observer *neap_attach_observer(void);
+
+/* Called from the agent's thread when `clear --force` asks for more than emptying caches (release a library's
+ * workspaces, say). Returns bytes released, for the report. At most 8; NEAP_ENOSPC beyond. */
+typedef uint64_t (*neap_clear_callback)(void *context, bool force);
+NEAP_API enum neap_status neap_attach_on_clear(neap_clear_callback callback, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/* neap/sim.h: the simulator's public calls, beyond the driver API. For examples and tests: a program on a real GPU
+ * never has them (neap_driver_sim returns NULL).
+ *
+ * Time is virtual and per process: every driver call advances it by a settable latency, a synchronisation advances it to
+ * the moment the awaited work is done, and a held clock moves only by `step`. Work queued on a stream completes when the
+ * virtual clock reaches its end; its function runs then, in stream order, on the thread that moved the clock.
+ */
+#ifndef NEAP_SIM_H
+#define NEAP_SIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A range of device memory a kernel touches. */
+struct neap_sim_range {
+	uint64_t address;
+	uint64_t bytes;
+	int write; /* 0: reads only */
+};
+
+struct neap_sim_kernel {
+	const char *name; /* for the call log and for messages; static text */
+	uint64_t duration_ns;
+	const struct neap_sim_range *ranges; /* copied */
+	size_t range_count;
+	void (*function)(void *argument); /* does the work, on host pointers equal to the device addresses; NULL: none */
+	void *argument;                   /* yours until `function` has run */
+};
+
+struct neap_sim_fault_report {
+	char text[512]; /* the first detected error of this process: a race, use of freed memory, ...; "" if none */
+	uint64_t races, illegal_addresses, injected;
+};
+
+struct neap_sim_calls {
+	uint32_t version; /* of this struct: 1 */
+	/* Queues a kernel on a CUstream. 0, or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not mapped, and
+	 * for every call after a detected error (sticky, as on a device). */
+	int (*launch)(void *stream, const struct neap_sim_kernel *kernel);
+	uint64_t (*now_ns)(void);
+	void (*hold)(int held);          /* 1: the clock moves by `step` only, and a wait for unfinished work fails with
+					    CUDA_ERROR_NOT_READY instead of waiting for ever */
+	void (*step)(uint64_t ns);
+	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): after `skip` more calls, `count` of them (0: all
+	 * from then on), with CUresult `code`. Several may be set; NULL name removes all. */
+	int (*fault)(const char *name, uint64_t skip, uint64_t count, int code);
+	void (*latency)(const char *name, uint64_t ns);
+	/* Calls of NAME so far ("*": all). */
+	uint64_t (*calls)(const char *name);
+	void (*report)(struct neap_sim_fault_report *ret_report);
+	/* Forgets a sticky error and the reports, for the next test. */
+	void (*forgive)(void);
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

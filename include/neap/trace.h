@@ -1,0 +1,118 @@
+/* neap/trace.h: the one model of events, and the recorder.
+ *
+ * Everything that happens to memory is a struct neap_event of 64 bytes. The allocator emits them to an observer; the
+ * recorder is an observer that keeps them in a file-backed ring which survives SIGKILL. The file has two rings: one of
+ * allocation events, which wraps soon, and one of the rare events (marks, steps, OOMs, cleanups, rungs), so that the
+ * story of a whole run is there even when its allocations have wrapped.
+ *
+ * File (native byte order, version in the header; readers refuse another version):
+ *
+ *   0        struct neap_record_header, names included, padded to NEAP_RECORD_HEADER_BYTES
+ *   ...      journal ring:    journal_capacity events
+ *   ...      allocation ring: allocation_capacity events
+ *
+ * An event at ring index i (counted from the file's first) sits at slot i % capacity, and its `sequence` is the low
+ * 32 bits of i + 1, stored last; a slot whose sequence does not fit was being written when the process died.
+ */
+#ifndef NEAP_TRACE_H
+#define NEAP_TRACE_H
+
+#include "neap/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum neap_event_kind {
+	/* allocation ring: address, size (requested), block (rounded), stream, tag; a, b: allocated and reserved after */
+	NEAP_EVENT_ALLOC = 1,
+	NEAP_EVENT_FREE_REQUESTED = 2,
+	NEAP_EVENT_FREE_COMPLETED = 3,
+	NEAP_EVENT_RECORD_STREAM = 4,
+	/* allocation ring: address, size; a, b as above */
+	NEAP_EVENT_SEGMENT_ALLOC = 5,
+	NEAP_EVENT_SEGMENT_FREE = 6,
+	NEAP_EVENT_SEGMENT_MAP = 7,
+	NEAP_EVENT_SEGMENT_UNMAP = 8,
+	/* journal ring from here on; a, b: allocated and reserved at that instant, unless said otherwise */
+	NEAP_EVENT_EMPTY_CACHE = 20, /* size: bytes given back; address: nanoseconds it took */
+	NEAP_EVENT_OOM = 21,         /* size: requested; block: rounded; address: the device's free bytes; tag */
+	NEAP_EVENT_OOM_LIMITS = 22,  /* after OOM. size: limit (UINT64_MAX none); address: device total; block: largest
+					free block; a: bytes other processes and contexts hold; b: pending bytes */
+	NEAP_EVENT_TAG_BYTES = 23,   /* after OOM, one per tag in use. a: live bytes; b: their peak; size: live blocks */
+	NEAP_EVENT_MARK = 24,        /* tag: the mark's name; address: enum neap_mark; size: epoch or step */
+	NEAP_EVENT_STEP = 25,        /* address: step from 1; size: peak allocated since the last STEP; block: lowest
+					allocated since then; stream: micro-batches done in it */
+	NEAP_EVENT_SPLIT = 26,       /* the batch split in force. address: micro_batch; size: accumulate; block: ranks */
+	NEAP_EVENT_CLEANUP = 27,     /* size: bytes given back; address: nanoseconds; block: enum neap_cleanup_reason */
+	NEAP_EVENT_RUNG = 28,        /* a rung was taken. block: enum neap_rung; address: micro_batch and size:
+					accumulate from now on; a, b: the same before */
+	NEAP_EVENT_SCOPE_BEGIN = 29, /* tag: its name */
+	NEAP_EVENT_SCOPE_END = 30,   /* tag: its name; size: peak inside; address: nanoseconds */
+	NEAP_EVENT_METRIC = 31,      /* tag: its name; address: bits of a double; size: step. ("loss") */
+	NEAP_EVENT_LEAK = 32,        /* the session's own leak watch spoke. size: bytes per step; block: permille confidence */
+};
+
+struct neap_event {
+	uint64_t time_ns; /* CLOCK_MONOTONIC; the header has the wall clock at its zero */
+	uint32_t sequence;
+	uint16_t kind;   /* enum neap_event_kind */
+	uint16_t tag;    /* index of a name in the header; 0: none */
+	uint16_t device; /* ordinal within the process */
+	uint16_t flags;
+	uint32_t stream; /* dense number the allocator gave the stream; 0: the default stream */
+	uint64_t address;
+	uint64_t size;
+	uint64_t block;
+	uint64_t a;
+	uint64_t b;
+};
+
+#define NEAP_RECORD_MAGIC "NEAPREC1"
+#define NEAP_RECORD_VERSION 1u
+#define NEAP_RECORD_NAMES 256
+#define NEAP_RECORD_NAME_ROOM 48
+#define NEAP_RECORD_HEADER_BYTES 16384u
+
+struct neap_record_header {
+	char magic[8];
+	uint32_t version;
+	uint32_t header_bytes;
+	uint64_t pid;
+	uint64_t start_ticks; /* of the process, field 22 of /proc/PID/stat */
+	uint64_t wall_at_zero_ns; /* CLOCK_REALTIME minus CLOCK_MONOTONIC at creation */
+	uint64_t journal_capacity, allocation_capacity; /* events */
+	uint64_t journal_written, allocation_written;   /* events ever written */
+	uint32_t names_used;                            /* names[0] is "" */
+	uint32_t reserved;
+	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM];
+};
+
+/* Where events go. `event` may be called from any thread, inside the allocator's lock: it must be short, must not
+ * block and must not call the allocator. It may set nothing in the event. */
+struct neap_observer {
+	void (*event)(void *context, const struct neap_event *event);
+	/* The number of a name, the same for the same text; 0 when the table is full. */
+	uint16_t (*name)(void *context, const char *text);
+	void *context;
+};
+
+struct neap_recorder;
+
+/* Creates PATH (replacing it) with the given capacities; 0 means 16384 journal and 65536 allocation events (5.3 MB).
+ * The disk space is taken at once (posix_fallocate), so that a full disk is an error here and never a SIGBUS later. */
+NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
+					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
+					       struct neap_error *err);
+/* The observer that writes to it; borrowed, lives with the recorder. Lock-free, any thread. */
+NEAP_API const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder);
+/* Unmaps; the file stays. */
+NEAP_API void neap_recorder_destroy(struct neap_recorder *recorder);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

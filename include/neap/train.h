@@ -1,0 +1,149 @@
+/* neap/train.h: the training session: what a training loop tells neap, and what neap does for it.
+ *
+ * The loop reports instants (marks), steps and out-of-memory; the session cleans up when asked to, watches for leaks,
+ * keeps the effective batch size while it takes rungs of the degradation ladder, and writes events from which the
+ * parent (`neap run`) reports. A *step* is one optimizer update; a *tick* one micro-batch.
+ *
+ *     neap_train_begin(&t, ...)                      mark "start"; leftovers and cache cleared if asked
+ *     neap_train_mark(t, NEAP_MARK_MODEL_READY, 0)
+ *     for each step:
+ *       again:
+ *         neap_train_split(t, &split)                micro_batch x accumulate of this step
+ *         for each micro-batch: status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
+ *         neap_train_step(t, loss)                   one optimizer update done
+ *         continue
+ *       oom:
+ *         free what the step allocated
+ *         if (neap_train_recover(t, &err) == NEAP_OK) goto again;      one rung down, the same samples again
+ *         else give up
+ *     neap_train_end(&t)
+ *
+ * Threads: one session is used by one thread at a time.
+ */
+#ifndef NEAP_TRAIN_H
+#define NEAP_TRAIN_H
+
+#include "neap/alloc.h"
+#include "neap/log.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum neap_mark {
+	NEAP_MARK_START = 1,
+	NEAP_MARK_MODEL_READY = 2,
+	NEAP_MARK_OPTIMIZER_READY = 3,
+	NEAP_MARK_EPOCH_END = 4, /* value: the epoch, from 1 */
+	NEAP_MARK_EVERY_N = 5,   /* written by the session, every `mark_every_steps` */
+	NEAP_MARK_SAVED = 6,     /* a checkpoint or the model was saved. value: the step */
+	NEAP_MARK_OOM = 7,       /* written by the session */
+	NEAP_MARK_END = 8,       /* written by the session */
+	NEAP_MARK_EVALUATION = 9,
+	NEAP_MARK_USER = 100,
+};
+
+/* Why a cleanup ran. Also the bits of `cleanup_points` (1u << reason). */
+enum neap_cleanup_reason {
+	NEAP_CLEANUP_START = 0,
+	NEAP_CLEANUP_END = 1,
+	NEAP_CLEANUP_FAILURE = 2,
+	NEAP_CLEANUP_SAVED = 3,
+	NEAP_CLEANUP_EPOCH = 4,
+	NEAP_CLEANUP_EVERY_STEP = 5,
+	NEAP_CLEANUP_PERIODIC = 6, /* every N steps, epochs or ticks */
+	NEAP_CLEANUP_OOM = 7,      /* always done before a rung is taken */
+	NEAP_CLEANUP_REQUEST = 8,  /* `neap clear` or neap_clear */
+};
+
+/* The rungs of the ladder, from the gentlest. A rung the caller does not offer is skipped. */
+enum neap_rung {
+	NEAP_RUNG_NONE = 0,
+	NEAP_RUNG_SPLIT = 1, /* micro-batch divided, accumulation multiplied by the same number */
+	NEAP_RUNG_EFFICIENT_ATTENTION = 2,
+	NEAP_RUNG_MIXED_PRECISION = 3, /* changes numerics: only if asked for */
+	NEAP_RUNG_CHECKPOINTING = 4,   /* gradient checkpointing */
+	NEAP_RUNG_STOP = 5,            /* nothing is left: stop with a clear last word */
+};
+
+/* micro_batch x accumulate x ranks = effective batch, always. */
+struct neap_split {
+	uint64_t micro_batch;
+	uint64_t accumulate;
+	uint64_t ranks;
+};
+
+/* Decides the next rung: a pure function. Splits by the smallest divisor of micro_batch (2 where it is even), so that the
+ * effective batch stays exactly the same. NEAP_RUNG_STOP when micro_batch is 1. `ret_split` is the split afterwards. */
+NEAP_API enum neap_rung neap_ladder_next(const struct neap_split *split, struct neap_split *ret_split);
+
+/* A zeroed struct is the default but for micro_batch, which must be given. */
+struct neap_train_options {
+	const char *name;             /* in log lines; NULL: "training" */
+	struct neap_split split;      /* zero accumulate or ranks mean 1 */
+	uint64_t total_steps;         /* if known: for "memory will end at step N" */
+	bool clear_memory_on_start;   /* empty the cache before the first mark */
+	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason */
+	uint64_t cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks; /* 0: never */
+	uint64_t mark_every_steps;    /* 0: never */
+	uint64_t leak_watch_every_steps; /* 0: every 20 */
+	bool no_ladder;               /* neap_train_recover only cleans up and always refuses */
+	const struct neap_log_sink *log; /* NULL: silent */
+};
+
+struct neap_train;
+
+/* Errors: NEAP_EINVAL when micro_batch is 0, NEAP_ENOMEM. The allocator outlives the session. */
+NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
+					   struct neap_train **ret_train, struct neap_error *err);
+
+NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
+/* The split to use for the step that begins now. */
+NEAP_API void neap_train_split(const struct neap_train *train, struct neap_split *ret_split);
+/* One micro-batch is done. */
+NEAP_API void neap_train_tick(struct neap_train *train);
+/* One optimizer update is done. `loss` is recorded; NAN when there is none. */
+NEAP_API void neap_train_step(struct neap_train *train, double loss);
+/* A number worth a curve. `name`: static text. */
+NEAP_API void neap_train_metric(struct neap_train *train, const char *name, double value);
+
+/* After NEAP_EOOM, when the step's own memory has been freed: cleans up, logs in detail, takes the next rung. NEAP_OK:
+ * do the step again with the split that is now in force. NEAP_EOOM: the ladder is at its end; the message is the last
+ * word. */
+NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
+
+/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost, and warns when
+ * repeated cleanups give nothing back. */
+NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log, uint64_t *ret_freed_bytes,
+				     struct neap_error *err);
+
+struct neap_train_summary {
+	uint64_t steps, ticks, ooms, rungs, cleanups;
+	uint64_t cleanup_freed_bytes, cleanup_ns;
+	struct neap_split split;      /* in force at the end */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes;
+	double leak_bytes_per_step;   /* 0: none found */
+	double leak_confidence;       /* 0..1 of the finding */
+};
+
+/* Ends the session (last mark, cleanup if asked, one line of summary) and frees it. `ret_summary` may be NULL. NULL and
+ * zero are fine. */
+NEAP_API void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_summary);
+
+/* A scope that reports what happened inside it: one line at the end with host and device memory and their changes:
+ * "NAME: Memory usage: 2.4 GB (Δ+0.3 GB)" and "GPU memory: 8.2 GB allocated, 10.1 GB cached". */
+struct neap_scope {
+	struct neap_alloc *alloc;
+	const struct neap_log_sink *log;
+	const char *name;
+	uint64_t began_ns, host_bytes;
+	int64_t allocated_bytes, reserved_bytes;
+};
+NEAP_API void neap_scope_begin(struct neap_scope *scope, struct neap_alloc *alloc, const struct neap_log_sink *log,
+			       const char *name);
+NEAP_API void neap_scope_end(struct neap_scope *scope);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,35 @@
+/* analyze/leak.h: does memory grow with the steps? A pure function.
+ *
+ * Input: the lowest allocated bytes within each step (its low-water mark), in order. Warm-up steps are found and left
+ * out; then a robust slope (Theil-Sen, the median of pairwise slopes) and a rank test for a trend (Mann-Kendall). A leak
+ * is said only when the slope is positive, its confidence is at least `confidence_wanted`, and growth goes on in the
+ * last third: a step change that levels off (warm-up, a cache that fills, another shape) is none.
+ *
+ * Sources: Sen (1968), doi:10.1080/01621459.1968.10480934; Mann (1945), doi:10.2307/1907187.
+ */
+#ifndef NEAP_ANALYZE_LEAK_H
+#define NEAP_ANALYZE_LEAK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum neap_leak_verdict {
+	NEAP_LEAK_TOO_SHORT, /* fewer than 20 steps after warm-up: no statement */
+	NEAP_LEAK_CLEAN,
+	NEAP_LEAK_FOUND,
+};
+
+struct neap_leak {
+	enum neap_leak_verdict verdict;
+	double bytes_per_step;    /* the slope after warm-up, whatever the verdict */
+	double confidence;        /* 0..1 that there is an upward trend */
+	size_t warm_up_steps;     /* left out */
+	size_t steps;             /* looked at */
+	uint64_t steps_until_full; /* from the last step, with `free_bytes` left; UINT64_MAX: never at this slope */
+};
+
+/* O(n log n) or a bounded sample of pairs: at most 512 steps are used, evenly chosen. No allocation. */
+void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak);
+
+#endif

@@ -1,0 +1,42 @@
+/* analyze/run.h: one recording in numbers: what a report says of a run. Pure functions over a struct neap_record. */
+#ifndef NEAP_ANALYZE_RUN_H
+#define NEAP_ANALYZE_RUN_H
+
+#include "analyze/leak.h"
+#include "neap/train.h"
+#include "trace/record.h"
+
+/* One point of the memory curve. */
+struct neap_curve_point {
+	uint64_t time_ns; /* since the first event */
+	uint64_t allocated_bytes, reserved_bytes;
+};
+
+enum neap_fluctuation_cause {
+	NEAP_FLUCTUATION_NONE,         /* amplitude below 5 % of the peak */
+	NEAP_FLUCTUATION_STEP,         /* once per step: forward and backward */
+	NEAP_FLUCTUATION_ACCUMULATION, /* several teeth per step: one per micro-batch */
+	NEAP_FLUCTUATION_OTHER,
+};
+
+struct neap_run_facts {
+	uint64_t steps, ticks, ooms, rungs, cleanups;
+	uint64_t cleanup_freed_bytes, cleanup_ns;
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
+	struct neap_split first_split, last_split;          /* zero when no session said so */
+	double last_loss;                                   /* NAN when there was none */
+	struct neap_leak leak;
+	struct {
+		uint64_t amplitude_bytes; /* median over steps of (peak - lowest) */
+		double teeth_per_step;    /* how often allocated rises and falls by half the amplitude within a step */
+		enum neap_fluctuation_cause cause;
+	} fluctuation;
+};
+
+void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts);
+
+/* The memory curve of the run with at most `room` points: steps' peaks and troughs where allocations have wrapped,
+ * allocations where they have not. Keeps every local extreme that fits. Returns the number written. */
+size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room);
+
+#endif

@@ -1,0 +1,18 @@
+/* base/paths.h: where neap keeps things, by the XDG rules.
+ *
+ *   runtime   $XDG_RUNTIME_DIR/neap, else /tmp/neap-UID   sockets and statistics pages; 0700, owned by us, checked
+ *   state     $XDG_STATE_HOME/neap, else ~/.local/state/neap   history, runs, series journals
+ */
+#ifndef NEAP_BASE_PATHS_H
+#define NEAP_BASE_PATHS_H
+
+#include "neap/status.h"
+
+#include <stddef.h>
+
+/* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
+ * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
+enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err);
+enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* base/process.h: what /proc says of a process. A process is named by PID *and* start time: a PID alone may be
+ * reused. Any thread. */
+#ifndef NEAP_BASE_PROCESS_H
+#define NEAP_BASE_PROCESS_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+struct neap_process {
+	pid_t pid;
+	pid_t parent;
+	pid_t session;
+	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
+	uid_t uid;
+	char state;       /* R, S, D, T, Z ... */
+	char command[64]; /* comm, or the start of the command line where it can be read */
+	uint64_t rss_bytes;
+};
+
+/* Errors: NEAP_ENOENT when there is no such process (any more). */
+enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err);
+
+/* True while a process with this PID and this start time exists and is no zombie. */
+bool neap_process_alive(pid_t pid, uint64_t start_ticks);
+
+/* Calls `visit` for every process that can be seen until it returns false. Errors: NEAP_EIO without /proc. */
+enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,
+				   struct neap_error *err);
+
+/* Copies the value of NAME in the *starting* environment of `pid` into `text`. Errors: NEAP_ENOENT when it is not set;
+ * NEAP_EPERM when the process is not ours to read. */
+enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room);
+
+#endif

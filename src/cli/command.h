@@ -1,0 +1,68 @@
+/* cli/command.h: one table of commands; help, checks and the manual page come from it. One file per command.
+ *
+ * Only src/cli prints and exits.
+ */
+#ifndef NEAP_CLI_COMMAND_H
+#define NEAP_CLI_COMMAND_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* Exit codes, after sysexits.h. A wrapped command's own status is kept by `neap run`. */
+enum neap_exit {
+	NEAP_EXIT_OK = 0,
+	NEAP_EXIT_FAILED = 1,       /* the command worked; what it ran or looked for did not (a failed experiment) */
+	NEAP_EXIT_USAGE = 64,       /* unknown verb or option, a value that does not parse */
+	NEAP_EXIT_DATA = 65,        /* malformed input file */
+	NEAP_EXIT_NO_INPUT = 66,    /* no such file or process */
+	NEAP_EXIT_UNAVAILABLE = 69, /* no driver; process not attached */
+	NEAP_EXIT_INTERNAL = 70,
+	NEAP_EXIT_OS = 71,          /* fork, memory, ... */
+	NEAP_EXIT_CANNOT_CREATE = 73,
+	NEAP_EXIT_IO = 74,          /* disk full, read error */
+	NEAP_EXIT_TRY_AGAIN = 75,   /* busy, or a stated time has passed */
+	NEAP_EXIT_PROTOCOL = 76,
+	NEAP_EXIT_PERMISSION = 77,
+};
+/* 126, 127: a wrapped command that cannot be run, or is not found; 128+N: ended by signal N. */
+
+int neap_exit_of(enum neap_status status);
+
+struct neap_option {
+	const char *name;  /* "json": given as --json */
+	const char *value; /* NULL: a flag; else what the help calls its value: "SECONDS" */
+	const char *help;
+};
+
+struct neap_arguments; /* parsed by the table's options */
+
+struct neap_command {
+	const char *name;
+	const char *usage;   /* "[--json] [--every S]" */
+	const char *summary; /* one line */
+	const char *details; /* paragraphs for `neap help NAME` and the manual */
+	const struct neap_option *options; /* ends with a NULL name */
+	bool takes_rest;     /* everything after "--" (or the first non-option) belongs to a wrapped command */
+	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
+};
+
+/* NULL when the option was not given; "" for a flag that was. The last one wins. */
+const char *neap_argument(const struct neap_arguments *arguments, const char *option);
+/* The nth value of an option given several times; NULL past the end. */
+const char *neap_argument_nth(const struct neap_arguments *arguments, const char *option, size_t n);
+size_t neap_operand_count(const struct neap_arguments *arguments);
+const char *neap_operand(const struct neap_arguments *arguments, size_t index);
+/* A NULL-terminated argv of the wrapped command. */
+char *const *neap_rest(const struct neap_arguments *arguments);
+
+/* Prints "neap NAME: message" to stderr and returns the exit code for err->status. */
+int neap_complain(const char *command, const struct neap_error *err);
+
+/* The table, in order of `neap help`; ends with a NULL name. Each command file defines one:
+ * extern const struct neap_command neap_command_info; */
+extern const struct neap_command *const neap_commands[];
+
+#endif

@@ -1,0 +1,30 @@
+/* device/driver.h: what the rest of libneap may know of an open driver, and how a test puts its own in place. */
+#ifndef NEAP_DEVICE_DRIVER_H
+#define NEAP_DEVICE_DRIVER_H
+
+#include "device/cuda_api.h"
+#include "device/nvml_api.h"
+#include "neap/device.h"
+
+/* The table; borrowed, lives with the driver. */
+const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver);
+
+/* A driver over a table that the caller made (a wrapper that counts, records or fails calls). The table is copied; no
+ * library is loaded; `nvml` may be NULL. Calls cuInit and counts devices as neap_driver_open does. */
+enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct neap_nvml *nvml,
+				  struct neap_driver **ret_driver, struct neap_error *err);
+
+/* Status for a CUresult (NEAP_EOOM for out of memory, NEAP_ENOTSUP, NEAP_ENODEVICE, else NEAP_EDRIVER) and a message
+ * "WHAT: CUDA_ERROR_X (code N): text". 0 gives NEAP_OK. The one place where CUDA's errors are translated. */
+enum neap_status neap_cuda_fail(const struct neap_cuda *cuda, CUresult result, struct neap_error *err,
+				const char *what);
+
+/* The context of an open device, for calls that need it current. */
+CUcontext neap_device_context(const struct neap_device *device);
+CUdevice neap_device_handle(const struct neap_device *device);
+
+/* Absolute path of the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1: $NEAP_SIM_PATH, else searched
+ * beside the object this code is in (build tree and installed layouts). NEAP_ENOENT when it is nowhere. */
+enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err);
+
+#endif

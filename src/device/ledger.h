@@ -1,0 +1,41 @@
+/* device/ledger.h: accounts for every byte of a device. Pure functions over plain data.
+ *
+ *   driver_reserved + contexts + allocated + cached + not_attached + unexplained + free = total
+ *
+ * contexts, allocated, cached are those of attached processes. not_attached is what NVML says of the other processes.
+ * unexplained is what is left of the driver's `used`; it is shown whenever it is not zero, and may be negative when a
+ * reading and a page are of different instants.
+ */
+#ifndef NEAP_DEVICE_LEDGER_H
+#define NEAP_DEVICE_LEDGER_H
+
+#include "device/monitor.h"
+#include "neap/stats.h"
+
+struct neap_ledger {
+	uint64_t driver_reserved, contexts, allocated, cached, not_attached;
+	int64_t unexplained;
+	uint64_t free, total;
+};
+
+/* What an attached process published about the device in question. */
+struct neap_ledger_attached {
+	pid_t pid;
+	struct neap_published published;
+};
+
+struct neap_ledger_process {
+	pid_t pid;
+	bool attached;
+	uint64_t bytes; /* as the driver reports it; NEAP_BYTES_UNKNOWN */
+	uint64_t context, allocated, cached; /* attached only */
+	int64_t other;  /* attached only: bytes - context - allocated - cached; 0 when bytes is unknown */
+};
+
+/* `ret_processes` has room for reading->process_count + attached_count; attached processes NVML does not list (PIDs of
+ * another namespace) are added with bytes unknown. */
+void neap_ledger_compute(const struct neap_reading *reading, const struct neap_ledger_attached *attached,
+			 size_t attached_count, struct neap_ledger *ret_ledger,
+			 struct neap_ledger_process *ret_processes, size_t *ret_process_count);
+
+#endif

@@ -1,0 +1,52 @@
+/* device/monitor.h: devices seen from outside, through NVML alone. Creates no CUDA context, so it costs the device
+ * nothing: this is what the command uses.
+ *
+ * Threads: one monitor, one thread at a time. Not usable in a forked child.
+ */
+#ifndef NEAP_DEVICE_MONITOR_H
+#define NEAP_DEVICE_MONITOR_H
+
+#include "neap/device.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define NEAP_BYTES_UNKNOWN UINT64_MAX
+#define NEAP_READING_PROCESSES 256
+
+struct neap_reading_process {
+	pid_t pid;
+	uint64_t bytes; /* NEAP_BYTES_UNKNOWN where the driver will not tell */
+};
+
+struct neap_reading {
+	unsigned char uuid[16];
+	char uuid_text[48];
+	char name[96];
+	char pci_bus_id[32];
+	uint64_t total_bytes, reserved_bytes /* the driver's own */, used_bytes /* without reserved */, free_bytes;
+	bool reserved_known;     /* false: only memory info v1, where used includes reserved (then reserved_bytes is 0) */
+	int utilization_percent; /* -1: not available */
+	size_t process_count;
+	bool processes_known;     /* false: the driver gave no list */
+	bool processes_truncated; /* more than fit */
+	struct neap_reading_process processes[NEAP_READING_PROCESSES];
+};
+
+struct neap_monitor;
+
+/* Errors as neap_driver_open: NEAP_ENODEVICE names NEAP_DEVICE=sim. */
+enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
+				   struct neap_error *err);
+void neap_monitor_close(struct neap_monitor *monitor);
+enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor);
+size_t neap_monitor_device_count(const struct neap_monitor *monitor);
+/* "" where it is not available. */
+const char *neap_monitor_driver_version(const struct neap_monitor *monitor);
+enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
+				   struct neap_error *err);
+/* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */
+enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
+				   struct neap_error *err);
+
+#endif

@@ -1,0 +1,93 @@
+/* store/result.h: what is known of one run when it is over: `result.json` in the run's folder, and a row of the history.
+ *
+ * A run is one execution of a command (one attempt). Its supervisor (`neap run`) holds the lock of the run's folder
+ * from before the command starts until result.json is there, whole:
+ *
+ *   RUN/lock          flock(2), held by the supervisor (inherited from the series process that made the folder)
+ *   RUN/spec.json     what is run: command, parameters, needs
+ *   RUN/record.PID    the recording of each attached process of the run
+ *   RUN/stdout.log, RUN/stderr.log   with --log
+ *   RUN/result.json   published whole at the end
+ *
+ *   lock held                     the run goes on
+ *   lock free, result.json        the run is over
+ *   lock free, no result.json     the supervisor died: a lost attempt
+ */
+#ifndef NEAP_STORE_RESULT_H
+#define NEAP_STORE_RESULT_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NEAP_RESULT_SCHEMA 1
+
+enum neap_outcome {
+	NEAP_OUTCOME_OK = 0,
+	NEAP_OUTCOME_FAILED,    /* ended with a status other than 0, and no sign of OOM */
+	NEAP_OUTCOME_OOM,       /* device memory ran out; `evidence` says how we know */
+	NEAP_OUTCOME_HOST_OOM,  /* the host's own OOM killer */
+	NEAP_OUTCOME_SIGNALED,  /* ended by a signal that neap did not send */
+	NEAP_OUTCOME_TIMEOUT,   /* its time limit passed and neap ended it */
+	NEAP_OUTCOME_CANCELED,  /* the user interrupted it */
+	NEAP_OUTCOME_NOT_FOUND, /* the command does not exist or cannot be run (126, 127) */
+	NEAP_OUTCOME_NO_MEMORY, /* the bytes it needs did not become free in time: never started */
+	NEAP_OUTCOME_LOST,      /* its supervisor died without a result (written by the series) */
+	NEAP_OUTCOME_COUNT
+};
+
+/* "ok", "failed", "oom", ...; never NULL. */
+const char *neap_outcome_name(enum neap_outcome outcome);
+
+struct neap_result_sample {
+	uint64_t time_ns; /* since the start */
+	uint64_t allocated_bytes, reserved_bytes;
+	uint64_t device_bytes; /* all of the run's processes as the driver reports them; UINT64_MAX unknown */
+};
+
+struct neap_result {
+	char *name;       /* experiment or program */
+	char *command;    /* as typed, one line */
+	char *parameters; /* "micro_batch=32 accumulate=1", of the attempt that ended it */
+	char *run_id;
+	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
+	enum neap_outcome outcome;
+	char *evidence;   /* for OOM and host OOM: one line */
+	int exit_status;  /* 0..255, or 128 + signal */
+	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
+	uint64_t device_total_bytes;
+	bool attached;    /* some process of the run was */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* of attached processes, exact; 0 when none */
+	uint64_t peak_device_bytes;                         /* highest sample of the driver's figure; 0 unknown */
+	uint64_t headroom_bytes; /* device total - driver reserved - highest use seen, others included */
+	uint64_t waited_ns;      /* for the bytes it needs, before the start */
+	uint64_t drain_ns;       /* from its last process's end until its memory was free */
+	bool drained;            /* false: gave up waiting; `drain_note` says what still held */
+	char *drain_note;
+	uint32_t retries;        /* restarts of the command after an OOM */
+	uint32_t ooms, rungs;    /* inside the process and by restarts together */
+	char *rung;              /* "micro_batch 64 -> 16, accumulate 1 -> 4"; "" when none was taken */
+	uint64_t steps;
+	double last_loss;        /* NAN: unknown (null in JSON) */
+	char *leak_verdict;      /* "clean", "leak", "too short", "not watched" */
+	double leak_bytes_per_step, leak_confidence;
+	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
+	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */
+	char *oom_card;          /* text of the last card; "" when there was no OOM */
+	struct neap_result_sample *samples; /* the memory curve, oldest first */
+	size_t sample_count;
+};
+
+/* All strings of a result are owned by it, allocated by malloc, never NULL after read or init. */
+enum neap_status neap_result_init(struct neap_result *result, struct neap_error *err);
+void neap_result_fini(struct neap_result *result);
+
+/* Replaces an owned string. */
+enum neap_status neap_result_set(char **field, const char *text, struct neap_error *err);
+
+/* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column. */
+enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err);
+enum neap_status neap_result_read(const char *path, struct neap_result *ret_result, struct neap_error *err);
+
+#endif

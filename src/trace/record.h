@@ -1,0 +1,32 @@
+/* trace/record.h: reads what the recorder wrote, of a process that lives or of one that was killed.
+ *
+ * The file is hostile: magic, version, sizes and every index are checked; torn events are skipped and counted.
+ */
+#ifndef NEAP_TRACE_RECORD_H
+#define NEAP_TRACE_RECORD_H
+
+#include "neap/trace.h"
+
+#include <stdbool.h>
+
+/* A copy in memory of one recording, at one instant. */
+struct neap_record {
+	uint64_t pid, start_ticks, wall_at_zero_ns;
+	struct neap_event *journal; /* in order of time */
+	size_t journal_count;
+	struct neap_event *allocations; /* likewise: the newest that the ring still had */
+	size_t allocation_count;
+	uint64_t journal_lost, allocations_lost; /* overwritten by newer ones */
+	uint64_t torn;                           /* being written when the process died, or while we read */
+	uint32_t names_used;
+	char names[NEAP_RECORD_NAMES][NEAP_RECORD_NAME_ROOM]; /* terminated; unknown bytes replaced by '?' */
+};
+
+/* Errors: NEAP_ENOENT, NEAP_EPARSE with the byte position, NEAP_ENOMEM. */
+enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
+void neap_record_fini(struct neap_record *record);
+
+/* The name of an event's tag; "" when it has none. Never NULL. */
+const char *neap_record_name(const struct neap_record *record, uint16_t tag);
+
+#endif
