@@ -44,8 +44,9 @@ struct neap_command {
 	const char *usage;   /* "[--json] [--every S]" */
 	const char *summary; /* one line */
 	const char *details; /* paragraphs for `neap help NAME` and the manual */
-	const struct neap_option *options; /* ends with a NULL name */
+	const struct neap_option *options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
 	bool takes_rest;     /* everything after "--" (or the first non-option) belongs to a wrapped command */
+	size_t operands_min, operands_max; /* how many operands it needs and accepts; not for takes_rest */
 	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
 };
 
@@ -55,14 +56,34 @@ const char *neap_argument(const struct neap_arguments *arguments, const char *op
 const char *neap_argument_nth(const struct neap_arguments *arguments, const char *option, size_t n);
 size_t neap_operand_count(const struct neap_arguments *arguments);
 const char *neap_operand(const struct neap_arguments *arguments, size_t index);
-/* A NULL-terminated argv of the wrapped command. */
+/* A NULL-terminated argv of the wrapped command; only its terminator when none was given. */
 char *const *neap_rest(const struct neap_arguments *arguments);
 
-/* Prints "neap NAME: message" to stderr and returns the exit code for err->status. */
+/* Whether to colour what goes to `stream`: --color=always|never decides, else NO_COLOR and whether it is a terminal. */
+bool neap_color(const struct neap_arguments *arguments, FILE *stream);
+
+/* Prints "neap NAME: message" to stderr, with the place in the input where the error has one, and returns the exit code
+ * for err->status. `command` may be NULL. */
 int neap_complain(const char *command, const struct neap_error *err);
 
-/* The table, in order of `neap help`; ends with a NULL name. Each command file defines one:
- * extern const struct neap_command neap_command_info; */
+/* A value that makes no sense: prints "neap NAME: message (see 'neap help NAME')" to stderr, returns NEAP_EXIT_USAGE. */
+int neap_misuse(const struct neap_arguments *arguments, const char *format, ...) NEAP_PRINTF(2, 3);
+
+/* The table, in order of `neap help`; ends with NULL. It is made from cli/commands.h, one row per command; each command's
+ * file defines its entry, neap_command_NAME. */
 extern const struct neap_command *const neap_commands[];
+
+const struct neap_command *neap_command_find(const char *name); /* NULL: no such command */
+/* The command whose name is nearest to a mistyped one; NULL when none is near. */
+const char *neap_command_suggest(const char *name);
+
+/* What every command accepts besides its own; ends with a NULL name. */
+extern const struct neap_option neap_common_options[];
+
+/* Prints the help of one command; all of them when NULL. */
+void neap_help_print(FILE *stream, const struct neap_command *command);
+
+/* The whole of main: finds the command, parses its arguments, runs it. Returns the exit code. */
+int neap_command_main(int argc, char **argv);
 
 #endif

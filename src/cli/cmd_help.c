@@ -1,0 +1,67 @@
+/* cli/cmd_help.c: `neap help`, written from the table. */
+#include "cli/command.h"
+
+#include <string.h>
+
+static void print_options(FILE *stream, const struct neap_option *options)
+{
+	for (; options && options->name; options++) {
+		char left[64];
+		snprintf(left, sizeof(left), "--%s%s%s", options->name, options->value ? " " : "",
+			 options->value ? options->value : "");
+		fprintf(stream, "  %-24s  %s\n", left, options->help);
+	}
+}
+
+static void print_all(FILE *stream)
+{
+	fputs("neap keeps GPU training inside memory.\n\nUsage: neap COMMAND [OPTIONS]\n\nCommands:\n", stream);
+	for (size_t i = 0; neap_commands[i]; i++)
+		fprintf(stream, "  %-12s  %s\n", neap_commands[i]->name, neap_commands[i]->summary);
+	fputs("\nOptions of every command:\n", stream);
+	print_options(stream, neap_common_options);
+	fputs("\n'neap help COMMAND' says more of one; 'neap --version' prints the version.\n"
+	      "Exit codes: 0 fine, 1 what was run failed, 64 usage, 65 malformed input, 66 no such file or process,\n"
+	      "69 no driver or not attached, 70 internal fault, 71 system, 73 cannot create, 74 input or output,\n"
+	      "75 busy or timed out, 76 protocol, 77 permission; 126, 127, 128+N as a shell's for a wrapped "
+	      "command.\n",
+	      stream);
+}
+
+void neap_help_print(FILE *stream, const struct neap_command *command)
+{
+	if (!command) {
+		print_all(stream);
+		return;
+	}
+	fprintf(stream, "neap %s: %s\n\nUsage: neap %s%s%s\n", command->name, command->summary, command->name,
+		command->usage[0] ? " " : "", command->usage);
+	if (command->details && command->details[0])
+		fprintf(stream, "\n%s\n", command->details);
+	fputs("\nOptions:\n", stream);
+	print_options(stream, command->options);
+	print_options(stream, neap_common_options);
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	const char *name = neap_operand(arguments, 0);
+	const struct neap_command *command = name ? neap_command_find(name) : NULL;
+	if (name && !command) {
+		const char *near = neap_command_suggest(name);
+		if (near)
+			return neap_misuse(arguments, "no command '%s'; did you mean '%s'?", name, near);
+		return neap_misuse(arguments, "no command '%s'", name);
+	}
+	neap_help_print(stdout, command);
+	return NEAP_EXIT_OK;
+}
+
+const struct neap_command neap_command_help = {
+	.name = "help",
+	.usage = "[COMMAND]",
+	.summary = "explain the commands",
+	.details = "Without a command, lists them all.",
+	.operands_max = 1,
+	.run = run,
+};

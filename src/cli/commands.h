@@ -1,0 +1,5 @@
+/* cli/commands.h: the commands, once, in the order of `neap help`. No include guard: include it with X defined.
+ *
+ *   X(NAME)     NAME's file defines `const struct neap_command neap_command_NAME`
+ */
+X(help)

@@ -1,0 +1,17 @@
+/* cli/main.c: the neap command. Everything is in the table: see command.h. */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+	int code = neap_command_main(argc, argv);
+	/* What could not be written was not said: a full disk under a redirection is a failure. */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		fprintf(stderr, "neap: cannot write the output: %s\n", strerror(errno));
+		if (code == NEAP_EXIT_OK)
+			code = NEAP_EXIT_IO;
+	}
+	return code;
+}
