@@ -303,7 +303,7 @@ static int dispatch(struct neap_arguments *arguments, int argc, char **argv)
 int neap_command_main(int argc, char **argv)
 {
 	if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-		printf("neap %s\n", neap_version());
+		puts("neap " NEAP_VERSION);
 		return NEAP_EXIT_OK;
 	}
 	size_t room = (size_t)(argc > 0 ? argc : 0) + 1;
