@@ -1,0 +1,45 @@
+/* base/log.c: finished lines to the host's sink, and a ready sink for stderr. */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const char *format, ...)
+{
+	char line[1024];
+	va_list args;
+
+	if (!sink || !sink->line)
+		return;
+	va_start(args, format);
+	int length = vsnprintf(line, sizeof(line), format, args);
+	va_end(args);
+	if (length >= 0)
+		sink->line(sink->context, level, line);
+}
+
+static void stderr_line(void *context, enum neap_log_level level, const char *text)
+{
+	static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+	const char *name = (unsigned int)level < 4 ? names[level] : "INFO";
+	struct timespec now = {0};
+	struct tm local = {0};
+	char stamp[32];
+
+	(void)context;
+	clock_gettime(CLOCK_REALTIME, &now);
+	localtime_r(&now.tv_sec, &local);
+	if (strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M:%S", &local) == 0)
+		stamp[0] = '\0';
+	/* One call, so that lines of several threads and processes do not mix. */
+	fprintf(stderr, "%s,%03d neap %s %s\n", stamp, (int)(now.tv_nsec / 1000000), name, text);
+}
+
+const struct neap_log_sink *neap_log_stderr(void)
+{
+	static const struct neap_log_sink sink = {.line = stderr_line};
+
+	return &sink;
+}

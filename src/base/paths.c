@@ -1,0 +1,112 @@
+/* base/paths.c: the folders, and the check that a runtime folder in a place open to all is truly ours.
+ *
+ * /tmp/neap-UID can be made by anyone first. So the folder is opened without following a link, and owner and mode are
+ * read from what was opened: a directory, owned by us, closed to others. Only we can then replace what is in it.
+ */
+#include "base/paths.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The XDG rules: a relative path in one of these variables is to be ignored. */
+static const char *absolute_variable(const char *name)
+{
+	const char *value = getenv(name);
+
+	return value && value[0] == '/' ? value : NULL;
+}
+
+static enum neap_status check_private(const char *path, struct neap_error *err)
+{
+	struct stat info;
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+		return neap_fail(err, NEAP_EPERM, "%s is a link or no folder: remove it, or set XDG_RUNTIME_DIR",
+				 path);
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening the runtime folder %s", path);
+	int result = fstat(fd, &info);
+	int cause = errno;
+	close(fd);
+	if (result < 0)
+		return neap_fail_errno(err, cause, "looking at the runtime folder %s", path);
+	if (info.st_uid != geteuid())
+		return neap_fail(err, NEAP_EPERM, "the runtime folder %s belongs to user %u: set XDG_RUNTIME_DIR",
+				 path, (unsigned int)info.st_uid);
+	if (info.st_mode & 077)
+		return neap_fail(err, NEAP_EPERM, "others may enter the runtime folder %s (mode %03o): chmod 700 it",
+				 path, (unsigned int)(info.st_mode & 0777));
+	return NEAP_OK;
+}
+
+static enum neap_status copy_out(char *text, size_t room, const char *path, struct neap_error *err)
+{
+	if (strlen(path) >= room)
+		return neap_fail(err, NEAP_EINVAL, "the path %.100s is too long", path);
+	strcpy(text, path);
+	return NEAP_OK;
+}
+
+enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err)
+{
+	const char *base = absolute_variable("XDG_RUNTIME_DIR");
+	enum neap_status status;
+	char path[4096];
+	int length;
+
+	if (base)
+		length = snprintf(path, sizeof(path), "%s/neap", base);
+	else
+		length = snprintf(path, sizeof(path), "/tmp/neap-%u", (unsigned int)geteuid());
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return neap_fail(err, NEAP_EINVAL, "XDG_RUNTIME_DIR is too long");
+	/* Its parent is the system's to make: a missing one means that the variable is wrong. */
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return neap_fail_errno(err, errno, "making the runtime folder %s", path);
+	if ((status = check_private(path, err)) != NEAP_OK)
+		return status;
+	return copy_out(text, room, path, err);
+}
+
+static const char *home_folder(char *room, size_t size)
+{
+	const char *home = absolute_variable("HOME");
+	struct passwd entry, *found = NULL;
+
+	if (home)
+		return home;
+	if (getpwuid_r(geteuid(), &entry, room, size, &found) != 0 || !found || entry.pw_dir[0] != '/')
+		return NULL;
+	return entry.pw_dir;
+}
+
+enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err)
+{
+	const char *base = absolute_variable("XDG_STATE_HOME");
+	enum neap_status status;
+	char names[4096], path[4096];
+	int length;
+
+	if (base) {
+		length = snprintf(path, sizeof(path), "%s/neap", base);
+	} else {
+		const char *home = home_folder(names, sizeof(names));
+		if (!home)
+			return neap_fail(err, NEAP_ENOENT, "no home folder: set HOME or XDG_STATE_HOME");
+		length = snprintf(path, sizeof(path), "%s/.local/state/neap", home);
+	}
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return neap_fail(err, NEAP_EINVAL, "XDG_STATE_HOME or HOME is too long");
+	if ((status = neap_make_folder(path, 0700, err)) != NEAP_OK)
+		return status;
+	return copy_out(text, room, path, err);
+}

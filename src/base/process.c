@@ -1,0 +1,183 @@
+/* base/process.c: /proc, read with care: a process may end between any two reads, its name may hold any byte (so the
+ * fields of stat are counted from the last parenthesis), and its files may not be ours to open.
+ */
+#include "base/process.h"
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. The length, or -1 with errno. */
+static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
+{
+	char path[64];
+	size_t length = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	while (length < room - 1) {
+		ssize_t n = read(fd, text + length, room - 1 - length);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			int cause = errno;
+			close(fd);
+			errno = cause;
+			return -1;
+		}
+		if (n == 0)
+			break;
+		length += (size_t)n;
+	}
+	close(fd);
+	text[length] = '\0';
+	return (ssize_t)length;
+}
+
+/* The fields of /proc/PID/stat from 3 (state) on, see proc(5). */
+static bool parse_stat(const char *text, struct neap_process *process)
+{
+	const char *open = strchr(text, '('), *close = strrchr(text, ')');
+	int parent, session;
+	uint64_t start_ticks, rss_pages;
+
+	if (!open || !close || close < open)
+		return false;
+	/* 3 state, 4 ppid, 5 pgrp, 6 session, ... 22 starttime, 23 vsize, 24 rss */
+	if (sscanf(close + 1,
+		   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64
+		   " %*u %" SCNu64,
+		   &process->state, &parent, &session, &start_ticks, &rss_pages) != 5)
+		return false;
+	process->parent = parent;
+	process->session = session;
+	process->start_ticks = start_ticks;
+	process->rss_bytes = rss_pages * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	size_t length = (size_t)(close - open - 1);
+	if (length >= sizeof(process->command))
+		length = sizeof(process->command) - 1;
+	memcpy(process->command, open + 1, length);
+	process->command[length] = '\0';
+	return true;
+}
+
+/* Prefers the start of the command line: of "python" it says which script. Control characters become '?'. */
+static void read_command(pid_t pid, struct neap_process *process)
+{
+	char text[sizeof(process->command)];
+	ssize_t length = read_proc(pid, "cmdline", text, sizeof(text));
+
+	if (length > 0) {
+		while (length > 0 && text[length - 1] == '\0')
+			length--;
+		for (ssize_t i = 0; i < length; i++)
+			if (text[i] == '\0')
+				text[i] = ' ';
+		if (length > 0)
+			memcpy(process->command, text, sizeof(text));
+	}
+	for (char *c = process->command; *c; c++)
+		if (iscntrl((unsigned char)*c))
+			*c = '?';
+}
+
+enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err)
+{
+	struct neap_process process = {.pid = pid};
+	struct stat info;
+	char text[2048], path[64];
+
+	if (pid <= 0)
+		return neap_fail(err, NEAP_ENOENT, "%d is no process", (int)pid);
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	if (stat(path, &info) < 0 || read_proc(pid, "stat", text, sizeof(text)) < 0) {
+		if (errno == ENOENT || errno == ESRCH)
+			return neap_fail(err, NEAP_ENOENT, "no process %d (it may have ended)", (int)pid);
+		return neap_fail_errno(err, errno, "reading /proc/%d/stat", (int)pid);
+	}
+	if (!parse_stat(text, &process))
+		return neap_fail(err, NEAP_EIO, "/proc/%d/stat is not as expected", (int)pid);
+	process.uid = info.st_uid;
+	read_command(pid, &process);
+	*ret_process = process;
+	return NEAP_OK;
+}
+
+bool neap_process_alive(pid_t pid, uint64_t start_ticks)
+{
+	struct neap_process process = {.pid = pid};
+	char text[2048];
+
+	return pid > 0 && read_proc(pid, "stat", text, sizeof(text)) > 0 && parse_stat(text, &process) &&
+	       process.start_ticks == start_ticks && process.state != 'Z' && process.state != 'X';
+}
+
+enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,
+				   struct neap_error *err)
+{
+	DIR *folder = opendir("/proc");
+	struct neap_process process;
+	struct dirent *entry;
+	char *end;
+
+	if (!folder)
+		return neap_fail(err, NEAP_EIO, "opening /proc: %s", strerror(errno));
+	while ((entry = readdir(folder))) {
+		long pid = strtol(entry->d_name, &end, 10);
+		if (*end || pid <= 0 || neap_process_read((pid_t)pid, &process, NULL) != NEAP_OK)
+			continue;
+		if (!visit(context, &process))
+			break;
+	}
+	closedir(folder);
+	return NEAP_OK;
+}
+
+enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room)
+{
+	struct neap_buffer buffer = {0};
+	enum neap_status status = NEAP_ENOENT;
+	size_t name_length = strlen(name);
+	char path[64], chunk[4096];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == EACCES || errno == EPERM ? NEAP_EPERM : NEAP_ENOENT;
+	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR))
+		if (n > 0)
+			neap_buffer_append(&buffer, chunk, (size_t)n);
+	int cause = n < 0 ? errno : 0;
+	close(fd);
+	if (cause == EACCES || cause == EPERM)
+		status = NEAP_EPERM;
+	if (buffer.failed)
+		status = NEAP_ENOMEM;
+	if (cause == 0 && !buffer.failed) {
+		const char *at = neap_buffer_string(&buffer), *end = at + buffer.length;
+		for (; at < end; at += strlen(at) + 1) {
+			if (strncmp(at, name, name_length) != 0 || at[name_length] != '=')
+				continue;
+			const char *value = at + name_length + 1;
+			status = strlen(value) < room ? NEAP_OK : NEAP_EINVAL;
+			if (status == NEAP_OK)
+				strcpy(text, value);
+			break;
+		}
+	}
+	neap_buffer_fini(&buffer);
+	return status;
+}
