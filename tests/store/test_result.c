@@ -1,0 +1,221 @@
+/* result.json: what is written is read back; what is damaged is refused with its place, and changes nothing. */
+#include "store/result.h"
+
+#include "base/file.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/neap-test-result-XXXXXX";
+static char path[128];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof path, "%s/result.json", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	unlink(path);
+	return rmdir(folder);
+}
+
+static void fill(struct neap_result *result)
+{
+	assert_int_equal(neap_result_init(result, NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->name, "b \"quoted\" \xc3\xa9", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->command, "train --x=1\n\ttab", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->oom_card, "line one\nline two\n", NULL), NEAP_OK);
+	result->outcome = NEAP_OUTCOME_HOST_OOM;
+	result->exit_status = 137;
+	result->started_wall_ns = 1795000000123456789ull;
+	result->peak_device_bytes = INT64_MAX;
+	result->attached = true;
+	result->retries = UINT32_MAX;
+	result->last_loss = 1.0 / 3.0;
+	result->leak_bytes_per_step = -2.5e6;
+	result->leak_confidence = 0.999;
+	result->sample_count = 2;
+	result->samples = calloc(2, sizeof *result->samples);
+	assert_non_null(result->samples);
+	result->samples[0] = (struct neap_result_sample){1, 2, 3, 4};
+	result->samples[1] = (struct neap_result_sample){10, 20, 30, UINT64_MAX};
+}
+
+static void test_round_trip(void **state)
+{
+	(void)state;
+	struct neap_result written, got = {0};
+	struct neap_error err = {0};
+	fill(&written);
+	assert_int_equal(neap_result_write(path, &written, &err), NEAP_OK);
+	assert_int_equal(neap_result_read(path, &got, &err), NEAP_OK);
+	assert_string_equal(got.name, written.name);
+	assert_string_equal(got.command, written.command);
+	assert_string_equal(got.oom_card, written.oom_card);
+	assert_string_equal(got.evidence, "");
+	assert_int_equal(got.outcome, NEAP_OUTCOME_HOST_OOM);
+	assert_int_equal(got.exit_status, 137);
+	assert_true(got.started_wall_ns == written.started_wall_ns);
+	assert_true(got.peak_device_bytes == INT64_MAX);
+	assert_true(got.attached);
+	assert_false(got.drained);
+	assert_true(got.retries == UINT32_MAX);
+	assert_true(got.last_loss == written.last_loss);
+	assert_true(got.leak_bytes_per_step == -2.5e6);
+	assert_true(got.leak_confidence == 0.999);
+	assert_int_equal(got.sample_count, 2);
+	assert_memory_equal(got.samples, written.samples, 2 * sizeof *got.samples);
+	neap_result_fini(&got);
+	neap_result_fini(&written);
+}
+
+static void test_unknown_loss_and_bad_bytes(void **state)
+{
+	(void)state;
+	struct neap_result written, got = {0};
+	assert_int_equal(neap_result_init(&written, NULL), NEAP_OK);
+	/* a lone continuation, an overlong slash, a surrogate, a cut character */
+	assert_int_equal(neap_result_set(&written.command, "a\x80 b\xc0\xaf c\xed\xa0\x80 d\xe2\x82", NULL), NEAP_OK);
+	assert_int_equal(neap_result_write(path, &written, NULL), NEAP_OK);
+	assert_int_equal(neap_result_read(path, &got, NULL), NEAP_OK);
+	assert_true(isnan(got.last_loss));
+	assert_string_equal(got.command, "a? b?? c??? d??");
+	assert_int_equal(got.sample_count, 0);
+	neap_result_fini(&got);
+	neap_result_fini(&written);
+}
+
+static void test_every_outcome(void **state)
+{
+	(void)state;
+	for (int outcome = 0; outcome < NEAP_OUTCOME_COUNT; outcome++) {
+		struct neap_result written, got = {0};
+		assert_int_equal(neap_result_init(&written, NULL), NEAP_OK);
+		written.outcome = (enum neap_outcome)outcome;
+		assert_int_equal(neap_result_write(path, &written, NULL), NEAP_OK);
+		assert_int_equal(neap_result_read(path, &got, NULL), NEAP_OK);
+		assert_int_equal(got.outcome, outcome);
+		neap_result_fini(&got);
+		neap_result_fini(&written);
+	}
+	assert_string_equal(neap_outcome_name((enum neap_outcome)99), "unknown");
+}
+
+static void test_write_refuses_nonsense(void **state)
+{
+	(void)state;
+	struct neap_result result;
+	struct neap_error err = {0};
+	unlink(path);
+	fill(&result);
+	result.drain_ns = UINT64_MAX;
+	assert_int_equal(neap_result_write(path, &result, &err), NEAP_EINVAL);
+	assert_non_null(strstr(err.message, "drain_ns"));
+	result.drain_ns = 0;
+	result.leak_bytes_per_step = INFINITY;
+	assert_int_equal(neap_result_write(path, &result, &err), NEAP_EINVAL);
+	assert_int_equal(access(path, F_OK), -1);
+	neap_result_fini(&result);
+}
+
+static void test_missing_file(void **state)
+{
+	(void)state;
+	struct neap_result got = {.exit_status = 42};
+	struct neap_error err = {0};
+	unlink(path);
+	assert_int_equal(neap_result_read(path, &got, &err), NEAP_ENOENT);
+	assert_int_equal(got.exit_status, 42);
+}
+
+/* A good file with one text exchanged for another: refused, naming `key`, at its line. */
+static void refuse(const char *good, const char *from, const char *to, const char *key)
+{
+	const char *place = strstr(good, from);
+	if (!place)
+		fail_msg("the good file has no %s", from);
+	struct neap_buffer bad = {0};
+	neap_buffer_append(&bad, good, (size_t)(place - good));
+	neap_buffer_text(&bad, to);
+	neap_buffer_text(&bad, place + strlen(from));
+	assert_int_equal(neap_file_write(path, bad.data, bad.length, NULL), NEAP_OK);
+	struct neap_result got = {.exit_status = 42};
+	struct neap_error err = {0};
+	enum neap_status status = neap_result_read(path, &got, &err);
+	if (status != NEAP_EPARSE || got.exit_status != 42 || !err.line || !err.column || !strstr(err.message, key))
+		fail_msg("%s -> %s: status %d, line %u, %s", from, to, status, err.line, err.message);
+	neap_buffer_fini(&bad);
+}
+
+static void test_hostile(void **state)
+{
+	(void)state;
+	struct neap_result result;
+	struct neap_buffer good = {0};
+	fill(&result);
+	assert_int_equal(neap_result_write(path, &result, NULL), NEAP_OK);
+	assert_int_equal(neap_file_read(path, 1 << 20, &good, NULL), NEAP_OK);
+	neap_result_fini(&result);
+	static const char *const cases[][3] = {
+		{"\"schema\": 1", "\"schema\": 2", "schema"},
+		{"\"schema\": 1", "\"schema\": \"1\"", "schema"},
+		{"\"exit_status\": 137", "\"exit_status\": 256", "exit_status"},
+		{"\"exit_status\": 137", "\"exit_status\": -1", "exit_status"},
+		{"\"exit_status\": 137", "\"exit_status\": 1.5", "exit_status"},
+		{"\"retries\": 4294967295", "\"retries\": 4294967296", "retries"},
+		{"\"drain_ns\": 0", "\"drain_ns\": -1", "drain_ns"},
+		{"\"drain_ns\": 0", "\"drain_ns\": null", "drain_ns"},
+		{"\"drain_ns\": 0", "\"drain_no\": 0", "drain_ns"},
+		{"\"drain_ns\": 0", "\"drain_ns\": 99999999999999999999", "result.json"},
+		{"\"drain_ns\": 0", "\"retries\": 0", "result.json"}, /* twice */
+		{"\"attached\": true", "\"attached\": 1", "attached"},
+		{"\"host oom\"", "\"host\"", "outcome"},
+		{"\"host oom\"", "3", "outcome"},
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": 1.001", "leak_confidence"},
+		{"\"leak_confidence\": 0.999", "\"leak_confidence\": NaN", "result.json"},
+		{"\"leak_bytes_per_step\": -2", "\"leak_bytes_per_step\": \"\", \"x\": -2", "leak_bytes_per_step"},
+		{"\"evidence\": \"\"", "\"evidence\": null", "evidence"},
+		{"\"evidence\": \"\"", "\"evidence\": \"a\\u0000b\"", "result.json"},
+		{"\"evidence\": \"\"", "\"evidence\": \"\xff\"", "result.json"},
+		{"[1, 2, 3, 4]", "[1, 2, 3]", "samples"},
+		{"[1, 2, 3, 4]", "[1, 2, -3, 4]", "samples"},
+		{"[1, 2, 3, 4]", "[1, null, 3, 4]", "samples"},
+		{"[1, 2, 3, 4]", "[11, 2, 3, 4]", "samples"},
+		{"[[1, 2, 3, 4]", "[7", "samples"},
+		{"{", "[{", "result.json"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		refuse(neap_buffer_string(&good), cases[i][0], cases[i][1], cases[i][2]);
+	/* cut anywhere: never accepted, never a crash */
+	for (size_t length = 0; length + 2 < good.length; length += 7) {
+		struct neap_result got = {0};
+		struct neap_error err = {0};
+		assert_int_equal(neap_file_write(path, good.data, length, NULL), NEAP_OK);
+		assert_int_equal(neap_result_read(path, &got, &err), NEAP_EPARSE);
+	}
+	neap_buffer_fini(&good);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_unknown_loss_and_bad_bytes),
+		cmocka_unit_test(test_every_outcome), cmocka_unit_test(test_write_refuses_nonsense),
+		cmocka_unit_test(test_missing_file),  cmocka_unit_test(test_hostile),
+	};
+	return cmocka_run_group_tests_name("result", tests, make_folder, remove_folder);
+}
