@@ -1,5 +1,10 @@
-/* proto/page.h: the statistics page: what an attached process shows to anyone of the same user, in a file mapped by
- * both (RUNTIME/PID.page). The agent makes it, allocators write their part, readers never write and check everything. */
+/* proto/page.h: the statistics page: what an attached process shows to anyone of the same user (RUNTIME/PID.page).
+ *
+ * The agent makes the file and maps it, allocators write their part, readers read it with pread (so that a file cut
+ * short under them is an error and no SIGBUS), never write, and check everything. While its process lives it holds
+ * the file's lock (flock); a page whose lock is free, or whose process is gone, is that of a dead process and counts
+ * as absent.
+ */
 #ifndef NEAP_PROTO_PAGE_H
 #define NEAP_PROTO_PAGE_H
 
@@ -8,7 +13,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define NEAP_PAGE_MAGIC "NEAPPAGE"
+#define NEAP_PAGE_MAGIC   "NEAPPAGE"
 #define NEAP_PAGE_VERSION 1u
 #define NEAP_PAGE_DEVICES 16
 
@@ -17,10 +22,10 @@ struct neap_page {
 	uint32_t version;
 	uint32_t bytes; /* sizeof(struct neap_page) of the writer */
 	uint64_t pid, start_ticks;
-	char name[64];          /* the program's name */
-	char run_id[64];        /* NEAP_RUN_ID, or "" */
-	char record_path[512];  /* the recording; "" when there is none */
-	uint64_t device_count;  /* slots in use below; stored last, with release */
+	char name[64];         /* the program's name */
+	char run_id[64];       /* NEAP_RUN_ID, or "" */
+	char record_path[512]; /* the recording; "" when there is none */
+	uint64_t device_count; /* slots below that were ever in use; a slot whose UUID is zero is not. Stored last */
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
 
@@ -29,7 +34,7 @@ struct neap_attached {
 	pid_t pid;
 	uint64_t start_ticks;
 	char name[64], run_id[64], record_path[512];
-	size_t device_count;
+	size_t device_count; /* allocators; several may be of one device: see neap_attached_device */
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
 
@@ -37,8 +42,46 @@ struct neap_attached {
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
-/* All attached processes that are alive; pages of dead ones are removed in passing. Caller frees *ret_attached. */
+/* All attached processes that are alive, by PID. What dead ones left is removed in passing: page and socket at once,
+ * a recording in the runtime folder after a day. Pages that cannot be read are passed over. Caller frees
+ * *ret_attached. */
 enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
 				struct neap_error *err);
+
+/* What the process holds on one device, all its allocators there together: sums of counters (peaks as well: an upper
+ * bound), its one context once. False when it has none there. */
+bool neap_attached_device(const struct neap_attached *attached, const unsigned char uuid[16],
+			  struct neap_published *ret_published);
+
+/* The agent's side. */
+
+struct neap_page_identity {
+	pid_t pid;
+	uint64_t start_ticks;
+	const char *name, *run_id, *record_path; /* cut where they do not fit */
+};
+
+/* A page that this process owns: mapped, its file locked. Zeroed: none. */
+struct neap_page_owner {
+	struct neap_page *page;
+	int fd;
+	char path[4096];
+};
+
+/* Makes RUNTIME/PID.page with no devices, replacing one that an earlier process of this PID left; it becomes visible
+ * whole. Its space is taken at once. Errors: NEAP_ENOSPC, NEAP_EIO, NEAP_EPERM. */
+enum neap_status neap_page_create(const char *runtime_folder, const struct neap_page_identity *identity,
+				  struct neap_page_owner *ret_owner, struct neap_error *err);
+/* The first slot not in use, made visible to readers by neap_page_show once an allocator publishes there; NULL when
+ * all are taken. One thread at a time, as the two below. */
+struct neap_published *neap_page_slot(struct neap_page_owner *owner);
+void neap_page_show(struct neap_page_owner *owner, const struct neap_published *slot);
+/* The allocator writes there no more. */
+void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot);
+/* Removes the file and, with `unmap`, the mapping. Idempotent. */
+void neap_page_destroy(struct neap_page_owner *owner, bool unmap);
+/* In a forked child: puts private memory where the page was, so that allocators that still write there reach nobody,
+ * and lets go of the file. Async-signal-safe. */
+void neap_page_forsake(struct neap_page_owner *owner);
 
 #endif

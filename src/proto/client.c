@@ -1,0 +1,147 @@
+/* proto/client.c: the asking side of the socket. */
+#include "proto/client.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "proto/frame.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, struct sockaddr_un *ret_address,
+				     int *ret_folder_fd, struct neap_error *err)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int folder_fd = -1;
+	size_t room = sizeof(address.sun_path);
+	int length = snprintf(address.sun_path, room, "%s/%d.sock", runtime_folder, (int)pid);
+	if (length < 0 || (size_t)length >= room) {
+		folder_fd = open(runtime_folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (folder_fd < 0)
+			return neap_fail_errno(err, errno, "opening the runtime folder %s", runtime_folder);
+		snprintf(address.sun_path, room, "/proc/self/fd/%d/%d.sock", folder_fd, (int)pid);
+	}
+	*ret_address = address;
+	*ret_folder_fd = folder_fd;
+	return NEAP_OK;
+}
+
+enum neap_status neap_socket_check_peer(int fd, struct neap_error *err)
+{
+	struct ucred peer;
+	socklen_t length = sizeof(peer);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+		return neap_fail_errno(err, errno, "asking who is on the other end of the socket");
+	if (peer.uid != geteuid())
+		return neap_fail(err, NEAP_EPERM, "on the other end of the socket is a process of user %u",
+				 (unsigned)peer.uid);
+	return NEAP_OK;
+}
+
+static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid, uint64_t bound_ns,
+				   struct neap_error *err)
+{
+	/* A Unix socket's connect waits, for room in the backlog, as long as its send timeout says. */
+	struct timeval bound = {.tv_sec = (time_t)(bound_ns / NEAP_NS_PER_S),
+				.tv_usec = (suseconds_t)(bound_ns % NEAP_NS_PER_S / 1000)};
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)) != 0)
+		return neap_fail_errno(err, errno, "setting the socket's bound");
+	int result;
+	do
+		result = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+	while (result != 0 && errno == EINTR);
+	if (result == 0)
+		return NEAP_OK;
+	if (errno == ENOENT || errno == ECONNREFUSED)
+		return neap_fail(err, NEAP_ESTATE, "process %d is not attached", (int)pid);
+	if (errno == EAGAIN)
+		return neap_fail(err, NEAP_ETIMEDOUT, "process %d did not take the connection in time", (int)pid);
+	return neap_fail_errno(err, errno, "connecting to process %d", (int)pid);
+}
+
+enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_t bound_ns,
+				  struct neap_client *ret_client, struct neap_error *err)
+{
+	struct neap_client client = {.fd = -1, .pid = pid, .bound_ns = bound_ns ? bound_ns : NEAP_CLIENT_BOUND_NS};
+	struct neap_process process;
+	struct sockaddr_un address;
+	int folder_fd = -1;
+	if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
+		return neap_fail(err, NEAP_ENOENT, "there is no process %d", (int)pid);
+	if (process.uid != geteuid())
+		return neap_fail(err, NEAP_EPERM, "process %d (%s) belongs to user %u", (int)pid, process.command,
+				 (unsigned)process.uid);
+	enum neap_status status = neap_socket_address(runtime_folder, pid, &address, &folder_fd, err);
+	if (status != NEAP_OK)
+		return status;
+	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (client.fd < 0)
+		status = neap_fail_errno(err, errno, "making a socket");
+	if (status == NEAP_OK)
+		status = connect_to(client.fd, &address, pid, client.bound_ns, err);
+	if (status == NEAP_OK)
+		status = neap_socket_check_peer(client.fd, err);
+	if (folder_fd >= 0)
+		close(folder_fd);
+	if (status == NEAP_OK)
+		*ret_client = client;
+	else if (client.fd >= 0)
+		close(client.fd);
+	return status;
+}
+
+/* The agent refused: its status and its words. */
+static enum neap_status refused(const struct neap_client *client, const struct neap_frame *frame,
+				const struct neap_fields *reply, struct neap_error *err)
+{
+	char message[200] = "no reason given";
+	enum neap_status status = frame->status <= NEAP_EINTERNAL ? (enum neap_status)frame->status : NEAP_EPROTO;
+	neap_fields_string(reply, NEAP_FIELD_ERROR, message, sizeof(message));
+	return neap_fail(err, status, "process %d answered: %s", (int)client->pid, message);
+}
+
+enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
+				  size_t length, struct neap_fields *ret_reply, struct neap_error *err)
+{
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION,
+				   .command = (uint16_t)request,
+				   .request = ++client->request,
+				   .length = (uint32_t)length};
+	struct neap_frame answer = {0};
+	struct neap_fields reply = {0};
+	if (length > NEAP_FRAME_PAYLOAD_MAX)
+		return neap_fail(err, NEAP_EINVAL, "a request of %zu bytes", length);
+	enum neap_status status = neap_frame_send(client->fd, &frame, arguments, deadline_ns, err);
+	if (status == NEAP_OK)
+		status = neap_frame_receive(client->fd, &answer, &client->payload, deadline_ns, err);
+	if (status == NEAP_OK)
+		status = neap_fields_open(client->payload.data, client->payload.length, &reply, err);
+	/* An error may be about the frame itself: then it repeats what could be read of it. */
+	if (status == NEAP_OK && answer.status == 0 &&
+	    (answer.request != frame.request || answer.command != frame.command))
+		status = neap_fail(err, NEAP_EPROTO, "the answer is to another request");
+	if (status != NEAP_OK) {
+		neap_error_prefix(err, "asking process %d for %s", (int)client->pid, neap_request_name(request));
+		return status;
+	}
+	if (answer.status != 0)
+		return refused(client, &answer, &reply, err);
+	*ret_reply = reply;
+	return NEAP_OK;
+}
+
+void neap_client_close(struct neap_client *client)
+{
+	if (client->fd >= 0)
+		close(client->fd);
+	client->fd = -1;
+	neap_buffer_fini(&client->payload);
+}

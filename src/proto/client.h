@@ -1,0 +1,49 @@
+/* proto/client.h: asks an attached process.
+ *
+ *   RUNTIME/PID.sock    each side checks that the other is of the same user (SO_PEERCRED)
+ *
+ * One client, one thread. Nothing here waits longer than the bound it was given.
+ */
+#ifndef NEAP_PROTO_CLIENT_H
+#define NEAP_PROTO_CLIENT_H
+
+#include "base/buffer.h"
+#include "proto/commands.h"
+#include "proto/fields.h"
+
+#include <sys/types.h>
+
+#define NEAP_CLIENT_BOUND_NS 5000000000ull
+
+struct neap_client {
+	int fd;
+	pid_t pid;
+	uint64_t bound_ns; /* per connection and per call */
+	uint32_t request;  /* of the last call */
+	struct neap_buffer payload;
+};
+
+/* Connects. `bound_ns` 0: NEAP_CLIENT_BOUND_NS. Errors: NEAP_ENOENT (no such process), NEAP_EPERM (another user's),
+ * NEAP_ESTATE (not attached), NEAP_ETIMEDOUT, NEAP_EIO. On failure there is nothing to close. */
+enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_t bound_ns,
+				  struct neap_client *ret_client, struct neap_error *err);
+
+/* Sends a request and waits for its reply. `arguments`: fields, may be NULL with length 0. *ret_reply lives until the
+ * next call or close. Errors: NEAP_ETIMEDOUT, NEAP_EPROTO, NEAP_EIO; and what the agent answered, with its message.
+ * After an error of the first three the client is only good for closing. */
+enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
+				  size_t length, struct neap_fields *ret_reply, struct neap_error *err);
+
+/* Idempotent. */
+void neap_client_close(struct neap_client *client);
+
+/* The address of PID's socket. A path too long for sockets goes through /proc/self/fd: *ret_folder_fd must then stay
+ * open while the address is used, and be closed after; else it is -1. */
+struct sockaddr_un;
+enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, struct sockaddr_un *ret_address,
+				     int *ret_folder_fd, struct neap_error *err);
+
+/* Whether the other end of a connected Unix socket is a process of this user. Errors: NEAP_EPERM, NEAP_EIO. */
+enum neap_status neap_socket_check_peer(int fd, struct neap_error *err);
+
+#endif

@@ -1,0 +1,393 @@
+/* proto/page.c: statistics pages, both sides. The layout and the rule of who is alive are in page.h. */
+#include "proto/page.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_TRIES      1000
+#define RECORD_KEEP_S   86400
+#define RUNTIME_ENTRIES 4096 /* looked at in one listing */
+
+static enum neap_status path_of(char *text, size_t room, const char *folder, pid_t pid, const char *suffix,
+				struct neap_error *err)
+{
+	char name[64];
+	snprintf(name, sizeof(name), "%d%s", (int)pid, suffix);
+	return neap_path_join(text, room, folder, name) == NEAP_OK
+		       ? NEAP_OK
+		       : neap_fail(err, NEAP_EINVAL, "the runtime folder's path is too long: %.150s", folder);
+}
+
+static bool pread_all(int fd, void *ret_bytes, size_t length, size_t at)
+{
+	unsigned char *next = ret_bytes;
+	while (length > 0) {
+		ssize_t got = pread(fd, next, length, (off_t)at);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		next += got;
+		at += (size_t)got;
+		length -= (size_t)got;
+	}
+	return true;
+}
+
+/* One slot at one instant: the same even sequence before and after. */
+static enum neap_status read_slot(int fd, size_t at, struct neap_published *ret_slot, struct neap_error *err)
+{
+	for (int tries = 0; tries < READ_TRIES; tries++) {
+		uint64_t before, after;
+		struct neap_published slot;
+		if (!pread_all(fd, &before, sizeof(before), at))
+			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (!pread_all(fd, &slot, sizeof(slot), at))
+			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		if (!pread_all(fd, &after, sizeof(after), at))
+			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
+		if (before % 2 == 0 && before == after && slot.sequence == before) {
+			*ret_slot = slot;
+			return NEAP_OK;
+		}
+		sched_yield();
+	}
+	return neap_fail(err, NEAP_EBUSY, "the process kept writing its page");
+}
+
+static void copy_text(char *to, size_t room, const char *from, size_t from_room)
+{
+	size_t length = strnlen(from, from_room < room ? from_room : room - 1);
+	if (length >= room)
+		length = room - 1;
+	for (size_t i = 0; i < length; i++)
+		to[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
+	to[length] = '\0';
+}
+
+static bool slot_used(const struct neap_published *slot)
+{
+	static const unsigned char none[16];
+	return memcmp(slot->device_uuid, none, sizeof(none)) != 0;
+}
+
+static enum neap_status check_head(const struct neap_page *head, pid_t pid, struct neap_error *err)
+{
+	if (memcmp(head->magic, NEAP_PAGE_MAGIC, sizeof(head->magic)) != 0)
+		return neap_fail(err, NEAP_EPARSE, "it is no page of neap's");
+	if (head->version != NEAP_PAGE_VERSION || head->bytes != sizeof(*head))
+		return neap_fail(err, NEAP_EPARSE, "it has version %u, this neap reads version %u", head->version,
+				 NEAP_PAGE_VERSION);
+	if (head->pid != (uint64_t)pid)
+		return neap_fail(err, NEAP_EPARSE, "it says it is of process %llu", (unsigned long long)head->pid);
+	if (head->device_count > NEAP_PAGE_DEVICES)
+		return neap_fail(err, NEAP_EPARSE, "it counts %llu devices", (unsigned long long)head->device_count);
+	return NEAP_OK;
+}
+
+/* Reads an open page into *ret, which is the caller's scratch even on failure. */
+static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, struct neap_error *err)
+{
+	struct stat info;
+	if (fstat(fd, &info) != 0)
+		return neap_fail_errno(err, errno, "looking at it");
+	if (info.st_uid != geteuid())
+		return neap_fail(err, NEAP_EPERM, "it belongs to user %u", (unsigned)info.st_uid);
+	if (!S_ISREG(info.st_mode))
+		return neap_fail(err, NEAP_EPARSE, "it is no file");
+	struct neap_page head;
+	size_t head_bytes = offsetof(struct neap_page, devices);
+	if (!pread_all(fd, &head, head_bytes, 0))
+		return neap_fail(err, NEAP_EPARSE, "the page is cut short");
+	enum neap_status status = check_head(&head, pid, err);
+	if (status != NEAP_OK)
+		return status;
+	/* A lock that can be had is held by no living agent. */
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0 || !neap_process_alive(pid, head.start_ticks))
+		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
+	ret->pid = pid;
+	ret->start_ticks = head.start_ticks;
+	copy_text(ret->name, sizeof(ret->name), head.name, sizeof(head.name));
+	copy_text(ret->run_id, sizeof(ret->run_id), head.run_id, sizeof(head.run_id));
+	copy_text(ret->record_path, sizeof(ret->record_path), head.record_path, sizeof(head.record_path));
+	ret->device_count = 0;
+	for (size_t i = 0; i < head.device_count && status == NEAP_OK; i++) {
+		struct neap_published *slot = &ret->devices[ret->device_count];
+		status = read_slot(fd, head_bytes + i * sizeof(*slot), slot, err);
+		if (status == NEAP_OK && slot_used(slot))
+			ret->device_count++;
+	}
+	return status;
+}
+
+enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
+				struct neap_error *err)
+{
+	char path[4096];
+	enum neap_status status = path_of(path, sizeof(path), runtime_folder, pid, ".page", err);
+	if (status != NEAP_OK)
+		return status;
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening the statistics page %s", path);
+	struct neap_attached *attached = calloc(1, sizeof(*attached));
+	status = attached ? read_page(fd, pid, attached, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
+	if (status == NEAP_OK)
+		*ret_attached = *attached;
+	else if (status != NEAP_ENOENT && status != NEAP_ENOMEM)
+		neap_error_prefix(err, "reading the statistics page %s", path);
+	free(attached);
+	close(fd);
+	return status;
+}
+
+/* The PID of "PID.SUFFIX"; 0 when the name is none of ours. */
+static pid_t pid_of(const char *name, const char *suffix)
+{
+	char *end;
+	if (name[0] < '1' || name[0] > '9')
+		return 0;
+	errno = 0;
+	long pid = strtol(name, &end, 10);
+	return errno == 0 && pid <= INT32_MAX && strcmp(end, suffix) == 0 ? (pid_t)pid : 0;
+}
+
+static void remove_leftovers(const char *runtime_folder, pid_t pid)
+{
+	static const char *const suffixes[] = {".page", ".sock"};
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
+		char path[4096];
+		if (path_of(path, sizeof(path), runtime_folder, pid, suffixes[i], NULL) == NEAP_OK)
+			unlink(path);
+	}
+}
+
+/* A recording that its dead process left here is kept for a day: it tells of a crash. */
+static void remove_old_record(const char *runtime_folder, const char *name)
+{
+	char path[4096];
+	struct stat info;
+	struct neap_process process;
+	pid_t pid = pid_of(name, ".record");
+	uint64_t now_s = neap_wall_ns() / NEAP_NS_PER_S;
+	if (pid == 0 || neap_process_read(pid, &process, NULL) == NEAP_OK ||
+	    neap_path_join(path, sizeof(path), runtime_folder, name) != NEAP_OK || lstat(path, &info) != 0)
+		return;
+	if (S_ISREG(info.st_mode) && (uint64_t)info.st_mtime + RECORD_KEEP_S < now_s)
+		unlink(path);
+}
+
+static int compare_attached(const void *a, const void *b)
+{
+	const struct neap_attached *one = a, *two = b;
+	return (one->pid > two->pid) - (one->pid < two->pid);
+}
+
+enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
+				struct neap_error *err)
+{
+	struct neap_attached *list = NULL;
+	size_t count = 0, room = 0;
+	enum neap_status status = NEAP_OK;
+	DIR *folder = opendir(runtime_folder);
+	if (!folder)
+		return neap_fail_errno(err, errno, "reading the runtime folder %s", runtime_folder);
+	struct dirent *entry;
+	for (int seen = 0; seen < RUNTIME_ENTRIES && (entry = readdir(folder)); seen++) {
+		remove_old_record(runtime_folder, entry->d_name);
+		pid_t pid = pid_of(entry->d_name, ".page");
+		if (pid == 0)
+			continue;
+		if (count == room) {
+			room = room ? room * 2 : 4;
+			struct neap_attached *grown = realloc(list, room * sizeof(*list));
+			if (!grown) {
+				status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+				goto out;
+			}
+			list = grown;
+		}
+		enum neap_status one = neap_page_read(runtime_folder, pid, &list[count], NULL);
+		if (one == NEAP_OK)
+			count++;
+		else if (one == NEAP_ENOENT)
+			remove_leftovers(runtime_folder, pid);
+	}
+	if (count > 1)
+		qsort(list, count, sizeof(*list), compare_attached);
+	*ret_attached = list;
+	*ret_count = count;
+	list = NULL;
+out:
+	free(list);
+	closedir(folder);
+	return status;
+}
+
+static void add_stat(struct neap_stat *to, const struct neap_stat *from)
+{
+	to->current += from->current;
+	to->peak += from->peak;
+	to->allocated += from->allocated;
+	to->freed += from->freed;
+}
+
+static void add_stats(struct neap_stats *to, const struct neap_stats *from)
+{
+	for (int metric = 0; metric < NEAP_METRIC_COUNT; metric++)
+		for (int pool = 0; pool < NEAP_CLASS_COUNT; pool++)
+			add_stat(&to->metric[metric][pool], &from->metric[metric][pool]);
+	add_stat(&to->oversize_allocations, &from->oversize_allocations);
+	add_stat(&to->oversize_segments, &from->oversize_segments);
+	to->num_alloc_retries += from->num_alloc_retries;
+	to->num_ooms += from->num_ooms;
+	to->num_sync_all_streams += from->num_sync_all_streams;
+	to->num_device_alloc += from->num_device_alloc;
+	to->num_device_free += from->num_device_free;
+}
+
+bool neap_attached_device(const struct neap_attached *attached, const unsigned char uuid[16],
+			  struct neap_published *ret_published)
+{
+	struct neap_published sum;
+	bool found = false;
+	for (size_t i = 0; i < attached->device_count; i++) {
+		const struct neap_published *one = &attached->devices[i];
+		if (memcmp(one->device_uuid, uuid, 16) != 0)
+			continue;
+		if (!found) {
+			sum = *one;
+			found = true;
+			continue;
+		}
+		add_stats(&sum.stats, &one->stats);
+		if (one->context_bytes > sum.context_bytes)
+			sum.context_bytes = one->context_bytes;
+		if (one->largest_free_bytes > sum.largest_free_bytes)
+			sum.largest_free_bytes = one->largest_free_bytes;
+		if (__builtin_add_overflow(sum.limit_bytes, one->limit_bytes, &sum.limit_bytes))
+			sum.limit_bytes = UINT64_MAX;
+	}
+	if (found)
+		*ret_published = sum;
+	return found;
+}
+
+static void fill_page(struct neap_page *page, const struct neap_page_identity *identity)
+{
+	memcpy(page->magic, NEAP_PAGE_MAGIC, sizeof(page->magic));
+	page->version = NEAP_PAGE_VERSION;
+	page->bytes = sizeof(*page);
+	page->pid = (uint64_t)identity->pid;
+	page->start_ticks = identity->start_ticks;
+	snprintf(page->name, sizeof(page->name), "%s", identity->name);
+	snprintf(page->run_id, sizeof(page->run_id), "%s", identity->run_id);
+	snprintf(page->record_path, sizeof(page->record_path), "%s", identity->record_path);
+}
+
+enum neap_status neap_page_create(const char *runtime_folder, const struct neap_page_identity *identity,
+				  struct neap_page_owner *ret_owner, struct neap_error *err)
+{
+	struct neap_page_owner owner = {.fd = -1};
+	char temporary[4096];
+	void *map = MAP_FAILED;
+	enum neap_status status =
+		path_of(owner.path, sizeof(owner.path), runtime_folder, identity->pid, ".page", err);
+	if (status == NEAP_OK)
+		status = path_of(temporary, sizeof(temporary), runtime_folder, identity->pid, ".page-new", err);
+	if (status != NEAP_OK)
+		return status;
+	unlink(temporary); /* of a process of this PID that died between the next line and rename */
+	owner.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (owner.fd < 0)
+		return neap_fail_errno(err, errno, "making the statistics page %s", temporary);
+	int error_number = posix_fallocate(owner.fd, 0, sizeof(struct neap_page));
+	if (error_number == 0) {
+		map = mmap(NULL, sizeof(struct neap_page), PROT_READ | PROT_WRITE, MAP_SHARED, owner.fd, 0);
+		error_number = map == MAP_FAILED ? errno : 0;
+	}
+	if (error_number == 0) {
+		fill_page(map, identity);
+		if (flock(owner.fd, LOCK_EX | LOCK_NB) != 0 || rename(temporary, owner.path) != 0)
+			error_number = errno;
+	}
+	if (error_number != 0) {
+		status = neap_fail_errno(err, error_number, "making the statistics page %s", owner.path);
+		if (map != MAP_FAILED)
+			munmap(map, sizeof(struct neap_page));
+		close(owner.fd);
+		unlink(temporary);
+		return status;
+	}
+	owner.page = map;
+	*ret_owner = owner;
+	return NEAP_OK;
+}
+
+struct neap_published *neap_page_slot(struct neap_page_owner *owner)
+{
+	for (size_t i = 0; i < NEAP_PAGE_DEVICES; i++)
+		if (!slot_used(&owner->page->devices[i]))
+			return &owner->page->devices[i];
+	return NULL;
+}
+
+void neap_page_show(struct neap_page_owner *owner, const struct neap_published *slot)
+{
+	uint64_t count = (uint64_t)(slot - owner->page->devices) + 1;
+	if (count > owner->page->device_count)
+		__atomic_store_n(&owner->page->device_count, count, __ATOMIC_RELEASE);
+}
+
+void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot)
+{
+	(void)owner;
+	/* The sequence goes on, so that a reader in between notices. The words as the allocators write them. */
+	uint64_t *words = (uint64_t *)slot;
+	uint64_t odd = words[0] | 1;
+	__atomic_store_n(&words[0], odd, __ATOMIC_RELEASE);
+	for (size_t i = 1; i < sizeof(*slot) / sizeof(*words); i++)
+		__atomic_store_n(&words[i], 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&words[0], odd + 1, __ATOMIC_RELEASE);
+}
+
+void neap_page_destroy(struct neap_page_owner *owner, bool unmap)
+{
+	if (!owner->page)
+		return;
+	unlink(owner->path);
+	if (!unmap)
+		return;
+	munmap(owner->page, sizeof(*owner->page));
+	close(owner->fd);
+	*owner = (struct neap_page_owner){.fd = -1};
+}
+
+void neap_page_forsake(struct neap_page_owner *owner)
+{
+	if (!owner->page)
+		return;
+	/* Should even this fail, allocators of the parent must not be used here any more anyway. */
+	(void)!mmap(owner->page, sizeof(*owner->page), PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	close(owner->fd);
+	*owner = (struct neap_page_owner){.fd = -1};
+}
