@@ -81,7 +81,7 @@ static enum neap_status send_all(int fd, const void *bytes, size_t length, uint6
 		if (sent >= 0) {
 			next += sent;
 			length -= (size_t)sent;
-		} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+		} else if (errno == EAGAIN) {
 			enum neap_status status = wait_for(fd, POLLOUT, deadline_ns, err);
 			if (status != NEAP_OK)
 				return status;
@@ -103,7 +103,7 @@ static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, uint
 			length -= (size_t)got;
 		} else if (got == 0) {
 			return neap_fail(err, NEAP_EIO, "the peer closed the connection");
-		} else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+		} else if (errno == EAGAIN) {
 			enum neap_status status = wait_for(fd, POLLIN, deadline_ns, err);
 			if (status != NEAP_OK)
 				return status;

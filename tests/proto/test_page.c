@@ -1,0 +1,205 @@
+/* Statistics pages: made, read, damaged, and left behind by the dead. */
+#include "base/process.h"
+#include "proto/client.h"
+#include "proto/page.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[64];
+
+static void path_in(char *text, size_t room, pid_t pid, const char *suffix)
+{
+	snprintf(text, room, "%s/%d%s", folder, (int)pid, suffix);
+}
+
+static bool exists(pid_t pid, const char *suffix)
+{
+	char path[128];
+	path_in(path, sizeof(path), pid, suffix);
+	return access(path, F_OK) == 0;
+}
+
+static void make(struct neap_page_owner *owner)
+{
+	struct neap_process self;
+	assert_int_equal(neap_process_read(getpid(), &self, NULL), NEAP_OK);
+	struct neap_page_identity identity = {.pid = getpid(),
+					      .start_ticks = self.start_ticks,
+					      .name = "test\tprogram",
+					      .run_id = "run-1",
+					      .record_path = "/nowhere/record"};
+	assert_int_equal(neap_page_create(folder, &identity, owner, NULL), NEAP_OK);
+}
+
+static struct neap_published *publish(struct neap_page_owner *owner, unsigned char uuid, int64_t reserved)
+{
+	struct neap_published *slot = neap_page_slot(owner);
+	assert_non_null(slot);
+	memset(slot->device_uuid, uuid, 16);
+	slot->context_bytes = 100;
+	slot->stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current = reserved;
+	slot->limit_bytes = UINT64_MAX;
+	neap_page_show(owner, slot);
+	return slot;
+}
+
+static void page_there_and_back(void **state)
+{
+	(void)state;
+	struct neap_page_owner owner;
+	static struct neap_attached attached;
+	struct neap_published sum;
+	const unsigned char one[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, other[16] = {9};
+	make(&owner);
+	publish(&owner, 1, 10);
+	struct neap_published *gone = publish(&owner, 2, 20);
+	publish(&owner, 1, 30);
+	neap_page_hide(&owner, gone);
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, NULL), NEAP_OK);
+	assert_int_equal(attached.pid, getpid());
+	assert_string_equal(attached.name, "test?program");
+	assert_string_equal(attached.run_id, "run-1");
+	assert_int_equal(attached.device_count, 2);
+	assert_true(neap_attached_device(&attached, one, &sum));
+	assert_int_equal(sum.stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 40);
+	assert_int_equal(sum.context_bytes, 100);
+	assert_true(sum.limit_bytes == UINT64_MAX);
+	assert_false(neap_attached_device(&attached, other, &sum));
+	assert_ptr_equal(neap_page_slot(&owner), gone); /* used again */
+	neap_page_destroy(&owner, true);
+	neap_page_destroy(&owner, true);
+	assert_false(exists(getpid(), ".page"));
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, NULL), NEAP_ENOENT);
+}
+
+static void damaged_pages(void **state)
+{
+	(void)state;
+	struct neap_page_owner owner;
+	static struct neap_attached attached;
+	struct neap_error err;
+	make(&owner);
+	struct neap_published *slot = publish(&owner, 1, 10);
+	slot->sequence = 7; /* died inside a write */
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EBUSY);
+	slot->sequence = 8;
+	owner.page->device_count = NEAP_PAGE_DEVICES + 1;
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
+	owner.page->device_count = 1;
+	owner.page->version++;
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
+	owner.page->version--;
+	owner.page->pid++;
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
+	owner.page->pid--;
+	memset(owner.page->name, 'x', sizeof(owner.page->name)); /* not terminated */
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_OK);
+	assert_int_equal(strlen(attached.name), sizeof(attached.name) - 1);
+	assert_int_equal(ftruncate(owner.fd, offsetof(struct neap_page, devices) + 5), 0);
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
+	assert_non_null(strstr(err.message, "cut short"));
+	assert_int_equal(ftruncate(owner.fd, 5), 0);
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
+	neap_page_destroy(&owner, true);
+}
+
+/* What is not a file of ours under the page's name: refused without blocking or following. */
+static void strange_pages(void **state)
+{
+	(void)state;
+	static struct neap_attached attached;
+	char path[128];
+	path_in(path, sizeof(path), getpid(), ".page");
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(neap_page_read(folder, getpid(), &attached, NULL), NEAP_EPARSE);
+	unlink(path);
+	assert_int_equal(symlink("/etc/passwd", path), 0);
+	assert_int_not_equal(neap_page_read(folder, getpid(), &attached, NULL), NEAP_OK);
+	unlink(path);
+}
+
+/* A process that died without a word: its page and socket are cleaned up, ours stays. */
+static void the_dead_are_removed(void **state)
+{
+	(void)state;
+	struct neap_page_owner owner;
+	struct neap_attached *list = NULL;
+	size_t count = 0;
+	char path[128];
+	make(&owner);
+	publish(&owner, 1, 10);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct neap_page_owner own;
+		neap_page_forsake(&owner); /* the parent's file is not the child's */
+		make(&own);
+		_exit(0);
+	}
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	path_in(path, sizeof(path), child, ".sock");
+	close(open(path, O_CREAT | O_WRONLY, 0600));
+	assert_true(exists(child, ".page"));
+	assert_int_equal(neap_page_list(folder, &list, &count, NULL), NEAP_OK);
+	assert_int_equal(count, 1);
+	assert_int_equal(list[0].pid, getpid());
+	assert_int_equal(list[0].devices[0].stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 10);
+	assert_false(exists(child, ".page"));
+	assert_false(exists(child, ".sock"));
+	free(list);
+	neap_page_destroy(&owner, true);
+}
+
+static void clients_that_cannot_connect(void **state)
+{
+	(void)state;
+	struct neap_client client;
+	struct neap_error err;
+	assert_int_equal(neap_client_open(folder, getpid(), 0, &client, &err), NEAP_ESTATE);
+	assert_non_null(strstr(err.message, "not attached"));
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(neap_client_open(folder, child, 0, &client, &err), NEAP_ENOENT);
+	if (geteuid() != 0)
+		assert_int_equal(neap_client_open(folder, 1, 0, &client, &err), NEAP_EPERM);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/neap-test-page-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(page_there_and_back),
+		cmocka_unit_test(damaged_pages),
+		cmocka_unit_test(strange_pages),
+		cmocka_unit_test(the_dead_are_removed),
+		cmocka_unit_test(clients_that_cannot_connect),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
