@@ -1,0 +1,382 @@
+/* alloc/alloc.c: the public calls, and the way of a request.
+ *
+ *   neap_malloc: hit ......... best fit in the arena of (class, pool, stream), no driver call
+ *                miss ........ grow the arena; else give the whole cache back and grow again
+ *                callback .... outside the lock, at most eight times, each followed by all of the above
+ *                report ...... events, message, NEAP_EOOM
+ *
+ * Nothing is changed before everything that can fail has been done: block storage is ensured and the address is in
+ * the map of live blocks before a block is taken out of the cache.
+ */
+#include "alloc/internal.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+#define OOM_ATTEMPTS 8
+
+/* The one global besides the agent's instance: whom to tell of allocators. */
+static const struct neap_alloc_hook *alloc_hook;
+
+void neap_set_alloc_hook(const struct neap_alloc_hook *hook)
+{
+	__atomic_store_n(&alloc_hook, hook, __ATOMIC_RELEASE);
+}
+
+void neap_alloc_lock(struct neap_alloc *alloc) { pthread_mutex_lock(&alloc->lock); }
+
+void neap_alloc_unlock(struct neap_alloc *alloc)
+{
+	neap_published_close(alloc);
+	pthread_mutex_unlock(&alloc->lock);
+}
+
+static bool virtual_memory(const struct neap_cuda *cuda, const struct neap_device_info *info)
+{
+	return info->page_bytes && cuda->cuMemAddressReserve && cuda->cuMemAddressFree && cuda->cuMemCreate &&
+	       cuda->cuMemRelease && cuda->cuMemMap && cuda->cuMemUnmap && cuda->cuMemSetAccess;
+}
+
+enum neap_status neap_alloc_create(struct neap_device *device, const struct neap_alloc_options *options,
+				   struct neap_alloc **ret_alloc, struct neap_error *err)
+{
+	static const struct neap_alloc_options defaults;
+	const struct neap_device_info *info = neap_device_info(device);
+	if (!options)
+		options = &defaults;
+	if (!(options->fraction >= 0 && options->fraction <= 1))
+		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g",
+				 options->fraction);
+	struct neap_alloc *alloc = calloc(1, sizeof(*alloc));
+	if (!alloc || pthread_mutex_init(&alloc->lock, NULL)) {
+		free(alloc);
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for an allocator");
+	}
+	alloc->device = device;
+	alloc->cuda = neap_driver_cuda(neap_device_driver(device));
+	alloc->plain = !virtual_memory(alloc->cuda, info);
+	alloc->page_bytes = alloc->plain ? PLAIN_PAGE_BYTES : info->page_bytes;
+	alloc->fraction = options->fraction > 0 ? options->fraction : 1;
+	alloc->limit_bytes =
+		alloc->fraction < 1 ? (uint64_t)(alloc->fraction * (double)info->total_bytes) : UINT64_MAX;
+	alloc->stats.max_split_size = -1;
+	alloc->observer = options->observer;
+	alloc->published = &alloc->own_published;
+	neap_published_all(alloc);
+	neap_published_close(alloc);
+	if (options->published)
+		neap_publish(alloc, options->published);
+	const char other[] = "other";
+	for (size_t i = 0; i < sizeof(other); i++)
+		alloc->tags[TAG_OTHER].text[i] = other[i];
+	*ret_alloc = alloc;
+	const struct neap_alloc_hook *hook = __atomic_load_n(&alloc_hook, __ATOMIC_ACQUIRE);
+	if (hook && hook->created)
+		hook->created(alloc);
+	return NEAP_OK;
+}
+
+void neap_alloc_destroy(struct neap_alloc *alloc)
+{
+	if (!alloc)
+		return;
+	const struct neap_alloc_hook *hook = __atomic_load_n(&alloc_hook, __ATOMIC_ACQUIRE);
+	if (hook && hook->destroying)
+		hook->destroying(alloc);
+	struct neap_device_guard guard = {0};
+	bool entered = neap_device_enter(alloc->device, &guard, NULL) == NEAP_OK;
+	/* Live blocks may have work queued on them too, so this never depends on `dirty`. */
+	if (alloc->segments)
+		alloc->cuda->cuCtxSynchronize();
+	neap_pending_fini(alloc);
+	neap_segments_fini(alloc);
+	if (entered)
+		neap_device_leave(&guard);
+	neap_arenas_fini(alloc);
+	neap_blocks_fini(alloc);
+	neap_map_fini(&alloc->live);
+	pthread_mutex_destroy(&alloc->lock);
+	free(alloc);
+}
+
+struct neap_device *neap_alloc_device(struct neap_alloc *alloc) { return alloc->device; }
+
+/* No block fits: asks the driver, giving the whole cache back if it refuses. Then one fits, or the status says why.
+ */
+static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena, const struct neap_request *request,
+			     struct neap_error *err)
+{
+	struct neap_device_guard guard = {0};
+	bool capturing = false;
+	uint64_t freed = 0;
+	alloc->largest_free_bytes = neap_largest_free(alloc);
+	neap_published_word(alloc, &alloc->published->largest_free_bytes, alloc->largest_free_bytes);
+	neap_published_close(alloc);
+	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
+	if (status)
+		return status;
+	status = neap_stream_capturing(alloc, request->stream, &capturing, err);
+	if (!status && capturing)
+		status = neap_fail(
+			err, NEAP_ESTATE,
+			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
+			(unsigned long long)request->rounded);
+	if (!status)
+		status = neap_arena_grow(alloc, arena, request->rounded, err);
+	if (status == NEAP_EOOM &&
+	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) > metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES)) {
+		neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
+		status = neap_cache_release(alloc, &freed, err);
+		if (!status && !neap_block_find(arena, request->rounded))
+			status = neap_arena_grow(alloc, arena, request->rounded, err);
+	}
+	neap_device_leave(&guard);
+	return status;
+}
+
+/* Completes the frees whose work is done, unless a capture forbids to ask. */
+static void pending_ask(struct neap_alloc *alloc, void *stream)
+{
+	struct neap_device_guard guard = {0};
+	bool capturing = true;
+	if (alloc->pools_open || neap_device_enter(alloc->device, &guard, NULL))
+		return;
+	if (!neap_stream_capturing(alloc, stream, &capturing, NULL) && !capturing)
+		neap_pending_poll(alloc);
+	neap_device_leave(&guard);
+}
+
+static void count_live(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
+{
+	bool small = block->segment->arena->small;
+	neap_metric_add(alloc, NEAP_METRIC_ALLOCATION, small, sign);
+	neap_metric_add(alloc, NEAP_METRIC_ALLOCATED_BYTES, small, sign * (int64_t)block->bytes);
+	neap_metric_add(alloc, NEAP_METRIC_REQUESTED_BYTES, small, sign * (int64_t)block->requested);
+	neap_tag_add(alloc, block->tag, sign * (int64_t)block->bytes);
+}
+
+static void count_active(struct neap_alloc *alloc, const struct neap_block *block, int64_t sign)
+{
+	bool small = block->segment->arena->small;
+	neap_metric_add(alloc, NEAP_METRIC_ACTIVE, small, sign);
+	neap_metric_add(alloc, NEAP_METRIC_ACTIVE_BYTES, small, sign * (int64_t)block->bytes);
+}
+
+/* One round of looking everywhere. */
+static enum neap_status serve(struct neap_alloc *alloc, const struct neap_request *request, uint64_t *ret_address,
+			      struct neap_error *err)
+{
+	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
+	struct neap_arena *arena = NULL;
+	if (stream)
+		arena = neap_arena_find(alloc, stream, neap_pool_match(alloc, request->stream),
+					request->rounded <= SMALL_LIMIT_BYTES);
+	if (!arena)
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");
+	if (alloc->waiting_uses)
+		pending_ask(alloc, request->stream);
+	struct neap_block *block = neap_block_find(arena, request->rounded);
+	if (!block) {
+		enum neap_status status = miss(alloc, arena, request, err);
+		if (status)
+			return status;
+		block = neap_block_find(arena, request->rounded);
+	}
+	if (!neap_blocks_ensure(alloc, 1) || !neap_map_put(&alloc->live, block->address, (uint64_t)(uintptr_t)block))
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
+	neap_block_take(alloc, block, request->rounded);
+	block->requested = request->bytes;
+	block->tag = request->tag;
+	stream->live_blocks++;
+	count_live(alloc, block, 1);
+	count_active(alloc, block, 1);
+	neap_event_block(alloc, NEAP_EVENT_ALLOC, block);
+	*ret_address = block->address;
+	return NEAP_OK;
+}
+
+enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
+			     struct neap_error *err)
+{
+	if (!bytes) {
+		*ret_address = 0;
+		return NEAP_OK;
+	}
+	struct neap_request request = {.bytes = bytes, .stream = stream};
+	/* More than half of the address space is no size; keeping it below keeps every sum below in range. */
+	request.rounded = bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 + 1 : round_up(bytes, BLOCK_ALIGNMENT);
+	neap_alloc_lock(alloc);
+	request.tag = neap_tag_find(alloc);
+	enum neap_status status = serve(alloc, &request, ret_address, err);
+	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
+		neap_oom_callback callback = alloc->oom_callback;
+		void *context = alloc->oom_context;
+		if (!callback)
+			break;
+		neap_alloc_unlock(alloc);
+		bool again = callback(context, alloc, bytes, attempt);
+		neap_alloc_lock(alloc);
+		if (!again)
+			break;
+		status = serve(alloc, &request, ret_address, err);
+	}
+	if (status == NEAP_EOOM)
+		neap_oom_report(alloc, &request, err);
+	neap_alloc_unlock(alloc);
+	return status;
+}
+
+void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
+{
+	count_active(alloc, block, -1);
+	neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block);
+	neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+}
+
+enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
+{
+	uint64_t value = 0;
+	if (!address)
+		return NEAP_OK;
+	neap_alloc_lock(alloc);
+	bool found = neap_map_remove(&alloc->live, address, &value);
+	if (found) {
+		struct neap_block *block = (struct neap_block *)(uintptr_t)value;
+		block->segment->arena->stream->live_blocks--;
+		alloc->dirty = true;
+		count_live(alloc, block, -1);
+		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block);
+		if (block->uses)
+			neap_pending_start(alloc, block);
+		else
+			neap_block_complete(alloc, block);
+	}
+	neap_alloc_unlock(alloc);
+	return found ? NEAP_OK : NEAP_EINVAL;
+}
+
+enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, void *stream)
+{
+	enum neap_status status = NEAP_EINVAL;
+	uint64_t value = 0;
+	neap_alloc_lock(alloc);
+	if (!neap_map_get(&alloc->live, address, &value))
+		goto out;
+	struct neap_block *block = (struct neap_block *)(uintptr_t)value;
+	struct neap_stream *other = neap_stream_find(alloc, stream);
+	if (!other) {
+		status = NEAP_ENOMEM;
+		goto out;
+	}
+	status = other == block->segment->arena->stream ? NEAP_OK : neap_use_add(alloc, block, other);
+	if (!status) {
+		struct neap_event event = {.kind = NEAP_EVENT_RECORD_STREAM,
+					   .tag = neap_tag_number(alloc, block->tag),
+					   .stream = other->number,
+					   .address = address,
+					   .size = block->requested,
+					   .block = block->bytes};
+		neap_event_levels(alloc, &event);
+		neap_event_send(alloc, &event);
+	}
+out:
+	neap_alloc_unlock(alloc);
+	return status;
+}
+
+void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context)
+{
+	neap_alloc_lock(alloc);
+	alloc->oom_callback = callback;
+	alloc->oom_context = context;
+	neap_alloc_unlock(alloc);
+}
+
+void neap_get_stats(struct neap_alloc *alloc, struct neap_stats *ret_stats)
+{
+	neap_alloc_lock(alloc);
+	*ret_stats = alloc->stats;
+	neap_alloc_unlock(alloc);
+}
+
+void neap_reset_peak_stats(struct neap_alloc *alloc)
+{
+	neap_alloc_lock(alloc);
+	neap_stats_peaks_reset(alloc);
+	neap_alloc_unlock(alloc);
+}
+
+void neap_reset_accumulated_stats(struct neap_alloc *alloc)
+{
+	neap_alloc_lock(alloc);
+	neap_stats_sums_reset(alloc);
+	neap_alloc_unlock(alloc);
+}
+
+void neap_publish(struct neap_alloc *alloc, struct neap_published *published)
+{
+	neap_alloc_lock(alloc);
+	neap_published_close(alloc);
+	alloc->published = published ? published : &alloc->own_published;
+	alloc->published_sequence = __atomic_load_n(&alloc->published->sequence, __ATOMIC_RELAXED);
+	neap_published_all(alloc);
+	neap_alloc_unlock(alloc);
+}
+
+void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer)
+{
+	neap_alloc_lock(alloc);
+	alloc->observer = observer;
+	neap_tags_renumber(alloc);
+	neap_alloc_unlock(alloc);
+}
+
+void neap_emit(struct neap_alloc *alloc, struct neap_event event)
+{
+	neap_alloc_lock(alloc);
+	if (!event.a && !event.b)
+		neap_event_levels(alloc, &event);
+	neap_event_send(alloc, &event);
+	neap_alloc_unlock(alloc);
+}
+
+uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text)
+{
+	neap_alloc_lock(alloc);
+	const struct neap_observer *observer = alloc->observer;
+	uint16_t number = observer && observer->name ? observer->name(observer->context, text) : 0;
+	neap_alloc_unlock(alloc);
+	return number;
+}
+
+void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t *ret_highest)
+{
+	neap_alloc_lock(alloc);
+	*ret_lowest = alloc->lowest_allocated;
+	*ret_highest = alloc->highest_allocated;
+	alloc->lowest_allocated = alloc->highest_allocated = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
+	neap_alloc_unlock(alloc);
+}
+
+void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
+		     void *context)
+{
+	neap_alloc_lock(alloc);
+	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next) {
+		for (struct neap_block *block = segment->first; block; block = block->next) {
+			struct neap_block_info info = {
+				.segment_address = segment->address,
+				.segment_bytes = segment->bytes,
+				.address = block->address,
+				.bytes = block->bytes,
+				.requested_bytes = block->requested,
+				.tag = alloc->tags[block->tag].text,
+				.stream = segment->arena->stream->handle,
+				.state = block->state,
+				.small_pool = segment->arena->small,
+			};
+			visit(context, &info);
+		}
+	}
+	neap_alloc_unlock(alloc);
+}

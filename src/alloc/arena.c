@@ -1,0 +1,208 @@
+/* alloc/arena.c: streams, arenas and private pools.
+ *
+ * A stream gets a dense number when it is first seen and keeps it for the allocator's life. Its handle is handed to
+ * the driver only where its owner must still have it: in a call that names it, or while blocks allocated on it are
+ * live.
+ *
+ * A private pool has arenas of its own, so nothing of it mixes with anything else. While it has owners, its pages
+ * stay even when every block in them is free: a captured graph has their addresses and will run again.
+ */
+#include "alloc/internal.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+/* What the driver says of the default stream while another stream is captured: touching it would break the capture.
+ */
+#define CAPTURE_IMPLICIT 906
+
+struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)
+{
+	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
+		if (stream->handle == handle)
+			return stream;
+	struct neap_stream *stream = calloc(1, sizeof(*stream));
+	if (!stream)
+		return NULL;
+	stream->handle = handle;
+	/* 0 is the default stream's, whether it was seen or not. */
+	stream->number = handle ? ++alloc->stream_count : 0;
+	stream->waiting_end = &stream->waiting;
+	stream->next = alloc->streams;
+	alloc->streams = stream;
+	return stream;
+}
+
+struct neap_arena *neap_arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small)
+{
+	(void)alloc;
+	for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
+		if (arena->pool == pool && arena->small == small)
+			return arena;
+	struct neap_arena *arena = calloc(1, sizeof(*arena));
+	if (!arena)
+		return NULL;
+	arena->stream = stream;
+	arena->pool = pool;
+	arena->small = small;
+	arena->next = stream->arenas;
+	stream->arenas = arena;
+	return arena;
+}
+
+struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream)
+{
+	if (!alloc->pools_open)
+		return NULL;
+	for (struct neap_pool *pool = alloc->pools; pool; pool = pool->next)
+		if (pool->filter && pool->filter(pool->context, stream))
+			return pool;
+	return NULL;
+}
+
+static bool pool_has_arenas(const struct neap_alloc *alloc, const struct neap_pool *pool)
+{
+	for (const struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
+		for (const struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
+			if (arena->pool == pool)
+				return true;
+	return false;
+}
+
+void neap_arenas_trim(struct neap_alloc *alloc)
+{
+	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
+		for (struct neap_arena **link = &stream->arenas; *link;) {
+			struct neap_arena *arena = *link;
+			if (arena->segment_count) {
+				link = &arena->next;
+				continue;
+			}
+			*link = arena->next;
+			free(arena);
+		}
+	}
+	for (struct neap_pool **link = &alloc->pools; *link;) {
+		struct neap_pool *pool = *link;
+		if (pool->owners || pool->filter || pool_has_arenas(alloc, pool)) {
+			link = &pool->next;
+			continue;
+		}
+		*link = pool->next;
+		free(pool);
+	}
+}
+
+void neap_arenas_fini(struct neap_alloc *alloc)
+{
+	while (alloc->streams) {
+		struct neap_stream *stream = alloc->streams;
+		alloc->streams = stream->next;
+		while (stream->arenas) {
+			struct neap_arena *next = stream->arenas->next;
+			free(stream->arenas);
+			stream->arenas = next;
+		}
+		free(stream);
+	}
+	while (alloc->pools) {
+		struct neap_pool *next = alloc->pools->next;
+		free(alloc->pools);
+		alloc->pools = next;
+	}
+}
+
+enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
+				       struct neap_error *err)
+{
+	CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = 0;
+	if (alloc->cuda->cuStreamIsCapturing)
+		result = alloc->cuda->cuStreamIsCapturing(stream, &capture);
+	bool implicit = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CAPTURE_IMPLICIT;
+	if (result && !implicit)
+		return neap_cuda_fail(alloc->cuda, result, err, "cuStreamIsCapturing");
+	*ret_capturing = implicit || capture != CU_STREAM_CAPTURE_STATUS_NONE;
+	return NEAP_OK;
+}
+
+enum neap_status neap_alloc_capturing(struct neap_alloc *alloc, bool *ret_capturing, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	bool capturing = alloc->pools_open > 0;
+	for (struct neap_stream *stream = alloc->streams; !status && !capturing && stream; stream = stream->next)
+		if (stream->live_blocks)
+			status = neap_stream_capturing(alloc, stream->handle, &capturing, err);
+	if (!status)
+		*ret_capturing = capturing;
+	return status;
+}
+
+static struct neap_pool **pool_link(struct neap_alloc *alloc, uint64_t high, uint64_t low)
+{
+	struct neap_pool **link = &alloc->pools;
+	while (*link && ((*link)->high != high || (*link)->low != low))
+		link = &(*link)->next;
+	return link;
+}
+
+enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
+				 bool (*filter)(void *context, void *stream), void *context, struct neap_error *err)
+{
+	if (!filter)
+		return neap_fail(err, NEAP_EINVAL, "a private pool needs a filter");
+	enum neap_status status = NEAP_OK;
+	neap_alloc_lock(alloc);
+	struct neap_pool **link = pool_link(alloc, pool_high, pool_low), *pool = *link;
+	if (pool && pool->filter) {
+		status = neap_fail(err, NEAP_ESTATE, "the private pool is already between begin and end");
+		goto out;
+	}
+	if (pool)
+		*link = pool->next;
+	else
+		pool = calloc(1, sizeof(*pool));
+	if (!pool) {
+		status = neap_fail(err, NEAP_ENOMEM, "no host memory for a private pool");
+		goto out;
+	}
+	*pool = (struct neap_pool){alloc->pools, pool_high, pool_low, filter, context, pool->owners + 1};
+	alloc->pools = pool;
+	alloc->pools_open++;
+out:
+	neap_alloc_unlock(alloc);
+	return status;
+}
+
+enum neap_status neap_pool_end(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low)
+{
+	enum neap_status status = NEAP_ESTATE;
+	neap_alloc_lock(alloc);
+	struct neap_pool *pool = *pool_link(alloc, pool_high, pool_low);
+	if (pool && pool->filter) {
+		pool->filter = NULL;
+		pool->context = NULL;
+		alloc->pools_open--;
+		status = NEAP_OK;
+	}
+	neap_arenas_trim(alloc);
+	neap_alloc_unlock(alloc);
+	return status;
+}
+
+enum neap_status neap_pool_release(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low)
+{
+	enum neap_status status = NEAP_ESTATE;
+	neap_alloc_lock(alloc);
+	struct neap_pool *pool = *pool_link(alloc, pool_high, pool_low);
+	if (pool && pool->owners) {
+		pool->owners--;
+		/* A graph may have run on its free blocks since they were freed. */
+		alloc->dirty = true;
+		status = NEAP_OK;
+	}
+	neap_arenas_trim(alloc);
+	neap_alloc_unlock(alloc);
+	return status;
+}

@@ -1,0 +1,230 @@
+/* alloc/block.c: blocks, their neighbours, and the index of free ones.
+ *
+ * The blocks of a segment are a list by address that covers it without gaps. CACHED blocks are also in their arena's
+ * tree, UNMAPPED ones in its list. Two neighbours are never both CACHED or both UNMAPPED: neap_block_settle joins
+ * them.
+ *
+ * The tree is a treap ordered by (bytes, address), whose priorities are a hash of the address: balanced in
+ * expectation whatever the order of frees, without storing anything and without host memory. Best fit is its lower
+ * bound.
+ *
+ * A CACHED block beside an active one is counted as an inactive split when it enters the tree. That stays true until
+ * it leaves: its neighbours are active or UNMAPPED, and one that becomes CACHED joins it, which indexes it anew.
+ */
+#include "alloc/internal.h"
+
+#include <stdlib.h>
+
+bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
+{
+	while (alloc->idle_count < count) {
+		struct neap_block_chunk *chunk = calloc(1, sizeof(*chunk));
+		if (!chunk)
+			return false;
+		chunk->next = alloc->chunks;
+		alloc->chunks = chunk;
+		for (size_t i = 0; i < sizeof(chunk->blocks) / sizeof(chunk->blocks[0]); i++)
+			neap_block_drop(alloc, &chunk->blocks[i]);
+	}
+	return true;
+}
+
+struct neap_block *neap_block_new(struct neap_alloc *alloc)
+{
+	struct neap_block *block = alloc->idle_blocks;
+	alloc->idle_blocks = block->next;
+	alloc->idle_count--;
+	*block = (struct neap_block){0};
+	return block;
+}
+
+void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block)
+{
+	block->next = alloc->idle_blocks;
+	alloc->idle_blocks = block;
+	alloc->idle_count++;
+}
+
+void neap_blocks_fini(struct neap_alloc *alloc)
+{
+	while (alloc->chunks) {
+		struct neap_block_chunk *next = alloc->chunks->next;
+		free(alloc->chunks);
+		alloc->chunks = next;
+	}
+	alloc->idle_blocks = NULL;
+	alloc->idle_count = 0;
+}
+
+/* The finalizer of splitmix64: every bit of the address reaches every bit of the priority. */
+static uint64_t priority(const struct neap_block *block)
+{
+	uint64_t x = block->address;
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+	return x ^ (x >> 31);
+}
+
+static bool before(const struct neap_block *a, const struct neap_block *b)
+{
+	return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
+}
+
+static void tree_insert(struct neap_block **link, struct neap_block *block)
+{
+	uint64_t own = priority(block);
+	while (*link && priority(*link) >= own)
+		link = before(*link, block) ? &(*link)->right : &(*link)->left;
+	struct neap_block *rest = *link, **less = &block->left, **more = &block->right;
+	*link = block;
+	while (rest) {
+		if (before(rest, block)) {
+			*less = rest;
+			less = &rest->right;
+			rest = rest->right;
+		} else {
+			*more = rest;
+			more = &rest->left;
+			rest = rest->left;
+		}
+	}
+	*less = *more = NULL;
+}
+
+static void tree_remove(struct neap_block **link, struct neap_block *block)
+{
+	while (*link != block)
+		link = before(*link, block) ? &(*link)->right : &(*link)->left;
+	struct neap_block *left = block->left, *right = block->right;
+	while (left && right) {
+		if (priority(left) >= priority(right)) {
+			*link = left;
+			link = &left->right;
+			left = left->right;
+		} else {
+			*link = right;
+			link = &right->left;
+			right = right->left;
+		}
+	}
+	*link = left ? left : right;
+}
+
+struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t bytes)
+{
+	struct neap_block *best = NULL;
+	for (struct neap_block *node = arena->tree; node;) {
+		if (node->bytes >= bytes) {
+			best = node;
+			node = node->left;
+		} else {
+			node = node->right;
+		}
+	}
+	return best;
+}
+
+uint64_t neap_arena_largest(const struct neap_arena *arena)
+{
+	const struct neap_block *node = arena->tree;
+	while (node && node->right)
+		node = node->right;
+	return node ? node->bytes : 0;
+}
+
+static void count_split(struct neap_alloc *alloc, struct neap_block *block, bool split)
+{
+	if (block->split == split)
+		return;
+	int64_t sign = split ? 1 : -1;
+	bool small = block->segment->arena->small;
+	block->split = split;
+	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT, small, sign);
+	neap_metric_add(alloc, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, sign * (int64_t)block->bytes);
+}
+
+static void block_index(struct neap_alloc *alloc, struct neap_block *block)
+{
+	struct neap_arena *arena = block->segment->arena;
+	if (block->state == NEAP_BLOCK_CACHED) {
+		tree_insert(&arena->tree, block);
+		count_split(alloc, block,
+			    (block->previous && block_active(block->previous)) ||
+				    (block->next && block_active(block->next)));
+	} else {
+		block->left = NULL;
+		block->right = arena->unmapped;
+		if (arena->unmapped)
+			arena->unmapped->left = block;
+		arena->unmapped = block;
+	}
+}
+
+void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block)
+{
+	struct neap_arena *arena = block->segment->arena;
+	if (block->state == NEAP_BLOCK_CACHED) {
+		count_split(alloc, block, false);
+		tree_remove(&arena->tree, block);
+	} else {
+		*(block->left ? &block->left->right : &arena->unmapped) = block->right;
+		if (block->right)
+			block->right->left = block->left;
+	}
+	block->left = block->right = NULL;
+}
+
+struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes)
+{
+	struct neap_block *rest = neap_block_new(alloc);
+	rest->address = block->address + bytes;
+	rest->bytes = block->bytes - bytes;
+	rest->segment = block->segment;
+	rest->state = block->state;
+	rest->previous = block;
+	rest->next = block->next;
+	if (rest->next)
+		rest->next->previous = rest;
+	block->next = rest;
+	block->bytes = bytes;
+	return rest;
+}
+
+/* Joins `block` with the one that follows; both in no index. */
+static void join_next(struct neap_alloc *alloc, struct neap_block *block)
+{
+	struct neap_block *gone = block->next;
+	block->bytes += gone->bytes;
+	block->next = gone->next;
+	if (block->next)
+		block->next->previous = block;
+	neap_block_drop(alloc, gone);
+}
+
+struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block *block, uint8_t state)
+{
+	block->state = state;
+	block->requested = 0;
+	block->tag = TAG_NONE;
+	if (block->next && block->next->state == state) {
+		neap_block_unindex(alloc, block->next);
+		join_next(alloc, block);
+	}
+	if (block->previous && block->previous->state == state) {
+		block = block->previous;
+		neap_block_unindex(alloc, block);
+		join_next(alloc, block);
+	}
+	block_index(alloc, block);
+	return block;
+}
+
+void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes)
+{
+	neap_block_unindex(alloc, block);
+	block->state = NEAP_BLOCK_LIVE;
+	if (block->bytes > bytes) {
+		struct neap_block *rest = neap_block_cut(alloc, block, bytes);
+		neap_block_settle(alloc, rest, NEAP_BLOCK_CACHED);
+	}
+}

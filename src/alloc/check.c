@@ -1,0 +1,226 @@
+/* alloc/check.c: the invariants of README.md, each checked exactly as it stands there. */
+#include "alloc/internal.h"
+#include "base/error.h"
+
+#include <string.h>
+
+struct sums {
+	struct neap_stats stats; /* only `current` values are used */
+	struct neap_tag tags[NEAP_TAGS_MAX + 2];
+	uint64_t held_pages, live_blocks, pending_uses;
+	uint64_t cached_blocks;
+};
+
+#define REQUIRE(condition, ...)                                                                                      \
+	do {                                                                                                         \
+		if (!(condition))                                                                                    \
+			return neap_fail(err, NEAP_EINTERNAL, __VA_ARGS__);                                          \
+	} while (0)
+
+static void sum_add(struct sums *sums, enum neap_metric metric, bool small, uint64_t value)
+{
+	sums->stats.metric[metric][NEAP_CLASS_ALL].current += (int64_t)value;
+	sums->stats.metric[metric][small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE].current += (int64_t)value;
+}
+
+static enum neap_status block_check(const struct neap_alloc *alloc, const struct neap_block *block, struct sums *sums,
+				    struct neap_error *err)
+{
+	const unsigned long long at = block->address;
+	bool small = block->segment->arena->small;
+	uint64_t value = 0, uses = 0;
+	REQUIRE(block->bytes && block->bytes % BLOCK_ALIGNMENT == 0 && at % BLOCK_ALIGNMENT == 0,
+		"block %#llx is not made of whole 512 bytes", at);
+	bool mapped = neap_map_get(&alloc->live, block->address, &value);
+	REQUIRE(mapped == (block->state == NEAP_BLOCK_LIVE), "block %#llx: live and in the map of live blocks differ",
+		at);
+	REQUIRE(!mapped || value == (uint64_t)(uintptr_t)block, "block %#llx: the map holds another block", at);
+	for (const struct neap_use *use = block->uses; use; use = use->next_of_block) {
+		uses++;
+		REQUIRE(use->block == block, "block %#llx has another block's use", at);
+	}
+	REQUIRE(!uses || block_active(block), "block %#llx is not active but has uses", at);
+	REQUIRE((block->state == NEAP_BLOCK_PENDING) == (block->uses_left > 0) && block->uses_left <= uses,
+		"block %#llx: pending and waiting uses differ", at);
+	sums->pending_uses += block->uses_left;
+	bool beside =
+		(block->previous && block_active(block->previous)) || (block->next && block_active(block->next));
+	REQUIRE(block->split == (block->state == NEAP_BLOCK_CACHED && beside), "block %#llx: split is wrong", at);
+	if (block->state == NEAP_BLOCK_CACHED)
+		sums->cached_blocks++;
+	if (block->split) {
+		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT, small, 1);
+		sum_add(sums, NEAP_METRIC_INACTIVE_SPLIT_BYTES, small, block->bytes);
+	}
+	if (block_active(block)) {
+		REQUIRE(block->requested && block->requested <= block->bytes, "block %#llx: requested is wrong", at);
+		sum_add(sums, NEAP_METRIC_ACTIVE, small, 1);
+		sum_add(sums, NEAP_METRIC_ACTIVE_BYTES, small, block->bytes);
+	}
+	if (block->state == NEAP_BLOCK_LIVE) {
+		sum_add(sums, NEAP_METRIC_ALLOCATION, small, 1);
+		sum_add(sums, NEAP_METRIC_ALLOCATED_BYTES, small, block->bytes);
+		sum_add(sums, NEAP_METRIC_REQUESTED_BYTES, small, block->requested);
+		sums->live_blocks++;
+		sums->tags[block->tag].live_bytes += block->bytes;
+		sums->tags[block->tag].live_blocks++;
+	}
+	return NEAP_OK;
+}
+
+/* Blocks lie on pages that are held; UNMAPPED ones on whole pages, of which only stuck ones are held. */
+static enum neap_status pages_check(const struct neap_alloc *alloc, const struct neap_segment *segment,
+				    const struct neap_block *block, uint64_t *stuck, struct neap_error *err)
+{
+	uint64_t page = alloc->page_bytes, from = block->address - segment->address, to = from + block->bytes;
+	REQUIRE(block->state != NEAP_BLOCK_UNMAPPED || (from % page == 0 && to % page == 0),
+		"unmapped block %#llx is not made of whole pages", (unsigned long long)block->address);
+	for (uint64_t index = from / page; index * page < to; index++) {
+		if (block->state == NEAP_BLOCK_UNMAPPED)
+			*stuck += segment->handles[index] != 0;
+		else
+			REQUIRE(segment->handles[index], "block %#llx lies on a page that is not mapped",
+				(unsigned long long)block->address);
+	}
+	return NEAP_OK;
+}
+
+static enum neap_status segment_check(const struct neap_alloc *alloc, const struct neap_segment *segment,
+				      struct sums *sums, struct neap_error *err)
+{
+	uint64_t at = segment->address, stuck = 0, held = 0;
+	const struct neap_block *previous = NULL;
+	REQUIRE(!segment->next || segment->next->address >= at + segment->bytes,
+		"segments overlap or are out of order");
+	for (const struct neap_block *block = segment->first; block; previous = block, block = block->next) {
+		enum neap_status status = block_check(alloc, block, sums, err);
+		REQUIRE(block->segment == segment && block->previous == previous && block->address == at,
+			"segment %#llx: its blocks do not cover it at %#llx", (unsigned long long)segment->address,
+			(unsigned long long)at);
+		REQUIRE(!previous || block_active(block) || previous->state != block->state,
+			"block %#llx was not joined with the one before", (unsigned long long)block->address);
+		if (!status && !segment->plain)
+			status = pages_check(alloc, segment, block, &stuck, err);
+		if (status)
+			return status;
+		at = block_end(block);
+	}
+	REQUIRE(at == segment->address + segment->bytes, "segment %#llx: its blocks end at %#llx",
+		(unsigned long long)segment->address, (unsigned long long)at);
+	if (segment->plain)
+		held = segment->bytes / alloc->page_bytes;
+	else
+		for (uint64_t index = 0; index < segment->bytes / alloc->page_bytes; index++)
+			held += segment->handles[index] != 0;
+	REQUIRE(held == segment->held_pages && stuck == segment->stuck_pages,
+		"segment %#llx counts %llu pages, %llu stuck; it has %llu, %llu",
+		(unsigned long long)segment->address, (unsigned long long)segment->held_pages,
+		(unsigned long long)segment->stuck_pages, (unsigned long long)held, (unsigned long long)stuck);
+	sums->held_pages += held;
+	sum_add(sums, NEAP_METRIC_RESERVED_BYTES, segment->arena->small, held * alloc->page_bytes);
+	if (held)
+		sum_add(sums, NEAP_METRIC_SEGMENT, segment->arena->small, 1);
+	return NEAP_OK;
+}
+
+static bool tree_check(const struct neap_arena *arena, const struct neap_block *node, const struct neap_block **last,
+		       uint64_t *count)
+{
+	if (!node)
+		return true;
+	if (!tree_check(arena, node->left, last, count))
+		return false;
+	if (node->state != NEAP_BLOCK_CACHED || node->segment->arena != arena)
+		return false;
+	if (*last &&
+	    ((*last)->bytes > node->bytes || ((*last)->bytes == node->bytes && (*last)->address >= node->address)))
+		return false;
+	*last = node;
+	++*count;
+	return tree_check(arena, node->right, last, count);
+}
+
+static enum neap_status indexes_check(const struct neap_alloc *alloc, const struct sums *sums, struct neap_error *err)
+{
+	uint64_t cached = 0, live = 0, uses = 0;
+	for (const struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
+		live += stream->live_blocks;
+		for (const struct neap_arena *arena = stream->arenas; arena; arena = arena->next) {
+			const struct neap_block *last = NULL;
+			REQUIRE(tree_check(arena, arena->tree, &last, &cached), "an arena's tree is out of order");
+			for (const struct neap_block *block = arena->unmapped; block; block = block->right)
+				REQUIRE(block->state == NEAP_BLOCK_UNMAPPED && block->segment->arena == arena,
+					"an arena's list of unmapped blocks holds another");
+		}
+		for (const struct neap_use *use = stream->waiting; use; use = use->next_of_stream) {
+			uses++;
+			REQUIRE(use->stream == stream && use->block->state == NEAP_BLOCK_PENDING,
+				"a stream waits for a block that is not pending");
+		}
+	}
+	REQUIRE(cached == sums->cached_blocks, "the trees hold %llu blocks, %llu are cached",
+		(unsigned long long)cached, (unsigned long long)sums->cached_blocks);
+	REQUIRE(live == sums->live_blocks && alloc->live.count == live,
+		"streams count %llu live blocks, there are %llu", (unsigned long long)live,
+		(unsigned long long)sums->live_blocks);
+	REQUIRE(uses == sums->pending_uses && uses == alloc->waiting_uses,
+		"queues hold %llu uses, blocks wait for %llu", (unsigned long long)uses,
+		(unsigned long long)sums->pending_uses);
+	return NEAP_OK;
+}
+
+static enum neap_status totals_check(const struct neap_alloc *alloc, const struct sums *sums, struct neap_error *err)
+{
+	for (int metric = 0; metric < NEAP_METRIC_COUNT; metric++) {
+		for (int pool = 0; pool < NEAP_CLASS_COUNT; pool++) {
+			const struct neap_stat *stat = &alloc->stats.metric[metric][pool];
+			int64_t sum = sums->stats.metric[metric][pool].current;
+			REQUIRE(stat->current == sum, "metric %d of class %d counts %lld, blocks sum to %lld", metric,
+				pool, (long long)stat->current, (long long)sum);
+			REQUIRE(stat->peak >= stat->current, "metric %d of class %d is above its peak", metric, pool);
+		}
+	}
+	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++) {
+		const struct neap_tag *tag = &alloc->tags[i];
+		REQUIRE(tag->live_bytes == sums->tags[i].live_bytes &&
+				tag->live_blocks == sums->tags[i].live_blocks && tag->peak_bytes >= tag->live_bytes,
+			"tag \"%s\" counts %llu bytes, its blocks sum to %llu", tag->text,
+			(unsigned long long)tag->live_bytes, (unsigned long long)sums->tags[i].live_bytes);
+	}
+	uint64_t now = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
+	REQUIRE(alloc->lowest_allocated <= now && now <= alloc->highest_allocated,
+		"allocated is outside its extremes");
+	REQUIRE(alloc->held_pages == sums->held_pages, "%llu pages are held, segments and spares have %llu",
+		(unsigned long long)alloc->held_pages, (unsigned long long)sums->held_pages);
+	return NEAP_OK;
+}
+
+static enum neap_status published_check(struct neap_alloc *alloc, struct neap_error *err)
+{
+	struct neap_published copy;
+	neap_published_close(alloc);
+	REQUIRE(neap_published_read(alloc->published, &copy) == NEAP_OK, "the published counters cannot be read");
+	REQUIRE(memcmp(&copy.stats, &alloc->stats, sizeof(copy.stats)) == 0, "the published counters are stale");
+	REQUIRE(copy.limit_bytes == alloc->limit_bytes && copy.largest_free_bytes == alloc->largest_free_bytes,
+		"the published limits are stale");
+	return NEAP_OK;
+}
+
+enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *err)
+{
+	struct sums sums = {0};
+	enum neap_status status = NEAP_OK;
+	neap_alloc_lock(alloc);
+	for (struct neap_segment *segment = alloc->segments; !status && segment; segment = segment->next)
+		status = segment_check(alloc, segment, &sums, err);
+	sums.held_pages += alloc->spare_count;
+	sum_add(&sums, NEAP_METRIC_RESERVED_BYTES, false, alloc->spare_count * alloc->page_bytes);
+	if (!status)
+		status = indexes_check(alloc, &sums, err);
+	if (!status)
+		status = totals_check(alloc, &sums, err);
+	if (!status)
+		status = published_check(alloc, err);
+	neap_alloc_unlock(alloc);
+	return status;
+}

@@ -1,0 +1,45 @@
+/* alloc/event.c: events for the observer. They are made under the lock, so an observer sees them in the order in
+ * which things happened. */
+#include "alloc/internal.h"
+#include "base/clock.h"
+
+void neap_event_send(struct neap_alloc *alloc, struct neap_event *event)
+{
+	if (!alloc->observer || !alloc->observer->event)
+		return;
+	event->time_ns = neap_clock_now(neap_clock_system());
+	event->sequence = 0;
+	event->device = (uint16_t)neap_device_info(alloc->device)->ordinal;
+	alloc->observer->event(alloc->observer->context, event);
+}
+
+void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event)
+{
+	event->a = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
+	event->b = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+}
+
+void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block)
+{
+	if (!alloc->observer)
+		return;
+	struct neap_event event = {
+		.kind = (uint16_t)kind,
+		.tag = neap_tag_number(alloc, block->tag),
+		.stream = block->segment->arena->stream->number,
+		.address = block->address,
+		.size = block->requested,
+		.block = block->bytes,
+	};
+	neap_event_levels(alloc, &event);
+	neap_event_send(alloc, &event);
+}
+
+void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
+		      uint64_t address, uint64_t bytes)
+{
+	struct neap_event event = {
+		.kind = (uint16_t)kind, .stream = arena->stream->number, .address = address, .size = bytes};
+	neap_event_levels(alloc, &event);
+	neap_event_send(alloc, &event);
+}

@@ -1,0 +1,278 @@
+/* alloc/internal.h: what the files of the allocator share. README.md here says what each layer does and lists the
+ * invariants as equations.
+ *
+ *   allocator --- streams (dense numbers) --- arenas (one per class, private pool and stream)
+ *        \                                       |  free tree, list of unmapped blocks
+ *         segments, by address  ------------- each belongs to one arena
+ *             |
+ *   [ LIVE | CACHED |  LIVE | PENDING | CACHED |      UNMAPPED      | LIVE | UNMAPPED ............ ]   blocks
+ *   [ page | page | page | page | page | page |                    | page |                        ]   handles
+ *
+ * One mutex per allocator, rank NEAP_LOCK_ALLOC: inside it only the observer, a pool's filter and the driver are
+ * called. Every field below is guarded by it, unless said otherwise. Functions of this header are called with it
+ * held.
+ */
+#ifndef NEAP_ALLOC_INTERNAL_H
+#define NEAP_ALLOC_INTERNAL_H
+
+#include "base/map.h"
+#include "device/driver.h"
+#include "neap/alloc.h"
+
+#include <pthread.h>
+
+#define BLOCK_ALIGNMENT   512ull
+#define SMALL_LIMIT_BYTES (1ull << 20) /* requests up to this come from small arenas */
+#define PLAIN_PAGE_BYTES  (2ull << 20) /* granularity of segments where the device has no virtual memory */
+
+struct neap_stream;
+struct neap_arena;
+struct neap_segment;
+
+/* One use of a block by a stream other than its own, announced by neap_record_stream. Its event is made once and kept
+ * when the use goes back to the allocator's list of idle uses. */
+struct neap_use {
+	struct neap_use *next_of_block;  /* also links idle uses */
+	struct neap_use *next_of_stream; /* in the stream's queue, once the block was freed */
+	struct neap_stream *stream;
+	struct neap_block *block;
+	CUevent event;
+	bool created;  /* event exists */
+	bool recorded; /* event stands behind the work the block waits for */
+};
+
+struct neap_block {
+	uint64_t address, bytes;
+	uint64_t requested; /* LIVE, PENDING: what was asked for */
+	struct neap_segment *segment;
+	struct neap_block *previous, *next; /* by address within the segment */
+	struct neap_block *left, *right;    /* CACHED: in the arena's tree. UNMAPPED: neighbours in its list */
+	struct neap_use *uses;              /* LIVE, PENDING */
+	uint32_t uses_left;                 /* PENDING: uses whose work is not known to be done */
+	uint8_t state;                      /* enum in struct neap_block_info */
+	uint8_t tag;                        /* index into the allocator's tags */
+	bool split;                         /* CACHED: counted as NEAP_METRIC_INACTIVE_SPLIT */
+};
+
+/* Storage for blocks comes in chunks, so that an operation can make sure of all it needs before it changes anything.
+ */
+struct neap_block_chunk {
+	struct neap_block_chunk *next;
+	struct neap_block blocks[63];
+};
+
+/* One contiguous reservation of addresses; its blocks cover it without gaps. */
+struct neap_segment {
+	struct neap_segment *next; /* by address */
+	struct neap_arena *arena;
+	uint64_t address, bytes;
+	struct neap_block *first;
+	uint64_t held_pages;  /* handles that are not 0; for a plain segment, all its pages */
+	uint64_t stuck_pages; /* handles under UNMAPPED blocks: mapped without access, left by a rollback that failed
+			       */
+	bool plain;           /* one cuMemAlloc: no handles, never UNMAPPED */
+	CUmemGenericAllocationHandle handles[]; /* per page; 0: none */
+};
+
+/* Where requests of one class on one stream are served from. Memory never moves between arenas but through the
+ * driver. */
+struct neap_arena {
+	struct neap_arena *next; /* of the same stream */
+	struct neap_stream *stream;
+	struct neap_pool *pool; /* NULL: the common one */
+	bool small;
+	struct neap_block *tree;     /* CACHED blocks, ordered by (bytes, address) */
+	struct neap_block *unmapped; /* UNMAPPED blocks */
+	size_t segment_count;
+};
+
+struct neap_stream {
+	struct neap_stream *next;
+	void *handle;
+	uint32_t number;
+	uint64_t live_blocks; /* allocated on it. The handle is valid while there are any, and only then is it used */
+	struct neap_arena *arenas;
+	struct neap_use *waiting, **waiting_end; /* uses of freed blocks, oldest first */
+};
+
+struct neap_pool {
+	struct neap_pool *next; /* the last one begun comes first */
+	uint64_t high, low;
+	bool (*filter)(void *context, void *stream); /* NULL: not between begin and end */
+	void *context;
+	uint64_t owners; /* begins minus releases; while positive its pages stay: a graph may have their addresses */
+};
+
+#define TAG_NONE  0
+#define TAG_OTHER (NEAP_TAGS_MAX + 1)
+struct neap_tag {
+	char text[NEAP_RECORD_NAME_ROOM];
+	uint16_t number; /* the observer's, once asked for */
+	bool numbered;
+	uint64_t live_bytes, peak_bytes, live_blocks;
+};
+
+struct neap_alloc {
+	struct neap_device *device; /* constant, as are the next three */
+	const struct neap_cuda *cuda;
+	uint64_t page_bytes;
+	bool plain;
+
+	pthread_mutex_t lock;
+	struct neap_stream *streams;
+	uint32_t stream_count;
+	struct neap_segment *segments;
+	struct neap_pool *pools;
+	uint64_t pools_open;
+	struct neap_map live; /* address of a LIVE block -> struct neap_block * */
+
+	struct neap_block_chunk *chunks;
+	struct neap_block *idle_blocks; /* linked by next */
+	size_t idle_count;
+
+	struct neap_use *idle_uses;
+	uint64_t waiting_uses; /* in all streams' queues */
+	bool dirty;            /* a block was freed since the device was last synchronised */
+
+	/* Handles held and mapped nowhere: what a failed map or release left over. Room for every handle held. */
+	CUmemGenericAllocationHandle *spare;
+	size_t spare_count, spare_room;
+	uint64_t held_pages; /* handles held, spare ones included */
+
+	struct neap_stats stats;
+	uint64_t limit_bytes; /* UINT64_MAX: none */
+	double fraction;
+	uint64_t largest_free_bytes;
+	uint64_t lowest_allocated, highest_allocated;
+	struct neap_published own_published;
+	struct neap_published *published;
+	uint64_t published_sequence; /* odd while a write is open */
+
+	const struct neap_observer *observer;
+	struct neap_tag tags[NEAP_TAGS_MAX + 2]; /* untagged, the named ones, "other" */
+	size_t tag_count;                        /* named ones in use */
+
+	neap_oom_callback oom_callback;
+	void *oom_context;
+};
+
+struct neap_request {
+	uint64_t bytes, rounded;
+	void *stream;
+	uint8_t tag;
+};
+
+static inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+static inline uint64_t round_down(uint64_t value, uint64_t unit) { return value / unit * unit; }
+static inline uint64_t block_end(const struct neap_block *block) { return block->address + block->bytes; }
+static inline bool block_active(const struct neap_block *block)
+{
+	return block->state == NEAP_BLOCK_LIVE || block->state == NEAP_BLOCK_PENDING;
+}
+static inline uint64_t metric_now(const struct neap_alloc *alloc, enum neap_metric metric)
+{
+	return (uint64_t)alloc->stats.metric[metric][NEAP_CLASS_ALL].current;
+}
+
+/* block.c: blocks, their neighbours and the index of free ones. Nothing here talks to the driver. */
+
+/* Makes sure that the next `count` neap_block_new succeed. False: the host is out of memory. */
+bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count);
+struct neap_block *neap_block_new(struct neap_alloc *alloc);
+/* Cuts `block` (in no index) to `bytes`; what follows becomes a block of the same state, in no index either. */
+struct neap_block *neap_block_cut(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
+/* The smallest CACHED block that holds `bytes`, the lowest of equals; NULL: none. */
+struct neap_block *neap_block_find(const struct neap_arena *arena, uint64_t bytes);
+uint64_t neap_arena_largest(const struct neap_arena *arena);
+/* CACHED to LIVE, giving back what exceeds `bytes`. One block must be ensured. */
+void neap_block_take(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes);
+/* Makes `block`, in no index, CACHED or UNMAPPED: joins it with neighbours of that state and indexes the result. */
+struct neap_block *neap_block_settle(struct neap_alloc *alloc, struct neap_block *block, uint8_t state);
+/* Takes a CACHED or UNMAPPED block out of its index. */
+void neap_block_unindex(struct neap_alloc *alloc, struct neap_block *block);
+void neap_blocks_fini(struct neap_alloc *alloc);
+void neap_block_drop(struct neap_alloc *alloc, struct neap_block *block);
+
+/* segment.c: addresses and pages. The device's context must be current. */
+
+/* Makes the arena hold a CACHED block of `bytes` by taking memory from the driver. NEAP_EOOM: the device or the limit
+ * does not allow it; memory it did get stays as cached or spare. */
+enum neap_status neap_arena_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				 struct neap_error *err);
+/* Gives back every whole page of the segment that holds no LIVE or PENDING byte. No work on them may be pending. */
+enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_error *err);
+enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err);
+/* Frees the addresses of segments that hold nothing, and what stood above them. */
+void neap_segments_trim(struct neap_alloc *alloc);
+/* Gives back everything, whatever its state, and forgets it even where the driver refuses. */
+void neap_segments_fini(struct neap_alloc *alloc);
+
+/* arena.c: streams, arenas and private pools. */
+struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle); /* makes it; NULL: host memory */
+struct neap_arena *neap_arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
+				   bool small); /* likewise */
+/* The open pool whose filter takes the stream; NULL: none. */
+struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
+/* Forgets arenas without segments, and pools without owners and arenas. */
+void neap_arenas_trim(struct neap_alloc *alloc);
+void neap_arenas_fini(struct neap_alloc *alloc);
+/* Whether the stream is being captured into a graph. The context must be current. */
+enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
+				       struct neap_error *err);
+/* The same for any stream with live blocks, and true while a pool is open. */
+enum neap_status neap_alloc_capturing(struct neap_alloc *alloc, bool *ret_capturing, struct neap_error *err);
+
+/* A freed block's last step: CACHED, counted and told. */
+void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);
+
+/* pending.c: blocks that wait for other streams. */
+enum neap_status neap_use_add(struct neap_alloc *alloc, struct neap_block *block, struct neap_stream *stream);
+/* The block was freed and has uses: queues them and records their events, now or, where that fails, at a later poll.
+ */
+void neap_pending_start(struct neap_alloc *alloc, struct neap_block *block);
+/* Completes the frees whose work is done. Never fails: what cannot be asked stays pending. */
+void neap_pending_poll(struct neap_alloc *alloc);
+/* Completes every pending free; the caller has synchronised the context. */
+void neap_pending_complete_all(struct neap_alloc *alloc);
+void neap_pending_fini(struct neap_alloc *alloc); /* context current */
+
+/* release.c: giving the cache back. */
+void neap_alloc_lock(struct neap_alloc *alloc);
+void neap_alloc_unlock(struct neap_alloc *alloc); /* closes the published write */
+/* The bytes that no LIVE or PENDING block holds of the best arena: what the cache alone could serve. */
+uint64_t neap_largest_free(struct neap_alloc *alloc);
+/* Synchronises, completes pending frees and returns every cached page that may be. Context current.
+ * NEAP_ESTATE: a capture is under way, nothing was done. */
+enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err);
+
+/* oom.c: what is said and recorded when nothing helped. Returns NEAP_EOOM. */
+enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request,
+				 struct neap_error *err);
+
+/* stats.c */
+void neap_metric_add(struct neap_alloc *alloc, enum neap_metric metric, bool small, int64_t delta);
+void neap_counter_add(struct neap_alloc *alloc, int64_t *counter, int64_t delta); /* counter: of alloc->stats */
+void neap_stats_peaks_reset(struct neap_alloc *alloc);
+void neap_stats_sums_reset(struct neap_alloc *alloc);
+
+/* published.c: the writer's side of struct neap_published. A write opens with the first word and must be closed
+ * before the lock is given up or the driver is called. */
+void neap_published_word(struct neap_alloc *alloc, uint64_t *word, uint64_t value);
+void neap_published_all(struct neap_alloc *alloc);
+void neap_published_close(struct neap_alloc *alloc);
+
+/* tags.c */
+uint8_t neap_tag_find(struct neap_alloc *alloc); /* the calling thread's */
+void neap_tag_add(struct neap_alloc *alloc, uint8_t tag, int64_t bytes);
+uint16_t neap_tag_number(struct neap_alloc *alloc, uint8_t tag);
+void neap_tags_renumber(struct neap_alloc *alloc); /* the observer changed */
+
+/* event.c: fills in time and device, and hands the event to the observer, if any. */
+void neap_event_send(struct neap_alloc *alloc, struct neap_event *event);
+/* Sets `a` and `b` to the allocated and the reserved bytes. */
+void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event);
+void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block);
+void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
+		      uint64_t address, uint64_t bytes);
+
+#endif

@@ -1,0 +1,94 @@
+/* alloc/oom.c: what is said and recorded when a request found no memory and nothing helped.
+ *
+ *   device total = free + reserved here + this context + others      others: other processes and the driver
+ *   reserved     = allocated + pending + cached
+ */
+#include "alloc/internal.h"
+#include "base/error.h"
+#include "base/units.h"
+
+struct oom {
+	uint64_t total, free, context, others, reserved, allocated, pending, cached, largest;
+	bool free_known;
+};
+
+static void oom_gather(struct neap_alloc *alloc, struct oom *ret_oom)
+{
+	struct oom oom = {.total = neap_device_info(alloc->device)->total_bytes};
+	oom.context = neap_device_context_bytes(alloc->device);
+	oom.reserved = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	oom.allocated = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
+	oom.pending = metric_now(alloc, NEAP_METRIC_ACTIVE_BYTES) - oom.allocated;
+	oom.cached = oom.reserved - oom.allocated - oom.pending;
+	oom.largest = neap_largest_free(alloc);
+	oom.free_known = neap_device_memory(alloc->device, &oom.free, &oom.total, NULL) == NEAP_OK;
+	uint64_t known = oom.free + oom.reserved + oom.context;
+	oom.others = oom.free_known && oom.total > known ? oom.total - known : 0;
+	*ret_oom = oom;
+}
+
+static void oom_record(struct neap_alloc *alloc, const struct neap_request *request, const struct oom *oom)
+{
+	if (!alloc->observer)
+		return;
+	struct neap_event out_of_memory = {
+		.kind = NEAP_EVENT_OOM,
+		.tag = neap_tag_number(alloc, request->tag),
+		.size = request->bytes,
+		.block = request->rounded,
+		.address = oom->free,
+		.a = oom->allocated,
+		.b = oom->reserved,
+	};
+	struct neap_event limits = {
+		.kind = NEAP_EVENT_OOM_LIMITS,
+		.size = alloc->limit_bytes,
+		.address = oom->total,
+		.block = oom->largest,
+		.a = oom->others + oom->context,
+		.b = oom->pending,
+	};
+	neap_event_send(alloc, &out_of_memory);
+	neap_event_send(alloc, &limits);
+	for (uint8_t i = 0; i <= TAG_OTHER; i++) {
+		const struct neap_tag *tag = &alloc->tags[i];
+		struct neap_event event = {.kind = NEAP_EVENT_TAG_BYTES,
+					   .tag = neap_tag_number(alloc, i),
+					   .a = tag->live_bytes,
+					   .b = tag->peak_bytes,
+					   .size = tag->live_blocks};
+		if (tag->peak_bytes)
+			neap_event_send(alloc, &event);
+	}
+}
+
+static void oom_say(struct neap_alloc *alloc, const struct neap_request *request, const struct oom *oom,
+		    struct neap_error *err)
+{
+	char asked[NEAP_UNITS_ROOM], total[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
+	char allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], pending[NEAP_UNITS_ROOM];
+	char others[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM];
+	const char *tag = alloc->tags[request->tag].text;
+	neap_fail(err, NEAP_EOOM,
+		  "CUDA out of memory. Tried to allocate %s%s%.20s. GPU %d: %s total, %s free, limit %s. "
+		  "Here: %s allocated, %s cached (largest free block %s), %s pending, %s context; others %s.",
+		  neap_size_format(request->bytes, asked), *tag ? " for " : "", tag,
+		  neap_device_info(alloc->device)->ordinal, neap_size_format(oom->total, total),
+		  oom->free_known ? neap_size_format(oom->free, free_text) : "unknown",
+		  alloc->limit_bytes == UINT64_MAX ? "none" : neap_size_format(alloc->limit_bytes, limit),
+		  neap_size_format(oom->allocated, allocated), neap_size_format(oom->cached, cached),
+		  neap_size_format(oom->largest, largest), neap_size_format(oom->pending, pending),
+		  neap_size_format(oom->context, context),
+		  oom->free_known ? neap_size_format(oom->others, others) : "unknown");
+}
+
+enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request, struct neap_error *err)
+{
+	struct oom oom = {0};
+	neap_counter_add(alloc, &alloc->stats.num_ooms, 1);
+	neap_published_close(alloc);
+	oom_gather(alloc, &oom);
+	oom_record(alloc, request, &oom);
+	oom_say(alloc, request, &oom, err);
+	return NEAP_EOOM;
+}

@@ -1,0 +1,118 @@
+/* alloc/release.c: giving cached memory back to the driver, on request or because a request found none.
+ *
+ * Unmapping does not wait for work on the memory, so everything queued before the frees must be finished first. One
+ * synchronisation of the context does that for all streams, also for those that were destroyed since (their handles
+ * are never touched), and it completes every pending free. It is left out when nothing was freed since the last one.
+ */
+#include "alloc/internal.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+uint64_t neap_largest_free(struct neap_alloc *alloc)
+{
+	uint64_t largest = 0;
+	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next) {
+		for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next) {
+			uint64_t own = neap_arena_largest(arena);
+			largest = own > largest ? own : largest;
+		}
+	}
+	return largest;
+}
+
+static enum neap_status synchronize(struct neap_alloc *alloc, struct neap_error *err)
+{
+	if (!alloc->dirty && !alloc->waiting_uses)
+		return NEAP_OK;
+	neap_published_close(alloc);
+	CUresult result = alloc->cuda->cuCtxSynchronize();
+	if (result)
+		return neap_cuda_fail(alloc->cuda, result, err,
+				      "cuCtxSynchronize, before cached memory is given back");
+	alloc->dirty = false;
+	neap_counter_add(alloc, &alloc->stats.num_sync_all_streams, 1);
+	neap_pending_complete_all(alloc);
+	return NEAP_OK;
+}
+
+enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+{
+	bool capturing = false;
+	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	enum neap_status status = neap_alloc_capturing(alloc, &capturing, err);
+	if (!status && capturing)
+		status = neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
+	if (!status)
+		status = synchronize(alloc, err);
+	for (struct neap_segment *segment = alloc->segments, *next; !status && segment; segment = next) {
+		next = segment->next;
+		if (!segment->arena->pool || !segment->arena->pool->owners)
+			status = neap_segment_release(alloc, segment, err);
+	}
+	if (!status)
+		status = neap_spare_release(alloc, err);
+	if (!status)
+		*ret_freed_bytes = before - metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	return status;
+}
+
+/* With the device's context current, and the story told. */
+static enum neap_status cache_empty(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+{
+	struct neap_device_guard guard = {0};
+	uint64_t freed = 0, start = neap_clock_now(neap_clock_system());
+	neap_published_close(alloc);
+	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
+	if (status)
+		return status;
+	status = neap_cache_release(alloc, &freed, err);
+	if (!status) {
+		neap_segments_trim(alloc);
+		neap_arenas_trim(alloc);
+	}
+	neap_device_leave(&guard);
+	if (status)
+		return status;
+	struct neap_event event = {.kind = NEAP_EVENT_EMPTY_CACHE,
+				   .size = freed,
+				   .address = neap_clock_now(neap_clock_system()) - start};
+	neap_event_levels(alloc, &event);
+	neap_event_send(alloc, &event);
+	*ret_freed_bytes = freed;
+	return NEAP_OK;
+}
+
+enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
+{
+	uint64_t freed = 0;
+	neap_alloc_lock(alloc);
+	enum neap_status status = cache_empty(alloc, &freed, err);
+	neap_alloc_unlock(alloc);
+	if (!status && ret_freed_bytes)
+		*ret_freed_bytes = freed;
+	return status;
+}
+
+enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err)
+{
+	if (!(fraction > 0 && fraction <= 1))
+		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g", fraction);
+	uint64_t total = neap_device_info(alloc->device)->total_bytes, freed = 0;
+	enum neap_status status = NEAP_OK;
+	neap_alloc_lock(alloc);
+	alloc->fraction = fraction;
+	alloc->limit_bytes = fraction < 1 ? (uint64_t)(fraction * (double)total) : UINT64_MAX;
+	neap_published_word(alloc, &alloc->published->limit_bytes, alloc->limit_bytes);
+	if (alloc->limit_bytes < metric_now(alloc, NEAP_METRIC_RESERVED_BYTES))
+		status = cache_empty(alloc, &freed, err);
+	neap_alloc_unlock(alloc);
+	return status;
+}
+
+double neap_get_fraction(struct neap_alloc *alloc)
+{
+	neap_alloc_lock(alloc);
+	double fraction = alloc->fraction;
+	neap_alloc_unlock(alloc);
+	return fraction;
+}

@@ -1,0 +1,457 @@
+/* alloc/segment.c: addresses and pages.
+ *
+ * A segment is one reservation of addresses, as large as the device and an eighth more, so that one per arena is
+ * enough; pages (one handle each, cuMemMap takes only whole handles) come and go anywhere in it:
+ *
+ *   cuMemCreate -> [held] -> cuMemMap -> [mapped] -> cuMemSetAccess -> CACHED -> ... -> cuMemUnmap -> cuMemRelease
+ *                     |                     |                                            |
+ *                     +------ spare <-------+---- (rollback) ---- stuck                  +--> spare, when refused
+ *
+ * Every arrow may fail. What is held but not usable is never lost: an unmapped handle goes to the allocator's spares,
+ * from which growth takes first; a page that could be neither made accessible nor unmapped stays stuck under its
+ * UNMAPPED block, and is tried again by the next growth over it and by every release.
+ *
+ *   held_pages of the allocator = spare_count + sum over segments of held_pages
+ *   reserved bytes              = held_pages * page_bytes
+ *
+ * Where the device has no virtual memory, a segment is one cuMemAlloc, never UNMAPPED, given back when it is one
+ * block.
+ */
+#include "alloc/internal.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+static void segment_held_add(struct neap_alloc *alloc, struct neap_segment *segment, int64_t pages)
+{
+	bool small = segment->arena->small, was = segment->held_pages > 0;
+	segment->held_pages += (uint64_t)pages;
+	bool is = segment->held_pages > 0;
+	if (was != is)
+		neap_metric_add(alloc, NEAP_METRIC_SEGMENT, small, is ? 1 : -1);
+}
+
+static void reserved_add(struct neap_alloc *alloc, bool small, int64_t pages)
+{
+	alloc->held_pages += (uint64_t)pages;
+	neap_metric_add(alloc, NEAP_METRIC_RESERVED_BYTES, small, pages * (int64_t)alloc->page_bytes);
+	neap_counter_add(alloc, pages > 0 ? &alloc->stats.num_device_alloc : &alloc->stats.num_device_free, 1);
+}
+
+/* Spares count as the large class's. */
+static void reserved_move(struct neap_alloc *alloc, bool from_small, bool to_small)
+{
+	if (from_small == to_small)
+		return;
+	neap_metric_add(alloc, NEAP_METRIC_RESERVED_BYTES, from_small, -(int64_t)alloc->page_bytes);
+	neap_metric_add(alloc, NEAP_METRIC_RESERVED_BYTES, to_small, (int64_t)alloc->page_bytes);
+}
+
+static void spare_push(struct neap_alloc *alloc, CUmemGenericAllocationHandle handle, bool small)
+{
+	alloc->spare[alloc->spare_count++] = handle;
+	reserved_move(alloc, small, false);
+}
+
+static enum neap_status page_create(struct neap_alloc *alloc, bool small, CUmemGenericAllocationHandle *ret_handle,
+				    struct neap_error *err)
+{
+	if (alloc->spare_room <= alloc->held_pages) {
+		size_t room = alloc->spare_room ? alloc->spare_room * 2 : 256;
+		void *grown = realloc(alloc->spare, room * sizeof(*alloc->spare));
+		if (!grown)
+			return neap_fail(err, NEAP_ENOMEM, "no host memory for the list of device pages");
+		alloc->spare = grown;
+		alloc->spare_room = room;
+	}
+	const CUmemAllocationProp properties = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
+	};
+	CUresult result = alloc->cuda->cuMemCreate(ret_handle, alloc->page_bytes, &properties, 0);
+	if (result)
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemCreate of a page");
+	reserved_add(alloc, small, 1);
+	return NEAP_OK;
+}
+
+static enum neap_status page_map(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
+				 struct neap_error *err)
+{
+	bool small = segment->arena->small;
+	CUmemGenericAllocationHandle handle = 0;
+	if (alloc->spare_count) {
+		handle = alloc->spare[--alloc->spare_count];
+		reserved_move(alloc, false, small);
+	} else {
+		enum neap_status status = page_create(alloc, small, &handle, err);
+		if (status)
+			return status;
+	}
+	CUresult result =
+		alloc->cuda->cuMemMap(segment->address + index * alloc->page_bytes, alloc->page_bytes, 0, handle, 0);
+	if (result) {
+		spare_push(alloc, handle, small);
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemMap of a page");
+	}
+	segment->handles[index] = handle;
+	segment_held_add(alloc, segment, 1);
+	return NEAP_OK;
+}
+
+/* Unmaps one page and gives its handle back, or, where that is refused, keeps it as a spare. */
+static enum neap_status page_unmap(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
+				   struct neap_error *err)
+{
+	CUresult result = alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, alloc->page_bytes);
+	if (result)
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemUnmap of a page");
+	CUmemGenericAllocationHandle handle = segment->handles[index];
+	segment->handles[index] = 0;
+	segment_held_add(alloc, segment, -1);
+	result = alloc->cuda->cuMemRelease(handle);
+	if (result)
+		spare_push(alloc, handle, segment->arena->small);
+	else
+		reserved_add(alloc, segment->arena->small, -1);
+	return NEAP_OK;
+}
+
+/* Backs the first `bytes` of an UNMAPPED block with pages and makes them CACHED. `ret_block`: what they joined. */
+static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *block, uint64_t bytes,
+				  struct neap_block **ret_block, struct neap_error *err)
+{
+	struct neap_segment *segment = block->segment;
+	uint64_t first = (block->address - segment->address) / alloc->page_bytes;
+	uint64_t end = first + bytes / alloc->page_bytes, mapped = first, stuck = 0;
+	enum neap_status status = NEAP_OK;
+	if (!neap_blocks_ensure(alloc, 1))
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
+	for (; !status && mapped < end; mapped++) {
+		if (segment->handles[mapped])
+			stuck++;
+		else
+			status = page_map(alloc, segment, mapped, err);
+	}
+	if (!status) {
+		const CUmemAccessDesc access = {
+			.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
+			.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+		};
+		CUresult result = alloc->cuda->cuMemSetAccess(block->address, bytes, &access, 1);
+		status = neap_cuda_fail(alloc->cuda, result, err, "cuMemSetAccess of new pages");
+	}
+	segment->stuck_pages -= stuck;
+	if (status) {
+		for (uint64_t index = first; index < mapped; index++)
+			if (segment->handles[index] && page_unmap(alloc, segment, index, NULL))
+				segment->stuck_pages++;
+		neap_published_close(alloc);
+		return status;
+	}
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_MAP, segment->arena, block->address, bytes);
+	neap_block_unindex(alloc, block);
+	block->state = NEAP_BLOCK_CACHED;
+	if (block->bytes > bytes)
+		neap_block_settle(alloc, neap_block_cut(alloc, block, bytes), NEAP_BLOCK_UNMAPPED);
+	*ret_block = neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+	neap_published_close(alloc);
+	return NEAP_OK;
+}
+
+/* How many bytes must be mapped to serve `bytes` from the start of `block`; UINT64_MAX where they do not fit. */
+static uint64_t mapping_cost(const struct neap_alloc *alloc, const struct neap_block *block, uint64_t bytes)
+{
+	uint64_t cost = 0, end = block->address + bytes;
+	for (; block && !block_active(block); block = block->next) {
+		uint64_t stop = block_end(block) < end ? block_end(block) : end;
+		if (block->state == NEAP_BLOCK_UNMAPPED)
+			cost += round_up(stop - block->address, alloc->page_bytes);
+		if (stop == end)
+			return cost;
+	}
+	return UINT64_MAX;
+}
+
+/* Where to grow: the place that needs the fewest new pages, the lowest of equals. */
+static struct neap_block *place_find(const struct neap_alloc *alloc, const struct neap_arena *arena, uint64_t bytes,
+				     uint64_t *ret_cost)
+{
+	struct neap_block *best = NULL;
+	uint64_t best_cost = UINT64_MAX;
+	for (struct neap_block *block = arena->unmapped; block; block = block->right) {
+		struct neap_block *starts[2] = {block, block->previous};
+		for (int i = 0; i < 2; i++) {
+			if (!starts[i] || block_active(starts[i]))
+				continue;
+			uint64_t cost = mapping_cost(alloc, starts[i], bytes);
+			if (cost == UINT64_MAX || cost > best_cost ||
+			    (cost == best_cost && starts[i]->address > best->address))
+				continue;
+			best = starts[i];
+			best_cost = cost;
+		}
+	}
+	*ret_cost = best_cost;
+	return best;
+}
+
+static void segment_insert(struct neap_alloc *alloc, struct neap_segment *segment, uint8_t state)
+{
+	struct neap_segment **link = &alloc->segments;
+	while (*link && (*link)->address < segment->address)
+		link = &(*link)->next;
+	segment->next = *link;
+	*link = segment;
+	segment->arena->segment_count++;
+	struct neap_block *block = neap_block_new(alloc);
+	block->address = segment->address;
+	block->bytes = segment->bytes;
+	block->segment = segment;
+	segment->first = block;
+	neap_block_settle(alloc, block, state);
+}
+
+static enum neap_status segment_make(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				     uint64_t handles, struct neap_segment **ret_segment, struct neap_error *err)
+{
+	struct neap_segment *segment = NULL;
+	if (neap_blocks_ensure(alloc, 1))
+		segment = calloc(1, sizeof(*segment) + handles * sizeof(segment->handles[0]));
+	if (!segment)
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a segment");
+	segment->arena = arena;
+	segment->bytes = bytes;
+	*ret_segment = segment;
+	return NEAP_OK;
+}
+
+static enum neap_status segment_reserve(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+					struct neap_error *err)
+{
+	uint64_t total = neap_device_info(alloc->device)->total_bytes;
+	uint64_t least = round_up(bytes, alloc->page_bytes);
+	uint64_t size = round_up(total + total / 8, alloc->page_bytes);
+	for (;;) {
+		struct neap_segment *segment = NULL;
+		CUdeviceptr address = 0;
+		enum neap_status status = segment_make(alloc, arena, size, size / alloc->page_bytes, &segment, err);
+		if (status)
+			return status;
+		CUresult result = alloc->cuda->cuMemAddressReserve(&address, size, alloc->page_bytes, 0, 0);
+		if (!result) {
+			segment->address = address;
+			segment_insert(alloc, segment, NEAP_BLOCK_UNMAPPED);
+			return NEAP_OK;
+		}
+		free(segment);
+		if (result != CUDA_ERROR_OUT_OF_MEMORY || size == least)
+			return neap_cuda_fail(alloc->cuda, result, err, "cuMemAddressReserve for a segment");
+		size = round_up(size / 2, alloc->page_bytes);
+		size = size < least ? least : size;
+	}
+}
+
+static enum neap_status limit_check(struct neap_alloc *alloc, uint64_t more, struct neap_error *err)
+{
+	uint64_t reserved = alloc->held_pages * alloc->page_bytes;
+	if (alloc->limit_bytes != UINT64_MAX && (more > alloc->limit_bytes || reserved > alloc->limit_bytes - more))
+		return neap_fail(err, NEAP_EOOM, "the limit set by the fraction is reached");
+	return NEAP_OK;
+}
+
+static enum neap_status plain_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				   struct neap_error *err)
+{
+	struct neap_segment *segment = NULL;
+	CUdeviceptr address = 0;
+	uint64_t size = round_up(bytes, alloc->page_bytes);
+	enum neap_status status = limit_check(alloc, size, err);
+	if (!status)
+		status = segment_make(alloc, arena, size, 0, &segment, err);
+	if (status)
+		return status;
+	CUresult result = alloc->cuda->cuMemAlloc(&address, size);
+	if (result) {
+		free(segment);
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemAlloc of a segment");
+	}
+	segment->plain = true;
+	segment->address = address;
+	reserved_add(alloc, arena->small, (int64_t)(size / alloc->page_bytes));
+	segment_held_add(alloc, segment, (int64_t)(size / alloc->page_bytes));
+	segment_insert(alloc, segment, NEAP_BLOCK_CACHED);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_ALLOC, arena, address, size);
+	neap_published_close(alloc);
+	return NEAP_OK;
+}
+
+enum neap_status neap_arena_grow(struct neap_alloc *alloc, struct neap_arena *arena, uint64_t bytes,
+				 struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	uint64_t cost = 0;
+	if (bytes > neap_device_info(alloc->device)->total_bytes)
+		return neap_fail(err, NEAP_EOOM, "more than the device has");
+	neap_published_close(alloc);
+	if (alloc->plain)
+		return plain_grow(alloc, arena, bytes, err);
+	struct neap_block *block = place_find(alloc, arena, bytes, &cost);
+	if (!block) {
+		status = segment_reserve(alloc, arena, bytes, err);
+		block = place_find(alloc, arena, bytes, &cost);
+	}
+	if (status)
+		return status;
+	uint64_t spare = alloc->spare_count * alloc->page_bytes;
+	status = limit_check(alloc, cost > spare ? cost - spare : 0, err);
+	uint64_t end = block->address + bytes;
+	while (!status) {
+		if (block->state == NEAP_BLOCK_CACHED && block_end(block) >= end)
+			break;
+		if (block->state == NEAP_BLOCK_CACHED)
+			block = block->next;
+		uint64_t stop = block_end(block) < end ? block_end(block) : end;
+		status = block_map(alloc, block, round_up(stop - block->address, alloc->page_bytes), &block, err);
+	}
+	return status;
+}
+
+/* Gives back the whole pages inside a CACHED block. `ret_next`: the block from which to go on. */
+static enum neap_status block_unmap(struct neap_alloc *alloc, struct neap_block *block, struct neap_block **ret_next,
+				    struct neap_error *err)
+{
+	struct neap_segment *segment = block->segment;
+	uint64_t page = alloc->page_bytes, end = block_end(block);
+	uint64_t first = round_up(block->address, page), last = round_down(end, page), at = first;
+	enum neap_status status = NEAP_OK;
+	*ret_next = block->next;
+	if (first >= last)
+		return NEAP_OK;
+	if (!neap_blocks_ensure(alloc, 2))
+		return neap_fail(err, NEAP_ENOMEM, "no host memory for a block");
+	for (; !status && at < last; at += status ? 0 : page)
+		status = page_unmap(alloc, segment, (at - segment->address) / page, err);
+	if (at == first)
+		return status;
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_UNMAP, segment->arena, first, at - first);
+	neap_block_unindex(alloc, block);
+	struct neap_block *tail = at < end ? neap_block_cut(alloc, block, at - block->address) : NULL;
+	struct neap_block *middle = block;
+	if (first > block->address)
+		middle = neap_block_cut(alloc, block, first - block->address);
+	middle->state = NEAP_BLOCK_UNMAPPED;
+	if (tail)
+		neap_block_settle(alloc, tail, NEAP_BLOCK_CACHED);
+	if (middle != block)
+		neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
+	*ret_next = neap_block_settle(alloc, middle, NEAP_BLOCK_UNMAPPED)->next;
+	return status;
+}
+
+static void segment_destroy(struct neap_alloc *alloc, struct neap_segment *segment)
+{
+	struct neap_segment **link = &alloc->segments;
+	while (*link != segment)
+		link = &(*link)->next;
+	*link = segment->next;
+	segment->arena->segment_count--;
+	free(segment);
+}
+
+static enum neap_status plain_release(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_error *err)
+{
+	struct neap_block *block = segment->first;
+	if (block->state != NEAP_BLOCK_CACHED || block->next)
+		return NEAP_OK;
+	CUresult result = alloc->cuda->cuMemFree(segment->address);
+	if (result)
+		return neap_cuda_fail(alloc->cuda, result, err, "cuMemFree of a segment");
+	neap_block_unindex(alloc, block);
+	neap_block_drop(alloc, block);
+	reserved_add(alloc, segment->arena->small, -(int64_t)segment->held_pages);
+	neap_event_range(alloc, NEAP_EVENT_SEGMENT_FREE, segment->arena, segment->address, segment->bytes);
+	segment_held_add(alloc, segment, -(int64_t)segment->held_pages);
+	segment_destroy(alloc, segment);
+	return NEAP_OK;
+}
+
+static void stuck_release(struct neap_alloc *alloc, struct neap_segment *segment)
+{
+	for (struct neap_block *block = segment->first; block && segment->stuck_pages; block = block->next) {
+		if (block->state != NEAP_BLOCK_UNMAPPED)
+			continue;
+		uint64_t first = (block->address - segment->address) / alloc->page_bytes;
+		for (uint64_t index = first; index < first + block->bytes / alloc->page_bytes; index++)
+			if (segment->handles[index] && !page_unmap(alloc, segment, index, NULL))
+				segment->stuck_pages--;
+	}
+}
+
+enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segment *segment, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	neap_published_close(alloc);
+	if (segment->plain)
+		return plain_release(alloc, segment, err);
+	stuck_release(alloc, segment);
+	for (struct neap_block *block = segment->first; !status && block;) {
+		struct neap_block *next = block->next;
+		if (block->state == NEAP_BLOCK_CACHED)
+			status = block_unmap(alloc, block, &next, err);
+		block = next;
+	}
+	neap_published_close(alloc);
+	return status;
+}
+
+enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err)
+{
+	while (alloc->spare_count) {
+		CUresult result = alloc->cuda->cuMemRelease(alloc->spare[alloc->spare_count - 1]);
+		if (result)
+			return neap_cuda_fail(alloc->cuda, result, err, "cuMemRelease of a page");
+		alloc->spare_count--;
+		reserved_add(alloc, false, -1);
+	}
+	neap_published_close(alloc);
+	return NEAP_OK;
+}
+
+void neap_segments_trim(struct neap_alloc *alloc)
+{
+	for (struct neap_segment *segment = alloc->segments, *next; segment; segment = next) {
+		next = segment->next;
+		if (segment->plain || segment->held_pages)
+			continue;
+		if (alloc->cuda->cuMemAddressFree(segment->address, segment->bytes))
+			continue;
+		neap_block_unindex(alloc, segment->first);
+		neap_block_drop(alloc, segment->first);
+		segment_destroy(alloc, segment);
+	}
+}
+
+void neap_segments_fini(struct neap_alloc *alloc)
+{
+	while (alloc->segments) {
+		struct neap_segment *segment = alloc->segments;
+		uint64_t pages = segment->bytes / alloc->page_bytes;
+		alloc->segments = segment->next;
+		for (uint64_t index = 0; !segment->plain && index < pages; index++) {
+			if (!segment->handles[index])
+				continue;
+			alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, alloc->page_bytes);
+			alloc->cuda->cuMemRelease(segment->handles[index]);
+		}
+		if (segment->plain)
+			alloc->cuda->cuMemFree(segment->address);
+		else
+			alloc->cuda->cuMemAddressFree(segment->address, segment->bytes);
+		free(segment);
+	}
+	while (alloc->spare_count)
+		alloc->cuda->cuMemRelease(alloc->spare[--alloc->spare_count]);
+	free(alloc->spare);
+	alloc->spare = NULL;
+}

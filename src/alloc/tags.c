@@ -1,0 +1,80 @@
+/* alloc/tags.c: names for what is being allocated.
+ *
+ * The name is the thread's, the counters are the allocator's: entry 0 is for untagged requests, then the names in
+ * order of their first use, copied; the last entry takes every name beyond NEAP_TAGS_MAX.
+ */
+#include "alloc/internal.h"
+
+#include <string.h>
+
+static _Thread_local const char *thread_tag;
+
+const char *neap_tag_set(const char *tag)
+{
+	const char *previous = thread_tag;
+	thread_tag = tag;
+	return previous;
+}
+
+uint8_t neap_tag_find(struct neap_alloc *alloc)
+{
+	const char *text = thread_tag;
+	if (!text || !*text)
+		return TAG_NONE;
+	const size_t most = sizeof(alloc->tags[0].text) - 1;
+	for (size_t i = 1; i <= alloc->tag_count; i++)
+		if (strncmp(alloc->tags[i].text, text, most) == 0)
+			return (uint8_t)i;
+	if (alloc->tag_count == NEAP_TAGS_MAX)
+		return TAG_OTHER;
+	size_t length = strnlen(text, most);
+	memcpy(alloc->tags[++alloc->tag_count].text, text, length);
+	return (uint8_t)alloc->tag_count;
+}
+
+void neap_tag_add(struct neap_alloc *alloc, uint8_t tag, int64_t bytes)
+{
+	struct neap_tag *entry = &alloc->tags[tag];
+	entry->live_bytes += (uint64_t)bytes;
+	if (bytes > 0)
+		entry->live_blocks++;
+	else
+		entry->live_blocks--;
+	if (entry->live_bytes > entry->peak_bytes)
+		entry->peak_bytes = entry->live_bytes;
+}
+
+uint16_t neap_tag_number(struct neap_alloc *alloc, uint8_t tag)
+{
+	struct neap_tag *entry = &alloc->tags[tag];
+	if (tag == TAG_NONE || !alloc->observer || !alloc->observer->name)
+		return 0;
+	if (!entry->numbered) {
+		entry->number = alloc->observer->name(alloc->observer->context, entry->text);
+		entry->numbered = true;
+	}
+	return entry->number;
+}
+
+void neap_tags_renumber(struct neap_alloc *alloc)
+{
+	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++)
+		alloc->tags[i].numbered = false;
+}
+
+size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room)
+{
+	size_t count = 0;
+	pthread_mutex_lock(&alloc->lock);
+	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++) {
+		const struct neap_tag *tag = &alloc->tags[i];
+		if (!tag->peak_bytes)
+			continue;
+		if (count < room)
+			ret_tags[count] = (struct neap_tag_bytes){tag->text, tag->live_bytes, tag->peak_bytes,
+								  tag->live_blocks};
+		count++;
+	}
+	pthread_mutex_unlock(&alloc->lock);
+	return count;
+}
