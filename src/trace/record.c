@@ -1,0 +1,300 @@
+/* Reading a recording, possibly while its process still writes.
+ *
+ * The file is read, never mapped: a file cut short under a mapping would be a SIGBUS to us. An event counts only if
+ * its slot is complete before *and* after its bytes were read, which needs three readings per chunk:
+ *
+ *   1. counters  -> which indices the ring should hold: [written - capacity, written)
+ *   2. chunk     -> whose sequence fits: complete at this moment
+ *   3. chunk     -> the payload that is kept
+ *   4. counters  -> an index whose slot was claimed again meanwhile is dropped as torn
+ *
+ * Nothing read is believed: sizes are computed from what was checked, memory taken is bounded by the file's size. */
+#include "trace/record.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CAPACITY_MAX (1u << 24) /* events in a ring; as the recorder's */
+#define CHUNK        512        /* events */
+#define FIELD(name)  offsetof(struct neap_record_header, name)
+
+static enum neap_status fail_at(struct neap_error *err, uint64_t position, const char *path, const char *what)
+{
+	neap_fail(err, NEAP_EPARSE, "%s is no recording: %s (at byte %llu)", path, what,
+		  (unsigned long long)position);
+	if (err)
+		err->position = position;
+	return NEAP_EPARSE;
+}
+
+/* Up to `length` bytes at `offset`; fewer only at the file's end. */
+static enum neap_status read_at(int fd, void *bytes, size_t length, uint64_t offset, const char *path,
+				size_t *ret_length, struct neap_error *err)
+{
+	size_t done = 0;
+
+	while (done < length) {
+		ssize_t got = pread(fd, (char *)bytes + done, length - done, (off_t)(offset + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return neap_fail_errno(err, errno, "reading recording %s", path);
+		if (got == 0)
+			break;
+		done += (size_t)got;
+	}
+	*ret_length = done;
+	return NEAP_OK;
+}
+
+static enum neap_status check_header(const struct neap_record_header *header, uint64_t file_bytes, const char *path,
+				     struct neap_error *err)
+{
+	uint64_t events;
+
+	if (memcmp(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic) != 0)
+		return fail_at(err, FIELD(magic), path, "it does not begin with " NEAP_RECORD_MAGIC);
+	if (header->version != NEAP_RECORD_VERSION)
+		return fail_at(err, FIELD(version), path, "its version is not 1");
+	if (header->header_bytes != NEAP_RECORD_HEADER_BYTES)
+		return fail_at(err, FIELD(header_bytes), path, "its header has another size");
+	if (header->journal_capacity == 0 || header->journal_capacity > CAPACITY_MAX)
+		return fail_at(err, FIELD(journal_capacity), path, "the journal's capacity is impossible");
+	if (header->allocation_capacity == 0 || header->allocation_capacity > CAPACITY_MAX)
+		return fail_at(err, FIELD(allocation_capacity), path, "the allocation ring's capacity is impossible");
+	if (header->names_used == 0 || header->names_used > NEAP_RECORD_NAMES)
+		return fail_at(err, FIELD(names_used), path, "the number of names is impossible");
+	if (header->pid == 0 || header->pid > INT32_MAX)
+		return fail_at(err, FIELD(pid), path, "the process number is impossible");
+	/* Counters near the end of 64 bits would wrap when compared; no process writes that many. */
+	if (header->journal_written > UINT64_MAX / 2)
+		return fail_at(err, FIELD(journal_written), path, "the journal's counter is impossible");
+	if (header->allocation_written > UINT64_MAX / 2)
+		return fail_at(err, FIELD(allocation_written), path, "the allocation ring's counter is impossible");
+	events = header->journal_capacity + header->allocation_capacity;
+	if (file_bytes != NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event))
+		return fail_at(err, file_bytes, path, "its size is not what its header says");
+	return NEAP_OK;
+}
+
+/* One ring of the file, while it is read. */
+struct ring {
+	uint64_t offset;   /* of slot 0 in the file */
+	uint64_t capacity; /* events */
+	uint64_t written;  /* when reading began */
+	size_t counter;    /* where the counter is in the header */
+	struct neap_event *events;
+	uint64_t *indices; /* of each event kept; only while reading */
+	size_t count;
+	uint64_t lost, torn;
+};
+
+static int by_time(const void *left, const void *right)
+{
+	const struct neap_event *a = left, *b = right;
+
+	if (a->time_ns != b->time_ns)
+		return a->time_ns < b->time_ns ? -1 : 1;
+	/* Same instant: as they were claimed. Differences of sequences stay right across the wrap of 32 bits. */
+	int32_t order = (int32_t)(a->sequence - b->sequence);
+	return order < 0 ? -1 : order > 0;
+}
+
+/* Reads `count` slots from index `first` on, which do not wrap within the chunk. */
+static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, size_t count, const char *path,
+				   struct neap_error *err)
+{
+	struct neap_event before[CHUNK], after[CHUNK];
+	uint64_t offset = ring->offset + first % ring->capacity * sizeof *before;
+	size_t bytes = count * sizeof *before, got_before = 0, got_after = 0;
+	enum neap_status status;
+
+	status = read_at(fd, before, bytes, offset, path, &got_before, err);
+	if (status == NEAP_OK)
+		status = read_at(fd, after, bytes, offset, path, &got_after, err);
+	if (status != NEAP_OK)
+		return status;
+	if (got_before != bytes || got_after != bytes)
+		return fail_at(err, offset + (got_before < got_after ? got_before : got_after), path,
+			       "it was cut short");
+	for (size_t i = 0; i < count; i++) {
+		uint32_t wanted = (uint32_t)(first + i + 1);
+		if (before[i].sequence != wanted || after[i].sequence != wanted) {
+			ring->torn++;
+			continue;
+		}
+		ring->indices[ring->count] = first + i;
+		ring->events[ring->count++] = after[i];
+	}
+	return NEAP_OK;
+}
+
+/* Drops what was claimed again while we read: its payload may be a newer event's. */
+static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *path, struct neap_error *err)
+{
+	uint64_t written = 0;
+	size_t got = 0, kept = 0;
+	enum neap_status status = read_at(fd, &written, sizeof written, ring->counter, path, &got, err);
+
+	if (status != NEAP_OK)
+		return status;
+	if (got != sizeof written || written < ring->written)
+		return fail_at(err, ring->counter, path, "its counter ran backwards");
+	for (size_t i = 0; i < ring->count; i++)
+		if (written - ring->indices[i] <= ring->capacity)
+			ring->events[kept++] = ring->events[i];
+	ring->torn += ring->count - kept;
+	ring->count = kept;
+	return NEAP_OK;
+}
+
+static enum neap_status read_ring(int fd, struct ring *ring, const char *path, struct neap_error *err)
+{
+	uint64_t held = ring->written < ring->capacity ? ring->written : ring->capacity;
+	enum neap_status status = NEAP_OK;
+
+	ring->lost = ring->written - held;
+	ring->events = calloc(held + 1, sizeof *ring->events);
+	ring->indices = calloc(held + 1, sizeof *ring->indices);
+	if (!ring->events || !ring->indices) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory for the events of %s", path);
+		goto out;
+	}
+	for (uint64_t first = ring->lost; first < ring->written;) {
+		uint64_t count = ring->written - first;
+		uint64_t until_wrap = ring->capacity - first % ring->capacity;
+		if (count > until_wrap)
+			count = until_wrap;
+		if (count > CHUNK)
+			count = CHUNK;
+		status = read_chunk(fd, ring, first, (size_t)count, path, err);
+		if (status != NEAP_OK)
+			goto out;
+		first += count;
+	}
+	status = drop_overtaken(fd, ring, path, err);
+	if (status == NEAP_OK)
+		qsort(ring->events, ring->count, sizeof *ring->events, by_time);
+out:
+	free(ring->indices);
+	ring->indices = NULL;
+	if (status != NEAP_OK) {
+		free(ring->events);
+		ring->events = NULL;
+	}
+	return status;
+}
+
+/* Names go to terminals and pages: anything that is not text is made visible as '?'. */
+static void copy_name(char *name, const char *from)
+{
+	size_t i = 0;
+
+	for (; i < NEAP_RECORD_NAME_ROOM - 1 && from[i]; i++) {
+		unsigned char c = (unsigned char)from[i];
+		name[i] = c < 0x20 || c >= 0x7f ? '?' : (char)c;
+	}
+	name[i] = '\0';
+}
+
+static enum neap_status open_checked(const char *path, int *ret_fd, struct neap_record_header *ret_header,
+				     struct neap_error *err)
+{
+	struct neap_record_header header;
+	enum neap_status status;
+	struct stat file;
+	size_t got = 0;
+	/* Not blocking: opening a FIFO someone put here must not hang us. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening recording %s", path);
+	if (fstat(fd, &file) != 0) {
+		status = neap_fail_errno(err, errno, "looking at recording %s", path);
+		goto out;
+	}
+	if (!S_ISREG(file.st_mode)) {
+		status = fail_at(err, 0, path, "it is not a regular file");
+		goto out;
+	}
+	status = read_at(fd, &header, sizeof header, 0, path, &got, err);
+	if (status != NEAP_OK)
+		goto out;
+	if (got != sizeof header) {
+		status = fail_at(err, got, path, "it ends inside its header");
+		goto out;
+	}
+	status = check_header(&header, (uint64_t)file.st_size, path, err);
+out:
+	if (status != NEAP_OK) {
+		close(fd);
+		return status;
+	}
+	*ret_header = header;
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err)
+{
+	struct neap_record_header header;
+	struct ring journal = {0}, allocations = {0};
+	enum neap_status status;
+	int fd = -1;
+
+	status = open_checked(path, &fd, &header, err);
+	if (status != NEAP_OK)
+		return status;
+	journal.offset = NEAP_RECORD_HEADER_BYTES;
+	journal.capacity = header.journal_capacity;
+	journal.written = header.journal_written;
+	journal.counter = FIELD(journal_written);
+	allocations.offset = journal.offset + journal.capacity * sizeof(struct neap_event);
+	allocations.capacity = header.allocation_capacity;
+	allocations.written = header.allocation_written;
+	allocations.counter = FIELD(allocation_written);
+	status = read_ring(fd, &journal, path, err);
+	if (status == NEAP_OK)
+		status = read_ring(fd, &allocations, path, err);
+	close(fd);
+	if (status != NEAP_OK) {
+		free(journal.events);
+		return status;
+	}
+	*ret_record = (struct neap_record){
+		.pid = header.pid,
+		.start_ticks = header.start_ticks,
+		.wall_at_zero_ns = header.wall_at_zero_ns,
+		.journal = journal.events,
+		.journal_count = journal.count,
+		.allocations = allocations.events,
+		.allocation_count = allocations.count,
+		.journal_lost = journal.lost,
+		.allocations_lost = allocations.lost,
+		.torn = journal.torn + allocations.torn,
+		.names_used = header.names_used,
+	};
+	for (uint32_t i = 1; i < header.names_used; i++)
+		copy_name(ret_record->names[i], header.names[i]);
+	return NEAP_OK;
+}
+
+void neap_record_fini(struct neap_record *record)
+{
+	if (!record)
+		return;
+	free(record->journal);
+	free(record->allocations);
+	*record = (struct neap_record){0};
+}
+
+const char *neap_record_name(const struct neap_record *record, uint16_t tag)
+{
+	return tag < record->names_used && tag < NEAP_RECORD_NAMES ? record->names[tag] : "";
+}

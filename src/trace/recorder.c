@@ -1,0 +1,251 @@
+/* The recorder: an observer that keeps events in a file which outlives the process.
+ *
+ * The problem: the story of a crash is wanted exactly when the process can no longer tell it. So events go straight
+ * into a shared mapping of a file; the kernel keeps the pages whatever kills us, and no write ever waits for a disk.
+ *
+ *   +--------+----------------------+------------------------------------+
+ *   | header | journal ring         | allocation ring                    |
+ *   +--------+----------------------+------------------------------------+
+ *                 ^ journal_written      ^ allocation_written              (events ever claimed)
+ *
+ * A writer claims index i by adding 1 to the ring's counter, and then owns slot i % capacity. It writes the slot's
+ * eight words: first the word that holds `sequence` as invalid, then the payload, then that word again with i + 1.
+ * Hence
+ *
+ *   the slot of i holds i + 1 in `sequence`   =>   its other words are event i's
+ *
+ * unless a writer was held up, between claiming and storing, for as long as the others took to fill the whole ring;
+ * then the two may mix. Allocations are emitted under their allocator's lock, so that takes two devices and a stall
+ * of 65536 events; the reader gives what is in the slot.
+ *
+ * Names are few and are never taken back: looked up without a lock, added under one. */
+#include "base/error.h"
+#include "base/process.h"
+#include "neap/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#define JOURNAL_CAPACITY    16384u
+#define ALLOCATION_CAPACITY 65536u
+/* 1 GiB a ring: more is a mistake in a unit, here and in a file that claims it. */
+#define CAPACITY_MAX  (1u << 24)
+#define EVENT_WORDS   (sizeof(struct neap_event) / sizeof(uint64_t))
+#define SEQUENCE_WORD 1
+#define FIRST_JOURNAL 20
+
+_Static_assert(sizeof(struct neap_event) == 64, "an event is 64 bytes in the file");
+_Static_assert(offsetof(struct neap_event, sequence) == 8, "the sequence begins word 1");
+_Static_assert(sizeof(struct neap_record_header) <= NEAP_RECORD_HEADER_BYTES, "the header fits its room");
+
+struct neap_recorder {
+	struct neap_observer observer;
+	struct neap_record_header *header; /* the mapping's start */
+	uint64_t *journal;                 /* words of the rings */
+	uint64_t *allocations;
+	uint64_t journal_capacity,
+		allocation_capacity; /* ours: what the file says is not trusted, not even our own */
+	size_t mapped_bytes;
+	pthread_mutex_t names_lock; /* taken to add a name, not to find one */
+};
+
+static void store_event(uint64_t *ring, uint64_t capacity, uint64_t *written, const struct neap_event *event)
+{
+	uint64_t index = __atomic_fetch_add(written, 1, __ATOMIC_RELAXED);
+	uint64_t *slot = ring + index % capacity * EVENT_WORDS;
+	struct neap_event copy = *event;
+	uint64_t words[EVENT_WORDS], invalid;
+
+	copy.sequence = (uint32_t)(index + 1);
+	memcpy(words, &copy, sizeof words);
+	/* Invalid for every index a reader may look for in this slot. The payload's stores are releases so that none
+	 * of them is seen before it (a fence would do, but thread sanitizers cannot follow fences). */
+	copy.sequence ^= 1u << 31;
+	memcpy(&invalid, (const char *)&copy + SEQUENCE_WORD * sizeof invalid, sizeof invalid);
+	__atomic_store_n(&slot[SEQUENCE_WORD], invalid, __ATOMIC_RELAXED);
+	for (size_t i = 0; i < EVENT_WORDS; i++)
+		if (i != SEQUENCE_WORD)
+			__atomic_store_n(&slot[i], words[i], __ATOMIC_RELEASE);
+	__atomic_store_n(&slot[SEQUENCE_WORD], words[SEQUENCE_WORD], __ATOMIC_RELEASE);
+}
+
+static void record_event(void *context, const struct neap_event *event)
+{
+	struct neap_recorder *recorder = context;
+
+	if (event->kind < FIRST_JOURNAL)
+		store_event(recorder->allocations, recorder->allocation_capacity,
+			    &recorder->header->allocation_written, event);
+	else
+		store_event(recorder->journal, recorder->journal_capacity, &recorder->header->journal_written, event);
+}
+
+/* The number of `name` among the first `used`, or 0. */
+static uint16_t find_name(const struct neap_recorder *recorder, uint32_t used, const char *name)
+{
+	for (uint32_t i = 1; i < used && i < NEAP_RECORD_NAMES; i++)
+		if (!strcmp(recorder->header->names[i], name))
+			return (uint16_t)i;
+	return 0;
+}
+
+static uint16_t record_name(void *context, const char *text)
+{
+	struct neap_recorder *recorder = context;
+	char name[NEAP_RECORD_NAME_ROOM];
+	uint16_t found;
+	uint32_t used;
+
+	if (!text || !text[0])
+		return 0;
+	snprintf(name, sizeof name, "%s", text);
+	found = find_name(recorder, __atomic_load_n(&recorder->header->names_used, __ATOMIC_ACQUIRE), name);
+	if (found)
+		return found;
+
+	pthread_mutex_lock(&recorder->names_lock);
+	used = __atomic_load_n(&recorder->header->names_used, __ATOMIC_RELAXED);
+	found = find_name(recorder, used, name);
+	if (!found && used < NEAP_RECORD_NAMES) {
+		memcpy(recorder->header->names[used], name, sizeof name);
+		__atomic_store_n(&recorder->header->names_used, used + 1, __ATOMIC_RELEASE);
+		found = (uint16_t)used;
+	}
+	pthread_mutex_unlock(&recorder->names_lock);
+	return found;
+}
+
+static uint64_t clock_ns(clockid_t id)
+{
+	struct timespec now;
+
+	clock_gettime(id, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void fill_header(struct neap_recorder *recorder)
+{
+	struct neap_record_header *header = recorder->header;
+	struct neap_process self;
+
+	header->version = NEAP_RECORD_VERSION;
+	header->header_bytes = NEAP_RECORD_HEADER_BYTES;
+	header->pid = (uint64_t)getpid();
+	if (neap_process_read(getpid(), &self, NULL) == NEAP_OK)
+		header->start_ticks = self.start_ticks;
+	header->wall_at_zero_ns = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+	header->journal_capacity = recorder->journal_capacity;
+	header->allocation_capacity = recorder->allocation_capacity;
+	header->names_used = 1;
+	memcpy(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic);
+}
+
+/* Takes the space on disk. A file-size limit is looked at first: to run into it would be a signal to our host. */
+static enum neap_status reserve_space(int fd, const char *path, size_t bytes, struct neap_error *err)
+{
+	struct rlimit limit;
+	int error_number;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+		return neap_fail(err, NEAP_ENOSPC,
+				 "recording %s needs %zu bytes, more than this process may write to a file "
+				 "(ulimit -f)",
+				 path, bytes);
+	do {
+		error_number = posix_fallocate(fd, 0, (off_t)bytes);
+	} while (error_number == EINTR);
+	if (error_number)
+		return neap_fail_errno(err, error_number, "taking %zu bytes of disk for recording %s", bytes, path);
+	return NEAP_OK;
+}
+
+/* Makes the file under a temporary name, maps it, and publishes it whole: a reader never sees a file without header,
+ * and a recording that is still mapped by someone else is replaced, not cut. */
+static enum neap_status map_file(struct neap_recorder *recorder, const char *path, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	char temporary[4096];
+	void *mapping = MAP_FAILED;
+	int fd = -1;
+
+	int length = snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
+	if (length < 0 || (size_t)length >= sizeof temporary)
+		return neap_fail(err, NEAP_EINVAL, "the path of the recording is too long (%zu bytes)", strlen(path));
+	unlink(temporary);
+	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "creating recording %s", path);
+	status = reserve_space(fd, path, recorder->mapped_bytes, err);
+	if (status != NEAP_OK)
+		goto out;
+	mapping = mmap(NULL, recorder->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (mapping == MAP_FAILED) {
+		status = neap_fail_errno(err, errno, "mapping recording %s", path);
+		goto out;
+	}
+	recorder->header = mapping;
+	fill_header(recorder);
+	if (rename(temporary, path) != 0)
+		status = neap_fail_errno(err, errno, "putting recording %s in its place", path);
+out:
+	if (status != NEAP_OK) {
+		if (mapping != MAP_FAILED)
+			munmap(mapping, recorder->mapped_bytes);
+		recorder->header = NULL;
+		unlink(temporary);
+	}
+	close(fd);
+	return status;
+}
+
+enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity, uint64_t allocation_capacity,
+				      struct neap_recorder **ret_recorder, struct neap_error *err)
+{
+	struct neap_recorder *recorder;
+	enum neap_status status;
+
+	if (!path || !path[0])
+		return neap_fail(err, NEAP_EINVAL, "a recording needs a path");
+	if (journal_capacity > CAPACITY_MAX || allocation_capacity > CAPACITY_MAX)
+		return neap_fail(err, NEAP_EINVAL, "a recording's ring holds at most %u events", CAPACITY_MAX);
+	recorder = calloc(1, sizeof *recorder);
+	if (!recorder)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the recorder");
+	recorder->journal_capacity = journal_capacity ? journal_capacity : JOURNAL_CAPACITY;
+	recorder->allocation_capacity = allocation_capacity ? allocation_capacity : ALLOCATION_CAPACITY;
+	recorder->mapped_bytes =
+		NEAP_RECORD_HEADER_BYTES +
+		(size_t)(recorder->journal_capacity + recorder->allocation_capacity) * sizeof(struct neap_event);
+	status = map_file(recorder, path, err);
+	if (status != NEAP_OK) {
+		free(recorder);
+		return status;
+	}
+	recorder->journal = (uint64_t *)((char *)recorder->header + NEAP_RECORD_HEADER_BYTES);
+	recorder->allocations = recorder->journal + recorder->journal_capacity * EVENT_WORDS;
+	pthread_mutex_init(&recorder->names_lock, NULL);
+	recorder->observer.event = record_event;
+	recorder->observer.name = record_name;
+	recorder->observer.context = recorder;
+	*ret_recorder = recorder;
+	return NEAP_OK;
+}
+
+const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder) { return &recorder->observer; }
+
+void neap_recorder_destroy(struct neap_recorder *recorder)
+{
+	if (!recorder)
+		return;
+	munmap(recorder->header, recorder->mapped_bytes);
+	pthread_mutex_destroy(&recorder->names_lock);
+	free(recorder);
+}

@@ -1,0 +1,492 @@
+/* The recorder and its reader: what is written is read, in order; a killed writer leaves a readable file; a hostile
+ * file gives an error with its position. */
+#include "base/buffer.h"
+#include "base/file.h"
+#include "trace/record.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static char folder[64];
+static char path[128];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/neap-trace-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof path, "%s/record", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	unlink(path);
+	return rmdir(folder); /* fails, and so tells, when a temporary was left behind */
+}
+
+/* An event all of whose words follow from `n`, so that a torn one shows. */
+static struct neap_event numbered(uint16_t kind, uint64_t n)
+{
+	return (struct neap_event){.time_ns = n + 1,
+				   .kind = kind,
+				   .stream = (uint32_t)n,
+				   .address = n * 3,
+				   .size = ~n,
+				   .block = n << 7,
+				   .a = n ^ 0x5555,
+				   .b = n + 77};
+}
+
+static void assert_whole(const struct neap_event *event)
+{
+	struct neap_event expected = numbered(event->kind, event->time_ns - 1);
+
+	expected.sequence = event->sequence;
+	assert_memory_equal(event, &expected, sizeof expected);
+}
+
+static struct neap_recorder *open_recorder(uint64_t journal, uint64_t allocations)
+{
+	struct neap_recorder *recorder = NULL;
+	struct neap_error err = {0};
+
+	if (neap_recorder_create(path, journal, allocations, &recorder, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	return recorder;
+}
+
+static struct neap_record read_record(void)
+{
+	struct neap_record record;
+	struct neap_error err = {0};
+
+	if (neap_record_read(path, &record, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	return record;
+}
+
+static void emit(struct neap_recorder *recorder, struct neap_event event)
+{
+	const struct neap_observer *observer = neap_recorder_observer(recorder);
+
+	observer->event(observer->context, &event);
+}
+
+static void test_round_trip(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(8, 16);
+	const struct neap_observer *observer = neap_recorder_observer(recorder);
+	struct neap_record record;
+
+	(void)state;
+	uint16_t loss = observer->name(observer->context, "loss");
+	uint16_t text = observer->name(observer->context, "caf\xc3\xa9\n");
+	assert_int_equal(loss, 1);
+	assert_int_equal(text, 2);
+	assert_int_equal(observer->name(observer->context, "loss"), 1);
+	assert_int_equal(observer->name(observer->context, ""), 0);
+	assert_int_equal(observer->name(observer->context, NULL), 0);
+	/* Handed in out of order: read in order of time. */
+	emit(recorder, numbered(NEAP_EVENT_FREE_REQUESTED, 5));
+	emit(recorder, numbered(NEAP_EVENT_ALLOC, 4));
+	emit(recorder, numbered(NEAP_EVENT_SEGMENT_UNMAP, 6));
+	emit(recorder, numbered(NEAP_EVENT_EMPTY_CACHE, 7));
+	struct neap_event metric = {.time_ns = 9, .kind = NEAP_EVENT_METRIC, .tag = loss};
+	emit(recorder, metric);
+	neap_recorder_destroy(recorder);
+
+	record = read_record();
+	assert_int_equal(record.pid, getpid());
+	assert_true(record.start_ticks > 0);
+	assert_true(record.wall_at_zero_ns > 1000000000ull * 1000000000ull);
+	assert_int_equal(record.allocation_count, 3);
+	assert_int_equal(record.journal_count, 2);
+	assert_int_equal(record.allocations[0].kind, NEAP_EVENT_ALLOC);
+	assert_int_equal(record.allocations[1].kind, NEAP_EVENT_FREE_REQUESTED);
+	for (size_t i = 0; i < 3; i++)
+		assert_whole(&record.allocations[i]);
+	assert_whole(&record.journal[0]);
+	assert_string_equal(neap_record_name(&record, record.journal[1].tag), "loss");
+	assert_string_equal(neap_record_name(&record, text), "caf???");
+	assert_string_equal(neap_record_name(&record, 0), "");
+	assert_string_equal(neap_record_name(&record, 3), "");
+	assert_string_equal(neap_record_name(&record, 65535), "");
+	assert_int_equal(record.journal_lost + record.allocations_lost + record.torn, 0);
+	neap_record_fini(&record);
+}
+
+static void test_wrap(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(3, 10);
+	struct neap_record record;
+
+	(void)state;
+	for (uint64_t n = 0; n < 1000; n++)
+		emit(recorder, numbered(NEAP_EVENT_ALLOC, n));
+	for (uint64_t n = 0; n < 4; n++)
+		emit(recorder, numbered(NEAP_EVENT_STEP, n));
+	record = read_record(); /* of a process that lives */
+	assert_int_equal(record.allocation_count, 10);
+	assert_int_equal(record.allocations_lost, 990);
+	assert_int_equal(record.allocations[0].time_ns, 991);
+	assert_int_equal(record.allocations[9].time_ns, 1000);
+	assert_int_equal(record.journal_count, 3);
+	assert_int_equal(record.journal_lost, 1);
+	assert_int_equal(record.journal[0].time_ns, 2);
+	assert_int_equal(record.torn, 0);
+	neap_record_fini(&record);
+	neap_recorder_destroy(recorder);
+}
+
+static void test_names_full(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(1, 1);
+	const struct neap_observer *observer = neap_recorder_observer(recorder);
+	char name[100];
+
+	(void)state;
+	for (int i = 1; i < NEAP_RECORD_NAMES; i++) {
+		snprintf(name, sizeof name, "name %d", i);
+		assert_int_equal(observer->name(observer->context, name), i);
+	}
+	assert_int_equal(observer->name(observer->context, "one too many"), 0);
+	assert_int_equal(observer->name(observer->context, "name 17"), 17);
+	neap_recorder_destroy(recorder);
+
+	recorder = open_recorder(1, 1); /* replaces the file */
+	observer = neap_recorder_observer(recorder);
+	memset(name, 'x', sizeof name - 1);
+	name[sizeof name - 1] = '\0';
+	assert_int_equal(observer->name(observer->context, name), 1);
+	assert_int_equal(observer->name(observer->context, name), 1);
+	neap_recorder_destroy(recorder);
+	struct neap_record record = read_record();
+	assert_int_equal(strlen(neap_record_name(&record, 1)), NEAP_RECORD_NAME_ROOM - 1);
+	neap_record_fini(&record);
+}
+
+static void test_killed_writer(void **state)
+{
+	struct neap_record record;
+	int ready[2], status = 0;
+	char byte;
+
+	(void)state;
+	assert_int_equal(pipe(ready), 0);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct neap_recorder *recorder = NULL;
+		if (neap_recorder_create(path, 64, 512, &recorder, NULL) != NEAP_OK)
+			_exit(1);
+		for (uint64_t n = 0;; n++) {
+			emit(recorder, numbered(NEAP_EVENT_ALLOC, n));
+			if (n % 16 == 0)
+				emit(recorder, numbered(NEAP_EVENT_STEP, n));
+			if (n == 2000 && write(ready[1], "x", 1) != 1)
+				_exit(1);
+		}
+	}
+	close(ready[1]);
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+
+	record = read_record();
+	assert_int_equal(record.pid, child);
+	assert_true(record.torn <= 1);
+	assert_int_equal(record.allocation_count + record.journal_count + record.torn, 512 + 64);
+	assert_true(record.allocations_lost >= 2000 - 512);
+	for (size_t i = 0; i < record.allocation_count; i++)
+		assert_whole(&record.allocations[i]);
+	for (size_t i = 0; i < record.journal_count; i++)
+		assert_whole(&record.journal[i]);
+	neap_record_fini(&record);
+}
+
+#define THREADS    4
+#define PER_THREAD 4000
+
+struct writer {
+	const struct neap_observer *observer;
+	uint64_t first;
+	uint16_t name;
+};
+
+static void *write_events(void *argument)
+{
+	struct writer *writer = argument;
+
+	for (uint64_t n = 0; n < PER_THREAD; n++) {
+		struct neap_event event = numbered(NEAP_EVENT_ALLOC, writer->first + n);
+		writer->observer->event(writer->observer->context, &event);
+		writer->name = writer->observer->name(writer->observer->context, "shared");
+	}
+	return NULL;
+}
+
+static void run_writers(const struct neap_observer *observer, void (*meanwhile)(void))
+{
+	struct writer writers[THREADS];
+	pthread_t threads[THREADS];
+
+	for (uint64_t i = 0; i < THREADS; i++) {
+		writers[i] = (struct writer){.observer = observer, .first = i * PER_THREAD};
+		assert_int_equal(pthread_create(&threads[i], NULL, write_events, &writers[i]), 0);
+	}
+	if (meanwhile)
+		meanwhile();
+	for (size_t i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(writers[i].name, 1);
+	}
+}
+
+static void test_threads(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(1, THREADS * PER_THREAD);
+	struct neap_record record;
+
+	(void)state;
+	run_writers(neap_recorder_observer(recorder), NULL);
+	record = read_record();
+	assert_int_equal(record.torn, 0);
+	assert_int_equal(record.allocation_count, THREADS * PER_THREAD);
+	for (uint64_t n = 0; n < THREADS * PER_THREAD; n++) {
+		assert_int_equal(record.allocations[n].time_ns, n + 1); /* each exactly once */
+		assert_whole(&record.allocations[n]);
+	}
+	neap_record_fini(&record);
+	neap_recorder_destroy(recorder);
+}
+
+static void read_a_few(void)
+{
+	for (int i = 0; i < 20; i++) {
+		struct neap_record record = read_record();
+		for (size_t k = 0; k < record.allocation_count; k++)
+			assert_whole(&record.allocations[k]);
+		neap_record_fini(&record);
+	}
+}
+
+/* Reading a small ring while others run around it: fewer events perhaps, never a mixed one. */
+static void test_read_while_written(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(1, 1024);
+
+	(void)state;
+	run_writers(neap_recorder_observer(recorder), read_a_few);
+	neap_recorder_destroy(recorder);
+}
+
+/* A good small file's bytes. */
+static struct neap_buffer good_file(void)
+{
+	struct neap_recorder *recorder = open_recorder(4, 8);
+	struct neap_buffer bytes = {0};
+	const struct neap_observer *observer = neap_recorder_observer(recorder);
+
+	observer->name(observer->context, "activations");
+	for (uint64_t n = 0; n < 11; n++) {
+		emit(recorder, numbered(NEAP_EVENT_ALLOC, n));
+		emit(recorder, numbered(NEAP_EVENT_STEP, n));
+	}
+	neap_recorder_destroy(recorder);
+	assert_int_equal(neap_file_read(path, 1 << 20, &bytes, NULL), NEAP_OK);
+	return bytes;
+}
+
+static void put_file(const void *bytes, size_t length)
+{
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	assert_int_equal(fwrite(bytes, 1, length, file), length);
+	assert_int_equal(fclose(file), 0);
+}
+
+#define FIELD(name) offsetof(struct neap_record_header, name), sizeof((struct neap_record_header *)0)->name
+
+static void test_hostile_headers(void **state)
+{
+	static const struct {
+		size_t offset, length;
+		uint64_t value;
+		size_t position; /* where the error is said to be; SIZE_MAX: the field itself */
+	} cases[] = {
+		{FIELD(magic), 0, SIZE_MAX},
+		{FIELD(version), 0, SIZE_MAX},
+		{FIELD(version), 2, SIZE_MAX},
+		{FIELD(header_bytes), 0, SIZE_MAX},
+		{FIELD(header_bytes), 16385, SIZE_MAX},
+		{FIELD(pid), 0, SIZE_MAX},
+		{FIELD(pid), UINT64_MAX, SIZE_MAX},
+		{FIELD(journal_capacity), 0, SIZE_MAX},
+		{FIELD(journal_capacity), UINT64_MAX, SIZE_MAX},
+		{FIELD(journal_capacity), (1ull << 58) + 4, SIZE_MAX}, /* times 64 it would wrap to the right size */
+		{FIELD(journal_capacity), 5, 16384 + 12 * 64},         /* the file does not have that much */
+		{FIELD(allocation_capacity), 0, SIZE_MAX},
+		{FIELD(allocation_capacity), UINT64_MAX, SIZE_MAX},
+		{FIELD(allocation_capacity), 7, 16384 + 12 * 64},
+		{FIELD(journal_written), UINT64_MAX, SIZE_MAX},
+		{FIELD(allocation_written), UINT64_MAX, SIZE_MAX},
+		{FIELD(names_used), 0, SIZE_MAX},
+		{FIELD(names_used), 257, SIZE_MAX},
+		{FIELD(names_used), UINT32_MAX, SIZE_MAX},
+	};
+	struct neap_buffer good = good_file();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct neap_record record = {.pid = 4711};
+		struct neap_error err = {0};
+		char saved[8];
+
+		memcpy(saved, good.data + cases[i].offset, cases[i].length);
+		memcpy(good.data + cases[i].offset, &cases[i].value, cases[i].length);
+		put_file(good.data, good.length);
+		memcpy(good.data + cases[i].offset, saved, cases[i].length);
+		assert_int_equal(neap_record_read(path, &record, &err), NEAP_EPARSE);
+		assert_int_equal(record.pid, 4711); /* untouched */
+		assert_int_equal(err.position, cases[i].position == SIZE_MAX ? cases[i].offset : cases[i].position);
+		assert_non_null(strstr(err.message, path));
+	}
+	neap_buffer_fini(&good);
+}
+
+/* A counter that lies within reason makes torn events, not errors: a process may die between claiming and storing. */
+static void test_lying_counter(void **state)
+{
+	struct neap_buffer good = good_file();
+	uint64_t written = 1000;
+
+	(void)state;
+	memcpy(good.data + offsetof(struct neap_record_header, journal_written), &written, sizeof written);
+	put_file(good.data, good.length);
+	struct neap_record record = read_record();
+	assert_int_equal(record.journal_count, 0);
+	assert_int_equal(record.torn, 4);
+	assert_int_equal(record.journal_lost, 996);
+	assert_int_equal(record.allocation_count, 8);
+	neap_record_fini(&record);
+	neap_buffer_fini(&good);
+}
+
+static void test_other_files(void **state)
+{
+	struct neap_buffer good = good_file();
+	struct neap_record record;
+	struct neap_error err = {0};
+
+	(void)state;
+	for (size_t length = 0; length < good.length; length += 1023) {
+		put_file(good.data, length);
+		assert_int_equal(neap_record_read(path, &record, &err), NEAP_EPARSE);
+		assert_int_equal(err.position, length);
+	}
+	unlink(path);
+	assert_int_equal(neap_record_read(path, &record, &err), NEAP_ENOENT);
+	assert_int_equal(neap_record_read(folder, &record, &err), NEAP_EPARSE);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_int_equal(neap_record_read(path, &record, &err), NEAP_EPARSE); /* and does not hang */
+	neap_buffer_fini(&good);
+}
+
+/* xorshift64: the same numbers everywhere for a seed. */
+static uint64_t next_random(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+static void test_fuzz(void **state)
+{
+	struct neap_buffer good = good_file();
+	uint64_t seed = 0x6e656170;
+	char *copy = malloc(good.length);
+
+	(void)state;
+	assert_non_null(copy);
+	print_message("fuzz seed 0x%llx\n", (unsigned long long)seed);
+	for (int round = 0; round < 3000; round++) {
+		/* Most of the file is names: aim at header fields and events alike. */
+		uint64_t flips = 1 + next_random(&seed) % 8;
+		size_t length = round % 16 ? good.length : next_random(&seed) % good.length;
+		memcpy(copy, good.data, good.length);
+		for (uint64_t i = 0; i < flips; i++) {
+			uint64_t where = next_random(&seed);
+			size_t at = where % 3 == 0   ? where / 3 % 96
+				    : where % 3 == 1 ? NEAP_RECORD_HEADER_BYTES + where / 3 % (12 * 64)
+						     : where / 3 % good.length;
+			copy[at] ^= (char)(1u << next_random(&seed) % 8);
+		}
+		LLVMFuzzerTestOneInput((const uint8_t *)copy, length);
+	}
+	free(copy);
+	neap_buffer_fini(&good);
+}
+
+static void test_create_fails(void **state)
+{
+	struct neap_recorder *recorder = (struct neap_recorder *)0x1;
+	struct neap_error err = {0};
+	struct rlimit limit, small;
+
+	(void)state;
+	assert_int_equal(neap_recorder_create("/nowhere/at/all/record", 0, 0, &recorder, &err), NEAP_ENOENT);
+	assert_int_equal(neap_recorder_create("", 0, 0, &recorder, &err), NEAP_EINVAL);
+	assert_int_equal(neap_recorder_create(path, 1ull << 60, 0, &recorder, &err), NEAP_EINVAL);
+	/* No room: an error now, not a signal; what was there before stays. */
+	put_file("before", 6);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	small = (struct rlimit){.rlim_cur = 65536, .rlim_max = limit.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	enum neap_status status = neap_recorder_create(path, 0, 0, &recorder, &err);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	assert_int_equal(status, NEAP_ENOSPC);
+	assert_ptr_equal(recorder, (struct neap_recorder *)0x1);
+	struct stat file;
+	assert_int_equal(stat(path, &file), 0);
+	assert_int_equal(file.st_size, 6);
+	neap_recorder_destroy(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_round_trip, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_wrap, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_names_full, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_killed_writer, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_threads, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_read_while_written, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_hostile_headers, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_lying_counter, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_other_files, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_fuzz, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_create_fails, make_folder, remove_folder),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
