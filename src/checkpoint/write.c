@@ -1,0 +1,81 @@
+/* A checkpoint that is written whole or not at all: base/file.h's begin, append, commit, behind the public header.
+ *
+ * A write that fails ends the checkpoint: its temporary goes at once, since a full disk is the usual reason and the
+ * space is wanted back; later writes and the commit then repeat the first error. */
+#include "neap/checkpoint.h"
+
+#include "base/error.h"
+#include "base/file.h"
+
+#include <stdlib.h>
+
+struct neap_checkpoint {
+	struct neap_file file;
+	struct neap_error failure; /* the first; status NEAP_OK while all is well */
+};
+
+enum neap_status neap_checkpoint_begin(const char *path, struct neap_checkpoint **ret_checkpoint,
+				       struct neap_error *err)
+{
+	struct neap_checkpoint *checkpoint;
+	enum neap_status status;
+
+	if (!path || !path[0])
+		return neap_fail(err, NEAP_EINVAL, "a checkpoint needs a path");
+	checkpoint = calloc(1, sizeof *checkpoint);
+	if (!checkpoint)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory to begin checkpoint %s", path);
+	status = neap_file_begin(&checkpoint->file, path, 0644, err);
+	if (status != NEAP_OK) {
+		free(checkpoint);
+		return status;
+	}
+	*ret_checkpoint = checkpoint;
+	return NEAP_OK;
+}
+
+static enum neap_status repeat(const struct neap_checkpoint *checkpoint, struct neap_error *err)
+{
+	if (err)
+		*err = checkpoint->failure;
+	return checkpoint->failure.status;
+}
+
+enum neap_status neap_checkpoint_write(struct neap_checkpoint *checkpoint, const void *bytes, size_t length,
+				       struct neap_error *err)
+{
+	enum neap_status status;
+
+	if (checkpoint->failure.status != NEAP_OK)
+		return repeat(checkpoint, err);
+	status = neap_file_append(&checkpoint->file, bytes, length, &checkpoint->failure);
+	if (status == NEAP_OK)
+		return NEAP_OK;
+	neap_error_prefix(&checkpoint->failure, "checkpoint");
+	checkpoint->failure.status = status;
+	neap_file_abort(&checkpoint->file);
+	return repeat(checkpoint, err);
+}
+
+enum neap_status neap_checkpoint_commit(struct neap_checkpoint *checkpoint, struct neap_error *err)
+{
+	enum neap_status status;
+
+	if (checkpoint->failure.status != NEAP_OK) {
+		status = repeat(checkpoint, err);
+	} else {
+		status = neap_file_commit(&checkpoint->file, err);
+		if (status != NEAP_OK)
+			neap_error_prefix(err, "checkpoint");
+	}
+	neap_checkpoint_abort(checkpoint);
+	return status;
+}
+
+void neap_checkpoint_abort(struct neap_checkpoint *checkpoint)
+{
+	if (!checkpoint)
+		return;
+	neap_file_abort(&checkpoint->file);
+	free(checkpoint);
+}
