@@ -1,0 +1,232 @@
+/* Does memory grow with the steps? Low-water marks are noisy: batches differ in shape, caches fill, teeth rise and
+ * fall. Three questions are asked of them, and a leak is said only when all answer yes:
+ *
+ *   how fast   Theil-Sen: the median of the slopes of all pairs (Sen 1968). Found by bisection: the number of pairs
+ * whose slope is below s is the number of inversions of y - s x, which a merge sort counts, so no array of pairs. how
+ * sure   Mann-Kendall: do later values tend to be larger (Mann 1945)? Corrected for ties and continuity, and for
+ *              neighbours that resemble each other: a slowly changing level is not as many witnesses as it has steps
+ *              (variance times (1+r)/(1-r), r the lag-1 correlation of the residuals; after Yue & Wang 2004,
+ *              doi:10.1023/B:WARM.0000043140.61082.60).
+ *   still so   The floor must rise from each window to the next, up to the end: the lowest mark of every sixth of the
+ * run lies above the one before by a good part of what the slope promises. A plateau, a cache that has filled, a
+ * tooth that falls back, a mere change of level: none of them does that.
+ *
+ * Nothing is allocated; the stack holds three arrays of 512 doubles. */
+#include "analyze/leak.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SAMPLES         512
+#define STEPS_MIN       20
+#define CONFIDENCE_MIN  0.999
+#define RISE_MIN        0.2 /* of what the slope promises, from window to window */
+#define WARM_UP_JUMP    8.0  /* times the median change of a step */
+#define BISECTIONS      64
+#define CORRELATION_MAX 0.95
+
+static void merge(const double *from, double *to, size_t left, size_t middle, size_t right, uint64_t *inversions)
+{
+	size_t i = left, j = middle;
+
+	for (size_t k = left; k < right; k++) {
+		if (i < middle && (j >= right || from[i] <= from[j])) {
+			to[k] = from[i++];
+		} else {
+			to[k] = from[j++];
+			*inversions += middle - i;
+		}
+	}
+}
+
+/* Sorts `values` and returns how many pairs were in falling order. */
+static uint64_t sort_counting(double *values, size_t count)
+{
+	double other[SAMPLES];
+	uint64_t inversions = 0;
+
+	for (size_t width = 1; width < count; width *= 2) {
+		for (size_t left = 0; left < count; left += 2 * width) {
+			size_t middle = left + width < count ? left + width : count;
+			size_t right = left + 2 * width < count ? left + 2 * width : count;
+			merge(values, other, left, middle, right, &inversions);
+		}
+		memcpy(values, other, count * sizeof *values);
+	}
+	return inversions;
+}
+
+static double median_of(double *values, size_t count)
+{
+	sort_counting(values, count);
+	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* The median slope per sample. */
+static double theil_sen(const double *y, size_t count)
+{
+	uint64_t half = (uint64_t)count * (count - 1) / 2 / 2;
+	double low = 0, high = 0, shifted[SAMPLES];
+
+	for (size_t i = 1; i < count; i++) { /* every pair's slope lies between those of neighbours */
+		double change = y[i] - y[i - 1];
+		low = i == 1 || change < low ? change : low;
+		high = i == 1 || change > high ? change : high;
+	}
+	for (int round = 0; round < BISECTIONS && high > low; round++) {
+		double slope = low + (high - low) / 2;
+		for (size_t i = 0; i < count; i++)
+			shifted[i] = y[i] - slope * (double)i;
+		if (sort_counting(shifted, count) > half)
+			high = slope;
+		else
+			low = slope;
+	}
+	return low + (high - low) / 2;
+}
+
+/* How much less than independent neighbours say: (1+r)/(1-r) of the residuals, at least 1. */
+static double correlation_factor(const double *y, size_t count, double slope)
+{
+	double mean = 0, products = 0, squares = 0, previous = 0;
+
+	for (size_t i = 0; i < count; i++)
+		mean += (y[i] - slope * (double)i) / (double)count;
+	for (size_t i = 0; i < count; i++) {
+		double residual = y[i] - slope * (double)i - mean;
+		squares += residual * residual;
+		if (i > 0)
+			products += residual * previous;
+		previous = residual;
+	}
+	/* Residuals below a byte are rounding, not noise. */
+	if (squares < (double)count || products <= 0)
+		return 1;
+	double r = products / squares;
+	if (r > CORRELATION_MAX)
+		r = CORRELATION_MAX;
+	return (1 + r) / (1 - r);
+}
+
+/* The confidence that there is an upward trend: one-sided, normal approximation (good from 10 values on). */
+static double mann_kendall(const double *y, size_t count, double slope)
+{
+	double n = (double)count, ties = 0, sorted[SAMPLES];
+	int64_t score = 0;
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t j = i + 1; j < count; j++)
+			score += (y[j] > y[i]) - (y[j] < y[i]);
+	memcpy(sorted, y, count * sizeof *sorted);
+	sort_counting(sorted, count);
+	for (size_t i = 0, first = 0; i < count; i++) {
+		if (i + 1 < count && sorted[i + 1] == sorted[first])
+			continue;
+		double t = (double)(i + 1 - first);
+		ties += t * (t - 1) * (2 * t + 5);
+		first = i + 1;
+	}
+	double variance = (n * (n - 1) * (2 * n + 5) - ties) / 18;
+	if (variance <= 0 || score == 0)
+		return 0;
+	variance *= correlation_factor(y, count, slope);
+	double z = (double)(score > 0 ? score - 1 : score + 1) / sqrt(variance);
+	return 0.5 * erfc(-z / sqrt(2.0));
+}
+
+static double lowest(const double *y, size_t first, size_t end)
+{
+	double value = y[first];
+
+	for (size_t i = first + 1; i < end; i++)
+		if (y[i] < value)
+			value = y[i];
+	return value;
+}
+
+static bool floor_keeps_rising(const double *y, size_t count, double slope)
+{
+	size_t windows = count >= 36 ? 6 : 4;
+	double previous = 0;
+
+	for (size_t w = 0; w < windows; w++) {
+		size_t first = w * count / windows, end = (w + 1) * count / windows;
+		double now = lowest(y, first, end);
+		double promised = slope * (double)count / (double)windows;
+		if (w > 0 && now - previous < RISE_MIN * promised)
+			return false;
+		previous = now;
+	}
+	return true;
+}
+
+/* Samples to leave out: up to the last jump within the first third that is far larger than a usual change. */
+static size_t find_warm_up(const double *y, size_t count)
+{
+	double changes[SAMPLES];
+	size_t warm_up = 0;
+
+	if (count < 3)
+		return 0;
+	for (size_t i = 1; i < count; i++)
+		changes[i - 1] = fabs(y[i] - y[i - 1]);
+	double usual = median_of(changes, count - 1);
+	for (size_t i = 1; i < count / 3; i++)
+		if (y[i] - y[i - 1] > WARM_UP_JUMP * usual)
+			warm_up = i;
+	return warm_up;
+}
+
+/* At most SAMPLES values: the marks themselves, or the lowest of each of SAMPLES equal stretches, relative to the
+ * first (so that doubles keep every byte). Returns how many. */
+static size_t take_samples(const uint64_t *low_bytes, size_t steps, double *y)
+{
+	size_t count = steps < SAMPLES ? steps : SAMPLES;
+
+	for (size_t i = 0; i < count; i++) {
+		size_t first = (size_t)((double)steps / (double)count * (double)i);
+		size_t end = i + 1 == count ? steps : (size_t)((double)steps / (double)count * (double)(i + 1));
+		uint64_t low = low_bytes[first];
+		for (size_t k = first + 1; k < end; k++)
+			if (low_bytes[k] < low)
+				low = low_bytes[k];
+		y[i] = low >= low_bytes[0] ? (double)(low - low_bytes[0]) : -(double)(low_bytes[0] - low);
+	}
+	return count;
+}
+
+static uint64_t steps_left(uint64_t free_bytes, double bytes_per_step)
+{
+	double left = bytes_per_step > 0 ? (double)free_bytes / bytes_per_step : INFINITY;
+
+	return left < 9e18 ? (uint64_t)left : UINT64_MAX;
+}
+
+void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak)
+{
+	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps = steps, .steps_until_full = UINT64_MAX};
+	double samples[SAMPLES];
+	size_t count, warm_up;
+
+	if (steps < STEPS_MIN) {
+		*ret_leak = leak;
+		return;
+	}
+	count = take_samples(low_bytes, steps, samples);
+	warm_up = find_warm_up(samples, count);
+	double stride = (double)steps / (double)count;
+	leak.warm_up_steps = (size_t)(stride * (double)warm_up);
+	leak.steps = steps - leak.warm_up_steps;
+	const double *y = samples + warm_up;
+	count -= warm_up;
+	if (leak.steps >= STEPS_MIN) {
+		double slope = theil_sen(y, count);
+		leak.bytes_per_step = slope / stride;
+		leak.confidence = mann_kendall(y, count, slope);
+		leak.steps_until_full = steps_left(free_bytes, leak.bytes_per_step);
+		leak.verdict = NEAP_LEAK_CLEAN;
+		if (slope > 0 && leak.confidence >= CONFIDENCE_MIN && floor_keeps_rising(y, count, slope))
+			leak.verdict = NEAP_LEAK_FOUND;
+	}
+	*ret_leak = leak;
+}
