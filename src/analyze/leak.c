@@ -1,17 +1,20 @@
 /* Does memory grow with the steps? Low-water marks are noisy: batches differ in shape, caches fill, teeth rise and
- * fall. Three questions are asked of them, and a leak is said only when all answer yes:
+ * fall. Three questions are asked of them, and a leak is said only when all answer yes.
  *
- *   how fast   Theil-Sen: the median of the slopes of all pairs (Sen 1968). Found by bisection: the number of pairs
- * whose slope is below s is the number of inversions of y - s x, which a merge sort counts, so no array of pairs. how
- * sure   Mann-Kendall: do later values tend to be larger (Mann 1945)? Corrected for ties and continuity, and for
- *              neighbours that resemble each other: a slowly changing level is not as many witnesses as it has steps
- *              (variance times (1+r)/(1-r), r the lag-1 correlation of the residuals; after Yue & Wang 2004,
- *              doi:10.1023/B:WARM.0000043140.61082.60).
- *   still so   The floor must rise from each window to the next, up to the end: the lowest mark of every sixth of the
- * run lies above the one before by a good part of what the slope promises. A plateau, a cache that has filled, a
+ * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968). It is found by bisection: the number of
+ * pairs whose slope is below s is the number of inversions of y - s x, which a merge sort counts; so no array of
+ * pairs.
+ *
+ * How sure? Mann-Kendall, whether later values tend to be larger (Mann 1945), corrected for ties and continuity, and
+ * for neighbours that resemble each other: a slowly changing level is not as many witnesses as it has steps. (The
+ * variance is multiplied by (1+r)/(1-r), r the lag-1 correlation of the residuals; after Yue & Wang 2004,
+ * doi:10.1023/B:WARM.0000043140.61082.60.)
+ *
+ * Still so? The floor must keep rising to the end: the floor of each sixth of the run is not below the one before,
+ * and in the last third it is above it by a part of what the slope promises. A plateau, a cache that has filled, a
  * tooth that falls back, a mere change of level: none of them does that.
  *
- * Nothing is allocated; the stack holds three arrays of 512 doubles. */
+ * Nothing is allocated; the stack holds three arrays of 512 doubles at a time. */
 #include "analyze/leak.h"
 
 #include <math.h>
@@ -20,8 +23,8 @@
 #define SAMPLES         512
 #define STEPS_MIN       20
 #define CONFIDENCE_MIN  0.999
-#define RISE_MIN        0.2 /* of what the slope promises, from window to window */
-#define WARM_UP_JUMP    8.0  /* times the median change of a step */
+#define RISE_MIN        0.2 /* of what the slope promises, from window to window of the last third */
+#define WARM_UP_JUMP    8.0 /* times the median change of a step */
 #define BISECTIONS      64
 #define CORRELATION_MAX 0.95
 
@@ -134,14 +137,15 @@ static double mann_kendall(const double *y, size_t count, double slope)
 	return 0.5 * erfc(-z / sqrt(2.0));
 }
 
-static double lowest(const double *y, size_t first, size_t end)
+/* The floor of samples [first, end) at their middle: the lowest, each moved there along the slope, so that it does
+ * not matter where in the window the lowest happens to lie. */
+static double floor_of(const double *y, size_t first, size_t end, double slope)
 {
-	double value = y[first];
+	double middle = (double)(first + end - 1) / 2, floor = INFINITY;
 
-	for (size_t i = first + 1; i < end; i++)
-		if (y[i] < value)
-			value = y[i];
-	return value;
+	for (size_t i = first; i < end; i++)
+		floor = fmin(floor, y[i] - slope * ((double)i - middle));
+	return floor;
 }
 
 static bool floor_keeps_rising(const double *y, size_t count, double slope)
@@ -151,9 +155,10 @@ static bool floor_keeps_rising(const double *y, size_t count, double slope)
 
 	for (size_t w = 0; w < windows; w++) {
 		size_t first = w * count / windows, end = (w + 1) * count / windows;
-		double now = lowest(y, first, end);
+		double now = floor_of(y, first, end, slope);
 		double promised = slope * (double)count / (double)windows;
-		if (w > 0 && now - previous < RISE_MIN * promised)
+		double wanted = 3 * w >= 2 * windows ? RISE_MIN * promised : 0;
+		if (w > 0 && now - previous < wanted)
 			return false;
 		previous = now;
 	}

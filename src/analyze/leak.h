@@ -2,8 +2,8 @@
  *
  * Input: the lowest allocated bytes within each step (its low-water mark), in order. Warm-up steps are found and left
  * out; then a robust slope (Theil-Sen, the median of pairwise slopes) and a rank test for a trend (Mann-Kendall). A leak
- * is said only when the slope is positive, its confidence is at least `confidence_wanted`, and growth goes on in the
- * last third: a step change that levels off (warm-up, a cache that fills, another shape) is none.
+ * is said only when the slope is positive, its confidence is at least 0.999, and growth goes on in the last third:
+ * a step change that levels off (warm-up, a cache that fills, another shape) is none.
  *
  * Sources: Sen (1968), doi:10.1080/01621459.1968.10480934; Mann (1945), doi:10.2307/1907187.
  */
@@ -29,7 +29,8 @@ struct neap_leak {
 	uint64_t steps_until_full; /* from the last step, with `free_bytes` left; UINT64_MAX: never at this slope */
 };
 
-/* O(n log n) or a bounded sample of pairs: at most 512 steps are used, evenly chosen. No allocation. */
+/* Of more than 512 steps, the lowest of each of 512 equal stretches is used. O(steps) plus a bounded part (about a
+ * millisecond at 512); no allocation, 12 KiB of stack. `low_bytes` may be NULL when `steps` is 0. */
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak);
 
 #endif
