@@ -1,0 +1,529 @@
+/* series/spec.c: from YAML to plain experiments.
+ *
+ * The document is walked by tables: a table says which keys a mapping may have and how each value is read. Aliases are
+ * followed where they stand (never copied, so that a file cannot grow by them), and the walk's depth is the schema's.
+ */
+#include "series/spec.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "series/spec_yaml.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Everything a key's reader may need. Settings readers use `experiment`. */
+struct reader {
+	struct neap_spec *spec;
+	struct neap_experiment *experiment; /* being filled */
+	struct neap_experiment *defaults;
+	struct neap_words *grid;      /* one list of values per parameter */
+	struct neap_words grid_names; /* the parameters */
+	struct neap_yaml list;        /* the experiments */
+	struct neap_error *err;
+};
+
+struct key {
+	const char *name;
+	enum neap_status (*read)(struct reader *reader, const char *key, struct neap_yaml value);
+};
+
+static enum neap_status no_memory(struct neap_error *err)
+{
+	return neap_fail(err, NEAP_ENOMEM, "reading a series file: out of memory");
+}
+
+/* --- values ------------------------------------------------------------------------------------------------------ */
+
+static enum neap_status set_text(char **field, const char *text, struct neap_error *err)
+{
+	char *copy = strdup(text);
+	if (!copy)
+		return no_memory(err);
+	free(*field);
+	*field = copy;
+	return NEAP_OK;
+}
+
+static bool name_ok(const char *text, const char *more, size_t room)
+{
+	if (!isalnum((unsigned char)*text) || strlen(text) >= room)
+		return false;
+	for (const char *c = text; *c; c++)
+		if (!isalnum((unsigned char)*c) && !strchr(more, *c))
+			return false;
+	return true;
+}
+
+/* A text that is a name: of a series, an experiment, a parameter or a variable. */
+static enum neap_status read_name(struct reader *reader, const char *key, struct neap_yaml value, const char *more,
+				  char **ret_text)
+{
+	enum neap_status status = neap_yaml_text(value, key, ret_text, reader->err);
+	if (status || name_ok(*ret_text, more, 65))
+		return status;
+	status = neap_fail_at(reader->err, value.line, value.column,
+			      "%s: expected at most 64 letters, digits and any of %s, beginning with a letter or digit", key,
+			      more);
+	free(*ret_text);
+	*ret_text = NULL;
+	return status;
+}
+
+static enum neap_status read_needs(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	uint64_t bytes;
+	if (!status && strcmp(text, "device") && neap_size_parse(text, &bytes, NULL))
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected a size such as 20GiB, or device, not '%.60s'", key, text);
+	if (!status)
+		status = set_text(&reader->experiment->needs, text, reader->err);
+	free(text);
+	return status;
+}
+
+static char **duration_field(struct neap_experiment *experiment, const char *key)
+{
+	if (!strcmp(key, "time_limit"))
+		return &experiment->time_limit;
+	return !strcmp(key, "wait_limit") ? &experiment->wait_limit : &experiment->drain_limit;
+}
+
+static enum neap_status read_duration(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	uint64_t ns;
+	if (!status && neap_duration_parse(text, &ns, NULL))
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected a duration such as 90s, 15m or 2h, not '%.60s'", key, text);
+	if (!status)
+		status = set_text(duration_field(reader->experiment, key), text, reader->err);
+	free(text);
+	return status;
+}
+
+static enum neap_status read_retries(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	uint64_t count;
+	if (!status && (neap_u64_parse(text, &count, NULL) || count > 100))
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected a whole number from 0 to 100, not '%.60s'", key, text);
+	if (!status)
+		status = set_text(&reader->experiment->retries, text, reader->err);
+	free(text);
+	return status;
+}
+
+static enum neap_status read_on_oom(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	if (!status)
+		status = set_text(&reader->experiment->on_oom, text, reader->err);
+	free(text);
+	return status;
+}
+
+static enum neap_status add_word(void *context, struct neap_yaml item, struct neap_error *err)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(item, "command", &text, err);
+	if (!status && neap_words_add(context, text))
+		status = no_memory(err);
+	free(text);
+	return status;
+}
+
+static enum neap_status read_command(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	struct neap_words words = {0};
+	enum neap_status status = NEAP_OK;
+	if (neap_yaml_is_list(value)) {
+		status = neap_yaml_each_item(value, add_word, &words, reader->err);
+	} else if (neap_yaml_is_text(value)) {
+		char *text = NULL;
+		status = neap_yaml_text(value, key, &text, reader->err);
+		if (!status)
+			status = neap_words_split(text, &words, reader->err);
+		if (status == NEAP_EPARSE && reader->err && !reader->err->line) {
+			reader->err->line = value.line;
+			reader->err->column = value.column;
+		}
+		free(text);
+	} else {
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected a command line or a list of words, not a mapping", key);
+	}
+	if (!status && (!words.count || !*words.items[0]))
+		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected at least a program's name", key);
+	if (status) {
+		neap_words_fini(&words);
+		return status;
+	}
+	neap_words_fini(&reader->experiment->command);
+	reader->experiment->command = words;
+	return NEAP_OK;
+}
+
+struct pair_context {
+	struct reader *reader;
+	const char *key;
+	struct neap_words *words;
+};
+
+static enum neap_status set_pair(void *context, struct neap_yaml key, struct neap_yaml value, struct neap_error *err)
+{
+	struct pair_context *pair = context;
+	char *name = NULL, *text = NULL;
+	enum neap_status status = read_name(pair->reader, pair->key, key, "_-.", &name);
+	if (!status)
+		status = neap_yaml_text(value, name, &text, err);
+	if (!status && neap_words_set(pair->words, name, text))
+		status = no_memory(err);
+	free(name);
+	free(text);
+	return status;
+}
+
+static enum neap_status read_env(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	struct pair_context pair = {reader, "env", &reader->experiment->env};
+	return neap_yaml_each_pair(value, key, set_pair, &pair, reader->err);
+}
+
+static enum neap_status read_params(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	struct pair_context pair = {reader, "params", &reader->experiment->params};
+	return neap_yaml_each_pair(value, key, set_pair, &pair, reader->err);
+}
+
+static enum neap_status add_grid(void *context, struct neap_yaml key, struct neap_yaml value, struct neap_error *err)
+{
+	struct reader *reader = context;
+	char *name = NULL;
+	enum neap_status status = read_name(reader, "grid", key, "_-.", &name);
+	struct neap_words values = {0}, *grid = NULL;
+	if (!status && !neap_yaml_is_list(value))
+		status = neap_fail_at(err, value.line, value.column, "grid: expected a list of values for '%s'", name);
+	if (!status)
+		status = neap_yaml_each_item(value, add_word, &values, err);
+	if (!status && !values.count)
+		status = neap_fail_at(err, value.line, value.column, "grid: expected at least one value for '%s'", name);
+	if (!status && reader->grid_names.count == 64)
+		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 64 parameters");
+	if (!status && !(grid = realloc(reader->grid, (reader->grid_names.count + 1) * sizeof *grid)))
+		status = no_memory(err);
+	if (grid)
+		reader->grid = grid;
+	if (!status && neap_words_add(&reader->grid_names, name))
+		status = no_memory(err);
+	if (!status)
+		grid[reader->grid_names.count - 1] = values;
+	else
+		neap_words_fini(&values);
+	free(name);
+	return status;
+}
+
+static enum neap_status read_grid(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	return neap_yaml_each_pair(value, key, add_grid, reader, reader->err);
+}
+
+static enum neap_status read_experiment_name(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = read_name(reader, key, value, "._+=-", &text);
+	if (!status) {
+		free(reader->experiment->name);
+		reader->experiment->name = text;
+	}
+	return status;
+}
+
+static enum neap_status read_series_name(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = read_name(reader, key, value, "._+=-", &text);
+	if (!status) {
+		free(reader->spec->name);
+		reader->spec->name = text;
+	}
+	return status;
+}
+
+/* --- mappings ---------------------------------------------------------------------------------------------------- */
+
+#define SETTINGS \
+	{"command", read_command}, {"env", read_env}, {"needs", read_needs}, {"time_limit", read_duration}, \
+		{"wait_limit", read_duration}, {"drain_limit", read_duration}, {"retries", read_retries}, \
+		{"on_oom", read_on_oom}, {"params", read_params}
+
+static const struct key defaults_keys[] = {SETTINGS, {NULL}};
+static const struct key experiment_keys[] = {{"name", read_experiment_name}, SETTINGS, {"grid", read_grid}, {NULL}};
+
+struct table_context {
+	struct reader *reader;
+	const struct key *keys;
+	const char *where;
+};
+
+static enum neap_status read_key(void *context, struct neap_yaml key, struct neap_yaml value, struct neap_error *err)
+{
+	struct table_context *table = context;
+	char *name = NULL;
+	enum neap_status status = neap_yaml_text(key, table->where, &name, err);
+	if (status)
+		return status;
+	const struct key *found = table->keys;
+	while (found->name && strcmp(found->name, name))
+		found++;
+	if (found->name) {
+		status = found->read(table->reader, found->name, value);
+	} else {
+		struct neap_buffer known = {0};
+		for (const struct key *k = table->keys; k->name; k++)
+			neap_buffer_format(&known, "%s%s", k == table->keys ? "" : ", ", k->name);
+		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s", table->where,
+				      name, neap_buffer_string(&known));
+		neap_buffer_fini(&known);
+	}
+	free(name);
+	return status;
+}
+
+static enum neap_status read_defaults(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	struct table_context table = {reader, defaults_keys, key};
+	reader->experiment = reader->defaults;
+	return neap_yaml_each_pair(value, key, read_key, &table, reader->err);
+}
+
+static void experiment_fini(struct neap_experiment *experiment)
+{
+	char *texts[] = {experiment->name,        experiment->needs,   experiment->time_limit, experiment->wait_limit,
+			 experiment->drain_limit, experiment->retries, experiment->on_oom};
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		free(texts[i]);
+	neap_words_fini(&experiment->command);
+	neap_words_fini(&experiment->env);
+	neap_words_fini(&experiment->params);
+	*experiment = (struct neap_experiment){0};
+}
+
+static enum neap_status copy_text(char **to, const char *from)
+{
+	return from && !(*to = strdup(from)) ? NEAP_ENOMEM : NEAP_OK;
+}
+
+static enum neap_status experiment_copy(const struct neap_experiment *from, struct neap_experiment *ret_copy)
+{
+	struct neap_experiment copy = {.line = from->line};
+	if (copy_text(&copy.name, from->name) || copy_text(&copy.needs, from->needs) ||
+	    copy_text(&copy.time_limit, from->time_limit) || copy_text(&copy.wait_limit, from->wait_limit) ||
+	    copy_text(&copy.drain_limit, from->drain_limit) || copy_text(&copy.retries, from->retries) ||
+	    copy_text(&copy.on_oom, from->on_oom) || neap_words_copy(&from->command, &copy.command) ||
+	    neap_words_copy(&from->env, &copy.env) || neap_words_copy(&from->params, &copy.params)) {
+		experiment_fini(&copy);
+		return NEAP_ENOMEM;
+	}
+	*ret_copy = copy;
+	return NEAP_OK;
+}
+
+/* --- the grid ---------------------------------------------------------------------------------------------------- */
+
+/* Adds a copy of `experiment` under `name` to the series. */
+static enum neap_status add_experiment(struct neap_spec *spec, const struct neap_experiment *experiment, const char *name,
+				       struct neap_error *err)
+{
+	if (spec->count == NEAP_SPEC_EXPERIMENTS)
+		return neap_fail_at(err, experiment->line, 1, "experiments: expected at most %d, grids expanded",
+				    NEAP_SPEC_EXPERIMENTS);
+	if (strlen(name) >= NEAP_SPEC_NAME_ROOM)
+		return neap_fail_at(err, experiment->line, 1,
+				    "experiments: the name '%.60s...' is too long with its grid, expected at most %d bytes",
+				    name, NEAP_SPEC_NAME_ROOM - 1);
+	for (size_t i = 0; i < spec->count; i++)
+		if (!strcmp(spec->experiments[i].name, name))
+			return neap_fail_at(err, experiment->line, 1,
+					    "experiments: the name '%.80s' is taken by the one in line %u, expected another",
+					    name, spec->experiments[i].line);
+	if (!(spec->count & (spec->count - 1))) { /* capacity doubles at powers of two */
+		size_t room = spec->count ? spec->count * 2 : 1;
+		struct neap_experiment *grown = realloc(spec->experiments, room * sizeof *grown);
+		if (!grown)
+			return no_memory(err);
+		spec->experiments = grown;
+	}
+	struct neap_experiment *added = &spec->experiments[spec->count];
+	*added = (struct neap_experiment){0};
+	if (experiment_copy(experiment, added) || set_text(&added->name, name, err)) {
+		experiment_fini(added);
+		return no_memory(err);
+	}
+	spec->count++;
+	return NEAP_OK;
+}
+
+/* Appends "-key=value", with what a file name should not have replaced by '_'. */
+static void append_suffix(struct neap_buffer *name, const char *key, const char *value)
+{
+	neap_buffer_format(name, "-%s=", key);
+	for (const char *c = value; *c; c++)
+		neap_buffer_append(name, isalnum((unsigned char)*c) || strchr("._+-", *c) ? c : "_", 1);
+}
+
+static enum neap_status expand(struct reader *reader, struct neap_experiment *experiment)
+{
+	size_t parameters = reader->grid_names.count;
+	size_t odometer[64] = {0};
+	struct neap_buffer name = {0};
+	enum neap_status status = NEAP_OK;
+	for (size_t digit = 0; !status && digit <= parameters;) {
+		neap_buffer_clear(&name);
+		neap_buffer_text(&name, experiment->name);
+		for (size_t i = 0; !status && i < parameters; i++) {
+			const char *value = reader->grid[i].items[odometer[i]];
+			append_suffix(&name, reader->grid_names.items[i], value);
+			if (neap_words_set(&experiment->params, reader->grid_names.items[i], value))
+				status = no_memory(reader->err);
+		}
+		if (!status)
+			status = neap_buffer_status(&name, reader->err);
+		if (!status)
+			status = add_experiment(reader->spec, experiment, neap_buffer_string(&name), reader->err);
+		/* The last parameter is the fastest digit. */
+		for (digit = 0; digit < parameters; digit++) {
+			size_t at = parameters - 1 - digit;
+			if (++odometer[at] < reader->grid[at].count)
+				break;
+			odometer[at] = 0;
+		}
+		if (digit == parameters)
+			break;
+	}
+	neap_buffer_fini(&name);
+	return status;
+}
+
+static enum neap_status read_experiment(void *context, struct neap_yaml item, struct neap_error *err)
+{
+	struct reader *reader = context;
+	struct neap_experiment experiment = {0};
+	struct table_context table = {reader, experiment_keys, "experiments"};
+	if (experiment_copy(reader->defaults, &experiment))
+		return no_memory(err);
+	experiment.line = item.line;
+	reader->experiment = &experiment;
+	enum neap_status status = neap_yaml_each_pair(item, "experiments", read_key, &table, err);
+	if (!status && !experiment.name)
+		status = neap_fail_at(err, item.line, item.column, "experiments: expected a name");
+	if (!status && !experiment.command.count)
+		status = neap_fail_at(err, item.line, item.column, "experiments: expected a command for '%s'",
+				      experiment.name);
+	if (!status)
+		status = expand(reader, &experiment);
+	experiment_fini(&experiment);
+	for (size_t i = 0; i < reader->grid_names.count; i++)
+		neap_words_fini(&reader->grid[i]);
+	free(reader->grid);
+	reader->grid = NULL;
+	neap_words_fini(&reader->grid_names);
+	reader->experiment = NULL;
+	return status;
+}
+
+/* The defaults count wherever they stand, so the list is read after the rest of the file. */
+static enum neap_status keep_experiments(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	if (!neap_yaml_is_list(value))
+		return neap_fail_at(reader->err, value.line, value.column, "%s: expected a list of experiments", key);
+	reader->list = value;
+	return NEAP_OK;
+}
+
+/* --- the file ---------------------------------------------------------------------------------------------------- */
+
+static const struct key top_keys[] = {
+	{"name", read_series_name}, {"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
+
+static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
+{
+	struct table_context table = {reader, top_keys, "series"};
+	enum neap_status status = neap_yaml_each_pair(root, "series", read_key, &table, reader->err);
+	if (status)
+		return status;
+	if (!reader->spec->name)
+		return neap_fail_at(reader->err, root.line, root.column, "series: expected a name");
+	if (!reader->list.node)
+		return neap_fail_at(reader->err, root.line, root.column, "series: expected a list of experiments");
+	status = neap_yaml_each_item(reader->list, read_experiment, reader, reader->err);
+	if (!status && !reader->spec->count)
+		status = neap_fail_at(reader->err, reader->list.line, reader->list.column,
+				      "experiments: expected at least one experiment");
+	return status;
+}
+
+uint64_t neap_spec_hash(const void *bytes, size_t length)
+{
+	uint64_t hash = 0xcbf29ce484222325ull;
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err)
+{
+	struct neap_error local;
+	struct neap_spec spec = {.hash = neap_spec_hash(text, length)};
+	struct neap_experiment defaults = {0};
+	struct reader reader = {.spec = &spec, .defaults = &defaults, .err = err ? err : &local};
+	struct neap_yaml_document *document = NULL;
+	struct neap_yaml root;
+	enum neap_status status = neap_yaml_open(text, length, &document, &root, reader.err);
+	if (!status)
+		status = read_top(&reader, root);
+	neap_yaml_close(document);
+	experiment_fini(&defaults);
+	if (status) {
+		neap_spec_fini(&spec);
+		return status;
+	}
+	*ret_spec = spec;
+	return NEAP_OK;
+}
+
+enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, struct neap_error *err)
+{
+	struct neap_error local;
+	struct neap_buffer text = {0};
+	if (!err)
+		err = &local;
+	enum neap_status status = neap_file_read(path, NEAP_SPEC_LIMIT_BYTES, &text, err);
+	if (!status) {
+		status = neap_spec_parse(neap_buffer_string(&text), text.length, ret_spec, err);
+		if (status == NEAP_EPARSE)
+			neap_error_prefix(err, "%s:%u:%u", path, err->line, err->column);
+	}
+	neap_buffer_fini(&text);
+	return status;
+}
+
+void neap_spec_fini(struct neap_spec *spec)
+{
+	if (!spec)
+		return;
+	for (size_t i = 0; i < spec->count; i++)
+		experiment_fini(&spec->experiments[i]);
+	free(spec->experiments);
+	free(spec->name);
+	*spec = (struct neap_spec){0};
+}

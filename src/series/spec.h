@@ -1,0 +1,61 @@
+/* series/spec.h: a series file, read and checked.
+ *
+ *   name: nightly
+ *   defaults: {needs: 20GiB, time_limit: 2h, env: {OMP_NUM_THREADS: 4}}
+ *   experiments:
+ *     - name: plain                       # runs/plain-1
+ *       command: train --batch {batch} --lr {lr}
+ *       params: {batch: 32, lr: 0.1}
+ *     - name: sweep                       # sweep-lr=0.1-batch=8, sweep-lr=0.1-batch=16, ...
+ *       command: [train, --batch, "{batch}", --lr, "{lr}"]
+ *       grid: {lr: [0.1, 0.01], batch: [8, 16]}
+ *
+ * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A grid
+ * is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only. `{param}` in
+ * a command stays as it is: `neap run` replaces it, for every attempt anew. Values are texts, as written.
+ *
+ * The file is hostile: at most 1 MiB, 10 000 experiments, 64 words of grid parameters; every value has its type checked.
+ */
+#ifndef NEAP_SERIES_SPEC_H
+#define NEAP_SERIES_SPEC_H
+
+#include "series/words.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NEAP_SPEC_LIMIT_BYTES (1024 * 1024)
+#define NEAP_SPEC_EXPERIMENTS 10000
+#define NEAP_SPEC_NAME_ROOM 129 /* of an experiment, expanded, terminator included */
+
+struct neap_experiment {
+	char *name;                /* [A-Za-z0-9][A-Za-z0-9._+=-]*, unique in the series */
+	struct neap_words command; /* at least one word */
+	struct neap_words env;     /* "NAME=VALUE" */
+	struct neap_words params;  /* "NAME=VALUE" */
+	/* As written, checked; NULL: not given. */
+	char *needs; /* a size, or "device" */
+	char *time_limit, *wait_limit, *drain_limit, *retries, *on_oom;
+	uint32_t line; /* where it begins in the file */
+};
+
+struct neap_spec {
+	char *name;
+	uint64_t hash; /* of the file's bytes: another content is another series */
+	struct neap_experiment *experiments;
+	size_t count; /* at least 1 */
+};
+
+/* Errors: NEAP_EPARSE with line and column, and what was expected; NEAP_ENOMEM. */
+enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err);
+
+/* Reads PATH. Errors as neap_spec_parse, the message beginning with "PATH:LINE:COLUMN: "; NEAP_ENOENT and the like. */
+enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, struct neap_error *err);
+
+void neap_spec_fini(struct neap_spec *spec);
+
+/* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an edited
+ * file from an unedited one, not friend from foe. */
+uint64_t neap_spec_hash(const void *bytes, size_t length);
+
+#endif

@@ -1,0 +1,43 @@
+/* series/spec_yaml.h: libfyaml behind a few calls that know where each value stands.
+ *
+ * A struct neap_yaml is a value with its place (line and column from 1), aliases followed; it lives as long as its
+ * document. All errors are NEAP_EPARSE with that place and what was expected, or NEAP_ENOMEM. One thread.
+ */
+#ifndef NEAP_SERIES_SPEC_YAML_H
+#define NEAP_SERIES_SPEC_YAML_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct fy_node;
+struct neap_yaml_document;
+
+struct neap_yaml {
+	struct fy_node *node; /* NULL: nothing stands there */
+	uint32_t line, column;
+};
+
+/* Parses exactly one document, whose root is a mapping. */
+enum neap_status neap_yaml_open(const char *text, size_t length, struct neap_yaml_document **ret_document,
+				struct neap_yaml *ret_root, struct neap_error *err);
+void neap_yaml_close(struct neap_yaml_document *document);
+
+bool neap_yaml_is_list(struct neap_yaml value);
+bool neap_yaml_is_text(struct neap_yaml value); /* any scalar but null */
+
+/* A scalar as written, quotes and escapes resolved; malloc. Refuses null, and bytes of zero in it. `what` names it. */
+enum neap_status neap_yaml_text(struct neap_yaml value, const char *what, char **ret_text, struct neap_error *err);
+
+/* Calls until `visit` fails, and returns its status. */
+enum neap_status neap_yaml_each_item(struct neap_yaml list,
+				     enum neap_status (*visit)(void *context, struct neap_yaml item,
+							       struct neap_error *err),
+				     void *context, struct neap_error *err);
+/* Likewise; refuses what is no mapping. */
+enum neap_status neap_yaml_each_pair(struct neap_yaml mapping, const char *what,
+				     enum neap_status (*visit)(void *context, struct neap_yaml key,
+							       struct neap_yaml value, struct neap_error *err),
+				     void *context, struct neap_error *err);
+#endif
