@@ -1,7 +1,8 @@
 /* series/spec.c: from YAML to plain experiments.
  *
- * The document is walked by tables: a table says which keys a mapping may have and how each value is read. Aliases are
- * followed where they stand (never copied, so that a file cannot grow by them), and the walk's depth is the schema's.
+ * The document is walked by tables: a table says which keys a mapping may have and how each value is read. Aliases
+ * are followed where they stand (never copied, so that a file cannot grow by them), and the walk's depth is the
+ * schema's.
  */
 #include "series/spec.h"
 
@@ -35,7 +36,8 @@ static enum neap_status no_memory(struct neap_error *err)
 	return neap_fail(err, NEAP_ENOMEM, "reading a series file: out of memory");
 }
 
-/* --- values ------------------------------------------------------------------------------------------------------ */
+/* --- values ------------------------------------------------------------------------------------------------------
+ */
 
 static enum neap_status set_text(char **field, const char *text, struct neap_error *err)
 {
@@ -64,9 +66,9 @@ static enum neap_status read_name(struct reader *reader, const char *key, struct
 	enum neap_status status = neap_yaml_text(value, key, ret_text, reader->err);
 	if (status || name_ok(*ret_text, more, 65))
 		return status;
-	status = neap_fail_at(reader->err, value.line, value.column,
-			      "%s: expected at most 64 letters, digits and any of %s, beginning with a letter or digit", key,
-			      more);
+	status = neap_fail_at(
+		reader->err, value.line, value.column,
+		"%s: expected at most 64 letters, digits and any of %s, beginning with a letter or digit", key, more);
 	free(*ret_text);
 	*ret_text = NULL;
 	return status;
@@ -162,7 +164,8 @@ static enum neap_status read_command(struct reader *reader, const char *key, str
 				      "%s: expected a command line or a list of words, not a mapping", key);
 	}
 	if (!status && (!words.count || !*words.items[0]))
-		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected at least a program's name", key);
+		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected at least a program's name",
+				      key);
 	if (status) {
 		neap_words_fini(&words);
 		return status;
@@ -211,11 +214,13 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 	enum neap_status status = read_name(reader, "grid", key, "_-.", &name);
 	struct neap_words values = {0}, *grid = NULL;
 	if (!status && !neap_yaml_is_list(value))
-		status = neap_fail_at(err, value.line, value.column, "grid: expected a list of values for '%s'", name);
+		status =
+			neap_fail_at(err, value.line, value.column, "grid: expected a list of values for '%s'", name);
 	if (!status)
 		status = neap_yaml_each_item(value, add_word, &values, err);
 	if (!status && !values.count)
-		status = neap_fail_at(err, value.line, value.column, "grid: expected at least one value for '%s'", name);
+		status = neap_fail_at(err, value.line, value.column, "grid: expected at least one value for '%s'",
+				      name);
 	if (!status && reader->grid_names.count == 64)
 		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 64 parameters");
 	if (!status && !(grid = realloc(reader->grid, (reader->grid_names.count + 1) * sizeof *grid)))
@@ -259,12 +264,16 @@ static enum neap_status read_series_name(struct reader *reader, const char *key,
 	return status;
 }
 
-/* --- mappings ---------------------------------------------------------------------------------------------------- */
+/* --- mappings ----------------------------------------------------------------------------------------------------
+ */
 
-#define SETTINGS \
-	{"command", read_command}, {"env", read_env}, {"needs", read_needs}, {"time_limit", read_duration}, \
-		{"wait_limit", read_duration}, {"drain_limit", read_duration}, {"retries", read_retries}, \
-		{"on_oom", read_on_oom}, {"params", read_params}
+#define SETTINGS                                                                                                     \
+	{"command", read_command}, {"env", read_env}, {"needs", read_needs}, {"time_limit", read_duration},          \
+		{"wait_limit", read_duration}, {"drain_limit", read_duration}, {"retries", read_retries},            \
+		{"on_oom", read_on_oom},                                                                             \
+	{                                                                                                            \
+		"params", read_params                                                                                \
+	}
 
 static const struct key defaults_keys[] = {SETTINGS, {NULL}};
 static const struct key experiment_keys[] = {{"name", read_experiment_name}, SETTINGS, {"grid", read_grid}, {NULL}};
@@ -291,8 +300,8 @@ static enum neap_status read_key(void *context, struct neap_yaml key, struct nea
 		struct neap_buffer known = {0};
 		for (const struct key *k = table->keys; k->name; k++)
 			neap_buffer_format(&known, "%s%s", k == table->keys ? "" : ", ", k->name);
-		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s", table->where,
-				      name, neap_buffer_string(&known));
+		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s",
+				      table->where, name, neap_buffer_string(&known));
 		neap_buffer_fini(&known);
 	}
 	free(name);
@@ -338,24 +347,27 @@ static enum neap_status experiment_copy(const struct neap_experiment *from, stru
 	return NEAP_OK;
 }
 
-/* --- the grid ---------------------------------------------------------------------------------------------------- */
+/* --- the grid ----------------------------------------------------------------------------------------------------
+ */
 
 /* Adds a copy of `experiment` under `name` to the series. */
-static enum neap_status add_experiment(struct neap_spec *spec, const struct neap_experiment *experiment, const char *name,
-				       struct neap_error *err)
+static enum neap_status add_experiment(struct neap_spec *spec, const struct neap_experiment *experiment,
+				       const char *name, struct neap_error *err)
 {
 	if (spec->count == NEAP_SPEC_EXPERIMENTS)
 		return neap_fail_at(err, experiment->line, 1, "experiments: expected at most %d, grids expanded",
 				    NEAP_SPEC_EXPERIMENTS);
 	if (strlen(name) >= NEAP_SPEC_NAME_ROOM)
-		return neap_fail_at(err, experiment->line, 1,
-				    "experiments: the name '%.60s...' is too long with its grid, expected at most %d bytes",
-				    name, NEAP_SPEC_NAME_ROOM - 1);
+		return neap_fail_at(
+			err, experiment->line, 1,
+			"experiments: the name '%.60s...' is too long with its grid, expected at most %d bytes", name,
+			NEAP_SPEC_NAME_ROOM - 1);
 	for (size_t i = 0; i < spec->count; i++)
 		if (!strcmp(spec->experiments[i].name, name))
-			return neap_fail_at(err, experiment->line, 1,
-					    "experiments: the name '%.80s' is taken by the one in line %u, expected another",
-					    name, spec->experiments[i].line);
+			return neap_fail_at(
+				err, experiment->line, 1,
+				"experiments: the name '%.80s' is taken by the one in line %u, expected another",
+				name, spec->experiments[i].line);
 	if (!(spec->count & (spec->count - 1))) { /* capacity doubles at powers of two */
 		size_t room = spec->count ? spec->count * 2 : 1;
 		struct neap_experiment *grown = realloc(spec->experiments, room * sizeof *grown);
@@ -450,7 +462,8 @@ static enum neap_status keep_experiments(struct reader *reader, const char *key,
 	return NEAP_OK;
 }
 
-/* --- the file ---------------------------------------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------------------------------------
+ */
 
 static const struct key top_keys[] = {
 	{"name", read_series_name}, {"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};

@@ -10,11 +10,13 @@
  *       command: [train, --batch, "{batch}", --lr, "{lr}"]
  *       grid: {lr: [0.1, 0.01], batch: [8, 16]}
  *
- * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A grid
- * is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only. `{param}` in
- * a command stays as it is: `neap run` replaces it, for every attempt anew. Values are texts, as written.
+ * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A
+ * grid is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only.
+ * `{param}` in a command stays as it is: `neap run` replaces it, for every attempt anew. Values are texts, as
+ * written.
  *
- * The file is hostile: at most 1 MiB, 10 000 experiments, 64 words of grid parameters; every value has its type checked.
+ * The file is hostile: at most 1 MiB, 10 000 experiments, 64 words of grid parameters; every value has its type
+ * checked.
  */
 #ifndef NEAP_SERIES_SPEC_H
 #define NEAP_SERIES_SPEC_H
@@ -26,7 +28,7 @@
 
 #define NEAP_SPEC_LIMIT_BYTES (1024 * 1024)
 #define NEAP_SPEC_EXPERIMENTS 10000
-#define NEAP_SPEC_NAME_ROOM 129 /* of an experiment, expanded, terminator included */
+#define NEAP_SPEC_NAME_ROOM   129 /* of an experiment, expanded, terminator included */
 
 struct neap_experiment {
 	char *name;                /* [A-Za-z0-9][A-Za-z0-9._+=-]*, unique in the series */
@@ -49,13 +51,14 @@ struct neap_spec {
 /* Errors: NEAP_EPARSE with line and column, and what was expected; NEAP_ENOMEM. */
 enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err);
 
-/* Reads PATH. Errors as neap_spec_parse, the message beginning with "PATH:LINE:COLUMN: "; NEAP_ENOENT and the like. */
+/* Reads PATH. Errors as neap_spec_parse, the message beginning with "PATH:LINE:COLUMN: "; NEAP_ENOENT and the like.
+ */
 enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, struct neap_error *err);
 
 void neap_spec_fini(struct neap_spec *spec);
 
-/* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an edited
- * file from an unedited one, not friend from foe. */
+/* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an
+ * edited file from an unedited one, not friend from foe. */
 uint64_t neap_spec_hash(const void *bytes, size_t length);
 
 #endif

@@ -1,7 +1,7 @@
 /* series/spec_yaml.c: see spec_yaml.h.
  *
- * libfyaml gives scalars a place but collections none: a mapping or list stands where its first scalar stands, an empty
- * one where the value before it did.
+ * libfyaml gives scalars a place but collections none: a mapping or list stands where its first scalar stands, an
+ * empty one where the value before it did.
  */
 #include "series/spec_yaml.h"
 
@@ -134,7 +134,8 @@ enum neap_status neap_yaml_text(struct neap_yaml value, const char *what, char *
 			kind = "a list";
 		else if (value.node && fy_node_is_mapping(value.node))
 			kind = "a mapping";
-		return neap_fail_at(err, value.line, value.column, "%s: expected a text or a number, not %s", what, kind);
+		return neap_fail_at(err, value.line, value.column, "%s: expected a text or a number, not %s", what,
+				    kind);
 	}
 	size_t length = 0;
 	const char *text = fy_node_get_scalar(value.node, &length);

@@ -27,7 +27,8 @@ void neap_yaml_close(struct neap_yaml_document *document);
 bool neap_yaml_is_list(struct neap_yaml value);
 bool neap_yaml_is_text(struct neap_yaml value); /* any scalar but null */
 
-/* A scalar as written, quotes and escapes resolved; malloc. Refuses null, and bytes of zero in it. `what` names it. */
+/* A scalar as written, quotes and escapes resolved; malloc. Refuses null, and bytes of zero in it. `what` names it.
+ */
 enum neap_status neap_yaml_text(struct neap_yaml value, const char *what, char **ret_text, struct neap_error *err);
 
 /* Calls until `visit` fails, and returns its status. */

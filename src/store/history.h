@@ -10,7 +10,8 @@
 struct neap_history;
 
 /* Opens, making and migrating it where needed. A damaged file is set aside as PATH.damaged-TIME, and a new one begun:
- * `ret_note` (room for 512, may be NULL) then says so, else is "". Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM. */
+ * `ret_note` (room for 512, may be NULL) then says so, else is "". Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM,
+ * NEAP_EBUSY, and NEAP_ENOTSUP for the file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
@@ -23,7 +24,7 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
 				   uint64_t *ret_bytes, struct neap_error *err);
 
-/* Runs, newest first. */
+/* Runs, newest first, without their samples (those stay in the run's folder). */
 enum neap_status neap_history_each(struct neap_history *history,
 				   bool (*visit)(void *context, const char *series, const struct neap_result *result),
 				   void *context, struct neap_error *err);

@@ -1,0 +1,48 @@
+/* series/journal.h: what a series has done, kept so that a kill at any instant loses nothing.
+ *
+ *   FOLDER/journal   one record a line:  <crc32, 8 hex digits> <JSON object>\n
+ *   FOLDER/lock      held (fcntl) while a process writes the journal
+ *
+ * A record is there when neap_journal_append has returned: written in one piece and flushed to disk. What a kill or a
+ * full disk left half-written is the file's tail; opening cuts it off. A bad line *before* a good one is no torn
+ * write but damage, and refused with its byte position: nothing after it can be trusted to be all there is.
+ *
+ *   invariant: the file is good lines, then at most one torn tail
+ *
+ * The lock is an fcntl lock: the kernel drops it with its process, and a child between fork and exec does not hold
+ * it, as it would a flock. One thread.
+ */
+#ifndef NEAP_SERIES_JOURNAL_H
+#define NEAP_SERIES_JOURNAL_H
+
+#include "neap/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#define NEAP_JOURNAL_LIMIT_BYTES (64u * 1024 * 1024)
+
+struct neap_journal;
+
+/* Opens FOLDER's journal, making both where they are missing, locks it, cuts a torn tail, reads every record.
+ * Errors: NEAP_EBUSY "another series process holds it: PID"; NEAP_EPARSE for damage, with the position; NEAP_EIO,
+ * NEAP_ENOSPC, NEAP_EPERM. */
+enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret_journal, struct neap_error *err);
+
+/* The records so far, an array of objects, oldest first. The journal's own. */
+const json_t *neap_journal_records(const struct neap_journal *journal);
+
+/* How many bytes of a torn tail opening cut off. */
+size_t neap_journal_dropped(const struct neap_journal *journal);
+
+/* Appends `record` (borrowed) durably. On failure the record is not in the journal, or is its torn tail: close it and
+ * open it again before going on. Errors: NEAP_ENOSPC, NEAP_EIO. */
+enum neap_status neap_journal_append(struct neap_journal *journal, json_t *record, struct neap_error *err);
+
+void neap_journal_close(struct neap_journal *journal);
+
+/* CRC-32 as in zlib and IEEE 802.3 (polynomial 0xEDB88320, reflected). */
+uint32_t neap_journal_crc(const void *bytes, size_t length);
+
+#endif

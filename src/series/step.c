@@ -1,0 +1,38 @@
+/* series/step.c: see step.h, whose table this is. */
+#include "series/step.h"
+
+size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count)
+{
+	size_t at = 0;
+	while (at < count && !experiments[at].open)
+		at++;
+	return at;
+}
+
+static enum neap_step_kind next_of_open(enum neap_step_found found)
+{
+	switch (found) {
+	case NEAP_STEP_FOUND_LOCK:
+		return NEAP_STEP_WAIT;
+	case NEAP_STEP_FOUND_RESULT:
+		return NEAP_STEP_TAKE;
+	case NEAP_STEP_FOUND_NOTHING:
+		break;
+	}
+	return NEAP_STEP_LOSE;
+}
+
+struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
+				enum neap_step_found found, uint32_t limit)
+{
+	size_t at = neap_step_open(experiments, count);
+	if (at < count)
+		return (struct neap_step){next_of_open(found), at, experiments[at].attempts};
+	for (at = 0; at < count && experiments[at].ended;)
+		at++;
+	if (at == count)
+		return (struct neap_step){NEAP_STEP_FINISH, count, 0};
+	if (experiments[at].lost >= limit)
+		return (struct neap_step){NEAP_STEP_GIVE_UP, at, experiments[at].attempts};
+	return (struct neap_step){NEAP_STEP_START, at, experiments[at].attempts + 1};
+}

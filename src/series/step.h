@@ -1,0 +1,60 @@
+/* series/step.h: what a series does next. A pure function: no files, no processes, no clock.
+ *
+ *   state of an experiment, from the journal            what is found of its open attempt      next
+ *   ------------------------------------------------    -----------------------------------    ---------------
+ *   ended                                               -                                      the next one
+ *   no open attempt, fewer than `limit` lost            -                                      START
+ *   no open attempt, `limit` lost                       -                                      GIVE_UP
+ *   open attempt (started, no end)                      its lock is held                       WAIT
+ *   open attempt                                        lock free, a result                    TAKE
+ *   open attempt                                        lock free, no result                   LOSE
+ *   all ended                                           -                                      FINISH
+ *
+ * Experiments go in the file's order, one at a time.
+ *
+ *   invariant: at most one experiment has an open attempt; every one before it has ended
+ */
+#ifndef NEAP_SERIES_STEP_H
+#define NEAP_SERIES_STEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct neap_step_experiment {
+	uint32_t attempts; /* started so far; the open or last one has this number */
+	uint32_t lost;     /* of them */
+	bool open;         /* the last one was started and has no end */
+	bool ended;        /* it has a result that counts */
+};
+
+/* What the world says of the open attempt. */
+enum neap_step_found {
+	NEAP_STEP_FOUND_NOTHING, /* lock free, no result: its supervisor died, or never began */
+	NEAP_STEP_FOUND_LOCK,    /* its supervisor lives */
+	NEAP_STEP_FOUND_RESULT,  /* lock free, and a result */
+};
+
+enum neap_step_kind {
+	NEAP_STEP_START,
+	NEAP_STEP_WAIT,
+	NEAP_STEP_TAKE,
+	NEAP_STEP_LOSE,
+	NEAP_STEP_GIVE_UP,
+	NEAP_STEP_FINISH,
+};
+
+struct neap_step {
+	enum neap_step_kind kind;
+	size_t experiment; /* which; `count` for FINISH */
+	uint32_t attempt;  /* its number, from 1; START: the new one */
+};
+
+/* The experiment with an open attempt, or `count`: whom to look at before asking for the next step. */
+size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count);
+
+/* `found` is of that experiment's open attempt; of no meaning where there is none. */
+struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
+				enum neap_step_found found, uint32_t limit);
+
+#endif

@@ -1,0 +1,422 @@
+/* store/history.c: see history.h.
+ *
+ * One table, one row a run, one column for each number and text of struct neap_result, by the list `fields` below: so
+ * the file can be asked with plain SQL. The memory curve stays in the run's folder.
+ *
+ * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
+ * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
+ */
+#include "store/history.h"
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct neap_history {
+	sqlite3 *database;
+	char path[4096];
+};
+
+enum kind { TEXT, U64, U32, INT, BOOL, REAL, OUTCOME };
+
+#define FIELD(kind, name)                                                                                            \
+	{                                                                                                            \
+#name, kind, offsetof(struct neap_result, name)                                                      \
+	}
+static const struct field {
+	const char *column;
+	enum kind kind;
+	size_t offset;
+} fields[] = {
+	FIELD(TEXT, run_id),
+	FIELD(TEXT, name),
+	FIELD(TEXT, command),
+	FIELD(TEXT, parameters),
+	FIELD(TEXT, device_name),
+	FIELD(TEXT, device_uuid),
+	FIELD(TEXT, backend),
+	FIELD(OUTCOME, outcome),
+	FIELD(TEXT, evidence),
+	FIELD(INT, exit_status),
+	FIELD(U64, started_wall_ns),
+	FIELD(U64, ended_wall_ns),
+	FIELD(U64, duration_ns),
+	FIELD(U64, device_total_bytes),
+	FIELD(BOOL, attached),
+	FIELD(U64, peak_allocated_bytes),
+	FIELD(U64, peak_reserved_bytes),
+	FIELD(U64, peak_device_bytes),
+	FIELD(U64, headroom_bytes),
+	FIELD(U64, waited_ns),
+	FIELD(U64, drain_ns),
+	FIELD(BOOL, drained),
+	FIELD(TEXT, drain_note),
+	FIELD(U32, retries),
+	FIELD(U32, ooms),
+	FIELD(U32, rungs),
+	FIELD(TEXT, rung),
+	FIELD(U64, steps),
+	FIELD(REAL, last_loss),
+	FIELD(TEXT, leak_verdict),
+	FIELD(REAL, leak_bytes_per_step),
+	FIELD(REAL, leak_confidence),
+	FIELD(TEXT, fluctuation),
+	FIELD(TEXT, cleanup),
+	FIELD(TEXT, oom_card),
+};
+#define FIELDS (sizeof fields / sizeof *fields)
+
+static const char *const migrations[] = {
+	/* 0 -> 1 */
+	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, run_id TEXT NOT NULL UNIQUE, name TEXT NOT "
+	"NULL,"
+	" command TEXT NOT NULL, parameters TEXT NOT NULL, device_name TEXT NOT NULL, device_uuid TEXT NOT NULL,"
+	" backend TEXT NOT NULL, outcome TEXT NOT NULL, evidence TEXT NOT NULL, exit_status INTEGER NOT NULL,"
+	" started_wall_ns INTEGER NOT NULL, ended_wall_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,"
+	" device_total_bytes INTEGER NOT NULL, attached INTEGER NOT NULL, peak_allocated_bytes INTEGER NOT NULL,"
+	" peak_reserved_bytes INTEGER NOT NULL, peak_device_bytes INTEGER NOT NULL, headroom_bytes INTEGER NOT NULL,"
+	" waited_ns INTEGER NOT NULL, drain_ns INTEGER NOT NULL, drained INTEGER NOT NULL, drain_note TEXT NOT NULL,"
+	" retries INTEGER NOT NULL, ooms INTEGER NOT NULL, rungs INTEGER NOT NULL, rung TEXT NOT NULL,"
+	" steps INTEGER NOT NULL, last_loss REAL, leak_verdict TEXT NOT NULL, leak_bytes_per_step REAL,"
+	" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
+	"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
+	"CREATE INDEX runs_ended ON runs (ended_wall_ns);",
+};
+#define VERSION ((int)(sizeof migrations / sizeof *migrations))
+
+static enum neap_status fail_sqlite(sqlite3 *database, const char *what, const char *path, struct neap_error *err)
+{
+	int code = database ? sqlite3_errcode(database) : SQLITE_NOMEM;
+	enum neap_status status = NEAP_EIO;
+	switch (code & 0xff) {
+	case SQLITE_FULL:
+		status = NEAP_ENOSPC;
+		break;
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+		status = NEAP_EBUSY;
+		break;
+	case SQLITE_NOMEM:
+		status = NEAP_ENOMEM;
+		break;
+	case SQLITE_PERM:
+	case SQLITE_AUTH:
+	case SQLITE_READONLY:
+		status = NEAP_EPERM;
+		break;
+	}
+	return neap_fail(err, status, "%s the history %.120s: %.80s", what, path,
+			 database ? sqlite3_errmsg(database) : "out of memory");
+}
+
+/* The first column of the first row, as an integer or as text into `text` when that is given; -1 on failure. */
+static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t room)
+{
+	sqlite3_stmt *statement = NULL;
+	sqlite3_int64 value = -1;
+	if (sqlite3_prepare_v2(database, sql, -1, &statement, NULL) == SQLITE_OK &&
+	    sqlite3_step(statement) == SQLITE_ROW) {
+		value = sqlite3_column_int64(statement, 0);
+		const unsigned char *found = sqlite3_column_text(statement, 0);
+		if (text)
+			snprintf(text, room, "%s", found ? (const char *)found : "");
+	}
+	sqlite3_finalize(statement);
+	return value;
+}
+
+static bool is_damage(int code) { return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB; }
+
+static enum neap_status migrate(struct neap_history *history, struct neap_error *err)
+{
+	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
+	while (version < VERSION) {
+		char sql[64];
+		if (version < 0 || sqlite3_exec(history->database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+			return fail_sqlite(history->database, "opening", history->path, err);
+		version = ask(history->database, "PRAGMA user_version", NULL, 0);
+		bool done = version >= 0;
+		if (done && version < VERSION) {
+			snprintf(sql, sizeof sql, "PRAGMA user_version = %d", (int)version + 1);
+			done = sqlite3_exec(history->database, migrations[version], NULL, NULL, NULL) == SQLITE_OK &&
+			       sqlite3_exec(history->database, sql, NULL, NULL, NULL) == SQLITE_OK;
+			version++;
+		}
+		if (!done || sqlite3_exec(history->database, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+			enum neap_status status = fail_sqlite(history->database, "migrating", history->path, err);
+			sqlite3_exec(history->database, "ROLLBACK", NULL, NULL, NULL);
+			return status;
+		}
+	}
+	if (version > VERSION)
+		return neap_fail(err, NEAP_ENOTSUP,
+				 "the history %.120s has schema version %d, and this neap knows %d: use a newer neap",
+				 history->path, (int)version, VERSION);
+	return NEAP_OK;
+}
+
+/* Opens and checks; *ret_damaged says whether a failure is the file's own state. */
+static enum neap_status open_checked(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
+{
+	char verdict[128] = "";
+	enum neap_status status;
+	*ret_damaged = false;
+	int code =
+		sqlite3_open_v2(history->path, &history->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+	if (code != SQLITE_OK)
+		return fail_sqlite(history->database, "opening", history->path, err);
+	sqlite3_busy_timeout(history->database, 5000);
+	code = sqlite3_exec(history->database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;", NULL, NULL,
+			    NULL);
+	if (code != SQLITE_OK) {
+		*ret_damaged = is_damage(code);
+		return fail_sqlite(history->database, "opening", history->path, err);
+	}
+	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+	code = sqlite3_errcode(history->database);
+	if (strcmp(verdict, "ok") && (is_damage(code) || *verdict)) {
+		*ret_damaged = true;
+		return neap_fail(err, NEAP_EIO, "the history %.120s is damaged: %.100s", history->path, verdict);
+	}
+	status = migrate(history, err);
+	*ret_damaged = status && is_damage(sqlite3_errcode(history->database));
+	return status;
+}
+
+/* Renames the file and drops its log, which belongs to it alone. */
+static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
+{
+	char aside[4200], log[4200];
+	snprintf(aside, sizeof aside, "%s.damaged-%llu", path, (unsigned long long)(neap_wall_ns() / NEAP_NS_PER_S));
+	if (rename(path, aside))
+		return neap_fail_errno(err, errno, "setting the damaged history %.120s aside", path);
+	snprintf(log, sizeof log, "%s-wal", path);
+	unlink(log);
+	snprintf(log, sizeof log, "%s-shm", path);
+	unlink(log);
+	if (ret_note)
+		snprintf(ret_note, 512, "the history %.200s was damaged: set aside as %.240s, and a new one begun",
+			 path, aside);
+	return NEAP_OK;
+}
+
+enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
+				   struct neap_error *err)
+{
+	char note[512] = "";
+	struct neap_history *history = calloc(1, sizeof *history);
+	if (!history)
+		return neap_fail(err, NEAP_ENOMEM, "opening the history: out of memory");
+	if ((size_t)snprintf(history->path, sizeof history->path, "%s", path) >= sizeof history->path) {
+		free(history);
+		return neap_fail(err, NEAP_EINVAL, "the history's path is too long: %.100s", path);
+	}
+	bool damaged;
+	enum neap_status status = open_checked(history, &damaged, err);
+	if (status && damaged) {
+		sqlite3_close(history->database);
+		history->database = NULL;
+		status = set_aside(path, note, err);
+		if (!status)
+			status = open_checked(history, &damaged, err);
+	}
+	if (status) {
+		neap_history_close(history);
+		return status;
+	}
+	if (ret_note)
+		memcpy(ret_note, note, sizeof note);
+	*ret_history = history;
+	return NEAP_OK;
+}
+
+void neap_history_close(struct neap_history *history)
+{
+	if (!history)
+		return;
+	sqlite3_close(history->database);
+	free(history);
+}
+
+/* --- one row -----------------------------------------------------------------------------------------------------
+ */
+
+static sqlite3_int64 clamp(uint64_t value) { return value > INT64_MAX ? INT64_MAX : (sqlite3_int64)value; }
+
+static int bind(sqlite3_stmt *statement, int at, const struct field *field, const struct neap_result *result)
+{
+	const char *base = (const char *)result + field->offset;
+	const char *text;
+	switch (field->kind) {
+	case TEXT:
+		text = *(char *const *)base;
+		return sqlite3_bind_text(statement, at, text ? text : "", -1, SQLITE_STATIC);
+	case U64:
+		return sqlite3_bind_int64(statement, at, clamp(*(const uint64_t *)base));
+	case U32:
+		return sqlite3_bind_int64(statement, at, *(const uint32_t *)base);
+	case INT:
+		return sqlite3_bind_int64(statement, at, *(const int *)base);
+	case BOOL:
+		return sqlite3_bind_int64(statement, at, *(const bool *)base);
+	case REAL: /* SQLite stores NaN as NULL */
+		return sqlite3_bind_double(statement, at, *(const double *)base);
+	case OUTCOME:
+		return sqlite3_bind_text(statement, at, neap_outcome_name(*(const enum neap_outcome *)base), -1,
+					 SQLITE_STATIC);
+	}
+	return SQLITE_MISUSE;
+}
+
+static enum neap_outcome outcome_named(const char *name)
+{
+	for (int i = 0; i < NEAP_OUTCOME_COUNT; i++)
+		if (!strcmp(neap_outcome_name((enum neap_outcome)i), name))
+			return (enum neap_outcome)i;
+	return NEAP_OUTCOME_FAILED;
+}
+
+static enum neap_status take(sqlite3_stmt *statement, int at, const struct field *field, struct neap_result *result,
+			     struct neap_error *err)
+{
+	char *base = (char *)result + field->offset;
+	const char *text = (const char *)sqlite3_column_text(statement, at);
+	sqlite3_int64 number = sqlite3_column_int64(statement, at);
+	uint64_t natural = number < 0 ? 0 : (uint64_t)number;
+	switch (field->kind) {
+	case TEXT:
+		return neap_result_set((char **)base, text ? text : "", err);
+	case U64:
+		*(uint64_t *)base = natural;
+		break;
+	case U32:
+		*(uint32_t *)base = natural > UINT32_MAX ? UINT32_MAX : (uint32_t)natural;
+		break;
+	case INT:
+		*(int *)base = number < INT32_MIN ? INT32_MIN : number > INT32_MAX ? INT32_MAX : (int)number;
+		break;
+	case BOOL:
+		*(bool *)base = number != 0;
+		break;
+	case REAL:
+		*(double *)base = sqlite3_column_type(statement, at) == SQLITE_NULL
+					  ? (double)NAN
+					  : sqlite3_column_double(statement, at);
+		break;
+	case OUTCOME:
+		*(enum neap_outcome *)base = outcome_named(text ? text : "");
+		break;
+	}
+	return NEAP_OK;
+}
+
+/* "a, b, c" or "?, ?, ?" for every field. */
+static void list_fields(struct neap_buffer *sql, bool marks)
+{
+	for (size_t i = 0; i < FIELDS; i++)
+		neap_buffer_format(sql, "%s%s", i ? ", " : "", marks ? "?" : fields[i].column);
+}
+
+enum neap_status neap_history_put(struct neap_history *history, const char *series, const struct neap_result *result,
+				  struct neap_error *err)
+{
+	if (!result->run_id || !*result->run_id)
+		return neap_fail(err, NEAP_EINVAL, "a run without an id cannot enter the history");
+	struct neap_buffer sql = {0};
+	sqlite3_stmt *statement = NULL;
+	neap_buffer_text(&sql, "INSERT OR REPLACE INTO runs (series, ");
+	list_fields(&sql, false);
+	neap_buffer_text(&sql, ") VALUES (?, ");
+	list_fields(&sql, true);
+	neap_buffer_text(&sql, ")");
+	enum neap_status status = neap_buffer_status(&sql, err);
+	if (status)
+		goto out;
+	int code = sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(statement, 1, series, -1, SQLITE_STATIC);
+	for (size_t i = 0; i < FIELDS && code == SQLITE_OK; i++)
+		code = bind(statement, (int)i + 2, &fields[i], result);
+	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE)
+		status = fail_sqlite(history->database, "writing", history->path, err);
+out:
+	sqlite3_finalize(statement);
+	neap_buffer_fini(&sql);
+	return status;
+}
+
+enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
+				   uint64_t *ret_bytes, struct neap_error *err)
+{
+	sqlite3_stmt *statement = NULL;
+	enum neap_status status = NEAP_OK;
+	int code = sqlite3_prepare_v2(history->database,
+				      "SELECT max(peak_device_bytes) FROM runs WHERE series = ? AND name = ? AND "
+				      "outcome = 'ok' AND peak_device_bytes > 0",
+				      -1, &statement, NULL);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(statement, 1, series, -1, SQLITE_STATIC);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(statement, 2, experiment, -1, SQLITE_STATIC);
+	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW)
+		status = fail_sqlite(history->database, "reading", history->path, err);
+	else if (sqlite3_column_type(statement, 0) == SQLITE_NULL)
+		status = neap_fail(err, NEAP_ENOENT, "no successful run of '%.80s' in the history", experiment);
+	else
+		*ret_bytes = (uint64_t)sqlite3_column_int64(statement, 0);
+	sqlite3_finalize(statement);
+	return status;
+}
+
+/* Reads the row the statement stands at and shows it. */
+static enum neap_status visit_row(sqlite3_stmt *statement,
+				  bool (*visit)(void *context, const char *series, const struct neap_result *result),
+				  void *context, bool *ret_more, struct neap_error *err)
+{
+	struct neap_result result = {0};
+	enum neap_status status = neap_result_init(&result, err);
+	for (size_t i = 0; i < FIELDS && !status; i++)
+		status = take(statement, (int)i + 1, &fields[i], &result, err);
+	const char *series = (const char *)sqlite3_column_text(statement, 0);
+	if (!status)
+		*ret_more = visit(context, series ? series : "", &result);
+	neap_result_fini(&result);
+	return status;
+}
+
+enum neap_status neap_history_each(struct neap_history *history,
+				   bool (*visit)(void *context, const char *series, const struct neap_result *result),
+				   void *context, struct neap_error *err)
+{
+	struct neap_buffer sql = {0};
+	sqlite3_stmt *statement = NULL;
+	bool more = true;
+	int code = SQLITE_OK;
+	neap_buffer_text(&sql, "SELECT series, ");
+	list_fields(&sql, false);
+	neap_buffer_text(&sql, " FROM runs ORDER BY ended_wall_ns DESC, id DESC");
+	enum neap_status status = neap_buffer_status(&sql, err);
+	if (status)
+		goto out;
+	if (sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL) != SQLITE_OK) {
+		status = fail_sqlite(history->database, "reading", history->path, err);
+		goto out;
+	}
+	while (!status && more && (code = sqlite3_step(statement)) == SQLITE_ROW)
+		status = visit_row(statement, visit, context, &more, err);
+	if (!status && more && code != SQLITE_DONE)
+		status = fail_sqlite(history->database, "reading", history->path, err);
+out:
+	sqlite3_finalize(statement);
+	neap_buffer_fini(&sql);
+	return status;
+}
