@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GRID_PARAMETERS 16
+
 /* Everything a key's reader may need. Settings readers use `experiment`. */
 struct reader {
 	struct neap_spec *spec;
@@ -133,11 +135,17 @@ static enum neap_status read_on_oom(struct reader *reader, const char *key, stru
 	return status;
 }
 
+struct word_context {
+	const char *key;
+	struct neap_words *words;
+};
+
 static enum neap_status add_word(void *context, struct neap_yaml item, struct neap_error *err)
 {
+	struct word_context *word = context;
 	char *text = NULL;
-	enum neap_status status = neap_yaml_text(item, "command", &text, err);
-	if (!status && neap_words_add(context, text))
+	enum neap_status status = neap_yaml_text(item, word->key, &text, err);
+	if (!status && neap_words_add(word->words, text))
 		status = no_memory(err);
 	free(text);
 	return status;
@@ -148,7 +156,8 @@ static enum neap_status read_command(struct reader *reader, const char *key, str
 	struct neap_words words = {0};
 	enum neap_status status = NEAP_OK;
 	if (neap_yaml_is_list(value)) {
-		status = neap_yaml_each_item(value, add_word, &words, reader->err);
+		struct word_context context = {key, &words};
+		status = neap_yaml_each_item(value, add_word, &context, reader->err);
 	} else if (neap_yaml_is_text(value)) {
 		char *text = NULL;
 		status = neap_yaml_text(value, key, &text, reader->err);
@@ -161,7 +170,8 @@ static enum neap_status read_command(struct reader *reader, const char *key, str
 		free(text);
 	} else {
 		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected a command line or a list of words, not a mapping", key);
+				      "%s: expected a command line or a list of words, not %s", key,
+				      value.node ? "a mapping" : "nothing");
 	}
 	if (!status && (!words.count || !*words.items[0]))
 		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected at least a program's name",
@@ -213,16 +223,17 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 	char *name = NULL;
 	enum neap_status status = read_name(reader, "grid", key, "_-.", &name);
 	struct neap_words values = {0}, *grid = NULL;
+	struct word_context word = {name, &values};
 	if (!status && !neap_yaml_is_list(value))
 		status =
 			neap_fail_at(err, value.line, value.column, "grid: expected a list of values for '%s'", name);
 	if (!status)
-		status = neap_yaml_each_item(value, add_word, &values, err);
+		status = neap_yaml_each_item(value, add_word, &word, err);
 	if (!status && !values.count)
 		status = neap_fail_at(err, value.line, value.column, "grid: expected at least one value for '%s'",
 				      name);
-	if (!status && reader->grid_names.count == 64)
-		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 64 parameters");
+	if (!status && reader->grid_names.count == GRID_PARAMETERS)
+		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 16 parameters");
 	if (!status && !(grid = realloc(reader->grid, (reader->grid_names.count + 1) * sizeof *grid)))
 		status = no_memory(err);
 	if (grid)
@@ -396,7 +407,7 @@ static void append_suffix(struct neap_buffer *name, const char *key, const char 
 static enum neap_status expand(struct reader *reader, struct neap_experiment *experiment)
 {
 	size_t parameters = reader->grid_names.count;
-	size_t odometer[64] = {0};
+	size_t odometer[GRID_PARAMETERS] = {0};
 	struct neap_buffer name = {0};
 	enum neap_status status = NEAP_OK;
 	for (size_t digit = 0; !status && digit <= parameters;) {

@@ -15,7 +15,7 @@
  * `{param}` in a command stays as it is: `neap run` replaces it, for every attempt anew. Values are texts, as
  * written.
  *
- * The file is hostile: at most 1 MiB, 10 000 experiments, 64 words of grid parameters; every value has its type
+ * The file is hostile: at most 1 MiB, 10 000 experiments, 16 grid parameters; every value has its type
  * checked.
  */
 #ifndef NEAP_SERIES_SPEC_H
