@@ -1,0 +1,60 @@
+/* device/loader.h: finds the two driver libraries and fills their tables. Calls nothing in them but the question for
+ * an address. Any thread. */
+#ifndef NEAP_DEVICE_LOADER_H
+#define NEAP_DEVICE_LOADER_H
+
+#include "device/driver.h"
+#include "neap/sim.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define NEAP_SIM_HINT "NEAP_DEVICE=sim uses neap's simulator"
+
+/* DEFAULT becomes what NEAP_DEVICE says, else CUDA. Errors: NEAP_EINVAL for another value. */
+enum neap_status neap_backend_resolve(enum neap_backend backend, enum neap_backend *ret_backend,
+				      struct neap_error *err);
+
+struct neap_loaded_cuda {
+	void *library;             /* for dlclose, as long as nothing in it was called */
+	enum neap_backend backend; /* of what was found: SIM also when the library path leads to the simulator */
+	const struct neap_sim_calls *sim;
+	struct neap_cuda table;
+};
+
+struct neap_loaded_nvml {
+	void *library;
+	enum neap_backend backend;
+	struct neap_nvml table;
+};
+
+/* Errors: NEAP_ENODEVICE when there is no library; NEAP_ENOTSUP when it lacks a function that neap cannot do without;
+ * NEAP_ENOENT when the simulator is nowhere. */
+enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cuda *ret_loaded,
+				struct neap_error *err);
+enum neap_status neap_load_nvml(enum neap_backend backend, struct neap_loaded_nvml *ret_loaded,
+				struct neap_error *err);
+
+/* The name of the first REQUIRED function that is NULL, or NULL. */
+const char *neap_cuda_missing(const struct neap_cuda *table);
+const char *neap_nvml_missing(const struct neap_nvml *table);
+
+/* Status and message for an nvmlReturn_t, as neap_cuda_fail. */
+enum neap_status neap_nvml_fail(const struct neap_nvml *nvml, nvmlReturn_t result, struct neap_error *err,
+				const char *what);
+
+/* "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", both ways. Parsing takes any prefix up to the first dash ("MIG-" too).
+ */
+void neap_uuid_format(const unsigned char uuid[16], char text[48]);
+bool neap_uuid_parse(const char *text, unsigned char ret_uuid[16]);
+
+/* Bytes NVML reports for process `pid` on the device with this UUID. False: it does not say. */
+bool neap_nvml_process_bytes(const struct neap_nvml *nvml, const unsigned char uuid[16], pid_t pid,
+			     uint64_t *ret_bytes);
+
+/* The process list of a device, grown until it fits; free() it. Errors: as neap_nvml_fail. */
+enum neap_status neap_nvml_processes(const struct neap_nvml *nvml, nvmlDevice_t device,
+				     nvmlProcessInfo_t **ret_processes, unsigned int *ret_count,
+				     struct neap_error *err);
+
+#endif

@@ -1,0 +1,194 @@
+/* device/monitor.c: readings through NVML alone. */
+#include "device/monitor.h"
+#include "base/error.h"
+#include "device/fork_guard.h"
+#include "device/loader.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct neap_monitor {
+	struct neap_nvml nvml;
+	enum neap_backend backend;
+	unsigned int device_count;
+	char driver_version[NVML_SYSTEM_VERSION_ROOM];
+	struct neap_fork_guard guard;
+};
+
+static enum neap_status start(struct neap_monitor *monitor, struct neap_error *err)
+{
+	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetCount(&monitor->device_count);
+
+	if (result != NVML_SUCCESS)
+		return neap_nvml_fail(&monitor->nvml, result, err, "counting devices");
+	if (monitor->device_count == 0)
+		return neap_fail(err, NEAP_ENODEVICE, "the driver shows no device; " NEAP_SIM_HINT);
+	if (!monitor->nvml.nvmlSystemGetDriverVersion ||
+	    monitor->nvml.nvmlSystemGetDriverVersion(monitor->driver_version, sizeof(monitor->driver_version)) !=
+		    NVML_SUCCESS)
+		monitor->driver_version[0] = '\0';
+	monitor->driver_version[sizeof(monitor->driver_version) - 1] = '\0';
+	return NEAP_OK;
+}
+
+enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
+				   struct neap_error *err)
+{
+	struct neap_loaded_nvml loaded;
+	enum neap_status status = neap_backend_resolve(backend, &backend, err);
+	struct neap_monitor *monitor;
+
+	if (status != NEAP_OK || (status = neap_load_nvml(backend, &loaded, err)) != NEAP_OK)
+		return status;
+	if (!(monitor = calloc(1, sizeof(*monitor)))) {
+		dlclose(loaded.library);
+		return neap_fail(err, NEAP_ENOMEM, "opening NVML: out of host memory");
+	}
+	monitor->nvml = loaded.table;
+	monitor->backend = loaded.backend;
+	nvmlReturn_t result = monitor->nvml.nvmlInit();
+	if (result == NVML_ERROR_DRIVER_NOT_LOADED)
+		status = neap_fail(err, NEAP_ENODEVICE, "the NVIDIA driver is not loaded; " NEAP_SIM_HINT);
+	else if (result != NVML_SUCCESS)
+		status = neap_nvml_fail(&monitor->nvml, result, err, "starting NVML");
+	if (status != NEAP_OK) {
+		free(monitor);
+		return status;
+	}
+	neap_fork_guard_init(&monitor->guard);
+	if ((status = start(monitor, err)) != NEAP_OK) {
+		neap_monitor_close(monitor);
+		return status;
+	}
+	*ret_monitor = monitor;
+	return NEAP_OK;
+}
+
+void neap_monitor_close(struct neap_monitor *monitor)
+{
+	if (!monitor)
+		return;
+	if (neap_fork_guard_holds(&monitor->guard))
+		monitor->nvml.nvmlShutdown();
+	neap_fork_guard_fini(&monitor->guard);
+	free(monitor);
+}
+
+enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor) { return monitor->backend; }
+size_t neap_monitor_device_count(const struct neap_monitor *monitor) { return monitor->device_count; }
+const char *neap_monitor_driver_version(const struct neap_monitor *monitor) { return monitor->driver_version; }
+
+static enum neap_status read_memory(struct neap_monitor *monitor, nvmlDevice_t device, struct neap_reading *reading,
+				    struct neap_error *err)
+{
+	nvmlMemory_v2_t newer = {.version = NVML_MEMORY_V2};
+	nvmlMemory_t older = {0};
+
+	if (monitor->nvml.nvmlDeviceGetMemoryInfo_v2 &&
+	    monitor->nvml.nvmlDeviceGetMemoryInfo_v2(device, &newer) == NVML_SUCCESS) {
+		reading->reserved_known = true;
+		reading->total_bytes = newer.total;
+		reading->reserved_bytes = newer.reserved;
+		reading->used_bytes = newer.used;
+		reading->free_bytes = newer.free;
+		return NEAP_OK;
+	}
+	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetMemoryInfo(device, &older);
+	if (result != NVML_SUCCESS)
+		return neap_nvml_fail(&monitor->nvml, result, err, "asking for the device's memory");
+	reading->total_bytes = older.total;
+	reading->used_bytes = older.used;
+	reading->free_bytes = older.free;
+	return NEAP_OK;
+}
+
+static void read_processes(struct neap_monitor *monitor, nvmlDevice_t device, struct neap_reading *reading)
+{
+	nvmlProcessInfo_t *processes = NULL;
+	unsigned int count = 0;
+
+	if (neap_nvml_processes(&monitor->nvml, device, &processes, &count, NULL) != NEAP_OK)
+		return;
+	reading->processes_known = true;
+	reading->processes_truncated = count > NEAP_READING_PROCESSES;
+	reading->process_count = count < NEAP_READING_PROCESSES ? count : NEAP_READING_PROCESSES;
+	for (size_t i = 0; i < reading->process_count; i++) {
+		unsigned long long bytes = processes[i].usedGpuMemory;
+		reading->processes[i].pid = (pid_t)processes[i].pid;
+		reading->processes[i].bytes = bytes == NVML_VALUE_NOT_AVAILABLE_ULL ? NEAP_BYTES_UNKNOWN : bytes;
+	}
+	free(processes);
+}
+
+static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t device, struct neap_reading *reading,
+				      struct neap_error *err)
+{
+	const struct neap_nvml *nvml = &monitor->nvml;
+	char text[NVML_DEVICE_UUID_ROOM] = "";
+	nvmlReturn_t result = nvml->nvmlDeviceGetUUID(device, text, sizeof(text));
+
+	if (result != NVML_SUCCESS)
+		return neap_nvml_fail(nvml, result, err, "asking for the device's UUID");
+	if (!neap_uuid_parse(text, reading->uuid))
+		return neap_fail(err, NEAP_EDRIVER, "NVML gives \"%.48s\" for a UUID", text);
+	snprintf(reading->uuid_text, sizeof(reading->uuid_text), "%.47s", text);
+	if (nvml->nvmlDeviceGetName(device, reading->name, sizeof(reading->name)) != NVML_SUCCESS)
+		reading->name[0] = '\0';
+	reading->name[sizeof(reading->name) - 1] = '\0';
+
+	nvmlPciInfo_t pci = {{0}};
+	if (nvml->nvmlDeviceGetPciInfo && nvml->nvmlDeviceGetPciInfo(device, &pci) == NVML_SUCCESS)
+		snprintf(reading->pci_bus_id, sizeof(reading->pci_bus_id), "%.31s", pci.busId);
+	return NEAP_OK;
+}
+
+enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
+				   struct neap_error *err)
+{
+	struct neap_reading reading = {.utilization_percent = -1};
+	nvmlUtilization_t utilization = {0};
+	nvmlDevice_t device = NULL;
+	enum neap_status status;
+
+	if (!neap_fork_guard_holds(&monitor->guard))
+		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
+	if (index >= monitor->device_count)
+		return neap_fail(err, NEAP_ENODEVICE, "no device %zu: NVML shows %u (from 0)", index,
+				 monitor->device_count);
+	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetHandleByIndex((unsigned int)index, &device);
+	if (result != NVML_SUCCESS)
+		return neap_nvml_fail(&monitor->nvml, result, err, "asking for a device");
+	if ((status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
+	    (status = read_memory(monitor, device, &reading, err)) != NEAP_OK)
+		return status;
+	if (monitor->nvml.nvmlDeviceGetUtilizationRates &&
+	    monitor->nvml.nvmlDeviceGetUtilizationRates(device, &utilization) == NVML_SUCCESS)
+		reading.utilization_percent = (int)utilization.gpu;
+	read_processes(monitor, device, &reading);
+	*ret_reading = reading;
+	return NEAP_OK;
+}
+
+enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
+				   struct neap_error *err)
+{
+	char text[NVML_DEVICE_UUID_ROOM];
+	unsigned char found[16];
+	nvmlDevice_t device;
+
+	if (!neap_fork_guard_holds(&monitor->guard))
+		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
+	for (unsigned int i = 0; i < monitor->device_count; i++) {
+		if (monitor->nvml.nvmlDeviceGetHandleByIndex(i, &device) != NVML_SUCCESS ||
+		    monitor->nvml.nvmlDeviceGetUUID(device, text, sizeof(text)) != NVML_SUCCESS ||
+		    !neap_uuid_parse(text, found) || memcmp(found, uuid, sizeof(found)) != 0)
+			continue;
+		*ret_index = i;
+		return NEAP_OK;
+	}
+	char wanted[48];
+	neap_uuid_format(uuid, wanted);
+	return neap_fail(err, NEAP_ENODEVICE, "NVML shows no device %s", wanted);
+}
