@@ -83,7 +83,8 @@ struct neap_train_options {
 	struct neap_split split;      /* zero accumulate or ranks mean 1 */
 	uint64_t total_steps;         /* if known: for "memory will end at step N" */
 	bool clear_memory_on_start;   /* empty the cache before the first mark */
-	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason */
+	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up.
+					 PERIODIC needs a period below; OOM and REQUEST happen in any case */
 	uint64_t cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks; /* 0: never */
 	uint64_t mark_every_steps;    /* 0: never */
 	uint64_t leak_watch_every_steps; /* 0: every 20 */
@@ -93,7 +94,7 @@ struct neap_train_options {
 
 struct neap_train;
 
-/* Errors: NEAP_EINVAL when micro_batch is 0, NEAP_ENOMEM. The allocator outlives the session. */
+/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points make no sense, NEAP_ENOMEM. The allocator outlives the session. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
@@ -112,8 +113,9 @@ NEAP_API void neap_train_metric(struct neap_train *train, const char *name, doub
  * word. */
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
-/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost, and warns when
- * repeated cleanups give nothing back. */
+/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also
+ * warns when three of its cleanups in a row gave nothing back.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
+ * neap_empty_cache. */
 NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log, uint64_t *ret_freed_bytes,
 				     struct neap_error *err);
 
@@ -130,14 +132,19 @@ struct neap_train_summary {
  * zero are fine. */
 NEAP_API void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_summary);
 
-/* A scope that reports what happened inside it: one line at the end with host and device memory and their changes:
- * "NAME: Memory usage: 2.4 GB (Δ+0.3 GB)" and "GPU memory: 8.2 GB allocated, 10.1 GB cached". */
+/* A scope that reports what happened inside it, in two lines at its end, with host and device memory and their changes:
+ *
+ *     NAME: Memory usage: 2.4 GB (Δ+0.3 GB)
+ *     GPU memory: 8.2 GB allocated, 10.1 GB cached (Δ+1.5 GB, Δ-0.2 GB)
+ *
+ * The struct is the caller's; `name` outlives it. A second end does nothing. */
 struct neap_scope {
 	struct neap_alloc *alloc;
 	const struct neap_log_sink *log;
 	const char *name;
 	uint64_t began_ns, host_bytes;
 	int64_t allocated_bytes, reserved_bytes;
+	uint64_t peak_bytes; /* the allocator's peak when it began */
 };
 NEAP_API void neap_scope_begin(struct neap_scope *scope, struct neap_alloc *alloc, const struct neap_log_sink *log,
 			       const char *name);

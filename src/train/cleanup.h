@@ -1,0 +1,23 @@
+/* train/cleanup.h: one cleanup, as the session and neap_clear do it. */
+#ifndef NEAP_TRAIN_CLEANUP_H
+#define NEAP_TRAIN_CLEANUP_H
+
+#include "neap/train.h"
+
+struct neap_cleanup {
+	uint64_t freed_bytes, ns;
+};
+
+/* Empties the cache, logs the lines of a cleanup, emits NEAP_EVENT_CLEANUP. Call it without any lock. Errors: those of
+ * neap_empty_cache; then a warning is logged instead of the report, and nothing is emitted. */
+enum neap_status neap_cleanup_run(struct neap_alloc *alloc, const struct neap_log_sink *log,
+				  enum neap_cleanup_reason reason, struct neap_cleanup *ret_cleanup,
+				  struct neap_error *err);
+
+/* Bytes of one counter, now and at its highest. */
+struct neap_memory {
+	uint64_t allocated_bytes, peak_allocated_bytes, reserved_bytes, peak_reserved_bytes;
+};
+void neap_memory_read(struct neap_alloc *alloc, struct neap_memory *ret_memory);
+
+#endif
