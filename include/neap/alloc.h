@@ -102,6 +102,8 @@ NEAP_API void neap_reset_accumulated_stats(struct neap_alloc *alloc);
 NEAP_API void neap_publish(struct neap_alloc *alloc, struct neap_published *published);
 /* Exchanges the observer; NULL: none. When it returns, the old one is not called any more. */
 NEAP_API void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer);
+/* Sets the observer if there is none; whether it did. For the agent. */
+NEAP_API bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *observer);
 
 /* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where both are
  * zero, `a` and `b` with allocated and reserved bytes. For what is not an allocation: marks, steps, cleanups, metrics. */

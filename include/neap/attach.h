@@ -21,13 +21,17 @@ extern "C" {
  * folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process goes on unattached. NEAP_ECANCELED: NEAP_ATTACH=0. */
 NEAP_API enum neap_status neap_attach(struct neap_error *err);
 
-/* Ends the agent's thread and removes its files. Idempotent. */
+/* Ends the agent's thread and removes its socket and page; the recording stays where it is (one in the runtime folder for
+ * a day after the process ended). Waits for a request that is being executed, at most 10 s. Idempotent. Not from a clear
+ * callback. */
 NEAP_API void neap_detach(void);
 
 /* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
-/* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. */
+/* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may be
+ * given to an allocator, and stays valid for ever, though it records nothing once the process is detached; do not call it
+ * from an observer of your own while neap_detach runs. An allocator that has no observer gets this one by itself. */
 NEAP_API const struct neap_observer *neap_attach_observer(void);
 
 /* Called from the agent's thread when `clear --force` asks for more than emptying caches (release a library's

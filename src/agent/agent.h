@@ -1,0 +1,35 @@
+/* agent/agent.h: what the agent's files know of the one instance in a process. */
+#ifndef NEAP_AGENT_AGENT_H
+#define NEAP_AGENT_AGENT_H
+
+#include "neap/attach.h"
+#include "proto/fields.h"
+
+#define AGENT_ALLOCATORS 64 /* known to the agent; the page shows the first NEAP_PAGE_DEVICES */
+
+/* What an agent says of itself. */
+struct agent_identity {
+	int64_t pid;
+	uint64_t start_ticks;
+	char name[64], run_id[64], record_path[512];
+};
+
+/* A copy, and the fault that disabled the agent, if any: its status, else NEAP_OK. */
+enum neap_status agent_identify(struct agent_identity *ret_identity, struct neap_error *ret_fault);
+
+/* The allocators there are; none of them is destroyed before agent_unpin is called with the same list. */
+size_t agent_pin(struct neap_alloc *ret_allocators[AGENT_ALLOCATORS]);
+void agent_unpin(struct neap_alloc *const *allocators, size_t count);
+
+/* Calls what the program registered, without any lock of ours; the sum of what they say they released. */
+uint64_t agent_call_clear(bool force);
+
+/* Checks what must be so (that this is still the process that attached, that the page is as it was written); what is
+ * not disables the agent for good. */
+void agent_check(void);
+
+/* requests.c: executes one request, in the server's thread. */
+enum neap_status agent_execute(void *context, unsigned command, const struct neap_fields *arguments,
+			       struct neap_field_writer *reply, struct neap_error *err);
+
+#endif

@@ -1,0 +1,530 @@
+/* agent/attach.c: the one instance: attaching, the allocators it knows, forks, the end.
+ *
+ *   allocator --counters--> page (RUNTIME/PID.page)
+ *       |  ^ pinned while a request works on it
+ *       |  +---- server's thread (RUNTIME/PID.sock)
+ *       +--events--> observer here --> recorder (NEAP_RUN_DIR/record.PID, else RUNTIME/PID.record)
+ *
+ * The lock guards everything but the observer's target. Under it allocators are told where to publish and whom to
+ * tell (their locks come after it); no request, callback or join happens under it. The observer is called inside an
+ * allocator's lock: it takes none and only passes on, to the recorder while there is one.
+ *
+ * Known allocators: all that were created since the library was loaded, so that neap_attach finds those too that
+ * existed before it was called.
+ */
+#include "agent/agent.h"
+
+#include "agent/server.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/paths.h"
+#include "base/process.h"
+#include "proto/client.h"
+#include "proto/page.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DETACH_BOUND_NS (10 * NEAP_NS_PER_S)
+#define EXIT_BOUND_NS   (200 * NEAP_NS_PER_MS)
+#define CLEAR_CALLBACKS 8
+
+struct slot {
+	struct neap_alloc *alloc;         /* NULL: free */
+	struct neap_published *published; /* its place in the page; NULL: none */
+	bool observed;                    /* by us, because it had no observer */
+	unsigned pins;
+};
+
+struct clear_callback {
+	neap_clear_callback function;
+	void *context;
+};
+
+static void observe(void *context, const struct neap_event *event);
+static uint16_t observe_name(void *context, const char *text);
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* a pin was taken back, or a detach ended */
+	bool attached;
+	bool detaching;
+	bool fork_handled;
+	struct neap_error fault; /* status NEAP_OK: none */
+	struct agent_identity identity;
+	char folder[4096];
+	struct neap_page_owner page;
+	struct neap_recorder *recorder;
+	struct neap_server server;
+	struct slot slots[AGENT_ALLOCATORS];
+	struct clear_callback callbacks[CLEAR_CALLBACKS];
+	size_t callback_count;
+	const struct neap_observer *target; /* the recorder's; atomic */
+} agent = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static const struct neap_observer observer = {.event = observe, .name = observe_name};
+
+static void observe(void *context, const struct neap_event *event)
+{
+	const struct neap_observer *target = __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE);
+	(void)context;
+	if (target)
+		target->event(target->context, event);
+}
+
+static uint16_t observe_name(void *context, const char *text)
+{
+	const struct neap_observer *target = __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE);
+	(void)context;
+	return target ? target->name(target->context, text) : 0;
+}
+
+/* Allocators. */
+
+static struct slot *find_slot(const struct neap_alloc *alloc)
+{
+	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
+		if (agent.slots[i].alloc == alloc)
+			return &agent.slots[i];
+	return NULL;
+}
+
+/* Connects an allocator with the page and the recorder. Locked, attached. */
+static void enrol(struct slot *slot)
+{
+	slot->published = neap_page_slot(&agent.page);
+	if (slot->published) {
+		neap_publish(slot->alloc, slot->published);
+		neap_page_show(&agent.page, slot->published);
+	}
+	slot->observed = neap_observe_if_none(slot->alloc, &observer);
+}
+
+/* Undoes enrol; after it the allocator writes neither to the page nor to the recorder. Locked. */
+static void withdraw(struct slot *slot)
+{
+	if (slot->published) {
+		neap_publish(slot->alloc, NULL);
+		neap_page_hide(&agent.page, slot->published);
+	}
+	if (slot->observed)
+		neap_observe(slot->alloc, NULL);
+	slot->published = NULL;
+	slot->observed = false;
+}
+
+static enum neap_status attach_locked(struct neap_error *err);
+
+static bool asked_by_environment(void)
+{
+	const char *value = getenv("NEAP_ATTACH");
+	return value && strcmp(value, "1") == 0;
+}
+
+static bool forbidden_by_environment(void)
+{
+	const char *value = getenv("NEAP_ATTACH");
+	return value && strcmp(value, "0") == 0;
+}
+
+static void alloc_created(struct neap_alloc *alloc)
+{
+	pthread_mutex_lock(&agent.lock);
+	struct slot *slot = find_slot(NULL);
+	if (slot) {
+		*slot = (struct slot){.alloc = alloc};
+		if (agent.attached)
+			enrol(slot);
+		else if (asked_by_environment() && agent.fault.status == NEAP_OK && !agent.detaching)
+			attach_locked(&agent.fault);
+	}
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void alloc_destroying(struct neap_alloc *alloc)
+{
+	struct slot *slot;
+	pthread_mutex_lock(&agent.lock);
+	while ((slot = find_slot(alloc)) && slot->pins > 0)
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	if (slot) {
+		if (agent.attached)
+			withdraw(slot);
+		*slot = (struct slot){0};
+	}
+	pthread_mutex_unlock(&agent.lock);
+}
+
+size_t agent_pin(struct neap_alloc *ret_allocators[AGENT_ALLOCATORS])
+{
+	size_t count = 0;
+	pthread_mutex_lock(&agent.lock);
+	for (size_t i = 0; i < AGENT_ALLOCATORS; i++) {
+		if (!agent.slots[i].alloc)
+			continue;
+		agent.slots[i].pins++;
+		ret_allocators[count++] = agent.slots[i].alloc;
+	}
+	pthread_mutex_unlock(&agent.lock);
+	return count;
+}
+
+void agent_unpin(struct neap_alloc *const *allocators, size_t count)
+{
+	pthread_mutex_lock(&agent.lock);
+	for (size_t i = 0; i < count; i++) {
+		struct slot *slot = find_slot(allocators[i]);
+		if (slot && slot->pins > 0)
+			slot->pins--;
+	}
+	pthread_cond_broadcast(&agent.changed);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+uint64_t agent_call_clear(bool force)
+{
+	struct clear_callback callbacks[CLEAR_CALLBACKS];
+	uint64_t bytes = 0;
+	pthread_mutex_lock(&agent.lock);
+	size_t count = agent.callback_count;
+	memcpy(callbacks, agent.callbacks, sizeof(callbacks));
+	pthread_mutex_unlock(&agent.lock);
+	for (size_t i = 0; i < count; i++)
+		bytes += callbacks[i].function(callbacks[i].context, force);
+	return bytes;
+}
+
+enum neap_status agent_identify(struct agent_identity *ret_identity, struct neap_error *ret_fault)
+{
+	pthread_mutex_lock(&agent.lock);
+	*ret_identity = agent.identity;
+	*ret_fault = agent.fault;
+	pthread_mutex_unlock(&agent.lock);
+	return ret_fault->status;
+}
+
+/* Faults. */
+
+static void disable(const struct neap_error *fault)
+{
+	if (agent.fault.status == NEAP_OK)
+		agent.fault = *fault;
+	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
+}
+
+void agent_check(void)
+{
+	struct neap_error fault = {0};
+	pthread_mutex_lock(&agent.lock);
+	const struct neap_page *page = agent.page.page;
+	if (getpid() != (pid_t)agent.identity.pid)
+		neap_fail(&fault, NEAP_EINTERNAL, "this is process %d, attached was %lld", (int)getpid(),
+			  (long long)agent.identity.pid);
+	else if (page && (memcmp(page->magic, NEAP_PAGE_MAGIC, sizeof(page->magic)) != 0 ||
+			  page->pid != (uint64_t)agent.identity.pid || page->device_count > NEAP_PAGE_DEVICES))
+		neap_fail(&fault, NEAP_EINTERNAL, "something else wrote into the statistics page");
+	if (fault.status != NEAP_OK)
+		disable(&fault);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void server_failed(void *context, const struct neap_error *err)
+{
+	(void)context;
+	pthread_mutex_lock(&agent.lock);
+	disable(err);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+/* Attaching. */
+
+static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
+{
+	struct sockaddr_un address;
+	int folder_fd = -1;
+	enum neap_status status =
+		neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, err);
+	if (status != NEAP_OK)
+		return status;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
+	unlink(address.sun_path);
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 16) != 0) {
+		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", agent.folder);
+		if (fd >= 0)
+			close(fd);
+	}
+	if (folder_fd >= 0)
+		close(folder_fd);
+	if (status == NEAP_OK)
+		*ret_fd = fd;
+	return status;
+}
+
+static void remove_socket(void)
+{
+	struct sockaddr_un address;
+	int folder_fd = -1;
+	if (neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, NULL) != NEAP_OK)
+		return;
+	unlink(address.sun_path);
+	if (folder_fd >= 0)
+		close(folder_fd);
+}
+
+static enum neap_status learn_identity(struct neap_error *err)
+{
+	struct agent_identity *identity = &agent.identity;
+	struct neap_process self;
+	const char *run_folder = getenv("NEAP_RUN_DIR"), *run_id = getenv("NEAP_RUN_ID");
+	char name[64];
+	enum neap_status status = neap_process_read(getpid(), &self, err);
+	if (status == NEAP_OK)
+		status = neap_path_runtime(agent.folder, sizeof(agent.folder), err);
+	if (status != NEAP_OK)
+		return status;
+	identity->pid = self.pid;
+	identity->start_ticks = self.start_ticks;
+	snprintf(identity->name, sizeof(identity->name), "%s", self.command);
+	snprintf(identity->run_id, sizeof(identity->run_id), "%s", run_id ? run_id : "");
+	bool in_run = run_folder && run_folder[0];
+	snprintf(name, sizeof(name), in_run ? "record.%d" : "%d.record", (int)self.pid);
+	if (neap_path_join(identity->record_path, sizeof(identity->record_path), in_run ? run_folder : agent.folder,
+			   name) != NEAP_OK)
+		return neap_fail(err, NEAP_EINVAL, "the path of the recording is too long: %.150s",
+				 in_run ? run_folder : agent.folder);
+	return NEAP_OK;
+}
+
+/* The code of a thread must stay mapped whatever the host does with the library's handle. */
+static void stay_loaded(void)
+{
+	Dl_info info;
+	if (dladdr(&agent, &info) && info.dli_fname)
+		(void)!dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static void before_fork(void);
+static void after_fork_in_parent(void);
+static void after_fork_in_child(void);
+
+static enum neap_status handle_forks(struct neap_error *err)
+{
+	if (agent.fork_handled)
+		return NEAP_OK;
+	int error_number = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+	if (error_number != 0)
+		return neap_fail_errno(err, error_number, "preparing for forks");
+	agent.fork_handled = true;
+	return NEAP_OK;
+}
+
+static enum neap_status make_page(struct neap_error *err)
+{
+	struct neap_page_identity identity = {.pid = (pid_t)agent.identity.pid,
+					      .start_ticks = agent.identity.start_ticks,
+					      .name = agent.identity.name,
+					      .run_id = agent.identity.run_id,
+					      .record_path = agent.identity.record_path};
+	return neap_page_create(agent.folder, &identity, &agent.page, err);
+}
+
+static enum neap_status start_server(struct neap_error *err)
+{
+	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
+	int fd;
+	enum neap_status status = open_socket(&fd, err);
+	if (status != NEAP_OK)
+		return status;
+	status = neap_server_start(&agent.server, fd, &options, err);
+	if (status != NEAP_OK)
+		remove_socket();
+	return status;
+}
+
+static enum neap_status attach_locked(struct neap_error *err)
+{
+	if (agent.server.running)
+		return neap_fail(err, NEAP_EBUSY, "attaching: the thread of an earlier agent has not ended");
+	stay_loaded();
+	enum neap_status status = learn_identity(err);
+	if (status == NEAP_OK)
+		status = handle_forks(err);
+	if (status == NEAP_OK)
+		status = neap_recorder_create(agent.identity.record_path, 0, 0, &agent.recorder, err);
+	if (status == NEAP_OK)
+		status = make_page(err);
+	if (status == NEAP_OK)
+		status = start_server(err);
+	if (status != NEAP_OK) {
+		neap_page_destroy(&agent.page, true);
+		neap_recorder_destroy(agent.recorder);
+		agent.recorder = NULL;
+		neap_error_prefix(err, "attaching");
+		return status;
+	}
+	__atomic_store_n(&agent.target, neap_recorder_observer(agent.recorder), __ATOMIC_RELEASE);
+	agent.attached = true;
+	agent.fault = (struct neap_error){0};
+	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
+		if (agent.slots[i].alloc)
+			enrol(&agent.slots[i]);
+	return NEAP_OK;
+}
+
+enum neap_status neap_attach(struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	if (forbidden_by_environment())
+		return neap_fail(err, NEAP_ECANCELED, "attaching: NEAP_ATTACH=0 forbids it");
+	pthread_mutex_lock(&agent.lock);
+	while (agent.detaching)
+		pthread_cond_wait(&agent.changed, &agent.lock);
+	if (!agent.attached) {
+		struct neap_error fault = {0};
+		status = attach_locked(&fault);
+		if (status != NEAP_OK)
+			agent.fault = fault;
+	} else {
+		status = agent.fault.status;
+	}
+	if (status != NEAP_OK && err)
+		*err = agent.fault;
+	pthread_mutex_unlock(&agent.lock);
+	return status;
+}
+
+enum neap_status neap_attach_state(struct neap_error *ret_error)
+{
+	enum neap_status status = NEAP_OK;
+	pthread_mutex_lock(&agent.lock);
+	if (agent.fault.status != NEAP_OK) {
+		status = agent.fault.status;
+		if (ret_error)
+			*ret_error = agent.fault;
+	} else if (!agent.attached) {
+		status = neap_fail(ret_error, NEAP_ESTATE, "this process is not attached");
+	}
+	pthread_mutex_unlock(&agent.lock);
+	return status;
+}
+
+const struct neap_observer *neap_attach_observer(void)
+{
+	pthread_mutex_lock(&agent.lock);
+	bool attached = agent.attached;
+	pthread_mutex_unlock(&agent.lock);
+	return attached ? &observer : NULL;
+}
+
+enum neap_status neap_attach_on_clear(neap_clear_callback callback, void *context)
+{
+	enum neap_status status = NEAP_OK;
+	if (!callback)
+		return NEAP_EINVAL;
+	pthread_mutex_lock(&agent.lock);
+	if (agent.callback_count == CLEAR_CALLBACKS)
+		status = NEAP_ENOSPC;
+	else
+		agent.callbacks[agent.callback_count++] = (struct clear_callback){callback, context};
+	pthread_mutex_unlock(&agent.lock);
+	return status;
+}
+
+/* The end. */
+
+void neap_detach(void)
+{
+	pthread_mutex_lock(&agent.lock);
+	bool ours = agent.attached && !agent.detaching && !pthread_equal(agent.server.thread, pthread_self());
+	if (ours) {
+		agent.detaching = true;
+		remove_socket();
+		pthread_mutex_unlock(&agent.lock); /* the thread may need it to finish its request */
+		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
+		pthread_mutex_lock(&agent.lock);
+		for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
+			if (agent.slots[i].alloc)
+				withdraw(&agent.slots[i]);
+		__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
+		neap_page_destroy(&agent.page, true);
+		neap_recorder_destroy(agent.recorder);
+		agent.recorder = NULL;
+		agent.attached = false;
+		agent.fault = (struct neap_error){0};
+		if (!ended)
+			neap_fail(&agent.fault, NEAP_ETIMEDOUT, "detaching: the agent's thread did not end in time");
+		agent.detaching = false;
+		pthread_cond_broadcast(&agent.changed);
+	}
+	pthread_mutex_unlock(&agent.lock);
+}
+
+/* At exit other threads may go on allocating: everything stays mapped, only the names go. Without the lock if need
+ * be. */
+__attribute__((destructor)) static void at_exit(void)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 1;
+	bool locked = pthread_mutex_timedlock(&agent.lock, &until) == 0;
+	bool ours = agent.attached && !agent.detaching && agent.identity.pid == getpid();
+	if (ours) {
+		agent.detaching = true;
+		remove_socket();
+		neap_page_destroy(&agent.page, false);
+	}
+	if (locked)
+		pthread_mutex_unlock(&agent.lock);
+	if (ours && !pthread_equal(agent.server.thread, pthread_self()))
+		neap_server_stop(&agent.server, EXIT_BOUND_NS);
+}
+
+/* Forks: the child has the memory and the descriptors of the parent's agent, but not its thread. */
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&agent.lock);
+	if (agent.server.running)
+		neap_server_lock(&agent.server);
+}
+
+static void after_fork_in_parent(void)
+{
+	if (agent.server.running)
+		neap_server_unlock(&agent.server);
+	pthread_mutex_unlock(&agent.lock);
+}
+
+static void after_fork_in_child(void)
+{
+	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
+	if (agent.server.running)
+		neap_server_forsake(&agent.server);
+	neap_page_forsake(&agent.page);
+	neap_recorder_destroy(agent.recorder); /* unmaps; the file is the parent's */
+	agent.recorder = NULL;
+	agent.attached = agent.detaching = false;
+	agent.fault = (struct neap_error){0};
+	memset(agent.slots, 0, sizeof(agent.slots)); /* the driver does not survive a fork, so neither do they */
+	agent.callback_count = 0;
+	pthread_cond_init(&agent.changed, NULL); /* its waiters stayed behind */
+	pthread_mutex_unlock(&agent.lock);
+}
+
+/* When the library is loaded: costs a pointer; attaches nothing. */
+__attribute__((constructor)) static void at_load(void)
+{
+	static const struct neap_alloc_hook hook = {.created = alloc_created, .destroying = alloc_destroying};
+	if (!forbidden_by_environment())
+		neap_set_alloc_hook(&hook);
+}

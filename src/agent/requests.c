@@ -1,0 +1,176 @@
+/* agent/requests.c: what an attached process does when it is asked. One function per row of proto/commands.h.
+ *
+ * A device that refuses its part (a graph is being captured, say) answers so in its own group; the others do theirs.
+ */
+#include "agent/agent.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "neap/train.h"
+#include "proto/commands.h"
+
+#include <string.h>
+
+typedef enum neap_status answer(const struct neap_fields *arguments, struct neap_field_writer *reply,
+				struct neap_error *err);
+
+static uint64_t counter(const struct neap_stats *stats, enum neap_metric metric)
+{
+	int64_t value = stats->metric[metric][NEAP_CLASS_ALL].current;
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+static uint64_t peak(const struct neap_stats *stats, enum neap_metric metric)
+{
+	int64_t value = stats->metric[metric][NEAP_CLASS_ALL].peak;
+	return value > 0 ? (uint64_t)value : 0;
+}
+
+static void write_device(struct neap_field_writer *reply, struct neap_alloc *alloc, const struct neap_stats *stats)
+{
+	const struct neap_device_info *info = neap_device_info(neap_alloc_device(alloc));
+	neap_write_bytes(reply, NEAP_FIELD_UUID, info->uuid, sizeof(info->uuid));
+	neap_write_u64(reply, NEAP_FIELD_ORDINAL, (uint64_t)info->ordinal);
+	neap_write_string(reply, NEAP_FIELD_NAME, info->name);
+	neap_write_u64(reply, NEAP_FIELD_TOTAL, info->total_bytes);
+	neap_write_u64(reply, NEAP_FIELD_ALLOCATED, counter(stats, NEAP_METRIC_ALLOCATED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED, counter(stats, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_MAX_ALLOCATED, peak(stats, NEAP_METRIC_ALLOCATED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_MAX_RESERVED, peak(stats, NEAP_METRIC_RESERVED_BYTES));
+}
+
+static void write_failure(struct neap_field_writer *reply, const struct neap_error *err)
+{
+	neap_write_u64(reply, NEAP_FIELD_STATUS, err->status);
+	neap_write_string(reply, NEAP_FIELD_ERROR, err->message);
+}
+
+static enum neap_status answer_hello(const struct neap_fields *arguments, struct neap_field_writer *reply,
+				     struct neap_error *err)
+{
+	struct agent_identity identity;
+	struct neap_error fault;
+	(void)arguments;
+	(void)err;
+	if (agent_identify(&identity, &fault) != NEAP_OK)
+		neap_write_string(reply, NEAP_FIELD_FAULT, fault.message);
+	neap_write_u64(reply, NEAP_FIELD_PID, (uint64_t)identity.pid);
+	neap_write_u64(reply, NEAP_FIELD_START_TICKS, identity.start_ticks);
+	neap_write_string(reply, NEAP_FIELD_NAME, identity.name);
+	neap_write_string(reply, NEAP_FIELD_VERSION, NEAP_VERSION);
+	neap_write_string(reply, NEAP_FIELD_RUN_ID, identity.run_id);
+	neap_write_string(reply, NEAP_FIELD_RECORD, identity.record_path);
+	return NEAP_OK;
+}
+
+static enum neap_status answer_info(const struct neap_fields *arguments, struct neap_field_writer *reply,
+				    struct neap_error *err)
+{
+	struct neap_alloc *allocators[AGENT_ALLOCATORS];
+	answer_hello(arguments, reply, err);
+	size_t count = agent_pin(allocators);
+	for (size_t i = 0; i < count; i++) {
+		struct neap_stats stats;
+		neap_get_stats(allocators[i], &stats);
+		size_t group = neap_write_group_begin(reply, NEAP_FIELD_DEVICE);
+		write_device(reply, allocators[i], &stats);
+		neap_write_group_end(reply, group);
+	}
+	agent_unpin(allocators, count);
+	return NEAP_OK;
+}
+
+/* Empties one allocator's cache and says what that gave and cost. */
+static void clear_one(struct neap_alloc *alloc, struct neap_field_writer *reply)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	struct neap_device *device = neap_alloc_device(alloc);
+	struct neap_stats before, after;
+	struct neap_error err;
+	uint64_t free_bytes, total_bytes, freed_bytes = 0;
+	neap_get_stats(alloc, &before);
+	if (neap_device_memory(device, &free_bytes, &total_bytes, NULL) == NEAP_OK)
+		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, free_bytes);
+	uint64_t began_ns = neap_clock_now(clock);
+	enum neap_status status = neap_empty_cache(alloc, &freed_bytes, &err);
+	uint64_t took_ns = neap_clock_now(clock) - began_ns;
+	neap_get_stats(alloc, &after);
+	if (neap_device_memory(device, &free_bytes, &total_bytes, NULL) == NEAP_OK)
+		neap_write_u64(reply, NEAP_FIELD_FREE, free_bytes);
+	write_device(reply, alloc, &after);
+	neap_write_u64(reply, NEAP_FIELD_ALLOCATED_BEFORE, counter(&before, NEAP_METRIC_ALLOCATED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED_BEFORE, counter(&before, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_FREED, freed_bytes);
+	neap_write_u64(reply, NEAP_FIELD_NANOSECONDS, took_ns);
+	if (status != NEAP_OK) {
+		write_failure(reply, &err);
+		return;
+	}
+	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
+					     .size = freed_bytes,
+					     .address = took_ns,
+					     .block = NEAP_CLEANUP_REQUEST});
+}
+
+static enum neap_status answer_clear(const struct neap_fields *arguments, struct neap_field_writer *reply,
+				     struct neap_error *err)
+{
+	struct neap_alloc *allocators[AGENT_ALLOCATORS];
+	uint64_t force = 0;
+	(void)err;
+	neap_fields_u64(arguments, NEAP_FIELD_FORCE, &force);
+	if (force)
+		neap_write_u64(reply, NEAP_FIELD_CALLBACK_BYTES, agent_call_clear(true));
+	size_t count = agent_pin(allocators);
+	for (size_t i = 0; i < count; i++) {
+		size_t group = neap_write_group_begin(reply, NEAP_FIELD_DEVICE);
+		clear_one(allocators[i], reply);
+		neap_write_group_end(reply, group);
+	}
+	agent_unpin(allocators, count);
+	return NEAP_OK;
+}
+
+static enum neap_status answer_reset_peak(const struct neap_fields *arguments, struct neap_field_writer *reply,
+					  struct neap_error *err)
+{
+	struct neap_alloc *allocators[AGENT_ALLOCATORS];
+	(void)arguments;
+	(void)err;
+	size_t count = agent_pin(allocators);
+	for (size_t i = 0; i < count; i++) {
+		struct neap_stats stats;
+		neap_get_stats(allocators[i], &stats);
+		neap_reset_peak_stats(allocators[i]);
+		size_t group = neap_write_group_begin(reply, NEAP_FIELD_DEVICE);
+		write_device(reply, allocators[i], &stats);
+		neap_write_group_end(reply, group);
+	}
+	agent_unpin(allocators, count);
+	return NEAP_OK;
+}
+
+static const struct request {
+	unsigned number;
+	answer *answer;
+} requests[] = {
+#define X(number, NAME, name, help) {NEAP_REQUEST_##NAME, answer_##name},
+	NEAP_REQUESTS(X)
+#undef X
+};
+
+enum neap_status agent_execute(void *context, unsigned command, const struct neap_fields *arguments,
+			       struct neap_field_writer *reply, struct neap_error *err)
+{
+	struct agent_identity identity;
+	struct neap_error fault;
+	(void)context;
+	agent_check();
+	/* A disabled agent still says who it is and what is wrong, and touches nothing. */
+	if (command != NEAP_REQUEST_HELLO && agent_identify(&identity, &fault) != NEAP_OK)
+		return neap_fail(err, NEAP_ESTATE, "the agent disabled itself: %s", fault.message);
+	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+		if (requests[i].number == command)
+			return requests[i].answer(arguments, reply, err);
+	return neap_fail(err, NEAP_ENOTSUP, "version " NEAP_VERSION " of neap does not know request %u", command);
+}

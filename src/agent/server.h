@@ -1,0 +1,83 @@
+/* agent/server.h: one thread that answers frames on a listening socket, and that no peer can hold up.
+ *
+ *   poll: wake pipe | listening socket | up to NEAP_SERVER_CLIENTS connections, none of which ever blocks
+ *
+ *   client:  header -> payload -> request executed here -> reply -> header ...      each turn within the bound
+ *
+ * A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one that breaks it is told so
+ * first. The thread blocks every signal, so that none of its host's is delivered to it. Descriptors are
+ * close-on-exec, and each is checked to be still what was opened before it is used: a host that closes descriptors it
+ * does not know, and opens others, must not find us reading them.
+ *
+ * The struct is the caller's storage. start, stop, lock, unlock and forsake from one thread at a time.
+ */
+#ifndef NEAP_AGENT_SERVER_H
+#define NEAP_AGENT_SERVER_H
+
+#include "base/buffer.h"
+#include "proto/fields.h"
+#include "proto/frame.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#define NEAP_SERVER_CLIENTS     8
+#define NEAP_SERVER_BOUND_NS    5000000000ull
+#define NEAP_SERVER_REQUEST_MAX 65536u
+#define NEAP_SERVER_REPLY_MAX   65536u
+
+struct neap_server_options {
+	/* Executes one request in the server's thread. `command` is whatever the peer sent. On failure what is in
+	 * `reply` is dropped and the peer gets *err. */
+	enum neap_status (*handle)(void *context, unsigned command, const struct neap_fields *arguments,
+				   struct neap_field_writer *reply, struct neap_error *err);
+	/* Called last, in the server's thread, when it has to give up. */
+	void (*failed)(void *context, const struct neap_error *err);
+	void *context;
+	uint64_t bound_ns; /* per turn of a client; 0: NEAP_SERVER_BOUND_NS */
+};
+
+struct neap_descriptor {
+	int fd; /* -1: none */
+	dev_t device;
+	ino_t inode;
+};
+
+struct neap_server_client {
+	struct neap_descriptor socket;
+	uint64_t deadline_ns;
+	unsigned char header[NEAP_FRAME_HEADER_BYTES];
+	size_t header_length;
+	struct neap_frame frame; /* once the header is whole */
+	struct neap_buffer payload, reply;
+	size_t sent;  /* of reply */
+	bool closing; /* once the reply is sent */
+};
+
+struct neap_server {
+	struct neap_server_options options;
+	pthread_t thread;
+	bool running;         /* the thread is to be joined */
+	pthread_mutex_t lock; /* the set of open descriptors: so that a fork sees it whole */
+	struct neap_descriptor listening, wake_read, wake_write;
+	uint64_t accept_after_ns; /* after running out of descriptors */
+	struct neap_server_client clients[NEAP_SERVER_CLIENTS];
+	unsigned char scratch[NEAP_SERVER_REPLY_MAX];
+};
+
+/* Takes `listen_fd` (non-blocking, listening), also on failure, and starts the thread. */
+enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
+				   const struct neap_server_options *options, struct neap_error *err);
+
+/* Asks the thread to end, and waits up to `bound_ns` (UINT64_MAX: for ever) for the request that it may be executing.
+ * True: it ended and everything is closed and freed. False: it is still there, also because the host closed what
+ * would wake it. Idempotent. Not from the thread itself. */
+bool neap_server_stop(struct neap_server *server, uint64_t bound_ns);
+
+/* Around a fork, in the parent. */
+void neap_server_lock(struct neap_server *server);
+void neap_server_unlock(struct neap_server *server);
+/* In the child of a fork done between lock and unlock, instead of unlock: closes what it inherited. */
+void neap_server_forsake(struct neap_server *server);
+
+#endif

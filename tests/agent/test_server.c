@@ -1,0 +1,264 @@
+/* The agent's server against peers that stall, lie, hang up or come in numbers. The handler here is the test's own.
+ */
+#include "agent/server.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "proto/client.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ECHO 77u
+
+static char folder[64];
+static struct neap_server server;
+static int failures; /* written before the thread ends, read after it was joined */
+
+static enum neap_status handle(void *context, unsigned command, const struct neap_fields *arguments,
+			       struct neap_field_writer *reply, struct neap_error *err)
+{
+	uint64_t value = 0;
+	(void)context;
+	if (command != ECHO)
+		return neap_fail(err, NEAP_ENOTSUP, "no request %u", command);
+	neap_fields_u64(arguments, 1, &value);
+	neap_write_u64(reply, 1, value + 1);
+	for (uint64_t i = 0; value == 1000 && i < 8000; i++)
+		neap_write_u64(reply, 2, i); /* more than a reply may hold */
+	return NEAP_OK;
+}
+
+static void failed(void *context, const struct neap_error *err)
+{
+	(void)context;
+	(void)err;
+	failures++;
+}
+
+static void start(uint64_t bound_ms)
+{
+	struct sockaddr_un address;
+	int folder_fd;
+	struct neap_server_options options = {
+		.handle = handle, .failed = failed, .bound_ns = bound_ms * NEAP_NS_PER_MS};
+	failures = 0;
+	assert_int_equal(neap_socket_address(folder, getpid(), &address, &folder_fd, NULL), NEAP_OK);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	unlink(address.sun_path);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(fd, 16), 0);
+	assert_int_equal(neap_server_start(&server, fd, &options, NULL), NEAP_OK);
+}
+
+static void stop(void)
+{
+	assert_true(neap_server_stop(&server, UINT64_MAX));
+	assert_true(neap_server_stop(&server, UINT64_MAX));
+}
+
+static void open_client(struct neap_client *client)
+{
+	struct neap_error err = {0};
+	if (neap_client_open(folder, getpid(), 0, client, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+}
+
+static void expect_echo(struct neap_client *client, uint64_t value)
+{
+	unsigned char data[32];
+	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_fields reply;
+	uint64_t got = 0;
+	struct neap_error err = {0};
+	neap_write_u64(&writer, 1, value);
+	if (neap_client_call(client, ECHO, data, writer.length, &reply, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	assert_true(neap_fields_u64(&reply, 1, &got));
+	assert_true(got == value + 1);
+}
+
+/* Reads until the server closes; what came before is an error frame with these words. */
+static void expect_refusal(int fd, enum neap_status status, const char *words)
+{
+	struct neap_frame frame = {0};
+	struct neap_buffer payload = {0};
+	struct neap_fields fields;
+	struct neap_error err = {0};
+	char text[256] = "", byte;
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + 5 * NEAP_NS_PER_S;
+	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	assert_int_equal(frame.status, status);
+	assert_int_equal(neap_fields_open(payload.data, payload.length, &fields, NULL), NEAP_OK);
+	assert_true(neap_fields_string(&fields, NEAP_FIELD_ERROR, text, sizeof(text)));
+	if (!strstr(text, words))
+		fail_msg("'%s' does not say '%s'", text, words);
+	assert_true(recv(fd, &byte, 1, 0) <= 0);
+	neap_buffer_fini(&payload);
+}
+
+static void requests_are_answered(void **state)
+{
+	(void)state;
+	struct neap_client client;
+	struct neap_fields reply;
+	struct neap_error err;
+	start(5000);
+	open_client(&client);
+	for (uint64_t i = 0; i < 20; i++)
+		expect_echo(&client, i);
+	assert_int_equal(neap_client_call(&client, NEAP_REQUEST_INFO, NULL, 0, &reply, &err), NEAP_ENOTSUP);
+	assert_non_null(strstr(err.message, "no request 2"));
+	expect_echo(&client, 5); /* the connection is still good */
+	unsigned char data[32];
+	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	neap_write_u64(&writer, 1, 1000);
+	assert_int_equal(neap_client_call(&client, ECHO, data, writer.length, &reply, &err), NEAP_EINTERNAL);
+	expect_echo(&client, 6);
+	neap_client_close(&client);
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+static void broken_frames_are_refused(void **state)
+{
+	(void)state;
+	struct {
+		struct neap_frame frame;
+		const char *magic, *words;
+		size_t payload;
+	} bad[] = {
+		{{.version = 9, .command = ECHO}, "NEAP", "version 9", 0},
+		{{.version = NEAP_FRAME_VERSION, .command = ECHO, .length = UINT32_MAX},
+		 "NEAP",
+		 "4294967295 bytes",
+		 0},
+		{{.version = NEAP_FRAME_VERSION, .command = ECHO, .length = NEAP_SERVER_REQUEST_MAX + 1},
+		 "NEAP",
+		 "limit",
+		 0},
+		{{.version = NEAP_FRAME_VERSION, .command = ECHO}, "HTTP", "protocol", 0},
+		{{.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 3}, "NEAP", "cut short", 3},
+	};
+	struct neap_client good, client;
+	start(5000);
+	open_client(&good);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 3] = {0};
+		open_client(&client);
+		neap_frame_encode(&bad[i].frame, bytes);
+		memcpy(bytes, bad[i].magic, 4);
+		size_t length = NEAP_FRAME_HEADER_BYTES + bad[i].payload;
+		assert_int_equal(send(client.fd, bytes, length, MSG_NOSIGNAL), length);
+		expect_refusal(client.fd, NEAP_EPROTO, bad[i].words);
+		neap_client_close(&client);
+		expect_echo(&good, i);
+	}
+	neap_client_close(&good);
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+/* Peers that stop in the middle fill every place; the bound frees them, and those who waited are served. */
+static void stalled_peers_are_dropped(void **state)
+{
+	(void)state;
+	struct neap_client stalled[NEAP_SERVER_CLIENTS], good;
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
+	unsigned char header[NEAP_FRAME_HEADER_BYTES];
+	char byte;
+	neap_frame_encode(&frame, header);
+	start(30);
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		open_client(&stalled[i]);
+		size_t part = i % 2 ? sizeof(header) : sizeof(header) / 2;
+		assert_int_equal(send(stalled[i].fd, header, part, MSG_NOSIGNAL), part);
+	}
+	open_client(&good);
+	expect_echo(&good, 1);
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		assert_int_equal(recv(stalled[i].fd, &byte, 1, 0), 0); /* closed by the server */
+		neap_client_close(&stalled[i]);
+	}
+	neap_client_close(&good);
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+/* Hanging up at each byte of a request, and without reading the reply, harms nobody. */
+static void hanging_up_anywhere(void **state)
+{
+	(void)state;
+	struct neap_client good, client;
+	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 16];
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 16};
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
+	neap_write_u64(&writer, 1, 3);
+	neap_frame_encode(&frame, bytes);
+	start(5000);
+	open_client(&good);
+	for (size_t cut = 0; cut <= sizeof(bytes); cut++) {
+		open_client(&client);
+		assert_int_equal(send(client.fd, bytes, cut, MSG_NOSIGNAL), cut);
+		neap_client_close(&client);
+	}
+	expect_echo(&good, 8);
+	neap_client_close(&good);
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+/* A host that closes all descriptors: the server gives up, says so, and closes nothing that is not its own. */
+static void host_closes_descriptors(void **state)
+{
+	(void)state;
+	struct neap_client client;
+	start(5000);
+	open_client(&client);
+	expect_echo(&client, 1);
+	int listening = server.listening.fd;
+	int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(dup2(other, listening), listening); /* the number now names another file */
+	neap_client_close(&client);                          /* something happens: the server looks */
+	stop();
+	assert_int_equal(failures, 1);
+	assert_true(fcntl(listening, F_GETFD) >= 0);
+	close(listening);
+	close(other);
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/neap-test-server-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	char path[128];
+	snprintf(path, sizeof(path), "%s/%d.sock", folder, (int)getpid());
+	unlink(path);
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(requests_are_answered),     cmocka_unit_test(broken_frames_are_refused),
+		cmocka_unit_test(stalled_peers_are_dropped), cmocka_unit_test(hanging_up_anywhere),
+		cmocka_unit_test(host_closes_descriptors),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
