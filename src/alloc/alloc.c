@@ -331,6 +331,18 @@ void neap_observe(struct neap_alloc *alloc, const struct neap_observer *observer
 	neap_alloc_unlock(alloc);
 }
 
+bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *observer)
+{
+	neap_alloc_lock(alloc);
+	bool none = !alloc->observer;
+	if (none) {
+		alloc->observer = observer;
+		neap_tags_renumber(alloc);
+	}
+	neap_alloc_unlock(alloc);
+	return none;
+}
+
 void neap_emit(struct neap_alloc *alloc, struct neap_event event)
 {
 	neap_alloc_lock(alloc);
