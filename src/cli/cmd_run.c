@@ -1,0 +1,294 @@
+/* cli/cmd_run.c: `neap run`: one command, supervised: options in, the run's story on stderr, the command's own status
+ * out.
+ */
+#include "base/file.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "series/supervise.h"
+#include "store/history.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAIT_LIMIT_NS  (600ull * 1000000000ull)
+#define DRAIN_LIMIT_NS (60ull * 1000000000ull)
+#define RETRIES        8u
+
+static const struct neap_option options[] = {
+	{"name", "NAME", "what to call the run; default: the program's name"},
+	{"folder", "DIR", "the run's folder; default: STATE/neap/runs/ID"},
+	{"run-id", "ID", "the run's id; default: made from the time"},
+	{"lock-fd", "N", "an open descriptor of DIR/lock, locked already"},
+	{"needs", "SIZE",
+	 "start only when this much device memory is free: a size, 'device' (all of it) or 'none'; "
+	 "default none"},
+	{"wait-limit", "DURATION", "give up waiting for it after this long; default 10m"},
+	{"drain-limit", "DURATION", "wait at most this long for the memory to be given back; default 60s"},
+	{"time-limit", "DURATION", "end the command after this long: SIGTERM, 10 s later SIGKILL; default none"},
+	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
+	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
+	{"on-oom", "RULES", "what to change when device memory ran out, before the command is started again"},
+	{"retries", "N", "starts after the first, at most; default 8"},
+	{"log", NULL, "the command's output into DIR/stdout.log and DIR/stderr.log"},
+	{"no-history", NULL, "do not add the run to the history"},
+	{"quiet", NULL, "say nothing but errors"},
+	{0},
+};
+
+/* Options that take a value each, with their parsers. */
+static int parse_duration(const struct neap_arguments *arguments, const char *option, uint64_t *ns)
+{
+	struct neap_error err = {0};
+	const char *text = neap_argument(arguments, option);
+	if (text && neap_duration_parse(text, ns, &err))
+		return neap_misuse(arguments, "--%s: %s", option, err.message);
+	return 0;
+}
+
+static int parse_number(const struct neap_arguments *arguments, const char *option, uint64_t highest,
+			uint64_t *number)
+{
+	struct neap_error err = {0};
+	const char *text = neap_argument(arguments, option);
+	if (!text)
+		return 0;
+	if (neap_u64_parse(text, number, &err) || *number > highest)
+		return neap_misuse(arguments, "--%s: expected a whole number up to %llu, not '%s'", option,
+				   (unsigned long long)highest, text);
+	return 0;
+}
+
+static int parse_ladder(const struct neap_arguments *arguments, struct neap_supervise_options *run)
+{
+	struct neap_error err = {0};
+	uint64_t retries = RETRIES;
+	const char *text = NULL;
+	for (size_t i = 0; (text = neap_argument_nth(arguments, "param", i)); i++)
+		if (neap_parameters_add(&run->parameters, text, &err))
+			return neap_misuse(arguments, "--param: %s", err.message);
+	text = neap_argument(arguments, "on-oom");
+	if (text && neap_ladder_parse(text, &run->parameters, &run->ladder, &err))
+		return neap_misuse(arguments, "--on-oom: column %u: %s", err.column, err.message);
+	if (neap_argument(arguments, "retries") && !text)
+		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");
+	int code = parse_number(arguments, "retries", 1000, &retries);
+	run->retries = text ? (uint32_t)retries : 0;
+	return code;
+}
+
+static int parse(const struct neap_arguments *arguments, struct neap_supervise_options *run)
+{
+	struct neap_error err = {0};
+	uint64_t lock_fd = 0;
+	int code = 0;
+	if (!neap_rest(arguments)[0])
+		return neap_misuse(arguments, "no command to run");
+	run->command = neap_rest(arguments);
+	run->name = neap_argument(arguments, "name");
+	run->run_id = neap_argument(arguments, "run-id");
+	run->device = neap_argument(arguments, "device");
+	run->log_files = neap_argument(arguments, "log") != NULL;
+	run->has_lock = neap_argument(arguments, "lock-fd") != NULL;
+	if (run->has_lock && !neap_argument(arguments, "folder"))
+		return neap_misuse(arguments, "--lock-fd needs --folder");
+	const char *needs = neap_argument(arguments, "needs");
+	if (needs && neap_needs_parse(needs, &run->needs, &err))
+		return neap_misuse(arguments, "--needs: %s", err.message);
+	if ((code = parse_duration(arguments, "wait-limit", &run->wait_limit_ns)) ||
+	    (code = parse_duration(arguments, "drain-limit", &run->drain_limit_ns)) ||
+	    (code = parse_duration(arguments, "time-limit", &run->time_limit_ns)) ||
+	    (code = parse_number(arguments, "lock-fd", 1u << 20, &lock_fd)))
+		return code;
+	run->lock_fd = (int)lock_fd;
+	return parse_ladder(arguments, run);
+}
+
+static void show(void *context, const char *text)
+{
+	(void)context;
+	fputs(text, stderr);
+	fflush(stderr);
+}
+
+static void print_outcome(const struct neap_result *result)
+{
+	fprintf(stderr, "neap run: %s: %s", result->name, neap_outcome_name(result->outcome));
+	if (result->evidence[0])
+		fprintf(stderr, " (%s)", result->evidence);
+	fprintf(stderr, ", exit status %d, %s\n", result->exit_status,
+		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
+}
+
+static void print_memory(const struct neap_result *result)
+{
+	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM], third[NEAP_UNITS_ROOM];
+	if (result->attached)
+		fprintf(stderr, "  peak      %s allocated, %s reserved\n",
+			neap_size_format(result->peak_allocated_bytes, first),
+			neap_size_format(result->peak_reserved_bytes, second));
+	if (result->device_total_bytes) {
+		fprintf(stderr, "  device    %s: %s taken at most as the driver says, %s of %s left\n",
+			result->device_name, neap_size_format(result->peak_device_bytes, first),
+			neap_size_format(result->headroom_bytes, second),
+			neap_size_format(result->device_total_bytes, third));
+		if (result->drained)
+			fprintf(stderr, "  drain     memory free again after %s\n",
+				neap_duration_format(result->drain_ns, first));
+		else
+			fprintf(stderr, "  drain     %s\n", result->drain_note);
+	} else {
+		fprintf(stderr, "  device    memory was not watched (%s)\n", result->drain_note);
+	}
+	if (result->waited_ns)
+		fprintf(stderr, "  waited    %s for free memory\n", neap_duration_format(result->waited_ns, first));
+}
+
+static void print_summary(const struct neap_result *result, const char *folder)
+{
+	char size[NEAP_UNITS_ROOM];
+	print_outcome(result);
+	if (result->outcome == NEAP_OUTCOME_NOT_FOUND || result->outcome == NEAP_OUTCOME_NO_MEMORY)
+		return;
+	print_memory(result);
+	if (result->ooms || result->retries)
+		fprintf(stderr, "  memory    ran out %u time%s, %u restart%s, %u rung%s%s%s\n", result->ooms,
+			result->ooms == 1 ? "" : "s", result->retries, result->retries == 1 ? "" : "s", result->rungs,
+			result->rungs == 1 ? "" : "s", result->rung[0] ? ": " : "", result->rung);
+	if (result->attached && result->steps) {
+		fprintf(stderr, "  steps     %llu, leak: %s", (unsigned long long)result->steps,
+			result->leak_verdict);
+		if (!strcmp(result->leak_verdict, "leak"))
+			fprintf(stderr, ", %s a step (confidence %.3f)",
+				neap_size_format(
+					(uint64_t)(result->leak_bytes_per_step > 0 ? result->leak_bytes_per_step : 0),
+					size),
+				result->leak_confidence);
+		fprintf(stderr, "\n");
+	}
+	if (result->cleanup[0])
+		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
+	fprintf(stderr, "  result    %s/result.json%s\n", folder, result->oom_card[0] ? " (with the OOM card)" : "");
+}
+
+/* The run is over and published: a history that cannot be written costs a line, not the run. */
+static void add_to_history(const struct neap_result *result)
+{
+	struct neap_history *history = NULL;
+	struct neap_error err = {0};
+	char state[4096], path[4096], note[512] = "";
+	enum neap_status status = neap_path_state(state, sizeof state, &err);
+	if (!status)
+		status = neap_path_join(path, sizeof path, state, "history.db");
+	if (!status)
+		status = neap_history_open(path, &history, note, &err);
+	if (note[0])
+		fprintf(stderr, "neap run: %s\n", note);
+	if (!status)
+		status = neap_history_put(history, "", result, &err);
+	if (status)
+		fprintf(stderr, "neap run: the run is not in the history: %s\n", err.message);
+	neap_history_close(history);
+}
+
+/* Where runs go that were given no folder. */
+static enum neap_status default_folder(const char *run_id, char *text, size_t room, struct neap_error *err)
+{
+	char state[4096], runs[4096];
+	enum neap_status status = neap_path_state(state, sizeof state, err);
+	if (!status)
+		status = neap_path_join(runs, sizeof runs, state, "runs");
+	return status ? status : neap_path_join(text, room, runs, run_id);
+}
+
+static int supervise(const struct neap_arguments *arguments, const struct neap_supervise_options *run)
+{
+	struct neap_supervise *supervise = NULL;
+	struct neap_result result = {0};
+	struct neap_error err = {0};
+	bool quiet = neap_argument(arguments, "quiet") != NULL;
+	if (neap_supervise_begin(run, &supervise, &err))
+		return err.status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err.message)
+						 : neap_complain("run", &err);
+	int code = 0;
+	if (neap_supervise_run(supervise, &result, &err)) {
+		code = neap_complain("run", &err);
+	} else {
+		code = result.exit_status;
+		enum neap_status status = neap_supervise_publish(supervise, &result, &err);
+		if (!quiet)
+			print_summary(&result, neap_supervise_folder(supervise));
+		else if (result.outcome == NEAP_OUTCOME_NOT_FOUND || result.outcome == NEAP_OUTCOME_NO_MEMORY)
+			print_outcome(&result);
+		if (status) {
+			fprintf(stderr, "neap run: the command's own exit status was %d\n", result.exit_status);
+			neap_complain("run", &err);
+			code = NEAP_EXIT_IO;
+		}
+		if (!neap_argument(arguments, "no-history"))
+			add_to_history(&result);
+	}
+	neap_supervise_end(supervise);
+	neap_result_fini(&result);
+	return code;
+}
+
+static int run_command(const struct neap_arguments *arguments)
+{
+	struct neap_supervise_options run = {.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS};
+	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
+	struct neap_error err = {0};
+	int code = parse(arguments, &run);
+	if (code)
+		return code;
+	if (!run.run_id) {
+		neap_run_id_make(run_id);
+		run.run_id = run_id;
+	}
+	run.folder = neap_argument(arguments, "folder");
+	if (!run.folder) {
+		if (default_folder(run.run_id, folder, sizeof folder, &err))
+			return neap_complain("run", &err);
+		run.folder = folder;
+	}
+	if (!neap_argument(arguments, "quiet")) {
+		run.log = neap_log_stderr();
+		run.show = show;
+	}
+	return supervise(arguments, &run);
+}
+
+const struct neap_command neap_command_run = {
+	.name = "run",
+	.usage = "[options] -- COMMAND [ARGUMENT...]",
+	.summary = "run a command inside GPU memory: watched, cleaned up after, retried with less",
+	.details =
+		"Waits until the device memory that --needs asks for is free, starts the command attached (with "
+		"NEAP_ATTACH=1, NEAP_RUN_DIR and NEAP_RUN_ID in its environment), watches it, ends what it left "
+		"running, and waits until its memory is free again. What is known of the run is in DIR/result.json.\n"
+		"\n"
+		"When device memory ran out, and it can be told (from the recording of an attached process, or with "
+		"--log from the end of its stderr), --on-oom changes parameters and starts the command again. RULES "
+		"are VERB NAME[, VERB NAME...][; next rung], with the verbs halve, double, set NAME=VALUE and "
+		"enable. "
+		"A rung is taken as long as it applies (halving is exact or not at all), then the next one:\n"
+		"\n"
+		"  neap run --param micro_batch=32 --param accumulate=1 \\\n"
+		"      --on-oom 'halve micro_batch, double accumulate' -- \\\n"
+		"      train --batch {micro_batch} --accumulate {accumulate}\n"
+		"\n"
+		"With parameters, {NAME} in the command is replaced by the value; {{NAME}} gives {NAME}, ${NAME} is "
+		"left "
+		"to the shell.\n"
+		"\n"
+		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL.\n"
+		"\n"
+		"The exit status is the command's own, 128+N when signal N ended it, 127 when it does not exist, 126 "
+		"when it cannot be run; 75 when the memory it needs did not become free in time, 64 for a wrong "
+		"option, "
+		"74 when the result could not be written.",
+	.options = options,
+	.takes_rest = true,
+	.run = run_command,
+};

@@ -1,0 +1,296 @@
+/* series/observe.c: the pages are of our user only, the driver's lists are of everyone: a listed process is the run's
+ * when its parents lead to the supervisor. In a container the driver may list host PIDs that lead nowhere; then the
+ * run's bytes are what the device's use grew by since before the start.
+ */
+#include "series/observe.h"
+
+#include "base/error.h"
+#include "base/paths.h"
+#include "base/process.h"
+#include "base/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEPTH 64
+
+static void merge(struct neap_result_sample *into, const struct neap_result_sample *from)
+{
+	bool known = from->device_bytes != NEAP_BYTES_UNKNOWN;
+	bool higher = known && (into->device_bytes == NEAP_BYTES_UNKNOWN || from->device_bytes > into->device_bytes);
+	if (higher || (from->device_bytes == into->device_bytes && from->reserved_bytes >= into->reserved_bytes))
+		*into = *from;
+}
+
+void neap_samples_add(struct neap_samples *samples, const struct neap_result_sample *sample)
+{
+	if (!samples->each)
+		samples->each = 1;
+	if (samples->count && samples->inside < samples->each) {
+		merge(&samples->items[samples->count - 1], sample);
+		samples->inside++;
+		return;
+	}
+	if (samples->count == NEAP_CURVE_POINTS) {
+		for (size_t i = 0; i < NEAP_CURVE_POINTS / 2; i++) {
+			samples->items[i] = samples->items[2 * i];
+			merge(&samples->items[i], &samples->items[2 * i + 1]);
+		}
+		samples->count /= 2;
+		samples->each *= 2;
+	}
+	samples->items[samples->count++] = *sample;
+	samples->inside = 1;
+}
+
+static enum neap_status find_device(struct neap_observe *observe, const char *text, struct neap_error *err)
+{
+	uint64_t index = 0;
+	if (!neap_u64_parse(text, &index, NULL)) {
+		if (index >= observe->device_count)
+			return neap_fail(err, NEAP_ENODEVICE, "there is no device %s: the driver shows %zu", text,
+					 observe->device_count);
+		observe->watched = (size_t)index;
+		return NEAP_OK;
+	}
+	for (size_t i = 0; *text && i < observe->device_count; i++) {
+		if (!neap_monitor_read(observe->monitor, i, &observe->now, NULL) &&
+		    !strncmp(observe->now.uuid_text, text, strlen(text))) {
+			observe->watched = i;
+			return NEAP_OK;
+		}
+	}
+	return neap_fail(err, NEAP_ENODEVICE, "there is no device '%s' (give an index or a UUID)", text);
+}
+
+enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_monitor *monitor, const char *device,
+				   const char *visible, const char *run_id, struct neap_error *err)
+{
+	*observe = (struct neap_observe){.monitor = monitor, .supervisor = getpid(), .pinned = device != NULL};
+	if (strlen(run_id) >= sizeof observe->run_id)
+		return neap_fail(err, NEAP_EINVAL, "run id '%s' is longer than %zu bytes", run_id,
+				 sizeof observe->run_id - 1);
+	strcpy(observe->run_id, run_id);
+	neap_path_runtime(observe->runtime, sizeof observe->runtime, NULL); /* stays "" when it fails */
+	observe->device_count = monitor ? neap_monitor_device_count(monitor) : 0;
+	observe->before = calloc(observe->device_count + 1, sizeof *observe->before);
+	observe->touched = calloc(observe->device_count + 1, sizeof *observe->touched);
+	enum neap_status status = NEAP_OK;
+	if (!observe->before || !observe->touched)
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while watching devices");
+	if (!status && device)
+		status = find_device(observe, device, err);
+	if (!status && !device && visible) {
+		/* "", "-1" and what names no device make none visible, as for CUDA */
+		char first[64];
+		size_t length = strcspn(visible, ",");
+		memcpy(first, visible, length < sizeof first ? length : sizeof first - 1);
+		first[length < sizeof first ? length : sizeof first - 1] = '\0';
+		if (find_device(observe, first, NULL))
+			observe->watched = observe->device_count;
+	}
+	if (status)
+		neap_observe_fini(observe);
+	return status;
+}
+
+void neap_observe_fini(struct neap_observe *observe)
+{
+	if (!observe)
+		return;
+	free(observe->before);
+	free(observe->touched);
+	observe->before = NULL;
+	observe->touched = NULL;
+}
+
+enum neap_status neap_observe_read(struct neap_observe *observe, struct neap_error *err)
+{
+	if (observe->watched >= observe->device_count)
+		return neap_fail(err, NEAP_ENODEVICE, "no device is watched");
+	return neap_monitor_read(observe->monitor, observe->watched, &observe->now, err);
+}
+
+void neap_observe_start(struct neap_observe *observe, uint64_t now_ns)
+{
+	for (size_t i = 0; i < observe->device_count; i++) {
+		observe->touched[i] = false;
+		if (neap_monitor_read(observe->monitor, i, &observe->before[i], NULL))
+			observe->before[i].total_bytes = 0;
+	}
+	observe->started_ns = now_ns;
+	observe->samples.count = observe->samples.each = observe->samples.inside = 0;
+	observe->attached_count = observe->pid_count = 0;
+	observe->peak_allocated_bytes = observe->peak_reserved_bytes = observe->peak_device_bytes = 0;
+	observe->highest_used_bytes = 0;
+}
+
+static bool is_run_process(const struct neap_observe *observe, pid_t pid)
+{
+	struct neap_process process = {0};
+	for (int depth = 0; depth < DEPTH && pid > 1; depth++) {
+		if (pid == observe->supervisor)
+			return depth > 0;
+		if (neap_process_read(pid, &process, NULL))
+			return false;
+		pid = process.parent;
+	}
+	return false;
+}
+
+static bool seen(const struct neap_observe *observe, pid_t pid)
+{
+	for (size_t i = 0; i < observe->pid_count; i++)
+		if (observe->pids[i] == pid)
+			return true;
+	return false;
+}
+
+static void note_pid(struct neap_observe *observe, pid_t pid)
+{
+	if (!seen(observe, pid) && observe->pid_count < NEAP_OBSERVED_PROCESSES)
+		observe->pids[observe->pid_count++] = pid;
+}
+
+static struct neap_observed *observed(struct neap_observe *observe, const struct neap_attached *page)
+{
+	for (size_t i = 0; i < observe->attached_count; i++)
+		if (observe->attached[i].pid == page->pid && observe->attached[i].start_ticks == page->start_ticks)
+			return &observe->attached[i];
+	if (observe->attached_count == NEAP_OBSERVED_PROCESSES)
+		return NULL;
+	struct neap_observed *slot = &observe->attached[observe->attached_count++];
+	*slot = (struct neap_observed){.pid = page->pid, .start_ticks = page->start_ticks};
+	memcpy(slot->record_path, page->record_path, sizeof slot->record_path);
+	slot->record_path[sizeof slot->record_path - 1] = '\0';
+	note_pid(observe, page->pid);
+	return slot;
+}
+
+static uint64_t positive(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
+
+/* Counts a page's device into the sample when it is the watched one (or when nothing is known of devices). */
+static void take_published(struct neap_observe *observe, const struct neap_published *published,
+			   struct neap_observed *slot, struct neap_result_sample *sample)
+{
+	const struct neap_stat *allocated = &published->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL];
+	const struct neap_stat *reserved = &published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL];
+	size_t index = observe->device_count;
+	slot->ooms += positive(published->stats.num_ooms);
+	if (observe->monitor && !neap_monitor_find(observe->monitor, published->device_uuid, &index, NULL)) {
+		observe->touched[index] = true;
+		if (!observe->pinned) {
+			observe->watched = index;
+			observe->pinned = true;
+		}
+	}
+	if (index != observe->watched)
+		return;
+	sample->allocated_bytes += positive(allocated->current);
+	sample->reserved_bytes += positive(reserved->current);
+	if (positive(allocated->peak) > slot->peak_allocated_bytes)
+		slot->peak_allocated_bytes = positive(allocated->peak);
+	if (positive(reserved->peak) > slot->peak_reserved_bytes)
+		slot->peak_reserved_bytes = positive(reserved->peak);
+}
+
+static void take_pages(struct neap_observe *observe, struct neap_result_sample *sample)
+{
+	struct neap_attached *pages = NULL;
+	size_t count = 0;
+	for (size_t i = 0; i < observe->attached_count; i++)
+		observe->attached[i].ooms_rose = false;
+	if (!observe->runtime[0] || neap_page_list(observe->runtime, &pages, &count, NULL))
+		return;
+	for (size_t i = 0; i < count; i++) {
+		struct neap_observed *slot = NULL;
+		if (strncmp(pages[i].run_id, observe->run_id, sizeof pages[i].run_id) != 0)
+			continue;
+		slot = observed(observe, &pages[i]);
+		if (!slot)
+			continue;
+		uint64_t ooms = slot->ooms;
+		slot->ooms = 0;
+		for (size_t d = 0; d < pages[i].device_count && d < NEAP_PAGE_DEVICES; d++)
+			take_published(observe, &pages[i].devices[d], slot, sample);
+		if (slot->ooms < ooms) /* the allocator of a device was destroyed */
+			slot->ooms = ooms;
+		slot->ooms_rose = slot->ooms > ooms;
+	}
+	free(pages);
+}
+
+/* The driver's bytes for the run on a device, NEAP_BYTES_UNKNOWN where it does not say. */
+static uint64_t run_bytes(struct neap_observe *observe, size_t index, const struct neap_reading *reading)
+{
+	uint64_t bytes = 0;
+	bool usable = reading->processes_known;
+	for (size_t i = 0; reading->processes_known && i < reading->process_count; i++) {
+		const struct neap_reading_process *process = &reading->processes[i];
+		if (!seen(observe, process->pid) && !is_run_process(observe, process->pid))
+			continue;
+		note_pid(observe, process->pid);
+		observe->touched[index] = true;
+		if (process->bytes == NEAP_BYTES_UNKNOWN)
+			usable = false;
+		else
+			bytes += process->bytes;
+	}
+	if (usable && (bytes || !observe->attached_count))
+		return bytes;
+	const struct neap_reading *before = &observe->before[index];
+	if (!before->total_bytes)
+		return NEAP_BYTES_UNKNOWN;
+	return reading->used_bytes > before->used_bytes ? reading->used_bytes - before->used_bytes : 0;
+}
+
+static void take_other_device(struct neap_observe *observe)
+{
+	struct neap_reading other;
+	if (observe->device_count < 2)
+		return;
+	observe->turn = (observe->turn + 1) % observe->device_count;
+	if (observe->turn != observe->watched && !observe->touched[observe->turn] &&
+	    !neap_monitor_read(observe->monitor, observe->turn, &other, NULL))
+		run_bytes(observe, observe->turn, &other);
+}
+
+static void raise_to(uint64_t *peak, uint64_t value)
+{
+	if (value != NEAP_BYTES_UNKNOWN && value > *peak)
+		*peak = value;
+}
+
+void neap_observe_take(struct neap_observe *observe, uint64_t now_ns)
+{
+	struct neap_result_sample sample = {.time_ns = now_ns - observe->started_ns,
+					    .device_bytes = NEAP_BYTES_UNKNOWN};
+	take_pages(observe, &sample);
+	if (!neap_observe_read(observe, NULL)) {
+		sample.device_bytes = run_bytes(observe, observe->watched, &observe->now);
+		raise_to(&observe->highest_used_bytes, observe->now.used_bytes);
+	}
+	take_other_device(observe);
+	raise_to(&observe->peak_allocated_bytes, sample.allocated_bytes);
+	raise_to(&observe->peak_reserved_bytes, sample.reserved_bytes);
+	raise_to(&observe->peak_device_bytes, sample.device_bytes);
+	neap_samples_add(&observe->samples, &sample);
+}
+
+uint64_t neap_observe_left(struct neap_observe *observe)
+{
+	uint64_t left = 0;
+	for (size_t i = 0; i < observe->device_count; i++) {
+		struct neap_reading reading;
+		if ((i != observe->watched && !observe->touched[i]) || !observe->before[i].total_bytes ||
+		    neap_monitor_read(observe->monitor, i, &reading, NULL))
+			continue;
+		left += neap_drain_left(&observe->before[i], &reading, observe->pids, observe->pid_count);
+		if (i == observe->watched)
+			observe->now = reading;
+	}
+	return left;
+}
+
+bool neap_observe_used(const struct neap_observe *observe) { return observe->pid_count > 0; }

@@ -1,0 +1,34 @@
+/* series/orphans.h: what a run left behind, named and ended.
+ *
+ * A process belongs to a run when the environment it started with has NEAP_RUN_ID=ID, or when it descends from the
+ * run's supervisor, which is the subreaper of everything it started. Only processes of our own user are looked at;
+ * the caller is never among them. Signals go through a pidfd after the start time was compared, so never to a reused
+ * PID.
+ */
+#ifndef NEAP_SERIES_ORPHANS_H
+#define NEAP_SERIES_ORPHANS_H
+
+#include "base/process.h"
+
+#include <stddef.h>
+
+struct neap_orphan {
+	struct neap_process process;
+	int ended_by; /* SIGTERM or SIGKILL; 0: it still lives */
+};
+
+/* Writes up to `room` processes of the run; `ancestor`: the supervisor's PID, 0 when it is gone. Errors: NEAP_EIO
+ * without /proc. */
+enum neap_status neap_orphans_find(const char *run_id, pid_t ancestor, struct neap_process *ret_processes,
+				   size_t room, size_t *ret_count, struct neap_error *err);
+
+/* True when the process (with its starting environment's NEAP_RUN_ID, NULL unknown) belongs to the run. */
+bool neap_orphans_match(const struct neap_process *process, const char *process_run_id, const char *run_id,
+			bool descends, pid_t self, uid_t uid);
+
+/* Finds and ends them: SIGTERM, `grace_ms`, SIGKILL, at most 2 s more; again for what appeared meanwhile. Ended ones
+ * that are our children are left as zombies for the caller to reap. */
+enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_orphan *ret_orphans,
+				  size_t room, size_t *ret_count, struct neap_error *err);
+
+#endif

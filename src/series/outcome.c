@@ -1,0 +1,104 @@
+/* series/outcome.c: the order of the questions is the decision. */
+#include "series/outcome.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* How many lines from the end count: a Python traceback with its OOM message at the end, and a launcher's own last
+ * words after it. */
+#define TAIL_LINES 40
+
+static const char *const oom_phrases[] = {
+	"CUDA out of memory",       "OutOfMemoryError",          "out of device memory",
+	"CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED: Out of memory",
+};
+
+static bool contains(const char *text, size_t length, const char *phrase)
+{
+	return memmem(text, length, phrase, strlen(phrase)) != NULL;
+}
+
+void neap_outcome_scan(const char *text, size_t length, char *ret_line, size_t room)
+{
+	ret_line[0] = '\0';
+	size_t end = length;
+	for (int lines = 0; end > 0 && lines < TAIL_LINES; lines++) {
+		if (text[end - 1] == '\n')
+			end--;
+		const char *newline = end ? memrchr(text, '\n', end) : NULL;
+		size_t begin = newline ? (size_t)(newline - text) + 1 : 0;
+		for (size_t i = 0; i < sizeof oom_phrases / sizeof *oom_phrases; i++) {
+			if (contains(text + begin, end - begin, oom_phrases[i])) {
+				snprintf(ret_line, room, "%.*s", (int)(end - begin < 4096 ? end - begin : 4096),
+					 text + begin);
+				return;
+			}
+		}
+		end = begin;
+	}
+}
+
+static void say(struct neap_verdict *verdict, enum neap_outcome outcome, const char *evidence)
+{
+	verdict->outcome = outcome;
+	snprintf(verdict->evidence, sizeof verdict->evidence, "%s", evidence);
+}
+
+static int status_of(int wait_status)
+{
+	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+static void decide_failure(const struct neap_evidence *evidence, struct neap_verdict *verdict)
+{
+	char text[320];
+	bool killed = WIFSIGNALED(evidence->wait_status) && WTERMSIG(evidence->wait_status) == SIGKILL;
+	if (evidence->ooms && !evidence->recovered) {
+		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
+		say(verdict, NEAP_OUTCOME_OOM, text);
+	} else if (evidence->stderr_line[0]) {
+		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
+		say(verdict, NEAP_OUTCOME_OOM, text);
+	} else if (killed && evidence->host_kills) {
+		snprintf(text, sizeof text, "killed by SIGKILL while %s rose by %llu",
+			 evidence->host_counter ? evidence->host_counter : "oom_kill",
+			 (unsigned long long)evidence->host_kills);
+		say(verdict, NEAP_OUTCOME_HOST_OOM, text);
+	} else if (WIFSIGNALED(evidence->wait_status)) {
+		const char *name = sigabbrev_np(WTERMSIG(evidence->wait_status));
+		snprintf(text, sizeof text, "ended by signal %d (SIG%s)", WTERMSIG(evidence->wait_status),
+			 name ? name : "?");
+		say(verdict, NEAP_OUTCOME_SIGNALED, text);
+	} else {
+		snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(evidence->wait_status));
+		say(verdict, NEAP_OUTCOME_FAILED, text);
+	}
+}
+
+void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict)
+{
+	struct neap_verdict verdict = {.exit_status = status_of(evidence->wait_status)};
+	if (evidence->no_memory) {
+		verdict.exit_status = 75; /* sysexits' "try again later" */
+		say(&verdict, NEAP_OUTCOME_NO_MEMORY, "the bytes it needs did not become free in time");
+	} else if (evidence->spawn_errno) {
+		verdict.exit_status = evidence->spawn_errno == ENOENT ? 127 : 126;
+		say(&verdict, NEAP_OUTCOME_NOT_FOUND, strerror(evidence->spawn_errno));
+	} else if (evidence->canceled_by) {
+		char text[64];
+		if (!evidence->started)
+			verdict.exit_status = 128 + evidence->canceled_by;
+		snprintf(text, sizeof text, "neap run received signal %d", evidence->canceled_by);
+		say(&verdict, NEAP_OUTCOME_CANCELED, text);
+	} else if (evidence->timed_out) {
+		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
+	} else if (verdict.exit_status == 0) {
+		say(&verdict, NEAP_OUTCOME_OK, "");
+	} else {
+		decide_failure(evidence, &verdict);
+	}
+	*ret_verdict = verdict;
+}

@@ -1,0 +1,36 @@
+/* series/outcome.h: what became of a command, from the evidence. Pure. */
+#ifndef NEAP_SERIES_OUTCOME_H
+#define NEAP_SERIES_OUTCOME_H
+
+#include "store/result.h"
+
+struct neap_evidence {
+	bool started;             /* the command ran: wait_status says how it ended */
+	bool no_memory;           /* gave up waiting for the bytes it needs: never started */
+	int spawn_errno;          /* exec failed with it: never ran */
+	int wait_status;          /* of waitpid; for a command that ran */
+	int canceled_by;          /* a signal the user sent to the supervisor; 0 none */
+	bool timed_out;           /* its time limit passed and we sent signals */
+	uint64_t ooms;            /* in the recordings of this attempt */
+	bool recovered;           /* after the last of them the training went on: a step was finished */
+	char oom_text[256];       /* the last one in words; "" when unknown */
+	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
+	uint64_t host_kills;      /* how much the host's oom_kill counter rose meanwhile */
+	const char *host_counter; /* its name; NULL unknown */
+};
+
+struct neap_verdict {
+	enum neap_outcome outcome;
+	int exit_status; /* 0..255 */
+	char evidence[320];
+};
+
+/* The first that holds: not started; not found; canceled; timeout; success; OOM; host OOM; signal; failure. A command
+ * that ends with 0 has succeeded, whatever it went through. */
+void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);
+
+/* Finds, in the last lines of a log, one that says that device memory ran out, in the words of PyTorch, CUDA, JAX or
+ * neap. `ret_line` gets it, cut to its room; "" when there is none. `text` needs no terminator. */
+void neap_outcome_scan(const char *text, size_t length, char *ret_line, size_t room);
+
+#endif

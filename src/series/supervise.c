@@ -1,0 +1,488 @@
+/* series/supervise.c: the sequence of a run. What to do next is decided by outcome.c, drain.c and degrade.c; here it
+ * is done.
+ */
+#include "series/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/process.h"
+#include "base/units.h"
+#include "series/orphans.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_NS         (50 * NEAP_NS_PER_MS)
+#define ROOM_LOOK_NS    (100 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS   (20 * NEAP_NS_PER_MS)
+#define GRACE_NS        (10 * NEAP_NS_PER_S) /* between SIGTERM and SIGKILL at the time limit */
+#define ORPHAN_GRACE_MS 3000
+#define ORPHANS         64
+/* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
+ */
+#define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
+
+static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
+
+void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
+{
+	uint16_t random = 0;
+	time_t seconds = (time_t)(neap_wall_ns() / NEAP_NS_PER_S);
+	struct tm local = {0};
+	if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
+		random = (uint16_t)now();
+	localtime_r(&seconds, &local);
+	size_t length = strftime(text, NEAP_RUN_ID_ROOM, "%Y%m%d-%H%M%S", &local);
+	snprintf(text + length, NEAP_RUN_ID_ROOM - length, "-%d-%04x", getpid(), random);
+}
+
+static enum neap_status check_run_id(const char *text, struct neap_error *err)
+{
+	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+	if (!length || text[length] || length >= NEAP_RUN_ID_ROOM)
+		return neap_fail(err, NEAP_EINVAL,
+				 "run id '%s': expected letters, digits, '.', '_' and '-', at most %d", text,
+				 NEAP_RUN_ID_ROOM - 1);
+	return NEAP_OK;
+}
+
+static void free_words(char **words)
+{
+	for (size_t i = 0; words && words[i]; i++)
+		free(words[i]);
+	free(words);
+}
+
+/* The command with its parameters in place. Without parameters braces mean nothing. */
+static enum neap_status expand_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
+{
+	char *const *command = run->options.command;
+	size_t count = 0;
+	while (command[count])
+		count++;
+	char **words = calloc(count + 1, sizeof *words);
+	enum neap_status status = words ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	for (size_t i = 0; !status && i < count; i++) {
+		struct neap_buffer word = {0};
+		if (run->parameters.count)
+			status = neap_parameters_expand(&run->parameters, command[i], &word, err);
+		else
+			neap_buffer_text(&word, command[i]);
+		neap_buffer_text(&word, ""); /* an empty word is a word */
+		if (!status)
+			status = neap_buffer_status(&word, err);
+		if (!status && !(words[i] = strdup(neap_buffer_string(&word))))
+			status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
+		neap_buffer_fini(&word);
+	}
+	if (status)
+		free_words(words);
+	else
+		*ret_words = words;
+	return status;
+}
+
+/* Absolute, and with no earlier result in it. */
+static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_make_folder(run->options.folder, 0755, err);
+	if (status)
+		return status;
+	if (!realpath(run->options.folder, path))
+		return neap_fail_errno(err, errno, "finding the folder %s", run->options.folder);
+	if (strlen(path) + 300 > sizeof run->folder)
+		return neap_fail(err, NEAP_EINVAL, "the path of the folder %s is too long", run->options.folder);
+	strcpy(run->folder, path);
+	status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	if (!status && !access(path, F_OK))
+		status = neap_fail(err, NEAP_EEXIST, "%s is there already: that run is over; give another --folder",
+				   path);
+	return status;
+}
+
+static enum neap_status take_lock(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "lock");
+	if (status)
+		return status;
+	if (run->options.has_lock) {
+		if (fcntl(run->options.lock_fd, F_SETFD, FD_CLOEXEC)) /* it must not outlive us in the command */
+			return neap_fail_errno(err, errno, "using descriptor %d as the lock", run->options.lock_fd);
+		run->lock_fd = run->options.lock_fd;
+	} else {
+		run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		if (run->lock_fd < 0)
+			return neap_fail_errno(err, errno, "creating %s", path);
+	}
+	if (flock(run->lock_fd, LOCK_EX | LOCK_NB)) /* does nothing where an inherited one is locked already */
+		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
+					    : neap_fail_errno(err, errno, "locking %s", path);
+	return NEAP_OK;
+}
+
+static enum neap_status open_devices(struct neap_supervise *run, struct neap_error *err)
+{
+	struct neap_error why = {0};
+	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
+		run->monitor = NULL;
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched: %s", why.message);
+	}
+	return neap_observe_init(&run->observe, run->monitor, run->options.device, getenv("CUDA_VISIBLE_DEVICES"),
+				 run->run_id, err);
+}
+
+enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
+				      struct neap_supervise **ret_supervise, struct neap_error *err)
+{
+	struct neap_supervise *run = calloc(1, sizeof *run);
+	char **words = NULL;
+	if (!run)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	run->options = *options;
+	run->parameters = options->parameters;
+	run->lock_fd = run->signal_fd = -1;
+	if (options->run_id)
+		snprintf(run->run_id, sizeof run->run_id, "%s", options->run_id);
+	else
+		neap_run_id_make(run->run_id);
+	enum neap_status status = check_run_id(options->run_id ? options->run_id : run->run_id, err);
+	if (!status)
+		status = expand_words(run, &words, err);
+	free_words(words);
+	if (!status)
+		status = make_run_folder(run, err);
+	if (!status)
+		status = take_lock(run, err);
+	if (!status)
+		status = neap_child_signals_begin(run, err);
+	if (!status)
+		status = open_devices(run, err);
+	if (status)
+		neap_supervise_end(run);
+	else
+		*ret_supervise = run;
+	return status;
+}
+
+static void log_holders(struct neap_supervise *run, const char *what)
+{
+	const struct neap_reading *reading = &run->observe.now;
+	char free_text[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM];
+	struct neap_buffer text = {0};
+	neap_buffer_format(&text, "Waiting for %s of %s: %s free", what, reading->name,
+			   neap_size_format(reading->free_bytes, free_text));
+	for (size_t i = 0; reading->processes_known && i < reading->process_count && i < 8; i++) {
+		struct neap_process process = {0};
+		const struct neap_reading_process *holder = &reading->processes[i];
+		bool named = !neap_process_read(holder->pid, &process, NULL);
+		neap_buffer_format(&text, "%s process %d%s%s%s holds %s", i ? "," : ";", holder->pid,
+				   named ? " (" : "", named ? process.command : "", named ? ")" : "",
+				   holder->bytes == NEAP_BYTES_UNKNOWN ? "some"
+								       : neap_size_format(holder->bytes, bytes));
+	}
+	neap_log(run->options.log, NEAP_LOG_INFO, "%s", neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+}
+
+/* True: start now. False: *evidence says why not. */
+static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	const struct neap_needs *needs = &run->options.needs;
+	char size[NEAP_UNITS_ROOM] = "the whole", why[300] = "";
+	uint64_t begun_ns = now();
+	bool told = false, room = false;
+	if (needs->kind == NEAP_NEEDS_BYTES)
+		neap_size_format(needs->bytes, size);
+	for (;;) {
+		struct neap_error err = {0};
+		enum neap_room found = NEAP_ROOM_LATER;
+		if (needs->kind == NEAP_NEEDS_NONE || !run->monitor) {
+			found = NEAP_ROOM_NOW;
+		} else if (!neap_observe_read(&run->observe, &err)) {
+			found = neap_needs_room(needs, &run->observe.now);
+		}
+		uint64_t waited_ns = now() - begun_ns;
+		room = found == NEAP_ROOM_NOW && !run->cancel_count;
+		if (found == NEAP_ROOM_NEVER)
+			snprintf(why, sizeof why, "Needs %s, more than %s has", size, run->observe.now.name);
+		else if (err.status && waited_ns >= run->options.wait_limit_ns)
+			snprintf(why, sizeof why, "The device could not be read: %s", err.message);
+		else if (!room && waited_ns >= run->options.wait_limit_ns)
+			snprintf(why, sizeof why, "Gave up waiting for %s of %s", size, run->observe.now.name);
+		if (room || why[0] || run->cancel_count)
+			break;
+		if (!told && !err.status)
+			log_holders(run, size);
+		told = true;
+		neap_child_wait(run, ROOM_LOOK_NS);
+	}
+	run->waited_ns += told ? now() - begun_ns : 0;
+	evidence->no_memory = !room && !run->cancel_count;
+	evidence->canceled_by = run->canceled_by;
+	if (why[0])
+		neap_log(run->options.log, NEAP_LOG_ERROR, "%s", why);
+	return room;
+}
+
+static void enforce_time_limit(struct neap_supervise *run, uint64_t now_ns)
+{
+	uint64_t limit_ns = run->options.time_limit_ns;
+	uint64_t ran_ns = now_ns - run->started_ns;
+	if (!limit_ns || ran_ns < limit_ns || run->child.ended)
+		return;
+	if (!run->timed_out) {
+		char text[NEAP_UNITS_ROOM];
+		run->timed_out = true;
+		neap_log(run->options.log, NEAP_LOG_WARNING, "The time limit of %s passed: ending the command",
+			 neap_duration_format(limit_ns, text));
+		neap_child_signal(run, SIGTERM);
+		neap_child_signal(run, SIGCONT);
+	} else if (!run->limit_killed && ran_ns - limit_ns >= GRACE_NS) {
+		run->limit_killed = true;
+		neap_child_signal(run, SIGKILL);
+	}
+}
+
+/* How long until the next thing is due. */
+static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t look_ns)
+{
+	uint64_t next = look_ns;
+	uint64_t limit_ns = run->options.time_limit_ns;
+	if (limit_ns && !run->limit_killed) {
+		uint64_t due_ns = run->started_ns + limit_ns + (run->timed_out ? GRACE_NS : 0);
+		next = due_ns < next ? due_ns : next;
+	}
+	return next > now_ns ? next - now_ns : 0;
+}
+
+static void observe_until_end(struct neap_supervise *run)
+{
+	uint64_t look_ns = run->started_ns;
+	while (!run->child.ended) {
+		uint64_t now_ns = now();
+		enforce_time_limit(run, now_ns);
+		if (now_ns >= look_ns) {
+			neap_observe_take(&run->observe, now_ns);
+			neap_facts_show_cards(run);
+			look_ns = now() + LOOK_NS;
+		}
+		neap_child_wait(run, next_ns(run, now(), look_ns));
+	}
+}
+
+/* Ends what the command left running. Returns when the run's last process ended. */
+static uint64_t end_leftovers(struct neap_supervise *run)
+{
+	struct neap_orphan orphans[ORPHANS];
+	struct neap_error err = {0};
+	size_t count = 0;
+	if (neap_orphans_end(run->run_id, getpid(), ORPHAN_GRACE_MS, orphans, ORPHANS, &count, &err))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
+			 err.message);
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_process *process = &orphans[i].process;
+		if (orphans[i].ended_by)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Ended process %d (%s), which the command left running (SIG%s)", process->pid,
+				 process->command, sigabbrev_np(orphans[i].ended_by));
+		else
+			neap_log(run->options.log, NEAP_LOG_ERROR,
+				 "Process %d (%s), which the command left running, cannot be ended", process->pid,
+				 process->command);
+	}
+	neap_child_wait(run, 0); /* reaps them */
+	return count ? now() : run->child.ended_ns;
+}
+
+static double gigabytes(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
+
+/* The lines of a cleanup, with the driver's figures. */
+static void log_cleanup(struct neap_supervise *run)
+{
+	const struct neap_log_sink *log = run->options.log;
+	const struct neap_observe *observe = &run->observe;
+	if (observe->watched >= observe->device_count)
+		return;
+	neap_log(log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
+	neap_log(log, NEAP_LOG_INFO, "Clearing CUDA cache...");
+	if (observe->attached_count) /* the processes are gone, and what they had allocated with them */
+		neap_log(log, NEAP_LOG_INFO,
+			 "CUDA memory stats after cleanup: allocated=0.00GB, max_allocated=%.2fGB, reserved=0.00GB, "
+			 "max_reserved=%.2fGB",
+			 gigabytes(observe->peak_allocated_bytes), gigabytes(observe->peak_reserved_bytes));
+}
+
+static void log_driver_report(struct neap_supervise *run)
+{
+	const struct neap_log_sink *log = run->options.log;
+	const struct neap_reading *reading = &run->observe.now;
+	if (neap_observe_read(&run->observe, NULL))
+		return;
+	neap_log(log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
+	neap_log(log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
+	neap_log(log, NEAP_LOG_INFO, "memory.used [MiB], memory.free [MiB]");
+	neap_log(log, NEAP_LOG_INFO, "%llu, %llu", (unsigned long long)(reading->used_bytes / NEAP_MIB),
+		 (unsigned long long)(reading->free_bytes / NEAP_MIB));
+}
+
+/* Waits until what the run held is free again. */
+static void drain(struct neap_supervise *run, uint64_t ended_ns)
+{
+	uint64_t limit_ns = run->options.drain_limit_ns, pause_ns = NEAP_NS_PER_MS;
+	unsigned cancels = run->cancel_count;
+	char text[NEAP_UNITS_ROOM];
+	run->drained = false;
+	run->drain_note[0] = '\0';
+	run->drain_ns = 0;
+	if (run->observe.watched >= run->observe.device_count) {
+		snprintf(run->drain_note, sizeof run->drain_note, "not watched: %s",
+			 run->monitor ? "no device is visible" : "no driver");
+		return;
+	}
+	if (!neap_observe_used(&run->observe) && limit_ns > UNSEEN_DRAIN_NS)
+		limit_ns = UNSEEN_DRAIN_NS;
+	for (;;) {
+		uint64_t left = neap_observe_left(&run->observe);
+		run->drain_ns = now() - ended_ns;
+		if (!left) {
+			run->drained = true;
+			return;
+		}
+		if (run->drain_ns >= limit_ns || run->cancel_count > cancels) {
+			snprintf(run->drain_note, sizeof run->drain_note, "%s still held after %s%s",
+				 neap_size_format(left, text),
+				 neap_duration_format(run->drain_ns, (char[NEAP_UNITS_ROOM]){0}),
+				 run->cancel_count > cancels ? " (interrupted)" : "");
+			neap_log(run->options.log, NEAP_LOG_WARNING, "Memory was not given back: %s",
+				 run->drain_note);
+			return;
+		}
+		neap_child_wait(run, pause_ns);
+		pause_ns = pause_ns * 2 < DRAIN_LOOK_NS ? pause_ns * 2 : DRAIN_LOOK_NS;
+	}
+}
+
+/* One start of the command, to its end. */
+static enum neap_status run_once(struct neap_supervise *run, struct neap_evidence *evidence, struct neap_error *err)
+{
+	char **words = NULL;
+	run->timed_out = run->limit_killed = false;
+	run->cards_shown = 0;
+	run->drained = true;
+	run->child = (struct neap_child){0};
+	enum neap_status status = expand_words(run, &words, err);
+	if (status)
+		return status;
+	uint64_t kills_before = 0;
+	if (!wait_for_room(run, evidence))
+		goto out;
+	kills_before = neap_host_kills(&evidence->host_counter);
+	run->started_ns = now();
+	neap_observe_start(&run->observe, run->started_ns);
+	if (!run->started_once) {
+		run->started_once = true;
+		run->first_started_ns = run->started_ns;
+		run->first_wall_ns = neap_wall_ns();
+	}
+	status = neap_child_start(run, words, &evidence->spawn_errno, err);
+	if (status || evidence->spawn_errno) {
+		if (!status)
+			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot run '%s': %s", words[0],
+				 strerror(evidence->spawn_errno));
+		goto out;
+	}
+	observe_until_end(run);
+	evidence->started = true;
+	evidence->wait_status = run->child.wait_status;
+	evidence->canceled_by = run->canceled_by;
+	evidence->timed_out = run->timed_out;
+	evidence->host_kills = neap_host_kills(&evidence->host_counter) - kills_before;
+	log_cleanup(run);
+	drain(run, end_leftovers(run));
+	log_driver_report(run);
+	neap_facts_evidence(run, evidence);
+out:
+	free_words(words);
+	return status;
+}
+
+/* After an OOM, when there is a rung to take: takes it. */
+static bool again(struct neap_supervise *run, const struct neap_verdict *verdict, size_t *rung)
+{
+	struct neap_parameters before = run->parameters;
+	if (verdict->outcome != NEAP_OUTCOME_OOM || run->retries >= run->options.retries || run->cancel_count)
+		return false;
+	if (!neap_ladder_descend(&run->options.ladder, &run->parameters, rung)) {
+		if (run->options.ladder.count)
+			neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory, and no rung is left");
+		return false;
+	}
+	struct neap_buffer text = {0};
+	neap_parameters_difference(&before, &run->parameters, &text);
+	run->retries++;
+	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
+		 run->retries, run->options.retries, neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+	neap_facts_set_aside(run);
+	return true;
+}
+
+enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_result *ret_result,
+				    struct neap_error *err)
+{
+	struct neap_result result;
+	struct neap_verdict verdict;
+	size_t rung = 0;
+	do {
+		struct neap_evidence evidence = {0};
+		enum neap_status status = run_once(run, &evidence, err);
+		if (status)
+			return status;
+		neap_outcome_decide(&evidence, &verdict);
+	} while (again(run, &verdict, &rung));
+	enum neap_status status = neap_facts_result(run, &verdict, &result, err);
+	if (status)
+		return status;
+	result.ended_wall_ns = neap_wall_ns();
+	result.started_wall_ns = run->started_once ? run->first_wall_ns : result.ended_wall_ns;
+	if (run->child.ended)
+		result.duration_ns = run->child.ended_ns - run->first_started_ns;
+	*ret_result = result;
+	return NEAP_OK;
+}
+
+enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct neap_result *result,
+					struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	return status ? status : neap_result_write(path, result, err);
+}
+
+const char *neap_supervise_folder(const struct neap_supervise *run) { return run->folder; }
+const char *neap_supervise_run_id(const struct neap_supervise *run) { return run->run_id; }
+
+void neap_supervise_end(struct neap_supervise *run)
+{
+	if (!run)
+		return;
+	neap_observe_fini(&run->observe);
+	neap_monitor_close(run->monitor);
+	neap_child_signals_end(run);
+	neap_buffer_fini(&run->last_card);
+	if (run->lock_fd >= 0)
+		close(run->lock_fd);
+	free(run);
+}

@@ -1,0 +1,78 @@
+/* series/supervise.h: one run of a command, from the wait for its memory to its result: what `neap run` does.
+ *
+ *   begin     make the folder, take its lock
+ *   run       [ wait for the bytes it needs -> start -> observe until it ends -> end what it left behind -> drain ]
+ *             again, one rung further down, while it runs out of memory and the ladder has a rung
+ *   publish   result.json, whole
+ *   end       give up the lock
+ *
+ * The supervisor is the subreaper of the run: whatever the command starts, however often it forks, stays below it.
+ * The command dies with its supervisor (PR_SET_PDEATHSIG); what a command left running when a supervisor was killed
+ * is found by its environment: neap_orphans_end(run_id, 0, ...).
+ *
+ * Signals: SIGINT, SIGTERM and SIGHUP (unless ignored from the start) are passed on to the command's process group,
+ * the second one as SIGKILL. At a terminal the command stays in the supervisor's group, so that job control is the
+ * shell's.
+ *
+ * Threads: one supervise per process, in its main thread; the signal mask is changed between begin and end, and
+ * SIGCHLD's disposition is set to the default.
+ */
+#ifndef NEAP_SERIES_SUPERVISE_H
+#define NEAP_SERIES_SUPERVISE_H
+
+#include "base/log.h"
+#include "series/degrade.h"
+#include "series/drain.h"
+#include "store/result.h"
+
+#define NEAP_RUN_ID_ROOM 64
+
+/* Borrowed while the supervise lives. A zeroed struct is the default but for `command` and `folder`. */
+struct neap_supervise_options {
+	char *const *command; /* NULL-terminated, {NAME} not replaced yet */
+	const char *name;     /* NULL: the program's */
+	const char *folder;   /* the run's; made where it is missing */
+	bool has_lock;        /* `lock_fd` is an open, locked fd of folder/lock */
+	int lock_fd;          /* taken over: closed at the end */
+	const char *run_id;   /* NULL: a new one. Letters, digits, '.', '_' and '-', at most 63 */
+	const char *device;   /* index or UUID; NULL: the first visible */
+	struct neap_needs needs;
+	uint64_t wait_limit_ns; /* for these bytes */
+	uint64_t drain_limit_ns;
+	uint64_t time_limit_ns; /* of each start; 0: none */
+	struct neap_parameters parameters;
+	struct neap_ladder ladder;
+	uint32_t retries;                              /* restarts after an OOM, at most */
+	bool log_files;                                /* stdout and stderr of the command into the folder */
+	const struct neap_log_sink *log;               /* NULL: silent */
+	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
+	void *show_context;
+};
+
+struct neap_supervise;
+
+/* "20261121-093000-12345-1f9a": unique on this machine. */
+void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
+
+/* Errors: NEAP_EBUSY when the run goes on already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
+ * run id or a {NAME} in the command that is no parameter, NEAP_ENODEVICE for a `device` that is not there, and those
+ * of making a folder. */
+enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
+				      struct neap_supervise **ret_supervise, struct neap_error *err);
+
+/* Runs it to its end. NEAP_OK whatever became of the command, and *ret_result says what; errors are the supervisor's
+ * own (NEAP_ENOMEM, NEAP_EIO: fork or pipes failed). The caller frees the result. */
+enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct neap_result *ret_result,
+				    struct neap_error *err);
+
+/* Writes folder/result.json. Errors: NEAP_ENOSPC, NEAP_EIO; then there is none. */
+enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
+					struct neap_error *err);
+
+/* The run's folder, absolute, and its id. Borrowed. */
+const char *neap_supervise_folder(const struct neap_supervise *supervise);
+const char *neap_supervise_run_id(const struct neap_supervise *supervise);
+
+void neap_supervise_end(struct neap_supervise *supervise);
+
+#endif

@@ -1,0 +1,241 @@
+/* series/supervise_child.c: starting the command, its signals, its end.
+ *
+ * Everything comes through one signalfd: SIGCHLD, the user's signals, SIGTSTP. Between fork and exec the child calls
+ * nothing that is not async-signal-safe; an exec that fails sends its errno through a pipe that a good exec closes.
+ */
+#include "series/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static const int user_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+
+enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigaction(SIGCHLD, &action, NULL); /* an inherited SIG_IGN would reap the command behind our back */
+	sigemptyset(&run->signals);
+	sigaddset(&run->signals, SIGCHLD);
+	for (size_t i = 0; i < sizeof user_signals / sizeof *user_signals; i++) {
+		struct sigaction now = {0};
+		if (!sigaction(user_signals[i], NULL, &now) && now.sa_handler != SIG_IGN) /* nohup stays nohup */
+			sigaddset(&run->signals, user_signals[i]);
+	}
+	if (sigprocmask(SIG_BLOCK, &run->signals, &run->mask_before))
+		return neap_fail_errno(err, errno, "blocking signals");
+	run->signal_fd = signalfd(-1, &run->signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (run->signal_fd < 0) {
+		enum neap_status status = neap_fail_errno(err, errno, "listening for signals");
+		sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+		return status;
+	}
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+		return neap_fail_errno(err, errno, "becoming the reaper of the run's processes");
+	return NEAP_OK;
+}
+
+void neap_child_signals_end(struct neap_supervise *run)
+{
+	if (run->signal_fd < 0)
+		return;
+	close(run->signal_fd);
+	run->signal_fd = -1;
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+}
+
+static bool starts_with_name(const char *entry, const char *name)
+{
+	size_t length = strlen(name);
+	return !strncmp(entry, name, length) && entry[length] == '=';
+}
+
+/* Our environment with the three variables in it. One block: free() it. */
+static char **make_environment(const struct neap_supervise *run)
+{
+	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID"};
+	const char *values[] = {"1", run->folder, run->run_id};
+	size_t count = 0, bytes = 0;
+	while (environ[count])
+		count++;
+	for (size_t i = 0; i < 3; i++)
+		bytes += strlen(names[i]) + strlen(values[i]) + 2;
+	char **block = malloc((count + 4) * sizeof *block + bytes);
+	if (!block)
+		return NULL;
+	char *text = (char *)(block + count + 4);
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++)
+		if (!starts_with_name(environ[i], names[0]) && !starts_with_name(environ[i], names[1]) &&
+		    !starts_with_name(environ[i], names[2]))
+			block[kept++] = environ[i];
+	for (size_t i = 0; i < 3; i++) {
+		block[kept++] = text;
+		text += sprintf(text, "%s=%s", names[i], values[i]) + 1;
+	}
+	block[kept] = NULL;
+	return block;
+}
+
+static enum neap_status open_log(const struct neap_supervise *run, const char *name, int *ret_fd,
+				 struct neap_error *err)
+{
+	char path[4200];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, name);
+	if (status)
+		return neap_fail(err, status, "the path of %s is too long", name);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "creating %s", path);
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+/* In the child: never returns. */
+static void become(const struct neap_supervise *run, char *const *words, char **environment, const int *logs,
+		   int report_fd, pid_t supervisor)
+{
+	if (run->child.own_group)
+		setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != supervisor) /* it died before the line above */
+		_exit(125);
+	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
+		goto failed;
+	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+	execvpe(words[0], words, environment);
+failed:;
+	int cause = errno;
+	ssize_t written = write(report_fd, &cause, sizeof cause);
+	(void)written;
+	_exit(cause == ENOENT ? 127 : 126);
+}
+
+/* At a terminal, in its foreground: stay in its group, so that Ctrl-C, Ctrl-Z and reading work as without us. */
+static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
+				  struct neap_error *err)
+{
+	int logs[2] = {-1, -1}, report[2] = {-1, -1}, cause = 0;
+	char **environment = make_environment(run);
+	enum neap_status status = NEAP_OK;
+	struct stat stat_buffer;
+	if (!environment)
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while starting %s", words[0]);
+	if (!status && run->options.log_files)
+		status = open_log(run, "stdout.log", &logs[0], err);
+	if (!status && run->options.log_files)
+		status = open_log(run, "stderr.log", &logs[1], err);
+	if (status)
+		goto out;
+	run->log_offset = logs[1] >= 0 && !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
+	if (pipe2(report, O_CLOEXEC)) {
+		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+		goto out;
+	}
+	run->child = (struct neap_child){.own_group = !at_terminal()};
+	pid_t supervisor = getpid(), pid = fork();
+	if (pid < 0) {
+		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+		goto out;
+	}
+	if (pid == 0)
+		become(run, words, environment, logs, report[1], supervisor);
+	if (run->child.own_group)
+		setpgid(pid, pid); /* in both, whoever is first; fails harmlessly after exec */
+	close(report[1]);
+	report[1] = -1;
+	if (!neap_fd_read(report[0], &cause, sizeof cause, NULL)) {
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+		*ret_spawn_errno = cause;
+	} else {
+		run->child.pid = pid;
+	}
+out:
+	for (int i = 0; i < 2; i++) {
+		if (logs[i] >= 0)
+			close(logs[i]);
+		if (report[i] >= 0)
+			close(report[i]);
+	}
+	free(environment);
+	return status;
+}
+
+void neap_child_signal(struct neap_supervise *run, int number)
+{
+	if (run->child.pid <= 0 || run->child.ended) /* reaped: the numbers may be someone else's by now */
+		return;
+	kill(run->child.own_group ? -run->child.pid : run->child.pid, number);
+}
+
+static void reap(struct neap_supervise *run)
+{
+	for (;;) {
+		int wait_status = 0;
+		pid_t pid = waitpid(-1, &wait_status, WNOHANG);
+		if (pid < 0 && errno == EINTR)
+			continue;
+		if (pid <= 0)
+			return;
+		if (pid == run->child.pid && !run->child.ended) {
+			run->child.ended = true;
+			run->child.wait_status = wait_status;
+			run->child.ended_ns = neap_clock_now(neap_clock_system());
+		}
+	}
+}
+
+/* Ctrl-Z for a group of its own: stop it, stop ourselves, and go on together. */
+static void suspend(struct neap_supervise *run)
+{
+	neap_child_signal(run, SIGTSTP);
+	raise(SIGSTOP);
+	neap_child_signal(run, SIGCONT);
+}
+
+static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
+{
+	int number = (int)info->ssi_signo;
+	if (number == SIGCHLD)
+		return;
+	if (number == SIGTSTP) {
+		suspend(run);
+		return;
+	}
+	if (!run->cancel_count++)
+		run->canceled_by = number;
+	bool had_it = !run->child.own_group && info->ssi_code == SI_KERNEL; /* the terminal told the whole group */
+	if (run->cancel_count > 1)
+		neap_child_signal(run, SIGKILL);
+	else if (!had_it)
+		neap_child_signal(run, number);
+}
+
+void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)
+{
+	struct pollfd fd = {.fd = run->signal_fd, .events = POLLIN};
+	uint64_t wait_ms = (wait_ns + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS;
+	struct signalfd_siginfo info;
+	poll(&fd, 1, wait_ms < 60000 ? (int)wait_ms : 60000);
+	while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		pass_on(run, &info);
+	reap(run);
+}

@@ -1,0 +1,476 @@
+/* series/supervise_facts.c: from recordings, logs and samples to evidence and result.
+ *
+ * A start may have several attached processes, each with its recording. The one with the highest peak tells the story
+ * (steps, leak, fluctuation, curve); OOMs are counted over all of them.
+ */
+#include "series/supervise_internal.h"
+
+#include "analyze/run.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "report/report.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
+#define TAIL_BYTES  65536u /* of stderr.log */
+#define RECORDINGS  64u
+
+/* The PID in "record.PID", 0 when the name is another. */
+static pid_t record_pid(const char *name)
+{
+	uint64_t pid = 0;
+	if (strncmp(name, "record.", 7) != 0 || neap_u64_parse(name + 7, &pid, NULL) || pid > INT32_MAX)
+		return 0;
+	return (pid_t)pid;
+}
+
+/* Calls `visit` for each recording of this start. */
+static void each_recording(struct neap_supervise *run,
+			   void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			   void *context)
+{
+	DIR *folder = opendir(run->folder);
+	if (!folder)
+		return;
+	char names[RECORDINGS][32];
+	size_t count = 0;
+	for (struct dirent *entry; count < RECORDINGS && (entry = readdir(folder));)
+		if (record_pid(entry->d_name) && strlen(entry->d_name) < sizeof names[0])
+			strcpy(names[count++], entry->d_name);
+	closedir(folder);
+	for (size_t i = 0; i < count; i++) {
+		char path[4200];
+		if (!neap_path_join(path, sizeof path, run->folder, names[i]))
+			visit(run, path, record_pid(names[i]), context);
+	}
+}
+
+static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid)
+{
+	for (size_t i = 0; i < run->observe.attached_count; i++)
+		if (run->observe.attached[i].pid == pid)
+			return &run->observe.attached[i];
+	return NULL;
+}
+
+/* Cards of the OOMs of a recording from number `first` on: shown, and the last one kept. Returns how many OOMs it
+ * has. */
+static size_t tell_ooms(struct neap_supervise *run, const struct neap_record *record, size_t first,
+			struct neap_oom_card *ret_last)
+{
+	size_t count = neap_oom_count(record);
+	for (size_t i = first; i < count; i++) {
+		struct neap_oom_card card;
+		if (neap_oom_card(record, i, &card, NULL))
+			continue;
+		neap_buffer_clear(&run->last_card);
+		neap_report_oom_card(&run->last_card, &card);
+		*ret_last = card;
+		if (run->options.show && run->cards_shown < CARDS_SHOWN)
+			run->options.show(run->options.show_context, neap_buffer_string(&run->last_card));
+		else if (run->options.show && run->cards_shown == CARDS_SHOWN)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Out of device memory again; further OOM cards are not shown");
+		run->cards_shown++;
+	}
+	return count;
+}
+
+void neap_facts_show_cards(struct neap_supervise *run)
+{
+	for (size_t i = 0; i < run->observe.attached_count; i++) {
+		struct neap_observed *process = &run->observe.attached[i];
+		struct neap_record record = {0};
+		struct neap_oom_card card;
+		if (!process->ooms_rose || neap_record_read(process->record_path, &record, NULL))
+			continue;
+		process->cards_shown = tell_ooms(run, &record, process->cards_shown, &card);
+		neap_record_fini(&record);
+	}
+}
+
+struct evidence_search {
+	struct neap_evidence *evidence;
+	uint64_t last_oom_ns;
+};
+
+static void gather(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct evidence_search *search = context;
+	struct neap_evidence *evidence = search->evidence;
+	struct neap_record record = {0};
+	struct neap_error err = {0};
+	enum neap_status status = neap_record_read(path, &record, &err);
+	if (status) {
+		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
+		return;
+	}
+	struct neap_observed *process = find_observed(run, pid);
+	struct neap_oom_card card = {0};
+	size_t count = tell_ooms(run, &record, process ? process->cards_shown : 0, &card);
+	if (process)
+		process->cards_shown = count;
+	if (count && !neap_oom_card(&record, count - 1, &card, NULL)) {
+		char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
+		uint64_t last_oom_ns = 0;
+		bool went_on = false;
+		for (size_t i = 0; i < record.journal_count; i++) {
+			if (record.journal[i].kind == NEAP_EVENT_OOM) {
+				last_oom_ns = record.journal[i].time_ns;
+				went_on = false;
+			} else if (record.journal[i].kind == NEAP_EVENT_STEP) {
+				went_on = true;
+			}
+		}
+		/* every process that ran out must have gone on */
+		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on;
+		if (last_oom_ns >= search->last_oom_ns) {
+			search->last_oom_ns = last_oom_ns;
+			snprintf(evidence->oom_text, sizeof evidence->oom_text,
+				 "process %d asked for %s%s%s with %s free on the device, at step %llu", pid,
+				 neap_size_format(card.requested_bytes, asked), card.tag[0] ? " for " : "", card.tag,
+				 neap_size_format(card.device_free_bytes, free_text), (unsigned long long)card.step);
+		}
+		evidence->ooms += count;
+	}
+	neap_record_fini(&record);
+}
+
+static void scan_log(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	char path[4200];
+	if (!run->options.log_files || neap_path_join(path, sizeof path, run->folder, "stderr.log"))
+		return;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	char *tail = malloc(TAIL_BYTES);
+	off_t end = lseek(fd, 0, SEEK_END), from = end - (off_t)TAIL_BYTES;
+	if (from < (off_t)run->log_offset) /* only what this start wrote */
+		from = (off_t)run->log_offset;
+	if (tail && end > from) {
+		ssize_t length = pread(fd, tail, (size_t)(end - from), from);
+		if (length > 0)
+			neap_outcome_scan(tail, (size_t)length, evidence->stderr_line, sizeof evidence->stderr_line);
+	}
+	free(tail);
+	close(fd);
+}
+
+void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	struct evidence_search search = {.evidence = evidence};
+	each_recording(run, gather, &search);
+	run->ooms += evidence->ooms;
+	scan_log(run, evidence);
+	if (!evidence->ooms && evidence->stderr_line[0])
+		run->ooms++; /* it said so itself; nobody counted */
+}
+
+static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	char target[4200], name[64];
+	(void)context;
+	snprintf(name, sizeof name, "start-%u.record.%d", run->retries, (int)pid);
+	if (neap_path_join(target, sizeof target, run->folder, name) || rename(path, target))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be kept: renaming %s: %s", path,
+			 strerror(errno));
+}
+
+void neap_facts_set_aside(struct neap_supervise *run) { each_recording(run, set_aside, NULL); }
+
+/* The recording with the highest peak. */
+struct best {
+	bool found;
+	struct neap_record record;
+	struct neap_run_facts facts;
+	uint64_t total_bytes, rungs, ooms;
+};
+
+static void choose(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct best *best = context;
+	struct neap_record record = {0};
+	struct neap_run_facts facts;
+	(void)run, (void)pid;
+	if (neap_record_read(path, &record, NULL))
+		return;
+	neap_run_facts(&record, best->total_bytes, &facts);
+	best->rungs += facts.rungs;
+	if (best->found && facts.peak_reserved_bytes <= best->facts.peak_reserved_bytes) {
+		neap_record_fini(&record);
+		return;
+	}
+	if (best->found)
+		neap_record_fini(&best->record);
+	best->found = true;
+	best->record = record;
+	best->facts = facts;
+}
+
+/* The recording's curve, with the driver's figure of the same moment from our samples. */
+static enum neap_status make_curve(struct neap_supervise *run, const struct best *best, struct neap_result *result,
+				   struct neap_error *err)
+{
+	const struct neap_samples *samples = &run->observe.samples;
+	struct neap_curve_point *points = calloc(NEAP_CURVE_POINTS, sizeof *points);
+	struct neap_result_sample *curve = calloc(NEAP_CURVE_POINTS, sizeof *curve);
+	size_t count = 0;
+	if (!points || !curve) {
+		free(points);
+		free(curve);
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory while drawing a run's memory curve");
+	}
+	if (best->found)
+		count = neap_run_curve(&best->record, points, NEAP_CURVE_POINTS);
+	if (count >= 2) {
+		const struct neap_record *record = &best->record;
+		uint64_t zero_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
+		if (record->allocation_count && record->allocations[0].time_ns < zero_ns)
+			zero_ns = record->allocations[0].time_ns;
+		uint64_t offset_ns = zero_ns > run->started_ns ? zero_ns - run->started_ns : 0;
+		for (size_t i = 0, s = 0; i < count; i++) {
+			curve[i] = (struct neap_result_sample){.time_ns = points[i].time_ns + offset_ns,
+							       .allocated_bytes = points[i].allocated_bytes,
+							       .reserved_bytes = points[i].reserved_bytes,
+							       .device_bytes = NEAP_BYTES_UNKNOWN};
+			while (s < samples->count && samples->items[s].time_ns <= curve[i].time_ns)
+				s++;
+			if (s)
+				curve[i].device_bytes = samples->items[s - 1].device_bytes;
+			if (i && curve[i].time_ns < curve[i - 1].time_ns) /* a damaged recording */
+				curve[i].time_ns = curve[i - 1].time_ns;
+		}
+	} else {
+		count = samples->count;
+		memcpy(curve, samples->items, count * sizeof *curve);
+	}
+	free(points);
+	result->samples = curve;
+	result->sample_count = count;
+	return NEAP_OK;
+}
+
+static const char *const leak_words[] = {
+	[NEAP_LEAK_TOO_SHORT] = "too short",
+	[NEAP_LEAK_CLEAN] = "clean",
+	[NEAP_LEAK_FOUND] = "leak",
+};
+
+static const char *const fluctuation_words[] = {
+	[NEAP_FLUCTUATION_NONE] = "little change within a step",
+	[NEAP_FLUCTUATION_STEP] = "once per step: forward and backward",
+	[NEAP_FLUCTUATION_ACCUMULATION] = "per micro-batch: accumulation",
+	[NEAP_FLUCTUATION_OTHER] = "no cause found",
+};
+
+static void put_number(double *field, double value) { *field = isfinite(value) ? value : 0; }
+
+/* Steps, leak, fluctuation, cleanups and rungs inside the process. `status` collects the first failure. */
+static enum neap_status put_story(struct neap_supervise *run, const struct best *best, struct neap_result *result,
+				  struct neap_error *err)
+{
+	const struct neap_run_facts *facts = &best->facts;
+	struct neap_buffer text = {0};
+	char first[NEAP_UNITS_ROOM], second[NEAP_UNITS_ROOM];
+	enum neap_status status = neap_result_set(&result->leak_verdict,
+						  best->found ? leak_words[facts->leak.verdict] : "not watched", err);
+	if (!status && best->found) {
+		result->steps = facts->steps;
+		result->last_loss = facts->last_loss;
+		put_number(&result->leak_bytes_per_step, facts->leak.bytes_per_step);
+		put_number(&result->leak_confidence, fmin(fmax(facts->leak.confidence, 0), 1));
+		neap_buffer_format(&text, "amplitude %s, %s (%.1f per step)",
+				   neap_size_format(facts->fluctuation.amplitude_bytes, first),
+				   fluctuation_words[facts->fluctuation.cause], facts->fluctuation.teeth_per_step);
+		if (facts->steps)
+			status = neap_result_set(&result->fluctuation, neap_buffer_string(&text), err);
+	}
+	if (!status && best->found && facts->cleanups) {
+		neap_buffer_clear(&text);
+		neap_buffer_format(&text, "%llu cleanup%s gave back %s in %s", (unsigned long long)facts->cleanups,
+				   facts->cleanups == 1 ? "" : "s",
+				   neap_size_format(facts->cleanup_freed_bytes, first),
+				   neap_duration_format(facts->cleanup_ns, second));
+		status = neap_result_set(&result->cleanup, neap_buffer_string(&text), err);
+	}
+	if (!status) {
+		neap_buffer_clear(&text);
+		neap_parameters_difference(&run->options.parameters, &run->parameters, &text);
+		const struct neap_split *from = &facts->first_split, *to = &facts->last_split;
+		if (best->found && from->micro_batch && from->micro_batch != to->micro_batch)
+			neap_buffer_format(&text, "%smicro_batch %llu -> %llu, accumulate %llu -> %llu",
+					   text.length ? ", " : "", (unsigned long long)from->micro_batch,
+					   (unsigned long long)to->micro_batch, (unsigned long long)from->accumulate,
+					   (unsigned long long)to->accumulate);
+		status = neap_result_set(&result->rung, neap_buffer_string(&text), err);
+	}
+	neap_buffer_fini(&text);
+	return status;
+}
+
+static uint64_t highest(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void put_figures(struct neap_supervise *run, const struct best *best, struct neap_result *result)
+{
+	const struct neap_observe *observe = &run->observe;
+	const struct neap_reading *reading = &observe->now;
+	result->attached = best->found || observe->attached_count > 0;
+	result->peak_allocated_bytes = observe->peak_allocated_bytes;
+	result->peak_reserved_bytes = observe->peak_reserved_bytes;
+	for (size_t i = 0; i < observe->attached_count; i++) {
+		const struct neap_observed *process = &observe->attached[i];
+		result->peak_allocated_bytes = highest(result->peak_allocated_bytes, process->peak_allocated_bytes);
+		result->peak_reserved_bytes = highest(result->peak_reserved_bytes, process->peak_reserved_bytes);
+	}
+	if (best->found) {
+		result->peak_allocated_bytes =
+			highest(result->peak_allocated_bytes, best->facts.peak_allocated_bytes);
+		result->peak_reserved_bytes = highest(result->peak_reserved_bytes, best->facts.peak_reserved_bytes);
+	}
+	result->peak_device_bytes = observe->peak_device_bytes;
+	if (observe->watched < observe->device_count) {
+		uint64_t taken = highest(observe->highest_used_bytes, result->peak_reserved_bytes);
+		uint64_t room = reading->total_bytes > reading->reserved_bytes
+					? reading->total_bytes - reading->reserved_bytes
+					: 0;
+		result->device_total_bytes = reading->total_bytes;
+		result->headroom_bytes = room > taken ? room - taken : 0;
+	}
+	result->waited_ns = run->waited_ns;
+	result->drain_ns = run->drain_ns;
+	result->drained = run->drained;
+	result->retries = run->retries;
+	result->ooms = (uint32_t)(run->ooms < UINT32_MAX ? run->ooms : UINT32_MAX);
+	result->rungs = (uint32_t)(best->rungs + run->retries);
+}
+
+/* As typed, on one line, words quoted where a shell would need it. */
+static void put_command(char *const *words, struct neap_buffer *out)
+{
+	for (size_t i = 0; words[i]; i++) {
+		bool plain = words[i][0] != '\0';
+		for (const char *p = words[i]; *p; p++)
+			plain = plain && (isalnum((unsigned char)*p) || strchr("_@%+=:,./-{}", *p));
+		neap_buffer_text(out, i ? " " : "");
+		neap_buffer_text(out, plain ? "" : "'");
+		for (const char *p = words[i]; *p; p++) {
+			if (*p == '\'')
+				neap_buffer_text(out, "'\\''");
+			else if (*p == '\n')
+				neap_buffer_text(out, "\\n");
+			else
+				neap_buffer_append(out, p, 1);
+		}
+		neap_buffer_text(out, plain ? "" : "'");
+	}
+}
+
+static enum neap_status put_names(struct neap_supervise *run, const struct neap_verdict *verdict,
+				  struct neap_result *result, struct neap_error *err)
+{
+	const char *program = strrchr(run->options.command[0], '/');
+	const char *name = run->options.name ? run->options.name : program ? program + 1 : run->options.command[0];
+	const struct neap_reading *reading = &run->observe.now;
+	bool watched = run->observe.watched < run->observe.device_count;
+	const char *backend = !run->monitor                                            ? "none"
+			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
+										       : "cuda";
+	struct neap_buffer command = {0}, parameters = {0};
+	put_command(run->options.command, &command);
+	neap_parameters_text(&run->parameters, &parameters);
+	const struct {
+		char **field;
+		const char *text;
+	} texts[] = {
+		{&result->name, name},
+		{&result->command, neap_buffer_string(&command)},
+		{&result->parameters, neap_buffer_string(&parameters)},
+		{&result->run_id, run->run_id},
+		{&result->device_name, watched ? reading->name : ""},
+		{&result->device_uuid, watched ? reading->uuid_text : ""},
+		{&result->backend, backend},
+		{&result->evidence, verdict->evidence},
+		{&result->drain_note, run->drain_note},
+		{&result->oom_card, neap_buffer_string(&run->last_card)},
+	};
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
+		status = neap_result_set(texts[i].field, texts[i].text, err);
+	neap_buffer_fini(&command);
+	neap_buffer_fini(&parameters);
+	return status;
+}
+
+enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
+				   struct neap_result *ret_result, struct neap_error *err)
+{
+	struct neap_result result;
+	struct best best = {.total_bytes = run->observe.now.total_bytes};
+	enum neap_status status = neap_result_init(&result, err);
+	if (status)
+		return status;
+	each_recording(run, choose, &best);
+	result.outcome = verdict->outcome;
+	result.exit_status = verdict->exit_status;
+	put_figures(run, &best, &result);
+	status = put_names(run, verdict, &result, err);
+	if (!status)
+		status = put_story(run, &best, &result, err);
+	if (!status)
+		status = make_curve(run, &best, &result, err);
+	if (best.found)
+		neap_record_fini(&best.record);
+	if (status)
+		neap_result_fini(&result);
+	else
+		*ret_result = result;
+	return status;
+}
+
+/* The number after "oom_kill " in a counters file. */
+static bool read_counter(const char *path, uint64_t *ret_count)
+{
+	struct neap_buffer text = {0};
+	bool found = false;
+	if (!neap_file_read(path, 1u << 20, &text, NULL)) {
+		const char *line = strstr(neap_buffer_string(&text), "oom_kill ");
+		if (line && (line == text.data || line[-1] == '\n')) {
+			*ret_count = strtoull(line + strlen("oom_kill "), NULL, 10);
+			found = true;
+		}
+	}
+	neap_buffer_fini(&text);
+	return found;
+}
+
+uint64_t neap_host_kills(const char **ret_name)
+{
+	struct neap_buffer groups = {0};
+	uint64_t count = 0;
+	bool found = false;
+	if (!neap_file_read("/proc/self/cgroup", 1u << 16, &groups, NULL)) {
+		char *line = strstr(groups.data ? groups.data : "", "0::");
+		char path[4200];
+		if (line) {
+			line[strcspn(line, "\n")] = '\0';
+			snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
+			found = read_counter(path, &count);
+		}
+	}
+	neap_buffer_fini(&groups);
+	*ret_name = "the control group's oom_kill counter";
+	if (!found && read_counter("/proc/vmstat", &count))
+		*ret_name = "the host's oom_kill counter";
+	return count;
+}

@@ -1,0 +1,74 @@
+/* series/supervise_internal.h: the supervisor's parts, for supervise*.c only. */
+#ifndef NEAP_SERIES_SUPERVISE_INTERNAL_H
+#define NEAP_SERIES_SUPERVISE_INTERNAL_H
+
+#include "analyze/oom.h"
+#include "series/observe.h"
+#include "series/outcome.h"
+#include "series/supervise.h"
+
+#include <signal.h>
+#include <sys/types.h>
+
+/* The command while it runs. */
+struct neap_child {
+	pid_t pid;      /* 0: none */
+	bool own_group; /* pid is also its process group */
+	bool ended;
+	int wait_status; /* once ended */
+	uint64_t ended_ns;
+};
+
+struct neap_supervise {
+	struct neap_supervise_options options;
+	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
+	int lock_fd, signal_fd;
+	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
+	struct neap_monitor *monitor;  /* NULL: no driver */
+	struct neap_observe observe;
+	struct neap_parameters parameters; /* of this start */
+	struct neap_child child;
+	/* of this start */
+	int canceled_by; /* the first signal from the user */
+	unsigned cancel_count;
+	bool timed_out, limit_killed;
+	uint64_t started_ns, log_offset; /* where stderr.log began */
+	uint64_t cards_shown;
+	/* of the whole run */
+	bool started_once;
+	uint64_t first_started_ns, first_wall_ns;
+	uint64_t waited_ns, drain_ns, ooms;
+	struct neap_buffer last_card; /* text; empty: no OOM */
+	bool drained;
+	char drain_note[256];
+	uint32_t retries;
+};
+
+/* supervise_child.c */
+
+/* Starts the command. *ret_spawn_errno: why it could not be run; then no child. */
+enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
+				  struct neap_error *err);
+/* Sends to the command and, where it has one, to its group. */
+void neap_child_signal(struct neap_supervise *run, int number);
+/* Sleeps until something happened or `wait_ns` passed; then reaps what ended and passes signals on. */
+void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
+enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err);
+void neap_child_signals_end(struct neap_supervise *run);
+
+/* supervise_facts.c */
+
+/* After a look: shows the cards of OOMs that came since the last one. */
+void neap_facts_show_cards(struct neap_supervise *run);
+/* What the recordings and logs of this start say of its end. */
+void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
+/* All that is known, once it is over. */
+enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
+				   struct neap_result *ret_result, struct neap_error *err);
+/* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
+void neap_facts_set_aside(struct neap_supervise *run);
+
+/* How often the host's OOM killer has killed; *ret_name says which counter. */
+uint64_t neap_host_kills(const char **ret_name);
+
+#endif
