@@ -4,7 +4,6 @@
 #include "device/fork_guard.h"
 #include "device/loader.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,27 +32,23 @@ static enum neap_status start(struct neap_monitor *monitor, struct neap_error *e
 	return NEAP_OK;
 }
 
-enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
-				   struct neap_error *err)
+/* Starts NVML through `table`. */
+static enum neap_status open_table(const struct neap_nvml *table, enum neap_backend backend,
+				   struct neap_monitor **ret_monitor, struct neap_error *err)
 {
-	struct neap_loaded_nvml loaded;
-	enum neap_status status = neap_backend_resolve(backend, &backend, err);
-	struct neap_monitor *monitor;
+	struct neap_monitor *monitor = calloc(1, sizeof(*monitor));
+	enum neap_status status;
 
-	if (status != NEAP_OK || (status = neap_load_nvml(backend, &loaded, err)) != NEAP_OK)
-		return status;
-	if (!(monitor = calloc(1, sizeof(*monitor)))) {
-		dlclose(loaded.library);
+	if (!monitor)
 		return neap_fail(err, NEAP_ENOMEM, "opening NVML: out of host memory");
-	}
-	monitor->nvml = loaded.table;
-	monitor->backend = loaded.backend;
+	monitor->nvml = *table;
+	monitor->backend = backend;
 	nvmlReturn_t result = monitor->nvml.nvmlInit();
-	if (result == NVML_ERROR_DRIVER_NOT_LOADED)
-		status = neap_fail(err, NEAP_ENODEVICE, "the NVIDIA driver is not loaded; " NEAP_SIM_HINT);
-	else if (result != NVML_SUCCESS)
-		status = neap_nvml_fail(&monitor->nvml, result, err, "starting NVML");
-	if (status != NEAP_OK) {
+	if (result != NVML_SUCCESS) {
+		if (result == NVML_ERROR_DRIVER_NOT_LOADED)
+			status = neap_fail(err, NEAP_ENODEVICE, "the NVIDIA driver is not loaded; " NEAP_SIM_HINT);
+		else
+			status = neap_nvml_fail(&monitor->nvml, result, err, "starting NVML");
 		free(monitor);
 		return status;
 	}
@@ -64,6 +59,27 @@ enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monito
 	}
 	*ret_monitor = monitor;
 	return NEAP_OK;
+}
+
+enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
+				   struct neap_error *err)
+{
+	struct neap_loaded_nvml loaded;
+	enum neap_status status = neap_backend_resolve(backend, &backend, err);
+
+	if (status != NEAP_OK || (status = neap_load_nvml(backend, &loaded, err)) != NEAP_OK)
+		return status;
+	return open_table(&loaded.table, loaded.backend, ret_monitor, err);
+}
+
+enum neap_status neap_monitor_wrap(const struct neap_nvml *nvml, struct neap_monitor **ret_monitor,
+				   struct neap_error *err)
+{
+	const char *missing = neap_nvml_missing(nvml);
+
+	if (missing)
+		return neap_fail(err, NEAP_EINVAL, "wrapping NVML: the table has no %s", missing);
+	return open_table(nvml, NEAP_BACKEND_CUDA, ret_monitor, err);
 }
 
 void neap_monitor_close(struct neap_monitor *monitor)

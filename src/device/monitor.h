@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define NEAP_BYTES_UNKNOWN UINT64_MAX
+#define NEAP_BYTES_UNKNOWN     UINT64_MAX
 #define NEAP_READING_PROCESSES 256
 
 struct neap_reading_process {
@@ -25,7 +25,7 @@ struct neap_reading {
 	char name[96];
 	char pci_bus_id[32];
 	uint64_t total_bytes, reserved_bytes /* the driver's own */, used_bytes /* without reserved */, free_bytes;
-	bool reserved_known;     /* false: only memory info v1, where used includes reserved (then reserved_bytes is 0) */
+	bool reserved_known; /* false: only memory info v1, where used includes reserved (then reserved_bytes is 0) */
 	int utilization_percent; /* -1: not available */
 	size_t process_count;
 	bool processes_known;     /* false: the driver gave no list */
@@ -37,6 +37,10 @@ struct neap_monitor;
 
 /* Errors as neap_driver_open: NEAP_ENODEVICE names NEAP_DEVICE=sim. */
 enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
+				   struct neap_error *err);
+/* A monitor over a table that the caller made, for tests; the table is copied, no library is loaded. */
+struct neap_nvml;
+enum neap_status neap_monitor_wrap(const struct neap_nvml *nvml, struct neap_monitor **ret_monitor,
 				   struct neap_error *err);
 void neap_monitor_close(struct neap_monitor *monitor);
 enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor);

@@ -1,0 +1,172 @@
+/* The ledger adds up whatever it is given; the monitor reads what NVML says in all its variants. */
+#include "device/ledger.h"
+#include "fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct neap_ledger_attached attach(pid_t pid, uint64_t context, int64_t reserved, int64_t allocated)
+{
+	struct neap_ledger_attached attached = {.pid = pid, .published = {.context_bytes = context}};
+
+	attached.published.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current = reserved;
+	attached.published.stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current = allocated;
+	return attached;
+}
+
+static void check_sum(const struct neap_ledger *ledger)
+{
+	assert_true(ledger->driver_reserved + ledger->contexts + ledger->allocated + ledger->cached +
+			    ledger->not_attached + (uint64_t)ledger->unexplained + ledger->free ==
+		    ledger->total);
+}
+
+static void ledger_splits_every_byte(void **unused)
+{
+	struct neap_reading reading = {
+		.total_bytes = 10000,
+		.reserved_bytes = 300,
+		.used_bytes = 5000,
+		.free_bytes = 4700,
+		.process_count = 3,
+		.processes = {{.pid = 1, .bytes = 2100},
+			      {.pid = 2, .bytes = 700},
+			      {.pid = 3, .bytes = NEAP_BYTES_UNKNOWN}},
+	};
+	struct neap_ledger_attached attached[] = {attach(1, 400, 1600, 1000), attach(9, 10, 20, 5)};
+	struct neap_ledger_process processes[5];
+	struct neap_ledger ledger;
+	size_t count = 0;
+
+	(void)unused;
+	neap_ledger_compute(&reading, attached, 2, &ledger, processes, &count);
+	check_sum(&ledger);
+	assert_int_equal(ledger.contexts, 410);
+	assert_int_equal(ledger.allocated, 1005);
+	assert_int_equal(ledger.cached, 615);
+	assert_int_equal(ledger.not_attached, 700);
+	assert_int_equal(ledger.unexplained, 5000 - 410 - 1005 - 615 - 700);
+	assert_int_equal(count, 4);
+	assert_true(processes[0].attached && processes[0].other == 100 && processes[0].cached == 600);
+	assert_true(!processes[1].attached && processes[1].bytes == 700 && processes[1].other == 0);
+	assert_true(processes[2].bytes == NEAP_BYTES_UNKNOWN);
+	/* NVML does not list it (a PID of another namespace). */
+	assert_true(processes[3].pid == 9 && processes[3].attached && processes[3].bytes == NEAP_BYTES_UNKNOWN &&
+		    processes[3].other == 0 && processes[3].allocated == 5);
+}
+
+static void unexplained_may_be_negative(void **unused)
+{
+	struct neap_reading reading = {.total_bytes = 1000, .used_bytes = 100, .free_bytes = 900};
+	struct neap_ledger_attached attached[] = {attach(1, 50, 250, 250)};
+	struct neap_ledger_process processes[1];
+	struct neap_ledger ledger;
+	size_t count = 0;
+
+	(void)unused;
+	neap_ledger_compute(&reading, attached, 1, &ledger, processes, &count);
+	check_sum(&ledger);
+	assert_int_equal(ledger.unexplained, -200);
+}
+
+static void one_process_is_one_row(void **unused)
+{
+	struct neap_reading reading = {
+		.total_bytes = 1000,
+		.free_bytes = 500,
+		.process_count = 2,
+		.processes = {{.pid = 1, .bytes = 200}, {.pid = 1, .bytes = 100}},
+	};
+	/* Two allocators in one process share its context; torn figures never give a negative cache. */
+	struct neap_ledger_attached attached[] = {attach(1, 50, 100, 80), attach(1, 50, 60, 70)};
+	struct neap_ledger_process processes[4];
+	struct neap_ledger ledger;
+	size_t count = 0;
+
+	(void)unused;
+	neap_ledger_compute(&reading, attached, 2, &ledger, processes, &count);
+	check_sum(&ledger);
+	assert_int_equal(count, 1);
+	assert_int_equal(processes[0].bytes, 300);
+	assert_int_equal(ledger.contexts, 50);
+	assert_int_equal(ledger.allocated, 150);
+	assert_int_equal(ledger.cached, 20);
+}
+
+static void monitor_reads_all_variants(void **unused)
+{
+	struct neap_nvml nvml;
+	struct neap_monitor *monitor = NULL;
+	static struct neap_reading reading;
+	size_t index = 99;
+
+	(void)unused;
+	fake_reset();
+	nvml = fake_nvml();
+	fake.process_count = 3;
+	assert_int_equal(neap_monitor_wrap(&nvml, &monitor, NULL), NEAP_OK);
+	assert_int_equal(neap_monitor_device_count(monitor), 2);
+	assert_string_equal(neap_monitor_driver_version(monitor), "");
+	assert_int_equal(neap_monitor_find(monitor, fake_uuid, &index, NULL), NEAP_OK);
+	assert_int_equal(index, 1);
+	assert_int_equal(neap_monitor_find(monitor, (const unsigned char *)"0123456789abcdef", &index, NULL),
+			 NEAP_ENODEVICE);
+	assert_int_equal(neap_monitor_read(monitor, 2, &reading, NULL), NEAP_ENODEVICE);
+
+	assert_int_equal(neap_monitor_read(monitor, 1, &reading, NULL), NEAP_OK);
+	assert_true(reading.reserved_known && reading.reserved_bytes == 50 && reading.used_bytes == 350);
+	assert_true(reading.total_bytes == 1000 && reading.free_bytes == 600 && reading.utilization_percent == -1);
+	assert_true(reading.processes_known && reading.process_count == 3 && !reading.processes_truncated);
+	assert_true(reading.processes[0].pid == getpid() && reading.processes[2].bytes == 502);
+	assert_memory_equal(reading.uuid, fake_uuid, 16);
+
+	fake.has_memory_v2 = false; /* an older driver: "used" folds the reserved bytes in */
+	fake.bytes_known = false;   /* a container */
+	fake.process_count = 300;   /* more than the first try has room for, and than a reading holds */
+	assert_int_equal(neap_monitor_read(monitor, 1, &reading, NULL), NEAP_OK);
+	assert_true(!reading.reserved_known && reading.reserved_bytes == 0 && reading.used_bytes == 400);
+	assert_int_equal(reading.process_count, NEAP_READING_PROCESSES);
+	assert_true(reading.processes_truncated && reading.processes[255].bytes == NEAP_BYTES_UNKNOWN);
+	neap_monitor_close(monitor);
+	assert_int_equal(fake.nvml_running, 0);
+
+	nvml.nvmlDeviceGetComputeRunningProcesses = NULL;
+	nvml.nvmlDeviceGetMemoryInfo_v2 = NULL;
+	assert_int_equal(neap_monitor_wrap(&nvml, &monitor, NULL), NEAP_OK);
+	assert_int_equal(neap_monitor_read(monitor, 1, &reading, NULL), NEAP_OK);
+	assert_true(!reading.processes_known && reading.process_count == 0 && !reading.reserved_known);
+	neap_monitor_close(monitor);
+	neap_monitor_close(NULL);
+}
+
+static void monitor_without_a_driver_names_the_simulator(void **unused)
+{
+	struct neap_nvml nvml;
+	struct neap_monitor *monitor = NULL;
+	struct neap_error err;
+
+	(void)unused;
+	fake_reset();
+	nvml = fake_nvml();
+	fake.nvml_init = NVML_ERROR_DRIVER_NOT_LOADED;
+	assert_int_equal(neap_monitor_wrap(&nvml, &monitor, &err), NEAP_ENODEVICE);
+	assert_non_null(strstr(err.message, "NEAP_DEVICE=sim"));
+	assert_null(monitor);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ledger_splits_every_byte),
+		cmocka_unit_test(unexplained_may_be_negative),
+		cmocka_unit_test(one_process_is_one_row),
+		cmocka_unit_test(monitor_reads_all_variants),
+		cmocka_unit_test(monitor_without_a_driver_names_the_simulator),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
