@@ -1,0 +1,21 @@
+/* CUDA's own header against our list of functions and constants, at compile time. cuda.h renames functions by macros
+ * (cuMemAlloc to cuMemAlloc_v2), so the versioned name is what is compared; the parameters of our list are read with
+ * CUDA's types here. */
+#include <cuda.h>
+
+#include "layouts.h"
+
+#define X(need, name, symbol, parameters)                                                                            \
+	_Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(CUDAAPI *) parameters),            \
+		       "the prototype of " #symbol " differs from cuda.h");
+#include "device/cuda_functions.h"
+#undef X
+
+#define X(type, name, value)                                                                                         \
+	_Static_assert((int)name == value, "the value of " #name " differs from cuda.h");                            \
+	_Static_assert(sizeof(type) == 4, #type " is no int in the ABI");
+#include "device/cuda_constants.h"
+#undef X
+
+const struct layout cuda_layouts[] = {LAYOUTS};
+const size_t cuda_layout_count = sizeof(cuda_layouts) / sizeof(cuda_layouts[0]);
