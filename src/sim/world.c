@@ -1,0 +1,648 @@
+/* The world's file: who opens it when, and what it says.
+ *
+ * Two locks. flock(2) on the file is held while the file as such is made, judged, entered or removed: so nobody
+ * enters a file that another is removing. The robust mutex inside guards the slots. Order: flock, then mutex. A
+ * process that dies with the mutex leaves at worst one slot half changed; every change is one 64-bit store or ends
+ * with the store of `state`, and totals are sums over slots, so there is nothing to repair but the mutex itself.
+ *
+ * A slot's life is an open-file-description lock on byte LIFE_BASE + slot. Descriptions survive in forked children,
+ * as open device files do: memory of a dead process whose child lives stays in use, and NVML does not list it.
+ */
+#include "sim/world.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORLD_MAGIC  0x646c726f7770656eull /* "nepworld" */
+#define WORLD_LAYOUT 1u
+#define LIFE_BASE    (1ll << 40) /* past the file's end: locks need no bytes */
+
+struct device_state {
+	uint64_t total, reserved, context;
+	char name[96];
+	unsigned char uuid[16];
+	int32_t multiprocessors, compute_major, compute_minor, pad;
+};
+
+struct slot {
+	uint32_t state; /* enum sim_slot_state; stored last */
+	uint32_t hidden;
+	int32_t pid;
+	uint32_t pad;
+	uint64_t start_ticks;
+	uint64_t drain_until_ns; /* CLOCK_MONOTONIC */
+	char command[16];
+	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
+};
+
+struct shared {
+	uint64_t magic; /* stored last */
+	uint32_t layout, bytes;
+	pthread_mutex_t mutex;
+	uint64_t release_delay_ns;
+	uint32_t device_count, pad;
+	struct device_state devices[SIM_DEVICE_LIMIT];
+	struct slot slots[SIM_SLOT_LIMIT];
+};
+
+struct sim_world {
+	int fd;
+	int own_slot; /* -1: looking only */
+	struct shared *shared;
+	char path[128];
+};
+
+void sim_uuid_format(const unsigned char uuid[16], char text[48])
+{
+	char *to = text + sprintf(text, "GPU-");
+	size_t i;
+
+	for (i = 0; i < 16; i++)
+		to += sprintf(to, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}
+
+/* The same world has the same UUIDs each time it is made, and no two worlds share one. */
+static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[16])
+{
+	uint64_t hash = 0xcbf29ce484222325ull ^ ((uint64_t)getuid() << 8) ^ index;
+	size_t i;
+
+	for (; *world; world++)
+		hash = (hash ^ (unsigned char)*world) * 0x100000001b3ull;
+	for (i = 0; i < 16; i++) {
+		hash = (hash ^ (i + 1)) * 0x100000001b3ull;
+		ret_uuid[i] = (unsigned char)(hash >> 40);
+	}
+	ret_uuid[6] = (unsigned char)((ret_uuid[6] & 0x0f) | 0x80);
+	ret_uuid[8] = (unsigned char)((ret_uuid[8] & 0x3f) | 0x80);
+}
+
+static const char *world_folder(void) { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp"; }
+
+static void device_from_spec(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device)
+{
+	*ret_device = (struct device_state){
+		.total = spec->total_bytes,
+		.reserved = spec->reserved_bytes,
+		.context = spec->context_bytes,
+		.multiprocessors = spec->multiprocessors,
+		.compute_major = spec->compute_major,
+		.compute_minor = spec->compute_minor,
+	};
+	memcpy(ret_device->name, spec->gpu_name, sizeof(ret_device->name));
+	make_uuid(spec->world, index, ret_device->uuid);
+}
+
+static void view_device(const struct device_state *device, uint32_t index, struct sim_view_device *ret_device)
+{
+	*ret_device = (struct sim_view_device){
+		.total_bytes = device->total,
+		.reserved_bytes = device->reserved,
+		.context_bytes = device->context,
+		.multiprocessors = device->multiprocessors,
+		.compute_major = device->compute_major,
+		.compute_minor = device->compute_minor,
+	};
+	memcpy(ret_device->name, device->name, sizeof(ret_device->name));
+	ret_device->name[sizeof(ret_device->name) - 1] = '\0';
+	memcpy(ret_device->uuid, device->uuid, sizeof(ret_device->uuid));
+	snprintf(ret_device->pci_bus_id, sizeof(ret_device->pci_bus_id), "0000:%02X:00.0", 0x17 + index);
+}
+
+/* Locks on a slot's byte, or on all of them. */
+static struct flock life_range(int slot, int kind)
+{
+	return (struct flock){.l_type = (short)kind,
+			      .l_whence = SEEK_SET,
+			      .l_start = LIFE_BASE + (slot < 0 ? 0 : slot),
+			      .l_len = slot < 0 ? SIM_SLOT_LIMIT : 1};
+}
+
+/* True when someone else holds it. A kernel that will not say counts as held: memory is not given back on a guess. */
+static bool life_held(int fd, int slot)
+{
+	struct flock range = life_range(slot, F_WRLCK);
+
+	return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+}
+
+enum neap_status sim_world_lock(struct sim_world *world)
+{
+	int result = pthread_mutex_lock(&world->shared->mutex);
+
+	if (result == EOWNERDEAD)
+		result = pthread_mutex_consistent(&world->shared->mutex);
+	return result == 0 ? NEAP_OK : NEAP_EIO;
+}
+
+void sim_world_unlock(struct sim_world *world) { pthread_mutex_unlock(&world->shared->mutex); }
+
+static uint64_t slot_bytes(const struct slot *slot)
+{
+	uint64_t sum = 0;
+	size_t i;
+
+	for (i = 0; i < SIM_DEVICE_LIMIT; i++)
+		sum += slot->use[i][SIM_CHARGE_MEMORY] + slot->use[i][SIM_CHARGE_CONTEXT];
+	return sum;
+}
+
+static void slot_release(struct slot *slot)
+{
+	__atomic_store_n(&slot->state, SIM_SLOT_FREE, __ATOMIC_RELEASE);
+	memset(slot, 0, sizeof(*slot));
+}
+
+static void slot_drain(struct slot *slot, uint64_t delay_ns)
+{
+	if (delay_ns == 0 || slot_bytes(slot) == 0) {
+		slot_release(slot);
+		return;
+	}
+	slot->drain_until_ns = neap_clock_now(neap_clock_system()) + delay_ns;
+	__atomic_store_n(&slot->state, SIM_SLOT_DRAINING, __ATOMIC_RELEASE);
+}
+
+/* Notices who died and what has drained. Mutex held. */
+static void settle(struct sim_world *world)
+{
+	struct shared *shared = world->shared;
+	uint64_t now = neap_clock_now(neap_clock_system());
+	int i;
+
+	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+		struct slot *slot = &shared->slots[i];
+
+		if (i == world->own_slot || slot->state == SIM_SLOT_FREE)
+			continue;
+		if (slot->state == SIM_SLOT_ALIVE) {
+			if (!life_held(world->fd, i))
+				slot_drain(slot, shared->release_delay_ns);
+		} else if (slot->state != SIM_SLOT_DRAINING || now >= slot->drain_until_ns ||
+			   slot->drain_until_ns - now > shared->release_delay_ns) {
+			slot_release(slot); /* drained, or nonsense */
+		}
+	}
+}
+
+static uint64_t used_bytes(const struct shared *shared, uint32_t device)
+{
+	uint64_t used = 0;
+	size_t i;
+
+	for (i = 0; i < SIM_SLOT_LIMIT; i++)
+		if (shared->slots[i].state != SIM_SLOT_FREE)
+			used += shared->slots[i].use[device][SIM_CHARGE_MEMORY] +
+				shared->slots[i].use[device][SIM_CHARGE_CONTEXT];
+	return used;
+}
+
+static uint64_t free_bytes(const struct shared *shared, uint32_t device)
+{
+	uint64_t room = shared->devices[device].total - shared->devices[device].reserved;
+	uint64_t used = used_bytes(shared, device);
+
+	return used < room ? room - used : 0;
+}
+
+static bool world_valid(const struct shared *shared)
+{
+	uint32_t i;
+
+	if (shared->magic != WORLD_MAGIC || shared->layout != WORLD_LAYOUT || shared->bytes != sizeof(*shared) ||
+	    shared->device_count < 1 || shared->device_count > SIM_DEVICE_LIMIT)
+		return false;
+	for (i = 0; i < shared->device_count; i++)
+		if (shared->devices[i].total > SIM_MEMORY_LIMIT ||
+		    shared->devices[i].reserved > shared->devices[i].total)
+			return false;
+	return true;
+}
+
+/* NULL when the world is what the spec demands, else what differs. */
+static const char *contradiction(const struct shared *shared, const struct sim_spec *spec)
+{
+	if (spec->count_given && shared->device_count != spec->device_count)
+		return "number of devices";
+	if (spec->capacity_given && shared->devices[0].total != spec->total_bytes)
+		return "memory of a device";
+	if (spec->reserved_given && shared->devices[0].reserved != spec->reserved_bytes)
+		return "reserved memory";
+	if (spec->context_given && shared->devices[0].context != spec->context_bytes)
+		return "cost of a context";
+	if (spec->delay_given && shared->release_delay_ns != spec->release_delay_ns)
+		return "release delay";
+	return NULL;
+}
+
+static enum neap_status fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err)
+{
+	pthread_mutexattr_t attributes;
+	uint32_t i;
+	int result;
+
+	memset(shared, 0, sizeof(*shared));
+	result = pthread_mutexattr_init(&attributes);
+	if (result != 0)
+		return neap_fail_errno(err, result, "simulated world '%s': mutex", spec->world);
+	result = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	if (result == 0)
+		result = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+	if (result == 0)
+		result = pthread_mutex_init(&shared->mutex, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+	if (result != 0)
+		return neap_fail_errno(err, result, "simulated world '%s': mutex", spec->world);
+	shared->layout = WORLD_LAYOUT;
+	shared->bytes = sizeof(*shared);
+	shared->release_delay_ns = spec->release_delay_ns;
+	shared->device_count = spec->device_count;
+	for (i = 0; i < spec->device_count; i++)
+		device_from_spec(spec, i, &shared->devices[i]);
+	__atomic_store_n(&shared->magic, WORLD_MAGIC, __ATOMIC_RELEASE);
+	return NEAP_OK;
+}
+
+static void world_close(struct sim_world *world)
+{
+	if (world->shared)
+		munmap(world->shared, sizeof(*world->shared));
+	if (world->fd >= 0) {
+		flock(world->fd, LOCK_UN); /* a child forked meanwhile has the same description */
+		close(world->fd);
+	}
+	world->shared = NULL;
+	world->fd = -1;
+}
+
+/* True when `path` still names the open file. */
+static bool still_there(const struct sim_world *world)
+{
+	struct stat opened, named;
+
+	return fstat(world->fd, &opened) == 0 && lstat(world->path, &named) == 0 && opened.st_ino == named.st_ino &&
+	       opened.st_dev == named.st_dev;
+}
+
+/* Opens the file and takes flock on it; on NEAP_OK the caller drops it. NEAP_ENOENT without `create`. */
+static enum neap_status open_locked(struct sim_world *world, bool create, struct neap_error *err)
+{
+	int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+	struct stat info;
+
+	for (;;) {
+		world->fd = open(world->path, flags, 0600);
+		if (world->fd < 0)
+			return neap_fail_errno(err, errno, "cannot open simulated world %s", world->path);
+		if (fstat(world->fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
+		    (info.st_mode & 077) != 0) {
+			world_close(world);
+			return neap_fail(err, NEAP_EPERM, "%s is not ours alone: remove it", world->path);
+		}
+		while (flock(world->fd, LOCK_EX) != 0) {
+			if (errno == EINTR)
+				continue;
+			neap_fail_errno(err, errno, "cannot lock simulated world %s", world->path);
+			world_close(world);
+			return NEAP_EIO;
+		}
+		if (still_there(world))
+			return NEAP_OK;
+		world_close(world); /* removed between open and lock */
+	}
+}
+
+static enum neap_status map_file(struct sim_world *world, struct neap_error *err)
+{
+	void *mapped = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, world->fd, 0);
+
+	if (mapped == MAP_FAILED)
+		return neap_fail_errno(err, errno, "cannot map simulated world %s", world->path);
+	world->shared = mapped;
+	return NEAP_OK;
+}
+
+static bool right_size(int fd)
+{
+	struct stat info;
+
+	return fstat(fd, &info) == 0 && info.st_size == (off_t)sizeof(struct shared);
+}
+
+/* flock held: makes the file the spec's world, or says why it cannot be. */
+static enum neap_status prepare(struct sim_world *world, const struct sim_spec *spec, struct neap_error *err)
+{
+	bool sized = right_size(world->fd), empty = !life_held(world->fd, -1);
+	const char *differs = "layout";
+	enum neap_status status;
+
+	if (!sized && !empty)
+		return neap_fail(err, NEAP_EINVAL, "simulated world %s has another layout, and a process is in it",
+				 world->path);
+	if (!sized && (ftruncate(world->fd, 0) != 0 || ftruncate(world->fd, sizeof(struct shared)) != 0))
+		return neap_fail_errno(err, errno, "cannot size simulated world %s", world->path);
+	status = map_file(world, err);
+	if (status != NEAP_OK)
+		return status;
+	if (world_valid(world->shared)) {
+		differs = contradiction(world->shared, spec);
+		if (!differs)
+			return NEAP_OK;
+	}
+	if (!empty)
+		return neap_fail(
+			err, NEAP_EBUSY,
+			"simulated world '%s' exists with another %s, and a process is in it: end it, or choose "
+			"another world=NAME",
+			spec->world, differs);
+	return fill(world->shared, spec, err);
+}
+
+/* Mutex held. */
+static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_error *err)
+{
+	struct neap_process self = {.pid = getpid()};
+	int i;
+
+	settle(world);
+	(void)neap_process_read(getpid(), &self, NULL); /* without /proc: no start time, no name */
+	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+		struct slot *slot = &world->shared->slots[i];
+		struct flock range = life_range(i, F_WRLCK);
+
+		if (slot->state != SIM_SLOT_FREE || fcntl(world->fd, F_OFD_SETLK, &range) != 0)
+			continue;
+		memset(slot, 0, sizeof(*slot));
+		slot->hidden = hidden;
+		slot->pid = getpid();
+		slot->start_ticks = self.start_ticks;
+		snprintf(slot->command, sizeof(slot->command), "%.15s", self.command);
+		__atomic_store_n(&slot->state, SIM_SLOT_ALIVE, __ATOMIC_RELEASE);
+		world->own_slot = i;
+		return NEAP_OK;
+	}
+	return neap_fail(err, NEAP_EBUSY, "simulated world %s is full: %d processes", world->path, SIM_SLOT_LIMIT);
+}
+
+static void name_path(struct sim_world *world, const char *name)
+{
+	snprintf(world->path, sizeof(world->path), "%s/neap-sim-%lu-%s", world_folder(), (unsigned long)geteuid(),
+		 name);
+}
+
+/* flock held, mutex not: removes the file if nobody is in it and nothing drains. */
+static void remove_if_empty(struct sim_world *world)
+{
+	bool empty = true;
+	int i;
+
+	if (sim_world_lock(world) != NEAP_OK)
+		return;
+	settle(world);
+	for (i = 0; i < SIM_SLOT_LIMIT; i++)
+		empty &= world->shared->slots[i].state == SIM_SLOT_FREE;
+	sim_world_unlock(world);
+	if (empty && still_there(world))
+		unlink(world->path);
+}
+
+enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct sim_world **ret_world,
+				struct neap_error *err)
+{
+	struct sim_world *world = calloc(1, sizeof(*world));
+	enum neap_status status;
+
+	if (!world)
+		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
+	world->fd = world->own_slot = -1;
+	name_path(world, spec->world);
+	status = open_locked(world, true, err);
+	if (status != NEAP_OK)
+		goto out;
+	status = prepare(world, spec, err);
+	if (status != NEAP_OK)
+		goto out;
+	if (sim_world_lock(world) != NEAP_OK) {
+		status = neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
+				   world->path);
+		goto out;
+	}
+	status = claim(world, hidden, err);
+	sim_world_unlock(world);
+out:
+	if (world->fd >= 0)
+		flock(world->fd, LOCK_UN);
+	if (status == NEAP_OK) {
+		*ret_world = world;
+	} else {
+		world_close(world);
+		free(world);
+	}
+	return status;
+}
+
+void sim_world_leave(struct sim_world *world)
+{
+	struct flock range;
+
+	if (!world)
+		return;
+	if (sim_world_lock(world) == NEAP_OK) {
+		slot_drain(&world->shared->slots[world->own_slot], world->shared->release_delay_ns);
+		sim_world_unlock(world);
+	}
+	range = life_range(world->own_slot, F_UNLCK);
+	(void)fcntl(world->fd, F_OFD_SETLK, &range);
+	world->own_slot = -1;
+	if (flock(world->fd, LOCK_EX) == 0)
+		remove_if_empty(world);
+	world_close(world);
+	free(world);
+}
+
+enum neap_status sim_world_charge(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	enum neap_status status = NEAP_EOOM;
+
+	if (sim_world_lock(world) != NEAP_OK)
+		return NEAP_EIO;
+	if (free_bytes(world->shared, device) < bytes)
+		settle(world);
+	if (free_bytes(world->shared, device) >= bytes) {
+		world->shared->slots[world->own_slot].use[device][what] += bytes;
+		status = NEAP_OK;
+	}
+	sim_world_unlock(world);
+	return status;
+}
+
+void sim_world_refund(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	uint64_t *use = &world->shared->slots[world->own_slot].use[device][what];
+
+	if (sim_world_lock(world) != NEAP_OK)
+		return;
+	*use = *use > bytes ? *use - bytes : 0;
+	sim_world_unlock(world);
+}
+
+uint64_t sim_world_free_bytes(struct sim_world *world, uint32_t device)
+{
+	uint64_t bytes;
+
+	if (sim_world_lock(world) != NEAP_OK)
+		return 0;
+	settle(world);
+	bytes = free_bytes(world->shared, device);
+	sim_world_unlock(world);
+	return bytes;
+}
+
+uint32_t sim_world_device_count(const struct sim_world *world) { return world->shared->device_count; }
+
+void sim_world_device(const struct sim_world *world, uint32_t device, struct sim_view_device *ret_device)
+{
+	view_device(&world->shared->devices[device], device, ret_device);
+}
+
+static void view_slot(const struct slot *slot, struct sim_view_process *ret_process)
+{
+	uint64_t now = neap_clock_now(neap_clock_system());
+	size_t i;
+
+	*ret_process = (struct sim_view_process){.pid = slot->pid,
+						 .state = (enum sim_slot_state)slot->state,
+						 .hidden = slot->hidden != 0,
+						 .present = slot->state == SIM_SLOT_ALIVE &&
+							    neap_process_alive(slot->pid, slot->start_ticks)};
+	memcpy(ret_process->command, slot->command, sizeof(ret_process->command));
+	ret_process->command[sizeof(ret_process->command) - 1] = '\0';
+	if (slot->state == SIM_SLOT_DRAINING && slot->drain_until_ns > now)
+		ret_process->drain_left_ns = slot->drain_until_ns - now;
+	for (i = 0; i < SIM_DEVICE_LIMIT; i++) {
+		ret_process->memory_bytes[i] = slot->use[i][SIM_CHARGE_MEMORY];
+		ret_process->context_bytes[i] = slot->use[i][SIM_CHARGE_CONTEXT];
+	}
+}
+
+/* Mutex held, or `shared` private. */
+static void view_world(const struct shared *shared, struct sim_view *view)
+{
+	uint32_t device;
+	size_t i;
+
+	view->release_delay_ns = shared->release_delay_ns;
+	view->device_count = shared->device_count;
+	for (device = 0; device < shared->device_count; device++) {
+		view_device(&shared->devices[device], device, &view->devices[device]);
+		view->devices[device].free_bytes = free_bytes(shared, device);
+		view->devices[device].used_bytes = used_bytes(shared, device);
+	}
+	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+		const struct slot *slot = &shared->slots[i];
+
+		if (slot->state == SIM_SLOT_FREE)
+			continue;
+		view_slot(slot, &view->processes[view->process_count++]);
+		for (device = 0; device < shared->device_count && slot->state == SIM_SLOT_DRAINING; device++)
+			view->devices[device].draining_bytes +=
+				slot->use[device][SIM_CHARGE_MEMORY] + slot->use[device][SIM_CHARGE_CONTEXT];
+	}
+}
+
+static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
+{
+	struct shared *shared = calloc(1, sizeof(*shared));
+	enum neap_status status;
+
+	if (!shared)
+		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
+	status = fill(shared, spec, err);
+	if (status == NEAP_OK)
+		view_world(shared, view);
+	free(shared);
+	return status;
+}
+
+/* flock held. */
+static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, struct sim_view *view,
+				     struct neap_error *err)
+{
+	enum neap_status status;
+
+	if (!right_size(world->fd))
+		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+	status = map_file(world, err);
+	if (status != NEAP_OK)
+		return status;
+	if (!world_valid(world->shared))
+		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+	if (contradiction(world->shared, spec)) {
+		if (life_held(world->fd, -1))
+			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
+					 contradiction(world->shared, spec));
+		return look_at_spec(spec, view, err); /* nobody is in it: the next one makes it anew */
+	}
+	if (sim_world_lock(world) != NEAP_OK)
+		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
+				 world->path);
+	settle(world);
+	view_world(world->shared, view);
+	sim_world_unlock(world);
+	view->exists = true;
+	remove_if_empty(world);
+	return NEAP_OK;
+}
+
+enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
+{
+	struct sim_world world = {.fd = -1, .own_slot = -1};
+	struct sim_view *view = calloc(1, sizeof(*view));
+	enum neap_status status;
+
+	if (!view)
+		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
+	memcpy(view->world, spec->world, sizeof(view->world));
+	name_path(&world, spec->world);
+	status = open_locked(&world, false, err);
+	if (status == NEAP_OK)
+		status = look_at_file(&world, spec, view, err);
+	else if (status == NEAP_ENOENT)
+		status = look_at_spec(spec, view, err);
+	if (status == NEAP_OK)
+		*ret_view = *view;
+	world_close(&world);
+	free(view);
+	return status;
+}
+
+enum neap_status sim_world_each(bool (*visit)(void *context, const char *world), void *context,
+				struct neap_error *err)
+{
+	char prefix[64];
+	DIR *folder = opendir(world_folder());
+	struct dirent *entry;
+	size_t length;
+
+	if (!folder)
+		return neap_fail_errno(err, errno, "cannot list %s", world_folder());
+	length = (size_t)snprintf(prefix, sizeof(prefix), "neap-sim-%lu-", (unsigned long)geteuid());
+	while ((entry = readdir(folder)) != NULL)
+		if (strncmp(entry->d_name, prefix, length) == 0 && !visit(context, entry->d_name + length))
+			break;
+	closedir(folder);
+	return NEAP_OK;
+}
