@@ -1,0 +1,513 @@
+/* Initialisation, devices and primary contexts.
+ *
+ * cuInit reads the environment. It may be called again: while any context is alive it changes nothing; with none
+ * alive and another environment it leaves the old world and starts over, so that a process may visit several.
+ */
+#include "sim/state.h"
+
+#include "base/error.h"
+#include "base/units.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRIVER_VERSION 12040
+
+struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
+
+#define STACK_LIMIT 32
+static _Thread_local struct {
+	CUcontext contexts[STACK_LIMIT];
+	unsigned int depth;
+} stack;
+
+static void forked(void) { atomic_store(&sim.forked, true); }
+
+static void leave_world(void)
+{
+	if (sim.world && sim.pid == getpid() && !atomic_load(&sim.forked)) {
+		sim_world_leave(sim.world);
+		sim.world = NULL;
+		atomic_store(&sim.initialized, false);
+	}
+}
+
+/* The process ends in good order: what it used drains from now on. */
+__attribute__((destructor)) static void ended(void) { leave_world(); }
+
+/* What cuInit depends on, in one line. */
+static void read_environment(char text[sizeof(sim.environment)])
+{
+	static const char *const names[] = {"NEAP_SIM",         "CUDA_VISIBLE_DEVICES", "NEAP_SIM_FAULT",
+					    "NEAP_SIM_LATENCY", "NEAP_SIM_LOG",         "NEAP_SIM_HIDDEN"};
+	size_t i, used = 0, room = sizeof(sim.environment);
+
+	text[0] = '\0';
+	for (i = 0; i < sizeof(names) / sizeof(names[0]) && used < room; i++) {
+		const char *value = getenv(names[i]);
+
+		used += (size_t)snprintf(text + used, room - used, "%s%s\n", value ? "=" : "", value ? value : "");
+	}
+}
+
+static void add_device(uint32_t index)
+{
+	struct sim_device *device = &sim.devices[sim.device_count];
+
+	memset(device, 0, sizeof(*device));
+	sim_world_device(sim.world, index, &device->view);
+	device->index = index;
+	device->context.device = device->pool.device = sim.device_count++;
+}
+
+static bool device_added(uint32_t index)
+{
+	uint32_t i;
+
+	for (i = 0; i < sim.device_count; i++)
+		if (sim.devices[i].index == index)
+			return true;
+	return false;
+}
+
+/* The device that an entry of CUDA_VISIBLE_DEVICES names: an index, or "GPU-" and the start of a UUID that fits one
+ * device only. */
+static bool device_named(const char *entry, uint32_t *ret_index)
+{
+	uint32_t count = sim_world_device_count(sim.world), matches = 0, i;
+	struct sim_view_device view;
+	uint64_t number;
+	char text[48];
+
+	if (neap_u64_parse(entry, &number, NULL) == NEAP_OK) {
+		*ret_index = (uint32_t)number;
+		return number < count;
+	}
+	if (strncmp(entry, "GPU-", 4) != 0)
+		return false;
+	for (i = 0; i < count; i++) {
+		sim_world_device(sim.world, i, &view);
+		sim_uuid_format(view.uuid, text);
+		if (strncmp(text, entry, strlen(entry)) == 0) {
+			*ret_index = i;
+			matches++;
+		}
+	}
+	return matches == 1;
+}
+
+/* As the driver: the list counts up to the first entry that names no device; one named twice voids the list. */
+static void choose_devices(void)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	char copy[512], *rest = NULL, *entry;
+	uint32_t index = 0;
+
+	sim.device_count = 0;
+	if (!list) {
+		for (index = 0; index < sim_world_device_count(sim.world); index++)
+			add_device(index);
+		return;
+	}
+	snprintf(copy, sizeof(copy), "%s", list);
+	for (entry = strtok_r(copy, ",", &rest); entry; entry = strtok_r(NULL, ",", &rest)) {
+		entry += strspn(entry, " \t");
+		entry[strcspn(entry, " \t")] = '\0';
+		if (!device_named(entry, &index))
+			return;
+		if (device_added(index)) {
+			sim.device_count = 0;
+			return;
+		}
+		add_device(index);
+	}
+}
+
+static bool any_context(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < sim.device_count; i++)
+		if (sim.devices[i].context.active)
+			return true;
+	return sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
+}
+
+/* Lock held; nothing of the old state is in use. */
+static void forget_old(void)
+{
+	uint32_t i;
+
+	atomic_store(&sim.initialized, false);
+	for (i = 0; i < sim.device_count; i++)
+		sim_streams_drop(i);
+	sim_world_leave(sim.world);
+	sim.world = NULL;
+	sim_engine_destroy(sim.engine);
+	sim.engine = NULL;
+	sim_flights_drop();
+	sim_calls_reset();
+	sim.device_count = 0;
+	atomic_store(&sim.sticky, CUDA_SUCCESS);
+	memset(&sim.report, 0, sizeof(sim.report));
+	sim.capture = (struct sim_capture){0};
+	atomic_store(&sim.capturing, false);
+}
+
+static CUresult fail_init(const struct neap_error *err, CUresult result)
+{
+	snprintf(sim.message, sizeof(sim.message), "%s", err->message);
+	snprintf(sim.report.text, sizeof(sim.report.text), "%s", err->message);
+	sim.init_result = result;
+	return result;
+}
+
+/* Lock held. */
+static CUresult enter_world(void)
+{
+	const char *hidden = getenv("NEAP_SIM_HIDDEN");
+	static bool watching_forks;
+	struct neap_error err = {0};
+
+	if (sim_spec_parse(getenv("NEAP_SIM"), &sim.spec, &err) != NEAP_OK)
+		return fail_init(&err, CUDA_ERROR_INVALID_VALUE);
+	if (!watching_forks && pthread_atfork(NULL, NULL, forked) != 0)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	watching_forks = true;
+	sim.engine = sim_engine_create();
+	if (!sim.engine)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	sim.pid = getpid();
+	if (sim_world_join(&sim.spec, hidden && strcmp(hidden, "1") == 0, &sim.world, &err) == NEAP_OK) {
+		choose_devices();
+		if (sim.device_count > 0) {
+			sim.message[0] = '\0';
+			atomic_store(&sim.initialized, true);
+			return CUDA_SUCCESS;
+		}
+		sim_world_leave(sim.world);
+		sim.world = NULL;
+		neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device");
+	}
+	sim_engine_destroy(sim.engine);
+	sim.engine = NULL;
+	return fail_init(&err, err.status == NEAP_ENODEVICE ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_UNKNOWN);
+}
+
+CUresult sim_cuInit(unsigned int flags)
+{
+	char environment[sizeof(sim.environment)];
+	struct neap_error err = {0};
+	CUresult result = CUDA_SUCCESS;
+
+	if (atomic_load(&sim.forked))
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	read_environment(environment);
+	pthread_mutex_lock(&sim.lock);
+	if (atomic_load(&sim.initialized) && !any_context() && strcmp(environment, sim.environment) != 0)
+		forget_old();
+	pthread_mutex_unlock(&sim.lock);
+	if (!atomic_load(&sim.initialized) && sim_calls_configure(&err) != NEAP_OK) {
+		sim_calls_reset();
+		return fail_init(&err, CUDA_ERROR_INVALID_VALUE);
+	}
+	result = sim_fault_take(SIM_CALL_cuInit);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&sim.lock);
+	if (!atomic_load(&sim.initialized)) {
+		memcpy(sim.environment, environment, sizeof(environment));
+		result = enter_world();
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
+CUresult sim_cuDriverGetVersion(int *version)
+{
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	*version = DRIVER_VERSION;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetCount(int *count)
+{
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = (int)sim.device_count;
+	return CUDA_SUCCESS;
+}
+
+static bool device_known(CUdevice device) { return device >= 0 && (uint32_t)device < sim.device_count; }
+
+CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
+{
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!device_known(ordinal))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_text(char *to, int room, const char *text, CUdevice device)
+{
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!to || room <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	snprintf(to, (size_t)room, "%s", text);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetName(char *name, int length, CUdevice device)
+{
+	return copy_text(name, length, device_known(device) ? sim.devices[device].view.name : "", device);
+}
+
+CUresult sim_cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
+{
+	return copy_text(id, length, device_known(device) ? sim.devices[device].view.pci_bus_id : "", device);
+}
+
+CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+{
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!uuid)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(uuid->bytes, sim.devices[device].view.uuid, sizeof(uuid->bytes));
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceTotalMem(size_t *bytes, CUdevice device)
+{
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	*bytes = sim.devices[device].view.total_bytes - sim.devices[device].view.reserved_bytes;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	const struct sim_view_device *view;
+	unsigned int bus = 0;
+
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value)
+		return CUDA_ERROR_INVALID_VALUE;
+	view = &sim.devices[device].view;
+	switch (attribute) {
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		*value = view->multiprocessors;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+		if (sscanf(view->pci_bus_id, "0000:%x:", &bus) != 1)
+			return CUDA_ERROR_UNKNOWN;
+		*value = (int)bus;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
+	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
+	case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
+		*value = 0;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+		*value = 1;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		*value = view->compute_major;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+		*value = view->compute_minor;
+		return CUDA_SUCCESS;
+	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+		*value = !sim.spec.no_vmm;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+	struct sim_device *target;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	target = &sim.devices[device];
+	pthread_mutex_lock(&sim.lock);
+	if (!target->context.active) {
+		enum neap_status status =
+			sim_world_charge(sim.world, target->index, SIM_CHARGE_CONTEXT, target->view.context_bytes);
+
+		if (status != NEAP_OK)
+			result = status == NEAP_EOOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+		else
+			target->context.active = true;
+	}
+	if (result == CUDA_SUCCESS) {
+		target->context.retained++;
+		*context = &target->context;
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
+/* The context's allocations, streams and events go with it; handles of cuMemCreate are not the context's. Its sticky
+ * error goes too. Lock held. */
+static void end_context(struct sim_device *device)
+{
+	uint32_t i;
+
+	sim_pool_trim(&device->pool, 0);
+	sim_allocations_drop(device->context.device);
+	device->pool = (struct CUmemPoolHandle_st){.device = device->context.device};
+	sim_streams_drop(device->context.device);
+	sim_world_refund(sim.world, device->index, SIM_CHARGE_CONTEXT, device->view.context_bytes);
+	device->context.active = false;
+	for (i = 0; i < sim.device_count; i++)
+		if (sim.devices[i].context.active)
+			return;
+	atomic_store(&sim.sticky, CUDA_SUCCESS);
+}
+
+CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	struct CUctx_st *context;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	context = &sim.devices[device].context;
+	pthread_mutex_lock(&sim.lock);
+	if (context->retained == 0)
+		result = CUDA_ERROR_INVALID_CONTEXT;
+	else if (context->retained > 1)
+		context->retained--;
+	else {
+		pthread_mutex_unlock(&sim.lock);
+		result = sim_synchronize_all(); /* a held clock: the work must end first */
+		pthread_mutex_lock(&sim.lock);
+		if (result == CUDA_SUCCESS && context->retained == 1) {
+			context->retained = 0;
+			end_context(&sim.devices[device]);
+		}
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
+CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+	if (!device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = 0;
+	pthread_mutex_lock(&sim.lock);
+	*active = sim.devices[device].context.active;
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
+}
+
+/* NULL, or one of the devices' primary contexts. */
+static bool context_known(CUcontext context)
+{
+	uint32_t i;
+
+	for (i = 0; i < sim.device_count; i++)
+		if (context == &sim.devices[i].context)
+			return context->active;
+	return false;
+}
+
+bool sim_current_device(uint32_t *ret_device)
+{
+	CUcontext context = stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+
+	if (!context || !context_known(context))
+		return false;
+	*ret_device = context->device;
+	return true;
+}
+
+CUresult sim_cuCtxGetCurrent(CUcontext *context)
+{
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	*context = stack.depth ? stack.contexts[stack.depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxSetCurrent(CUcontext context)
+{
+	if (context && !context_known(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!context && stack.depth > 0)
+		stack.depth--;
+	else if (context && stack.depth > 0)
+		stack.contexts[stack.depth - 1] = context;
+	else if (context)
+		stack.contexts[stack.depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxPushCurrent(CUcontext context)
+{
+	if (!context)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!context_known(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (stack.depth == STACK_LIMIT)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stack.contexts[stack.depth++] = context;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxPopCurrent(CUcontext *context)
+{
+	if (stack.depth == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	stack.depth--;
+	if (context)
+		*context = stack.contexts[stack.depth];
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxGetDevice(CUdevice *device)
+{
+	uint32_t ordinal;
+
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_current_device(&ordinal))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = (CUdevice)ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_synchronize_all(void) { return sim_result_of(sim_engine_synchronize(sim.engine)); }
+
+CUresult sim_cuCtxSynchronize(void)
+{
+	CUresult result = sim_synchronize_all();
+	uint32_t device;
+
+	pthread_mutex_lock(&sim.lock);
+	if (result == CUDA_SUCCESS && sim_current_device(&device))
+		sim_pool_trim(&sim.devices[device].pool, sim.devices[device].pool.threshold);
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}

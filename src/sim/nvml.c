@@ -1,0 +1,341 @@
+/* libnvidia-ml.so.1: the devices seen from outside. It looks at the world anew for each question, enters nothing, and
+ * so costs no context and is no process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver lists
+ * processes without their bytes.
+ */
+#include "base/error.h"
+#include "device/nvml_api.h"
+#include "sim/world.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define X(need, type, name, newest, older, parameters) NEAP_API type newest parameters;
+#include "device/nvml_functions.h"
+#undef X
+NEAP_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+							      nvmlProcessInfo_t *processes);
+
+#define DRIVER_VERSION_TEXT "550.54.15"
+
+struct nvmlDevice_st {
+	char unused;
+};
+
+static struct {
+	atomic_int users; /* nvmlInit less nvmlShutdown */
+	atomic_int pid;   /* of the process that initialised: NVML does not survive fork */
+	struct sim_spec spec;
+	bool no_process_bytes;
+	char message[320];                              /* why nvmlInit failed */
+	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses mean something */
+} nvml;
+
+static nvmlReturn_t read_settings(struct neap_error *err)
+{
+	const char *mode = getenv("NEAP_SIM_NVML");
+
+	if (sim_spec_parse(getenv("NEAP_SIM"), &nvml.spec, err) != NEAP_OK)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (mode && *mode && strcmp(mode, "no-process-bytes") != 0) {
+		neap_fail(err, NEAP_EINVAL, "NEAP_SIM_NVML: '%s': expected no-process-bytes", mode);
+		return NVML_ERROR_INVALID_ARGUMENT;
+	}
+	nvml.no_process_bytes = mode && *mode;
+	return NVML_SUCCESS;
+}
+
+/* The caller frees it; NULL: *ret_result says why. */
+static struct sim_view *look(nvmlReturn_t *ret_result, struct neap_error *err)
+{
+	struct sim_view *view = malloc(sizeof(*view));
+
+	*ret_result = NVML_ERROR_UNKNOWN;
+	if (view && sim_world_look(&nvml.spec, view, err) == NEAP_OK) {
+		*ret_result = NVML_SUCCESS;
+		return view;
+	}
+	free(view);
+	return NULL;
+}
+
+nvmlReturn_t nvmlInit_v2(void)
+{
+	struct neap_error err = {0};
+	struct sim_view *view = NULL;
+	nvmlReturn_t result;
+
+	if (atomic_load(&nvml.users) > 0 && atomic_load(&nvml.pid) == getpid()) {
+		atomic_fetch_add(&nvml.users, 1);
+		return NVML_SUCCESS;
+	}
+	result = read_settings(&err);
+	if (result == NVML_SUCCESS)
+		view = look(&result, &err);
+	snprintf(nvml.message, sizeof(nvml.message), "%s", err.message);
+	if (!view)
+		return result;
+	free(view);
+	atomic_store(&nvml.pid, getpid());
+	atomic_store(&nvml.users, 1);
+	return NVML_SUCCESS;
+}
+
+static bool ready(void) { return atomic_load(&nvml.users) > 0 && atomic_load(&nvml.pid) == getpid(); }
+
+nvmlReturn_t nvmlShutdown(void)
+{
+	if (!ready())
+		return NVML_ERROR_UNINITIALIZED;
+	atomic_fetch_sub(&nvml.users, 1);
+	return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t result)
+{
+	switch (result) {
+	case NVML_SUCCESS:
+		return "Success";
+	case NVML_ERROR_UNINITIALIZED:
+		return "Uninitialized";
+	case NVML_ERROR_INVALID_ARGUMENT:
+		return !ready() && nvml.message[0] ? nvml.message : "Invalid Argument";
+	case NVML_ERROR_NOT_SUPPORTED:
+		return "Not Supported";
+	case NVML_ERROR_NO_PERMISSION:
+		return "Insufficient Permissions";
+	case NVML_ERROR_NOT_FOUND:
+		return "Not Found";
+	case NVML_ERROR_INSUFFICIENT_SIZE:
+		return "Insufficient Size";
+	case NVML_ERROR_DRIVER_NOT_LOADED:
+		return "Driver Not Loaded";
+	case NVML_ERROR_FUNCTION_NOT_FOUND:
+		return "Function Not Found";
+	case NVML_ERROR_GPU_IS_LOST:
+		return "GPU is lost";
+	default:
+		return !ready() && nvml.message[0] ? nvml.message : "Unknown Error";
+	}
+}
+
+static nvmlReturn_t copy_text(char *to, unsigned int room, const char *text)
+{
+	if (!to)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (room <= strlen(text))
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	memcpy(to, text, strlen(text) + 1);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room)
+{
+	return ready() ? copy_text(text, room, DRIVER_VERSION_TEXT) : NVML_ERROR_UNINITIALIZED;
+}
+
+/* The world as it is now, and the device's index in it; the caller frees the view. */
+static nvmlReturn_t see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+{
+	struct neap_error err;
+	struct sim_view *view;
+	nvmlReturn_t result;
+	size_t i;
+
+	if (!ready())
+		return NVML_ERROR_UNINITIALIZED;
+	for (i = 0; i < SIM_DEVICE_LIMIT && device != &nvml.devices[i]; i++)
+		;
+	if (i == SIM_DEVICE_LIMIT)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	view = look(&result, &err);
+	if (!view)
+		return result;
+	if (i >= view->device_count) {
+		free(view);
+		return NVML_ERROR_GPU_IS_LOST; /* the world was made anew with fewer */
+	}
+	*ret_view = view;
+	*ret_index = (uint32_t)i;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result;
+
+	if (!count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	result = see(&nvml.devices[0], &view, &index);
+	if (result != NVML_SUCCESS)
+		return result;
+	*count = view->device_count;
+	free(view);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+	unsigned int count;
+	nvmlReturn_t result = nvmlDeviceGetCount_v2(&count);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	if (!device || index >= count)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	*device = &nvml.devices[index];
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int room)
+{
+	struct sim_view *view;
+	uint32_t index;
+	char uuid[48];
+	nvmlReturn_t result = see(device, &view, &index);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	sim_uuid_format(view->devices[index].uuid, uuid);
+	free(view);
+	return copy_text(text, room, uuid);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int room)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result = see(device, &view, &index);
+
+	if (result != NVML_SUCCESS)
+		return result;
+	result = copy_text(text, room, view->devices[index].name);
+	free(view);
+	return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result = memory ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	memory->total = view->devices[index].total_bytes;
+	memory->free = view->devices[index].free_bytes;
+	memory->used = memory->total - memory->free;
+	free(view);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result;
+
+	if (!memory || memory->version != NVML_MEMORY_V2)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	result = see(device, &view, &index);
+	if (result != NVML_SUCCESS)
+		return result;
+	memory->total = view->devices[index].total_bytes;
+	memory->reserved = view->devices[index].reserved_bytes;
+	memory->free = view->devices[index].free_bytes;
+	memory->used = memory->total - memory->reserved - memory->free;
+	free(view);
+	return NVML_SUCCESS;
+}
+
+/* What of a process NVML lists: it is there, it holds something on this device, and it does not hide. */
+static bool listed(const struct sim_view_process *process, uint32_t index)
+{
+	return process->state == SIM_SLOT_ALIVE && process->present && !process->hidden &&
+	       process->memory_bytes[index] + process->context_bytes[index] > 0;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count,
+						     nvmlProcessInfo_t *processes)
+{
+	struct sim_view *view;
+	unsigned int room, found = 0;
+	uint32_t index;
+	nvmlReturn_t result = count ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	size_t i;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	room = processes ? *count : 0;
+	for (i = 0; i < view->process_count; i++) {
+		const struct sim_view_process *process = &view->processes[i];
+
+		if (!listed(process, index))
+			continue;
+		if (found < room)
+			processes[found] = (nvmlProcessInfo_t){
+				.pid = (unsigned int)process->pid,
+				.usedGpuMemory = nvml.no_process_bytes ? NVML_VALUE_NOT_AVAILABLE_ULL
+								       : process->memory_bytes[index] +
+										 process->context_bytes[index],
+				.gpuInstanceId = UINT32_MAX,
+				.computeInstanceId = UINT32_MAX};
+		found++;
+	}
+	free(view);
+	*count = found;
+	return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+						     nvmlProcessInfo_t *processes)
+{
+	return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
+}
+
+/* Virtual time says nothing about a sample period of real time. */
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result = utilization ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	free(view);
+	return NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result = pci ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	memset(pci, 0, sizeof(*pci));
+	if (sscanf(view->devices[index].pci_bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device) != 3)
+		result = NVML_ERROR_UNKNOWN;
+	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%s", view->devices[index].pci_bus_id);
+	snprintf(pci->busId, sizeof(pci->busId), "0000%s", view->devices[index].pci_bus_id);
+	free(view);
+	return result;
+}
+
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
+{
+	struct sim_view *view;
+	uint32_t index;
+	nvmlReturn_t result = minor ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+
+	if (result != NVML_SUCCESS)
+		return result;
+	*minor = index;
+	free(view);
+	return NVML_SUCCESS;
+}

@@ -1,0 +1,87 @@
+/* Physical memory: handles, what they cost, and the bytes behind them.
+ *
+ * All handles of a process are extents of one memory file (one descriptor, whatever their number), given out by an
+ * offset that only grows: the file is sparse, a freed extent becomes a hole, so offsets need no reuse. The world is
+ * charged at creation and refunded when the last mapping and the program's own hold are gone.
+ *
+ *   handle lives  <=>  !released || mappings > 0;   charged(device) = sum of bytes of its handles
+ */
+#include "sim/state.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define FILE_STEP (64ull << 30)
+
+int sim_physical_file(void) { return sim.file; }
+
+/* The file reaches at least `end`. */
+static bool file_reaches(uint64_t end)
+{
+	uint64_t size = (end + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
+
+	if (sim.file < 0) {
+		sim.file = memfd_create("neap-sim-memory", MFD_CLOEXEC);
+		sim.file_end = sim.file_size = 0;
+	}
+	if (sim.file < 0)
+		return false;
+	if (end > sim.file_size) {
+		if (ftruncate(sim.file, (off_t)size) != 0)
+			return false;
+		sim.file_size = size;
+	}
+	return true;
+}
+
+CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle)
+{
+	struct sim_handle *handle = malloc(sizeof(*handle));
+	enum neap_status status;
+
+	if (!handle)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!sim.spec.no_backing && !file_reaches(sim.file_end + bytes)) {
+		free(handle);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*handle = (struct sim_handle){
+		.id = ++sim.next_id, .bytes = bytes, .file_offset = sim.file_end, .device = device};
+	if (!neap_map_put(&sim.handles, handle->id, (uint64_t)(uintptr_t)handle)) {
+		free(handle);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	status = sim_world_charge(sim.world, sim.devices[device].index, SIM_CHARGE_MEMORY, bytes);
+	if (status != NEAP_OK) {
+		neap_map_remove(&sim.handles, handle->id, NULL);
+		free(handle);
+		return status == NEAP_EOOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+	}
+	sim.file_end += bytes;
+	*ret_handle = handle;
+	return CUDA_SUCCESS;
+}
+
+void sim_physical_settle(struct sim_handle *handle)
+{
+	if (!handle->released || handle->mappings > 0)
+		return;
+	if (!sim.spec.no_backing)
+		(void)fallocate(sim.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)handle->file_offset,
+				(off_t)handle->bytes); /* refused: the host's memory comes back with the process */
+	sim_engine_forget(sim.engine, handle->id);
+	sim_world_refund(sim.world, sim.devices[handle->device].index, SIM_CHARGE_MEMORY, handle->bytes);
+	neap_map_remove(&sim.handles, handle->id, NULL);
+	free(handle);
+}
+
+struct sim_handle *sim_physical_find(uint64_t id)
+{
+	uint64_t value;
+
+	if (!neap_map_get(&sim.handles, id, &value))
+		return NULL;
+	return (struct sim_handle *)(uintptr_t)value;
+}

@@ -1,0 +1,271 @@
+/* sim/state.h: the simulated driver inside one process: what its source files share.
+ *
+ *   exports.c   the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
+ *   calls.c     entering and leaving a call: counters, latency, faults, sticky errors, the call log
+ *   context.c   initialisation, devices, primary contexts          physical.c  handles and the bytes behind them
+ *   memory.c    address ranges: reserve, map, access               alloc.c     cuMemAlloc, pinned memory, pointers
+ *   pool.c      stream-ordered allocation                          work.c      submitting work, copies and sets
+ *   stream.c    streams, events, host functions, capture           simcalls.c  the public calls of neap/sim.h
+ *
+ * Lock: sim.lock guards everything reachable from `sim` but the atomics. It is never held while the engine may run a
+ * work's function (submit, advance, synchronise, query), so a function may take as long as it likes.
+ *
+ * A library that is loaded as the driver has one state per process, as the driver has.
+ */
+#ifndef NEAP_SIM_STATE_H
+#define NEAP_SIM_STATE_H
+
+#include "base/map.h"
+#include "device/cuda_api.h"
+#include "neap/sim.h"
+#include "neap/status.h"
+#include "sim/engine.h"
+#include "sim/world.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum sim_call {
+#define X(need, name, symbol, parameters) SIM_CALL_##name,
+#include "device/cuda_functions.h"
+#undef X
+	SIM_CALL_launch, /* neap_sim_calls.launch, counted as "cuLaunchKernel" */
+	SIM_CALL_COUNT
+};
+
+/* The implementations: sim_cuInit and so on, in the files above. */
+#define X(need, name, symbol, parameters) CUresult sim_##name parameters;
+#include "device/cuda_functions.h"
+#undef X
+
+/* -- physical memory -------------------------------------------------------------------------------------------- */
+
+struct sim_handle {
+	uint64_t id; /* names it to the program, and is its space in the engine */
+	uint64_t bytes, file_offset;
+	uint32_t device;   /* CUDA's ordinal */
+	uint32_t mappings; /* lives while released == false or mappings > 0 */
+	bool released;
+	bool exported; /* made by cuMemCreate: the program may name it */
+};
+
+/* CUDA_ERROR_OUT_OF_MEMORY when the device has no room. Lock held. */
+CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle);
+/* Frees it if nothing holds it. Lock held. */
+void sim_physical_settle(struct sim_handle *handle);
+struct sim_handle *sim_physical_find(uint64_t id);
+int sim_physical_file(void);
+
+/* -- address ranges --------------------------------------------------------------------------------------------- */
+
+struct sim_range {
+	uint64_t start, bytes;
+};
+
+/* A set of disjoint ranges, each the first member of its struct. */
+struct sim_ranges {
+	void *root;
+};
+
+struct sim_range *sim_ranges_find(const struct sim_ranges *ranges, uint64_t start, uint64_t bytes);
+bool sim_ranges_add(struct sim_ranges *ranges, struct sim_range *range); /* false: host out of memory */
+void sim_ranges_remove(struct sim_ranges *ranges, struct sim_range *range);
+
+enum sim_reservation_kind {
+	SIM_RESERVED, /* cuMemAddressReserve */
+	SIM_ALLOCATED,
+	SIM_POOLED,
+};
+
+struct sim_reservation {
+	struct sim_range range;
+	enum sim_reservation_kind kind;
+	uint64_t requested_bytes; /* ALLOCATED, POOLED */
+	uint32_t device;
+	bool pool_free;      /* POOLED: given back by the program, in its pool's list */
+	uint32_t free_event; /* the engine's: recorded where it was given back */
+	struct sim_reservation *next_free;
+	uint64_t mappings;
+};
+
+struct sim_mapping {
+	struct sim_range range;
+	struct sim_handle *handle;
+	struct sim_reservation *reservation;
+	uint64_t valid_bytes; /* what a program may touch: less than range.bytes for an allocation */
+	CUmemAccess_flags access;
+};
+
+/* Lock held, all of them. */
+CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
+void sim_unreserve(struct sim_reservation *reservation);
+CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle,
+		 CUmemAccess_flags access);
+void sim_unmap(struct sim_mapping *mapping);
+struct sim_mapping *sim_mapping_at(uint64_t address);
+/* Reservation, handle and mapping in one, for alloc.c and pool.c; and back. */
+CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
+		      struct sim_reservation **ret_reservation);
+void sim_deallocate(struct sim_reservation *reservation);
+/* All allocations of a device. */
+void sim_allocations_drop(uint32_t device);
+
+/* Of an allocation of so many bytes, what a program may touch: the driver's own rounding. */
+static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
+
+/* Pinned host memory. */
+struct sim_host {
+	struct sim_range range;
+	uint64_t space;
+};
+
+/* -- work ------------------------------------------------------------------------------------------------------- */
+
+/* Work that the engine has and that has not ended. */
+struct sim_flight {
+	struct sim_flight *next, *previous;
+	uint64_t id;
+	const char *name;
+	void (*function)(void *argument); /* NULL: none, or cancelled */
+	void *argument;
+	void *staged; /* freed with it */
+	size_t range_count;
+	struct neap_sim_range ranges[];
+};
+
+struct sim_task { /* work to be queued */
+	const char *name;
+	uint64_t duration_ns;
+	const struct neap_sim_range *ranges;
+	size_t range_count;
+	void (*function)(void *argument);
+	void *argument;
+	void *staged; /* taken over, also on failure */
+	bool strict;  /* a range that is not device memory is a detected error, not an invalid value */
+};
+
+/* `ret_id` (NULL allowed) names the flight for sim_flight_cancel. Detected errors: a race; strict ranges. */
+CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id);
+/* Its function will not run any more. */
+void sim_flight_cancel(uint64_t id);
+/* The driver's state is thrown away: frees what the dropped engine had. Lock held. */
+void sim_flights_drop(void);
+/* Lock held: the work in flight that touches these addresses, or NULL. */
+const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
+/* Lock held: true when nothing in flight touches them; else a detected error is noted: "WHAT of ... while ...". */
+bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
+
+CUresult sim_result_of(enum sim_order order);
+
+/* -- streams, events, capture ----------------------------------------------------------------------------------- */
+
+struct CUstream_st {
+	uint32_t number, device;
+	bool capturing;
+};
+
+struct CUevent_st {
+	uint32_t number, device;
+	unsigned int flags;
+	bool captured; /* last recorded in a capturing stream */
+};
+
+struct CUgraph_st {
+	uint64_t nodes;
+};
+
+struct sim_capture {
+	CUstream origin; /* NULL: none under way */
+	CUstreamCaptureMode mode;
+	bool invalidated;
+	uint64_t nodes;
+};
+
+CUresult sim_stream_number(CUstream stream, uint32_t *ret_number);
+bool sim_stream_capturing(CUstream stream);
+/* A call that a capture forbids: invalidates it. */
+CUresult sim_capture_refuse(void);
+/* The streams and events of a device whose context ends. Lock held. */
+void sim_streams_drop(uint32_t device);
+
+/* -- context ---------------------------------------------------------------------------------------------------- */
+
+struct CUctx_st {
+	uint32_t device;
+	unsigned int retained;
+	bool active;
+};
+
+struct CUmemPoolHandle_st {
+	uint32_t device;
+	uint64_t threshold, reserved_bytes, used_bytes;
+	struct sim_reservation *free_list;
+};
+
+struct sim_device {
+	struct sim_view_device view;
+	uint32_t index; /* in the world */
+	struct CUctx_st context;
+	struct CUmemPoolHandle_st pool;
+};
+
+/* The device of the calling thread's current context; false without one. */
+bool sim_current_device(uint32_t *ret_device);
+CUresult sim_synchronize_all(void);
+/* Lock held: gives back what the pool only caches, until it holds no more than this; what work still uses stays. */
+void sim_pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes);
+/* A live allocation that starts at this address, or NULL. Lock held. */
+struct sim_reservation *sim_allocation_at(uint64_t address);
+
+/* -- the one state ---------------------------------------------------------------------------------------------- */
+
+struct sim_state {
+	pthread_mutex_t lock;
+	atomic_bool initialized;
+	atomic_bool forked; /* this is a child of the process that called cuInit */
+	atomic_int sticky;  /* CUresult of a detected error */
+	pid_t pid;
+	char environment[1024]; /* what cuInit found, to see whether it changed */
+	char message[320];      /* why cuInit failed, */
+	CUresult init_result;   /* and with what */
+	struct sim_spec spec;
+	struct sim_world *world;
+	struct sim_engine *engine;
+	uint32_t device_count;
+	struct sim_device devices[SIM_DEVICE_LIMIT];
+
+	uint64_t next_id; /* of handles and of pinned memory */
+	struct neap_map handles;
+	int file; /* memfd; -1: none yet */
+	uint64_t file_end, file_size;
+	uint64_t next_address; /* backing=none */
+	struct sim_ranges reservations, mappings, hosts;
+	struct sim_flight *flights;
+
+	struct neap_map streams, events, graphs; /* pointers the program may name */
+	struct sim_capture capture;
+	atomic_bool capturing; /* capture.origin != NULL && mode != relaxed, without the lock */
+	struct neap_sim_fault_report report;
+};
+
+extern struct sim_state sim;
+
+/* Notes a detected error: the first one's text is kept, and every later call answers CUDA_ERROR_ILLEGAL_ADDRESS. */
+CUresult sim_detect(const char *format, ...) NEAP_PRINTF(1, 2);
+CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
+
+CUresult sim_call_enter(enum sim_call call);
+CUresult sim_call_leave(enum sim_call call, CUresult result);
+/* Takes an injected fault due for this call. */
+CUresult sim_fault_take(enum sim_call call);
+/* Faults, latencies and the log, as the environment says. NEAP_EPARSE with what was expected. */
+enum neap_status sim_calls_configure(struct neap_error *err);
+int sim_fault_add(const char *name, uint64_t skip, uint64_t count, int code);
+bool sim_latency_set(const char *name, uint64_t ns);
+uint64_t sim_call_total(const char *name);
+const char *sim_error_name(CUresult result);
+/* Counts, latencies, faults and the log as at the start. */
+void sim_calls_reset(void);
+
+#endif
