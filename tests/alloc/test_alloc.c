@@ -1,0 +1,543 @@
+/* The allocator's promises, one by one. */
+#include "harness.h"
+
+#define SPEC "mem=256MiB,reserved=0,context=16MiB"
+#define MIB  (1024ull * 1024)
+
+static int setup(void **state)
+{
+	struct world *world = calloc(1, sizeof(*world));
+	world_open(world, SPEC);
+	world_alloc(world, 0);
+	*state = world;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	world_close(*state);
+	free(*state);
+	return 0;
+}
+
+static void test_sizes(void **state)
+{
+	struct world *world = *state;
+	uint64_t none = 7, odd;
+	assert_int_equal(neap_malloc(world->alloc, 0, NULL, &none, NULL), NEAP_OK);
+	assert_int_equal(none, 0);
+	assert_int_equal(neap_free(world->alloc, 0), NEAP_OK);
+	odd = take(world, 513, NULL);
+	assert_int_equal(metric(world, NEAP_METRIC_ALLOCATED_BYTES), 1024);
+	assert_int_equal(metric(world, NEAP_METRIC_REQUESTED_BYTES), 513);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 2 * MIB);
+	assert_int_equal(neap_free(world->alloc, odd + 512), NEAP_EINVAL);
+	world_check(world);
+	give(world, odd);
+	assert_int_equal(neap_free(world->alloc, odd), NEAP_EINVAL);
+	assert_int_equal(metric(world, NEAP_METRIC_ALLOCATED_BYTES), 0);
+	world_check(world);
+}
+
+static void test_reuse_and_join(void **state)
+{
+	struct world *world = *state;
+	uint64_t a = take(world, 4 * MIB, NULL), b = take(world, 4 * MIB, NULL), c = take(world, 4 * MIB, NULL);
+	uint64_t creates = world->sim->calls("cuMemCreate");
+	give(world, a);
+	assert_int_equal(take(world, 4 * MIB, NULL), a);
+	give(world, b);
+	assert_int_equal(metric(world, NEAP_METRIC_INACTIVE_SPLIT), 1);
+	assert_int_equal(metric(world, NEAP_METRIC_INACTIVE_SPLIT_BYTES), 4 * MIB);
+	give(world, a);
+	world_check(world);
+	assert_int_equal(take(world, 8 * MIB, NULL), a);
+	assert_int_equal(world->sim->calls("cuMemCreate"), creates);
+	give(world, c);
+	world_check(world);
+}
+
+/* A hole in the middle goes back to the driver, and is filled again before the segment grows. */
+static void test_empty_in_the_middle(void **state)
+{
+	struct world *world = *state;
+	uint64_t a = take(world, 3 * MIB, NULL), b = take(world, 10 * MIB, NULL), c = take(world, 3 * MIB, NULL);
+	uint64_t freed = 0;
+	give(world, b);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	/* b covers [3, 13) MiB: whole pages [4, 12). */
+	assert_int_equal(freed, 8 * MIB);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 8 * MIB);
+	world_check(world);
+	assert_int_equal(take(world, 10 * MIB, NULL), b);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 16 * MIB);
+	world_check(world);
+	give(world, a);
+	give(world, b);
+	give(world, c);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	assert_int_equal(freed, 16 * MIB);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 0);
+	assert_int_equal(metric(world, NEAP_METRIC_SEGMENT), 0);
+	assert_int_equal(world->sim->calls("cuMemAddressReserve"), world->sim->calls("cuMemAddressFree"));
+	world_check(world);
+}
+
+/* Work is queued on the block when it is freed; emptying waits for it, and on another stream the bytes are new. */
+static void test_empty_waits(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t a = take(world, 200 * MIB, one);
+	touch(world, one, a, 200 * MIB, 1, 1000000);
+	give(world, a);
+	uint64_t b = take(world, 200 * MIB, two); /* stranded on `one`: only the driver can bring it here */
+	touch(world, two, b, 200 * MIB, 1, 1000);
+	world_check(world);
+	struct neap_stats stats;
+	neap_get_stats(world->alloc, &stats);
+	assert_int_equal(stats.num_alloc_retries, 1);
+	assert_int_equal(stats.num_ooms, 0);
+	give(world, b);
+}
+
+static void test_record_stream(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t a = take(world, 2 * MIB, one);
+	CUevent ready;
+	assert_int_equal(world->cuda->cuEventCreate(&ready, CU_EVENT_DISABLE_TIMING), 0);
+	touch(world, one, a, 2 * MIB, 1, 10);
+	world->cuda->cuEventRecord(ready, one);
+	world->cuda->cuStreamWaitEvent(two, ready, 0);
+	touch(world, two, a, 2 * MIB, 0, 5000000000);
+	world->sim->hold(1);
+	assert_int_equal(neap_record_stream(world->alloc, a, two), NEAP_OK);
+	assert_int_equal(neap_record_stream(world->alloc, a, two), NEAP_OK);
+	assert_int_equal(neap_record_stream(world->alloc, a + 512, two), NEAP_EINVAL);
+	give(world, a);
+	assert_int_equal(metric(world, NEAP_METRIC_ACTIVE_BYTES), 2 * MIB);
+	assert_int_equal(metric(world, NEAP_METRIC_ALLOCATED_BYTES), 0);
+	assert_null(event_find(&world->events, NEAP_EVENT_FREE_COMPLETED, 0));
+	uint64_t b = take(world, 2 * MIB, one);
+	assert_int_not_equal(a, b);
+	touch(world, one, b, 2 * MIB, 1, 10);
+	world_check(world);
+	world->sim->step(6000000000);
+	uint64_t c = take(world, 2 * MIB, one);
+	assert_int_equal(a, c);
+	touch(world, one, c, 2 * MIB, 1, 10);
+	assert_non_null(event_find(&world->events, NEAP_EVENT_FREE_COMPLETED, 0));
+	world->sim->hold(0);
+	world_check(world);
+	world->cuda->cuEventDestroy(ready);
+}
+
+static void test_fraction(void **state)
+{
+	struct world *world = *state;
+	struct neap_error err = {0};
+	uint64_t address = 7, freed = 0;
+	assert_int_equal(neap_set_fraction(world->alloc, 0, &err), NEAP_EINVAL);
+	assert_int_equal(neap_set_fraction(world->alloc, 1.1, &err), NEAP_EINVAL);
+	assert_int_equal(neap_set_fraction(world->alloc, 0.0 / 0.0, &err), NEAP_EINVAL);
+	uint64_t a = take(world, 100 * MIB, NULL), b = take(world, 64 * MIB, NULL);
+	give(world, a);
+	assert_int_equal(neap_set_fraction(world->alloc, 0.5, &err), NEAP_OK); /* 128 MiB: empties the cache first */
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 64 * MIB);
+	assert_true(neap_get_fraction(world->alloc) == 0.5);
+	assert_int_equal(neap_malloc(world->alloc, 66 * MIB, NULL, &address, &err), NEAP_EOOM);
+	assert_int_equal(address, 7);
+	assert_non_null(strstr(err.message, "limit 128 MiB"));
+	a = take(world, 64 * MIB, NULL);
+	give(world, a);
+	void *other = stream_new(world);
+	a = take(world, 60 * MIB, other); /* within the limit only if the default stream's cache goes */
+	world_check(world);
+	assert_int_equal(neap_set_fraction(world->alloc, 1, &err), NEAP_OK);
+	uint64_t c = take(world, 100 * MIB, other);
+	give(world, a);
+	give(world, b);
+	give(world, c);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_OK);
+	world_check(world);
+}
+
+struct relief {
+	struct world *world;
+	uint64_t address;
+	unsigned calls, release_at;
+};
+
+static bool on_oom(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt)
+{
+	struct relief *relief = context;
+	assert_ptr_equal(alloc, relief->world->alloc);
+	assert_int_equal(bytes, 100 * MIB);
+	assert_int_equal(attempt, relief->calls);
+	relief->calls++;
+	if (attempt == relief->release_at)
+		give(relief->world, relief->address); /* the lock is not held */
+	return true;
+}
+
+static void test_oom_callback(void **state)
+{
+	struct world *world = *state;
+	struct neap_error err = {0};
+	struct relief relief = {world, take(world, 200 * MIB, NULL), 0, 3};
+	uint64_t address = 0;
+	neap_set_oom_callback(world->alloc, on_oom, &relief);
+	uint64_t a = take(world, 100 * MIB, NULL);
+	assert_int_equal(relief.calls, 4);
+	relief = (struct relief){world, 0, 0, 99};
+	uint64_t b = take(world, 60 * MIB, NULL);
+	assert_int_equal(neap_malloc(world->alloc, 100 * MIB, NULL, &address, &err), NEAP_EOOM);
+	assert_int_equal(relief.calls, 8);
+	neap_set_oom_callback(world->alloc, NULL, NULL);
+	give(world, a);
+	give(world, b);
+	world_check(world);
+}
+
+static void test_oom_report(void **state)
+{
+	struct world *world = *state;
+	struct neap_error err = {0};
+	struct neap_tag_bytes tags[4];
+	uint64_t address = 0;
+	assert_null(neap_tag_set("parameters"));
+	uint64_t a = take(world, 100 * MIB, NULL);
+	assert_string_equal(neap_tag_set("activations"), "parameters");
+	uint64_t b = take(world, 100 * MIB, NULL);
+	assert_int_equal(neap_malloc(world->alloc, 50 * MIB, NULL, &address, &err), NEAP_EOOM);
+	neap_tag_set(NULL);
+	assert_int_equal(err.status, NEAP_EOOM);
+	assert_memory_equal(err.message,
+			    "CUDA out of memory. Tried to allocate 50.0 MiB for activations. GPU 0: 256 MiB", 78);
+	assert_non_null(strstr(err.message, "200 MiB allocated, 0 B cached (largest free block 0 B), 0 B pending, "));
+	assert_int_equal(err.message[strlen(err.message) - 1], '.');
+	const struct neap_event *oom = event_find(&world->events, NEAP_EVENT_OOM, 0);
+	assert_non_null(oom);
+	assert_int_equal(oom->size, 50 * MIB);
+	assert_int_equal(oom->a, 200 * MIB);
+	assert_int_equal(oom->b, 200 * MIB);
+	assert_string_equal(world->events.names[oom->tag], "activations");
+	assert_int_equal(oom[1].kind, NEAP_EVENT_OOM_LIMITS);
+	assert_true(oom[1].size == UINT64_MAX);
+	assert_int_equal(oom[1].address, 256 * MIB);
+	/* total = free + reserved + what contexts and others hold */
+	assert_int_equal(oom->address + oom->b + oom[1].a, 256 * MIB);
+	assert_int_equal(oom[2].kind, NEAP_EVENT_TAG_BYTES);
+	assert_string_equal(world->events.names[oom[2].tag], "parameters");
+	assert_int_equal(oom[2].a, 100 * MIB);
+	assert_int_equal(oom[2].size, 1);
+	assert_string_equal(world->events.names[oom[3].tag], "activations");
+	give(world, a);
+	assert_int_equal(neap_tag_stats(world->alloc, tags, 4), 2);
+	assert_string_equal(tags[0].tag, "parameters");
+	assert_int_equal(tags[0].live_bytes, 0);
+	assert_int_equal(tags[0].peak_bytes, 100 * MIB);
+	assert_int_equal(tags[1].live_blocks, 1);
+	give(world, b);
+	/* A size beyond everything is an OOM like any other. */
+	assert_int_equal(neap_malloc(world->alloc, SIZE_MAX, NULL, &address, &err), NEAP_EOOM);
+	assert_int_equal(neap_malloc(world->alloc, SIZE_MAX / 2, NULL, &address, &err), NEAP_EOOM);
+	world_check(world);
+}
+
+static void test_too_many_tags(void **state)
+{
+	struct world *world = *state;
+	char names[NEAP_TAGS_MAX + 3][16];
+	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
+	for (int i = 0; i < NEAP_TAGS_MAX + 3; i++) {
+		snprintf(names[i], sizeof(names[i]), "tag %d", i);
+		neap_tag_set(names[i]);
+		take(world, 512, NULL);
+	}
+	neap_tag_set(NULL);
+	take(world, 512, NULL);
+	assert_int_equal(neap_tag_stats(world->alloc, tags, NEAP_TAGS_MAX + 2), NEAP_TAGS_MAX + 2);
+	assert_string_equal(tags[0].tag, "");
+	assert_string_equal(tags[NEAP_TAGS_MAX + 1].tag, "other");
+	assert_int_equal(tags[NEAP_TAGS_MAX + 1].live_bytes, 3 * 512);
+	world_check(world);
+}
+
+static bool only(void *context, void *stream) { return stream == context; }
+
+static void test_pool(void **state)
+{
+	struct world *world = *state;
+	void *stream = stream_new(world);
+	struct neap_error err = {0};
+	uint64_t freed = 0;
+	uint64_t outside = take(world, 4 * MIB, stream);
+	give(world, outside);
+	assert_int_equal(neap_pool_end(world->alloc, 1, 2), NEAP_ESTATE);
+	assert_int_equal(neap_pool_release(world->alloc, 1, 2), NEAP_ESTATE);
+	assert_int_equal(neap_pool_begin(world->alloc, 1, 2, only, stream, &err), NEAP_OK);
+	assert_int_equal(neap_pool_begin(world->alloc, 1, 2, only, stream, &err), NEAP_ESTATE);
+	uint64_t a = take(world, 4 * MIB, stream);
+	assert_int_not_equal(a, outside); /* nothing is shared with what is outside */
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_ESTATE);
+	give(world, a);
+	assert_int_equal(take(world, 4 * MIB, stream), a);
+	assert_int_equal(neap_pool_end(world->alloc, 1, 2), NEAP_OK);
+	assert_int_equal(take(world, 4 * MIB, stream), outside);
+	give(world, outside);
+	give(world, a);
+	world_check(world);
+	/* The graph may run again: the pool's pages stay until it is released. */
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_OK);
+	assert_int_equal(freed, 4 * MIB);
+	assert_int_equal(metric(world, NEAP_METRIC_RESERVED_BYTES), 4 * MIB);
+	assert_int_equal(neap_pool_release(world->alloc, 1, 2), NEAP_OK);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_OK);
+	assert_int_equal(freed, 4 * MIB);
+	assert_int_equal(neap_pool_release(world->alloc, 1, 2), NEAP_ESTATE);
+	world_check(world);
+}
+
+/* Calls that a capture forbids, or that would wait. */
+static uint64_t forbidden_calls(struct world *world)
+{
+	static const char *const names[] = {"cuMemAddressReserve", "cuMemCreate",   "cuMemMap",
+					    "cuMemSetAccess",      "cuMemUnmap",    "cuMemRelease",
+					    "cuMemAlloc",          "cuMemFree",     "cuCtxSynchronize",
+					    "cuEventQuery",        "cuEventRecord", "cuStreamSynchronize"};
+	uint64_t sum = 0;
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		sum += world->sim->calls(names[i]);
+	return sum;
+}
+
+static void test_capture(void **state)
+{
+	struct world *world = *state;
+	void *stream = stream_new(world), *other = stream_new(world);
+	struct neap_error err = {0};
+	uint64_t address = 0, freed = 0;
+	CUgraph graph = NULL;
+	uint64_t a = take(world, 4 * MIB, stream), b = take(world, 4 * MIB, other);
+	give(world, a);
+	int result = world->cuda->cuStreamBeginCapture
+			     ? world->cuda->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)
+			     : CUDA_ERROR_NOT_SUPPORTED;
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		skip();
+	assert_int_equal(result, 0);
+	uint64_t before = forbidden_calls(world);
+	assert_int_equal(take(world, 4 * MIB, stream), a); /* from the cache */
+	assert_int_equal(neap_malloc(world->alloc, 4 * MIB, stream, &address, &err), NEAP_ESTATE);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_ESTATE);
+	/* The captured stream used b: it stays pending until the capture is over. */
+	assert_int_equal(neap_record_stream(world->alloc, b, stream), NEAP_OK);
+	give(world, b);
+	give(world, a);
+	assert_int_equal(take(world, 4 * MIB, stream), a);
+	assert_int_equal(metric(world, NEAP_METRIC_ACTIVE_BYTES), 8 * MIB);
+	assert_int_equal(forbidden_calls(world), before);
+	world_check(world);
+	assert_int_equal(world->cuda->cuStreamEndCapture(stream, &graph), 0);
+	assert_int_equal(world->cuda->cuGraphDestroy(graph), 0);
+	assert_int_equal(take(world, 4 * MIB, other), b);
+	world_check(world);
+}
+
+static void on_key(void *context, const char *key, int64_t value)
+{
+	char(*keys)[64] = context;
+	size_t count = 0;
+	while (keys[count][0])
+		count++;
+	assert_true(count < NEAP_STATS_KEYS);
+	snprintf(keys[count], sizeof(keys[count]), "%s", key);
+	if (strcmp(key, "allocated_bytes.all.current") == 0)
+		assert_int_equal(value, 1536);
+	if (strcmp(key, "allocated_bytes.small_pool.peak") == 0)
+		assert_int_equal(value, 2048);
+	if (strcmp(key, "allocation.all.allocated") == 0)
+		assert_int_equal(value, 2);
+	if (strcmp(key, "requested_bytes.all.freed") == 0)
+		assert_int_equal(value, 100);
+	if (strcmp(key, "max_split_size") == 0)
+		assert_int_equal(value, -1);
+}
+
+static void test_stats_keys(void **state)
+{
+	struct world *world = *state;
+	static char keys[NEAP_STATS_KEYS + 1][64];
+	struct neap_stats stats;
+	memset(keys, 0, sizeof(keys));
+	take(world, 1400, NULL);
+	give(world, take(world, 100, NULL));
+	neap_get_stats(world->alloc, &stats);
+	neap_stats_each(&stats, on_key, keys);
+	for (size_t i = 1; i < NEAP_STATS_KEYS; i++) {
+		assert_true(keys[i][0]);
+		assert_true(strcmp(keys[i - 1], keys[i]) < 0); /* sorted, so also distinct */
+	}
+	assert_string_equal(keys[0], "active.all.allocated");
+	assert_string_equal(keys[NEAP_STATS_KEYS - 1], "segment.small_pool.peak");
+	neap_reset_peak_stats(world->alloc);
+	neap_reset_accumulated_stats(world->alloc);
+	neap_get_stats(world->alloc, &stats);
+	const struct neap_stat *bytes = &stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL];
+	assert_int_equal(bytes->peak, 1536);
+	assert_int_equal(bytes->allocated, 0);
+	assert_int_equal(bytes->freed, 0);
+	world_check(world);
+}
+
+static void test_events_and_extremes(void **state)
+{
+	struct world *world = *state;
+	struct events *events = &world->events;
+	void *stream = stream_new(world);
+	uint64_t lowest, highest;
+	neap_tag_set("gradients");
+	uint64_t a = take(world, 1000, stream);
+	neap_tag_set(NULL);
+	uint64_t b = take(world, 3 * MIB, NULL);
+	give(world, a);
+	const struct neap_event *alloc = event_find(events, NEAP_EVENT_ALLOC, 0);
+	assert_int_equal(alloc->address, a);
+	assert_int_equal(alloc->size, 1000);
+	assert_int_equal(alloc->block, 1024);
+	assert_int_equal(alloc->stream, 1);
+	assert_int_equal(alloc->a, 1024);
+	assert_int_equal(alloc->b, 2 * MIB);
+	assert_string_equal(events->names[alloc->tag], "gradients");
+	assert_true(alloc->time_ns > 0);
+	assert_int_equal(event_find(events, NEAP_EVENT_ALLOC, 1)->stream, 0);
+	assert_int_equal(event_find(events, NEAP_EVENT_FREE_REQUESTED, 0)->address, a);
+	assert_int_equal(event_find(events, NEAP_EVENT_FREE_COMPLETED, 0)->tag, alloc->tag);
+	assert_int_equal(event_find(events, NEAP_EVENT_SEGMENT_MAP, 0)->size, 2 * MIB);
+	neap_take_extremes(world->alloc, &lowest, &highest);
+	assert_int_equal(lowest, 0);
+	assert_int_equal(highest, 3 * MIB + 1024);
+	a = take(world, 5 * MIB, NULL);
+	give(world, a);
+	neap_take_extremes(world->alloc, &lowest, &highest);
+	assert_int_equal(lowest, 3 * MIB);
+	assert_int_equal(highest, 8 * MIB);
+	neap_emit(world->alloc, (struct neap_event){.kind = NEAP_EVENT_STEP, .address = 4});
+	assert_int_equal(event_find(events, NEAP_EVENT_STEP, 0)->a, 3 * MIB);
+	assert_int_equal(neap_emit_name(world->alloc, "gradients"), alloc->tag);
+	size_t count = events->count;
+	neap_observe(world->alloc, NULL);
+	assert_int_equal(neap_emit_name(world->alloc, "gradients"), 0);
+	give(world, b);
+	assert_int_equal(events->count, count);
+}
+
+static void test_publish(void **state)
+{
+	struct world *world = *state;
+	struct neap_published page = {0}, copy;
+	uint64_t a = take(world, 3 * MIB, NULL);
+	neap_publish(world->alloc, &page);
+	take(world, 512, NULL);
+	assert_int_equal(neap_published_read(&page, &copy), NEAP_OK);
+	assert_int_equal(copy.stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current, 3 * MIB + 512);
+	assert_memory_equal(copy.device_uuid, neap_device_info(world->device)->uuid, 16);
+	assert_int_equal(copy.context_bytes, neap_device_context_bytes(world->device));
+	assert_true(copy.limit_bytes == UINT64_MAX);
+	world_check(world);
+	neap_publish(world->alloc, NULL);
+	give(world, a);
+	assert_memory_equal(&page.stats, &copy.stats, sizeof(page.stats));
+	page.sequence |= 1; /* its writer died inside a write */
+	assert_int_equal(neap_published_read(&page, &copy), NEAP_EBUSY);
+	neap_publish(world->alloc, &page);
+	world_check(world);
+	neap_publish(world->alloc, NULL);
+}
+
+struct tally {
+	uint64_t end, live, cached;
+};
+
+static void on_block(void *context, const struct neap_block_info *info)
+{
+	struct tally *tally = context;
+	assert_true(info->address >= tally->end);
+	assert_true(info->address >= info->segment_address);
+	assert_true(info->address + info->bytes <= info->segment_address + info->segment_bytes);
+	tally->end = info->address + info->bytes;
+	if (info->state == NEAP_BLOCK_LIVE) {
+		tally->live += info->bytes;
+		assert_string_equal(info->tag, "weights");
+	}
+	if (info->state == NEAP_BLOCK_CACHED)
+		tally->cached += info->bytes;
+}
+
+static void test_each_block(void **state)
+{
+	struct world *world = *state;
+	struct tally tally = {0};
+	neap_tag_set("weights");
+	take(world, 5 * MIB, NULL);
+	take(world, 1000, stream_new(world));
+	neap_tag_set(NULL);
+	neap_each_block(world->alloc, on_block, &tally);
+	assert_int_equal(tally.live, 5 * MIB + 1024);
+	assert_int_equal(tally.cached, metric(world, NEAP_METRIC_RESERVED_BYTES) - (int64_t)tally.live);
+}
+
+static unsigned created, destroyed;
+static void on_created(struct neap_alloc *alloc)
+{
+	assert_int_equal(neap_alloc_check(alloc, NULL), NEAP_OK); /* the lock is free */
+	created++;
+}
+static void on_destroying(struct neap_alloc *alloc)
+{
+	assert_int_equal(neap_alloc_check(alloc, NULL), NEAP_OK);
+	destroyed++;
+}
+
+static void test_hook(void **state)
+{
+	struct world *world = *state;
+	static const struct neap_alloc_hook hook = {on_created, on_destroying};
+	struct neap_alloc *alloc = NULL;
+	struct neap_alloc_options bad = {.fraction = -1};
+	neap_set_alloc_hook(&hook);
+	assert_int_equal(neap_alloc_create(world->device, NULL, &alloc, NULL), NEAP_OK);
+	assert_int_equal(created, 1);
+	neap_alloc_destroy(alloc);
+	assert_int_equal(destroyed, 1);
+	neap_set_alloc_hook(NULL);
+	assert_int_equal(neap_alloc_create(world->device, &bad, &alloc, NULL), NEAP_EINVAL);
+	neap_alloc_destroy(NULL);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_sizes),
+		TEST(test_reuse_and_join),
+		TEST(test_empty_in_the_middle),
+		TEST(test_empty_waits),
+		TEST(test_record_stream),
+		TEST(test_fraction),
+		TEST(test_oom_callback),
+		TEST(test_oom_report),
+		TEST(test_too_many_tags),
+		TEST(test_pool),
+		TEST(test_capture),
+		TEST(test_stats_keys),
+		TEST(test_events_and_extremes),
+		TEST(test_publish),
+		TEST(test_each_block),
+		TEST(test_hook),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

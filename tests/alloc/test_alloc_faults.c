@@ -1,0 +1,188 @@
+/* Everything that can fail is made to fail, once at a time, at every place a scenario passes: the Nth driver call and
+ * the Nth host allocation, for N = 1, 2, ... until the scenario runs through untouched. After each: the invariants
+ * hold, the status is an honest one, the scenario succeeds when repeated, and nothing is left of it on the device.
+ *
+ * Usage: test_alloc_faults [SPEC]
+ */
+#include "harness.h"
+
+#define MIB (1024ull * 1024)
+
+static const char *spec = "mem=64MiB,reserved=0,context=8MiB";
+
+/* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
+static long host_countdown = -1;
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *pointer, size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *pointer, size_t bytes);
+
+static int host_fails(void) { return host_countdown >= 0 && host_countdown-- == 0; }
+void *__wrap_malloc(size_t bytes) { return host_fails() ? NULL : __real_malloc(bytes); }
+void *__wrap_calloc(size_t count, size_t bytes) { return host_fails() ? NULL : __real_calloc(count, bytes); }
+void *__wrap_realloc(void *pointer, size_t bytes) { return host_fails() ? NULL : __real_realloc(pointer, bytes); }
+
+struct scene {
+	struct world world;
+	void *one, *two;
+};
+
+static enum neap_status keep(enum neap_status first, enum neap_status next) { return first ? first : next; }
+
+static bool only(void *context, void *stream) { return stream == context; }
+
+/* Passes every path once: growth in both classes, several pages, two streams, pending frees, the miss path that
+ * brings memory from one stream to the other, an OOM, a private pool, a release from the middle. Frees whatever it
+ * got. */
+static enum neap_status scenario(struct scene *scene)
+{
+	struct neap_alloc *alloc = scene->world.alloc;
+	uint64_t at[8] = {0}, freed = 0, none = 0;
+	enum neap_status status = NEAP_OK;
+	status = keep(status, neap_malloc(alloc, 1000, scene->one, &at[0], NULL));
+	status = keep(status, neap_malloc(alloc, 3 * MIB, scene->one, &at[1], NULL));
+	status = keep(status, neap_malloc(alloc, 9 * MIB, scene->one, &at[2], NULL));
+	status = keep(status, neap_malloc(alloc, 3 * MIB, scene->one, &at[3], NULL));
+	if (at[1])
+		status = keep(status, neap_record_stream(alloc, at[1], scene->two));
+	neap_free(alloc, at[1]);
+	neap_free(alloc, at[2]);
+	status = keep(status, neap_malloc(alloc, 40 * MIB, scene->two, &at[4], NULL));
+	enum neap_status oom = neap_malloc(alloc, 60 * MIB, scene->two, &none, NULL);
+	assert_int_not_equal(oom, NEAP_OK);
+	if (oom != NEAP_EOOM)
+		status = keep(status, oom);
+	neap_free(alloc, at[4]);
+	status = keep(status, neap_empty_cache(alloc, &freed, NULL));
+	enum neap_status began = neap_pool_begin(alloc, 0, 1, only, scene->two, NULL);
+	status = keep(status, began);
+	status = keep(status, neap_malloc(alloc, 2 * MIB, scene->two, &at[5], NULL));
+	if (!began) {
+		neap_pool_end(alloc, 0, 1);
+		neap_pool_release(alloc, 0, 1);
+	}
+	neap_free(alloc, at[5]);
+	status = keep(status, neap_set_fraction(alloc, 0.25, NULL));
+	status = keep(status, neap_malloc(alloc, 4 * MIB, scene->one, &at[6], NULL));
+	status = keep(status, neap_set_fraction(alloc, 1, NULL));
+	neap_free(alloc, at[0]);
+	neap_free(alloc, at[3]);
+	neap_free(alloc, at[6]);
+	return keep(status, neap_empty_cache(alloc, &freed, NULL));
+}
+
+static void scene_open(struct scene *scene)
+{
+	world_alloc(&scene->world, 0);
+	neap_observe(scene->world.alloc, NULL);
+}
+
+/* The fault is gone: everything works, and nothing was lost. */
+static void scene_close(struct scene *scene, uint64_t free_before, long n)
+{
+	struct neap_error err = {0};
+	uint64_t free_after = 0;
+	world_check(&scene->world);
+	enum neap_status status = scenario(scene);
+	if (status)
+		fail_msg("after fault %ld: the repeated scenario says %s", n, neap_status_name(status));
+	if (neap_alloc_check(scene->world.alloc, &err))
+		fail_msg("after fault %ld: %s", n, err.message);
+	assert_int_equal(metric(&scene->world, NEAP_METRIC_RESERVED_BYTES), 0);
+	neap_alloc_destroy(scene->world.alloc);
+	scene->world.alloc = NULL;
+	assert_int_equal(neap_device_memory(scene->world.device, &free_after, &(uint64_t){0}, NULL), NEAP_OK);
+	if (free_after != free_before)
+		fail_msg("after fault %ld: %lld bytes of the device are lost", n,
+			 (long long)(free_before - free_after));
+}
+
+static void faults_of_driver(struct scene *scene, const char *name, int code, uint64_t count)
+{
+	uint64_t free_before = 0;
+	assert_int_equal(neap_device_memory(scene->world.device, &free_before, &(uint64_t){0}, NULL), NEAP_OK);
+	for (long n = 0;; n++) {
+		struct neap_sim_fault_report report;
+		scene_open(scene);
+		scene->world.sim->report(&report);
+		uint64_t injected = report.injected;
+		scene->world.sim->fault(name, (uint64_t)n, count, code);
+		enum neap_status status = scenario(scene);
+		scene->world.sim->fault(NULL, 0, 0, 0);
+		scene->world.sim->report(&report);
+		if (status && status != NEAP_EDRIVER && status != NEAP_EOOM)
+			fail_msg("fault %ld of %s, code %d: %s", n, name, code, neap_status_name(status));
+		bool happened = report.injected > injected;
+		if (!happened)
+			assert_int_equal(status, NEAP_OK);
+		scene_close(scene, free_before, n);
+		if (!happened)
+			break;
+		assert_true(n < 2000);
+	}
+}
+
+static void test_driver_call_fails(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_UNKNOWN, 1); }
+static void test_driver_call_oom(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_OUT_OF_MEMORY, 1); }
+/* The driver breaks for good at some call: no rollback works either. */
+static void test_driver_breaks(void **state) { faults_of_driver(*state, "*", CUDA_ERROR_UNKNOWN, 0); }
+static void test_unmap_breaks(void **state) { faults_of_driver(*state, "cuMemUnmap", CUDA_ERROR_UNKNOWN, 0); }
+static void test_release_breaks(void **state) { faults_of_driver(*state, "cuMemRelease", CUDA_ERROR_UNKNOWN, 0); }
+
+static void test_host_allocation_fails(void **state)
+{
+	struct scene *scene = *state;
+	uint64_t free_before = 0;
+	assert_int_equal(neap_device_memory(scene->world.device, &free_before, &(uint64_t){0}, NULL), NEAP_OK);
+	for (long n = 0;; n++) {
+		struct neap_error err = {0};
+		enum neap_status status;
+		host_countdown = n;
+		while ((status = neap_alloc_create(scene->world.device, NULL, &scene->world.alloc, &err)))
+			assert_int_equal(status, NEAP_ENOMEM);
+		status = scenario(scene);
+		bool happened = host_countdown < 0;
+		host_countdown = -1;
+		if (status && status != NEAP_ENOMEM && status != NEAP_EOOM)
+			fail_msg("host allocation %ld: %s", n, neap_status_name(status));
+		if (!happened)
+			assert_int_equal(status, NEAP_OK);
+		scene_close(scene, free_before, n);
+		if (!happened)
+			break;
+		assert_true(n < 2000);
+	}
+}
+
+static int setup(void **state)
+{
+	struct scene *scene = calloc(1, sizeof(*scene));
+	world_open(&scene->world, spec);
+	scene->one = stream_new(&scene->world);
+	scene->two = stream_new(&scene->world);
+	*state = scene;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct scene *scene = *state;
+	world_close(&scene->world);
+	free(scene);
+	return 0;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		spec = argv[1];
+	const struct CMUnitTest tests[] = {
+		TEST(test_driver_call_fails), TEST(test_driver_call_oom), TEST(test_driver_breaks),
+		TEST(test_unmap_breaks),      TEST(test_release_breaks),  TEST(test_host_allocation_fails),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

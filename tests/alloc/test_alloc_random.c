@@ -1,0 +1,145 @@
+/* Random malloc, free, record_stream and empty_cache over several streams, with kernels that touch the blocks while
+ * they are queued far behind: the simulator reports a race or an access to unmapped memory where the allocator gave
+ * bytes away too early. A ledger of our own says what is live; the invariants are checked after every operation.
+ *
+ * Usage: test_alloc_random [SPEC]    (of the simulated device; NEAP_SEED=N repeats a run)
+ */
+#include "harness.h"
+
+#define STREAMS 4
+#define MOST    96
+#define MIB     (1024ull * 1024)
+
+struct shadow {
+	uint64_t address, bytes;
+	int stream;
+	uint32_t used_on; /* bits of streams that were told */
+};
+
+struct game {
+	struct world world;
+	uint64_t random, live_bytes, ooms;
+	void *streams[STREAMS];
+	struct shadow blocks[MOST];
+	size_t count;
+};
+
+static const char *spec = "mem=96MiB,reserved=0,context=8MiB";
+
+static uint64_t pick(struct game *game, uint64_t below) { return random_next(&game->random) % below; }
+
+static void play_take(struct game *game)
+{
+	struct neap_error err = {0};
+	if (game->count == MOST)
+		return;
+	uint64_t limit = pick(game, 3) ? 64 * 1024 : pick(game, 3) ? 3 * MIB : 24 * MIB;
+	struct shadow block = {.bytes = 1 + pick(game, limit), .stream = (int)pick(game, STREAMS)};
+	enum neap_status status =
+		neap_malloc(game->world.alloc, block.bytes, game->streams[block.stream], &block.address, &err);
+	if (status == NEAP_EOOM) {
+		game->ooms++;
+		return;
+	}
+	if (status)
+		fail_msg("%s", err.message);
+	for (size_t i = 0; i < game->count; i++)
+		assert_true(block.address + block.bytes <= game->blocks[i].address ||
+			    game->blocks[i].address + game->blocks[i].bytes <= block.address);
+	game->live_bytes += block.bytes;
+	game->blocks[game->count++] = block;
+	touch(&game->world, game->streams[block.stream], block.address, block.bytes, 1, pick(game, 1000000));
+}
+
+static void play_give(struct game *game, size_t index)
+{
+	struct shadow block = game->blocks[index];
+	game->blocks[index] = game->blocks[--game->count];
+	game->live_bytes -= block.bytes;
+	give(&game->world, block.address);
+}
+
+/* Another stream reads the block behind what its own stream has queued. */
+static void play_share(struct game *game, size_t index)
+{
+	struct shadow *block = &game->blocks[index];
+	int stream = (int)pick(game, STREAMS);
+	const struct neap_cuda *cuda = game->world.cuda;
+	CUevent event;
+	if (stream == block->stream)
+		return;
+	assert_int_equal(cuda->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), 0);
+	assert_int_equal(cuda->cuEventRecord(event, game->streams[block->stream]), 0);
+	assert_int_equal(cuda->cuStreamWaitEvent(game->streams[stream], event, 0), 0);
+	assert_int_equal(cuda->cuEventDestroy(event), 0);
+	touch(&game->world, game->streams[stream], block->address, block->bytes, 0, pick(game, 3000000));
+	assert_int_equal(neap_record_stream(game->world.alloc, block->address, game->streams[stream]), NEAP_OK);
+	block->used_on |= 1u << stream;
+}
+
+static void play_fraction(struct game *game)
+{
+	static const double fractions[] = {1, 1, 0.75, 0.5};
+	assert_int_equal(neap_set_fraction(game->world.alloc, fractions[pick(game, 4)], NULL), NEAP_OK);
+}
+
+static void test_random(void **state)
+{
+	struct game *game = *state;
+	struct neap_stats stats;
+	uint64_t freed = 0;
+	for (int step = 0; step < 4000; step++) {
+		uint64_t what = pick(game, 100);
+		if (what < 45)
+			play_take(game);
+		else if (what < 80 && game->count)
+			play_give(game, pick(game, game->count));
+		else if (what < 97 && game->count)
+			play_share(game, pick(game, game->count));
+		else if (what < 99)
+			assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
+		else
+			play_fraction(game);
+		world_check(&game->world);
+		neap_get_stats(game->world.alloc, &stats);
+		assert_int_equal(stats.metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].current, game->live_bytes);
+		assert_int_equal(stats.metric[NEAP_METRIC_ALLOCATION][NEAP_CLASS_ALL].current, game->count);
+	}
+	while (game->count)
+		play_give(game, 0);
+	assert_int_equal(neap_empty_cache(game->world.alloc, &freed, NULL), NEAP_OK);
+	neap_get_stats(game->world.alloc, &stats);
+	assert_int_equal(stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current, 0);
+	assert_int_equal(stats.num_ooms, game->ooms);
+	/* The run was tight enough to be worth it. */
+	assert_true(game->ooms > 0 && stats.num_alloc_retries > 0);
+	world_check(&game->world);
+}
+
+static int setup(void **state)
+{
+	struct game *game = calloc(1, sizeof(*game));
+	world_open(&game->world, spec);
+	world_alloc(&game->world, 0);
+	game->random = random_seed();
+	for (int i = 1; i < STREAMS; i++)
+		game->streams[i] = stream_new(&game->world); /* 0 is the default stream */
+	*state = game;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct game *game = *state;
+	world_close(&game->world);
+	free(game);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1)
+		spec = argv[1];
+	const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(test_random, setup, teardown)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
