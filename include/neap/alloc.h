@@ -10,7 +10,9 @@
  * Threads: every function may be called from any thread at any time; the allocator makes its device's context current
  * while it talks to the driver and restores what was. Callbacks are called without its lock unless said otherwise.
  *
- * Streams are the driver's CUstream as void *; NULL is the default stream.
+ * Streams are the driver's CUstream as void *; NULL is the default stream. A stream must exist while blocks allocated on
+ * it are live, and until the frees of blocks recorded on it have completed. Synchronise a stream before destroying it:
+ * a later stream may get the same handle, and with it the cached blocks of the old one.
  */
 #ifndef NEAP_ALLOC_H
 #define NEAP_ALLOC_H
@@ -45,7 +47,7 @@ NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
 /* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on, and
  * the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what the
  * device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a driver call
- * would be needed during graph capture. NEAP_EDRIVER otherwise. */
+ * would be needed that a graph capture under way forbids. NEAP_EDRIVER otherwise. */
 NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
 				      struct neap_error *err);
 
@@ -63,7 +65,7 @@ NEAP_API enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *r
 
 /* Limits what may be reserved to `fraction` of the device's total, from now on; when less than what is reserved, empties
  * the cache first. Live blocks are never touched: reserved may stay above the limit, further growth then fails. 1 removes
- * the limit. Errors: NEAP_EINVAL outside (0, 1]. */
+ * the limit. Errors: NEAP_EINVAL outside (0, 1]; those of neap_empty_cache, the new limit being in force all the same. */
 NEAP_API enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err);
 NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
 
@@ -86,7 +88,11 @@ struct neap_tag_bytes {
 NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room);
 
 /* Private pools for graph capture: between begin and end, requests on streams for which `filter` says true come from
- * the pool, whose memory is not shared with anything outside. neap_pool_release gives it up when its blocks are free. */
+ * the pool, whose memory is not shared with anything outside. A graph that was captured has the pool's addresses, so its
+ * pages stay, blocks free or not, until there were as many releases as begins; then they are cached memory like any
+ * other. While a pool is between begin and end nothing is given back to the driver. `filter` is called under the
+ * allocator's lock and must not call the allocator. Errors: NEAP_ESTATE for a begin without an end, an end without a
+ * begin, a release of what is not held; NEAP_EINVAL without a filter; NEAP_ENOMEM. */
 NEAP_API enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
 					  bool (*filter)(void *context, void *stream), void *context,
 					  struct neap_error *err);
@@ -130,7 +136,8 @@ NEAP_API void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *cont
  * NEAP_EINTERNAL. For tests and debug builds; takes the lock, linear in the number of blocks. */
 NEAP_API enum neap_status neap_alloc_check(struct neap_alloc *alloc, struct neap_error *err);
 
-/* Called whenever an allocator has been created, and before one is destroyed, without its lock. One hook per process,
+/* Called whenever an allocator has been created, and before one is destroyed, without its lock. One hook per process
+ * (the one global of the library besides the agent's instance; it is set and read atomically and must stay valid),
  * set by the agent when the library is loaded into an attached process; NULL removes it. Not for applications. */
 struct neap_alloc_hook {
 	void (*created)(struct neap_alloc *alloc);

@@ -54,7 +54,8 @@ struct neap_stats {
 
 #define NEAP_STATS_KEYS 122
 
-/* Calls `visit` once per key in PyTorch's order: "active.all.allocated", ..., "num_ooms". */
+/* Calls `visit` once per key in PyTorch's order: which is sorted: "active.all.allocated",
+ * ..., "segment.small_pool.peak". */
 NEAP_API void neap_stats_each(const struct neap_stats *stats,
 			      void (*visit)(void *context, const char *key, int64_t value), void *context);
 

@@ -86,10 +86,10 @@ void neap_alloc_destroy(struct neap_alloc *alloc)
 	struct neap_device_guard guard = {0};
 	bool entered = neap_device_enter(alloc->device, &guard, NULL) == NEAP_OK;
 	/* Live blocks may have work queued on them too, so this never depends on `dirty`. */
-	if (alloc->segments)
+	if (entered && alloc->segments)
 		alloc->cuda->cuCtxSynchronize();
-	neap_pending_fini(alloc);
-	neap_segments_fini(alloc);
+	neap_pending_fini(alloc, entered);
+	neap_segments_fini(alloc, entered);
 	if (entered)
 		neap_device_leave(&guard);
 	neap_arenas_fini(alloc);

@@ -113,6 +113,11 @@ void neap_arenas_fini(struct neap_alloc *alloc)
 	}
 }
 
+bool neap_capture_forbids(CUresult result)
+{
+	return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CAPTURE_IMPLICIT;
+}
+
 enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 				       struct neap_error *err)
 {
@@ -120,7 +125,7 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 	CUresult result = 0;
 	if (alloc->cuda->cuStreamIsCapturing)
 		result = alloc->cuda->cuStreamIsCapturing(stream, &capture);
-	bool implicit = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CAPTURE_IMPLICIT;
+	bool implicit = neap_capture_forbids(result);
 	if (result && !implicit)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuStreamIsCapturing");
 	*ret_capturing = implicit || capture != CU_STREAM_CAPTURE_STATUS_NONE;

@@ -8,7 +8,7 @@
  *   [ LIVE | CACHED |  LIVE | PENDING | CACHED |      UNMAPPED      | LIVE | UNMAPPED ............ ]   blocks
  *   [ page | page | page | page | page | page |                    | page |                        ]   handles
  *
- * One mutex per allocator, rank NEAP_LOCK_ALLOC: inside it only the observer, a pool's filter and the driver are
+ * One mutex per allocator, rank 2 in ARCHITECTURE.md: inside it only the observer, a pool's filter and the driver are
  * called. Every field below is guarded by it, unless said otherwise. Functions of this header are called with it
  * held.
  */
@@ -204,8 +204,9 @@ enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segm
 enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err);
 /* Frees the addresses of segments that hold nothing, and what stood above them. */
 void neap_segments_trim(struct neap_alloc *alloc);
-/* Gives back everything, whatever its state, and forgets it even where the driver refuses. */
-void neap_segments_fini(struct neap_alloc *alloc);
+/* Gives back everything, whatever its state, and forgets it even where the driver refuses. `talk`: the context is
+ * current; without it (the process has forked) only host memory is freed. The same for neap_pending_fini. */
+void neap_segments_fini(struct neap_alloc *alloc, bool talk);
 
 /* arena.c: streams, arenas and private pools. */
 struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle); /* makes it; NULL: host memory */
@@ -216,6 +217,8 @@ struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */
 void neap_arenas_trim(struct neap_alloc *alloc);
 void neap_arenas_fini(struct neap_alloc *alloc);
+/* Whether a call failed because of a capture under way, anywhere in the process. */
+bool neap_capture_forbids(CUresult result);
 /* Whether the stream is being captured into a graph. The context must be current. */
 enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 				       struct neap_error *err);
@@ -234,7 +237,7 @@ void neap_pending_start(struct neap_alloc *alloc, struct neap_block *block);
 void neap_pending_poll(struct neap_alloc *alloc);
 /* Completes every pending free; the caller has synchronised the context. */
 void neap_pending_complete_all(struct neap_alloc *alloc);
-void neap_pending_fini(struct neap_alloc *alloc); /* context current */
+void neap_pending_fini(struct neap_alloc *alloc, bool talk);
 
 /* release.c: giving the cache back. */
 void neap_alloc_lock(struct neap_alloc *alloc);

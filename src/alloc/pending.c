@@ -106,22 +106,22 @@ void neap_pending_complete_all(struct neap_alloc *alloc)
 			head_complete(alloc, stream);
 }
 
-static void uses_destroy(struct neap_alloc *alloc, struct neap_use *use)
+static void uses_destroy(struct neap_alloc *alloc, struct neap_use *use, bool talk)
 {
 	while (use) {
 		struct neap_use *next = use->next_of_block;
-		if (use->created)
+		if (talk && use->created)
 			alloc->cuda->cuEventDestroy(use->event);
 		free(use);
 		use = next;
 	}
 }
 
-void neap_pending_fini(struct neap_alloc *alloc)
+void neap_pending_fini(struct neap_alloc *alloc, bool talk)
 {
 	for (struct neap_segment *segment = alloc->segments; segment; segment = segment->next)
 		for (struct neap_block *block = segment->first; block; block = block->next)
-			uses_destroy(alloc, block->uses);
-	uses_destroy(alloc, alloc->idle_uses);
+			uses_destroy(alloc, block->uses, talk);
+	uses_destroy(alloc, alloc->idle_uses, talk);
 	alloc->idle_uses = NULL;
 }

@@ -26,6 +26,8 @@ static enum neap_status synchronize(struct neap_alloc *alloc, struct neap_error 
 		return NEAP_OK;
 	neap_published_close(alloc);
 	CUresult result = alloc->cuda->cuCtxSynchronize();
+	if (neap_capture_forbids(result))
+		return neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err,
 				      "cuCtxSynchronize, before cached memory is given back");

@@ -432,26 +432,34 @@ void neap_segments_trim(struct neap_alloc *alloc)
 	}
 }
 
-void neap_segments_fini(struct neap_alloc *alloc)
+static void segment_give_up(struct neap_alloc *alloc, struct neap_segment *segment)
+{
+	uint64_t page = alloc->page_bytes;
+	if (segment->plain) {
+		alloc->cuda->cuMemFree(segment->address);
+		return;
+	}
+	for (uint64_t index = 0; index < segment->bytes / page; index++) {
+		if (!segment->handles[index])
+			continue;
+		alloc->cuda->cuMemUnmap(segment->address + index * page, page);
+		alloc->cuda->cuMemRelease(segment->handles[index]);
+	}
+	alloc->cuda->cuMemAddressFree(segment->address, segment->bytes);
+}
+
+void neap_segments_fini(struct neap_alloc *alloc, bool talk)
 {
 	while (alloc->segments) {
 		struct neap_segment *segment = alloc->segments;
-		uint64_t pages = segment->bytes / alloc->page_bytes;
 		alloc->segments = segment->next;
-		for (uint64_t index = 0; !segment->plain && index < pages; index++) {
-			if (!segment->handles[index])
-				continue;
-			alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, alloc->page_bytes);
-			alloc->cuda->cuMemRelease(segment->handles[index]);
-		}
-		if (segment->plain)
-			alloc->cuda->cuMemFree(segment->address);
-		else
-			alloc->cuda->cuMemAddressFree(segment->address, segment->bytes);
+		if (talk)
+			segment_give_up(alloc, segment);
 		free(segment);
 	}
-	while (alloc->spare_count)
-		alloc->cuda->cuMemRelease(alloc->spare[--alloc->spare_count]);
+	for (; alloc->spare_count; alloc->spare_count--)
+		if (talk)
+			alloc->cuda->cuMemRelease(alloc->spare[alloc->spare_count - 1]);
 	free(alloc->spare);
 	alloc->spare = NULL;
 }

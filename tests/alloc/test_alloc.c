@@ -134,6 +134,25 @@ static void test_record_stream(void **state)
 	world->cuda->cuEventDestroy(ready);
 }
 
+/* Cached memory outlives its stream: giving it back never touches the handle. */
+static void test_destroyed_stream(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	uint64_t freed = 0;
+	uint64_t a = take(world, 200 * MIB, one);
+	touch(world, one, a, 200 * MIB, 1, 1000);
+	assert_int_equal(world->cuda->cuStreamSynchronize(one), 0);
+	give(world, a);
+	assert_int_equal(world->cuda->cuStreamDestroy(one), 0);
+	a = take(world, 200 * MIB, two);
+	touch(world, two, a, 200 * MIB, 1, 1000);
+	give(world, a);
+	assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+	assert_int_equal(freed, 200 * MIB);
+	world_check(world);
+}
+
 static void test_fraction(void **state)
 {
 	struct world *world = *state;
@@ -241,9 +260,13 @@ static void test_oom_report(void **state)
 	assert_int_equal(tags[0].peak_bytes, 100 * MIB);
 	assert_int_equal(tags[1].live_blocks, 1);
 	give(world, b);
-	/* A size beyond everything is an OOM like any other. */
+	/* A size beyond everything is an OOM like any other, and the longest message still fits. */
+	neap_tag_set("a tag of more than twenty letters");
+	assert_int_equal(neap_set_fraction(world->alloc, 0.3137, &err), NEAP_OK);
 	assert_int_equal(neap_malloc(world->alloc, SIZE_MAX, NULL, &address, &err), NEAP_EOOM);
+	assert_int_equal(err.message[strlen(err.message) - 1], '.');
 	assert_int_equal(neap_malloc(world->alloc, SIZE_MAX / 2, NULL, &address, &err), NEAP_EOOM);
+	neap_tag_set(NULL);
 	world_check(world);
 }
 
@@ -527,6 +550,7 @@ int main(void)
 		TEST(test_empty_in_the_middle),
 		TEST(test_empty_waits),
 		TEST(test_record_stream),
+		TEST(test_destroyed_stream),
 		TEST(test_fraction),
 		TEST(test_oom_callback),
 		TEST(test_oom_report),
