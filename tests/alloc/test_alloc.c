@@ -83,6 +83,32 @@ static void test_empty_in_the_middle(void **state)
 	world_check(world);
 }
 
+/* Storage for blocks comes in chunks: an operation that needs one more or two more works at every fill of a chunk. */
+static void test_block_storage(void **state)
+{
+	struct world *world = *state;
+	uint64_t freed = 0, small[130], large[3];
+	for (size_t count = 0; count < 130; count++) {
+		for (size_t i = 0; i < count; i++)
+			small[i] = take(world, 512, NULL);
+		for (size_t i = 0; i < 3; i++)
+			large[i] = take(world, 5 * MIB, NULL);
+		give(world, large[1]);
+		assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+		assert_int_equal(freed, 4 * MIB); /* [6, 10) of [5, 10) */
+		world_check(world);
+		give(world, large[0]);
+		give(world, large[2]);
+		for (size_t i = 0; i < count; i++)
+			give(world, small[i]);
+		assert_int_equal(neap_empty_cache(world->alloc, &freed, NULL), NEAP_OK);
+		world_check(world);
+		/* Start over with no idle block. */
+		neap_alloc_destroy(world->alloc);
+		world_alloc(world, 0);
+	}
+}
+
 /* Work is queued on the block when it is freed; emptying waits for it, and on another stream the bytes are new. */
 static void test_empty_waits(void **state)
 {
@@ -548,6 +574,7 @@ int main(void)
 		TEST(test_sizes),
 		TEST(test_reuse_and_join),
 		TEST(test_empty_in_the_middle),
+		TEST(test_block_storage),
 		TEST(test_empty_waits),
 		TEST(test_record_stream),
 		TEST(test_destroyed_stream),
