@@ -20,10 +20,10 @@ enum neap_exit {
 	NEAP_EXIT_NO_INPUT = 66,    /* no such file or process */
 	NEAP_EXIT_UNAVAILABLE = 69, /* no driver; process not attached */
 	NEAP_EXIT_INTERNAL = 70,
-	NEAP_EXIT_OS = 71,          /* fork, memory, ... */
+	NEAP_EXIT_OS = 71, /* fork, memory, ... */
 	NEAP_EXIT_CANNOT_CREATE = 73,
-	NEAP_EXIT_IO = 74,          /* disk full, read error */
-	NEAP_EXIT_TRY_AGAIN = 75,   /* busy, or a stated time has passed */
+	NEAP_EXIT_IO = 74,        /* disk full, read error */
+	NEAP_EXIT_TRY_AGAIN = 75, /* busy, or a stated time has passed */
 	NEAP_EXIT_PROTOCOL = 76,
 	NEAP_EXIT_PERMISSION = 77,
 };
@@ -44,8 +44,9 @@ struct neap_command {
 	const char *usage;   /* "[--json] [--every S]" */
 	const char *summary; /* one line */
 	const char *details; /* paragraphs for `neap help NAME` and the manual */
-	const struct neap_option *options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
-	bool takes_rest;     /* everything after "--" (or the first non-option) belongs to a wrapped command */
+	const struct neap_option
+		*options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
+	bool takes_rest;  /* everything after "--" (or the first non-option) belongs to a wrapped command */
 	size_t operands_min, operands_max; /* how many operands it needs and accepts; not for takes_rest */
 	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
 };
@@ -59,18 +60,20 @@ const char *neap_operand(const struct neap_arguments *arguments, size_t index);
 /* A NULL-terminated argv of the wrapped command; only its terminator when none was given. */
 char *const *neap_rest(const struct neap_arguments *arguments);
 
-/* Whether to colour what goes to `stream`: --color=always|never decides, else NO_COLOR and whether it is a terminal. */
+/* Whether to colour what goes to `stream`: --color=always|never decides, else NO_COLOR and whether it is a terminal.
+ */
 bool neap_color(const struct neap_arguments *arguments, FILE *stream);
 
-/* Prints "neap NAME: message" to stderr, with the place in the input where the error has one, and returns the exit code
- * for err->status. `command` may be NULL. */
+/* Prints "neap NAME: message" to stderr, with the place in the input where the error has one, and returns the exit
+ * code for err->status. `command` may be NULL. */
 int neap_complain(const char *command, const struct neap_error *err);
 
-/* A value that makes no sense: prints "neap NAME: message (see 'neap help NAME')" to stderr, returns NEAP_EXIT_USAGE. */
+/* A value that makes no sense: prints "neap NAME: message (see 'neap help NAME')" to stderr, returns NEAP_EXIT_USAGE.
+ */
 int neap_misuse(const struct neap_arguments *arguments, const char *format, ...) NEAP_PRINTF(2, 3);
 
-/* The table, in order of `neap help`; ends with NULL. It is made from cli/commands.h, one row per command; each command's
- * file defines its entry, neap_command_NAME. */
+/* The table, in order of `neap help`; ends with NULL. It is made from cli/commands.h, one row per command; each
+ * command's file defines its entry, neap_command_NAME. */
 extern const struct neap_command *const neap_commands[];
 
 const struct neap_command *neap_command_find(const char *name); /* NULL: no such command */

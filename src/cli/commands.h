@@ -2,4 +2,6 @@
  *
  *   X(NAME)     NAME's file defines `const struct neap_command neap_command_NAME`
  */
+X(info)
+X(sim)
 X(help)

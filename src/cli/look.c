@@ -1,0 +1,133 @@
+/* cli/look.c: readings of NVML and pages of attached processes, brought together. */
+#include "cli/look.h"
+
+#include "base/error.h"
+#include "base/process.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIES 8
+
+void look_name(pid_t pid, char ret_name[64])
+{
+	struct neap_process process;
+	ret_name[0] = '\0';
+	if (neap_process_read(pid, &process, NULL) != NEAP_OK)
+		return;
+	size_t i = 0;
+	for (; i < 63 && process.command[i]; i++) {
+		unsigned char c = (unsigned char)process.command[i];
+		ret_name[i] = c < 0x20 || c >= 0x7f ? '?' : (char)c;
+	}
+	ret_name[i] = '\0';
+}
+
+const char *look_backend_name(enum neap_backend backend) { return backend == NEAP_BACKEND_SIM ? "sim" : "cuda"; }
+
+json_t *look_json_text(const char *text)
+{
+	json_t *string = json_string(text);
+	if (string)
+		return string;
+	char plain[1024];
+	size_t i = 0;
+	for (; i < sizeof(plain) - 1 && text[i]; i++)
+		plain[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
+	plain[i] = '\0';
+	return json_string(plain);
+}
+
+static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
+
+/* The account of one device, from a reading made now and the pages as they were a moment ago. */
+static enum neap_status account(struct neap_monitor *monitor, size_t index, const struct neap_attached *attached,
+				size_t attached_count, struct look_device *ret_device, struct neap_error *err)
+{
+	struct look_device device = {0};
+	struct neap_ledger_attached *publishers = NULL;
+	struct neap_ledger_process *accounts = NULL;
+	size_t publisher_count = 0;
+	enum neap_status status = neap_monitor_read(monitor, index, &device.reading, err);
+	if (status != NEAP_OK)
+		return status;
+	size_t room = device.reading.process_count + attached_count + 1;
+	publishers = calloc(room, sizeof(*publishers));
+	accounts = calloc(room, sizeof(*accounts));
+	device.processes = calloc(room, sizeof(*device.processes));
+	if (!publishers || !accounts || !device.processes) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+		goto out;
+	}
+	for (size_t i = 0; i < attached_count; i++) {
+		struct neap_ledger_attached *publisher = &publishers[publisher_count];
+		publisher->pid = attached[i].pid;
+		publisher_count += neap_attached_device(&attached[i], device.reading.uuid, &publisher->published);
+	}
+	neap_ledger_compute(&device.reading, publishers, publisher_count, &device.ledger, accounts,
+			    &device.process_count);
+	for (size_t i = 0; i < device.process_count; i++) {
+		device.processes[i].account = accounts[i];
+		look_name(accounts[i].pid, device.processes[i].name);
+	}
+	*ret_device = device;
+	device.processes = NULL;
+out:
+	free(device.processes);
+	free(publishers);
+	free(accounts);
+	return status;
+}
+
+static enum neap_status look_once(struct neap_monitor *monitor, const char *runtime_folder, struct look *ret_look,
+				  struct neap_error *err)
+{
+	struct look look = {.backend = neap_monitor_backend(monitor)};
+	size_t count = neap_monitor_device_count(monitor);
+	enum neap_status status = neap_page_list(runtime_folder, &look.attached, &look.attached_count, err);
+	if (status == NEAP_OK && !(look.devices = calloc(count + 1, sizeof(*look.devices))))
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+	for (; status == NEAP_OK && look.device_count < count; look.device_count++) {
+		struct look_device *device = &look.devices[look.device_count];
+		status = account(monitor, look.device_count, look.attached, look.attached_count, device, err);
+		if (status != NEAP_OK)
+			break;
+	}
+	*ret_look = look;
+	return status;
+}
+
+static uint64_t unexplained(const struct look *look)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < look->device_count; i++)
+		sum += magnitude(look->devices[i].ledger.unexplained);
+	return sum;
+}
+
+enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_folder, struct look *ret_look,
+			   struct neap_error *err)
+{
+	enum neap_status status = look_once(monitor, runtime_folder, ret_look, err);
+	for (int tries = 1; status == NEAP_OK && tries < TRIES && unexplained(ret_look) != 0; tries++) {
+		struct look again;
+		status = look_once(monitor, runtime_folder, &again, err);
+		if (status == NEAP_OK && unexplained(&again) < unexplained(ret_look)) {
+			struct look worse = *ret_look;
+			*ret_look = again;
+			again = worse;
+		}
+		look_fini(&again);
+	}
+	return status;
+}
+
+void look_fini(struct look *look)
+{
+	for (size_t i = 0; i < look->device_count; i++)
+		free(look->devices[i].processes);
+	free(look->devices);
+	free(look->attached);
+	*look = (struct look){0};
+}

@@ -1,0 +1,43 @@
+/* cli/look.h: one look at every device and every attached process, from outside: NVML and statistics pages. Creates
+ * no CUDA context. */
+#ifndef NEAP_CLI_LOOK_H
+#define NEAP_CLI_LOOK_H
+
+#include "device/ledger.h"
+#include "proto/page.h"
+
+struct look_process {
+	struct neap_ledger_process account;
+	char name[64]; /* "" when it cannot be read (it is gone, or of another PID namespace) */
+};
+
+struct look_device {
+	struct neap_reading reading;
+	struct neap_ledger ledger;
+	struct look_process *processes;
+	size_t process_count;
+};
+
+struct look {
+	enum neap_backend backend;
+	struct look_device *devices;
+	size_t device_count;
+	struct neap_attached *attached;
+	size_t attached_count;
+};
+
+/* A reading and the pages are of instants that differ a little: where the ledger then leaves something unexplained,
+ * looks again, a few times, and keeps what left the least. The caller calls look_fini, also after a failure. */
+enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_folder, struct look *ret_look,
+			   struct neap_error *err);
+void look_fini(struct look *look);
+
+const char *look_backend_name(enum neap_backend backend);
+
+/* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
+void look_name(pid_t pid, char ret_name[64]);
+
+/* `text` as JSON whatever bytes it has. */
+struct json_t *look_json_text(const char *text);
+
+#endif
