@@ -1,0 +1,16 @@
+/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be told to run
+ * out of memory. */
+#ifndef CHARLM_HOST_H
+#define CHARLM_HOST_H
+
+#include "device.h"
+
+struct host {
+	size_t live_blocks, live_bytes, peak_bytes;
+	long allocations_left; /* before one fails; negative: never */
+};
+
+struct gpu *host_create(void);
+struct host *host_of(struct gpu *gpu);
+
+#endif
