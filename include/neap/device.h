@@ -64,6 +64,9 @@ NEAP_API struct neap_driver *neap_device_driver(struct neap_device *device);
 NEAP_API enum neap_status neap_device_memory(struct neap_device *device, uint64_t *ret_free_bytes,
 					     uint64_t *ret_total_bytes, struct neap_error *err);
 
+/* Waits for all work queued on `stream` (CUstream; NULL: the default stream). Work that failed shows here. */
+NEAP_API enum neap_status neap_device_synchronize(struct neap_device *device, void *stream, struct neap_error *err);
+
 /* Bytes this process's context took, as NVML reported them right after it was created and before any allocation;
  * 0 when NVML would not say. */
 NEAP_API uint64_t neap_device_context_bytes(const struct neap_device *device);

@@ -205,3 +205,16 @@ enum neap_status neap_device_memory(struct neap_device *device, uint64_t *ret_fr
 	*ret_total_bytes = total_bytes;
 	return NEAP_OK;
 }
+
+enum neap_status neap_device_synchronize(struct neap_device *device, void *stream, struct neap_error *err)
+{
+	const struct neap_cuda *cuda = &device->driver->cuda;
+	struct neap_device_guard guard = {NULL};
+	enum neap_status status = neap_device_enter(device, &guard, err);
+
+	if (status != NEAP_OK)
+		return status;
+	CUresult result = cuda->cuStreamSynchronize(stream);
+	neap_device_leave(&guard);
+	return result == CUDA_SUCCESS ? NEAP_OK : neap_cuda_fail(cuda, result, err, "waiting for a stream");
+}
