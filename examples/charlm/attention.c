@@ -75,7 +75,8 @@ void kernel_attention_backward(const struct attention_backward *a)
 	real *scores = a->scratch, *flipped = a->scratch + square;
 
 	for (size_t i = 0; i < a->samples * a->heads; i++) {
-		size_t sample = i / a->heads, head = i % a->heads, at = sample * a->context * wide + head * head_width;
+		size_t sample = i / a->heads, head = i % a->heads,
+		       at = sample * a->context * wide + head * head_width;
 		const real *query = a->qkv + at, *key = query + a->width, *value = key + a->width;
 		const real *weights = a->weights + i * square;
 		const real *out_gradient = a->out_gradient + sample * a->context * a->width + head * head_width;
@@ -84,12 +85,12 @@ void kernel_attention_backward(const struct attention_backward *a)
 		kernel_matmul(&(struct matmul){key_gradient + a->width, weights, out_gradient, NULL, a->context,
 					       a->context, head_width, 1, a->context, a->width, wide, false});
 		transposed(flipped, value, a->context, head_width, wide);
-		kernel_matmul(&(struct matmul){scores, out_gradient, flipped, NULL, a->context, head_width, a->context,
-					       a->width, 1, a->context, a->context, false});
+		kernel_matmul(&(struct matmul){scores, out_gradient, flipped, NULL, a->context, head_width,
+					       a->context, a->width, 1, a->context, a->context, false});
 		causal_softmax_backward(scores, weights, a->context, scale);
 		kernel_matmul(&(struct matmul){query_gradient, scores, key, NULL, a->context, a->context, head_width,
 					       a->context, 1, wide, wide, false});
-		kernel_matmul(&(struct matmul){key_gradient, scores, query, NULL, a->context, a->context, head_width, 1,
-					       a->context, wide, wide, false});
+		kernel_matmul(&(struct matmul){key_gradient, scores, query, NULL, a->context, a->context, head_width,
+					       1, a->context, wide, wide, false});
 	}
 }

@@ -1,10 +1,11 @@
-/* charlm/device.c: see the header. On a simulated device a kernel is a C function on host pointers that equal the device
- * addresses, with the ranges it reads and writes, so that the simulator can tell a missing order. */
+/* charlm/device.c: see the header. On a simulated device a kernel is a C function on host pointers that equal the
+ * device addresses, with the ranges it reads and writes, so that the simulator can tell a missing order. */
 #include "device.h"
 
 #include "neap/alloc.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +88,7 @@ enum neap_status gpu_take_error(struct gpu *gpu, struct neap_error *ret_error)
 static void fail(struct gpu *gpu, enum neap_status status, int cause, const char *message)
 {
 	gpu->error = (struct neap_error){.status = status, .cause = cause};
-	strncpy(gpu->error.message, message, sizeof(gpu->error.message) - 1);
+	snprintf(gpu->error.message, sizeof(gpu->error.message), "%s", message);
 }
 
 void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes)

@@ -1,10 +1,10 @@
 /* charlm/device.h: the program's one device: memory from libneap, work queued on its default stream.
  *
- * Errors stick: after a failure, allocations give NULL and launches do nothing until gpu_take_error. So the mathematics
- * reads as mathematics, and a whole micro-batch is checked once, at its end.
+ * Errors stick: after a failure, allocations give NULL and launches do nothing until gpu_take_error. So the
+ * mathematics reads as mathematics, and a whole micro-batch is checked once, at its end.
  *
- * Work is asynchronous: a launch returns at once, the function runs later, in order. gpu_read waits. Memory may be freed
- * as soon as the last work that uses it is queued: libneap hands it out again behind that work.
+ * Work is asynchronous: a launch returns at once, the function runs later, in order. gpu_read waits. Memory may be
+ * freed as soon as the last work that uses it is queued: libneap hands it out again behind that work.
  */
 #ifndef CHARLM_DEVICE_H
 #define CHARLM_DEVICE_H
@@ -43,8 +43,9 @@ void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes);
 void gpu_free(struct gpu *gpu, void *memory); /* NULL is fine */
 void gpu_launch(struct gpu *gpu, const struct gpu_work *work);
 
-void gpu_write(struct gpu *gpu, void *memory, const void *host, size_t bytes); /* `host` is copied before it returns */
-void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes);  /* waits */
+void gpu_write(struct gpu *gpu, void *memory, const void *host,
+	       size_t bytes);                                                 /* `host` is copied before it returns */
+void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes); /* waits */
 
 bool gpu_failed(const struct gpu *gpu);
 /* The first failure since the last call, or NEAP_OK; everything works again. */

@@ -116,8 +116,7 @@ void kernel_gelu_backward(const struct gelu_backward *a)
 	for (size_t i = 0; i < a->count; i++) {
 		real x = a->in[i], share = gelu_share(x);
 
-		a->gradient[i] *=
-			share + x * share * (1 - share) * 2 * GELU_LINEAR * (1 + 3 * GELU_CUBIC * x * x);
+		a->gradient[i] *= share + x * share * (1 - share) * 2 * GELU_LINEAR * (1 + 3 * GELU_CUBIC * x * x);
 	}
 }
 
@@ -132,7 +131,8 @@ void kernel_cross_entropy(const struct cross_entropy *a)
 	double loss = 0;
 
 	for (size_t i = 0; i < a->rows; i++) {
-		real *row = a->logits + i * a->vocabulary, highest = row[0], target = row[a->targets[i]], sum = 0, scale;
+		real *row = a->logits + i * a->vocabulary, highest = row[0], target = row[a->targets[i]], sum = 0,
+		     scale;
 
 		for (size_t j = 1; j < a->vocabulary; j++)
 			highest = row[j] > highest ? row[j] : highest;

@@ -1,5 +1,6 @@
-/* charlm/kernels.h: the mathematics, on plain arrays. Matrices are stored by rows. A `tokens` is samples x context: one
- * row for each position of each sample. Gradients of parameters are added to, all others written unless it says so.
+/* charlm/kernels.h: the mathematics, on plain arrays. Matrices are stored by rows. A `tokens` is samples x context:
+ * one row for each position of each sample. Gradients of parameters are added to, all others written unless it says
+ * so.
  *
  * Each function takes one struct, so that it can be queued as it is (ops.c).
  */
@@ -20,8 +21,8 @@ typedef float real;
 #endif
 
 /* out[rows, columns] = a x b, plus bias if there is one, plus what was in out if `add`.
- * a[i, k] is a[i * a_row + k * a_column], so that it can be read transposed; b and out have rows of contiguous numbers,
- * b_row and out_row apart. */
+ * a[i, k] is a[i * a_row + k * a_column], so that it can be read transposed; b and out have rows of contiguous
+ * numbers, b_row and out_row apart. */
 struct matmul {
 	real *out;
 	const real *a, *b, *bias;
@@ -66,7 +67,8 @@ struct norm_backward {
 };
 
 /* Each head's query looks at keys at its own position and before. qkv: rows of query, key, value, each `width` wide;
- * weights[samples, heads, context, context] is kept for the way back. scratch: context x (context + width / heads). */
+ * weights[samples, heads, context, context] is kept for the way back. scratch: context x (context + width / heads).
+ */
 struct attention {
 	real *out, *weights, *scratch;
 	const real *qkv;

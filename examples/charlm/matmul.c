@@ -1,5 +1,5 @@
-/* charlm/matmul.c: the one function where the time goes. A tile of out, 4 rows by two vectors, stays in registers while
- * `inner` goes by; rows and inner are cut so that what a tile reads stays in the caches. */
+/* charlm/matmul.c: the one function where the time goes. A tile of out, 4 rows by two vectors, stays in registers
+ * while `inner` goes by; rows and inner are cut so that what a tile reads stays in the caches. */
 #include "kernels.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ enum {
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
 /* out[0..rows) x [0..TILE_COLUMNS) += a x b over `inner`. `rows` is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void tile(const struct matmul *m, real *out, const real *a, const real *b,
-						       size_t rows, size_t inner)
+static inline __attribute__((always_inline)) void tile(const struct matmul *m, real *out, const real *a,
+						       const real *b, size_t rows, size_t inner)
 {
 	vector sum[TILE_ROWS][2];
 
@@ -26,7 +26,8 @@ static inline __attribute__((always_inline)) void tile(const struct matmul *m, r
 		sum[i][1] = *(const vector *)(out + i * m->out_row + LANES);
 	}
 	for (size_t k = 0; k < inner; k++) {
-		vector left = *(const vector *)(b + k * m->b_row), right = *(const vector *)(b + k * m->b_row + LANES);
+		vector left = *(const vector *)(b + k * m->b_row),
+		       right = *(const vector *)(b + k * m->b_row + LANES);
 
 		for (size_t i = 0; i < rows; i++) {
 			real factor = a[i * m->a_row + k * m->a_column];
@@ -42,8 +43,8 @@ static inline __attribute__((always_inline)) void tile(const struct matmul *m, r
 }
 
 /* The columns that are left, one row. */
-static inline __attribute__((always_inline)) void rest(const struct matmul *m, real *out, const real *a, const real *b,
-						       size_t columns, size_t inner)
+static inline __attribute__((always_inline)) void rest(const struct matmul *m, real *out, const real *a,
+						       const real *b, size_t columns, size_t inner)
 {
 	for (size_t k = 0; k < inner; k++)
 		for (size_t j = 0; j < columns; j++)

@@ -127,8 +127,8 @@ static void parameters_init(struct model *model, uint64_t seed)
 	}
 }
 
-enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, uint64_t seed, struct model **ret_model,
-			      struct neap_error *err)
+enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, uint64_t seed,
+			      struct model **ret_model, struct neap_error *err)
 {
 	enum neap_status status = NEAP_ENOMEM;
 	struct model *model = calloc(1, sizeof(*model));
@@ -200,8 +200,7 @@ static void normalize(const struct model *model, size_t tokens, const real *in, 
 
 	*ret_out = new_activation(model, tokens * width);
 	*ret_statistics = new_activation(model, 2 * tokens);
-	op_norm(model->gpu,
-		&(struct norm){*ret_out, *ret_statistics, in, gain->value, gain[1].value, tokens, width});
+	op_norm(model->gpu, &(struct norm){*ret_out, *ret_statistics, in, gain->value, gain[1].value, tokens, width});
 }
 
 /* `weight` is followed by its bias. */
@@ -292,8 +291,8 @@ static real *linear_backward(const struct model *model, size_t tokens, const rea
 	real *in_gradient = op_new(model->gpu, "temporaries", tokens * inner);
 
 	op_linear_backward(model->gpu,
-			   &(struct linear_backward){in_gradient, weight->gradient, weight[1].gradient, out_gradient, in,
-						     weight->value, tokens, inner, columns});
+			   &(struct linear_backward){in_gradient, weight->gradient, weight[1].gradient, out_gradient,
+						     in, weight->value, tokens, inner, columns});
 	return in_gradient;
 }
 
@@ -319,8 +318,8 @@ static void mlp_backward(const struct model *model, size_t index, size_t tokens,
 	deeper = linear_backward(model, tokens, layer->norm2, of_layer(model, index, EXPAND), gradient);
 	drop(model, &gradient);
 	drop(model, &layer->norm2);
-	normalize_backward(model, tokens, layer->middle, layer->statistics2, of_layer(model, index, NORM2_GAIN), deeper,
-			   stream_gradient);
+	normalize_backward(model, tokens, layer->middle, layer->statistics2, of_layer(model, index, NORM2_GAIN),
+			   deeper, stream_gradient);
 	drop(model, &deeper);
 	drop(model, &layer->middle);
 	drop(model, &layer->statistics2);
@@ -337,8 +336,8 @@ static void attention_backward(const struct model *model, size_t index, size_t s
 	drop(model, &layer->attended);
 	deeper = op_new(model->gpu, "temporaries", tokens * 3 * shape->width);
 	op_attention_backward(model->gpu,
-			      &(struct attention_backward){deeper, NULL, gradient, layer->weights, layer->qkv, samples,
-							   shape->heads, shape->context, shape->width});
+			      &(struct attention_backward){deeper, NULL, gradient, layer->weights, layer->qkv,
+							   samples, shape->heads, shape->context, shape->width});
 	drop(model, &gradient);
 	drop(model, &layer->weights);
 	drop(model, &layer->qkv);
@@ -398,8 +397,8 @@ static void release(const struct model *model)
 	drop(model, &saved->logits);
 	for (size_t i = 0; i < model->shape.layers; i++) {
 		struct layer *layer = &saved->layers[i];
-		real **all[] = {&layer->norm1,  &layer->statistics1, &layer->qkv,      &layer->weights,
-				&layer->attended, &layer->middle,      &layer->norm2,    &layer->statistics2,
+		real **all[] = {&layer->norm1,    &layer->statistics1, &layer->qkv,   &layer->weights,
+				&layer->attended, &layer->middle,      &layer->norm2, &layer->statistics2,
 				&layer->expanded, &layer->active,      &layer->out};
 
 		for (size_t k = 0; k < sizeof(all) / sizeof(*all); k++)

@@ -3,9 +3,9 @@
  *   ids -> embed -> [ x += project(attention(norm(x)));  x += contract(gelu(expand(norm(x)))) ] x layers
  *       -> norm -> head -> cross-entropy against the next character
  *
- * Parameters and their gradients live as long as the model. Activations live within one micro-batch: forward allocates
- * them as it goes, backward frees them as it comes back. That is where the memory goes, and why a smaller micro-batch
- * needs less.
+ * Parameters and their gradients live as long as the model. Activations live within one micro-batch: forward
+ * allocates them as it goes, backward frees them as it comes back. That is where the memory goes, and why a smaller
+ * micro-batch needs less.
  */
 #ifndef CHARLM_MODEL_H
 #define CHARLM_MODEL_H
@@ -34,15 +34,15 @@ struct model {
 };
 
 /* `width` is a multiple of `heads`; no number of the shape is 0. The same seed gives the same model. */
-enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, uint64_t seed, struct model **ret_model,
-			      struct neap_error *err);
+enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, uint64_t seed,
+			      struct model **ret_model, struct neap_error *err);
 void model_destroy(struct model *model); /* NULL is fine */
 
 /* Gradients and loss to zero: a step begins, or begins again. */
 void model_zero(struct model *model);
 
-/* Forward and backward of `samples` rows of `context` ids each; adds `scale` times the sum of all positions' losses to
- * the step's loss, and its gradients to the parameters'. Whatever happens, nothing but that is left behind: see
+/* Forward and backward of `samples` rows of `context` ids each; adds `scale` times the sum of all positions' losses
+ * to the step's loss, and its gradients to the parameters'. Whatever happens, nothing but that is left behind: see
  * gpu_take_error for whether it went well. */
 void model_micro_batch(struct model *model, const int32_t *ids, const int32_t *targets, size_t samples, double scale);
 

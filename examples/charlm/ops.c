@@ -3,19 +3,25 @@
 
 #include <string.h>
 
-#define READS(pointer, count)  {(uintptr_t)(pointer), (count) * sizeof(*(pointer)), 0}
-#define WRITES(pointer, count) {(uintptr_t)(pointer), (count) * sizeof(*(pointer)), 1}
+#define READS(pointer, count)                                                                                        \
+	{                                                                                                            \
+		(uintptr_t)(pointer), (count) * sizeof(*(pointer)), 0                                                \
+	}
+#define WRITES(pointer, count)                                                                                       \
+	{                                                                                                            \
+		(uintptr_t)(pointer), (count) * sizeof(*(pointer)), 1                                                \
+	}
 
 /* Queues kernel_NAME on a copy of *arguments; what follows the operations are the ranges. Where memory was refused
  * before, nothing is queued (device.h), so the ranges' pointers need no check. */
-#define LAUNCH(gpu, kernel, arguments, flops, ...)                                                                     \
-	do {                                                                                                           \
-		struct neap_sim_range ranges[] = {__VA_ARGS__};                                                        \
-		launch(gpu, #kernel, run_##kernel, arguments, sizeof(*(arguments)), flops, ranges,   \
-		       sizeof(ranges) / sizeof(*ranges));                                                              \
+#define LAUNCH(gpu, kernel, arguments, flops, ...)                                                                   \
+	do {                                                                                                         \
+		struct neap_sim_range ranges[] = {__VA_ARGS__};                                                      \
+		launch(gpu, #kernel, run_##kernel, arguments, sizeof(*(arguments)), flops, ranges,                   \
+		       sizeof(ranges) / sizeof(*ranges));                                                            \
 	} while (0)
 
-#define RUNS(name, type)                                                                                               \
+#define RUNS(name, type)                                                                                             \
 	static void run_##name(void *arguments) { kernel_##name((const struct type *)arguments); }
 
 RUNS(fill, fill)
@@ -155,8 +161,7 @@ void op_gelu(struct gpu *gpu, const struct gelu *g)
 
 void op_gelu_backward(struct gpu *gpu, const struct gelu_backward *g)
 {
-	LAUNCH(gpu, gelu_backward, g, 24.0 * (double)g->count, WRITES(g->gradient, g->count),
-	       READS(g->in, g->count));
+	LAUNCH(gpu, gelu_backward, g, 24.0 * (double)g->count, WRITES(g->gradient, g->count), READS(g->in, g->count));
 }
 
 void op_add(struct gpu *gpu, const struct add *a)

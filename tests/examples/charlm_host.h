@@ -1,5 +1,5 @@
-/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be told to run
- * out of memory. */
+/* A stand-in for charlm's device: memory from malloc, work done at once. It counts what is live, and can be told to
+ * run out of memory. */
 #ifndef CHARLM_HOST_H
 #define CHARLM_HOST_H
 

@@ -1,8 +1,8 @@
 /* charlm's gradients: each parameter's against central finite differences, the same for every split of the effective
  * batch, and nothing left behind when memory runs out anywhere in a micro-batch.
  *
- * Built twice. In double (CHARLM_DOUBLE) finite differences agree to about 8 digits and splits to 12; in float, as the
- * example runs, only the splits are compared, to 1e-4 of the largest gradient. */
+ * Built twice. In double (CHARLM_DOUBLE) finite differences agree to about 8 digits and splits to 12; in float, as
+ * the example runs, only the splits are compared, to 1e-4 of the largest gradient. */
 #include "charlm_host.h"
 #include "model.h"
 #include "random.h"
@@ -118,8 +118,8 @@ static void gradients_agree_with_differences(void **state)
 }
 #endif
 
-/* The largest difference of two sets of gradients, as a share of the largest gradient of its parameter. The bias of keys
- * has no influence on the softmax, its gradient is noise: hence parameter by parameter, not number by number. */
+/* The largest difference of two sets of gradients, as a share of the largest gradient of its parameter. The bias of
+ * keys has no influence on the softmax, its gradient is noise: hence parameter by parameter, not number by number. */
 static double difference(const struct model *model, const real *expected)
 {
 	double worst = 0;

@@ -1,0 +1,158 @@
+/* charlm/checkpoint.c: see the header. */
+#include "checkpoint.h"
+
+#include "neap/checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char MAGIC[8] = "charlm1";
+
+struct header {
+	char magic[8];
+	uint64_t step;
+	struct checkpoint_key key;
+};
+
+/* All arrays that make up the state, one after another: values and moments of each parameter. */
+static real *state_array(const struct optimizer *optimizer, size_t index, size_t *ret_count)
+{
+	const struct parameter *parameter = &optimizer->model->parameters[index / 3];
+
+	*ret_count = parameter->count;
+	return index % 3 ? optimizer->moments[index / 3 * 2 + index % 3 - 1] : parameter->value;
+}
+
+static size_t state_count(const struct optimizer *optimizer) { return 3 * optimizer->model->parameter_count; }
+
+static size_t largest_bytes(const struct optimizer *optimizer)
+{
+	size_t largest = 0;
+
+	for (size_t i = 0; i < optimizer->model->parameter_count; i++)
+		if (optimizer->model->parameters[i].count > largest)
+			largest = optimizer->model->parameters[i].count;
+	return largest * sizeof(real);
+}
+
+static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
+{
+	const unsigned char *at = bytes;
+
+	for (size_t i = 0; i < length; i++)
+		sum = (sum ^ at[i]) * UINT64_C(0x100000001B3);
+	return sum;
+}
+
+static struct header header_of(const struct checkpoint_key *key, uint64_t step)
+{
+	struct header header;
+
+	memset(&header, 0, sizeof(header)); /* padding too: it is written, and compared */
+	memcpy(header.magic, MAGIC, sizeof(header.magic));
+	header.step = step;
+	header.key.text = key->text;
+	header.key.seed = key->seed;
+	header.key.batch = key->batch;
+	header.key.total_steps = key->total_steps;
+	header.key.rate = key->rate;
+	header.key.shape = key->shape;
+	header.key.number_bytes = key->number_bytes;
+	return header;
+}
+
+static enum neap_status fail(struct neap_error *err, enum neap_status status, const char *what, const char *path,
+			     const char *why)
+{
+	*err = (struct neap_error){.status = status};
+	snprintf(err->message, sizeof(err->message), "%s checkpoint %s: %s", what, path, why);
+	return status;
+}
+
+enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+				 uint64_t step, struct neap_error *err)
+{
+	struct header header = header_of(key, step);
+	uint64_t sum = sum_of(0, &header, sizeof(header));
+	struct gpu *gpu = optimizer->model->gpu;
+	struct neap_checkpoint *checkpoint = NULL;
+	unsigned char *bytes = malloc(largest_bytes(optimizer));
+	enum neap_status status;
+	size_t count;
+
+	if (!bytes)
+		return fail(err, NEAP_ENOMEM, "saving", path, "the host is out of memory");
+	status = neap_checkpoint_begin(path, &checkpoint, err);
+	if (status == NEAP_OK)
+		status = neap_checkpoint_write(checkpoint, &header, sizeof(header), err);
+	for (size_t i = 0; status == NEAP_OK && i < state_count(optimizer); i++) {
+		const real *array = state_array(optimizer, i, &count);
+
+		gpu_read(gpu, bytes, array, count * sizeof(real));
+		status = gpu_take_error(gpu, err);
+		if (status != NEAP_OK)
+			break;
+		sum = sum_of(sum, bytes, count * sizeof(real));
+		status = neap_checkpoint_write(checkpoint, bytes, count * sizeof(real), err);
+	}
+	if (status == NEAP_OK)
+		status = neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err);
+	if (status == NEAP_OK)
+		status = neap_checkpoint_commit(checkpoint, err);
+	else
+		neap_checkpoint_abort(checkpoint);
+	free(bytes);
+	return status;
+}
+
+static enum neap_status load(FILE *file, const char *path, const struct checkpoint_key *key,
+			     struct optimizer *optimizer, unsigned char *bytes, uint64_t *ret_step,
+			     struct neap_error *err)
+{
+	struct header header, expected;
+	uint64_t sum, stored;
+	size_t count;
+
+	if (fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
+		return fail(err, NEAP_EPARSE, "reading", path, "this is not a checkpoint of charlm");
+	expected = header_of(key, header.step);
+	if (memcmp(&header, &expected, sizeof(header)) != 0)
+		return fail(err, NEAP_EINVAL, "reading", path,
+			    "it belongs to a run with another text, model, seed, batch, rate or number of steps");
+	sum = sum_of(0, &header, sizeof(header));
+	for (size_t i = 0; i < state_count(optimizer); i++) {
+		real *array = state_array(optimizer, i, &count);
+
+		if (fread(bytes, sizeof(real), count, file) != count)
+			return fail(err, NEAP_EPARSE, "reading", path, "it ends too early");
+		sum = sum_of(sum, bytes, count * sizeof(real));
+		gpu_write(optimizer->model->gpu, array, bytes, count * sizeof(real));
+	}
+	if (fread(&stored, sizeof(stored), 1, file) != 1 || stored != sum || fgetc(file) != EOF)
+		return fail(err, NEAP_EPARSE, "reading", path, "its check sum is wrong: the file is damaged");
+	if (header.step > key->total_steps)
+		return fail(err, NEAP_EPARSE, "reading", path, "its step lies beyond the last one");
+	*ret_step = header.step;
+	return gpu_take_error(optimizer->model->gpu, err);
+}
+
+enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+				 uint64_t *ret_step, struct neap_error *err)
+{
+	unsigned char *bytes = NULL;
+	enum neap_status status;
+	FILE *file = fopen(path, "rb");
+
+	if (!file)
+		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening", path, strerror(errno));
+	bytes = malloc(largest_bytes(optimizer));
+	if (bytes)
+		status = load(file, path, key, optimizer, bytes, ret_step, err);
+	else
+		status = fail(err, NEAP_ENOMEM, "reading", path, "the host is out of memory");
+	free(bytes);
+	fclose(file);
+	return status;
+}

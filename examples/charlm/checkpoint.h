@@ -1,0 +1,27 @@
+/* charlm/checkpoint.h: the whole state of a training run in one file, written whole or not at all.
+ *
+ *   header | for each parameter: value, first moment, second moment | check sum of all before it
+ *
+ * The header says for what it was made; one made for another text, model, seed, batch or rate is refused, because the
+ * run would silently become a different one.
+ */
+#ifndef CHARLM_CHECKPOINT_H
+#define CHARLM_CHECKPOINT_H
+
+#include "optimizer.h"
+
+/* What must be equal for a run to go on as if it had never stopped. */
+struct checkpoint_key {
+	uint64_t text, seed, batch, total_steps;
+	double rate;
+	struct model_shape shape;
+	uint32_t number_bytes;
+};
+
+enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+				 uint64_t step, struct neap_error *err);
+/* NEAP_ENOENT: there is none. On any failure the model must not be used. */
+enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+				 uint64_t *ret_step, struct neap_error *err);
+
+#endif

@@ -1,0 +1,117 @@
+/* charlm/data.c: see the header. */
+#include "data.h"
+
+#include "random.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH_MAX = 1 << 30, LENGTH_FIRST = 1 << 16 };
+
+NEAP_PRINTF(3, 4)
+static enum neap_status refuse(struct neap_error *err, enum neap_status status, const char *format, ...)
+{
+	va_list arguments;
+
+	*err = (struct neap_error){.status = status, .cause = errno};
+	va_start(arguments, format);
+	vsnprintf(err->message, sizeof(err->message), format, arguments);
+	va_end(arguments);
+	return status;
+}
+
+/* Any file that can be read to its end, also one that does not know its size. */
+static enum neap_status read_all(struct data *data, const char *path, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	size_t room = 0;
+	FILE *file = fopen(path, "rb");
+
+	if (!file)
+		return refuse(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
+			      strerror(errno));
+	while (status == NEAP_OK && !feof(file)) {
+		if (data->length == room) {
+			room = room ? 2 * room : LENGTH_FIRST;
+			unsigned char *bigger = room <= LENGTH_MAX ? realloc(data->ids, room) : NULL;
+
+			if (!bigger) {
+				status = refuse(err, NEAP_ENOMEM, "reading text %s: too large", path);
+				break;
+			}
+			data->ids = bigger;
+		}
+		data->length += fread(data->ids + data->length, 1, room - data->length, file);
+		if (ferror(file))
+			status = refuse(err, NEAP_EIO, "reading text %s: %s", path, strerror(errno));
+	}
+	fclose(file);
+	return status;
+}
+
+/* Bytes become numbers 0, 1, ... in the order of their codes. */
+static void number(struct data *data)
+{
+	size_t times[256] = {0};
+	unsigned char ids[256];
+
+	data->fingerprint = UINT64_C(0xCBF29CE484222325); /* FNV-1a, 64 bits */
+	for (size_t i = 0; i < data->length; i++) {
+		times[data->ids[i]]++;
+		data->fingerprint = (data->fingerprint ^ data->ids[i]) * UINT64_C(0x100000001B3);
+	}
+	for (size_t i = 0; i < 256; i++) {
+		double share = (double)times[i] / (double)data->length;
+
+		if (!times[i])
+			continue;
+		ids[i] = (unsigned char)data->vocabulary++;
+		data->entropy_nats -= share * log(share);
+	}
+	for (size_t i = 0; i < data->length; i++)
+		data->ids[i] = ids[data->ids[i]];
+}
+
+enum neap_status data_load(struct data *data, const char *path, size_t context, struct neap_error *err)
+{
+	*data = (struct data){0};
+
+	enum neap_status status = read_all(data, path, err);
+
+	if (status == NEAP_OK && data->length <= context) {
+		errno = 0;
+		status = refuse(err, NEAP_EINVAL,
+				"text %s has %zu characters, a sample needs %zu: give a longer text, "
+				"or a smaller --context",
+				path, data->length, context + 1);
+	}
+	if (status == NEAP_OK)
+		number(data);
+	else
+		data_fini(data);
+	return status;
+}
+
+void data_fini(struct data *data)
+{
+	free(data->ids);
+	*data = (struct data){0};
+}
+
+void data_samples(const struct data *data, uint64_t seed, uint64_t step, size_t first, size_t count, size_t context,
+		  int32_t *ret_ids, int32_t *ret_targets)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct random random = random_from(seed, step, first + i);
+		size_t at = random_next(&random) % (data->length - context);
+
+		for (size_t k = 0; k < context; k++) {
+			ret_ids[i * context + k] = data->ids[at + k];
+			ret_targets[i * context + k] = data->ids[at + k + 1];
+		}
+	}
+}

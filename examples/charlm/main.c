@@ -1,0 +1,87 @@
+/* charlm: a character-level transformer, trained in C, with libneap for all its device memory.
+ *
+ *   main.c     options, exit status        model.c      parameters, forward, backward
+ *   trainer.c  the training loop           ops.c        kernels queued on the device
+ *   data.c     the text and its samples    kernels.c, matmul.c, attention.c   the mathematics
+ *   device.c   the device, by libneap      optimizer.c, checkpoint.c
+ *
+ * Read trainer.c first: it is the loop that any program would write.
+ */
+#include "data.h"
+#include "device.h"
+#include "options.h"
+#include "trainer.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { EXIT_USAGE = 64, EXIT_NO_INPUT = 66, EXIT_UNAVAILABLE = 69, EXIT_SIGNAL = 128 };
+
+static volatile sig_atomic_t stop; /* the signal that asked for it */
+
+static void ask_to_stop(int signal) { stop = signal; }
+
+static void catch_signals(void)
+{
+	/* Once: a second signal ends the program at once. */
+	struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static int refuse(int exit_status, const struct neap_error *err)
+{
+	fprintf(stderr, "charlm: %s\n", err->message);
+	return exit_status;
+}
+
+static int help(void)
+{
+	char text[4096];
+
+	options_help(text, sizeof(text));
+	fputs(text, stdout);
+	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	struct neap_error err = {0};
+	struct data data = {0};
+	struct gpu *gpu = NULL;
+	int exit_status = EXIT_SUCCESS;
+
+	if (options_parse(&options, argc, argv, &err) != NEAP_OK) {
+		fprintf(stderr, "charlm: %s (charlm --help lists the options)\n", err.message);
+		return EXIT_USAGE;
+	}
+	if (options.help)
+		return help();
+	if (data_load(&data, options.text, options.context, &err) != NEAP_OK)
+		return refuse(EXIT_NO_INPUT, &err);
+	printf("%s: %zu characters, %u different, unigram entropy %.3f nats (a model that knows nothing: %.3f)\n",
+	       options.text, data.length, data.vocabulary, data.entropy_nats, log(data.vocabulary));
+	fflush(stdout);
+	if (gpu_open(&gpu, &err) != NEAP_OK) {
+		exit_status = refuse(EXIT_UNAVAILABLE, &err);
+		goto out;
+	}
+	catch_signals();
+	switch (trainer_run(&options, gpu, &data, &stop, &err)) {
+	case NEAP_OK:
+		break;
+	case NEAP_ECANCELED:
+		exit_status = refuse(EXIT_SIGNAL + stop, &err);
+		break;
+	default:
+		exit_status = refuse(EXIT_FAILURE, &err);
+	}
+out:
+	gpu_close(gpu);
+	data_fini(&data);
+	return exit_status;
+}

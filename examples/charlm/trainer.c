@@ -1,0 +1,236 @@
+/* charlm/trainer.c: the training loop.
+ *
+ * A step is done again, with a smaller micro-batch and the same samples, when device memory runs out anywhere in it:
+ * nothing is updated before all its micro-batches are through, and the gradients begin at zero.
+ */
+#include "trainer.h"
+
+#include "checkpoint.h"
+#include "model.h"
+#include "optimizer.h"
+
+#include "neap/train.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct trainer {
+	const struct options *options;
+	struct gpu *gpu;
+	const struct data *data;
+	struct model *model;
+	struct optimizer optimizer;
+	struct neap_train *session;
+	int32_t *ids, *targets; /* of one micro-batch, on the host */
+	FILE *losses;
+	uint64_t step; /* done so far */
+};
+
+static struct model_shape shape_of(const struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+
+	return (struct model_shape){.layers = (uint32_t)options->layers,
+				    .width = (uint32_t)options->width,
+				    .heads = (uint32_t)options->heads,
+				    .context = (uint32_t)options->context,
+				    .vocabulary = trainer->data->vocabulary};
+}
+
+static struct checkpoint_key key_of(const struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+
+	return (struct checkpoint_key){.text = trainer->data->fingerprint,
+				       .seed = options->seed,
+				       .batch = options->batch,
+				       .total_steps = options->steps,
+				       .rate = options->rate,
+				       .shape = shape_of(trainer),
+				       .number_bytes = sizeof(real)};
+}
+
+/* All that a step does before it is known to fit. */
+static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struct neap_error *err)
+{
+	const struct options *options = trainer->options;
+	double scale = 1 / ((double)options->batch * (double)options->context);
+	struct neap_split split;
+
+	neap_train_split(trainer->session, &split);
+	model_zero(trainer->model);
+	for (uint64_t i = 0; i < split.accumulate && !gpu_failed(trainer->gpu); i++) {
+		data_samples(trainer->data, options->seed, trainer->step, i * split.micro_batch, split.micro_batch,
+			     options->context, trainer->ids, trainer->targets);
+		model_micro_batch(trainer->model, trainer->ids, trainer->targets, split.micro_batch, scale);
+		if (!gpu_failed(trainer->gpu))
+			neap_train_tick(trainer->session);
+	}
+	/* The deliberate leak: a tensor that something still refers to, as a list of losses with their graphs would.
+	 */
+	if (options->leak_bytes_per_step)
+		gpu_new(trainer->gpu, "activations", options->leak_bytes_per_step);
+
+	double loss = model_loss(trainer->model);
+	enum neap_status status = gpu_take_error(trainer->gpu, err);
+
+	if (status == NEAP_OK)
+		*ret_loss = loss;
+	return status;
+}
+
+static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struct neap_error *err)
+{
+	enum neap_status status;
+
+	for (;;) {
+		status = attempt(trainer, ret_loss, err);
+		if (status != NEAP_EOOM)
+			break;
+		status = neap_train_recover(trainer->session, err);
+		if (status != NEAP_OK)
+			return status;
+	}
+	if (status != NEAP_OK)
+		return status;
+	trainer->step++;
+	optimizer_step(&trainer->optimizer, trainer->step);
+	neap_train_step(trainer->session, *ret_loss);
+	return gpu_take_error(trainer->gpu, err);
+}
+
+static enum neap_status save(struct trainer *trainer, struct neap_error *err)
+{
+	struct checkpoint_key key = key_of(trainer);
+	enum neap_status status =
+		checkpoint_save(trainer->options->checkpoint, &key, &trainer->optimizer, trainer->step, err);
+
+	if (status == NEAP_OK)
+		neap_train_mark(trainer->session, NEAP_MARK_SAVED, trainer->step);
+	return status;
+}
+
+static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
+{
+	struct checkpoint_key key = key_of(trainer);
+	enum neap_status status =
+		checkpoint_load(trainer->options->checkpoint, &key, &trainer->optimizer, &trainer->step, err);
+
+	if (status == NEAP_ENOENT) {
+		printf("no checkpoint yet: starting at the beginning\n");
+		return NEAP_OK;
+	}
+	if (status == NEAP_OK)
+		printf("resumed after step %" PRIu64 "\n", trainer->step);
+	return status;
+}
+
+/* What follows a step: its loss in the file, progress, the end of an epoch, a checkpoint. */
+static enum neap_status after_step(struct trainer *trainer, double loss, struct neap_error *err)
+{
+	const struct options *options = trainer->options;
+	uint64_t characters = options->batch * options->context, length = trainer->data->length;
+	uint64_t epoch = trainer->step * characters / length;
+
+	if (trainer->losses && (fprintf(trainer->losses, "%.9g\n", loss) < 0 || fflush(trainer->losses))) {
+		*err = (struct neap_error){.status = NEAP_EIO, .cause = errno};
+		snprintf(err->message, sizeof(err->message), "writing losses to %s: %s", options->losses,
+			 strerror(errno));
+		return NEAP_EIO;
+	}
+	if (options->log_every && (trainer->step % options->log_every == 0 || trainer->step == options->steps)) {
+		printf("step %" PRIu64 " of %" PRIu64 ": loss %.4f\n", trainer->step, options->steps, loss);
+		fflush(stdout);
+	}
+	if (epoch > (trainer->step - 1) * characters / length)
+		neap_train_mark(trainer->session, NEAP_MARK_EPOCH_END, epoch);
+	if (options->checkpoint_every && trainer->step % options->checkpoint_every == 0 &&
+	    trainer->step < options->steps)
+		return save(trainer, err);
+	return NEAP_OK;
+}
+
+static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_t *stop, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	uint64_t before = trainer->step;
+	double loss = NAN;
+
+	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*stop) {
+		status = do_step(trainer, &loss, err);
+		if (status == NEAP_OK)
+			status = after_step(trainer, loss, err);
+	}
+	if (status == NEAP_OK && trainer->options->checkpoint && trainer->step > before)
+		status = save(trainer, err);
+	if (status == NEAP_OK && trainer->step < trainer->options->steps) {
+		status = NEAP_ECANCELED;
+		*err = (struct neap_error){.status = status};
+		snprintf(err->message, sizeof(err->message), "stopped after step %" PRIu64, trainer->step);
+	}
+	return status;
+}
+
+/* Everything before the first step, in the order in which it takes device memory. */
+static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
+{
+	const struct options *options = trainer->options;
+	struct neap_train_options session = {
+		.name = "charlm",
+		.split = {.micro_batch = options->micro_batch, .accumulate = options->batch / options->micro_batch},
+		.total_steps = options->steps,
+		.cleanup_points = 1u << NEAP_CLEANUP_END,
+		.log = neap_log_stderr()};
+	struct model_shape shape = shape_of(trainer);
+	size_t tokens = options->micro_batch * options->context;
+	enum neap_status status = neap_train_begin(gpu_alloc(trainer->gpu), &session, &trainer->session, err);
+
+	if (status != NEAP_OK)
+		return status;
+	trainer->ids = malloc(tokens * sizeof(*trainer->ids));
+	trainer->targets = malloc(tokens * sizeof(*trainer->targets));
+	if (!trainer->ids || !trainer->targets) {
+		*err = (struct neap_error){.status = NEAP_ENOMEM, .message = "the host is out of memory"};
+		return NEAP_ENOMEM;
+	}
+	if (options->losses && !(trainer->losses = fopen(options->losses, "w"))) {
+		*err = (struct neap_error){.status = NEAP_EIO, .cause = errno};
+		snprintf(err->message, sizeof(err->message), "opening %s: %s", options->losses, strerror(errno));
+		return NEAP_EIO;
+	}
+	status = model_create(trainer->gpu, &shape, options->seed, &trainer->model, err);
+	if (status != NEAP_OK)
+		return status;
+	neap_train_mark(trainer->session, NEAP_MARK_MODEL_READY, 0);
+	status = optimizer_init(&trainer->optimizer, trainer->model, options->rate, options->steps, err);
+	if (status != NEAP_OK)
+		return status;
+	neap_train_mark(trainer->session, NEAP_MARK_OPTIMIZER_READY, 0);
+	return options->resume ? resume(trainer, err) : NEAP_OK;
+}
+
+enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
+			     const volatile sig_atomic_t *stop, struct neap_error *err)
+{
+	struct trainer trainer = {.options = options, .gpu = gpu, .data = data};
+	enum neap_status status = begin(&trainer, err);
+
+	if (status == NEAP_OK)
+		status = loop(&trainer, stop, err);
+	optimizer_fini(&trainer.optimizer);
+	model_destroy(trainer.model);
+	neap_train_end(trainer.session, NULL);
+	if (trainer.losses && fclose(trainer.losses) && status == NEAP_OK) {
+		status = NEAP_EIO;
+		*err = (struct neap_error){.status = status, .cause = errno};
+		snprintf(err->message, sizeof(err->message), "writing losses to %s: %s", options->losses,
+			 strerror(errno));
+	}
+	free(trainer.ids);
+	free(trainer.targets);
+	return status;
+}

@@ -1,0 +1,17 @@
+/* charlm/trainer.h: one training run: the loop that README.md of neap shows, with everything around it. */
+#ifndef CHARLM_TRAINER_H
+#define CHARLM_TRAINER_H
+
+#include "data.h"
+#include "device.h"
+#include "options.h"
+
+#include <signal.h>
+
+/* Trains from the first step, or from the checkpoint, to the last step or until `*stop` is not 0; then saves, if a
+ * checkpoint is asked for. Progress goes to stdout, neap's lines to stderr. NEAP_EOOM: the ladder is at its end.
+ * NEAP_ECANCELED: stopped. */
+enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
+			     const volatile sig_atomic_t *stop, struct neap_error *err);
+
+#endif
