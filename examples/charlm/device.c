@@ -4,6 +4,7 @@
 
 #include "neap/alloc.h"
 
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 struct gpu {
 	struct neap_driver *driver;
 	struct neap_device *device;
+	struct neap_device_guard guard; /* the device is the current one as long as it is open */
 	struct neap_alloc *alloc;
 	const struct neap_sim_calls *sim;
 	struct neap_error error; /* the first failure; its status NEAP_OK: none */
@@ -46,6 +48,9 @@ enum neap_status gpu_open(struct gpu **ret_gpu, struct neap_error *err)
 	status = neap_device_open(gpu->driver, 0, &gpu->device, err);
 	if (status != NEAP_OK)
 		goto out;
+	status = neap_device_enter(gpu->device, &gpu->guard, err);
+	if (status != NEAP_OK)
+		goto out;
 	status = neap_alloc_create(gpu->device, NULL, &gpu->alloc, err);
 	if (status != NEAP_OK)
 		goto out;
@@ -64,6 +69,7 @@ void gpu_close(struct gpu *gpu)
 		neap_device_synchronize(gpu->device, NULL, NULL);
 	if (gpu->alloc)
 		neap_alloc_destroy(gpu->alloc);
+	neap_device_leave(&gpu->guard);
 	if (gpu->device)
 		neap_device_close(gpu->device);
 	if (gpu->driver)
@@ -85,10 +91,15 @@ enum neap_status gpu_take_error(struct gpu *gpu, struct neap_error *ret_error)
 	return status;
 }
 
-static void fail(struct gpu *gpu, enum neap_status status, int cause, const char *message)
+NEAP_PRINTF(4, 5)
+static void fail(struct gpu *gpu, enum neap_status status, int cause, const char *format, ...)
 {
+	va_list arguments;
+
 	gpu->error = (struct neap_error){.status = status, .cause = cause};
-	snprintf(gpu->error.message, sizeof(gpu->error.message), "%s", message);
+	va_start(arguments, format);
+	vsnprintf(gpu->error.message, sizeof(gpu->error.message), format, arguments);
+	va_end(arguments);
 }
 
 void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes)
@@ -149,7 +160,8 @@ void gpu_launch(struct gpu *gpu, const struct gpu_work *work)
 
 		free(launch);
 		gpu->sim->report(&report);
-		fail(gpu, NEAP_EDRIVER, result, report.text[0] ? report.text : "the device refused a kernel");
+		fail(gpu, NEAP_EDRIVER, result, "queuing \"%s\": CUDA error %d%s%s", work->name, result,
+		     report.text[0] ? ": " : "", report.text);
 	}
 }
 

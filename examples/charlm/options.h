@@ -5,6 +5,7 @@
 #include "neap/status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct options {
