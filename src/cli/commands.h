@@ -3,5 +3,7 @@
  *   X(NAME)     NAME's file defines `const struct neap_command neap_command_NAME`
  */
 X(info)
+X(clear)
+X(reset)
 X(sim)
 X(help)

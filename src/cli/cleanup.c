@@ -1,0 +1,300 @@
+/* cli/cleanup.c: see cleanup.h. Log lines go to stderr as the library's sink writes them, results to stdout. */
+#include "cli/cleanup.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/look.h"
+#include "cli/targets.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEMA 1
+
+/* One device of one process, as the agent answered. */
+struct device {
+	unsigned char uuid[16];
+	char name[96];
+	uint64_t ordinal, total, allocated, reserved, max_allocated, max_reserved;
+	uint64_t allocated_before, reserved_before, freed, nanoseconds;
+	uint64_t free_before, free; /* NEAP_BYTES_UNKNOWN */
+	uint64_t status;
+	char error[200];
+};
+
+struct work {
+	const struct cleanup_options *options;
+	const struct neap_log_sink *log; /* NULL with --json */
+	struct neap_monitor *monitor;    /* NULL: no NVML */
+	char folder[4096];
+	json_t *processes; /* with --json */
+	bool *json_failed; /* memory ran out: what there is of it is not whole */
+};
+
+static enum neap_status read_device(const struct neap_fields *reply, size_t n, struct device *ret_device)
+{
+	struct device device = {.free_before = NEAP_BYTES_UNKNOWN, .free = NEAP_BYTES_UNKNOWN};
+	struct neap_fields fields;
+	const void *bytes;
+	size_t length;
+	if (!neap_fields_bytes(reply, NEAP_FIELD_DEVICE, n, &bytes, &length))
+		return NEAP_ENOENT;
+	if (neap_fields_open(bytes, length, &fields, NULL) != NEAP_OK)
+		return NEAP_EPROTO;
+	const struct {
+		unsigned number;
+		uint64_t *value;
+	} numbers[] = {
+		{NEAP_FIELD_ORDINAL, &device.ordinal},
+		{NEAP_FIELD_TOTAL, &device.total},
+		{NEAP_FIELD_ALLOCATED, &device.allocated},
+		{NEAP_FIELD_RESERVED, &device.reserved},
+		{NEAP_FIELD_MAX_ALLOCATED, &device.max_allocated},
+		{NEAP_FIELD_MAX_RESERVED, &device.max_reserved},
+		{NEAP_FIELD_ALLOCATED_BEFORE, &device.allocated_before},
+		{NEAP_FIELD_RESERVED_BEFORE, &device.reserved_before},
+		{NEAP_FIELD_FREED, &device.freed},
+		{NEAP_FIELD_NANOSECONDS, &device.nanoseconds},
+		{NEAP_FIELD_FREE_BEFORE, &device.free_before},
+		{NEAP_FIELD_FREE, &device.free},
+		{NEAP_FIELD_STATUS, &device.status},
+	};
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		neap_fields_u64(&fields, numbers[i].number, numbers[i].value);
+	if (!neap_fields_bytes(&fields, NEAP_FIELD_UUID, 0, &bytes, &length) || length != sizeof(device.uuid))
+		return NEAP_EPROTO;
+	memcpy(device.uuid, bytes, sizeof(device.uuid));
+	neap_fields_string(&fields, NEAP_FIELD_NAME, device.name, sizeof(device.name));
+	neap_fields_string(&fields, NEAP_FIELD_ERROR, device.error, sizeof(device.error));
+	*ret_device = device;
+	return NEAP_OK;
+}
+
+static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
+
+/* The lines people know, with the driver's own report made from NVML. */
+static void log_device(const struct work *work, const struct device *device)
+{
+	size_t index;
+	static struct neap_reading reading;
+	neap_log(work->log, NEAP_LOG_INFO,
+		 "CUDA memory stats%s: allocated=%.2fGB, max_allocated=%.2fGB, reserved=%.2fGB, max_reserved=%.2fGB",
+		 work->options->stats_only ? "" : " after cleanup", customary_gb(device->allocated),
+		 customary_gb(device->max_allocated), customary_gb(device->reserved),
+		 customary_gb(device->max_reserved));
+	neap_log(work->log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
+	if (!work->monitor || neap_monitor_find(work->monitor, device->uuid, &index, NULL) != NEAP_OK ||
+	    neap_monitor_read(work->monitor, index, &reading, NULL) != NEAP_OK) {
+		neap_log(work->log, NEAP_LOG_WARNING, "The driver does not say");
+		return;
+	}
+	neap_log(work->log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
+	neap_log(work->log, NEAP_LOG_INFO, "memory.used [MiB], memory.free [MiB]");
+	neap_log(work->log, NEAP_LOG_INFO, "%" PRIu64 ", %" PRIu64, (uint64_t)(reading.used_bytes / NEAP_MIB),
+		 (uint64_t)(reading.free_bytes / NEAP_MIB));
+}
+
+static void print_change(const char *name, uint64_t before, uint64_t after)
+{
+	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM];
+	if (before == NEAP_BYTES_UNKNOWN || after == NEAP_BYTES_UNKNOWN)
+		return;
+	printf("  %-10s %10s before, %10s after (%s)\n", name, neap_size_format(before, from),
+	       neap_size_format(after, to), neap_size_format_delta((int64_t)(after - before), change));
+}
+
+static void print_device(const struct cleanup_options *options, const struct device *device)
+{
+	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	printf("GPU %" PRIu64 ": %s\n", device->ordinal, device->name);
+	if (options->stats_only) {
+		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(device->allocated, size),
+		       neap_size_format(device->max_allocated, time));
+		printf("  %-10s %10s, %s at most\n", "reserved", neap_size_format(device->reserved, size),
+		       neap_size_format(device->max_reserved, time));
+		printf("  %-10s %10s\n", "cached", neap_size_format(device->reserved - device->allocated, size));
+		return;
+	}
+	print_change("allocated", device->allocated_before, device->allocated);
+	print_change("reserved", device->reserved_before, device->reserved);
+	print_change("free", device->free_before, device->free);
+	if (device->status != NEAP_OK)
+		printf("  not emptied: %s\n", device->error);
+	else if (device->freed == 0)
+		printf("  nothing to give back; looking took %s\n", neap_duration_format(device->nanoseconds, time));
+	else
+		printf("  gave back %s in %s\n", neap_size_format(device->freed, size),
+		       neap_duration_format(device->nanoseconds, time));
+}
+
+/* jansson's constructors give NULL when memory is out, and its setters then fail. */
+static void set(const struct work *work, json_t *object, const char *key, json_t *value)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*work->json_failed = true;
+}
+
+static void append(const struct work *work, json_t *array, json_t *value)
+{
+	if (json_array_append_new(array, value) != 0)
+		*work->json_failed = true;
+}
+
+static json_t *integer(uint64_t value)
+{
+	return value == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)value);
+}
+
+static json_t *device_json(const struct work *work, const struct device *device)
+{
+	json_t *object = json_object();
+	set(work, object, "ordinal", integer(device->ordinal));
+	set(work, object, "name", look_json_text(device->name));
+	set(work, object, "allocated", integer(device->allocated));
+	set(work, object, "reserved", integer(device->reserved));
+	set(work, object, "max_allocated", integer(device->max_allocated));
+	set(work, object, "max_reserved", integer(device->max_reserved));
+	if (work->options->stats_only)
+		return object;
+	set(work, object, "allocated_before", integer(device->allocated_before));
+	set(work, object, "reserved_before", integer(device->reserved_before));
+	set(work, object, "freed", integer(device->freed));
+	set(work, object, "nanoseconds", integer(device->nanoseconds));
+	set(work, object, "free_before", integer(device->free_before));
+	set(work, object, "free", integer(device->free));
+	set(work, object, "error", device->status ? look_json_text(device->error) : json_null());
+	return object;
+}
+
+/* Shows every device of a reply. A device that refused makes this process's part a failure. */
+static enum neap_status show_devices(const struct work *work, const struct neap_fields *reply, json_t *process,
+				     struct neap_error *err)
+{
+	enum neap_status status, worst = NEAP_OK;
+	struct device device;
+	json_t *devices = json_array();
+	size_t n = 0;
+	for (; (status = read_device(reply, n, &device)) == NEAP_OK; n++) {
+		log_device(work, &device);
+		if (work->options->json)
+			append(work, devices, device_json(work, &device));
+		else
+			print_device(work->options, &device);
+		if (device.status != NEAP_OK && device.status <= NEAP_EINTERNAL)
+			worst = neap_fail(err, (enum neap_status)device.status, "%s", device.error);
+	}
+	set(work, process, "devices", devices);
+	if (status == NEAP_EPROTO)
+		return neap_fail(err, NEAP_EPROTO, "an account of a device is malformed");
+	if (n == 0 && !work->options->json)
+		puts("it has no allocator yet");
+	return worst;
+}
+
+static enum neap_status ask(const struct work *work, struct neap_client *client, json_t *process,
+			    struct neap_error *err)
+{
+	const struct cleanup_options *options = work->options;
+	unsigned char data[32];
+	struct neap_field_writer arguments = {.data = data, .room = sizeof(data)};
+	struct neap_fields reply;
+	uint64_t bytes = 0;
+	char size[NEAP_UNITS_ROOM];
+	if (options->stats_only) {
+		enum neap_status status = neap_client_call(client, NEAP_REQUEST_INFO, NULL, 0, &reply, err);
+		return status == NEAP_OK ? show_devices(work, &reply, process, err) : status;
+	}
+	neap_log(work->log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
+	neap_log(work->log, NEAP_LOG_INFO, "Clearing CUDA cache...");
+	neap_write_u64(&arguments, NEAP_FIELD_FORCE, options->force);
+	enum neap_status status = neap_client_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
+	if (status == NEAP_OK)
+		status = show_devices(work, &reply, process, err);
+	if (status == NEAP_OK && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
+		set(work, process, "callback_bytes", integer(bytes));
+		if (!options->json)
+			printf("the program's own callbacks released %s\n", neap_size_format(bytes, size));
+	}
+	if (status == NEAP_OK && options->reset_peaks) {
+		status = neap_client_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
+		set(work, process, "peaks_reset", json_boolean(status == NEAP_OK));
+		if (status == NEAP_OK && !options->json)
+			puts("the peak statistics begin anew");
+	}
+	return status;
+}
+
+/* One process. Returns the exit code; what went wrong is on stderr and, with --json, in its object. */
+static int clean(const struct work *work, pid_t pid)
+{
+	struct neap_client client;
+	struct neap_error err = {0};
+	char name[64];
+	json_t *process = json_object();
+	look_name(pid, name);
+	set(work, process, "pid", json_integer(pid));
+	set(work, process, "name", look_json_text(name));
+	enum neap_status status = targets_open(work->folder, pid, &client, &err);
+	if (status == NEAP_OK) {
+		if (!work->options->json)
+			printf("Process %d (%s)\n", (int)pid, name);
+		status = ask(work, &client, process, &err);
+		neap_client_close(&client);
+	}
+	set(work, process, "error", status == NEAP_OK ? json_null() : look_json_text(err.message));
+	if (work->processes)
+		append(work, work->processes, process);
+	else
+		json_decref(process);
+	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain(work->options->command, &err);
+}
+
+static int print_json(const struct work *work)
+{
+	json_t *root = json_object();
+	set(work, root, "schema", json_integer(SCHEMA));
+	set(work, root, "processes", json_incref(work->processes));
+	if (*work->json_failed)
+		fprintf(stderr, "neap %s: out of memory\n", work->options->command);
+	else if (json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n'); /* what could not be written, main finds */
+	json_decref(root);
+	return *work->json_failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+}
+
+int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_options *options)
+{
+	bool json_failed = false;
+	struct work work = {
+		.options = options, .log = options->json ? NULL : neap_log_stderr(), .json_failed = &json_failed};
+	struct neap_error err = {0};
+	pid_t *pids = NULL;
+	size_t count = 0;
+	if (neap_path_runtime(work.folder, sizeof(work.folder), &err) != NEAP_OK)
+		return neap_complain(options->command, &err);
+	int code = targets_choose(arguments, work.folder, &pids, &count);
+	if (code != NEAP_EXIT_OK)
+		return code;
+	/* Without NVML the agents still answer; only the driver's report is missing. */
+	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &work.monitor, NULL) != NEAP_OK)
+		work.monitor = NULL;
+	work.processes = options->json ? json_array() : NULL;
+	for (size_t i = 0; i < count; i++) {
+		fflush(stdout);
+		int one = clean(&work, pids[i]);
+		if (one != NEAP_EXIT_OK)
+			code = one;
+	}
+	if (options->json) {
+		int written = print_json(&work);
+		code = written == NEAP_EXIT_OK ? code : written;
+		json_decref(work.processes);
+	}
+	neap_monitor_close(work.monitor);
+	free(pids);
+	return code;
+}

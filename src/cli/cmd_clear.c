@@ -1,0 +1,34 @@
+/* cli/cmd_clear.c: `neap clear`: empties the caches of running attached processes. */
+#include "cli/cleanup.h"
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct cleanup_options options = {.command = "clear",
+					  .force = neap_argument(arguments, "force"),
+					  .stats_only = neap_argument(arguments, "stats-only"),
+					  .json = neap_argument(arguments, "json")};
+	if (options.force && options.stats_only)
+		return neap_misuse(arguments, "--force or --stats-only, not both");
+	return cleanup_run(arguments, &options);
+}
+
+const struct neap_command neap_command_clear = {
+	.name = "clear",
+	.usage = "[--pid P|--all] [--force] [--stats-only] [--json]",
+	.summary = "return the cached memory of running processes to the driver",
+	.details =
+		"Works on attached processes only (started by 'neap run', or that attached themselves): nobody can "
+		"empty\n"
+		"the cache of another process from outside. Without --pid or --all, the only attached process.\n"
+		"Says what was allocated, reserved and free before and after, what was given back and what it cost.",
+	.options =
+		(const struct neap_option[]){
+			{"pid", "P", "this process; may be given several times"},
+			{"all", NULL, "every attached process"},
+			{"force", NULL, "also call what the program registered to release its workspaces"},
+			{"stats-only", NULL, "say what is held; empty nothing"},
+			{"json", NULL, "the result as JSON, without log lines"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};

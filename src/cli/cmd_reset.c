@@ -1,0 +1,24 @@
+/* cli/cmd_reset.c: `neap reset`: clear, and begin the peak statistics anew. */
+#include "cli/cleanup.h"
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct cleanup_options options = {
+		.command = "reset", .reset_peaks = true, .json = neap_argument(arguments, "json")};
+	return cleanup_run(arguments, &options);
+}
+
+const struct neap_command neap_command_reset = {
+	.name = "reset",
+	.usage = "[--pid P|--all] [--json]",
+	.summary = "clear, and begin the peak statistics anew",
+	.details = "As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.",
+	.options =
+		(const struct neap_option[]){
+			{"pid", "P", "this process; may be given several times"},
+			{"all", NULL, "every attached process"},
+			{"json", NULL, "the result as JSON, without log lines"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};

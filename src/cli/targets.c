@@ -1,0 +1,98 @@
+/* cli/targets.c: see targets.h. */
+#include "cli/targets.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/look.h"
+#include "proto/page.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* Emptying a large cache on a busy device takes longer than a question. */
+#define BOUND_NS 30000000000ull
+
+enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
+			      struct neap_error *err)
+{
+	char name[64];
+	enum neap_status status = neap_client_open(runtime_folder, pid, BOUND_NS, ret_client, err);
+	if (status != NEAP_ESTATE)
+		return status;
+	look_name(pid, name);
+	return neap_fail(err, NEAP_ESTATE,
+			 "process %d (%s) is not attached: its cache cannot be emptied from outside; started with "
+			 "'neap run -- COMMAND' it can",
+			 (int)pid, name);
+}
+
+static int choose_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
+{
+	size_t count = 0;
+	while (neap_argument_nth(arguments, "pid", count))
+		count++;
+	pid_t *pids = calloc(count, sizeof(*pids));
+	if (!pids) {
+		fputs("neap: out of memory\n", stderr);
+		return NEAP_EXIT_OS;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const char *text = neap_argument_nth(arguments, "pid", i);
+		uint64_t pid;
+		if (neap_u64_parse(text, &pid, NULL) != NEAP_OK || pid == 0 || pid > INT32_MAX) {
+			free(pids);
+			return neap_misuse(arguments, "--pid: '%s' is no process ID", text);
+		}
+		pids[i] = (pid_t)pid;
+	}
+	*ret_pids = pids;
+	*ret_count = count;
+	return NEAP_EXIT_OK;
+}
+
+static int complain_number(const struct neap_attached *attached, size_t count)
+{
+	if (count == 0) {
+		fputs("neap: no process is attached; a cache can only be emptied from inside its process: start it "
+		      "with "
+		      "'neap run -- COMMAND'\n",
+		      stderr);
+		return NEAP_EXIT_UNAVAILABLE;
+	}
+	fprintf(stderr, "neap: %zu processes are attached; say which with --pid, or --all:\n", count);
+	for (size_t i = 0; i < count; i++)
+		fprintf(stderr, "  %8d  %s\n", (int)attached[i].pid, attached[i].name);
+	return NEAP_EXIT_USAGE;
+}
+
+int targets_choose(const struct neap_arguments *arguments, const char *runtime_folder, pid_t **ret_pids,
+		   size_t *ret_count)
+{
+	struct neap_attached *attached = NULL;
+	size_t count = 0;
+	struct neap_error err = {0};
+	bool all = neap_argument(arguments, "all");
+	if (neap_argument(arguments, "pid") && all)
+		return neap_misuse(arguments, "--pid or --all, not both");
+	if (neap_argument(arguments, "pid"))
+		return choose_given(arguments, ret_pids, ret_count);
+	if (neap_page_list(runtime_folder, &attached, &count, &err) != NEAP_OK)
+		return neap_complain(NULL, &err);
+	int code = NEAP_EXIT_OK;
+	pid_t *pids = calloc(count + 1, sizeof(*pids));
+	if (!pids) {
+		fputs("neap: out of memory\n", stderr);
+		code = NEAP_EXIT_OS;
+	} else if (count == 0 || (count > 1 && !all)) {
+		code = complain_number(attached, count);
+	} else {
+		for (size_t i = 0; i < count; i++)
+			pids[i] = attached[i].pid;
+		*ret_pids = pids;
+		*ret_count = count;
+		pids = NULL;
+	}
+	free(pids);
+	free(attached);
+	return code;
+}
