@@ -21,7 +21,7 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 		return status;
 	look_name(pid, name);
 	return neap_fail(err, NEAP_ESTATE,
-			 "process %d (%s) is not attached: its cache cannot be emptied from outside; started with "
+			 "process %d (%.32s) is not attached: its cache cannot be emptied from outside; started with "
 			 "'neap run -- COMMAND' it can",
 			 (int)pid, name);
 }
