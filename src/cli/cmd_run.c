@@ -115,7 +115,7 @@ static void show(void *context, const char *text)
 static void print_outcome(const struct neap_result *result)
 {
 	fprintf(stderr, "neap run: %s: %s", result->name, neap_outcome_name(result->outcome));
-	if (result->evidence[0])
+	if (result->evidence[0] && result->outcome != NEAP_OUTCOME_FAILED)
 		fprintf(stderr, " (%s)", result->evidence);
 	fprintf(stderr, ", exit status %d, %s\n", result->exit_status,
 		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
@@ -139,7 +139,7 @@ static void print_memory(const struct neap_result *result)
 		else
 			fprintf(stderr, "  drain     %s\n", result->drain_note);
 	} else {
-		fprintf(stderr, "  device    memory was not watched (%s)\n", result->drain_note);
+		fprintf(stderr, "  device    memory was not watched: %s\n", result->drain_note);
 	}
 	if (result->waited_ns)
 		fprintf(stderr, "  waited    %s for free memory\n", neap_duration_format(result->waited_ns, first));

@@ -347,7 +347,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 	run->drain_note[0] = '\0';
 	run->drain_ns = 0;
 	if (run->observe.watched >= run->observe.device_count) {
-		snprintf(run->drain_note, sizeof run->drain_note, "not watched: %s",
+		snprintf(run->drain_note, sizeof run->drain_note, "%s",
 			 run->monitor ? "no device is visible" : "no driver");
 		return;
 	}

@@ -1,0 +1,309 @@
+#!/usr/bin/env bats
+# neap run, end to end, over the simulator. Each test has its own world and its own folders.
+
+setup() {
+	dir="$(mktemp -d)"
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir"
+	export NEAP_SIM="mem=4GiB,world=run-$$-$BATS_TEST_NUMBER"
+	mkdir -m 700 "$dir/runtime"
+	cd "$dir"
+}
+
+teardown() {
+	cd /
+	rm -rf "$dir" "/dev/shm/"*"run-$$-$BATS_TEST_NUMBER"*
+}
+
+result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
+
+@test "the command's own exit status is kept" {
+	run "$NEAP" run --folder run -- sh -c 'echo out; exit 3'
+	[ "$status" -eq 3 ]
+	[[ "$output" == *out* ]]
+	[ "$(result .outcome)" = failed ]
+	[ "$(result .exit_status)" = 3 ]
+	[ "$(result .backend)" = sim ]
+	[ "$(result .schema)" = 1 ]
+	run "$NEAP" run --folder run2 -- true
+	[ "$status" -eq 0 ]
+	[ "$(result .outcome run2)" = ok ]
+}
+
+@test "a command that does not exist: 127; one that cannot be run: 126" {
+	run "$NEAP" run --folder run -- ./no-such-command
+	[ "$status" -eq 127 ]
+	[[ "$output" == *"./no-such-command"*"No such file"* ]]
+	[ "$(result .outcome)" = "not found" ]
+	touch plain
+	run "$NEAP" run --folder run2 --quiet -- ./plain
+	[ "$status" -eq 126 ]
+	[[ "$output" == *"Permission denied"* ]]
+	[ "$(result .outcome run2)" = "not found" ]
+}
+
+@test "a signal: 128 + N" {
+	run "$NEAP" run --folder run -- sh -c 'kill -SEGV $$'
+	[ "$status" -eq 139 ]
+	[ "$(result .outcome)" = signaled ]
+	run "$NEAP" run --folder run2 -- sh -c 'kill -KILL $$'
+	[ "$status" -eq 137 ]
+	[ "$(result .outcome run2)" = signaled ]
+}
+
+@test "the child's environment has the three variables, and its arguments are kept as they are" {
+	run "$NEAP" run --quiet --folder run --run-id my-run -- \
+		sh -c 'echo "$NEAP_ATTACH $NEAP_RUN_ID $NEAP_RUN_DIR [$1] [$2] {x}"' sh 'a  b' ''
+	[ "$status" -eq 0 ]
+	[ "$output" = "1 my-run $dir/run [a  b] [] {x}" ]
+}
+
+@test "stdin, stdout and stderr are the command's" {
+	run sh -c 'echo hello | "$NEAP" run --quiet --folder run -- sh -c "cat; echo oops >&2" 2>err'
+	[ "$output" = hello ]
+	[ "$(cat err)" = oops ]
+}
+
+@test "--log puts them into the folder" {
+	run "$NEAP" run --quiet --log --folder run -- sh -c 'echo one; echo two >&2'
+	[ "$output" = "" ]
+	[ "$(cat run/stdout.log)" = one ]
+	[ "$(cat run/stderr.log)" = two ]
+}
+
+@test "SIGTERM is passed on, the outcome is canceled" {
+	"$NEAP" run --folder run -- sh -c 'trap "echo bye >bye; exit 5" TERM; echo >ready; while :; do sleep 0.02; done' &
+	pid=$!
+	until [ -s ready ]; do sleep 0.02; done
+	kill -TERM $pid
+	code=0; wait $pid || code=$?
+	[ "$code" -eq 5 ]
+	[ "$(cat bye)" = bye ]
+	[ "$(result .outcome)" = canceled ]
+}
+
+@test "SIGINT ends it with 130; a second signal is SIGKILL" {
+	# a background job of a script ignores SIGINT: restore it
+	python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
+		"$NEAP" run --folder run -- sh -c 'echo >ready; exec sleep 1000' &
+	pid=$!
+	until [ -s ready ]; do sleep 0.02; done
+	kill -INT $pid
+	code=0; wait $pid || code=$?
+	[ "$code" -eq 130 ]
+	[ "$(result .outcome)" = canceled ]
+	rm ready
+	"$NEAP" run --folder run2 -- sh -c 'trap "echo >got" TERM; echo >ready; while :; do sleep 0.02; done' &
+	pid=$!
+	until [ -s ready ]; do sleep 0.02; done
+	kill -TERM $pid
+	until [ -s got ]; do sleep 0.02; done
+	kill -TERM $pid
+	code=0; wait $pid || code=$?
+	[ "$code" -eq 137 ]
+	[ "$(result .outcome run2)" = canceled ]
+}
+
+@test "the time limit ends it" {
+	run "$NEAP" run --folder run --time-limit 100ms -- sleep 1000
+	[ "$status" -eq 143 ]
+	[ "$(result .outcome)" = timeout ]
+}
+
+@test "the command dies with its supervisor, and the lock is free then" {
+	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
+	pid=$!
+	until [ -s pid ]; do sleep 0.02; done
+	run flock --nonblock run/lock true
+	[ "$status" -ne 0 ]
+	kill -KILL $pid
+	wait $pid || true
+	for _ in $(seq 100); do [ -e "/proc/$(cat pid)" ] || break; sleep 0.02; done
+	[ ! -e "/proc/$(cat pid)" ]
+	flock --nonblock run/lock true
+	[ ! -e run/result.json ]
+}
+
+@test "what the command leaves running is named and ended" {
+	run "$NEAP" run --folder run -- sh -c 'sleep 1000 & echo $! >one; setsid sleep 1000 & echo $! >two; exit 0'
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Ended process"*"sleep"* ]]
+	[ ! -e "/proc/$(cat one)" ]
+	[ ! -e "/proc/$(cat two)" ]
+}
+
+@test "a folder is used once, and by one run at a time" {
+	run "$NEAP" run --folder run -- true
+	[ "$status" -eq 0 ]
+	run "$NEAP" run --folder run -- touch ran
+	[ "$status" -eq 73 ] || [ "$status" -eq 1 ] || [ "$status" -ge 64 ]
+	[ ! -e ran ]
+	[[ "$output" == *"result.json is there already"* ]]
+	mkdir run2
+	flock run2/lock "$NEAP" run --folder run2 -- touch ran >out 2>&1 || code=$?
+	[ "$code" -eq 75 ]
+	[ ! -e ran ]
+}
+
+@test "an inherited lock is taken over" {
+	mkdir run
+	exec 7>run/lock
+	flock 7
+	run "$NEAP" run --folder run --lock-fd 7 -- sh -c '[ ! -e /proc/self/fd/7 ]'
+	[ "$status" -eq 0 ]
+	exec 7>&-
+}
+
+@test "wrong options: 64, and nothing is run" {
+	for options in '--needs lots' '--time-limit soon' '--param 9=1' '--param a=1 --param a=2' '--retries 3' \
+		'--on-oom halve' '--param a=1 --on-oom "halve b"' '--run-id a/b' '--lock-fd 3' '--retries x' '--frobnicate'; do
+		eval "run \"\$NEAP\" run $options -- touch ran"
+		echo "$options: $status: $output"
+		[ "$status" -eq 64 ]
+		[ ! -e ran ]
+	done
+	run "$NEAP" run --param a=1 -- touch 'ran{b}'
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"no parameter 'b'"* ]]
+	run "$NEAP" run
+	[ "$status" -eq 64 ]
+}
+
+@test "after an OOM the ladder is walked down, the effective batch kept" {
+	cat >train <<'END'
+#!/bin/sh
+echo "batch $1 accumulate $2"
+[ "$1" -le 8 ] && exit 0
+echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB" >&2
+exit 1
+END
+	chmod +x train
+	run "$NEAP" run --folder run --log --param micro_batch=32 --param accumulate=1 \
+		--on-oom 'halve micro_batch, double accumulate' -- ./train {micro_batch} {accumulate}
+	[ "$status" -eq 0 ]
+	[ "$(cat run/stdout.log)" = "$(printf 'batch 32 accumulate 1\nbatch 16 accumulate 2\nbatch 8 accumulate 4')" ]
+	[ "$(result .outcome)" = ok ]
+	[ "$(result .retries)" = 2 ]
+	[ "$(result .parameters)" = "micro_batch=8 accumulate=4" ]
+	[ "$(result .rung)" = "micro_batch 32 -> 8, accumulate 1 -> 4" ]
+}
+
+@test "the ladder ends: at its end, at --retries, and another failure does not start it" {
+	oom='echo "CUDA out of memory" >&2; exit 1'
+	run "$NEAP" run --folder run --log --param b=4 --on-oom 'halve b' -- sh -c "echo {b}; $oom"
+	[ "$status" -eq 1 ]
+	[ "$(cat run/stdout.log)" = "$(printf '4\n2\n1')" ]
+	[ "$(result .outcome)" = oom ]
+	[[ "$(result .evidence)" == *"CUDA out of memory"* ]]
+	run "$NEAP" run --folder run2 --log --param b=64 --on-oom 'halve b' --retries 1 -- sh -c "echo {b}; $oom"
+	[ "$(cat run2/stdout.log)" = "$(printf '64\n32')" ]
+	run "$NEAP" run --folder run3 --log --param b=64 --on-oom 'halve b' -- sh -c "echo {b}; exit 1"
+	[ "$(cat run3/stdout.log)" = 64 ]
+	[ "$(result .outcome run3)" = failed ]
+}
+
+@test "attached: peaks, device, headroom, curve" {
+	run "$NEAP" run --folder run -- "$HOLD" --for 150 1G
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(result .outcome)" = ok ]
+	[ "$(result .attached)" = true ]
+	[ "$(result '.peak_allocated_bytes >= 1073741824')" = true ]
+	[ "$(result '.peak_reserved_bytes >= .peak_allocated_bytes')" = true ]
+	[ "$(result '.peak_device_bytes >= .peak_reserved_bytes')" = true ]
+	[ "$(result .device_total_bytes)" = 4294967296 ]
+	[ "$(result '.headroom_bytes + .peak_reserved_bytes <= 4294967296')" = true ]
+	[ "$(result '.headroom_bytes > 2147483648')" = true ]
+	[ "$(result .drained)" = true ]
+	[ "$(result '.samples | length > 1')" = true ]
+	[ "$(result '[.samples[][3]] | max >= 1073741824')" = true ]
+	[[ "$output" == *"Cleaning up CUDA memory..."*"NVIDIA-SMI report:"*"memory.used [MiB], memory.free [MiB]"* ]]
+}
+
+@test "the drain is waited for and measured" {
+	NEAP_SIM="$NEAP_SIM,release_delay=300ms" run "$NEAP" run --folder run -- "$HOLD" --for 100 --kill 9 1G
+	[ "$status" -eq 137 ]
+	[ "$(result .outcome)" = signaled ]
+	[ "$(result .drained)" = true ]
+	[ "$(result '.drain_ns >= 250000000')" = true ]
+	[ "$(result '.drain_ns < 5000000000')" = true ]
+}
+
+@test "a drain that takes too long is said" {
+	NEAP_SIM="$NEAP_SIM,release_delay=30s" run "$NEAP" run --drain-limit 100ms --folder run -- "$HOLD" --for 100 1G
+	[ "$status" -eq 0 ]
+	[ "$(result .drained)" = false ]
+	[[ "$(result .drain_note)" == *"GiB still held after"* ]]
+}
+
+@test "a device OOM is told from its recording, with a card" {
+	run "$NEAP" run --folder run -- "$HOLD" 6G
+	echo "$output"
+	[ "$status" -eq 9 ]
+	[ "$(result .outcome)" = oom ]
+	[[ "$(result .evidence)" == "recorded: "*"6.00 GiB"* ]]
+	[ "$(result .ooms)" = 1 ]
+	[ "$(result '.oom_card | length > 0')" = true ]
+	run "$NEAP" run --folder run2 --param size=6 --on-oom 'halve size' -- "$HOLD" '{size}G'
+	[ "$status" -eq 0 ]
+	[ "$(result .retries run2)" = 1 ]
+	[ "$(result .rung run2)" = "size 6 -> 3" ]
+	ls run2/start-1.record.*
+}
+
+@test "an OOM that the process came through is no failure" {
+	run "$NEAP" run --folder run -- "$HOLD" --recover 6G
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(result .outcome)" = ok ]
+	[ "$(result .ooms)" = 1 ]
+	[ "$(result .rungs)" = 1 ]
+	[ "$(result .steps)" = 1 ]
+	[ "$(result .last_loss)" = 1.5 ]
+	[ "$(result .rung)" = "micro_batch 64 -> 32, accumulate 1 -> 2" ]
+	run "$NEAP" run --folder run2 -- "$HOLD" --recover --exit 4 6G
+	[ "$status" -eq 4 ]
+	[ "$(result .outcome run2)" = failed ]
+}
+
+@test "the start waits for the bytes it needs" {
+	"$HOLD" --for 400 2G &
+	holder=$!
+	until "$NEAP" run --quiet --folder "probe-$RANDOM$RANDOM" --needs 3GiB --wait-limit 0 -- true >/dev/null 2>&1; [ $? -eq 75 ]; do sleep 0.01; done
+	run "$NEAP" run --folder run --needs 3GiB -- true
+	echo "$output"
+	wait $holder
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Waiting for 3.00 GiB"*"holds"* ]]
+	[ "$(result '.waited_ns > 0')" = true ]
+	run "$NEAP" run --folder run2 --needs 5GiB -- touch ran
+	[ "$status" -eq 75 ]
+	[ "$(result .outcome run2)" = "no memory" ]
+	[[ "$output" == *"more than"*"has"* ]]
+	[ ! -e ran ]
+	run "$NEAP" run --folder run3 --needs device -- true
+	[ "$status" -eq 0 ]
+}
+
+@test "without a driver the command runs, unwatched" {
+	NEAP_DEVICE=cuda run "$NEAP" run --folder run -- sh -c 'exit 4'
+	if [ "$(result .backend)" = cuda ]; then skip "there is a driver here"; fi
+	[ "$status" -eq 4 ]
+	[ "$(result .backend)" = none ]
+	[[ "$output" == *"not watched"* ]]
+}
+
+@test "a result that cannot be written: 74, with the command's status said" {
+	mkdir run
+	run sh -c 'ulimit -f 0; trap "" XFSZ; exec "$NEAP" run --no-history --folder run -- sh -c "exit 3"'
+	echo "$output"
+	[ "$status" -eq 74 ]
+	[[ "$output" == *"own exit status was 3"* ]]
+	[ ! -e run/result.json ]
+}
+
+@test "runs are in the history; with --no-history they are not" {
+	"$NEAP" run --quiet --no-history --folder run -- true
+	[ ! -e "$dir/state/neap/history.db" ]
+	"$NEAP" run --quiet --name first --folder run2 -- true
+	[ -s "$dir/state/neap/history.db" ]
+}

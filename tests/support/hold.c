@@ -1,0 +1,98 @@
+/* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as told.
+ *
+ *   hold [--for MS] [--exit N | --kill SIGNAL] [--recover] SIZE
+ *
+ * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, and ends without giving
+ * them back: with status N (default 0) or by SIGNAL. When there is not enough memory: says so on stderr and ends with
+ * 9; with
+ * --recover it takes half as much, again and again, and marks each step it then makes.
+ */
+#include "neap/alloc.h"
+#include "neap/train.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static uint64_t size_of(const char *text)
+{
+	char *end = NULL;
+	uint64_t bytes = strtoull(text, &end, 10);
+	return *end == 'G' ? bytes << 30 : *end == 'M' ? bytes << 20 : *end == 'K' ? bytes << 10 : bytes;
+}
+
+static void hold_for(unsigned long ms)
+{
+	struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+	while (nanosleep(&left, &left) && errno == EINTR)
+		;
+}
+
+static void say(const char *what, const struct neap_error *err)
+{
+	fprintf(stderr, "hold: %s: %s\n", what, err->message);
+	exit(9);
+}
+
+static bool take(struct neap_alloc *alloc, uint64_t bytes, bool recover)
+{
+	struct neap_train_options options = {.split = {.micro_batch = 64}};
+	struct neap_train *train = NULL;
+	struct neap_error err = {0};
+	uint64_t address = 0;
+	neap_tag_set("held");
+	if (!recover) {
+		if (neap_malloc(alloc, bytes, NULL, &address, &err))
+			say("out of device memory", &err);
+		return true;
+	}
+	if (neap_train_begin(alloc, &options, &train, &err))
+		say("session", &err);
+	while (neap_malloc(alloc, bytes, NULL, &address, &err)) {
+		if (neap_train_recover(train, &err))
+			say("out of device memory", &err);
+		bytes /= 2;
+	}
+	neap_train_tick(train);
+	neap_train_step(train, 1.5);
+	neap_train_end(train, NULL);
+	return true;
+}
+
+int main(int argc, char **argv)
+{
+	struct neap_driver *driver = NULL;
+	struct neap_device *device = NULL;
+	struct neap_alloc *alloc = NULL;
+	struct neap_error err = {0};
+	unsigned long hold_ms = 0;
+	int status = 0, number = 0, at = 1;
+	bool recover = false;
+	for (; at < argc && argv[at][0] == '-'; at++) {
+		if (!strcmp(argv[at], "--recover"))
+			recover = true;
+		else if (at + 1 < argc && !strcmp(argv[at], "--for"))
+			hold_ms = strtoul(argv[++at], NULL, 10);
+		else if (at + 1 < argc && !strcmp(argv[at], "--exit"))
+			status = atoi(argv[++at]);
+		else if (at + 1 < argc && !strcmp(argv[at], "--kill"))
+			number = atoi(argv[++at]);
+	}
+	if (at + 1 != argc) {
+		fprintf(stderr, "usage: hold [--for MS] [--exit N | --kill SIGNAL] [--recover] SIZE\n");
+		return 64;
+	}
+	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err) ||
+	    neap_alloc_create(device, NULL, &alloc, &err))
+		say("device", &err);
+	take(alloc, size_of(argv[at]), recover);
+	hold_for(hold_ms);
+	if (number)
+		raise(number);
+	_exit(status);
+}
