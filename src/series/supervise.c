@@ -169,6 +169,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = neap_child_signals_begin(run, err);
 	if (!status)
 		status = open_devices(run, err);
+	if (!status)
+		status = neap_supervise_spec_write(run, err);
 	if (status)
 		neap_supervise_end(run);
 	else

@@ -56,6 +56,11 @@ void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err);
 void neap_child_signals_end(struct neap_supervise *run);
 
+/* supervise_spec.c */
+
+/* Writes folder/spec.json. */
+enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, struct neap_error *err);
+
 /* supervise_facts.c */
 
 /* After a look: shows the cards of OOMs that came since the last one. */
