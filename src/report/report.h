@@ -6,12 +6,12 @@
 #include "base/buffer.h"
 #include "store/result.h"
 
-/* The table of a series, ranked by peak memory, largest first: name, outcome, peak, headroom, drain, retries, rung, leak,
- * time. Fits 120 columns; `color` as the command decided. */
+/* The table of a series, ranked by peak memory, largest first: name, outcome, peak, headroom, drain, retries, rung,
+ * leak, time. Fits 120 columns; `color` as the command decided. */
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color);
 
-/* The page: same table, and per run its memory curve (plot with zoom and hover), marks, fluctuation, leak verdict, OOM
- * card. Works offline from one file; everything from outside is escaped. */
+/* The page: same table, and per run its memory curve (plot with zoom and hover), marks, fluctuation, leak verdict,
+ * OOM card. Works offline from one file; everything from outside is escaped. */
 void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count);
 
 /* The OOM card for a terminal, at most 100 columns. */

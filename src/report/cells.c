@@ -1,0 +1,150 @@
+/* report/cells.c: from figures to words. A figure that is not known is "-", never 0. */
+#include "report/cells.h"
+#include "base/units.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct neap_report_heading neap_report_headings[NEAP_COLUMN_COUNT] = {
+	[NEAP_COLUMN_NAME] = {"name", false},  [NEAP_COLUMN_OUTCOME] = {"outcome", false},
+	[NEAP_COLUMN_PEAK] = {"peak", true},   [NEAP_COLUMN_HEADROOM] = {"headroom", true},
+	[NEAP_COLUMN_DRAIN] = {"drain", true}, [NEAP_COLUMN_RETRIES] = {"retries", true},
+	[NEAP_COLUMN_RUNG] = {"rung", false},  [NEAP_COLUMN_LEAK] = {"leak", false},
+	[NEAP_COLUMN_TIME] = {"time", true},
+};
+
+static size_t character_bytes(const char *at)
+{
+	unsigned char lead = (unsigned char)*at;
+	size_t wanted = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+
+	for (size_t i = 1; i < wanted; i++)
+		if (((unsigned char)at[i] & 0xc0) != 0x80)
+			return i; /* cut short by its author */
+	return wanted;
+}
+
+void neap_report_clean(char *text, size_t room, const char *source)
+{
+	size_t used = 0;
+
+	while (source && *source) {
+		size_t bytes = character_bytes(source);
+		unsigned char lead = (unsigned char)*source;
+		/* Stray bytes and the C1 controls are no text either. */
+		bool bad = lead < 0x20 || lead == 0x7f || (lead >= 0x80 && bytes == 1) ||
+			   (lead == 0xc2 && (unsigned char)source[1] < 0xa0);
+		if (used + (bad ? 1 : bytes) >= room)
+			break;
+		if (bad)
+			text[used++] = '?';
+		else
+			memcpy(text + used, source, bytes), used += bytes;
+		source += bytes;
+	}
+	text[used] = '\0';
+}
+
+size_t neap_report_width(const char *text, size_t length)
+{
+	size_t width = 0;
+
+	for (size_t i = 0; i < length; i++)
+		width += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return width;
+}
+
+uint64_t neap_report_peak(const struct neap_result *result)
+{
+	return result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
+								       : result->peak_reserved_bytes;
+}
+
+static bool never_ran(const struct neap_result *result)
+{
+	return result->outcome == NEAP_OUTCOME_NO_MEMORY || result->outcome == NEAP_OUTCOME_LOST ||
+	       result->outcome == NEAP_OUTCOME_NOT_FOUND;
+}
+
+static enum neap_report_tone outcome_tone(enum neap_outcome outcome)
+{
+	if (outcome == NEAP_OUTCOME_OK)
+		return NEAP_TONE_GOOD;
+	return outcome == NEAP_OUTCOME_CANCELED ? NEAP_TONE_WARN : NEAP_TONE_BAD;
+}
+
+static void leak_cell(const struct neap_result *result, char *text, size_t room, enum neap_report_tone *tone)
+{
+	char delta[NEAP_UNITS_ROOM];
+
+	if (strcmp(result->leak_verdict, "leak") == 0) {
+		neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta);
+		snprintf(text, room, "%s/step", delta);
+		*tone = NEAP_TONE_BAD;
+		return;
+	}
+	neap_report_clean(text, room, result->leak_verdict[0] ? result->leak_verdict : "-");
+	if (strcmp(result->leak_verdict, "clean") == 0)
+		*tone = NEAP_TONE_GOOD;
+}
+
+void neap_report_cells(const struct neap_result *result, struct neap_report_cells *ret_cells)
+{
+	const size_t room = sizeof(ret_cells->text[0]);
+	uint64_t peak = neap_report_peak(result);
+	char size[NEAP_UNITS_ROOM];
+
+	*ret_cells = (struct neap_report_cells){0};
+	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
+		strcpy(ret_cells->text[i], "-");
+	neap_report_clean(ret_cells->text[NEAP_COLUMN_NAME], room, result->name[0] ? result->name : "-");
+	snprintf(ret_cells->text[NEAP_COLUMN_OUTCOME], room, "%s", neap_outcome_name(result->outcome));
+	ret_cells->tone[NEAP_COLUMN_OUTCOME] = outcome_tone(result->outcome);
+	if (peak > 0)
+		snprintf(ret_cells->text[NEAP_COLUMN_PEAK], room, "%s", neap_size_format(peak, size));
+	if (peak > 0 && result->device_total_bytes > 0) {
+		snprintf(ret_cells->text[NEAP_COLUMN_HEADROOM], room, "%s",
+			 neap_size_format(result->headroom_bytes, size));
+		if (result->headroom_bytes < result->device_total_bytes / 20)
+			ret_cells->tone[NEAP_COLUMN_HEADROOM] = NEAP_TONE_WARN;
+	}
+	if (!never_ran(result)) {
+		snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
+			 result->drained ? neap_duration_format(result->drain_ns, size) : "not free");
+		if (!result->drained)
+			ret_cells->tone[NEAP_COLUMN_DRAIN] = NEAP_TONE_BAD;
+		snprintf(ret_cells->text[NEAP_COLUMN_TIME], room, "%s",
+			 neap_duration_format(result->duration_ns, size));
+	}
+	snprintf(ret_cells->text[NEAP_COLUMN_RETRIES], room, "%" PRIu32, result->retries);
+	if (result->rung[0]) {
+		neap_report_clean(ret_cells->text[NEAP_COLUMN_RUNG], room, result->rung);
+		ret_cells->tone[NEAP_COLUMN_RUNG] = NEAP_TONE_WARN;
+	}
+	leak_cell(result, ret_cells->text[NEAP_COLUMN_LEAK], room, &ret_cells->tone[NEAP_COLUMN_LEAK]);
+}
+
+static int by_peak(const void *a, const void *b)
+{
+	const struct neap_result *left = *(const struct neap_result *const *)a;
+	const struct neap_result *right = *(const struct neap_result *const *)b;
+	uint64_t left_peak = neap_report_peak(left), right_peak = neap_report_peak(right);
+
+	if (left_peak != right_peak)
+		return left_peak < right_peak ? 1 : -1;
+	return left < right ? -1 : left > right; /* they lie in one array */
+}
+
+const struct neap_result **neap_report_rank(const struct neap_result *results, size_t count)
+{
+	const struct neap_result **ranked = calloc(count ? count : 1, sizeof(*ranked));
+
+	if (!ranked)
+		return NULL;
+	for (size_t i = 0; i < count; i++)
+		ranked[i] = &results[i];
+	qsort(ranked, count, sizeof(*ranked), by_peak);
+	return ranked;
+}

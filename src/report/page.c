@@ -1,0 +1,373 @@
+/* report/page.c: the page: one file, no reference to anything outside it.
+ *
+ *   head      style, dygraphs' style
+ *   summary   runs, device, what stands out
+ *   table     ranked by peak, a bar for its part of the device
+ *   section   per run: curve (numbers as JSON), facts, OOM card
+ *   scripts   dygraphs, then ours, which draws each curve from the JSON beside it
+ *
+ * Text from outside goes through put_text alone, into element content or a quoted attribute. The JSON holds numbers
+ * only, so nothing in it can end its script element. A content policy forbids the page to fetch anything.
+ */
+#include "base/units.h"
+#include "report/cells.h"
+#include "report/embedded.h"
+#include "report/report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Points of one curve in the page; more are thinned out, extremes kept. */
+#define CURVE_POINTS 4000
+
+static const char *const tone_class[] = {
+	[NEAP_TONE_PLAIN] = "", [NEAP_TONE_GOOD] = "good", [NEAP_TONE_WARN] = "warn", [NEAP_TONE_BAD] = "bad"};
+
+/* Escaped for element content and quoted attributes; line ends stay, other control characters become '?'. */
+static void put_text(struct neap_buffer *out, const char *text)
+{
+	char clean[2] = {0};
+
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+		switch (c) {
+		case '&':
+			neap_buffer_text(out, "&amp;");
+			break;
+		case '<':
+			neap_buffer_text(out, "&lt;");
+			break;
+		case '>':
+			neap_buffer_text(out, "&gt;");
+			break;
+		case '"':
+			neap_buffer_text(out, "&quot;");
+			break;
+		case '\'':
+			neap_buffer_text(out, "&#39;");
+			break;
+		default:
+			clean[0] = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : *text;
+			neap_buffer_append(out, clean, 1);
+		}
+	}
+}
+
+static void put_head(struct neap_buffer *out, const char *title)
+{
+	neap_buffer_text(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+			      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+			      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n"
+			      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
+	put_text(out, title);
+	neap_buffer_text(out, "</title>\n<style>\n");
+	neap_buffer_append(out, neap_dygraphs_css, neap_dygraphs_css_length);
+	neap_buffer_append(out, neap_page_css, neap_page_css_length);
+	neap_buffer_text(out, "</style>\n</head>\n<body>\n<main>\n");
+}
+
+static void put_time(struct neap_buffer *out, uint64_t wall_ns)
+{
+	time_t seconds = (time_t)(wall_ns / 1000000000u);
+	struct tm local;
+	char text[64];
+
+	if (wall_ns > 0 && localtime_r(&seconds, &local) &&
+	    strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &local) > 0)
+		neap_buffer_format(out, ", %s", text);
+}
+
+static void put_summary(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count)
+{
+	size_t ok = 0, leaks = 0, stepped = 0;
+	uint64_t first = 0;
+	bool simulated = false;
+	char size[NEAP_UNITS_ROOM];
+
+	for (size_t i = 0; i < count; i++) {
+		ok += results[i].outcome == NEAP_OUTCOME_OK;
+		leaks += strcmp(results[i].leak_verdict, "leak") == 0;
+		stepped += results[i].rungs > 0;
+		simulated |= strcmp(results[i].backend, "sim") == 0;
+		if (results[i].started_wall_ns > 0 && (first == 0 || results[i].started_wall_ns < first))
+			first = results[i].started_wall_ns;
+	}
+	neap_buffer_text(out, "<h1>");
+	put_text(out, title);
+	neap_buffer_format(out, "</h1>\n<p class=\"summary quiet\">%zu run%s", count, count == 1 ? "" : "s");
+	put_time(out, first);
+	if (count > 0 && results[0].device_name[0]) {
+		neap_buffer_text(out, ", on ");
+		put_text(out, results[0].device_name);
+		if (results[0].device_total_bytes > 0)
+			neap_buffer_format(out, " (%s)", neap_size_format(results[0].device_total_bytes, size));
+	}
+	neap_buffer_format(out, ". %zu ended well", ok);
+	if (count > ok)
+		neap_buffer_format(out, ", <span class=\"bad\">%zu did not</span>", count - ok);
+	if (stepped > 0)
+		neap_buffer_format(out, "; <span class=\"warn\">%zu brought through by the ladder</span>", stepped);
+	if (leaks > 0)
+		neap_buffer_format(out, "; <span class=\"bad\">%zu leak%s memory</span>", leaks,
+				   leaks == 1 ? "s" : "");
+	neap_buffer_text(out, ".");
+	if (simulated)
+		neap_buffer_text(out, " <span class=\"simulated\">simulated device</span>");
+	neap_buffer_text(out, "</p>\n");
+}
+
+static void put_use_bar(struct neap_buffer *out, const struct neap_result *result)
+{
+	uint64_t peak = neap_report_peak(result);
+
+	if (peak == 0 || result->device_total_bytes == 0)
+		return;
+	double percent = 100.0 * (double)peak / (double)result->device_total_bytes;
+	neap_buffer_format(
+		out, "<div class=\"use\" title=\"%d %% of the device\"><span style=\"width:%d%%\"></span></div>",
+		(int)(percent + 0.5), percent > 100 ? 100 : (int)(percent + 0.5));
+}
+
+static void put_table(struct neap_buffer *out, const struct neap_result **ranked, size_t count)
+{
+	struct neap_report_cells cells;
+
+	neap_buffer_text(out, "<div class=\"scroll\"><table>\n<thead><tr>");
+	for (int c = 0; c < NEAP_COLUMN_COUNT; c++)
+		neap_buffer_format(out, "<th%s>%s</th>", neap_report_headings[c].right ? " class=\"right\"" : "",
+				   neap_report_headings[c].title);
+	neap_buffer_text(out, "</tr></thead>\n<tbody>\n");
+	for (size_t i = 0; i < count; i++) {
+		neap_report_cells(ranked[i], &cells);
+		neap_buffer_text(out, "<tr>");
+		for (int c = 0; c < NEAP_COLUMN_COUNT; c++) {
+			neap_buffer_format(out, "<td class=\"%s %s%s\">", neap_report_headings[c].title,
+					   neap_report_headings[c].right ? "right " : "", tone_class[cells.tone[c]]);
+			if (c == NEAP_COLUMN_NAME)
+				neap_buffer_format(out, "<a href=\"#run-%zu\">", i + 1);
+			put_text(out, cells.text[c]);
+			if (c == NEAP_COLUMN_NAME)
+				neap_buffer_text(out, "</a>");
+			if (c == NEAP_COLUMN_PEAK)
+				put_use_bar(out, ranked[i]);
+			neap_buffer_text(out, "</td>");
+		}
+		neap_buffer_text(out, "</tr>\n");
+	}
+	neap_buffer_text(out, "</tbody>\n</table></div>\n");
+}
+
+/* Which samples go into the page: all, or of each stretch the lowest and the highest. Returns how many were chosen.
+ */
+static size_t choose_samples(const struct neap_result *result, size_t *chosen)
+{
+	const struct neap_result_sample *samples = result->samples;
+	size_t buckets = CURVE_POINTS / 2, count = 0;
+
+	if (result->sample_count <= CURVE_POINTS) {
+		for (; count < result->sample_count; count++)
+			chosen[count] = count;
+		return count;
+	}
+	for (size_t b = 0; b < buckets; b++) {
+		size_t from = result->sample_count * b / buckets, to = result->sample_count * (b + 1) / buckets;
+		size_t low = from, high = from;
+		for (size_t i = from; i < to; i++) {
+			if (samples[i].allocated_bytes < samples[low].allocated_bytes)
+				low = i;
+			if (samples[i].allocated_bytes > samples[high].allocated_bytes ||
+			    (samples[i].allocated_bytes == samples[high].allocated_bytes &&
+			     samples[i].reserved_bytes > samples[high].reserved_bytes))
+				high = i;
+		}
+		chosen[count++] = low < high ? low : high;
+		if (low != high)
+			chosen[count++] = low < high ? high : low;
+	}
+	return count;
+}
+
+enum curve { CURVE_TIME, CURVE_ALLOCATED, CURVE_RESERVED, CURVE_DRIVER };
+
+static void put_numbers(struct neap_buffer *out, const struct neap_result *result, const size_t *chosen, size_t count,
+			enum curve which)
+{
+	neap_buffer_text(out, "[");
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_result_sample *sample = &result->samples[chosen[i]];
+		uint64_t value = which == CURVE_TIME        ? sample->time_ns / 1000
+				 : which == CURVE_ALLOCATED ? sample->allocated_bytes
+				 : which == CURVE_RESERVED  ? sample->reserved_bytes
+							    : sample->device_bytes;
+		bool known = which == CURVE_TIME || (which == CURVE_DRIVER ? value != UINT64_MAX : result->attached);
+		if (known)
+			neap_buffer_format(out, "%s%" PRIu64, i ? "," : "", value);
+		else
+			neap_buffer_text(out, i ? ",null" : "null");
+	}
+	neap_buffer_text(out, "]");
+}
+
+static void put_curve(struct neap_buffer *out, const struct neap_result *result)
+{
+	size_t *chosen = calloc(CURVE_POINTS + 2, sizeof(*chosen));
+
+	if (!chosen) {
+		out->failed = true;
+		return;
+	}
+	size_t count = choose_samples(result, chosen);
+	if (count < 2) {
+		neap_buffer_text(
+			out, "<p class=\"quiet\">No memory curve: the run was too short, or its device could not be "
+			     "read.</p>\n");
+		free(chosen);
+		return;
+	}
+	neap_buffer_text(out, "<div class=\"curve\">\n<div class=\"tools\"><div class=\"legend\"></div>"
+			      "<button type=\"button\"></button></div>\n<div class=\"plot\"></div>\n"
+			      "<noscript><p class=\"quiet\">The curve needs JavaScript.</p></noscript>\n"
+			      "<script type=\"application/json\">{\"total\":");
+	if (result->device_total_bytes > 0)
+		neap_buffer_format(out, "%" PRIu64, result->device_total_bytes);
+	else
+		neap_buffer_text(out, "null");
+	neap_buffer_text(out, ",\"time_us\":");
+	put_numbers(out, result, chosen, count, CURVE_TIME);
+	neap_buffer_text(out, ",\"allocated\":");
+	put_numbers(out, result, chosen, count, CURVE_ALLOCATED);
+	neap_buffer_text(out, ",\"reserved\":");
+	put_numbers(out, result, chosen, count, CURVE_RESERVED);
+	neap_buffer_text(out, ",\"driver\":");
+	put_numbers(out, result, chosen, count, CURVE_DRIVER);
+	neap_buffer_text(out, "}</script>\n</div>\n");
+	free(chosen);
+}
+
+/* One line of facts; nothing when there is nothing to say. */
+static void put_fact(struct neap_buffer *out, const char *label, const char *text, enum neap_report_tone tone)
+{
+	if (!text[0])
+		return;
+	neap_buffer_format(out, "<dt>%s</dt><dd class=\"%s\">", label, tone_class[tone]);
+	put_text(out, text);
+	neap_buffer_text(out, "</dd>\n");
+}
+
+static void put_leak_fact(struct neap_buffer *out, const struct neap_result *result)
+{
+	char delta[NEAP_UNITS_ROOM], text[256];
+
+	if (strcmp(result->leak_verdict, "leak") != 0) {
+		put_fact(out, "leak", result->leak_verdict,
+			 strcmp(result->leak_verdict, "clean") == 0 ? NEAP_TONE_GOOD : NEAP_TONE_PLAIN);
+		return;
+	}
+	snprintf(text, sizeof(text), "memory grows by %s with each step (confidence %.1f %%)",
+		 neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta), 100 * result->leak_confidence);
+	put_fact(out, "leak", text, NEAP_TONE_BAD);
+}
+
+static void put_memory_fact(struct neap_buffer *out, const struct neap_result *result)
+{
+	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM], text[256];
+	size_t used = 0;
+
+	text[0] = '\0';
+	if (result->attached)
+		used = (size_t)snprintf(text, sizeof(text), "%s allocated, %s reserved",
+					neap_size_format(result->peak_allocated_bytes, allocated),
+					neap_size_format(result->peak_reserved_bytes, reserved));
+	if (result->peak_device_bytes > 0)
+		snprintf(text + used, sizeof(text) - used, "%s%s by the driver's account", used ? "; " : "",
+			 neap_size_format(result->peak_device_bytes, device));
+	put_fact(out, "peak", text, NEAP_TONE_PLAIN);
+}
+
+static void put_facts(struct neap_buffer *out, const struct neap_result *result)
+{
+	char time[NEAP_UNITS_ROOM], text[256];
+
+	neap_buffer_text(out, "<dl>\n");
+	put_fact(out, "evidence", result->evidence, NEAP_TONE_BAD);
+	put_memory_fact(out, result);
+	put_fact(out, "rung taken", result->rung, NEAP_TONE_WARN);
+	put_fact(out, "fluctuation", result->fluctuation, NEAP_TONE_PLAIN);
+	put_leak_fact(out, result);
+	put_fact(out, "cleanup", result->cleanup, NEAP_TONE_PLAIN);
+	if (result->waited_ns > 0) {
+		snprintf(text, sizeof(text), "%s for the bytes it needs",
+			 neap_duration_format(result->waited_ns, time));
+		put_fact(out, "waited", text, NEAP_TONE_PLAIN);
+	}
+	if (!result->drained)
+		put_fact(out, "drain",
+			 result->drain_note[0] ? result->drain_note : "the memory was not freed in time",
+			 NEAP_TONE_BAD);
+	if (result->steps > 0) {
+		if (isfinite(result->last_loss))
+			snprintf(text, sizeof(text), "%" PRIu64 ", last loss %.4f", result->steps, result->last_loss);
+		else
+			snprintf(text, sizeof(text), "%" PRIu64, result->steps);
+		put_fact(out, "steps", text, NEAP_TONE_PLAIN);
+	}
+	if (result->ooms > 0 || result->retries > 0) {
+		snprintf(text, sizeof(text),
+			 "%" PRIu32 " out of memory, %" PRIu32 " rung%s taken, %" PRIu32 " restart%s", result->ooms,
+			 result->rungs, result->rungs == 1 ? "" : "s", result->retries,
+			 result->retries == 1 ? "" : "s");
+		put_fact(out, "trouble", text, NEAP_TONE_PLAIN);
+	}
+	put_fact(out, "parameters", result->parameters, NEAP_TONE_PLAIN);
+	put_fact(out, "run", result->run_id, NEAP_TONE_PLAIN);
+	neap_buffer_text(out, "</dl>\n");
+}
+
+static void put_run(struct neap_buffer *out, const struct neap_result *result, size_t number)
+{
+	struct neap_report_cells cells;
+
+	neap_report_cells(result, &cells);
+	neap_buffer_format(out, "<section id=\"run-%zu\">\n<div class=\"head\"><h2>", number);
+	put_text(out, result->name[0] ? result->name : "-");
+	neap_buffer_format(out, "</h2><span class=\"%s\">%s</span><span class=\"quiet\">",
+			   tone_class[cells.tone[NEAP_COLUMN_OUTCOME]], cells.text[NEAP_COLUMN_OUTCOME]);
+	if (result->outcome != NEAP_OUTCOME_OK)
+		neap_buffer_format(out, "exit %d, ", result->exit_status);
+	neap_buffer_format(out, "%s</span></div>\n<code class=\"command\">", cells.text[NEAP_COLUMN_TIME]);
+	put_text(out, result->command);
+	neap_buffer_text(out, "</code>\n");
+	put_curve(out, result);
+	put_facts(out, result);
+	if (result->oom_card[0]) {
+		neap_buffer_text(out, "<pre>");
+		put_text(out, result->oom_card);
+		neap_buffer_text(out, "</pre>\n");
+	}
+	neap_buffer_text(out, "</section>\n");
+}
+
+void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count)
+{
+	const struct neap_result **ranked = neap_report_rank(results, count);
+
+	if (!ranked) {
+		out->failed = true;
+		return;
+	}
+	put_head(out, title);
+	put_summary(out, title, results, count);
+	put_table(out, ranked, count);
+	for (size_t i = 0; i < count; i++)
+		put_run(out, ranked[i], i + 1);
+	neap_buffer_text(out, "</main>\n<script>\n");
+	neap_buffer_append(out, neap_dygraphs_js, neap_dygraphs_js_length);
+	neap_buffer_text(out, "</script>\n<script>\n");
+	neap_buffer_append(out, neap_page_js, neap_page_js_length);
+	neap_buffer_text(out, "</script>\n</body>\n</html>\n");
+	free(ranked);
+}
