@@ -1,6 +1,8 @@
 /* The allocator's promises, one by one. */
 #include "harness.h"
 
+#include <sys/wait.h>
+
 #define SPEC "mem=256MiB,reserved=0,context=16MiB"
 #define MIB  (1024ull * 1024)
 
@@ -539,6 +541,29 @@ static void test_each_block(void **state)
 	assert_int_equal(tally.cached, metric(world, NEAP_METRIC_RESERVED_BYTES) - (int64_t)tally.live);
 }
 
+/* The driver does not survive a fork: a child that drops what it inherited must leave the parent's memory alone. */
+static void test_fork(void **state)
+{
+	struct world *world = *state;
+	void *stream = stream_new(world), *other = stream_new(world);
+	uint64_t a = take(world, 4 * MIB, stream), b = take(world, 4 * MIB, stream);
+	int how = 0;
+	assert_int_equal(neap_record_stream(world->alloc, b, other), NEAP_OK);
+	give(world, b);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		uint64_t calls = world->sim->calls("*");
+		neap_alloc_destroy(world->alloc);
+		_exit(world->sim->calls("*") == calls ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &how, 0), child);
+	assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+	touch(world, stream, a, 4 * MIB, 1, 1000);
+	give(world, a);
+	world_check(world);
+}
+
 static unsigned created, destroyed;
 static void on_created(struct neap_alloc *alloc)
 {
@@ -588,6 +613,7 @@ int main(void)
 		TEST(test_events_and_extremes),
 		TEST(test_publish),
 		TEST(test_each_block),
+		TEST(test_fork),
 		TEST(test_hook),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
