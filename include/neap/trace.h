@@ -41,7 +41,8 @@ enum neap_event_kind {
 	NEAP_EVENT_EMPTY_CACHE = 20, /* size: bytes given back; address: nanoseconds it took */
 	NEAP_EVENT_OOM = 21,         /* size: requested; block: rounded; address: the device's free bytes; tag */
 	NEAP_EVENT_OOM_LIMITS = 22,  /* after OOM. size: limit (UINT64_MAX none); address: device total; block: largest
-					free block; a: bytes other processes and contexts hold; b: pending bytes */
+					free block; a: bytes other processes and contexts hold; b: pending bytes;
+					stream: MiB of `a` that are this process's context, 0 unknown */
 	NEAP_EVENT_TAG_BYTES = 23,   /* after OOM, one per tag in use. a: live bytes; b: their peak; size: live blocks */
 	NEAP_EVENT_MARK = 24,        /* tag: the mark's name; address: enum neap_mark; size: epoch or step */
 	NEAP_EVENT_STEP = 25,        /* address: step from 1; size: peak allocated since the last STEP; block: lowest

@@ -27,6 +27,7 @@ enum neap_fix_kind {
 	NEAP_FIX_EXPANDABLE_SEGMENTS,
 	NEAP_FIX_LEAK, /* memory grew with the steps: fix that first */
 	NEAP_FIX_SMALLER_MODEL,
+	NEAP_FIX_WAIT, /* synchronise before the request: bytes freed are still in use by queued work */
 };
 
 struct neap_fix {
@@ -42,6 +43,11 @@ struct neap_fix {
 #define NEAP_OOM_FIXES 10
 #define NEAP_OOM_TAGS 33
 
+struct neap_oom_tag {
+	char tag[NEAP_RECORD_NAME_ROOM];
+	uint64_t live_bytes, peak_bytes, live_blocks;
+};
+
 struct neap_oom_card {
 	uint64_t time_ns, step;
 	uint32_t device;
@@ -49,14 +55,13 @@ struct neap_oom_card {
 	char tag[NEAP_RECORD_NAME_ROOM]; /* what it was for; "" when untagged */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
+	uint64_t context_bytes;   /* of others_bytes, this process's own context; 0: not known */
 	uint64_t shortfall_bytes; /* bytes missing for this one request */
 	enum neap_oom_cause cause;
-	struct {
-		char tag[NEAP_RECORD_NAME_ROOM];
-		uint64_t live_bytes, peak_bytes, live_blocks;
-	} tags[NEAP_OOM_TAGS]; /* largest first */
+	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
-	struct neap_fix fixes[NEAP_OOM_FIXES]; /* cheapest sufficient first, then the insufficient by saving */
+	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak before all else; the sufficient, cheapest first;
+						the insufficient by saving; the active already */
 	size_t fix_count;
 	struct neap_split split; /* in force when it failed; zero: unknown */
 	enum neap_rung rung_taken; /* by the process itself, afterwards; NEAP_RUNG_NONE */

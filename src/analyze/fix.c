@@ -1,0 +1,369 @@
+/* What would have helped, each with its predicted saving at the moment of the failure.
+ *
+ * Predictions come from the tags in force then. What scales with the micro-batch: "activations", "attention",
+ * "batch", "temporaries", and the request itself if it was for one of them. What does not: "parameters", "gradients",
+ * "optimizer". Of anything else it is not known: it counts half, and widens the interval by as much.
+ *
+ * The assumptions behind the other figures are said in each fix's `how`. Checkpointing: keeping the square root of L
+ * layers' activations (Chen et al. 2016, arXiv:1604.06174) leaves 1/2 of them for L = 4 and 1/10 for L = 100. */
+#include "analyze/leak.h"
+#include "analyze/oom_internal.h"
+#include "base/units.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUESSED_DIVISOR_MAX 64 /* where the micro-batch is not known */
+
+/* The bytes at the failure, request included, by what they depend on. */
+struct demand {
+	uint64_t activations; /* scale with the micro-batch, and mixed precision and checkpointing act on them */
+	uint64_t attention;   /* of `activations`, the attention's scores */
+	uint64_t inputs;      /* scale with the micro-batch only */
+	uint64_t model;       /* parameters, gradients, optimizer */
+	uint64_t unknown;
+};
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+
+/* A double as bytes, whatever a recording made of it. */
+static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
+
+static uint64_t share(uint64_t bytes, double part) { return to_bytes((double)bytes * part); }
+
+static void add_demand(struct demand *demand, const char *tag, uint64_t bytes)
+{
+	if (!strcmp(tag, "attention"))
+		demand->attention = plus(demand->attention, bytes);
+	if (!strcmp(tag, "activations") || !strcmp(tag, "temporaries") || !strcmp(tag, "attention"))
+		demand->activations = plus(demand->activations, bytes);
+	else if (!strcmp(tag, "batch"))
+		demand->inputs = plus(demand->inputs, bytes);
+	else if (!strcmp(tag, "parameters") || !strcmp(tag, "gradients") || !strcmp(tag, "optimizer"))
+		demand->model = plus(demand->model, bytes);
+	else
+		demand->unknown = plus(demand->unknown, bytes);
+}
+
+static struct demand find_demand(const struct neap_oom_card *card)
+{
+	struct demand demand = {0};
+	uint64_t tagged = 0;
+
+	for (size_t i = 0; i < card->tag_count; i++) {
+		add_demand(&demand, card->tags[i].tag, card->tags[i].live_bytes);
+		tagged = plus(tagged, card->tags[i].live_bytes);
+	}
+	demand.unknown = plus(demand.unknown, less(card->allocated_bytes, tagged)); /* tags that were not recorded */
+	add_demand(&demand, card->tag, card->block_bytes);
+	return demand;
+}
+
+static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
+				uint64_t uncertainty_bytes)
+{
+	assert(card->fix_count < NEAP_OOM_FIXES); /* there are as many kinds as there is room, and each comes once */
+	struct neap_fix *fix = &card->fixes[card->fix_count++];
+	*fix = (struct neap_fix){.kind = kind,
+				 .saving_bytes = saving_bytes,
+				 .uncertainty_bytes = uncertainty_bytes,
+				 .sufficient = saving_bytes >= card->shortfall_bytes};
+	return fix;
+}
+
+/* A saving of the micro-batch divided by `divisor`: its middle and its half-width. */
+static void split_saving(const struct demand *demand, double divisor, uint64_t *ret_saving, uint64_t *ret_uncertainty)
+{
+	double part = 1 - 1 / divisor;
+
+	*ret_uncertainty = share(demand->unknown / 2, part);
+	*ret_saving = plus(share(plus(demand->activations, demand->inputs), part), *ret_uncertainty);
+}
+
+static bool split_suffices(const struct neap_oom_card *card, const struct demand *demand, double divisor, bool surely)
+{
+	uint64_t saving, uncertainty;
+
+	split_saving(demand, divisor, &saving, &uncertainty);
+	return (surely ? less(saving, uncertainty) : saving) >= card->shortfall_bytes;
+}
+
+/* The first split down the ladder that suffices, surely if one does; else the last. False when there is none
+ * below the one in force. */
+static bool choose_split(const struct neap_oom_card *card, const struct demand *demand, struct neap_split *ret_split)
+{
+	for (int surely = 1; surely >= 0; surely--) {
+		struct neap_split split = card->split;
+		while (neap_ladder_next(&split, &split) == NEAP_RUNG_SPLIT) {
+			*ret_split = split;
+			double divisor = (double)card->split.micro_batch / (double)split.micro_batch;
+			if (split_suffices(card, demand, divisor, surely))
+				return true;
+		}
+	}
+	return card->split.micro_batch > 1;
+}
+
+static void fix_micro_batch(struct neap_oom_card *card, const struct demand *demand)
+{
+	struct neap_split split = {0};
+	uint64_t saving, uncertainty;
+	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM];
+	struct neap_fix *fix;
+
+	if (card->split.micro_batch) {
+		if (!choose_split(card, demand, &split))
+			return;
+		split_saving(demand, (double)card->split.micro_batch / (double)split.micro_batch, &saving,
+			     &uncertainty);
+		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving, uncertainty);
+		snprintf(fix->text, sizeof fix->text,
+			 "micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu)",
+			 (unsigned long long)card->split.micro_batch, (unsigned long long)split.micro_batch,
+			 (unsigned long long)card->split.accumulate, (unsigned long long)split.accumulate,
+			 (unsigned long long)(split.micro_batch * split.accumulate * split.ranks));
+	} else {
+		unsigned divisor = 2;
+		while (divisor < GUESSED_DIVISOR_MAX && !split_suffices(card, demand, divisor, true))
+			divisor *= 2;
+		split_saving(demand, divisor, &saving, &uncertainty);
+		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving, uncertainty);
+		snprintf(fix->text, sizeof fix->text,
+			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
+			 divisor);
+	}
+	snprintf(fix->how, sizeof fix->how,
+		 "predicted: %s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
+		 "the step would take is not in it",
+		 neap_size_format(plus(demand->activations, demand->inputs), scaling),
+		 neap_size_format(demand->unknown, unknown));
+}
+
+/* Fixes that act on the activations. */
+static void fix_activations(struct neap_oom_card *card, const struct demand *demand)
+{
+	char size[NEAP_UNITS_ROOM];
+	struct neap_fix *fix;
+
+	if (demand->attention) {
+		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, demand->attention, demand->attention / 8);
+		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
+		snprintf(fix->how, sizeof fix->how,
+			 "predicted: the %s tagged \"attention\", but for a small remainder",
+			 neap_size_format(demand->attention, size));
+	}
+	if (!demand->activations)
+		return;
+	fix = add_fix(card, NEAP_FIX_CHECKPOINTING, share(demand->activations, 0.7), share(demand->activations, 0.2));
+	snprintf(fix->text, sizeof fix->text, "gradient checkpointing: activations are computed again, not kept");
+	snprintf(fix->how, sizeof fix->how,
+		 "predicted: keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
+		 neap_size_format(demand->activations, size));
+	fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, share(demand->activations, 0.375),
+		      share(demand->activations, 0.125));
+	snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
+	snprintf(fix->how, sizeof fix->how,
+		 "predicted: half to all of the activations, %s, go from 32 bits to 16; they are taken to be in 32 "
+		 "now",
+		 neap_size_format(demand->activations, size));
+}
+
+static void fix_limit(struct neap_oom_card *card)
+{
+	uint64_t headroom = less(card->limit_bytes, card->reserved_bytes);
+	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
+
+	if (card->limit_bytes == UINT64_MAX || headroom >= card->device_free_bytes)
+		return;
+	uint64_t saving = card->device_free_bytes - headroom;
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
+	uint64_t wanted = plus(card->limit_bytes, fix->sufficient ? card->shortfall_bytes : saving);
+	double fraction = card->device_total_bytes ? (double)wanted / (double)card->device_total_bytes : 1;
+	fraction = fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
+	snprintf(fix->text, sizeof fix->text, "limit raised from %s to %s (fraction %.2f)",
+		 neap_size_format(card->limit_bytes, from), neap_size_format(wanted, to), fraction);
+	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
+		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
+}
+
+static void fix_neighbours(struct neap_oom_card *card)
+{
+	uint64_t neighbours = neap_oom_neighbours(card);
+	char size[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM];
+
+	if (!neighbours || card->cause == NEAP_OOM_LIMIT)
+		return;
+	uint64_t not_sure = card->device_total_bytes / 50;
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours,
+				       plus(not_sure, card->context_bytes ? 0 : not_sure));
+	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
+		 neap_size_format(neighbours, size));
+	snprintf(fix->how, sizeof fix->how,
+		 "measured: %s are not free and not ours; less our context and 1/50 of the device for the driver",
+		 neap_size_format(card->others_bytes, all));
+}
+
+/* Cached or pending bytes that could not serve the request. */
+static void fix_cached(struct neap_oom_card *card, const struct neap_record *record)
+{
+	uint64_t reusable = less(card->cached_bytes, card->pending_bytes);
+	char size[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM];
+	struct neap_fix *fix;
+
+	if (card->cause == NEAP_OOM_FRAGMENTATION) {
+		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
+		for (size_t i = 0; i < record->allocation_count && !fix->active_already; i++)
+			fix->active_already = record->allocations[i].device == card->device &&
+					      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;
+		snprintf(fix->text, sizeof fix->text,
+			 "expandable segments: cached pages are joined to serve one request");
+		snprintf(fix->how, sizeof fix->how, "measured: %s were cached, the largest free block had %s",
+			 neap_size_format(reusable, size), neap_size_format(card->largest_free_bytes, largest));
+	}
+	if (card->pending_bytes && card->cause == NEAP_OOM_PENDING) {
+		fix = add_fix(card, NEAP_FIX_WAIT, card->pending_bytes, 0);
+		snprintf(fix->text, sizeof fix->text,
+			 "synchronise the streams before this request: %s were freed but still in use",
+			 neap_size_format(card->pending_bytes, size));
+		snprintf(fix->how, sizeof fix->how, "measured: bytes waiting for queued work at the failure");
+	}
+}
+
+/* Growth with the steps before the failure, since the split last changed. */
+static void fix_leak(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	uint64_t *low = calloc(at + 1, sizeof *low);
+	char slope[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM];
+	struct neap_leak leak;
+	size_t count = 0;
+
+	if (!low)
+		return; /* short of host memory: no statement */
+	for (size_t i = 0; i < at; i++) {
+		if (record->journal[i].kind == NEAP_EVENT_RUNG || record->journal[i].kind == NEAP_EVENT_SPLIT)
+			count = 0;
+		else if (record->journal[i].kind == NEAP_EVENT_STEP)
+			low[count++] = record->journal[i].block;
+	}
+	neap_leak_test(low, count, 0, &leak);
+	if (leak.verdict == NEAP_LEAK_FOUND) {
+		double predicted = leak.bytes_per_step * (double)leak.steps;
+		double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
+		double apart = predicted > measured ? predicted - measured : measured - predicted;
+		struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, to_bytes(predicted), to_bytes(apart));
+		snprintf(fix->text, sizeof fix->text,
+			 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
+			 neap_size_format(to_bytes(leak.bytes_per_step), slope),
+			 neap_size_format(to_bytes(predicted), all));
+		snprintf(fix->how, sizeof fix->how,
+			 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus "
+			 "first",
+			 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
+	}
+	free(low);
+}
+
+static void fix_model(struct neap_oom_card *card, const struct demand *demand)
+{
+	char size[NEAP_UNITS_ROOM];
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_SMALLER_MODEL, plus(demand->model / 2, demand->unknown / 4),
+				       demand->unknown / 4);
+
+	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
+	snprintf(fix->how, sizeof fix->how,
+		 "predicted: half of the %s of parameters, gradients and optimizer; activations taken as they are",
+		 neap_size_format(demand->model, size));
+}
+
+/* Rungs that were taken before the failure are in force already. */
+static void strike_active(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	static const struct {
+		enum neap_rung rung;
+		enum neap_fix_kind fix;
+	} pairs[] = {
+		{NEAP_RUNG_EFFICIENT_ATTENTION, NEAP_FIX_EFFICIENT_ATTENTION},
+		{NEAP_RUNG_MIXED_PRECISION, NEAP_FIX_MIXED_PRECISION},
+		{NEAP_RUNG_CHECKPOINTING, NEAP_FIX_CHECKPOINTING},
+	};
+
+	for (size_t i = 0; i < at; i++)
+		for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++)
+			for (size_t f = 0; f < card->fix_count; f++)
+				if (record->journal[i].kind == NEAP_EVENT_RUNG &&
+				    record->journal[i].block == (uint64_t)pairs[p].rung &&
+				    card->fixes[f].kind == pairs[p].fix)
+					card->fixes[f].active_already = true;
+	for (size_t f = 0; f < card->fix_count; f++)
+		if (card->fixes[f].active_already)
+			card->fixes[f].sufficient = false;
+}
+
+/* What a fix costs its user, from nothing on. */
+static int cost(enum neap_fix_kind kind)
+{
+	switch (kind) {
+	case NEAP_FIX_LEAK:
+		return 0;
+	case NEAP_FIX_RAISE_LIMIT:
+		return 1;
+	case NEAP_FIX_WAIT:
+		return 2;
+	case NEAP_FIX_EXPANDABLE_SEGMENTS:
+		return 3;
+	case NEAP_FIX_FREE_NEIGHBOURS:
+		return 4;
+	case NEAP_FIX_SMALLER_MICRO_BATCH:
+		return 5;
+	case NEAP_FIX_EFFICIENT_ATTENTION:
+		return 6;
+	case NEAP_FIX_CHECKPOINTING:
+		return 7;
+	case NEAP_FIX_MIXED_PRECISION:
+		return 8;
+	case NEAP_FIX_SMALLER_MODEL:
+		return 9;
+	}
+	return 10;
+}
+
+static int group(const struct neap_fix *fix)
+{
+	if (fix->active_already)
+		return 4;
+	if (fix->kind == NEAP_FIX_LEAK)
+		return 0;
+	if (fix->kind == NEAP_FIX_SMALLER_MODEL)
+		return 3;
+	return fix->sufficient ? 1 : 2;
+}
+
+static int by_use(const void *left, const void *right)
+{
+	const struct neap_fix *a = left, *b = right;
+
+	if (group(a) != group(b))
+		return group(a) - group(b);
+	if (group(a) == 2 && a->saving_bytes != b->saving_bytes)
+		return a->saving_bytes > b->saving_bytes ? -1 : 1;
+	return cost(a->kind) - cost(b->kind);
+}
+
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	struct demand demand = find_demand(card);
+
+	fix_leak(card, record, at);
+	fix_limit(card);
+	fix_cached(card, record);
+	fix_neighbours(card);
+	fix_micro_batch(card, &demand);
+	fix_activations(card, &demand);
+	fix_model(card, &demand);
+	strike_active(card, record, at);
+	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
+}

@@ -1,0 +1,177 @@
+/* The OOM card. The cause is arithmetic over what the allocator recorded at the failure:
+ *
+ *   grow     = min(device free, limit - reserved)       the driver would still give
+ *   reusable = reserved - allocated - pending           cached, in no use
+ *
+ *   need <= grow + reusable                   the bytes are there, not in one piece:  fragmentation
+ *   need <= grow + reusable + pending         there once queued work is done:         pending
+ *   need <= free + reusable + pending         there without the limit:                limit
+ *   need <= free + ... + neighbours           there without other processes:          neighbours
+ *   else                                                                              capacity
+ *
+ * What would have helped is in fix.c. */
+#include "analyze/oom_internal.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a device's bytes that nobody accounts for, this share may be the driver's own and is no neighbour's. */
+#define DRIVER_SHARE 50
+/* A recording that says more lies, and its divisors would take long to find. */
+#define MICRO_BATCH_MAX (1ull << 32)
+
+static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+size_t neap_oom_count(const struct neap_record *record)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++)
+		count += record->journal[i].kind == NEAP_EVENT_OOM;
+	return count;
+}
+
+/* The journal's index of the `index`th OOM; journal_count when there are fewer. */
+static size_t find_oom(const struct neap_record *record, size_t index)
+{
+	size_t i = 0;
+
+	for (; i < record->journal_count; i++)
+		if (record->journal[i].kind == NEAP_EVENT_OOM && index-- == 0)
+			break;
+	return i;
+}
+
+static int by_live_bytes(const void *left, const void *right)
+{
+	uint64_t a = ((const struct neap_oom_tag *)left)->live_bytes,
+		 b = ((const struct neap_oom_tag *)right)->live_bytes;
+
+	return a > b ? -1 : a < b;
+}
+
+static void add_tag(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *event)
+{
+	if (card->tag_count == NEAP_OOM_TAGS)
+		return;
+	struct neap_oom_tag *tag = &card->tags[card->tag_count++];
+	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, event->tag));
+	tag->live_bytes = event->a;
+	tag->peak_bytes = event->b;
+	tag->live_blocks = event->size;
+}
+
+/* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
+static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	const struct neap_event *oom = &record->journal[at];
+	bool limits_seen = false;
+
+	for (size_t i = at + 1; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->device != oom->device)
+			continue;
+		if (event->kind == NEAP_EVENT_OOM)
+			break;
+		if (event->kind == NEAP_EVENT_OOM_LIMITS && !limits_seen) {
+			limits_seen = true;
+			card->limit_bytes = event->size;
+			card->device_total_bytes = event->address;
+			card->largest_free_bytes = event->block;
+			card->others_bytes = event->a;
+			card->pending_bytes = event->b;
+			card->context_bytes = (uint64_t)event->stream << 20;
+		} else if (event->kind == NEAP_EVENT_TAG_BYTES) {
+			add_tag(card, record, event);
+		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {
+			card->rung_taken =
+				event->block <= NEAP_RUNG_STOP ? (enum neap_rung)event->block : NEAP_RUNG_NONE;
+			card->split_after = (struct neap_split){event->address, event->size, card->split.ranks};
+			if (!card->split.micro_batch) /* the journal has lost the beginning */
+				card->split = (struct neap_split){event->a, event->b, 1};
+		}
+	}
+	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
+}
+
+static void read_before(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	for (size_t i = 0; i < at; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_SPLIT) {
+			card->split = (struct neap_split){event->address, event->size, event->block};
+			card->step = 1;
+		} else if (event->kind == NEAP_EVENT_RUNG) {
+			card->split.micro_batch = event->address;
+			card->split.accumulate = event->size;
+			card->split.ranks = card->split.ranks ? card->split.ranks : 1;
+		} else if (event->kind == NEAP_EVENT_STEP && event->address < UINT64_MAX) {
+			card->step = event->address + 1;
+		}
+	}
+}
+
+/* Bytes that other processes hold: what is neither free, nor ours, nor our context's, nor likely the driver's own. */
+uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
+{
+	return less(card->others_bytes, plus(card->context_bytes, card->device_total_bytes / DRIVER_SHARE));
+}
+
+static void find_cause(struct neap_oom_card *card)
+{
+	uint64_t need = card->block_bytes;
+	uint64_t grow = less(card->limit_bytes, card->reserved_bytes);
+	uint64_t reusable = less(card->cached_bytes, card->pending_bytes);
+
+	if (grow > card->device_free_bytes)
+		grow = card->device_free_bytes;
+	uint64_t there = plus(grow, reusable);
+	uint64_t unlimited = plus(plus(card->device_free_bytes, reusable), card->pending_bytes);
+	card->shortfall_bytes = less(need, there);
+	if (need <= there) {
+		uint64_t piece = card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
+		card->cause = NEAP_OOM_FRAGMENTATION;
+		card->shortfall_bytes = less(need, piece);
+	} else if (need <= plus(there, card->pending_bytes)) {
+		card->cause = NEAP_OOM_PENDING;
+	} else if (need <= unlimited) {
+		card->cause = NEAP_OOM_LIMIT;
+	} else if (need <= plus(unlimited, neap_oom_neighbours(card))) {
+		card->cause = NEAP_OOM_NEIGHBOURS;
+	} else {
+		card->cause = NEAP_OOM_CAPACITY;
+	}
+}
+
+enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
+			       struct neap_error *err)
+{
+	size_t at = find_oom(record, index);
+	struct neap_oom_card card = {0};
+
+	if (at == record->journal_count)
+		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
+	const struct neap_event *oom = &record->journal[at];
+	card.time_ns = oom->time_ns;
+	card.device = oom->device;
+	card.requested_bytes = oom->size;
+	card.block_bytes = oom->block > oom->size ? oom->block : oom->size;
+	card.device_free_bytes = oom->address;
+	card.allocated_bytes = oom->a;
+	card.reserved_bytes = oom->b;
+	card.cached_bytes = less(oom->b, oom->a);
+	card.limit_bytes = UINT64_MAX;
+	snprintf(card.tag, sizeof card.tag, "%s", neap_record_name(record, oom->tag));
+	read_before(&card, record, at);
+	read_after(&card, record, at);
+	if (card.split.micro_batch > MICRO_BATCH_MAX)
+		card.split = (struct neap_split){0};
+	find_cause(&card);
+	neap_oom_fixes(&card, record, at);
+	*ret_card = card;
+	return NEAP_OK;
+}

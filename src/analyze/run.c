@@ -1,0 +1,321 @@
+/* One recording in numbers. The journal tells of the whole run: steps with their peak and lowest bytes, cleanups,
+ * OOMs, rungs. The allocation ring tells every rise and fall, but only of the run's end where it has wrapped.
+ *
+ *   time      |---- steps only (journal) ----|---- every allocation ----|
+ *                                             ^ first event the ring still has
+ */
+#include "analyze/run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FLAT_SHARE 20 /* an amplitude below a twentieth of the peak is no fluctuation */
+
+/* True when a and b of the event are allocated and reserved bytes at its instant. */
+static bool has_levels(const struct neap_event *event)
+{
+	switch (event->kind) {
+	case NEAP_EVENT_OOM_LIMITS:
+	case NEAP_EVENT_TAG_BYTES:
+	case NEAP_EVENT_RUNG:
+		return false;
+	default:
+		return event->kind >= NEAP_EVENT_ALLOC && event->kind <= NEAP_EVENT_LEAK;
+	}
+}
+
+static void raise_to(uint64_t *value, uint64_t candidate)
+{
+	if (candidate > *value)
+		*value = candidate;
+}
+
+static void take_levels(struct neap_run_facts *facts, const struct neap_event *event)
+{
+	if (!has_levels(event))
+		return;
+	raise_to(&facts->peak_allocated_bytes, event->a);
+	raise_to(&facts->peak_reserved_bytes, event->b);
+}
+
+static void take_split(struct neap_run_facts *facts, uint64_t micro_batch, uint64_t accumulate, uint64_t ranks)
+{
+	struct neap_split split = {micro_batch, accumulate, ranks ? ranks : facts->last_split.ranks};
+
+	if (!facts->first_split.micro_batch)
+		facts->first_split = split;
+	facts->last_split = split;
+}
+
+static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
+			 const struct neap_event *event)
+{
+	double value;
+
+	switch (event->kind) {
+	case NEAP_EVENT_STEP:
+		facts->steps++;
+		facts->ticks += event->stream;
+		raise_to(&facts->peak_allocated_bytes, event->size);
+		break;
+	case NEAP_EVENT_OOM:
+		facts->ooms++;
+		break;
+	case NEAP_EVENT_SPLIT:
+		take_split(facts, event->address, event->size, event->block);
+		break;
+	case NEAP_EVENT_RUNG:
+		if (event->block == NEAP_RUNG_STOP)
+			break;
+		if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
+			take_split(facts, event->a, event->b, 1);
+		facts->rungs++;
+		take_split(facts, event->address, event->size, 0);
+		break;
+	case NEAP_EVENT_CLEANUP:
+		facts->cleanups++;
+		facts->cleanup_freed_bytes += event->size;
+		facts->cleanup_ns += event->address;
+		break;
+	case NEAP_EVENT_METRIC:
+		memcpy(&value, &event->address, sizeof value);
+		if (!strcmp(neap_record_name(record, event->tag), "loss"))
+			facts->last_loss = value;
+		break;
+	default:
+		break;
+	}
+}
+
+static int by_value(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
+static uint64_t count_teeth(const struct neap_record *record, size_t *cursor, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t swing)
+{
+	uint64_t low = UINT64_MAX, high = 0, teeth = 0;
+	bool rising = false;
+
+	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
+		(*cursor)++;
+	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
+		uint64_t level = record->allocations[*cursor].a;
+		low = level < low ? level : low;
+		high = level > high ? level : high;
+		if (!rising && level - low >= swing) {
+			rising = true;
+			high = level;
+		} else if (rising && high - level >= swing) {
+			rising = false;
+			low = level;
+			teeth++;
+		}
+	}
+	return teeth;
+}
+
+static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, double teeth, double ticks)
+{
+	if (amplitude == 0 || amplitude < peak / FLAT_SHARE)
+		return NEAP_FLUCTUATION_NONE;
+	if (teeth >= 1.5)
+		return ticks >= 1.5 && teeth >= ticks / 2 ? NEAP_FLUCTUATION_ACCUMULATION : NEAP_FLUCTUATION_OTHER;
+	return teeth >= 0.5 ? NEAP_FLUCTUATION_STEP : NEAP_FLUCTUATION_OTHER;
+}
+
+/* `room` has space for one number per step. */
+static void find_fluctuation(struct neap_run_facts *facts, const struct neap_record *record, uint64_t *room)
+{
+	uint64_t first_ns = record->allocation_count ? record->allocations[0].time_ns : UINT64_MAX;
+	uint64_t previous_ns = record->journal_count ? record->journal[0].time_ns : 0;
+	uint64_t teeth = 0, seen = 0, ticks = 0;
+	size_t count = 0, cursor = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_STEP)
+			room[count++] = event->size > event->block ? event->size - event->block : 0;
+	}
+	if (count == 0)
+		return;
+	qsort(room, count, sizeof *room, by_value);
+	uint64_t amplitude = room[count / 2], swing = amplitude / 2 ? amplitude / 2 : 1;
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_STEP)
+			continue;
+		if (previous_ns >= first_ns || !record->allocations_lost) { /* the whole step is in the ring */
+			teeth += count_teeth(record, &cursor, previous_ns, event->time_ns, swing);
+			ticks += event->stream;
+			seen++;
+		}
+		previous_ns = event->time_ns;
+	}
+	facts->fluctuation.amplitude_bytes = amplitude;
+	facts->fluctuation.teeth_per_step = seen ? (double)teeth / (double)seen : 0;
+	facts->fluctuation.cause = cause_of(amplitude, facts->peak_allocated_bytes, facts->fluctuation.teeth_per_step,
+					    seen ? (double)ticks / (double)seen : 0);
+}
+
+/* Low-water marks since the split last changed: another split has other ones. `room` as above. */
+static void find_leak(struct neap_run_facts *facts, const struct neap_record *record, uint64_t device_total_bytes,
+		      uint64_t *room)
+{
+	uint64_t peak = 0, left = UINT64_MAX;
+	size_t count = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT) {
+			count = 0;
+		} else if (event->kind == NEAP_EVENT_STEP) {
+			room[count++] = event->block;
+			peak = event->size;
+		}
+	}
+	if (device_total_bytes)
+		left = device_total_bytes > peak ? device_total_bytes - peak : 0;
+	neap_leak_test(room, count, left, &facts->leak);
+}
+
+void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)
+{
+	struct neap_run_facts facts = {.last_loss = NAN};
+	uint64_t *room = NULL;
+
+	for (size_t i = 0; i < record->allocation_count; i++)
+		take_levels(&facts, &record->allocations[i]);
+	for (size_t i = 0; i < record->journal_count; i++) {
+		take_levels(&facts, &record->journal[i]);
+		take_journal(&facts, record, &record->journal[i]);
+	}
+	facts.leak = (struct neap_leak){.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
+	room = calloc(facts.steps + 1, sizeof *room);
+	if (room) { /* short of host memory: no statement, as for a short run */
+		find_fluctuation(&facts, record, room);
+		find_leak(&facts, record, device_total_bytes, room);
+	}
+	free(room);
+	*ret_facts = facts;
+}
+
+/* The curve: points handed one by one, in order of time, to `take`. */
+struct curve {
+	const struct neap_record *record;
+	uint64_t first_ns;
+	void (*take)(struct curve *curve, const struct neap_curve_point *point);
+	struct neap_curve_point *points;
+	size_t count, room;
+	uint64_t span_ns; /* of all points */
+	/* While thinning: the stretch of time at hand, and its extremes. */
+	uint64_t stretch;
+	bool open;
+	struct neap_curve_point lowest, highest;
+};
+
+static void give(struct curve *curve, uint64_t time_ns, uint64_t allocated, uint64_t reserved)
+{
+	struct neap_curve_point point = {time_ns - curve->first_ns, allocated, reserved};
+
+	curve->take(curve, &point);
+}
+
+static void each_point(struct curve *curve)
+{
+	const struct neap_record *record = curve->record;
+	uint64_t ring_ns = record->allocation_count ? record->allocations[0].time_ns : UINT64_MAX;
+	uint64_t previous_ns = curve->first_ns;
+	size_t next = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		for (; next < record->allocation_count && record->allocations[next].time_ns <= event->time_ns; next++)
+			if (has_levels(&record->allocations[next]))
+				give(curve, record->allocations[next].time_ns, record->allocations[next].a,
+				     record->allocations[next].b);
+		/* A step's peak was somewhere inside it: drawn in its middle. */
+		if (event->kind == NEAP_EVENT_STEP && record->allocations_lost && previous_ns < ring_ns) {
+			uint64_t middle = previous_ns + (event->time_ns - previous_ns) / 2;
+			if (middle < ring_ns && event->time_ns < ring_ns) {
+				give(curve, middle, event->size, event->b > event->size ? event->b : event->size);
+				give(curve, event->time_ns, event->block, event->b);
+			}
+		}
+		if (event->kind == NEAP_EVENT_STEP)
+			previous_ns = event->time_ns;
+		if (has_levels(event))
+			give(curve, event->time_ns, event->a, event->b);
+	}
+	for (; next < record->allocation_count; next++)
+		if (has_levels(&record->allocations[next]))
+			give(curve, record->allocations[next].time_ns, record->allocations[next].a,
+			     record->allocations[next].b);
+}
+
+static void count_point(struct curve *curve, const struct neap_curve_point *point)
+{
+	curve->count++;
+	raise_to(&curve->span_ns, point->time_ns);
+}
+
+static void keep_point(struct curve *curve, const struct neap_curve_point *point)
+{
+	if (curve->count < curve->room)
+		curve->points[curve->count++] = *point;
+}
+
+static void close_stretch(struct curve *curve)
+{
+	bool low_first = curve->lowest.time_ns <= curve->highest.time_ns;
+
+	if (!curve->open)
+		return;
+	keep_point(curve, low_first ? &curve->lowest : &curve->highest);
+	if (curve->lowest.time_ns != curve->highest.time_ns ||
+	    curve->lowest.allocated_bytes != curve->highest.allocated_bytes)
+		keep_point(curve, low_first ? &curve->highest : &curve->lowest);
+	curve->open = false;
+}
+
+/* Of each of room/2 equal stretches of time, the lowest and the highest point. */
+static void thin_point(struct curve *curve, const struct neap_curve_point *point)
+{
+	uint64_t stretches = curve->room / 2;
+	uint64_t stretch = (uint64_t)((double)point->time_ns / ((double)curve->span_ns + 1) * (double)stretches);
+
+	if (curve->open && stretch != curve->stretch)
+		close_stretch(curve);
+	if (!curve->open) {
+		curve->open = true;
+		curve->stretch = stretch;
+		curve->lowest = curve->highest = *point;
+		return;
+	}
+	if (point->allocated_bytes < curve->lowest.allocated_bytes)
+		curve->lowest = *point;
+	if (point->allocated_bytes > curve->highest.allocated_bytes)
+		curve->highest = *point;
+}
+
+size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room)
+{
+	struct curve curve = {.record = record, .take = count_point, .points = ret_points, .room = room};
+
+	if (room < 2)
+		return 0;
+	curve.first_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
+	if (record->allocation_count && record->allocations[0].time_ns < curve.first_ns)
+		curve.first_ns = record->allocations[0].time_ns;
+	each_point(&curve);
+	curve.take = curve.count <= room ? keep_point : thin_point;
+	curve.count = 0;
+	each_point(&curve);
+	close_stretch(&curve);
+	return curve.count;
+}

@@ -1,0 +1,111 @@
+/* A recording made by hand, event by event, for the tests of analyze. */
+#ifndef NEAP_TESTS_ANALYZE_RECORDING_H
+#define NEAP_TESTS_ANALYZE_RECORDING_H
+
+#include "base/units.h"
+#include "trace/record.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RECORDING_EVENTS 20000
+
+struct recording {
+	struct neap_record record;
+	uint64_t now_ns;
+};
+
+static inline struct recording recording_begin(void)
+{
+	struct recording recording = {.now_ns = 1000, .record = {.pid = 1, .names_used = 1}};
+
+	recording.record.journal = calloc(RECORDING_EVENTS, sizeof *recording.record.journal);
+	recording.record.allocations = calloc(RECORDING_EVENTS, sizeof *recording.record.allocations);
+	return recording;
+}
+
+static inline void recording_end(struct recording *recording) { neap_record_fini(&recording->record); }
+
+static inline uint16_t recording_name(struct recording *recording, const char *name)
+{
+	struct neap_record *record = &recording->record;
+
+	for (uint32_t i = 0; i < record->names_used; i++)
+		if (!strcmp(record->names[i], name))
+			return (uint16_t)i;
+	strncpy(record->names[record->names_used], name, NEAP_RECORD_NAME_ROOM - 1);
+	return (uint16_t)record->names_used++;
+}
+
+static inline void recording_add(struct recording *recording, struct neap_event event)
+{
+	struct neap_record *record = &recording->record;
+
+	recording->now_ns += 1000;
+	event.time_ns = recording->now_ns;
+	if (event.kind < 20)
+		record->allocations[record->allocation_count++] = event;
+	else
+		record->journal[record->journal_count++] = event;
+}
+
+static inline void recording_step(struct recording *recording, uint64_t step, uint64_t low, uint64_t peak,
+				  uint32_t ticks)
+{
+	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
+						     .address = step,
+						     .block = low,
+						     .size = peak,
+						     .stream = ticks,
+						     .a = low,
+						     .b = peak});
+}
+
+static inline void recording_level(struct recording *recording, uint64_t allocated, uint64_t reserved)
+{
+	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC, .a = allocated, .b = reserved});
+}
+
+static inline void recording_split(struct recording *recording, uint64_t micro_batch, uint64_t accumulate)
+{
+	recording_add(recording,
+		      (struct neap_event){
+			      .kind = NEAP_EVENT_SPLIT, .address = micro_batch, .size = accumulate, .block = 1});
+}
+
+/* An out-of-memory in MiB, as the allocator records one. `limit` 0: none. */
+struct recorded_oom {
+	const char *tag;
+	uint64_t request, free, allocated, reserved, limit, total, largest, others, pending;
+	uint32_t context;
+	struct {
+		const char *tag;
+		uint64_t live;
+	} tags[8];
+};
+
+static inline void recording_oom(struct recording *recording, const struct recorded_oom *oom)
+{
+	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_OOM,
+						     .tag = recording_name(recording, oom->tag ? oom->tag : ""),
+						     .size = oom->request * NEAP_MIB - 100,
+						     .block = oom->request * NEAP_MIB,
+						     .address = oom->free * NEAP_MIB,
+						     .a = oom->allocated * NEAP_MIB,
+						     .b = oom->reserved * NEAP_MIB});
+	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_OOM_LIMITS,
+						     .size = oom->limit ? oom->limit * NEAP_MIB : UINT64_MAX,
+						     .address = oom->total * NEAP_MIB,
+						     .block = oom->largest * NEAP_MIB,
+						     .a = oom->others * NEAP_MIB,
+						     .b = oom->pending * NEAP_MIB,
+						     .stream = oom->context});
+	for (size_t i = 0; i < 8 && oom->tags[i].tag; i++)
+		recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+							     .tag = recording_name(recording, oom->tags[i].tag),
+							     .a = oom->tags[i].live * NEAP_MIB,
+							     .b = oom->tags[i].live * NEAP_MIB,
+							     .size = 3});
+}
+
+#endif

@@ -1,0 +1,331 @@
+/* The OOM card: each cause from its own arithmetic, each fix with its own figures; two failures, two cards. */
+#include "analyze/oom.h"
+#include "recording.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* A device of 8000 MiB with 300 MiB of our context; model 2000, activations 5000, batch 100. */
+static const struct recorded_oom capacity = {
+	.tag = "activations",
+	.request = 1000,
+	.free = 500,
+	.allocated = 7100,
+	.reserved = 7100,
+	.total = 8000,
+	.largest = 0,
+	.others = 400,
+	.context = 300,
+	.tags = {{"parameters", 1000}, {"optimizer", 1000}, {"activations", 5000}, {"batch", 100}},
+};
+
+static struct neap_oom_card card_of(struct recording *recording, size_t index)
+{
+	struct neap_oom_card card;
+	struct neap_error err = {0};
+
+	if (neap_oom_card(&recording->record, index, &card, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	for (size_t i = 0; i < card.fix_count; i++)
+		print_message("  %s%-70s saves %6llu +- %5llu MiB\n      %s\n",
+			      card.fixes[i].sufficient ? "* " : "  ", card.fixes[i].text,
+			      (unsigned long long)(card.fixes[i].saving_bytes / NEAP_MIB),
+			      (unsigned long long)(card.fixes[i].uncertainty_bytes / NEAP_MIB), card.fixes[i].how);
+	return card;
+}
+
+static struct neap_oom_card card_for(const struct recorded_oom *oom)
+{
+	struct recording recording = recording_begin();
+
+	recording_split(&recording, 64, 1);
+	recording_oom(&recording, oom);
+	struct neap_oom_card card = card_of(&recording, 0);
+	recording_end(&recording);
+	return card;
+}
+
+static const struct neap_fix *fix_in(const struct neap_oom_card *card, enum neap_fix_kind kind)
+{
+	for (size_t i = 0; i < card->fix_count; i++)
+		if (card->fixes[i].kind == kind)
+			return &card->fixes[i];
+	return NULL;
+}
+
+static void test_capacity(void **state)
+{
+	struct neap_oom_card card = card_for(&capacity);
+
+	(void)state;
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_int_equal(card.shortfall_bytes, 500 * NEAP_MIB);
+	assert_int_equal(card.requested_bytes, 1000 * NEAP_MIB - 100);
+	assert_int_equal(card.block_bytes, 1000 * NEAP_MIB);
+	assert_int_equal(card.device_total_bytes, 8000 * NEAP_MIB);
+	assert_int_equal(card.context_bytes, 300 * NEAP_MIB);
+	assert_string_equal(card.tag, "activations");
+	assert_int_equal(card.step, 1);
+	assert_int_equal(card.tag_count, 4);
+	assert_string_equal(card.tags[0].tag, "activations");
+	assert_int_equal(card.tags[0].live_bytes, 5000 * NEAP_MIB);
+	assert_int_equal(card.tags[0].live_blocks, 3);
+	assert_string_equal(card.tags[3].tag, "batch");
+	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE);
+
+	/* Half of (5000 activations + 1000 of this request + 100 batch), and nothing unknown. */
+	const struct neap_fix *first = &card.fixes[0];
+	assert_int_equal(first->kind, NEAP_FIX_SMALLER_MICRO_BATCH);
+	assert_int_equal(first->saving_bytes, 3050 * NEAP_MIB);
+	assert_int_equal(first->uncertainty_bytes, 0);
+	assert_true(first->sufficient);
+	assert_string_equal(first->text, "micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)");
+	const struct neap_fix *half = fix_in(&card, NEAP_FIX_MIXED_PRECISION);
+	assert_int_equal(half->saving_bytes, 2250 * NEAP_MIB);
+	assert_int_equal(half->uncertainty_bytes, 750 * NEAP_MIB);
+	assert_non_null(fix_in(&card, NEAP_FIX_CHECKPOINTING));
+	assert_null(fix_in(&card, NEAP_FIX_RAISE_LIMIT));
+	assert_null(fix_in(&card, NEAP_FIX_FREE_NEIGHBOURS));
+	assert_null(fix_in(&card, NEAP_FIX_EXPANDABLE_SEGMENTS));
+	assert_null(fix_in(&card, NEAP_FIX_EFFICIENT_ATTENTION)); /* nothing was tagged so: no claim */
+	assert_int_equal(card.fixes[card.fix_count - 1].kind, NEAP_FIX_SMALLER_MODEL);
+}
+
+/* The split is the first down the ladder that suffices, and no deeper. */
+static void test_deeper_split(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.request = 5000; /* 11000 wanted by what scales and the rest: 4500 short, 11100 - 4500 left of 11100 */
+	oom.tags[2].live = 1000;
+	oom.allocated = oom.reserved = 3100;
+	oom.others = 4400 - 500; /* all still there, but held by others than us: only the split is looked at */
+	struct neap_oom_card card = card_for(&oom);
+	assert_int_equal(card.shortfall_bytes, 4500 * NEAP_MIB);
+	const struct neap_fix *fix = fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH);
+	/* What scales is 6100: half saves 3050, a quarter left saves 4575. */
+	assert_string_equal(fix->text, "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)");
+	assert_int_equal(fix->saving_bytes, 4575 * NEAP_MIB);
+	assert_true(fix->sufficient);
+}
+
+static void test_untagged_widens(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.tags[2].tag = ""; /* the 5000 are of unknown use; 1100 scale for sure */
+	struct neap_oom_card card = card_for(&oom);
+	const struct neap_fix *fix = fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH);
+	/* Halved: 550 for sure, 500 are short: enough. Of the unknown between nothing and 2500 more. */
+	assert_string_equal(fix->text, "micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)");
+	assert_int_equal(fix->saving_bytes, 1800 * NEAP_MIB);
+	assert_int_equal(fix->uncertainty_bytes, 1250 * NEAP_MIB);
+}
+
+static void test_limit(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.limit = 4000;
+	oom.allocated = oom.reserved = 3900;
+	oom.tags[2].live = 1800;
+	oom.free = 3700;
+	struct neap_oom_card card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
+	assert_int_equal(card.shortfall_bytes, 900 * NEAP_MIB);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_RAISE_LIMIT);
+	assert_int_equal(card.fixes[0].saving_bytes, 3600 * NEAP_MIB);
+	assert_true(card.fixes[0].sufficient);
+	assert_string_equal(card.fixes[0].text, "limit raised from 3.91 GiB to 4.79 GiB (fraction 0.62)");
+}
+
+static void test_neighbours(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.allocated = oom.reserved = 3100;
+	oom.tags[2].live = 1000;
+	oom.others = 4400;
+	struct neap_oom_card card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_NEIGHBOURS);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_FREE_NEIGHBOURS);
+	assert_int_equal(card.fixes[0].saving_bytes, (4400 - 300 - 160) * NEAP_MIB); /* context; 1/50 of the device */
+	assert_true(card.fixes[0].sufficient);
+	/* The same bytes missing, but they are our own context: no neighbour is blamed. */
+	oom.context = 4400;
+	card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+}
+
+static void test_fragmentation(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.allocated = 5500;
+	oom.tags[2].live = 3400;
+	oom.largest = 600;
+	struct neap_oom_card card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
+	assert_int_equal(card.cached_bytes, 1600 * NEAP_MIB);
+	assert_int_equal(card.shortfall_bytes, 400 * NEAP_MIB); /* to the largest piece */
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_EXPANDABLE_SEGMENTS);
+	assert_false(card.fixes[0].active_already);
+
+	/* Where pages are mapped already, the advice is struck out. */
+	struct recording recording = recording_begin();
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_SEGMENT_MAP});
+	recording_oom(&recording, &oom);
+	card = card_of(&recording, 0);
+	recording_end(&recording);
+	assert_true(card.fixes[card.fix_count - 1].active_already);
+	assert_int_equal(card.fixes[card.fix_count - 1].kind, NEAP_FIX_EXPANDABLE_SEGMENTS);
+	assert_false(card.fixes[card.fix_count - 1].sufficient);
+	assert_non_null(
+		strstr(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH)->text, "divided by 2")); /* split unknown */
+}
+
+static void test_pending(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.allocated = 5500;
+	oom.tags[2].live = 3400;
+	oom.pending = 1500;
+	struct neap_oom_card card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_PENDING);
+	assert_int_equal(card.shortfall_bytes, 400 * NEAP_MIB); /* 500 free, 100 reusable */
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_WAIT);
+	assert_true(card.fixes[0].sufficient);
+}
+
+static void test_leak_comes_first(void **state)
+{
+	struct recording recording = recording_begin();
+
+	(void)state;
+	recording_split(&recording, 64, 1);
+	for (uint64_t step = 1; step <= 60; step++)
+		recording_step(&recording, step, (1000 + 20 * step) * NEAP_MIB, 7000 * NEAP_MIB, 1);
+	recording_oom(&recording, &capacity);
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_int_equal(card.step, 61);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_LEAK);
+	assert_true(card.fixes[0].saving_bytes >= 1179 * NEAP_MIB && card.fixes[0].saving_bytes <= 1201 * NEAP_MIB);
+	assert_true(card.fixes[0].sufficient);
+	recording_end(&recording);
+
+	recording = recording_begin();
+	for (uint64_t step = 1; step <= 60; step++)
+		recording_step(&recording, step, 1000 * NEAP_MIB, 7000 * NEAP_MIB, 1);
+	recording_oom(&recording, &capacity);
+	card = card_of(&recording, 0);
+	assert_null(fix_in(&card, NEAP_FIX_LEAK));
+	recording_end(&recording);
+}
+
+static void test_rungs(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_error err = {0};
+	struct neap_oom_card card;
+
+	(void)state;
+	recording_split(&recording, 64, 1);
+	recording_oom(&recording, &capacity);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .block = NEAP_RUNG_SPLIT,
+						      .address = 32,
+						      .size = 2,
+						      .a = 64,
+						      .b = 1});
+	recording_step(&recording, 1, 100, 200, 2);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .block = NEAP_RUNG_CHECKPOINTING,
+						      .address = 32,
+						      .size = 2,
+						      .a = 32,
+						      .b = 2});
+	recording_oom(&recording, &capacity);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .size = 5});
+	assert_int_equal(neap_oom_count(&recording.record), 3);
+	card = card_of(&recording, 0);
+	assert_int_equal(card.split.micro_batch, 64);
+	assert_int_equal(card.rung_taken, NEAP_RUNG_SPLIT);
+	assert_int_equal(card.split_after.micro_batch, 32);
+	assert_int_equal(card.split_after.accumulate, 2);
+	assert_int_equal(card.split_after.ranks, 1);
+	assert_int_equal(card.tag_count, 4);
+	card = card_of(&recording, 1);
+	assert_int_equal(card.split.micro_batch, 32);
+	assert_int_equal(card.split.accumulate, 2);
+	assert_int_equal(card.step, 2);
+	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE);
+	assert_true(fix_in(&card, NEAP_FIX_CHECKPOINTING)->active_already);
+	assert_string_equal(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH)->text,
+			    "micro-batch 32 -> 16, accumulation 2 -> 4 (effective batch stays 64)");
+	card = card_of(&recording, 2);
+	assert_int_equal(card.device, 1);
+	assert_int_equal(card.tag_count, 0); /* the other device's tags are not taken */
+	assert_int_equal(neap_oom_card(&recording.record, 3, &card, &err), NEAP_ENOENT);
+	recording_end(&recording);
+}
+
+/* Recordings of nonsense: no fault, and figures that hold together. */
+static void test_nonsense(void **state)
+{
+	static const uint64_t values[] = {0, 1, 7, 1 << 20, 1ull << 40, 1ull << 63, UINT64_MAX};
+	uint64_t seed = 0x6f6f6d;
+
+	(void)state;
+	for (int round = 0; round < 300; round++) {
+		struct recording recording = recording_begin();
+		for (int i = 0; i < 60; i++) {
+			uint64_t random[8];
+			for (int k = 0; k < 8; k++) {
+				seed ^= seed << 13;
+				seed ^= seed >> 7;
+				seed ^= seed << 17;
+				random[k] = values[seed % 7] ^ (seed >> 40 & 3);
+			}
+			recording_add(&recording, (struct neap_event){.kind = (uint16_t)(20 + seed % 14),
+								      .tag = (uint16_t)random[0],
+								      .stream = (uint32_t)random[1],
+								      .address = random[2],
+								      .size = random[3],
+								      .block = random[4],
+								      .a = random[5],
+								      .b = random[6]});
+		}
+		for (size_t i = 0; i < neap_oom_count(&recording.record); i++) {
+			struct neap_oom_card card;
+			assert_int_equal(neap_oom_card(&recording.record, i, &card, NULL), NEAP_OK);
+			assert_true(card.fix_count <= NEAP_OOM_FIXES && card.tag_count <= NEAP_OOM_TAGS);
+			for (size_t f = 0; f < card.fix_count; f++)
+				assert_true(!card.fixes[f].sufficient ||
+					    card.fixes[f].saving_bytes >= card.shortfall_bytes);
+		}
+		recording_end(&recording);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_capacity),        cmocka_unit_test(test_deeper_split),
+		cmocka_unit_test(test_untagged_widens), cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
+		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_nonsense),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,185 @@
+/* One recording in numbers: facts, fluctuation and its cause, the curve. */
+#include "analyze/run.h"
+#include "recording.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* A run of `steps`, each with `ticks` micro-batches that rise from 100 to 300 MiB in four blocks and fall again. */
+static struct recording make_run(uint64_t steps, uint64_t ticks)
+{
+	struct recording recording = recording_begin();
+
+	recording_split(&recording, 8, ticks);
+	for (uint64_t step = 1; step <= steps; step++) {
+		for (uint64_t tick = 0; tick < ticks; tick++) {
+			for (uint64_t level = 100; level <= 300; level += 50)
+				recording_level(&recording, level * NEAP_MIB, 320 * NEAP_MIB);
+			for (uint64_t level = 250; level >= 100; level -= 50)
+				recording_level(&recording, level * NEAP_MIB, 320 * NEAP_MIB);
+		}
+		recording_step(&recording, step, 100 * NEAP_MIB, 300 * NEAP_MIB, (uint32_t)ticks);
+	}
+	return recording;
+}
+
+static void test_facts(void **state)
+{
+	struct recording recording = make_run(30, 4);
+	struct neap_run_facts facts;
+	double loss = 1.25;
+	uint64_t bits;
+
+	(void)state;
+	memcpy(&bits, &loss, sizeof bits);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_METRIC,
+						      .tag = recording_name(&recording, "loss"),
+						      .address = bits});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_METRIC, .tag = recording_name(&recording, "other")});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .size = 70, .address = 9});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .size = 30, .address = 1});
+	recording_oom(&recording, &(struct recorded_oom){.request = 1, .reserved = 321, .others = 1 << 20});
+	recording_add(
+		&recording,
+		(struct neap_event){
+			.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_SPLIT, .address = 4, .size = 8, .a = 8, .b = 4});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_STOP});
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.steps, 30);
+	assert_int_equal(facts.ticks, 120);
+	assert_int_equal(facts.ooms, 1);
+	assert_int_equal(facts.rungs, 1);
+	assert_int_equal(facts.cleanups, 2);
+	assert_int_equal(facts.cleanup_freed_bytes, 100);
+	assert_int_equal(facts.cleanup_ns, 10);
+	assert_int_equal(facts.peak_allocated_bytes, 300 * NEAP_MIB);
+	assert_int_equal(facts.peak_reserved_bytes, 321 * NEAP_MIB); /* not what others hold */
+	assert_int_equal(facts.first_split.micro_batch, 8);
+	assert_int_equal(facts.last_split.micro_batch, 4);
+	assert_int_equal(facts.last_split.accumulate, 8);
+	assert_int_equal(facts.last_split.ranks, 1);
+	assert_true(facts.last_loss == 1.25);
+	assert_int_equal(facts.leak.verdict, NEAP_LEAK_TOO_SHORT); /* since the split changed */
+	recording_end(&recording);
+
+	recording = recording_begin();
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_true(isnan(facts.last_loss));
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_NONE);
+	recording_end(&recording);
+}
+
+static void test_fluctuation(void **state)
+{
+	struct neap_run_facts facts;
+	struct recording recording = make_run(25, 4);
+
+	(void)state;
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_ACCUMULATION);
+	assert_true(facts.fluctuation.teeth_per_step == 4);
+	assert_int_equal(facts.fluctuation.amplitude_bytes, 200 * NEAP_MIB);
+	assert_int_equal(facts.leak.verdict, NEAP_LEAK_CLEAN);
+	/* The ring has wrapped: the steps it still holds whole say the same. */
+	recording.record.allocations_lost = 500;
+	memmove(recording.record.allocations, recording.record.allocations + 500,
+		(recording.record.allocation_count -= 500) * sizeof *recording.record.allocations);
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_ACCUMULATION);
+	assert_true(facts.fluctuation.teeth_per_step == 4);
+	recording_end(&recording);
+
+	recording = make_run(25, 1);
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_STEP);
+	assert_true(facts.fluctuation.teeth_per_step == 1);
+	/* The same teeth, four a step, of steps that had one micro-batch: something else makes them. */
+	recording_end(&recording);
+	recording = make_run(25, 4);
+	for (size_t i = 0; i < recording.record.journal_count; i++)
+		recording.record.journal[i].stream = 1;
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_OTHER);
+	recording_end(&recording);
+
+	recording = recording_begin(); /* 4 % of the peak */
+	for (uint64_t step = 1; step <= 25; step++)
+		recording_step(&recording, step, 960 * NEAP_MIB, 1000 * NEAP_MIB, 1);
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_NONE);
+	recording_end(&recording);
+}
+
+static void test_leak(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	for (uint64_t step = 1; step <= 50; step++)
+		recording_step(&recording, step, (100 + step) * NEAP_MIB, (300 + step) * NEAP_MIB, 1);
+	neap_run_facts(&recording.record, 450 * NEAP_MIB, &facts);
+	assert_int_equal(facts.leak.verdict, NEAP_LEAK_FOUND);
+	assert_true(fabs(facts.leak.bytes_per_step - (double)NEAP_MIB) < 1);
+	assert_int_equal(facts.leak.steps_until_full, 100); /* 450 less the last step's peak of 350 */
+	recording_end(&recording);
+}
+
+static void assert_curve(const struct neap_curve_point *points, size_t count)
+{
+	for (size_t i = 1; i < count; i++)
+		assert_true(points[i].time_ns >= points[i - 1].time_ns);
+}
+
+static void test_curve(void **state)
+{
+	static struct neap_curve_point points[20000];
+	struct recording recording = make_run(100, 4);
+	uint64_t highest = 0, lowest = UINT64_MAX;
+
+	(void)state;
+	/* Everything fits: every event is a point. */
+	size_t count = neap_run_curve(&recording.record, points, 20000);
+	assert_int_equal(count, recording.record.allocation_count + recording.record.journal_count);
+	assert_int_equal(points[0].time_ns, 0);
+	assert_curve(points, count);
+	/* It does not: extremes are kept, and there is one tooth too many to keep each. */
+	recording.record.allocations[1777].a = 999 * NEAP_MIB;
+	recording.record.allocations[2345].a = 1;
+	count = neap_run_curve(&recording.record, points, 100);
+	assert_true(count > 90 && count <= 100);
+	assert_curve(points, count);
+	for (size_t i = 0; i < count; i++) {
+		highest = points[i].allocated_bytes > highest ? points[i].allocated_bytes : highest;
+		lowest = i > 0 && points[i].allocated_bytes < lowest ? points[i].allocated_bytes : lowest;
+	}
+	assert_int_equal(highest, 999 * NEAP_MIB);
+	assert_true(lowest <= 1);
+	assert_int_equal(neap_run_curve(&recording.record, points, 1), 0);
+	assert_int_equal(neap_run_curve(&recording.record, points, 0), 0);
+	recording_end(&recording);
+
+	/* The ring has wrapped: before it, each step gives its peak and its lowest. */
+	recording = make_run(10, 1);
+	recording.record.allocations_lost = 45;
+	memmove(recording.record.allocations, recording.record.allocations + 45,
+		(recording.record.allocation_count -= 45) * sizeof *recording.record.allocations);
+	count = neap_run_curve(&recording.record, points, 1000);
+	assert_curve(points, count);
+	assert_int_equal(count, 45 + 11 + 2 * 5); /* ring, journal, five steps before the ring */
+	assert_int_equal(points[1].allocated_bytes, 300 * NEAP_MIB);
+	assert_int_equal(points[2].allocated_bytes, 100 * NEAP_MIB);
+	recording_end(&recording);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts), cmocka_unit_test(test_fluctuation),
+					   cmocka_unit_test(test_leak), cmocka_unit_test(test_curve)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
