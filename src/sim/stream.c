@@ -109,6 +109,20 @@ CUresult sim_cuStreamDestroy(CUstream stream)
 	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_destroy(sim.engine, number)) : result;
 }
 
+/* A capturing stream has no work to wait for: asking spoils the capture, whatever its mode. */
+static CUresult refuse_capturing(CUstream stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&sim.lock);
+	if (sim_stream_capturing(stream)) {
+		sim.capture.invalidated = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
 /* What the pool of the current device need not keep goes back at a synchronisation. */
 static CUresult after_wait(CUresult result)
 {
@@ -127,6 +141,8 @@ CUresult sim_cuStreamSynchronize(CUstream stream)
 	uint32_t number;
 	CUresult result = sim_stream_number(stream, &number);
 
+	if (result == CUDA_SUCCESS)
+		result = refuse_capturing(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	return after_wait(sim_result_of(sim_stream_synchronize(sim.engine, number)));
@@ -137,6 +153,8 @@ CUresult sim_cuStreamQuery(CUstream stream)
 	uint32_t number;
 	CUresult result = sim_stream_number(stream, &number);
 
+	if (result == CUDA_SUCCESS)
+		result = refuse_capturing(stream);
 	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_query(sim.engine, number)) : result;
 }
 
