@@ -2,7 +2,7 @@
 # charlm from outside, on small simulated devices. Usage: charlm.sh CHARLM. Sizes are small, so that it also runs under
 # sanitizers: one layer of width 32 on a text of its own making; 64 samples at once need about 8 MiB, half of them 4.
 set -eu
-charlm=$1
+charlm=$(realpath "$1")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -m 700 "$folder/runtime" "$folder/state"
