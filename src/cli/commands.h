@@ -5,5 +5,6 @@
 X(info)
 X(clear)
 X(reset)
+X(run)
 X(sim)
 X(help)

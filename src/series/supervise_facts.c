@@ -25,6 +25,10 @@
 #define TAIL_BYTES  65536u /* of stderr.log */
 #define RECORDINGS  64u
 
+/* Of the curve: from the recording, and from our samples. */
+#define SAMPLED_POINTS  500u
+#define RECORDED_POINTS (NEAP_CURVE_POINTS - SAMPLED_POINTS)
+
 /* The PID in "record.PID", 0 when the name is another. */
 static pid_t record_pid(const char *name)
 {
@@ -218,47 +222,76 @@ static void choose(struct neap_supervise *run, const char *path, pid_t pid, void
 	best->facts = facts;
 }
 
-/* The recording's curve, with the driver's figure of the same moment from our samples. */
+/* The recording's points in time since the start; 0 when there is no curve to speak of. */
+static size_t read_curve(const struct neap_supervise *run, const struct best *best, struct neap_curve_point *points)
+{
+	const struct neap_record *record = &best->record;
+	if (!best->found)
+		return 0;
+	size_t count = neap_run_curve(record, points, RECORDED_POINTS);
+	uint64_t zero_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
+	if (record->allocation_count && record->allocations[0].time_ns < zero_ns)
+		zero_ns = record->allocations[0].time_ns;
+	uint64_t offset_ns = zero_ns > run->started_ns ? zero_ns - run->started_ns : 0;
+	for (size_t i = 0; i < count; i++) {
+		points[i].time_ns += offset_ns;
+		if (i && points[i].time_ns < points[i - 1].time_ns) /* a damaged recording */
+			points[i].time_ns = points[i - 1].time_ns;
+	}
+	return count;
+}
+
+/* Our samples, at most SAMPLED_POINTS of them: of each group the one with the most device bytes. */
+static size_t thin_samples(const struct neap_samples *samples, struct neap_result_sample *points)
+{
+	size_t each = (samples->count + SAMPLED_POINTS - 1) / SAMPLED_POINTS, count = 0;
+	for (size_t i = 0; i < samples->count; i += each) {
+		const struct neap_result_sample *best = &samples->items[i];
+		for (size_t k = i; k < i + each && k < samples->count; k++)
+			if (samples->items[k].device_bytes != NEAP_BYTES_UNKNOWN &&
+			    (best->device_bytes == NEAP_BYTES_UNKNOWN ||
+			     samples->items[k].device_bytes > best->device_bytes))
+				best = &samples->items[k];
+		points[count++] = *best;
+	}
+	return count;
+}
+
+/* The recording's curve, which is fine and exact, and between its points our samples, which know the driver's figure.
+ */
 static enum neap_status make_curve(struct neap_supervise *run, const struct best *best, struct neap_result *result,
 				   struct neap_error *err)
 {
-	const struct neap_samples *samples = &run->observe.samples;
-	struct neap_curve_point *points = calloc(NEAP_CURVE_POINTS, sizeof *points);
+	struct neap_curve_point *recorded = calloc(RECORDED_POINTS, sizeof *recorded);
+	struct neap_result_sample *sampled = calloc(NEAP_CURVE_POINTS, sizeof *sampled);
 	struct neap_result_sample *curve = calloc(NEAP_CURVE_POINTS, sizeof *curve);
-	size_t count = 0;
-	if (!points || !curve) {
-		free(points);
-		free(curve);
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory while drawing a run's memory curve");
+	enum neap_status status = NEAP_OK;
+	size_t count = 0, r = 0, s = 0;
+	uint64_t device_bytes = NEAP_BYTES_UNKNOWN;
+	if (!recorded || !sampled || !curve) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while drawing a run's memory curve");
+		goto out;
 	}
-	if (best->found)
-		count = neap_run_curve(&best->record, points, NEAP_CURVE_POINTS);
-	if (count >= 2) {
-		const struct neap_record *record = &best->record;
-		uint64_t zero_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
-		if (record->allocation_count && record->allocations[0].time_ns < zero_ns)
-			zero_ns = record->allocations[0].time_ns;
-		uint64_t offset_ns = zero_ns > run->started_ns ? zero_ns - run->started_ns : 0;
-		for (size_t i = 0, s = 0; i < count; i++) {
-			curve[i] = (struct neap_result_sample){.time_ns = points[i].time_ns + offset_ns,
-							       .allocated_bytes = points[i].allocated_bytes,
-							       .reserved_bytes = points[i].reserved_bytes,
-							       .device_bytes = NEAP_BYTES_UNKNOWN};
-			while (s < samples->count && samples->items[s].time_ns <= curve[i].time_ns)
-				s++;
-			if (s)
-				curve[i].device_bytes = samples->items[s - 1].device_bytes;
-			if (i && curve[i].time_ns < curve[i - 1].time_ns) /* a damaged recording */
-				curve[i].time_ns = curve[i - 1].time_ns;
+	size_t recorded_count = read_curve(run, best, recorded);
+	size_t sampled_count = thin_samples(&run->observe.samples, sampled);
+	while (r < recorded_count || s < sampled_count) {
+		if (s < sampled_count && (r == recorded_count || sampled[s].time_ns <= recorded[r].time_ns)) {
+			device_bytes = sampled[s].device_bytes;
+			curve[count++] = sampled[s++];
+		} else {
+			curve[count++] = (struct neap_result_sample){recorded[r].time_ns, recorded[r].allocated_bytes,
+								     recorded[r].reserved_bytes, device_bytes};
+			r++;
 		}
-	} else {
-		count = samples->count;
-		memcpy(curve, samples->items, count * sizeof *curve);
 	}
-	free(points);
 	result->samples = curve;
 	result->sample_count = count;
-	return NEAP_OK;
+	curve = NULL;
+out:
+	free(curve);
+	free(sampled);
+	free(recorded);
+	return status;
 }
 
 static const char *const leak_words[] = {
