@@ -3,13 +3,54 @@
 
 #include <string.h>
 
+#define WIDTH 100
+
+/* Prints one line's text, broken between words so that it ends before WIDTH; further lines are indented. */
+static void print_wrapped(FILE *stream, const char *text, size_t length, int column, int indent)
+{
+	int at = column;
+	while (length > 0) {
+		size_t word = 0, spaces = 0;
+		while (spaces < length && text[spaces] == ' ')
+			spaces++;
+		while (spaces + word < length && text[spaces + word] != ' ')
+			word++;
+		if (at > indent && at + (int)(spaces + word) > WIDTH) {
+			fprintf(stream, "\n%*s", indent, "");
+			at = indent;
+			text += spaces;
+			length -= spaces;
+			spaces = 0;
+		}
+		fwrite(text, 1, spaces + word, stream);
+		at += (int)(spaces + word);
+		text += spaces + word;
+		length -= spaces + word;
+	}
+	fputc('\n', stream);
+}
+
+/* Paragraphs; a line that begins with a space is an example and stays as it is. */
+static void print_details(FILE *stream, const char *text)
+{
+	while (*text) {
+		size_t length = strcspn(text, "\n");
+		if (text[0] == ' ')
+			fprintf(stream, "%.*s\n", (int)length, text);
+		else
+			print_wrapped(stream, text, length, 0, 0);
+		text += length + (text[length] == '\n');
+	}
+}
+
 static void print_options(FILE *stream, const struct neap_option *options)
 {
 	for (; options && options->name; options++) {
 		char left[64];
 		snprintf(left, sizeof(left), "--%s%s%s", options->name, options->value ? " " : "",
 			 options->value ? options->value : "");
-		fprintf(stream, "  %-24s  %s\n", left, options->help);
+		fprintf(stream, "  %-24s  ", left);
+		print_wrapped(stream, options->help, strlen(options->help), 28, 28);
 	}
 }
 
@@ -36,8 +77,10 @@ void neap_help_print(FILE *stream, const struct neap_command *command)
 	}
 	fprintf(stream, "neap %s: %s\n\nUsage: neap %s%s%s\n", command->name, command->summary, command->name,
 		command->usage[0] ? " " : "", command->usage);
-	if (command->details && command->details[0])
-		fprintf(stream, "\n%s\n", command->details);
+	if (command->details && command->details[0]) {
+		fputc('\n', stream);
+		print_details(stream, command->details);
+	}
 	fputs("\nOptions:\n", stream);
 	print_options(stream, command->options);
 	print_options(stream, neap_common_options);
