@@ -304,13 +304,13 @@ const struct neap_command neap_command_info = {
 	.name = "info",
 	.usage = "[--json|--csv|--summary] [--every S]",
 	.summary = "account for every byte of each device's memory, and who holds it",
-	.details = "Per device: driver reserved + contexts + allocated + cached + not attached + unexplained + free "
-		   "= total.\n"
+	.details = "Per device:\n"
+		   "  driver reserved + contexts + allocated + cached + not attached + unexplained + free = total\n"
+		   "\n"
 		   "Contexts, allocated and cached are those of attached processes (started by 'neap run', or that "
-		   "attached\n"
-		   "themselves); not attached is what the driver says of the others. Asks NVML and the attached "
-		   "processes'\n"
-		   "statistics pages: it creates no CUDA context and disturbs nobody.",
+		   "attached themselves); not attached is what the driver says of the others. Asks NVML and the "
+		   "attached "
+		   "processes' statistics pages: it creates no CUDA context and disturbs nobody.",
 	.options =
 		(const struct neap_option[]){
 			{"json", NULL, "one JSON object (with --every: one a line)"},

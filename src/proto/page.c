@@ -56,10 +56,10 @@ static enum neap_status read_slot(int fd, size_t at, struct neap_published *ret_
 		struct neap_published slot;
 		if (!pread_all(fd, &before, sizeof(before), at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		__sync_synchronize();
 		if (!pread_all(fd, &slot, sizeof(slot), at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		__sync_synchronize();
 		if (!pread_all(fd, &after, sizeof(after), at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		if (before % 2 == 0 && before == after && slot.sequence == before) {
