@@ -50,13 +50,13 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 static const struct options defaults = {
 	.text = "/usr/share/common-licenses/GPL-3",
 	.steps = 100,
-	.batch = 32,
+	.batch = 64,
 	.seed = 1,
 	.layers = 2,
 	.width = 64,
 	.heads = 4,
-	.context = 64,
-	.rate = 5e-3,
+	.context = 32,
+	.rate = 8e-3,
 	.log_every = 10,
 };
 

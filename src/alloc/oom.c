@@ -1,6 +1,6 @@
 /* alloc/oom.c: what is said and recorded when a request found no memory and nothing helped.
  *
- *   device total = free + reserved here + this context + others      others: other processes and the driver
+ *   device total = free + reserved here + this context + others      others: other processes
  *   reserved     = allocated + pending + cached
  */
 #include "alloc/internal.h"

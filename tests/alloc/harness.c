@@ -28,7 +28,11 @@ void world_open(struct world *world, const char *spec)
 	memset(world, 0, sizeof(*world));
 	world->events.name_count = 1;
 	world->observer = (struct neap_observer){on_event, on_name, &world->events};
-	snprintf(text, sizeof(text), "%s,world=alloc-%d", spec, (int)getpid());
+	const char *shared = getenv("TEST_WORLD"); /* set where processes share one */
+	if (shared)
+		snprintf(text, sizeof(text), "%s,world=%s", spec, shared);
+	else
+		snprintf(text, sizeof(text), "%s,world=alloc-%d", spec, (int)getpid());
 	setenv("NEAP_SIM", text, 1);
 	if (neap_driver_open(NEAP_BACKEND_SIM, &world->driver, &err) ||
 	    neap_device_open(world->driver, 0, &world->device, &err))

@@ -1,0 +1,135 @@
+#!/bin/sh
+# charlm from outside, on small simulated devices. Usage: charlm.sh CHARLM. Sizes are small, so that it also runs under
+# sanitizers: one layer of width 32 on a text of its own making; 64 samples at once need about 8 MiB, half of them 4.
+set -eu
+charlm=$(realpath "$1")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir -m 700 "$folder/runtime" "$folder/state"
+export NEAP_DEVICE=sim XDG_RUNTIME_DIR="$folder/runtime" XDG_STATE_HOME="$folder/state"
+cd "$folder"
+
+awk 'BEGIN { for (i = 0; i < 600; i++) printf "the %d cats of step %d sat on mat %d.\n", i % 7, i, i * i % 11 }' > text
+small="--text text --layers 1 --width 32 --heads 2 --log-every 0"
+
+fail() {
+	echo "FAILED: $*"
+	for file in out err; do echo "--- $file"; cat $file; done
+	exit 1
+}
+
+# world MEMORY: from now on, a fresh device of that size.
+worlds=0
+world() {
+	worlds=$((worlds + 1))
+	export NEAP_SIM="mem=$1,world=charlm-$$-$worlds"
+}
+
+# run EXPECTED_STATUS OPTION...
+run() {
+	expected=$1
+	shift
+	status=0
+	"$charlm" "$@" > out 2> err || status=$?
+	[ $status -eq $expected ] || fail "charlm $*: exit status $status, not $expected"
+}
+
+has() { grep -q -e "$2" "$1" || fail "no '$2' in $1"; }
+
+# same FILE FILE LINES: that many losses, equal to a millionth.
+same() {
+	paste "$1" "$2" | awk -v lines="$3" '{ d = $1 - $2; if (NF != 2 || d > 1e-6 || d < -1e-6) bad = 1 }
+		END { exit bad || NR != lines }' || fail "$1 and $2 are not $3 equal losses"
+}
+
+# 1. It learns: below the text's unigram entropy, which it prints.
+world 64MiB
+run 0 $small --steps 40 --losses plain
+entropy=$(sed -n 's/.*unigram entropy \([0-9.]*\) nats.*/\1/p' out)
+awk -v entropy="$entropy" '{ last = $1 } NR == 1 { first = $1 }
+	END { exit !(NR == 40 && first > entropy && last < entropy - 0.5) }' plain || fail "it does not learn: $(tail -1 plain)"
+
+# 2. Any split gives the same losses, whether asked for or taken down the ladder, and a smaller peak.
+run 0 $small --steps 40 --micro-batch 8 --losses split
+same plain split 40
+world 10MiB
+run 0 $small --steps 40 --losses ladder
+has err 'micro-batch 64 -> 32'
+has err '1 OOMs, 1 rungs'
+same plain ladder 40
+
+# 3. The end of the ladder: a clear last word, and failure. A leak gets there on any device.
+world 10MiB
+run 1 $small --steps 40 --micro-batch 4 --leak-per-step 1MiB --losses leak
+has err '^charlm: .*out of'
+[ "$(wc -l < leak)" -lt 40 ] || fail "the leak did no harm"
+has err 'micro-batch 2 -> 1'
+
+# 4. A stopped run goes on as if it had not been stopped. The losses go through a pipe, so that the moment is known.
+world 64MiB
+for signal in INT TERM; do
+	mkfifo pipe
+	"$charlm" $small --steps 40 --checkpoint state.bin --losses pipe > out 2> err &
+	pid=$!
+	exec 3< pipe
+	: > before
+	for _ in 1 2 3 4 5 6 7; do
+		read -r loss <&3 && echo "$loss" >> before
+	done
+	kill -$signal $pid
+	cat <&3 >> before
+	exec 3<&-
+	status=0
+	wait $pid || status=$?
+	[ $status -eq $([ $signal = INT ] && echo 130 || echo 143) ] || fail "$signal: exit status $status"
+	lines=$(wc -l < before)
+	has err "^charlm: stopped after step $lines\$"
+	run 0 $small --steps 40 --checkpoint state.bin --resume --losses after
+	has out "^resumed after step $lines\$"
+	cat before after | cmp - plain || fail "$signal: the resumed run is not the same"
+	mv state.bin whole.bin
+	rm pipe
+done
+run 0 $small --steps 40 --checkpoint fresh.bin --checkpoint-every 15 --resume --losses after
+has out 'no checkpoint yet'
+cmp fresh.bin whole.bin || fail "stopping and resuming ends in another state"
+has err 'saved 15'
+
+# 5. A checkpoint that is damaged, or another run's, is refused.
+head -c 5000 whole.bin > short.bin
+run 1 $small --steps 40 --checkpoint short.bin --resume
+has err 'short.bin: it ends too early'
+{ head -c 5000 whole.bin; printf x; tail -c +5002 whole.bin; } > damaged.bin
+run 1 $small --steps 40 --checkpoint damaged.bin --resume
+has err 'damaged.bin: its check sum is wrong'
+run 1 $small --steps 41 --checkpoint whole.bin --resume
+has err 'belongs to a run with another'
+run 1 $small --steps 40 --checkpoint text --resume
+has err 'not a checkpoint of charlm'
+
+# 6. Wrong use.
+run 64 --stepz 3
+has err 'unknown option --stepz'
+run 64 --steps
+has err 'needs a value'
+run 64 --steps 12x
+has err 'expected a whole number'
+run 64 --leak-per-step 12QiB
+has err 'expected a size'
+run 64 --rate 2
+run 64 --batch 10 --micro-batch 4
+has err 'does not divide'
+run 64 --width 30 --heads 4
+run 64 --resume
+has err 'needs --checkpoint'
+run 0 --help
+has out '--leak-per-step SIZE'
+run 66 --text nowhere
+has err 'nowhere'
+run 66 --text out --context 4096
+run 1 $small --steps 1 --losses /dev/full
+has err 'writing losses'
+run 1 $small --steps 1 --checkpoint nowhere/file
+NEAP_DEVICE=sum run 69 $small --steps 1
+
+echo "all is well"

@@ -1,0 +1,425 @@
+/* What NEAP_SIM may say, which devices a process sees, how errors are named, and NVML's view. */
+#include "sim_test.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sim_spec parsed(const char *text)
+{
+	struct sim_spec spec = {0};
+	struct neap_error err = {0};
+
+	if (sim_spec_parse(text, &spec, &err) != NEAP_OK)
+		fail_msg("'%s': %s", text ? text : "(null)", err.message);
+	return spec;
+}
+
+static void specs_say_what_to_simulate(void **state)
+{
+	(void)state;
+	struct sim_spec spec = parsed(NULL);
+	assert_string_equal(spec.world, "h100-80gb");
+	assert_int_equal(spec.device_count, 1);
+	assert_int_equal(spec.total_bytes, 81559 * MIB);
+	spec = parsed("2xA100-40gb");
+	assert_int_equal(spec.device_count, 2);
+	assert_string_equal(spec.world, "2xa100-40gb");
+	assert_string_equal(spec.gpu_name, "NVIDIA A100-SXM4-40GB");
+	assert_int_equal(spec.compute_major, 8);
+	spec = parsed("mem=6GiB,gpus=3,world=mine,context=450MiB,reserved=1MiB,release_delay=300ms,backing=none");
+	assert_int_equal(spec.total_bytes, 6ull << 30);
+	assert_int_equal(spec.device_count, 3);
+	assert_string_equal(spec.world, "mine");
+	assert_int_equal(spec.context_bytes, 450 * MIB);
+	assert_int_equal(spec.reserved_bytes, 2 * MIB); /* whole pages */
+	assert_int_equal(spec.release_delay_ns, 300000000);
+	assert_true(spec.no_backing);
+	spec = parsed("world=w,rtx4090-24gb");
+	assert_string_equal(spec.world, "w");
+	assert_int_equal(spec.total_bytes, 24564 * MIB);
+	assert_string_not_equal(parsed("mem=6GiB").world, parsed("mem=7GiB").world);
+	assert_string_not_equal(parsed("mem=6GiB").world, parsed("mem=6GiB,gpus=2").world);
+}
+
+static void bad_specs_are_pointed_at(void **state)
+{
+	static const struct {
+		const char *text;
+		uint32_t column;
+		const char *says;
+	} bad[] = {
+		{"h100", 1, "profile"},
+		{"0xh100-80gb", 1, "1 to 16"},
+		{"17xh100-80gb", 1, "1 to 16"},
+		{"99999999xh100-80gb", 1, "profile"},
+		{"mem=6GiB,gpus=0", 10, "1 to 16"},
+		{"mem=6GiB,gpus=two", 10, "1 to 16"},
+		{"mem=six", 1, "size"},
+		{"mem=17TiB", 1, "size"},
+		{"mem=6GiB,colour=red", 10, "unknown key"},
+		{"mem=6GiB,,gpus=2", 10, "empty"},
+		{"mem=6GiB,", 10, "empty"},
+		{"world=", 1, "name"},
+		{"world=../etc/passwd", 1, "name"},
+		{"world=.hidden", 1, "name"},
+		{"world=0123456789012345678901234567890123456789012345678901234567890123456789", 1, "name"},
+		{"backing=disk", 1, "none"},
+		{"vmm=maybe", 1, "off"},
+		{"release_delay=soon", 1, "time"},
+		{"mem=64MiB,context=65MiB", 0, "no room"},
+		{"mem=0", 0, "no room"},
+	};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct sim_spec spec = {.device_count = 77};
+		struct neap_error err = {0};
+
+		if (sim_spec_parse(bad[i].text, &spec, &err) != NEAP_EPARSE)
+			fail_msg("'%s' was taken", bad[i].text);
+		assert_int_equal(spec.device_count, 77);
+		if (!strstr(err.message, bad[i].says) || err.column != bad[i].column)
+			fail_msg("'%s': column %u, %s", bad[i].text, err.column, err.message);
+	}
+}
+
+static void a_bad_spec_fails_both_libraries_and_they_say_why(void **state)
+{
+	const char *message = NULL;
+	struct neap_sim_fault_report report;
+
+	(void)state;
+	sim_name_world("bad", "mem=256MiB");
+	setenv("NEAP_SIM", "gtx9000", 1);
+	assert_answer(t.cuda.cuInit(0), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(t.cuda.cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &message));
+	assert_non_null(strstr(message, "gtx9000"));
+	t.sim->report(&report);
+	assert_non_null(strstr(report.text, "gtx9000"));
+	int count;
+	assert_answer(t.cuda.cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+	assert_int_equal(t.nvml.nvmlInit(), NVML_ERROR_INVALID_ARGUMENT);
+	assert_non_null(strstr(t.nvml.nvmlErrorString(NVML_ERROR_INVALID_ARGUMENT), "gtx9000"));
+	assert_int_equal(t.nvml.nvmlDeviceGetCount((unsigned int *)&count), NVML_ERROR_UNINITIALIZED);
+}
+
+static int visible(const char *list)
+{
+	int count = 0;
+	CUresult result;
+
+	if (list)
+		setenv("CUDA_VISIBLE_DEVICES", list, 1);
+	else
+		unsetenv("CUDA_VISIBLE_DEVICES");
+	result = t.cuda.cuInit(0);
+	if (result == CUDA_ERROR_NO_DEVICE)
+		return 0;
+	assert_ok(result);
+	assert_ok(t.cuda.cuDeviceGetCount(&count));
+	return count;
+}
+
+static void visible_devices_are_chosen_as_the_driver_does(void **state)
+{
+	CUuuid all[3], seen;
+	char text[48], list[200];
+	int i;
+
+	(void)state;
+	sim_name_world("visible", "mem=256MiB,gpus=3");
+	assert_int_equal(visible(NULL), 3);
+	for (i = 0; i < 3; i++)
+		assert_ok(t.cuda.cuDeviceGetUuid(&all[i], i));
+	assert_memory_not_equal(&all[0], &all[1], sizeof(all[0]));
+	assert_int_equal(visible("2,0"), 2);
+	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 0));
+	assert_memory_equal(&seen, &all[2], sizeof(seen));
+	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 1));
+	assert_memory_equal(&seen, &all[0], sizeof(seen));
+	sim_uuid_format((unsigned char *)all[1].bytes, text);
+	snprintf(list, sizeof(list), "%s,2", text);
+	assert_int_equal(visible(list), 2);
+	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 0));
+	assert_memory_equal(&seen, &all[1], sizeof(seen));
+	text[16] = '\0'; /* a prefix will do */
+	assert_int_equal(visible(text), 1);
+	assert_int_equal(visible("1,9,0"), 1); /* up to the first that is none */
+	assert_int_equal(visible("1,1"), 0);
+	assert_int_equal(visible("GPU-"), 0); /* fits more than one */
+	assert_int_equal(visible(""), 0);
+	assert_int_equal(visible("-1"), 0);
+	assert_int_equal(visible(NULL), 3);
+}
+
+static void devices_describe_themselves(void **state)
+{
+	char text[96];
+	int value;
+	size_t total;
+
+	(void)state;
+	sim_begin("describe", "a100-40gb");
+	assert_ok(t.cuda.cuDeviceGetName(text, sizeof(text), 0));
+	assert_string_equal(text, "NVIDIA A100-SXM4-40GB");
+	assert_ok(t.cuda.cuDeviceGetName(text, 7, 0));
+	assert_string_equal(text, "NVIDIA");
+	assert_ok(t.cuda.cuDeviceTotalMem(&total, 0));
+	assert_int_equal(total, (40960 - 420) * MIB);
+	assert_ok(t.cuda.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+	assert_int_equal(value, 8);
+	assert_ok(t.cuda.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0));
+	assert_int_equal(value, 0x17);
+	assert_ok(t.cuda.cuDeviceGetPCIBusId(text, sizeof(text), 0));
+	assert_string_equal(text, "0000:17:00.0");
+	assert_answer(t.cuda.cuDeviceGetAttribute(&value, 123456, 0), CUDA_ERROR_INVALID_VALUE);
+	assert_answer(t.cuda.cuDeviceGetAttribute(&value, 16, 1), CUDA_ERROR_INVALID_DEVICE);
+	assert_answer(t.cuda.cuDeviceGetName(text, sizeof(text), -1), CUDA_ERROR_INVALID_DEVICE);
+	sim_end();
+}
+
+static void contexts_are_counted_and_stacked(void **state)
+{
+	CUcontext a, b, current;
+	CUdevice device;
+	CUdeviceptr address;
+	unsigned int flags;
+	int active;
+
+	(void)state;
+	sim_begin("contexts", "mem=256MiB,gpus=2");
+	a = t.context;
+	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&b, 0));
+	assert_ptr_equal(a, b);
+	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
+	assert_ok(t.cuda.cuDevicePrimaryCtxGetState(1, &flags, &active));
+	assert_int_equal(active, 0);
+	assert_answer(t.cuda.cuDevicePrimaryCtxRelease(1), CUDA_ERROR_INVALID_CONTEXT);
+	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&b, 1));
+	assert_ok(t.cuda.cuCtxPushCurrent(b));
+	assert_ok(t.cuda.cuCtxGetDevice(&device));
+	assert_int_equal(device, 1);
+	assert_ok(t.cuda.cuMemAlloc(&address, 8)); /* on device 1, and never freed: the context's end frees it */
+	assert_ok(t.cuda.cuCtxPopCurrent(&current));
+	assert_ptr_equal(current, b);
+	assert_ok(t.cuda.cuCtxGetCurrent(&current));
+	assert_ptr_equal(current, a);
+	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(1));
+	assert_answer(t.cuda.cuCtxSetCurrent(b), CUDA_ERROR_INVALID_CONTEXT);
+	assert_ok(t.cuda.cuCtxSetCurrent(NULL));
+	assert_answer(t.cuda.cuMemAlloc(&address, 8), CUDA_ERROR_INVALID_CONTEXT);
+	assert_answer(t.cuda.cuCtxPopCurrent(&current), CUDA_ERROR_INVALID_CONTEXT);
+	sim_end();
+}
+
+static void a_context_that_does_not_fit_is_out_of_memory(void **state)
+{
+	CUmemGenericAllocationHandle handle;
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUcontext context;
+
+	(void)state;
+	sim_name_world("nofit", "mem=64MiB,context=8MiB,reserved=0");
+	assert_ok(t.cuda.cuInit(0));
+	assert_ok(t.cuda.cuMemCreate(&handle, 58 * MIB, &prop, 0));
+	assert_answer(t.cuda.cuDevicePrimaryCtxRetain(&context, 0), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_ok(t.cuda.cuMemRelease(handle));
+	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&context, 0));
+	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
+}
+
+static void functions_are_found_by_name(void **state)
+{
+	char path[4096];
+	CUdriverProcAddressQueryResult status;
+	neap_get_proc_address get;
+	void *function, *library;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
+	library = dlopen(path, RTLD_NOW);
+	assert_non_null(library);
+	function = dlsym(library, "cuGetProcAddress_v2");
+	assert_non_null(function);
+	memcpy(&get, &function, sizeof(get));
+	assert_ok(get("cuMemAlloc", &function, 12040, 0, &status));
+	assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);
+	assert_memory_equal(&function, &t.cuda.cuMemAlloc, sizeof(function));
+	assert_answer(get("cuMemTeleport", &function, 12040, 0, &status), CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+	assert_null(function);
+	assert_answer(get("cuMemAlloc", &function, 3000, 0, &status), CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+	assert_answer(get(NULL, &function, 12040, 0, &status), CUDA_ERROR_INVALID_VALUE);
+	assert_null(dlsym(library, "cuMemAlloc")); /* the older ABI is not there */
+	assert_null(dlsym(library, "neap_status_name"));
+	dlclose(library);
+}
+
+static void errors_have_names(void **state)
+{
+	const char *text;
+
+	(void)state;
+	assert_ok(t.cuda.cuGetErrorName(700, &text));
+	assert_string_equal(text, "CUDA_ERROR_ILLEGAL_ADDRESS");
+	assert_ok(t.cuda.cuGetErrorString(2, &text));
+	assert_string_equal(text, "out of memory");
+	assert_answer(t.cuda.cuGetErrorName(12345, &text), CUDA_ERROR_INVALID_VALUE);
+	assert_null(text);
+}
+
+/* -- NVML ------------------------------------------------------------------------------------------------------- */
+
+static void memory_sums_in_both_versions(void **state)
+{
+	nvmlMemory_v2_t two = {.version = NVML_MEMORY_V2};
+	nvmlMemory_t one;
+	nvmlDevice_t device;
+	CUdeviceptr address;
+
+	(void)state;
+	sim_begin("nvml", "mem=256MiB,context=10MiB,reserved=6MiB");
+	assert_ok(t.cuda.cuMemAlloc(&address, 20 * MIB));
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo(device, &one), NVML_SUCCESS);
+	assert_int_equal(one.total, 256 * MIB);
+	assert_int_equal(one.used, 36 * MIB);
+	assert_int_equal(one.used + one.free, one.total);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo_v2(device, &two), NVML_SUCCESS);
+	assert_int_equal(two.reserved, 6 * MIB);
+	assert_int_equal(two.used, 30 * MIB);
+	assert_int_equal(two.reserved + two.used + two.free, two.total);
+	two.version = 1;
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo_v2(device, &two), NVML_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo(device, &one), NVML_ERROR_UNINITIALIZED);
+	assert_ok(t.cuda.cuMemFree(address));
+	sim_end();
+}
+
+static void processes_are_listed_with_their_bytes(void **state)
+{
+	nvmlProcessInfo_t list[4];
+	unsigned int count = 0;
+	nvmlDevice_t device;
+	CUdeviceptr address;
+
+	(void)state;
+	sim_begin("list", "mem=256MiB,context=10MiB");
+	assert_ok(t.cuda.cuMemAlloc(&address, 20 * MIB));
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetComputeRunningProcesses(device, &count, NULL),
+			 NVML_ERROR_INSUFFICIENT_SIZE);
+	assert_int_equal(count, 1);
+	count = 4;
+	assert_int_equal(t.nvml.nvmlDeviceGetComputeRunningProcesses(device, &count, list), NVML_SUCCESS);
+	assert_int_equal(count, 1);
+	assert_int_equal(list[0].pid, getpid());
+	assert_int_equal(list[0].usedGpuMemory, 30 * MIB);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	setenv("NEAP_SIM_NVML", "no-process-bytes", 1);
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	count = 4;
+	assert_int_equal(t.nvml.nvmlDeviceGetComputeRunningProcesses(device, &count, list), NVML_SUCCESS);
+	assert_int_equal(count, 1);
+	assert_true(list[0].usedGpuMemory == NVML_VALUE_NOT_AVAILABLE_ULL);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	setenv("NEAP_SIM_NVML", "something", 1);
+	assert_int_equal(t.nvml.nvmlInit(), NVML_ERROR_INVALID_ARGUMENT);
+	unsetenv("NEAP_SIM_NVML");
+	assert_ok(t.cuda.cuMemFree(address));
+	sim_end();
+}
+
+static void a_hidden_process_uses_but_is_not_listed(void **state)
+{
+	nvmlMemory_v2_t memory = {.version = NVML_MEMORY_V2};
+	unsigned int count = 0;
+	nvmlDevice_t device;
+
+	(void)state;
+	sim_name_world("hidden", "mem=256MiB,context=10MiB");
+	setenv("NEAP_SIM_HIDDEN", "1", 1);
+	assert_ok(t.cuda.cuInit(0));
+	assert_ok(t.cuda.cuDevicePrimaryCtxRetain(&t.context, 0));
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetComputeRunningProcesses(device, &count, NULL), NVML_SUCCESS);
+	assert_int_equal(count, 0);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo_v2(device, &memory), NVML_SUCCESS);
+	assert_int_equal(memory.used, 10 * MIB);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	unsetenv("NEAP_SIM_HIDDEN");
+	sim_end();
+}
+
+static void nvml_alone_is_no_process_and_agrees_with_cuda(void **state)
+{
+	char uuid[96], name[96], small[4], text[48];
+	unsigned int count, minor;
+	nvmlDevice_t device;
+	nvmlPciInfo_t pci;
+	nvmlMemory_t memory;
+	nvmlUtilization_t utilization;
+	struct sim_view view;
+	CUuuid cuda_uuid;
+
+	(void)state;
+	sim_name_world("nvmlonly", "mem=256MiB,gpus=2");
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetCount(&count), NVML_SUCCESS);
+	assert_int_equal(count, 2);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(2, &device), NVML_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(1, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetMemoryInfo(device, &memory), NVML_SUCCESS);
+	sim_look(&view);
+	assert_false(view.exists);
+	assert_int_equal(view.process_count, 0);
+	assert_int_equal(memory.free, view.devices[1].total_bytes - view.devices[1].reserved_bytes);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, uuid, sizeof(uuid)), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, small, sizeof(small)), NVML_ERROR_INSUFFICIENT_SIZE);
+	assert_int_equal(t.nvml.nvmlDeviceGetName(device, name, sizeof(name)), NVML_SUCCESS);
+	assert_string_equal(name, "Simulated GPU 256 MiB");
+	assert_int_equal(t.nvml.nvmlDeviceGetMinorNumber(device, &minor), NVML_SUCCESS);
+	assert_int_equal(minor, 1);
+	assert_int_equal(t.nvml.nvmlDeviceGetPciInfo(device, &pci), NVML_SUCCESS);
+	assert_string_equal(pci.busId, "00000000:18:00.0");
+	assert_int_equal(pci.bus, 0x18);
+	assert_int_equal(t.nvml.nvmlDeviceGetUtilizationRates(device, &utilization), NVML_ERROR_NOT_SUPPORTED);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_ERROR_UNINITIALIZED);
+	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	assert_ok(t.cuda.cuInit(0));
+	assert_ok(t.cuda.cuDeviceGetUuid(&cuda_uuid, 0));
+	sim_uuid_format((unsigned char *)cuda_uuid.bytes, text);
+	assert_string_equal(text, uuid); /* the same device, whatever its index */
+	unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(specs_say_what_to_simulate),
+		cmocka_unit_test(bad_specs_are_pointed_at),
+		cmocka_unit_test(a_bad_spec_fails_both_libraries_and_they_say_why),
+		cmocka_unit_test(visible_devices_are_chosen_as_the_driver_does),
+		cmocka_unit_test(devices_describe_themselves),
+		cmocka_unit_test(contexts_are_counted_and_stacked),
+		cmocka_unit_test(a_context_that_does_not_fit_is_out_of_memory),
+		cmocka_unit_test(functions_are_found_by_name),
+		cmocka_unit_test(errors_have_names),
+		cmocka_unit_test(memory_sums_in_both_versions),
+		cmocka_unit_test(processes_are_listed_with_their_bytes),
+		cmocka_unit_test(a_hidden_process_uses_but_is_not_listed),
+		cmocka_unit_test(nvml_alone_is_no_process_and_agrees_with_cuda),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
