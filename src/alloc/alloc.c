@@ -115,7 +115,7 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena,
 	enum neap_status status = neap_device_enter(alloc->device, &guard, err);
 	if (status)
 		return status;
-	status = neap_stream_capturing(alloc, request->stream, &capturing, err);
+	status = neap_capture_under_way(alloc, request->stream, &capturing, err);
 	if (!status && capturing)
 		status = neap_fail(
 			err, NEAP_ESTATE,
@@ -141,7 +141,7 @@ static void pending_ask(struct neap_alloc *alloc, void *stream)
 	bool capturing = true;
 	if (alloc->pools_open || neap_device_enter(alloc->device, &guard, NULL))
 		return;
-	if (!neap_stream_capturing(alloc, stream, &capturing, NULL) && !capturing)
+	if (!neap_capture_under_way(alloc, stream, &capturing, NULL) && !capturing)
 		neap_pending_poll(alloc);
 	neap_device_leave(&guard);
 }

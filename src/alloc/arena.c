@@ -132,13 +132,17 @@ enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, b
 	return NEAP_OK;
 }
 
-enum neap_status neap_alloc_capturing(struct neap_alloc *alloc, bool *ret_capturing, struct neap_error *err)
+enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
+					struct neap_error *err)
 {
-	enum neap_status status = NEAP_OK;
-	bool capturing = alloc->pools_open > 0;
-	for (struct neap_stream *stream = alloc->streams; !status && !capturing && stream; stream = stream->next)
-		if (stream->live_blocks)
-			status = neap_stream_capturing(alloc, stream->handle, &capturing, err);
+	/* Asking the default stream finds a capture on any stream that is not non-blocking. */
+	bool capturing = false;
+	enum neap_status status = neap_stream_capturing(alloc, NULL, &capturing, err);
+	if (!status && !capturing && stream)
+		status = neap_stream_capturing(alloc, stream, &capturing, err);
+	for (struct neap_stream *other = alloc->streams; !status && !capturing && other; other = other->next)
+		if (other->live_blocks && other->handle && other->handle != stream)
+			status = neap_stream_capturing(alloc, other->handle, &capturing, err);
 	if (!status)
 		*ret_capturing = capturing;
 	return status;

@@ -222,8 +222,10 @@ bool neap_capture_forbids(CUresult result);
 /* Whether the stream is being captured into a graph. The context must be current. */
 enum neap_status neap_stream_capturing(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
 				       struct neap_error *err);
-/* The same for any stream with live blocks, and true while a pool is open. */
-enum neap_status neap_alloc_capturing(struct neap_alloc *alloc, bool *ret_capturing, struct neap_error *err);
+/* Whether a capture is under way that calls about memory, or waits, would spoil from any thread: on `stream`, or on
+ * any other that can be asked (the default one, and those with live blocks). */
+enum neap_status neap_capture_under_way(struct neap_alloc *alloc, void *stream, bool *ret_capturing,
+					struct neap_error *err);
 
 /* A freed block's last step: CACHED, counted and told. */
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block);

@@ -39,9 +39,11 @@ static enum neap_status synchronize(struct neap_alloc *alloc, struct neap_error 
 
 enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err)
 {
-	bool capturing = false;
+	bool capturing = alloc->pools_open > 0;
 	uint64_t before = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
-	enum neap_status status = neap_alloc_capturing(alloc, &capturing, err);
+	enum neap_status status = NEAP_OK;
+	if (!capturing)
+		status = neap_capture_under_way(alloc, NULL, &capturing, err);
 	if (!status && capturing)
 		status = neap_fail(err, NEAP_ESTATE, "cached memory cannot be given back during a graph capture");
 	if (!status)

@@ -384,6 +384,8 @@ static void test_capture(void **state)
 	assert_int_equal(take(world, 4 * MIB, stream), a); /* from the cache */
 	assert_int_equal(neap_malloc(world->alloc, 4 * MIB, stream, &address, &err), NEAP_ESTATE);
 	assert_int_equal(neap_empty_cache(world->alloc, &freed, &err), NEAP_ESTATE);
+	/* Another stream's request would spoil the capture just the same. */
+	assert_int_equal(neap_malloc(world->alloc, 4 * MIB, other, &address, &err), NEAP_ESTATE);
 	/* The captured stream used b: it stays pending until the capture is over. */
 	assert_int_equal(neap_record_stream(world->alloc, b, stream), NEAP_OK);
 	give(world, b);
