@@ -47,6 +47,7 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 		.block = oom->largest,
 		.a = oom->others + oom->context,
 		.b = oom->pending,
+		.stream = (uint32_t)(oom->context / NEAP_MIB),
 	};
 	neap_event_send(alloc, &out_of_memory);
 	neap_event_send(alloc, &limits);

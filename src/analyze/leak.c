@@ -23,8 +23,9 @@
 #define SAMPLES         512
 #define STEPS_MIN       20
 #define CONFIDENCE_MIN  0.999
-#define RISE_MIN        0.2 /* of what the slope promises, from window to window of the last third */
-#define WARM_UP_JUMP    8.0 /* times the median change of a step */
+#define CONFIDENCE_MAX  0.9999 /* what the normal approximation says beyond is not to be believed */
+#define RISE_MIN        0.2    /* of what the slope promises, from window to window of the last third */
+#define WARM_UP_JUMP    8.0    /* times the median change of a step */
 #define BISECTIONS      64
 #define CORRELATION_MAX 0.95
 
@@ -134,7 +135,7 @@ static double mann_kendall(const double *y, size_t count, double slope)
 		return 0;
 	variance *= correlation_factor(y, count, slope);
 	double z = (double)(score > 0 ? score - 1 : score + 1) / sqrt(variance);
-	return 0.5 * erfc(-z / sqrt(2.0));
+	return fmin(0.5 * erfc(-z / sqrt(2.0)), CONFIDENCE_MAX);
 }
 
 /* The floor of samples [first, end) at their middle: the lowest, each moved there along the slope, so that it does

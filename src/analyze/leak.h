@@ -23,7 +23,7 @@ enum neap_leak_verdict {
 struct neap_leak {
 	enum neap_leak_verdict verdict;
 	double bytes_per_step;    /* the slope after warm-up, whatever the verdict */
-	double confidence;        /* 0..1 that there is an upward trend */
+	double confidence;        /* 0..0.9999 that there is an upward trend */
 	size_t warm_up_steps;     /* left out */
 	size_t steps;             /* looked at */
 	uint64_t steps_until_full; /* from the last step, with `free_bytes` left; UINT64_MAX: never at this slope */

@@ -104,6 +104,8 @@ static uint64_t count_teeth(const struct neap_record *record, size_t *cursor, ui
 
 	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
 		(*cursor)++;
+	if (*cursor > 0) /* the level the step began with */
+		low = record->allocations[*cursor - 1].a;
 	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
 		uint64_t level = record->allocations[*cursor].a;
 		low = level < low ? level : low;
