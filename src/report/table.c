@@ -28,17 +28,20 @@ static const char *tone_code(enum neap_report_tone tone)
 	return tone == NEAP_TONE_GOOD ? "\033[32m" : tone == NEAP_TONE_WARN ? "\033[33m" : "\033[31m";
 }
 
-/* Bytes of `text` that fit `width` columns, broken after a space where one lies in it and `words` is set. */
+/* Bytes of `text` that fit `width` columns. With `words`, broken after a comma, else after a space, where it lies in
+ * them: "micro_batch 64 -> 32," stays together. */
 static size_t fitting(const char *text, size_t width, bool words)
 {
-	size_t bytes = 0, columns = 0, space = 0;
+	size_t bytes = 0, columns = 0, space = 0, comma = 0;
 
 	for (; text[bytes]; bytes++) {
 		columns += ((unsigned char)text[bytes] & 0xc0) != 0x80;
-		if (columns > width)
-			return words && text[bytes] != ' ' && space > 0 ? space : bytes;
-		if (text[bytes] == ' ')
+		if (columns > width && !(words && text[bytes] == ' '))
+			return words && comma > 0 ? comma : words && space > 0 ? space : bytes;
+		if (text[bytes] == ' ') {
 			space = bytes + 1;
+			comma = bytes > 0 && text[bytes - 1] == ',' ? space : comma;
+		}
 	}
 	return bytes;
 }

@@ -1,0 +1,306 @@
+/* The report's texts, compared exactly; and the page: whole, escaped, and with nothing to fetch. With a path as its
+ * argument it writes the page there, to be looked at. */
+#include "base/file.h"
+#include "base/units.h"
+#include "report/report.h"
+#include "runs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* One line of text is one line here. */
+/* clang-format off */
+static const char table_text[] =
+	"NAME          OUTCOME        PEAK  HEADROOM    DRAIN  RETRIES  RUNG                               LEAK              TIME\n"
+	"too large     ok         1.73 GiB   278 MiB  3.10 ms        0  micro_batch 64 -> 32,              clean           4.80 s\n"
+	"                                                               accumulate 1 -> 2\n"
+	"leaky         ok          930 MiB  1.09 GiB  3.10 ms        0  -                                  +8.00 MiB/step  4.80 s\n"
+	"plain         ok          698 MiB  1.32 GiB  3.10 ms        0  -                                  clean           4.80 s\n"
+	"accumulation  ok          516 MiB  1.50 GiB  3.10 ms        0  -                                  clean           4.80 s\n"
+	"missing       not found         -         -        -        0  -                                  not watched          -\n";
+static const char capacity_text[] =
+	"Out of device memory: 512 MiB for \"attention scores\" at step 7 on device 0\n"
+	"\n"
+	"  The arithmetic (measured when it failed)\n"
+	"    allocated: live here           1.66 GiB\n"
+	"    cached: reserved, not live     20.0 MiB  largest free piece 12.0 MiB\n"
+	"    reserved from the driver       1.68 GiB\n"
+	"    others: the rest of its use     228 MiB  other processes, contexts, the driver\n"
+	"    free on the device              100 MiB\n"
+	"    the device in all              2.00 GiB\n"
+	"    asked for                       512 MiB\n"
+	"    missing                         392 MiB  for this one request\n"
+	"\n"
+	"  Cause: capacity. 1.66 GiB live and 512 MiB asked for are 392 MiB more than this device can hold:\n"
+	"         something has to become smaller.\n"
+	"\n"
+	"  Who holds it (measured)                    live        peak      blocks\n"
+	"    activations                        1.17 GiB    1.18 GiB          96\n"
+	"    optimizer                           320 MiB     320 MiB          24\n"
+	"    (untagged)                          180 MiB     190 MiB           3\n"
+	"\n"
+	"  In force: micro-batch 64 x accumulation 1 x ranks 1 = effective batch 64\n"
+	"  Taken: the process went on with micro-batch 32 x accumulation 2 x ranks 1 = 64\n"
+	"\n"
+	"  What would help (predicted)\n"
+	"    1. micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)\n"
+	"       predicted to save 600 MiB ± 30.0 MiB, enough for this request; half of what was allocated per\n"
+	"       step, measured over 7 steps\n"
+	"    2. gradient checkpointing\n"
+	"       predicted to save 300 MiB ± 120 MiB, not enough alone; activations of the layers kept\n"
+	"    -  mixed precision (on already: nothing more to gain)\n";
+static const char fragmentation_text[] =
+	"Out of device memory: 512 MiB for an untagged request at step 7 on device 0\n"
+	"\n"
+	"  The arithmetic (measured when it failed)\n"
+	"    allocated: live here            900 MiB\n"
+	"    freed, still in use            16.0 MiB  queued work has to end first\n"
+	"    cached: reserved, not live      820 MiB  largest free piece 240 MiB\n"
+	"    reserved from the driver       1.68 GiB\n"
+	"    others: the rest of its use     228 MiB  other processes, contexts, the driver\n"
+	"    free on the device              100 MiB\n"
+	"    the device in all              2.00 GiB\n"
+	"    limit set on this process      1.76 GiB\n"
+	"    asked for                       512 MiB\n"
+	"    missing                         392 MiB  for this one request\n"
+	"\n"
+	"  Cause: fragmentation. 820 MiB are cached, but the largest free piece has 240 MiB, and 512 MiB were\n"
+	"         asked for.\n";
+/* clang-format on */
+
+static void check_width(const char *text, size_t limit)
+{
+	for (size_t width = 0; *text; text++) {
+		assert_true(*text == '\n' || *text == '\033' || (unsigned char)*text >= 0x20);
+		width = *text == '\n' ? 0 : width + (((unsigned char)*text & 0xc0) != 0x80);
+		assert_true(width <= limit);
+	}
+}
+
+static void table_is_ranked(void **unused)
+{
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	runs_init(results);
+	neap_report_table(&out, results, RUN_COUNT, false);
+	assert_string_equal(neap_buffer_string(&out), table_text);
+	check_width(out.data, 120);
+	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static void table_stays_narrow(void **unused)
+{
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	runs_init(results);
+	neap_result_set(&results[0].name, "name \033[31m with an escape", NULL);
+	neap_result_set(&results[0].rung,
+			"micro_batch 4096 -> 1, accumulate 1 -> 4096, mixed_precision on, averyveryveryv"
+			"eryveryveryveryveryverylongwordwithoutaspace",
+			NULL);
+	neap_result_set(&results[1].name, "\xc3\xa9tude n\xc2\xb0 1", NULL);
+	results[2].drained = false;
+	results[2].outcome = NEAP_OUTCOME_HOST_OOM;
+	neap_report_table(&out, results, RUN_COUNT, false);
+	check_width(out.data, 120);
+	assert_non_null(strstr(out.data, "name ?[31m with an escape  "));
+	assert_null(strchr(out.data, '\033'));
+	assert_non_null(strstr(out.data, "not free"));
+	assert_non_null(strstr(out.data, " mixed_precision on,\n")); /* broken after a comma */
+	assert_non_null(strstr(out.data, "aspace\n"));
+	neap_buffer_clear(&out);
+	neap_report_table(&out, results, RUN_COUNT, true);
+	assert_non_null(strstr(out.data, "\033[31mhost oom\033[0m"));
+	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static void card_says_it_all(void **unused)
+{
+	struct neap_oom_card card;
+	struct neap_buffer out = {0}, other = {0};
+
+	(void)unused;
+	card_of_capacity(&card);
+	neap_report_oom_card(&out, &card);
+	assert_string_equal(neap_buffer_string(&out), capacity_text);
+	check_width(out.data, 100);
+	card_of_fragmentation(&card);
+	neap_report_oom_card(&other, &card);
+	assert_string_equal(neap_buffer_string(&other), fragmentation_text);
+	check_width(other.data, 100);
+	neap_buffer_fini(&out);
+	neap_buffer_fini(&other);
+}
+
+static void card_causes_differ(void **unused)
+{
+	struct neap_buffer texts[5] = {{0}};
+	struct neap_oom_card card;
+
+	(void)unused;
+	card_of_fragmentation(&card);
+	for (int i = 0; i < 5; i++) {
+		card.cause = (enum neap_oom_cause)i;
+		neap_report_oom_card(&texts[i], &card);
+		check_width(texts[i].data, 100);
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(texts[i].data, texts[j].data);
+	}
+	for (int i = 0; i < 5; i++)
+		neap_buffer_fini(&texts[i]);
+}
+
+static void card_stays_narrow(void **unused)
+{
+	struct neap_oom_card card;
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	card_of_capacity(&card);
+	memset(card.fixes[0].how, 'x', sizeof(card.fixes[0].how) - 1);
+	memset(card.fixes[0].text, 'y', sizeof(card.fixes[0].text) - 1);
+	memset(card.tag, 'z', sizeof(card.tag) - 1);
+	memset(card.tags[1].tag, '\001', sizeof(card.tags[1].tag) - 1);
+	card.tag_count = 9999; /* never trusted */
+	card.fix_count = 9999;
+	card.requested_bytes = card.block_bytes = UINT64_MAX;
+	neap_report_oom_card(&out, &card);
+	check_width(out.data, 100);
+	neap_buffer_fini(&out);
+}
+
+static size_t count_of(const char *text, const char *what)
+{
+	size_t count = 0;
+
+	for (; (text = strstr(text, what)); text++)
+		count++;
+	return count;
+}
+
+static void page_escapes_and_fetches_nothing(void **unused)
+{
+	static const char hostile[] =
+		"</script><script>alert(1)</script><img src=http://example.org/x onerror='x'>\"&";
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0}, plain = {0};
+
+	(void)unused;
+	runs_init(results);
+	neap_report_page(&plain, "Night", results, RUN_COUNT);
+	char **fields[] = {&results[0].name,         &results[0].command,     &results[0].parameters,
+			   &results[0].run_id,       &results[0].device_name, &results[0].rung,
+			   &results[0].leak_verdict, &results[0].fluctuation, &results[0].cleanup,
+			   &results[0].oom_card,     &results[0].evidence};
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		assert_int_equal(neap_result_set(fields[i], hostile, NULL), NEAP_OK);
+	neap_report_page(&out, hostile, results, RUN_COUNT);
+	assert_int_equal(neap_buffer_status(&out, NULL), NEAP_OK);
+
+	/* What hostile text could open or close is as often there as in the plain page. */
+	assert_null(strstr(out.data, "<script>alert"));
+	assert_int_equal(count_of(out.data, "<script"), count_of(plain.data, "<script"));
+	assert_int_equal(count_of(out.data, "</script"), count_of(out.data, "<script"));
+	assert_int_equal(count_of(out.data, "<img"), 0);
+	assert_true(count_of(out.data, "&lt;/script&gt;&lt;script&gt;alert(1)") >= 10);
+
+	/* (The escaped text has " src=" in it, so that is looked for in the plain page.) */
+	static const char *const fetches[] = {"<script src", "url(",    "@import",          "<link",
+					      "<iframe",     "srcset=", "sourceMappingURL", "fetch(\""};
+	for (size_t i = 0; i < sizeof(fetches) / sizeof(fetches[0]); i++)
+		assert_null(strstr(out.data, fetches[i]));
+	assert_null(strstr(plain.data, " src="));
+	assert_null(strstr(plain.data, "src=\"http"));
+	assert_int_equal(count_of(out.data, "href=\""), RUN_COUNT);
+	assert_int_equal(count_of(out.data, "href=\"#run-"), RUN_COUNT);
+	assert_non_null(strstr(out.data, "default-src 'none'"));
+	runs_fini(results);
+	neap_buffer_fini(&out);
+	neap_buffer_fini(&plain);
+}
+
+static void page_shows_each_run(void **unused)
+{
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	runs_init(results);
+	neap_report_page(&out, "Night", results, RUN_COUNT);
+	assert_int_equal(count_of(out.data, "<section id=\"run-"), RUN_COUNT);
+	assert_int_equal(count_of(out.data, "class=\"curve\""), RUN_COUNT - 1); /* one never ran */
+	assert_int_equal(count_of(out.data, "{\"total\":2147483648,\"time_us\":[0,8000,"), RUN_COUNT - 1);
+	assert_non_null(strstr(out.data, "memory grows by +8.00 MiB with each step (confidence 99.9 %)"));
+	assert_int_equal(count_of(out.data, "<pre>Out of device memory: 512 MiB"), 1);
+	assert_non_null(strstr(out.data, "simulated device"));
+	assert_true(strstr(out.data, ">too large</a>") < strstr(out.data, ">plain</a>")); /* ranked */
+
+	/* Figures nobody knows are null, not 0: no process of this run was attached. */
+	results[0].attached = false;
+	neap_buffer_clear(&out);
+	neap_report_page(&out, "Night", &results[0], 1);
+	assert_non_null(strstr(out.data, "\"allocated\":[null,null,"));
+	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static void long_curves_keep_their_extremes(void **unused)
+{
+	enum { COUNT = 100000 };
+	static struct neap_result_sample samples[COUNT];
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	runs_init(results);
+	for (size_t i = 0; i < COUNT; i++)
+		samples[i] = (struct neap_result_sample){i * 1000, 1000, 5000, UINT64_MAX};
+	samples[77777].allocated_bytes = 4321;
+	samples[33333].allocated_bytes = 7;
+	struct neap_result result = results[0];
+	result.samples = samples;
+	result.sample_count = COUNT;
+	neap_report_page(&out, "Long", &result, 1);
+	assert_int_equal(count_of(out.data, ",4321,"), 1);
+	assert_int_equal(count_of(out.data, ",7,"), 1);
+	assert_true(out.length < 600000);
+	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static int write_page(const char *path)
+{
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	runs_init(results);
+	neap_report_page(&out, "charlm: four runs on one device", results, RUN_COUNT);
+	enum neap_status status = neap_file_write(path, out.data, out.length, NULL);
+	runs_fini(results);
+	neap_buffer_fini(&out);
+	return status == NEAP_OK ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(table_is_ranked),     cmocka_unit_test(table_stays_narrow),
+		cmocka_unit_test(card_says_it_all),    cmocka_unit_test(card_causes_differ),
+		cmocka_unit_test(card_stays_narrow),   cmocka_unit_test(page_escapes_and_fetches_nothing),
+		cmocka_unit_test(page_shows_each_run), cmocka_unit_test(long_curves_keep_their_extremes),
+	};
+
+	if (argc > 1)
+		return write_page(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
