@@ -81,9 +81,9 @@ static enum neap_status read_needs(struct reader *reader, const char *key, struc
 	char *text = NULL;
 	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
 	uint64_t bytes;
-	if (!status && strcmp(text, "device") && neap_size_parse(text, &bytes, NULL))
+	if (!status && strcmp(text, "device") && strcmp(text, "none") && neap_size_parse(text, &bytes, NULL))
 		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected a size such as 20GiB, or device, not '%.60s'", key, text);
+				      "%s: expected a size such as 20GiB, device or none, not '%.60s'", key, text);
 	if (!status)
 		status = set_text(&reader->experiment->needs, text, reader->err);
 	free(text);

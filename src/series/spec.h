@@ -36,8 +36,9 @@ struct neap_experiment {
 	struct neap_words env;     /* "NAME=VALUE" */
 	struct neap_words params;  /* "NAME=VALUE" */
 	/* As written, checked; NULL: not given. */
-	char *needs; /* a size, or "device" */
-	char *time_limit, *wait_limit, *drain_limit, *retries, *on_oom;
+	char *needs; /* a size, "device" or "none" */
+	char *time_limit, *wait_limit, *drain_limit, *on_oom;
+	char *retries; /* restarts by on_oom; of no meaning without it */
 	uint32_t line; /* where it begins in the file */
 };
 

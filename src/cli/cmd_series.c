@@ -1,0 +1,183 @@
+/* cli/cmd_series.c: `neap series`: a file of experiments, one after another, each exactly once. */
+#include "base/paths.h"
+#include "cli/command.h"
+#include "report/report.h"
+#include "series/series.h"
+#include "series/series_check.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How often the user has asked to stop, and by which signal: a handler can reach nothing else. */
+static volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t interrupted_by;
+
+static void on_signal(int signal)
+{
+	interrupts++;
+	interrupted_by = signal;
+}
+
+static void catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	action.sa_handler = SIG_IGN; /* a reader of our output that goes away is no reason to stop a night's work */
+	sigaction(SIGPIPE, &action, NULL);
+	sigaction(SIGXFSZ, &action, NULL);
+}
+
+static void print_line(void *context, const char *text)
+{
+	(void)context;
+	fprintf(stderr, "%s\n", text);
+}
+
+static int print_plan(const struct neap_spec *spec)
+{
+	printf("%s: %zu experiment%s\n", spec->name, spec->count, spec->count == 1 ? "" : "s");
+	for (size_t i = 0; i < spec->count; i++) {
+		const struct neap_experiment *experiment = &spec->experiments[i];
+		char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
+		if (!command || !params) {
+			free(command);
+			free(params);
+			return NEAP_EXIT_OS;
+		}
+		printf("%zu. %s\n     command  %s\n", i + 1, experiment->name, command);
+		if (*params)
+			printf("     params   %s\n", params);
+		printf("     needs    %s\n",
+		       experiment->needs ? experiment->needs : "as measured before, else the whole device");
+		if (experiment->on_oom)
+			printf("     on_oom   %s\n", experiment->on_oom);
+		free(command);
+		free(params);
+	}
+	return NEAP_EXIT_OK;
+}
+
+/* What there is to say of a series that has not come to its end. */
+static int complain(const struct neap_series_summary *summary, const char *file, const struct neap_error *err)
+{
+	bool resumable = *summary->folder != '\0';
+	int code = neap_exit_of(err->status);
+	if (err->status == NEAP_ECANCELED)
+		code = 128 + interrupted_by;
+	else if (summary->supervisor_exit)
+		code = summary->supervisor_exit;
+	struct neap_error plain = *err;
+	plain.line = 0; /* the message says where, with the file's name */
+	neap_complain("series", &plain);
+	if (resumable)
+		fprintf(stderr, "neap series: %zu experiment%s left; go on with: neap series %s --resume\n",
+			summary->left, summary->left == 1 ? "" : "s", file);
+	return code;
+}
+
+static int run_series(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
+{
+	struct neap_series_summary summary = {0};
+	struct neap_buffer table = {0};
+	struct neap_error err = {0};
+	char state[4096];
+	if (neap_path_state(state, sizeof state, &err))
+		return neap_complain("series", &err);
+	struct neap_series_options options = {
+		.file = file,
+		.folder = neap_argument(arguments, "folder"),
+		.state_folder = state,
+		.program = "/proc/self/exe",
+		.resume = neap_argument(arguments, "resume") != NULL,
+		.quiet = neap_argument(arguments, "quiet") != NULL,
+		.line = print_line,
+		.interrupts = &interrupts,
+	};
+	catch_signals();
+	int code;
+	if (neap_series_run(spec, &options, &summary, &err)) {
+		code = complain(&summary, file, &err);
+		goto out;
+	}
+	neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
+	if (neap_buffer_status(&table, &err)) {
+		code = neap_complain("series", &err);
+		goto out;
+	}
+	printf("%s\n%s\n", neap_buffer_string(&table), summary.report);
+	code = summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK;
+out:
+	neap_buffer_fini(&table);
+	neap_series_summary_fini(&summary);
+	return code;
+}
+
+static int series_command(const struct neap_arguments *arguments)
+{
+	const char *file = neap_operand(arguments, 0);
+	struct neap_spec spec = {0};
+	struct neap_error err = {0};
+	enum neap_status status = neap_spec_read(file, &spec, &err);
+	if (!status)
+		status = neap_series_check(&spec, file, &err);
+	if (status) {
+		err.line = 0; /* the message says where, with the file's name */
+		neap_spec_fini(&spec);
+		return neap_complain("series", &err);
+	}
+	int code = neap_argument(arguments, "dry-run") ? print_plan(&spec) : run_series(arguments, &spec, file);
+	neap_spec_fini(&spec);
+	return code;
+}
+
+static const struct neap_option options[] = {
+	{"resume", NULL, "go on with an unfinished series; with a finished one, show its report again"},
+	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
+	{"dry-run", NULL, "show what would be run, and start nothing"},
+	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
+	{0},
+};
+
+const struct neap_command neap_command_series = {
+	.name = "series",
+	.usage = "FILE [--resume] [--folder DIR] [--dry-run] [--quiet]",
+	.summary = "run a list of experiments, each in its own process and exactly once",
+	.details =
+		"FILE is YAML:\n"
+		"\n"
+		"  name: nightly\n"
+		"  defaults: {needs: 20GiB, time_limit: 2h}\n"
+		"  experiments:\n"
+		"    - name: plain\n"
+		"      command: train --batch {batch} --accumulate {accumulate}\n"
+		"      params: {batch: 32, accumulate: 1}\n"
+		"      on_oom: halve batch, double accumulate\n"
+		"    - name: sweep\n"
+		"      command: [train, --lr, \"{lr}\"]\n"
+		"      grid: {lr: [0.1, 0.01]}\n"
+		"\n"
+		"Keys of an experiment, and of defaults: command (a line, split as a shell does but never given to "
+		"one, "
+		"or a list of words), env, params, needs (a size, device or none; default: as measured by an earlier "
+		"run, else device), time_limit, wait_limit, drain_limit, on_oom and retries, as the options of 'neap "
+		"run'. An experiment has a name too, and may have a grid, which gives one experiment for each "
+		"combination.\n"
+		"\n"
+		"Each experiment runs under a supervisor of its own ('neap run'), which outlives the series: when "
+		"this "
+		"process is killed, --resume waits for what still runs, takes the result of what has ended, and goes "
+		"on. An attempt whose supervisor was killed is lost; an experiment gets three. SIGINT and SIGTERM "
+		"end "
+		"the experiment under way, which is run again after --resume.\n"
+		"\n"
+		"On stdout: the table of runs and, as the last line, the path of the report. Exit status: 0 when all "
+		"went well, 1 when an experiment did not, 65 for a malformed file, 74 for a full disk, 75 when the "
+		"series is unfinished and --resume is not given or another process runs it, 128+N when interrupted.",
+	.options = options,
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = series_command,
+};

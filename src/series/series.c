@@ -1,0 +1,332 @@
+/* series/series.c: see series.h. One function per kind of step; the loop asks what is next and does it. */
+#include "series/series.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "series/series_folder.h"
+#include "series/series_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
+ */
+#define LOOK_MS 25
+
+void neap_series_say(const struct neap_series *series, const char *format, ...)
+{
+	char text[1024];
+	va_list args;
+	va_start(args, format);
+	vsnprintf(text, sizeof text, format, args);
+	va_end(args);
+	if (series->options->line)
+		series->options->line(series->options->line_context, text);
+}
+
+static void say_line(void *context, const char *text) { neap_series_say(context, "%s", text); }
+
+static sig_atomic_t interrupts(const struct neap_series *series)
+{
+	return series->options->interrupts ? *series->options->interrupts : 0;
+}
+
+/* Takes the record over; makes it durable, then true. */
+static enum neap_status record(struct neap_series *series, json_t *entry, struct neap_error *err)
+{
+	if (!entry)
+		return neap_fail(err, NEAP_ENOMEM, "writing the series journal: out of memory");
+	enum neap_status status = neap_journal_append(series->journal, entry, err);
+	if (!status)
+		status = neap_series_state_apply(&series->state, series->spec, entry, err);
+	json_decref(entry);
+	return status;
+}
+
+void neap_series_keep(struct neap_series *series, const struct neap_result *result)
+{
+	struct neap_error err = {0};
+	if (!series->history || !neap_history_put(series->history, series->spec->name, result, &err))
+		return;
+	neap_series_say(series, "%s", err.message);
+	series->history_behind = true;
+}
+
+static const char *name_of(const struct neap_series *series, struct neap_step step)
+{
+	return series->spec->experiments[step.experiment].name;
+}
+
+/* Makes `attempt` the one this step is about, and keeps it if it is that already. */
+static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	if (series->attempt_of == step.experiment)
+		return NEAP_OK;
+	enum neap_status status = neap_attempt_init(&series->attempt, series->summary->folder, name_of(series, step),
+						    step.attempt, err);
+	if (!status)
+		series->attempt_of = step.experiment;
+	return status;
+}
+
+static void turn_away(struct neap_series *series)
+{
+	if (series->attempt_of < series->spec->count) {
+		neap_attempt_show(&series->attempt, say_line, series);
+		neap_attempt_fini(&series->attempt);
+	}
+	series->attempt_of = series->spec->count;
+}
+
+/* What it needs: said in the file, measured by an earlier run, or else the whole device. */
+static const char *needs_of(struct neap_series *series, const struct neap_experiment *experiment,
+			    char text[NEAP_UNITS_ROOM])
+{
+	uint64_t bytes;
+	if (experiment->needs)
+		return experiment->needs;
+	if (!series->history ||
+	    neap_history_peak(series->history, series->spec->name, experiment->name, &bytes, NULL) || !bytes)
+		return "device";
+	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, bytes);
+	return text;
+}
+
+/* "20261121-093000-12345-0123456789": unique on this machine. */
+static void make_run_id(char text[64])
+{
+	uint64_t now_ns = neap_wall_ns();
+	time_t now_s = (time_t)(now_ns / NEAP_NS_PER_S);
+	struct tm utc;
+	char date[32] = "";
+	if (gmtime_r(&now_s, &utc))
+		strftime(date, sizeof date, "%Y%m%d-%H%M%S", &utc);
+	snprintf(text, 64, "%s-%ld-%09" PRIu64, date, (long)getpid(), (uint64_t)(now_ns % NEAP_NS_PER_S));
+}
+
+static enum neap_status start(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
+	char run_id[64], needs_text[NEAP_UNITS_ROOM];
+	const char *needs = needs_of(series, experiment, needs_text);
+	if (interrupts(series))
+		return neap_fail(err, NEAP_ECANCELED, "interrupted");
+	turn_away(series);
+	enum neap_status status = turn_to(series, step, err);
+	if (!status)
+		status = neap_attempt_claim(&series->attempt, err);
+	/* Its start was journaled in a line that did not survive: once journaled again, it is adopted. */
+	bool adopt = status == NEAP_EBUSY || status == NEAP_EEXIST;
+	if (status && !adopt)
+		return status;
+	make_run_id(run_id);
+	status = record(series, neap_series_record_start(experiment->name, step.attempt, run_id), err);
+	if (status || adopt)
+		return status;
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s", step.experiment + 1, series->spec->count,
+			experiment->name, step.attempt, strcmp(needs, "device") ? needs : "the whole device");
+	return neap_attempt_start(&series->attempt, series->options->program, experiment, needs, run_id,
+				  series->options->quiet, err);
+}
+
+static enum neap_status wait_for(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	struct neap_attempt *attempt = &series->attempt;
+	enum neap_step_found found = NEAP_STEP_FOUND_LOCK;
+	enum neap_status status = NEAP_OK;
+	if (!attempt->child)
+		neap_series_say(series, "[%zu/%zu] %s: attempt %u goes on, waiting for it", step.experiment + 1,
+				series->spec->count, name_of(series, step), step.attempt);
+	while (!status && found == NEAP_STEP_FOUND_LOCK) {
+		if (interrupts(series) > series->interrupts_sent && !neap_attempt_cancel(attempt, NULL)) {
+			series->interrupts_sent++;
+			neap_series_say(series, "interrupted: ending %s", name_of(series, step));
+		}
+		neap_attempt_sleep(attempt, LOOK_MS);
+		neap_attempt_show(attempt, say_line, series);
+		status = neap_attempt_find(attempt, &found, err);
+	}
+	return status;
+}
+
+static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
+{
+	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM];
+	neap_series_say(series, "[%zu/%zu] %s: %s in %s, peak %s, drained in %s%s%s%s%s", step.experiment + 1,
+			series->spec->count, name_of(series, step), neap_outcome_name(result->outcome),
+			neap_duration_format(result->duration_ns, took),
+			neap_size_format(result->peak_device_bytes, peak),
+			neap_duration_format(result->drain_ns, drain), *result->rung ? ", " : "", result->rung,
+			*result->evidence ? ": " : "", result->evidence);
+}
+
+static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	char path[4096];
+	struct neap_result result = {0};
+	bool waited = series->attempt.child || series->attempt.exit_code >= 0;
+	if (neap_path_join(path, sizeof path, series->attempt.folder, "result.json"))
+		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", series->attempt.folder);
+	enum neap_status status = neap_result_read(path, &result, err);
+	if (status)
+		return status;
+	neap_attempt_show(&series->attempt, say_line, series);
+	neap_series_keep(series, &result);
+	/* Canceled on its own account it is over; canceled with the series, this one or one that was killed, it is
+	 * not. */
+	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->interrupts_sent || !waited)) {
+		status = record(series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
+	} else {
+		int code = result.exit_status < 0 || result.exit_status > 255 ? 255 : result.exit_status;
+		say_end(series, step, &result);
+		status = record(series,
+				neap_series_record_end(name_of(series, step), step.attempt, result.outcome, code),
+				err);
+	}
+	neap_result_fini(&result);
+	turn_away(series);
+	return status;
+}
+
+/* Exit codes with which a supervisor says that it could not begin: usage, data, no input, no device. */
+static bool is_refusal(int code) { return code >= 64 && code <= 69; }
+/* Others of sysexits.h: it could not end well (disk full, ...), or a killed one (128 and up) was no fault of its own.
+ */
+static bool is_failure(int code) { return code >= 70 && code <= 78; }
+
+static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	const char *name = name_of(series, step);
+	for (int i = 0; series->attempt.child && i < 200; i++) /* its lock is free: it is about to be gone */
+		neap_attempt_sleep(&series->attempt, LOOK_MS);
+	int code = series->attempt.exit_code;
+	bool refused = is_refusal(code);
+	enum neap_status status =
+		record(series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
+	turn_away(series);
+	if (status)
+		return status;
+	if (refused || is_failure(code)) {
+		series->summary->supervisor_exit = code;
+		return neap_fail(err, NEAP_EINTERNAL, "the supervisor of '%s' ended with %d before it had a result",
+				 name, code);
+	}
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its supervisor is gone without a result",
+			step.experiment + 1, series->spec->count, name, step.attempt);
+	return NEAP_OK;
+}
+
+static enum neap_status give_up(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", step.experiment + 1,
+			series->spec->count, name_of(series, step), NEAP_SERIES_LOST_LIMIT);
+	return record(series, neap_series_record_of("give_up", name_of(series, step), step.attempt), err);
+}
+
+static enum neap_status finish(struct neap_series *series, struct neap_error *err)
+{
+	turn_away(series);
+	enum neap_status status = neap_series_report(series, err);
+	if (!status && !series->state.finished)
+		status = record(series, neap_series_record_finish(), err);
+	return status;
+}
+
+static enum neap_status run_steps(struct neap_series *series, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	while (!status) {
+		const struct neap_step_experiment *experiments = series->state.experiments;
+		size_t count = series->spec->count, open = neap_step_open(experiments, count);
+		enum neap_step_found found = NEAP_STEP_FOUND_NOTHING;
+		if (open < count) {
+			status = turn_to(series, (struct neap_step){NEAP_STEP_WAIT, open, experiments[open].attempts},
+					 err);
+			if (!status)
+				status = neap_attempt_find(&series->attempt, &found, err);
+			if (status)
+				break;
+		}
+		struct neap_step step = neap_step_next(experiments, count, found, NEAP_SERIES_LOST_LIMIT);
+		switch (step.kind) {
+		case NEAP_STEP_START:
+			status = start(series, step, err);
+			break;
+		case NEAP_STEP_WAIT:
+			status = wait_for(series, step, err);
+			break;
+		case NEAP_STEP_TAKE:
+			status = take(series, step, err);
+			break;
+		case NEAP_STEP_LOSE:
+			status = lose(series, step, err);
+			break;
+		case NEAP_STEP_GIVE_UP:
+			status = give_up(series, step, err);
+			break;
+		case NEAP_STEP_FINISH:
+			return finish(series, err);
+		}
+	}
+	return status;
+}
+
+static void open_history(struct neap_series *series)
+{
+	char path[4096], note[512] = "";
+	struct neap_error err = {0};
+	if (neap_path_join(path, sizeof path, series->options->state_folder, "history.db"))
+		return;
+	if (neap_history_open(path, &series->history, note, &err))
+		neap_series_say(series, "going on without the history: %s", err.message);
+	else if (*note)
+		neap_series_say(series, "%s", note);
+}
+
+static void count_ends(struct neap_series *series)
+{
+	for (size_t i = 0; i < series->state.count; i++) {
+		if (!series->state.experiments[i].ended)
+			series->summary->left++;
+		else if (series->state.ends[i].outcome != NEAP_OUTCOME_OK)
+			series->summary->failed++;
+	}
+}
+
+enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
+				 struct neap_series_summary *ret_summary, struct neap_error *err)
+{
+	*ret_summary = (struct neap_series_summary){0};
+	struct neap_error local;
+	struct neap_series series = {
+		.spec = spec, .options = options, .summary = ret_summary, .attempt_of = spec->count};
+	if (!err)
+		err = &local;
+	enum neap_status status = neap_series_state_init(&series.state, spec, err);
+	if (!status)
+		status = neap_series_folder_open(spec, options, ret_summary->folder, &series.journal, &series.state,
+						 err);
+	if (status)
+		goto out;
+	if (neap_journal_dropped(series.journal))
+		neap_series_say(&series, "cut a torn record of %zu bytes off the journal in %s",
+				neap_journal_dropped(series.journal), ret_summary->folder);
+	if (!series.state.begun)
+		status = record(&series, neap_series_record_begin(spec), err);
+	open_history(&series);
+	if (!status)
+		status = run_steps(&series, err);
+	turn_away(&series);
+	count_ends(&series);
+out:
+	neap_history_close(series.history);
+	neap_journal_close(series.journal);
+	neap_series_state_fini(&series.state);
+	return status;
+}

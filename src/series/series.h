@@ -1,0 +1,55 @@
+/* series/series.h: a series of experiments, one after another, each exactly once.
+ *
+ *   STATE/series/NAME-HASH/        of the file's path; NAME-HASH-2, -3, ... once one is finished
+ *     lock, journal                what has been done (series/journal.h, series/series_state.h)
+ *     runs/EXPERIMENT-N/           attempt N, with its supervisor's lock and result (store/result.h)
+ *     report.html
+ *
+ * What is next is decided by series/step.h from the journal and what is found of the attempt under way; here it is
+ * done. A kill at any instant leaves the journal, the lock or the result that says how to go on:
+ *
+ *   before the start is journaled     no supervisor exists: the attempt is started anew
+ *   before the supervisor exists      lock free, no result: lost, another attempt
+ *   while it runs                     it goes on; the lock is waited for, the result taken
+ *   before its end is journaled       the result is taken again; the history replaces its row
+ */
+#ifndef NEAP_SERIES_SERIES_H
+#define NEAP_SERIES_SERIES_H
+
+#include "series/spec.h"
+#include "store/result.h"
+
+#include <signal.h>
+
+struct neap_series_options {
+	const char *file;         /* the series file: names the folder */
+	const char *folder;       /* NULL: one under state_folder */
+	const char *state_folder; /* where history.db and series/ are */
+	const char *program;      /* neap's own, to start supervisors */
+	bool resume;
+	bool quiet;                                    /* supervisors log nothing but errors */
+	void (*line)(void *context, const char *text); /* progress, for people */
+	void *line_context;
+	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
+};
+
+struct neap_series_summary {
+	char folder[4096];
+	char report[4096];           /* the page's path; "" while unfinished */
+	struct neap_result *results; /* one per experiment, in the file's order; NULL while unfinished */
+	size_t count;
+	size_t failed;       /* experiments that have ended otherwise than well */
+	size_t left;         /* experiments that have not ended */
+	int supervisor_exit; /* a supervisor that could not do its work ended with it, and so the series; else 0 */
+};
+
+/* Runs what is left of `spec`. Fills *ret_summary in any case (free it with neap_series_summary_fini). Errors:
+ * NEAP_EBUSY when another process runs it, or it is unfinished and `resume` is not given; NEAP_EPARSE for a damaged
+ * journal, or a file that has changed since; NEAP_EEXIST for a given `folder` with a finished series; NEAP_ECANCELED
+ * when interrupted; NEAP_EINTERNAL with supervisor_exit; NEAP_ENOSPC, NEAP_EIO: nothing is lost, resume later. */
+enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
+				 struct neap_series_summary *ret_summary, struct neap_error *err);
+
+void neap_series_summary_fini(struct neap_series_summary *summary);
+
+#endif

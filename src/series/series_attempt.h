@@ -1,0 +1,61 @@
+/* series/series_attempt.h: one attempt of one experiment: its folder, its lock, its supervisor.
+ *
+ *   series process                                  supervisor (`neap run`, its own session)
+ *   --------------                                  ----------------------------------------
+ *   make RUN, flock RUN/lock
+ *   journal the start
+ *   fork ------------------------------------------> holds the same open file: the lock has no gap
+ *   close its own descriptor of the lock             RUN/supervisor: its pid; RUN/neap.log: what it says
+ *   wait, or die; a later one waits for the lock     runs the command, drains, writes RUN/result.json, ends
+ *
+ * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went.
+ */
+#ifndef NEAP_SERIES_SERIES_ATTEMPT_H
+#define NEAP_SERIES_SERIES_ATTEMPT_H
+
+#include "series/spec.h"
+#include "series/step.h"
+
+#include <sys/types.h>
+
+struct neap_attempt {
+	char folder[4096];
+	int lock_fd;   /* held by us until the supervisor has it; -1 */
+	pid_t child;   /* our own supervisor; 0: adopted, or none */
+	int pidfd;     /* of it; -1 */
+	int log_fd;    /* RUN/neap.log, read as it grows; -1 */
+	int exit_code; /* of our own supervisor once reaped; 128 + signal; -1 unknown */
+	char line[1024];
+	size_t line_length;
+};
+
+/* FOLDER/runs/EXPERIMENT-N. Opens nothing. Errors: NEAP_EINVAL when the path is too long. */
+enum neap_status neap_attempt_init(struct neap_attempt *attempt, const char *series_folder, const char *experiment,
+				   uint32_t number, struct neap_error *err);
+/* Closes what is open; a supervisor goes on. */
+void neap_attempt_fini(struct neap_attempt *attempt);
+
+/* What the world says of it. Takes the lock for an instant. Errors: NEAP_EIO and the like. */
+enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap_step_found *ret_found,
+				   struct neap_error *err);
+
+/* Makes the folder and takes its lock. NEAP_EBUSY: someone holds it, NEAP_EEXIST: it has a result; then it is to be
+ * adopted. */
+enum neap_status neap_attempt_claim(struct neap_attempt *attempt, struct neap_error *err);
+
+/* Starts the supervisor, which gets the lock that is claimed. `program`: neap's own. `needs`: a size, "device" or
+ * "none". `quiet`: it logs nothing but errors. */
+enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *program,
+				    const struct neap_experiment *experiment, const char *needs, const char *run_id,
+				    bool quiet, struct neap_error *err);
+
+/* Shows what the supervisor has said since, line by line. */
+void neap_attempt_show(struct neap_attempt *attempt, void (*line)(void *context, const char *text), void *context);
+
+/* Sleeps for at most `timeout_ms`, less when our own supervisor ends or a signal comes. */
+void neap_attempt_sleep(struct neap_attempt *attempt, int timeout_ms);
+
+/* Asks the supervisor, ours or adopted, to end its command. Errors: NEAP_ENOENT when it cannot be found. */
+enum neap_status neap_attempt_cancel(const struct neap_attempt *attempt, struct neap_error *err);
+
+#endif

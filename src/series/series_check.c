@@ -1,0 +1,56 @@
+/* series/series_check.c: see series_check.h. */
+#include "series/series_check.h"
+
+#include "base/error.h"
+#include "series/degrade.h"
+
+#include <string.h>
+
+static enum neap_status check_one(const struct neap_experiment *experiment, struct neap_parameters *parameters,
+				  struct neap_error *err)
+{
+	struct neap_ladder ladder;
+	struct neap_buffer word = {0};
+	enum neap_status status = NEAP_OK;
+	memset(parameters, 0, sizeof *parameters);
+	for (size_t i = 0; i < experiment->params.count && !status; i++)
+		status = neap_parameters_add(parameters, experiment->params.items[i], err);
+	if (status)
+		neap_error_prefix(err, "params");
+	/* Without parameters braces are the command's own: see `neap run`. */
+	for (size_t i = 0; i < experiment->command.count && parameters->count && !status; i++) {
+		neap_buffer_clear(&word);
+		status = neap_parameters_expand(parameters, experiment->command.items[i], &word, err);
+		if (status)
+			neap_error_prefix(err, "command");
+	}
+	if (!status && experiment->on_oom) {
+		status = neap_ladder_parse(experiment->on_oom, parameters, &ladder, err);
+		if (status)
+			neap_error_prefix(err, "on_oom, column %u", err ? err->column : 0);
+	}
+	neap_buffer_fini(&word);
+	return status;
+}
+
+enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err)
+{
+	struct neap_parameters parameters;
+	struct neap_error local;
+	if (!err)
+		err = &local;
+	for (size_t i = 0; i < spec->count; i++) {
+		const struct neap_experiment *experiment = &spec->experiments[i];
+		enum neap_status status = check_one(experiment, &parameters, err);
+		if (status == NEAP_ENOMEM)
+			return status;
+		if (status) {
+			neap_error_prefix(err, "%s:%u: experiment '%.60s'", file, experiment->line, experiment->name);
+			err->status = NEAP_EPARSE;
+			err->line = experiment->line;
+			err->column = 1;
+			return NEAP_EPARSE;
+		}
+	}
+	return NEAP_OK;
+}

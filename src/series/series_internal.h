@@ -1,0 +1,33 @@
+/* series/series_internal.h: one series being run; shared by series.c and series_report.c. */
+#ifndef NEAP_SERIES_SERIES_INTERNAL_H
+#define NEAP_SERIES_SERIES_INTERNAL_H
+
+#include "series/journal.h"
+#include "series/series.h"
+#include "series/series_attempt.h"
+#include "series/series_state.h"
+#include "store/history.h"
+
+struct neap_series {
+	const struct neap_spec *spec;
+	const struct neap_series_options *options;
+	struct neap_series_summary *summary;
+	struct neap_journal *journal;
+	struct neap_series_state state;
+	struct neap_history *history; /* NULL: cannot be opened; the series goes on without */
+	bool history_behind;          /* a result did not get in: all are put again at the end */
+	struct neap_attempt attempt;  /* the one under way, where `attempt_of` < count */
+	size_t attempt_of;
+	sig_atomic_t interrupts_sent;
+};
+
+/* One line of progress. */
+void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
+
+/* Puts a result into the history; failing is said, not an error. */
+void neap_series_keep(struct neap_series *series, const struct neap_result *result);
+
+/* Reads every experiment's result, makes those that are missing from the journal, and writes the page. */
+enum neap_status neap_series_report(struct neap_series *series, struct neap_error *err);
+
+#endif

@@ -1,0 +1,189 @@
+/* series/series_state.c: see series_state.h. */
+#include "series/series_state.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum neap_status neap_series_state_init(struct neap_series_state *state, const struct neap_spec *spec,
+					struct neap_error *err)
+{
+	struct neap_series_state fresh = {.count = spec->count};
+	fresh.experiments = calloc(spec->count, sizeof *fresh.experiments);
+	fresh.ends = calloc(spec->count, sizeof *fresh.ends);
+	if (!fresh.experiments || !fresh.ends) {
+		neap_series_state_fini(&fresh);
+		return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
+	}
+	*state = fresh;
+	return NEAP_OK;
+}
+
+void neap_series_state_fini(struct neap_series_state *state)
+{
+	free(state->experiments);
+	free(state->ends);
+	*state = (struct neap_series_state){0};
+}
+
+static const char *text_of(const json_t *record, const char *key)
+{
+	const char *text = json_string_value(json_object_get(record, key));
+	return text ? text : "";
+}
+
+static void hash_text(const struct neap_spec *spec, char text[17]) { snprintf(text, 17, "%016" PRIx64, spec->hash); }
+
+static enum neap_status apply_begin(struct neap_series_state *state, const struct neap_spec *spec,
+				    const json_t *record, struct neap_error *err)
+{
+	char hash[17];
+	if (state->begun)
+		return neap_fail(err, NEAP_EPARSE, "a second beginning");
+	if (json_integer_value(json_object_get(record, "schema")) != NEAP_SERIES_SCHEMA)
+		return neap_fail(err, NEAP_EPARSE, "expected schema %d", NEAP_SERIES_SCHEMA);
+	hash_text(spec, hash);
+	if (strcmp(text_of(record, "spec_hash"), hash))
+		return neap_fail(err, NEAP_ESTATE, "the series file has changed since the series began");
+	state->begun = true;
+	return NEAP_OK;
+}
+
+static enum neap_status apply_start(struct neap_series_state *state, size_t at, uint32_t attempt,
+				    const json_t *record, struct neap_error *err)
+{
+	struct neap_step_experiment *experiment = &state->experiments[at];
+	const char *run_id = text_of(record, "run_id");
+	if (experiment->ended || neap_step_open(state->experiments, state->count) < state->count ||
+	    attempt != experiment->attempts + 1)
+		return neap_fail(err, NEAP_EPARSE, "a start out of order");
+	if (!*run_id || strlen(run_id) >= sizeof state->ends[at].run_id)
+		return neap_fail(err, NEAP_EPARSE, "expected a run_id");
+	strcpy(state->ends[at].run_id, run_id);
+	experiment->attempts = attempt;
+	experiment->open = true;
+	return NEAP_OK;
+}
+
+static enum neap_status apply_end(struct neap_series_state *state, size_t at, const json_t *record,
+				  struct neap_error *err)
+{
+	int outcome = 0;
+	while (outcome < NEAP_OUTCOME_COUNT &&
+	       strcmp(neap_outcome_name((enum neap_outcome)outcome), text_of(record, "outcome")))
+		outcome++;
+	json_int_t status = json_integer_value(json_object_get(record, "exit_status"));
+	if (outcome == NEAP_OUTCOME_COUNT || status < 0 || status > 255)
+		return neap_fail(err, NEAP_EPARSE, "expected an outcome and an exit status");
+	state->experiments[at].open = false;
+	state->experiments[at].ended = true;
+	state->ends[at].outcome = (enum neap_outcome)outcome;
+	state->ends[at].exit_status = (int)status;
+	return NEAP_OK;
+}
+
+static enum neap_status apply_give_up(struct neap_series_state *state, size_t at, struct neap_error *err)
+{
+	struct neap_step_experiment *experiment = &state->experiments[at];
+	if (experiment->open || experiment->ended || !experiment->lost)
+		return neap_fail(err, NEAP_EPARSE, "giving up out of order");
+	experiment->ended = true;
+	state->ends[at].outcome = NEAP_OUTCOME_LOST;
+	return NEAP_OK;
+}
+
+static enum neap_status apply_to_experiment(struct neap_series_state *state, const struct neap_spec *spec,
+					    const char *type, const json_t *record, struct neap_error *err)
+{
+	const char *name = text_of(record, "experiment");
+	json_int_t attempt = json_integer_value(json_object_get(record, "attempt"));
+	size_t at = 0;
+	while (at < spec->count && strcmp(spec->experiments[at].name, name))
+		at++;
+	if (at == spec->count || attempt < 1 || attempt > UINT32_MAX)
+		return neap_fail(err, NEAP_EPARSE, "expected an experiment of the series and an attempt's number");
+	struct neap_step_experiment *experiment = &state->experiments[at];
+	if (!strcmp(type, "start"))
+		return apply_start(state, at, (uint32_t)attempt, record, err);
+	if (!strcmp(type, "give_up"))
+		return apply_give_up(state, at, err);
+	bool lost = !strcmp(type, "lost"), cancel = !strcmp(type, "cancel");
+	if (!lost && !cancel && strcmp(type, "end"))
+		return neap_fail(err, NEAP_EPARSE, "unknown type '%.40s'", type);
+	if (!experiment->open || experiment->attempts != (uint32_t)attempt)
+		return neap_fail(err, NEAP_EPARSE, "the end of an attempt that was not going on");
+	if (!lost && !cancel)
+		return apply_end(state, at, record, err);
+	experiment->open = false;
+	experiment->lost += lost;
+	return NEAP_OK;
+}
+
+enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
+					 const json_t *record, struct neap_error *err)
+{
+	const char *type = text_of(record, "type");
+	if (!strcmp(type, "series"))
+		return apply_begin(state, spec, record, err);
+	if (!state->begun || state->finished)
+		return neap_fail(err, NEAP_EPARSE, "a record outside of a series");
+	if (strcmp(type, "finish"))
+		return apply_to_experiment(state, spec, type, record, err);
+	if (neap_step_next(state->experiments, state->count, NEAP_STEP_FOUND_NOTHING, UINT32_MAX).kind !=
+	    NEAP_STEP_FINISH)
+		return neap_fail(err, NEAP_EPARSE, "a finish before the last experiment's end");
+	state->finished = true;
+	return NEAP_OK;
+}
+
+enum neap_status neap_series_state_replay(struct neap_series_state *state, const struct neap_spec *spec,
+					  const json_t *records, struct neap_error *err)
+{
+	size_t index;
+	json_t *record;
+	json_array_foreach(records, index, record)
+	{
+		enum neap_status status = neap_series_state_apply(state, spec, record, err);
+		if (status == NEAP_EPARSE)
+			neap_error_prefix(err, "record %zu", index + 1);
+		if (status)
+			return status;
+	}
+	return NEAP_OK;
+}
+
+json_t *neap_series_record_begin(const struct neap_spec *spec)
+{
+	char hash[17];
+	hash_text(spec, hash);
+	return json_pack("{s:s, s:i, s:s, s:s, s:I}", "type", "series", "schema", NEAP_SERIES_SCHEMA, "name",
+			 spec->name, "spec_hash", hash, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:I}", "type", "start", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "run_id", run_id, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:i, s:I}", "type", "end", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "outcome", neap_outcome_name(outcome), "exit_status", exit_status,
+			 "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt)
+{
+	return json_pack("{s:s, s:s, s:I, s:I}", "type", type, "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_finish(void)
+{
+	return json_pack("{s:s, s:I}", "type", "finish", "wall_ns", (json_int_t)neap_wall_ns());
+}

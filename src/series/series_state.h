@@ -1,0 +1,60 @@
+/* series/series_state.h: what a journal says of a series, replayed record by record. Pure.
+ *
+ *   {"type":"series","schema":1,"name":N,"spec_hash":H,"wall_ns":T}               first, once
+ *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T}           before its supervisor exists
+ *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
+ *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
+ *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
+ *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
+ *   {"type":"finish",...}                                                         the report is written
+ *
+ * The journal is hostile: types, names, numbers and the order are checked.
+ *
+ *   invariant: a record is applied exactly when neap_journal_append has made it durable
+ */
+#ifndef NEAP_SERIES_SERIES_STATE_H
+#define NEAP_SERIES_SERIES_STATE_H
+
+#include "series/spec.h"
+#include "series/step.h"
+#include "store/result.h"
+
+#include <jansson.h>
+
+#define NEAP_SERIES_SCHEMA     1
+#define NEAP_SERIES_LOST_LIMIT 3
+
+struct neap_series_state {
+	struct neap_step_experiment *experiments; /* one per experiment of the spec */
+	struct neap_series_end {
+		char run_id[64];           /* of the last attempt; "" none */
+		enum neap_outcome outcome; /* of one that has ended */
+		int exit_status;
+	} * ends; /* likewise */
+	size_t count;
+	bool begun, finished;
+};
+
+/* An empty state for `spec`. Errors: NEAP_ENOMEM. */
+enum neap_status neap_series_state_init(struct neap_series_state *state, const struct neap_spec *spec,
+					struct neap_error *err);
+void neap_series_state_fini(struct neap_series_state *state);
+
+/* Errors, with the state unchanged: NEAP_EPARSE for what no series could have written; NEAP_ESTATE when the journal
+ * was made from another content of the series file. */
+enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
+					 const json_t *record, struct neap_error *err);
+
+/* All of them; the number of the bad record is in the message. */
+enum neap_status neap_series_state_replay(struct neap_series_state *state, const struct neap_spec *spec,
+					  const json_t *records, struct neap_error *err);
+
+/* Makers of records; NULL when memory is short. */
+json_t *neap_series_record_begin(const struct neap_spec *spec);
+json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id);
+json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
+/* "lost", "cancel", "give_up" */
+json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt);
+json_t *neap_series_record_finish(void);
+
+#endif
