@@ -2,7 +2,6 @@
 #include "base/paths.h"
 #include "cli/command.h"
 #include "report/report.h"
-#pragma weak neap_report_table
 #include "series/series.h"
 #include "series/series_check.h"
 
@@ -103,8 +102,7 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 		code = complain(&summary, file, &err);
 		goto out;
 	}
-	if (neap_report_table)
-		neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
+	neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
 	if (neap_buffer_status(&table, &err)) {
 		code = neap_complain("series", &err);
 		goto out;

@@ -157,13 +157,15 @@ static enum neap_status wait_for(struct neap_series *series, struct neap_step st
 
 static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
 {
-	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM];
-	neap_series_say(series, "[%zu/%zu] %s: %s in %s, peak %s, drained in %s%s%s%s%s", step.experiment + 1,
-			series->spec->count, name_of(series, step), neap_outcome_name(result->outcome),
-			neap_duration_format(result->duration_ns, took),
-			neap_size_format(result->peak_device_bytes, peak),
-			neap_duration_format(result->drain_ns, drain), *result->rung ? ", " : "", result->rung,
-			*result->evidence ? ": " : "", result->evidence);
+	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[96] = "";
+	if (result->peak_device_bytes)
+		snprintf(memory, sizeof memory, ", peak %s, drained in %s",
+			 neap_size_format(result->peak_device_bytes, peak),
+			 neap_duration_format(result->drain_ns, drain));
+	neap_series_say(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
+			name_of(series, step), neap_outcome_name(result->outcome),
+			neap_duration_format(result->duration_ns, took), memory, *result->rung ? ", " : "",
+			result->rung, *result->evidence ? ": " : "", result->evidence);
 }
 
 static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)

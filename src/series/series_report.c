@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "report/report.h"
-#pragma weak neap_report_page
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +68,7 @@ static enum neap_status write_page(struct neap_series *series, struct neap_error
 	struct neap_buffer page = {0};
 	if (neap_path_join(summary->report, sizeof summary->report, summary->folder, "report.html"))
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", summary->folder);
-	if (neap_report_page)
-		neap_report_page(&page, series->spec->name, summary->results, summary->count);
+	neap_report_page(&page, series->spec->name, summary->results, summary->count);
 	enum neap_status status = neap_buffer_status(&page, err);
 	if (!status)
 		status = neap_file_write(summary->report, neap_buffer_string(&page), page.length, err);

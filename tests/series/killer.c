@@ -1,0 +1,99 @@
+/* killer.c: LD_PRELOADed into `neap series`, kills it at an instant of its journal's life, or lets the disk be full.
+ *
+ *   NEAP_KILLER=MODE:N:BYTES     at the Nth journal write (fork: at the Nth fork) of this process
+ *
+ *   before   nothing of the record is written        synced   written and on disk, nothing done about it yet
+ *   torn     its first BYTES bytes are               fork     a supervisor has just been started
+ *   written  all of it, but not flushed              full     its first BYTES bytes are, then and from then on ENOSPC
+ *
+ * A write counts when its descriptor's name ends in "/journal"; a fork when its process has written a journal before.
+ * So supervisors and commands, which inherit the environment, are never touched.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static unsigned long writes, forks;
+static bool full;
+
+static void die(void)
+{
+	kill(getpid(), SIGKILL);
+	for (;;)
+		pause();
+}
+
+static bool is_journal(int fd)
+{
+	char link[64], name[4096];
+	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+	ssize_t length = readlink(link, name, sizeof name);
+	return length > 8 && !memcmp(name + length - 8, "/journal", 8);
+}
+
+static bool asked(const char *mode, unsigned long now, size_t *ret_bytes)
+{
+	const char *order = getenv("NEAP_KILLER");
+	size_t length = strlen(mode);
+	char *end;
+	if (!order || strncmp(order, mode, length) || order[length] != ':')
+		return false;
+	if (strtoul(order + length + 1, &end, 10) != now || *end != ':')
+		return false;
+	*ret_bytes = strtoul(end + 1, NULL, 10);
+	return true;
+}
+
+EXPORT ssize_t write(int fd, const void *bytes, size_t length)
+{
+	ssize_t (*real)(int, const void *, size_t) = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+	size_t cut = 0;
+	if (!is_journal(fd))
+		return real(fd, bytes, length);
+	if (full) {
+		errno = ENOSPC;
+		return -1;
+	}
+	writes++;
+	if (asked("before", writes, &cut))
+		die();
+	if (asked("torn", writes, &cut)) {
+		real(fd, bytes, 1 + cut % (length - 1));
+		die();
+	}
+	if (asked("full", writes, &cut)) {
+		full = true;
+		return real(fd, bytes, 1 + cut % (length - 1));
+	}
+	ssize_t wrote = real(fd, bytes, length);
+	if (asked("written", writes, &cut))
+		die();
+	return wrote;
+}
+
+EXPORT int fdatasync(int fd)
+{
+	int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+	size_t cut;
+	int failed = real(fd);
+	if (is_journal(fd) && asked("synced", writes, &cut))
+		die();
+	return failed;
+}
+
+EXPORT pid_t fork(void)
+{
+	pid_t (*real)(void) = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+	size_t cut;
+	pid_t child = real();
+	if (child > 0 && writes && asked("fork", ++forks, &cut))
+		die();
+	return child;
+}

@@ -1,0 +1,41 @@
+/* series_test.h: what the tests of whole series share: a folder of their own, and `neap series` started in it. */
+#ifndef NEAP_TESTS_SERIES_TEST_H
+#define NEAP_TESTS_SERIES_TEST_H
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+/* Set from argv: the neap command, and killer.so. */
+extern const char *series_neap, *series_killer;
+
+int series_setup(void **state);    /* makes a folder, goes there, points HOME and XDG_* into it */
+int series_teardown(void **state); /* removes it */
+
+void series_write(const char *name, const char *text);
+char *series_read(const char *name); /* "" when it is not there; free it */
+unsigned series_lines(const char *name);
+
+/* Starts `neap series ARGS...` with stdout and stderr in the files out and err; `order`: NEAP_KILLER's, or NULL. */
+pid_t series_spawn(const char *order, const char *const *args);
+int series_wait(pid_t pid); /* exit status, or 128 + signal */
+int series_run(const char *order, const char *const *args);
+#define SERIES(order, ...) series_run(order, (const char *const[]){__VA_ARGS__, NULL})
+
+/* Waits, looking every millisecond for at most 20 s, until the file is there and not empty. */
+void series_await(const char *name);
+
+/* The journal's records in FOLDER. */
+json_t *series_records(const char *folder);
+/* How many of `type` the experiment has. */
+unsigned series_count(const json_t *records, const char *type, const char *experiment);
+
+#endif

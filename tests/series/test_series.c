@@ -1,0 +1,302 @@
+/* neap series from outside: who may run it, what outlives it, what it says and with which status it ends. */
+#include "series_test.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEAD "name: t\ndefaults: {needs: none}\nexperiments:\n"
+
+static void check_said(const char *text)
+{
+	char *said = series_read("err");
+	if (!strstr(said, text))
+		fail_msg("expected: %s\nsaid: %s", text, said);
+	free(said);
+}
+
+/* The experiment waits until the test opens the pipe "go" for writing. */
+static void write_waiting(void)
+{
+	series_write("s.yaml",
+		     HEAD "- {name: w, command: [sh, -c, 'echo x >> ran; read line < go; echo y >> done']}\n"
+			  "- {name: after, command: [sh, -c, 'echo x >> ran2']}\n");
+	assert_int_equal(mkfifo("go", 0600), 0);
+}
+
+static void let_go(void)
+{
+	int fd = open("go", O_WRONLY);
+	assert_int_not_equal(fd, -1);
+	assert_int_equal(write(fd, "\n", 1), 1);
+	close(fd);
+}
+
+/* Killed while the experiment runs: it goes on, a resume waits for it and takes its result. */
+static void test_adopt(void **state)
+{
+	(void)state;
+	write_waiting();
+	pid_t first = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("ran");
+	assert_int_equal(kill(first, SIGKILL), 0);
+	assert_int_equal(series_wait(first), 128 + SIGKILL);
+	assert_int_not_equal(access("done", F_OK), 0);
+	unlink("err");
+	pid_t second = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", "--resume", NULL});
+	series_await("err");
+	let_go();
+	assert_int_equal(series_wait(second), 0);
+	check_said("[1/2] w: attempt 1 goes on, waiting for it");
+	assert_int_equal(series_lines("ran"), 1);
+	assert_int_equal(series_lines("done"), 1);
+	assert_int_equal(series_lines("ran2"), 1);
+	json_t *records = series_records("f");
+	assert_int_equal(series_count(records, "start", "w"), 1);
+	assert_int_equal(series_count(records, "end", "w"), 1);
+	json_decref(records);
+}
+
+/* Killed, and the experiment ended before anyone came back: its result is there. */
+static void test_take(void **state)
+{
+	(void)state;
+	write_waiting();
+	pid_t first = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("ran");
+	assert_int_equal(kill(first, SIGKILL), 0);
+	assert_int_equal(series_wait(first), 128 + SIGKILL);
+	let_go();
+	series_await("f/runs/w-1/result.json");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 0);
+	assert_int_equal(series_lines("ran"), 1);
+	assert_int_equal(series_lines("ran2"), 1);
+}
+
+/* The supervisor itself is killed: that attempt is lost, said so, and another is made. */
+static void test_lost(void **state)
+{
+	(void)state;
+	write_waiting();
+	pid_t series = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("ran");
+	char *text = series_read("f/runs/w-1/supervisor");
+	pid_t supervisor = (pid_t)strtol(text, NULL, 10);
+	free(text);
+	assert_true(supervisor > 1);
+	assert_int_equal(kill(supervisor, SIGKILL), 0);
+	series_await("f/runs/w-2/supervisor");
+	let_go();
+	assert_int_equal(series_wait(series), 0);
+	check_said("[1/2] w: attempt 1 is lost: its supervisor is gone without a result");
+	json_t *records = series_records("f");
+	assert_int_equal(series_count(records, "start", "w"), 2);
+	assert_int_equal(series_count(records, "lost", "w"), 1);
+	assert_int_equal(series_count(records, "end", "w"), 1);
+	json_decref(records);
+}
+
+/* Three starts that never came to be: given up, reported as lost, and the next experiment has its turn. */
+static void test_give_up(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x >> ran']}\n"
+				    "- {name: f, command: [sh, -c, 'echo x >> ran2']}\n");
+	/* Writes: series and start first, then lost and start each time. */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(SERIES("synced:2:0", "s.yaml", "--folder", "f", "--resume"), 128 + SIGKILL);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 1);
+	check_said("[1/2] e: given up after 3 lost attempts");
+	assert_int_equal(series_lines("ran"), 0);
+	assert_int_equal(series_lines("ran2"), 1);
+	json_t *records = series_records("f");
+	assert_int_equal(series_count(records, "start", "e"), 3);
+	assert_int_equal(series_count(records, "lost", "e"), 3);
+	assert_int_equal(series_count(records, "give_up", "e"), 1);
+	assert_int_equal(series_count(records, "end", "f"), 1);
+	json_decref(records);
+}
+
+/* Two processes, one series. */
+static void test_excluded(void **state)
+{
+	(void)state;
+	char holds[96];
+	write_waiting();
+	pid_t first = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("ran");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 75);
+	snprintf(holds, sizeof holds, "f: another series process holds it: %ld", (long)first);
+	check_said(holds);
+	let_go();
+	assert_int_equal(series_wait(first), 0);
+	assert_int_equal(series_lines("ran"), 1);
+}
+
+/* Ctrl-C ends the experiment under way; it runs again after a resume, and nothing else does. */
+static void test_interrupted(void **state)
+{
+	(void)state;
+	series_write(
+		"s.yaml", HEAD
+		"- {name: a, command: [sh, -c, 'echo x >> ran0']}\n"
+		"- {name: w, command: [sh, -c, 'test -e ran && exit 0; echo x >> ran; exec tail -f /dev/null']}\n"
+		"- {name: after, command: [sh, -c, 'echo x >> ran2']}\n");
+	pid_t series = series_spawn(NULL, (const char *const[]){"s.yaml", NULL});
+	series_await("ran");
+	assert_int_equal(kill(series, SIGINT), 0);
+	assert_int_equal(series_wait(series), 130);
+	check_said("neap series: 2 experiments left; go on with: neap series s.yaml --resume");
+	assert_int_equal(series_lines("ran2"), 0);
+	assert_int_equal(SERIES(NULL, "s.yaml"), 75);
+	check_said("holds an unfinished series: go on with --resume");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--resume"), 0);
+	assert_int_equal(series_lines("ran0"), 1);
+	assert_int_equal(series_lines("ran2"), 1);
+}
+
+/* A file that was edited is another series. */
+static void test_changed(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: \"true\"}\n");
+	assert_int_equal(SERIES("before:3:0", "s.yaml", "--folder", "f"), 128 + SIGKILL);
+	series_write("s.yaml", HEAD "- {name: e, command: \"false\"}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 65);
+	check_said("the series file has changed since the series in f began: restore it to resume, or begin a new "
+		   "series "
+		   "with --folder DIR");
+	series_write("s.yaml", HEAD "- {name: e, command: \"true\"}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 0);
+}
+
+/* A journal damaged in its middle is refused with the place. */
+static void test_damaged(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: \"true\"}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f"), 0);
+	char *journal = series_read("f/journal");
+	journal[20] ^= 1;
+	series_write("f/journal", journal);
+	free(journal);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 65);
+	check_said("f/journal is damaged at byte 0");
+}
+
+/* A finished series: shown again on demand, else the next number begins. */
+static void test_finished(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x >> ran']}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml"), 0);
+	char *first = series_read("out");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--resume"), 0);
+	assert_int_equal(series_lines("ran"), 1);
+	char *again = series_read("out");
+	assert_string_equal(again, first);
+	assert_int_equal(SERIES(NULL, "s.yaml"), 0);
+	assert_int_equal(series_lines("ran"), 2);
+	char *second = series_read("out");
+	assert_non_null(strstr(second, "-2/report.html\n"));
+	assert_null(strstr(first, "-2/report.html\n"));
+	free(first);
+	free(again);
+	free(second);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f"), 0);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f"), 73);
+	assert_int_equal(series_lines("ran"), 3);
+}
+
+/* What a failing experiment does to the others, nothing, and to the status. */
+static void test_failures(void **state)
+{
+	(void)state;
+	series_write("s.yaml",
+		     HEAD "- {name: bad, command: [sh, -c, 'exit 3']}\n"
+			  "- {name: none, command: ./no-such-program}\n"
+			  "- {name: signal, command: [sh, -c, 'kill -9 $$']}\n"
+			  "- {name: good, command: [sh, -c, 'echo $A {b} >> ran'], env: {A: 7}, params: {b: x y}}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f"), 1);
+	json_t *records = series_records("f");
+	const struct {
+		const char *name, *outcome;
+		int exit_status;
+	} rows[] = {{"bad", "failed", 3}, {"none", "not found", 127}, {"signal", "signaled", 137}, {"good", "ok", 0}};
+	for (size_t i = 0; i < 4; i++) {
+		json_t *record = json_array_get(records, 2 * i + 2);
+		assert_string_equal(json_string_value(json_object_get(record, "type")), "end");
+		assert_string_equal(json_string_value(json_object_get(record, "experiment")), rows[i].name);
+		assert_string_equal(json_string_value(json_object_get(record, "outcome")), rows[i].outcome);
+		assert_int_equal(json_integer_value(json_object_get(record, "exit_status")), rows[i].exit_status);
+	}
+	json_decref(records);
+	char *ran = series_read("ran");
+	assert_string_equal(ran, "7 x y\n");
+	free(ran);
+}
+
+/* What is wrong with the file is said before anything starts. */
+static void test_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *said;
+	} rows[] = {
+		{"name: t\nexperiment: []\n", "neap series: s.yaml:2:1: series: unknown key 'experiment', expected "
+					      "one of: name, defaults, experiments\n"},
+		{HEAD "- {name: ok, command: [sh, -c, 'echo > ran']}\n"
+		      "- {name: e, command: 'x {lr} {batch}', params: {batch: 1}}\n",
+		 "s.yaml:5: experiment 'e': command: "},
+		{HEAD "- {name: e, command: x, on_oom: shrink batch, params: {batch: 1}}\n",
+		 "s.yaml:4: experiment 'e': on_oom, column 1: "},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		series_write("s.yaml", rows[i].text);
+		assert_int_equal(SERIES(NULL, "s.yaml"), 65);
+		check_said(rows[i].said);
+	}
+	assert_int_not_equal(access("ran", F_OK), 0);
+	assert_int_equal(SERIES(NULL, "missing.yaml"), 66);
+	assert_int_equal(SERIES(NULL, "--resume"), 64);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--slurm"), 64);
+}
+
+static void test_dry_run(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x > ran{v}'], grid: {v: [1, 2]}}\n");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--dry-run"), 0);
+	char *out = series_read("out");
+	assert_string_equal(out, "t: 2 experiments\n"
+				 "1. e-v=1\n"
+				 "     command  sh -c 'echo x > ran{v}'\n"
+				 "     params   v=1\n"
+				 "     needs    none\n"
+				 "2. e-v=2\n"
+				 "     command  sh -c 'echo x > ran{v}'\n"
+				 "     params   v=2\n"
+				 "     needs    none\n");
+	free(out);
+	assert_int_not_equal(access("ran1", F_OK), 0);
+	assert_int_not_equal(access("neap/series", F_OK), 0);
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, series_setup, series_teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(test_adopt),    TEST(test_take),        TEST(test_lost),    TEST(test_give_up),
+		TEST(test_excluded), TEST(test_interrupted), TEST(test_changed), TEST(test_damaged),
+		TEST(test_finished), TEST(test_failures),    TEST(test_refused), TEST(test_dry_run),
+	};
+	if (argc != 3)
+		return 2;
+	series_neap = argv[1];
+	series_killer = argv[2];
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
