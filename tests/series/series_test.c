@@ -10,9 +10,16 @@
 #include <time.h>
 #include <unistd.h>
 
-const char *series_neap, *series_killer;
-
+static char *neap, *killer;
 static char folder[64];
+
+int series_arguments(int argc, char **argv)
+{
+	/* The tests change their folder. */
+	neap = argc == 3 ? realpath(argv[1], NULL) : NULL;
+	killer = argc == 3 ? realpath(argv[2], NULL) : NULL;
+	return !neap || !killer;
+}
 
 int series_setup(void **state)
 {
@@ -80,10 +87,10 @@ pid_t series_spawn(const char *order, const char *const *args)
 	if (dup2(out, 1) < 0 || dup2(err, 2) < 0)
 		_exit(99);
 	if (order) {
-		setenv("LD_PRELOAD", series_killer, 1);
+		setenv("LD_PRELOAD", killer, 1);
 		setenv("NEAP_KILLER", order, 1);
 	}
-	execv(series_neap, (char *const *)argv);
+	execv(neap, (char *const *)argv);
 	_exit(98);
 }
 

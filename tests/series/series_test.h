@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-/* Set from argv: the neap command, and killer.so. */
-extern const char *series_neap, *series_killer;
+/* argv: the neap command, and killer.so. Not 0: they are not there. */
+int series_arguments(int argc, char **argv);
 
 int series_setup(void **state);    /* makes a folder, goes there, points HOME and XDG_* into it */
 int series_teardown(void **state); /* removes it */

@@ -294,9 +294,7 @@ int main(int argc, char **argv)
 		TEST(test_excluded), TEST(test_interrupted), TEST(test_changed), TEST(test_damaged),
 		TEST(test_finished), TEST(test_failures),    TEST(test_refused), TEST(test_dry_run),
 	};
-	if (argc != 3)
+	if (series_arguments(argc, argv))
 		return 2;
-	series_neap = argv[1];
-	series_killer = argv[2];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

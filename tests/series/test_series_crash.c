@@ -147,9 +147,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_killed, series_setup, series_teardown),
 		cmocka_unit_test_setup_teardown(test_each_write, series_setup, series_teardown),
 	};
-	if (argc != 3)
+	if (series_arguments(argc, argv))
 		return 2;
-	series_neap = argv[1];
-	series_killer = argv[2];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
