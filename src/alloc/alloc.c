@@ -169,7 +169,7 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 	struct neap_stream *stream = neap_stream_find(alloc, request->stream);
 	struct neap_arena *arena = NULL;
 	if (stream)
-		arena = neap_arena_find(alloc, stream, neap_pool_match(alloc, request->stream),
+		arena = neap_arena_find(stream, neap_pool_match(alloc, request->stream),
 					request->rounded <= SMALL_LIMIT_BYTES);
 	if (!arena)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a stream's arena");

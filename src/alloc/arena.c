@@ -33,10 +33,8 @@ struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)
 	return stream;
 }
 
-struct neap_arena *neap_arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
-				   bool small)
+struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool *pool, bool small)
 {
-	(void)alloc;
 	for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
 		if (arena->pool == pool && arena->small == small)
 			return arena;

@@ -210,8 +210,7 @@ void neap_segments_fini(struct neap_alloc *alloc, bool talk);
 
 /* arena.c: streams, arenas and private pools. */
 struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle); /* makes it; NULL: host memory */
-struct neap_arena *neap_arena_find(struct neap_alloc *alloc, struct neap_stream *stream, struct neap_pool *pool,
-				   bool small); /* likewise */
+struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool *pool, bool small); /* likewise */
 /* The open pool whose filter takes the stream; NULL: none. */
 struct neap_pool *neap_pool_match(struct neap_alloc *alloc, void *stream);
 /* Forgets arenas without segments, and pools without owners and arenas. */

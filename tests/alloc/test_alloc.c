@@ -511,6 +511,40 @@ static void test_publish(void **state)
 	neap_publish(world->alloc, NULL);
 }
 
+struct peek {
+	const struct neap_published *page;
+	enum neap_status status;
+	int64_t reserved;
+};
+
+static void on_kernel(void *argument)
+{
+	struct peek *peek = argument;
+	struct neap_published copy = {0};
+	peek->status = neap_published_read(peek->page, &copy);
+	peek->reserved = copy.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
+}
+
+/* A long wait inside the allocator keeps no reader out: no write is open while the driver is called. */
+static void test_published_during_a_wait(void **state)
+{
+	struct world *world = *state;
+	void *one = stream_new(world), *two = stream_new(world);
+	struct neap_published page = {0};
+	struct peek peek = {&page, NEAP_EINTERNAL, 0};
+	neap_publish(world->alloc, &page);
+	uint64_t a = take(world, 200 * MIB, one);
+	struct neap_sim_range range = {a, 512, 1};
+	struct neap_sim_kernel kernel = {"peek", 1000000000, &range, 1, on_kernel, &peek};
+	assert_int_equal(world->sim->launch(one, &kernel), 0);
+	give(world, a);
+	give(world, take(world, 200 * MIB, two)); /* waits for the kernel, which looks at the page */
+	assert_int_equal(peek.status, NEAP_OK);
+	assert_int_equal(peek.reserved, 200 * MIB);
+	world_check(world);
+	neap_publish(world->alloc, NULL);
+}
+
 struct tally {
 	uint64_t end, live, cached;
 };
@@ -614,6 +648,7 @@ int main(void)
 		TEST(test_stats_keys),
 		TEST(test_events_and_extremes),
 		TEST(test_publish),
+		TEST(test_published_during_a_wait),
 		TEST(test_each_block),
 		TEST(test_fork),
 		TEST(test_hook),
