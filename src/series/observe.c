@@ -293,4 +293,16 @@ uint64_t neap_observe_left(struct neap_observe *observe)
 	return left;
 }
 
+void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
+			uint64_t *ret_reserved_bytes)
+{
+	uint64_t allocated_bytes = observe->peak_allocated_bytes, reserved_bytes = observe->peak_reserved_bytes;
+	for (size_t i = 0; i < observe->attached_count; i++) {
+		raise_to(&allocated_bytes, observe->attached[i].peak_allocated_bytes);
+		raise_to(&reserved_bytes, observe->attached[i].peak_reserved_bytes);
+	}
+	*ret_allocated_bytes = allocated_bytes;
+	*ret_reserved_bytes = reserved_bytes;
+}
+
 bool neap_observe_used(const struct neap_observe *observe) { return observe->pid_count > 0; }

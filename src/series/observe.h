@@ -79,6 +79,10 @@ void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
  * known (no monitor). */
 uint64_t neap_observe_left(struct neap_observe *observe);
 
+/* The highest of what the attached processes counted themselves (exact, each alone) and of their sums as sampled. */
+void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
+			uint64_t *ret_reserved_bytes);
+
 /* False: no sign that the run used a device. */
 bool neap_observe_used(const struct neap_observe *observe);
 

@@ -315,15 +315,17 @@ static void log_cleanup(struct neap_supervise *run)
 {
 	const struct neap_log_sink *log = run->options.log;
 	const struct neap_observe *observe = &run->observe;
+	uint64_t allocated_bytes = 0, reserved_bytes = 0;
 	if (observe->watched >= observe->device_count)
 		return;
+	neap_observe_peaks(observe, &allocated_bytes, &reserved_bytes);
 	neap_log(log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(log, NEAP_LOG_INFO, "Clearing CUDA cache...");
 	if (observe->attached_count) /* the processes are gone, and what they had allocated with them */
 		neap_log(log, NEAP_LOG_INFO,
 			 "CUDA memory stats after cleanup: allocated=0.00GB, max_allocated=%.2fGB, reserved=0.00GB, "
 			 "max_reserved=%.2fGB",
-			 gigabytes(observe->peak_allocated_bytes), gigabytes(observe->peak_reserved_bytes));
+			 gigabytes(allocated_bytes), gigabytes(reserved_bytes));
 }
 
 static void log_driver_report(struct neap_supervise *run)

@@ -359,13 +359,7 @@ static void put_figures(struct neap_supervise *run, const struct best *best, str
 	const struct neap_observe *observe = &run->observe;
 	const struct neap_reading *reading = &observe->now;
 	result->attached = best->found || observe->attached_count > 0;
-	result->peak_allocated_bytes = observe->peak_allocated_bytes;
-	result->peak_reserved_bytes = observe->peak_reserved_bytes;
-	for (size_t i = 0; i < observe->attached_count; i++) {
-		const struct neap_observed *process = &observe->attached[i];
-		result->peak_allocated_bytes = highest(result->peak_allocated_bytes, process->peak_allocated_bytes);
-		result->peak_reserved_bytes = highest(result->peak_reserved_bytes, process->peak_reserved_bytes);
-	}
+	neap_observe_peaks(observe, &result->peak_allocated_bytes, &result->peak_reserved_bytes);
 	if (best->found) {
 		result->peak_allocated_bytes =
 			highest(result->peak_allocated_bytes, best->facts.peak_allocated_bytes);

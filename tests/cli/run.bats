@@ -217,6 +217,7 @@ END
 	[ "$(result .drained)" = true ]
 	[ "$(result '.samples | length > 1')" = true ]
 	[ "$(result '[.samples[][3]] | max >= 1073741824')" = true ]
+	[[ "$output" == *"after cleanup: allocated=0.00GB, max_allocated=1.00GB, reserved=0.00GB, max_reserved=1.00GB"* ]]
 	[[ "$output" == *"Cleaning up CUDA memory..."*"NVIDIA-SMI report:"*"memory.used [MiB], memory.free [MiB]"* ]]
 }
 
