@@ -145,16 +145,21 @@ void sim_allocations_drop(uint32_t device)
 CUresult sim_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
 	const struct sim_device *target;
+	CUresult result = CUDA_SUCCESS;
 	uint32_t device;
 
 	if (!sim_current_device(&device))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	target = &sim.devices[device];
-	if (free_bytes)
+	pthread_mutex_lock(&sim.lock);
+	if (!sim.world)
+		result = CUDA_ERROR_DEINITIALIZED;
+	else if (free_bytes)
 		*free_bytes = sim_world_free_bytes(sim.world, target->index);
-	if (total_bytes)
+	pthread_mutex_unlock(&sim.lock);
+	if (result == CUDA_SUCCESS && total_bytes)
 		*total_bytes = target->view.total_bytes - target->view.reserved_bytes;
-	return CUDA_SUCCESS;
+	return result;
 }
 
 /* -- pinned host memory ----------------------------------------------------------------------------------------- */

@@ -213,6 +213,8 @@ CUresult sim_call_enter(enum sim_call call)
 		return CUDA_SUCCESS; /* cuInit takes its faults itself: it may be what sets them */
 	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized))
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (atomic_load(&sim.ended))
+		return CUDA_ERROR_DEINITIALIZED;
 	sim_engine_advance(sim.engine, latency_of(call));
 	result = sim_fault_take(call);
 	if (result != CUDA_SUCCESS || (need & NEEDS_INIT))

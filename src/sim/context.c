@@ -1,7 +1,8 @@
 /* Initialisation, devices and primary contexts.
  *
- * cuInit reads the environment. It may be called again: while any context is alive it changes nothing; with none
- * alive and another environment it leaves the old world and starts over, so that a process may visit several.
+ * cuInit reads the environment. It may be called again: while any context, handle, address range or pinned memory is
+ * there it changes nothing; with none of them and another environment it leaves the old world and starts over, so
+ * that a process may visit several.
  */
 #include "sim/state.h"
 
@@ -25,17 +26,18 @@ static _Thread_local struct {
 
 static void forked(void) { atomic_store(&sim.forked, true); }
 
-static void leave_world(void)
+/* The process ends in good order: what it used drains from now on. Other threads may be in a call: they find no world
+ * any more, and the rest of the state stays where it is. */
+__attribute__((destructor)) static void ended(void)
 {
-	if (sim.world && sim.pid == getpid() && !atomic_load(&sim.forked)) {
-		sim_world_leave(sim.world);
-		sim.world = NULL;
-		atomic_store(&sim.initialized, false);
-	}
+	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized) || sim.pid != getpid())
+		return;
+	atomic_store(&sim.ended, true);
+	pthread_mutex_lock(&sim.lock);
+	sim_world_leave(sim.world);
+	sim.world = NULL;
+	pthread_mutex_unlock(&sim.lock);
 }
-
-/* The process ends in good order: what it used drains from now on. */
-__attribute__((destructor)) static void ended(void) { leave_world(); }
 
 /* What cuInit depends on, in one line. */
 static void read_environment(char text[sizeof(sim.environment)])
@@ -204,6 +206,8 @@ CUresult sim_cuInit(unsigned int flags)
 
 	if (atomic_load(&sim.forked))
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (atomic_load(&sim.ended))
+		return CUDA_ERROR_DEINITIALIZED;
 	if (flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	read_environment(environment);
@@ -349,13 +353,8 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	target = &sim.devices[device];
 	pthread_mutex_lock(&sim.lock);
 	if (!target->context.active) {
-		enum neap_status status =
-			sim_world_charge(sim.world, target->index, SIM_CHARGE_CONTEXT, target->view.context_bytes);
-
-		if (status != NEAP_OK)
-			result = status == NEAP_EOOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
-		else
-			target->context.active = true;
+		result = sim_charge_device((uint32_t)device, SIM_CHARGE_CONTEXT, target->view.context_bytes);
+		target->context.active = result == CUDA_SUCCESS;
 	}
 	if (result == CUDA_SUCCESS) {
 		target->context.retained++;
@@ -375,7 +374,7 @@ static void end_context(struct sim_device *device)
 	sim_allocations_drop(device->context.device);
 	device->pool = (struct CUmemPoolHandle_st){.device = device->context.device};
 	sim_streams_drop(device->context.device);
-	sim_world_refund(sim.world, device->index, SIM_CHARGE_CONTEXT, device->view.context_bytes);
+	sim_refund_device(device->context.device, SIM_CHARGE_CONTEXT, device->view.context_bytes);
 	device->context.active = false;
 	for (i = 0; i < sim.device_count; i++)
 		if (sim.devices[i].context.active)

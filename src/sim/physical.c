@@ -36,10 +36,30 @@ static bool file_reaches(uint64_t end)
 	return true;
 }
 
+CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	if (!sim.world)
+		return CUDA_ERROR_DEINITIALIZED;
+	switch (sim_world_charge(sim.world, sim.devices[device].index, what, bytes)) {
+	case NEAP_OK:
+		return CUDA_SUCCESS;
+	case NEAP_EOOM:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	default:
+		return CUDA_ERROR_UNKNOWN;
+	}
+}
+
+void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes)
+{
+	if (sim.world)
+		sim_world_refund(sim.world, sim.devices[device].index, what, bytes);
+}
+
 CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle)
 {
 	struct sim_handle *handle = malloc(sizeof(*handle));
-	enum neap_status status;
+	CUresult result;
 
 	if (!handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -53,11 +73,11 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 		free(handle);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	status = sim_world_charge(sim.world, sim.devices[device].index, SIM_CHARGE_MEMORY, bytes);
-	if (status != NEAP_OK) {
+	result = sim_charge_device(device, SIM_CHARGE_MEMORY, bytes);
+	if (result != CUDA_SUCCESS) {
 		neap_map_remove(&sim.handles, handle->id, NULL);
 		free(handle);
-		return status == NEAP_EOOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+		return result;
 	}
 	sim.file_end += bytes;
 	*ret_handle = handle;
@@ -72,7 +92,7 @@ void sim_physical_settle(struct sim_handle *handle)
 		(void)fallocate(sim.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)handle->file_offset,
 				(off_t)handle->bytes); /* refused: the host's memory comes back with the process */
 	sim_engine_forget(sim.engine, handle->id);
-	sim_world_refund(sim.world, sim.devices[handle->device].index, SIM_CHARGE_MEMORY, handle->bytes);
+	sim_refund_device(handle->device, SIM_CHARGE_MEMORY, handle->bytes);
 	neap_map_remove(&sim.handles, handle->id, NULL);
 	free(handle);
 }

@@ -134,6 +134,10 @@ static void latency(const char *name, uint64_t ns)
 
 static void report(struct neap_sim_fault_report *ret_report)
 {
+	if (atomic_load(&sim.forked)) { /* the lock may have been taken at the fork */
+		memset(ret_report, 0, sizeof(*ret_report));
+		return;
+	}
 	pthread_mutex_lock(&sim.lock);
 	*ret_report = sim.report;
 	pthread_mutex_unlock(&sim.lock);
@@ -141,6 +145,8 @@ static void report(struct neap_sim_fault_report *ret_report)
 
 static void forgive(void)
 {
+	if (atomic_load(&sim.forked))
+		return;
 	pthread_mutex_lock(&sim.lock);
 	memset(&sim.report, 0, sizeof(sim.report));
 	atomic_store(&sim.sticky, CUDA_SUCCESS);

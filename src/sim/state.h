@@ -55,6 +55,9 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 /* Frees it if nothing holds it. Lock held. */
 void sim_physical_settle(struct sim_handle *handle);
 struct sim_handle *sim_physical_find(uint64_t id);
+/* The world's books for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's end. */
+CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
+void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 int sim_physical_file(void);
 
 /* -- address ranges --------------------------------------------------------------------------------------------- */
@@ -224,6 +227,7 @@ struct sim_state {
 	pthread_mutex_t lock;
 	atomic_bool initialized;
 	atomic_bool forked; /* this is a child of the process that called cuInit */
+	atomic_bool ended;  /* the process is exiting: its world is left, other threads may still call */
 	atomic_int sticky;  /* CUresult of a detected error */
 	pid_t pid;
 	char environment[1024]; /* what cuInit found, to see whether it changed */
