@@ -18,7 +18,7 @@ const struct neap_command neap_command_clear = {
 	.summary = "return the cached memory of running processes to the driver",
 	.details =
 		"Works on attached processes only (started by 'neap run', or that attached themselves): nobody can "
-		"empty\n"
+		"empty "
 		"the cache of another process from outside. Without --pid or --all, the only attached process. "
 		"Says what was allocated, reserved and free before and after, what was given back and what it cost.",
 	.options =

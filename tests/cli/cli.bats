@@ -1,0 +1,296 @@
+#!/usr/bin/env bats
+# The command from outside: usage, help, info, clear, reset, sim. Each test has its own world and its own folders.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir" HOME="$dir"
+	export NEAP_SIM="mem=256MiB,context=8MiB,reserved=2MiB,world=cli-$$-$BATS_TEST_NUMBER"
+	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NO_COLOR
+	targets=()
+}
+
+teardown() {
+	for pid in "${targets[@]}"; do
+		kill -9 "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
+	rm -rf "$dir" "/dev/shm/"*"cli-$$-$BATS_TEST_NUMBER"
+}
+
+# start ARGS...: a target that is ready; its PID in $target. It ends when the test does.
+start() {
+	local n=${#targets[@]} line
+	mkfifo "$dir/in$n" "$dir/out$n"
+	"$TARGET" "$@" <"$dir/in$n" >"$dir/out$n" 3>&- &
+	target=$!
+	targets+=("$target")
+	eval "exec $((20 + n))>\"$dir/in$n\""
+	read -r line <"$dir/out$n"
+	[ "$line" = ready ]
+}
+
+# json EXPRESSION: evaluates a Python expression over the JSON `j` in $output
+json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(sys.argv[2]))' "$output" "$1"; }
+
+usage() { # usage EXPECTED ARGS...
+	local expected=$1
+	shift
+	run --separate-stderr "$NEAP" "$@"
+	echo "$stderr"
+	[ "$status" -eq 64 ]
+	[ "$stderr" = "$expected" ]
+	[ -z "$output" ]
+}
+
+@test "wrong usage: one line, exit 64" {
+	usage "neap: unknown command 'inof'; did you mean 'info'? (see 'neap help')" inof
+	usage "neap: unknown command 'frobnicate' (see 'neap help')" frobnicate
+	usage "neap info: unknown option '--jsn'; did you mean '--json'? (see 'neap help info')" info --jsn
+	usage "neap info: unknown option '--frobnicate' (see 'neap help info')" info --frobnicate=3
+	usage "neap info: unknown option '-x' (see 'neap help info')" info -x
+	usage "neap info: option '--json' takes no value (see 'neap help info')" info --json=yes
+	usage "neap info: option '--every' needs a value: S (see 'neap help info')" info --every
+	usage "neap info: unexpected argument 'now' (see 'neap help info')" info now
+	usage "neap info: unexpected argument '--json' (see 'neap help info')" info -- --json
+	usage "neap info: only one of --json, --csv and --summary (see 'neap help info')" info --json --csv
+	usage "neap info: --every: at least 10ms (see 'neap help info')" info --every 0
+	usage "neap info: --color is auto, always or never, not 'red' (see 'neap help info')" info --color red
+	usage "neap clear: --pid: 'x1' is no process ID (see 'neap help clear')" clear --pid x1
+	usage "neap clear: --pid: '0' is no process ID (see 'neap help clear')" clear --pid=0
+	usage "neap clear: --pid or --all, not both (see 'neap help clear')" clear --pid 1 --all
+	usage "neap sim: missing argument; usage: neap sim path|profiles|inspect [WORLD] (see 'neap help sim')" sim
+	usage "neap sim: it is path, profiles or inspect, not 'paht' (see 'neap help sim')" sim paht
+	usage "neap help: no command 'ifno'; did you mean 'info'? (see 'neap help help')" help ifno
+	run --separate-stderr "$NEAP"
+	[ "$status" -eq 64 ]
+	[ -z "$output" ]
+	[[ "$stderr" == *"Usage: neap COMMAND [OPTIONS]"* ]]
+}
+
+@test "help and version" {
+	run "$NEAP" --version
+	[ "$status" -eq 0 ]
+	[[ "$output" =~ ^neap\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+	run "$NEAP" help reset
+	[ "$status" -eq 0 ]
+	[ "$output" = "neap reset: clear, and begin the peak statistics anew
+
+Usage: neap reset [--pid P|--all] [--json]
+
+As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.
+
+Options:
+  --pid P                   this process; may be given several times
+  --all                     every attached process
+  --json                    the result as JSON, without log lines
+  --color WHEN              auto (on a terminal, unless NO_COLOR is set), always or never
+  --help                    this help" ]
+	by_name=$output
+	run "$NEAP" reset --help
+	[ "$status" -eq 0 ]
+	[ "$output" = "$by_name" ]
+	run "$NEAP" help
+	[ "$status" -eq 0 ]
+	for command in run info clear reset sim help; do
+		[[ "$output" == *"
+  $command "* ]]
+		run "$NEAP" help "$command"
+		[ "$status" -eq 0 ]
+		[ -z "$(awk 'length > 120' <<<"$output")" ]
+		run "$NEAP" help
+	done
+}
+
+@test "output that cannot be written is a failure" {
+	run bash -c '"$NEAP" help >/dev/full'
+	[ "$status" -eq 74 ]
+	[ "$output" = "neap: cannot write the output: No space left on device" ]
+}
+
+@test "no driver: one line that names NEAP_DEVICE=sim, exit 69" {
+	ldconfig -p | grep -q libnvidia-ml.so.1 && skip "this machine has NVIDIA's driver"
+	NEAP_DEVICE=cuda run --separate-stderr "$NEAP" info
+	[ "$status" -eq 69 ]
+	[ -z "$output" ]
+	[ "${#stderr_lines[@]}" -eq 1 ]
+	[[ "$stderr" == "neap info: "*"NEAP_DEVICE=sim"* ]]
+	NEAP_DEVICE=gpu run --separate-stderr "$NEAP" info
+	[ "$status" -eq 64 ]
+}
+
+@test "sim: its folder, its profiles, its worlds" {
+	run "$NEAP" sim path
+	[ "$status" -eq 0 ]
+	[ "$output" = "$NEAP_SIM_PATH" ]
+	[ -e "$output/libcuda.so.1" ]
+	[ -e "$output/libnvidia-ml.so.1" ]
+	run "$NEAP" sim profiles
+	[ "$status" -eq 0 ]
+	[[ "$output" == *h100-80gb* && "$output" == *rtx4090-24gb* ]]
+	run "$NEAP" sim inspect
+	[ "$status" -eq 0 ]
+	[[ "$output" == "World cli-$$-$BATS_TEST_NUMBER: 1 device, "*"(nobody is in it)"* ]]
+	start 4 8
+	run "$NEAP" sim inspect
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"used 20.0 MiB (draining 0 B), free 234 MiB"* ]]
+	[[ "$output" == *" $target "*"memory 12.0 MiB, context 8.00 MiB"* ]]
+	by_environment=$output
+	NEAP_SIM='' run "$NEAP" sim inspect "cli-$$-$BATS_TEST_NUMBER"
+	[ "$output" = "$by_environment" ]
+	NEAP_SIM='mem=lots' run "$NEAP" sim inspect
+	[ "$status" -eq 64 ]
+	[[ "$output" == "neap sim: NEAP_SIM=mem=lots: "*column* ]]
+}
+
+@test "info: an idle device, to the byte" {
+	run --separate-stderr "$NEAP" info
+	[ "$status" -eq 0 ]
+	[ "$(sed 1d <<<"$output")" = "  driver reserved    2.00 MiB
+  contexts                0 B
+  allocated               0 B
+  cached                  0 B
+  not attached            0 B
+  free                254 MiB
+  total               256 MiB" ]
+	[[ "${lines[0]}" =~ ^GPU\ 0:\ .*\ \(simulated\)\ \ GPU-[-0-9a-f]{36}$ ]]
+	run "$NEAP" info --color always
+	[[ "$output" == $'\033[1m'* ]]
+}
+
+@test "info: attached and not attached processes, every byte accounted for" {
+	start 4 8
+	attached=$target
+	start --plain 16 2
+	plain=$target
+	run --separate-stderr "$NEAP" info --json
+	[ "$status" -eq 0 ]
+	[ "$(json 'j["schema"], j["backend"]')" = "(1, 'sim')" ]
+	[ "$(json 'sorted(j["devices"][0]["ledger"])')" = "['allocated', 'cached', 'contexts', 'driver_reserved', 'free', 'not_attached', 'total', 'unexplained']" ]
+	[ "$(json 'sum(v for k, v in j["devices"][0]["ledger"].items() if k != "total") - j["devices"][0]["ledger"]["total"]')" = 0 ]
+	[ "$(json '[j["devices"][0]["ledger"][k] >> 20 for k in ("driver_reserved", "contexts", "allocated", "cached", "not_attached", "unexplained", "free", "total")]')" = "[2, 8, 4, 8, 26, 0, 208, 256]" ]
+	[ "$(json '[(p["attached"], p["bytes"] >> 20, p["contexts"] >> 20, p["allocated"] >> 20, p["cached"] >> 20, p["not_attached"] >> 20, p["unexplained"]) for p in j["processes"] if p["pid"] == '"$attached"']')" = "[(True, 20, 8, 4, 8, 0, 0)]" ]
+	[ "$(json '[(p["attached"], p["bytes"] >> 20, p["not_attached"] >> 20) for p in j["processes"] if p["pid"] == '"$plain"']')" = "[(False, 26, 26)]" ]
+	run --separate-stderr "$NEAP" info
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"  cached             8.00 MiB  (neap clear gives it back)"* ]]
+	[[ "$output" == *" $attached  "*"20.0 MiB   8.00 MiB   4.00 MiB   8.00 MiB        0 B"* ]]
+	[[ "$output" == *" $plain  "*"26.0 MiB not attached"* ]]
+	run --separate-stderr "$NEAP" info --csv
+	[ "${#lines[@]}" -eq 4 ]
+	[ "$(awk -F, 'NF != 14' <<<"$output")" = "" ]
+	run --separate-stderr "$NEAP" info --summary
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"(PID $attached) CUDA memory summary, device ID 0"* ]]
+	[[ "$output" == *"| Allocated memory      |   4096 KiB |  12288 KiB |  12288 KiB |   8192 KiB |"* ]]
+	[ -z "$(awk 'length != 77' <<<"$output")" ]
+	run bash -c '"$NEAP" info --json --every 20ms | head -n 2 | python3 -c "import json, sys; print([json.loads(l)[\"schema\"] for l in sys.stdin])"'
+	[ "$output" = "[1, 1]" ]
+}
+
+@test "info: a process that was killed leaves no trace" {
+	start 4 8
+	[ -e "$dir/neap/$target.page" ]
+	kill -9 "$target"
+	wait "$target" || true
+	run --separate-stderr "$NEAP" info --json
+	[ "$status" -eq 0 ]
+	[ "$(json 'j["processes"]')" = "[]" ]
+	[ ! -e "$dir/neap/$target.page" ]
+	[ ! -e "$dir/neap/$target.sock" ]
+	[ -e "$dir/neap/$target.record" ]
+}
+
+@test "clear: before, after, given back, cost; and the log lines" {
+	start 4 8
+	run --separate-stderr "$NEAP" clear --stats-only
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"cached       8.00 MiB"* ]]
+	run --separate-stderr "$NEAP" clear
+	echo "$output$stderr"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]%% (*}" = "Process $target" ]
+	[ "${lines[2]}" = "  allocated    4.00 MiB before,   4.00 MiB after (0 B)" ]
+	[ "${lines[3]}" = "  reserved     12.0 MiB before,   4.00 MiB after (-8.00 MiB)" ]
+	[ "${lines[4]}" = "  free          234 MiB before,    242 MiB after (+8.00 MiB)" ]
+	[[ "${lines[5]}" =~ ^\ \ gave\ back\ 8\.00\ MiB\ in\ [0-9.]+\ (ns|us|ms|s)$ ]]
+	[ "$(sed 's/^.* neap INFO //' <<<"$stderr")" = "Cleaning up CUDA memory...
+Clearing CUDA cache...
+CUDA memory stats after cleanup: allocated=0.00GB, max_allocated=0.01GB, reserved=0.00GB, max_reserved=0.01GB
+Asking the driver for GPU memory (as nvidia-smi reports it)...
+NVIDIA-SMI report:
+memory.used [MiB], memory.free [MiB]
+12, 242" ]
+	run --separate-stderr "$NEAP" clear --pid "$target" --json --force
+	[ "$status" -eq 0 ]
+	[ -z "$stderr" ]
+	[ "$(json 'j["schema"], [(p["pid"], p["error"], p["callback_bytes"], [(d["freed"], d["reserved"], d["error"]) for d in p["devices"]]) for p in j["processes"]]')" = "(1, [($target, None, 0, [(0, 4194304, None)])])" ]
+	run --separate-stderr "$NEAP" clear
+	[[ "$output" == *"nothing to give back; looking took "* ]]
+}
+
+@test "reset: the peaks begin anew" {
+	start 4 8
+	run --separate-stderr "$NEAP" reset
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"gave back 8.00 MiB in "*"the peak statistics begin anew"* ]]
+	run --separate-stderr "$NEAP" clear --stats-only --json
+	[ "$(json '[(d["max_allocated"] >> 20, d["max_reserved"] >> 20) for d in j["processes"][0]["devices"]]')" = "[(4, 4)]" ]
+}
+
+@test "clear: which process" {
+	run --separate-stderr "$NEAP" clear
+	[ "$status" -eq 69 ]
+	[ "$stderr" = "neap: no process is attached; a cache can only be emptied from inside its process: start it with 'neap run -- COMMAND'" ]
+	start 4 8
+	first=$target
+	start 2 6
+	run --separate-stderr "$NEAP" clear
+	[ "$status" -eq 64 ]
+	[[ "$stderr" == "neap: 2 processes are attached; say which with --pid, or --all:"*"$first"* ]]
+	run --separate-stderr "$NEAP" clear --all --json
+	[ "$status" -eq 0 ]
+	[ "$(json 'sorted(p["devices"][0]["freed"] >> 20 for p in j["processes"])')" = "[6, 8]" ]
+}
+
+@test "clear: processes that are not attached, gone, or another user's" {
+	start --plain 4 8
+	run --separate-stderr "$NEAP" clear --pid "$target"
+	[ "$status" -eq 69 ]
+	[[ "$stderr" == "neap clear: process $target ("*") is not attached: its cache cannot be emptied from outside; started with 'neap run -- COMMAND' it can" ]]
+	true &
+	gone=$!
+	wait "$gone"
+	run --separate-stderr "$NEAP" clear --pid "$gone"
+	[ "$status" -eq 66 ]
+	[ "$stderr" = "neap clear: there is no process $gone" ]
+	if [ "$(id -u)" -eq 0 ]; then
+		setpriv --reuid=65534 --clear-groups sleep 60 3>&- &
+		other=$!
+		targets+=("$other")
+		until [ "$(stat -c %u "/proc/$other")" -eq 65534 ]; do :; done
+	else
+		other=1
+	fi
+	run --separate-stderr "$NEAP" clear --pid "$other"
+	[ "$status" -eq 77 ]
+	[[ "$stderr" == "neap clear: process $other ("*") belongs to user "* ]]
+	# One that fails does not keep the others from being cleared.
+	start 4 8
+	run --separate-stderr "$NEAP" clear --pid "$gone" --pid "$target" --json
+	[ "$status" -eq 66 ]
+	[ "$(json '[(p["error"] is None, "devices" in p) for p in j["processes"]]')" = "[(False, False), (True, True)]" ]
+}
+
+@test "a runtime folder that is not safely ours is refused" {
+	mkdir -m 755 "$dir/neap"
+	run --separate-stderr "$NEAP" info
+	[ "$status" -eq 77 ]
+	[[ "$stderr" == *"$dir/neap"*"chmod 700"* ]]
+	rmdir "$dir/neap"
+	ln -s /tmp "$dir/neap"
+	run --separate-stderr "$NEAP" clear
+	[ "$status" -eq 77 ]
+}
