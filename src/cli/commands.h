@@ -3,9 +3,9 @@
  *   X(NAME)     NAME's file defines `const struct neap_command neap_command_NAME`
  */
 X(run)
+X(series)
 X(info)
 X(clear)
 X(reset)
 X(sim)
-X(series)
 X(help)

@@ -93,7 +93,7 @@ Options:
 	[ "$output" = "$by_name" ]
 	run "$NEAP" help
 	[ "$status" -eq 0 ]
-	for command in run info clear reset sim help; do
+	for command in run series info clear reset sim help; do
 		[[ "$output" == *"
   $command "* ]]
 		run "$NEAP" help "$command"
