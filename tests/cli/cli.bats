@@ -8,6 +8,7 @@ setup() {
 	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir" HOME="$dir"
 	export NEAP_SIM="mem=256MiB,context=8MiB,reserved=2MiB,world=cli-$$-$BATS_TEST_NUMBER"
 	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NO_COLOR
+	unset LD_LIBRARY_PATH # where a test runner puts the simulator: "no driver" must find none
 	targets=()
 }
 
