@@ -8,13 +8,12 @@
  * A slot's life is an open-file-description lock on byte LIFE_BASE + slot. Descriptions survive in forked children,
  * as open device files do: memory of a dead process whose child lives stays in use, and NVML does not list it.
  */
-#include "sim/world.h"
+#include "sim/world_layout.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -26,53 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORLD_MAGIC  0x646c726f7770656eull /* "nepworld" */
-#define WORLD_LAYOUT 1u
-#define LIFE_BASE    (1ll << 40) /* past the file's end: locks need no bytes */
-
-struct device_state {
-	uint64_t total, reserved, context;
-	char name[96];
-	unsigned char uuid[16];
-	int32_t multiprocessors, compute_major, compute_minor, pad;
-};
-
-struct slot {
-	uint32_t state; /* enum sim_slot_state; stored last */
-	uint32_t hidden;
-	int32_t pid;
-	uint32_t pad;
-	uint64_t start_ticks;
-	uint64_t drain_until_ns; /* CLOCK_MONOTONIC */
-	char command[16];
-	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
-};
-
-struct shared {
-	uint64_t magic; /* stored last */
-	uint32_t layout, bytes;
-	pthread_mutex_t mutex;
-	uint64_t release_delay_ns;
-	uint32_t device_count, pad;
-	struct device_state devices[SIM_DEVICE_LIMIT];
-	struct slot slots[SIM_SLOT_LIMIT];
-};
-
-struct sim_world {
-	int fd;
-	int own_slot; /* -1: looking only */
-	struct shared *shared;
-	char path[128];
-};
-
-void sim_uuid_format(const unsigned char uuid[16], char text[48])
-{
-	char *to = text + sprintf(text, "GPU-");
-	size_t i;
-
-	for (i = 0; i < 16; i++)
-		to += sprintf(to, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
-}
+#define LIFE_BASE (1ll << 40) /* past the file's end: locks need no bytes */
 
 /* The same world has the same UUIDs each time it is made, and no two worlds share one. */
 static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[16])
@@ -90,7 +43,7 @@ static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[
 	ret_uuid[8] = (unsigned char)((ret_uuid[8] & 0x3f) | 0x80);
 }
 
-static const char *world_folder(void) { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp"; }
+const char *sim_world_folder(void) { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
 static void device_from_spec(const struct sim_spec *spec, uint32_t index, struct device_state *ret_device)
 {
@@ -106,22 +59,6 @@ static void device_from_spec(const struct sim_spec *spec, uint32_t index, struct
 	make_uuid(spec->world, index, ret_device->uuid);
 }
 
-static void view_device(const struct device_state *device, uint32_t index, struct sim_view_device *ret_device)
-{
-	*ret_device = (struct sim_view_device){
-		.total_bytes = device->total,
-		.reserved_bytes = device->reserved,
-		.context_bytes = device->context,
-		.multiprocessors = device->multiprocessors,
-		.compute_major = device->compute_major,
-		.compute_minor = device->compute_minor,
-	};
-	memcpy(ret_device->name, device->name, sizeof(ret_device->name));
-	ret_device->name[sizeof(ret_device->name) - 1] = '\0';
-	memcpy(ret_device->uuid, device->uuid, sizeof(ret_device->uuid));
-	snprintf(ret_device->pci_bus_id, sizeof(ret_device->pci_bus_id), "0000:%02X:00.0", 0x17 + index);
-}
-
 /* Locks on a slot's byte, or on all of them. */
 static struct flock life_range(int slot, int kind)
 {
@@ -132,7 +69,7 @@ static struct flock life_range(int slot, int kind)
 }
 
 /* True when someone else holds it. A kernel that will not say counts as held: memory is not given back on a guess. */
-static bool life_held(int fd, int slot)
+bool sim_world_life_held(int fd, int slot)
 {
 	struct flock range = life_range(slot, F_WRLCK);
 
@@ -177,7 +114,7 @@ static void slot_drain(struct slot *slot, uint64_t delay_ns)
 }
 
 /* Notices who died and what has drained. Mutex held. */
-static void settle(struct sim_world *world)
+void sim_world_settle(struct sim_world *world)
 {
 	struct shared *shared = world->shared;
 	uint64_t now = neap_clock_now(neap_clock_system());
@@ -189,7 +126,7 @@ static void settle(struct sim_world *world)
 		if (i == world->own_slot || slot->state == SIM_SLOT_FREE)
 			continue;
 		if (slot->state == SIM_SLOT_ALIVE) {
-			if (!life_held(world->fd, i))
+			if (!sim_world_life_held(world->fd, i))
 				slot_drain(slot, shared->release_delay_ns);
 		} else if (slot->state != SIM_SLOT_DRAINING || now >= slot->drain_until_ns ||
 			   slot->drain_until_ns - now > shared->release_delay_ns) {
@@ -198,7 +135,7 @@ static void settle(struct sim_world *world)
 	}
 }
 
-static uint64_t used_bytes(const struct shared *shared, uint32_t device)
+uint64_t sim_world_used(const struct shared *shared, uint32_t device)
 {
 	uint64_t used = 0;
 	size_t i;
@@ -210,15 +147,15 @@ static uint64_t used_bytes(const struct shared *shared, uint32_t device)
 	return used;
 }
 
-static uint64_t free_bytes(const struct shared *shared, uint32_t device)
+uint64_t sim_world_room(const struct shared *shared, uint32_t device)
 {
 	uint64_t room = shared->devices[device].total - shared->devices[device].reserved;
-	uint64_t used = used_bytes(shared, device);
+	uint64_t used = sim_world_used(shared, device);
 
 	return used < room ? room - used : 0;
 }
 
-static bool world_valid(const struct shared *shared)
+bool sim_world_valid(const struct shared *shared)
 {
 	uint32_t i;
 
@@ -233,7 +170,7 @@ static bool world_valid(const struct shared *shared)
 }
 
 /* NULL when the world is what the spec demands, else what differs. */
-static const char *contradiction(const struct shared *shared, const struct sim_spec *spec)
+const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec)
 {
 	if (spec->count_given && shared->device_count != spec->device_count)
 		return "number of devices";
@@ -248,7 +185,7 @@ static const char *contradiction(const struct shared *shared, const struct sim_s
 	return NULL;
 }
 
-static enum neap_status fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err)
+enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err)
 {
 	pthread_mutexattr_t attributes;
 	uint32_t i;
@@ -276,7 +213,7 @@ static enum neap_status fill(struct shared *shared, const struct sim_spec *spec,
 	return NEAP_OK;
 }
 
-static void world_close(struct sim_world *world)
+void sim_world_close(struct sim_world *world)
 {
 	if (world->shared)
 		munmap(world->shared, sizeof(*world->shared));
@@ -298,7 +235,7 @@ static bool still_there(const struct sim_world *world)
 }
 
 /* Opens the file and takes flock on it; on NEAP_OK the caller drops it. NEAP_ENOENT without `create`. */
-static enum neap_status open_locked(struct sim_world *world, bool create, struct neap_error *err)
+enum neap_status sim_world_open(struct sim_world *world, bool create, struct neap_error *err)
 {
 	int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
 	struct stat info;
@@ -309,23 +246,23 @@ static enum neap_status open_locked(struct sim_world *world, bool create, struct
 			return neap_fail_errno(err, errno, "cannot open simulated world %s", world->path);
 		if (fstat(world->fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
 		    (info.st_mode & 077) != 0) {
-			world_close(world);
+			sim_world_close(world);
 			return neap_fail(err, NEAP_EPERM, "%s is not ours alone: remove it", world->path);
 		}
 		while (flock(world->fd, LOCK_EX) != 0) {
 			if (errno == EINTR)
 				continue;
 			neap_fail_errno(err, errno, "cannot lock simulated world %s", world->path);
-			world_close(world);
+			sim_world_close(world);
 			return NEAP_EIO;
 		}
 		if (still_there(world))
 			return NEAP_OK;
-		world_close(world); /* removed between open and lock */
+		sim_world_close(world); /* removed between open and lock */
 	}
 }
 
-static enum neap_status map_file(struct sim_world *world, struct neap_error *err)
+enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err)
 {
 	void *mapped = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, world->fd, 0);
 
@@ -335,7 +272,7 @@ static enum neap_status map_file(struct sim_world *world, struct neap_error *err
 	return NEAP_OK;
 }
 
-static bool right_size(int fd)
+bool sim_world_sized(int fd)
 {
 	struct stat info;
 
@@ -345,7 +282,7 @@ static bool right_size(int fd)
 /* flock held: makes the file the spec's world, or says why it cannot be. */
 static enum neap_status prepare(struct sim_world *world, const struct sim_spec *spec, struct neap_error *err)
 {
-	bool sized = right_size(world->fd), empty = !life_held(world->fd, -1);
+	bool sized = sim_world_sized(world->fd), empty = !sim_world_life_held(world->fd, -1);
 	const char *differs = "layout";
 	enum neap_status status;
 
@@ -354,11 +291,11 @@ static enum neap_status prepare(struct sim_world *world, const struct sim_spec *
 				 world->path);
 	if (!sized && (ftruncate(world->fd, 0) != 0 || ftruncate(world->fd, sizeof(struct shared)) != 0))
 		return neap_fail_errno(err, errno, "cannot size simulated world %s", world->path);
-	status = map_file(world, err);
+	status = sim_world_map(world, err);
 	if (status != NEAP_OK)
 		return status;
-	if (world_valid(world->shared)) {
-		differs = contradiction(world->shared, spec);
+	if (sim_world_valid(world->shared)) {
+		differs = sim_world_contradiction(world->shared, spec);
 		if (!differs)
 			return NEAP_OK;
 	}
@@ -368,7 +305,7 @@ static enum neap_status prepare(struct sim_world *world, const struct sim_spec *
 			"simulated world '%s' exists with another %s, and a process is in it: end it, or choose "
 			"another world=NAME",
 			spec->world, differs);
-	return fill(world->shared, spec, err);
+	return sim_world_fill(world->shared, spec, err);
 }
 
 /* Mutex held. */
@@ -377,7 +314,7 @@ static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_
 	struct neap_process self = {.pid = getpid()};
 	int i;
 
-	settle(world);
+	sim_world_settle(world);
 	(void)neap_process_read(getpid(), &self, NULL); /* without /proc: no start time, no name */
 	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
 		struct slot *slot = &world->shared->slots[i];
@@ -397,21 +334,21 @@ static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_
 	return neap_fail(err, NEAP_EBUSY, "simulated world %s is full: %d processes", world->path, SIM_SLOT_LIMIT);
 }
 
-static void name_path(struct sim_world *world, const char *name)
+void sim_world_name(struct sim_world *world, const char *name)
 {
-	snprintf(world->path, sizeof(world->path), "%s/neap-sim-%lu-%s", world_folder(), (unsigned long)geteuid(),
+	snprintf(world->path, sizeof(world->path), "%s/neap-sim-%lu-%s", sim_world_folder(), (unsigned long)geteuid(),
 		 name);
 }
 
 /* flock held, mutex not: removes the file if nobody is in it and nothing drains. */
-static void remove_if_empty(struct sim_world *world)
+void sim_world_remove_if_empty(struct sim_world *world)
 {
 	bool empty = true;
 	int i;
 
 	if (sim_world_lock(world) != NEAP_OK)
 		return;
-	settle(world);
+	sim_world_settle(world);
 	for (i = 0; i < SIM_SLOT_LIMIT; i++)
 		empty &= world->shared->slots[i].state == SIM_SLOT_FREE;
 	sim_world_unlock(world);
@@ -428,8 +365,8 @@ enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct
 	if (!world)
 		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
 	world->fd = world->own_slot = -1;
-	name_path(world, spec->world);
-	status = open_locked(world, true, err);
+	sim_world_name(world, spec->world);
+	status = sim_world_open(world, true, err);
 	if (status != NEAP_OK)
 		goto out;
 	status = prepare(world, spec, err);
@@ -448,7 +385,7 @@ out:
 	if (status == NEAP_OK) {
 		*ret_world = world;
 	} else {
-		world_close(world);
+		sim_world_close(world);
 		free(world);
 	}
 	return status;
@@ -468,8 +405,8 @@ void sim_world_leave(struct sim_world *world)
 	(void)fcntl(world->fd, F_OFD_SETLK, &range);
 	world->own_slot = -1;
 	if (flock(world->fd, LOCK_EX) == 0)
-		remove_if_empty(world);
-	world_close(world);
+		sim_world_remove_if_empty(world);
+	sim_world_close(world);
 	free(world);
 }
 
@@ -479,9 +416,9 @@ enum neap_status sim_world_charge(struct sim_world *world, uint32_t device, enum
 
 	if (sim_world_lock(world) != NEAP_OK)
 		return NEAP_EIO;
-	if (free_bytes(world->shared, device) < bytes)
-		settle(world);
-	if (free_bytes(world->shared, device) >= bytes) {
+	if (sim_world_room(world->shared, device) < bytes)
+		sim_world_settle(world);
+	if (sim_world_room(world->shared, device) >= bytes) {
 		world->shared->slots[world->own_slot].use[device][what] += bytes;
 		status = NEAP_OK;
 	}
@@ -505,144 +442,10 @@ uint64_t sim_world_free_bytes(struct sim_world *world, uint32_t device)
 
 	if (sim_world_lock(world) != NEAP_OK)
 		return 0;
-	settle(world);
-	bytes = free_bytes(world->shared, device);
+	sim_world_settle(world);
+	bytes = sim_world_room(world->shared, device);
 	sim_world_unlock(world);
 	return bytes;
 }
 
 uint32_t sim_world_device_count(const struct sim_world *world) { return world->shared->device_count; }
-
-void sim_world_device(const struct sim_world *world, uint32_t device, struct sim_view_device *ret_device)
-{
-	view_device(&world->shared->devices[device], device, ret_device);
-}
-
-static void view_slot(const struct slot *slot, struct sim_view_process *ret_process)
-{
-	uint64_t now = neap_clock_now(neap_clock_system());
-	size_t i;
-
-	*ret_process = (struct sim_view_process){.pid = slot->pid,
-						 .state = (enum sim_slot_state)slot->state,
-						 .hidden = slot->hidden != 0,
-						 .present = slot->state == SIM_SLOT_ALIVE &&
-							    neap_process_alive(slot->pid, slot->start_ticks)};
-	memcpy(ret_process->command, slot->command, sizeof(ret_process->command));
-	ret_process->command[sizeof(ret_process->command) - 1] = '\0';
-	if (slot->state == SIM_SLOT_DRAINING && slot->drain_until_ns > now)
-		ret_process->drain_left_ns = slot->drain_until_ns - now;
-	for (i = 0; i < SIM_DEVICE_LIMIT; i++) {
-		ret_process->memory_bytes[i] = slot->use[i][SIM_CHARGE_MEMORY];
-		ret_process->context_bytes[i] = slot->use[i][SIM_CHARGE_CONTEXT];
-	}
-}
-
-/* Mutex held, or `shared` private. */
-static void view_world(const struct shared *shared, struct sim_view *view)
-{
-	uint32_t device;
-	size_t i;
-
-	view->release_delay_ns = shared->release_delay_ns;
-	view->device_count = shared->device_count;
-	for (device = 0; device < shared->device_count; device++) {
-		view_device(&shared->devices[device], device, &view->devices[device]);
-		view->devices[device].free_bytes = free_bytes(shared, device);
-		view->devices[device].used_bytes = used_bytes(shared, device);
-	}
-	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
-		const struct slot *slot = &shared->slots[i];
-
-		if (slot->state == SIM_SLOT_FREE)
-			continue;
-		view_slot(slot, &view->processes[view->process_count++]);
-		for (device = 0; device < shared->device_count && slot->state == SIM_SLOT_DRAINING; device++)
-			view->devices[device].draining_bytes +=
-				slot->use[device][SIM_CHARGE_MEMORY] + slot->use[device][SIM_CHARGE_CONTEXT];
-	}
-}
-
-static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
-{
-	struct shared *shared = calloc(1, sizeof(*shared));
-	enum neap_status status;
-
-	if (!shared)
-		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
-	status = fill(shared, spec, err);
-	if (status == NEAP_OK)
-		view_world(shared, view);
-	free(shared);
-	return status;
-}
-
-/* flock held. */
-static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, struct sim_view *view,
-				     struct neap_error *err)
-{
-	enum neap_status status;
-
-	if (!right_size(world->fd))
-		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
-	status = map_file(world, err);
-	if (status != NEAP_OK)
-		return status;
-	if (!world_valid(world->shared))
-		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
-	if (contradiction(world->shared, spec)) {
-		if (life_held(world->fd, -1))
-			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
-					 contradiction(world->shared, spec));
-		return look_at_spec(spec, view, err); /* nobody is in it: the next one makes it anew */
-	}
-	if (sim_world_lock(world) != NEAP_OK)
-		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
-				 world->path);
-	settle(world);
-	view_world(world->shared, view);
-	sim_world_unlock(world);
-	view->exists = true;
-	remove_if_empty(world);
-	return NEAP_OK;
-}
-
-enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
-{
-	struct sim_world world = {.fd = -1, .own_slot = -1};
-	struct sim_view *view = calloc(1, sizeof(*view));
-	enum neap_status status;
-
-	if (!view)
-		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
-	memcpy(view->world, spec->world, sizeof(view->world));
-	name_path(&world, spec->world);
-	status = open_locked(&world, false, err);
-	if (status == NEAP_OK)
-		status = look_at_file(&world, spec, view, err);
-	else if (status == NEAP_ENOENT)
-		status = look_at_spec(spec, view, err);
-	if (status == NEAP_OK)
-		*ret_view = *view;
-	world_close(&world);
-	free(view);
-	return status;
-}
-
-enum neap_status sim_world_each(bool (*visit)(void *context, const char *world), void *context,
-				struct neap_error *err)
-{
-	char prefix[64];
-	DIR *folder = opendir(world_folder());
-	struct dirent *entry;
-	size_t length;
-
-	if (!folder)
-		return neap_fail_errno(err, errno, "cannot list %s", world_folder());
-	length = (size_t)snprintf(prefix, sizeof(prefix), "neap-sim-%lu-", (unsigned long)geteuid());
-	while ((entry = readdir(folder)) != NULL)
-		if (strncmp(entry->d_name, prefix, length) == 0 && !visit(context, entry->d_name + length))
-			break;
-	closedir(folder);
-	return NEAP_OK;
-}

@@ -1,0 +1,74 @@
+/* sim/world_layout.h: a world's file, for the two source files that know it: world.c takes part, world_look.c looks.
+ * The layout is fixed by WORLD_LAYOUT: change one, change the other. */
+#ifndef NEAP_SIM_WORLD_LAYOUT_H
+#define NEAP_SIM_WORLD_LAYOUT_H
+
+#include "sim/world.h"
+
+#include <pthread.h>
+
+#define WORLD_MAGIC  0x646c726f7770656eull /* "nepworld" */
+#define WORLD_LAYOUT 1u
+
+struct device_state {
+	uint64_t total, reserved, context;
+	char name[96];
+	unsigned char uuid[16];
+	int32_t multiprocessors, compute_major, compute_minor, pad;
+};
+
+struct slot {
+	uint32_t state; /* enum sim_slot_state; stored last */
+	uint32_t hidden;
+	int32_t pid;
+	uint32_t pad;
+	uint64_t start_ticks;
+	uint64_t drain_until_ns; /* CLOCK_MONOTONIC */
+	char command[16];
+	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
+};
+
+struct shared {
+	uint64_t magic; /* stored last */
+	uint32_t layout, bytes;
+	pthread_mutex_t mutex;
+	uint64_t release_delay_ns;
+	uint32_t device_count, pad;
+	struct device_state devices[SIM_DEVICE_LIMIT];
+	struct slot slots[SIM_SLOT_LIMIT];
+};
+
+struct sim_world {
+	int fd;
+	int own_slot; /* -1: looking only */
+	struct shared *shared;
+	char path[128];
+};
+
+/* The file. */
+const char *sim_world_folder(void);
+void sim_world_name(struct sim_world *world, const char *name);
+/* Opens the file and takes flock on it. NEAP_ENOENT without `create`. */
+enum neap_status sim_world_open(struct sim_world *world, bool create, struct neap_error *err);
+enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err);
+bool sim_world_sized(int fd);
+/* Drops flock too. */
+void sim_world_close(struct sim_world *world);
+/* flock held, mutex not: removes the file if nobody is in it and nothing drains. */
+void sim_world_remove_if_empty(struct sim_world *world);
+/* True when someone else holds the life of this slot, or of any (-1). */
+bool sim_world_life_held(int fd, int slot);
+
+/* What it says. */
+bool sim_world_valid(const struct shared *shared);
+/* NULL when the world is what the spec demands, else what differs. */
+const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec);
+/* Makes it the spec's, with nobody in it. */
+enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err);
+/* Notices who died and what has drained. Mutex held. */
+void sim_world_settle(struct sim_world *world);
+uint64_t sim_world_used(const struct shared *shared, uint32_t device);
+/* What is free of the device. */
+uint64_t sim_world_room(const struct shared *shared, uint32_t device);
+
+#endif

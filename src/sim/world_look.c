@@ -1,0 +1,173 @@
+/* A world seen from outside, by those who are not in it: a copy of what its file says, with deaths and ended drains
+ * noticed on the way. */
+#include "sim/world_layout.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void sim_uuid_format(const unsigned char uuid[16], char text[48])
+{
+	char *to = text + sprintf(text, "GPU-");
+	size_t i;
+
+	for (i = 0; i < 16; i++)
+		to += sprintf(to, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", uuid[i]);
+}
+
+static void view_device(const struct device_state *device, uint32_t index, struct sim_view_device *ret_device)
+{
+	*ret_device = (struct sim_view_device){
+		.total_bytes = device->total,
+		.reserved_bytes = device->reserved,
+		.context_bytes = device->context,
+		.multiprocessors = device->multiprocessors,
+		.compute_major = device->compute_major,
+		.compute_minor = device->compute_minor,
+	};
+	memcpy(ret_device->name, device->name, sizeof(ret_device->name));
+	ret_device->name[sizeof(ret_device->name) - 1] = '\0';
+	memcpy(ret_device->uuid, device->uuid, sizeof(ret_device->uuid));
+	snprintf(ret_device->pci_bus_id, sizeof(ret_device->pci_bus_id), "0000:%02X:00.0", 0x17 + index);
+}
+
+void sim_world_device(const struct sim_world *world, uint32_t device, struct sim_view_device *ret_device)
+{
+	view_device(&world->shared->devices[device], device, ret_device);
+}
+
+static void view_slot(const struct slot *slot, struct sim_view_process *ret_process)
+{
+	uint64_t now = neap_clock_now(neap_clock_system());
+	size_t i;
+
+	*ret_process = (struct sim_view_process){.pid = slot->pid,
+						 .state = (enum sim_slot_state)slot->state,
+						 .hidden = slot->hidden != 0,
+						 .present = slot->state == SIM_SLOT_ALIVE &&
+							    neap_process_alive(slot->pid, slot->start_ticks)};
+	memcpy(ret_process->command, slot->command, sizeof(ret_process->command));
+	ret_process->command[sizeof(ret_process->command) - 1] = '\0';
+	if (slot->state == SIM_SLOT_DRAINING && slot->drain_until_ns > now)
+		ret_process->drain_left_ns = slot->drain_until_ns - now;
+	for (i = 0; i < SIM_DEVICE_LIMIT; i++) {
+		ret_process->memory_bytes[i] = slot->use[i][SIM_CHARGE_MEMORY];
+		ret_process->context_bytes[i] = slot->use[i][SIM_CHARGE_CONTEXT];
+	}
+}
+
+/* Mutex held, or `shared` private. */
+static void view_world(const struct shared *shared, struct sim_view *view)
+{
+	uint32_t device;
+	size_t i;
+
+	view->release_delay_ns = shared->release_delay_ns;
+	view->device_count = shared->device_count;
+	for (device = 0; device < shared->device_count; device++) {
+		view_device(&shared->devices[device], device, &view->devices[device]);
+		view->devices[device].free_bytes = sim_world_room(shared, device);
+		view->devices[device].used_bytes = sim_world_used(shared, device);
+	}
+	for (i = 0; i < SIM_SLOT_LIMIT; i++) {
+		const struct slot *slot = &shared->slots[i];
+
+		if (slot->state == SIM_SLOT_FREE)
+			continue;
+		view_slot(slot, &view->processes[view->process_count++]);
+		for (device = 0; device < shared->device_count && slot->state == SIM_SLOT_DRAINING; device++)
+			view->devices[device].draining_bytes +=
+				slot->use[device][SIM_CHARGE_MEMORY] + slot->use[device][SIM_CHARGE_CONTEXT];
+	}
+}
+
+static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
+{
+	struct shared *shared = calloc(1, sizeof(*shared));
+	enum neap_status status;
+
+	if (!shared)
+		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
+	status = sim_world_fill(shared, spec, err);
+	if (status == NEAP_OK)
+		view_world(shared, view);
+	free(shared);
+	return status;
+}
+
+/* flock held. */
+static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, struct sim_view *view,
+				     struct neap_error *err)
+{
+	enum neap_status status;
+
+	if (!sim_world_sized(world->fd))
+		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+	status = sim_world_map(world, err);
+	if (status != NEAP_OK)
+		return status;
+	if (!sim_world_valid(world->shared))
+		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+	if (sim_world_contradiction(world->shared, spec)) {
+		if (sim_world_life_held(world->fd, -1))
+			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
+					 sim_world_contradiction(world->shared, spec));
+		return look_at_spec(spec, view, err); /* nobody is in it: the next one makes it anew */
+	}
+	if (sim_world_lock(world) != NEAP_OK)
+		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
+				 world->path);
+	sim_world_settle(world);
+	view_world(world->shared, view);
+	sim_world_unlock(world);
+	view->exists = true;
+	sim_world_remove_if_empty(world);
+	return NEAP_OK;
+}
+
+enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
+{
+	struct sim_world world = {.fd = -1, .own_slot = -1};
+	struct sim_view *view = calloc(1, sizeof(*view));
+	enum neap_status status;
+
+	if (!view)
+		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
+	memcpy(view->world, spec->world, sizeof(view->world));
+	sim_world_name(&world, spec->world);
+	status = sim_world_open(&world, false, err);
+	if (status == NEAP_OK)
+		status = look_at_file(&world, spec, view, err);
+	else if (status == NEAP_ENOENT)
+		status = look_at_spec(spec, view, err);
+	if (status == NEAP_OK)
+		*ret_view = *view;
+	sim_world_close(&world);
+	free(view);
+	return status;
+}
+
+enum neap_status sim_world_each(bool (*visit)(void *context, const char *world), void *context,
+				struct neap_error *err)
+{
+	char prefix[64];
+	DIR *folder = opendir(sim_world_folder());
+	struct dirent *entry;
+	size_t length;
+
+	if (!folder)
+		return neap_fail_errno(err, errno, "cannot list %s", sim_world_folder());
+	length = (size_t)snprintf(prefix, sizeof(prefix), "neap-sim-%lu-", (unsigned long)geteuid());
+	while ((entry = readdir(folder)) != NULL)
+		if (strncmp(entry->d_name, prefix, length) == 0 && !visit(context, entry->d_name + length))
+			break;
+	closedir(folder);
+	return NEAP_OK;
+}
