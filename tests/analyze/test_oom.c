@@ -128,6 +128,25 @@ static void test_untagged_widens(void **state)
 	assert_int_equal(fix->uncertainty_bytes, 1250 * NEAP_MIB);
 }
 
+/* Nothing is tagged: no split is sure to suffice, so the first is named that does in the middle of its interval. */
+static void test_all_untagged(void **state)
+{
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.tag = NULL;
+	oom.request = 4000; /* 3500 are short of 11100 in all */
+	for (size_t i = 0; i < 4; i++)
+		oom.tags[i].tag = i ? NULL : "";
+	oom.tags[0].live = 7100;
+	struct neap_oom_card card = card_for(&oom);
+	const struct neap_fix *fix = fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH);
+	/* A half of half of 11100 is 2775; three quarters of that half are 4162.5. */
+	assert_string_equal(fix->text, "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)");
+	assert_true(fix->sufficient);
+	assert_int_equal(fix->uncertainty_bytes, fix->saving_bytes);
+}
+
 static void test_limit(void **state)
 {
 	struct recorded_oom oom = capacity;
@@ -242,6 +261,7 @@ static void test_rungs(void **state)
 	(void)state;
 	recording_split(&recording, 64, 1);
 	recording_oom(&recording, &capacity);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .size = 5});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
 						      .block = NEAP_RUNG_SPLIT,
 						      .address = 32,
@@ -256,7 +276,6 @@ static void test_rungs(void **state)
 						      .a = 32,
 						      .b = 2});
 	recording_oom(&recording, &capacity);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .size = 5});
 	assert_int_equal(neap_oom_count(&recording.record), 3);
 	card = card_of(&recording, 0);
 	assert_int_equal(card.split.micro_batch, 64);
@@ -265,7 +284,7 @@ static void test_rungs(void **state)
 	assert_int_equal(card.split_after.accumulate, 2);
 	assert_int_equal(card.split_after.ranks, 1);
 	assert_int_equal(card.tag_count, 4);
-	card = card_of(&recording, 1);
+	card = card_of(&recording, 2);
 	assert_int_equal(card.split.micro_batch, 32);
 	assert_int_equal(card.split.accumulate, 2);
 	assert_int_equal(card.step, 2);
@@ -273,9 +292,10 @@ static void test_rungs(void **state)
 	assert_true(fix_in(&card, NEAP_FIX_CHECKPOINTING)->active_already);
 	assert_string_equal(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH)->text,
 			    "micro-batch 32 -> 16, accumulation 2 -> 4 (effective batch stays 64)");
-	card = card_of(&recording, 2);
+	card = card_of(&recording, 1);
 	assert_int_equal(card.device, 1);
-	assert_int_equal(card.tag_count, 0); /* the other device's tags are not taken */
+	assert_int_equal(card.tag_count, 0);               /* the other device's tags are not taken */
+	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE); /* nor its rung */
 	assert_int_equal(neap_oom_card(&recording.record, 3, &card, &err), NEAP_ENOENT);
 	recording_end(&recording);
 }
@@ -321,11 +341,17 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_capacity),        cmocka_unit_test(test_deeper_split),
-		cmocka_unit_test(test_untagged_widens), cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
-		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
-		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_capacity),
+		cmocka_unit_test(test_deeper_split),
+		cmocka_unit_test(test_untagged_widens),
+		cmocka_unit_test(test_all_untagged),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_pending),
+		cmocka_unit_test(test_leak_comes_first),
+		cmocka_unit_test(test_rungs),
+		cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -224,18 +224,20 @@ static void test_killed_writer(void **state)
 }
 
 #define THREADS    4
-#define PER_THREAD 4000
+#define PER_THREAD 20000
 
 struct writer {
 	const struct neap_observer *observer;
 	uint64_t first;
 	uint16_t name;
+	pthread_barrier_t *start; /* all at once, or one would be done before the next begins */
 };
 
 static void *write_events(void *argument)
 {
 	struct writer *writer = argument;
 
+	pthread_barrier_wait(writer->start);
 	for (uint64_t n = 0; n < PER_THREAD; n++) {
 		struct neap_event event = numbered(NEAP_EVENT_ALLOC, writer->first + n);
 		writer->observer->event(writer->observer->context, &event);
@@ -248,17 +250,21 @@ static void run_writers(const struct neap_observer *observer, void (*meanwhile)(
 {
 	struct writer writers[THREADS];
 	pthread_t threads[THREADS];
+	pthread_barrier_t start;
 
+	assert_int_equal(pthread_barrier_init(&start, NULL, THREADS + 1), 0);
 	for (uint64_t i = 0; i < THREADS; i++) {
-		writers[i] = (struct writer){.observer = observer, .first = i * PER_THREAD};
+		writers[i] = (struct writer){.observer = observer, .first = i * PER_THREAD, .start = &start};
 		assert_int_equal(pthread_create(&threads[i], NULL, write_events, &writers[i]), 0);
 	}
+	pthread_barrier_wait(&start);
 	if (meanwhile)
 		meanwhile();
 	for (size_t i = 0; i < THREADS; i++) {
 		pthread_join(threads[i], NULL);
 		assert_int_equal(writers[i].name, 1);
 	}
+	pthread_barrier_destroy(&start);
 }
 
 static void test_threads(void **state)
@@ -281,7 +287,7 @@ static void test_threads(void **state)
 
 static void read_a_few(void)
 {
-	for (int i = 0; i < 20; i++) {
+	for (int i = 0; i < 200; i++) {
 		struct neap_record record = read_record();
 		for (size_t k = 0; k < record.allocation_count; k++)
 			assert_whole(&record.allocations[k]);
