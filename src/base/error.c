@@ -129,11 +129,16 @@ enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const
 	va_end(args);
 	err->cause = error_number;
 
-	size_t length = strlen(err->message);
+	/* The errno's text says most: a long message gives way to it. */
 	const char *text = strerror_r(error_number, room, sizeof(room));
-	if (snprintf(err->message + length, sizeof(err->message) - length, ": %s", text) >=
-	    (int)(sizeof(err->message) - length))
+	size_t text_length = strnlen(text, sizeof(room));
+	size_t limit = sizeof(err->message) - 1 - 2 - text_length;
+	if (strlen(err->message) > limit) {
+		err->message[limit] = '\0';
 		trim_partial_character(err->message);
+	}
+	size_t length = strlen(err->message);
+	snprintf(err->message + length, sizeof(err->message) - length, ": %.*s", (int)text_length, text);
 	return status;
 }
 
