@@ -108,7 +108,8 @@ struct neap_recorder;
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);
-/* The observer that writes to it; borrowed, lives with the recorder. Lock-free, any thread. */
+/* The observer that writes to it; borrowed, lives with the recorder. Any thread; `event` takes no lock, `name` takes a
+ * short one only for a name it has not seen. Names are cut at NEAP_RECORD_NAME_ROOM - 1 bytes. */
 NEAP_API const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder);
 /* Unmaps; the file stays. */
 NEAP_API void neap_recorder_destroy(struct neap_recorder *recorder);

@@ -389,6 +389,7 @@ enum neap_status neap_train_recover(struct neap_train *train, struct neap_error 
 	train->summary.rungs++;
 	/* Another split has other low-water marks: the watch begins anew. */
 	train->low_count = 0;
+	train->recent_peak = 0;
 	train->leak_suspected = false;
 	return NEAP_OK;
 }

@@ -81,6 +81,13 @@ static struct neap_train *begin(struct neap_train_options options)
 	return train;
 }
 
+static bool every_stream(void *context, void *stream)
+{
+	(void)context;
+	(void)stream;
+	return true;
+}
+
 static void test_clear_lines(void **state)
 {
 	uint64_t freed = 0;
@@ -108,6 +115,36 @@ static void test_clear_lines(void **state)
 	assert_int_equal(neap_clear(world.alloc, NULL, NULL, NULL), NEAP_OK); /* silent */
 	assert_int_equal(lines.count, 8);
 	give(&world, kept);
+}
+
+/* What fails is said, and is no cleanup. */
+static void test_clear_fails(void **state)
+{
+	uint64_t freed = 77;
+	struct neap_error err = {0};
+
+	(void)state;
+	give(&world, take(&world, 32 * NEAP_MIB, NULL));
+	world.sim->fault("cuMemGetInfo_v2", 0, 0, CUDA_ERROR_UNKNOWN);
+	assert_int_equal(neap_clear(world.alloc, &sink, &freed, &err), NEAP_OK);
+	world.sim->fault(NULL, 0, 0, 0);
+	assert_int_equal(freed, 32 * NEAP_MIB);
+	assert_int_equal(lines_with("The driver would not say: "), 1);
+	assert_int_equal(lines_with("NVIDIA-SMI report:"), 0);
+	assert_int_equal(lines_with("Cleanup gave back 32.0 MiB in "), 1);
+
+	/* During a graph capture nothing may be given back. */
+	lines.count = 0;
+	freed = 77;
+	assert_int_equal(neap_pool_begin(world.alloc, 1, 2, every_stream, NULL, &err), NEAP_OK);
+	assert_int_equal(neap_clear(world.alloc, &sink, &freed, &err), NEAP_ESTATE);
+	assert_int_equal(neap_pool_end(world.alloc, 1, 2), NEAP_OK);
+	assert_int_equal(freed, 77);
+	assert_int_equal(lines.count, 3);
+	assert_memory_equal(lines.text[2], "The cache was not emptied: ", 27);
+	assert_int_equal(lines.level[2], NEAP_LOG_WARNING);
+	assert_int_equal(events_of(NEAP_EVENT_CLEANUP, UINT64_MAX), 1);
+	neap_pool_release(world.alloc, 1, 2);
 }
 
 /* Two epochs of six steps of two ticks, a save at the end of each. */
@@ -466,9 +503,10 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, open_small_world, close_world)
 	const struct CMUnitTest tests[] = {
-		TEST(test_clear_lines), TEST(test_schedule),    TEST(test_marks_and_steps),
-		TEST(test_recover),     TEST(test_ladder_ends), TEST(test_refused_options),
-		TEST(test_leak_watch),  TEST(test_scope),       TEST(test_recorded),
+		TEST(test_clear_lines),     TEST(test_clear_fails), TEST(test_schedule),
+		TEST(test_marks_and_steps), TEST(test_recover),     TEST(test_ladder_ends),
+		TEST(test_refused_options), TEST(test_leak_watch),  TEST(test_scope),
+		TEST(test_recorded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
