@@ -4,7 +4,7 @@
  */
 #include "agent/agent.h"
 
-#include "base/clock.h"
+#include "alloc/emptied.h"
 #include "base/error.h"
 #include "neap/train.h"
 #include "proto/commands.h"
@@ -80,35 +80,33 @@ static enum neap_status answer_info(const struct neap_fields *arguments, struct 
 	return NEAP_OK;
 }
 
-/* Empties one allocator's cache and says what that gave and cost. */
+/* Empties one allocator's cache and says what that gave and cost. The program goes on meanwhile: what it has taken
+ * again when the answer is written is told apart. */
 static void clear_one(struct neap_alloc *alloc, struct neap_field_writer *reply)
 {
-	const struct neap_clock *clock = neap_clock_system();
-	struct neap_device *device = neap_alloc_device(alloc);
-	struct neap_stats before, after;
+	struct neap_emptied emptied;
+	struct neap_stats now;
 	struct neap_error err;
-	uint64_t free_bytes, total_bytes, freed_bytes = 0;
-	neap_get_stats(alloc, &before);
-	if (neap_device_memory(device, &free_bytes, &total_bytes, NULL) == NEAP_OK)
-		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, free_bytes);
-	uint64_t began_ns = neap_clock_now(clock);
-	enum neap_status status = neap_empty_cache(alloc, &freed_bytes, &err);
-	uint64_t took_ns = neap_clock_now(clock) - began_ns;
-	neap_get_stats(alloc, &after);
-	if (neap_device_memory(device, &free_bytes, &total_bytes, NULL) == NEAP_OK)
-		neap_write_u64(reply, NEAP_FIELD_FREE, free_bytes);
-	write_device(reply, alloc, &after);
-	neap_write_u64(reply, NEAP_FIELD_ALLOCATED_BEFORE, counter(&before, NEAP_METRIC_ALLOCATED_BYTES));
-	neap_write_u64(reply, NEAP_FIELD_RESERVED_BEFORE, counter(&before, NEAP_METRIC_RESERVED_BYTES));
-	neap_write_u64(reply, NEAP_FIELD_FREED, freed_bytes);
-	neap_write_u64(reply, NEAP_FIELD_NANOSECONDS, took_ns);
+	enum neap_status status = neap_empty_cache_told(alloc, &emptied, &err);
+	neap_get_stats(alloc, &now);
 	if (status != NEAP_OK) {
+		write_device(reply, alloc, &now);
 		write_failure(reply, &err);
 		return;
 	}
+	write_device(reply, alloc, &emptied.after);
+	neap_write_u64(reply, NEAP_FIELD_ALLOCATED_BEFORE, counter(&emptied.before, NEAP_METRIC_ALLOCATED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED_BEFORE, counter(&emptied.before, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED_NOW, counter(&now, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_FREED, emptied.freed_bytes);
+	neap_write_u64(reply, NEAP_FIELD_NANOSECONDS, emptied.nanoseconds);
+	if (emptied.free_known) {
+		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, emptied.free_before);
+		neap_write_u64(reply, NEAP_FIELD_FREE, emptied.free_after);
+	}
 	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
-					     .size = freed_bytes,
-					     .address = took_ns,
+					     .size = emptied.freed_bytes,
+					     .address = emptied.nanoseconds,
 					     .block = NEAP_CLEANUP_REQUEST});
 }
 

@@ -4,6 +4,7 @@
  * synchronisation of the context does that for all streams, also for those that were destroyed since (their handles
  * are never touched), and it completes every pending free. It is left out when nothing was freed since the last one.
  */
+#include "alloc/emptied.h"
 #include "alloc/internal.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -94,6 +95,28 @@ enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_
 	neap_alloc_unlock(alloc);
 	if (!status && ret_freed_bytes)
 		*ret_freed_bytes = freed;
+	return status;
+}
+
+enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emptied *ret_emptied,
+				       struct neap_error *err)
+{
+	struct neap_emptied emptied = {0};
+	uint64_t total;
+	neap_alloc_lock(alloc);
+	neap_published_close(alloc);
+	emptied.before = alloc->stats;
+	emptied.free_known = neap_device_memory(alloc->device, &emptied.free_before, &total, NULL) == NEAP_OK;
+	uint64_t start = neap_clock_now(neap_clock_system());
+	enum neap_status status = cache_empty(alloc, &emptied.freed_bytes, err);
+	emptied.nanoseconds = neap_clock_now(neap_clock_system()) - start;
+	emptied.after = alloc->stats;
+	neap_published_close(alloc);
+	if (neap_device_memory(alloc->device, &emptied.free_after, &total, NULL) != NEAP_OK)
+		emptied.free_known = false;
+	neap_alloc_unlock(alloc);
+	if (!status)
+		*ret_emptied = emptied;
 	return status;
 }
 

@@ -20,7 +20,7 @@ struct device {
 	unsigned char uuid[16];
 	char name[96];
 	uint64_t ordinal, total, allocated, reserved, max_allocated, max_reserved;
-	uint64_t allocated_before, reserved_before, freed, nanoseconds;
+	uint64_t allocated_before, reserved_before, reserved_now, freed, nanoseconds;
 	uint64_t free_before, free; /* NEAP_BYTES_UNKNOWN */
 	uint64_t status;
 	char error[200];
@@ -29,7 +29,8 @@ struct device {
 struct work {
 	const struct cleanup_options *options;
 	const struct neap_log_sink *log; /* NULL with --json */
-	struct neap_monitor *monitor;    /* NULL: no NVML */
+	struct neap_monitor *monitor;    /* NULL: no NVML, because ... */
+	struct neap_error no_monitor;
 	char folder[4096];
 	json_t *processes; /* with --json */
 	bool *json_failed; /* memory ran out: what there is of it is not whole */
@@ -57,6 +58,7 @@ static enum neap_status read_device(const struct neap_fields *reply, size_t n, s
 		{NEAP_FIELD_MAX_RESERVED, &device.max_reserved},
 		{NEAP_FIELD_ALLOCATED_BEFORE, &device.allocated_before},
 		{NEAP_FIELD_RESERVED_BEFORE, &device.reserved_before},
+		{NEAP_FIELD_RESERVED_NOW, &device.reserved_now},
 		{NEAP_FIELD_FREED, &device.freed},
 		{NEAP_FIELD_NANOSECONDS, &device.nanoseconds},
 		{NEAP_FIELD_FREE_BEFORE, &device.free_before},
@@ -87,9 +89,10 @@ static void log_device(const struct work *work, const struct device *device)
 		 customary_gb(device->max_allocated), customary_gb(device->reserved),
 		 customary_gb(device->max_reserved));
 	neap_log(work->log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
-	if (!work->monitor || neap_monitor_find(work->monitor, device->uuid, &index, NULL) != NEAP_OK ||
-	    neap_monitor_read(work->monitor, index, &reading, NULL) != NEAP_OK) {
-		neap_log(work->log, NEAP_LOG_WARNING, "The driver does not say");
+	struct neap_error err = work->no_monitor;
+	if (!work->monitor || neap_monitor_find(work->monitor, device->uuid, &index, &err) != NEAP_OK ||
+	    neap_monitor_read(work->monitor, index, &reading, &err) != NEAP_OK) {
+		neap_log(work->log, NEAP_LOG_WARNING, "The driver does not say: %s", err.message);
 		return;
 	}
 	neap_log(work->log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
@@ -119,16 +122,21 @@ static void print_device(const struct cleanup_options *options, const struct dev
 		printf("  %-10s %10s\n", "cached", neap_size_format(device->reserved - device->allocated, size));
 		return;
 	}
+	if (device->status != NEAP_OK) {
+		printf("  not emptied: %s\n", device->error);
+		return;
+	}
 	print_change("allocated", device->allocated_before, device->allocated);
 	print_change("reserved", device->reserved_before, device->reserved);
 	print_change("free", device->free_before, device->free);
-	if (device->status != NEAP_OK)
-		printf("  not emptied: %s\n", device->error);
-	else if (device->freed == 0)
+	if (device->freed == 0)
 		printf("  nothing to give back; looking took %s\n", neap_duration_format(device->nanoseconds, time));
 	else
 		printf("  gave back %s in %s\n", neap_size_format(device->freed, size),
 		       neap_duration_format(device->nanoseconds, time));
+	if (device->reserved_now > device->reserved)
+		printf("  the program goes on and has taken %s again since\n",
+		       neap_size_format(device->reserved_now - device->reserved, size));
 }
 
 /* jansson's constructors give NULL when memory is out, and its setters then fail. */
@@ -162,6 +170,7 @@ static json_t *device_json(const struct work *work, const struct device *device)
 		return object;
 	set(work, object, "allocated_before", integer(device->allocated_before));
 	set(work, object, "reserved_before", integer(device->reserved_before));
+	set(work, object, "reserved_now", integer(device->reserved_now));
 	set(work, object, "freed", integer(device->freed));
 	set(work, object, "nanoseconds", integer(device->nanoseconds));
 	set(work, object, "free_before", integer(device->free_before));
@@ -280,7 +289,7 @@ int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_opt
 	if (code != NEAP_EXIT_OK)
 		return code;
 	/* Without NVML the agents still answer; only the driver's report is missing. */
-	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &work.monitor, NULL) != NEAP_OK)
+	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &work.monitor, &work.no_monitor) != NEAP_OK)
 		work.monitor = NULL;
 	work.processes = options->json ? json_array() : NULL;
 	for (size_t i = 0; i < count; i++) {

@@ -64,6 +64,7 @@ enum neap_field {
 	NEAP_FIELD_FREED = 28,            /* u64, bytes given back */
 	NEAP_FIELD_NANOSECONDS = 29,      /* u64, what it cost */
 	NEAP_FIELD_STATUS = 30,           /* u64: enum neap_status of this device's part; with NEAP_FIELD_ERROR */
+	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program goes on */
 	/* clear: what the program's own callbacks say they released */
 	NEAP_FIELD_CALLBACK_BYTES = 40, /* u64 */
 };

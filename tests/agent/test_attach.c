@@ -1,6 +1,7 @@
 /* The agent in a process with allocators on the simulator: asked through its own socket by a client in the same
  * process (the server is another thread, so that nothing is different from a client outside). */
 #include "base/process.h"
+#include "device/driver.h"
 #include "neap/neap.h"
 #include "neap/train.h"
 #include "proto/client.h"
@@ -192,6 +193,41 @@ static void clear_gives_memory_back(void **state)
 	for (size_t i = 0; i < 2 * MIB; i++)
 		assert_int_equal(((unsigned char *)live)[i], 0x5a);
 	neap_client_close(&client);
+	neap_alloc_destroy(alloc);
+	neap_detach();
+}
+
+/* During a graph capture nothing may be given back: that device's part is refused with the reason, and nothing
+ * changes. */
+static void capture_refuses_its_part(void **state)
+{
+	(void)state;
+	const struct neap_cuda *cuda = neap_driver_cuda(driver);
+	struct neap_client client;
+	struct neap_fields reply;
+	struct neap_device_guard guard;
+	CUstream stream;
+	CUgraph graph;
+	uint64_t block;
+	attach();
+	struct neap_alloc *alloc = make_alloc();
+	neap_free(alloc, take(alloc, 8 * MIB));
+	must(neap_device_enter(device, &guard, NULL), &(struct neap_error){0});
+	assert_int_equal(cuda->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), 0);
+	assert_int_equal(neap_malloc(alloc, MIB, stream, &block, NULL), NEAP_OK);
+	assert_int_equal(cuda->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), 0);
+	open_client(&client);
+	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
+	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_STATUS), NEAP_ESTATE);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_RESERVED) >= 9 * MIB);
+	assert_int_equal(cuda->cuStreamEndCapture(stream, &graph), 0);
+	cuda->cuGraphDestroy(graph);
+	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_FREED) >= 8 * MIB);
+	neap_client_close(&client);
+	neap_free(alloc, block);
+	assert_int_equal(cuda->cuStreamDestroy(stream), 0);
+	neap_device_leave(&guard);
 	neap_alloc_destroy(alloc);
 	neap_detach();
 }
@@ -555,13 +591,13 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attached_process_is_seen),  cmocka_unit_test(clear_gives_memory_back),
-		cmocka_unit_test(peaks_are_reset),           cmocka_unit_test(force_calls_the_program),
-		cmocka_unit_test(own_observer_is_kept),      cmocka_unit_test(fork_drops_the_agent),
-		cmocka_unit_test(damage_disables),           cmocka_unit_test(unsafe_folders),
-		cmocka_unit_test(no_room_for_the_recording), cmocka_unit_test(stale_files_are_replaced),
-		cmocka_unit_test(environment_decides),       cmocka_unit_test(asked_while_working),
-		cmocka_unit_test(signals_are_the_hosts),
+		cmocka_unit_test(attached_process_is_seen), cmocka_unit_test(clear_gives_memory_back),
+		cmocka_unit_test(capture_refuses_its_part), cmocka_unit_test(peaks_are_reset),
+		cmocka_unit_test(force_calls_the_program),  cmocka_unit_test(own_observer_is_kept),
+		cmocka_unit_test(fork_drops_the_agent),     cmocka_unit_test(damage_disables),
+		cmocka_unit_test(unsafe_folders),           cmocka_unit_test(no_room_for_the_recording),
+		cmocka_unit_test(stale_files_are_replaced), cmocka_unit_test(environment_decides),
+		cmocka_unit_test(asked_while_working),      cmocka_unit_test(signals_are_the_hosts),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

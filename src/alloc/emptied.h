@@ -1,0 +1,25 @@
+/* alloc/emptied.h: emptying the cache of an allocator that others go on using meanwhile, told exactly: everything
+ * here is read under the same hold of the lock, so that
+ *
+ *   before.reserved - after.reserved = freed_bytes
+ *
+ * however much the program takes again a moment later. For the agent.
+ */
+#ifndef NEAP_ALLOC_EMPTIED_H
+#define NEAP_ALLOC_EMPTIED_H
+
+#include "neap/alloc.h"
+
+struct neap_emptied {
+	struct neap_stats before, after;
+	uint64_t freed_bytes;
+	uint64_t nanoseconds;
+	bool free_known;                  /* the driver said what it had free, both times */
+	uint64_t free_before, free_after; /* bytes */
+};
+
+/* As neap_empty_cache. On failure *ret_emptied is untouched. */
+enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emptied *ret_emptied,
+				       struct neap_error *err);
+
+#endif
