@@ -137,7 +137,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct demand *dem
 			 divisor);
 	}
 	snprintf(fix->how, sizeof fix->how,
-		 "predicted: %s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
+		 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
 		 "the step would take is not in it",
 		 neap_size_format(plus(demand->activations, demand->inputs), scaling),
 		 neap_size_format(demand->unknown, unknown));
@@ -152,22 +152,20 @@ static void fix_activations(struct neap_oom_card *card, const struct demand *dem
 	if (demand->attention) {
 		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, demand->attention, demand->attention / 8);
 		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
-		snprintf(fix->how, sizeof fix->how,
-			 "predicted: the %s tagged \"attention\", but for a small remainder",
+		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for a small remainder",
 			 neap_size_format(demand->attention, size));
 	}
 	if (!demand->activations)
 		return;
 	fix = add_fix(card, NEAP_FIX_CHECKPOINTING, share(demand->activations, 0.7), share(demand->activations, 0.2));
 	snprintf(fix->text, sizeof fix->text, "gradient checkpointing: activations are computed again, not kept");
-	snprintf(fix->how, sizeof fix->how,
-		 "predicted: keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
+	snprintf(fix->how, sizeof fix->how, "keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
 		 neap_size_format(demand->activations, size));
 	fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, share(demand->activations, 0.375),
 		      share(demand->activations, 0.125));
 	snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
 	snprintf(fix->how, sizeof fix->how,
-		 "predicted: half to all of the activations, %s, go from 32 bits to 16; they are taken to be in 32 "
+		 "half to all of the activations, %s, go from 32 bits to 16; they are taken to be in 32 "
 		 "now",
 		 neap_size_format(demand->activations, size));
 }
@@ -275,7 +273,7 @@ static void fix_model(struct neap_oom_card *card, const struct demand *demand)
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
 	snprintf(fix->how, sizeof fix->how,
-		 "predicted: half of the %s of parameters, gradients and optimizer; activations taken as they are",
+		 "half of the %s of parameters, gradients and optimizer; activations taken as they are",
 		 neap_size_format(demand->model, size));
 }
 
