@@ -84,18 +84,20 @@ static void turn_away(struct neap_series *series)
 	series->attempt_of = series->spec->count;
 }
 
-/* What it needs: said in the file, measured by an earlier run, or else the whole device. */
-static const char *needs_of(struct neap_series *series, const struct neap_experiment *experiment,
-			    char text[NEAP_UNITS_ROOM])
+/* What it needs: said in the file, measured by an earlier run, or else the whole device. `text` is for the
+ * supervisor, `words` for people. */
+static void find_needs(struct neap_series *series, const struct neap_experiment *experiment,
+		       char text[NEAP_UNITS_ROOM], char words[64])
 {
 	uint64_t bytes;
-	if (experiment->needs)
-		return experiment->needs;
-	if (!series->history ||
-	    neap_history_peak(series->history, series->spec->name, experiment->name, &bytes, NULL) || !bytes)
-		return "device";
+	char size[NEAP_UNITS_ROOM];
+	snprintf(text, NEAP_UNITS_ROOM, "%s", experiment->needs ? experiment->needs : "device");
+	snprintf(words, 64, "%s", strcmp(text, "device") ? text : "the whole device");
+	if (experiment->needs || !series->history ||
+	    neap_history_peak(series->history, series->spec->name, experiment->name, &bytes, NULL))
+		return;
 	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, bytes);
-	return text;
+	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 }
 
 /* "20261121-093000-12345-0123456789": unique on this machine. */
@@ -113,8 +115,7 @@ static void make_run_id(char text[64])
 static enum neap_status start(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
-	char run_id[64], needs_text[NEAP_UNITS_ROOM];
-	const char *needs = needs_of(series, experiment, needs_text);
+	char run_id[64], needs[NEAP_UNITS_ROOM], words[64];
 	if (interrupts(series))
 		return neap_fail(err, NEAP_ECANCELED, "interrupted");
 	turn_away(series);
@@ -129,8 +130,9 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	status = record(series, neap_series_record_start(experiment->name, step.attempt, run_id), err);
 	if (status || adopt)
 		return status;
+	find_needs(series, experiment, needs, words);
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s", step.experiment + 1, series->spec->count,
-			experiment->name, step.attempt, strcmp(needs, "device") ? needs : "the whole device");
+			experiment->name, step.attempt, words);
 	return neap_attempt_start(&series->attempt, series->options->program, experiment, needs, run_id,
 				  series->options->quiet, err);
 }
@@ -158,9 +160,10 @@ static enum neap_status wait_for(struct neap_series *series, struct neap_step st
 static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
 {
 	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[96] = "";
-	if (result->peak_device_bytes)
-		snprintf(memory, sizeof memory, ", peak %s, drained in %s",
-			 neap_size_format(result->peak_device_bytes, peak),
+	uint64_t bytes = result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
+										 : result->peak_reserved_bytes;
+	if (bytes)
+		snprintf(memory, sizeof memory, ", peak %s, drained in %s", neap_size_format(bytes, peak),
 			 neap_duration_format(result->drain_ns, drain));
 	neap_series_say(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
 			name_of(series, step), neap_outcome_name(result->outcome),

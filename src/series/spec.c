@@ -81,6 +81,9 @@ static enum neap_status read_needs(struct reader *reader, const char *key, struc
 	char *text = NULL;
 	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
 	uint64_t bytes;
+	if (!status && strlen(text) >= NEAP_UNITS_ROOM)
+		status =
+			neap_fail_at(reader->err, value.line, value.column, "%s: expected a size such as 20GiB", key);
 	if (!status && strcmp(text, "device") && strcmp(text, "none") && neap_size_parse(text, &bytes, NULL))
 		status = neap_fail_at(reader->err, value.line, value.column,
 				      "%s: expected a size such as 20GiB, device or none, not '%.60s'", key, text);

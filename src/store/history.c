@@ -360,8 +360,9 @@ enum neap_status neap_history_peak(struct neap_history *history, const char *ser
 	sqlite3_stmt *statement = NULL;
 	enum neap_status status = NEAP_OK;
 	int code = sqlite3_prepare_v2(history->database,
-				      "SELECT max(peak_device_bytes) FROM runs WHERE series = ? AND name = ? AND "
-				      "outcome = 'ok' AND peak_device_bytes > 0",
+				      "SELECT max(max(peak_device_bytes, peak_reserved_bytes)) AS peak FROM runs "
+				      "WHERE series = ? AND name = ? AND outcome = 'ok' AND "
+				      "max(peak_device_bytes, peak_reserved_bytes) > 0",
 				      -1, &statement, NULL);
 	if (code == SQLITE_OK)
 		code = sqlite3_bind_text(statement, 1, series, -1, SQLITE_STATIC);

@@ -20,7 +20,9 @@ void neap_history_close(struct neap_history *history);
 enum neap_status neap_history_put(struct neap_history *history, const char *series, const struct neap_result *result,
 				  struct neap_error *err);
 
-/* The highest device bytes any successful run of this experiment in this series took. NEAP_ENOENT: never run. */
+/* The highest device bytes any successful run of this experiment in this series took: the driver's figure, or what its
+ * allocators reserved where that is more (the driver's is sampled, and may have missed the peak). NEAP_ENOENT: no such
+ * run, or none was measured. */
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
 				   uint64_t *ret_bytes, struct neap_error *err);
 

@@ -61,6 +61,7 @@ static void put(struct neap_history *history, const char *id, const char *name, 
 	assert_int_equal(neap_result_set(&result.rung, "micro_batch 64 -> 16; it's", NULL), NEAP_OK);
 	result.outcome = outcome;
 	result.peak_device_bytes = peak_bytes;
+	result.peak_reserved_bytes = peak_bytes == 64 ? 1000 : 0;
 	result.ended_wall_ns = ended;
 	result.headroom_bytes = UINT64_MAX;
 	result.exit_status = 137;
@@ -128,8 +129,12 @@ static void test_peak(void **state)
 	put(history, "r3", "a", NEAP_OUTCOME_FAILED, 900, 30);
 	put(history, "r4", "b", NEAP_OUTCOME_FAILED, 900, 30);
 	put(history, "r5", "c", NEAP_OUTCOME_OK, 0, 30); /* unknown is no measurement */
+	put(history, "r6", "d", NEAP_OUTCOME_OK, 64, 30);
 	assert_int_equal(neap_history_peak(history, "nightly", "a", &bytes, &err), NEAP_OK);
 	assert_int_equal(bytes, 300);
+	assert_int_equal(neap_history_peak(history, "nightly", "d", &bytes, &err), NEAP_OK);
+	assert_int_equal(bytes, 1000); /* as reserved: the sampling missed it */
+	bytes = 300;
 	assert_int_equal(neap_history_peak(history, "nightly", "b", &bytes, &err), NEAP_ENOENT);
 	assert_int_equal(neap_history_peak(history, "nightly", "c", &bytes, &err), NEAP_ENOENT);
 	assert_int_equal(neap_history_peak(history, "other", "a", &bytes, &err), NEAP_ENOENT);

@@ -1,0 +1,112 @@
+#!/usr/bin/env bats
+# neap series over the simulator: memory waited for and drained, the ladder, the history, the table and the page. Its
+# journal and its exactly-once promise are tested in tests/series.
+
+setup() {
+	dir="$(mktemp -d)"
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir"
+	export NEAP_SIM="mem=4GiB,world=series-$$-$BATS_TEST_NUMBER"
+	mkdir -m 700 "$dir/runtime"
+	cd "$dir"
+}
+
+teardown() {
+	cd /
+	rm -rf "$dir" "/dev/shm/"*"series-$$-$BATS_TEST_NUMBER"*
+}
+
+result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
+
+@test "the table ranks the runs by their peak, and the last line is the report's path" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: small, command: "$HOLD 100M"}
+		- {name: large, command: "$HOLD 1G"}
+	EOF
+	run "$NEAP" series s.yaml --folder s --quiet 2>/dev/null
+	[ "$status" -eq 0 ]
+	[[ "$output" == *large*small* ]]
+	[ "${lines[-1]}" = s/report.html ]
+	grep -q '<html' s/report.html
+	grep -q small s/report.html
+}
+
+@test "each run's memory is drained before the next starts" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: first, command: "$HOLD --kill 9 1G"}
+		- {name: second, command: "$HOLD 1G"}
+	EOF
+	NEAP_SIM="$NEAP_SIM,release_delay=300ms" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(result first-1 .outcome)" = signaled ]
+	[ "$(result second-1 .outcome)" = ok ]
+	[ "$(result first-1 '.drained and .drain_ns >= 300000000')" = true ]
+	# From start to start: the first run, and then its drain.
+	first="$(result first-1 .started_wall_ns)"
+	second="$(result second-1 .started_wall_ns)"
+	[ $((second - first)) -ge 300000000 ]
+	[[ "$output" == *"drained in 3"*" ms"* ]]
+	[[ "$output" == *"Cleaning up CUDA memory..."*"NVIDIA-SMI report:"*"0, 4064"* ]]
+}
+
+@test "the next run waits for the bytes it needs" {
+	# The first does not wait for its own memory: it is the second that must.
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: first, command: "$HOLD --kill 9 2G", drain_limit: 1ms}
+		- {name: second, command: "$HOLD 2G", needs: 3GiB}
+	EOF
+	NEAP_SIM="$NEAP_SIM,release_delay=400ms" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(result first-1 .drained)" = false ]
+	[ "$(result second-1 .outcome)" = ok ]
+	[ "$(result second-1 '.waited_ns > 0')" = true ]
+}
+
+@test "memory that does not become free in time: the run is not started, the series goes on" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: never, command: touch ran, needs: 5GiB, wait_limit: 50ms}
+		- {name: after, command: "$HOLD 100M"}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(result never-1 .outcome)" = "no memory" ]
+	[ "$(result after-1 .outcome)" = ok ]
+	[ ! -e ran ]
+}
+
+@test "a run that is out of memory comes through by its ladder" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- name: large
+		  command: "$HOLD {gib}G"
+		  params: {gib: 8, parts: 1}
+		  on_oom: halve gib, double parts
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 0 ]
+	[ "$(result large-1 .retries)" = 2 ]
+	[ "$(result large-1 .rung)" = "gib 8 -> 2, parts 1 -> 4" ]
+	[[ "$output" == *"gib 8 -> 2"* ]]
+}
+
+@test "what an experiment needs is taken from the history" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: "$HOLD 1G"}
+	EOF
+	run "$NEAP" series s.yaml
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"e: attempt 1, needs the whole device"* ]]
+	run "$NEAP" series s.yaml
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"e: attempt 1, needs 1."*"GiB, as measured before"* ]]
+}
