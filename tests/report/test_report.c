@@ -151,6 +151,17 @@ static void card_says_it_all(void **unused)
 
 static void card_causes_differ(void **unused)
 {
+	static const char *const causes[] = {
+		[NEAP_OOM_CAPACITY] =
+			"Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than this",
+		[NEAP_OOM_LIMIT] =
+			"Cause: the limit. 900 MiB live and 512 MiB asked for are 392 MiB over the 1.76 GiB",
+		[NEAP_OOM_NEIGHBOURS] =
+			"Cause: neighbours. Others hold 228 MiB of this device; without them the 512 MiB",
+		[NEAP_OOM_FRAGMENTATION] =
+			"Cause: fragmentation. 820 MiB are cached, but the largest free piece has 240 MiB",
+		[NEAP_OOM_PENDING] = "Cause: queued work. 16.0 MiB are freed but still in use by work on streams;",
+	};
 	struct neap_buffer texts[5] = {{0}};
 	struct neap_oom_card card;
 
@@ -160,6 +171,7 @@ static void card_causes_differ(void **unused)
 		card.cause = (enum neap_oom_cause)i;
 		neap_report_oom_card(&texts[i], &card);
 		check_width(texts[i].data, 100);
+		assert_non_null(strstr(texts[i].data, causes[i]));
 		for (int j = 0; j < i; j++)
 			assert_string_not_equal(texts[i].data, texts[j].data);
 	}
