@@ -46,20 +46,14 @@ static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
 	return sum;
 }
 
+/* It is written and compared as bytes: there must be no padding in it. */
+_Static_assert(sizeof(struct header) == 8 + 8 + 5 * 8 + 6 * 4, "the header has padding");
+
 static struct header header_of(const struct checkpoint_key *key, uint64_t step)
 {
-	struct header header;
+	struct header header = {.step = step, .key = *key};
 
-	memset(&header, 0, sizeof(header)); /* padding too: it is written, and compared */
 	memcpy(header.magic, MAGIC, sizeof(header.magic));
-	header.step = step;
-	header.key.text = key->text;
-	header.key.seed = key->seed;
-	header.key.batch = key->batch;
-	header.key.total_steps = key->total_steps;
-	header.key.rate = key->rate;
-	header.key.shape = key->shape;
-	header.key.number_bytes = key->number_bytes;
 	return header;
 }
 

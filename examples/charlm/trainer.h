@@ -1,4 +1,4 @@
-/* charlm/trainer.h: one training run: the loop that README.md of neap shows, with everything around it. */
+/* charlm/trainer.h: one training run: the loop of neap/train.h, with everything around it. */
 #ifndef CHARLM_TRAINER_H
 #define CHARLM_TRAINER_H
 
