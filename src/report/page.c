@@ -267,8 +267,12 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 			 strcmp(result->leak_verdict, "clean") == 0 ? NEAP_TONE_GOOD : NEAP_TONE_PLAIN);
 		return;
 	}
-	snprintf(text, sizeof(text), "memory grows by %s with each step (confidence %.1f %%)",
-		 neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta), 100 * result->leak_confidence);
+	/* Rounded up to 100 % it would claim what a statistic cannot. */
+	double percent = 100 * result->leak_confidence;
+	bool above = percent > 99.9;
+	snprintf(text, sizeof(text), "memory grows by %s with each step (confidence %s%.1f %%)",
+		 neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta), above ? "above " : "",
+		 above ? 99.9 : percent);
 	put_fact(out, "leak", text, NEAP_TONE_BAD);
 }
 

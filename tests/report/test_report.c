@@ -259,7 +259,7 @@ static void page_shows_each_run(void **unused)
 	assert_int_equal(count_of(out.data, "<section id=\"run-"), RUN_COUNT);
 	assert_int_equal(count_of(out.data, "class=\"curve\""), RUN_COUNT - 1); /* one never ran */
 	assert_int_equal(count_of(out.data, "{\"total\":2147483648,\"time_us\":[0,8000,"), RUN_COUNT - 1);
-	assert_non_null(strstr(out.data, "memory grows by +8.00 MiB with each step (confidence 99.9 %)"));
+	assert_non_null(strstr(out.data, "memory grows by +8.00 MiB with each step (confidence above 99.9 %)"));
 	assert_int_equal(count_of(out.data, "<pre>Out of device memory: 512 MiB"), 1);
 	assert_non_null(strstr(out.data, "simulated device"));
 	assert_true(strstr(out.data, ">too large</a>") < strstr(out.data, ">plain</a>")); /* ranked */
