@@ -104,6 +104,36 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[ "$(result .outcome run2)" = canceled ]
 }
 
+@test "at a terminal Ctrl-C reaches the command once, and stdin is the command's" {
+	cat >terminal.py <<'END'
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+def until(text):
+    global seen
+    while text not in seen:
+        seen += os.read(fd, 4096)
+until(b"ready")
+os.write(fd, b"typed\n")
+until(b"read typed")
+os.write(fd, b"\x03")
+try:
+    while os.read(fd, 4096):
+        pass
+except OSError:
+    pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+END
+	code=0
+	timeout 30 python3 terminal.py "$NEAP" run --folder run -- sh -c \
+		'trap "echo >>ints" INT; echo ready; read x; echo "read $x"; while [ ! -s ints ]; do sleep 0.02; done; sleep 0.3; exit 6' || code=$?
+	[ "$code" -eq 6 ]
+	[ "$(wc -l <ints)" = 1 ]
+	[ "$(result .outcome)" = canceled ]
+}
+
 @test "the time limit ends it" {
 	run "$NEAP" run --folder run --time-limit 100ms -- sleep 1000
 	[ "$status" -eq 143 ]
