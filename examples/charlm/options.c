@@ -49,7 +49,7 @@ enum { OPTIONS = sizeof(table) / sizeof(*table) };
 
 static const struct options defaults = {
 	.text = "/usr/share/common-licenses/GPL-3",
-	.steps = 80,
+	.steps = 100,
 	.batch = 64,
 	.seed = 1,
 	.layers = 2,
