@@ -98,6 +98,15 @@ static uint64_t number_of(const struct neap_fields *reply, size_t device_index, 
 	return value;
 }
 
+static int64_t page_peak(void)
+{
+	static struct neap_attached attached;
+	struct neap_error err = {0};
+	must(neap_page_read(folder, getpid(), &attached, &err), &err);
+	assert_int_equal(attached.device_count, 1);
+	return attached.devices[0].stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak;
+}
+
 static int64_t page_reserved(void)
 {
 	static struct neap_attached attached;
@@ -316,7 +325,8 @@ static void fork_drops_the_agent(void **state)
 	attach();
 	struct neap_alloc *alloc = make_alloc();
 	take(alloc, 4 * MIB);
-	int64_t reserved = page_reserved();
+	neap_free(alloc, take(alloc, 16 * MIB));
+	int64_t reserved = page_reserved(), peak = page_peak();
 	open_client(&client);
 	ask(&client, NEAP_REQUEST_HELLO, 0, &reply);
 	pid_t child = fork();
@@ -346,6 +356,7 @@ static void fork_drops_the_agent(void **state)
 	assert_int_equal(status, 0);
 	assert_true(exists(".sock"));
 	assert_true(page_reserved() == reserved);
+	assert_true(peak >= (int64_t)(20 * MIB) && page_peak() == peak);
 	assert_int_equal(recorded(NEAP_EVENT_MARK, &event), 0);
 	ask(&client, NEAP_REQUEST_INFO, 0, &reply);
 	open_client(&second);
@@ -536,6 +547,8 @@ static void signals_are_the_hosts(void **state)
 {
 	(void)state;
 	sigset_t one, before;
+	struct neap_client client;
+	struct neap_fields reply;
 	struct sigaction action = {.sa_handler = on_signal};
 	attach();
 	sigaction(SIGUSR1, &action, NULL);
@@ -543,6 +556,9 @@ static void signals_are_the_hosts(void **state)
 	sigaddset(&one, SIGUSR1);
 	assert_int_equal(pthread_sigmask(SIG_BLOCK, &one, &before), 0);
 	kill(getpid(), SIGUSR1);
+	open_client(&client);
+	ask(&client, NEAP_REQUEST_HELLO, 0, &reply); /* the agent's thread has run since */
+	neap_client_close(&client);
 	sigset_t pending;
 	sigpending(&pending);
 	assert_true(sigismember(&pending, SIGUSR1)); /* nobody else could take it */
