@@ -1,5 +1,6 @@
 /* cli/cmd_help.c: `neap help`, written from the table. */
 #include "cli/command.h"
+#include "proto/commands.h"
 
 #include <string.h>
 
@@ -86,9 +87,23 @@ void neap_help_print(FILE *stream, const struct neap_command *command)
 	print_options(stream, neap_common_options);
 }
 
+static void print_agent(void)
+{
+	puts("What an attached process answers on its socket, RUNTIME/PID.sock (RUNTIME is $XDG_RUNTIME_DIR/neap, "
+	     "else\n"
+	     "/tmp/neap-UID), to processes of the same user:\n");
+#define X(number, NAME, name, help) printf("  %2d  %-12s  %s\n", number, #name, help);
+	NEAP_REQUESTS(X)
+#undef X
+}
+
 static int run(const struct neap_arguments *arguments)
 {
 	const char *name = neap_operand(arguments, 0);
+	if (name && strcmp(name, "agent") == 0) {
+		print_agent();
+		return NEAP_EXIT_OK;
+	}
 	const struct neap_command *command = name ? neap_command_find(name) : NULL;
 	if (name && !command) {
 		const char *near = neap_command_suggest(name);
@@ -102,9 +117,10 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_help = {
 	.name = "help",
-	.usage = "[COMMAND]",
+	.usage = "[COMMAND|agent]",
 	.summary = "explain the commands",
-	.details = "Without a command, lists them all.",
+	.details =
+		"Without a command, lists them all. 'neap help agent' lists what an attached process can be asked.",
 	.operands_max = 1,
 	.run = run,
 };

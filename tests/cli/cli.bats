@@ -104,6 +104,12 @@ Options:
 	done
 }
 
+@test "help agent: the requests, from the protocol's table" {
+	run "$NEAP" help agent
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"   1  hello "*"   2  info "*"   3  clear "*"   4  reset_peak "* ]]
+}
+
 @test "output that cannot be written is a failure" {
 	run bash -c '"$NEAP" help >/dev/full'
 	[ "$status" -eq 74 ]
