@@ -27,6 +27,7 @@
  * is completed from within, and what is pending answers SIM_ORDER_NOT_READY.
  */
 #include "sim/engine.h"
+#include "sim/engine_heap.h"
 #include "sim/engine_history.h"
 
 #include <inttypes.h>
@@ -50,14 +51,6 @@ struct event {
 	uint64_t end_ns;
 };
 
-struct pending {
-	uint64_t end_ns, submission;
-	uint64_t count;
-	uint32_t lane;
-	void (*function)(void *argument);
-	void *argument;
-};
-
 struct sim_engine {
 	pthread_mutex_t lock;
 	pthread_cond_t idle; /* `completing` became false */
@@ -73,8 +66,7 @@ struct sim_engine {
 	uint64_t departed_end_ns;
 
 	struct sim_table stream_table, event_table;
-	struct pending *heap;
-	size_t heap_count, heap_room;
+	struct sim_heap heap; /* of all pending works */
 	struct sim_history history;
 	char fault[512];
 };
@@ -128,53 +120,6 @@ static bool lanes_grow(struct sim_engine *engine)
 	return true;
 }
 
-/* The heap. */
-
-static bool before(const struct pending *a, const struct pending *b)
-{
-	return a->end_ns != b->end_ns ? a->end_ns < b->end_ns : a->submission < b->submission;
-}
-
-static bool heap_reserve(struct sim_engine *engine)
-{
-	if (engine->heap_count < engine->heap_room)
-		return true;
-
-	size_t room = engine->heap_room ? 2 * engine->heap_room : 64;
-	struct pending *heap = realloc(engine->heap, room * sizeof(*heap));
-
-	if (!heap)
-		return false;
-	engine->heap = heap;
-	engine->heap_room = room;
-	return true;
-}
-
-static void heap_push(struct sim_engine *engine, struct pending work)
-{
-	size_t at = engine->heap_count++;
-
-	for (; at && before(&work, &engine->heap[(at - 1) / 2]); at = (at - 1) / 2)
-		engine->heap[at] = engine->heap[(at - 1) / 2];
-	engine->heap[at] = work;
-}
-
-static struct pending heap_pop(struct sim_engine *engine)
-{
-	struct pending *heap = engine->heap, head = heap[0], last = heap[--engine->heap_count];
-	size_t at = 0;
-
-	for (size_t child; (child = 2 * at + 1) < engine->heap_count; at = child) {
-		if (child + 1 < engine->heap_count && before(&heap[child + 1], &heap[child]))
-			child++;
-		if (!before(&heap[child], &last))
-			break;
-		heap[at] = heap[child];
-	}
-	heap[at] = last;
-	return head;
-}
-
 /* Time. */
 
 static bool from_within(const struct sim_engine *engine)
@@ -195,8 +140,9 @@ static void run_until(struct sim_engine *engine, uint64_t moment)
 		pthread_cond_wait(&engine->idle, &engine->lock);
 	engine->completing = true;
 	engine->completer = pthread_self();
-	while (engine->heap_count && (engine->heap[0].end_ns <= moment || engine->heap[0].end_ns <= engine->now_ns)) {
-		struct pending work = heap_pop(engine);
+	for (const struct sim_pending *head;
+	     (head = sim_heap_head(&engine->heap)) && (head->end_ns <= moment || head->end_ns <= engine->now_ns);) {
+		struct sim_pending work = sim_heap_pop(&engine->heap);
 
 		if (work.end_ns > engine->now_ns)
 			engine->now_ns = work.end_ns;
@@ -353,7 +299,7 @@ void sim_engine_destroy(struct sim_engine *engine)
 	sim_table_fini(&engine->stream_table);
 	sim_table_fini(&engine->event_table);
 	sim_history_fini(&engine->history);
-	free(engine->heap);
+	sim_heap_fini(&engine->heap);
 	free(engine->streams);
 	free(engine->host);
 	free(engine->completed);
@@ -412,7 +358,7 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 			return SIM_ORDER_RACE;
 		}
 	}
-	if (!heap_reserve(engine))
+	if (!sim_heap_reserve(&engine->heap))
 		return SIM_ORDER_NO_MEMORY;
 	for (size_t i = 0; i < work->access_count; i++)
 		if (!sim_history_reserve(&engine->history, work->accesses[i].space, work->access_count))
@@ -436,12 +382,12 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 	stream->end_ns = work->duration_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + work->duration_ns;
 	if (stream->end_ns > engine->last_end_ns)
 		engine->last_end_ns = stream->end_ns;
-	heap_push(engine, (struct pending){.end_ns = stream->end_ns,
-					   .submission = engine->submissions++,
-					   .count = clock[stream->lane],
-					   .lane = stream->lane,
-					   .function = work->function,
-					   .argument = work->argument});
+	sim_heap_push(&engine->heap, (struct sim_pending){.end_ns = stream->end_ns,
+							  .submission = engine->submissions++,
+							  .count = clock[stream->lane],
+							  .lane = stream->lane,
+							  .function = work->function,
+							  .argument = work->argument});
 	return SIM_ORDER_OK;
 }
 
