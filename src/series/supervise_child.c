@@ -227,6 +227,7 @@ static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *i
 		neap_child_signal(run, SIGKILL);
 	else if (!had_it)
 		neap_child_signal(run, number);
+	neap_child_signal(run, SIGCONT); /* a stopped one must run to end */
 }
 
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)

@@ -82,6 +82,16 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[ "$(result .outcome)" = canceled ]
 }
 
+@test "a signal ends a stopped command too" {
+	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
+	pid=$!
+	until [ -s pid ]; do sleep 0.02; done
+	kill -STOP "$(cat pid)"
+	kill -TERM $pid
+	code=0; wait $pid || code=$?
+	[ "$code" -eq 143 ]
+}
+
 @test "SIGINT ends it with 130; a second signal is SIGKILL" {
 	# a background job of a script ignores SIGINT: restore it
 	python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
