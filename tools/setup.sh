@@ -5,7 +5,7 @@
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libcmocka-dev libjs-dygraphs"
-test_packages="bats valgrind"
+test_packages="bats jq valgrind"
 
 say() { printf '%s\n' "$*" >&2; }
 
