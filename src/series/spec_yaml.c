@@ -53,9 +53,47 @@ static enum neap_status syntax_error(struct fy_diag *diag, struct neap_error *er
 	return neap_fail_at(err, line, column, "not YAML: %.180s", first->msg ? first->msg : "syntax error");
 }
 
+/* The length of the UTF-8 character at `text`, or 0 when it is none. */
+static size_t character(const unsigned char *text, size_t length)
+{
+	size_t more = *text < 0x80 ? 0 : *text >= 0xc2 && *text < 0xe0 ? 1 : (*text & 0xf0) == 0xe0 ? 2 : 3;
+	if (*text >= 0x80 && (*text < 0xc2 || *text > 0xf4))
+		return 0;
+	if (more >= length)
+		return 0;
+	for (size_t i = 1; i <= more; i++)
+		if ((text[i] & 0xc0) != 0x80)
+			return 0;
+	if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) ||
+	    (*text == 0xf0 && text[1] < 0x90) || (*text == 0xf4 && text[1] > 0x8f))
+		return 0;
+	return more + 1;
+}
+
+/* libfyaml 0.7.12 loops for ever in a directive with a broken character: neither reaches it. */
+static enum neap_status check_text(const char *text, size_t length, struct neap_error *err)
+{
+	const unsigned char *bytes = (const unsigned char *)text;
+	uint32_t line = 1, column = 1;
+	for (size_t at = 0, step; at < length; at += step) {
+		step = character(bytes + at, length - at);
+		bool control = bytes[at] < 0x20 && !strchr("\t\n\r", bytes[at] ? bytes[at] : 1);
+		if (!step || control || bytes[at] == 0x7f)
+			return neap_fail_at(err, line, column, "expected text in UTF-8, not byte 0x%02x", bytes[at]);
+		if (bytes[at] == '%' && column == 1)
+			return neap_fail_at(err, line, column, "expected no YAML directive (%%)");
+		line += bytes[at] == '\n';
+		column = bytes[at] == '\n' ? 1 : column + 1;
+	}
+	return NEAP_OK;
+}
+
 enum neap_status neap_yaml_open(const char *text, size_t length, struct neap_yaml_document **ret_document,
 				struct neap_yaml *ret_root, struct neap_error *err)
 {
+	enum neap_status status = check_text(text, length, err);
+	if (status)
+		return status;
 	struct fy_diag_cfg diag_options;
 	fy_diag_cfg_default(&diag_options);
 	diag_options.fp = NULL;
@@ -64,7 +102,7 @@ enum neap_status neap_yaml_open(const char *text, size_t length, struct neap_yam
 	struct neap_yaml_document *document = calloc(1, sizeof *document);
 	struct fy_parse_cfg options = {.flags = FYPCF_QUIET, .diag = diag};
 	struct fy_document *second = NULL;
-	enum neap_status status = NEAP_ENOMEM;
+	status = NEAP_ENOMEM;
 	if (!document || !diag)
 		goto out;
 	fy_diag_set_collect_errors(diag, true);

@@ -113,5 +113,9 @@
 	{"name: n\nexperiments:\n  - name: a\n   command: x\n",
 	 "4:4: not YAML: did not find expected '-' indicator"},
 	{"%YAML 9.9\n---\nname: n\n",
-	 "1:1: expected YAML"},
+	 "1:1: expected no YAML directive (%)"},
+	{"name: n\nx: \xc3\xa9\xc3\n",
+	 "2:5: expected text in UTF-8, not byte 0xc3"},
+	{"%am\304 n", "1:1: expected no YAML directive (%)"},
+	{"name: \001\n", "1:7: expected text in UTF-8, not byte 0x01"},
 /* clang-format on */

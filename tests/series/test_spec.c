@@ -164,7 +164,7 @@ static void test_bytes(void **state)
 	struct neap_spec spec = {0};
 	struct neap_error err = {0};
 	assert_int_equal(neap_spec_parse(text, sizeof text - 1, &spec, &err), NEAP_EPARSE);
-	assert_int_equal(neap_spec_parse("name: \"n\\0m\"\n", 14, &spec, &err), NEAP_EPARSE);
+	assert_int_equal(neap_spec_parse("name: \"n\\0m\"\n", 13, &spec, &err), NEAP_EPARSE);
 	assert_string_equal(err.message, "name: expected a text without zero bytes");
 	assert_int_equal(neap_spec_parse(text, 0, &spec, &err), NEAP_EPARSE);
 }
@@ -222,12 +222,58 @@ static void test_words(void **state)
 	}
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Good and bad files with bytes changed, cut out, doubled: the fuzz target over a generated corpus. */
+static void test_fuzz(void **state)
+{
+	(void)state;
+	static const char good[] =
+		"name: n\ndefaults: {needs: 2MiB, params: &p {x: 1}, env: *p}\nexperiments:\n"
+		"- {name: a, command: [x, \"{x}\", 'y z'], retries: 2, on_oom: double x}\n"
+		"- name: b\n  command: \"q 'r s' t\"\n  time_limit: 2h\n  grid: {y: [1, 2], x: [3, 4]}\n";
+	const char *given = getenv("NEAP_TEST_SEED");
+	unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : 20261121;
+	size_t rows = sizeof bad / sizeof *bad;
+	print_message("fuzz seed %u\n", seed);
+	for (int i = 0; i < 3000; i++) {
+		char text[1024];
+		size_t row = (size_t)rand_r(&seed) % (2 * rows);
+		const char *from = row < rows ? bad[row].text : good;
+		size_t length = strlen(from);
+		memcpy(text, from, length);
+		for (int change = rand_r(&seed) % 4; change >= 0 && length; change--) {
+			size_t at = (size_t)rand_r(&seed) % length, many = 1 + (size_t)rand_r(&seed) % 8;
+			if (many > length - at)
+				many = length - at;
+			switch (rand_r(&seed) % 4) {
+			case 0:
+				text[at] = (char)rand_r(&seed);
+				break;
+			case 1:
+				text[at] = "\n :{}[]&*-'\"#|>%@~!\t\\"[rand_r(&seed) % 22];
+				break;
+			case 2:
+				memmove(text + at, text + at + many, length - at - many);
+				length -= many;
+				break;
+			default:
+				if (length + many < sizeof text) {
+					memmove(text + at + many, text + at, length - at);
+					length += many;
+				}
+			}
+		}
+		LLVMFuzzerTestOneInput((const uint8_t *)text, length);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain), cmocka_unit_test(test_defaults), cmocka_unit_test(test_grid),
 		cmocka_unit_test(test_bad),   cmocka_unit_test(test_too_many), cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_read),  cmocka_unit_test(test_words),
+		cmocka_unit_test(test_read),  cmocka_unit_test(test_words),    cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,134 @@
+/* The journal's records replayed: what a series can have written is taken, anything else is refused and changes
+ * nothing.
+ */
+#include "series/series_state.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct neap_spec spec;
+
+static int make_spec(void **state)
+{
+	static const char text[] = "name: n\nexperiments: [{name: a, command: x}, {name: b, command: x}]\n";
+	(void)state;
+	return (int)neap_spec_parse(text, sizeof text - 1, &spec, NULL);
+}
+
+static int free_spec(void **state)
+{
+	(void)state;
+	neap_spec_fini(&spec);
+	return 0;
+}
+
+#define START(e, n) "{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"}"
+#define END(e, n)                                                                                                    \
+	"{\"type\":\"end\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"outcome\":\"failed\",\"exit_status\":3}"
+#define OF(type, e, n) "{\"type\":\"" type "\",\"experiment\":\"" e "\",\"attempt\":" #n "}"
+#define FINISH         "{\"type\":\"finish\"}"
+
+/* Applies a beginning and then the texts; all but the last must be taken. */
+static enum neap_status apply(struct neap_series_state *state, const char *const *texts, struct neap_error *err)
+{
+	json_t *records = json_array();
+	json_array_append_new(records, neap_series_record_begin(&spec));
+	for (size_t i = 0; texts[i]; i++) {
+		json_t *record = json_loads(texts[i], 0, NULL);
+		assert_non_null(record);
+		json_array_append_new(records, record);
+	}
+	assert_int_equal(neap_series_state_init(state, &spec, NULL), NEAP_OK);
+	enum neap_status status = neap_series_state_replay(state, &spec, records, err);
+	json_decref(records);
+	return status;
+}
+
+static void test_whole(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	struct neap_error err = {0};
+	const char *const texts[] = {
+		START("a", 1), OF("lost", "a", 1), START("a", 2),      OF("cancel", "a", 2),  START("a", 3),
+		END("a", 3),   START("b", 1),      OF("lost", "b", 1), OF("give_up", "b", 1), FINISH,
+		NULL};
+	if (apply(&state, texts, &err))
+		fail_msg("%s", err.message);
+	assert_true(state.begun && state.finished);
+	assert_int_equal(state.experiments[0].attempts, 3);
+	assert_int_equal(state.experiments[0].lost, 1);
+	assert_true(state.experiments[0].ended);
+	assert_int_equal(state.ends[0].outcome, NEAP_OUTCOME_FAILED);
+	assert_int_equal(state.ends[0].exit_status, 3);
+	assert_int_equal(state.ends[1].outcome, NEAP_OUTCOME_LOST);
+	assert_string_equal(state.ends[0].run_id, "r");
+	neap_series_state_fini(&state);
+}
+
+static void test_refused(void **unused)
+{
+	(void)unused;
+	static const struct {
+		const char *texts[4];
+		const char *message;
+	} rows[] = {
+		{{START("a", 2)}, "record 2: a start out of order"},
+		{{START("a", 1), START("b", 1)}, "record 3: a start out of order"},
+		{{START("a", 1), END("a", 1), START("a", 2)}, "record 4: a start out of order"},
+		{{START("c", 1)}, "record 2: expected an experiment of the series and an attempt's number"},
+		{{START("a", 0)}, "record 2: expected an experiment of the series and an attempt's number"},
+		{{END("a", 1)}, "record 2: the end of an attempt that was not going on"},
+		{{START("a", 1), END("a", 2)}, "record 3: the end of an attempt that was not going on"},
+		{{START("a", 1), END("a", 1), END("a", 1)}, "record 4: the end of an attempt that was not going on"},
+		{{START("a", 1), OF("lost", "b", 1)}, "record 3: the end of an attempt that was not going on"},
+		{{START("a", 1), OF("end", "a", 1)}, "record 3: expected an outcome and an exit status"},
+		{{OF("give_up", "a", 1)}, "record 2: giving up out of order"},
+		{{OF("surprise", "a", 1)}, "record 2: unknown type 'surprise'"},
+		{{"{}"}, "record 2: expected an experiment of the series and an attempt's number"},
+		{{"{\"type\":7,\"experiment\":[]}"},
+		 "record 2: expected an experiment of the series and an attempt's number"},
+		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1}"}, "record 2: expected a run_id"},
+		{{FINISH}, "record 2: a finish before the last experiment's end"},
+		{{"{\"type\":\"series\"}"}, "record 2: a second beginning"},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct neap_series_state state;
+		struct neap_error err = {0};
+		enum neap_status status = apply(&state, rows[i].texts, &err);
+		if (status != NEAP_EPARSE || strcmp(err.message, rows[i].message))
+			fail_msg("row %zu: %s: %s", i, neap_status_name(status), err.message);
+		neap_series_state_fini(&state);
+	}
+}
+
+static void test_changed(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	json_t *record = neap_series_record_begin(&spec);
+	json_object_set_new(record, "spec_hash", json_string("0123456789abcdef"));
+	assert_int_equal(neap_series_state_init(&state, &spec, NULL), NEAP_OK);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, NULL), NEAP_ESTATE);
+	assert_false(state.begun);
+	json_object_set_new(record, "schema", json_integer(2));
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, NULL), NEAP_EPARSE);
+	json_decref(record);
+	record = json_loads(FINISH, 0, NULL);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, NULL), NEAP_EPARSE); /* nothing has begun */
+	json_decref(record);
+	neap_series_state_fini(&state);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_changed)};
+	return cmocka_run_group_tests(tests, make_spec, free_spec);
+}
