@@ -207,7 +207,9 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 	request.rounded = bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 + 1 : round_up(bytes, BLOCK_ALIGNMENT);
 	neap_alloc_lock(alloc);
 	request.tag = neap_tag_find(alloc);
-	enum neap_status status = serve(alloc, &request, ret_address, err);
+	/* What a first try that failed left behind is nobody's business when a later one succeeds. */
+	struct neap_error failure;
+	enum neap_status status = serve(alloc, &request, ret_address, &failure);
 	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
 		neap_oom_callback callback = alloc->oom_callback;
 		void *context = alloc->oom_context;
@@ -218,11 +220,13 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 		neap_alloc_lock(alloc);
 		if (!again)
 			break;
-		status = serve(alloc, &request, ret_address, err);
+		status = serve(alloc, &request, ret_address, &failure);
 	}
 	if (status == NEAP_EOOM)
-		neap_oom_report(alloc, &request, err);
+		neap_oom_report(alloc, &request, &failure);
 	neap_alloc_unlock(alloc);
+	if (status && err)
+		*err = failure;
 	return status;
 }
 

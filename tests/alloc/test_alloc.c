@@ -119,7 +119,11 @@ static void test_empty_waits(void **state)
 	uint64_t a = take(world, 200 * MIB, one);
 	touch(world, one, a, 200 * MIB, 1, 1000000);
 	give(world, a);
-	uint64_t b = take(world, 200 * MIB, two); /* stranded on `one`: only the driver can bring it here */
+	uint64_t b = 0; /* stranded on `one`: only the driver can bring it here */
+	struct neap_error err = {.message = "mine"};
+	assert_int_equal(neap_malloc(world->alloc, 200 * MIB, two, &b, &err), NEAP_OK);
+	assert_int_equal(err.status, NEAP_OK); /* the first refusal is no failure of the call */
+	assert_string_equal(err.message, "mine");
 	touch(world, two, b, 200 * MIB, 1, 1000);
 	world_check(world);
 	struct neap_stats stats;
