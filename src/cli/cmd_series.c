@@ -61,7 +61,8 @@ static int print_plan(const struct neap_spec *spec)
 }
 
 /* What there is to say of a series that has not come to its end. */
-static int complain(const struct neap_series_summary *summary, const char *file, const struct neap_error *err)
+static int complain(const struct neap_series_summary *summary, const struct neap_series_options *options,
+		    const struct neap_error *err)
 {
 	bool resumable = *summary->folder != '\0';
 	int code = neap_exit_of(err->status);
@@ -73,8 +74,10 @@ static int complain(const struct neap_series_summary *summary, const char *file,
 	plain.line = 0; /* the message says where, with the file's name */
 	neap_complain("series", &plain);
 	if (resumable)
-		fprintf(stderr, "neap series: %zu experiment%s left; go on with: neap series %s --resume\n",
-			summary->left, summary->left == 1 ? "" : "s", file);
+		fprintf(stderr, "neap series: %zu experiment%s left; %sgo on with: neap series %s --resume%s%s\n",
+			summary->left, summary->left == 1 ? "" : "s",
+			code == NEAP_EXIT_IO ? "make room on the disk and " : "", options->file,
+			options->folder ? " --folder " : "", options->folder ? options->folder : "");
 	return code;
 }
 
@@ -99,7 +102,7 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 	catch_signals();
 	int code;
 	if (neap_series_run(spec, &options, &summary, &err)) {
-		code = complain(&summary, file, &err);
+		code = complain(&summary, &options, &err);
 		goto out;
 	}
 	neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
