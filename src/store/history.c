@@ -192,15 +192,28 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 	return status;
 }
 
-/* Renames the file and drops its log, which belongs to it alone. */
+/* Renames the file, never over one that was set aside before, and with it its log where SQLite has left one: it may
+ * hold rows that can be saved. The log's index can be made again. */
 static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
 {
-	char aside[4200], log[4200];
-	snprintf(aside, sizeof aside, "%s.damaged-%llu", path, (unsigned long long)(neap_wall_ns() / NEAP_NS_PER_S));
-	if (rename(path, aside))
+	char aside[4200], log[4200], aside_log[4300], number[16] = "";
+	unsigned long long now_s = (unsigned long long)(neap_wall_ns() / NEAP_NS_PER_S);
+	int result = -1;
+	errno = EEXIST;
+	for (unsigned n = 0; n < 1000 && result && errno == EEXIST; n++) {
+		if (n)
+			snprintf(number, sizeof number, "-%u", n);
+		snprintf(aside, sizeof aside, "%s.damaged-%llu%s", path, now_s, number);
+		result = renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE);
+		if (result && errno == EINVAL) /* a file system that cannot do it in one step */
+			result = access(aside, F_OK) ? rename(path, aside) : (errno = EEXIST, -1);
+	}
+	if (result)
 		return neap_fail_errno(err, errno, "setting the damaged history %.120s aside", path);
 	snprintf(log, sizeof log, "%s-wal", path);
-	unlink(log);
+	snprintf(aside_log, sizeof aside_log, "%s-wal", aside);
+	if (rename(log, aside_log))
+		unlink(log);
 	snprintf(log, sizeof log, "%s-shm", path);
 	unlink(log);
 	if (ret_note)

@@ -177,6 +177,23 @@ static void test_damaged(void **state)
 	neap_history_close(history);
 }
 
+/* Three within a second: none is written over. */
+static void test_damaged_again(void **state)
+{
+	(void)state;
+	char text[64], command[300];
+	for (int i = 0; i < 3; i++) {
+		struct neap_history *history = NULL;
+		snprintf(text, sizeof text, "number %d is no database, whatever its name may promise", i);
+		assert_int_equal(neap_file_write(path, text, strlen(text), NULL), NEAP_OK);
+		assert_int_equal(neap_history_open(path, &history, NULL, NULL), NEAP_OK);
+		neap_history_close(history);
+	}
+	snprintf(command, sizeof command,
+		 "test $(cat %s/history.db.damaged-* | grep -o 'number .' | sort -u | wc -l) = 3", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static void test_damaged_inside(void **state)
 {
 	(void)state;
@@ -265,6 +282,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_peak, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_no_id, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_damaged_again, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_inside, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_newer, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_nowhere, make_folder, remove_folder),
