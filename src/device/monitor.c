@@ -47,6 +47,9 @@ static enum neap_status open_table(const struct neap_nvml *table, enum neap_back
 	if (result != NVML_SUCCESS) {
 		if (result == NVML_ERROR_DRIVER_NOT_LOADED)
 			status = neap_fail(err, NEAP_ENODEVICE, "the NVIDIA driver is not loaded; " NEAP_SIM_HINT);
+		else if (backend == NEAP_BACKEND_SIM && result == NVML_ERROR_INVALID_ARGUMENT &&
+			 monitor->nvml.nvmlErrorString) /* NEAP_SIM is malformed, and the simulator says where */
+			status = neap_fail(err, NEAP_EINVAL, "%s", monitor->nvml.nvmlErrorString(result));
 		else
 			status = neap_nvml_fail(&monitor->nvml, result, err, "starting NVML");
 		free(monitor);
