@@ -76,8 +76,8 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_
 	if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
 		return neap_fail(err, NEAP_ENOENT, "there is no process %d", (int)pid);
 	if (process.uid != geteuid())
-		return neap_fail(err, NEAP_EPERM, "process %d (%s) belongs to user %u", (int)pid, process.command,
-				 (unsigned)process.uid);
+		return neap_fail(err, NEAP_EPERM, "process %d (%s) belongs to user %u: only that user can ask it",
+				 (int)pid, process.command, (unsigned)process.uid);
 	enum neap_status status = neap_socket_address(runtime_folder, pid, &address, &folder_fd, err);
 	if (status != NEAP_OK)
 		return status;

@@ -88,7 +88,7 @@ static enum neap_status read_lines(const char *path, const char *text, size_t le
 		return neap_fail(
 			err, NEAP_EPARSE,
 			"%.120s is damaged at byte %zu: its record does not match its checksum, though good ones "
-			"follow; restore the file or begin a new series",
+			"follow; restore the file or begin a new series with --folder DIR",
 			path, at);
 	*ret_good = at;
 	return NEAP_OK;
