@@ -81,14 +81,16 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict)
 {
 	struct neap_verdict verdict = {.exit_status = status_of(evidence->wait_status)};
+	char text[256];
 	if (evidence->no_memory) {
 		verdict.exit_status = 75; /* sysexits' "try again later" */
 		say(&verdict, NEAP_OUTCOME_NO_MEMORY, "the bytes it needs did not become free in time");
 	} else if (evidence->spawn_errno) {
 		verdict.exit_status = evidence->spawn_errno == ENOENT ? 127 : 126;
-		say(&verdict, NEAP_OUTCOME_NOT_FOUND, strerror(evidence->spawn_errno));
+		snprintf(text, sizeof text, "cannot run '%s': %s", evidence->spawn_name,
+			 strerror(evidence->spawn_errno));
+		say(&verdict, NEAP_OUTCOME_NOT_FOUND, text);
 	} else if (evidence->canceled_by) {
-		char text[64];
 		if (!evidence->started)
 			verdict.exit_status = 128 + evidence->canceled_by;
 		snprintf(text, sizeof text, "neap run received signal %d", evidence->canceled_by);

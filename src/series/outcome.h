@@ -8,6 +8,7 @@ struct neap_evidence {
 	bool started;             /* the command ran: wait_status says how it ended */
 	bool no_memory;           /* gave up waiting for the bytes it needs: never started */
 	int spawn_errno;          /* exec failed with it: never ran */
+	char spawn_name[128];     /* the program that could not be run */
 	int wait_status;          /* of waitpid; for a command that ran */
 	int canceled_by;          /* a signal the user sent to the supervisor; 0 none */
 	bool timed_out;           /* its time limit passed and we sent signals */

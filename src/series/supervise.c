@@ -402,6 +402,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	}
 	status = neap_child_start(run, words, &evidence->spawn_errno, err);
 	if (status || evidence->spawn_errno) {
+		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s", words[0]);
 		if (!status)
 			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot run '%s': %s", words[0],
 				 strerror(evidence->spawn_errno));

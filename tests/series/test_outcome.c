@@ -33,8 +33,8 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_FAILED, 127, "exit status 127");
 	e = ran, e.wait_status = SIGSEGV;
 	decide(e, NEAP_OUTCOME_SIGNALED, 128 + SIGSEGV, "SIGSEGV");
-	e = (struct neap_evidence){.spawn_errno = ENOENT};
-	decide(e, NEAP_OUTCOME_NOT_FOUND, 127, "No such file");
+	e = (struct neap_evidence){.spawn_errno = ENOENT, .spawn_name = "nosuch"};
+	decide(e, NEAP_OUTCOME_NOT_FOUND, 127, "cannot run 'nosuch': No such file");
 	e = (struct neap_evidence){.spawn_errno = EACCES};
 	decide(e, NEAP_OUTCOME_NOT_FOUND, 126, "Permission denied");
 	e = (struct neap_evidence){.no_memory = true};
