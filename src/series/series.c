@@ -199,8 +199,9 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	return status;
 }
 
-/* Exit codes with which a supervisor says that it could not begin: usage, data, no input, no device. */
-static bool is_refusal(int code) { return code >= 64 && code <= 69; }
+/* Exit codes with which a supervisor says that it could not begin: usage, data, no input, no device, no place on the
+ * disk. The attempt does not count as lost: nobody gives an experiment up because the disk was full three times. */
+static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 73 || code == 74; }
 /* Others of sysexits.h: it could not end well (disk full, ...), or a killed one (128 and up) was no fault of its own.
  */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
@@ -219,8 +220,12 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 		return status;
 	if (refused || is_failure(code)) {
 		series->summary->supervisor_exit = code;
-		return neap_fail(err, NEAP_EINTERNAL, "the supervisor of '%s' ended with %d before it had a result",
-				 name, code);
+		return code == 74
+			       ? neap_fail(err, NEAP_EINTERNAL,
+					   "the supervisor of '%s' could not write in %.150s/runs: is the disk full?",
+					   name, series->summary->folder)
+			       : neap_fail(err, NEAP_EINTERNAL,
+					   "the supervisor of '%s' ended with %d before it had a result", name, code);
 	}
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its supervisor is gone without a result",
 			step.experiment + 1, series->spec->count, name, step.attempt);

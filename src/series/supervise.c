@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,6 +29,8 @@
 #define GRACE_NS        (10 * NEAP_NS_PER_S) /* between SIGTERM and SIGKILL at the time limit */
 #define ORPHAN_GRACE_MS 3000
 #define ORPHANS         64
+/* A memory curve of NEAP_CURVE_POINTS, and the texts. */
+#define RESULT_ROOM_BYTES (256 * 1024)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
  */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
@@ -132,11 +135,46 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 	return NEAP_OK;
 }
 
+/* Disk space for the result, taken before the command starts: a run of hours whose end cannot be written would have
+ * to be run again. In a file without a name, so that nothing is left of it however we end. */
+static enum neap_status take_room(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	struct rlimit limit;
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "room.XXXXXX");
+	if (status)
+		return status;
+	run->room_fd = mkostemp(path, O_CLOEXEC);
+	if (run->room_fd < 0)
+		return neap_fail_errno(err, errno, "creating %s", path);
+	unlink(path);
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < RESULT_ROOM_BYTES)
+		return NEAP_OK;
+	int cause = posix_fallocate(run->room_fd, 0, RESULT_ROOM_BYTES);
+	if (cause == ENOSPC || cause == EDQUOT) /* with another cause the file system cannot do it */
+		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result",
+				       RESULT_ROOM_BYTES / 1024, run->folder);
+	return NEAP_OK;
+}
+
+static void give_room_back(struct neap_supervise *run)
+{
+	if (run->room_fd >= 0)
+		close(run->room_fd);
+	run->room_fd = -1;
+}
+
 static enum neap_status open_devices(struct neap_supervise *run, struct neap_error *err)
 {
 	struct neap_error why = {0};
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
+		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
+		if (why.status == NEAP_EINVAL || run->options.needs.kind != NEAP_NEEDS_NONE) {
+			if (err)
+				*err = why;
+			return why.status;
+		}
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched: %s", why.message);
 	}
 	return neap_observe_init(&run->observe, run->monitor, run->options.device, getenv("CUDA_VISIBLE_DEVICES"),
@@ -152,7 +190,7 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	run->options = *options;
 	run->parameters = options->parameters;
-	run->lock_fd = run->signal_fd = -1;
+	run->lock_fd = run->signal_fd = run->room_fd = -1;
 	if (options->run_id)
 		snprintf(run->run_id, sizeof run->run_id, "%s", options->run_id);
 	else
@@ -171,6 +209,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = open_devices(run, err);
 	if (!status)
 		status = neap_supervise_spec_write(run, err);
+	if (!status)
+		status = take_room(run, err);
 	if (status)
 		neap_supervise_end(run);
 	else
@@ -472,6 +512,7 @@ enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct
 					struct neap_error *err)
 {
 	char path[PATH_MAX];
+	give_room_back(run);
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
 	return status ? status : neap_result_write(path, result, err);
 }
@@ -487,6 +528,7 @@ void neap_supervise_end(struct neap_supervise *run)
 	neap_monitor_close(run->monitor);
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
+	give_room_back(run);
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
 	free(run);
