@@ -68,6 +68,7 @@ static enum neap_status page_create(struct neap_alloc *alloc, bool small, CUmemG
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
 	};
+	neap_published_close(alloc);
 	CUresult result = alloc->cuda->cuMemCreate(ret_handle, alloc->page_bytes, &properties, 0);
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemCreate of a page");
@@ -88,6 +89,7 @@ static enum neap_status page_map(struct neap_alloc *alloc, struct neap_segment *
 		if (status)
 			return status;
 	}
+	neap_published_close(alloc);
 	CUresult result =
 		alloc->cuda->cuMemMap(segment->address + index * alloc->page_bytes, alloc->page_bytes, 0, handle, 0);
 	if (result) {
@@ -103,12 +105,14 @@ static enum neap_status page_map(struct neap_alloc *alloc, struct neap_segment *
 static enum neap_status page_unmap(struct neap_alloc *alloc, struct neap_segment *segment, uint64_t index,
 				   struct neap_error *err)
 {
+	neap_published_close(alloc);
 	CUresult result = alloc->cuda->cuMemUnmap(segment->address + index * alloc->page_bytes, alloc->page_bytes);
 	if (result)
 		return neap_cuda_fail(alloc->cuda, result, err, "cuMemUnmap of a page");
 	CUmemGenericAllocationHandle handle = segment->handles[index];
 	segment->handles[index] = 0;
 	segment_held_add(alloc, segment, -1);
+	neap_published_close(alloc);
 	result = alloc->cuda->cuMemRelease(handle);
 	if (result)
 		spare_push(alloc, handle, segment->arena->small);
@@ -138,6 +142,7 @@ static enum neap_status block_map(struct neap_alloc *alloc, struct neap_block *b
 			.location = {CU_MEM_LOCATION_TYPE_DEVICE, neap_device_handle(alloc->device)},
 			.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
 		};
+		neap_published_close(alloc);
 		CUresult result = alloc->cuda->cuMemSetAccess(block->address, bytes, &access, 1);
 		status = neap_cuda_fail(alloc->cuda, result, err, "cuMemSetAccess of new pages");
 	}
@@ -408,6 +413,7 @@ enum neap_status neap_segment_release(struct neap_alloc *alloc, struct neap_segm
 enum neap_status neap_spare_release(struct neap_alloc *alloc, struct neap_error *err)
 {
 	while (alloc->spare_count) {
+		neap_published_close(alloc);
 		CUresult result = alloc->cuda->cuMemRelease(alloc->spare[alloc->spare_count - 1]);
 		if (result)
 			return neap_cuda_fail(alloc->cuda, result, err, "cuMemRelease of a page");
