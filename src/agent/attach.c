@@ -109,7 +109,8 @@ static void enrol(struct slot *slot)
 	slot->observed = neap_observe_if_none(slot->alloc, &observer);
 }
 
-/* Undoes enrol; after it the allocator writes neither to the page nor to the recorder. Locked. */
+/* Undoes enrol. After it the allocator does not write to the page, and is no longer inside a target of the observer
+ * that was taken away before: something passes through its lock in any case. Locked. */
 static void withdraw(struct slot *slot)
 {
 	if (slot->published) {
@@ -118,6 +119,8 @@ static void withdraw(struct slot *slot)
 	}
 	if (slot->observed)
 		neap_observe(slot->alloc, NULL);
+	else
+		neap_observe_if_none(slot->alloc, NULL); /* changes nothing */
 	slot->published = NULL;
 	slot->observed = false;
 }
@@ -452,10 +455,11 @@ void neap_detach(void)
 		pthread_mutex_unlock(&agent.lock); /* the thread may need it to finish its request */
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
 		pthread_mutex_lock(&agent.lock);
+		/* First the target: allocators may have the observer by the program's own wish, and keep it. */
+		__atomic_store_n(&agent.target, NULL, __ATOMIC_SEQ_CST);
 		for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 			if (agent.slots[i].alloc)
 				withdraw(&agent.slots[i]);
-		__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 		neap_page_destroy(&agent.page, true);
 		neap_recorder_destroy(agent.recorder);
 		agent.recorder = NULL;

@@ -1,0 +1,126 @@
+/* What a host does to the agent without asking: allocates while it detaches, forks while it works, closes its
+ * descriptors, gives it a folder it cannot use. The host must not notice. */
+#include "neap/neap.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (1ull << 20)
+
+static char base[64], folder[80];
+static struct neap_driver *driver;
+static struct neap_device *device;
+
+static void path_in(char text[128], const char *suffix)
+{
+	snprintf(text, 128, "%s/%d%s", folder, (int)getpid(), suffix);
+}
+
+static struct neap_alloc *make_alloc(const struct neap_observer *observer)
+{
+	struct neap_alloc *alloc = NULL;
+	struct neap_alloc_options options = {.observer = observer};
+	struct neap_error err = {0};
+	if (neap_alloc_create(device, &options, &alloc, &err))
+		fail_msg("%s", err.message);
+	return alloc;
+}
+
+static void attach(void)
+{
+	struct neap_error err = {0};
+	if (neap_attach(&err))
+		fail_msg("%s", err.message);
+}
+
+static int stop;
+
+static void *work(void *argument)
+{
+	uint64_t address;
+	while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+		if (neap_malloc(argument, 1000, NULL, &address, NULL) == NEAP_OK)
+			neap_free(argument, address);
+	return NULL;
+}
+
+/* An allocator that was given the agent's observer goes on while the recording behind it is taken away. */
+static void detaching_from_a_busy_host(void **state)
+{
+	(void)state;
+	pthread_t threads[2];
+	struct neap_alloc *allocs[2];
+	attach();
+	for (size_t i = 0; i < 2; i++) {
+		allocs[i] = make_alloc(neap_attach_observer());
+		assert_int_equal(pthread_create(&threads[i], NULL, work, allocs[i]), 0);
+	}
+	for (int i = 0; i < 40; i++) {
+		neap_detach();
+		attach();
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	for (size_t i = 0; i < 2; i++) {
+		pthread_join(threads[i], NULL);
+		neap_alloc_destroy(allocs[i]);
+	}
+	neap_detach();
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	char world[128];
+	strcpy(base, "/tmp/neap-test-host-XXXXXX");
+	if (!mkdtemp(base))
+		return -1;
+	snprintf(folder, sizeof(folder), "%s/neap", base);
+	setenv("XDG_RUNTIME_DIR", base, 1);
+	snprintf(world, sizeof(world), "mem=256MiB,world=host-%d", (int)getpid());
+	setenv("NEAP_SIM", world, 1);
+	unsetenv("NEAP_ATTACH");
+	unsetenv("NEAP_RUN_DIR");
+	return neap_driver_open(NEAP_BACKEND_SIM, &driver, NULL) || neap_device_open(driver, 0, &device, NULL) ? -1
+													       : 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	neap_device_close(device);
+	neap_driver_close(driver);
+	rmdir(folder);
+	return rmdir(base);
+}
+
+static int no_record(void **state)
+{
+	(void)state;
+	char path[128];
+	path_in(path, ".record");
+	unlink(path);
+	return 0;
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, no_record)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(detaching_from_a_busy_host),
+	};
+	return cmocka_run_group_tests(tests, set_up, tear_down);
+}
