@@ -307,6 +307,7 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 				  struct neap_page_owner *ret_owner, struct neap_error *err)
 {
 	struct neap_page_owner owner = {.fd = -1};
+	struct stat info;
 	char temporary[4096];
 	void *map = MAP_FAILED;
 	enum neap_status status =
@@ -338,6 +339,10 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 		return status;
 	}
 	owner.page = map;
+	if (fstat(owner.fd, &info) == 0) {
+		owner.device = info.st_dev;
+		owner.inode = info.st_ino;
+	}
 	*ret_owner = owner;
 	return NEAP_OK;
 }
@@ -369,6 +374,13 @@ void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot)
 	__atomic_store_n(&words[0], odd + 1, __ATOMIC_RELEASE);
 }
 
+static void close_own(const struct neap_page_owner *owner)
+{
+	struct stat info;
+	if (fstat(owner->fd, &info) == 0 && info.st_dev == owner->device && info.st_ino == owner->inode)
+		close(owner->fd);
+}
+
 void neap_page_destroy(struct neap_page_owner *owner, bool unmap)
 {
 	if (!owner->page)
@@ -377,7 +389,7 @@ void neap_page_destroy(struct neap_page_owner *owner, bool unmap)
 	if (!unmap)
 		return;
 	munmap(owner->page, sizeof(*owner->page));
-	close(owner->fd);
+	close_own(owner);
 	*owner = (struct neap_page_owner){.fd = -1};
 }
 
@@ -388,6 +400,6 @@ void neap_page_forsake(struct neap_page_owner *owner)
 	/* Should even this fail, allocators of the parent must not be used here any more anyway. */
 	(void)!mmap(owner->page, sizeof(*owner->page), PROT_READ | PROT_WRITE,
 		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	close(owner->fd);
+	close_own(owner);
 	*owner = (struct neap_page_owner){.fd = -1};
 }

@@ -65,6 +65,8 @@ struct neap_page_identity {
 struct neap_page_owner {
 	struct neap_page *page;
 	int fd;
+	dev_t device; /* of what fd was opened as: the program may have closed it and opened another */
+	ino_t inode;
 	char path[4096];
 };
 

@@ -80,6 +80,42 @@ static void detaching_from_a_busy_host(void **state)
 	neap_detach();
 }
 
+/* The descriptor that this process has open for the page; -1: none. */
+static int page_descriptor(void)
+{
+	char wanted[128], link[64], target[256];
+	int found = -1;
+	path_in(wanted, ".page");
+	for (int fd = 0; fd < 256 && found < 0; fd++) {
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		ssize_t length = readlink(link, target, sizeof(target) - 1);
+		if (length > 0 && (target[length] = '\0', strcmp(target, wanted) == 0))
+			found = fd;
+	}
+	return found;
+}
+
+/* A host that closed what it does not know, and has opened a file of its own at the same number. */
+static void the_page_s_descriptor_is_reused(void **state)
+{
+	(void)state;
+	int status;
+	attach();
+	int fd = page_descriptor(), other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && other >= 0);
+	assert_int_equal(dup2(other, fd), fd);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(fcntl(fd, F_GETFD) < 0);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	neap_detach();
+	assert_true(fcntl(fd, F_GETFD) >= 0);
+	close(fd);
+	close(other);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -121,6 +157,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(detaching_from_a_busy_host),
+		TEST(the_page_s_descriptor_is_reused),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
