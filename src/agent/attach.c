@@ -258,9 +258,9 @@ static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
 		neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, err);
 	if (status != NEAP_OK)
 		return status;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
 	unlink(address.sun_path);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 16) != 0) {
 		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", agent.folder);
 		if (fd >= 0)
@@ -370,6 +370,8 @@ static enum neap_status attach_locked(struct neap_error *err)
 		status = start_server(err);
 	if (status != NEAP_OK) {
 		neap_page_destroy(&agent.page, true);
+		if (agent.recorder)
+			unlink(agent.identity.record_path); /* an empty one would say that nothing was used */
 		neap_recorder_destroy(agent.recorder);
 		agent.recorder = NULL;
 		neap_error_prefix(err, "attaching");

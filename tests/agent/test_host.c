@@ -116,6 +116,26 @@ static void the_page_s_descriptor_is_reused(void **state)
 	close(other);
 }
 
+/* What attaching made before it failed is taken away again. */
+static void failing_leaves_nothing(void **state)
+{
+	(void)state;
+	char path[128], inside[160];
+	path_in(path, ".page-new");
+	snprintf(inside, sizeof(inside), "%s/file", path);
+	assert_int_equal(mkdir(path, 0700), 0); /* where the page is to be made */
+	assert_int_equal(mkdir(inside, 0700), 0);
+	assert_int_not_equal(neap_attach(NULL), NEAP_OK);
+	rmdir(inside);
+	rmdir(path);
+	DIR *entries = opendir(folder);
+	struct dirent *entry;
+	while ((entry = readdir(entries)))
+		if (entry->d_name[0] != '.')
+			fail_msg("%s was left", entry->d_name);
+	closedir(entries);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -158,6 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(detaching_from_a_busy_host),
 		TEST(the_page_s_descriptor_is_reused),
+		TEST(failing_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
