@@ -5,8 +5,9 @@
  * (NEAP_ATTACH=1) attaches by itself when it creates its first allocator; any other asks for it here.
  *
  * The host is sacred: the agent never ends, blocks, or prints into its process; on a fault of its own it disables
- * itself, and neap_attach_state says so. After fork the child is not attached (its agent is dropped, files of the parent
- * are untouched). NEAP_ATTACH=0 turns everything off, whatever is called.
+ * itself, and neap_attach_state says so. A fork waits, 2 s at most, for threads that are inside an allocator; after it
+ * the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and destroy
+ * the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
  */
 #ifndef NEAP_ATTACH_H
 #define NEAP_ATTACH_H

@@ -15,6 +15,7 @@
 #include "agent/agent.h"
 
 #include "agent/server.h"
+#include "alloc/forking.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -36,12 +37,14 @@
 
 #define DETACH_BOUND_NS (10 * NEAP_NS_PER_S)
 #define EXIT_BOUND_NS   (200 * NEAP_NS_PER_MS)
+#define FORK_BOUND_S    2
 #define CLEAR_CALLBACKS 8
 
 struct slot {
 	struct neap_alloc *alloc;         /* NULL: free */
 	struct neap_published *published; /* its place in the page; NULL: none */
 	bool observed;                    /* by us, because it had no observer */
+	bool at_rest;                     /* for a fork under way */
 	unsigned pins;
 };
 
@@ -495,17 +498,33 @@ __attribute__((destructor)) static void at_exit(void)
 		neap_server_stop(&agent.server, EXIT_BOUND_NS);
 }
 
-/* Forks: the child has the memory and the descriptors of the parent's agent, but not its thread. */
+/* Forks: the child has the memory and the descriptors of the parent's agent, but not its thread. That thread, or
+ * another, may be inside an allocator: it is waited for, in all no longer than the bound. */
 
 static void before_fork(void)
 {
+	struct timespec until;
 	pthread_mutex_lock(&agent.lock);
 	if (agent.server.running)
 		neap_server_lock(&agent.server);
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += FORK_BOUND_S;
+	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
+		agent.slots[i].at_rest = agent.slots[i].alloc && neap_alloc_fork_begin(agent.slots[i].alloc, &until);
+}
+
+static void release_allocators(void)
+{
+	for (size_t i = 0; i < AGENT_ALLOCATORS; i++) {
+		if (agent.slots[i].at_rest)
+			neap_alloc_fork_end(agent.slots[i].alloc);
+		agent.slots[i].at_rest = false;
+	}
 }
 
 static void after_fork_in_parent(void)
 {
+	release_allocators();
 	if (agent.server.running)
 		neap_server_unlock(&agent.server);
 	pthread_mutex_unlock(&agent.lock);
@@ -513,6 +532,7 @@ static void after_fork_in_parent(void)
 
 static void after_fork_in_child(void)
 {
+	release_allocators();
 	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 	if (agent.server.running)
 		neap_server_forsake(&agent.server);

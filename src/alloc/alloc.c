@@ -8,6 +8,7 @@
  * Nothing is changed before everything that can fail has been done: block storage is ensured and the address is in
  * the map of live blocks before a block is taken out of the cache.
  */
+#include "alloc/forking.h"
 #include "alloc/internal.h"
 #include "base/error.h"
 
@@ -30,6 +31,13 @@ void neap_alloc_unlock(struct neap_alloc *alloc)
 	neap_published_close(alloc);
 	pthread_mutex_unlock(&alloc->lock);
 }
+
+bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *until)
+{
+	return pthread_mutex_clocklock(&alloc->lock, CLOCK_MONOTONIC, until) == 0;
+}
+
+void neap_alloc_fork_end(struct neap_alloc *alloc) { neap_alloc_unlock(alloc); }
 
 static bool virtual_memory(const struct neap_cuda *cuda, const struct neap_device_info *info)
 {

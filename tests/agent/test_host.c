@@ -80,6 +80,80 @@ static void detaching_from_a_busy_host(void **state)
 	neap_detach();
 }
 
+struct holder {
+	struct neap_alloc *alloc;
+	long forking; /* the thread that is about to fork, 0 before */
+	int inside, released;
+};
+
+/* 'S': waiting for something. */
+static char state_of(long thread)
+{
+	char path[64], text[256] = "";
+	snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", thread);
+	FILE *file = fopen(path, "r");
+	size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	if (file)
+		fclose(file);
+	text[length] = '\0';
+	const char *end = strrchr(text, ')');
+	return end ? end[2] : '?';
+}
+
+/* Holds the allocator's lock until the other thread has begun to wait: for the lock, or for its child. */
+static void hold(void *context, const struct neap_block_info *block)
+{
+	struct holder *holder = context;
+	long thread;
+	(void)block;
+	if (holder->released)
+		return;
+	holder->released = 1;
+	__atomic_store_n(&holder->inside, 1, __ATOMIC_RELEASE);
+	while (!(thread = __atomic_load_n(&holder->forking, __ATOMIC_ACQUIRE)))
+		sched_yield();
+	while (state_of(thread) != 'S')
+		sched_yield();
+}
+
+static void *hold_thread(void *argument)
+{
+	struct holder *holder = argument;
+	neap_each_block(holder->alloc, hold, holder);
+	return NULL;
+}
+
+/* A fork while another thread (the agent's, say, that clears) is inside the allocator: in the child it can be used as
+ * far as the driver is not needed. */
+static void forking_while_an_allocator_works(void **state)
+{
+	(void)state;
+	pthread_t thread;
+	uint64_t block = 0;
+	int status = 0;
+	attach();
+	struct holder holder = {.alloc = make_alloc(NULL)};
+	assert_int_equal(neap_malloc(holder.alloc, MIB, NULL, &block, NULL), NEAP_OK);
+	assert_int_equal(pthread_create(&thread, NULL, hold_thread, &holder), 0);
+	while (!__atomic_load_n(&holder.inside, __ATOMIC_ACQUIRE))
+		sched_yield();
+	__atomic_store_n(&holder.forking, syscall(SYS_gettid), __ATOMIC_RELEASE);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		alarm(5);
+		status = neap_free(holder.alloc, block) == NEAP_OK ? 0 : 1;
+		neap_alloc_destroy(holder.alloc);
+		_exit(status);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(neap_free(holder.alloc, block), NEAP_OK); /* the parent's lock is free again */
+	neap_alloc_destroy(holder.alloc);
+	neap_detach();
+}
+
 /* The descriptor that this process has open for the page; -1: none. */
 static int page_descriptor(void)
 {
@@ -177,6 +251,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(detaching_from_a_busy_host),
+		TEST(forking_while_an_allocator_works),
 		TEST(the_page_s_descriptor_is_reused),
 		TEST(failing_leaves_nothing),
 	};
