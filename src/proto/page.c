@@ -242,12 +242,19 @@ out:
 	return status;
 }
 
+/* What a page says may be anything: sums stop at the largest number. */
+static void add(int64_t *to, int64_t more)
+{
+	if (__builtin_add_overflow(*to, more, to))
+		*to = more > 0 ? INT64_MAX : INT64_MIN;
+}
+
 static void add_stat(struct neap_stat *to, const struct neap_stat *from)
 {
-	to->current += from->current;
-	to->peak += from->peak;
-	to->allocated += from->allocated;
-	to->freed += from->freed;
+	add(&to->current, from->current);
+	add(&to->peak, from->peak);
+	add(&to->allocated, from->allocated);
+	add(&to->freed, from->freed);
 }
 
 static void add_stats(struct neap_stats *to, const struct neap_stats *from)
@@ -257,11 +264,11 @@ static void add_stats(struct neap_stats *to, const struct neap_stats *from)
 			add_stat(&to->metric[metric][pool], &from->metric[metric][pool]);
 	add_stat(&to->oversize_allocations, &from->oversize_allocations);
 	add_stat(&to->oversize_segments, &from->oversize_segments);
-	to->num_alloc_retries += from->num_alloc_retries;
-	to->num_ooms += from->num_ooms;
-	to->num_sync_all_streams += from->num_sync_all_streams;
-	to->num_device_alloc += from->num_device_alloc;
-	to->num_device_free += from->num_device_free;
+	add(&to->num_alloc_retries, from->num_alloc_retries);
+	add(&to->num_ooms, from->num_ooms);
+	add(&to->num_sync_all_streams, from->num_sync_all_streams);
+	add(&to->num_device_alloc, from->num_device_alloc);
+	add(&to->num_device_free, from->num_device_free);
 }
 
 bool neap_attached_device(const struct neap_attached *attached, const unsigned char uuid[16],

@@ -74,6 +74,10 @@ static void page_there_and_back(void **state)
 	assert_int_equal(sum.stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 40);
 	assert_int_equal(sum.context_bytes, 100);
 	assert_true(sum.limit_bytes == UINT64_MAX);
+	attached.devices[0].stats.num_ooms = INT64_MAX;
+	attached.devices[1].stats.num_ooms = 2;
+	assert_true(neap_attached_device(&attached, one, &sum));
+	assert_true(sum.stats.num_ooms == INT64_MAX);
 	assert_false(neap_attached_device(&attached, other, &sum));
 	assert_ptr_equal(neap_page_slot(&owner), gone); /* used again */
 	neap_page_destroy(&owner, true);
