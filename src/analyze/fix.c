@@ -136,11 +136,17 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct demand *dem
 			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
 			 divisor);
 	}
-	snprintf(fix->how, sizeof fix->how,
-		 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
-		 "the step would take is not in it",
-		 neap_size_format(plus(demand->activations, demand->inputs), scaling),
-		 neap_size_format(demand->unknown, unknown));
+	neap_size_format(plus(demand->activations, demand->inputs), scaling);
+	if (demand->unknown)
+		snprintf(fix->how, sizeof fix->how,
+			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
+			 "the step would take is not in it",
+			 scaling, neap_size_format(demand->unknown, unknown));
+	else
+		snprintf(fix->how, sizeof fix->how,
+			 "%s at the failure scale with the micro-batch; what the rest of the step would take is not "
+			 "in it",
+			 scaling);
 }
 
 /* Fixes that act on the activations. */

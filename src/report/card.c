@@ -151,7 +151,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 
 static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, size_t number)
 {
-	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[16], text[640];
+	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[16], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
 
 	if (fix->active_already) {
 		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
@@ -160,9 +160,11 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, size_t 
 	}
 	snprintf(first, sizeof(first), "    %zu. ", number);
 	wrapped(out, first, fix->text);
+	if (fix->uncertainty_bytes > 0)
+		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
 	if (fix->saving_bytes > 0)
-		snprintf(text, sizeof(text), "predicted to save %s ± %s, %s; %s",
-			 neap_size_format(fix->saving_bytes, saving), neap_size_format(fix->uncertainty_bytes, half),
+		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
+			 neap_size_format(fix->saving_bytes, saving), interval,
 			 fix->sufficient ? "enough for this request" : "not enough alone", fix->how);
 	else
 		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);

@@ -82,6 +82,7 @@ static void test_capacity(void **state)
 	assert_int_equal(first->kind, NEAP_FIX_SMALLER_MICRO_BATCH);
 	assert_int_equal(first->saving_bytes, 3050 * NEAP_MIB);
 	assert_int_equal(first->uncertainty_bytes, 0);
+	assert_null(strstr(first->how, "not known"));
 	assert_true(first->sufficient);
 	assert_string_equal(first->text, "micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)");
 	const struct neap_fix *half = fix_in(&card, NEAP_FIX_MIXED_PRECISION);

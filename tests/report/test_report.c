@@ -51,7 +51,7 @@ static const char capacity_text[] =
 	"       predicted to save 600 MiB ± 30.0 MiB, enough for this request; half of what was allocated per\n"
 	"       step, measured over 7 steps\n"
 	"    2. gradient checkpointing\n"
-	"       predicted to save 300 MiB ± 120 MiB, not enough alone; activations of the layers kept\n"
+	"       predicted to save 300 MiB, not enough alone; activations of the layers kept\n"
 	"    -  mixed precision (on already: nothing more to gain)\n";
 static const char fragmentation_text[] =
 	"Out of device memory: 512 MiB for an untagged request at step 7 on device 0\n"
