@@ -59,7 +59,7 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 	if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
 		say(verdict, NEAP_OUTCOME_OOM, text);
-	} else if (evidence->stderr_line[0]) {
+	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* of one that was come through, stderr tells too */
 		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
 		say(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (killed && evidence->host_kills) {

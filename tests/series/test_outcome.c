@@ -59,6 +59,8 @@ static void test_oom_and_what_looks_like_it(void **state)
 	decide(e, NEAP_OUTCOME_OK, 0, "");
 	e = oom, e.recovered = true; /* it went on, and failed of something else */
 	decide(e, NEAP_OUTCOME_FAILED, 1, "exit status 1");
+	strcpy(e.stderr_line, "charlm: out of device memory"); /* what it said of the one it came through */
+	decide(e, NEAP_OUTCOME_FAILED, 1, "exit status 1");
 	e = oom, e.wait_status = SIGABRT;
 	decide(e, NEAP_OUTCOME_OOM, 128 + SIGABRT, "recorded");
 	e = (struct neap_evidence){.started = true, .wait_status = EXITED(1)};
