@@ -59,15 +59,15 @@ static enum neap_status check_run_id(const char *text, struct neap_error *err)
 	return NEAP_OK;
 }
 
-static void free_words(char **words)
+void neap_supervise_words_free(char **words)
 {
 	for (size_t i = 0; words && words[i]; i++)
 		free(words[i]);
 	free(words);
 }
 
-/* The command with its parameters in place. Without parameters braces mean nothing. */
-static enum neap_status expand_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
+/* Without parameters braces mean nothing. */
+enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
 {
 	char *const *command = run->options.command;
 	size_t count = 0;
@@ -89,7 +89,7 @@ static enum neap_status expand_words(const struct neap_supervise *run, char ***r
 		neap_buffer_fini(&word);
 	}
 	if (status)
-		free_words(words);
+		neap_supervise_words_free(words);
 	else
 		*ret_words = words;
 	return status;
@@ -197,8 +197,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		neap_run_id_make(run->run_id);
 	enum neap_status status = check_run_id(options->run_id ? options->run_id : run->run_id, err);
 	if (!status)
-		status = expand_words(run, &words, err);
-	free_words(words);
+		status = neap_supervise_words(run, &words, err);
+	neap_supervise_words_free(words);
 	if (!status)
 		status = make_run_folder(run, err);
 	if (!status)
@@ -426,7 +426,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	run->cards_shown = 0;
 	run->drained = true;
 	run->child = (struct neap_child){0};
-	enum neap_status status = expand_words(run, &words, err);
+	enum neap_status status = neap_supervise_words(run, &words, err);
 	if (status)
 		return status;
 	uint64_t kills_before = 0;
@@ -459,7 +459,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	log_driver_report(run);
 	neap_facts_evidence(run, evidence);
 out:
-	free_words(words);
+	neap_supervise_words_free(words);
 	return status;
 }
 

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "report/report.h"
+#include "series/words.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -382,25 +382,21 @@ static void put_figures(struct neap_supervise *run, const struct best *best, str
 	result->rungs = (uint32_t)(best->rungs + run->retries);
 }
 
-/* As typed, on one line, words quoted where a shell would need it. */
-static void put_command(char *const *words, struct neap_buffer *out)
+/* What was run last, on one line. The caller frees the text. */
+static enum neap_status command_line(const struct neap_supervise *run, char **ret_text, struct neap_error *err)
 {
-	for (size_t i = 0; words[i]; i++) {
-		bool plain = words[i][0] != '\0';
-		for (const char *p = words[i]; *p; p++)
-			plain = plain && (isalnum((unsigned char)*p) || strchr("_@%+=:,./-{}", *p));
-		neap_buffer_text(out, i ? " " : "");
-		neap_buffer_text(out, plain ? "" : "'");
-		for (const char *p = words[i]; *p; p++) {
-			if (*p == '\'')
-				neap_buffer_text(out, "'\\''");
-			else if (*p == '\n')
-				neap_buffer_text(out, "\\n");
-			else
-				neap_buffer_append(out, p, 1);
-		}
-		neap_buffer_text(out, plain ? "" : "'");
-	}
+	struct neap_words words = {0};
+	enum neap_status status = neap_supervise_words(run, &words.items, err);
+	if (status)
+		return status;
+	while (words.items[words.count])
+		words.count++;
+	char *text = neap_words_join(&words);
+	neap_supervise_words_free(words.items);
+	if (!text)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory while writing a result");
+	*ret_text = text;
+	return NEAP_OK;
 }
 
 static enum neap_status put_names(struct neap_supervise *run, const struct neap_verdict *verdict,
@@ -413,15 +409,18 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer command = {0}, parameters = {0};
-	put_command(run->options.command, &command);
+	struct neap_buffer parameters = {0};
+	char *command = NULL;
+	enum neap_status status = command_line(run, &command, err);
+	if (status)
+		return status;
 	neap_parameters_text(&run->parameters, &parameters);
 	const struct {
 		char **field;
 		const char *text;
 	} texts[] = {
 		{&result->name, name},
-		{&result->command, neap_buffer_string(&command)},
+		{&result->command, command},
 		{&result->parameters, neap_buffer_string(&parameters)},
 		{&result->run_id, run->run_id},
 		{&result->device_name, watched ? reading->name : ""},
@@ -431,10 +430,9 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 		{&result->drain_note, run->drain_note},
 		{&result->oom_card, neap_buffer_string(&run->last_card)},
 	};
-	enum neap_status status = NEAP_OK;
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
 		status = neap_result_set(texts[i].field, texts[i].text, err);
-	neap_buffer_fini(&command);
+	free(command);
 	neap_buffer_fini(&parameters);
 	return status;
 }

@@ -45,6 +45,12 @@ struct neap_supervise {
 	uint32_t retries;
 };
 
+/* supervise.c */
+
+/* The command with the parameters of this start in place. The caller frees the words. */
+enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
+void neap_supervise_words_free(char **words);
+
 /* supervise_child.c */
 
 /* Starts the command. *ret_spawn_errno: why it could not be run; then no child. */
