@@ -159,12 +159,13 @@ static enum neap_status wait_for(struct neap_series *series, struct neap_step st
 
 static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
 {
-	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[96] = "";
+	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[400] = "";
 	uint64_t bytes = result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
 										 : result->peak_reserved_bytes;
 	if (bytes)
-		snprintf(memory, sizeof memory, ", peak %s, drained in %s", neap_size_format(bytes, peak),
-			 neap_duration_format(result->drain_ns, drain));
+		snprintf(memory, sizeof memory, ", peak %s, %s%s", neap_size_format(bytes, peak),
+			 result->drained ? "drained in " : "not drained: ",
+			 result->drained ? neap_duration_format(result->drain_ns, drain) : result->drain_note);
 	neap_series_say(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
 			name_of(series, step), neap_outcome_name(result->outcome),
 			neap_duration_format(result->duration_ns, took), memory, *result->rung ? ", " : "",
