@@ -60,6 +60,20 @@ static int print_plan(const struct neap_spec *spec)
 	return NEAP_EXIT_OK;
 }
 
+/* The command that goes on with the series, as it can be pasted into a shell. */
+static void print_go_on(size_t left, bool disk_full, const struct neap_series_options *options)
+{
+	struct neap_words words = {0};
+	char *text = NULL;
+	if (!neap_words_add(&words, options->file) && !neap_words_add(&words, "--resume") &&
+	    (!options->folder || (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->folder))))
+		text = neap_words_join(&words);
+	fprintf(stderr, "neap series: %zu experiment%s left; %sgo on with: neap series %s\n", left,
+		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "", text ? text : "FILE --resume");
+	free(text);
+	neap_words_fini(&words);
+}
+
 /* What there is to say of a series that has not come to its end. */
 static int complain(const struct neap_series_summary *summary, const struct neap_series_options *options,
 		    const struct neap_error *err)
@@ -74,10 +88,7 @@ static int complain(const struct neap_series_summary *summary, const struct neap
 	plain.line = 0; /* the message says where, with the file's name */
 	neap_complain("series", &plain);
 	if (resumable)
-		fprintf(stderr, "neap series: %zu experiment%s left; %sgo on with: neap series %s --resume%s%s\n",
-			summary->left, summary->left == 1 ? "" : "s",
-			code == NEAP_EXIT_IO ? "make room on the disk and " : "", options->file,
-			options->folder ? " --folder " : "", options->folder ? options->folder : "");
+		print_go_on(summary->left, code == NEAP_EXIT_IO, options);
 	return code;
 }
 
