@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "series/orphans.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
 
@@ -18,6 +19,9 @@
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
  */
 #define LOOK_MS 25
+
+#define ORPHANS         64
+#define ORPHAN_GRACE_MS 3000
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -207,11 +211,27 @@ static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 
  */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
+/* Its command died with the supervisor; what the command had started did not, and would hold memory beside the next
+ * attempt. Before the loss is journaled: a kill in between only has it looked for again. */
+static void end_orphans(struct neap_series *series, struct neap_step step)
+{
+	struct neap_orphan orphans[ORPHANS];
+	struct neap_error err = {0};
+	size_t count = 0;
+	const char *name = name_of(series, step), *run_id = series->state.ends[step.experiment].run_id;
+	if (neap_orphans_end(run_id, 0, ORPHAN_GRACE_MS, orphans, ORPHANS, &count, &err))
+		neap_series_say(series, "%s: processes left behind were not looked for: %s", name, err.message);
+	for (size_t i = 0; i < count; i++)
+		neap_series_say(series, "%s: process %d (%s) was left behind%s", name, orphans[i].process.pid,
+				orphans[i].process.command, orphans[i].ended_by ? ", ended" : " and cannot be ended");
+}
+
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
 	for (int i = 0; series->attempt.child && i < 200; i++) /* its lock is free: it is about to be gone */
 		neap_attempt_sleep(&series->attempt, LOOK_MS);
+	end_orphans(series, step);
 	int code = series->attempt.exit_code;
 	bool refused = is_refusal(code);
 	enum neap_status status =

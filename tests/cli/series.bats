@@ -63,6 +63,7 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	NEAP_SIM="$NEAP_SIM,release_delay=400ms" run "$NEAP" series s.yaml --folder s
 	[ "$status" -eq 1 ]
 	[ "$(result first-1 .drained)" = false ]
+	[[ "$output" == *"first: signaled in "*", not drained: 2."*"GiB still held after "* ]]
 	[ "$(result second-1 .outcome)" = ok ]
 	[ "$(result second-1 '.waited_ns > 0')" = true ]
 }
@@ -94,6 +95,8 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	[ "$status" -eq 0 ]
 	[ "$(result large-1 .retries)" = 2 ]
 	[ "$(result large-1 .rung)" = "gib 8 -> 2, parts 1 -> 4" ]
+	[ "$(result large-1 .command)" = "$HOLD 2G" ] # what was run last
+	grep -q "$HOLD 2G" s/report.html
 	[[ "$output" == *"gib 8 -> 2"* ]]
 }
 
@@ -109,4 +112,53 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	run "$NEAP" series s.yaml
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"e: attempt 1, needs 1."*"GiB, as measured before"* ]]
+}
+
+@test "a supervisor that is killed: what its command left behind is ended, and the next attempt is run" {
+	cat > train <<-'EOF'
+		#!/bin/sh
+		[ -e child ] && exit 0
+		sleep 300 &
+		echo $! > child.new
+		mv child.new child
+		wait
+	EOF
+	chmod +x train
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: ./train, needs: none}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until [ -e child ]; do kill -0 "$series"; sleep 0.01; done
+	read -r supervisor _ < s/runs/e-1/supervisor
+	kill -9 "$supervisor"
+	wait "$series"
+	grep -q "e: process $(cat child) (sleep 300) was left behind, ended" err
+	grep -q "e: attempt 1 is lost" err
+	# Gone, or dead and not reaped yet.
+	run grep -E '^State:.[^ZX]' "/proc/$(cat child)/status"
+	[ "$status" -ne 0 ]
+	[ "$(result e-2 .outcome)" = ok ]
+}
+
+@test "a series that is stopped says how to go on with it, and that works" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: "sh -c 'test -e done || { touch begun; exec sleep 300; }'", needs: none}
+	EOF
+	"$NEAP" series s.yaml --folder "$dir/a series" >out 2>err &
+	series=$!
+	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	kill -TERM "$series"
+	status=0
+	wait "$series" || status=$?
+	[ "$status" -eq 143 ]
+	touch done
+	go_on="$(sed -n "s/.*; go on with: neap //p" err)"
+	[ "$go_on" = "series s.yaml --resume --folder '$dir/a series'" ]
+	eval "\"$NEAP\" $go_on"
+	[ -e "$dir/a series/report.html" ]
 }
