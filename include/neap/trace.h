@@ -77,6 +77,7 @@ struct neap_event {
 #define NEAP_RECORD_NAMES 256
 #define NEAP_RECORD_NAME_ROOM 48
 #define NEAP_RECORD_HEADER_BYTES 16384u
+#define NEAP_RECORD_BYTES 5259264u /* a whole recording of the default capacities */
 
 struct neap_record_header {
 	char magic[8];

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "neap/trace.h"
 #include "series/orphans.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -157,6 +159,21 @@ static enum neap_status take_room(struct neap_supervise *run, struct neap_error 
 	return NEAP_OK;
 }
 
+/* What makes no recording for want of space says nothing of it, being a guest in the command: we do. */
+static void warn_of_little_space(const struct neap_supervise *run)
+{
+	char left[NEAP_UNITS_ROOM], needed[NEAP_UNITS_ROOM];
+	struct statvfs disk;
+	if (statvfs(run->folder, &disk))
+		return;
+	uint64_t left_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (left_bytes < NEAP_RECORD_BYTES)
+		neap_log(run->options.log, NEAP_LOG_WARNING,
+			 "Little space in %s: %s free, a recording takes %s: a command without one is not attached",
+			 run->folder, neap_size_format(left_bytes, left),
+			 neap_size_format(NEAP_RECORD_BYTES, needed));
+}
+
 static void give_room_back(struct neap_supervise *run)
 {
 	if (run->room_fd >= 0)
@@ -211,11 +228,13 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = neap_supervise_spec_write(run, err);
 	if (!status)
 		status = take_room(run, err);
-	if (status)
+	if (status) {
 		neap_supervise_end(run);
-	else
-		*ret_supervise = run;
-	return status;
+		return status;
+	}
+	warn_of_little_space(run);
+	*ret_supervise = run;
+	return NEAP_OK;
 }
 
 static void log_holders(struct neap_supervise *run, const char *what)

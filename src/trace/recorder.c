@@ -43,6 +43,9 @@
 #define FIRST_JOURNAL 20
 
 _Static_assert(sizeof(struct neap_event) == 64, "an event is 64 bytes in the file");
+_Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
+		       NEAP_RECORD_BYTES,
+	       "the size that the header tells");
 _Static_assert(offsetof(struct neap_event, sequence) == 8, "the sequence begins word 1");
 _Static_assert(sizeof(struct neap_record_header) <= NEAP_RECORD_HEADER_BYTES, "the header fits its room");
 
