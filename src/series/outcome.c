@@ -55,7 +55,8 @@ static int status_of(int wait_status)
 static void decide_failure(const struct neap_evidence *evidence, struct neap_verdict *verdict)
 {
 	char text[320];
-	bool killed = WIFSIGNALED(evidence->wait_status) && WTERMSIG(evidence->wait_status) == SIGKILL;
+	/* A shell or a launcher tells so of a child of its own that was killed. */
+	bool killed = status_of(evidence->wait_status) == 128 + SIGKILL;
 	if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
 		say(verdict, NEAP_OUTCOME_OOM, text);
@@ -63,7 +64,9 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
 		say(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (killed && evidence->host_kills) {
-		snprintf(text, sizeof text, "killed by SIGKILL while %s rose by %llu",
+		snprintf(text, sizeof text, "%s while %s rose by %llu",
+			 WIFSIGNALED(evidence->wait_status) ? "killed by SIGKILL"
+							    : "exit status 137, as of a killed one,",
 			 evidence->host_counter ? evidence->host_counter : "oom_kill",
 			 (unsigned long long)evidence->host_kills);
 		say(verdict, NEAP_OUTCOME_HOST_OOM, text);

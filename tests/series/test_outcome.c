@@ -69,7 +69,9 @@ static void test_oom_and_what_looks_like_it(void **state)
 	e = (struct neap_evidence){
 		.started = true, .wait_status = SIGKILL, .host_kills = 1, .host_counter = "oom_kill"};
 	decide(e, NEAP_OUTCOME_HOST_OOM, 137, "oom_kill rose by 1");
-	e.host_kills = 0;
+	e.wait_status = EXITED(137); /* of a shell around it */
+	decide(e, NEAP_OUTCOME_HOST_OOM, 137, "exit status 137, as of a killed one, while oom_kill rose by 1");
+	e.wait_status = SIGKILL, e.host_kills = 0;
 	decide(e, NEAP_OUTCOME_SIGNALED, 137, "SIGKILL");
 	e.host_kills = 1, e.wait_status = SIGTERM; /* the OOM killer sends SIGKILL */
 	decide(e, NEAP_OUTCOME_SIGNALED, 143, "SIGTERM");
