@@ -15,6 +15,8 @@
 #define ROUNDS       3
 #define BATCH        64
 #define KILL_WAIT_MS 2000
+#define GRACE_MS     3000
+#define FLIGHTS      256 /* of BATCH each: a fork bomb is not chased for ever */
 #define DEPTH        64
 
 struct search {
@@ -150,6 +152,29 @@ enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_
 			ret_orphans[total + i] = (struct neap_orphan){.process = found[i]};
 		end_batch(ret_orphans + total, count, grace_ms);
 		total += count;
+	}
+	*ret_count = total;
+	return NEAP_OK;
+}
+
+enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
+				      void (*tell)(void *context, const struct neap_orphan *orphan), void *context,
+				      size_t *ret_count, struct neap_error *err)
+{
+	size_t total = 0;
+	for (int flight = 0; flight < FLIGHTS; flight++) {
+		struct neap_orphan orphans[BATCH];
+		size_t count = 0, ended = 0;
+		enum neap_status status = neap_orphans_end(run_id, ancestor, GRACE_MS, orphans, BATCH, &count, err);
+		if (status)
+			return status;
+		for (size_t i = 0; i < count; i++) {
+			tell(context, &orphans[i]);
+			ended += orphans[i].ended_by != 0;
+		}
+		total += count;
+		if (count < BATCH || !ended) /* those that cannot be ended are found again */
+			break;
 	}
 	*ret_count = total;
 	return NEAP_OK;

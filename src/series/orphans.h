@@ -31,4 +31,10 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_orphan *ret_orphans,
 				  size_t room, size_t *ret_count, struct neap_error *err);
 
+/* Ends all of them, however many, and tells of each, ended or not. *ret_count is how many were told of. Errors as
+ * above. */
+enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
+				      void (*tell)(void *context, const struct neap_orphan *orphan), void *context,
+				      size_t *ret_count, struct neap_error *err);
+
 #endif

@@ -20,9 +20,6 @@
  */
 #define LOOK_MS 25
 
-#define ORPHANS         64
-#define ORPHAN_GRACE_MS 3000
-
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
 	char text[1024];
@@ -211,19 +208,20 @@ static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 
  */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
+static void tell_orphan(void *context, const struct neap_orphan *orphan)
+{
+	neap_series_say(context, "process %d (%s) was left behind%s", orphan->process.pid, orphan->process.command,
+			orphan->ended_by ? ", ended" : " and cannot be ended");
+}
+
 /* Its command died with the supervisor; what the command had started did not, and would hold memory beside the next
  * attempt. Before the loss is journaled: a kill in between only has it looked for again. */
 static void end_orphans(struct neap_series *series, struct neap_step step)
 {
-	struct neap_orphan orphans[ORPHANS];
 	struct neap_error err = {0};
 	size_t count = 0;
-	const char *name = name_of(series, step), *run_id = series->state.ends[step.experiment].run_id;
-	if (neap_orphans_end(run_id, 0, ORPHAN_GRACE_MS, orphans, ORPHANS, &count, &err))
-		neap_series_say(series, "%s: processes left behind were not looked for: %s", name, err.message);
-	for (size_t i = 0; i < count; i++)
-		neap_series_say(series, "%s: process %d (%s) was left behind%s", name, orphans[i].process.pid,
-				orphans[i].process.command, orphans[i].ended_by ? ", ended" : " and cannot be ended");
+	if (neap_orphans_end_all(series->state.ends[step.experiment].run_id, 0, tell_orphan, series, &count, &err))
+		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)

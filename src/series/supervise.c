@@ -25,12 +25,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS         (50 * NEAP_NS_PER_MS)
-#define ROOM_LOOK_NS    (100 * NEAP_NS_PER_MS)
-#define DRAIN_LOOK_NS   (20 * NEAP_NS_PER_MS)
-#define GRACE_NS        (10 * NEAP_NS_PER_S) /* between SIGTERM and SIGKILL at the time limit */
-#define ORPHAN_GRACE_MS 3000
-#define ORPHANS         64
+#define LOOK_NS       (50 * NEAP_NS_PER_MS)
+#define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
+#define GRACE_NS      (10 * NEAP_NS_PER_S) /* between SIGTERM and SIGKILL at the time limit */
 /* A memory curve of NEAP_CURVE_POINTS, and the texts. */
 #define RESULT_ROOM_BYTES (256 * 1024)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
@@ -343,26 +341,28 @@ static void observe_until_end(struct neap_supervise *run)
 	}
 }
 
+static void tell_leftover(void *context, const struct neap_orphan *orphan)
+{
+	struct neap_supervise *run = context;
+	const struct neap_process *process = &orphan->process;
+	if (orphan->ended_by)
+		neap_log(run->options.log, NEAP_LOG_WARNING,
+			 "Ended process %d (%s), which the command left running (SIG%s)", process->pid,
+			 process->command, sigabbrev_np(orphan->ended_by));
+	else
+		neap_log(run->options.log, NEAP_LOG_ERROR,
+			 "Process %d (%s), which the command left running, cannot be ended", process->pid,
+			 process->command);
+}
+
 /* Ends what the command left running. Returns when the run's last process ended. */
 static uint64_t end_leftovers(struct neap_supervise *run)
 {
-	struct neap_orphan orphans[ORPHANS];
 	struct neap_error err = {0};
 	size_t count = 0;
-	if (neap_orphans_end(run->run_id, getpid(), ORPHAN_GRACE_MS, orphans, ORPHANS, &count, &err))
+	if (neap_orphans_end_all(run->run_id, getpid(), tell_leftover, run, &count, &err))
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
-	for (size_t i = 0; i < count; i++) {
-		const struct neap_process *process = &orphans[i].process;
-		if (orphans[i].ended_by)
-			neap_log(run->options.log, NEAP_LOG_WARNING,
-				 "Ended process %d (%s), which the command left running (SIG%s)", process->pid,
-				 process->command, sigabbrev_np(orphans[i].ended_by));
-		else
-			neap_log(run->options.log, NEAP_LOG_ERROR,
-				 "Process %d (%s), which the command left running, cannot be ended", process->pid,
-				 process->command);
-	}
 	neap_child_wait(run, 0); /* reaps them */
 	return count ? now() : run->child.ended_ns;
 }

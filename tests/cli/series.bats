@@ -135,7 +135,7 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	read -r supervisor _ < s/runs/e-1/supervisor
 	kill -9 "$supervisor"
 	wait "$series"
-	grep -q "e: process $(cat child) (sleep 300) was left behind, ended" err
+	grep -q "^process $(cat child) (sleep 300) was left behind, ended" err
 	grep -q "e: attempt 1 is lost" err
 	# Gone, or dead and not reaped yet.
 	run grep -E '^State:.[^ZX]' "/proc/$(cat child)/status"

@@ -125,13 +125,32 @@ static void test_by_descent(void **state)
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }
 
+static void count_ended(void *context, const struct neap_orphan *orphan)
+{
+	assert_int_equal(orphan->ended_by, SIGTERM);
+	++*(size_t *)context;
+}
+
+/* More of them than are looked at together. */
+static void test_many(void **state)
+{
+	(void)state;
+	size_t told = 0, count = 0;
+	pid_t shell = start(run_id, "for i in $(seq 150); do sleep 1000 & done; echo; exit 0");
+	assert_int_equal(ended_by(shell), 0);
+	assert_int_equal(neap_orphans_end_all(run_id, 0, count_ended, &told, &count, NULL), NEAP_OK);
+	assert_int_equal(told, 150);
+	assert_int_equal(count, 150);
+	while (waitpid(-1, NULL, 0) > 0)
+		;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_match),
-		cmocka_unit_test(test_by_environment),
-		cmocka_unit_test(test_stubborn),
-		cmocka_unit_test(test_by_descent),
+		cmocka_unit_test(test_match),    cmocka_unit_test(test_by_environment),
+		cmocka_unit_test(test_stubborn), cmocka_unit_test(test_by_descent),
+		cmocka_unit_test(test_many),
 	};
 	return cmocka_run_group_tests_name("orphans", tests, setup, NULL);
 }
