@@ -308,7 +308,7 @@ static void log_oom(struct neap_train *train)
 {
 	const struct neap_log_sink *log = train->options.log;
 	const struct neap_split *split = &train->split;
-	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 1];
+	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
 	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM];
 	struct neap_memory memory;
 
@@ -323,8 +323,8 @@ static void log_oom(struct neap_train *train)
 		 "%s: at most %s were allocated, %s reserved; by tag, now and at its peak:", train->name,
 		 neap_size_format(memory.peak_allocated_bytes, live),
 		 neap_size_format(memory.peak_reserved_bytes, peak));
-	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 1);
-	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 1; i++)
+	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 2);
+	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 2; i++)
 		neap_log(log, NEAP_LOG_ERROR, "%s:   %s: %s in %llu blocks, peak %s", train->name,
 			 tags[i].tag && tags[i].tag[0] ? tags[i].tag : "untagged",
 			 neap_size_format(tags[i].live_bytes, live), (unsigned long long)tags[i].live_blocks,

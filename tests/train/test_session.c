@@ -347,6 +347,27 @@ static void test_ladder_ends(void **state)
 	neap_train_end(train, NULL);
 }
 
+/* Every tag that holds memory is in the log of an out-of-memory, however many there are. */
+static void test_all_tags_are_told(void **state)
+{
+	static char names[NEAP_TAGS_MAX + 3][16];
+
+	(void)state;
+	take(&world, 1000, NULL);
+	for (size_t i = 0; i < NEAP_TAGS_MAX + 3; i++) {
+		snprintf(names[i], sizeof names[i], "tag %zu", i);
+		const char *before = neap_tag_set(names[i]);
+		take(&world, 1000, NULL);
+		neap_tag_set(before);
+	}
+	struct neap_train *train = begin((struct neap_train_options){0});
+	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
+	assert_int_equal(lines_with("  untagged: "), 1);
+	assert_int_equal(lines_with("  tag "), NEAP_TAGS_MAX);
+	assert_int_equal(lines_with("  other: 3.00 KiB in 3 blocks"), 1);
+	neap_train_end(train, NULL);
+}
+
 static void test_refused_options(void **state)
 {
 	static const struct neap_train_options refused[] = {
@@ -503,9 +524,11 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, open_small_world, close_world)
 	const struct CMUnitTest tests[] = {
-		TEST(test_clear_lines),     TEST(test_clear_fails), TEST(test_schedule),
-		TEST(test_marks_and_steps), TEST(test_recover),     TEST(test_ladder_ends),
-		TEST(test_refused_options), TEST(test_leak_watch),  TEST(test_scope),
+		TEST(test_clear_lines),       TEST(test_clear_fails),
+		TEST(test_schedule),          TEST(test_marks_and_steps),
+		TEST(test_recover),           TEST(test_ladder_ends),
+		TEST(test_all_tags_are_told), TEST(test_refused_options),
+		TEST(test_leak_watch),        TEST(test_scope),
 		TEST(test_recorded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
