@@ -507,7 +507,7 @@ static void before_fork(void)
 	pthread_mutex_lock(&agent.lock);
 	if (agent.server.running)
 		neap_server_lock(&agent.server);
-	clock_gettime(CLOCK_MONOTONIC, &until);
+	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += FORK_BOUND_S;
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		agent.slots[i].at_rest = agent.slots[i].alloc && neap_alloc_fork_begin(agent.slots[i].alloc, &until);

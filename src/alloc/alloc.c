@@ -34,7 +34,7 @@ void neap_alloc_unlock(struct neap_alloc *alloc)
 
 bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *until)
 {
-	return pthread_mutex_clocklock(&alloc->lock, CLOCK_MONOTONIC, until) == 0;
+	return pthread_mutex_timedlock(&alloc->lock, until) == 0;
 }
 
 void neap_alloc_fork_end(struct neap_alloc *alloc) { neap_alloc_unlock(alloc); }

@@ -9,7 +9,7 @@
 
 #include <time.h>
 
-/* Waits for the allocator to be at rest and keeps it so; gives up at `until` (CLOCK_MONOTONIC): a program may fork
+/* Waits for the allocator to be at rest and keeps it so; gives up at `until` (CLOCK_REALTIME): a program may fork
  * from where it must not, inside a crash handler say. Whether neap_alloc_fork_end is due, in parent and child. */
 bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *until);
 void neap_alloc_fork_end(struct neap_alloc *alloc);
