@@ -194,15 +194,16 @@ each_once() { # FOLDER
 
 # --- the disk
 
-# full BYTES SCRIPT: the script with $disk, a file system of so many bytes; grow makes room on it. Skips where nobody
-# lets us mount one.
+# full KIB SCRIPT: the script with $disk, a file system with so much room; grow makes more. Skips where nobody lets us
+# mount one.
 full() {
 	local names=(unshare -m)
 	[ "$(id -u)" = 0 ] || names=(unshare -r -m)
 	mkdir -p disk
 	"${names[@]}" mount -t tmpfs disk "$dir/disk" 2>/dev/null || skip "no file system can be mounted here"
-	"${names[@]}" bash -c "disk=$dir/disk; mount -t tmpfs -o size=$1,mode=700 disk \$disk || exit 99
-		grow() { mount -o remount,size=16M \$disk; }
+	"${names[@]}" bash -c "disk=$dir/disk; mount -t tmpfs -o size=16384k,mode=700 disk \$disk || exit 99
+		fallocate -l $((16384 - $1))KiB \$disk/.fill || exit 99
+		grow() { rm \$disk/.fill; }
 		$2"
 }
 
@@ -211,7 +212,7 @@ full() {
 	local seen=
 	# From nothing at all, past a journal but no run, one run but no second, all runs but no report, to room for all.
 	for kib in 4 12 200 260 264 268 272 276 280 284 288 292 300 1024; do
-		full ${kib}k '
+		full $kib '
 			"$NEAP" series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
 			grow
 			"$NEAP" series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >code2
@@ -228,6 +229,16 @@ full() {
 	done
 	echo "$seen"
 	[[ "$seen" == "74 74 74 "*" 0 " ]]
+	# However often it is tried on the full disk: no attempt was lost, so none is given up.
+	full 200 '
+		"$NEAP" series s.yaml --folder $disk/s --quiet >out 2>err; echo $? >code
+		for n in 1 2 3 4; do "$NEAP" series s.yaml --folder $disk/s --quiet --resume >out 2>err; echo $? >>code; done
+		grow
+		"$NEAP" series s.yaml --folder $disk/s --quiet --resume >out2 2>err2; echo $? >>code
+		cp -r $disk/s kept'
+	cat code err err2
+	[ "$(cat code)" = $'74\n74\n74\n74\n74\n0' ]
+	each_once kept
 }
 
 @test "a full disk under the journal alone, at each of its writes" {
@@ -248,14 +259,14 @@ full() {
 }
 
 @test "a full disk under a run: 74 before it is started, not when hours are lost" {
-	full 64k '
+	full 64 '
 		"$NEAP" run --quiet --folder $disk/run -- touch ran >out 2>&1; echo $? >code
 		ls $disk/run >left'
 	cat out
 	[ "$(cat code)" = 74 ]
 	[[ "$(cat out)" == "neap run: taking 256 KiB in $dir/disk/run for the run's result: No space left on device" ]]
 	[ ! -e ran ]
-	full 300k '
+	full 300 '
 		"$NEAP" run --quiet --folder $disk/run -- sh -c "cat /dev/zero >$disk/fill; exit 3" >out 2>&1; echo $? >code
 		cp $disk/run/result.json .'
 	cat out
@@ -266,7 +277,7 @@ full() {
 @test "no room for a recording: said, and the training goes on all the same" {
 	local small="--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --steps 10"
 	"$CHARLM" $small --losses plain >/dev/null 2>&1
-	full 1m '"$NEAP" run --folder $disk/run -- "$CHARLM" '"$small"' --losses losses >out 2>&1; echo $? >code'
+	full 1024 '"$NEAP" run --folder $disk/run -- "$CHARLM" '"$small"' --losses losses >out 2>&1; echo $? >code'
 	cat out
 	[ "$(cat code)" = 0 ]
 	cmp plain losses
