@@ -147,6 +147,9 @@ static void become_supervisor(const struct neap_attempt *attempt, const char *pr
 			      int log_fd)
 {
 	sigset_t none;
+	struct sigaction usual = {.sa_handler = SIG_DFL};
+	sigaction(SIGPIPE, &usual, NULL); /* ignored by the series process, and exec would keep that */
+	sigaction(SIGXFSZ, &usual, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	setsid();

@@ -26,6 +26,12 @@ extern char **environ;
 
 static const int user_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
 
+static void restore_ignored(const struct neap_supervise *run)
+{
+	sigaction(SIGPIPE, &run->pipe_before, NULL);
+	sigaction(SIGXFSZ, &run->size_before, NULL);
+}
+
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
@@ -45,6 +51,10 @@ enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct nea
 		sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 		return status;
 	}
+	/* A reader of our output that goes away, or a full quota, must not cost the run its supervisor. */
+	action.sa_handler = SIG_IGN;
+	sigaction(SIGPIPE, &action, &run->pipe_before);
+	sigaction(SIGXFSZ, &action, &run->size_before);
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
 		return neap_fail_errno(err, errno, "becoming the reaper of the run's processes");
 	return NEAP_OK;
@@ -57,6 +67,7 @@ void neap_child_signals_end(struct neap_supervise *run)
 	close(run->signal_fd);
 	run->signal_fd = -1;
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
+	restore_ignored(run);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 }
 
@@ -133,6 +144,7 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 		_exit(125);
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
+	restore_ignored(run);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 	execvpe(words[0], words, environment);
 	/* A folder of PATH that may not be searched is no reason to say that a command is there. */

@@ -357,3 +357,9 @@ END
 	"$NEAP" run --quiet --name first --folder run2 -- true
 	[ -s "$dir/state/neap/history.db" ]
 }
+
+@test "a reader of its messages that goes away does not cost the result" {
+	{ "$NEAP" run --folder "$dir/gone" -- sh -c 'sleep 0.1; kill -PIPE $$' || echo $? > "$dir/status"; } 2>&1 | true
+	[ "$(cat "$dir/status")" = 141 ]
+	[ "$(jq -r .outcome "$dir/gone/result.json")" = signaled ]
+}

@@ -162,3 +162,15 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	eval "\"$NEAP\" $go_on"
 	[ -e "$dir/a series/report.html" ]
 }
+
+@test "a command of a series gets its signals as they are at a shell" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: pipe, command: "sh -c 'kill -PIPE \$\$'", needs: none}
+		- {name: size, command: "sh -c 'kill -XFSZ \$\$'", needs: none}
+	EOF
+	run "$NEAP" series s.yaml --folder s --quiet
+	[ "$(result pipe-1 .exit_status)" = 141 ]
+	[ "$(result size-1 .exit_status)" = 153 ]
+}
