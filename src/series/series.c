@@ -8,12 +8,12 @@
 #include "series/orphans.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
+#include "series/supervise.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
@@ -101,22 +101,10 @@ static void find_needs(struct neap_series *series, const struct neap_experiment 
 	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 }
 
-/* "20261121-093000-12345-0123456789": unique on this machine. */
-static void make_run_id(char text[64])
-{
-	uint64_t now_ns = neap_wall_ns();
-	time_t now_s = (time_t)(now_ns / NEAP_NS_PER_S);
-	struct tm utc;
-	char date[32] = "";
-	if (gmtime_r(&now_s, &utc))
-		strftime(date, sizeof date, "%Y%m%d-%H%M%S", &utc);
-	snprintf(text, 64, "%s-%ld-%09" PRIu64, date, (long)getpid(), (uint64_t)(now_ns % NEAP_NS_PER_S));
-}
-
 static enum neap_status start(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
-	char run_id[64], needs[NEAP_UNITS_ROOM], words[64];
+	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64];
 	if (interrupts(series))
 		return neap_fail(err, NEAP_ECANCELED, "interrupted");
 	turn_away(series);
@@ -127,7 +115,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	bool adopt = status == NEAP_EBUSY || status == NEAP_EEXIST;
 	if (status && !adopt)
 		return status;
-	make_run_id(run_id);
+	neap_run_id_make(run_id);
 	status = record(series, neap_series_record_start(experiment->name, step.attempt, run_id), err);
 	if (status || adopt)
 		return status;

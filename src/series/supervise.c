@@ -13,12 +13,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -39,14 +39,13 @@ static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
 
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
 {
-	uint16_t random = 0;
-	time_t seconds = (time_t)(neap_wall_ns() / NEAP_NS_PER_S);
+	uint64_t now_ns = neap_wall_ns();
+	time_t seconds = (time_t)(now_ns / NEAP_NS_PER_S);
 	struct tm local = {0};
-	if (getrandom(&random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random)
-		random = (uint16_t)now();
 	localtime_r(&seconds, &local);
 	size_t length = strftime(text, NEAP_RUN_ID_ROOM, "%Y%m%d-%H%M%S", &local);
-	snprintf(text + length, NEAP_RUN_ID_ROOM - length, "-%d-%04x", getpid(), random);
+	snprintf(text + length, NEAP_RUN_ID_ROOM - length, "-%d-%09" PRIu64, getpid(),
+		 (uint64_t)(now_ns % NEAP_NS_PER_S));
 }
 
 static enum neap_status check_run_id(const char *text, struct neap_error *err)

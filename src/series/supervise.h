@@ -51,7 +51,7 @@ struct neap_supervise_options {
 
 struct neap_supervise;
 
-/* "20261121-093000-12345-1f9a": unique on this machine. */
+/* "20261121-093000-12345-012345678": unique on this machine. */
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
 
 /* Errors: NEAP_EBUSY when the run goes on already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
