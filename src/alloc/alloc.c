@@ -347,10 +347,11 @@ bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *
 {
 	neap_alloc_lock(alloc);
 	bool none = !alloc->observer;
-	if (none) {
+	if (none)
 		alloc->observer = observer;
+	/* One that is there already may have begun anew, as the agent's does when it attaches again. */
+	if (alloc->observer == observer)
 		neap_tags_renumber(alloc);
-	}
 	neap_alloc_unlock(alloc);
 	return none;
 }

@@ -1,6 +1,7 @@
 /* What a host does to the agent without asking: allocates while it detaches, forks while it works, closes its
  * descriptors, gives it a folder it cannot use. The host must not notice. */
 #include "neap/neap.h"
+#include "trace/record.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -78,6 +79,32 @@ static void detaching_from_a_busy_host(void **state)
 		neap_alloc_destroy(allocs[i]);
 	}
 	neap_detach();
+}
+
+/* A second recording has the names of what was named in the first. */
+static void names_after_attaching_again(void **state)
+{
+	(void)state;
+	static struct neap_record record;
+	char path[128];
+	uint64_t address;
+	attach();
+	struct neap_alloc *alloc = make_alloc(neap_attach_observer());
+	const char *before = neap_tag_set("weights");
+	for (int i = 0; i < 2; i++) {
+		attach();
+		assert_int_equal(neap_malloc(alloc, 1000, NULL, &address, NULL), NEAP_OK);
+		path_in(path, ".record");
+		assert_int_equal(neap_record_read(path, &record, NULL), NEAP_OK);
+		assert_true(record.allocation_count > 0);
+		const struct neap_event *last = &record.allocations[record.allocation_count - 1];
+		assert_int_equal(last->kind, NEAP_EVENT_ALLOC);
+		assert_string_equal(neap_record_name(&record, last->tag), "weights");
+		neap_record_fini(&record);
+		neap_detach();
+	}
+	neap_tag_set(before);
+	neap_alloc_destroy(alloc);
 }
 
 struct holder {
@@ -250,9 +277,8 @@ static int no_record(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(detaching_from_a_busy_host),
-		TEST(forking_while_an_allocator_works),
-		TEST(the_page_s_descriptor_is_reused),
+		TEST(detaching_from_a_busy_host),       TEST(names_after_attaching_again),
+		TEST(forking_while_an_allocator_works), TEST(the_page_s_descriptor_is_reused),
 		TEST(failing_leaves_nothing),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
