@@ -273,14 +273,17 @@ static void fix_leak(struct neap_oom_card *card, const struct neap_record *recor
 
 static void fix_model(struct neap_oom_card *card, const struct demand *demand)
 {
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], more[64] = "";
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_SMALLER_MODEL, plus(demand->model / 2, demand->unknown / 4),
 				       demand->unknown / 4);
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
+	if (demand->unknown)
+		snprintf(more, sizeof more, " and up to half of %s of unknown use",
+			 neap_size_format(demand->unknown, unknown));
 	snprintf(fix->how, sizeof fix->how,
-		 "half of the %s of parameters, gradients and optimizer; activations taken as they are",
-		 neap_size_format(demand->model, size));
+		 "half of the %s of parameters, gradients and optimizer%s; activations taken as they are",
+		 neap_size_format(demand->model, size), more);
 }
 
 /* Rungs that were taken before the failure are in force already. */

@@ -149,7 +149,19 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 	}
 }
 
-static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, size_t number)
+/* The whole interval decides: its middle alone would claim more than is known. */
+static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
+{
+	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
+
+	if (saving > half && saving - half >= shortfall_bytes)
+		return "enough for this request";
+	if (saving >= shortfall_bytes)
+		return "probably enough for this request";
+	return half >= shortfall_bytes - saving ? "perhaps enough for this request" : "not enough alone";
+}
+
+static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_t shortfall_bytes, size_t number)
 {
 	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[16], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
 
@@ -164,8 +176,8 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, size_t 
 		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
 	if (fix->saving_bytes > 0)
 		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
-			 neap_size_format(fix->saving_bytes, saving), interval,
-			 fix->sufficient ? "enough for this request" : "not enough alone", fix->how);
+			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, shortfall_bytes),
+			 fix->how);
 	else
 		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
 	wrapped(out, "       ", text);
@@ -181,10 +193,10 @@ static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_buffer_text(out, "\n  What would help (predicted)\n");
 	for (size_t i = 0; i < count; i++)
 		if (!card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], number++);
+			put_fix(out, &card->fixes[i], card->shortfall_bytes, number++);
 	for (size_t i = 0; i < count; i++)
 		if (card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], 0);
+			put_fix(out, &card->fixes[i], card->shortfall_bytes, 0);
 }
 
 static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)

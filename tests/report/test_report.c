@@ -310,13 +310,44 @@ static int write_page(const char *path)
 	return status == NEAP_OK ? 0 : 1;
 }
 
+static void test_enough(void **state)
+{
+	static const struct {
+		uint64_t saving, uncertainty;
+		const char *says;
+	} cases[] = {
+		{500, 100, "save 500 MiB ± 100 MiB, enough for this request"},
+		{400, 100, "save 400 MiB ± 100 MiB, probably enough for this request"},
+		{300, 100, "save 300 MiB ± 100 MiB, perhaps enough for this request"},
+		{290, 100, "save 290 MiB ± 100 MiB, not enough alone"},
+		{100, 0, "save 100 MiB, not enough alone"},
+	};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct neap_buffer out = {0};
+		struct neap_oom_card card = {.shortfall_bytes = 392 * NEAP_MIB, .fix_count = 1};
+		card.fixes[0] = (struct neap_fix){.saving_bytes = cases[i].saving * NEAP_MIB,
+						  .uncertainty_bytes = cases[i].uncertainty * NEAP_MIB,
+						  .text = "x",
+						  .how = "y"};
+		neap_report_oom_card(&out, &card);
+		assert_non_null(strstr(neap_buffer_string(&out), cases[i].says));
+		neap_buffer_fini(&out);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(table_is_ranked),     cmocka_unit_test(table_stays_narrow),
-		cmocka_unit_test(card_says_it_all),    cmocka_unit_test(card_causes_differ),
-		cmocka_unit_test(card_stays_narrow),   cmocka_unit_test(page_escapes_and_fetches_nothing),
-		cmocka_unit_test(page_shows_each_run), cmocka_unit_test(long_curves_keep_their_extremes),
+		cmocka_unit_test(test_enough),
+		cmocka_unit_test(table_is_ranked),
+		cmocka_unit_test(table_stays_narrow),
+		cmocka_unit_test(card_says_it_all),
+		cmocka_unit_test(card_causes_differ),
+		cmocka_unit_test(card_stays_narrow),
+		cmocka_unit_test(page_escapes_and_fetches_nothing),
+		cmocka_unit_test(page_shows_each_run),
+		cmocka_unit_test(long_curves_keep_their_extremes),
 	};
 
 	if (argc > 1)
