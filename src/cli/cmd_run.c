@@ -129,9 +129,11 @@ static void print_memory(const struct neap_result *result)
 			neap_size_format(result->peak_allocated_bytes, first),
 			neap_size_format(result->peak_reserved_bytes, second));
 	if (result->device_total_bytes) {
-		fprintf(stderr, "  device    %s: %s taken at most as the driver says, %s of %s left\n",
-			result->device_name, neap_size_format(result->peak_device_bytes, first),
-			neap_size_format(result->headroom_bytes, second),
+		fprintf(stderr, "  device    %s: ", result->device_name);
+		if (result->peak_device_bytes) /* else it was too short to be seen, or used none */
+			fprintf(stderr, "%s taken at most as the driver says, ",
+				neap_size_format(result->peak_device_bytes, first));
+		fprintf(stderr, "%s of %s left\n", neap_size_format(result->headroom_bytes, second),
 			neap_size_format(result->device_total_bytes, third));
 		if (result->drained)
 			fprintf(stderr, "  drain     memory free again after %s\n",

@@ -363,3 +363,9 @@ END
 	[ "$(cat "$dir/status")" = 141 ]
 	[ "$(jq -r .outcome "$dir/gone/result.json")" = signaled ]
 }
+
+@test "what was too short to be seen on the device is not said to have taken nothing" {
+	run "$NEAP" run --folder run -- true
+	[[ "$output" == *"  device    "*" of 4.00 GiB left"* ]]
+	[[ "$output" != *"0 B taken"* ]]
+}
