@@ -85,9 +85,13 @@ enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *
 		const real *array = state_array(optimizer, i, &count);
 
 		gpu_read(gpu, bytes, array, count * sizeof(real));
-		status = gpu_take_error(gpu, err);
-		if (status != NEAP_OK)
+		struct neap_error error;
+
+		status = gpu_take_error(gpu, &error);
+		if (status != NEAP_OK) {
+			fail(err, status, "saving", path, error.message);
 			break;
+		}
 		sum = sum_of(sum, bytes, count * sizeof(real));
 		status = neap_checkpoint_write(checkpoint, bytes, count * sizeof(real), err);
 	}

@@ -40,7 +40,8 @@ static enum neap_status read_all(struct data *data, const char *path, struct nea
 			unsigned char *bigger = room <= LENGTH_MAX ? realloc(data->ids, room) : NULL;
 
 			if (!bigger) {
-				status = refuse(err, NEAP_ENOMEM, "reading text %s: too large", path);
+				status = refuse(err, NEAP_ENOMEM, "reading text %s: %s", path,
+						room <= LENGTH_MAX ? "the host is out of memory" : "too large");
 				break;
 			}
 			data->ids = bigger;

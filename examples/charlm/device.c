@@ -4,11 +4,27 @@
 
 #include "neap/alloc.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A launch on its way: lives until its function has run, or until the device is closed: a failed wait may leave work
+ * that never runs. */
+struct launch {
+	struct gpu *gpu;
+	struct launch *next, **link;
+	void (*function)(void *arguments);
+	max_align_t arguments[];
+};
+
+/* Where a read arrives. Of its own, not the caller's: after a failed wait it still may. */
+struct landing {
+	struct landing *next;
+	max_align_t bytes[];
+};
 
 struct gpu {
 	struct neap_driver *driver;
@@ -17,6 +33,9 @@ struct gpu {
 	struct neap_alloc *alloc;
 	const struct neap_sim_calls *sim;
 	struct neap_error error; /* the first failure; its status NEAP_OK: none */
+	pthread_mutex_t lock;    /* of the launches: work runs in whatever thread waits for it */
+	struct launch *launches;
+	struct landing *astray; /* reads whose wait failed */
 };
 
 /* The simulated device's speed. */
@@ -34,6 +53,7 @@ enum neap_status gpu_open(struct gpu **ret_gpu, struct neap_error *err)
 		*err = (struct neap_error){.status = NEAP_ENOMEM, .message = "the host is out of memory"};
 		goto out;
 	}
+	pthread_mutex_init(&gpu->lock, NULL);
 	status = neap_driver_open(backend, &gpu->driver, err);
 	if (status != NEAP_OK)
 		goto out;
@@ -61,6 +81,16 @@ out:
 	return status;
 }
 
+static void launch_free(struct launch *launch)
+{
+	pthread_mutex_lock(&launch->gpu->lock);
+	*launch->link = launch->next;
+	if (launch->next)
+		launch->next->link = launch->link;
+	pthread_mutex_unlock(&launch->gpu->lock);
+	free(launch);
+}
+
 void gpu_close(struct gpu *gpu)
 {
 	if (!gpu)
@@ -74,6 +104,15 @@ void gpu_close(struct gpu *gpu)
 		neap_device_close(gpu->device);
 	if (gpu->driver)
 		neap_driver_close(gpu->driver);
+	while (gpu->launches)
+		launch_free(gpu->launches);
+	while (gpu->astray) {
+		struct landing *landing = gpu->astray;
+
+		gpu->astray = landing->next;
+		free(landing);
+	}
+	pthread_mutex_destroy(&gpu->lock);
 	free(gpu);
 }
 
@@ -118,18 +157,29 @@ void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes)
 
 void gpu_free(struct gpu *gpu, void *memory) { neap_free(gpu->alloc, (uintptr_t)memory); }
 
-/* A launch on its way: lives until its function has run. */
-struct launch {
-	void (*function)(void *arguments);
-	max_align_t arguments[];
-};
-
 static void run(void *argument)
 {
 	struct launch *launch = argument;
 
 	launch->function(launch->arguments);
-	free(launch);
+	launch_free(launch);
+}
+
+/* As CUDA says it: a launch can run out of memory too. */
+enum { CUDA_OUT_OF_MEMORY = 2 };
+
+static void launch_failed(struct gpu *gpu, struct launch *launch, const char *name, int result)
+{
+	struct neap_sim_fault_report report;
+
+	launch_free(launch);
+	if (result == CUDA_OUT_OF_MEMORY) {
+		fail(gpu, NEAP_EOOM, result, "queuing \"%s\": out of memory (CUDA error %d)", name, result);
+		return;
+	}
+	gpu->sim->report(&report);
+	fail(gpu, NEAP_EDRIVER, result, "queuing \"%s\": CUDA error %d%s%s", name, result, report.text[0] ? ": " : "",
+	     report.text);
 }
 
 void gpu_launch(struct gpu *gpu, const struct gpu_work *work)
@@ -144,7 +194,15 @@ void gpu_launch(struct gpu *gpu, const struct gpu_work *work)
 		fail(gpu, NEAP_ENOMEM, 0, "queuing work: the host is out of memory");
 		return;
 	}
+	launch->gpu = gpu;
 	launch->function = work->function;
+	pthread_mutex_lock(&gpu->lock);
+	launch->next = gpu->launches;
+	launch->link = &gpu->launches;
+	if (launch->next)
+		launch->next->link = &launch->next;
+	gpu->launches = launch;
+	pthread_mutex_unlock(&gpu->lock);
 	memcpy(launch->arguments, work->arguments, work->argument_bytes);
 
 	struct neap_sim_kernel kernel = {.name = work->name,
@@ -155,14 +213,8 @@ void gpu_launch(struct gpu *gpu, const struct gpu_work *work)
 					 .argument = launch};
 
 	result = gpu->sim->launch(NULL, &kernel);
-	if (result) {
-		struct neap_sim_fault_report report;
-
-		free(launch);
-		gpu->sim->report(&report);
-		fail(gpu, NEAP_EDRIVER, result, "queuing \"%s\": CUDA error %d%s%s", work->name, result,
-		     report.text[0] ? ": " : "", report.text);
-	}
+	if (result)
+		launch_failed(gpu, launch, work->name, result);
 }
 
 struct copy {
@@ -218,7 +270,17 @@ void gpu_write(struct gpu *gpu, void *memory, const void *host, size_t bytes)
 
 void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes)
 {
-	struct copy copy = {host, memory, bytes};
+	struct landing *landing;
+
+	if (gpu_failed(gpu))
+		return;
+	landing = malloc(sizeof(*landing) + bytes);
+	if (!landing) {
+		fail(gpu, NEAP_ENOMEM, 0, "copying to the host: the host is out of memory");
+		return;
+	}
+
+	struct copy copy = {landing->bytes, memory, bytes};
 	struct gpu_work work = {.name = "copy to host",
 				.function = run_copy,
 				.arguments = &copy,
@@ -227,6 +289,12 @@ void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes)
 				.range_count = 1};
 
 	gpu_launch(gpu, &work);
+	if (!gpu_failed(gpu) && neap_device_synchronize(gpu->device, NULL, &gpu->error) != NEAP_OK) {
+		landing->next = gpu->astray;
+		gpu->astray = landing;
+		return;
+	}
 	if (!gpu_failed(gpu))
-		neap_device_synchronize(gpu->device, NULL, &gpu->error);
+		memcpy(host, landing->bytes, bytes);
+	free(landing);
 }

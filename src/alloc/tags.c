@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-static _Thread_local const char *thread_tag;
+/* Static, so that its first use allocates nothing: glibc ends the process when there is no memory for that. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) const char *thread_tag;
 
 const char *neap_tag_set(const char *tag)
 {

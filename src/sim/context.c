@@ -19,7 +19,9 @@
 struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
 #define STACK_LIMIT 32
-static _Thread_local struct {
+/* In the static block of each thread: a block of its own would be allocated at the first use, and glibc ends the
+ * process when there is no memory for it. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	CUcontext contexts[STACK_LIMIT];
 	unsigned int depth;
 } stack;

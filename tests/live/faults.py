@@ -1,0 +1,188 @@
+"""Every driver call and every host allocation of a short charlm run made to fail, one run for each.
+
+    faults.py CHARLM FAILING_MALLOC_LIBRARY every|sampled|thread
+
+A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and for good
+from there on. Whatever fails, and whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
+checkpoint of a run that nothing disturbed (to a tolerance after a rung of the ladder), or it says what failed and exits
+with a failure's status. The device's memory is given back call for call, nothing illegal or unordered touches it, no
+file is left behind, no checkpoint is torn. Under the sanitizers every k-th instant is tried, for time's sake, and these
+look for leaks and wild accesses besides; the thread sanitizer's variant leaves host allocations alone.
+"""
+
+import collections
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+charlm, failing_malloc = map(os.path.abspath, sys.argv[1:3])
+how = sys.argv[3]
+SAMPLED = how != "every"
+HOST_TOO = how != "thread"
+OPTIONS = ["--steps", "2", "--batch", "32", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1"]
+BOUND_S = 60 if SAMPLED else 20
+OUT_OF_MEMORY, UNKNOWN = 2, 999
+# What was taken, and the call that gives it back.
+PAIRS = {"cuMemCreate": "cuMemRelease", "cuMemMap": "cuMemUnmap", "cuMemAddressReserve": "cuMemAddressFree",
+         "cuDevicePrimaryCtxRetain": "cuDevicePrimaryCtxRelease", "cuCtxPushCurrent": "cuCtxPopCurrent"}
+
+root = tempfile.mkdtemp(prefix="neap-faults-")
+numbers = iter(range(1 << 30))
+problems = []
+tally = collections.Counter()
+Run = collections.namedtuple("Run", "status out err losses checkpoint calls allocations left seconds_out")
+
+
+def read(path, mode="r"):
+    try:
+        with open(path, mode) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def run(variables, resumed=None):
+    """One run in a world and folders of its own, resumed from a checkpoint if one is given."""
+    folder = f"{root}/{next(numbers)}"
+    for name in ("", "/runtime", "/state", "/work"):
+        os.mkdir(folder + name, 0o700)
+    environment = dict(os.environ, NEAP_ATTACH="1", NEAP_SIM=f"mem=64MiB,world=faults-{os.path.basename(root)}-"
+                       f"{os.path.basename(folder)}", XDG_RUNTIME_DIR=folder + "/runtime",
+                       XDG_STATE_HOME=folder + "/state", NEAP_SIM_LOG=folder + "/log", **variables)
+    if "FAILING_MALLOC" in variables:
+        environment.update(LD_PRELOAD=failing_malloc, FAILING_MALLOC_COUNT=folder + "/count")
+    if resumed is not None:
+        with open(folder + "/work/state", "wb") as file:
+            file.write(resumed)
+    process = subprocess.Popen([charlm, *OPTIONS, *(["--resume"] if resumed is not None else []), "--checkpoint",
+                                "state", "--losses", "losses"], env=environment,
+                               cwd=folder + "/work", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, errors="replace")
+    try:
+        out, err = process.communicate(timeout=BOUND_S)
+        late = False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+        late = True
+    left = set(os.listdir(folder + "/work")) - {"state", "losses"}
+    if os.path.isdir(folder + "/runtime/neap"):
+        # The recording is there to be read after the end.
+        left |= set(os.listdir(folder + "/runtime/neap")) - {f"{process.pid}.record"}
+    result = Run(process.returncode, out, err, (read(folder + "/work/losses") or "").split(),
+                 read(folder + "/work/state", "rb"), [line.split()[2:4] for line in (read(folder + "/log") or "").splitlines()],
+                 int(read(folder + "/count") or 0), left, late)
+    shutil.rmtree(folder)
+    return result
+
+
+def check(result, code, once):
+    """What is wrong with a run that something was made to fail in: a list of words."""
+    wrong = []
+    if result.seconds_out:
+        return [f"it hung: no end in {BOUND_S} s"]
+    rung = "going on with micro-batch" in result.err
+    if result.status == 0:
+        if len(result.losses) != len(plain.losses):
+            wrong.append("success, but not all losses")
+    elif result.status == 1 or 64 <= result.status <= 78:
+        words = {OUT_OF_MEMORY: "memory", UNKNOWN: "999|UNKNOWN|unknown", None: "memory"}[code]
+        last = [line for line in result.err.splitlines() if line.startswith("charlm: ")]
+        if not last:
+            wrong.append("it failed without a word")
+        elif not re.search(words, last[-1]) and not last[-1].startswith("charlm: loading neap's simulator"):
+            # (The dynamic linker has its own words for a library that it has no memory for.)
+            wrong.append(f"the error does not say what failed: {last[-1]}")
+    else:
+        wrong.append(f"exit status {result.status}")
+    if "Sanitizer" in result.err or "runtime error:" in result.err:
+        wrong.append("the sanitizer found something")
+    for mine, undisturbed in zip(result.losses, plain.losses):
+        if mine != undisturbed and not (rung and abs(float(mine) - float(undisturbed)) <= 1e-5):
+            wrong.append(f"loss {mine}, not {undisturbed}")
+    if result.checkpoint is not None and not (
+            result.checkpoint in checkpoints or (rung and len(result.checkpoint) == len(plain.checkpoint))):
+        wrong.append("a torn or different checkpoint")
+    if result.status == 0 and not rung and result.checkpoint != plain.checkpoint:
+        wrong.append("success, but not the last checkpoint")
+    if result.left:
+        wrong.append(f"left behind: {sorted(result.left)}")
+    done = collections.Counter(call for call, said in result.calls if said == "CUDA_SUCCESS")
+    failed = {call for call, said in result.calls if said != "CUDA_SUCCESS"}
+    if once:
+        for take, give in PAIRS.items():
+            if done[take] != done[give] and give not in failed:
+                wrong.append(f"{take} {done[take]} times, {give} {done[give]}")
+    if any(said in ("CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_VALUE") for _, said in result.calls):
+        wrong.append("the simulator found an illegal or unordered use of memory")
+    return wrong
+
+
+def attempt(kind, number, code, once):
+    count = 1 if once else 0
+    if kind == "call":
+        result = run({"NEAP_SIM_FAULT": f"*:skip={number}:count={count}:code={code}"})
+    else:
+        result = run({"FAILING_MALLOC": str(number + 1), **({} if once else {"FAILING_MALLOC_FOR_GOOD": "1"})})
+    wrong = check(result, code, once)
+    if kind == "call" and once and code == OUT_OF_MEMORY and number < len(plain.calls):
+        # The device's memory being short, for a moment: the run goes on.
+        # But where the device holds half an update, or a checkpoint is written: there, a clear end.
+        if result.status and "optimizer created" in result.err and not re.search(
+                '"adamw"|saving checkpoint', result.err.splitlines()[-1]):
+            wrong.append("no second try and no rung when the device's memory ran out")
+    name = f"{kind} {number + 1}{' (' + plain.calls[number][0] + ')' if kind == 'call' else ''}, code {code}, " \
+           f"{'once' if once else 'for good'}"
+    tally[f"{kind}s"] += 1
+    tally["went on down the ladder" if "going on with" in result.err and result.status == 0 else
+          "absorbed" if result.status == 0 else "refused with an error"] += 1
+    if wrong:
+        problems.append(name)
+        print(f"FAILED: {name}: {'; '.join(wrong)} (status {result.status})")
+        if len(problems) <= 8:
+            print("    " + "\n    ".join(result.err.splitlines()[-(40 if "Sanitizer" in result.err else 4):]))
+        sys.stdout.flush()
+
+
+def sweep(kind, total, codes, budget):
+    step = max(1, total * 2 * len(codes) // budget) if SAMPLED else 1
+    # Each of the four sweeps begins elsewhere, so that sampled ones share no instant.
+    jobs = [(kind, number, code, once) for i, (code, once) in
+            enumerate((code, once) for code in codes for once in (True, False))
+            for number in range(i * step // (2 * len(codes)) if SAMPLED else 0 if once else i % 3, total,
+                                step if once else 3 * step)]
+    with concurrent.futures.ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 2))) as pool:
+        for _ in pool.map(lambda job: attempt(*job), jobs):
+            pass
+
+
+try:
+    plain = run({"FAILING_MALLOC": "0"} if HOST_TOO else {})
+    if plain.status or len(plain.losses) != 2 or not plain.calls or plain.allocations == 0 and HOST_TOO or plain.left:
+        sys.exit(f"FAILED: the undisturbed run: status {plain.status}, {len(plain.calls)} calls, "
+                 f"{plain.allocations} allocations, left {plain.left}\n{plain.err}")
+    # The checkpoint of the first step, from a run that is stopped in the second save: a good one, for the run goes on
+    # from it to the same end.
+    saved = len(plain.calls) - 30
+    half = run({"NEAP_SIM_FAULT": f"*:skip={saved}:code={UNKNOWN}"}).checkpoint
+    after = run({}, half)
+    if half == plain.checkpoint or (after.status, after.losses, after.checkpoint) != (
+            0, plain.losses[1:], plain.checkpoint):
+        sys.exit(f"FAILED: resumed from the first step's checkpoint: status {after.status}, {after.losses}\n{after.err}")
+    checkpoints = [half, plain.checkpoint]
+    sweep("call", len(plain.calls), (OUT_OF_MEMORY, UNKNOWN), 120)
+    # One more than there are: nothing may fail any more.
+    if HOST_TOO:
+        sweep("allocation", plain.allocations + 1, (None,), 120)
+    print(f"{len(plain.calls)} driver calls, {plain.allocations} host allocations in the undisturbed run; runs: "
+          + ", ".join(f"{number} {what}" for what, number in tally.items()))
+    if not tally["went on down the ladder"]:
+        problems.append("no run went down the ladder")
+        print("FAILED: no run went down the ladder")
+    sys.exit(1 if problems else 0)
+finally:
+    shutil.rmtree(root)
