@@ -28,7 +28,7 @@ static void *(*next_realloc)(void *, size_t);
 
 static atomic_ulong asked;
 static unsigned long failing; /* 0: none */
-static bool for_good, active;
+static bool for_good, main_only, active;
 static char count_path[512];
 
 /* dlsym may ask for memory before the next calloc is known. */
@@ -80,6 +80,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 	for (; number && *number >= '0' && *number <= '9'; number++)
 		failing = failing * 10 + (unsigned long)(*number - '0');
 	for_good = variable(environment, "FAILING_MALLOC_FOR_GOOD") != NULL;
+	main_only = variable(environment, "FAILING_MALLOC_MAIN_THREAD") != NULL;
 	if (path && strlen(path) < sizeof(count_path))
 		strcpy(count_path, path);
 	active = true;
@@ -102,7 +103,7 @@ static bool refuse(void)
 {
 	unsigned long number;
 
-	if (!active)
+	if (!active || (main_only && gettid() != getpid()))
 		return false;
 	number = atomic_fetch_add(&asked, 1) + 1;
 	if (!failing || number < failing || (number > failing && !for_good))

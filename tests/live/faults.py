@@ -54,7 +54,8 @@ def run(variables, resumed=None):
                        f"{os.path.basename(folder)}", XDG_RUNTIME_DIR=folder + "/runtime",
                        XDG_STATE_HOME=folder + "/state", NEAP_SIM_LOG=folder + "/log", **variables)
     if "FAILING_MALLOC" in variables:
-        environment.update(LD_PRELOAD=failing_malloc, FAILING_MALLOC_COUNT=folder + "/count")
+        environment.update(LD_PRELOAD=failing_malloc, FAILING_MALLOC_COUNT=folder + "/count",
+                           **({"FAILING_MALLOC_MAIN_THREAD": "1"} if SAMPLED else {}))
     if resumed is not None:
         with open(folder + "/work/state", "wb") as file:
             file.write(resumed)
@@ -174,10 +175,10 @@ try:
             0, plain.losses[1:], plain.checkpoint):
         sys.exit(f"FAILED: resumed from the first step's checkpoint: status {after.status}, {after.losses}\n{after.err}")
     checkpoints = [half, plain.checkpoint]
-    sweep("call", len(plain.calls), (OUT_OF_MEMORY, UNKNOWN), 120)
+    sweep("call", len(plain.calls), (OUT_OF_MEMORY, UNKNOWN), 240)
     # One more than there are: nothing may fail any more.
     if HOST_TOO:
-        sweep("allocation", plain.allocations + 1, (None,), 120)
+        sweep("allocation", plain.allocations + 1, (None,), 240)
     print(f"{len(plain.calls)} driver calls, {plain.allocations} host allocations in the undisturbed run; runs: "
           + ", ".join(f"{number} {what}" for what, number in tally.items()))
     if not tally["went on down the ladder"]:
