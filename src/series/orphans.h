@@ -2,20 +2,14 @@
  *
  * A process belongs to a run when the environment it started with has NEAP_RUN_ID=ID, or when it descends from the
  * run's supervisor, which is the subreaper of everything it started. Only processes of our own user are looked at;
- * the caller is never among them. Signals go through a pidfd after the start time was compared, so never to a reused
- * PID.
+ * the caller is never among them. They are ended as base/ending.h says: never a reused PID.
  */
 #ifndef NEAP_SERIES_ORPHANS_H
 #define NEAP_SERIES_ORPHANS_H
 
-#include "base/process.h"
+#include "base/ending.h"
 
 #include <stddef.h>
-
-struct neap_orphan {
-	struct neap_process process;
-	int ended_by; /* SIGTERM or SIGKILL; 0: it still lives */
-};
 
 /* Writes up to `room` processes of the run; `ancestor`: the supervisor's PID, 0 when it is gone. Errors: NEAP_EIO
  * without /proc. */
@@ -28,13 +22,13 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 
 /* Finds and ends them: SIGTERM, `grace_ms`, SIGKILL, at most 2 s more; again for what appeared meanwhile. Ended ones
  * that are our children are left as zombies for the caller to reap. */
-enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_orphan *ret_orphans,
+enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_ended *ret_orphans,
 				  size_t room, size_t *ret_count, struct neap_error *err);
 
 /* Ends all of them, however many, and tells of each, ended or not. *ret_count is how many were told of. Errors as
  * above. */
 enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
-				      void (*tell)(void *context, const struct neap_orphan *orphan), void *context,
+				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
 				      size_t *ret_count, struct neap_error *err);
 
 #endif

@@ -196,7 +196,7 @@ static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 
  */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
-static void tell_orphan(void *context, const struct neap_orphan *orphan)
+static void tell_orphan(void *context, const struct neap_ended *orphan)
 {
 	neap_series_say(context, "process %d (%s) was left behind%s", orphan->process.pid, orphan->process.command,
 			orphan->ended_by ? ", ended" : " and cannot be ended");

@@ -340,7 +340,7 @@ static void observe_until_end(struct neap_supervise *run)
 	}
 }
 
-static void tell_leftover(void *context, const struct neap_orphan *orphan)
+static void tell_leftover(void *context, const struct neap_ended *orphan)
 {
 	struct neap_supervise *run = context;
 	const struct neap_process *process = &orphan->process;

@@ -74,7 +74,7 @@ static void test_match(void **state)
 static void test_by_environment(void **state)
 {
 	(void)state;
-	struct neap_orphan orphans[8];
+	struct neap_ended orphans[8];
 	size_t count = 99;
 	pid_t ours = start(run_id, "echo; exec sleep 1000");
 	pid_t other = start("another-run", "echo; exec sleep 1000");
@@ -98,7 +98,7 @@ static void test_by_environment(void **state)
 static void test_stubborn(void **state)
 {
 	(void)state;
-	struct neap_orphan orphans[8];
+	struct neap_ended orphans[8];
 	size_t count = 0;
 	pid_t ours = start(run_id, "trap '' TERM; echo; while :; do sleep 1000; done");
 	assert_int_equal(neap_orphans_end(run_id, 0, 50, orphans, 8, &count, NULL), NEAP_OK);
@@ -115,7 +115,7 @@ static void test_stubborn(void **state)
 static void test_by_descent(void **state)
 {
 	(void)state;
-	struct neap_orphan orphans[8];
+	struct neap_ended orphans[8];
 	size_t count = 0;
 	pid_t shell = start(NULL, "env -i setsid sleep 1000 >&- & echo; wait");
 	assert_int_equal(kill(shell, SIGKILL), 0);
@@ -125,7 +125,7 @@ static void test_by_descent(void **state)
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }
 
-static void count_ended(void *context, const struct neap_orphan *orphan)
+static void count_ended(void *context, const struct neap_ended *orphan)
 {
 	assert_int_equal(orphan->ended_by, SIGTERM);
 	++*(size_t *)context;

@@ -1,0 +1,86 @@
+/* base/ending.c: see ending.h. */
+#include "base/ending.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define KILL_WAIT_MS 2000
+
+/* A pidfd of exactly this process, or -1 when it is gone. */
+static int open_process(const struct neap_process *process)
+{
+	int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+	if (fd >= 0 && !neap_process_alive(process->pid, process->start_ticks)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* Waits until every pidfd is readable (its process ended) or the time is over; ended ones are marked and closed. */
+static void wait_ended(struct pollfd *fds, struct neap_ended *processes, size_t count, int signal_number,
+		       uint64_t wait_ms)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t end_ns = neap_clock_now(clock) + wait_ms * NEAP_NS_PER_MS;
+	for (;;) {
+		size_t left = 0;
+		for (size_t i = 0; i < count; i++)
+			left += fds[i].fd >= 0;
+		uint64_t now_ns = neap_clock_now(clock);
+		if (!left || now_ns >= end_ns)
+			return;
+		uint64_t timeout_ms = (end_ns - now_ns + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS;
+		if (poll(fds, count, timeout_ms < INT_MAX ? (int)timeout_ms : INT_MAX) < 0 && errno != EINTR)
+			return;
+		for (size_t i = 0; i < count; i++) {
+			if (fds[i].fd < 0 || !(fds[i].revents & POLLIN))
+				continue;
+			close(fds[i].fd);
+			fds[i].fd = -1;
+			processes[i].ended_by = signal_number;
+		}
+	}
+}
+
+static void signal_all(struct pollfd *fds, size_t count, int signal_number)
+{
+	for (size_t i = 0; i < count; i++)
+		if (fds[i].fd >= 0)
+			syscall(SYS_pidfd_send_signal, fds[i].fd, signal_number, NULL, 0);
+}
+
+static void end_batch(struct neap_ended *processes, size_t count, uint64_t grace_ms)
+{
+	struct pollfd fds[NEAP_ENDING_BATCH];
+	for (size_t i = 0; i < count; i++) {
+		fds[i] = (struct pollfd){.fd = open_process(&processes[i].process), .events = POLLIN};
+		if (fds[i].fd < 0) /* it ended by itself meanwhile, or cannot be opened */
+			processes[i].ended_by =
+				neap_process_alive(processes[i].process.pid, processes[i].process.start_ticks)
+					? 0
+					: SIGTERM;
+	}
+	signal_all(fds, count, SIGTERM);
+	signal_all(fds, count, SIGCONT); /* a stopped one must run to end */
+	wait_ended(fds, processes, count, SIGTERM, grace_ms);
+	signal_all(fds, count, SIGKILL);
+	wait_ended(fds, processes, count, SIGKILL, KILL_WAIT_MS);
+	for (size_t i = 0; i < count; i++)
+		if (fds[i].fd >= 0)
+			close(fds[i].fd);
+}
+
+void neap_process_end(struct neap_ended *processes, size_t count, uint64_t grace_ms)
+{
+	for (size_t done = 0; done < count; done += NEAP_ENDING_BATCH) {
+		size_t left = count - done;
+		end_batch(processes + done, left < NEAP_ENDING_BATCH ? left : NEAP_ENDING_BATCH, grace_ms);
+	}
+}

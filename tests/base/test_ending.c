@@ -1,0 +1,94 @@
+/* Processes are ended by SIGTERM, stopped ones too, stubborn ones by SIGKILL; one with another start time is not. */
+#include "base/ending.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A child that waits for signals; SIGTERM ignored when `stubborn`. It is ready when this returns. */
+static struct neap_ended start(bool stubborn)
+{
+	struct neap_ended child = {.ended_by = -1};
+	int ready[2];
+	char byte;
+	assert_int_equal(pipe(ready), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		signal(SIGTERM, stubborn ? SIG_IGN : SIG_DFL);
+		if (write(ready[1], "x", 1) == 1)
+			for (;;)
+				pause();
+		_exit(1);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	assert_int_equal(neap_process_read(pid, &child.process, NULL), NEAP_OK);
+	return child;
+}
+
+static int reap(const struct neap_ended *child)
+{
+	int status = 0;
+	assert_int_equal(waitpid(child->process.pid, &status, 0), child->process.pid);
+	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static void each_is_ended_by_what_it_takes(void **unused)
+{
+	(void)unused;
+	struct neap_ended children[3] = {start(false), start(true), start(false)};
+	int status;
+	kill(children[2].process.pid, SIGSTOP);
+	assert_int_equal(waitpid(children[2].process.pid, &status, WUNTRACED), children[2].process.pid);
+	assert_true(WIFSTOPPED(status));
+	neap_process_end(children, 3, 100);
+	assert_int_equal(children[0].ended_by, SIGTERM);
+	assert_int_equal(children[1].ended_by, SIGKILL);
+	assert_int_equal(children[2].ended_by, SIGTERM);
+	assert_int_equal(reap(&children[0]), SIGTERM);
+	assert_int_equal(reap(&children[1]), SIGKILL);
+	assert_int_equal(reap(&children[2]), SIGTERM);
+}
+
+static void a_reused_pid_is_left_alone(void **unused)
+{
+	(void)unused;
+	struct neap_ended child = start(false), earlier = child;
+	earlier.process.start_ticks--; /* the process that had this PID before */
+	neap_process_end(&earlier, 1, 100);
+	assert_int_equal(earlier.ended_by, SIGTERM);
+	assert_int_equal(waitpid(child.process.pid, NULL, WNOHANG), 0);
+	assert_true(neap_process_alive(child.process.pid, child.process.start_ticks));
+	neap_process_end(&child, 1, 1000);
+	assert_int_equal(reap(&child), SIGTERM);
+}
+
+static void more_than_a_batch(void **unused)
+{
+	(void)unused;
+	struct neap_ended children[NEAP_ENDING_BATCH + 1];
+	for (size_t i = 0; i < NEAP_ENDING_BATCH + 1; i++)
+		children[i] = start(false);
+	neap_process_end(children, NEAP_ENDING_BATCH + 1, 5000);
+	for (size_t i = 0; i < NEAP_ENDING_BATCH + 1; i++) {
+		assert_int_equal(children[i].ended_by, SIGTERM);
+		assert_int_equal(reap(&children[i]), SIGTERM);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_is_ended_by_what_it_takes),
+		cmocka_unit_test(a_reused_pid_is_left_alone),
+		cmocka_unit_test(more_than_a_batch),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
