@@ -26,7 +26,7 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 			 (int)pid, name);
 }
 
-static int choose_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
+int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
 {
 	size_t count = 0;
 	while (neap_argument_nth(arguments, "pid", count))
@@ -75,7 +75,7 @@ int targets_choose(const struct neap_arguments *arguments, const char *runtime_f
 	if (neap_argument(arguments, "pid") && all)
 		return neap_misuse(arguments, "--pid or --all, not both");
 	if (neap_argument(arguments, "pid"))
-		return choose_given(arguments, ret_pids, ret_count);
+		return targets_given(arguments, ret_pids, ret_count);
 	if (neap_page_list(runtime_folder, &attached, &count, &err) != NEAP_OK)
 		return neap_complain(NULL, &err);
 	int code = NEAP_EXIT_OK;

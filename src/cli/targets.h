@@ -12,6 +12,9 @@
 int targets_choose(const struct neap_arguments *arguments, const char *runtime_folder, pid_t **ret_pids,
 		   size_t *ret_count);
 
+/* Those given with --pid alone; as targets_choose. */
+int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count);
+
 /* As neap_client_open; where the process is not attached the message says what that means and what to do. */
 enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
 			      struct neap_error *err);

@@ -94,7 +94,7 @@ Options:
 	[ "$output" = "$by_name" ]
 	run "$NEAP" help
 	[ "$status" -eq 0 ]
-	for command in run series info clear reset sim help; do
+	for command in run series info clear reset kill sim help; do
 		[[ "$output" == *"
   $command "* ]]
 		run "$NEAP" help "$command"

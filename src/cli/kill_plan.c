@@ -1,0 +1,179 @@
+/* cli/kill_plan.c: a walk down the tree of processes from each one asked for. A snapshot is read one process after
+ * another, so it may hold a reused PID: a child is a child only when it is not older than its parent, and each
+ * process is visited once whatever the parents say.
+ */
+#include "cli/kill_plan.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+struct walk {
+	const struct neap_process *all;
+	size_t all_count;
+	bool *visited;  /* one per process of `all` */
+	bool *forebear; /* the caller descends from it */
+	pid_t self;
+	uid_t uid;
+	struct kill_plan *plan; /* room for every process and every wish */
+};
+
+static const struct neap_process *find(const struct walk *walk, pid_t pid)
+{
+	for (size_t i = 0; i < walk->all_count; i++)
+		if (walk->all[i].pid == pid)
+			return &walk->all[i];
+	return NULL;
+}
+
+static void mark_forebears(struct walk *walk)
+{
+	const struct neap_process *process = find(walk, walk->self);
+	for (size_t steps = 0; process && steps < walk->all_count; steps++) {
+		process = find(walk, process->parent);
+		if (process)
+			walk->forebear[process - walk->all] = true;
+	}
+}
+
+static bool ended(const struct neap_process *process) { return process->state == 'Z' || process->state == 'X'; }
+
+static bool is_refused(const struct walk *walk, const struct neap_process *process, enum kill_refusal *ret_why)
+{
+	if (process->pid == walk->self)
+		*ret_why = KILL_SELF;
+	else if (process->pid == 1)
+		*ret_why = KILL_INIT;
+	else if (ended(process))
+		*ret_why = KILL_GONE;
+	else if (process->uid != walk->uid)
+		*ret_why = KILL_OTHER_USER;
+	else if (walk->forebear[process - walk->all])
+		*ret_why = KILL_ANCESTOR;
+	else
+		return false;
+	return true;
+}
+
+static void refuse(struct walk *walk, const struct neap_process *process, enum kill_refusal why, bool wished)
+{
+	walk->plan->refused[walk->plan->refused_count++] = (struct kill_refused){*process, why, wished};
+}
+
+static void visit_children(struct walk *walk, const struct neap_process *parent, unsigned depth);
+
+static void visit(struct walk *walk, const struct neap_process *process, unsigned depth)
+{
+	enum kill_refusal why;
+	size_t index = (size_t)(process - walk->all);
+	if (walk->visited[index])
+		return;
+	walk->visited[index] = true;
+	bool refused = is_refused(walk, process, &why);
+	if (!refused)
+		walk->plan->targets[walk->plan->target_count++] = (struct kill_target){*process, depth};
+	else if (depth == 0 || why != KILL_GONE)
+		refuse(walk, process, why, depth == 0);
+	if (refused && depth == 0)
+		return; /* below it nothing was asked for; below a refused descendant is still the target's tree */
+	visit_children(walk, process, depth);
+}
+
+static void visit_children(struct walk *walk, const struct neap_process *parent, unsigned depth)
+{
+	for (size_t i = 0; i < walk->all_count; i++)
+		if (walk->all[i].parent == parent->pid && walk->all[i].start_ticks >= parent->start_ticks)
+			visit(walk, &walk->all[i], depth + 1);
+}
+
+/* A wish below another wish belongs into that one's tree: it is left to the walk from there. */
+static bool below_another(const struct walk *walk, const struct neap_process *process, const struct kill_wish *wishes,
+			  size_t wish_count)
+{
+	const struct neap_process *parent = process;
+	for (size_t steps = 0; steps < walk->all_count; steps++) {
+		enum kill_refusal why;
+		uint64_t start_ticks = parent->start_ticks;
+		parent = find(walk, parent->parent);
+		if (!parent || parent->start_ticks > start_ticks)
+			return false;
+		for (size_t i = 0; i < wish_count; i++)
+			if (wishes[i].pid == parent->pid && !wishes[i].unseen && parent != process &&
+			    !is_refused(walk, parent, &why))
+				return true;
+	}
+	return false;
+}
+
+enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_wish *wishes,
+				size_t wish_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
+				struct neap_error *err)
+{
+	struct kill_plan plan = {0};
+	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid, .plan = &plan};
+	enum neap_status status = NEAP_OK;
+	size_t room = all_count + wish_count + 1;
+	walk.visited = calloc(room, sizeof(*walk.visited));
+	walk.forebear = calloc(room, sizeof(*walk.forebear));
+	plan.targets = calloc(room, sizeof(*plan.targets));
+	plan.refused = calloc(room, sizeof(*plan.refused));
+	if (!walk.visited || !walk.forebear || !plan.targets || !plan.refused) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+		goto out;
+	}
+	mark_forebears(&walk);
+	for (size_t i = 0; i < wish_count; i++) {
+		const struct neap_process *process = find(&walk, wishes[i].pid);
+		struct neap_process gone = {.pid = wishes[i].pid};
+		size_t earlier = 0;
+		while (wishes[earlier].pid != wishes[i].pid)
+			earlier++;
+		if (earlier < i) /* asked for twice */
+			continue;
+		if (wishes[i].unseen)
+			refuse(&walk, process ? process : &gone, KILL_UNSEEN, true);
+		else if (!process)
+			refuse(&walk, &gone, KILL_GONE, true);
+		else if (!below_another(&walk, process, wishes, wish_count))
+			visit(&walk, process, 0);
+	}
+	*ret_plan = plan;
+	plan = (struct kill_plan){0};
+out:
+	kill_plan_fini(&plan);
+	free(walk.visited);
+	free(walk.forebear);
+	return status;
+}
+
+void kill_plan_fini(struct kill_plan *plan)
+{
+	if (!plan)
+		return;
+	free(plan->targets);
+	free(plan->refused);
+	*plan = (struct kill_plan){0};
+}
+
+size_t kill_plan_forbidden(const struct kill_plan *plan)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < plan->refused_count; i++)
+		count += plan->refused[i].why != KILL_GONE;
+	return count;
+}
+
+static const struct {
+	const char *name, *text;
+} refusals[] = {
+	[KILL_GONE] = {"gone", "it has ended, or never was"},
+	[KILL_INIT] = {"init", "PID 1 is never ended"},
+	[KILL_SELF] = {"self", "it is this command"},
+	[KILL_ANCESTOR] = {"ancestor", "this command was started from it"},
+	[KILL_OTHER_USER] = {"other_user", "it is another user's"},
+	[KILL_UNSEEN] = {"unseen",
+			 "the driver counts PIDs of another namespace: the process of that PID here uses no GPU"},
+};
+
+const char *kill_refusal_text(enum kill_refusal why) { return refusals[why].text; }
+const char *kill_refusal_name(enum kill_refusal why) { return refusals[why].name; }

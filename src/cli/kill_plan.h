@@ -1,0 +1,59 @@
+/* cli/kill_plan.h: which processes `neap kill` ends, in which order, and which it refuses. A pure function over a
+ * snapshot of all processes: nothing is signalled here.
+ *
+ * Ended are the processes asked for and everything that descends from them; a parent stands before its children, so
+ * that a launcher is told to end before it can start anew what it lost. Never ended, whoever asks: PID 1, the command
+ * itself, what the command descends from, and another user's processes (also for root).
+ */
+#ifndef NEAP_CLI_KILL_PLAN_H
+#define NEAP_CLI_KILL_PLAN_H
+
+#include "base/process.h"
+
+#include <stddef.h>
+
+enum kill_refusal {
+	KILL_GONE,       /* no such process, or a zombie: it has ended */
+	KILL_INIT,       /* PID 1 */
+	KILL_SELF,       /* the command */
+	KILL_ANCESTOR,   /* the command descends from it */
+	KILL_OTHER_USER, /* not of this user */
+	KILL_UNSEEN,     /* the driver names this PID, but the process of that PID here is no user of the GPU */
+};
+
+struct kill_wish {
+	pid_t pid;
+	bool unseen; /* see KILL_UNSEEN */
+};
+
+struct kill_target {
+	struct neap_process process;
+	unsigned depth; /* 0: asked for; else below the one before it that has one less */
+};
+
+struct kill_refused {
+	struct neap_process process; /* KILL_GONE: only the PID */
+	enum kill_refusal why;
+	bool wished; /* false: it descends from a target */
+};
+
+struct kill_plan {
+	struct kill_target *targets;
+	struct kill_refused *refused;
+	size_t target_count, refused_count;
+};
+
+/* `all`: every process there is. `self`, `uid`: who asks. The caller calls kill_plan_fini. Errors: NEAP_ENOMEM. */
+enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_wish *wishes,
+				size_t wish_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
+				struct neap_error *err);
+void kill_plan_fini(struct kill_plan *plan);
+
+/* How many were refused for anything but being gone. */
+size_t kill_plan_forbidden(const struct kill_plan *plan);
+/* "of another user", ... Static storage. */
+const char *kill_refusal_text(enum kill_refusal why);
+/* "other_user", ...: for JSON. Static storage. */
+const char *kill_refusal_name(enum kill_refusal why);
+
+#endif

@@ -1,0 +1,263 @@
+/* cli/kill_report.c: see kill_report.h. */
+#include "cli/kill_report.h"
+
+#include "base/units.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+
+#define SCHEMA 1
+
+uint64_t kill_bytes(const struct look_device *device, pid_t pid)
+{
+	for (size_t i = 0; i < device->process_count; i++) {
+		const struct neap_ledger_process *account = &device->processes[i].account;
+		if (account->pid != pid)
+			continue;
+		if (account->bytes == NEAP_BYTES_UNKNOWN && account->attached)
+			return account->context + account->allocated + account->cached;
+		return account->bytes;
+	}
+	return 0;
+}
+
+uint64_t kill_held(const struct kill_work *work)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < work->look.device_count; i++)
+		sum += work->devices[i].held_bytes;
+	return sum;
+}
+
+uint64_t kill_left(const struct kill_work *work)
+{
+	uint64_t sum = 0;
+	for (size_t i = 0; i < work->look.device_count; i++)
+		sum += work->devices[i].left_bytes;
+	return sum;
+}
+
+size_t kill_alive(const struct kill_work *work)
+{
+	size_t count = 0;
+	for (size_t i = 0; work->ended && i < work->plan.target_count; i++)
+		count += work->ended[i].ended_by == 0;
+	return count;
+}
+
+static void print_bytes(const struct kill_work *work, pid_t pid)
+{
+	char text[NEAP_UNITS_ROOM];
+	const char *between = "";
+	for (size_t i = 0; i < work->look.device_count; i++) {
+		uint64_t bytes = kill_bytes(&work->look.devices[i], pid);
+		if (bytes == 0)
+			continue;
+		printf("%sGPU %zu: %s", between, i,
+		       bytes == NEAP_BYTES_UNKNOWN ? "?" : neap_size_format(bytes, text));
+		between = ", ";
+	}
+	puts(between[0] ? "" : "-");
+}
+
+void kill_print_preview(const struct kill_work *work)
+{
+	const struct kill_plan *plan = &work->plan;
+	char text[NEAP_UNITS_ROOM];
+	if (plan->target_count > 0) {
+		printf("%8s  %-36s  %s\n", "PID", "process", "device memory");
+		for (size_t i = 0; i < plan->target_count; i++) {
+			const struct neap_process *process = &plan->targets[i].process;
+			int indent = plan->targets[i].depth < 8 ? (int)plan->targets[i].depth * 2 : 16;
+			printf("%8d  %*s%-*.*s  ", (int)process->pid, indent, "", 36 - indent, 36 - indent,
+			       process->command);
+			print_bytes(work, process->pid);
+		}
+		printf("%zu process%s holding %s\n", plan->target_count, plan->target_count == 1 ? "" : "es",
+		       neap_size_format(kill_held(work), text));
+	}
+	for (size_t i = 0; i < plan->refused_count; i++)
+		printf("Not ended: process %d (%.40s): %s\n", (int)plan->refused[i].process.pid,
+		       plan->refused[i].process.command[0] ? plan->refused[i].process.command : "?",
+		       kill_refusal_text(plan->refused[i].why));
+}
+
+static bool is_target(const struct kill_work *work, pid_t pid)
+{
+	for (size_t i = 0; i < work->plan.target_count; i++)
+		if (work->plan.targets[i].process.pid == pid)
+			return true;
+	return false;
+}
+
+/* Whether what is not back on a device may be with this process: a target, or one that came since. */
+static bool is_holder(const struct kill_work *work, const struct kill_device *device, pid_t pid)
+{
+	for (size_t i = 0; i < device->before.process_count; i++)
+		if (device->before.processes[i].pid == pid)
+			return is_target(work, pid);
+	return true;
+}
+
+static void print_holders(const struct kill_work *work, const struct kill_device *device)
+{
+	char text[NEAP_UNITS_ROOM], name[64];
+	uint64_t listed = 0;
+	for (size_t i = 0; i < device->after.process_count; i++) {
+		const struct neap_reading_process *process = &device->after.processes[i];
+		if (!is_holder(work, device, process->pid))
+			continue;
+		look_name(process->pid, name);
+		printf("  process %d (%s) holds %s%s\n", (int)process->pid, name[0] ? name : "?",
+		       process->bytes == NEAP_BYTES_UNKNOWN ? "what the driver does not tell"
+							    : neap_size_format(process->bytes, text),
+		       is_target(work, process->pid) ? "" : "; it came meanwhile");
+		if (is_target(work, process->pid) && process->bytes != NEAP_BYTES_UNKNOWN)
+			listed += process->bytes;
+	}
+	if (device->left_bytes > listed)
+		printf("  %s: the driver lists no process for it; it may still be freeing it\n",
+		       neap_size_format(device->left_bytes - listed, text));
+}
+
+static uint64_t returned(const struct kill_device *device)
+{
+	return device->held_bytes > device->left_bytes ? device->held_bytes - device->left_bytes : 0;
+}
+
+static void print_memory(const struct kill_work *work, size_t index)
+{
+	const struct kill_device *device = &work->devices[index];
+	char back[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM], before[NEAP_UNITS_ROOM],
+		after[NEAP_UNITS_ROOM];
+	neap_size_format(returned(device), back);
+	neap_size_format(device->held_bytes, held);
+	neap_duration_format(work->drain_ns, time);
+	neap_size_format(device->before.used_bytes, before);
+	neap_size_format(device->after.used_bytes, after);
+	if (device->left_bytes > 0) {
+		printf("GPU %zu: %s of %s came back in %s; used %s -> %s\n", index, back, held, time, before, after);
+		print_holders(work, device);
+	} else if (device->held_unknown) {
+		printf("GPU %zu: the driver does not tell what they held, and lists them no more; used %s -> %s\n",
+		       index, before, after);
+	} else {
+		printf("GPU %zu: %s came back in %s; used %s -> %s\n", index, back, time, before, after);
+	}
+}
+
+void kill_print_result(const struct kill_work *work)
+{
+	char time[NEAP_UNITS_ROOM];
+	for (size_t i = 0; i < work->plan.target_count; i++) {
+		const struct neap_process *process = &work->ended[i].process;
+		printf("%s process %d (%.40s)", work->ended[i].ended_by ? "Ended" : "NOT ended:", (int)process->pid,
+		       process->command);
+		if (work->ended[i].ended_by == 0)
+			puts(": it lives on after SIGKILL (waiting in the kernel, or not ours to signal)");
+		else if (work->ended[i].ended_by == SIGKILL)
+			printf(" with SIGKILL: it was not gone %s after SIGTERM\n",
+			       neap_duration_format(work->grace_ms * 1000000, time));
+		else
+			puts(" with SIGTERM");
+	}
+	bool any = false;
+	for (size_t i = 0; i < work->look.device_count; i++) {
+		if (work->devices[i].touched)
+			print_memory(work, i);
+		any = any || work->devices[i].touched;
+	}
+	if (!any)
+		puts("They held no device memory.");
+}
+
+/* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
+static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*ret_failed = true;
+}
+
+static void append(json_t *array, json_t *value, bool *ret_failed)
+{
+	if (json_array_append_new(array, value) != 0)
+		*ret_failed = true;
+}
+
+static json_t *bytes_json(uint64_t bytes)
+{
+	return bytes == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)bytes);
+}
+
+static json_t *target_json(const struct kill_work *work, size_t index, bool *ret_failed)
+{
+	const struct kill_target *target = &work->plan.targets[index];
+	json_t *object = json_object(), *devices = json_array();
+	int number = work->ended ? work->ended[index].ended_by : 0;
+	for (size_t i = 0; i < work->look.device_count; i++) {
+		uint64_t bytes = kill_bytes(&work->look.devices[i], target->process.pid);
+		if (bytes == 0)
+			continue;
+		json_t *device = json_object();
+		set(device, "device", json_integer((json_int_t)i), ret_failed);
+		set(device, "bytes", bytes_json(bytes), ret_failed);
+		append(devices, device, ret_failed);
+	}
+	set(object, "pid", json_integer(target->process.pid), ret_failed);
+	set(object, "parent", json_integer(target->process.parent), ret_failed);
+	set(object, "depth", json_integer(target->depth), ret_failed);
+	set(object, "name", look_json_text(target->process.command), ret_failed);
+	set(object, "devices", devices, ret_failed);
+	set(object, "ended_by", number == 0 ? json_null() : json_string(number == SIGKILL ? "SIGKILL" : "SIGTERM"),
+	    ret_failed);
+	return object;
+}
+
+static json_t *device_json(const struct kill_work *work, size_t index, bool *ret_failed)
+{
+	const struct kill_device *device = &work->devices[index];
+	json_t *object = json_object();
+	set(object, "device", json_integer((json_int_t)index), ret_failed);
+	set(object, "uuid", look_json_text(work->look.devices[index].reading.uuid_text), ret_failed);
+	set(object, "held_bytes", device->held_unknown ? json_null() : bytes_json(device->held_bytes), ret_failed);
+	set(object, "used_before_bytes", bytes_json(device->before.used_bytes), ret_failed);
+	set(object, "used_after_bytes", work->ended ? bytes_json(device->after.used_bytes) : json_null(), ret_failed);
+	set(object, "returned_bytes",
+	    work->ended && !device->held_unknown ? bytes_json(returned(device)) : json_null(), ret_failed);
+	set(object, "left_bytes", work->ended ? bytes_json(device->left_bytes) : json_null(), ret_failed);
+	return object;
+}
+
+static json_t *refused_json(const struct kill_refused *refused, bool *ret_failed)
+{
+	json_t *object = json_object();
+	const char *name = refused->process.command;
+	set(object, "pid", json_integer(refused->process.pid), ret_failed);
+	set(object, "name", name[0] ? look_json_text(name) : json_null(), ret_failed);
+	set(object, "why", json_string(kill_refusal_name(refused->why)), ret_failed);
+	return object;
+}
+
+bool kill_print_json(const struct kill_work *work)
+{
+	bool failed = false;
+	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
+	for (size_t i = 0; i < work->plan.target_count; i++)
+		append(targets, target_json(work, i, &failed), &failed);
+	for (size_t i = 0; i < work->plan.refused_count; i++)
+		append(refused, refused_json(&work->plan.refused[i], &failed), &failed);
+	for (size_t i = 0; i < work->look.device_count; i++)
+		if (work->devices[i].touched)
+			append(devices, device_json(work, i, &failed), &failed);
+	set(root, "schema", json_integer(SCHEMA), &failed);
+	set(root, "dry_run", json_boolean(work->dry_run), &failed);
+	set(root, "processes", targets, &failed);
+	set(root, "refused", refused, &failed);
+	set(root, "devices", devices, &failed);
+	set(root, "drain_ns", work->ended ? json_integer((json_int_t)work->drain_ns) : json_null(), &failed);
+	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	return !failed;
+}

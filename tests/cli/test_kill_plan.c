@@ -1,0 +1,140 @@
+/* What `neap kill` would end, from made-up process tables. */
+#include "cli/kill_plan.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ME              7
+#define SELF            50
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+
+/* PID 1 -> 10 (a shell) -> 50 (the command); 1 -> 20 (launcher) -> 21, 22 -> 23; 30 of another user -> 31 of mine. */
+static const struct neap_process table[] = {
+	{.pid = 1, .uid = 0, .start_ticks = 1, .state = 'S'},
+	{.pid = 10, .parent = 1, .uid = ME, .start_ticks = 10, .state = 'S'},
+	{.pid = 23, .parent = 22, .uid = ME, .start_ticks = 23, .state = 'S'},
+	{.pid = 22, .parent = 20, .uid = ME, .start_ticks = 22, .state = 'S'},
+	{.pid = 21, .parent = 20, .uid = ME, .start_ticks = 21, .state = 'T'},
+	{.pid = 20, .parent = 1, .uid = ME, .start_ticks = 20, .state = 'S'},
+	{.pid = 30, .parent = 1, .uid = 8, .start_ticks = 30, .state = 'S'},
+	{.pid = 31, .parent = 30, .uid = ME, .start_ticks = 31, .state = 'S'},
+	{.pid = 40, .parent = 20, .uid = ME, .start_ticks = 40, .state = 'Z'},
+	{.pid = 41, .parent = 22, .uid = 8, .start_ticks = 41, .state = 'S'},
+	{.pid = 42, .parent = 20, .uid = ME, .start_ticks = 2, .state = 'S'}, /* older than 20: a reused parent PID */
+	{.pid = SELF, .parent = 10, .uid = ME, .start_ticks = 50, .state = 'R'},
+};
+
+static struct kill_plan plan_of(const struct kill_wish *wishes, size_t count)
+{
+	struct kill_plan plan;
+	assert_int_equal(kill_plan_make(table, COUNT_OF(table), wishes, count, SELF, ME, &plan, NULL), NEAP_OK);
+	return plan;
+}
+
+static void expect_target(const struct kill_plan *plan, size_t index, pid_t pid, unsigned depth)
+{
+	assert_true(index < plan->target_count);
+	assert_int_equal(plan->targets[index].process.pid, pid);
+	assert_int_equal(plan->targets[index].depth, depth);
+	assert_int_equal(plan->targets[index].process.start_ticks, pid); /* who it is goes along */
+}
+
+static void a_tree_parents_first(void **unused)
+{
+	(void)unused;
+	const struct kill_wish wishes[] = {{.pid = 23}, {.pid = 20}, {.pid = 20}};
+	struct kill_plan plan = plan_of(wishes, 3);
+	assert_int_equal(plan.target_count, 4);
+	expect_target(&plan, 0, 20, 0);
+	expect_target(&plan, 1, 22, 1);
+	expect_target(&plan, 2, 23, 2);
+	expect_target(&plan, 3, 21, 1);
+	assert_int_equal(plan.refused_count, 1); /* a child of another user; the zombie is no matter */
+	assert_int_equal(plan.refused[0].process.pid, 41);
+	assert_int_equal(plan.refused[0].why, KILL_OTHER_USER);
+	assert_false(plan.refused[0].wished);
+	kill_plan_fini(&plan);
+}
+
+static void refusals(void **unused)
+{
+	(void)unused;
+	static const struct {
+		struct kill_wish wish;
+		enum kill_refusal why;
+	} cases[] = {
+		{{.pid = 1}, KILL_INIT},          {{.pid = SELF}, KILL_SELF}, {{.pid = 10}, KILL_ANCESTOR},
+		{{.pid = 30}, KILL_OTHER_USER},   {{.pid = 99}, KILL_GONE},   {{.pid = 40}, KILL_GONE},
+		{{.pid = 20, true}, KILL_UNSEEN},
+	};
+	for (size_t i = 0; i < COUNT_OF(cases); i++) {
+		struct kill_plan plan = plan_of(&cases[i].wish, 1);
+		assert_int_equal(plan.target_count, 0); /* nor anything below it */
+		assert_int_equal(plan.refused_count, 1);
+		assert_int_equal(plan.refused[0].why, cases[i].why);
+		assert_int_equal(plan.refused[0].process.pid, cases[i].wish.pid);
+		assert_true(plan.refused[0].wished);
+		assert_int_equal(kill_plan_forbidden(&plan), cases[i].why != KILL_GONE);
+		assert_true(strlen(kill_refusal_text(cases[i].why)) > 0 &&
+			    strlen(kill_refusal_name(cases[i].why)) > 0);
+		kill_plan_fini(&plan);
+	}
+}
+
+/* What is below a refused wish is ended when it is itself asked for, and then it is a tree of its own. */
+static void below_a_refused_wish(void **unused)
+{
+	(void)unused;
+	const struct kill_wish wishes[] = {{.pid = 30}, {.pid = 31}};
+	struct kill_plan plan = plan_of(wishes, 2);
+	assert_int_equal(plan.target_count, 1);
+	expect_target(&plan, 0, 31, 0);
+	assert_int_equal(plan.refused_count, 1);
+	kill_plan_fini(&plan);
+}
+
+/* Root may signal anybody; the plan does not. */
+static void root_ends_its_own_only(void **unused)
+{
+	(void)unused;
+	const struct kill_wish wish = {.pid = 20};
+	struct kill_plan plan;
+	assert_int_equal(kill_plan_make(table, COUNT_OF(table), &wish, 1, SELF, 0, &plan, NULL), NEAP_OK);
+	assert_int_equal(plan.target_count, 0);
+	assert_int_equal(plan.refused[0].why, KILL_OTHER_USER);
+	kill_plan_fini(&plan);
+}
+
+/* Parents that lead in a circle (a torn snapshot) end the walk, not the command. */
+static void a_circle(void **unused)
+{
+	(void)unused;
+	const struct neap_process circle[] = {
+		{.pid = 2, .parent = 3, .uid = ME, .start_ticks = 5, .state = 'S'},
+		{.pid = 3, .parent = 2, .uid = ME, .start_ticks = 5, .state = 'S'},
+		{.pid = 4, .parent = 4, .uid = ME, .start_ticks = 5, .state = 'S'},
+	};
+	const struct kill_wish wishes[] = {{.pid = 2}, {.pid = 4}};
+	struct kill_plan plan;
+	assert_int_equal(kill_plan_make(circle, 3, wishes, 2, 3, ME, &plan, NULL), NEAP_OK);
+	assert_int_equal(plan.target_count, 1);
+	assert_int_equal(plan.targets[0].process.pid, 4);
+	assert_int_equal(plan.refused_count, 1);
+	assert_int_equal(plan.refused[0].why, KILL_ANCESTOR);
+	kill_plan_fini(&plan);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_tree_parents_first),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(below_a_refused_wish),
+		cmocka_unit_test(root_ends_its_own_only),
+		cmocka_unit_test(a_circle),
+	};
+	return cmocka_run_group_tests_name("kill_plan", tests, NULL, NULL);
+}
