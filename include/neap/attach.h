@@ -8,6 +8,9 @@
  * itself, and neap_attach_state says so. A fork waits, 2 s at most, for threads that are inside an allocator; after it
  * the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and destroy
  * the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
+ *
+ * NEAP_FRACTION=F limits every allocator created without a fraction (or with 1) to that share of its device, as
+ * neap_set_fraction does, attached or not.
  */
 #ifndef NEAP_ATTACH_H
 #define NEAP_ATTACH_H
@@ -27,7 +30,8 @@ NEAP_API enum neap_status neap_attach(struct neap_error *err);
  * callback. */
 NEAP_API void neap_detach(void);
 
-/* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message. */
+/* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message, or NEAP_EPARSE
+ * for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
 /* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may be

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/process.h"
+#include "base/units.h"
 #include "proto/client.h"
 #include "proto/page.h"
 
@@ -63,6 +64,7 @@ static struct {
 	bool detaching;
 	bool fork_handled;
 	struct neap_error fault; /* status NEAP_OK: none */
+	struct neap_error note;  /* a setting that was passed over; disables nothing */
 	struct agent_identity identity;
 	char folder[4096];
 	struct neap_page_owner page;
@@ -142,9 +144,24 @@ static bool forbidden_by_environment(void)
 	return value && strcmp(value, "0") == 0;
 }
 
+/* NEAP_FRACTION is for allocators that nobody limited. A value that makes no sense is passed over and told. */
+static void limit_by_environment(struct neap_alloc *alloc)
+{
+	const char *value = getenv("NEAP_FRACTION");
+	struct neap_error *note = &agent.note;
+	double fraction;
+	*note = (struct neap_error){0};
+	if (value && value[0] && neap_fraction_parse(value, &fraction, note) != NEAP_OK)
+		neap_error_prefix(note, "NEAP_FRACTION is not followed");
+	else if (value && value[0] && neap_get_fraction(alloc) >= 1)
+		neap_set_fraction(alloc, fraction, NULL); /* nothing is reserved yet: nothing to fail at */
+	neap_page_note(&agent.page, note->message);
+}
+
 static void alloc_created(struct neap_alloc *alloc)
 {
 	pthread_mutex_lock(&agent.lock);
+	limit_by_environment(alloc);
 	struct slot *slot = find_slot(NULL);
 	if (slot) {
 		*slot = (struct slot){.alloc = alloc};
@@ -383,6 +400,8 @@ static enum neap_status attach_locked(struct neap_error *err)
 	__atomic_store_n(&agent.target, neap_recorder_observer(agent.recorder), __ATOMIC_RELEASE);
 	agent.attached = true;
 	agent.fault = (struct neap_error){0};
+	if (agent.note.status != NEAP_OK)
+		neap_page_note(&agent.page, agent.note.message);
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 		if (agent.slots[i].alloc)
 			enrol(&agent.slots[i]);
@@ -421,6 +440,10 @@ enum neap_status neap_attach_state(struct neap_error *ret_error)
 			*ret_error = agent.fault;
 	} else if (!agent.attached) {
 		status = neap_fail(ret_error, NEAP_ESTATE, "this process is not attached");
+	} else if (agent.note.status != NEAP_OK) {
+		status = agent.note.status;
+		if (ret_error)
+			*ret_error = agent.note;
 	}
 	pthread_mutex_unlock(&agent.lock);
 	return status;

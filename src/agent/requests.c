@@ -148,6 +148,56 @@ static enum neap_status answer_reset_peak(const struct neap_fields *arguments, s
 	return NEAP_OK;
 }
 
+/* Limits one allocator. A cache that could not be emptied is a failure of this device's part, told with it: the limit
+ * is in force all the same. */
+static void limit_one(struct neap_alloc *alloc, double fraction, struct neap_field_writer *reply)
+{
+	struct neap_limited limited = {0};
+	const struct neap_emptied *cache = &limited.cache;
+	struct neap_stats now;
+	struct neap_error err;
+	enum neap_status status = neap_set_fraction_told(alloc, fraction, &limited, &err);
+	neap_get_stats(alloc, &now);
+	write_device(reply, alloc, &cache->after);
+	neap_write_u64(reply, NEAP_FIELD_LIMIT_BEFORE, limited.limit_before);
+	neap_write_u64(reply, NEAP_FIELD_LIMIT, limited.limit_after);
+	neap_write_u64(reply, NEAP_FIELD_EMPTIED, limited.emptied);
+	neap_write_u64(reply, NEAP_FIELD_ALLOCATED_BEFORE, counter(&cache->before, NEAP_METRIC_ALLOCATED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED_BEFORE, counter(&cache->before, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_RESERVED_NOW, counter(&now, NEAP_METRIC_RESERVED_BYTES));
+	neap_write_u64(reply, NEAP_FIELD_FREED, cache->freed_bytes);
+	neap_write_u64(reply, NEAP_FIELD_NANOSECONDS, cache->nanoseconds);
+	if (cache->free_known) {
+		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, cache->free_before);
+		neap_write_u64(reply, NEAP_FIELD_FREE, cache->free_after);
+	}
+	if (status != NEAP_OK)
+		write_failure(reply, &err);
+	else if (limited.emptied)
+		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
+						     .size = cache->freed_bytes,
+						     .address = cache->nanoseconds,
+						     .block = NEAP_CLEANUP_REQUEST});
+}
+
+static enum neap_status answer_fraction(const struct neap_fields *arguments, struct neap_field_writer *reply,
+					struct neap_error *err)
+{
+	struct neap_alloc *allocators[AGENT_ALLOCATORS];
+	double fraction = 0;
+	if (!neap_fields_f64(arguments, NEAP_FIELD_FRACTION, &fraction) || !(fraction > 0 && fraction <= 1))
+		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1");
+	neap_write_f64(reply, NEAP_FIELD_FRACTION, fraction);
+	size_t count = agent_pin(allocators);
+	for (size_t i = 0; i < count; i++) {
+		size_t group = neap_write_group_begin(reply, NEAP_FIELD_DEVICE);
+		limit_one(allocators[i], fraction, reply);
+		neap_write_group_end(reply, group);
+	}
+	agent_unpin(allocators, count);
+	return NEAP_OK;
+}
+
 static const struct request {
 	unsigned number;
 	answer *answer;

@@ -95,11 +95,23 @@ static void client_refuse(struct neap_server *server, struct neap_server_client 
 	client_answer(server, client, err->status, 0, err);
 }
 
+/* A peer that has hung up was told, or told its user, that nothing came back (we were stopped, say): what it asked
+ * must not happen behind its back afterwards. */
+static bool client_waits(const struct neap_server_client *client)
+{
+	struct pollfd peer = {.fd = client->socket.fd};
+	return poll(&peer, 1, 0) >= 0 && !(peer.revents & (POLLHUP | POLLERR | POLLNVAL));
+}
+
 static void client_execute(struct neap_server *server, struct neap_server_client *client)
 {
 	struct neap_fields arguments;
 	struct neap_error err = {0};
 	struct neap_field_writer reply = {.data = server->scratch, .room = sizeof(server->scratch)};
+	if (!client_waits(client)) {
+		client_drop(server, client);
+		return;
+	}
 	enum neap_status status = neap_fields_open(client->payload.data, client->payload.length, &arguments, &err);
 	if (status != NEAP_OK) {
 		client_refuse(server, client, &err);

@@ -4,7 +4,7 @@
  *
  *   client:  header -> payload -> request executed here -> reply -> header ...      each turn within the bound
  *
- * A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one that breaks it is told so
+ * A request whose peer has hung up before it begins is not executed. A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one that breaks it is told so
  * first. The thread blocks every signal, so that none of its host's is delivered to it. Descriptors are
  * close-on-exec, and each is checked to be still what was opened before it is used: a host that closes descriptors it
  * does not know, and opens others, must not find us reading them.

@@ -22,4 +22,16 @@ struct neap_emptied {
 enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emptied *ret_emptied,
 				       struct neap_error *err);
 
+/* A new limit told exactly, in the same way. */
+struct neap_limited {
+	uint64_t limit_before, limit_after; /* bytes; UINT64_MAX: none */
+	bool emptied;                       /* more was reserved than the new limit allows */
+	struct neap_emptied cache;          /* filled in any case; freed_bytes is 0 where nothing was emptied */
+};
+
+/* As neap_set_fraction. *ret_limited is untouched for a fraction outside (0, 1] and filled in any other case: where
+ * emptying the cache failed the limit is in force all the same. */
+enum neap_status neap_set_fraction_told(struct neap_alloc *alloc, double fraction, struct neap_limited *ret_limited,
+					struct neap_error *err);
+
 #endif

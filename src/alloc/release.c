@@ -121,19 +121,64 @@ enum neap_status neap_empty_cache_told(struct neap_alloc *alloc, struct neap_emp
 	return status;
 }
 
-enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err)
+/* Locked; the fraction was checked. */
+static enum neap_status limit_set(struct neap_alloc *alloc, double fraction, bool *ret_emptied,
+				  uint64_t *ret_freed_bytes, struct neap_error *err)
 {
-	if (!(fraction > 0 && fraction <= 1))
-		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g", fraction);
-	uint64_t total = neap_device_info(alloc->device)->total_bytes, freed = 0;
-	enum neap_status status = NEAP_OK;
-	neap_alloc_lock(alloc);
+	uint64_t total = neap_device_info(alloc->device)->total_bytes;
 	alloc->fraction = fraction;
 	alloc->limit_bytes = fraction < 1 ? (uint64_t)(fraction * (double)total) : UINT64_MAX;
 	neap_published_word(alloc, &alloc->published->limit_bytes, alloc->limit_bytes);
-	if (alloc->limit_bytes < metric_now(alloc, NEAP_METRIC_RESERVED_BYTES))
-		status = cache_empty(alloc, &freed, err);
+	if (alloc->limit_bytes >= metric_now(alloc, NEAP_METRIC_RESERVED_BYTES))
+		return NEAP_OK;
+	*ret_emptied = true;
+	return cache_empty(alloc, ret_freed_bytes, err);
+}
+
+static enum neap_status check_fraction(double fraction, struct neap_error *err)
+{
+	if (fraction > 0 && fraction <= 1)
+		return NEAP_OK;
+	return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g", fraction);
+}
+
+enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err)
+{
+	enum neap_status status = check_fraction(fraction, err);
+	uint64_t freed = 0;
+	bool emptied = false;
+	if (status)
+		return status;
+	neap_alloc_lock(alloc);
+	status = limit_set(alloc, fraction, &emptied, &freed, err);
 	neap_alloc_unlock(alloc);
+	return status;
+}
+
+enum neap_status neap_set_fraction_told(struct neap_alloc *alloc, double fraction, struct neap_limited *ret_limited,
+					struct neap_error *err)
+{
+	struct neap_limited limited = {0};
+	struct neap_emptied *cache = &limited.cache;
+	uint64_t total;
+	enum neap_status status = check_fraction(fraction, err);
+	if (status)
+		return status;
+	neap_alloc_lock(alloc);
+	neap_published_close(alloc);
+	limited.limit_before = alloc->limit_bytes;
+	cache->before = alloc->stats;
+	cache->free_known = neap_device_memory(alloc->device, &cache->free_before, &total, NULL) == NEAP_OK;
+	uint64_t start = neap_clock_now(neap_clock_system());
+	status = limit_set(alloc, fraction, &limited.emptied, &cache->freed_bytes, err);
+	cache->nanoseconds = neap_clock_now(neap_clock_system()) - start;
+	limited.limit_after = alloc->limit_bytes;
+	cache->after = alloc->stats;
+	neap_published_close(alloc);
+	if (neap_device_memory(alloc->device, &cache->free_after, &total, NULL) != NEAP_OK)
+		cache->free_known = false;
+	neap_alloc_unlock(alloc);
+	*ret_limited = limited;
 	return status;
 }
 

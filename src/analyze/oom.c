@@ -134,7 +134,9 @@ static void find_cause(struct neap_oom_card *card)
 	card->shortfall_bytes = less(need, there);
 	if (need <= there) {
 		uint64_t piece = card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
-		card->cause = NEAP_OOM_FRAGMENTATION;
+		/* Where the device had room, only the limit kept it from growing past its fragments. */
+		bool limited = grow < need && need <= card->device_free_bytes;
+		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;
 		card->shortfall_bytes = less(need, piece);
 	} else if (need <= plus(there, card->pending_bytes)) {
 		card->cause = NEAP_OOM_PENDING;

@@ -207,6 +207,15 @@ static void format_three_digits(char *text, size_t room, double value, const cha
 		snprintf(text, room, "%" PRIu64 ".%0*" PRIu64 " %s", scaled / scale, decimals, scaled % scale, unit);
 }
 
+enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, struct neap_error *err)
+{
+	double fraction;
+	if (neap_double_parse(text, &fraction, NULL) != NEAP_OK || !(fraction > 0 && fraction <= 1))
+		return neap_fail(err, NEAP_EPARSE, "a fraction is a number above 0 and at most 1, not '%.64s'", text);
+	*ret_fraction = fraction;
+	return NEAP_OK;
+}
+
 const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 {
 	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -27,6 +27,9 @@ enum neap_status neap_u64_parse(const char *text, uint64_t *ret_value, struct ne
 /* A finite decimal number, nothing else in the text; the C locale's point whatever the locale. */
 enum neap_status neap_double_parse(const char *text, double *ret_value, struct neap_error *err);
 
+/* A share: a number above 0 and at most 1. Errors: NEAP_EPARSE. */
+enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, struct neap_error *err);
+
 /* "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB": three significant digits. Returns `text`. */
 const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM]);
 

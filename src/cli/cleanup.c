@@ -214,13 +214,13 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 	uint64_t bytes = 0;
 	char size[NEAP_UNITS_ROOM];
 	if (options->stats_only) {
-		enum neap_status status = neap_client_call(client, NEAP_REQUEST_INFO, NULL, 0, &reply, err);
+		enum neap_status status = targets_call(client, NEAP_REQUEST_INFO, NULL, 0, &reply, err);
 		return status == NEAP_OK ? show_devices(work, &reply, process, err) : status;
 	}
 	neap_log(work->log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(work->log, NEAP_LOG_INFO, "Clearing CUDA cache...");
 	neap_write_u64(&arguments, NEAP_FIELD_FORCE, options->force);
-	enum neap_status status = neap_client_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
+	enum neap_status status = targets_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
 	if (status == NEAP_OK)
 		status = show_devices(work, &reply, process, err);
 	if (status == NEAP_OK && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
@@ -229,7 +229,7 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 			printf("the program's own callbacks released %s\n", neap_size_format(bytes, size));
 	}
 	if (status == NEAP_OK && options->reset_peaks) {
-		status = neap_client_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
+		status = targets_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
 		set(work, process, "peaks_reset", json_boolean(status == NEAP_OK));
 		if (status == NEAP_OK && !options->json)
 			puts("the peak statistics begin anew");

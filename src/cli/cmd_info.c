@@ -79,6 +79,9 @@ static void print_people(const struct look *look, bool color)
 		if (device->reading.processes_truncated)
 			printf("  and more: the driver lists over %d processes\n", NEAP_READING_PROCESSES);
 	}
+	for (size_t i = 0; i < look->attached_count; i++)
+		if (look->attached[i].note[0])
+			printf("Process %d: %s\n", (int)look->attached[i].pid, look->attached[i].note);
 }
 
 /* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
@@ -113,7 +116,16 @@ static uint64_t not_attached_bytes(const struct neap_ledger_process *account)
 	return account->attached || account->bytes == NEAP_BYTES_UNKNOWN ? 0 : account->bytes;
 }
 
-static json_t *process_json(const struct look_process *process, size_t device, bool *ret_failed)
+/* What an attached process says of its settings; "" for nothing. */
+static const char *note_of(const struct look *look, pid_t pid)
+{
+	for (size_t i = 0; i < look->attached_count; i++)
+		if (look->attached[i].pid == pid)
+			return look->attached[i].note;
+	return "";
+}
+
+static json_t *process_json(const struct look_process *process, size_t device, const char *note, bool *ret_failed)
 {
 	const struct neap_ledger_process *account = &process->account;
 	json_t *object = json_object();
@@ -127,6 +139,7 @@ static json_t *process_json(const struct look_process *process, size_t device, b
 	set(object, "cached", integer(account->cached), ret_failed);
 	set(object, "not_attached", integer(not_attached_bytes(account)), ret_failed);
 	set(object, "unexplained", json_integer(account->other), ret_failed);
+	set(object, "note", note[0] ? look_json_text(note) : json_null(), ret_failed);
 	return object;
 }
 
@@ -155,7 +168,10 @@ static int print_json(const struct look *look, bool lines)
 		if (json_array_append_new(devices, device_json(device, i, &failed)) != 0)
 			failed = true;
 		for (size_t p = 0; p < device->process_count; p++)
-			if (json_array_append_new(processes, process_json(&device->processes[p], i, &failed)) != 0)
+			if (json_array_append_new(processes,
+						  process_json(&device->processes[p], i,
+							       note_of(look, device->processes[p].account.pid),
+							       &failed)) != 0)
 				failed = true;
 	}
 	set(root, "schema", json_integer(SCHEMA), &failed);

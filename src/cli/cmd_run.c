@@ -5,6 +5,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/settings.h"
 #include "series/supervise.h"
 #include "store/history.h"
 
@@ -31,6 +32,9 @@ static const struct neap_option options[] = {
 	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 	{"on-oom", "RULES", "what to change when device memory ran out, before the command is started again"},
 	{"retries", "N", "starts after the first, at most; default 8"},
+	{"fraction", "F",
+	 "let it reserve at most this share of each device: above 0, at most 1 (see 'neap fraction')"},
+	{"enable", NULL, "with memory-efficient settings in its environment (see 'neap enable')"},
 	{"log", NULL, "the command's output into DIR/stdout.log and DIR/stderr.log"},
 	{"no-history", NULL, "do not add the run to the history"},
 	{"quiet", NULL, "say nothing but errors"},
@@ -76,6 +80,35 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 	int code = parse_number(arguments, "retries", 1000, &retries);
 	run->retries = text ? (uint32_t)retries : 0;
 	return code;
+}
+
+/* What --fraction and --enable set in the command's environment, over what is set there already. */
+struct additions {
+	char fraction[64];
+	struct settings settings;
+	char *entries[2 + SETTINGS_MAX];
+};
+
+static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
+			     struct neap_supervise_options *run)
+{
+	struct neap_error err = {0};
+	const char *text = neap_argument(arguments, "fraction");
+	size_t count = 0;
+	double fraction;
+	if (text && neap_fraction_parse(text, &fraction, &err))
+		return neap_misuse(arguments, "--fraction: %s", err.message);
+	if (text && (size_t)snprintf(additions->fraction, sizeof additions->fraction, "NEAP_FRACTION=%s", text) >=
+			    sizeof additions->fraction)
+		return neap_misuse(arguments, "--fraction: too many digits");
+	if (text)
+		additions->entries[count++] = additions->fraction;
+	if (neap_argument(arguments, "enable") && settings_make(&additions->settings, &err))
+		return neap_complain("run", &err);
+	for (size_t i = 0; i < additions->settings.count; i++)
+		additions->entries[count++] = additions->settings.entries[i];
+	run->environment = additions->entries;
+	return 0;
 }
 
 static int parse(const struct neap_arguments *arguments, struct neap_supervise_options *run)
@@ -240,25 +273,33 @@ static int run_command(const struct neap_arguments *arguments)
 {
 	struct neap_supervise_options run = {.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS};
 	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
+	struct additions additions = {0};
 	struct neap_error err = {0};
 	int code = parse(arguments, &run);
+	if (!code)
+		code = parse_environment(arguments, &additions, &run);
 	if (code)
-		return code;
+		goto out;
 	if (!run.run_id) {
 		neap_run_id_make(run_id);
 		run.run_id = run_id;
 	}
 	run.folder = neap_argument(arguments, "folder");
 	if (!run.folder) {
-		if (default_folder(run.run_id, folder, sizeof folder, &err))
-			return neap_complain("run", &err);
+		if (default_folder(run.run_id, folder, sizeof folder, &err)) {
+			code = neap_complain("run", &err);
+			goto out;
+		}
 		run.folder = folder;
 	}
 	if (!neap_argument(arguments, "quiet")) {
 		run.log = neap_log_stderr();
 		run.show = show;
 	}
-	return supervise(arguments, &run);
+	code = supervise(arguments, &run);
+out:
+	settings_fini(&additions.settings);
+	return code;
 }
 
 const struct neap_command neap_command_run = {

@@ -1,7 +1,9 @@
 /* cli/targets.c: see targets.h. */
 #include "cli/targets.h"
 
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "cli/look.h"
 #include "proto/page.h"
@@ -10,20 +12,47 @@
 #include <stdlib.h>
 
 /* Emptying a large cache on a busy device takes longer than a question. */
-#define BOUND_NS 30000000000ull
+#define BOUND_NS (TARGETS_BOUND_S * NEAP_NS_PER_S)
+
+static bool is_stopped(pid_t pid)
+{
+	struct neap_process process;
+	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
+}
 
 enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
 			      struct neap_error *err)
 {
 	char name[64];
 	enum neap_status status = neap_client_open(runtime_folder, pid, BOUND_NS, ret_client, err);
-	if (status != NEAP_ESTATE)
+	if (status != NEAP_OK && status != NEAP_ESTATE)
 		return status;
 	look_name(pid, name);
+	if (status == NEAP_OK && is_stopped(pid)) {
+		neap_client_close(ret_client);
+		return neap_fail(err, NEAP_ETIMEDOUT,
+				 "process %d (%.32s) is stopped and cannot answer; nothing was changed. Continue it "
+				 "(kill -CONT %d) and ask again",
+				 (int)pid, name, (int)pid);
+	}
+	if (status == NEAP_OK)
+		return status;
 	return neap_fail(err, NEAP_ESTATE,
-			 "process %d (%.32s) is not attached: its cache cannot be emptied from outside; started with "
-			 "'neap run -- COMMAND' it can",
+			 "process %d (%.32s) is not attached: its allocator cannot be reached from outside; started "
+			 "with 'neap run -- COMMAND' it can",
 			 (int)pid, name);
+}
+
+enum neap_status targets_call(struct neap_client *client, enum neap_request request, const void *arguments,
+			      size_t length, struct neap_fields *ret_reply, struct neap_error *err)
+{
+	enum neap_status status = neap_client_call(client, request, arguments, length, ret_reply, err);
+	if (status == NEAP_ETIMEDOUT)
+		return neap_fail(
+			err, status,
+			"process %d did not answer within %d s%s; what it has not begun by now it will not do",
+			(int)client->pid, TARGETS_BOUND_S, is_stopped(client->pid) ? ": it is stopped" : "");
+	return status;
 }
 
 int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
@@ -53,9 +82,8 @@ int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size
 static int complain_number(const struct neap_attached *attached, size_t count)
 {
 	if (count == 0) {
-		fputs("neap: no process is attached; a cache can only be emptied from inside its process: start it "
-		      "with "
-		      "'neap run -- COMMAND'\n",
+		fputs("neap: no process is attached; an allocator can only be reached inside its process: start it "
+		      "with 'neap run -- COMMAND'\n",
 		      stderr);
 		return NEAP_EXIT_UNAVAILABLE;
 	}

@@ -12,7 +12,8 @@
 	X(1, HELLO, hello, "who it is: PID, start time, program, versions")                                          \
 	X(2, INFO, info, "what it holds on each device, where it records, what is wrong with it if anything is")     \
 	X(3, CLEAR, clear, "return cached memory to the driver; with force, also call what the program registered")  \
-	X(4, RESET_PEAK, reset_peak, "begin the peak statistics anew")
+	X(4, RESET_PEAK, reset_peak, "begin the peak statistics anew")                                               \
+	X(5, FRACTION, fraction, "limit what the allocators may reserve; empties the cache where it is above that")
 
 enum neap_request {
 #define X(number, NAME, name, help) NEAP_REQUEST_##NAME = number,
@@ -48,7 +49,9 @@ enum neap_field {
 	NEAP_FIELD_FAULT = 8,       /* string: why the agent disabled itself; absent while all is well */
 	/* clear: request */
 	NEAP_FIELD_FORCE = 9, /* u64: 1 */
-	/* info, clear, reset_peak: one group per allocator */
+	/* fraction: request, and what is in force */
+	NEAP_FIELD_FRACTION = 10, /* f64: above 0, at most 1 */
+	/* info, clear, reset_peak, fraction: one group per allocator */
 	NEAP_FIELD_DEVICE = 16,           /* bytes: a group of the fields below */
 	NEAP_FIELD_UUID = 17,             /* bytes: 16 */
 	NEAP_FIELD_ORDINAL = 18,          /* u64 */
@@ -65,6 +68,9 @@ enum neap_field {
 	NEAP_FIELD_NANOSECONDS = 29,      /* u64, what it cost */
 	NEAP_FIELD_STATUS = 30,           /* u64: enum neap_status of this device's part; with NEAP_FIELD_ERROR */
 	NEAP_FIELD_RESERVED_NOW = 31,     /* u64, bytes when the answer was written: the program goes on */
+	NEAP_FIELD_LIMIT_BEFORE = 32,     /* u64, bytes that may be reserved; UINT64_MAX: no limit */
+	NEAP_FIELD_LIMIT = 33,            /* u64, bytes; likewise */
+	NEAP_FIELD_EMPTIED = 34,          /* u64: 1 when the cache had to be emptied for it */
 	/* clear: what the program's own callbacks say they released */
 	NEAP_FIELD_CALLBACK_BYTES = 40, /* u64 */
 };

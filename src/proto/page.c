@@ -126,6 +126,7 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	copy_text(ret->name, sizeof(ret->name), head.name, sizeof(head.name));
 	copy_text(ret->run_id, sizeof(ret->run_id), head.run_id, sizeof(head.run_id));
 	copy_text(ret->record_path, sizeof(ret->record_path), head.record_path, sizeof(head.record_path));
+	copy_text(ret->note, sizeof(ret->note), head.note, sizeof(head.note));
 	ret->device_count = 0;
 	for (size_t i = 0; i < head.device_count && status == NEAP_OK; i++) {
 		struct neap_published *slot = &ret->devices[ret->device_count];
@@ -352,6 +353,12 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 	}
 	*ret_owner = owner;
 	return NEAP_OK;
+}
+
+void neap_page_note(struct neap_page_owner *owner, const char *note)
+{
+	if (owner->page)
+		snprintf(owner->page->note, sizeof(owner->page->note), "%s", note);
 }
 
 struct neap_published *neap_page_slot(struct neap_page_owner *owner)

@@ -25,6 +25,7 @@ struct neap_page {
 	char name[64];         /* the program's name */
 	char run_id[64];       /* NEAP_RUN_ID, or "" */
 	char record_path[512]; /* the recording; "" when there is none */
+	char note[200];        /* what its user should know of its settings; "" when all is well */
 	uint64_t device_count; /* slots below that were ever in use; a slot whose UUID is zero is not. Stored last */
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
@@ -33,7 +34,7 @@ struct neap_page {
 struct neap_attached {
 	pid_t pid;
 	uint64_t start_ticks;
-	char name[64], run_id[64], record_path[512];
+	char name[64], run_id[64], record_path[512], note[200];
 	size_t device_count; /* allocators; several may be of one device: see neap_attached_device */
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
@@ -74,6 +75,8 @@ struct neap_page_owner {
  * whole. Its space is taken at once. Errors: NEAP_ENOSPC, NEAP_EIO, NEAP_EPERM. */
 enum neap_status neap_page_create(const char *runtime_folder, const struct neap_page_identity *identity,
 				  struct neap_page_owner *ret_owner, struct neap_error *err);
+/* What neap_attached's `note` says from now on. */
+void neap_page_note(struct neap_page_owner *owner, const char *note);
 /* The first slot not in use, made visible to readers by neap_page_show once an allocator publishes there; NULL when
  * all are taken. One thread at a time, as the two below. */
 struct neap_published *neap_page_slot(struct neap_page_owner *owner);

@@ -101,11 +101,19 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 			 live, asked, missing);
 		break;
 	case NEAP_OOM_LIMIT:
-		snprintf(text, sizeof(text),
-			 "the limit. %s live and %s asked for are %s over the %s that this process may reserve; the "
-			 "device "
-			 "itself had room.",
-			 live, asked, missing, neap_size_format(card->limit_bytes, other));
+		neap_size_format(card->limit_bytes, other);
+		if (card->block_bytes <= card->limit_bytes &&
+		    card->allocated_bytes <= card->limit_bytes - card->block_bytes)
+			snprintf(
+				text, sizeof(text),
+				"the limit. Of the %s that this process may reserve no free piece holds the %s asked "
+				"for; the device itself had room.",
+				other, asked);
+		else
+			snprintf(text, sizeof(text),
+				 "the limit. %s live and %s asked for are %s over the %s that this process may "
+				 "reserve; the device itself had room.",
+				 live, asked, missing, other);
 		break;
 	case NEAP_OOM_NEIGHBOURS:
 		snprintf(

@@ -42,8 +42,9 @@ struct neap_supervise_options {
 	uint64_t time_limit_ns; /* of each start; 0: none */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
-	uint32_t retries;                              /* restarts after an OOM, at most */
-	bool log_files;                                /* stdout and stderr of the command into the folder */
+	uint32_t retries;         /* restarts after an OOM, at most */
+	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
+	bool log_files;           /* stdout and stderr of the command into the folder */
 	const struct neap_log_sink *log;               /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
 	void *show_context;

@@ -71,19 +71,28 @@ void neap_child_signals_end(struct neap_supervise *run)
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 }
 
-static bool starts_with_name(const char *entry, const char *name)
+/* Whether `entry` sets what one of these "NAME=VALUE" sets. */
+static bool is_replaced(const char *entry, char *const *settings)
 {
-	size_t length = strlen(name);
-	return !strncmp(entry, name, length) && entry[length] == '=';
+	for (; settings && *settings; settings++) {
+		size_t length = strcspn(*settings, "=");
+		if (!strncmp(entry, *settings, length) && entry[length] == '=')
+			return true;
+	}
+	return false;
 }
 
-/* Our environment with the three variables in it. One block: free() it. */
+/* Our environment with the options' settings and our three variables in it. One block: free() it. */
 static char **make_environment(const struct neap_supervise *run)
 {
 	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID"};
 	const char *values[] = {"1", run->folder, run->run_id};
-	size_t count = 0, bytes = 0;
+	char *const *settings = run->options.environment;
+	char *ours[4] = {NULL};
+	size_t count = 0, bytes = 0, kept = 0;
 	while (environ[count])
+		count++;
+	for (size_t i = 0; settings && settings[i]; i++)
 		count++;
 	for (size_t i = 0; i < 3; i++)
 		bytes += strlen(names[i]) + strlen(values[i]) + 2;
@@ -91,16 +100,16 @@ static char **make_environment(const struct neap_supervise *run)
 	if (!block)
 		return NULL;
 	char *text = (char *)(block + count + 4);
-	size_t kept = 0;
-	for (size_t i = 0; i < count; i++)
-		if (!starts_with_name(environ[i], names[0]) && !starts_with_name(environ[i], names[1]) &&
-		    !starts_with_name(environ[i], names[2]))
-			block[kept++] = environ[i];
 	for (size_t i = 0; i < 3; i++) {
-		block[kept++] = text;
+		ours[i] = text;
 		text += sprintf(text, "%s=%s", names[i], values[i]) + 1;
 	}
-	block[kept] = NULL;
+	for (size_t i = 0; environ[i]; i++)
+		if (!is_replaced(environ[i], ours) && !is_replaced(environ[i], settings))
+			block[kept++] = environ[i];
+	for (size_t i = 0; settings && settings[i]; i++)
+		block[kept++] = settings[i];
+	memcpy(block + kept, ours, sizeof ours); /* with its NULL */
 	return block;
 }
 

@@ -79,6 +79,15 @@ static void ask(struct neap_client *client, enum neap_request request, uint64_t 
 	must(neap_client_call(client, request, data, writer.length, ret_reply, &err), &err);
 }
 
+static enum neap_status ask_fraction(struct neap_client *client, double fraction, struct neap_fields *ret_reply,
+				     struct neap_error *err)
+{
+	unsigned char data[32];
+	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	neap_write_f64(&writer, NEAP_FIELD_FRACTION, fraction);
+	return neap_client_call(client, NEAP_REQUEST_FRACTION, data, writer.length, ret_reply, err);
+}
+
 static void open_client(struct neap_client *client)
 {
 	struct neap_error err = {0};
@@ -206,6 +215,100 @@ static void clear_gives_memory_back(void **state)
 	neap_detach();
 }
 
+/* A limit below what is reserved empties the cache; below what is live, growth fails with an error that names it. */
+static void fraction_limits(void **state)
+{
+	(void)state;
+	struct neap_client client;
+	struct neap_fields reply;
+	struct neap_error err = {0};
+	struct neap_event event = {0};
+	uint64_t total = neap_device_info(device)->total_bytes, block = 0;
+	char limit[64];
+	attach();
+	struct neap_alloc *alloc = make_alloc();
+	uint64_t live = take(alloc, 4 * MIB);
+	neap_free(alloc, take(alloc, 8 * MIB));
+	open_client(&client);
+	must(ask_fraction(&client, 0.5, &reply, &err), &err);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT_BEFORE) == UINT64_MAX);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT) == total / 2);
+	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_EMPTIED), 0);
+	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_FREED), 0);
+	assert_int_equal(recorded(NEAP_EVENT_CLEANUP, &event), 0);
+	double small = (double)(6 * MIB) / (double)total;
+	must(ask_fraction(&client, small, &reply, &err), &err);
+	uint64_t freed = number_of(&reply, 0, NEAP_FIELD_FREED);
+	assert_true(freed >= 8 * MIB);
+	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_EMPTIED), 1);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT_BEFORE) == total / 2);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_RESERVED_BEFORE) ==
+		    number_of(&reply, 0, NEAP_FIELD_RESERVED) + freed);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_FREE) == number_of(&reply, 0, NEAP_FIELD_FREE_BEFORE) + freed);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_NANOSECONDS) > 0);
+	assert_int_equal(recorded(NEAP_EVENT_CLEANUP, &event), 1);
+	assert_true(event.size == freed && event.block == NEAP_CLEANUP_REQUEST);
+	assert_int_equal(neap_malloc(alloc, 8 * MIB, NULL, &block, &err), NEAP_EOOM);
+	snprintf(limit, sizeof(limit), "limit %.2f MiB", (double)(uint64_t)(small * (double)total) / (double)MIB);
+	if (!strstr(err.message, limit))
+		fail_msg("'%s' does not say '%s'", err.message, limit);
+	/* Nothing else is a fraction, and what is in force stays. */
+	static const double wrong[] = {0, -0.5, 1.0001, 0.0 / 0.0, 1.0 / 0.0};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_int_equal(ask_fraction(&client, wrong[i], &reply, &err), NEAP_EINVAL);
+	assert_int_equal(neap_client_call(&client, NEAP_REQUEST_FRACTION, NULL, 0, &reply, &err), NEAP_EINVAL);
+	assert_true(neap_get_fraction(alloc) == small);
+	must(ask_fraction(&client, 1, &reply, &err), &err);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT) == UINT64_MAX);
+	neap_free(alloc, take(alloc, 8 * MIB));
+	neap_free(alloc, live);
+	neap_client_close(&client);
+	neap_alloc_destroy(alloc);
+	neap_detach();
+}
+
+/* NEAP_FRACTION is for allocators that nobody limited; one that makes no sense is told, and harms nothing. */
+static void fraction_by_environment(void **state)
+{
+	(void)state;
+	static struct neap_attached attached;
+	static const char *const wrong[] = {"0", "-1", "1.5", "half", "0.5x", "nan", " "};
+	struct neap_alloc_options options = {.fraction = 0.75};
+	struct neap_error err = {0};
+	struct neap_client client;
+	struct neap_fields reply;
+	struct neap_alloc *limited = NULL;
+	setenv("NEAP_FRACTION", "0.25", 1);
+	struct neap_alloc *alloc = make_alloc(); /* not attached */
+	must(neap_alloc_create(device, &options, &limited, &err), &err);
+	assert_true(neap_get_fraction(alloc) == 0.25);
+	assert_true(neap_get_fraction(limited) == 0.75);
+	neap_alloc_destroy(limited);
+	neap_alloc_destroy(alloc);
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+		setenv("NEAP_FRACTION", wrong[i], 1);
+		attach();
+		alloc = make_alloc();
+		assert_true(neap_get_fraction(alloc) == 1);
+		assert_int_equal(neap_attach_state(&err), NEAP_EPARSE);
+		assert_non_null(strstr(err.message, "NEAP_FRACTION"));
+		must(neap_page_read(folder, getpid(), &attached, &err), &err);
+		assert_non_null(strstr(attached.note, wrong[i]));
+		open_client(&client);
+		ask(&client, NEAP_REQUEST_CLEAR, 0, &reply); /* the agent works */
+		neap_client_close(&client);
+		neap_free(alloc, take(alloc, MIB));
+		neap_alloc_destroy(alloc);
+		unsetenv("NEAP_FRACTION");
+		alloc = make_alloc();
+		assert_int_equal(neap_attach_state(&err), NEAP_OK);
+		must(neap_page_read(folder, getpid(), &attached, &err), &err);
+		assert_string_equal(attached.note, "");
+		neap_alloc_destroy(alloc);
+		neap_detach();
+	}
+}
+
 /* During a graph capture nothing may be given back: that device's part is refused with the reason, and nothing
  * changes. */
 static void capture_refuses_its_part(void **state)
@@ -229,6 +332,12 @@ static void capture_refuses_its_part(void **state)
 	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
 	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_STATUS), NEAP_ESTATE);
 	assert_true(number_of(&reply, 0, NEAP_FIELD_RESERVED) >= 9 * MIB);
+	/* A limit is in force all the same. */
+	must(ask_fraction(&client, 0.01, &reply, &(struct neap_error){0}), &(struct neap_error){0});
+	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_STATUS), NEAP_ESTATE);
+	assert_true(number_of(&reply, 0, NEAP_FIELD_LIMIT) < 9 * MIB);
+	assert_true(neap_get_fraction(alloc) == 0.01);
+	assert_int_equal(neap_set_fraction(alloc, 1, NULL), NEAP_OK);
 	assert_int_equal(cuda->cuStreamEndCapture(stream, &graph), 0);
 	cuda->cuGraphDestroy(graph);
 	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
@@ -607,7 +716,8 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attached_process_is_seen), cmocka_unit_test(clear_gives_memory_back),
+		cmocka_unit_test(attached_process_is_seen), cmocka_unit_test(fraction_limits),
+		cmocka_unit_test(fraction_by_environment),  cmocka_unit_test(clear_gives_memory_back),
 		cmocka_unit_test(capture_refuses_its_part), cmocka_unit_test(peaks_are_reset),
 		cmocka_unit_test(force_calls_the_program),  cmocka_unit_test(own_observer_is_kept),
 		cmocka_unit_test(fork_drops_the_agent),     cmocka_unit_test(damage_disables),

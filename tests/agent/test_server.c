@@ -6,6 +6,7 @@
 #include "proto/client.h"
 
 #include <fcntl.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,7 +23,9 @@
 
 static char folder[64];
 static struct neap_server server;
-static int failures; /* written before the thread ends, read after it was joined */
+static sem_t entered, gate; /* a request of 2000 posts the one and waits for the other */
+static int forbidden;       /* requests of 3000 that were executed; likewise */
+static int failures;        /* written before the thread ends, read after it was joined */
 
 static enum neap_status handle(void *context, unsigned command, const struct neap_fields *arguments,
 			       struct neap_field_writer *reply, struct neap_error *err)
@@ -32,6 +35,11 @@ static enum neap_status handle(void *context, unsigned command, const struct nea
 	if (command != ECHO)
 		return neap_fail(err, NEAP_ENOTSUP, "no request %u", command);
 	neap_fields_u64(arguments, 1, &value);
+	if (value == 2000) {
+		sem_post(&entered);
+		sem_wait(&gate);
+	}
+	forbidden += value == 3000;
 	neap_write_u64(reply, 1, value + 1);
 	for (uint64_t i = 0; value == 1000 && i < 8000; i++)
 		neap_write_u64(reply, 2, i); /* more than a reply may hold */
@@ -218,6 +226,44 @@ static void hanging_up_anywhere(void **state)
 	assert_int_equal(failures, 0);
 }
 
+static void send_request(int fd, uint64_t value)
+{
+	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 16];
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 16};
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
+	neap_write_u64(&writer, 1, value);
+	neap_frame_encode(&frame, bytes);
+	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+}
+
+/* A whole request whose peer gave up while the server was held up: it is not executed afterwards. */
+static void given_up_requests_are_not_executed(void **state)
+{
+	(void)state;
+	struct neap_client slow, gone, good;
+	assert_int_equal(sem_init(&entered, 0, 0), 0);
+	assert_int_equal(sem_init(&gate, 0, 0), 0);
+	forbidden = 0;
+	start(5000);
+	open_client(&slow);
+	send_request(slow.fd, 2000);
+	assert_int_equal(sem_wait(&entered), 0);
+	open_client(&gone);
+	send_request(gone.fd, 3000);
+	neap_client_close(&gone);
+	open_client(&good);
+	sem_post(&gate);
+	for (uint64_t i = 0; i < 4; i++)
+		expect_echo(&good, i); /* it came after the one that is gone */
+	neap_client_close(&good);
+	neap_client_close(&slow);
+	stop();
+	assert_int_equal(forbidden, 0);
+	assert_int_equal(failures, 0);
+	sem_destroy(&entered);
+	sem_destroy(&gate);
+}
+
 /* A host that closes all descriptors: the server gives up, says so, and closes nothing that is not its own. */
 static void host_closes_descriptors(void **state)
 {
@@ -258,7 +304,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(requests_are_answered),     cmocka_unit_test(broken_frames_are_refused),
 		cmocka_unit_test(stalled_peers_are_dropped), cmocka_unit_test(hanging_up_anywhere),
-		cmocka_unit_test(host_closes_descriptors),
+		cmocka_unit_test(host_closes_descriptors),   cmocka_unit_test(given_up_requests_are_not_executed),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -164,6 +164,14 @@ static void test_limit(void **state)
 	assert_int_equal(card.fixes[0].saving_bytes, 3600 * NEAP_MIB);
 	assert_true(card.fixes[0].sufficient);
 	assert_string_equal(card.fixes[0].text, "limit raised from 3.91 GiB to 4.79 GiB (fraction 0.62)");
+	/* In pieces it would have fitted under the limit; the device had room for the whole. */
+	oom.limit = 5000;
+	oom.allocated = 3900;
+	oom.reserved = 4900;
+	oom.free = 2700;
+	card = card_for(&oom);
+	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
+	assert_true(card.shortfall_bytes > 0);
 }
 
 static void test_neighbours(void **state)

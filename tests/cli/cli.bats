@@ -250,7 +250,7 @@ memory.used [MiB], memory.free [MiB]
 @test "clear: which process" {
 	run --separate-stderr "$NEAP" clear
 	[ "$status" -eq 69 ]
-	[ "$stderr" = "neap: no process is attached; a cache can only be emptied from inside its process: start it with 'neap run -- COMMAND'" ]
+	[ "$stderr" = "neap: no process is attached; an allocator can only be reached inside its process: start it with 'neap run -- COMMAND'" ]
 	start 4 8
 	first=$target
 	start 2 6
@@ -266,7 +266,7 @@ memory.used [MiB], memory.free [MiB]
 	start --plain 4 8
 	run --separate-stderr "$NEAP" clear --pid "$target"
 	[ "$status" -eq 69 ]
-	[[ "$stderr" == "neap clear: process $target ("*") is not attached: its cache cannot be emptied from outside; started with 'neap run -- COMMAND' it can" ]]
+	[[ "$stderr" == "neap clear: process $target ("*") is not attached: its allocator cannot be reached from outside; started with 'neap run -- COMMAND' it can" ]]
 	true &
 	gone=$!
 	wait "$gone"

@@ -155,7 +155,7 @@ static void card_causes_differ(void **unused)
 		[NEAP_OOM_CAPACITY] =
 			"Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than this",
 		[NEAP_OOM_LIMIT] =
-			"Cause: the limit. 900 MiB live and 512 MiB asked for are 392 MiB over the 1.76 GiB",
+			"Cause: the limit. Of the 1.76 GiB that this process may reserve no free piece holds",
 		[NEAP_OOM_NEIGHBOURS] =
 			"Cause: neighbours. Others hold 228 MiB of this device; without them the 512 MiB",
 		[NEAP_OOM_FRAGMENTATION] =
@@ -175,6 +175,12 @@ static void card_causes_differ(void **unused)
 		for (int j = 0; j < i; j++)
 			assert_string_not_equal(texts[i].data, texts[j].data);
 	}
+	card.cause = NEAP_OOM_LIMIT;
+	card.limit_bytes = 1ull << 30;
+	neap_buffer_clear(&texts[0]);
+	neap_report_oom_card(&texts[0], &card);
+	assert_non_null(strstr(texts[0].data,
+			       "Cause: the limit. 900 MiB live and 512 MiB asked for are 392 MiB over the 1.00 GiB"));
 	for (int i = 0; i < 5; i++)
 		neap_buffer_fini(&texts[i]);
 }

@@ -1,0 +1,118 @@
+/* cli/cmd_enable.c: `neap enable`: memory-efficient settings as lines for a shell.
+ *
+ * sh and fish read them line by line. csh's eval joins its words: there a line ends with ';' and a comment is a null
+ * command with plain words.
+ */
+#include "cli/command.h"
+#include "cli/settings.h"
+
+#include <string.h>
+
+enum shell { SHELL_SH, SHELL_FISH, SHELL_CSH };
+
+/* Plain words: no character that means something to a shell. */
+static void print_comment(enum shell shell, const char *text)
+{
+	if (shell == SHELL_CSH)
+		printf(": '%s';\n", text);
+	else
+		printf("# %s\n", text);
+}
+
+/* Between single quotes, whatever the bytes are. */
+static void print_quoted(enum shell shell, const char *text)
+{
+	putchar('\'');
+	for (; *text; text++) {
+		if (shell == SHELL_FISH && (*text == '\'' || *text == '\\'))
+			putchar('\\');
+		else if (shell == SHELL_CSH && (*text == '!' || *text == '\n'))
+			putchar('\\');
+		if (*text == '\'' && shell != SHELL_FISH)
+			fputs("'\\''", stdout);
+		else
+			putchar(*text);
+	}
+	putchar('\'');
+}
+
+static void print_setting(enum shell shell, const char *entry)
+{
+	int length = (int)strcspn(entry, "=");
+	const char *value = entry + length + 1;
+	switch (shell) {
+	case SHELL_SH:
+		printf("export %.*s=", length, entry);
+		break;
+	case SHELL_FISH:
+		printf("set -gx %.*s ", length, entry);
+		break;
+	case SHELL_CSH:
+		printf("setenv %.*s ", length, entry);
+		break;
+	}
+	print_quoted(shell, value);
+	puts(shell == SHELL_CSH ? ";" : "");
+}
+
+static void print_all(enum shell shell, const struct settings *settings)
+{
+	print_comment(shell,
+		      "expandable_segments:True: PyTorch maps pages where its cache grows; far less is lost to "
+		      "fragmentation.");
+	print_comment(shell,
+		      "Not for memory that is shared with other processes (CUDA IPC), registered for RDMA, or in "
+		      "a MemPool.");
+	if (settings->replaced)
+		print_comment(shell, "It replaces another value of expandable_segments that was set.");
+	if (settings->max_split)
+		print_comment(shell, "max_split_size_mb is set as well: the two together are known to leak reserved "
+				     "memory; drop one.");
+	if (settings->other_backend)
+		print_comment(shell,
+			      "backend is set as well: expandable segments work with the backend native only.");
+	for (size_t i = 0; i < settings->count; i++)
+		print_setting(shell, settings->entries[i]);
+	print_comment(shell,
+		      "Memory-efficient attention is no setting of the environment: it needs the program to ask "
+		      "for it in its code.");
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	static const char *const names[] = {"sh", "fish", "csh"};
+	const char *name = neap_argument(arguments, "shell");
+	struct settings settings = {0};
+	struct neap_error err = {0};
+	size_t shell = 0;
+	while (name && shell < sizeof(names) / sizeof(*names) && strcmp(name, names[shell]) != 0)
+		shell++;
+	if (shell == sizeof(names) / sizeof(*names))
+		return neap_misuse(arguments, "--shell: it is sh, fish or csh, not '%s'", name);
+	int code = NEAP_EXIT_OK;
+	if (settings_make(&settings, &err) == NEAP_OK)
+		print_all((enum shell)shell, &settings);
+	else
+		code = neap_complain("enable", &err);
+	settings_fini(&settings);
+	return code;
+}
+
+const struct neap_command neap_command_enable = {
+	.name = "enable",
+	.usage = "[--shell sh|fish|csh]",
+	.summary = "print memory-efficient settings for the shell to take over",
+	.details = "  sh, bash, zsh   eval \"$(neap enable)\"\n"
+		   "  fish            neap enable --shell fish | source\n"
+		   "  csh, tcsh       eval `neap enable --shell csh`\n"
+		   "\n"
+		   "What is set already is kept: the settings are merged into PYTORCH_CUDA_ALLOC_CONF (and into "
+		   "PYTORCH_ALLOC_CONF where that is set). For one run only: neap run --enable -- COMMAND. These are "
+		   "settings of PyTorch's own allocator; programs that use neap's need none.",
+	.options =
+		(const struct neap_option[]){
+			{"shell", "SHELL", "sh (also bash and zsh; the default), fish or csh (also tcsh)"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};

@@ -1,0 +1,35 @@
+/* cli/settings.h: memory-efficient settings that are settings of the environment, for `neap enable` and
+ * `neap run --enable`.
+ *
+ * There is one: expandable segments of PyTorch's own allocator. Depending on its version PyTorch reads
+ * PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF, or one before the other: so the first is always set, and the second
+ * where it is set already, each with what its user had in it.
+ */
+#ifndef NEAP_CLI_SETTINGS_H
+#define NEAP_CLI_SETTINGS_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SETTINGS_MAX 2
+
+struct settings {
+	char *entries[SETTINGS_MAX]; /* "NAME=VALUE" */
+	size_t count;
+	bool replaced;      /* the user had expandable_segments otherwise */
+	bool max_split;     /* the user has max_split_size_mb: the two together are known to leak */
+	bool other_backend; /* the user has a backend that does not know expandable segments */
+};
+
+/* `existing` (NULL: nothing) with expandable_segments:True in it and nothing else changed; the caller frees it.
+ * Commas in brackets belong to a value. ret_settings gets its three flags set where they apply. NULL: out of memory.
+ */
+char *settings_merge(const char *existing, struct settings *ret_settings);
+
+/* From this process's environment. The caller calls settings_fini, also after a failure. Errors: NEAP_ENOMEM. */
+enum neap_status settings_make(struct settings *ret_settings, struct neap_error *err);
+void settings_fini(struct settings *settings);
+
+#endif
