@@ -62,7 +62,7 @@ gone() { # bats' shell has to reap it first
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "${lines[0]}" == *PID*process*"device memory" ]]
-	[[ "${lines[1]}" == *"$target  "*hold*"GPU 0: 1."*" GiB" ]]
+	[[ "${lines[1]}" == *"$target  "*"GPU 0: 1."*" GiB" ]]
 	[[ "${lines[2]}" == "1 process holding 1."*" GiB" ]]
 	[[ "${lines[3]}" == "Ended process $target ("*hold*") with SIGTERM" ]]
 	[[ "${lines[4]}" == "GPU 0: 1."*" GiB came back in "*" ms; used 1."*" GiB -> "* ]]
