@@ -414,11 +414,11 @@ const struct neap_command neap_command_kill = {
 		   "alone, and the others are ended.\n"
 		   "\n"
 		   "The supervisor of a run ('neap run') sees its command end and says so in the result: outcome "
-		   "signaled. To end a run give its command's PID, not the supervisor's.\n"
+		   "signaled, or failed with its own exit status when it handles SIGTERM itself. To end a run give its "
+		   "command's PID, not the supervisor's.\n"
 		   "\n"
 		   "Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
-		   "--yes "
-		   "is missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
+		   "--yes is missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
 		   "back "
 		   "in time (it says who holds it); 77 refused.",
 	.options =
