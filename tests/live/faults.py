@@ -2,8 +2,8 @@
 
     faults.py CHARLM FAILING_MALLOC_LIBRARY every|sampled|thread
 
-A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and for good
-from there on. Whatever fails, and whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
+A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and at every
+sixth instant for good from there on. Whatever fails, and whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
 checkpoint of a run that nothing disturbed (to a tolerance after a rung of the ladder), or it says what failed and exits
 with a failure's status. The device's memory is given back call for call, nothing illegal or unordered touches it, no
 file is left behind, no checkpoint is torn. Under the sanitizers every k-th instant is tried, for time's sake, and these
@@ -23,7 +23,7 @@ charlm, failing_malloc = map(os.path.abspath, sys.argv[1:3])
 how = sys.argv[3]
 SAMPLED = how != "every"
 HOST_TOO = how != "thread"
-OPTIONS = ["--steps", "2", "--batch", "32", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1"]
+OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1"]
 BOUND_S = 60 if SAMPLED else 20
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # What was taken, and the call that gives it back.
@@ -154,8 +154,8 @@ def sweep(kind, total, codes, budget):
     # Each of the four sweeps begins elsewhere, so that sampled ones share no instant.
     jobs = [(kind, number, code, once) for i, (code, once) in
             enumerate((code, once) for code in codes for once in (True, False))
-            for number in range(i * step // (2 * len(codes)) if SAMPLED else 0 if once else i % 3, total,
-                                step if once else 3 * step)]
+            for number in range(i * step // (2 * len(codes)) if SAMPLED else 0 if once else i, total,
+                                step if once else 6 * step)]
     with concurrent.futures.ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 2))) as pool:
         for _ in pool.map(lambda job: attempt(*job), jobs):
             pass
