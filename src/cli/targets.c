@@ -38,8 +38,8 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 	if (status == NEAP_OK)
 		return status;
 	return neap_fail(err, NEAP_ESTATE,
-			 "process %d (%.32s) is not attached: its allocator cannot be reached from outside; started "
-			 "with 'neap run -- COMMAND' it can",
+			 "process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
+			 "outside; started with 'neap run -- COMMAND' it can",
 			 (int)pid, name);
 }
 

@@ -81,10 +81,11 @@ static void copy_text(char *to, size_t room, const char *from, size_t from_room)
 	to[length] = '\0';
 }
 
+/* Word by word and atomically, as allocators write it: another thread's may be writing its own slot just now. */
 static bool slot_used(const struct neap_published *slot)
 {
-	static const unsigned char none[16];
-	return memcmp(slot->device_uuid, none, sizeof(none)) != 0;
+	const uint64_t *uuid = (const uint64_t *)(const void *)slot->device_uuid;
+	return (__atomic_load_n(&uuid[0], __ATOMIC_RELAXED) | __atomic_load_n(&uuid[1], __ATOMIC_RELAXED)) != 0;
 }
 
 static enum neap_status check_head(const struct neap_page *head, pid_t pid, struct neap_error *err)

@@ -266,7 +266,7 @@ memory.used [MiB], memory.free [MiB]
 	start --plain 4 8
 	run --separate-stderr "$NEAP" clear --pid "$target"
 	[ "$status" -eq 69 ]
-	[[ "$stderr" == "neap clear: process $target ("*") is not attached: its allocator cannot be reached from outside; started with 'neap run -- COMMAND' it can" ]]
+	[[ "$stderr" == "neap clear: process $target ("*") is not attached: its cache cannot be emptied, nor its memory limited, from outside; started with 'neap run -- COMMAND' it can" ]]
 	true &
 	gone=$!
 	wait "$gone"

@@ -137,9 +137,9 @@ each_once() { # FOLDER
 	started=$!
 	is_sleep() { grep -q sleep "/proc/$started/cmdline"; }
 	within is_sleep
-	says 69 "neap clear: process $started (sleep 300) is not attached: its cache cannot be emptied from outside; started with 'neap run -- COMMAND' it can" \
+	says 69 "neap clear: process $started (sleep 300) is not attached: its cache cannot be emptied, nor its memory limited, from outside; started with 'neap run -- COMMAND' it can" \
 		clear --pid "$started"
-	says 69 "neap: no process is attached; a cache can only be emptied from inside its process: start it with 'neap run -- COMMAND'" \
+	says 69 "neap: no process is attached; an allocator can only be reached inside its process: start it with 'neap run -- COMMAND'" \
 		clear
 }
 
