@@ -73,20 +73,24 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	return true;
 }
 
-/* Prefers the start of the command line: of "python" it says which script. Control characters become '?'. */
+/* Prefers the start of the command line: of "python" it says which script. The program loses its folder, or a deep
+ * one would be all there is room for. Control characters become '?'. */
 static void read_command(pid_t pid, struct neap_process *process)
 {
-	char text[sizeof(process->command)];
+	char text[4096];
 	ssize_t length = read_proc(pid, "cmdline", text, sizeof(text));
 
+	while (length > 0 && text[length - 1] == '\0')
+		length--;
 	if (length > 0) {
-		while (length > 0 && text[length - 1] == '\0')
-			length--;
-		for (ssize_t i = 0; i < length; i++)
-			if (text[i] == '\0')
-				text[i] = ' ';
-		if (length > 0)
-			memcpy(process->command, text, sizeof(text));
+		const char *end = text + strcspn(text, " "), *slash = memrchr(text, '/', (size_t)(end - text));
+		const char *start = slash && slash + 1 < end ? slash + 1 : text;
+		size_t rest = (size_t)(text + length - start);
+		size_t shown = rest < sizeof(process->command) ? rest : sizeof(process->command) - 1;
+
+		for (size_t i = 0; i < shown; i++)
+			process->command[i] = start[i] ? start[i] : ' ';
+		process->command[shown] = '\0';
 	}
 	for (char *c = process->command; *c; c++)
 		if (iscntrl((unsigned char)*c))

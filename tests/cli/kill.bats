@@ -64,7 +64,7 @@ gone() { # bats' shell has to reap it first
 	[[ "${lines[0]}" == *PID*process*"device memory" ]]
 	[[ "${lines[1]}" == *"$target  "*"GPU 0: 1."*" GiB" ]]
 	[[ "${lines[2]}" == "1 process holding 1."*" GiB" ]]
-	[[ "${lines[3]}" == "Ended process $target ("*hold*") with SIGTERM" ]]
+	[[ "${lines[3]}" == "Ended process $target (hold --for 60000 1G) with SIGTERM" ]]
 	[[ "${lines[4]}" == "GPU 0: 1."*" GiB came back in "*" ms; used 1."*" GiB -> "* ]]
 }
 
@@ -78,7 +78,7 @@ gone() { # bats' shell has to reap it first
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "${lines[1]}" == *"$target  sh -c"*"  -" ]]
-	[[ "${lines[2]}" == *"$child    /"*"GPU 0: 1."*" GiB" ]]
+	[[ "${lines[2]}" == *"$child    hold --for"*"GPU 0: 1."*" GiB" ]]
 	[[ "${lines[3]}" == "2 processes holding 1."*" GiB" ]]
 	kill -0 "$target"
 	kill -0 "$child"
