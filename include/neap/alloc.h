@@ -130,9 +130,13 @@ struct neap_block_info {
 	void *stream;
 	enum { NEAP_BLOCK_LIVE, NEAP_BLOCK_PENDING, NEAP_BLOCK_CACHED, NEAP_BLOCK_UNMAPPED } state;
 	bool small_pool;
+	uint64_t serial; /* live and pending: it was the allocator's Nth allocation, from 1 */
 };
 NEAP_API void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, const struct neap_block_info *),
 			      void *context);
+
+/* How many allocations were ever made: a live block with a greater `serial` was made after this call. */
+NEAP_API uint64_t neap_alloc_serial(struct neap_alloc *alloc);
 
 /* Checks every invariant of the allocator (src/alloc/README.md lists them as equations) and says which one is broken:
  * NEAP_EINTERNAL. For tests and debug builds; takes the lock, linear in the number of blocks. */

@@ -11,5 +11,6 @@
 #include "neap/status.h"
 #include "neap/train.h"
 #include "neap/trace.h"
+#include "neap/trial.h"
 
 #endif

@@ -55,6 +55,9 @@ enum neap_event_kind {
 	NEAP_EVENT_SCOPE_END = 30,   /* tag: its name; size: peak inside; address: nanoseconds */
 	NEAP_EVENT_METRIC = 31,      /* tag: its name; address: bits of a double; size: step. ("loss") */
 	NEAP_EVENT_LEAK = 32,        /* the session's own leak watch spoke. size: bytes per step; block: permille confidence */
+	NEAP_EVENT_ROOM = 33,        /* what this process may reserve in all. size: bytes, free and reserved together, within
+					the limit; address: device total; block: limit (UINT64_MAX none); stream: page
+					size in KiB. At a session's begin and end */
 };
 
 struct neap_event {

@@ -195,6 +195,7 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 	neap_block_take(alloc, block, request->rounded);
 	block->requested = request->bytes;
 	block->tag = request->tag;
+	block->serial = ++alloc->serial;
 	stream->live_blocks++;
 	count_live(alloc, block, 1);
 	count_active(alloc, block, 1);
@@ -374,6 +375,14 @@ uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text)
 	return number;
 }
 
+uint64_t neap_alloc_serial(struct neap_alloc *alloc)
+{
+	neap_alloc_lock(alloc);
+	uint64_t serial = alloc->serial;
+	neap_alloc_unlock(alloc);
+	return serial;
+}
+
 void neap_take_extremes(struct neap_alloc *alloc, uint64_t *ret_lowest, uint64_t *ret_highest)
 {
 	neap_alloc_lock(alloc);
@@ -399,6 +408,7 @@ void neap_each_block(struct neap_alloc *alloc, void (*visit)(void *context, cons
 				.stream = segment->arena->stream->handle,
 				.state = block->state,
 				.small_pool = segment->arena->small,
+				.serial = block->serial,
 			};
 			visit(context, &info);
 		}

@@ -44,6 +44,7 @@ struct neap_use {
 struct neap_block {
 	uint64_t address, bytes;
 	uint64_t requested; /* LIVE, PENDING: what was asked for */
+	uint64_t serial;    /* LIVE, PENDING: of its allocation */
 	struct neap_segment *segment;
 	struct neap_block *previous, *next; /* by address within the segment */
 	struct neap_block *left, *right;    /* CACHED: in the arena's tree. UNMAPPED: neighbours in its list */
@@ -124,6 +125,7 @@ struct neap_alloc {
 	struct neap_segment *segments;
 	struct neap_pool *pools;
 	uint64_t pools_open;
+	uint64_t serial;      /* allocations ever made */
 	struct neap_map live; /* address of a LIVE block -> struct neap_block * */
 
 	struct neap_block_chunk *chunks;
