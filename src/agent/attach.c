@@ -281,7 +281,8 @@ static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
 	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
 	unlink(address.sun_path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 || listen(fd, 16) != 0) {
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    listen(fd, NEAP_SERVER_BACKLOG) != 0) {
 		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", agent.folder);
 		if (fd >= 0)
 			close(fd);

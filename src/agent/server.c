@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "proto/client.h"
+#include "proto/commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define ACCEPT_PAUSE_NS (200 * NEAP_NS_PER_MS)
+#define GIVE_WAY_SHARE  16 /* of the bound: how long a peer may idle while others wait for its place */
 
 static const struct neap_descriptor closed = {.fd = -1};
 
@@ -52,7 +54,8 @@ static void client_begin_turn(struct neap_server *server, struct neap_server_cli
 	client->sent = 0;
 	neap_buffer_clear(&client->payload);
 	neap_buffer_clear(&client->reply);
-	client->deadline_ns = now_ns() + server->options.bound_ns;
+	client->active_ns = now_ns();
+	client->deadline_ns = client->active_ns + server->options.bound_ns;
 }
 
 static void client_drop(struct neap_server *server, struct neap_server_client *client)
@@ -83,7 +86,8 @@ static void client_answer(struct neap_server *server, struct neap_server_client 
 	neap_frame_encode(&frame, header);
 	neap_buffer_append(&client->reply, header, sizeof(header));
 	neap_buffer_append(&client->reply, server->scratch, length);
-	client->deadline_ns = now_ns() + server->options.bound_ns;
+	client->active_ns = now_ns();
+	client->deadline_ns = client->active_ns + server->options.bound_ns;
 	if (neap_buffer_status(&client->reply, NULL) != NEAP_OK)
 		client_drop(server, client);
 }
@@ -108,13 +112,15 @@ static void client_execute(struct neap_server *server, struct neap_server_client
 	struct neap_fields arguments;
 	struct neap_error err = {0};
 	struct neap_field_writer reply = {.data = server->scratch, .room = sizeof(server->scratch)};
-	if (!client_waits(client)) {
-		client_drop(server, client);
-		return;
-	}
+	uint64_t unattended = 0;
 	enum neap_status status = neap_fields_open(client->payload.data, client->payload.length, &arguments, &err);
 	if (status != NEAP_OK) {
 		client_refuse(server, client, &err);
+		return;
+	}
+	neap_fields_u64(&arguments, NEAP_FIELD_UNATTENDED, &unattended);
+	if (!unattended && !client_waits(client)) {
+		client_drop(server, client);
 		return;
 	}
 	status = server->options.handle(server->options.context, client->frame.command, &arguments, &reply, &err);
@@ -153,6 +159,7 @@ static void client_receive(struct neap_server *server, struct neap_server_client
 		client_drop(server, client);
 		return;
 	}
+	client->active_ns = now_ns();
 	if (in_header) {
 		memcpy(client->header + client->header_length, piece, (size_t)got);
 		client->header_length += (size_t)got;
@@ -178,12 +185,19 @@ static void client_send(struct neap_server *server, struct neap_server_client *c
 		return;
 	}
 	client->sent += (size_t)sent;
+	client->active_ns = now_ns();
 	if (client->sent < client->reply.length)
 		return;
 	if (client->closing)
 		client_drop(server, client);
 	else
 		client_begin_turn(server, client);
+}
+
+/* What is waited for: that a reply can go, or that more of a request comes. */
+static short client_events(const struct neap_server_client *client)
+{
+	return client->reply.length > 0 ? POLLOUT : POLLIN;
 }
 
 static struct neap_server_client *free_client(struct neap_server *server)
@@ -194,10 +208,43 @@ static struct neap_server_client *free_client(struct neap_server *server)
 	return NULL;
 }
 
+static struct neap_server_client *idlest_client(struct neap_server *server)
+{
+	struct neap_server_client *idlest = &server->clients[0];
+	for (size_t i = 1; i < NEAP_SERVER_CLIENTS; i++)
+		if (server->clients[i].active_ns < idlest->active_ns)
+			idlest = &server->clients[i];
+	return idlest;
+}
+
+/* When it has to give way to one that knocks. */
+static uint64_t give_way_ns(const struct neap_server *server, const struct neap_server_client *client)
+{
+	return client->active_ns + server->options.bound_ns / GIVE_WAY_SHARE;
+}
+
+/* Makes a place when all are taken. One whose bytes have come, or can go, is not idle: it was us who kept it waiting.
+ */
+static struct neap_server_client *give_way(struct neap_server *server)
+{
+	struct neap_server_client *client = idlest_client(server);
+	struct pollfd peer = {.fd = client->socket.fd, .events = client_events(client)};
+	if (now_ns() < give_way_ns(server, client))
+		return NULL;
+	if (still_ours(&client->socket) && poll(&peer, 1, 0) > 0) {
+		client->active_ns = now_ns();
+		return NULL;
+	}
+	client_drop(server, client);
+	return client;
+}
+
 /* Errors: only those after which listening is hopeless. */
 static enum neap_status accept_client(struct neap_server *server, struct neap_error *err)
 {
 	struct neap_server_client *client = free_client(server);
+	if (!client)
+		client = give_way(server);
 	if (!client)
 		return NEAP_OK;
 	pthread_mutex_lock(&server->lock);
@@ -252,12 +299,15 @@ static void prepare(struct neap_server *server, struct polled *polled)
 		polled->fds[1].fd = -1;
 		sooner(polled, server->accept_after_ns, now);
 	} else if (!free_client(server)) {
-		polled->fds[1].fd = -1;
+		uint64_t after_ns = give_way_ns(server, idlest_client(server));
+		if (after_ns > now) {
+			polled->fds[1].fd = -1;
+			sooner(polled, after_ns, now);
+		}
 	}
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		const struct neap_server_client *client = &server->clients[i];
-		short events = client->reply.length > 0 ? POLLOUT : POLLIN;
-		polled->fds[2 + i] = (struct pollfd){.fd = client->socket.fd, .events = events};
+		polled->fds[2 + i] = (struct pollfd){.fd = client->socket.fd, .events = client_events(client)};
 		if (client->socket.fd >= 0)
 			sooner(polled, client->deadline_ns, now);
 	}

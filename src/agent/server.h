@@ -4,8 +4,11 @@
  *
  *   client:  header -> payload -> request executed here -> reply -> header ...      each turn within the bound
  *
- * A request whose peer has hung up before it begins is not executed. A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one that breaks it is told so
- * first. The thread blocks every signal, so that none of its host's is delivered to it. Descriptors are
+ * A request whose peer has hung up before it begins is not executed, unless it says that its peer does not wait
+ * (NEAP_FIELD_UNATTENDED). A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one
+ * that breaks it is told so first. When every place is taken and another peer knocks, the one that has been idle longest
+ * gives way to it, once it was idle for a sixteenth of the bound: 0.3 s with the default bound, so that stalled peers in
+ * any number can delay an honest one, but not keep it out. The thread blocks every signal, so that none of its host's is delivered to it. Descriptors are
  * close-on-exec, and each is checked to be still what was opened before it is used: a host that closes descriptors it
  * does not know, and opens others, must not find us reading them.
  *
@@ -21,7 +24,8 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#define NEAP_SERVER_CLIENTS     8
+#define NEAP_SERVER_CLIENTS     64
+#define NEAP_SERVER_BACKLOG     128 /* peers that wait for the thread, or for a stopped process to go on */
 #define NEAP_SERVER_BOUND_NS    5000000000ull
 #define NEAP_SERVER_REQUEST_MAX 65536u
 #define NEAP_SERVER_REPLY_MAX   65536u
@@ -45,7 +49,7 @@ struct neap_descriptor {
 
 struct neap_server_client {
 	struct neap_descriptor socket;
-	uint64_t deadline_ns;
+	uint64_t deadline_ns, active_ns; /* the end of its turn; when something last came or went */
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	size_t header_length;
 	struct neap_frame frame; /* once the header is whole */

@@ -193,8 +193,8 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 			append(work, devices, device_json(work, &device));
 		else
 			print_device(work->options, &device);
-		if (device.status != NEAP_OK && device.status <= NEAP_EINTERNAL)
-			worst = neap_fail(err, (enum neap_status)device.status, "%s", device.error);
+		if (device.status != NEAP_OK)
+			worst = neap_fail(err, targets_device_status(device.status), "%s", device.error);
 	}
 	set(work, process, "devices", devices);
 	if (status == NEAP_EPROTO)
@@ -247,7 +247,7 @@ static int clean(const struct work *work, pid_t pid)
 	look_name(pid, name);
 	set(work, process, "pid", json_integer(pid));
 	set(work, process, "name", look_json_text(name));
-	enum neap_status status = targets_open(work->folder, pid, &client, &err);
+	enum neap_status status = targets_open(work->folder, pid, &client, NULL, &err);
 	if (status == NEAP_OK) {
 		if (!work->options->json)
 			printf("Process %d (%s)\n", (int)pid, name);

@@ -20,7 +20,8 @@ const struct neap_command neap_command_clear = {
 		"Works on attached processes only (started by 'neap run', or that attached themselves): nobody can "
 		"empty "
 		"the cache of another process from outside. Without --pid or --all, the only attached process. "
-		"Says what was allocated, reserved and free before and after, what was given back and what it cost.",
+		"Says what was allocated, reserved and free before and after, what was given back and what it cost.\n"
+		"\n" CLEANUP_BOUND,
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

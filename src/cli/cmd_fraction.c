@@ -200,9 +200,7 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 		else if (json_array_append_new(devices, device_json(work, &device)) != 0)
 			work->json_failed = true;
 		if (device.status != NEAP_OK)
-			worst = neap_fail(
-				err, device.status <= NEAP_EINTERNAL ? (enum neap_status)device.status : NEAP_EPROTO,
-				"%s", device.error);
+			worst = neap_fail(err, targets_device_status(device.status), "%s", device.error);
 	}
 	look_fini(&look);
 	set(work, process, "devices", devices);
@@ -211,6 +209,22 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 	if (n == 0 && !work->processes)
 		puts("it has no allocator yet: nothing was limited");
 	return worst;
+}
+
+/* Leaves the limit with a stopped process. */
+static enum neap_status leave(struct work *work, struct neap_client *client, const char *name,
+			      struct neap_field_writer *arguments, struct neap_error *err)
+{
+	neap_write_u64(arguments, NEAP_FIELD_UNATTENDED, 1);
+	enum neap_status status =
+		neap_client_post(client, NEAP_REQUEST_FRACTION, arguments->data, arguments->length, err);
+	if (status == NEAP_OK && !work->processes)
+		printf("Process %d (%s) is stopped\n"
+		       "  the limit (%g of each device) was left with it: it takes effect as soon as the process "
+		       "goes "
+		       "on (kill -CONT %d)\n",
+		       (int)client->pid, name, work->fraction, (int)client->pid);
+	return status;
 }
 
 /* One process. Returns the exit code; what went wrong is on stderr and, with --json, in its object. */
@@ -222,13 +236,18 @@ static int limit(struct work *work, pid_t pid)
 	unsigned char data[32];
 	struct neap_field_writer arguments = {.data = data, .room = sizeof(data)};
 	char name[64];
+	bool stopped = false;
 	json_t *process = json_object();
 	look_name(pid, name);
 	set(work, process, "pid", json_integer(pid));
 	set(work, process, "name", look_json_text(name));
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, work->fraction);
-	enum neap_status status = targets_open(work->folder, pid, &client, &err);
-	if (status == NEAP_OK) {
+	enum neap_status status = targets_open(work->folder, pid, &client, &stopped, &err);
+	set(work, process, "left_with_stopped", json_boolean(status == NEAP_OK && stopped));
+	if (status == NEAP_OK && stopped) {
+		status = leave(work, &client, name, &arguments, &err);
+		neap_client_close(&client);
+	} else if (status == NEAP_OK) {
 		status = targets_call(&client, NEAP_REQUEST_FRACTION, data, arguments.length, &reply, &err);
 		if (status == NEAP_OK && !work->processes)
 			printf("Process %d (%s)\n", (int)pid, name);
@@ -315,8 +334,16 @@ const struct neap_command neap_command_fraction = {
 		"Works on attached processes only; without --pid or --all, the only attached one. For the next run: "
 		"neap run --fraction F -- COMMAND, or NEAP_FRACTION=F in its environment.\n"
 		"\n"
-		"A process that is stopped cannot answer: exit status 75 at once, nothing changed. One that does not "
-		"answer within 30 s: 75, and what it has not begun by then it does not do.",
+		"With a process that is stopped the limit is left: exit status 0, and it takes effect as soon as the "
+		"process goes on. One that runs answers within 30 s, or: 75, and what it has not begun by then it "
+		"does "
+		"not do.\n"
+		"\n"
+		"Exit codes: 0 in force (or left with a stopped process); 64 no fraction; 66 no such process, or it "
+		"ended "
+		"before it answered; 69 not attached; 75 no answer in time, or the cache could not be emptied just "
+		"now "
+		"(a graph is being captured), the limit being in force; 76 it answered nonsense; 77 another user's.",
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

@@ -402,25 +402,27 @@ const struct neap_command neap_command_kill = {
 	.name = "kill",
 	.usage = "(--pid P|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
 	.summary = "end GPU processes, and see their memory come back",
-	.details = "Shows each process, everything that descends from it, and the device memory they hold; asks on a "
-		   "terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
-		   "time of grace, SIGKILL; and it looks until the driver has the memory back. Signals go through a "
-		   "pidfd after the start time was compared: never to a process that got the PID since.\n"
-		   "\n"
-		   "Ends processes of your own user only, for root too; never PID 1, itself, or what it was started "
-		   "from. "
-		   "With --pid one such process refuses the whole request; with --device and --mine it is named and "
-		   "left "
-		   "alone, and the others are ended.\n"
-		   "\n"
-		   "The supervisor of a run ('neap run') sees its command end and says so in the result: outcome "
-		   "signaled, or failed with its own exit status when it handles SIGTERM itself. To end a run give its "
-		   "command's PID, not the supervisor's.\n"
-		   "\n"
-		   "Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
-		   "--yes is missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
-		   "back "
-		   "in time (it says who holds it); 77 refused.",
+	.details =
+		"Shows each process, everything that descends from it, and the device memory they hold; asks on a "
+		"terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
+		"time of grace, SIGKILL; and it looks until the driver has the memory back. Signals go through a "
+		"pidfd after the start time was compared: never to a process that got the PID since.\n"
+		"\n"
+		"Ends processes of your own user only, for root too; never PID 1, itself, or what it was started "
+		"from. "
+		"With --pid one such process refuses the whole request; with --device and --mine it is named and "
+		"left "
+		"alone, and the others are ended.\n"
+		"\n"
+		"The supervisor of a run ('neap run') sees its command end and says so in the result: outcome "
+		"signaled, or failed with its own exit status when it handles SIGTERM itself. To end a run give its "
+		"command's PID, not the supervisor's.\n"
+		"\n"
+		"Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
+		"--yes is missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was "
+		"not "
+		"back "
+		"in time (it says who holds it); 77 refused.",
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

@@ -12,7 +12,8 @@ const struct neap_command neap_command_reset = {
 	.name = "reset",
 	.usage = "[--pid P|--all] [--json]",
 	.summary = "clear, and begin the peak statistics anew",
-	.details = "As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.",
+	.details = "As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.\n"
+		   "\n" CLEANUP_BOUND,
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

@@ -14,45 +14,85 @@
 /* Emptying a large cache on a busy device takes longer than a question. */
 #define BOUND_NS (TARGETS_BOUND_S * NEAP_NS_PER_S)
 
+#define ENDING_LOOKS   30
+#define ENDING_LOOK_NS (10 * NEAP_NS_PER_MS)
+
 static bool is_stopped(pid_t pid)
 {
 	struct neap_process process;
 	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
 }
 
+/* What is left of the client's bound after something that began at `start_ns`. */
+static void charge(struct neap_client *client, uint64_t start_ns)
+{
+	uint64_t spent_ns = neap_clock_now(neap_clock_system()) - start_ns;
+	client->bound_ns = spent_ns < client->bound_ns ? client->bound_ns - spent_ns : 0;
+}
+
 enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap_client *ret_client,
-			      struct neap_error *err)
+			      bool *ret_stopped, struct neap_error *err)
 {
 	char name[64];
+	uint64_t start_ns = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_client_open(runtime_folder, pid, BOUND_NS, ret_client, err);
 	if (status != NEAP_OK && status != NEAP_ESTATE)
 		return status;
 	look_name(pid, name);
-	if (status == NEAP_OK && is_stopped(pid)) {
+	bool stopped = status == NEAP_OK && is_stopped(pid);
+	if (stopped && !ret_stopped) {
 		neap_client_close(ret_client);
 		return neap_fail(err, NEAP_ETIMEDOUT,
 				 "process %d (%.32s) is stopped and cannot answer; nothing was changed. Continue it "
 				 "(kill -CONT %d) and ask again",
 				 (int)pid, name, (int)pid);
 	}
-	if (status == NEAP_OK)
+	if (status == NEAP_OK) {
+		charge(ret_client, start_ns);
+		if (ret_stopped)
+			*ret_stopped = stopped;
 		return status;
-	return neap_fail(err, NEAP_ESTATE,
-			 "process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
-			 "outside; started with 'neap run -- COMMAND' it can",
-			 (int)pid, name);
+	}
+	return neap_fail(
+		err, NEAP_ESTATE,
+		"process %d (%.32s) is not attached: its cache cannot be emptied, nor its memory limited, from "
+		"outside; started with 'neap run -- COMMAND' it can",
+		(int)pid, name);
+}
+
+/* Its sockets are closed a moment before it is gone. */
+static bool is_ending(pid_t pid)
+{
+	struct neap_process process;
+	for (int looks = 0; looks < ENDING_LOOKS; looks++) {
+		if (neap_process_read(pid, &process, NULL) != NEAP_OK || process.state == 'Z')
+			return true;
+		neap_clock_sleep(neap_clock_system(), ENDING_LOOK_NS);
+	}
+	return false;
 }
 
 enum neap_status targets_call(struct neap_client *client, enum neap_request request, const void *arguments,
 			      size_t length, struct neap_fields *ret_reply, struct neap_error *err)
 {
+	uint64_t start_ns = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_client_call(client, request, arguments, length, ret_reply, err);
+	charge(client, start_ns);
 	if (status == NEAP_ETIMEDOUT)
 		return neap_fail(
 			err, status,
 			"process %d did not answer within %d s%s; what it has not begun by now it will not do",
 			(int)client->pid, TARGETS_BOUND_S, is_stopped(client->pid) ? ": it is stopped" : "");
+	if (status == NEAP_EIO && is_ending(client->pid))
+		return neap_fail(err, NEAP_ENOENT, "process %d ended before it answered", (int)client->pid);
 	return status;
+}
+
+enum neap_status targets_device_status(uint64_t answered)
+{
+	if (answered > NEAP_EINTERNAL)
+		return NEAP_EPROTO;
+	return answered == NEAP_ESTATE ? NEAP_EBUSY : (enum neap_status)answered;
 }
 
 int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)

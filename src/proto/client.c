@@ -107,19 +107,38 @@ static enum neap_status refused(const struct neap_client *client, const struct n
 	return neap_fail(err, status, "process %d answered: %s", (int)client->pid, message);
 }
 
-enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
-				  size_t length, struct neap_fields *ret_reply, struct neap_error *err)
+static enum neap_status send_request(struct neap_client *client, enum neap_request request, const void *arguments,
+				     size_t length, uint64_t deadline_ns, struct neap_frame *ret_frame,
+				     struct neap_error *err)
 {
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION,
 				   .command = (uint16_t)request,
 				   .request = ++client->request,
 				   .length = (uint32_t)length};
-	struct neap_frame answer = {0};
-	struct neap_fields reply = {0};
 	if (length > NEAP_FRAME_PAYLOAD_MAX)
 		return neap_fail(err, NEAP_EINVAL, "a request of %zu bytes", length);
-	enum neap_status status = neap_frame_send(client->fd, &frame, arguments, deadline_ns, err);
+	*ret_frame = frame;
+	return neap_frame_send(client->fd, &frame, arguments, deadline_ns, err);
+}
+
+enum neap_status neap_client_post(struct neap_client *client, enum neap_request request, const void *arguments,
+				  size_t length, struct neap_error *err)
+{
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
+	struct neap_frame frame;
+	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
+	if (status != NEAP_OK)
+		neap_error_prefix(err, "leaving %s with process %d", neap_request_name(request), (int)client->pid);
+	return status;
+}
+
+enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
+				  size_t length, struct neap_fields *ret_reply, struct neap_error *err)
+{
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
+	struct neap_frame frame = {0}, answer = {0};
+	struct neap_fields reply = {0};
+	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
 	if (status == NEAP_OK)
 		status = neap_frame_receive(client->fd, &answer, &client->payload, deadline_ns, err);
 	if (status == NEAP_OK)

@@ -51,6 +51,8 @@ enum neap_field {
 	NEAP_FIELD_FORCE = 9, /* u64: 1 */
 	/* fraction: request, and what is in force */
 	NEAP_FIELD_FRACTION = 10, /* f64: above 0, at most 1 */
+	/* any request: 1: execute it even when the peer has hung up; nobody reads the answer */
+	NEAP_FIELD_UNATTENDED = 11, /* u64 */
 	/* info, clear, reset_peak, fraction: one group per allocator */
 	NEAP_FIELD_DEVICE = 16,           /* bytes: a group of the fields below */
 	NEAP_FIELD_UUID = 17,             /* bytes: 16 */

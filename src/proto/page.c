@@ -19,6 +19,8 @@
 #include <unistd.h>
 
 #define READ_TRIES      1000
+#define SLOW_TRIES      50 /* for a writer that is waiting for a processor */
+#define SLOW_TRY_NS     (2 * NEAP_NS_PER_MS)
 #define RECORD_KEEP_S   86400
 #define RUNTIME_ENTRIES 4096 /* looked at in one listing */
 
@@ -48,10 +50,18 @@ static bool pread_all(int fd, void *ret_bytes, size_t length, size_t at)
 	return true;
 }
 
-/* One slot at one instant: the same even sequence before and after. */
-static enum neap_status read_slot(int fd, size_t at, struct neap_published *ret_slot, struct neap_error *err)
+static bool is_stopped(pid_t pid)
 {
-	for (int tries = 0; tries < READ_TRIES; tries++) {
+	struct neap_process process;
+	return neap_process_read(pid, &process, NULL) == NEAP_OK && (process.state == 'T' || process.state == 't');
+}
+
+/* One slot at one instant: the same even sequence before and after. A process that was stopped in the middle of
+ * writing will not go on for us: then it is taken as it is, and *ret_torn set. */
+static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_published *ret_slot, bool *ret_torn,
+				  struct neap_error *err)
+{
+	for (int tries = 0; tries < READ_TRIES + SLOW_TRIES; tries++) {
 		uint64_t before, after;
 		struct neap_published slot;
 		if (!pread_all(fd, &before, sizeof(before), at))
@@ -62,11 +72,17 @@ static enum neap_status read_slot(int fd, size_t at, struct neap_published *ret_
 		__sync_synchronize();
 		if (!pread_all(fd, &after, sizeof(after), at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
-		if (before % 2 == 0 && before == after && slot.sequence == before) {
+		bool whole = before % 2 == 0 && before == after && slot.sequence == before;
+		bool torn = !whole && tries >= READ_TRIES && before == after && is_stopped(pid);
+		if (whole || torn) {
 			*ret_slot = slot;
+			*ret_torn = *ret_torn || torn;
 			return NEAP_OK;
 		}
-		sched_yield();
+		if (tries < READ_TRIES)
+			sched_yield();
+		else
+			neap_clock_sleep(neap_clock_system(), SLOW_TRY_NS);
 	}
 	return neap_fail(err, NEAP_EBUSY, "the process kept writing its page");
 }
@@ -129,12 +145,16 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	copy_text(ret->record_path, sizeof(ret->record_path), head.record_path, sizeof(head.record_path));
 	copy_text(ret->note, sizeof(ret->note), head.note, sizeof(head.note));
 	ret->device_count = 0;
+	bool torn = false;
 	for (size_t i = 0; i < head.device_count && status == NEAP_OK; i++) {
 		struct neap_published *slot = &ret->devices[ret->device_count];
-		status = read_slot(fd, head_bytes + i * sizeof(*slot), slot, err);
+		status = read_slot(fd, head_bytes + i * sizeof(*slot), pid, slot, &torn, err);
 		if (status == NEAP_OK && slot_used(slot))
 			ret->device_count++;
 	}
+	if (torn && !ret->note[0])
+		snprintf(ret->note, sizeof(ret->note),
+			 "it was stopped in the middle of an operation: its figures may be off by that one");
 	return status;
 }
 

@@ -39,7 +39,8 @@ struct neap_attached {
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
 
-/* Reads RUNTIME/PID.page. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY. */
+/* Reads RUNTIME/PID.page. Of a process that was stopped in the middle of an operation, the figures as they stand, and
+ * the note says so. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY (after 0.1 s). */
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "proto/client.h"
+#include "proto/commands.h"
 
 #include <fcntl.h>
 #include <semaphore.h>
@@ -24,8 +25,9 @@
 static char folder[64];
 static struct neap_server server;
 static sem_t entered, gate; /* a request of 2000 posts the one and waits for the other */
-static int forbidden;       /* requests of 3000 that were executed; likewise */
-static int failures;        /* written before the thread ends, read after it was joined */
+static int forbidden;       /* requests of 3000 that were executed */
+static int left_behind;     /* of 4000 */
+static int failures;        /* all written before the thread ends, read after it was joined */
 
 static enum neap_status handle(void *context, unsigned command, const struct neap_fields *arguments,
 			       struct neap_field_writer *reply, struct neap_error *err)
@@ -40,6 +42,7 @@ static enum neap_status handle(void *context, unsigned command, const struct nea
 		sem_wait(&gate);
 	}
 	forbidden += value == 3000;
+	left_behind += value == 4000;
 	neap_write_u64(reply, 1, value + 1);
 	for (uint64_t i = 0; value == 1000 && i < 8000; i++)
 		neap_write_u64(reply, 2, i); /* more than a reply may hold */
@@ -64,7 +67,7 @@ static void start(uint64_t bound_ms)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	unlink(address.sun_path);
 	assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
-	assert_int_equal(listen(fd, 16), 0);
+	assert_int_equal(listen(fd, NEAP_SERVER_BACKLOG), 0);
 	assert_int_equal(neap_server_start(&server, fd, &options, NULL), NEAP_OK);
 }
 
@@ -226,31 +229,84 @@ static void hanging_up_anywhere(void **state)
 	assert_int_equal(failures, 0);
 }
 
-static void send_request(int fd, uint64_t value)
+static void send_request(int fd, uint64_t value, bool unattended)
 {
-	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 16];
-	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 16};
-	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
+	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 32];
+	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 32};
 	neap_write_u64(&writer, 1, value);
+	neap_write_u64(&writer, NEAP_FIELD_UNATTENDED, unattended);
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = (uint32_t)writer.length};
 	neap_frame_encode(&frame, bytes);
 	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
 }
 
-/* A whole request whose peer gave up while the server was held up: it is not executed afterwards. */
+static void expect_answer(int fd, uint64_t value)
+{
+	struct neap_frame frame = {0};
+	struct neap_buffer payload = {0};
+	struct neap_fields fields;
+	struct neap_error err = {0};
+	uint64_t got = 0, deadline_ns = neap_clock_now(neap_clock_system()) + 5 * NEAP_NS_PER_S;
+	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	assert_int_equal(frame.status, NEAP_OK);
+	assert_int_equal(neap_fields_open(payload.data, payload.length, &fields, NULL), NEAP_OK);
+	assert_true(neap_fields_u64(&fields, 1, &got) && got == value + 1);
+	neap_buffer_fini(&payload);
+}
+
+/* Half a frame from as many peers as there are places, and then as many honest requests at once: the honest ones are
+ * answered long before the bound of a turn would free the places, and those of the silent that were in the way are
+ * gone. */
+static void many_at_once(void **state)
+{
+	(void)state;
+	struct neap_client silent[NEAP_SERVER_CLIENTS], honest[NEAP_SERVER_CLIENTS];
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
+	unsigned char header[NEAP_FRAME_HEADER_BYTES];
+	char byte;
+	neap_frame_encode(&frame, header);
+	start(6400); /* those who wait give way after 0.4 s */
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		open_client(&silent[i]);
+		assert_int_equal(send(silent[i].fd, header, i % sizeof(header), MSG_NOSIGNAL), i % sizeof(header));
+	}
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		open_client(&honest[i]);
+		send_request(honest[i].fd, i, false);
+	}
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++)
+		expect_answer(honest[i].fd, i);
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++)
+		expect_echo(&honest[i], i); /* and they keep their places */
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		assert_int_equal(recv(silent[i].fd, &byte, 1, MSG_DONTWAIT), 0);
+		neap_client_close(&silent[i]);
+		neap_client_close(&honest[i]);
+	}
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+/* A whole request whose peer gave up while the server was held up: it is not executed afterwards, unless it says that
+ * nobody waits for it. */
 static void given_up_requests_are_not_executed(void **state)
 {
 	(void)state;
-	struct neap_client slow, gone, good;
+	struct neap_client slow, gone, left, good;
 	assert_int_equal(sem_init(&entered, 0, 0), 0);
 	assert_int_equal(sem_init(&gate, 0, 0), 0);
-	forbidden = 0;
+	forbidden = left_behind = 0;
 	start(5000);
 	open_client(&slow);
-	send_request(slow.fd, 2000);
+	send_request(slow.fd, 2000, false);
 	assert_int_equal(sem_wait(&entered), 0);
 	open_client(&gone);
-	send_request(gone.fd, 3000);
+	send_request(gone.fd, 3000, false);
 	neap_client_close(&gone);
+	open_client(&left);
+	send_request(left.fd, 4000, true);
+	neap_client_close(&left);
 	open_client(&good);
 	sem_post(&gate);
 	for (uint64_t i = 0; i < 4; i++)
@@ -259,6 +315,7 @@ static void given_up_requests_are_not_executed(void **state)
 	neap_client_close(&slow);
 	stop();
 	assert_int_equal(forbidden, 0);
+	assert_int_equal(left_behind, 1);
 	assert_int_equal(failures, 0);
 	sem_destroy(&entered);
 	sem_destroy(&gate);
@@ -302,9 +359,13 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(requests_are_answered),     cmocka_unit_test(broken_frames_are_refused),
-		cmocka_unit_test(stalled_peers_are_dropped), cmocka_unit_test(hanging_up_anywhere),
-		cmocka_unit_test(host_closes_descriptors),   cmocka_unit_test(given_up_requests_are_not_executed),
+		cmocka_unit_test(requests_are_answered),
+		cmocka_unit_test(broken_frames_are_refused),
+		cmocka_unit_test(stalled_peers_are_dropped),
+		cmocka_unit_test(hanging_up_anywhere),
+		cmocka_unit_test(many_at_once),
+		cmocka_unit_test(host_closes_descriptors),
+		cmocka_unit_test(given_up_requests_are_not_executed),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -82,6 +82,13 @@ Usage: neap reset [--pid P|--all] [--json]
 
 As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.
 
+A process answers within 30 s, or: 75, and what it has not begun by then it does not do. One that is
+stopped cannot answer: 75 at once, nothing changed.
+
+Exit codes: 0 done; 64 usage; 66 no such process, or it ended before it answered; 69 not attached;
+75 no answer in time, stopped, or a graph is being captured just now; 76 it answered nonsense; 77
+another user's. With several processes: the last failure's.
+
 Options:
   --pid P                   this process; may be given several times
   --all                     every attached process

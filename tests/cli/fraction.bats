@@ -90,16 +90,22 @@ json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(s
 	[ "$stderr" = "neap fraction: there is no process $gone" ]
 }
 
-@test "fraction: a stopped process: said at once, and nothing happens when it goes on" {
+@test "fraction: with a stopped process it is left, and in force when it goes on" {
 	start 4 8
 	kill -STOP "$target"
 	until grep -q '^State:.T' "/proc/$target/status"; do :; done
 	run --separate-stderr timeout 10 "$NEAP" fraction 0.02 --pid "$target"
-	kill -CONT "$target"
+	echo "$output$stderr"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]%% (*}" = "Process $target" ]
+	[[ "${lines[0]}" == *" is stopped" ]]
+	[ "${lines[1]}" = "  the limit (0.02 of each device) was left with it: it takes effect as soon as the process goes on (kill -CONT $target)" ]
+	run --separate-stderr timeout 10 "$NEAP" clear --pid "$target"
 	[ "$status" -eq 75 ]
-	[[ "$stderr" == "neap fraction: process $target ("*") is stopped and cannot answer; nothing was changed."* ]]
+	[[ "$stderr" == "neap clear: process $target ("*") is stopped and cannot answer; nothing was changed."* ]]
+	kill -CONT "$target"
 	run --separate-stderr "$NEAP" fraction 1 --json
-	[ "$(json '[(d["limit_before"], d["reserved_before"] >> 20) for d in j["processes"][0]["devices"]]')" = "[(None, 12)]" ]
+	[ "$(json '[(d["limit_before"] >> 20, d["reserved_before"] >> 20) for d in j["processes"][0]["devices"]]')" = "[(5, 4)]" ]
 }
 
 @test "fraction: a running training runs into the limit, and its ladder takes a rung" {

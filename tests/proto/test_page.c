@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +118,34 @@ static void damaged_pages(void **state)
 	neap_page_destroy(&owner, true);
 }
 
+/* A process that was stopped in the middle of writing its page is shown all the same, and its note says so. */
+static void stopped_while_writing(void **state)
+{
+	(void)state;
+	static struct neap_attached attached;
+	char path[128];
+	int status;
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct neap_page_owner own;
+		make(&own);
+		publish(&own, 1, 10)->sequence = 7;
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+	assert_true(WIFSTOPPED(status));
+	assert_int_equal(neap_page_read(folder, child, &attached, NULL), NEAP_OK);
+	assert_int_equal(attached.device_count, 1);
+	assert_int_equal(attached.devices[0].stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 10);
+	assert_non_null(strstr(attached.note, "stopped in the middle"));
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	path_in(path, sizeof(path), child, ".page");
+	unlink(path);
+}
+
 /* What is not a file of ours under the page's name: refused without blocking or following. */
 static void strange_pages(void **state)
 {
@@ -201,6 +230,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(page_there_and_back),
 		cmocka_unit_test(damaged_pages),
+		cmocka_unit_test(stopped_while_writing),
 		cmocka_unit_test(strange_pages),
 		cmocka_unit_test(the_dead_are_removed),
 		cmocka_unit_test(clients_that_cannot_connect),
