@@ -59,14 +59,14 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 {
 	const struct options *options = trainer->options;
 	double scale = 1 / ((double)options->batch * (double)options->context);
-	struct neap_split split;
+	struct neap_train_settings now;
 
-	neap_train_split(trainer->session, &split);
+	neap_train_settings(trainer->session, &now);
 	model_zero(trainer->model);
-	for (uint64_t i = 0; i < split.accumulate && !gpu_failed(trainer->gpu); i++) {
-		data_samples(trainer->data, options->seed, trainer->step, i * split.micro_batch, split.micro_batch,
-			     options->context, trainer->ids, trainer->targets);
-		model_micro_batch(trainer->model, trainer->ids, trainer->targets, split.micro_batch, scale);
+	for (uint64_t i = 0; i < now.split.accumulate && !gpu_failed(trainer->gpu); i++) {
+		data_samples(trainer->data, options->seed, trainer->step, i * now.split.micro_batch,
+			     now.split.micro_batch, options->context, trainer->ids, trainer->targets);
+		model_micro_batch(trainer->model, trainer->ids, trainer->targets, now.split.micro_batch, scale);
 		if (!gpu_failed(trainer->gpu))
 			neap_train_tick(trainer->session);
 	}

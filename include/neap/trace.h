@@ -43,14 +43,17 @@ enum neap_event_kind {
 	NEAP_EVENT_OOM_LIMITS = 22,  /* after OOM. size: limit (UINT64_MAX none); address: device total; block: largest
 					free block; a: bytes other processes and contexts hold; b: pending bytes;
 					stream: MiB of `a` that are this process's context, 0 unknown */
-	NEAP_EVENT_TAG_BYTES = 23,   /* after OOM, one per tag in use. a: live bytes; b: their peak; size: live blocks */
+	NEAP_EVENT_TAG_BYTES = 23,   /* after OOM, and after the mark END, one per tag in use. a: live bytes; b: their
+					peak; size: live blocks */
 	NEAP_EVENT_MARK = 24,        /* tag: the mark's name; address: enum neap_mark; size: epoch or step */
 	NEAP_EVENT_STEP = 25,        /* address: step from 1; size: peak allocated since the last STEP; block: lowest
 					allocated since then; stream: micro-batches done in it */
-	NEAP_EVENT_SPLIT = 26,       /* the batch split in force. address: micro_batch; size: accumulate; block: ranks */
+	NEAP_EVENT_SPLIT = 26,       /* the settings in force. address: micro_batch; size: accumulate; block: ranks;
+					stream: rungs in force (bits 1u << enum neap_rung); flags: layers, 0 unknown */
 	NEAP_EVENT_CLEANUP = 27,     /* size: bytes given back; address: nanoseconds; block: enum neap_cleanup_reason */
 	NEAP_EVENT_RUNG = 28,        /* a rung was taken. block: enum neap_rung; address: micro_batch and size:
-					accumulate from now on; a, b: the same before */
+					accumulate from now on; a, b: the same before; stream: rungs in force from
+					now on */
 	NEAP_EVENT_SCOPE_BEGIN = 29, /* tag: its name */
 	NEAP_EVENT_SCOPE_END = 30,   /* tag: its name; size: peak inside; address: nanoseconds */
 	NEAP_EVENT_METRIC = 31,      /* tag: its name; address: bits of a double; size: step. ("loss") */

@@ -8,7 +8,7 @@
  *     neap_train_mark(t, NEAP_MARK_MODEL_READY, 0)
  *     for each step:
  *       again:
- *         neap_train_split(t, &split)                micro_batch x accumulate of this step
+ *         neap_train_settings(t, &now)               how this step runs: the split, and the rungs in force
  *         for each micro-batch: status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
  *         neap_train_step(t, loss)                   one optimizer update done
  *         continue
@@ -73,9 +73,26 @@ struct neap_split {
 	uint64_t ranks;
 };
 
-/* Decides the next rung: a pure function. Splits by the smallest divisor of micro_batch (2 where it is even), so that the
- * effective batch stays exactly the same. NEAP_RUNG_STOP when micro_batch is 1. `ret_split` is the split afterwards. */
-NEAP_API enum neap_rung neap_ladder_next(const struct neap_split *split, struct neap_split *ret_split);
+/* How a step runs. `rungs`: the ones in force, as bits 1u << enum neap_rung; of efficient attention, mixed precision and
+ * checkpointing only, since a split shows in `split`. */
+struct neap_train_settings {
+	struct neap_split split;
+	uint32_t rungs;
+};
+
+#define NEAP_RUNGS_SWITCHED (1u << NEAP_RUNG_EFFICIENT_ATTENTION | 1u << NEAP_RUNG_MIXED_PRECISION | \
+			     1u << NEAP_RUNG_CHECKPOINTING)
+#define NEAP_RUNGS_OFFERABLE (NEAP_RUNGS_SWITCHED | 1u << NEAP_RUNG_SPLIT)
+
+/* Decides the next rung: a pure function. `offered`: bits 1u << enum neap_rung; `ret_next`: the settings afterwards. The
+ * first of these that is offered and not in force: a split, by the smallest divisor of micro_batch (2 where it is even),
+ * so that the effective batch stays exactly the same, down to micro-batch 1; then efficient attention, mixed precision,
+ * checkpointing. NEAP_RUNG_STOP when nothing is left; then the settings stay. */
+NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, uint32_t offered,
+					 struct neap_train_settings *ret_next);
+
+/* "memory-efficient attention", "mixed precision", ... Static text; "" for what is no rung. */
+NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
 /* A zeroed struct is the default but for micro_batch, which must be given. */
 struct neap_train_options {
@@ -89,18 +106,23 @@ struct neap_train_options {
 	uint64_t mark_every_steps;    /* 0: never */
 	uint64_t leak_watch_every_steps; /* 0: every 20 */
 	bool no_ladder;               /* neap_train_recover only cleans up and always refuses */
+	uint32_t rungs_offered;       /* bits 1u << enum neap_rung that the loop can take when asked to; 0: SPLIT alone */
+	uint32_t rungs_active;        /* bits: in force from the start, without SPLIT */
+	uint32_t layers;              /* that checkpointing would compute again one by one: its saving is predicted from
+					 it. 0: not known */
 	const struct neap_log_sink *log; /* NULL: silent */
 };
 
 struct neap_train;
 
-/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points make no sense, NEAP_ENOMEM. The allocator outlives the session. */
+/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points or rungs make no sense, NEAP_ENOMEM. The allocator outlives the session. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
 NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
-/* The split to use for the step that begins now. */
-NEAP_API void neap_train_split(const struct neap_train *train, struct neap_split *ret_split);
+/* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in
+ * neap_train_step: ask before each attempt at a step. */
+NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
 /* One micro-batch is done. */
 NEAP_API void neap_train_tick(struct neap_train *train);
 /* One optimizer update is done. `loss` is recorded; NAN when there is none. */
@@ -109,7 +131,7 @@ NEAP_API void neap_train_step(struct neap_train *train, double loss);
 NEAP_API void neap_train_metric(struct neap_train *train, const char *name, double value);
 
 /* After NEAP_EOOM, when the step's own memory has been freed: cleans up, logs in detail, takes the next rung. NEAP_OK:
- * do the step again with the split that is now in force. NEAP_EOOM: the ladder is at its end; the message is the last
+ * do the step again with the settings that are now in force. NEAP_EOOM: the ladder is at its end; the message is the last
  * word. */
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
@@ -123,6 +145,7 @@ struct neap_train_summary {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t cleanup_freed_bytes, cleanup_ns;
 	struct neap_split split;      /* in force at the end */
+	uint32_t rungs_active;        /* likewise: bits 1u << enum neap_rung */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes;
 	double leak_bytes_per_step;   /* 0: none found */
 	double leak_confidence;       /* 0..1 of the finding */

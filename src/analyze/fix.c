@@ -97,10 +97,10 @@ static bool split_suffices(const struct neap_oom_card *card, const struct demand
 static bool choose_split(const struct neap_oom_card *card, const struct demand *demand, struct neap_split *ret_split)
 {
 	for (int surely = 1; surely >= 0; surely--) {
-		struct neap_split split = card->split;
-		while (neap_ladder_next(&split, &split) == NEAP_RUNG_SPLIT) {
-			*ret_split = split;
-			double divisor = (double)card->split.micro_batch / (double)split.micro_batch;
+		struct neap_train_settings now = {card->split, 0};
+		while (neap_ladder_next(&now, 1u << NEAP_RUNG_SPLIT, &now) == NEAP_RUNG_SPLIT) {
+			*ret_split = now.split;
+			double divisor = (double)card->split.micro_batch / (double)now.split.micro_batch;
 			if (split_suffices(card, demand, divisor, surely))
 				return true;
 		}
@@ -286,8 +286,8 @@ static void fix_model(struct neap_oom_card *card, const struct demand *demand)
 		 neap_size_format(demand->model, size), more);
 }
 
-/* Rungs that were taken before the failure are in force already. */
-static void strike_active(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+/* What is in force at the failure helps no more. */
+static void strike_active(struct neap_oom_card *card)
 {
 	static const struct {
 		enum neap_rung rung;
@@ -298,13 +298,10 @@ static void strike_active(struct neap_oom_card *card, const struct neap_record *
 		{NEAP_RUNG_CHECKPOINTING, NEAP_FIX_CHECKPOINTING},
 	};
 
-	for (size_t i = 0; i < at; i++)
-		for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++)
-			for (size_t f = 0; f < card->fix_count; f++)
-				if (record->journal[i].kind == NEAP_EVENT_RUNG &&
-				    record->journal[i].block == (uint64_t)pairs[p].rung &&
-				    card->fixes[f].kind == pairs[p].fix)
-					card->fixes[f].active_already = true;
+	for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++)
+		for (size_t f = 0; f < card->fix_count; f++)
+			if (card->rungs_active & (1u << pairs[p].rung) && card->fixes[f].kind == pairs[p].fix)
+				card->fixes[f].active_already = true;
 	for (size_t f = 0; f < card->fix_count; f++)
 		if (card->fixes[f].active_already)
 			card->fixes[f].sufficient = false;
@@ -371,6 +368,6 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record
 	fix_micro_batch(card, &demand);
 	fix_activations(card, &demand);
 	fix_model(card, &demand);
-	strike_active(card, record, at);
+	strike_active(card);
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
 }

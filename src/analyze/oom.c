@@ -69,7 +69,7 @@ static void add_tag(struct neap_oom_card *card, const struct neap_record *record
 static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
 	const struct neap_event *oom = &record->journal[at];
-	bool limits_seen = false;
+	bool limits_seen = false, marked = false;
 
 	for (size_t i = at + 1; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
@@ -85,7 +85,9 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 			card->others_bytes = event->a;
 			card->pending_bytes = event->b;
 			card->context_bytes = (uint64_t)event->stream << 20;
-		} else if (event->kind == NEAP_EVENT_TAG_BYTES) {
+		} else if (event->kind == NEAP_EVENT_MARK) {
+			marked = true; /* tags that follow are those of the run's end */
+		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {
 			add_tag(card, record, event);
 		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {
 			card->rung_taken =
@@ -104,8 +106,11 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 		const struct neap_event *event = &record->journal[i];
 		if (event->kind == NEAP_EVENT_SPLIT) {
 			card->split = (struct neap_split){event->address, event->size, event->block};
+			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
+			card->layers = event->flags;
 			card->step = 1;
 		} else if (event->kind == NEAP_EVENT_RUNG) {
+			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
 			card->split.micro_batch = event->address;
 			card->split.accumulate = event->size;
 			card->split.ranks = card->split.ranks ? card->split.ranks : 1;

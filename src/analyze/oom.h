@@ -64,6 +64,8 @@ struct neap_oom_card {
 						the insufficient by saving; the active already */
 	size_t fix_count;
 	struct neap_split split; /* in force when it failed; zero: unknown */
+	uint32_t rungs_active;   /* likewise: bits 1u << enum neap_rung */
+	uint32_t layers;         /* of the model; 0: unknown */
 	enum neap_rung rung_taken; /* by the process itself, afterwards; NEAP_RUNG_NONE */
 	struct neap_split split_after;
 };

@@ -39,13 +39,18 @@ static void take_levels(struct neap_run_facts *facts, const struct neap_event *e
 	raise_to(&facts->peak_reserved_bytes, event->b);
 }
 
-static void take_split(struct neap_run_facts *facts, uint64_t micro_batch, uint64_t accumulate, uint64_t ranks)
+static void take_settings(struct neap_run_facts *facts, uint64_t micro_batch, uint64_t accumulate, uint64_t ranks,
+			  uint32_t rungs)
 {
 	struct neap_split split = {micro_batch, accumulate, ranks ? ranks : facts->last_split.ranks};
 
-	if (!facts->first_split.micro_batch)
+	rungs &= NEAP_RUNGS_SWITCHED;
+	if (!facts->first_split.micro_batch) {
 		facts->first_split = split;
+		facts->first_rungs = rungs;
+	}
 	facts->last_split = split;
+	facts->last_rungs = rungs;
 }
 
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
@@ -63,15 +68,17 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 		facts->ooms++;
 		break;
 	case NEAP_EVENT_SPLIT:
-		take_split(facts, event->address, event->size, event->block);
+		take_settings(facts, event->address, event->size, event->block, event->stream);
+		facts->layers = event->flags;
 		break;
 	case NEAP_EVENT_RUNG:
 		if (event->block == NEAP_RUNG_STOP)
 			break;
 		if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
-			take_split(facts, event->a, event->b, 1);
+			take_settings(facts, event->a, event->b, 1,
+				      event->stream & ~(uint32_t)(UINT64_C(1) << (event->block & 31)));
 		facts->rungs++;
-		take_split(facts, event->address, event->size, 0);
+		take_settings(facts, event->address, event->size, 0, event->stream);
 		break;
 	case NEAP_EVENT_CLEANUP:
 		facts->cleanups++;

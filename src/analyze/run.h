@@ -24,6 +24,8 @@ struct neap_run_facts {
 	uint64_t cleanup_freed_bytes, cleanup_ns;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
 	struct neap_split first_split, last_split;          /* zero when no session said so */
+	uint32_t first_rungs, last_rungs; /* in force then: bits 1u << enum neap_rung */
+	uint32_t layers;                  /* of the model; 0: unknown */
 	double last_loss;                                   /* NAN when there was none */
 	struct neap_leak leak;
 	struct {

@@ -217,6 +217,9 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 				   " = effective batch %" PRIu64 "\n",
 				   before->micro_batch, before->accumulate, before->ranks,
 				   before->micro_batch * before->accumulate * before->ranks);
+	for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; rung < NEAP_RUNG_STOP; rung++)
+		if (card->rungs_active & (1u << rung))
+			neap_buffer_format(out, "  In force: %s\n", neap_rung_name((enum neap_rung)rung));
 	if (card->rung_taken == NEAP_RUNG_SPLIT && after->micro_batch > 0)
 		neap_buffer_format(out,
 				   "  Taken: the process went on with micro-batch %" PRIu64 " x accumulation %" PRIu64
@@ -225,12 +228,8 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 				   after->micro_batch * after->accumulate * after->ranks);
 	else if (card->rung_taken == NEAP_RUNG_STOP)
 		neap_buffer_text(out, "  Taken: none was left; the process stopped\n");
-	else if (card->rung_taken == NEAP_RUNG_EFFICIENT_ATTENTION)
-		neap_buffer_text(out, "  Taken: memory-efficient attention\n");
-	else if (card->rung_taken == NEAP_RUNG_MIXED_PRECISION)
-		neap_buffer_text(out, "  Taken: mixed precision\n");
-	else if (card->rung_taken == NEAP_RUNG_CHECKPOINTING)
-		neap_buffer_text(out, "  Taken: gradient checkpointing\n");
+	else if (card->rung_taken != NEAP_RUNG_NONE && card->rung_taken != NEAP_RUNG_SPLIT)
+		neap_buffer_format(out, "  Taken: the process went on with %s\n", neap_rung_name(card->rung_taken));
 }
 
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)

@@ -1,4 +1,8 @@
-/* The degradation ladder: what to try next when memory was not enough. Deciding only; a pure function. */
+/* The degradation ladder: what to try next when memory was not enough. Deciding only; a pure function.
+ *
+ * From the rung that costs least to the one that costs most. A split costs nothing but launches. Efficient attention
+ * computes scores again. Mixed precision changes numerics, hence only if asked for. Checkpointing computes every
+ * layer again: a third more time. */
 #include "neap/train.h"
 
 /* The smallest divisor above 1; `number` itself when it is prime. */
@@ -12,20 +16,56 @@ static uint64_t smallest_divisor(uint64_t number)
 	return number;
 }
 
-enum neap_rung neap_ladder_next(const struct neap_split *split, struct neap_split *ret_split)
+static bool split_further(struct neap_split *split)
 {
-	struct neap_split next = *split;
+	uint64_t divisor, accumulate;
 
-	if (split->micro_batch <= 1) {
-		*ret_split = next;
-		return NEAP_RUNG_STOP;
+	if (split->micro_batch <= 1)
+		return false;
+	divisor = smallest_divisor(split->micro_batch);
+	if (__builtin_mul_overflow(split->accumulate, divisor, &accumulate))
+		return false;
+	split->micro_batch /= divisor;
+	split->accumulate = accumulate;
+	return true;
+}
+
+enum neap_rung neap_ladder_next(const struct neap_train_settings *now, uint32_t offered,
+				struct neap_train_settings *ret_next)
+{
+	static const enum neap_rung switched[] = {NEAP_RUNG_EFFICIENT_ATTENTION, NEAP_RUNG_MIXED_PRECISION,
+						  NEAP_RUNG_CHECKPOINTING};
+	struct neap_train_settings next = *now;
+	enum neap_rung rung = NEAP_RUNG_STOP;
+
+	if (offered & (1u << NEAP_RUNG_SPLIT) && split_further(&next.split))
+		rung = NEAP_RUNG_SPLIT;
+	for (size_t i = 0; i < sizeof switched / sizeof *switched && rung == NEAP_RUNG_STOP; i++) {
+		uint32_t bit = 1u << switched[i];
+		if (offered & bit && !(next.rungs & bit)) {
+			next.rungs |= bit;
+			rung = switched[i];
+		}
 	}
-	uint64_t divisor = smallest_divisor(split->micro_batch);
-	next.micro_batch /= divisor;
-	if (__builtin_mul_overflow(split->accumulate, divisor, &next.accumulate)) {
-		*ret_split = *split;
-		return NEAP_RUNG_STOP;
+	*ret_next = next;
+	return rung;
+}
+
+const char *neap_rung_name(enum neap_rung rung)
+{
+	switch (rung) {
+	case NEAP_RUNG_SPLIT:
+		return "smaller micro-batch";
+	case NEAP_RUNG_EFFICIENT_ATTENTION:
+		return "memory-efficient attention";
+	case NEAP_RUNG_MIXED_PRECISION:
+		return "mixed precision";
+	case NEAP_RUNG_CHECKPOINTING:
+		return "gradient checkpointing";
+	case NEAP_RUNG_STOP:
+		return "stop";
+	case NEAP_RUNG_NONE:
+		break;
 	}
-	*ret_split = next;
-	return NEAP_RUNG_SPLIT;
+	return "";
 }

@@ -28,7 +28,7 @@ struct neap_train {
 	struct neap_alloc *alloc;
 	struct neap_train_options options; /* pointers in it: name is replaced by ours, log is the host's */
 	char name[64];
-	struct neap_split split;
+	struct neap_train_settings now; /* in force */
 	uint64_t steps, ticks, ticks_in_step, epochs;
 	struct neap_train_summary summary;
 	unsigned fruitless; /* cleanups in a row that gave nothing back */
@@ -65,12 +65,17 @@ static bool wanted(const struct neap_train *train, enum neap_cleanup_reason reas
 
 static bool due(uint64_t count, uint64_t every) { return every > 0 && count % every == 0; }
 
-static void emit_split(struct neap_train *train)
+static void emit_settings(struct neap_train *train)
 {
+	const struct neap_split *split = &train->now.split;
+	uint32_t layers = train->options.layers;
+
 	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_SPLIT,
-						    .address = train->split.micro_batch,
-						    .size = train->split.accumulate,
-						    .block = train->split.ranks});
+						    .address = split->micro_batch,
+						    .size = split->accumulate,
+						    .block = split->ranks,
+						    .stream = train->now.rungs,
+						    .flags = (uint16_t)(layers < UINT16_MAX ? layers : UINT16_MAX)});
 }
 
 static const char *mark_name(enum neap_mark mark)
@@ -143,6 +148,11 @@ static enum neap_status check_options(const struct neap_train_options *options, 
 		return neap_fail(err, NEAP_EINVAL,
 				 "periodic cleanup was asked for without a period in steps, epochs or "
 				 "ticks");
+	if (options->rungs_offered & ~NEAP_RUNGS_OFFERABLE || options->rungs_active & ~NEAP_RUNGS_SWITCHED)
+		return neap_fail(err, NEAP_EINVAL,
+				 "rungs_offered 0x%x or rungs_active 0x%x has bits of no rung that can be offered or "
+				 "active",
+				 options->rungs_offered, options->rungs_active);
 	return NEAP_OK;
 }
 
@@ -161,14 +171,16 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	train->options = *options;
 	snprintf(train->name, sizeof train->name, "%s", options->name ? options->name : "training");
 	train->options.name = train->name;
-	train->split = options->split;
-	if (!train->split.accumulate)
-		train->split.accumulate = 1;
-	if (!train->split.ranks)
-		train->split.ranks = 1;
+	train->now = (struct neap_train_settings){options->split, options->rungs_active};
+	if (!train->now.split.accumulate)
+		train->now.split.accumulate = 1;
+	if (!train->now.split.ranks)
+		train->now.split.ranks = 1;
+	if (!train->options.rungs_offered)
+		train->options.rungs_offered = 1u << NEAP_RUNG_SPLIT;
 	if (!train->options.leak_watch_every_steps)
 		train->options.leak_watch_every_steps = LEAK_WATCH_STEPS;
-	emit_split(train);
+	emit_settings(train);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
 		cleanup(train, NEAP_CLEANUP_START);
 	put_mark(train, NEAP_MARK_START, 0);
@@ -191,7 +203,10 @@ void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t val
 	}
 }
 
-void neap_train_split(const struct neap_train *train, struct neap_split *ret_split) { *ret_split = train->split; }
+void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings)
+{
+	*ret_settings = train->now;
+}
 
 void neap_train_tick(struct neap_train *train)
 {
@@ -307,7 +322,7 @@ void neap_train_step(struct neap_train *train, double loss)
 static void log_oom(struct neap_train *train)
 {
 	const struct neap_log_sink *log = train->options.log;
-	const struct neap_split *split = &train->split;
+	const struct neap_split *split = &train->now.split;
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
 	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM];
 	struct neap_memory memory;
@@ -331,20 +346,70 @@ static void log_oom(struct neap_train *train)
 			 neap_size_format(tags[i].peak_bytes, peak));
 }
 
-static void emit_rung(struct neap_train *train, enum neap_rung rung, const struct neap_split *next)
+static void emit_rung(struct neap_train *train, enum neap_rung rung, const struct neap_train_settings *next)
 {
 	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_RUNG,
 						    .block = (uint64_t)rung,
-						    .address = next->micro_batch,
-						    .size = next->accumulate,
-						    .a = train->split.micro_batch,
-						    .b = train->split.accumulate});
+						    .address = next->split.micro_batch,
+						    .size = next->split.accumulate,
+						    .a = train->now.split.micro_batch,
+						    .b = train->now.split.accumulate,
+						    .stream = next->rungs});
+}
+
+/* One rung down the ladder, if there is one: false at its end. Taken on out of memory and at the low-memory
+ * threshold, between two steps. */
+static bool degrade(struct neap_train *train)
+{
+	struct neap_train_settings next;
+	enum neap_rung rung = neap_ladder_next(&train->now, train->options.rungs_offered, &next);
+	const struct neap_split *from = &train->now.split, *to = &next.split;
+
+	emit_rung(train, rung, &next);
+	if (rung == NEAP_RUNG_STOP)
+		return false;
+	if (rung == NEAP_RUNG_SPLIT)
+		neap_log(train->options.log, NEAP_LOG_WARNING,
+			 "%s: going on with micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch "
+			 "stays %llu)",
+			 train->name, (unsigned long long)from->micro_batch, (unsigned long long)to->micro_batch,
+			 (unsigned long long)from->accumulate, (unsigned long long)to->accumulate,
+			 (unsigned long long)(to->micro_batch * to->accumulate * to->ranks));
+	else
+		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: going on with %s%s", train->name,
+			 neap_rung_name(rung), rung == NEAP_RUNG_MIXED_PRECISION ? ": this changes numerics" : "");
+	train->now = next;
+	train->summary.rungs++;
+	/* Other settings have other low-water marks: the watch begins anew. */
+	train->low_count = 0;
+	train->recent_peak = 0;
+	train->leak_suspected = false;
+	return true;
+}
+
+/* The names of rungs in a sentence: "A, B". */
+static const char *name_rungs(uint32_t rungs, char *text, size_t room)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int rung = NEAP_RUNG_SPLIT; rung < NEAP_RUNG_STOP; rung++)
+		if (rungs & (1u << rung) && used < room)
+			used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
+						 neap_rung_name((enum neap_rung)rung));
+	return text;
 }
 
 static enum neap_status refuse(struct neap_train *train, struct neap_error *err)
 {
 	unsigned long long step = train->steps + 1;
+	uint32_t active = train->now.rungs, missing = NEAP_RUNGS_OFFERABLE & ~active;
+	char with[120], not_offered[120];
 	struct neap_error last;
+
+	missing &= ~train->options.rungs_offered;
+	name_rungs(active, with, sizeof with);
+	name_rungs(missing, not_offered, sizeof not_offered);
 
 	train->failed = true;
 	if (train->options.no_ladder)
@@ -352,11 +417,11 @@ static enum neap_status refuse(struct neap_train *train, struct neap_error *err)
 			  step);
 	else
 		neap_fail(&last, NEAP_EOOM,
-			  "out of GPU memory in step %llu even with micro-batch %llu x accumulation %llu: nothing is "
-			  "left "
-			  "to split. Try mixed precision, gradient checkpointing or a smaller model",
-			  step, (unsigned long long)train->split.micro_batch,
-			  (unsigned long long)train->split.accumulate);
+			  "out of GPU memory in step %llu even with micro-batch %llu x accumulation %llu%s%s: the "
+			  "ladder is at its end%s%s%s. A smaller model or a larger device would help",
+			  step, (unsigned long long)train->now.split.micro_batch,
+			  (unsigned long long)train->now.split.accumulate, active ? ", " : "", with,
+			  missing ? " (not offered: " : "", not_offered, missing ? ")" : "");
 	neap_log(train->options.log, NEAP_LOG_ERROR, "%s: giving up: %s", train->name, last.message);
 	if (err)
 		*err = last;
@@ -365,7 +430,6 @@ static enum neap_status refuse(struct neap_train *train, struct neap_error *err)
 
 enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err)
 {
-	struct neap_split next;
 	uint64_t lowest, highest;
 
 	train->summary.ooms++;
@@ -374,24 +438,23 @@ enum neap_status neap_train_recover(struct neap_train *train, struct neap_error 
 	cleanup(train, NEAP_CLEANUP_OOM);
 	train->ticks_in_step = 0;
 	neap_take_extremes(train->alloc, &lowest, &highest); /* the step begins anew */
-	if (train->options.no_ladder)
+	if (train->options.no_ladder || !degrade(train))
 		return refuse(train, err);
-	enum neap_rung rung = neap_ladder_next(&train->split, &next);
-	emit_rung(train, rung, &next);
-	if (rung == NEAP_RUNG_STOP)
-		return refuse(train, err);
-	neap_log(train->options.log, NEAP_LOG_WARNING,
-		 "%s: going on with micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu)",
-		 train->name, (unsigned long long)train->split.micro_batch, (unsigned long long)next.micro_batch,
-		 (unsigned long long)train->split.accumulate, (unsigned long long)next.accumulate,
-		 (unsigned long long)(next.micro_batch * next.accumulate * next.ranks));
-	train->split = next;
-	train->summary.rungs++;
-	/* Another split has other low-water marks: the watch begins anew. */
-	train->low_count = 0;
-	train->recent_peak = 0;
-	train->leak_suspected = false;
 	return NEAP_OK;
+}
+
+/* What each tag holds and held at most: from it the parent predicts what other settings would take. */
+static void emit_tags(struct neap_train *train)
+{
+	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
+	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 2);
+
+	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 2; i++)
+		neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+							    .tag = neap_emit_name(train->alloc, tags[i].tag),
+							    .a = tags[i].live_bytes,
+							    .b = tags[i].peak_bytes,
+							    .size = tags[i].live_blocks});
 }
 
 static void log_summary(struct neap_train *train)
@@ -420,13 +483,15 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 		return;
 	}
 	put_mark(train, NEAP_MARK_END, train->steps);
+	emit_tags(train);
 	if (train->failed && wanted(train, NEAP_CLEANUP_FAILURE))
 		cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))
 		cleanup(train, NEAP_CLEANUP_END);
 	train->summary.steps = train->steps;
 	train->summary.ticks = train->ticks;
-	train->summary.split = train->split;
+	train->summary.split = train->now.split;
+	train->summary.rungs_active = train->now.rungs;
 	log_summary(train);
 	if (ret_summary)
 		*ret_summary = train->summary;

@@ -280,13 +280,17 @@ static void test_rungs(void **state)
 	recording_step(&recording, 1, 100, 200, 2);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
 						      .block = NEAP_RUNG_CHECKPOINTING,
+						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
 						      .address = 32,
 						      .size = 2,
 						      .a = 32,
 						      .b = 2});
 	recording_oom(&recording, &capacity);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_END});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES, .a = 1, .b = 2, .size = 1});
 	assert_int_equal(neap_oom_count(&recording.record), 3);
 	card = card_of(&recording, 0);
+	assert_int_equal(card.rungs_active, 0);
 	assert_int_equal(card.split.micro_batch, 64);
 	assert_int_equal(card.rung_taken, NEAP_RUNG_SPLIT);
 	assert_int_equal(card.split_after.micro_batch, 32);
@@ -298,6 +302,8 @@ static void test_rungs(void **state)
 	assert_int_equal(card.split.accumulate, 2);
 	assert_int_equal(card.step, 2);
 	assert_int_equal(card.rung_taken, NEAP_RUNG_NONE);
+	assert_int_equal(card.rungs_active, 1u << NEAP_RUNG_CHECKPOINTING);
+	assert_int_equal(card.tag_count, 4); /* those of the run's end are not its */
 	assert_true(fix_in(&card, NEAP_FIX_CHECKPOINTING)->active_already);
 	assert_string_equal(fix_in(&card, NEAP_FIX_SMALLER_MICRO_BATCH)->text,
 			    "micro-batch 32 -> 16, accumulation 2 -> 4 (effective batch stays 64)");

@@ -48,12 +48,21 @@ static void test_facts(void **state)
 		&recording,
 		(struct neap_event){
 			.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_SPLIT, .address = 4, .size = 8, .a = 8, .b = 4});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .block = NEAP_RUNG_CHECKPOINTING,
+						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
+						      .address = 4,
+						      .size = 8,
+						      .a = 4,
+						      .b = 8});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_STOP});
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.steps, 30);
 	assert_int_equal(facts.ticks, 120);
 	assert_int_equal(facts.ooms, 1);
-	assert_int_equal(facts.rungs, 1);
+	assert_int_equal(facts.rungs, 2);
+	assert_int_equal(facts.first_rungs, 0);
+	assert_int_equal(facts.last_rungs, 1u << NEAP_RUNG_CHECKPOINTING);
 	assert_int_equal(facts.cleanups, 2);
 	assert_int_equal(facts.cleanup_freed_bytes, 100);
 	assert_int_equal(facts.cleanup_ns, 10);

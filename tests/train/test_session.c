@@ -253,14 +253,14 @@ static void test_marks_and_steps(void **state)
 /* One step whose activations take 2 MiB a sample. */
 static enum neap_status try_step(struct neap_train *train, struct neap_error *err)
 {
-	struct neap_split split;
+	struct neap_train_settings now;
 
-	neap_train_split(train, &split);
+	neap_train_settings(train, &now);
 	const char *before = neap_tag_set("activations");
-	for (uint64_t i = 0; i < split.accumulate; i++) {
+	for (uint64_t i = 0; i < now.split.accumulate; i++) {
 		uint64_t address = 0;
 		enum neap_status status =
-			neap_malloc(world.alloc, split.micro_batch * 2 * NEAP_MIB, NULL, &address, err);
+			neap_malloc(world.alloc, now.split.micro_batch * 2 * NEAP_MIB, NULL, &address, err);
 		if (status != NEAP_OK) {
 			neap_tag_set(before);
 			return status;
@@ -279,7 +279,7 @@ static void test_recover(void **state)
 		begin((struct neap_train_options){.split = {.micro_batch = 384, .accumulate = 1, .ranks = 3}});
 	struct neap_train_summary summary;
 	struct neap_error err = {0};
-	struct neap_split split;
+	struct neap_train_settings now;
 	int tries = 0;
 
 	(void)state;
@@ -288,11 +288,11 @@ static void test_recover(void **state)
 		assert_int_equal(neap_train_recover(train, &err), NEAP_OK);
 		assert_true(++tries < 5);
 	}
-	neap_train_split(train, &split);
+	neap_train_settings(train, &now);
 	assert_int_equal(tries, 2);
-	assert_int_equal(split.micro_batch, 96);
-	assert_int_equal(split.accumulate, 4);
-	assert_int_equal(split.ranks, 3);
+	assert_int_equal(now.split.micro_batch, 96);
+	assert_int_equal(now.split.accumulate, 4);
+	assert_int_equal(now.split.ranks, 3);
 	assert_int_equal(
 		lines_with("training: out of GPU memory in step 1, micro-batch 1 of 1, with micro-batch 384 x "
 			   "accumulation 1 x ranks 3"),
@@ -330,7 +330,9 @@ static void test_ladder_ends(void **state)
 	assert_int_equal(neap_train_recover(train, &err), NEAP_OK);
 	assert_int_equal(neap_train_recover(train, &err), NEAP_EOOM);
 	assert_int_equal(err.status, NEAP_EOOM);
-	assert_non_null(strstr(err.message, "micro-batch 1 x accumulation 2: nothing is left to split"));
+	assert_non_null(strstr(err.message, "micro-batch 1 x accumulation 2: the ladder is at its end (not offered: "
+					    "memory-efficient attention, mixed precision, gradient "
+					    "checkpointing). A smaller model"));
 	assert_int_equal(neap_train_recover(train, NULL), NEAP_EOOM); /* and stays so */
 	assert_int_equal(lines_with("training: giving up: out of GPU memory in step 1"), 2);
 	assert_int_equal(events_of(NEAP_EVENT_RUNG, NEAP_RUNG_STOP), 2);
@@ -340,11 +342,45 @@ static void test_ladder_ends(void **state)
 
 	train = begin((struct neap_train_options){.split = {.micro_batch = 2}, .no_ladder = true});
 	assert_int_equal(neap_train_recover(train, &err), NEAP_EOOM);
-	struct neap_split split;
-	neap_train_split(train, &split);
-	assert_int_equal(split.micro_batch, 2);
+	struct neap_train_settings now;
+	neap_train_settings(train, &now);
+	assert_int_equal(now.split.micro_batch, 2);
 	assert_int_equal(events_of(NEAP_EVENT_CLEANUP, NEAP_CLEANUP_OOM), 4);
 	neap_train_end(train, NULL);
+}
+
+/* All the rungs, each told; those in force from the start are not taken again. */
+static void test_every_rung(void **state)
+{
+	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 2},
+								     .rungs_offered = NEAP_RUNGS_OFFERABLE,
+								     .rungs_active = 1u << NEAP_RUNG_MIXED_PRECISION,
+								     .layers = 12});
+	struct neap_train_settings now;
+	struct neap_train_summary summary;
+	struct neap_error err = {0};
+
+	(void)state;
+	const struct neap_event *settings = event_find(&world.events, NEAP_EVENT_SPLIT, 0);
+	assert_int_equal(settings->stream, 1u << NEAP_RUNG_MIXED_PRECISION);
+	assert_int_equal(settings->flags, 12);
+	for (int rung = 0; rung < 3; rung++)
+		assert_int_equal(neap_train_recover(train, &err), NEAP_OK);
+	neap_train_settings(train, &now);
+	assert_int_equal(now.split.micro_batch, 1);
+	assert_int_equal(now.rungs, NEAP_RUNGS_SWITCHED);
+	assert_int_equal(lines_with("training: going on with memory-efficient attention"), 1);
+	assert_int_equal(lines_with("training: going on with gradient checkpointing"), 1);
+	assert_int_equal(lines_with("training: going on with mixed precision"), 0);
+	const struct neap_event *last = event_find(&world.events, NEAP_EVENT_RUNG, 2);
+	assert_int_equal(last->block, NEAP_RUNG_CHECKPOINTING);
+	assert_int_equal(last->stream, NEAP_RUNGS_SWITCHED);
+	assert_int_equal(neap_train_recover(train, &err), NEAP_EOOM);
+	assert_non_null(strstr(err.message, "accumulation 2, memory-efficient attention, mixed precision, gradient "
+					    "checkpointing: the ladder is at its end. A smaller model"));
+	neap_train_end(train, &summary);
+	assert_int_equal(summary.rungs, 3);
+	assert_int_equal(summary.rungs_active, NEAP_RUNGS_SWITCHED);
 }
 
 /* Every tag that holds memory is in the log of an out-of-memory, however many there are. */
@@ -372,6 +408,8 @@ static void test_refused_options(void **state)
 {
 	static const struct neap_train_options refused[] = {
 		{0},
+		{.split = {.micro_batch = 1}, .rungs_offered = 1u << NEAP_RUNG_STOP},
+		{.split = {.micro_batch = 1}, .rungs_active = 1u << NEAP_RUNG_SPLIT},
 		{.split = {.micro_batch = 1}, .cleanup_points = 1u << 9},
 		{.split = {.micro_batch = 1}, .cleanup_points = 1u << NEAP_CLEANUP_PERIODIC},
 	};
@@ -524,12 +562,12 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, open_small_world, close_world)
 	const struct CMUnitTest tests[] = {
-		TEST(test_clear_lines),       TEST(test_clear_fails),
-		TEST(test_schedule),          TEST(test_marks_and_steps),
-		TEST(test_recover),           TEST(test_ladder_ends),
-		TEST(test_all_tags_are_told), TEST(test_refused_options),
-		TEST(test_leak_watch),        TEST(test_scope),
-		TEST(test_recorded),
+		TEST(test_clear_lines),     TEST(test_clear_fails),
+		TEST(test_schedule),        TEST(test_marks_and_steps),
+		TEST(test_recover),         TEST(test_ladder_ends),
+		TEST(test_every_rung),      TEST(test_all_tags_are_told),
+		TEST(test_refused_options), TEST(test_leak_watch),
+		TEST(test_scope),           TEST(test_recorded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
