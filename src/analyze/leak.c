@@ -1,9 +1,10 @@
 /* Does memory grow with the steps? Low-water marks are noisy: batches differ in shape, caches fill, teeth rise and
  * fall. Three questions are asked of them, and a leak is said only when all answer yes.
  *
- * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968). It is found by bisection: the number of
- * pairs whose slope is below s is the number of inversions of y - s x, which a merge sort counts; so no array of
- * pairs.
+ * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968), and their interval: the slopes of rank
+ * (N - C) / 2 and (N + C) / 2 of N, C being z times the deviation of Mann and Kendall's score below. They are found by
+ * bisection: the number of pairs whose slope is below s is the number of inversions of y - s x, which a merge sort
+ * counts; so no array of pairs.
  *
  * How sure? Mann-Kendall, whether later values tend to be larger (Mann 1945), corrected for ties and continuity, and
  * for neighbours that resemble each other: a slowly changing level is not as many witnesses as it has steps. (The
@@ -28,6 +29,7 @@
 #define WARM_UP_JUMP    8.0    /* times the median change of a step */
 #define BISECTIONS      64
 #define CORRELATION_MAX 0.95
+#define INTERVAL_Z      2.5758 /* 99 %, two-sided */
 
 static void merge(const double *from, double *to, size_t left, size_t middle, size_t right, uint64_t *inversions)
 {
@@ -66,10 +68,11 @@ static double median_of(double *values, size_t count)
 	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* The median slope per sample. */
-static double theil_sen(const double *y, size_t count)
+static double pairs_of(size_t count) { return (double)count * (double)(count - 1) / 2; }
+
+/* The slope per sample that `rank` of all pairs' slopes lie below; half of the pairs: the median, Theil-Sen. */
+static double slope_at(const double *y, size_t count, double rank)
 {
-	uint64_t half = (uint64_t)count * (count - 1) / 2 / 2;
 	double low = 0, high = 0, shifted[SAMPLES];
 
 	for (size_t i = 1; i < count; i++) { /* every pair's slope lies between those of neighbours */
@@ -81,7 +84,7 @@ static double theil_sen(const double *y, size_t count)
 		double slope = low + (high - low) / 2;
 		for (size_t i = 0; i < count; i++)
 			shifted[i] = y[i] - slope * (double)i;
-		if (sort_counting(shifted, count) > half)
+		if ((double)sort_counting(shifted, count) > rank)
 			high = slope;
 		else
 			low = slope;
@@ -112,15 +115,11 @@ static double correlation_factor(const double *y, size_t count, double slope)
 	return (1 + r) / (1 - r);
 }
 
-/* The confidence that there is an upward trend: one-sided, normal approximation (good from 10 values on). */
-static double mann_kendall(const double *y, size_t count, double slope)
+/* The variance of Mann and Kendall's score where there is no trend; 0 where all values are the same. */
+static double score_variance(const double *y, size_t count, double slope)
 {
 	double n = (double)count, ties = 0, sorted[SAMPLES];
-	int64_t score = 0;
 
-	for (size_t i = 0; i < count; i++)
-		for (size_t j = i + 1; j < count; j++)
-			score += (y[j] > y[i]) - (y[j] < y[i]);
 	memcpy(sorted, y, count * sizeof *sorted);
 	sort_counting(sorted, count);
 	for (size_t i = 0, first = 0; i < count; i++) {
@@ -131,9 +130,19 @@ static double mann_kendall(const double *y, size_t count, double slope)
 		first = i + 1;
 	}
 	double variance = (n * (n - 1) * (2 * n + 5) - ties) / 18;
+	return variance > 0 ? variance * correlation_factor(y, count, slope) : 0;
+}
+
+/* The confidence that there is an upward trend: one-sided, normal approximation (good from 10 values on). */
+static double mann_kendall(const double *y, size_t count, double variance)
+{
+	int64_t score = 0;
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t j = i + 1; j < count; j++)
+			score += (y[j] > y[i]) - (y[j] < y[i]);
 	if (variance <= 0 || score == 0)
 		return 0;
-	variance *= correlation_factor(y, count, slope);
 	double z = (double)(score > 0 ? score - 1 : score + 1) / sqrt(variance);
 	return fmin(0.5 * erfc(-z / sqrt(2.0)), CONFIDENCE_MAX);
 }
@@ -208,9 +217,24 @@ static uint64_t steps_left(uint64_t free_bytes, double bytes_per_step)
 	return left < 9e18 ? (uint64_t)left : UINT64_MAX;
 }
 
+/* The slope and its interval, per step. */
+static void put_slopes(struct neap_leak *leak, const double *y, size_t count, double slope, double variance,
+		       double stride)
+{
+	double pairs = pairs_of(count), around = INTERVAL_Z * sqrt(variance);
+
+	leak->bytes_per_step = slope / stride;
+	leak->low_bytes_per_step = fmin(slope, slope_at(y, count, fmax((pairs - around) / 2, 0))) / stride;
+	leak->high_bytes_per_step = fmax(slope, slope_at(y, count, fmin((pairs + around) / 2, pairs - 1))) / stride;
+}
+
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak)
 {
-	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps = steps, .steps_until_full = UINT64_MAX};
+	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT,
+				 .steps = steps,
+				 .steps_until_full = UINT64_MAX,
+				 .low_steps_until_full = UINT64_MAX,
+				 .high_steps_until_full = UINT64_MAX};
 	double samples[SAMPLES];
 	size_t count, warm_up;
 
@@ -226,10 +250,13 @@ void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes
 	const double *y = samples + warm_up;
 	count -= warm_up;
 	if (leak.steps >= STEPS_MIN) {
-		double slope = theil_sen(y, count);
-		leak.bytes_per_step = slope / stride;
-		leak.confidence = mann_kendall(y, count, slope);
+		double slope = slope_at(y, count, floor(pairs_of(count) / 2));
+		double variance = score_variance(y, count, slope);
+		put_slopes(&leak, y, count, slope, variance, stride);
+		leak.confidence = mann_kendall(y, count, variance);
 		leak.steps_until_full = steps_left(free_bytes, leak.bytes_per_step);
+		leak.low_steps_until_full = steps_left(free_bytes, leak.high_bytes_per_step);
+		leak.high_steps_until_full = steps_left(free_bytes, leak.low_bytes_per_step);
 		leak.verdict = NEAP_LEAK_CLEAN;
 		if (slope > 0 && leak.confidence >= CONFIDENCE_MIN && floor_keeps_rising(y, count, slope))
 			leak.verdict = NEAP_LEAK_FOUND;

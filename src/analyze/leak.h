@@ -23,14 +23,17 @@ enum neap_leak_verdict {
 struct neap_leak {
 	enum neap_leak_verdict verdict;
 	double bytes_per_step;    /* the slope after warm-up, whatever the verdict */
+	double low_bytes_per_step, high_bytes_per_step; /* between them it lies with 99 % confidence (Sen 1968) */
 	double confidence;        /* 0..0.9999 that there is an upward trend */
 	size_t warm_up_steps;     /* left out */
 	size_t steps;             /* looked at */
-	uint64_t steps_until_full; /* from the last step, with `free_bytes` left; UINT64_MAX: never at this slope */
+	/* From the last step, with `free_bytes` left; UINT64_MAX: never at this slope. `low`: at the highest slope of
+	 * the interval, `high`: at its lowest. */
+	uint64_t steps_until_full, low_steps_until_full, high_steps_until_full;
 };
 
-/* Of more than 512 steps, the lowest of each of 512 equal stretches is used. O(steps) plus a bounded part (about a
- * millisecond at 512); no allocation, 12 KiB of stack. `low_bytes` may be NULL when `steps` is 0. */
+/* Of more than 512 steps, the lowest of each of 512 equal stretches is used. O(steps) plus a bounded part (a
+ * few milliseconds at 512); no allocation, 12 KiB of stack. `low_bytes` may be NULL when `steps` is 0. */
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak);
 
 #endif

@@ -99,11 +99,15 @@ static double stairs(size_t step, size_t steps)
 	return (double)((step + (size_t)(phase * 25)) / 25) * 25;
 }
 
+/* In how many runs the last found_in saw the truth inside the interval, of those in which it found a leak. */
+static size_t covered;
+
 static size_t found_in(const struct kind *kind, double *ret_worst_slope_error)
 {
 	static uint64_t low[STEPS_MAX];
 	size_t found = 0;
 
+	covered = 0;
 	*ret_worst_slope_error = 0;
 	for (int run = 0; run < RUNS; run++) {
 		struct neap_leak leak;
@@ -118,6 +122,13 @@ static size_t found_in(const struct kind *kind, double *ret_worst_slope_error)
 		if (leak.verdict != NEAP_LEAK_FOUND)
 			continue;
 		found++;
+		double low_mib = leak.low_bytes_per_step / (double)NEAP_MIB;
+		covered += low_mib <= kind->leak_mib + 1e-6 &&
+			   leak.high_bytes_per_step / (double)NEAP_MIB >= kind->leak_mib - 1e-6;
+		assert_true(leak.low_bytes_per_step <= leak.bytes_per_step);
+		assert_true(leak.bytes_per_step <= leak.high_bytes_per_step);
+		assert_true(leak.low_steps_until_full <= leak.steps_until_full);
+		assert_true(leak.steps_until_full <= leak.high_steps_until_full);
 		double error = fabs(leak.bytes_per_step / (double)NEAP_MIB - kind->leak_mib);
 		if (error > *ret_worst_slope_error)
 			*ret_worst_slope_error = error;
@@ -147,6 +158,8 @@ static void test_leaks_are_found(void **state)
 			      100.0 * (double)found / RUNS, error);
 		assert_true(found * 100 >= RUNS * 99);
 		assert_true(error <= 0.35 * kinds[i].leak_mib);
+		print_message("%46s inside the interval %5.1f %%\n", "", 100.0 * (double)covered / (double)found);
+		assert_true(covered * 100 >= found * 96);
 	}
 }
 
@@ -212,6 +225,8 @@ static void test_exact(void **state)
 	assert_int_equal(leak.verdict, NEAP_LEAK_FOUND);
 	assert_true(fabs(leak.bytes_per_step - 3 * (double)NEAP_MIB) < 1);
 	assert_int_equal(leak.steps_until_full, 100);
+	assert_int_equal(leak.low_steps_until_full, 100); /* nothing is uncertain */
+	assert_int_equal(leak.high_steps_until_full, 100);
 	assert_int_equal(leak.steps, 100);
 	assert_int_equal(leak.warm_up_steps, 0);
 	assert_true(leak.confidence == 0.9999);
