@@ -7,11 +7,11 @@
  *
  * Invariants: micro_batch x accumulate x ranks is what it was at the beginning; a cleanup happens at most once per
  * call from the loop; the leak watch warns at most once. */
-#include "analyze/leak.h"
+#include "train/session_internal.h"
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "train/cleanup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,29 +19,11 @@
 #include <string.h>
 
 #define LEAK_WATCH_STEPS   20
-#define LOW_MARKS          512 /* of the newest steps; as many as the leak test looks at */
-#define FRUITLESS_CLEANUPS 3   /* in a row, until we say that they only cost time */
+#define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
 /* What the bits of cleanup_points may be. */
 #define POINTS_KNOWN ((2u << NEAP_CLEANUP_REQUEST) - 1)
 
-struct neap_train {
-	struct neap_alloc *alloc;
-	struct neap_train_options options; /* pointers in it: name is replaced by ours, log is the host's */
-	char name[64];
-	struct neap_train_settings now; /* in force */
-	uint64_t steps, ticks, ticks_in_step, epochs;
-	struct neap_train_summary summary;
-	unsigned fruitless; /* cleanups in a row that gave nothing back */
-	bool failed;        /* the ladder is at its end */
-	/* The leak watch: lowest allocated bytes of the newest steps since the split last changed, as a ring. */
-	uint64_t low_marks[LOW_MARKS];
-	uint64_t low_count;   /* ever put into the ring */
-	uint64_t recent_peak; /* highest allocated bytes of a step since the watch last looked */
-	bool leak_suspected;  /* found at the last look */
-	bool leak_told;
-};
-
-static void cleanup(struct neap_train *train, enum neap_cleanup_reason reason)
+void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason)
 {
 	struct neap_cleanup done;
 	char time[NEAP_UNITS_ROOM];
@@ -117,7 +99,7 @@ static void note_peaks(struct neap_train *train)
 }
 
 /* The event and the line of a mark. */
-static void put_mark(struct neap_train *train, enum neap_mark mark, uint64_t value)
+void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value)
 {
 	const char *name = mark_name(mark);
 	struct neap_memory memory;
@@ -182,8 +164,8 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 		train->options.leak_watch_every_steps = LEAK_WATCH_STEPS;
 	emit_settings(train);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
-		cleanup(train, NEAP_CLEANUP_START);
-	put_mark(train, NEAP_MARK_START, 0);
+		neap_session_cleanup(train, NEAP_CLEANUP_START);
+	neap_session_mark(train, NEAP_MARK_START, 0);
 	neap_take_extremes(alloc, &lowest, &highest); /* what came before is not step 1's */
 	*ret_train = train;
 	return NEAP_OK;
@@ -191,15 +173,15 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 
 void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t value)
 {
-	put_mark(train, mark, value);
+	neap_session_mark(train, mark, value);
 	if (mark == NEAP_MARK_EPOCH_END) {
 		train->epochs++;
 		if (wanted(train, NEAP_CLEANUP_EPOCH))
-			cleanup(train, NEAP_CLEANUP_EPOCH);
+			neap_session_cleanup(train, NEAP_CLEANUP_EPOCH);
 		else if (due(train->epochs, train->options.cleanup_every_epochs))
-			cleanup(train, NEAP_CLEANUP_PERIODIC);
+			neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 	} else if (mark == NEAP_MARK_SAVED && wanted(train, NEAP_CLEANUP_SAVED)) {
-		cleanup(train, NEAP_CLEANUP_SAVED);
+		neap_session_cleanup(train, NEAP_CLEANUP_SAVED);
 	}
 }
 
@@ -213,7 +195,7 @@ void neap_train_tick(struct neap_train *train)
 	train->ticks++;
 	train->ticks_in_step++;
 	if (due(train->ticks, train->options.cleanup_every_ticks))
-		cleanup(train, NEAP_CLEANUP_PERIODIC);
+		neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 }
 
 void neap_train_metric(struct neap_train *train, const char *name, double value)
@@ -225,69 +207,6 @@ void neap_train_metric(struct neap_train *train, const char *name, double value)
 						    .tag = neap_emit_name(train->alloc, name),
 						    .address = bits,
 						    .size = train->steps});
-}
-
-/* Bytes by which the steps' peak can still grow: the device's free ones and our cache, within the limit. 0 when the
- * driver would not say. */
-static uint64_t room_to_grow(struct neap_train *train)
-{
-	uint64_t free_bytes = 0, total_bytes = 0;
-	struct neap_memory memory;
-
-	if (neap_device_memory(neap_alloc_device(train->alloc), &free_bytes, &total_bytes, NULL) != NEAP_OK)
-		return 0;
-	neap_memory_read(train->alloc, &memory);
-	uint64_t most = free_bytes + memory.reserved_bytes;
-	double fraction = neap_get_fraction(train->alloc);
-	if (fraction > 0 && fraction < 1 && fraction * (double)total_bytes < (double)most)
-		most = (uint64_t)(fraction * (double)total_bytes);
-	return most > train->recent_peak ? most - train->recent_peak : 0;
-}
-
-static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
-{
-	uint64_t end = leak->steps_until_full, total = train->options.total_steps;
-	char size[NEAP_UNITS_ROOM], last[120];
-
-	end = end > UINT64_MAX - train->steps ? UINT64_MAX : train->steps + end;
-	if (total && end >= total)
-		snprintf(last, sizeof last, "enough memory is left for all %llu steps", (unsigned long long)total);
-	else if (total)
-		snprintf(last, sizeof last, "memory will end at step %llu of %llu", (unsigned long long)end,
-			 (unsigned long long)total);
-	else
-		snprintf(last, sizeof last, "memory will end at step %llu", (unsigned long long)end);
-	/* Cut, not rounded: 99.999 % is no certainty. */
-	double percent = floor(leak->confidence * 10000) / 100;
-	neap_log(train->options.log, NEAP_LOG_WARNING,
-		 "%s: memory grows by %s per step (confidence %.2f %%, over %zu steps up to step %llu): %s",
-		 train->name, neap_size_format((uint64_t)leak->bytes_per_step, size), percent, leak->steps,
-		 (unsigned long long)train->steps, last);
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_LEAK,
-						    .size = (uint64_t)leak->bytes_per_step,
-						    .block = (uint64_t)(leak->confidence * 1000)});
-	train->summary.leak_bytes_per_step = leak->bytes_per_step;
-	train->summary.leak_confidence = leak->confidence;
-}
-
-/* Looks for a leak in the newest steps. A cache that fills looks like one for a while: so it must be found at two
- * looks in a row. */
-static void watch_leak(struct neap_train *train)
-{
-	uint64_t in_order[LOW_MARKS];
-	struct neap_leak leak;
-	size_t count = train->low_count < LOW_MARKS ? (size_t)train->low_count : LOW_MARKS;
-
-	for (size_t i = 0; i < count; i++)
-		in_order[i] = train->low_marks[(train->low_count - count + i) % LOW_MARKS];
-	neap_leak_test(in_order, count, room_to_grow(train), &leak);
-	train->recent_peak = 0;
-	bool found = leak.verdict == NEAP_LEAK_FOUND;
-	if (found && train->leak_suspected) {
-		tell_leak(train, &leak);
-		train->leak_told = true;
-	}
-	train->leak_suspected = found;
 }
 
 void neap_train_step(struct neap_train *train, double loss)
@@ -310,137 +229,13 @@ void neap_train_step(struct neap_train *train, double loss)
 	if (!isnan(loss))
 		neap_train_metric(train, "loss", loss);
 	if (due(train->steps, options->mark_every_steps))
-		put_mark(train, NEAP_MARK_EVERY_N, train->steps);
+		neap_session_mark(train, NEAP_MARK_EVERY_N, train->steps);
 	if (!train->leak_told && due(train->steps, options->leak_watch_every_steps))
-		watch_leak(train);
+		neap_session_watch_leak(train);
 	if (wanted(train, NEAP_CLEANUP_EVERY_STEP))
-		cleanup(train, NEAP_CLEANUP_EVERY_STEP);
+		neap_session_cleanup(train, NEAP_CLEANUP_EVERY_STEP);
 	else if (due(train->steps, options->cleanup_every_steps))
-		cleanup(train, NEAP_CLEANUP_PERIODIC);
-}
-
-static void log_oom(struct neap_train *train)
-{
-	const struct neap_log_sink *log = train->options.log;
-	const struct neap_split *split = &train->now.split;
-	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
-	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM];
-	struct neap_memory memory;
-
-	neap_log(log, NEAP_LOG_ERROR,
-		 "%s: out of GPU memory in step %llu, micro-batch %llu of %llu, with micro-batch %llu x accumulation "
-		 "%llu x ranks %llu",
-		 train->name, (unsigned long long)train->steps + 1, (unsigned long long)train->ticks_in_step + 1,
-		 (unsigned long long)split->accumulate, (unsigned long long)split->micro_batch,
-		 (unsigned long long)split->accumulate, (unsigned long long)split->ranks);
-	neap_memory_read(train->alloc, &memory);
-	neap_log(log, NEAP_LOG_ERROR,
-		 "%s: at most %s were allocated, %s reserved; by tag, now and at its peak:", train->name,
-		 neap_size_format(memory.peak_allocated_bytes, live),
-		 neap_size_format(memory.peak_reserved_bytes, peak));
-	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 2);
-	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 2; i++)
-		neap_log(log, NEAP_LOG_ERROR, "%s:   %s: %s in %llu blocks, peak %s", train->name,
-			 tags[i].tag && tags[i].tag[0] ? tags[i].tag : "untagged",
-			 neap_size_format(tags[i].live_bytes, live), (unsigned long long)tags[i].live_blocks,
-			 neap_size_format(tags[i].peak_bytes, peak));
-}
-
-static void emit_rung(struct neap_train *train, enum neap_rung rung, const struct neap_train_settings *next)
-{
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						    .block = (uint64_t)rung,
-						    .address = next->split.micro_batch,
-						    .size = next->split.accumulate,
-						    .a = train->now.split.micro_batch,
-						    .b = train->now.split.accumulate,
-						    .stream = next->rungs});
-}
-
-/* One rung down the ladder, if there is one: false at its end. Taken on out of memory and at the low-memory
- * threshold, between two steps. */
-static bool degrade(struct neap_train *train)
-{
-	struct neap_train_settings next;
-	enum neap_rung rung = neap_ladder_next(&train->now, train->options.rungs_offered, &next);
-	const struct neap_split *from = &train->now.split, *to = &next.split;
-
-	emit_rung(train, rung, &next);
-	if (rung == NEAP_RUNG_STOP)
-		return false;
-	if (rung == NEAP_RUNG_SPLIT)
-		neap_log(train->options.log, NEAP_LOG_WARNING,
-			 "%s: going on with micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch "
-			 "stays %llu)",
-			 train->name, (unsigned long long)from->micro_batch, (unsigned long long)to->micro_batch,
-			 (unsigned long long)from->accumulate, (unsigned long long)to->accumulate,
-			 (unsigned long long)(to->micro_batch * to->accumulate * to->ranks));
-	else
-		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: going on with %s%s", train->name,
-			 neap_rung_name(rung), rung == NEAP_RUNG_MIXED_PRECISION ? ": this changes numerics" : "");
-	train->now = next;
-	train->summary.rungs++;
-	/* Other settings have other low-water marks: the watch begins anew. */
-	train->low_count = 0;
-	train->recent_peak = 0;
-	train->leak_suspected = false;
-	return true;
-}
-
-/* The names of rungs in a sentence: "A, B". */
-static const char *name_rungs(uint32_t rungs, char *text, size_t room)
-{
-	size_t used = 0;
-
-	text[0] = '\0';
-	for (int rung = NEAP_RUNG_SPLIT; rung < NEAP_RUNG_STOP; rung++)
-		if (rungs & (1u << rung) && used < room)
-			used += (size_t)snprintf(text + used, room - used, "%s%s", used ? ", " : "",
-						 neap_rung_name((enum neap_rung)rung));
-	return text;
-}
-
-static enum neap_status refuse(struct neap_train *train, struct neap_error *err)
-{
-	unsigned long long step = train->steps + 1;
-	uint32_t active = train->now.rungs, missing = NEAP_RUNGS_OFFERABLE & ~active;
-	char with[120], not_offered[120];
-	struct neap_error last;
-
-	missing &= ~train->options.rungs_offered;
-	name_rungs(active, with, sizeof with);
-	name_rungs(missing, not_offered, sizeof not_offered);
-
-	train->failed = true;
-	if (train->options.no_ladder)
-		neap_fail(&last, NEAP_EOOM, "out of GPU memory in step %llu; this session takes no rungs (no_ladder)",
-			  step);
-	else
-		neap_fail(&last, NEAP_EOOM,
-			  "out of GPU memory in step %llu even with micro-batch %llu x accumulation %llu%s%s: the "
-			  "ladder is at its end%s%s%s. A smaller model or a larger device would help",
-			  step, (unsigned long long)train->now.split.micro_batch,
-			  (unsigned long long)train->now.split.accumulate, active ? ", " : "", with,
-			  missing ? " (not offered: " : "", not_offered, missing ? ")" : "");
-	neap_log(train->options.log, NEAP_LOG_ERROR, "%s: giving up: %s", train->name, last.message);
-	if (err)
-		*err = last;
-	return NEAP_EOOM;
-}
-
-enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err)
-{
-	uint64_t lowest, highest;
-
-	train->summary.ooms++;
-	log_oom(train);
-	put_mark(train, NEAP_MARK_OOM, train->steps + 1);
-	cleanup(train, NEAP_CLEANUP_OOM);
-	train->ticks_in_step = 0;
-	neap_take_extremes(train->alloc, &lowest, &highest); /* the step begins anew */
-	if (train->options.no_ladder || !degrade(train))
-		return refuse(train, err);
-	return NEAP_OK;
+		neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 }
 
 /* What each tag holds and held at most: from it the parent predicts what other settings would take. */
@@ -482,12 +277,12 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 			*ret_summary = (struct neap_train_summary){0};
 		return;
 	}
-	put_mark(train, NEAP_MARK_END, train->steps);
+	neap_session_mark(train, NEAP_MARK_END, train->steps);
 	emit_tags(train);
 	if (train->failed && wanted(train, NEAP_CLEANUP_FAILURE))
-		cleanup(train, NEAP_CLEANUP_FAILURE);
+		neap_session_cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))
-		cleanup(train, NEAP_CLEANUP_END);
+		neap_session_cleanup(train, NEAP_CLEANUP_END);
 	train->summary.steps = train->steps;
 	train->summary.ticks = train->ticks;
 	train->summary.split = train->now.split;
