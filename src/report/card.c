@@ -11,49 +11,11 @@
 #include "base/units.h"
 #include "report/cells.h"
 #include "report/report.h"
+#include "report/wrap.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#define CARD_COLUMNS 100
-
-/* Writes `text` in words, the first line after `first`, the others indented as far. */
-static void wrapped(struct neap_buffer *out, const char *first, const char *text)
-{
-	size_t indent = neap_report_width(first, strlen(first)), column = indent;
-	char clean[1024];
-
-	neap_report_clean(clean, sizeof(clean), text);
-	neap_buffer_text(out, first);
-	for (const char *at = clean; *at;) {
-		size_t length = strcspn(at, " ");
-		size_t columns = neap_report_width(at, length);
-		if (column > indent && column + 1 + columns > CARD_COLUMNS) {
-			neap_buffer_format(out, "\n%*s", (int)indent, "");
-			column = indent;
-		} else if (column > indent) {
-			neap_buffer_text(out, " ");
-			column++;
-		}
-		while (columns > CARD_COLUMNS - column) { /* one word, longer than a line */
-			size_t bytes = 0, taken = 0;
-			for (; taken < CARD_COLUMNS - column || ((unsigned char)at[bytes] & 0xc0) == 0x80; bytes++)
-				taken += ((unsigned char)at[bytes] & 0xc0) != 0x80;
-			neap_buffer_append(out, at, bytes);
-			neap_buffer_format(out, "\n%*s", (int)indent, "");
-			at += bytes;
-			length -= bytes;
-			columns -= taken;
-			column = indent;
-		}
-		neap_buffer_append(out, at, length);
-		column += columns;
-		at += length;
-		at += strspn(at, " ");
-	}
-	neap_buffer_text(out, "\n");
-}
 
 static void line(struct neap_buffer *out, const char *what, uint64_t bytes, const char *note)
 {
@@ -136,7 +98,7 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 		break;
 	}
 	neap_buffer_text(out, "\n");
-	wrapped(out, "  Cause: ", text);
+	neap_report_wrap(out, "  Cause: ", text);
 }
 
 static void put_holders(struct neap_buffer *out, const struct neap_oom_card *card)
@@ -175,11 +137,11 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_
 
 	if (fix->active_already) {
 		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
-		wrapped(out, "    -  ", text);
+		neap_report_wrap(out, "    -  ", text);
 		return;
 	}
 	snprintf(first, sizeof(first), "    %zu. ", number);
-	wrapped(out, first, fix->text);
+	neap_report_wrap(out, first, fix->text);
 	if (fix->uncertainty_bytes > 0)
 		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
 	if (fix->saving_bytes > 0)
@@ -188,7 +150,7 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_
 			 fix->how);
 	else
 		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
-	wrapped(out, "       ", text);
+	neap_report_wrap(out, "       ", text);
 }
 
 static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
@@ -243,7 +205,7 @@ void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *c
 	snprintf(text, sizeof(text), "%s%s for %s%s%s at step %" PRIu64 " on device %" PRIu32, asked, rounded,
 		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : "an untagged request", card->tag[0] ? "\"" : "",
 		 card->step, card->device);
-	wrapped(out, "Out of device memory: ", text);
+	neap_report_wrap(out, "Out of device memory: ", text);
 	put_arithmetic(out, card);
 	put_cause(out, card);
 	put_holders(out, card);

@@ -1,0 +1,399 @@
+/* analyze/oom_text.c: finds the message, reads its figures by the words around them, does the arithmetic.
+ *
+ * The text is first copied to plain words with single blanks: a log wraps lines, draws boxes and colours. A figure is
+ * then looked for on the side of a phrase where that wording has it, so that a missing or an added sentence harms no
+ * other figure.
+ */
+#include "analyze/oom_text.h"
+
+#include "base/error.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MESSAGE_ROOM 4096            /* of plain words; the longest known message has under 1500 */
+#define CONTEXT_MAX  (1536ull << 20) /* a context with its libraries is seldom larger */
+
+/* How a message begins. */
+static const struct {
+	const char *words;
+	bool figures;
+} openings[] = {
+	{"CUDA out of memory.", true},        {"HIP out of memory.", true},
+	{"XPU out of memory.", true},         {"CUDA error: out of memory", false},
+	{"HIP error: out of memory", false},  {"CUDA_ERROR_OUT_OF_MEMORY", false},
+	{"cudaErrorMemoryAllocation", false}, {"cuda runtime error (2)", false},
+};
+
+struct words {
+	char text[MESSAGE_ROOM];
+	size_t length;
+	size_t consumed; /* bytes of the source */
+};
+
+/* The length of a terminal's colour sequence at `text`; 0 when there is none. */
+static size_t escape_length(const char *text, size_t length)
+{
+	if (length < 2 || text[0] != '\033' || text[1] != '[')
+		return 0;
+	size_t i = 2;
+	while (i < length && i < 32 && (isdigit((unsigned char)text[i]) || text[i] == ';'))
+		i++;
+	return i < length ? i + 1 : length;
+}
+
+/* Copies to plain words. Whatever is not printable ASCII, and the bars of a box, count as blanks. */
+static void plain_words(const char *text, size_t length, struct words *words)
+{
+	size_t i = 0;
+	words->length = 0;
+	while (i < length && words->length < sizeof(words->text) - 1) {
+		size_t escape = escape_length(text + i, length - i);
+		if (escape > 0) {
+			i += escape;
+			continue;
+		}
+		unsigned char c = (unsigned char)text[i++];
+		bool blank = c <= ' ' || c >= 0x7f || c == '|';
+		if (!blank)
+			words->text[words->length++] = (char)c;
+		else if (words->length > 0 && words->text[words->length - 1] != ' ')
+			words->text[words->length++] = ' ';
+	}
+	words->text[words->length] = '\0';
+	words->consumed = i;
+}
+
+/* A size, its unit, and half of its last digit. */
+struct figure {
+	uint64_t bytes, half_digit;
+};
+
+static const struct figure unknown = {NEAP_OOM_TEXT_UNKNOWN, 0};
+
+/* Reads "1.50 GiB" or "512 bytes" at the start of `text`. */
+static bool read_figure(const char *text, struct figure *ret_figure)
+{
+	static const struct {
+		const char *name;
+		double bytes;
+	} units[] = {{"bytes", 1},         {"KiB", 1024.},          {"MiB", 1048576.},
+		     {"GiB", 1073741824.}, {"TiB", 1099511627776.}, {"KB", 1024.},
+		     {"MB", 1048576.},     {"GB", 1073741824.},     {"B", 1}};
+	double number = 0, digit = 1;
+	const char *at = text;
+	bool any = false;
+
+	for (; isdigit((unsigned char)*at); at++, any = true)
+		number = number * 10 + (*at - '0');
+	if (*at == '.' && isdigit((unsigned char)at[1]))
+		for (at++; isdigit((unsigned char)*at); at++) {
+			digit /= 10;
+			number += digit * (*at - '0');
+		}
+	if (!any || at - text > 24)
+		return false;
+	while (*at == ' ')
+		at++;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		size_t length = strlen(units[i].name);
+		if (strncmp(at, units[i].name, length) != 0 || isalpha((unsigned char)at[length]))
+			continue;
+		double bytes = number * units[i].bytes;
+		if (bytes > 0x1p62) /* sums stay within 64 bits */
+			bytes = 0x1p62;
+		ret_figure->bytes = (uint64_t)llround(bytes);
+		ret_figure->half_digit = units[i].bytes > 1 ? (uint64_t)(digit * units[i].bytes / 2) : 0;
+		return true;
+	}
+	return false;
+}
+
+/* The figure that follows the first `phrase`. */
+static struct figure figure_after(const char *text, const char *phrase)
+{
+	struct figure figure;
+	for (const char *at = strstr(text, phrase); at; at = strstr(at + 1, phrase))
+		if (read_figure(at + strlen(phrase), &figure))
+			return figure;
+	return unknown;
+}
+
+/* The figure that ends where `end` is: two words back. */
+static struct figure figure_ending(const char *text, const char *end)
+{
+	struct figure figure;
+	const char *at = end;
+	for (int words = 0; words < 2; words++) {
+		while (at > text && at[-1] == ' ')
+			at--;
+		while (at > text && at[-1] != ' ' && at[-1] != '(')
+			at--;
+	}
+	return at < end && read_figure(at, &figure) ? figure : unknown;
+}
+
+/* The figure before the first `phrase` that has one. */
+static struct figure figure_before(const char *text, const char *phrase)
+{
+	for (const char *at = strstr(text, phrase); at; at = strstr(at + 1, phrase)) {
+		struct figure figure = figure_ending(text, at);
+		if (figure.bytes != NEAP_OOM_TEXT_UNKNOWN)
+			return figure;
+	}
+	return unknown;
+}
+
+static struct figure either(struct figure one, struct figure other)
+{
+	return one.bytes != NEAP_OOM_TEXT_UNKNOWN ? one : other;
+}
+
+static bool known(uint64_t bytes) { return bytes != NEAP_OOM_TEXT_UNKNOWN; }
+
+static void read_gpu(const char *text, struct neap_oom_text *found)
+{
+	const char *at = strstr(text, "GPU ");
+	found->gpu = -1;
+	if (at && isdigit((unsigned char)at[4])) {
+		char *end;
+		long number = strtol(at + 4, &end, 10);
+		if (number >= 0 && number < 1024 && end - at < 9)
+			found->gpu = (int)number;
+	}
+}
+
+/* "Process 123 has 1.00 GiB memory in use." */
+static void read_processes(const char *text, struct neap_oom_text *found)
+{
+	for (const char *at = strstr(text, "Process "); at; at = strstr(at + 1, "Process ")) {
+		const char *number = at + strlen("Process ");
+		struct figure figure;
+		char *end;
+		if (!isdigit((unsigned char)*number))
+			continue;
+		uint64_t pid = strtoull(number, &end, 10);
+		if (strncmp(end, " has ", 5) != 0 || !read_figure(end + 5, &figure) ||
+		    found->process_count == NEAP_OOM_TEXT_PROCESSES)
+			continue;
+		found->processes[found->process_count].pid = pid;
+		found->processes[found->process_count++].bytes = figure.bytes;
+		found->slack_bytes += figure.half_digit;
+	}
+}
+
+/* A figure into its field; what its rounding hides adds up. */
+static void take(struct neap_oom_text *found, uint64_t *field, struct figure figure)
+{
+	*field = figure.bytes;
+	found->slack_bytes += figure.half_digit;
+}
+
+static void read_figures(const char *text, struct neap_oom_text *found)
+{
+	take(found, &found->tried_bytes, figure_after(text, "Tried to allocate "));
+	take(found, &found->total_bytes,
+	     either(figure_after(text, "total capacity of "),
+		    either(figure_after(text, "total capacty of "), figure_before(text, " total capacity"))));
+	take(found, &found->free_bytes,
+	     either(figure_before(text, " is free"),
+		    either(figure_before(text, " free;"), figure_before(text, " free)"))));
+	take(found, &found->allowed_bytes, figure_before(text, " allowed;"));
+	take(found, &found->process_bytes, figure_after(text, "this process has "));
+	take(found, &found->allocated_bytes,
+	     either(figure_before(text, " is allocated by PyTorch"), figure_before(text, " already allocated")));
+	take(found, &found->private_bytes, figure_before(text, " allocated in private pools"));
+	take(found, &found->cached_bytes,
+	     either(figure_before(text, " is reserved by PyTorch but unallocated"), figure_before(text, " cached)")));
+	take(found, &found->reserved_bytes, figure_before(text, " reserved in total by PyTorch"));
+	read_processes(text, found);
+	read_gpu(text, found);
+	found->wording = strstr(text, " cached)") ? NEAP_WORDING_CACHED
+			 : strstr(text, "total capacity of ") || strstr(text, "total capacty of ")
+				 ? NEAP_WORDING_SENTENCES
+				 : NEAP_WORDING_RESERVED;
+}
+
+/* What follows from the figures that are there. */
+static void complete(struct neap_oom_text *found)
+{
+	if (known(found->allocated_bytes) && known(found->cached_bytes) && !known(found->reserved_bytes))
+		found->reserved_bytes = found->allocated_bytes + found->cached_bytes;
+	if (known(found->reserved_bytes) && known(found->allocated_bytes) && !known(found->cached_bytes))
+		found->cached_bytes = found->reserved_bytes > found->allocated_bytes
+					      ? found->reserved_bytes - found->allocated_bytes
+					      : 0;
+	uint64_t total = found->total_bytes, taken = 0;
+	found->spilled = known(total) && known(found->allocated_bytes) && found->allocated_bytes > total;
+	if (known(found->process_bytes) && known(total) && !found->spilled && found->process_bytes > 2 * total) {
+		found->absurd_process = true;
+		found->process_bytes = NEAP_OOM_TEXT_UNKNOWN;
+	}
+	/* In a container the process is listed under its PID outside, and so takes itself for another. */
+	if (!known(found->process_bytes) && found->process_count == 1 && known(found->reserved_bytes) &&
+	    found->processes[0].bytes + found->slack_bytes >= found->reserved_bytes &&
+	    found->processes[0].bytes <= found->reserved_bytes + CONTEXT_MAX) {
+		found->self_by_other_pid = true;
+		found->process_bytes = found->processes[0].bytes;
+		found->process_count = 0;
+	}
+	if (!known(total) || !known(found->free_bytes) || found->spilled)
+		return;
+	if (known(found->process_bytes)) {
+		taken = found->free_bytes + found->process_bytes;
+	} else if (known(found->reserved_bytes)) {
+		taken = found->free_bytes + found->reserved_bytes;
+		found->others_have_own_context = true;
+	} else {
+		return;
+	}
+	found->others_bytes = total > taken ? total - taken : 0;
+}
+
+/* The arithmetic of the header. */
+static void decide(struct neap_oom_text *found)
+{
+	uint64_t tried = found->tried_bytes, free = found->free_bytes, slack = found->slack_bytes;
+	uint64_t limit = known(found->allowed_bytes) ? found->allowed_bytes : found->total_bytes;
+
+	found->cause = NEAP_TEXT_UNKNOWN;
+	found->shortfall_bytes = NEAP_OOM_TEXT_UNKNOWN;
+	if (!known(tried))
+		return;
+	if (known(limit) && tried > limit) {
+		found->cause = NEAP_TEXT_REQUEST;
+		found->shortfall_bytes = known(free) && tried > free ? tried - free : tried - limit;
+		return;
+	}
+	if (!known(free))
+		return;
+	found->shortfall_bytes = tried > free ? tried - free : 0;
+	uint64_t missing = found->shortfall_bytes;
+	uint64_t cached = known(found->cached_bytes) ? found->cached_bytes : 0;
+	uint64_t others = known(found->others_bytes) ? found->others_bytes : 0;
+	/* A context belongs to whoever runs; only what is more can be a neighbour's. */
+	if (found->others_have_own_context)
+		others = others > CONTEXT_MAX ? others - CONTEXT_MAX : 0;
+	if (missing == 0) {
+		found->cause = known(found->allowed_bytes) ? NEAP_TEXT_LIMIT : NEAP_TEXT_REFUSED;
+		return;
+	}
+	if (cached >= missing)
+		found->cause = NEAP_TEXT_FRAGMENTATION;
+	else if (others >= missing)
+		found->cause = NEAP_TEXT_NEIGHBOURS;
+	else if (cached + others >= missing)
+		found->cause = NEAP_TEXT_BOTH;
+	else
+		found->cause = NEAP_TEXT_CAPACITY;
+	uint64_t near = cached > missing ? cached - missing : missing - cached;
+	found->close_call = near <= slack && slack > 0;
+}
+
+/* The opening at `at`, or NULL. */
+static const char *opening_at(const char *text, size_t length, bool *ret_figures)
+{
+	for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
+		size_t n = strlen(openings[i].words);
+		if (n <= length && memcmp(text, openings[i].words, n) == 0) {
+			*ret_figures = openings[i].figures;
+			return openings[i].words;
+		}
+	}
+	return NULL;
+}
+
+static void clear(struct neap_oom_text *found, size_t position)
+{
+	*found = (struct neap_oom_text){.position = position, .gpu = -1};
+	uint64_t *const fields[] = {&found->tried_bytes,   &found->total_bytes,    &found->free_bytes,
+				    &found->allowed_bytes, &found->process_bytes,  &found->allocated_bytes,
+				    &found->private_bytes, &found->cached_bytes,   &found->reserved_bytes,
+				    &found->others_bytes,  &found->shortfall_bytes};
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		*fields[i] = NEAP_OOM_TEXT_UNKNOWN;
+}
+
+static uint32_t line_of(const char *text, size_t position)
+{
+	uint32_t line = 1;
+	for (size_t i = 0; i < position; i++)
+		line += text[i] == '\n';
+	return line;
+}
+
+enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *position,
+				    struct neap_oom_text *ret_found, struct neap_error *err)
+{
+	struct neap_oom_text found;
+	struct words words;
+	bool figures = false, unused;
+	const char *opening = NULL;
+	size_t at = *position;
+
+	for (; at < length && !opening; at++)
+		opening = opening_at(text + at, length - at, &figures);
+	if (!opening)
+		return neap_fail(err, NEAP_ENOENT, "no out-of-memory message in the text");
+	at--;
+	clear(&found, at);
+	found.line = line_of(text, at);
+	snprintf(found.backend, sizeof(found.backend), "%.*s", (int)strcspn(opening, " _E"), opening);
+	for (char *c = found.backend; *c; c++)
+		*c = (char)toupper((unsigned char)*c);
+	/* The message goes no further than where the next one begins. */
+	size_t end = at + strlen(opening);
+	while (end < length && end - at < 2 * MESSAGE_ROOM && !opening_at(text + end, length - end, &unused))
+		end++;
+	*position = at + strlen(opening);
+	found.wording = NEAP_WORDING_BARE;
+	if (figures) {
+		plain_words(text + at, end - at, &words);
+		read_figures(words.text, &found);
+		complete(&found);
+		decide(&found);
+	}
+	*ret_found = found;
+	return NEAP_OK;
+}
+
+const char *neap_oom_text_cause_name(enum neap_oom_text_cause cause)
+{
+	switch (cause) {
+	case NEAP_TEXT_REQUEST:
+		return "request";
+	case NEAP_TEXT_LIMIT:
+		return "limit";
+	case NEAP_TEXT_FRAGMENTATION:
+		return "fragmentation";
+	case NEAP_TEXT_NEIGHBOURS:
+		return "neighbours";
+	case NEAP_TEXT_BOTH:
+		return "neighbours and fragmentation";
+	case NEAP_TEXT_CAPACITY:
+		return "capacity";
+	case NEAP_TEXT_REFUSED:
+		return "refused";
+	case NEAP_TEXT_UNKNOWN:
+		break;
+	}
+	return "unknown";
+}
+
+const char *neap_oom_wording_name(enum neap_oom_wording wording)
+{
+	switch (wording) {
+	case NEAP_WORDING_CACHED:
+		return "PyTorch 1.0 to 1.4";
+	case NEAP_WORDING_RESERVED:
+		return "PyTorch 1.5 to 2.0";
+	case NEAP_WORDING_SENTENCES:
+		return "PyTorch 2.1 or later";
+	case NEAP_WORDING_BARE:
+		break;
+	}
+	return "the driver's own words";
+}

@@ -1,0 +1,88 @@
+/* analyze/oom_text.h: what the text of an out-of-memory error tells, when the text is all there is. Pure.
+ *
+ * PyTorch's message has had three shapes since 1.0, and each tells less or more:
+ *
+ *   1.0 - 1.4   (GPU 0; T total capacity; A already allocated; F free; C cached)       R = A + C
+ *   1.5 - 2.0   (GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)
+ *   2.1 -       GPU 0 has a total capacity of T of which F is free. [Process P has O memory in use.]... Including
+ *               non-PyTorch memory, this process has M memory in use. [L allowed;] Of the allocated memory A is
+ *               allocated by PyTorch, [with G allocated in private pools,] and C is reserved by PyTorch but
+ * unallocated.
+ *
+ * The driver's own words ("CUDA error: out of memory", "cuda runtime error (2)") carry no figure at all. Figures are
+ * rounded to the text's last digit; `slack_bytes` is what that rounding may hide.
+ *
+ * The arithmetic. S: asked of the driver (PyTorch prints the *segment* it would have made, not the tensor), C:
+ * cached, F: free, O: what others hold. PyTorch gives back every whole cached segment before it fails, so C is what
+ * live blocks pin. Then
+ *
+ *   S > T                        the request alone is larger than the device
+ *   L given and F >= S           the process's limit refused
+ *   F + C >= S                   fragmentation: the bytes are there, not in one piece
+ *   F + O >= S (or F + C + O)    neighbours
+ *   else                         capacity
+ */
+#ifndef NEAP_ANALYZE_OOM_TEXT_H
+#define NEAP_ANALYZE_OOM_TEXT_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NEAP_OOM_TEXT_UNKNOWN   UINT64_MAX
+#define NEAP_OOM_TEXT_PROCESSES 16
+
+enum neap_oom_wording {
+	NEAP_WORDING_CACHED,    /* PyTorch 1.0 to 1.4 */
+	NEAP_WORDING_RESERVED,  /* PyTorch 1.5 to 2.0 */
+	NEAP_WORDING_SENTENCES, /* PyTorch 2.1 and later */
+	NEAP_WORDING_BARE,      /* the driver's or runtime's own words: no figures */
+};
+
+enum neap_oom_text_cause {
+	NEAP_TEXT_UNKNOWN, /* the figures do not suffice */
+	NEAP_TEXT_REQUEST, /* the request alone is larger than the device or the limit */
+	NEAP_TEXT_LIMIT,   /* the limit set on the process */
+	NEAP_TEXT_FRAGMENTATION,
+	NEAP_TEXT_NEIGHBOURS, /* would have fitted without what others hold */
+	NEAP_TEXT_BOTH,       /* neighbours and fragmentation together */
+	NEAP_TEXT_CAPACITY,
+	NEAP_TEXT_REFUSED, /* enough was free: refused for a reason outside these figures */
+};
+
+struct neap_oom_text {
+	size_t position; /* of the message in the text, bytes */
+	uint32_t line;   /* likewise, from 1 */
+	enum neap_oom_wording wording;
+	char backend[8]; /* "CUDA", "HIP", "XPU" */
+	int gpu;         /* the ordinal the process used; -1 unknown */
+	/* NEAP_OOM_TEXT_UNKNOWN where the text does not say */
+	uint64_t tried_bytes, total_bytes, free_bytes, allowed_bytes, process_bytes, allocated_bytes, private_bytes,
+		cached_bytes, reserved_bytes, others_bytes;
+	uint64_t slack_bytes;         /* the roundings of the figures compared, summed */
+	bool absurd_process;          /* the process's figure was a wrapped-around one: left out */
+	bool spilled;                 /* more allocated than the device has: the driver spilled to host memory */
+	bool others_have_own_context; /* others_bytes could not be told from this process's context and libraries */
+	bool self_by_other_pid;       /* the only process named is this one, under a PID of another namespace */
+	size_t process_count;         /* the other processes that the text names */
+	struct {
+		uint64_t pid, bytes;
+	} processes[NEAP_OOM_TEXT_PROCESSES];
+	enum neap_oom_text_cause cause;
+	bool close_call;          /* within slack_bytes of another cause */
+	uint64_t shortfall_bytes; /* S - F: what was missing, 0 when nothing; UNKNOWN */
+};
+
+/* Reads the next message of `text` (any bytes) at or after *position, and moves *position behind it. Line breaks,
+ * boxes and colours of a log may stand between its words. Errors: NEAP_ENOENT when there is none. */
+enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *position,
+				    struct neap_oom_text *ret_found, struct neap_error *err);
+
+/* "fragmentation" and so on: the name in JSON. Static. */
+const char *neap_oom_text_cause_name(enum neap_oom_text_cause cause);
+/* The PyTorch versions that speak so. Static. */
+const char *neap_oom_wording_name(enum neap_oom_wording wording);
+
+#endif

@@ -1,0 +1,360 @@
+/* cli/cmd_explain.c: `neap explain`: a topic with this machine's figures, a recording's, or a log's error message. */
+#include "analyze/oom.h"
+#include "analyze/oom_text.h"
+#include "analyze/run.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/explain_topics.h"
+#include "report/explain.h"
+#include "report/report.h"
+#include "report/wrap.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCHEMA    1
+#define LOG_LIMIT (256ull << 20)
+#define MESSAGES  16 /* explained; the others are counted: ranks and retries repeat one another */
+
+static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*ret_failed = true;
+}
+
+static int write_json(json_t *root, bool failed)
+{
+	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	if (failed)
+		fputs("neap explain: out of memory\n", stderr);
+	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+}
+
+static json_t *bytes_json(uint64_t bytes)
+{
+	return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
+/* --from */
+
+struct advices {
+	json_t *array;
+	bool failed;
+};
+
+static void collect_advice(void *context, const char *text)
+{
+	struct advices *advices = context;
+	if (json_array_append_new(advices->array, look_json_text(text)) != 0)
+		advices->failed = true;
+}
+
+static json_t *message_json(const struct neap_oom_text *found, bool *ret_failed)
+{
+	const struct {
+		const char *key;
+		uint64_t bytes;
+	} figures[] = {{"tried_bytes", found->tried_bytes},
+		       {"total_bytes", found->total_bytes},
+		       {"free_bytes", found->free_bytes},
+		       {"allowed_bytes", found->allowed_bytes},
+		       {"process_bytes", found->process_bytes},
+		       {"allocated_bytes", found->allocated_bytes},
+		       {"private_pools_bytes", found->private_bytes},
+		       {"cached_bytes", found->cached_bytes},
+		       {"reserved_bytes", found->reserved_bytes},
+		       {"others_bytes", found->others_bytes},
+		       {"shortfall_bytes", found->shortfall_bytes},
+		       {"slack_bytes", found->slack_bytes}};
+	struct neap_buffer verdict = {0};
+	struct advices advices = {.array = json_array()};
+	json_t *object = json_object(), *processes = json_array();
+
+	set(object, "line", json_integer(found->line), ret_failed);
+	set(object, "backend", json_string(found->backend), ret_failed);
+	set(object, "gpu", found->gpu < 0 ? json_null() : json_integer(found->gpu), ret_failed);
+	set(object, "wording", json_string(neap_oom_wording_name(found->wording)), ret_failed);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		set(object, figures[i].key, bytes_json(figures[i].bytes), ret_failed);
+	for (size_t i = 0; i < found->process_count; i++) {
+		json_t *process = json_object();
+		set(process, "pid", json_integer((json_int_t)found->processes[i].pid), ret_failed);
+		set(process, "bytes", bytes_json(found->processes[i].bytes), ret_failed);
+		if (json_array_append_new(processes, process) != 0)
+			*ret_failed = true;
+	}
+	set(object, "processes", processes, ret_failed);
+	set(object, "cause", json_string(neap_oom_text_cause_name(found->cause)), ret_failed);
+	set(object, "close_call", json_boolean(found->close_call), ret_failed);
+	neap_report_oom_text_verdict(&verdict, found);
+	set(object, "verdict", look_json_text(neap_buffer_string(&verdict)), ret_failed);
+	neap_report_oom_text_advice(found, collect_advice, &advices);
+	set(object, "advice", advices.array, ret_failed);
+	*ret_failed |= advices.failed || verdict.failed;
+	neap_buffer_fini(&verdict);
+	return object;
+}
+
+static enum neap_status read_log(const char *path, struct neap_buffer *log, struct neap_error *err)
+{
+	char piece[65536];
+	if (strcmp(path, "-") != 0)
+		return neap_file_read(path, LOG_LIMIT, log, err);
+	for (;;) {
+		ssize_t n = read(STDIN_FILENO, piece, sizeof(piece));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return neap_fail_errno(err, errno, "reading standard input");
+		if (n == 0)
+			return neap_buffer_status(log, err);
+		if (log->length + (size_t)n > LOG_LIMIT)
+			return neap_fail(err, NEAP_EINVAL,
+					 "standard input is longer than 256 MiB: give its last part (tail)");
+		neap_buffer_append(log, piece, (size_t)n);
+	}
+}
+
+/* True when an earlier message says the very same. */
+static bool repeated(const struct neap_oom_text *found, const struct neap_oom_text *all, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (all[i].gpu == found->gpu && all[i].wording == found->wording &&
+		    all[i].tried_bytes == found->tried_bytes && all[i].free_bytes == found->free_bytes &&
+		    all[i].allocated_bytes == found->allocated_bytes && strcmp(all[i].backend, found->backend) == 0)
+			return true;
+	return false;
+}
+
+static int print_messages(const struct neap_oom_text *messages, size_t count, size_t more, bool json)
+{
+	struct neap_buffer out = {0};
+	struct neap_error err;
+	bool failed = false;
+
+	if (json) {
+		json_t *root = json_object(), *array = json_array();
+		for (size_t i = 0; i < count; i++)
+			if (json_array_append_new(array, message_json(&messages[i], &failed)) != 0)
+				failed = true;
+		set(root, "schema", json_integer(SCHEMA), &failed);
+		set(root, "messages", array, &failed);
+		set(root, "repeated_or_left_out", json_integer((json_int_t)more), &failed);
+		return write_json(root, failed);
+	}
+	for (size_t i = 0; i < count; i++) {
+		neap_buffer_text(&out, i > 0 ? "\n" : "");
+		neap_report_oom_text(&out, &messages[i]);
+	}
+	if (more > 0)
+		neap_buffer_format(
+			&out, "\n%zu more message%s in the log: the same again, or past the %d that are explained\n",
+			more, more == 1 ? "" : "s", MESSAGES);
+	int code = neap_buffer_status(&out, &err) == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
+	if (code == NEAP_EXIT_OK)
+		fputs(neap_buffer_string(&out), stdout);
+	neap_buffer_fini(&out);
+	return code;
+}
+
+static int explain_log(const char *path, bool json)
+{
+	struct neap_oom_text messages[MESSAGES], found;
+	struct neap_buffer log = {0};
+	struct neap_error err = {0};
+	size_t count = 0, more = 0, position = 0, counted = 0;
+	uint32_t line = 1;
+
+	enum neap_status status = read_log(path, &log, &err);
+	while (status == NEAP_OK && neap_oom_text_next(log.data, log.length, &position, &found, NULL) == NEAP_OK) {
+		for (; counted < found.position; counted++)
+			line += log.data[counted] == '\n';
+		found.line = line;
+		if (count == MESSAGES || repeated(&found, messages, count))
+			more++;
+		else
+			messages[count++] = found;
+	}
+	neap_buffer_fini(&log);
+	if (status == NEAP_OK && count == 0)
+		status = neap_fail(&err, NEAP_EPARSE,
+				   "no out-of-memory message in %s: looked for 'CUDA out of memory.' (and HIP, XPU), "
+				   "'CUDA error: "
+				   "out of memory' and the like; a traceback's last lines have it",
+				   strcmp(path, "-") == 0 ? "standard input" : path);
+	return status == NEAP_OK ? print_messages(messages, count, more, json) : neap_complain("explain", &err);
+}
+
+/* --record */
+
+static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts)
+{
+	const struct neap_leak *leak = &facts->leak;
+	char slope[NEAP_UNITS_ROOM];
+	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
+		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
+		return;
+	}
+	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence %.4f\n",
+			   leak->verdict == NEAP_LEAK_FOUND ? "leak" : "no leak",
+			   neap_size_format_delta((int64_t)leak->bytes_per_step, slope), leak->steps,
+			   leak->confidence);
+	if (leak->verdict == NEAP_LEAK_FOUND && leak->steps_until_full != UINT64_MAX)
+		neap_buffer_format(out,
+				   "    at this slope memory ends %" PRIu64 " steps after the last one (predicted)\n",
+				   leak->steps_until_full);
+}
+
+static void put_recording(struct neap_buffer *out, const struct neap_record *record, bool leak_only)
+{
+	struct neap_run_facts facts;
+	struct neap_oom_card card;
+	size_t ooms = neap_oom_count(record);
+	uint64_t total = 0;
+
+	if (ooms > 0 && neap_oom_card(record, ooms - 1, &card, NULL) == NEAP_OK)
+		total = card.device_total_bytes;
+	neap_run_facts(record, total, &facts);
+	neap_buffer_format(
+		out, "    process %" PRIu64 ": %" PRIu64 " steps, peak %s allocated, %s reserved, %zu OOM%s\n",
+		record->pid, facts.steps, neap_size_format(facts.peak_allocated_bytes, (char[NEAP_UNITS_ROOM]){0}),
+		neap_size_format(facts.peak_reserved_bytes, (char[NEAP_UNITS_ROOM]){0}), ooms, ooms == 1 ? "" : "s");
+	put_leak(out, &facts);
+	if (!leak_only && total > 0) {
+		neap_buffer_text(out, "\n");
+		neap_report_oom_card(out, &card);
+	}
+}
+
+/* A topic */
+
+static void put_list(struct neap_buffer *out, const char *title, const char *const *texts)
+{
+	neap_buffer_format(out, "\n  %s\n", title);
+	for (unsigned i = 0; texts[i]; i++) {
+		char first[16];
+		snprintf(first, sizeof(first), "    %u. ", i + 1);
+		neap_report_wrap(out, first, texts[i]);
+	}
+}
+
+/* The figures of this machine; a machine without a driver has none, and is told so. */
+static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
+{
+	struct neap_monitor *monitor = NULL;
+	struct look look = {0};
+	struct neap_error err = {0};
+	char folder[4096];
+
+	if (!topic->here)
+		return;
+	neap_buffer_text(out, "\n  Here and now\n");
+	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
+	if (status == NEAP_OK)
+		status = neap_path_runtime(folder, sizeof(folder), &err);
+	if (status == NEAP_OK)
+		status = look_take(monitor, folder, &look, &err);
+	if (status == NEAP_OK)
+		topic->here(out, &look);
+	else
+		neap_report_wrap(out, "    no figures: ", err.message);
+	look_fini(&look);
+	neap_monitor_close(monitor);
+}
+
+static const struct explain_topic *find_topic(const char *name)
+{
+	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
+		if (strcmp(topic->name, name) == 0)
+			return topic;
+	return NULL;
+}
+
+static int explain_topic(const struct explain_topic *topic, const char *record_path)
+{
+	struct neap_buffer out = {0};
+	struct neap_error err = {0};
+	enum neap_status status = NEAP_OK;
+
+	neap_buffer_format(&out, "%s: %s\n", topic->name, topic->summary);
+	put_list(&out, "Causes", topic->causes);
+	put_list(&out, "What to do", topic->fixes);
+	if (record_path) {
+		struct neap_record record;
+		status = neap_record_read(record_path, &record, &err);
+		if (status == NEAP_OK) {
+			neap_buffer_format(&out, "\n  In %s\n", record_path);
+			put_recording(&out, &record, strcmp(topic->name, "leak") == 0);
+			neap_record_fini(&record);
+		}
+	} else {
+		put_here(&out, topic);
+	}
+	if (status == NEAP_OK)
+		status = neap_buffer_status(&out, &err);
+	if (status == NEAP_OK)
+		fputs(neap_buffer_string(&out), stdout);
+	neap_buffer_fini(&out);
+	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
+}
+
+static int list_topics(void)
+{
+	puts("neap explain TOPIC, one of:");
+	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
+		printf("  %-14s %s\n", topic->name, topic->summary);
+	puts("\nneap explain --from LOG: the arithmetic of the out-of-memory message in a log ('-': standard input)");
+	return NEAP_EXIT_OK;
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	const char *log = neap_argument(arguments, "from"), *record = neap_argument(arguments, "record");
+	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
+	bool json = neap_argument(arguments, "json");
+
+	if (log && (name || record))
+		return neap_misuse(arguments, "--from explains a log alone: without a topic and --record");
+	if (json && !log)
+		return neap_misuse(arguments, "--json belongs to --from");
+	if (log)
+		return explain_log(log, json);
+	if (!name && !record)
+		return list_topics();
+	const struct explain_topic *topic = find_topic(name ? name : "oom");
+	if (!topic)
+		return neap_misuse(arguments, "no topic '%s': 'neap explain' lists them", name);
+	return explain_topic(topic, record);
+}
+
+const struct neap_command neap_command_explain = {
+	.name = "explain",
+	.usage = "[TOPIC] [--record FILE] | --from LOG [--json]",
+	.summary = "the common memory errors: causes and fixes, with figures",
+	.details = "A topic is told with this machine's figures, or with a recording's (--record). --from reads "
+		   "nothing but "
+		   "the "
+		   "text of an out-of-memory message, as every PyTorch since 1.0 has worded it, and says with the "
+		   "arithmetic "
+		   "whether it was capacity, fragmentation, neighbours or a limit, and what to try first.\n"
+		   "\n"
+		   "Exits 65 when the log has no such message.",
+	.options =
+		(const struct neap_option[]){
+			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
+			{"record", "FILE",
+			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
+			{"json", NULL, "what --from found, as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_max = 1,
+	.run = run,
+};

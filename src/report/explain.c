@@ -1,0 +1,255 @@
+/* report/explain.c: an out-of-memory message read by analyze/oom_text.h, for people.
+ *
+ * What is said follows from the message's figures alone. What they do not tell (which tensor, which line, how much a
+ * smaller batch saves) is said to be unknown, with the command that measures it. */
+#include "report/explain.h"
+
+#include "base/units.h"
+#include "report/wrap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+
+static bool known(uint64_t bytes) { return bytes != NEAP_OOM_TEXT_UNKNOWN; }
+
+static void line(struct neap_buffer *out, const char *what, uint64_t bytes, const char *note)
+{
+	if (known(bytes))
+		neap_buffer_format(out, "    %-32s %10s%s%s\n", what, SIZE(bytes), note[0] ? "  " : "", note);
+}
+
+static void put_figures(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	line(out, "S  asked of the driver", found->tried_bytes,
+	     "the segment PyTorch would have made for the request");
+	line(out, "F  free on the device", found->free_bytes, "");
+	line(out, "C  cached, pinned by live blocks", found->cached_bytes, "whole segments were given back before");
+	line(out, "A  allocated by PyTorch", found->allocated_bytes, "");
+	line(out, "   of it in private pools", found->private_bytes, "CUDA graphs: not available to others");
+	line(out, "M  this process in all", found->process_bytes,
+	     found->self_by_other_pid ? "listed under its PID outside the container" : "");
+	line(out, "O  held by others", found->others_bytes,
+	     found->others_have_own_context ? "this process's own context and libraries among it" : "");
+	for (size_t i = 0; i < found->process_count; i++) {
+		char name[48];
+		snprintf(name, sizeof(name), "   process %" PRIu64, found->processes[i].pid);
+		line(out, name, found->processes[i].bytes, "");
+	}
+	line(out, "L  limit of the process", found->allowed_bytes, "");
+	line(out, "T  the device", found->total_bytes, "");
+	if (found->absurd_process)
+		neap_buffer_text(out, "    (what the process holds was printed as a number below zero: left out)\n");
+}
+
+/* Fragmentation is what failed the request, yet little is left to win by mending it. */
+static bool nearly_full(const struct neap_oom_text *found)
+{
+	return known(found->cached_bytes) && known(found->reserved_bytes) &&
+	       found->cached_bytes < found->reserved_bytes / 10;
+}
+
+void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	uint64_t missing = found->shortfall_bytes, cached = known(found->cached_bytes) ? found->cached_bytes : 0;
+
+	switch (found->cause) {
+	case NEAP_TEXT_REQUEST:
+		neap_buffer_format(out, "the request alone: %s is more than %s %s has.", SIZE(found->tried_bytes),
+				   SIZE(known(found->allowed_bytes) ? found->allowed_bytes : found->total_bytes),
+				   known(found->allowed_bytes) ? "the process's limit" : "the whole device");
+		break;
+	case NEAP_TEXT_LIMIT:
+		neap_buffer_format(out, "the limit: %s was free and %s asked, but the process may reserve only %s.",
+				   SIZE(found->free_bytes), SIZE(found->tried_bytes), SIZE(found->allowed_bytes));
+		break;
+	case NEAP_TEXT_FRAGMENTATION:
+		neap_buffer_format(
+			out,
+			"fragmentation: %s was missing (S - F) and %s is cached (C), but not in one piece: live "
+			"blocks pin the segments it lies in.",
+			SIZE(missing), SIZE(cached));
+		break;
+	case NEAP_TEXT_NEIGHBOURS:
+		neap_buffer_format(
+			out,
+			"neighbours: %s was missing (S - F - C); others hold %s (O). Alone on the device it "
+			"would have fitted.",
+			SIZE(missing - cached), SIZE(found->others_bytes));
+		break;
+	case NEAP_TEXT_BOTH:
+		neap_buffer_format(out,
+				   "neighbours and fragmentation: %s was missing (S - F); others hold %s (O), %s is "
+				   "cached (C): only both together cover it.",
+				   SIZE(missing), SIZE(found->others_bytes), SIZE(cached));
+		break;
+	case NEAP_TEXT_CAPACITY:
+		neap_buffer_format(out, "capacity: with everything cached in one piece, %s would still be missing",
+				   SIZE(missing - cached));
+		if (known(found->allocated_bytes) && found->allocated_bytes > 0)
+			neap_buffer_format(out, " (S - F - C): live memory must fall by %.1f %%.",
+					   100. * (double)(missing - cached) / (double)found->allocated_bytes);
+		else
+			neap_buffer_text(out, " (S - F - C).");
+		break;
+	case NEAP_TEXT_REFUSED:
+		neap_buffer_format(
+			out,
+			"refused although %s was free and %s asked: the figures are of an instant later. Another "
+			"process gave memory back meanwhile, or a limit outside PyTorch (MIG, vGPU, a container's "
+			"quota) refused.",
+			SIZE(found->free_bytes), SIZE(found->tried_bytes));
+		break;
+	case NEAP_TEXT_UNKNOWN:
+		neap_buffer_text(
+			out, found->wording == NEAP_WORDING_BARE
+				     ? "unknown: these words come without a figure. The allocation was made outside "
+				       "PyTorch's allocator (a context, a library, another program), or by a very "
+				       "old one."
+				     : "unknown: the text lacks the figures it would take.");
+		break;
+	}
+	if (found->cause == NEAP_TEXT_FRAGMENTATION && nearly_full(found))
+		neap_buffer_text(
+			out,
+			" That is under a tenth of what is reserved: the device is nearly full of live memory, and "
+			"a little more will not fit in any case.");
+	if (found->close_call)
+		neap_buffer_format(out, " A close call: the text's figures are rounded, by %s together.",
+				   SIZE(found->slack_bytes));
+	if (found->spilled)
+		neap_buffer_text(out,
+				 " More is allocated than the device has: the driver (as on Windows) moved memory to "
+				 "the host, which is slow.");
+}
+
+static void advise(void (*visit)(void *context, const char *text), void *context, const char *format, ...)
+	NEAP_PRINTF(3, 4);
+static void advise(void (*visit)(void *context, const char *text), void *context, const char *format, ...)
+{
+	char text[512];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(text, sizeof(text), format, list);
+	va_end(list);
+	visit(context, text);
+}
+
+static void advise_pieces(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
+			  void *context)
+{
+	if (found->wording == NEAP_WORDING_SENTENCES)
+		advise(visit, context,
+		       "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (neap run --enable -- ...): segments that "
+		       "grow "
+		       "in place. If it was on already, this cause is ruled out: the message prints the hint either "
+		       "way.");
+	else
+		advise(visit, context,
+		       "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 (PyTorch 1.10 or later; from 2.1 "
+		       "expandable_segments:True is better).");
+	advise(visit, context,
+	       "Shapes that vary pin segments: pad to a few lengths, or run the largest batch first.");
+}
+
+static void advise_less(void (*visit)(void *context, const char *text), void *context)
+{
+	advise(visit, context,
+	       "A smaller micro-batch with as much more accumulation keeps the effective batch: neap run --param "
+	       "micro_batch=N --param accumulate=1 --on-oom 'halve micro_batch, double accumulate' -- ...");
+	advise(visit, context,
+	       "How much each change saves is not in this text: neap run -- COMMAND measures the run and predicts "
+	       "it.");
+}
+
+void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit)(void *context, const char *text),
+				 void *context)
+{
+	switch (found->cause) {
+	case NEAP_TEXT_REQUEST:
+		advise(visit, context,
+		       "Look at the line that asked: often a wrong shape, a matrix of all pairs, or logits of a "
+		       "whole "
+		       "sequence. No setting makes it fit; compute it in pieces.");
+		break;
+	case NEAP_TEXT_LIMIT:
+		advise(visit, context,
+		       "Raise or drop the limit: torch.cuda.set_per_process_memory_fraction(), "
+		       "per_process_memory_fraction "
+		       "in the settings, or neap fraction F --pid P on the running process.");
+		break;
+	case NEAP_TEXT_BOTH:
+	case NEAP_TEXT_NEIGHBOURS:
+		if (found->process_count > 0)
+			advise(visit, context,
+			       "Process %" PRIu64
+			       " holds %s: neap info says whose it is and what of it is only cached; neap "
+			       "clear --pid gives cached memory back, neap kill --pid ends your own.",
+			       found->processes[0].pid, SIZE(found->processes[0].bytes));
+		else
+			advise(visit, context,
+			       "neap info names who holds the device, and what of it is only cached; leftovers of "
+			       "your own "
+			       "earlier runs: neap kill --mine --dry-run.");
+		if (found->cause == NEAP_TEXT_BOTH)
+			advise_pieces(found, visit, context);
+		break;
+	case NEAP_TEXT_FRAGMENTATION:
+		advise_pieces(found, visit, context);
+		if (nearly_full(found))
+			advise_less(visit, context);
+		break;
+	case NEAP_TEXT_CAPACITY:
+		advise_less(visit, context);
+		if (known(found->private_bytes) && found->private_bytes > 0)
+			advise(visit, context, "CUDA graphs keep %s in private pools: fewer captured shapes free it.",
+			       SIZE(found->private_bytes));
+		break;
+	case NEAP_TEXT_REFUSED:
+		advise(visit, context,
+		       "Run it again under neap run: it records what the driver said at that instant.");
+		break;
+	case NEAP_TEXT_UNKNOWN:
+		advise(visit, context,
+		       "neap info: who holds the device now. neap run -- COMMAND records the next one.");
+		break;
+	}
+	if (known(found->process_bytes) && known(found->reserved_bytes) &&
+	    found->process_bytes > found->reserved_bytes + (1ull << 30))
+		advise(visit, context,
+		       "%s of this process is outside PyTorch (context, NCCL, cuDNN, other libraries): M - A - C.",
+		       SIZE(found->process_bytes - found->reserved_bytes));
+}
+
+struct numbered {
+	struct neap_buffer *out;
+	unsigned count;
+};
+
+static void put_advice(void *context, const char *text)
+{
+	struct numbered *numbered = context;
+	char first[16];
+	snprintf(first, sizeof(first), "    %u. ", ++numbered->count);
+	neap_report_wrap(numbered->out, first, text);
+}
+
+void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	struct neap_buffer verdict = {0};
+	struct numbered numbered = {.out = out};
+	char gpu[32] = "";
+
+	if (found->gpu >= 0)
+		snprintf(gpu, sizeof(gpu), ", GPU %d", found->gpu);
+	neap_buffer_format(out, "Line %" PRIu32 ": %s out of memory%s (worded as by %s)\n\n", found->line,
+			   found->backend, gpu, neap_oom_wording_name(found->wording));
+	put_figures(out, found);
+	neap_report_oom_text_verdict(&verdict, found);
+	neap_buffer_text(out, found->wording == NEAP_WORDING_BARE ? "" : "\n");
+	neap_report_wrap(out, "  Cause: ", neap_buffer_string(&verdict));
+	neap_buffer_text(out, "\n  Try first\n");
+	neap_report_oom_text_advice(found, put_advice, &numbered);
+	neap_buffer_fini(&verdict);
+}

@@ -1,0 +1,13 @@
+/* report/wrap.h: a paragraph for a terminal. */
+#ifndef NEAP_REPORT_WRAP_H
+#define NEAP_REPORT_WRAP_H
+
+#include "base/buffer.h"
+
+#define NEAP_WRAP_COLUMNS 100
+
+/* Writes `first` and `text`'s words (of which 1023 bytes at most), no line wider than NEAP_WRAP_COLUMNS; the later
+ * ones are indented as far as `first` is wide. */
+void neap_report_wrap(struct neap_buffer *out, const char *first, const char *text);
+
+#endif

@@ -1,0 +1,273 @@
+/* Out-of-memory messages in every wording, and texts that are none. */
+#include "analyze/oom_text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB     (1ull << 20)
+#define GIB     (1ull << 30)
+#define UNKNOWN NEAP_OOM_TEXT_UNKNOWN
+
+static struct neap_oom_text first(const char *text)
+{
+	struct neap_oom_text found;
+	size_t position = 0;
+	assert_int_equal(neap_oom_text_next(text, strlen(text), &position, &found, NULL), NEAP_OK);
+	return found;
+}
+
+/* The text's figures are rounded to two decimals. */
+static void assert_size(uint64_t bytes, double value, uint64_t unit)
+{
+	double off = (double)bytes - value * (double)unit;
+	assert_true(off <= 1 && off >= -1);
+}
+
+static void test_cached(void **state)
+{
+	(void)state;
+	struct neap_oom_text found =
+		first("RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 3; 7.43 GiB total "
+		      "capacity; 6.89 GiB already allocated; 2.94 MiB free; 47.24 MiB cached)");
+	assert_int_equal(found.wording, NEAP_WORDING_CACHED);
+	assert_string_equal(found.backend, "CUDA");
+	assert_int_equal(found.gpu, 3);
+	assert_size(found.tried_bytes, 512, MIB);
+	assert_size(found.total_bytes, 7.43, GIB);
+	assert_size(found.allocated_bytes, 6.89, GIB);
+	assert_size(found.free_bytes, 2.94, MIB);
+	assert_size(found.cached_bytes, 47.24, MIB);
+	assert_int_equal(found.reserved_bytes, found.allocated_bytes + found.cached_bytes);
+	assert_true(found.others_have_own_context);
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY);
+	assert_false(found.close_call);
+}
+
+static void test_reserved(void **state)
+{
+	(void)state;
+	struct neap_oom_text found = first(
+		"CUDA out of memory. Tried to allocate 128.00 MiB (GPU 0; 4.00 GiB total capacity; 2.20 GiB already "
+		"allocated; 44.64 MiB free; 2.41 GiB reserved in total by PyTorch) If reserved memory is >> "
+		"allocated "
+		"memory try setting max_split_size_mb");
+	assert_int_equal(found.wording, NEAP_WORDING_RESERVED);
+	assert_size(found.cached_bytes, 2.41 - 2.20, GIB);
+	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION); /* 83 MiB missing, 215 MiB cached */
+	assert_int_equal(found.shortfall_bytes, found.tried_bytes - found.free_bytes);
+
+	found = first(
+		"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 10.00 GiB already "
+		"allocated; 1.00 GiB free; 10.10 GiB reserved in total by PyTorch)");
+	/* 12.6 GiB are neither free nor PyTorch's: far more than a context */
+	assert_int_equal(found.cause, NEAP_TEXT_NEIGHBOURS);
+	found = first(
+		"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 12.60 GiB total capacity; 10.00 GiB already "
+		"allocated; 1.00 GiB free; 10.10 GiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY); /* 1.5 GiB may be the context alone */
+	found = first(
+		"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 79.00 GiB total capacity; 10.00 GiB already "
+		"allocated; 60.00 GiB free; 11.50 GiB allowed; 10.10 GiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_LIMIT);
+	assert_size(found.allowed_bytes, 11.5, GIB);
+}
+
+static const char sentences[] = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 764.00 MiB. GPU 1 has "
+				"a total capacity of 47.37 GiB of "
+				"which 442.88 MiB is free. Process 77 has 1.00 GiB memory in use. Process 78 has "
+				"512.00 MiB memory in use. Including "
+				"non-PyTorch memory, this process has 45.40 GiB memory in use. 40.00 GiB allowed; Of "
+				"the allocated memory 42.40 GiB is "
+				"allocated by PyTorch, with 2.00 GiB allocated in private pools (e.g., CUDA Graphs), "
+				"and 100.00 MiB is reserved by "
+				"PyTorch but unallocated. If reserved but unallocated memory is large";
+
+static void assert_sentences(const struct neap_oom_text *found)
+{
+	assert_int_equal(found->wording, NEAP_WORDING_SENTENCES);
+	assert_int_equal(found->gpu, 1);
+	assert_size(found->tried_bytes, 764, MIB);
+	assert_size(found->total_bytes, 47.37, GIB);
+	assert_size(found->free_bytes, 442.88, MIB);
+	assert_size(found->process_bytes, 45.40, GIB);
+	assert_size(found->allowed_bytes, 40, GIB);
+	assert_size(found->allocated_bytes, 42.40, GIB);
+	assert_size(found->private_bytes, 2, GIB);
+	assert_size(found->cached_bytes, 100, MIB);
+	assert_int_equal(found->process_count, 2);
+	assert_int_equal(found->processes[0].pid, 77);
+	assert_size(found->processes[1].bytes, 512, MIB);
+	assert_int_equal(found->cause, NEAP_TEXT_NEIGHBOURS);
+}
+
+static void test_sentences(void **state)
+{
+	(void)state;
+	struct neap_oom_text found = first(sentences);
+	assert_sentences(&found);
+	assert_int_equal(found.others_bytes, found.total_bytes - found.free_bytes - found.process_bytes);
+	assert_false(found.self_by_other_pid);
+}
+
+/* A log wraps at any blank, draws a box and colours: the same is read. */
+static void test_wrapped(void **state)
+{
+	(void)state;
+	char text[4 * sizeof(sentences)];
+	const char *seams[] = {"\n", "\r\n", " \xe2\x94\x82\n\xe2\x94\x82 ", "\033[31m \033[0m", "  |\n| "};
+	for (size_t seam = 0; seam < sizeof(seams) / sizeof(seams[0]); seam++) {
+		size_t length = 0, blanks = 0;
+		for (const char *at = sentences; *at; at++) {
+			/* the opening's own blanks stay */
+			if (*at == ' ' && ++blanks > 4 && blanks % 3 == 0) {
+				strcpy(text + length, seams[seam]);
+				length += strlen(seams[seam]);
+			} else {
+				text[length++] = *at;
+			}
+		}
+		text[length] = '\0';
+		struct neap_oom_text found = first(text);
+		assert_sentences(&found);
+	}
+}
+
+static void test_oddities(void **state)
+{
+	(void)state;
+	/* 2.1 misspelt it; a number below zero printed unsigned */
+	struct neap_oom_text found = first(
+		"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacty of 23.69 GiB of which "
+		"1.00 GiB is "
+		"free. Including non-PyTorch memory, this process has 17179869184.00 GiB memory in use. Of the "
+		"allocated "
+		"memory 20.20 GiB is allocated by PyTorch, and 1.10 GiB is reserved by PyTorch but unallocated.");
+	assert_true(found.absurd_process);
+	assert_int_equal(found.process_bytes, UNKNOWN);
+	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION);
+
+	/* in a container the process itself is listed, by its PID outside */
+	found = first("CUDA out of memory. Tried to allocate 3.25 GiB. GPU 1 has a total capacity of 93.02 GiB of "
+		      "which 1.18 GiB "
+		      "is free. Process 2752205 has 91.82 GiB memory in use. Of the allocated memory 90.63 GiB is "
+		      "allocated by "
+		      "PyTorch, and 120.54 MiB is reserved by PyTorch but unallocated.");
+	assert_true(found.self_by_other_pid);
+	assert_int_equal(found.process_count, 0);
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY);
+
+	/* more allocated than the device has */
+	found = first("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8.00 GiB of "
+		      "which 0 bytes is "
+		      "free. Of the allocated memory 14.51 GiB is allocated by PyTorch, and 15.90 MiB is reserved by "
+		      "PyTorch but "
+		      "unallocated.");
+	assert_true(found.spilled);
+	assert_int_equal(found.free_bytes, 0);
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY);
+	assert_true(found.close_call == (found.shortfall_bytes - found.cached_bytes <= found.slack_bytes));
+
+	/* one tensor larger than the device */
+	found = first("CUDA out of memory. Tried to allocate 130206.04 GiB. GPU 0 has a total capacity of 23.56 GiB "
+		      "of which 16.57 "
+		      "GiB is free. Including non-PyTorch memory, this process has 6.97 GiB memory in use.");
+	assert_int_equal(found.cause, NEAP_TEXT_REQUEST);
+
+	/* enough was free */
+	found = first("HIP out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 23.56 GiB of "
+		      "which 16.57 "
+		      "GiB is free. Including non-PyTorch memory, this process has 6.97 GiB memory in use.");
+	assert_string_equal(found.backend, "HIP");
+	assert_int_equal(found.cause, NEAP_TEXT_REFUSED);
+
+	/* cut short */
+	found = first(
+		"CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 23.69 GiB total capacity; 21.18 GiB alrea");
+	assert_int_equal(found.cause, NEAP_TEXT_UNKNOWN);
+	assert_int_equal(found.free_bytes, UNKNOWN);
+}
+
+static void test_bare_and_none(void **state)
+{
+	(void)state;
+	const char *bare[] = {
+		"RuntimeError: CUDA error: out of memory\nCUDA kernel errors might",
+		"RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCStorage.cu:58",
+		"CUDA_ERROR_OUT_OF_MEMORY: out of memory"};
+	for (size_t i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+		struct neap_oom_text found = first(bare[i]);
+		assert_int_equal(found.wording, NEAP_WORDING_BARE);
+		assert_string_equal(found.backend, "CUDA");
+		assert_int_equal(found.cause, NEAP_TEXT_UNKNOWN);
+	}
+	const char *none[] = {"", "out of memory", "CUDA out of memor", "Killed"};
+	struct neap_oom_text found = {.gpu = 42};
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		size_t position = 0;
+		assert_int_equal(neap_oom_text_next(none[i], strlen(none[i]), &position, &found, NULL), NEAP_ENOENT);
+		assert_int_equal(found.gpu, 42);
+	}
+}
+
+/* Two in a row: neither takes the other's figures. */
+static void test_several(void **state)
+{
+	(void)state;
+	const char text[] =
+		"x\nCUDA out of memory. Tried to allocate 1.00 GiB. CUDA out of memory. Tried to allocate 2.00 GiB "
+		"(GPU "
+		"0; 4.00 GiB total capacity; 3.00 GiB already allocated; 0 bytes free; 3.00 GiB reserved in total by "
+		"PyTorch)";
+	struct neap_oom_text one, two;
+	size_t position = 0;
+	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &one, NULL), NEAP_OK);
+	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &two, NULL), NEAP_OK);
+	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &two, NULL), NEAP_ENOENT);
+	assert_int_equal(one.position, 2);
+	assert_size(one.tried_bytes, 1, GIB);
+	assert_int_equal(one.total_bytes, UNKNOWN);
+	assert_size(two.tried_bytes, 2, GIB);
+}
+
+/* Any bytes: an answer or none, and the loop ends. */
+static void test_mutations(void **state)
+{
+	(void)state;
+	unsigned seed = 20261121;
+	printf("seed %u\n", seed);
+	for (unsigned round = 0; round < 3000; round++) {
+		char text[sizeof(sentences)];
+		memcpy(text, sentences, sizeof(text));
+		for (unsigned i = 0; i < 1 + round % 9; i++)
+			text[(unsigned)rand_r(&seed) % sizeof(text)] = (char)rand_r(&seed);
+		size_t length = (unsigned)rand_r(&seed) % sizeof(text) + 1, position = 0;
+		char *exact = malloc(length); /* an address sanitizer sees a byte too far */
+		assert_non_null(exact);
+		memcpy(exact, text, length);
+		struct neap_oom_text found;
+		unsigned count = 0;
+		while (neap_oom_text_next(exact, length, &position, &found, NULL) == NEAP_OK) {
+			assert_true(++count < 10);
+			assert_true(found.position < length && position <= length);
+			assert_true(found.process_count <= NEAP_OOM_TEXT_PROCESSES);
+			assert_true(found.shortfall_bytes == UNKNOWN || found.shortfall_bytes <= found.tried_bytes);
+		}
+		free(exact);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cached),    cmocka_unit_test(test_reserved),
+		cmocka_unit_test(test_sentences), cmocka_unit_test(test_wrapped),
+		cmocka_unit_test(test_oddities),  cmocka_unit_test(test_bare_and_none),
+		cmocka_unit_test(test_several),   cmocka_unit_test(test_mutations),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
