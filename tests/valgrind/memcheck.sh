@@ -1,0 +1,20 @@
+#!/bin/sh
+# memcheck.sh SANITIZER VALGRIND-OPTION PROGRAM [ARG...]: the program under valgrind; any error of memory and any block
+# that nothing points to any more at its end fails it. 77 (skipped) where valgrind is not, or cannot be, used.
+sanitizer=$1 option=$2
+shift 2
+[ "$sanitizer" = none ] || {
+	echo "skipped: the sanitizer of this build ($sanitizer) and valgrind cannot watch the same program"
+	exit 77
+}
+command -v valgrind >/dev/null || {
+	echo "skipped: valgrind is not installed"
+	exit 77
+}
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder" /dev/shm/*memcheck-$$*' EXIT
+# Under meson's MALLOC_PERTURB_ a block that was never written would count as written.
+unset MALLOC_PERTURB_
+mkdir -m 700 "$folder/runtime"
+cd "$folder" && NEAP_SIM=mem=64MiB,world=memcheck-$$ XDG_RUNTIME_DIR=$folder/runtime XDG_STATE_HOME=$folder/state \
+	valgrind --quiet "$option" --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite "$@"
