@@ -2,15 +2,9 @@
  *
  *   weights = softmax(query x key^T / sqrt(head width)), zero above the diagonal        out = weights x value
  */
-#include "exponential.h"
-#include "kernels.h"
+#include "attention.h"
 
-static void transposed(real *out, const real *in, size_t rows, size_t columns, size_t in_row)
-{
-	for (size_t i = 0; i < rows; i++)
-		for (size_t j = 0; j < columns; j++)
-			out[j * rows + i] = in[i * in_row + j];
-}
+#include "exponential.h"
 
 /* Row t of a square of scores becomes weights of positions 0..t. */
 static void causal_softmax(real *scores, size_t context, real scale)
@@ -47,50 +41,73 @@ static void causal_softmax_backward(real *gradient, const real *weights, size_t 
 	}
 }
 
+/* out[rows, columns] = a[rows, inner] x b[inner, columns], all of them whole matrices; or a[inner, rows]^T x b */
+static void multiply(real *out, const real *a, bool transposed, const real *b, size_t rows, size_t inner,
+		     size_t columns)
+{
+	kernel_matmul(&(struct matmul){.out = whole(out),
+				       .a = whole(a),
+				       .b = whole(b),
+				       .rows = rows,
+				       .inner = inner,
+				       .columns = columns,
+				       .a_row = transposed ? 1 : inner,
+				       .a_column = transposed ? rows : 1,
+				       .b_row = columns,
+				       .out_row = columns});
+}
+
 void kernel_attention(const struct attention *a)
 {
 	size_t head_width = a->width / a->heads, wide = 3 * a->width, square = a->context * a->context;
-	real scale = 1 / square_root((real)head_width);
+	size_t matrix = a->context * head_width;
+	real *query = a->scratch, *key = query + matrix, *value = key + matrix, *flipped = value + matrix;
+	real *out = flipped + matrix, *room = out + matrix, scale = 1 / square_root((real)head_width);
 
 	for (size_t i = 0; i < a->samples * a->heads; i++) {
-		size_t sample = i / a->heads, head = i % a->heads;
-		const real *query = a->qkv + sample * a->context * wide + head * head_width;
-		const real *key = query + a->width, *value = key + a->width;
-		real *weights = a->weights + i * square;
+		size_t row = i / a->heads * a->context, column = i % a->heads * head_width;
+		struct numbers qkv = numbers_from(a->qkv, row * wide + column);
+		real *weights = numbers_place(a->weights, i * square, room);
 
-		transposed(a->scratch, key, a->context, head_width, wide);
-		kernel_matmul(&(struct matmul){weights, query, a->scratch, NULL, a->context, head_width, a->context,
-					       wide, 1, a->context, a->context, false});
+		take(query, qkv, a->context, head_width, wide);
+		take(key, numbers_from(qkv, a->width), a->context, head_width, wide);
+		take(value, numbers_from(qkv, 2 * a->width), a->context, head_width, wide);
+		flip(flipped, key, a->context, head_width);
+		multiply(weights, query, false, flipped, a->context, head_width, a->context);
 		causal_softmax(weights, a->context, scale);
-		kernel_matmul(&(struct matmul){a->out + sample * a->context * a->width + head * head_width, weights,
-					       value, NULL, a->context, a->context, head_width, a->context, 1, wide,
-					       a->width, false});
+		numbers_close(a->weights, i * square, square, weights);
+		multiply(out, weights, false, value, a->context, a->context, head_width);
+		put(numbers_from(a->out, row * a->width + column), out, a->context, head_width, a->width);
 	}
 }
 
 void kernel_attention_backward(const struct attention_backward *a)
 {
 	size_t head_width = a->width / a->heads, wide = 3 * a->width, square = a->context * a->context;
-	real scale = 1 / square_root((real)head_width);
-	real *scores = a->scratch, *flipped = a->scratch + square;
+	size_t matrix = a->context * head_width;
+	real *query = a->scratch, *key = query + matrix, *value = key + matrix, *flipped = value + matrix;
+	real *out_gradient = flipped + matrix, *gradient = out_gradient + matrix, *scores = gradient + matrix;
+	real *room = scores + square, scale = 1 / square_root((real)head_width);
 
 	for (size_t i = 0; i < a->samples * a->heads; i++) {
-		size_t sample = i / a->heads, head = i % a->heads,
-		       at = sample * a->context * wide + head * head_width;
-		const real *query = a->qkv + at, *key = query + a->width, *value = key + a->width;
-		const real *weights = a->weights + i * square;
-		const real *out_gradient = a->out_gradient + sample * a->context * a->width + head * head_width;
-		real *query_gradient = a->qkv_gradient + at, *key_gradient = query_gradient + a->width;
+		size_t row = i / a->heads * a->context, column = i % a->heads * head_width;
+		struct numbers qkv = numbers_from(a->qkv, row * wide + column);
+		struct numbers qkv_gradient = numbers_from(a->qkv_gradient, row * wide + column);
+		const real *weights = numbers_open(a->weights, i * square, square, room);
 
-		kernel_matmul(&(struct matmul){key_gradient + a->width, weights, out_gradient, NULL, a->context,
-					       a->context, head_width, 1, a->context, a->width, wide, false});
-		transposed(flipped, value, a->context, head_width, wide);
-		kernel_matmul(&(struct matmul){scores, out_gradient, flipped, NULL, a->context, head_width,
-					       a->context, a->width, 1, a->context, a->context, false});
+		take(query, qkv, a->context, head_width, wide);
+		take(key, numbers_from(qkv, a->width), a->context, head_width, wide);
+		take(value, numbers_from(qkv, 2 * a->width), a->context, head_width, wide);
+		take(out_gradient, numbers_from(a->out_gradient, row * a->width + column), a->context, head_width,
+		     a->width);
+		multiply(gradient, weights, true, out_gradient, a->context, a->context, head_width);
+		put(numbers_from(qkv_gradient, 2 * a->width), gradient, a->context, head_width, wide);
+		flip(flipped, value, a->context, head_width);
+		multiply(scores, out_gradient, false, flipped, a->context, head_width, a->context);
 		causal_softmax_backward(scores, weights, a->context, scale);
-		kernel_matmul(&(struct matmul){query_gradient, scores, key, NULL, a->context, a->context, head_width,
-					       a->context, 1, wide, wide, false});
-		kernel_matmul(&(struct matmul){key_gradient, scores, query, NULL, a->context, a->context, head_width,
-					       1, a->context, wide, wide, false});
+		multiply(gradient, scores, false, key, a->context, a->context, head_width);
+		put(qkv_gradient, gradient, a->context, head_width, wide);
+		multiply(gradient, scores, true, query, a->context, a->context, head_width);
+		put(numbers_from(qkv_gradient, a->width), gradient, a->context, head_width, wide);
 	}
 }

@@ -15,35 +15,61 @@ void kernel_fill(const struct fill *a)
 
 void kernel_transpose(const struct transpose *a)
 {
-	for (size_t i = 0; i < a->rows; i++)
+	uint16_t *half_out = a->out.at;
+	const uint16_t *half_in = a->in.at;
+	real *out = a->out.at;
+	const real *in = a->in.at;
+
+	for (size_t i = 0; i < a->rows && a->in.half; i++)
 		for (size_t j = 0; j < a->columns; j++)
-			a->out[j * a->rows + i] = a->in[i * a->columns + j];
+			half_out[j * a->rows + i] = half_in[i * a->columns + j];
+	for (size_t i = 0; i < a->rows && !a->in.half; i++)
+		for (size_t j = 0; j < a->columns; j++)
+			out[j * a->rows + i] = in[i * a->columns + j];
 }
+
+/* What has no rows is taken in pieces. */
+enum { PIECE = 512 };
+
+static size_t piece(size_t from, size_t count) { return count - from < PIECE ? count - from : PIECE; }
 
 void kernel_sum_rows(const struct sum_rows *a)
 {
-	for (size_t i = 0; i < a->rows; i++)
-		for (size_t j = 0; j < a->columns; j++)
-			a->out[j] += a->in[i * a->columns + j];
+	real room[PIECE];
+
+	for (size_t from = 0; from < a->columns; from += PIECE)
+		for (size_t i = 0; i < a->rows; i++) {
+			size_t count = piece(from, a->columns);
+			const real *in = numbers_open(a->in, i * a->columns + from, count, room);
+
+			for (size_t j = 0; j < count; j++)
+				a->out[from + j] += in[j];
+		}
 }
 
 void kernel_embed(const struct embed *a)
 {
+	real room[ROW_MAX];
+
 	for (size_t i = 0; i < a->samples * a->context; i++) {
 		const real *token = a->token + (size_t)a->ids[i] * a->width;
 		const real *position = a->position + i % a->context * a->width;
+		real *out = numbers_place(a->out, i * a->width, room);
 
 		for (size_t j = 0; j < a->width; j++)
-			a->out[i * a->width + j] = token[j] + position[j];
+			out[j] = token[j] + position[j];
+		numbers_close(a->out, i * a->width, a->width, out);
 	}
 }
 
 void kernel_embed_backward(const struct embed *a)
 {
+	real room[ROW_MAX];
+
 	for (size_t i = 0; i < a->samples * a->context; i++) {
 		real *token = a->token + (size_t)a->ids[i] * a->width;
 		real *position = a->position + i % a->context * a->width;
-		const real *out = a->out + i * a->width;
+		const real *out = numbers_open(a->out, i * a->width, a->width, room);
 
 		for (size_t j = 0; j < a->width; j++) {
 			token[j] += out[j];
@@ -54,9 +80,11 @@ void kernel_embed_backward(const struct embed *a)
 
 void kernel_norm(const struct norm *a)
 {
+	real in_room[ROW_MAX], out_room[ROW_MAX];
+
 	for (size_t i = 0; i < a->rows; i++) {
-		const real *in = a->in + i * a->width;
-		real *out = a->out + i * a->width, mean = 0, variance = 0, scale;
+		const real *in = numbers_open(a->in, i * a->width, a->width, in_room);
+		real *out = numbers_place(a->out, i * a->width, out_room), mean = 0, variance = 0, scale;
 
 		for (size_t j = 0; j < a->width; j++)
 			mean += in[j];
@@ -68,14 +96,18 @@ void kernel_norm(const struct norm *a)
 			out[j] = (in[j] - mean) * scale * a->gain[j] + a->bias[j];
 		a->statistics[2 * i] = mean;
 		a->statistics[2 * i + 1] = scale;
+		numbers_close(a->out, i * a->width, a->width, out);
 	}
 }
 
 /* With x = (in - mean) * scale and g = out_gradient * gain:  in_gradient = (g - mean(g) - x mean(g x)) * scale */
 void kernel_norm_backward(const struct norm_backward *a)
 {
+	real in_room[ROW_MAX], gradient_room[ROW_MAX];
+
 	for (size_t i = 0; i < a->rows; i++) {
-		const real *in = a->in + i * a->width, *out_gradient = a->out_gradient + i * a->width;
+		const real *in = numbers_open(a->in, i * a->width, a->width, in_room);
+		const real *out_gradient = numbers_open(a->out_gradient, i * a->width, a->width, gradient_room);
 		real mean = a->statistics[2 * i], scale = a->statistics[2 * i + 1], g_mean = 0, gx_mean = 0;
 		real *in_gradient = a->in_gradient + i * a->width;
 
@@ -107,23 +139,65 @@ static inline __attribute__((always_inline)) real gelu_share(real x)
 
 void kernel_gelu(const struct gelu *a)
 {
-	for (size_t i = 0; i < a->count; i++)
-		a->out[i] = a->in[i] * gelu_share(a->in[i]);
+	real in_room[PIECE], out_room[PIECE];
+
+	for (size_t from = 0; from < a->count; from += PIECE) {
+		size_t count = piece(from, a->count);
+		const real *in = numbers_open(a->in, from, count, in_room);
+		real *out = numbers_place(a->out, from, out_room);
+
+		for (size_t i = 0; i < count; i++)
+			out[i] = in[i] * gelu_share(in[i]);
+		numbers_close(a->out, from, count, out);
+	}
 }
 
 void kernel_gelu_backward(const struct gelu_backward *a)
 {
-	for (size_t i = 0; i < a->count; i++) {
-		real x = a->in[i], share = gelu_share(x);
+	real in_room[PIECE], gradient_room[PIECE];
 
-		a->gradient[i] *= share + x * share * (1 - share) * 2 * GELU_LINEAR * (1 + 3 * GELU_CUBIC * x * x);
+	for (size_t from = 0; from < a->count; from += PIECE) {
+		size_t count = piece(from, a->count);
+		const real *in = numbers_open(a->in, from, count, in_room);
+		real *gradient = numbers_open(a->gradient, from, count, gradient_room);
+
+		for (size_t i = 0; i < count; i++) {
+			real x = in[i], share = gelu_share(x);
+
+			gradient[i] *=
+				share + x * share * (1 - share) * 2 * GELU_LINEAR * (1 + 3 * GELU_CUBIC * x * x);
+		}
+		numbers_close(a->gradient, from, count, gradient);
 	}
 }
 
 void kernel_add(const struct add *a)
 {
-	for (size_t i = 0; i < a->count; i++)
-		a->out[i] += a->in[i];
+	real in_room[PIECE], out_room[PIECE];
+
+	for (size_t from = 0; from < a->count; from += PIECE) {
+		size_t count = piece(from, a->count);
+		const real *in = numbers_open(a->in, from, count, in_room);
+		real *out = numbers_open(a->out, from, count, out_room);
+
+		for (size_t i = 0; i < count; i++)
+			out[i] += in[i];
+		numbers_close(a->out, from, count, out);
+	}
+}
+
+void kernel_copy(const struct copy *a)
+{
+	real in_room[PIECE], out_room[PIECE];
+
+	for (size_t from = 0; from < a->count; from += PIECE) {
+		size_t count = piece(from, a->count);
+		const real *in = numbers_open(a->in, from, count, in_room);
+		real *out = numbers_place(a->out, from, out_room);
+
+		memcpy(out, in, count * sizeof(*out));
+		numbers_close(a->out, from, count, out);
+	}
 }
 
 void kernel_cross_entropy(const struct cross_entropy *a)

@@ -7,25 +7,18 @@
 #ifndef CHARLM_KERNELS_H
 #define CHARLM_KERNELS_H
 
+#include "numbers.h"
 #include "random.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-/* The gradient tests compile everything in double, so that finite differences are sharp. */
-#ifdef CHARLM_DOUBLE
-typedef double real;
-#else
-typedef float real;
-#endif
+/* The widest row that a kernel takes whole. */
+enum { ROW_MAX = 4096 };
 
 /* out[rows, columns] = a x b, plus bias if there is one, plus what was in out if `add`.
  * a[i, k] is a[i * a_row + k * a_column], so that it can be read transposed; b and out have rows of contiguous
- * numbers, b_row and out_row apart. */
+ * numbers, b_row and out_row apart; of a, rows or columns are contiguous. */
 struct matmul {
-	real *out;
-	const real *a, *b, *bias;
+	struct numbers out, a, b;
+	const real *bias;
 	size_t rows, inner, columns;
 	size_t a_row, a_column, b_row, out_row;
 	bool add;
@@ -33,72 +26,82 @@ struct matmul {
 
 /* out[columns, rows] = in[rows, columns] transposed */
 struct transpose {
-	real *out;
-	const real *in;
+	struct numbers out, in; /* both whole or both half */
 	size_t rows, columns;
 };
 
 /* out[columns] += the sum of in's rows */
 struct sum_rows {
 	real *out;
-	const real *in;
+	struct numbers in;
 	size_t rows, columns;
 };
 
 /* out = token[ids] + position; backward: both tables' gradients += out's. */
 struct embed {
-	real *out, *token, *position;
+	struct numbers out;
+	real *token, *position;
 	const int32_t *ids;
 	size_t samples, context, width;
 };
 
 /* out = (in - mean) / deviation * gain + bias, row by row; `statistics` keeps mean and 1/deviation of each row. */
 struct norm {
-	real *out, *statistics;
-	const real *in, *gain, *bias;
+	struct numbers out, in;
+	real *statistics;
+	const real *gain, *bias;
 	size_t rows, width;
 };
 
 /* in_gradient is added to: the residual stream's gradient goes past as well as through. */
 struct norm_backward {
 	real *in_gradient, *gain_gradient, *bias_gradient;
-	const real *out_gradient, *in, *statistics, *gain;
+	struct numbers out_gradient, in;
+	const real *statistics, *gain;
 	size_t rows, width;
 };
 
-/* Each head's query looks at keys at its own position and before. qkv: rows of query, key, value, each `width` wide;
- * weights[samples, heads, context, context] is kept for the way back. scratch: context x (context + width / heads).
+/* Each head's query looks at keys at its own position and before. qkv: rows of query, key, value, each `width` wide.
+ * `scratch` has attention_scratch numbers. Two ways to the same result:
+ *
+ *   attention            keeps all weights[samples, heads, context, context] for the way back
+ *   attention_efficient  keeps logs[samples, heads, context], the logarithm of the sum that each query's weights were
+ *                        divided by, and computes weights again, a tile at a time: see attention_efficient.c
  */
 struct attention {
-	real *out, *weights, *scratch;
-	const real *qkv;
+	struct numbers out, qkv, weights;
+	real *logs, *scratch;
 	size_t samples, heads, context, width;
 };
 
+/* `out` is read by attention_efficient_backward only. */
 struct attention_backward {
-	real *qkv_gradient, *scratch;
-	const real *out_gradient, *weights, *qkv;
+	struct numbers qkv_gradient, out_gradient, out, qkv, weights;
+	real *logs, *scratch;
 	size_t samples, heads, context, width;
 };
 
 /* out = in * (how much of a Gaussian lies below it), its usual tanh form */
 struct gelu {
-	real *out;
-	const real *in;
+	struct numbers out, in;
 	size_t count;
 };
 
 /* gradient: of out on entry, of in on return */
 struct gelu_backward {
-	real *gradient;
-	const real *in;
+	struct numbers gradient, in;
 	size_t count;
 };
 
 /* out += in */
 struct add {
-	real *out;
-	const real *in;
+	struct numbers out, in;
+	size_t count;
+};
+
+/* out = in */
+struct copy {
+	struct numbers out, in;
 	size_t count;
 };
 
@@ -137,9 +140,13 @@ void kernel_norm(const struct norm *arguments);
 void kernel_norm_backward(const struct norm_backward *arguments);
 void kernel_attention(const struct attention *arguments);
 void kernel_attention_backward(const struct attention_backward *arguments);
+void kernel_attention_efficient(const struct attention *arguments);
+void kernel_attention_efficient_backward(const struct attention_backward *arguments);
+size_t attention_scratch(size_t context, size_t head_width, bool efficient);
 void kernel_gelu(const struct gelu *arguments);
 void kernel_gelu_backward(const struct gelu_backward *arguments);
 void kernel_add(const struct add *arguments);
+void kernel_copy(const struct copy *arguments);
 void kernel_cross_entropy(const struct cross_entropy *arguments);
 void kernel_adamw(const struct adamw *arguments);
 

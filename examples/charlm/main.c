@@ -1,8 +1,8 @@
 /* charlm: a character-level transformer, trained in C, with libneap for all its device memory.
  *
- *   main.c     options, exit status        model.c      parameters, forward, backward
+ *   main.c     options, exit status        model.c      parameters         pass.c    forward, backward
  *   trainer.c  the training loop           ops.c        kernels queued on the device
- *   data.c     the text and its samples    kernels.c, matmul.c, attention.c   the mathematics
+ *   data.c     the text and its samples    kernels.c, matmul.c, attention*.c  the mathematics
  *   device.c   the device, by libneap      optimizer.c, checkpoint.c
  *
  * Read trainer.c first: it is the loop that any program would write.

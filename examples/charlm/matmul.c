@@ -1,23 +1,34 @@
 /* charlm/matmul.c: the one function where the time goes. A tile of out, 4 rows by two vectors, stays in registers
- * while `inner` goes by; rows and inner are cut so that what a tile reads stays in the caches. */
+ * while `inner` goes by; everything is cut into blocks so that what a tile reads stays in the caches. Numbers in half
+ * are unpacked block by block, and summed whole:
+ *
+ *   out block  =  sum over inner of  a block x b block
+ */
 #include "kernels.h"
-
-#include <string.h>
 
 enum {
 	VECTOR_BYTES = 16,
 	LANES = VECTOR_BYTES / sizeof(real),
 	TILE_ROWS = 4,
 	TILE_COLUMNS = 2 * LANES,
-	CHUNK_ROWS = 64,
-	CHUNK_INNER = 256,
+	BLOCK_ROWS = 64,
+	BLOCK_INNER = 128,
+	BLOCK_COLUMNS = 128,
 };
 
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
-/* out[0..rows) x [0..TILE_COLUMNS) += a x b over `inner`. `rows` is a constant where this is inlined. */
-static inline __attribute__((always_inline)) void tile(const struct matmul *m, real *out, const real *a,
-						       const real *b, size_t rows, size_t inner)
+/* One block of each, as kernel_matmul's arguments say. */
+struct block {
+	real *out;
+	const real *a, *b;
+	size_t rows, inner, columns;
+	size_t a_row, a_column, b_row, out_row;
+};
+
+/* out[0..rows) x [0..TILE_COLUMNS) += a x b. `rows` is a constant where this is inlined. */
+static inline __attribute__((always_inline)) void tile(const struct block *m, real *out, const real *a, const real *b,
+						       size_t rows)
 {
 	vector sum[TILE_ROWS][2];
 
@@ -25,7 +36,7 @@ static inline __attribute__((always_inline)) void tile(const struct matmul *m, r
 		sum[i][0] = *(const vector *)(out + i * m->out_row);
 		sum[i][1] = *(const vector *)(out + i * m->out_row + LANES);
 	}
-	for (size_t k = 0; k < inner; k++) {
+	for (size_t k = 0; k < m->inner; k++) {
 		vector left = *(const vector *)(b + k * m->b_row),
 		       right = *(const vector *)(b + k * m->b_row + LANES);
 
@@ -43,44 +54,93 @@ static inline __attribute__((always_inline)) void tile(const struct matmul *m, r
 }
 
 /* The columns that are left, one row. */
-static inline __attribute__((always_inline)) void rest(const struct matmul *m, real *out, const real *a,
-						       const real *b, size_t columns, size_t inner)
+static inline __attribute__((always_inline)) void rest(const struct block *m, real *out, const real *a, const real *b,
+						       size_t columns)
 {
-	for (size_t k = 0; k < inner; k++)
+	for (size_t k = 0; k < m->inner; k++)
 		for (size_t j = 0; j < columns; j++)
 			out[j] += a[k * m->a_column] * b[k * m->b_row + j];
 }
 
-static inline __attribute__((always_inline)) void chunk(const struct matmul *m, size_t row, size_t rows, size_t from,
-							size_t inner)
+static void multiply(const struct block *m)
 {
-	const real *a = m->a + row * m->a_row + from * m->a_column, *b = m->b + from * m->b_row;
-	real *out = m->out + row * m->out_row;
 	size_t column = 0;
 
 	for (; column + TILE_COLUMNS <= m->columns; column += TILE_COLUMNS) {
 		size_t i = 0;
 
-		for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
-			tile(m, out + i * m->out_row + column, a + i * m->a_row, b + column, TILE_ROWS, inner);
-		for (; i < rows; i++)
-			tile(m, out + i * m->out_row + column, a + i * m->a_row, b + column, 1, inner);
+		for (; i + TILE_ROWS <= m->rows; i += TILE_ROWS)
+			tile(m, m->out + i * m->out_row + column, m->a + i * m->a_row, m->b + column, TILE_ROWS);
+		for (; i < m->rows; i++)
+			tile(m, m->out + i * m->out_row + column, m->a + i * m->a_row, m->b + column, 1);
 	}
-	for (size_t i = 0; i < rows && column < m->columns; i++)
-		rest(m, out + i * m->out_row + column, a + i * m->a_row, b + column, m->columns - column, inner);
+	for (size_t i = 0; i < m->rows && column < m->columns; i++)
+		rest(m, m->out + i * m->out_row + column, m->a + i * m->a_row, m->b + column, m->columns - column);
 }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* a's block at (row, from), in place or unpacked along what is contiguous in it. */
+static void open_a(const struct matmul *m, size_t row, size_t from, struct block *block, real *room)
+{
+	bool by_columns = m->a_row == 1 && m->a_column != 1;
+	size_t lines = by_columns ? block->inner : block->rows, length = by_columns ? block->rows : block->inner;
+	size_t apart = by_columns ? m->a_column : m->a_row, start = row * m->a_row + from * m->a_column;
+
+	block->a = numbers_place(m->a, start, room);
+	block->a_row = m->a_row;
+	block->a_column = m->a_column;
+	if (!m->a.half)
+		return;
+	for (size_t i = 0; i < lines; i++)
+		numbers_open(m->a, start + i * apart, length, room + i * length);
+	block->a_row = by_columns ? 1 : length;
+	block->a_column = by_columns ? length : 1;
+}
+
+static void open_b(const struct matmul *m, size_t from, size_t column, struct block *block, real *room)
+{
+	block->b = numbers_place(m->b, from * m->b_row + column, room);
+	block->b_row = m->b.half ? block->columns : m->b_row;
+	for (size_t k = 0; k < block->inner && m->b.half; k++)
+		numbers_open(m->b, (from + k) * m->b_row + column, block->columns, room + k * block->columns);
+}
+
+/* out's block as it begins: what is there, the bias, or zero. */
+static void open_out(const struct matmul *m, size_t row, size_t column, struct block *block, real *room)
+{
+	block->out = numbers_place(m->out, row * m->out_row + column, room);
+	block->out_row = m->out.half ? block->columns : m->out_row;
+	for (size_t i = 0; i < block->rows; i++) {
+		real *out = block->out + i * block->out_row;
+
+		if (m->add)
+			numbers_open(m->out, (row + i) * m->out_row + column, block->columns, out);
+		else if (m->bias)
+			memcpy(out, m->bias + column, block->columns * sizeof(real));
+		else
+			memset(out, 0, block->columns * sizeof(real));
+	}
+}
+
 void kernel_matmul(const struct matmul *m)
 {
-	for (size_t i = 0; i < m->rows && !m->add; i++) {
-		if (m->bias)
-			memcpy(m->out + i * m->out_row, m->bias, m->columns * sizeof(real));
-		else
-			memset(m->out + i * m->out_row, 0, m->columns * sizeof(real));
-	}
-	for (size_t from = 0; from < m->inner; from += CHUNK_INNER)
-		for (size_t row = 0; row < m->rows; row += CHUNK_ROWS)
-			chunk(m, row, least(CHUNK_ROWS, m->rows - row), from, least(CHUNK_INNER, m->inner - from));
+	real a[BLOCK_ROWS * BLOCK_INNER], b[BLOCK_INNER * BLOCK_COLUMNS], out[BLOCK_ROWS * BLOCK_COLUMNS];
+
+	for (size_t column = 0; column < m->columns; column += BLOCK_COLUMNS)
+		for (size_t row = 0; row < m->rows; row += BLOCK_ROWS) {
+			struct block block = {.rows = least(BLOCK_ROWS, m->rows - row),
+					      .columns = least(BLOCK_COLUMNS, m->columns - column)};
+
+			open_out(m, row, column, &block, out);
+			for (size_t from = 0; from < m->inner; from += BLOCK_INNER) {
+				block.inner = least(BLOCK_INNER, m->inner - from);
+				open_a(m, row, from, &block, a);
+				open_b(m, from, column, &block, b);
+				multiply(&block);
+			}
+			for (size_t i = 0; i < block.rows; i++)
+				numbers_close(m->out, (row + i) * m->out_row + column, block.columns,
+					      block.out + i * block.out_row);
+		}
 }

@@ -12,6 +12,15 @@
 		(uintptr_t)(pointer), (count) * sizeof(*(pointer)), 1                                                \
 	}
 
+#define OPENS(numbers, count)                                                                                        \
+	{                                                                                                            \
+		(uintptr_t)(numbers).at, numbers_bytes((numbers).half, count), 0                                     \
+	}
+#define CLOSES(numbers, count)                                                                                       \
+	{                                                                                                            \
+		(uintptr_t)(numbers).at, numbers_bytes((numbers).half, count), 1                                     \
+	}
+
 /* Queues kernel_NAME on a copy of *arguments; what follows the operations are the ranges. Where memory was refused
  * before, nothing is queued (device.h), so the ranges' pointers need no check. */
 #define LAUNCH(gpu, kernel, arguments, flops, ...)                                                                   \
@@ -34,9 +43,12 @@ RUNS(norm, norm)
 RUNS(norm_backward, norm_backward)
 RUNS(attention, attention)
 RUNS(attention_backward, attention_backward)
+RUNS(attention_efficient, attention)
+RUNS(attention_efficient_backward, attention_backward)
 RUNS(gelu, gelu)
 RUNS(gelu_backward, gelu_backward)
 RUNS(add, add)
+RUNS(copy, copy)
 RUNS(cross_entropy, cross_entropy)
 RUNS(adamw, adamw)
 
@@ -68,6 +80,11 @@ static void launch(struct gpu *gpu, const char *name, void (*function)(void *), 
 
 real *op_new(struct gpu *gpu, const char *tag, size_t count) { return gpu_new(gpu, tag, count * sizeof(real)); }
 
+struct numbers op_numbers(struct gpu *gpu, const char *tag, size_t count, bool half)
+{
+	return (struct numbers){gpu_new(gpu, tag, numbers_bytes(half, count)), half};
+}
+
 void op_zero(struct gpu *gpu, void *memory, size_t bytes)
 {
 	struct zero zero = {memory, bytes};
@@ -89,16 +106,16 @@ static size_t span(size_t rows, size_t row, size_t columns, size_t column)
 void op_matmul(struct gpu *gpu, const struct matmul *m)
 {
 	LAUNCH(gpu, matmul, m, 2.0 * (double)m->rows * (double)m->inner * (double)m->columns,
-	       WRITES(m->out, span(m->rows, m->out_row, m->columns, 1)),
-	       READS(m->a, span(m->rows, m->a_row, m->inner, m->a_column)),
-	       READS(m->b, span(m->inner, m->b_row, m->columns, 1)), READS(m->bias, m->bias ? m->columns : 0));
+	       CLOSES(m->out, span(m->rows, m->out_row, m->columns, 1)),
+	       OPENS(m->a, span(m->rows, m->a_row, m->inner, m->a_column)),
+	       OPENS(m->b, span(m->inner, m->b_row, m->columns, 1)), READS(m->bias, m->bias ? m->columns : 0));
 }
 
 void op_embed(struct gpu *gpu, const struct embed *e, size_t vocabulary)
 {
 	size_t tokens = e->samples * e->context;
 
-	LAUNCH(gpu, embed, e, (double)(tokens * e->width), WRITES(e->out, tokens * e->width),
+	LAUNCH(gpu, embed, e, (double)(tokens * e->width), CLOSES(e->out, tokens * e->width),
 	       READS(e->token, vocabulary * e->width), READS(e->position, e->context * e->width),
 	       READS(e->ids, tokens));
 }
@@ -107,7 +124,7 @@ void op_embed_backward(struct gpu *gpu, const struct embed *e, size_t vocabulary
 {
 	size_t tokens = e->samples * e->context;
 
-	LAUNCH(gpu, embed_backward, e, 2.0 * (double)(tokens * e->width), READS(e->out, tokens * e->width),
+	LAUNCH(gpu, embed_backward, e, 2.0 * (double)(tokens * e->width), OPENS(e->out, tokens * e->width),
 	       WRITES(e->token, vocabulary * e->width), WRITES(e->position, e->context * e->width),
 	       READS(e->ids, tokens));
 }
@@ -116,8 +133,8 @@ void op_norm(struct gpu *gpu, const struct norm *n)
 {
 	size_t count = n->rows * n->width;
 
-	LAUNCH(gpu, norm, n, 8.0 * (double)count, WRITES(n->out, count), WRITES(n->statistics, 2 * n->rows),
-	       READS(n->in, count), READS(n->gain, n->width), READS(n->bias, n->width));
+	LAUNCH(gpu, norm, n, 8.0 * (double)count, CLOSES(n->out, count), WRITES(n->statistics, 2 * n->rows),
+	       OPENS(n->in, count), READS(n->gain, n->width), READS(n->bias, n->width));
 }
 
 void op_norm_backward(struct gpu *gpu, const struct norm_backward *n)
@@ -125,48 +142,67 @@ void op_norm_backward(struct gpu *gpu, const struct norm_backward *n)
 	size_t count = n->rows * n->width;
 
 	LAUNCH(gpu, norm_backward, n, 16.0 * (double)count, WRITES(n->in_gradient, count),
-	       WRITES(n->gain_gradient, n->width), WRITES(n->bias_gradient, n->width), READS(n->out_gradient, count),
-	       READS(n->in, count), READS(n->statistics, 2 * n->rows), READS(n->gain, n->width));
+	       WRITES(n->gain_gradient, n->width), WRITES(n->bias_gradient, n->width), OPENS(n->out_gradient, count),
+	       OPENS(n->in, count), READS(n->statistics, 2 * n->rows), READS(n->gain, n->width));
 }
 
 void op_attention(struct gpu *gpu, const struct attention *given)
 {
 	struct attention a = *given;
-	size_t tokens = a.samples * a.context, scratch = a.context * (a.context + a.width / a.heads);
+	size_t tokens = a.samples * a.context, head_width = a.width / a.heads;
+	size_t scratch = attention_scratch(a.context, head_width, !a.weights.at);
+	double operations = 4.0 * (double)(tokens * a.context * a.width);
 
 	a.scratch = op_new(gpu, "temporaries", scratch);
-	LAUNCH(gpu, attention, &a, 4.0 * (double)(tokens * a.context * a.width), WRITES(a.out, tokens * a.width),
-	       WRITES(a.weights, tokens * a.heads * a.context), WRITES(a.scratch, scratch),
-	       READS(a.qkv, tokens * 3 * a.width));
+	if (a.weights.at)
+		LAUNCH(gpu, attention, &a, operations, CLOSES(a.out, tokens * a.width),
+		       CLOSES(a.weights, tokens * a.heads * a.context), WRITES(a.scratch, scratch),
+		       OPENS(a.qkv, tokens * 3 * a.width));
+	else
+		LAUNCH(gpu, attention_efficient, &a, operations, CLOSES(a.out, tokens * a.width),
+		       WRITES(a.logs, tokens * a.heads), WRITES(a.scratch, scratch),
+		       OPENS(a.qkv, tokens * 3 * a.width));
 	gpu_free(gpu, a.scratch);
 }
 
 void op_attention_backward(struct gpu *gpu, const struct attention_backward *given)
 {
 	struct attention_backward a = *given;
-	size_t tokens = a.samples * a.context, scratch = a.context * (a.context + a.width / a.heads);
+	size_t tokens = a.samples * a.context, head_width = a.width / a.heads;
+	size_t scratch = attention_scratch(a.context, head_width, !a.weights.at);
+	double operations = (double)(tokens * a.context * a.width);
 
 	a.scratch = op_new(gpu, "temporaries", scratch);
-	LAUNCH(gpu, attention_backward, &a, 8.0 * (double)(tokens * a.context * a.width),
-	       WRITES(a.qkv_gradient, tokens * 3 * a.width), WRITES(a.scratch, scratch),
-	       READS(a.out_gradient, tokens * a.width), READS(a.weights, tokens * a.heads * a.context),
-	       READS(a.qkv, tokens * 3 * a.width));
+	if (a.weights.at)
+		LAUNCH(gpu, attention_backward, &a, 8 * operations, CLOSES(a.qkv_gradient, tokens * 3 * a.width),
+		       WRITES(a.scratch, scratch), OPENS(a.out_gradient, tokens * a.width),
+		       OPENS(a.weights, tokens * a.heads * a.context), OPENS(a.qkv, tokens * 3 * a.width));
+	else
+		LAUNCH(gpu, attention_efficient_backward, &a, 10 * operations,
+		       CLOSES(a.qkv_gradient, tokens * 3 * a.width), WRITES(a.scratch, scratch),
+		       OPENS(a.out_gradient, tokens * a.width), OPENS(a.out, tokens * a.width),
+		       READS(a.logs, tokens * a.heads), OPENS(a.qkv, tokens * 3 * a.width));
 	gpu_free(gpu, a.scratch);
 }
 
 void op_gelu(struct gpu *gpu, const struct gelu *g)
 {
-	LAUNCH(gpu, gelu, g, 16.0 * (double)g->count, WRITES(g->out, g->count), READS(g->in, g->count));
+	LAUNCH(gpu, gelu, g, 16.0 * (double)g->count, CLOSES(g->out, g->count), OPENS(g->in, g->count));
 }
 
 void op_gelu_backward(struct gpu *gpu, const struct gelu_backward *g)
 {
-	LAUNCH(gpu, gelu_backward, g, 24.0 * (double)g->count, WRITES(g->gradient, g->count), READS(g->in, g->count));
+	LAUNCH(gpu, gelu_backward, g, 24.0 * (double)g->count, CLOSES(g->gradient, g->count), OPENS(g->in, g->count));
 }
 
 void op_add(struct gpu *gpu, const struct add *a)
 {
-	LAUNCH(gpu, add, a, (double)a->count, WRITES(a->out, a->count), READS(a->in, a->count));
+	LAUNCH(gpu, add, a, (double)a->count, CLOSES(a->out, a->count), OPENS(a->in, a->count));
+}
+
+void op_copy(struct gpu *gpu, const struct copy *c)
+{
+	LAUNCH(gpu, copy, c, 0, CLOSES(c->out, c->count), OPENS(c->in, c->count));
 }
 
 void op_cross_entropy(struct gpu *gpu, const struct cross_entropy *c)
@@ -198,12 +234,12 @@ void op_linear(struct gpu *gpu, const struct linear *l)
 
 void op_linear_backward(struct gpu *gpu, const struct linear_backward *l)
 {
-	real *transposed = op_new(gpu, "temporaries", l->inner * l->columns);
+	struct numbers transposed = op_numbers(gpu, "temporaries", l->inner * l->columns, l->weight.half);
 	struct transpose transpose = {transposed, l->weight, l->inner, l->columns};
 	struct sum_rows sum = {l->bias_gradient, l->out_gradient, l->rows, l->columns};
 
-	LAUNCH(gpu, transpose, &transpose, 0, WRITES(transposed, l->inner * l->columns),
-	       READS(l->weight, l->inner * l->columns));
+	LAUNCH(gpu, transpose, &transpose, 0, CLOSES(transposed, l->inner * l->columns),
+	       OPENS(l->weight, l->inner * l->columns));
 	op_matmul(gpu, &(struct matmul){.out = l->in_gradient,
 					.a = l->out_gradient,
 					.b = transposed,
@@ -214,8 +250,8 @@ void op_linear_backward(struct gpu *gpu, const struct linear_backward *l)
 					.a_column = 1,
 					.b_row = l->inner,
 					.out_row = l->inner});
-	gpu_free(gpu, transposed);
-	op_matmul(gpu, &(struct matmul){.out = l->weight_gradient,
+	gpu_free(gpu, transposed.at);
+	op_matmul(gpu, &(struct matmul){.out = whole(l->weight_gradient),
 					.a = l->in,
 					.b = l->out_gradient,
 					.rows = l->inner,
@@ -227,5 +263,5 @@ void op_linear_backward(struct gpu *gpu, const struct linear_backward *l)
 					.out_row = l->columns,
 					.add = true});
 	LAUNCH(gpu, sum_rows, &sum, (double)(l->rows * l->columns), WRITES(l->bias_gradient, l->columns),
-	       READS(l->out_gradient, l->rows * l->columns));
+	       OPENS(l->out_gradient, l->rows * l->columns));
 }

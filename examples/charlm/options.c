@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_TEXT, KIND_COUNT, KIND_SIZE, KIND_RATE, KIND_FLAG };
+enum kind { KIND_TEXT, KIND_COUNT, KIND_SIZE, KIND_RATE, KIND_USE, KIND_FLAG };
 
 struct option {
 	const char *name, *value, *help;
@@ -34,6 +34,12 @@ static const struct option table[] = {
 	{"context", "N", "characters of a sample", KIND_COUNT, AT(context), 1, 4096},
 	{"rate", "X", "highest learning rate", KIND_RATE, AT(rate), 0, 0},
 	{"seed", "N", "of the parameters and the samples", KIND_COUNT, AT(seed), 0, UINT64_MAX},
+	{"efficient-attention", "USE", "keep no attention weights: on, allow (when memory was not enough), off",
+	 KIND_USE, AT(efficient_attention), 0, 0},
+	{"mixed-precision", "USE", "activations in bfloat16, which changes results a little: likewise", KIND_USE,
+	 AT(mixed_precision), 0, 0},
+	{"checkpointing", "USE", "compute layers again instead of keeping them: likewise", KIND_USE,
+	 AT(checkpointing), 0, 0},
 	{"checkpoint", "FILE", "where to save the run's state", KIND_TEXT, AT(checkpoint), 0, 0},
 	{"checkpoint-every", "N", "steps between checkpoints; 0: at the end only", KIND_COUNT, AT(checkpoint_every),
 	 0, 1000000000},
@@ -57,6 +63,8 @@ static const struct options defaults = {
 	.heads = 4,
 	.context = 32,
 	.rate = 8e-3,
+	.efficient_attention = USE_ALLOW,
+	.checkpointing = USE_ALLOW,
 	.log_every = 10,
 };
 
@@ -102,6 +110,18 @@ static bool parse_count(const char *text, const struct option *option, uint64_t 
 	return true;
 }
 
+static const char *const uses[] = {[USE_OFF] = "off", [USE_ALLOW] = "allow", [USE_ON] = "on"};
+
+static bool parse_use(const char *text, enum use *ret_use)
+{
+	for (size_t i = 0; i < sizeof(uses) / sizeof(*uses); i++)
+		if (!strcmp(text, uses[i])) {
+			*ret_use = (enum use)i;
+			return true;
+		}
+	return false;
+}
+
 static enum neap_status set(struct options *options, const struct option *option, const char *value,
 			    struct neap_error *err)
 {
@@ -121,6 +141,10 @@ static enum neap_status set(struct options *options, const struct option *option
 		*(double *)field = strtod(value, &end);
 		if (end == value || *end || !(*(double *)field > 0 && *(double *)field <= 1))
 			return refuse(err, "--%s %s: expected a number above 0 and up to 1", option->name, value);
+		break;
+	case KIND_USE:
+		if (!parse_use(value, field))
+			return refuse(err, "--%s %s: expected on, allow or off", option->name, value);
 		break;
 	case KIND_COUNT:
 		if (!parse_count(value, option, field))
@@ -196,6 +220,8 @@ static void describe_default(const struct option *option, char *text, size_t roo
 		snprintf(text, room, " (default: %s)", *(const char *const *)field);
 	else if (option->kind == KIND_COUNT && (*(const uint64_t *)field || !option->least))
 		snprintf(text, room, " (default: %" PRIu64 ")", *(const uint64_t *)field);
+	else if (option->kind == KIND_USE)
+		snprintf(text, room, " (default: %s)", uses[*(const enum use *)field]);
 	else if (option->kind == KIND_RATE)
 		snprintf(text, room, " (default: %g)", *(const double *)field);
 }
@@ -212,7 +238,7 @@ void options_help(char *text, size_t room)
 		snprintf(option, sizeof(option), "--%s%s%s", table[i].name, table[i].value ? " " : "",
 			 table[i].value ? table[i].value : "");
 		describe_default(&table[i], given, sizeof(given));
-		used += snprintf(text + used, room - (size_t)used, "  %-22s %s%s\n", option, table[i].help, given);
+		used += snprintf(text + used, room - (size_t)used, "  %-26s %s%s\n", option, table[i].help, given);
 	}
 	if (used >= 0 && (size_t)used < room)
 		snprintf(text + used, room - (size_t)used,

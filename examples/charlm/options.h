@@ -8,11 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A way to need less memory: never, when memory was not enough, or from the start. */
+enum use { USE_OFF, USE_ALLOW, USE_ON };
+
 struct options {
 	const char *text, *checkpoint, *losses; /* files; NULL: not given */
 	uint64_t steps, batch, micro_batch, seed;
 	uint64_t layers, width, heads, context;
 	double rate;
+	enum use efficient_attention, mixed_precision, checkpointing;
 	uint64_t checkpoint_every, log_every, leak_bytes_per_step;
 	bool resume, help;
 };

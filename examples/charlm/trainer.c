@@ -1,6 +1,6 @@
 /* charlm/trainer.c: the training loop.
  *
- * A step is done again, with a smaller micro-batch and the same samples, when device memory runs out anywhere in it:
+ * A step is done again, with less memory and the same samples, when device memory runs out anywhere in it:
  * nothing is updated before all its micro-batches are through, and the gradients begin at zero.
  */
 #include "trainer.h"
@@ -54,6 +54,21 @@ static struct checkpoint_key key_of(const struct trainer *trainer)
 				       .number_bytes = sizeof(real)};
 }
 
+static struct model_modes modes_of(const struct neap_train_settings *now)
+{
+	return (struct model_modes){.efficient_attention = now->rungs & 1u << NEAP_RUNG_EFFICIENT_ATTENTION,
+				    .half = now->rungs & 1u << NEAP_RUNG_MIXED_PRECISION,
+				    .checkpointing = now->rungs & 1u << NEAP_RUNG_CHECKPOINTING};
+}
+
+/* The rungs that the session may take, or that are in force from the start. */
+static uint32_t rungs_of(const struct options *options, enum use use)
+{
+	return (options->efficient_attention == use ? 1u << NEAP_RUNG_EFFICIENT_ATTENTION : 0) |
+	       (options->mixed_precision == use ? 1u << NEAP_RUNG_MIXED_PRECISION : 0) |
+	       (options->checkpointing == use ? 1u << NEAP_RUNG_CHECKPOINTING : 0);
+}
+
 /* All that a step does before it is known to fit. */
 static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struct neap_error *err)
 {
@@ -62,7 +77,7 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 	struct neap_train_settings now;
 
 	neap_train_settings(trainer->session, &now);
-	model_zero(trainer->model);
+	model_begin(trainer->model, modes_of(&now));
 	for (uint64_t i = 0; i < now.split.accumulate && !gpu_failed(trainer->gpu); i++) {
 		data_samples(trainer->data, options->seed, trainer->step, i * now.split.micro_batch,
 			     now.split.micro_batch, options->context, trainer->ids, trainer->targets);
@@ -183,6 +198,9 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 		.name = "charlm",
 		.split = {.micro_batch = options->micro_batch, .accumulate = options->batch / options->micro_batch},
 		.total_steps = options->steps,
+		.rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
+		.rungs_active = rungs_of(options, USE_ON),
+		.layers = (uint32_t)options->layers,
 		.cleanup_points = 1u << NEAP_CLEANUP_END,
 		.log = neap_log_stderr()};
 	struct model_shape shape = shape_of(trainer);
