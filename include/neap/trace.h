@@ -61,6 +61,14 @@ enum neap_event_kind {
 	NEAP_EVENT_ROOM = 33,        /* what this process may reserve in all. size: bytes, free and reserved together, within
 					the limit; address: device total; block: limit (UINT64_MAX none); stream: page
 					size in KiB. At a session's begin and end */
+	NEAP_EVENT_LEVEL = 40,       /* a threshold was passed. tag: "device memory" or "host memory"; block: 1 warned, 2
+					degraded, 3 stopped; size: bytes left; address: the threshold */
+	NEAP_EVENT_FORECAST = 41,    /* a leak will use up memory. address: the step; size, block: its interval */
+	NEAP_EVENT_WISH = 42,        /* the session asked the loop to end. block: enum neap_train_wish; tag: "device
+					memory", "host memory" or "leak"; of a threshold size: bytes left, address: the
+					threshold; of a leak size, address: the interval of the forecast */
+	NEAP_EVENT_RESTART = 43,     /* the process has begun anew in place: nothing of what it held remains. block: how
+					often it has */
 };
 
 struct neap_event {

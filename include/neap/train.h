@@ -11,12 +11,14 @@
  *         neap_train_settings(t, &now)               how this step runs: the split, and the rungs in force
  *         for each micro-batch: status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
  *         neap_train_step(t, loss)                   one optimizer update done
+ *         if (neap_train_wish(t, NULL) != NEAP_TRAIN_GO_ON) save a checkpoint; break
  *         continue
  *       oom:
  *         free what the step allocated
  *         if (neap_train_recover(t, &err) == NEAP_OK) goto again;      one rung down, the same samples again
  *         else give up
  *     neap_train_end(&t)
+ *     free everything, close the device; neap_restart(argv, "--resume", &err) if that was the wish
  *
  * Threads: one session is used by one thread at a time.
  */
@@ -40,6 +42,7 @@ enum neap_mark {
 	NEAP_MARK_OOM = 7,       /* written by the session */
 	NEAP_MARK_END = 8,       /* written by the session */
 	NEAP_MARK_EVALUATION = 9,
+	NEAP_MARK_FAILED = 10,   /* the loop gives up for another reason than memory: the end is a failure's */
 	NEAP_MARK_USER = 100,
 };
 
@@ -54,6 +57,8 @@ enum neap_cleanup_reason {
 	NEAP_CLEANUP_PERIODIC = 6, /* every N steps, epochs or ticks */
 	NEAP_CLEANUP_OOM = 7,      /* always done before a rung is taken */
 	NEAP_CLEANUP_REQUEST = 8,  /* `neap clear` or neap_clear */
+	NEAP_CLEANUP_LOW = 9,      /* at a threshold of low memory, before a rung is taken */
+	NEAP_CLEANUP_LEAK = 10,    /* by force, because of a leak (NEAP_ON_LEAK_CLEAR) */
 };
 
 /* The rungs of the ladder, from the gentlest. A rung the caller does not offer is skipped. */
@@ -94,17 +99,41 @@ NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, 
 /* "memory-efficient attention", "mixed precision", ... Static text; "" for what is no rung. */
 NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
+/* Thresholds of memory that is left, looked at when a step ends; 0: never. Degrading and stopping need two steps in a
+ * row below the threshold; after a rung, eight steps are waited for its effect; as long as there is a rung to take and
+ * degrading is asked for, nothing is stopped. What cannot be read is not known, and nothing is done about it. */
+struct neap_levels {
+	uint64_t warn_bytes;    /* below: a warning, once until a quarter more is left again */
+	uint64_t degrade_bytes; /* below: a cleanup, then a rung of the ladder (a warning where none is left) */
+	uint64_t stop_bytes;    /* below: neap_train_wish says NEAP_TRAIN_STOP */
+};
+
+/* What to do before memory ends because it leaks. */
+enum neap_on_leak {
+	NEAP_ON_LEAK_WARN = 0,
+	NEAP_ON_LEAK_CLEAR = 1,   /* call what was registered with neap_attach_on_clear, by force; then clean up */
+	NEAP_ON_LEAK_RESTART = 2, /* neap_train_wish says NEAP_TRAIN_RESTART */
+};
+
 /* A zeroed struct is the default but for micro_batch, which must be given. */
 struct neap_train_options {
 	const char *name;             /* in log lines; NULL: "training" */
 	struct neap_split split;      /* zero accumulate or ranks mean 1 */
 	uint64_t total_steps;         /* if known: for "memory will end at step N" */
-	bool clear_memory_on_start;   /* empty the cache before the first mark */
-	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up.
-					 PERIODIC needs a period below; OOM and REQUEST happen in any case */
+	bool clear_memory_on_start;   /* before the first mark: see neap_train_begin */
+	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up
+					 or was marked FAILED. PERIODIC needs a period below; OOM, REQUEST, LOW and
+					 LEAK happen in any case */
 	uint64_t cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks; /* 0: never */
 	uint64_t mark_every_steps;    /* 0: never */
 	uint64_t leak_watch_every_steps; /* 0: every 20 */
+	enum neap_on_leak on_leak;
+	uint64_t leak_margin_steps;   /* act so many steps before the earliest at which memory may end. 0: half of
+					 leak_watch_every_steps, at least 1 */
+	struct neap_levels device;    /* left at the step's peak: the device's free bytes and our cache, within our limit
+					 (neap_set_fraction), beyond what was allocated at the peak */
+	struct neap_levels host;      /* available on the host and within our control groups, when the step ends */
+	uint64_t host_limit_bytes;    /* of our resident memory: what is left below it counts for `host`, too. 0: none */
 	bool no_ladder;               /* neap_train_recover only cleans up and always refuses */
 	uint32_t rungs_offered;       /* bits 1u << enum neap_rung that the loop can take when asked to; 0: SPLIT alone */
 	uint32_t rungs_active;        /* bits: in force from the start, without SPLIT */
@@ -115,7 +144,8 @@ struct neap_train_options {
 
 struct neap_train;
 
-/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points or rungs make no sense, NEAP_ENOMEM. The allocator outlives the session. */
+/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points, rungs, levels or on_leak make no sense, NEAP_ENOMEM. The
+ * allocator outlives the session. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
@@ -123,6 +153,8 @@ NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uin
 /* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in
  * neap_train_step: ask before each attempt at a step. */
 NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
+/* The loop goes on after step `step` of an earlier process (a checkpoint was loaded): the numbering goes on from there. */
+NEAP_API void neap_train_resumed(struct neap_train *train, uint64_t step);
 /* One micro-batch is done. */
 NEAP_API void neap_train_tick(struct neap_train *train);
 /* One optimizer update is done. `loss` is recorded; NAN when there is none. */
@@ -135,8 +167,30 @@ NEAP_API void neap_train_metric(struct neap_train *train, const char *name, doub
  * word. */
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
+/* What the session asks of the loop: to be looked at when a step is done. A wish once had stays. */
+enum neap_train_wish {
+	NEAP_TRAIN_GO_ON = 0,
+	NEAP_TRAIN_STOP = 1,    /* memory is nearly gone: save a checkpoint, end with status NEAP_EXIT_STOPPED */
+	NEAP_TRAIN_RESTART = 2, /* a leak will use up the memory: save a checkpoint, end the session, neap_restart */
+};
+/* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a wish; lives as long as the session. */
+NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason);
+
+/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` says "stopped early"
+ * of one that was asked to, whether it ends with this or with 0. */
+#define NEAP_EXIT_STOPPED 75
+
+/* Begins this process anew, in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless it
+ * is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on the host.
+ * Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent, has the
+ * driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the same recording.
+ * Errors, the process being as it was but detached: NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
+NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, struct neap_error *err);
+/* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment. */
+NEAP_API unsigned neap_restarts(void);
+
 /* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also
- * warns when three of its cleanups in a row gave nothing back.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
+ * warns when three of its cleanups in a row, for one reason, gave nothing back: what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
  * neap_empty_cache. */
 NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log, uint64_t *ret_freed_bytes,
 				     struct neap_error *err);
@@ -149,6 +203,9 @@ struct neap_train_summary {
 	uint64_t peak_allocated_bytes, peak_reserved_bytes;
 	double leak_bytes_per_step;   /* 0: none found */
 	double leak_confidence;       /* 0..1 of the finding */
+	/* At which step memory will end, as predicted last, and the interval (99 % of the slope). 0: no leak found */
+	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
+	enum neap_train_wish wish;    /* in force at the end */
 };
 
 /* Ends the session (last mark, cleanup if asked, one line of summary) and frees it. `ret_summary` may be NULL. NULL and

@@ -472,6 +472,8 @@ enum neap_status neap_attach_on_clear(neap_clear_callback callback, void *contex
 	return status;
 }
 
+uint64_t neap_attach_release(bool force) { return agent_call_clear(force); }
+
 /* The end. */
 
 void neap_detach(void)

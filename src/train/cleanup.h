@@ -8,8 +8,8 @@ struct neap_cleanup {
 	uint64_t freed_bytes, ns;
 };
 
-/* Empties the cache, logs the lines of a cleanup, emits NEAP_EVENT_CLEANUP. Call it without any lock. Errors: those of
- * neap_empty_cache; then a warning is logged instead of the report, and nothing is emitted. */
+/* Empties the cache, logs the lines of a cleanup, emits NEAP_EVENT_CLEANUP. Call it without any lock. Errors: those
+ * of neap_empty_cache; then a warning is logged instead of the report, and nothing is emitted. */
 enum neap_status neap_cleanup_run(struct neap_alloc *alloc, const struct neap_log_sink *log,
 				  enum neap_cleanup_reason reason, struct neap_cleanup *ret_cleanup,
 				  struct neap_error *err);

@@ -1,43 +1,52 @@
-/* The leak watch: looks at the steps' low-water marks and says at which step memory will end. */
+/* The leak watch: looks at the steps' low-water marks, says at which step memory will end, and does something about
+ * it before.
+ *
+ *   steps --low marks--> leak test, every 20 steps: found twice in a row --> forecast: low .. step .. high
+ *                                                                             |
+ *   step + margin >= low, and the run needs more steps than that  <-----------+  warn, clear by force, or restart
+ *
+ * The forecast is made anew at every look, and falls with the finding. One act for one forecast: what clearing gave
+ * shows in later steps, from which the watch begins anew. */
 #include "train/session_internal.h"
 
 #include "analyze/leak.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "neap/attach.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Bytes by which the steps' peak can still grow: the device's free ones and our cache, within the limit. 0 when the
- * driver would not say. */
-static uint64_t room_to_grow(struct neap_train *train)
+static uint64_t step_after(const struct neap_train *train, uint64_t steps)
 {
-	uint64_t free_bytes = 0, total_bytes = 0;
-	struct neap_memory memory;
+	return steps > UINT64_MAX - train->steps ? UINT64_MAX : train->steps + steps;
+}
 
-	if (neap_device_memory(neap_alloc_device(train->alloc), &free_bytes, &total_bytes, NULL) != NEAP_OK)
-		return 0;
-	neap_memory_read(train->alloc, &memory);
-	uint64_t most = free_bytes + memory.reserved_bytes;
-	double fraction = neap_get_fraction(train->alloc);
-	if (fraction > 0 && fraction < 1 && fraction * (double)total_bytes < (double)most)
-		most = (uint64_t)(fraction * (double)total_bytes);
-	return most > train->recent_peak ? most - train->recent_peak : 0;
+/* "step 310", "step 300 to 320"; without an end when even the lowest slope says that it may never. */
+static void describe_end(const struct neap_forecast *forecast, char text[NEAP_REASON_ROOM])
+{
+	int length = snprintf(text, NEAP_REASON_ROOM, "step %llu", (unsigned long long)forecast->step);
+
+	if (forecast->high_step == UINT64_MAX)
+		snprintf(text + length, NEAP_REASON_ROOM - (size_t)length, " (%llu at the earliest, 99 %%)",
+			 (unsigned long long)forecast->low_step);
+	else if (forecast->low_step != forecast->high_step)
+		snprintf(text + length, NEAP_REASON_ROOM - (size_t)length, " (%llu to %llu, 99 %%)",
+			 (unsigned long long)forecast->low_step, (unsigned long long)forecast->high_step);
 }
 
 static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
 {
-	uint64_t end = leak->steps_until_full, total = train->options.total_steps;
-	char size[NEAP_UNITS_ROOM], last[120];
+	unsigned long long total = train->options.total_steps;
+	char size[NEAP_UNITS_ROOM], end[NEAP_REASON_ROOM], last[NEAP_REASON_ROOM + 60];
 
-	end = end > UINT64_MAX - train->steps ? UINT64_MAX : train->steps + end;
-	if (total && end >= total)
-		snprintf(last, sizeof last, "enough memory is left for all %llu steps", (unsigned long long)total);
+	describe_end(&train->forecast, end);
+	if (total && train->forecast.step >= total)
+		snprintf(last, sizeof last, "enough memory is left for all %llu steps", total);
 	else if (total)
-		snprintf(last, sizeof last, "memory will end at step %llu of %llu", (unsigned long long)end,
-			 (unsigned long long)total);
+		snprintf(last, sizeof last, "memory will end at %s of %llu", end, total);
 	else
-		snprintf(last, sizeof last, "memory will end at step %llu", (unsigned long long)end);
+		snprintf(last, sizeof last, "memory will end at %s", end);
 	/* Cut, not rounded: 99.999 % is no certainty. */
 	double percent = floor(leak->confidence * 10000) / 100;
 	neap_log(train->options.log, NEAP_LOG_WARNING,
@@ -51,22 +60,131 @@ static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
 	train->summary.leak_confidence = leak->confidence;
 }
 
-/* Looks for a leak in the newest steps. A cache that fills looks like one for a while: so it must be found at two
- * looks in a row. */
-void neap_session_watch_leak(struct neap_train *train)
+/* The step after which `room_bytes` are used up; UINT64_MAX: never. */
+static uint64_t end_after(const struct neap_train *train, uint64_t room_bytes, double bytes_per_step)
 {
+	double steps = bytes_per_step > 0 ? (double)room_bytes / bytes_per_step : INFINITY;
+
+	return steps < 9e18 ? step_after(train, (uint64_t)steps) : UINT64_MAX;
+}
+
+/* What was found makes a forecast. Memory ends when the highest tooth no longer fits on the floor that rises: the
+ * highest seen, at the highest slope, is the earliest; the lowest seen, at the lowest slope, the latest.
+ * `room_bytes`: above the newest low-water mark. */
+static void forecast(struct neap_train *train, const struct neap_leak *leak, uint64_t room_bytes)
+{
+	struct neap_forecast *forecast = &train->forecast;
+	uint64_t lowest = UINT64_MAX, highest = 0;
+
+	for (uint64_t i = 1; i <= leak->steps && i <= LOW_MARKS; i++) {
+		uint64_t tooth = train->teeth[(train->low_count - i) % LOW_MARKS];
+		lowest = tooth < lowest ? tooth : lowest;
+		highest = tooth > highest ? tooth : highest;
+	}
+	uint64_t least = room_bytes > highest ? room_bytes - highest : 0;
+	uint64_t most = room_bytes > lowest ? room_bytes - lowest : 0;
+	*forecast = (struct neap_forecast){.known = true,
+					   .low_step = end_after(train, least, leak->high_bytes_per_step),
+					   .step = end_after(train, least, leak->bytes_per_step),
+					   .high_step = end_after(train, most, leak->low_bytes_per_step),
+					   .bytes_per_step = (uint64_t)leak->bytes_per_step};
+	train->summary.memory_ends_low_step = forecast->low_step;
+	train->summary.memory_ends_step = forecast->step;
+	train->summary.memory_ends_high_step = forecast->high_step;
+	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_FORECAST,
+						    .address = forecast->step,
+						    .size = forecast->low_step,
+						    .block = forecast->high_step});
+}
+
+/* A cache that fills looks like a leak for a while: so it must be found at two looks in a row. */
+static void look(struct neap_train *train)
+{
+	size_t count = train->low_count < LOW_MARKS ? (size_t)train->low_count : LOW_MARKS;
 	uint64_t in_order[LOW_MARKS];
 	struct neap_leak leak;
-	size_t count = train->low_count < LOW_MARKS ? (size_t)train->low_count : LOW_MARKS;
 
+	if (count == 0)
+		return;
 	for (size_t i = 0; i < count; i++)
 		in_order[i] = train->low_marks[(train->low_count - count + i) % LOW_MARKS];
-	neap_leak_test(in_order, count, room_to_grow(train), &leak);
-	train->recent_peak = 0;
+	uint64_t room_bytes = neap_session_room(train, in_order[count - 1]);
+	if (room_bytes == NEAP_LEFT_UNKNOWN)
+		return;
+	neap_leak_test(in_order, count, room_bytes, &leak);
 	bool found = leak.verdict == NEAP_LEAK_FOUND;
 	if (found && train->leak_suspected) {
-		tell_leak(train, &leak);
+		forecast(train, &leak, room_bytes);
+		if (!train->leak_told)
+			tell_leak(train, &leak);
 		train->leak_told = true;
+	} else {
+		train->forecast.known = false;
 	}
 	train->leak_suspected = found;
+}
+
+void neap_session_forget_leak(struct neap_train *train)
+{
+	train->low_count = 0;
+	train->leak_suspected = train->leak_acted = false;
+	train->forecast.known = false;
+}
+
+static void clear_by_force(struct neap_train *train, const char *end)
+{
+	char said[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
+	struct neap_memory before, after;
+
+	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: memory will end at %s: clearing by force", train->name,
+		 end);
+	neap_memory_read(train->alloc, &before);
+	uint64_t released = neap_attach_release(true);
+	neap_memory_read(train->alloc, &after);
+	uint64_t gave =
+		before.allocated_bytes > after.allocated_bytes ? before.allocated_bytes - after.allocated_bytes : 0;
+	neap_session_cleanup(train, NEAP_CLEANUP_LEAK);
+	uint64_t per_step = train->forecast.bytes_per_step ? train->forecast.bytes_per_step : 1;
+	neap_log(train->options.log, NEAP_LOG_WARNING,
+		 "%s: the program says that it released %s; %s less are allocated: room for %llu more steps%s",
+		 train->name, neap_size_format(released, said), neap_size_format(gave, size),
+		 (unsigned long long)(gave / per_step),
+		 gave ? "" : " (what drops memory is registered with neap_attach_on_clear)");
+	neap_session_forget_leak(train);
+}
+
+/* The last boundary before memory may end. */
+static void prevent(struct neap_train *train)
+{
+	const struct neap_forecast *forecast = &train->forecast;
+	char end[NEAP_REASON_ROOM], reason[NEAP_REASON_ROOM];
+
+	describe_end(forecast, end);
+	train->leak_acted = true;
+	switch (train->options.on_leak) {
+	case NEAP_ON_LEAK_WARN:
+		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: memory will end at %s; this is step %llu",
+			 train->name, end, (unsigned long long)train->steps);
+		break;
+	case NEAP_ON_LEAK_CLEAR:
+		clear_by_force(train, end);
+		break;
+	case NEAP_ON_LEAK_RESTART:
+		snprintf(reason, sizeof reason, "memory leaks and will end at %.100s", end);
+		neap_session_wish(train, NEAP_TRAIN_RESTART, "leak", reason, forecast->low_step, forecast->high_step);
+		break;
+	}
+}
+
+void neap_session_watch_leak(struct neap_train *train)
+{
+	uint64_t total = train->options.total_steps;
+
+	if (train->steps % train->options.leak_watch_every_steps == 0)
+		look(train);
+	if (!train->forecast.known || train->leak_acted || train->wish != NEAP_TRAIN_GO_ON)
+		return;
+	uint64_t earliest = train->forecast.low_step;
+	if ((!total || earliest < total) && step_after(train, train->options.leak_margin_steps) >= earliest)
+		prevent(train);
 }

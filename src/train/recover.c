@@ -69,10 +69,7 @@ bool neap_session_degrade(struct neap_train *train)
 			 neap_rung_name(rung), rung == NEAP_RUNG_MIXED_PRECISION ? ": this changes numerics" : "");
 	train->now = next;
 	train->summary.rungs++;
-	/* Other settings have other low-water marks: the watch begins anew. */
-	train->low_count = 0;
-	train->recent_peak = 0;
-	train->leak_suspected = false;
+	neap_session_forget_leak(train); /* other settings have other low-water marks */
 	return true;
 }
 

@@ -3,12 +3,13 @@
  *   tick tick step   tick tick step   tick OOM            tick tick tick tick step
  *                |                |        |
  *                |                |        recover: cleanup, next rung, the same samples again
- *                STEP event, schedule of cleanups and marks, leak watch
+ *                STEP event, schedule of cleanups and marks, leak watch, thresholds: a wish, perhaps
  *
- * Invariants: micro_batch x accumulate x ranks is what it was at the beginning; a cleanup happens at most once per
- * call from the loop; the leak watch warns at most once. */
+ * Invariants: micro_batch x accumulate x ranks is what it was at the beginning; a scheduled cleanup happens at most
+ * once per call from the loop; a wish once had stays. */
 #include "train/session_internal.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -21,23 +22,79 @@
 #define LEAK_WATCH_STEPS   20
 #define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
 /* What the bits of cleanup_points may be. */
-#define POINTS_KNOWN ((2u << NEAP_CLEANUP_REQUEST) - 1)
+#define POINTS_KNOWN ((2u << NEAP_CLEANUP_LEAK) - 1)
+
+/* What asks for cleanups of this reason, in the words of struct neap_train_options; NULL: they cannot be left out. */
+static const char *option_of(const struct neap_train *train, enum neap_cleanup_reason reason)
+{
+	const struct neap_train_options *options = &train->options;
+
+	switch (reason) {
+	case NEAP_CLEANUP_SAVED:
+		return "cleanup_points SAVED";
+	case NEAP_CLEANUP_EPOCH:
+		return "cleanup_points EPOCH";
+	case NEAP_CLEANUP_EVERY_STEP:
+		return "cleanup_points EVERY_STEP";
+	case NEAP_CLEANUP_PERIODIC:
+		return options->cleanup_every_ticks   ? "cleanup_every_ticks"
+		       : options->cleanup_every_steps ? "cleanup_every_steps"
+						      : "cleanup_every_epochs";
+	default:
+		return NULL;
+	}
+}
+
+static void count_fruitless(struct neap_train *train, enum neap_cleanup_reason reason, uint64_t freed_bytes)
+{
+	const char *option = option_of(train, reason);
+	uint64_t trained_ns = neap_clock_now(neap_clock_system()) - train->began_ns;
+	char time[NEAP_UNITS_ROOM];
+
+	train->fruitless[reason] = freed_bytes ? 0 : train->fruitless[reason] + 1;
+	if (train->fruitless[reason] != FRUITLESS_CLEANUPS || !option)
+		return;
+	neap_log(train->options.log, NEAP_LOG_WARNING,
+		 "%s: the last %d cleanups gave nothing back; they only slow training: %s so far, %.2g %% of the "
+		 "time. "
+		 "Leave out %s",
+		 train->name, FRUITLESS_CLEANUPS, neap_duration_format(train->summary.cleanup_ns, time),
+		 100 * (double)train->summary.cleanup_ns / (double)(trained_ns ? trained_ns : 1), option);
+}
 
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason)
 {
 	struct neap_cleanup done;
-	char time[NEAP_UNITS_ROOM];
 
 	if (neap_cleanup_run(train->alloc, train->options.log, reason, &done, NULL) != NEAP_OK)
 		return; /* it has logged why */
 	train->summary.cleanups++;
 	train->summary.cleanup_freed_bytes += done.freed_bytes;
 	train->summary.cleanup_ns += done.ns;
-	train->fruitless = done.freed_bytes ? 0 : train->fruitless + 1;
-	if (train->fruitless == FRUITLESS_CLEANUPS)
-		neap_log(train->options.log, NEAP_LOG_WARNING,
-			 "%s: the last %d cleanups gave nothing back; they only slow training (this one took %s)",
-			 train->name, FRUITLESS_CLEANUPS, neap_duration_format(done.ns, time));
+	count_fruitless(train, reason, done.freed_bytes);
+}
+
+void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, const char *name, const char *reason,
+		       uint64_t size, uint64_t address)
+{
+	if (train->wish != NEAP_TRAIN_GO_ON)
+		return;
+	train->wish = wish;
+	snprintf(train->reason, sizeof train->reason, "%s", reason);
+	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_WISH,
+						    .tag = neap_emit_name(train->alloc, name),
+						    .block = (uint64_t)wish,
+						    .size = size,
+						    .address = address});
+	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s: asking the loop to save a checkpoint and %s",
+		 train->name, reason, wish == NEAP_TRAIN_STOP ? "end" : "begin anew");
+}
+
+enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason)
+{
+	if (ret_reason)
+		*ret_reason = train->reason;
+	return train->wish;
 }
 
 static bool wanted(const struct neap_train *train, enum neap_cleanup_reason reason)
@@ -81,6 +138,8 @@ static const char *mark_name(enum neap_mark mark)
 		return "end";
 	case NEAP_MARK_EVALUATION:
 		return "evaluation";
+	case NEAP_MARK_FAILED:
+		return "failed";
 	default:
 		return "user mark";
 	}
@@ -118,6 +177,13 @@ void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t v
 	note_peaks(train);
 }
 
+static bool in_order(const struct neap_levels *levels)
+{
+	return (!levels->stop_bytes || !levels->degrade_bytes || levels->stop_bytes <= levels->degrade_bytes) &&
+	       (!levels->degrade_bytes || !levels->warn_bytes || levels->degrade_bytes <= levels->warn_bytes) &&
+	       (!levels->stop_bytes || !levels->warn_bytes || levels->stop_bytes <= levels->warn_bytes);
+}
+
 static enum neap_status check_options(const struct neap_train_options *options, struct neap_error *err)
 {
 	if (!options || options->split.micro_batch == 0)
@@ -135,6 +201,13 @@ static enum neap_status check_options(const struct neap_train_options *options, 
 				 "rungs_offered 0x%x or rungs_active 0x%x has bits of no rung that can be offered or "
 				 "active",
 				 options->rungs_offered, options->rungs_active);
+	if (!in_order(&options->device) || !in_order(&options->host))
+		return neap_fail(
+			err, NEAP_EINVAL,
+			"thresholds of memory that is left: to warn at least as much as to degrade, and that "
+			"at least as much as to stop");
+	if ((unsigned)options->on_leak > NEAP_ON_LEAK_RESTART)
+		return neap_fail(err, NEAP_EINVAL, "on_leak %d is no enum neap_on_leak", (int)options->on_leak);
 	return NEAP_OK;
 }
 
@@ -162,6 +235,11 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 		train->options.rungs_offered = 1u << NEAP_RUNG_SPLIT;
 	if (!train->options.leak_watch_every_steps)
 		train->options.leak_watch_every_steps = LEAK_WATCH_STEPS;
+	if (!train->options.leak_margin_steps)
+		train->options.leak_margin_steps = (train->options.leak_watch_every_steps + 1) / 2;
+	train->began_ns = neap_clock_now(neap_clock_system());
+	if (neap_restarts())
+		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_RESTART, .block = neap_restarts()});
 	emit_settings(train);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
 		neap_session_cleanup(train, NEAP_CLEANUP_START);
@@ -174,6 +252,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t value)
 {
 	neap_session_mark(train, mark, value);
+	train->failed |= mark == NEAP_MARK_FAILED;
 	if (mark == NEAP_MARK_EPOCH_END) {
 		train->epochs++;
 		if (wanted(train, NEAP_CLEANUP_EPOCH))
@@ -189,6 +268,8 @@ void neap_train_settings(const struct neap_train *train, struct neap_train_setti
 {
 	*ret_settings = train->now;
 }
+
+void neap_train_resumed(struct neap_train *train, uint64_t step) { train->steps = train->first_step = step; }
 
 void neap_train_tick(struct neap_train *train)
 {
@@ -222,16 +303,15 @@ void neap_train_step(struct neap_train *train, double loss)
 						    .block = lowest,
 						    .stream = (uint32_t)train->ticks_in_step});
 	train->ticks_in_step = 0;
-	train->low_marks[train->low_count++ % LOW_MARKS] = lowest;
-	if (highest > train->recent_peak)
-		train->recent_peak = highest;
+	train->low_marks[train->low_count % LOW_MARKS] = lowest;
+	train->teeth[train->low_count++ % LOW_MARKS] = highest > lowest ? highest - lowest : 0;
 	note_peaks(train);
 	if (!isnan(loss))
 		neap_train_metric(train, "loss", loss);
 	if (due(train->steps, options->mark_every_steps))
 		neap_session_mark(train, NEAP_MARK_EVERY_N, train->steps);
-	if (!train->leak_told && due(train->steps, options->leak_watch_every_steps))
-		neap_session_watch_leak(train);
+	neap_session_watch_leak(train);
+	neap_session_watch_levels(train, highest);
 	if (wanted(train, NEAP_CLEANUP_EVERY_STEP))
 		neap_session_cleanup(train, NEAP_CLEANUP_EVERY_STEP);
 	else if (due(train->steps, options->cleanup_every_steps))
@@ -283,7 +363,8 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 		neap_session_cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))
 		neap_session_cleanup(train, NEAP_CLEANUP_END);
-	train->summary.steps = train->steps;
+	train->summary.steps = train->steps - train->first_step;
+	train->summary.wish = train->wish;
 	train->summary.ticks = train->ticks;
 	train->summary.split = train->now.split;
 	train->summary.rungs_active = train->now.rungs;

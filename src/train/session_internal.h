@@ -3,8 +3,20 @@
 #define NEAP_TRAIN_SESSION_INTERNAL_H
 
 #include "train/cleanup.h"
+#include "train/thresholds.h"
 
 #define LOW_MARKS 512 /* of the newest steps; as many as the leak test looks at */
+
+#define NEAP_REASON_ROOM 160
+
+enum neap_level_kind { NEAP_LEVEL_DEVICE, NEAP_LEVEL_HOST, NEAP_LEVEL_KINDS };
+
+/* At which step memory will end. */
+struct neap_forecast {
+	bool known;
+	uint64_t low_step, step, high_step;
+	uint64_t bytes_per_step;
+};
 
 struct neap_train {
 	struct neap_alloc *alloc;
@@ -13,14 +25,21 @@ struct neap_train {
 	struct neap_train_settings now; /* in force */
 	uint64_t steps, ticks, ticks_in_step, epochs;
 	struct neap_train_summary summary;
-	unsigned fruitless; /* cleanups in a row that gave nothing back */
-	bool failed;        /* the ladder is at its end */
-	/* The leak watch: lowest allocated bytes of the newest steps since the split last changed, as a ring. */
-	uint64_t low_marks[LOW_MARKS];
-	uint64_t low_count;   /* ever put into the ring */
-	uint64_t recent_peak; /* highest allocated bytes of a step since the watch last looked */
-	bool leak_suspected;  /* found at the last look */
+	uint64_t began_ns, first_step; /* when the session began; the step after which it went on */
+	/* Cleanups in a row, for one reason, that gave nothing back. */
+	unsigned fruitless[NEAP_CLEANUP_LEAK + 1];
+	bool failed; /* the ladder is at its end, or the loop said so */
+	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
+	enum neap_train_wish wish;
+	char reason[NEAP_REASON_ROOM]; /* of the wish */
+	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and
+	 * how far above that the step rose. */
+	uint64_t low_marks[LOW_MARKS], teeth[LOW_MARKS];
+	uint64_t low_count;  /* ever put into the rings */
+	bool leak_suspected; /* found at the last look */
 	bool leak_told;
+	bool leak_acted; /* on this forecast: once */
+	struct neap_forecast forecast;
 };
 
 /* session.c */
@@ -30,14 +49,28 @@ void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason rea
 /* The event and the line of a mark. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 
+/* Asks the loop to end: the first wish stays. `size`, `address`: the event's. */
+void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, const char *name, const char *reason,
+		       uint64_t size, uint64_t address);
+
 /* recover.c */
 
 /* One rung down the ladder, if there is one: false at its end. Between two steps, or two tries at one. */
 bool neap_session_degrade(struct neap_train *train);
 
+/* levels.c */
+
+/* Bytes by which a step's peak can still grow: the device's free ones and our cache, within the limit.
+ * NEAP_LEFT_UNKNOWN when the driver would not say. */
+uint64_t neap_session_room(struct neap_train *train, uint64_t peak_bytes);
+/* At the end of a step that allocated at most `peak_bytes`. */
+void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes);
+
 /* leaks.c */
 
-/* Looks for a leak in the newest steps. */
+/* Looks for a leak in the newest steps, when that is due, and does what is to be done before memory ends. */
 void neap_session_watch_leak(struct neap_train *train);
+/* The low-water marks so far say nothing of what comes: the watch begins anew. */
+void neap_session_forget_leak(struct neap_train *train);
 
 #endif

@@ -410,7 +410,11 @@ static void test_refused_options(void **state)
 		{0},
 		{.split = {.micro_batch = 1}, .rungs_offered = 1u << NEAP_RUNG_STOP},
 		{.split = {.micro_batch = 1}, .rungs_active = 1u << NEAP_RUNG_SPLIT},
-		{.split = {.micro_batch = 1}, .cleanup_points = 1u << 9},
+		{.split = {.micro_batch = 1}, .cleanup_points = 2u << NEAP_CLEANUP_LEAK},
+		{.split = {.micro_batch = 1}, .device = {.warn_bytes = 1, .degrade_bytes = 2}},
+		{.split = {.micro_batch = 1}, .host = {.degrade_bytes = 1, .stop_bytes = 2}},
+		{.split = {.micro_batch = 1}, .device = {.warn_bytes = 1, .stop_bytes = 2}},
+		{.split = {.micro_batch = 1}, .on_leak = (enum neap_on_leak)3},
 		{.split = {.micro_batch = 1}, .cleanup_points = 1u << NEAP_CLEANUP_PERIODIC},
 	};
 

@@ -1,0 +1,21 @@
+/* base/hostmem.h: how much memory the host still has for this process. Any thread. */
+#ifndef NEAP_BASE_HOSTMEM_H
+#define NEAP_BASE_HOSTMEM_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+
+struct neap_host_memory {
+	/* The smallest of MemAvailable and of what each control group that we are in still allows (its limit, minus
+	 * its use, plus what of that use is only file cache the kernel drops first). */
+	uint64_t available_bytes;
+	bool by_group; /* a control group, not the host, is what limits */
+};
+
+/* Reads ROOT/proc/meminfo, ROOT/proc/self/cgroup and ROOT/sys/fs/cgroup (version 2, and version 1's memory
+ * controller). `root`: "" but in tests. A control group that cannot be read limits nothing. Errors: NEAP_ENOENT and
+ * NEAP_EIO where even the host's memory cannot be read, NEAP_EPARSE, NEAP_ENOMEM: then nothing is known. */
+enum neap_status neap_host_memory_read(const char *root, struct neap_host_memory *ret_memory, struct neap_error *err);
+
+#endif

@@ -1,0 +1,121 @@
+/* Thresholds on the memory that is left: measured here when a step ends, decided by thresholds.c, done here. */
+#include "train/session_internal.h"
+
+#include "base/hostmem.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "base/units.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static bool any(const struct neap_levels *levels)
+{
+	return levels->warn_bytes || levels->degrade_bytes || levels->stop_bytes;
+}
+
+uint64_t neap_session_room(struct neap_train *train, uint64_t peak_bytes)
+{
+	uint64_t free_bytes = 0, total_bytes = 0;
+	struct neap_memory memory;
+
+	if (neap_device_memory(neap_alloc_device(train->alloc), &free_bytes, &total_bytes, NULL) != NEAP_OK)
+		return NEAP_LEFT_UNKNOWN;
+	neap_memory_read(train->alloc, &memory);
+	uint64_t most = free_bytes + memory.reserved_bytes;
+	double fraction = neap_get_fraction(train->alloc);
+	if (fraction > 0 && fraction < 1 && fraction * (double)total_bytes < (double)most)
+		most = (uint64_t)(fraction * (double)total_bytes);
+	return most > peak_bytes ? most - peak_bytes : 0;
+}
+
+static uint64_t host_left(const struct neap_train *train)
+{
+	uint64_t limit = train->options.host_limit_bytes, left = NEAP_LEFT_UNKNOWN;
+	struct neap_host_memory host;
+	struct neap_process self;
+
+	if (neap_host_memory_read("", &host, NULL) == NEAP_OK)
+		left = host.available_bytes;
+	if (limit && neap_process_read(getpid(), &self, NULL) == NEAP_OK) {
+		uint64_t below = limit > self.rss_bytes ? limit - self.rss_bytes : 0;
+		left = below < left ? below : left;
+	}
+	return left;
+}
+
+static uint64_t left_of(struct neap_train *train, enum neap_level_kind kind, uint64_t peak_bytes)
+{
+	return kind == NEAP_LEVEL_DEVICE ? neap_session_room(train, peak_bytes) : host_left(train);
+}
+
+static const char *const names[] = {[NEAP_LEVEL_DEVICE] = "device memory", [NEAP_LEVEL_HOST] = "host memory"};
+
+/* "device memory below 1.00 GiB (312 MiB left at the peak of step 7)" */
+static void describe(const struct neap_train *train, enum neap_level_kind kind, uint64_t below_bytes,
+		     uint64_t left_bytes, char text[NEAP_REASON_ROOM])
+{
+	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+
+	snprintf(text, NEAP_REASON_ROOM, "%s below %s (%s left at the %s of step %llu)", names[kind],
+		 neap_size_format(below_bytes, below), neap_size_format(left_bytes, left),
+		 kind == NEAP_LEVEL_DEVICE ? "peak" : "end", (unsigned long long)train->steps);
+}
+
+static void emit_level(struct neap_train *train, enum neap_level_kind kind, enum neap_threshold_act act,
+		       uint64_t below_bytes, uint64_t left_bytes)
+{
+	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_LEVEL,
+						    .tag = neap_emit_name(train->alloc, names[kind]),
+						    .block = (uint64_t)act,
+						    .size = left_bytes,
+						    .address = below_bytes});
+}
+
+static void degrade(struct neap_train *train, enum neap_level_kind kind, const struct neap_levels *levels,
+		    const char *reason, uint64_t peak_bytes)
+{
+	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s: cleaning up", train->name, reason);
+	neap_session_cleanup(train, NEAP_CLEANUP_LOW);
+	uint64_t left_bytes = left_of(train, kind, peak_bytes);
+	if (left_bytes != NEAP_LEFT_UNKNOWN && left_bytes >= levels->degrade_bytes)
+		neap_log(train->options.log, NEAP_LOG_INFO, "%s: the cleanup was enough: no rung is taken",
+			 train->name);
+	else
+		neap_session_degrade(train);
+}
+
+static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t peak_bytes)
+{
+	const struct neap_levels *levels = kind == NEAP_LEVEL_DEVICE ? &train->options.device : &train->options.host;
+	uint64_t left_bytes = left_of(train, kind, peak_bytes), below_bytes = 0;
+	struct neap_train_settings next;
+	bool rung_left = !train->options.no_ladder &&
+			 neap_ladder_next(&train->now, train->options.rungs_offered, &next) != NEAP_RUNG_STOP;
+	enum neap_threshold_act act =
+		neap_threshold_decide(&train->thresholds[kind], levels, left_bytes, rung_left, train->steps);
+	char reason[NEAP_REASON_ROOM];
+
+	if (act == NEAP_THRESHOLD_NOTHING)
+		return;
+	below_bytes = act == NEAP_THRESHOLD_STOP      ? levels->stop_bytes
+		      : act == NEAP_THRESHOLD_DEGRADE ? levels->degrade_bytes
+						      : neap_threshold_warns_below(levels, rung_left);
+	describe(train, kind, below_bytes, left_bytes, reason);
+	emit_level(train, kind, act, below_bytes, left_bytes);
+	if (act == NEAP_THRESHOLD_DEGRADE)
+		degrade(train, kind, levels, reason, peak_bytes);
+	else if (act == NEAP_THRESHOLD_STOP)
+		neap_session_wish(train, NEAP_TRAIN_STOP, names[kind], reason, left_bytes, below_bytes);
+	else
+		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s%s", train->name, reason,
+			 left_bytes < levels->degrade_bytes ? ": no rung of the ladder is left" : "");
+}
+
+void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes)
+{
+	if (any(&train->options.device) && train->wish == NEAP_TRAIN_GO_ON)
+		watch(train, NEAP_LEVEL_DEVICE, peak_bytes);
+	if (any(&train->options.host) && train->wish == NEAP_TRAIN_GO_ON)
+		watch(train, NEAP_LEVEL_HOST, peak_bytes);
+}
