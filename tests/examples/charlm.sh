@@ -36,11 +36,14 @@ run() {
 
 has() { grep -q -e "$2" "$1" || fail "no '$2' in $1"; }
 
-# same FILE FILE LINES: that many losses, equal to a millionth.
+# same FILE FILE LINES [WITHIN]: that many losses, equal to a millionth, or to WITHIN.
 same() {
-	paste "$1" "$2" | awk -v lines="$3" '{ d = $1 - $2; if (NF != 2 || d > 1e-6 || d < -1e-6) bad = 1 }
+	paste "$1" "$2" | awk -v lines="$3" -v most="${4:-1e-6}" '{ d = $1 - $2; if (NF != 2 || d > most || d < -most) bad = 1 }
 		END { exit bad || NR != lines }' || fail "$1 and $2 are not $3 equal losses"
 }
+
+# peak: the allocated peak that the last run told, in MiB.
+peak() { sed -n 's/.*peak \([0-9.]*\) MiB allocated.*/\1/p' err; }
 
 # 1. It learns: below the text's unigram entropy, which it prints.
 world 64MiB
@@ -66,7 +69,48 @@ has err '^charlm: .*out of'
 [ "$(wc -l < leak)" -lt 12 ] || fail "the leak did no harm"
 has err 'micro-batch 2 -> 1'
 
-# 4. A stopped run goes on as if it had not been stopped. The losses go through a pipe, so that the moment is known.
+# 4. Every rung. A long context: 40 MiB for two samples, 22 for one, then 8, 6 and 4 with one rung more each, in pages.
+long="--text text --layers 6 --width 32 --heads 4 --context 384 --batch 2 --steps 2 --log-every 0"
+world 256MiB
+run 0 $long --losses plain
+before=$(peak) asked=
+for on in --efficient-attention --mixed-precision --checkpointing; do
+	asked="$asked $on on"
+	run 0 $long $asked --losses asked
+	has err '0 OOMs, 0 rungs'
+	awk -v before="$before" -v now="$(peak)" 'BEGIN { exit !(now < 0.8 * before) }' || fail "$asked: peak $(peak) MiB"
+	before=$(peak)
+	same plain asked 2 "$(case $asked in *mixed*) echo 0.01 ;; *) echo 1e-6 ;; esac)"
+done
+rungs=1
+for rung in 'micro-batch 2 -> 1' 'memory-efficient attention' 'mixed precision: this changes' 'gradient checkpointing'; do
+	case $rungs in 1) world 32MiB ;; 2) world 12MiB ;; 3) world 10MiB ;; 4) world 8MiB ;; esac
+	run 0 $long --mixed-precision allow --losses ladder
+	has err "going on with $rung"
+	has err "$rungs OOMs, $rungs rungs"
+	same plain ladder 2 "$([ $rungs -lt 3 ] && echo 1e-6 || echo 0.01)"
+	rungs=$((rungs + 1))
+done
+world 6MiB
+run 1 $long --mixed-precision allow
+has err '^charlm: .*micro-batch 1 x accumulation 2, memory-efficient attention, mixed precision, gradient checkpointing: the'
+run 1 $long --checkpointing off
+has err '^charlm: .*accumulation 2, memory-efficient attention: .*(not offered: mixed precision, gradient checkpointing)'
+
+# What a run saved on any rung, a run on any other goes on with: the state is whole in all of them.
+world 10MiB
+run 1 $small --steps 12 --leak-per-step 768KiB --checkpoint worn.bin --checkpoint-every 1 --mixed-precision allow
+has err 'going on with gradient checkpointing'
+has err 'giving up'
+world 64MiB
+run 0 $small --steps 12 --losses plain
+run 0 $small --steps 12 --checkpoint worn.bin --resume --losses after
+has out '^resumed after step [1-9]'
+lines=$(wc -l < after)
+tail -n "$lines" plain > rest
+same rest after "$lines" 0.05
+
+# 5. A stopped run goes on as if it had not been stopped. The losses go through a pipe, so that the moment is known.
 world 64MiB
 for signal in INT TERM; do
 	mkfifo pipe
@@ -96,7 +140,7 @@ has out 'no checkpoint yet'
 cmp fresh.bin whole.bin || fail "stopping and resuming ends in another state"
 has err 'saved 10'
 
-# 5. A checkpoint that is damaged, or another run's, is refused.
+# 6. A checkpoint that is damaged, or another run's, is refused.
 head -c 5000 whole.bin > short.bin
 run 1 $small --steps 12 --checkpoint short.bin --resume
 has err 'short.bin: it ends too early'
@@ -108,7 +152,7 @@ has err 'belongs to a run with another'
 run 1 $small --steps 12 --checkpoint text --resume
 has err 'not a checkpoint of charlm'
 
-# 6. Wrong use.
+# 7. Wrong use.
 run 64 --stepz 3
 has err 'unknown option --stepz'
 run 64 --steps
@@ -118,6 +162,8 @@ has err 'expected a whole number'
 run 64 --leak-per-step 12QiB
 has err 'expected a size'
 run 64 --rate 2
+run 64 --mixed-precision yes
+has err 'expected on, allow or off'
 run 64 --batch 10 --micro-batch 4
 has err 'does not divide'
 run 64 --width 30 --heads 4
