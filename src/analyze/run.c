@@ -21,7 +21,7 @@ static bool has_levels(const struct neap_event *event)
 	case NEAP_EVENT_RUNG:
 		return false;
 	default:
-		return event->kind >= NEAP_EVENT_ALLOC && event->kind <= NEAP_EVENT_LEAK;
+		return event->kind >= NEAP_EVENT_ALLOC && event->kind <= NEAP_EVENT_ROOM;
 	}
 }
 

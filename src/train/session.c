@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "train/room.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -241,6 +242,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	if (neap_restarts())
 		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_RESTART, .block = neap_restarts()});
 	emit_settings(train);
+	neap_room_emit(alloc);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
 		neap_session_cleanup(train, NEAP_CLEANUP_START);
 	neap_session_mark(train, NEAP_MARK_START, 0);
@@ -359,6 +361,7 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 	}
 	neap_session_mark(train, NEAP_MARK_END, train->steps);
 	emit_tags(train);
+	neap_room_emit(train->alloc);
 	if (train->failed && wanted(train, NEAP_CLEANUP_FAILURE))
 		neap_session_cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))

@@ -1,0 +1,259 @@
+/* replay/paper.c: the table of a driver that counts. Of what the allocator may call, everything that needs no work done
+ * on the device works; the rest is refused. */
+#include "replay/paper.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "device/driver.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PLAIN_PAGE_BYTES (2 * NEAP_MIB)
+#define FIRST_ADDRESS    (1ull << 40)
+
+/* See the header: CUDA's interface has no place for it. */
+static _Thread_local struct neap_paper *open_paper;
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+/* REQUIRED functions must be there; of the OPTIONAL ones only those below are. */
+#define REFUSE_REQUIRED(name, parameters)                                                                             \
+	static CUresult refuse_##name parameters { return CUDA_ERROR_NOT_SUPPORTED; }
+#define REFUSE_OPTIONAL(name, parameters)
+#define X(need, name, symbol, parameters) REFUSE_##need(name, parameters)
+#include "device/cuda_functions.h"
+#undef X
+
+static CUresult init(unsigned int flags) { return CUDA_SUCCESS; }
+
+static CUresult count_devices(int *count)
+{
+	*count = 1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *device, int ordinal)
+{
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_name(char *name, int length, CUdevice device)
+{
+	snprintf(name, (size_t)length, "paper");
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_uuid(CUuuid *uuid, CUdevice device)
+{
+	memset(uuid, 0, sizeof *uuid);
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_total(size_t *bytes, CUdevice device)
+{
+	*bytes = open_paper->room_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+	*value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED && open_paper->page_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_granularity(size_t *bytes, const CUmemAllocationProp *properties,
+				CUmemAllocationGranularity_flags option)
+{
+	*bytes = open_paper->page_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult get_state(CUdevice device, unsigned int *flags, int *active)
+{
+	*flags = 0;
+	*active = 1;
+	return CUDA_SUCCESS;
+}
+
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+	*context = (CUcontext)(void *)open_paper;
+	return CUDA_SUCCESS;
+}
+
+static CUresult release(CUdevice device) { return CUDA_SUCCESS; }
+
+static CUresult get_current(CUcontext *context)
+{
+	*context = open_paper->current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext context)
+{
+	open_paper->current = context;
+	return CUDA_SUCCESS;
+}
+
+static CUresult pop(CUcontext *context)
+{
+	*context = open_paper->current;
+	open_paper->current = NULL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(void) { return CUDA_SUCCESS; }
+
+static CUresult get_info(size_t *free_bytes, size_t *total_bytes)
+{
+	*free_bytes = open_paper->room_bytes - open_paper->used_bytes;
+	*total_bytes = open_paper->room_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult use(uint64_t bytes)
+{
+	if (bytes > open_paper->room_bytes - open_paper->used_bytes)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	open_paper->used_bytes += bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+			unsigned long long flags)
+{
+	*address = open_paper->next_address;
+	open_paper->next_address += (bytes + PLAIN_PAGE_BYTES - 1) / PLAIN_PAGE_BYTES * PLAIN_PAGE_BYTES;
+	return CUDA_SUCCESS;
+}
+
+static CUresult unreserve(CUdeviceptr address, size_t bytes) { return CUDA_SUCCESS; }
+
+/* A handle is a page: all are of one size, so that its number need not say more. */
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
+		       unsigned long long flags)
+{
+	CUresult result = use(bytes);
+
+	if (result == CUDA_SUCCESS)
+		*handle = ++open_paper->next_handle;
+	return result;
+}
+
+static CUresult give_back(CUmemGenericAllocationHandle handle)
+{
+	open_paper->used_bytes -= open_paper->page_bytes;
+	return CUDA_SUCCESS;
+}
+
+static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+		    unsigned long long flags)
+{
+	return CUDA_SUCCESS;
+}
+
+static CUresult unmap(CUdeviceptr address, size_t bytes) { return CUDA_SUCCESS; }
+
+static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+	return CUDA_SUCCESS;
+}
+
+static CUresult plain_alloc(CUdeviceptr *address, size_t bytes)
+{
+	CUresult result = use(bytes);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	reserve(address, bytes, 0, 0, 0);
+	if (neap_map_put(&open_paper->plain, *address, bytes))
+		return CUDA_SUCCESS;
+	open_paper->used_bytes -= bytes;
+	return CUDA_ERROR_UNKNOWN; /* no host memory, not the device's */
+}
+
+static CUresult plain_free(CUdeviceptr address)
+{
+	uint64_t bytes = 0;
+
+	if (!neap_map_remove(&open_paper->plain, address, &bytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	open_paper->used_bytes -= bytes;
+	return CUDA_SUCCESS;
+}
+
+#pragma GCC diagnostic pop
+
+static const struct neap_cuda table = {
+#define REQUIRED_REFUSED(name) .name = refuse_##name,
+#define OPTIONAL_REFUSED(name)
+#define X(need, name, symbol, parameters) need##_REFUSED(name)
+#include "device/cuda_functions.h"
+#undef X
+};
+
+static struct neap_cuda make_table(uint64_t page_bytes)
+{
+	struct neap_cuda cuda = table;
+
+	cuda.cuInit = init;
+	cuda.cuDeviceGetCount = count_devices;
+	cuda.cuDeviceGet = get_device;
+	cuda.cuDeviceGetName = get_name;
+	cuda.cuDeviceGetUuid = get_uuid;
+	cuda.cuDeviceTotalMem = get_total;
+	cuda.cuDeviceGetAttribute = get_attribute;
+	cuda.cuDevicePrimaryCtxGetState = get_state;
+	cuda.cuDevicePrimaryCtxRetain = retain;
+	cuda.cuDevicePrimaryCtxRelease = release;
+	cuda.cuCtxGetCurrent = get_current;
+	cuda.cuCtxPushCurrent = push;
+	cuda.cuCtxPopCurrent = pop;
+	cuda.cuCtxSynchronize = synchronize;
+	cuda.cuMemGetInfo = get_info;
+	cuda.cuMemAlloc = plain_alloc;
+	cuda.cuMemFree = plain_free;
+	if (!page_bytes)
+		return cuda;
+	cuda.cuMemAddressReserve = reserve;
+	cuda.cuMemAddressFree = unreserve;
+	cuda.cuMemCreate = create;
+	cuda.cuMemRelease = give_back;
+	cuda.cuMemMap = map;
+	cuda.cuMemUnmap = unmap;
+	cuda.cuMemSetAccess = set_access;
+	cuda.cuMemGetAllocationGranularity = get_granularity;
+	return cuda;
+}
+
+enum neap_status neap_paper_open(struct neap_paper *paper, uint64_t room_bytes, uint64_t page_bytes,
+				 struct neap_error *err)
+{
+	struct neap_cuda cuda = make_table(page_bytes);
+
+	if (open_paper)
+		return neap_fail(err, NEAP_EBUSY, "a device on paper is open already in this thread");
+	*paper = (struct neap_paper){
+		.room_bytes = room_bytes, .page_bytes = page_bytes, .next_address = FIRST_ADDRESS};
+	open_paper = paper;
+	enum neap_status status = neap_driver_wrap(&cuda, NULL, &paper->driver, err);
+	if (status == NEAP_OK)
+		status = neap_device_open(paper->driver, 0, &paper->device, err);
+	if (status != NEAP_OK)
+		neap_paper_close(paper);
+	return status;
+}
+
+void neap_paper_close(struct neap_paper *paper)
+{
+	if (open_paper != paper)
+		return;
+	neap_device_close(paper->device);
+	neap_driver_close(paper->driver);
+	neap_map_fini(&paper->plain);
+	*paper = (struct neap_paper){0};
+	open_paper = NULL;
+}

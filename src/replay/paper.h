@@ -1,0 +1,28 @@
+/* replay/paper.h: a device on paper: its driver counts pages and hands out addresses, nothing else.
+ *
+ * The driver's functions take no context of ours, as CUDA's do not: the device that they mean is the thread's. So at
+ * most one is open per thread, and what was made with it is used and closed by that thread.
+ */
+#ifndef NEAP_REPLAY_PAPER_H
+#define NEAP_REPLAY_PAPER_H
+
+#include "base/map.h"
+#include "neap/device.h"
+
+/* The caller's storage. Zeroed: closed. */
+struct neap_paper {
+	uint64_t room_bytes, used_bytes, page_bytes;
+	uint64_t next_address, next_handle;
+	struct neap_driver *driver;
+	struct neap_device *device;
+	void *current;         /* the context that is current */
+	struct neap_map plain; /* address of a cuMemAlloc -> its bytes */
+};
+
+/* A device that may hand out `room_bytes`, in pages of `page_bytes` (0: without virtual memory, in 2 MiB). The struct
+ * stays where it is until it is closed. Errors: NEAP_ENOMEM; NEAP_EBUSY when this thread has one open. */
+enum neap_status neap_paper_open(struct neap_paper *paper, uint64_t room_bytes, uint64_t page_bytes,
+				 struct neap_error *err);
+void neap_paper_close(struct neap_paper *paper);
+
+#endif

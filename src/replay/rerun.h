@@ -1,0 +1,43 @@
+/* replay/rerun.h: a sequence of allocations and frees through neap's own allocator, on a device that is only counted.
+ *
+ * The allocator is the real one, so that rounding, classes, streams, pages, fragmentation and the emptying of the cache
+ * before "out of memory" are what they are in a training process. The device is a table of driver functions that counts
+ * pages and hands out addresses; nothing is behind them, and no driver is loaded.
+ *
+ * Threads: any; each call is complete in itself. Memory: the allocator's records, given back before it returns.
+ */
+#ifndef NEAP_REPLAY_RERUN_H
+#define NEAP_REPLAY_RERUN_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct neap_rerun_op {
+	uint32_t slot;   /* which block: an index below slot_count */
+	uint32_t stream; /* of an allocation: a dense number, 0 the default stream */
+	uint64_t bytes;  /* to allocate; 0: free the slot's block */
+};
+
+struct neap_rerun {
+	const struct neap_rerun_op *base, *step; /* done once; then done `passes` times */
+	size_t base_count, step_count;
+	size_t slot_count;
+	unsigned passes;     /* in a pass a slot that is in use is freed before it is allocated again */
+	uint64_t room_bytes; /* that the device may hand out */
+	uint64_t page_bytes; /* granularity of its virtual memory; 0: it has none */
+};
+
+struct neap_rerun_result {
+	bool fits;                                   /* no request ran out of memory */
+	uint64_t peak_reserved_bytes, peak_allocated_bytes; /* up to the end, or up to the failure */
+	uint64_t flushes; /* times the cache was given back because a request found no memory */
+};
+
+/* Errors: NEAP_ENOMEM; NEAP_EINVAL for a slot out of range. Out of device memory is a result, no error. */
+enum neap_status neap_rerun(const struct neap_rerun *rerun, struct neap_rerun_result *ret_result,
+			    struct neap_error *err);
+
+#endif

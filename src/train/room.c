@@ -1,0 +1,27 @@
+/* What is free and what is reserved already, together: they change places, their sum does not, unless others take or
+ * give memory. */
+#include "train/room.h"
+
+#include "train/cleanup.h"
+
+#include <stddef.h>
+
+void neap_room_emit(struct neap_alloc *alloc)
+{
+	struct neap_device *device = neap_alloc_device(alloc);
+	uint64_t free_bytes = 0, total_bytes = 0, limit_bytes = UINT64_MAX;
+	double fraction = neap_get_fraction(alloc);
+	struct neap_memory memory;
+
+	if (neap_device_memory(device, &free_bytes, &total_bytes, NULL) != NEAP_OK)
+		return;
+	neap_memory_read(alloc, &memory);
+	if (fraction < 1)
+		limit_bytes = (uint64_t)(fraction * (double)neap_device_info(device)->total_bytes);
+	uint64_t room_bytes = free_bytes + memory.reserved_bytes;
+	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_ROOM,
+					     .size = room_bytes < limit_bytes ? room_bytes : limit_bytes,
+					     .address = total_bytes,
+					     .block = limit_bytes,
+					     .stream = neap_device_info(device)->page_bytes / 1024});
+}
