@@ -153,7 +153,7 @@ void op_attention(struct gpu *gpu, const struct attention *given)
 	size_t scratch = attention_scratch(a.context, head_width, !a.weights.at);
 	double operations = 4.0 * (double)(tokens * a.context * a.width);
 
-	a.scratch = op_new(gpu, "temporaries", scratch);
+	a.scratch = op_new(gpu, "workspace", scratch);
 	if (a.weights.at)
 		LAUNCH(gpu, attention, &a, operations, CLOSES(a.out, tokens * a.width),
 		       CLOSES(a.weights, tokens * a.heads * a.context), WRITES(a.scratch, scratch),
@@ -172,7 +172,7 @@ void op_attention_backward(struct gpu *gpu, const struct attention_backward *giv
 	size_t scratch = attention_scratch(a.context, head_width, !a.weights.at);
 	double operations = (double)(tokens * a.context * a.width);
 
-	a.scratch = op_new(gpu, "temporaries", scratch);
+	a.scratch = op_new(gpu, "workspace", scratch);
 	if (a.weights.at)
 		LAUNCH(gpu, attention_backward, &a, 8 * operations, CLOSES(a.qkv_gradient, tokens * 3 * a.width),
 		       WRITES(a.scratch, scratch), OPENS(a.out_gradient, tokens * a.width),
@@ -234,7 +234,7 @@ void op_linear(struct gpu *gpu, const struct linear *l)
 
 void op_linear_backward(struct gpu *gpu, const struct linear_backward *l)
 {
-	struct numbers transposed = op_numbers(gpu, "temporaries", l->inner * l->columns, l->weight.half);
+	struct numbers transposed = op_numbers(gpu, "workspace", l->inner * l->columns, l->weight.half);
 	struct transpose transpose = {transposed, l->weight, l->inner, l->columns};
 	struct sum_rows sum = {l->bias_gradient, l->out_gradient, l->rows, l->columns};
 

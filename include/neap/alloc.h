@@ -75,8 +75,10 @@ NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
 typedef bool (*neap_oom_callback)(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt);
 NEAP_API void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context);
 
-/* Names what is being allocated on this thread from now on ("parameters", "activations", ...): the tag goes into every
- * event and into per-tag counters, from which an OOM is explained. Returns the previous name, for restoring. Static or
+/* Names what is being allocated on this thread from now on: the tag goes into every event and into per-tag counters,
+ * from which an OOM is explained and the largest micro-batch is predicted. Some tags have a meaning to these:
+ * "parameters", "gradients", "optimizer" and "workspace" (scratch memory sized by the model) do not grow with the
+ * micro-batch; "activations", "attention", "batch" and "temporaries" do. Returns the previous name, for restoring. Static or
  * long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
 #define NEAP_TAGS_MAX 32
 NEAP_API const char *neap_tag_set(const char *tag);

@@ -1,17 +1,18 @@
 /* analyze/advice.h: upward advice: the largest micro-batch that is predicted to fit, from a recording. Pure, but for
  * host memory.
  *
- * How: what is live when a step begins stays as it is; what a step allocates is a fixed number of bytes and a number of
- * bytes per sample. A step of the recording is then done again at other micro-batches through neap's own allocator, on
- * a counted device of the room that this process had (NEAP_EVENT_ROOM): so rounding, pages and fragmentation are in it.
+ * How: what is live when a step begins stays as it is; what a step allocates is a fixed number of bytes and a number
+ * of bytes per sample. A step of the recording is then done again at other micro-batches through neap's own
+ * allocator, on a counted device of the room that this process had (NEAP_EVENT_ROOM): so rounding, pages and
+ * fragmentation are in it.
  *
- *   which bytes scale     two splits seen: solved for from both; else sizes that the micro-batch divides do, but those
- *                         tagged "parameters", "gradients" or "optimizer"
- *   no whole step is left (the ring has wrapped within one): from the steps' lowest and highest bytes, in a straight
- *                         line; `replayed` is false and the uncertainty wide
+ *   which bytes scale     two splits seen: solved for from both; else sizes that the micro-batch divides do, but
+ * those tagged "parameters", "gradients", "optimizer" or "workspace" no whole step is left (the ring has wrapped
+ * within one): from the steps' lowest and highest bytes, in a straight line; `replayed` is false and the uncertainty
+ * wide
  *
- *   uncertainty           what the prediction misses at the micro-batch that was measured, and pages for what is live but
- *                         not in the recording. The micro-batch fits with the uncertainty taken away from the room.
+ *   uncertainty           what the prediction misses at the micro-batch that was measured, and pages for what is live
+ * but not in the recording. The micro-batch fits with the uncertainty taken away from the room.
  */
 #ifndef NEAP_ANALYZE_ADVICE_H
 #define NEAP_ANALYZE_ADVICE_H
@@ -21,16 +22,16 @@
 #include "trace/record.h"
 
 struct neap_advice {
-	bool given;        /* false: only `why` is meant */
-	char why[160];     /* why there is no advice; else how it was found */
-	bool replayed;     /* false: a straight line through the steps' extremes */
-	bool two_splits;   /* what scales is known from two splits */
-	struct neap_split split; /* in force at the end */
-	uint64_t room_bytes;     /* that the process could reserve */
-	uint64_t fixed_bytes;    /* live whatever the micro-batch */
-	uint64_t sample_bytes;   /* per sample, at the peak */
-	uint64_t micro_batch;    /* the largest that is predicted to fit; at least the one in force */
-	uint64_t headroom_bytes; /* with it: room less the predicted peak of reserved bytes */
+	bool given;                 /* false: only `why` is meant */
+	char why[160];              /* why there is no advice; else how it was found */
+	bool replayed;              /* false: a straight line through the steps' extremes */
+	bool two_splits;            /* what scales is known from two splits */
+	struct neap_split split;    /* in force at the end */
+	uint64_t room_bytes;        /* that the process could reserve */
+	uint64_t fixed_bytes;       /* live whatever the micro-batch */
+	uint64_t sample_bytes;      /* per sample, at the peak */
+	uint64_t micro_batch;       /* the largest that is predicted to fit; at least the one in force */
+	uint64_t headroom_bytes;    /* with it: room less the predicted peak of reserved bytes */
 	uint64_t uncertainty_bytes; /* of that, to either side */
 	/* The largest micro-batch that fits and keeps the effective batch, with the accumulation that does. */
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes;

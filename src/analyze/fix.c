@@ -2,7 +2,7 @@
  *
  * Predictions come from the tags in force then. What scales with the micro-batch: "activations", "attention",
  * "batch", "temporaries", and the request itself if it was for one of them. What does not: "parameters", "gradients",
- * "optimizer". Of anything else it is not known: it counts half, and widens the interval by as much.
+ * "optimizer", "workspace". Of anything else it is not known: it counts half, and widens the interval by as much.
  *
  * The assumptions behind the other figures are said in each fix's `how`. Checkpointing: keeping the square root of L
  * layers' activations (Chen et al. 2016, arXiv:1604.06174) leaves 1/2 of them for L = 4 and 1/10 for L = 100. */
@@ -43,7 +43,8 @@ static void add_demand(struct demand *demand, const char *tag, uint64_t bytes)
 		demand->activations = plus(demand->activations, bytes);
 	else if (!strcmp(tag, "batch"))
 		demand->inputs = plus(demand->inputs, bytes);
-	else if (!strcmp(tag, "parameters") || !strcmp(tag, "gradients") || !strcmp(tag, "optimizer"))
+	else if (!strcmp(tag, "parameters") || !strcmp(tag, "gradients") || !strcmp(tag, "optimizer") ||
+		 !strcmp(tag, "workspace"))
 		demand->model = plus(demand->model, bytes);
 	else
 		demand->unknown = plus(demand->unknown, bytes);

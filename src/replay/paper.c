@@ -1,5 +1,5 @@
-/* replay/paper.c: the table of a driver that counts. Of what the allocator may call, everything that needs no work done
- * on the device works; the rest is refused. */
+/* replay/paper.c: the table of a driver that counts. Of what the allocator may call, everything that needs no work
+ * done on the device works; the rest is refused. */
 #include "replay/paper.h"
 
 #include "base/error.h"
@@ -19,7 +19,7 @@ static _Thread_local struct neap_paper *open_paper;
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 
 /* REQUIRED functions must be there; of the OPTIONAL ones only those below are. */
-#define REFUSE_REQUIRED(name, parameters)                                                                             \
+#define REFUSE_REQUIRED(name, parameters)                                                                            \
 	static CUresult refuse_##name parameters { return CUDA_ERROR_NOT_SUPPORTED; }
 #define REFUSE_OPTIONAL(name, parameters)
 #define X(need, name, symbol, parameters) REFUSE_##need(name, parameters)

@@ -11,8 +11,9 @@
 static void *stream_of(uint32_t number) { return (void *)(uintptr_t)((uint64_t)number * 16); }
 
 /* NEAP_EOOM: the device's. */
-static enum neap_status play(struct neap_alloc *alloc, const struct neap_rerun *rerun, const struct neap_rerun_op *ops,
-			     size_t count, uint64_t *addresses, struct neap_error *err)
+static enum neap_status play(struct neap_alloc *alloc, const struct neap_rerun *rerun,
+			     const struct neap_rerun_op *ops, size_t count, uint64_t *addresses,
+			     struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 

@@ -1,8 +1,8 @@
 /* replay/rerun.h: a sequence of allocations and frees through neap's own allocator, on a device that is only counted.
  *
- * The allocator is the real one, so that rounding, classes, streams, pages, fragmentation and the emptying of the cache
- * before "out of memory" are what they are in a training process. The device is a table of driver functions that counts
- * pages and hands out addresses; nothing is behind them, and no driver is loaded.
+ * The allocator is the real one, so that rounding, classes, streams, pages, fragmentation and the emptying of the
+ * cache before "out of memory" are what they are in a training process. The device is a table of driver functions
+ * that counts pages and hands out addresses; nothing is behind them, and no driver is loaded.
  *
  * Threads: any; each call is complete in itself. Memory: the allocator's records, given back before it returns.
  */
@@ -31,7 +31,7 @@ struct neap_rerun {
 };
 
 struct neap_rerun_result {
-	bool fits;                                   /* no request ran out of memory */
+	bool fits;                                          /* no request ran out of memory */
 	uint64_t peak_reserved_bytes, peak_allocated_bytes; /* up to the end, or up to the failure */
 	uint64_t flushes; /* times the cache was given back because a request found no memory */
 };

@@ -1,0 +1,330 @@
+/* Upward advice: see the header. The search relies on "what fits at m fits at m - 1"; where fragmentation breaks
+ * that, the answer is a micro-batch that fits and whose successor does not. */
+#include "analyze/advice.h"
+
+#include "analyze/step_model.h"
+#include "base/units.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MICRO_BATCH_MAX (1ull << 32)
+#define ROOM_MAX        (1ull << 45) /* a recording that says more lies */
+#define PAGES_MAX       (1ull << 23)
+#define PASSES          3    /* of a step: fragmentation shows from the second on */
+#define SHORT_STEP      8192 /* operations; a longer one is done once */
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+static uint64_t apart(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
+
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+NEAP_PRINTF(2, 3)
+static void give_none(struct neap_advice *advice, const char *format, ...)
+{
+	va_list arguments;
+
+	advice->given = false;
+	va_start(arguments, format);
+	vsnprintf(advice->why, sizeof advice->why, format, arguments);
+	va_end(arguments);
+}
+
+/* The room, as the session last said, or said first where that was less. */
+static bool find_room(const struct neap_record *record, uint16_t device, uint64_t *ret_room_bytes,
+		      uint64_t *ret_page_bytes)
+{
+	uint64_t room_bytes = UINT64_MAX, page_bytes = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_ROOM || event->device != device)
+			continue;
+		room_bytes = event->size < room_bytes ? event->size : room_bytes;
+		page_bytes = (uint64_t)event->stream * 1024;
+	}
+	bool sane = room_bytes <= ROOM_MAX && page_bytes <= (1ull << 30) && !(page_bytes & (page_bytes - 1)) &&
+		    (!page_bytes || room_bytes / page_bytes <= PAGES_MAX);
+	*ret_room_bytes = room_bytes;
+	*ret_page_bytes = page_bytes;
+	return sane;
+}
+
+/* A way to predict: at a micro-batch, does it fit with so many bytes kept back, and what is then reserved. */
+struct predictor {
+	const struct neap_step_model *model; /* NULL: by the line */
+	struct neap_rerun_op *ops;
+	uint64_t room_bytes, page_bytes, kept_back_bytes;
+	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
+	bool failed;                                   /* host memory */
+};
+
+struct prediction {
+	bool fits;
+	uint64_t reserved_bytes, allocated_bytes, uncertainty_bytes;
+};
+
+static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch)
+{
+	const struct neap_step_model *model = predictor->model;
+	struct neap_rerun_result result = {0};
+
+	for (size_t i = 0; i < model->step_count; i++) {
+		const struct neap_step_size *size = &model->sizes[i];
+		if (model->ops[model->base_count + i].bytes)
+			predictor->ops[i].bytes = plus(size->fixed, times(size->sample, micro_batch));
+	}
+	struct neap_rerun rerun = {
+		.base = model->ops,
+		.base_count = model->base_count,
+		.step = predictor->ops,
+		.step_count = model->step_count,
+		.slot_count = model->slot_count,
+		.passes = model->closed && model->step_count <= SHORT_STEP ? PASSES : 1,
+		.room_bytes = less(predictor->room_bytes, predictor->kept_back_bytes),
+		.page_bytes = predictor->page_bytes,
+	};
+	if (neap_rerun(&rerun, &result, NULL) != NEAP_OK)
+		predictor->failed = true;
+	return (struct prediction){result.fits, result.peak_reserved_bytes, result.peak_allocated_bytes, 0};
+}
+
+static struct prediction by_line(const struct predictor *predictor, uint64_t micro_batch)
+{
+	double samples = (double)micro_batch, overhead = predictor->line_overhead * samples;
+	double bytes = predictor->line_fixed + predictor->line_sample * samples + overhead;
+	double uncertainty = overhead + 2 * (double)predictor->page_bytes;
+
+	return (struct prediction){
+		.fits = bytes + uncertainty <= (double)predictor->room_bytes,
+		.reserved_bytes = bytes < 1e18 ? (uint64_t)bytes : UINT64_MAX,
+		.uncertainty_bytes = uncertainty < 1e18 ? (uint64_t)uncertainty : UINT64_MAX,
+	};
+}
+
+static struct prediction predict(struct predictor *predictor, uint64_t micro_batch)
+{
+	return predictor->model ? by_replay(predictor, micro_batch) : by_line(predictor, micro_batch);
+}
+
+/* The largest that fits, given that `fits` does; MICRO_BATCH_MAX: nothing that was tried did not. */
+static uint64_t search(struct predictor *predictor, uint64_t fits)
+{
+	uint64_t fails = fits;
+
+	do {
+		fits = fails;
+		fails *= 2;
+		if (fails >= MICRO_BATCH_MAX)
+			return MICRO_BATCH_MAX;
+	} while (predict(predictor, fails).fits && !predictor->failed);
+	while (fails - fits > 1 && !predictor->failed) {
+		uint64_t middle = fits + (fails - fits) / 2;
+		if (predict(predictor, middle).fits)
+			fits = middle;
+		else
+			fails = middle;
+	}
+	return fits;
+}
+
+/* The largest divisor of `batch` that is at most `most`. */
+static uint64_t divisor_up_to(uint64_t batch, uint64_t most)
+{
+	uint64_t best = 1;
+
+	for (uint64_t i = 1; i <= batch / i; i++) {
+		if (batch % i)
+			continue;
+		if (i <= most && i > best)
+			best = i;
+		if (batch / i <= most && batch / i > best)
+			best = batch / i;
+	}
+	return best;
+}
+
+static void conclude(struct neap_advice *advice, struct predictor *predictor)
+{
+	const struct neap_split *split = &advice->split;
+	uint64_t batch = times(split->micro_batch, split->accumulate);
+
+	if (!predict(predictor, split->micro_batch).fits) {
+		give_none(advice, predictor->failed
+					  ? "out of host memory while predicting"
+					  : "with the memory that was left to this process at the end, or the "
+					    "uncertainty, not even the micro-batch in force fits");
+		return;
+	}
+	advice->micro_batch = search(predictor, split->micro_batch);
+	if (predictor->failed || advice->micro_batch == MICRO_BATCH_MAX) {
+		give_none(advice, predictor->failed ? "out of host memory while predicting"
+						    : "nothing that a step allocates was seen to grow with the "
+						      "micro-batch");
+		return;
+	}
+	struct prediction best = predict(predictor, advice->micro_batch);
+	advice->headroom_bytes = less(advice->room_bytes, best.reserved_bytes);
+	advice->uncertainty_bytes = plus(advice->uncertainty_bytes, best.uncertainty_bytes);
+	if (predictor->model)
+		advice->sample_bytes = less(best.allocated_bytes, advice->fixed_bytes) / advice->micro_batch;
+	if (batch <= MICRO_BATCH_MAX) {
+		advice->kept_micro_batch = divisor_up_to(batch, advice->micro_batch);
+		advice->kept_accumulate = batch / advice->kept_micro_batch;
+		advice->kept_headroom_bytes =
+			less(advice->room_bytes, predict(predictor, advice->kept_micro_batch).reserved_bytes);
+	}
+	advice->given = !predictor->failed;
+	if (predictor->failed)
+		give_none(advice, "out of host memory while predicting");
+}
+
+static void advise_by_replay(struct neap_advice *advice, const struct neap_step_model *model, uint64_t page_bytes)
+{
+	struct predictor predictor = {.model = model, .room_bytes = advice->room_bytes, .page_bytes = page_bytes};
+
+	predictor.ops = calloc(model->step_count + 1, sizeof *predictor.ops);
+	if (!predictor.ops) {
+		give_none(advice, "out of host memory while predicting");
+		return;
+	}
+	for (size_t i = 0; i < model->step_count; i++)
+		predictor.ops[i] = model->ops[model->base_count + i];
+	struct prediction now = predict(&predictor, advice->split.micro_batch);
+	/* Of what no event tells, only the sum is known: how it lies in pages is not. */
+	predictor.kept_back_bytes = plus(now.fits ? apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
+					 model->unknown_bytes ? 2 * page_bytes : 0);
+	advice->replayed = true;
+	advice->two_splits = model->two_splits;
+	advice->fixed_bytes = model->base_bytes;
+	advice->uncertainty_bytes = predictor.kept_back_bytes;
+	snprintf(advice->why, sizeof advice->why,
+		 "a step of the recording, done again by neap's allocator at other micro-batches; what scales with "
+		 "them is %s",
+		 model->two_splits ? "known from two splits" : "what the micro-batch divides");
+	conclude(advice, &predictor);
+	free(predictor.ops);
+}
+
+struct extremes {
+	uint64_t low, peak, reserved, steps;
+};
+
+/* Of the steps between two instants: the highest, and what was reserved at most. */
+static struct extremes find_extremes(const struct neap_record *record, uint16_t device, uint64_t from_ns,
+				     uint64_t until_ns)
+{
+	struct extremes extremes = {0};
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_STEP || event->device != device || event->time_ns <= from_ns ||
+		    event->time_ns > until_ns || event->block > event->size)
+			continue;
+		extremes.steps++;
+		if (event->b > extremes.reserved)
+			extremes.reserved = event->b;
+		if (event->size < extremes.peak)
+			continue;
+		extremes.peak = event->size;
+		extremes.low = event->block;
+	}
+	return extremes;
+}
+
+static void advise_by_line(struct neap_advice *advice, const struct neap_record *record,
+			   const struct neap_last_settings *settings, uint64_t page_bytes)
+{
+	struct extremes now = find_extremes(record, settings->device, settings->since_ns, UINT64_MAX);
+	struct extremes before =
+		find_extremes(record, settings->device, settings->before_since_ns, settings->since_ns);
+	struct predictor predictor = {.room_bytes = advice->room_bytes,
+				      .page_bytes = page_bytes ? page_bytes : 2 * NEAP_MIB};
+	double samples = (double)settings->split.micro_batch, more = (double)settings->before.micro_batch;
+
+	if (!now.steps) {
+		give_none(advice, "no step was done with the settings in force at the end");
+		return;
+	}
+	predictor.line_fixed = (double)now.low;
+	predictor.line_sample = (double)(now.peak - now.low) / samples;
+	if (before.steps && more > samples && before.peak > now.peak) {
+		advice->two_splits = true;
+		predictor.line_sample = (double)(before.peak - now.peak) / (more - samples);
+		predictor.line_fixed = fmax((double)now.peak - predictor.line_sample * samples, 0);
+	}
+	predictor.line_overhead = (double)less(now.reserved, now.peak) / samples;
+	advice->fixed_bytes = (uint64_t)predictor.line_fixed;
+	advice->sample_bytes = (uint64_t)predictor.line_sample;
+	snprintf(advice->why, sizeof advice->why,
+		 "a straight line through the %s of the steps: no whole step was left in the recording",
+		 advice->two_splits ? "peaks at two splits" : "lowest and highest bytes");
+	conclude(advice, &predictor);
+}
+
+void neap_advice(const struct neap_record *record, const struct neap_leak *leak, struct neap_advice *ret_advice)
+{
+	struct neap_last_settings settings = {0};
+	struct neap_step_model model = {0};
+	struct neap_advice advice = {0};
+	uint64_t page_bytes = 0;
+
+	if (!neap_last_settings(record, &settings)) {
+		give_none(&advice, "no training session said what the micro-batch is");
+	} else if (settings.split.micro_batch >= MICRO_BATCH_MAX || !settings.split.accumulate) {
+		give_none(&advice, "the recording's micro-batch makes no sense");
+	} else if (leak->verdict == NEAP_LEAK_FOUND) {
+		advice.split = settings.split;
+		give_none(&advice,
+			  "memory grows with the steps: what fits today does not fit later; mend the leak first");
+	} else if (!find_room(record, settings.device, &advice.room_bytes, &page_bytes)) {
+		advice.split = settings.split;
+		advice.room_bytes = 0;
+		give_none(&advice, "the recording does not say how much memory the process could have");
+	} else {
+		advice.split = settings.split;
+		enum neap_status status = neap_step_model_make(record, &settings, &model, NULL);
+		if (status == NEAP_OK)
+			advise_by_replay(&advice, &model, page_bytes);
+		else if (status == NEAP_ENOMEM)
+			give_none(&advice, "out of host memory while predicting");
+		else
+			advise_by_line(&advice, record, &settings, page_bytes);
+		neap_step_model_fini(&model);
+	}
+	*ret_advice = advice;
+}
+
+void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
+{
+	const struct neap_split *split = &advice->split;
+	unsigned long long ranks = split->ranks ? split->ranks : 1;
+	unsigned long long batch = times(times(split->micro_batch, split->accumulate), ranks);
+	char headroom[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM], kept[NEAP_UNITS_ROOM], which[160] = "";
+
+	if (!advice->given) {
+		snprintf(text, room, "none: %s", advice->why);
+		return;
+	}
+	if (advice->kept_micro_batch == advice->micro_batch)
+		snprintf(which, sizeof which, "; x accumulation %llu it keeps the effective batch of %llu",
+			 (unsigned long long)advice->kept_accumulate, batch);
+	else if (advice->kept_micro_batch)
+		snprintf(which, sizeof which,
+			 "; the effective batch of %llu is kept by %llu x accumulation %llu, with %s", batch,
+			 (unsigned long long)advice->kept_micro_batch, (unsigned long long)advice->kept_accumulate,
+			 neap_size_format(advice->kept_headroom_bytes, kept));
+	snprintf(text, room,
+		 "micro-batch %llu is the largest predicted to fit (now %llu), with %s \u00b1 %s of headroom%s",
+		 (unsigned long long)advice->micro_batch, (unsigned long long)split->micro_batch,
+		 neap_size_format(advice->headroom_bytes, headroom),
+		 neap_size_format(advice->uncertainty_bytes, uncertainty), which);
+}

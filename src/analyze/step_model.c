@@ -1,0 +1,417 @@
+/* One step of a recording, taken apart.
+ *
+ *   ring       | ... allocs and frees ... | alloc free alloc ... free | ... | frees at the end of the run |
+ *                                         ^ STEP n-1                  ^ STEP n
+ *                base: live at STEP n-1     the step
+ *
+ * A block that was allocated before the ring begins shows when it is freed, at the latest when the program tidies up;
+ * what never shows is known as a sum, from the allocated bytes that each event carries. A block counts as freed when
+ * its free has completed: only then can it be reused. */
+#include "analyze/step_model.h"
+
+#include "base/error.h"
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define GONE UINT64_MAX /* a live block that came after the step */
+
+bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings)
+{
+	struct neap_last_settings settings = {0};
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_SPLIT &&
+		    (event->kind != NEAP_EVENT_RUNG || event->block == NEAP_RUNG_STOP))
+			continue;
+		struct neap_split next = {event->address, event->size,
+					  event->kind == NEAP_EVENT_SPLIT ? event->block : settings.split.ranks};
+		/* Only a rung that changed nothing but the split says how sizes depend on it. */
+		bool same_program = event->kind == NEAP_EVENT_RUNG && event->block == NEAP_RUNG_SPLIT;
+		settings.before = same_program ? settings.split : (struct neap_split){0};
+		settings.before_since_ns = settings.since_ns;
+		settings.split = next;
+		settings.since_ns = event->time_ns;
+		settings.device = event->device;
+	}
+	*ret_settings = settings;
+	return settings.split.micro_batch > 0;
+}
+
+struct block {
+	uint64_t address, requested, bytes;
+	uint32_t stream;
+	uint32_t slot;
+	bool dead;
+};
+
+struct builder {
+	const struct neap_record *record;
+	const struct neap_last_settings *settings;
+	uint64_t begin_ns, end_ns;
+	struct neap_map live; /* address -> index of its block, or GONE */
+	struct block *blocks; /* the base's first, then the step's: room for one per event and one for the unknown */
+	size_t block_count, base_count;
+	struct neap_rerun_op *ops;
+	struct neap_step_size *sizes;
+	size_t op_count;
+	bool opened, survived; /* the step freed a block of the base; a block of the step outlived it */
+};
+
+static bool ours(const struct builder *builder, const struct neap_event *event)
+{
+	return event->device == builder->settings->device &&
+	       (event->kind == NEAP_EVENT_ALLOC || event->kind == NEAP_EVENT_FREE_COMPLETED);
+}
+
+static bool window_is_whole(const struct neap_record *record, uint64_t begin_ns)
+{
+	return record->allocation_count && (!record->allocations_lost || record->allocations[0].time_ns <= begin_ns);
+}
+
+/* The step to take: its beginning and its end, as indices of the journal. */
+static bool find_step(const struct neap_record *record, const struct neap_last_settings *settings, size_t *ret_begin,
+		      size_t *ret_end)
+{
+	size_t previous = SIZE_MAX;
+	uint64_t highest = 0;
+	bool found = false;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->device != settings->device || event->time_ns < settings->since_ns)
+			continue;
+		if (event->kind == NEAP_EVENT_OOM)
+			previous = SIZE_MAX; /* what follows is the rest of a step */
+		if (event->kind != NEAP_EVENT_STEP)
+			continue;
+		if (previous != SIZE_MAX && event->size >= highest &&
+		    window_is_whole(record, record->journal[previous].time_ns)) {
+			highest = event->size;
+			*ret_begin = previous;
+			*ret_end = i;
+			found = true;
+		}
+		previous = i;
+	}
+	return found;
+}
+
+static bool add_block(struct builder *builder, const struct neap_event *event, uint32_t *ret_index)
+{
+	struct block *block = &builder->blocks[builder->block_count];
+	uint64_t former;
+
+	/* A free that was lost: the address says that it happened. */
+	if (event->kind == NEAP_EVENT_ALLOC && neap_map_get(&builder->live, event->address, &former) &&
+	    former != GONE)
+		builder->blocks[former].dead = true;
+	*block = (struct block){
+		.address = event->address, .requested = event->size, .bytes = event->block, .stream = event->stream};
+	*ret_index = (uint32_t)builder->block_count++;
+	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, event->address, *ret_index);
+}
+
+/* Who is live when the step begins. False: no host memory. */
+static bool find_base(struct builder *builder)
+{
+	const struct neap_record *record = builder->record;
+	bool good = true;
+	uint64_t value;
+	uint32_t index;
+
+	for (size_t i = 0; good && i < record->allocation_count; i++) {
+		const struct neap_event *event = &record->allocations[i];
+		if (!ours(builder, event))
+			continue;
+		if (event->kind == NEAP_EVENT_ALLOC && event->time_ns <= builder->begin_ns)
+			good = add_block(builder, event, &index);
+		else if (event->kind == NEAP_EVENT_ALLOC)
+			good = neap_map_put(&builder->live, event->address, GONE);
+		else if (neap_map_remove(&builder->live, event->address, &value)) {
+			if (value != GONE && event->time_ns <= builder->begin_ns)
+				builder->blocks[value].dead = true;
+		} else if (event->time_ns > builder->begin_ns) { /* allocated before the ring begins */
+			good = add_block(builder, event, &index);
+		}
+	}
+	return good;
+}
+
+static int by_address(const void *left, const void *right)
+{
+	uint64_t a = ((const struct block *)left)->address, b = ((const struct block *)right)->address;
+
+	return a < b ? -1 : a > b;
+}
+
+/* Keeps the living in order of address, with what no event tells as one block more. False: more is live than was. */
+static bool settle_base(struct builder *builder, uint64_t level, uint64_t *ret_known)
+{
+	size_t kept = 0;
+	uint64_t known = 0;
+
+	for (size_t i = 0; i < builder->block_count; i++) {
+		if (builder->blocks[i].dead)
+			continue;
+		builder->blocks[kept] = builder->blocks[i];
+		if (__builtin_add_overflow(known, builder->blocks[kept++].bytes, &known))
+			return false;
+	}
+	if (known > level)
+		return false;
+	qsort(builder->blocks, kept, sizeof *builder->blocks, by_address);
+	if (level > known)
+		builder->blocks[kept++] = (struct block){.requested = level - known, .bytes = level - known};
+	for (size_t i = 0; i < kept; i++) {
+		builder->blocks[i].slot = (uint32_t)i;
+		builder->ops[builder->op_count++] =
+			(struct neap_rerun_op){(uint32_t)i, builder->blocks[i].stream, builder->blocks[i].requested};
+	}
+	builder->block_count = builder->base_count = kept;
+	*ret_known = known;
+	return true;
+}
+
+static bool never_scales(const char *tag)
+{
+	return !strcmp(tag, "parameters") || !strcmp(tag, "gradients") || !strcmp(tag, "optimizer") ||
+	       !strcmp(tag, "workspace");
+}
+
+static struct neap_step_size guess(const struct builder *builder, const struct neap_event *event)
+{
+	uint64_t micro_batch = builder->settings->split.micro_batch;
+
+	if (event->size % micro_batch || never_scales(neap_record_name(builder->record, event->tag)))
+		return (struct neap_step_size){.fixed = event->size};
+	return (struct neap_step_size){.sample = event->size / micro_batch};
+}
+
+/* The operations of the step. False: no host memory. */
+static bool take_step(struct builder *builder)
+{
+	const struct neap_record *record = builder->record;
+	uint64_t value;
+	uint32_t index = 0;
+
+	neap_map_fini(&builder->live);
+	for (size_t i = 0; i < builder->base_count; i++)
+		if (builder->blocks[i].address &&
+		    !neap_map_put(&builder->live, builder->blocks[i].address, builder->blocks[i].slot))
+			return false;
+	for (size_t i = 0; i < record->allocation_count; i++) {
+		const struct neap_event *event = &record->allocations[i];
+		if (!ours(builder, event) || event->time_ns <= builder->begin_ns || event->time_ns > builder->end_ns)
+			continue;
+		struct neap_rerun_op *op = &builder->ops[builder->op_count];
+		if (event->kind == NEAP_EVENT_ALLOC) {
+			if (!event->size)
+				continue;
+			if (!add_block(builder, event, &index))
+				return false;
+			*op = (struct neap_rerun_op){index, event->stream, event->size};
+			builder->sizes[builder->op_count++] = guess(builder, event);
+		} else if (neap_map_remove(&builder->live, event->address, &value)) {
+			builder->opened |= value < builder->base_count;
+			*op = (struct neap_rerun_op){.slot = (uint32_t)value};
+			builder->sizes[builder->op_count++] = (struct neap_step_size){0};
+		}
+	}
+	size_t cursor = 0;
+	for (const struct neap_map_slot *slot; (slot = neap_map_next(&builder->live, &cursor));)
+		builder->survived |= slot->value >= builder->base_count;
+	return true;
+}
+
+/* From two splits. */
+
+/* What an allocation at two micro-batches says of its size; false: no straight line with whole numbers. */
+static bool solve(uint64_t more, uint64_t size_more, uint64_t less, uint64_t size_less,
+		  struct neap_step_size *ret_size)
+{
+	if (size_more < size_less || (size_more - size_less) % (more - less))
+		return false;
+	uint64_t sample = (size_more - size_less) / (more - less);
+	if (sample > size_less / less)
+		return false;
+	*ret_size = (struct neap_step_size){size_less - sample * less, sample};
+	return true;
+}
+
+struct pair_search {
+	const struct neap_record *record;
+	const struct neap_last_settings *settings;
+	const struct neap_event **earlier, **later; /* allocations at the split before, and of the step, in order */
+	size_t earlier_count, later_count;
+};
+
+static bool pair_fits(const struct pair_search *search, size_t earlier, size_t later, struct neap_step_size *ret_size)
+{
+	const struct neap_event *a = search->earlier[earlier], *b = search->later[later];
+
+	return a->tag == b->tag && a->stream == b->stream &&
+	       solve(search->settings->before.micro_batch, a->size, search->settings->split.micro_batch, b->size,
+		     ret_size);
+}
+
+/* How many allocations from `offset` on are the step's, up to the failure or the end of a micro-batch. */
+static size_t run_length(const struct pair_search *search, size_t offset)
+{
+	struct neap_step_size size;
+	size_t length = 0;
+
+	while (offset + length < search->earlier_count && length < search->later_count &&
+	       pair_fits(search, offset + length, length, &size))
+		length++;
+	return length;
+}
+
+/* Sizes of one tag that were seen at both splits are known; a size for which two pairs disagree is not. */
+static bool learn(const struct pair_search *search, struct neap_step_model *model)
+{
+	size_t best = 0, longest = 0;
+	bool learned = false;
+
+	for (size_t offset = 0; offset < search->earlier_count && search->earlier_count - offset > longest;
+	     offset++) {
+		size_t length = run_length(search, offset);
+		if (length > longest) {
+			longest = length;
+			best = offset;
+		}
+	}
+	if (longest < 4) /* could be chance */
+		return false;
+	for (size_t i = 0, alloc = 0; i < model->step_count; i++) {
+		const struct neap_rerun_op *op = &model->ops[model->base_count + i];
+		if (!op->bytes)
+			continue;
+		const struct neap_event *event = search->later[alloc++];
+		struct neap_step_size size = {0}, other;
+		unsigned seen = 0;
+		for (size_t k = 0; k < longest && seen < 2; k++) {
+			if (search->later[k]->size != event->size || search->later[k]->tag != event->tag ||
+			    !pair_fits(search, best + k, k, &other))
+				continue;
+			if (!seen || other.fixed != size.fixed || other.sample != size.sample) {
+				seen++;
+				size = other;
+			}
+		}
+		if (seen == 1) {
+			model->sizes[i] = size;
+			learned = true;
+		}
+	}
+	return learned;
+}
+
+/* The allocations of the split before that come last, up to its failure or its end. */
+static bool learn_from_before(const struct builder *builder, struct neap_step_model *model)
+{
+	const struct neap_record *record = builder->record;
+	const struct neap_last_settings *settings = builder->settings;
+	struct pair_search search = {.record = record, .settings = settings};
+	uint64_t begin_ns = settings->before_since_ns;
+	bool learned = false;
+
+	if (settings->before.micro_batch <= settings->split.micro_batch)
+		return false;
+	for (size_t i = 0; i < record->journal_count; i++)
+		if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].time_ns < settings->since_ns &&
+		    record->journal[i].time_ns > begin_ns)
+			begin_ns = record->journal[i].time_ns;
+	search.earlier = calloc(record->allocation_count + 1, sizeof *search.earlier);
+	search.later = calloc(record->allocation_count + 1, sizeof *search.later);
+	for (size_t i = 0; search.earlier && search.later && i < record->allocation_count; i++) {
+		const struct neap_event *event = &record->allocations[i];
+		if (!ours(builder, event) || event->kind != NEAP_EVENT_ALLOC || !event->size)
+			continue;
+		if (event->time_ns > begin_ns && event->time_ns < settings->since_ns)
+			search.earlier[search.earlier_count++] = event;
+		else if (event->time_ns > builder->begin_ns && event->time_ns <= builder->end_ns)
+			search.later[search.later_count++] = event;
+	}
+	if (search.earlier && search.later)
+		learned = learn(&search, model);
+	free(search.earlier);
+	free(search.later);
+	return learned;
+}
+
+static uint64_t reserved_peak(const struct builder *builder)
+{
+	uint64_t peak = 0;
+
+	for (size_t i = 0; i < builder->record->allocation_count; i++) {
+		const struct neap_event *event = &builder->record->allocations[i];
+		if (event->device == builder->settings->device && event->time_ns > builder->begin_ns &&
+		    event->time_ns <= builder->end_ns && event->b > peak)
+			peak = event->b;
+	}
+	return peak;
+}
+
+enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
+				      struct neap_step_model *ret_model, struct neap_error *err)
+{
+	size_t begin, end, room = record->allocation_count + 2;
+	struct builder builder = {.record = record, .settings = settings};
+	struct neap_step_model model = {0};
+	enum neap_status status = NEAP_OK;
+	uint64_t known = 0;
+
+	if (!find_step(record, settings, &begin, &end))
+		return neap_fail(err, NEAP_ENOENT, "no whole step with these settings is in the recording");
+	builder.begin_ns = record->journal[begin].time_ns;
+	builder.end_ns = record->journal[end].time_ns;
+	builder.blocks = calloc(room, sizeof *builder.blocks);
+	builder.ops = calloc(2 * room, sizeof *builder.ops);
+	builder.sizes = calloc(2 * room, sizeof *builder.sizes);
+	if (!builder.blocks || !builder.ops || !builder.sizes || !find_base(&builder)) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at a step");
+		goto out;
+	}
+	if (!settle_base(&builder, record->journal[begin].a, &known)) {
+		status = neap_fail(err, NEAP_EPARSE, "more blocks are live than the allocator counted");
+		goto out;
+	}
+	if (!take_step(&builder)) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at a step");
+		goto out;
+	}
+	memmove(builder.sizes, builder.sizes + builder.base_count,
+		(builder.op_count - builder.base_count) * sizeof *builder.sizes);
+	model = (struct neap_step_model){
+		.ops = builder.ops,
+		.sizes = builder.sizes,
+		.base_count = builder.base_count,
+		.step_count = builder.op_count - builder.base_count,
+		.slot_count = builder.block_count,
+		.base_bytes = record->journal[begin].a,
+		.unknown_bytes = record->journal[begin].a - known,
+		.peak_allocated_bytes = record->journal[end].size,
+		.peak_reserved_bytes = reserved_peak(&builder),
+		.closed = !builder.opened && !builder.survived,
+	};
+	builder.ops = NULL;
+	builder.sizes = NULL;
+	model.two_splits = learn_from_before(&builder, &model);
+	*ret_model = model;
+out:
+	neap_map_fini(&builder.live);
+	free(builder.blocks);
+	free(builder.ops);
+	free(builder.sizes);
+	return status;
+}
+
+void neap_step_model_fini(struct neap_step_model *model)
+{
+	free(model->ops);
+	free(model->sizes);
+	*model = (struct neap_step_model){0};
+}

@@ -1,0 +1,40 @@
+/* analyze/step_model.h: one step of a recording as operations whose sizes depend on the micro-batch. For advice.c. */
+#ifndef NEAP_ANALYZE_STEP_MODEL_H
+#define NEAP_ANALYZE_STEP_MODEL_H
+
+#include "neap/train.h"
+#include "replay/rerun.h"
+#include "trace/record.h"
+
+/* The settings in force at the end of a recording, and those before them. */
+struct neap_last_settings {
+	struct neap_split split, before; /* before.micro_batch 0: there were no others */
+	uint64_t since_ns, before_since_ns;
+	uint16_t device; /* of the session's allocator */
+};
+/* False: no session said. */
+bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);
+
+/* Bytes at micro-batch m: fixed + sample * m. */
+struct neap_step_size {
+	uint64_t fixed, sample;
+};
+
+struct neap_step_model {
+	struct neap_rerun_op *ops;    /* the base, then the step, with the sizes that were recorded */
+	struct neap_step_size *sizes; /* of the step's operations */
+	size_t base_count, step_count, slot_count;
+	uint64_t base_bytes;    /* live when the step begins, as rounded */
+	uint64_t unknown_bytes; /* of these, in no event of the recording: one block of the base */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* measured in that step */
+	bool closed;     /* a step leaves live what it found live: it can be done again and again */
+	bool two_splits; /* some sizes were solved for from two splits */
+};
+
+/* Takes the step with the highest peak of those that are whole in the recording and were done with the settings in
+ * force. Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
+enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
+				      struct neap_step_model *ret_model, struct neap_error *err);
+void neap_step_model_fini(struct neap_step_model *model);
+
+#endif
