@@ -1,0 +1,342 @@
+/* Upward advice from recordings made by hand: sizes that are known, so that the answer is too. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "analyze/advice.h"
+#include "recording.h"
+
+#define PAGE_KIB 2048
+
+static const struct neap_leak clean = {.verdict = NEAP_LEAK_CLEAN};
+
+/* A recording with its blocks: level and addresses follow from what is taken and given. */
+struct story {
+	struct recording recording;
+	uint64_t level, peak, lowest, next_address, step;
+};
+
+static struct story story_begin(uint64_t room_mib, uint64_t micro_batch, uint64_t accumulate)
+{
+	struct story story = {.recording = recording_begin(), .next_address = 1ull << 40};
+
+	recording_split(&story.recording, micro_batch, accumulate);
+	recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_ROOM,
+							    .size = room_mib * NEAP_MIB,
+							    .address = (room_mib + 10) * NEAP_MIB,
+							    .block = UINT64_MAX,
+							    .stream = PAGE_KIB});
+	return story;
+}
+
+static void story_add(struct story *story, enum neap_event_kind kind, const char *tag, uint64_t address,
+		      uint64_t bytes)
+{
+	recording_add(&story->recording, (struct neap_event){.kind = (uint16_t)kind,
+							     .tag = recording_name(&story->recording, tag),
+							     .address = address,
+							     .size = bytes,
+							     .block = bytes,
+							     .a = story->level,
+							     .b = story->level});
+}
+
+static uint64_t take(struct story *story, const char *tag, uint64_t bytes)
+{
+	uint64_t address = story->next_address;
+
+	story->next_address += bytes;
+	story->level += bytes;
+	story->peak = story->level > story->peak ? story->level : story->peak;
+	story_add(story, NEAP_EVENT_ALLOC, tag, address, bytes);
+	return address;
+}
+
+static void give(struct story *story, const char *tag, uint64_t address, uint64_t bytes)
+{
+	story->level -= bytes;
+	story_add(story, NEAP_EVENT_FREE_REQUESTED, tag, address, bytes);
+	story_add(story, NEAP_EVENT_FREE_COMPLETED, tag, address, bytes);
+}
+
+static void end_step(struct story *story)
+{
+	recording_add(&story->recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
+							     .address = ++story->step,
+							     .size = story->peak,
+							     .block = story->level,
+							     .stream = 1,
+							     .a = story->level,
+							     .b = story->peak});
+	story->peak = story->level;
+}
+
+/* A step with 1 MiB a sample of activations and, while they live, scratch memory. */
+static void do_step(struct story *story, uint64_t micro_batch, const char *scratch_tag, uint64_t scratch_bytes)
+{
+	uint64_t activations = take(story, "activations", micro_batch * NEAP_MIB);
+
+	if (scratch_bytes)
+		give(story, scratch_tag, take(story, scratch_tag, scratch_bytes), scratch_bytes);
+	give(story, "activations", activations, micro_batch * NEAP_MIB);
+	end_step(story);
+}
+
+static struct neap_advice advise(const struct story *story)
+{
+	struct neap_advice advice;
+
+	neap_advice(&story->recording.record, &clean, &advice);
+	return advice;
+}
+
+static void test_largest_that_fits(void **state)
+{
+	struct story story = story_begin(101, 8, 4);
+	char text[512];
+
+	(void)state;
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++)
+		do_step(&story, 8, "workspace", 8 * NEAP_MIB);
+	struct neap_advice advice = advise(&story);
+	/* 50 pages: 10 of parameters, 4 of scratch, 36 for 72 samples */
+	assert_true(advice.given);
+	assert_true(advice.replayed);
+	assert_false(advice.two_splits);
+	assert_int_equal(advice.micro_batch, 72);
+	assert_int_equal(advice.room_bytes, 101 * NEAP_MIB);
+	assert_int_equal(advice.headroom_bytes, 1 * NEAP_MIB); /* half a page is nobody's */
+	assert_int_equal(advice.uncertainty_bytes, 0);
+	assert_int_equal(advice.fixed_bytes, 20 * NEAP_MIB);
+	assert_int_equal(advice.kept_micro_batch, 32);
+	assert_int_equal(advice.kept_accumulate, 1);
+	assert_int_equal(advice.kept_headroom_bytes, 41 * NEAP_MIB);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_string_equal(text,
+			    "micro-batch 72 is the largest predicted to fit (now 8), with 1.00 MiB \u00b1 0 B of "
+			    "headroom; the effective batch of 32 is kept by 32 x accumulation 1, with 41.0 MiB");
+	recording_end(&story.recording);
+
+	/* The tag says that the scratch memory grows: 10 pages are left as they are, the rest is for 2 MiB a sample.
+	 */
+	story = story_begin(100, 8, 9);
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++)
+		do_step(&story, 8, "temporaries", 8 * NEAP_MIB);
+	advice = advise(&story);
+	assert_int_equal(advice.micro_batch, 40);
+	assert_int_equal(advice.sample_bytes, 2 * NEAP_MIB);
+	assert_int_equal(advice.kept_micro_batch, 36);
+	assert_int_equal(advice.kept_accumulate, 2);
+	recording_end(&story.recording);
+}
+
+static void test_least_room_counts(void **state)
+{
+	struct story story = story_begin(100, 8, 1);
+
+	(void)state;
+	do_step(&story, 8, "", 0);
+	do_step(&story, 8, "", 0);
+	recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_ROOM,
+							    .size = 50 * NEAP_MIB, /* a neighbour has come */
+							    .stream = PAGE_KIB});
+	struct neap_advice advice = advise(&story);
+	assert_int_equal(advice.micro_batch, 50);
+	assert_int_equal(advice.headroom_bytes, 0);
+	assert_int_equal(advice.kept_micro_batch, 8);
+	recording_add(&story.recording,
+		      (struct neap_event){.kind = NEAP_EVENT_ROOM, .size = 6 * NEAP_MIB, .stream = PAGE_KIB});
+	advice = advise(&story);
+	assert_false(advice.given);
+	assert_non_null(strstr(advice.why, "not even the micro-batch in force fits"));
+	recording_end(&story.recording);
+}
+
+/* A rung was taken: what scales is solved for, whatever the tag says. */
+static void test_two_splits(void **state)
+{
+	struct story story = story_begin(40, 32, 1);
+
+	(void)state;
+	take(&story, "parameters", 10 * NEAP_MIB);
+	for (int i = 0; i < 2; i++) { /* 32: four tensors and scratch, then no memory for the fifth */
+		uint64_t blocks[5];
+		uint64_t micro_batch = i == 0 ? 32 : 16;
+		for (int k = 0; k < 4; k++)
+			blocks[k] = take(&story, "activations", micro_batch * 128 * NEAP_KIB);
+		blocks[4] = take(&story, "temporaries", 4 * NEAP_MIB);
+		if (i == 0)
+			recording_add(&story.recording,
+				      (struct neap_event){.kind = NEAP_EVENT_OOM, .size = NEAP_MIB});
+		give(&story, "temporaries", blocks[4], 4 * NEAP_MIB);
+		for (int k = 0; k < 4; k++)
+			give(&story, "activations", blocks[k], micro_batch * 128 * NEAP_KIB);
+		if (i == 0)
+			recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+									    .block = NEAP_RUNG_SPLIT,
+									    .address = 16,
+									    .size = 2,
+									    .a = 32,
+									    .b = 1});
+	}
+	end_step(&story);
+	for (int i = 0; i < 2; i++) {
+		uint64_t blocks[5];
+		for (int k = 0; k < 4; k++)
+			blocks[k] = take(&story, "activations", 16 * 128 * NEAP_KIB);
+		blocks[4] = take(&story, "temporaries", 4 * NEAP_MIB);
+		give(&story, "temporaries", blocks[4], 4 * NEAP_MIB);
+		for (int k = 0; k < 4; k++)
+			give(&story, "activations", blocks[k], 16 * 128 * NEAP_KIB);
+		end_step(&story);
+	}
+	struct neap_advice advice = advise(&story);
+	assert_true(advice.given);
+	assert_true(advice.two_splits);
+	/* 20 pages: 5 of parameters, 2 of scratch, 26 MiB at half a MiB a sample; by one split it would be 40 */
+	assert_int_equal(advice.micro_batch, 52);
+	assert_int_equal(advice.split.micro_batch, 16);
+	assert_int_equal(advice.kept_micro_batch, 32);
+	recording_end(&story.recording);
+}
+
+/* The ring has wrapped: parameters show when they are freed at the end, or never. */
+static void test_wrapped(void **state)
+{
+	(void)state;
+	for (int tidy = 0; tidy < 2; tidy++) {
+		struct story story = story_begin(100, 8, 1);
+		struct neap_record *record = &story.recording.record;
+		uint64_t parameters = take(&story, "parameters", 20 * NEAP_MIB);
+		for (int i = 0; i < 3; i++)
+			do_step(&story, 8, "workspace", 8 * NEAP_MIB);
+		if (tidy)
+			give(&story, "parameters", parameters, 20 * NEAP_MIB);
+		memmove(record->allocations, record->allocations + 1,
+			--record->allocation_count * sizeof *record->allocations);
+		record->allocations_lost = 1;
+		struct neap_advice advice = advise(&story);
+		assert_true(advice.given);
+		assert_true(advice.replayed);
+		assert_int_equal(advice.fixed_bytes, 20 * NEAP_MIB);
+		assert_int_equal(advice.uncertainty_bytes, tidy ? 0 : 4 * NEAP_MIB);
+		assert_int_equal(advice.micro_batch, tidy ? 72 : 68);
+		recording_end(&story.recording);
+	}
+}
+
+static void test_no_whole_step(void **state)
+{
+	struct story story = story_begin(100, 8, 1);
+	char text[512];
+
+	(void)state;
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++)
+		do_step(&story, 8, "", 0);
+	story.recording.record.allocations_lost = 1000000;
+	story.recording.record.allocation_count = 0;
+	struct neap_advice advice = advise(&story);
+	assert_true(advice.given);
+	assert_false(advice.replayed);
+	assert_int_equal(advice.sample_bytes, NEAP_MIB);
+	assert_int_equal(advice.fixed_bytes, 20 * NEAP_MIB);
+	assert_int_equal(advice.micro_batch, 76); /* two pages are kept back */
+	assert_int_equal(advice.headroom_bytes, 4 * NEAP_MIB);
+	assert_int_equal(advice.uncertainty_bytes, 4 * NEAP_MIB);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(advice.why, "a straight line"));
+	recording_end(&story.recording);
+}
+
+static void test_no_advice(void **state)
+{
+	const struct neap_leak leak = {.verdict = NEAP_LEAK_FOUND};
+	struct story story = story_begin(100, 8, 1);
+	struct neap_advice advice;
+	char text[512];
+
+	(void)state;
+	assert_false(advise(&story).given); /* no step */
+	do_step(&story, 8, "", 0);
+	do_step(&story, 8, "", 0);
+	assert_true(advise(&story).given);
+	neap_advice(&story.recording.record, &leak, &advice);
+	assert_false(advice.given);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_string_equal(text,
+			    "none: memory grows with the steps: what fits today does not fit later; mend the leak "
+			    "first");
+	recording_end(&story.recording);
+
+	struct recording nothing = recording_begin();
+	neap_advice(&nothing.record, &clean, &advice);
+	assert_string_equal(advice.why, "no training session said what the micro-batch is");
+	recording_split(&nothing, 8, 1);
+	neap_advice(&nothing.record, &clean, &advice);
+	assert_string_equal(advice.why, "the recording does not say how much memory the process could have");
+	recording_end(&nothing);
+
+	story = story_begin(100, 7, 1); /* nothing that 7 divides */
+	for (int i = 0; i < 2; i++) {
+		give(&story, "activations", take(&story, "activations", NEAP_MIB), NEAP_MIB);
+		end_step(&story);
+	}
+	advice = advise(&story);
+	assert_false(advice.given);
+	assert_non_null(strstr(advice.why, "nothing that a step allocates"));
+	recording_end(&story.recording);
+}
+
+/* Numbers that make no sense, and events in no order: an answer or none, but no harm. */
+static void test_hostile(void **state)
+{
+	uint64_t seed = 1;
+
+	(void)state;
+	for (int round = 0; round < 3000; round++) {
+		struct recording recording = recording_begin();
+		for (int i = 0; i < 60; i++) {
+			static const uint16_t kinds[] = {1, 1, 3, 3, 2, 25, 25, 26, 28, 33, 21};
+			uint64_t words[8];
+			for (size_t w = 0; w < 8; w++) {
+				seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+				uint64_t value = seed >> 16;
+				words[w] = value % 4 == 0   ? value % 9
+					   : value % 4 == 1 ? (value % 64) * 512
+					   : value % 4 == 2 ? (uint64_t)1 << (value >> 8) % 64
+							    : UINT64_MAX - value % 3;
+			}
+			recording_add(&recording, (struct neap_event){.kind = kinds[(seed >> 33) % 11],
+								      .device = (uint16_t)(words[0] % 8 == 7),
+								      .stream = (uint32_t)words[1],
+								      .address = words[2],
+								      .size = words[3],
+								      .block = words[4],
+								      .a = words[5],
+								      .b = words[6]});
+		}
+		struct neap_advice advice;
+		char text[512];
+		neap_advice(&recording.record, &clean, &advice);
+		neap_advice_text(&advice, text, sizeof text);
+		assert_true(text[0]);
+		recording_end(&recording);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_largest_that_fits), cmocka_unit_test(test_least_room_counts),
+		cmocka_unit_test(test_two_splits),        cmocka_unit_test(test_wrapped),
+		cmocka_unit_test(test_no_whole_step),     cmocka_unit_test(test_no_advice),
+		cmocka_unit_test(test_hostile),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
