@@ -4,7 +4,7 @@
 #   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made anew
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
-libcmocka-dev bats libjs-dygraphs"
+libzstd-dev libcmocka-dev bats libjs-dygraphs"
 test_packages="jq valgrind"
 
 say() { printf '%s\n' "$*" >&2; }

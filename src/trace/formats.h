@@ -1,0 +1,20 @@
+/* trace/formats.h: one reader per format. Each takes an input that stands at the file's first byte, fills a build,
+ * and on failure an error whose message begins after "reading PATH: ". */
+#ifndef NEAP_TRACE_FORMATS_H
+#define NEAP_TRACE_FORMATS_H
+
+#include "trace/build.h"
+#include "trace/input.h"
+
+/* The text form:
+ *
+ *     a <id> <bytes> <stream>     allocate          m <name>   mark
+ *     f <id>                      free              s          end of a training step
+ *     r <id> <stream>             record_stream     e          empty the cache
+ *     # a comment, as are empty lines
+ *
+ * Words are apart by blanks; a name is the rest of its line. An id is live from its `a` to its `f` and may then be
+ * used again; `f` and `r` of an id that is not live are errors. Lines hold at most 65535 bytes. */
+enum neap_status neap_text_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
+
+#endif

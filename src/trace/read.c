@@ -1,0 +1,60 @@
+/* trace/read.c: finds out what a file is, and hands it to its reader. */
+#include "base/error.h"
+#include "trace/formats.h"
+
+#include <string.h>
+
+/* A first look, for files that are certainly something else. */
+static const char *what_else(const struct neap_input *input)
+{
+	static const struct {
+		const char *bytes;
+		size_t length;
+		const char *what;
+	} others[] = {
+		{"PK\003\004", 4, "a zip archive, as torch.save writes; a snapshot is what _dump_snapshot writes"},
+		{"\x1f\x8b", 2, "compressed by gzip; decompress it first"},
+		{"{", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
+		{"[", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
+		{"<", 1, "a page; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
+		{"\x7f"
+		 "ELF",
+		 4, "a program"},
+	};
+	size_t have = (size_t)(input->end - input->at);
+
+	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+		if (have >= others[i].length && !memcmp(input->at, others[i].bytes, others[i].length))
+			return others[i].what;
+	return NULL;
+}
+
+enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err)
+{
+	struct neap_input input;
+	struct neap_build build = {0};
+	enum neap_status status = neap_input_open(&input, path, err);
+
+	if (status != NEAP_OK)
+		return status;
+	const char *other = what_else(&input);
+	if (input.at == input.end)
+		status = neap_fail(err, NEAP_EPARSE, "it is empty");
+	else if (other)
+		status = neap_fail(err, NEAP_EPARSE, "it is no trace but %s", other);
+	if (status != NEAP_OK)
+		goto out;
+	status = neap_build_init(&build, NEAP_TRACE_TEXT, err);
+	if (status == NEAP_OK)
+		status = neap_text_read(&input, &build, err);
+	if (status == NEAP_OK) {
+		build.trace->bytes_read = input.raw_bytes;
+		status = neap_build_finish(&build, ret_trace, err);
+	}
+out:
+	if (status != NEAP_OK && !input.failed)
+		neap_error_prefix(err, "reading %s", path);
+	neap_build_fini(&build);
+	neap_input_close(&input);
+	return status;
+}

@@ -1,0 +1,240 @@
+/* trace/store.c: packing and unpacking of events, and the accessors of a loaded trace. See store.h for the format.
+ *
+ * Only this process writes what is unpacked here, so unpacking trusts it. */
+#include "trace/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES     (256u << 10)
+#define EVENT_BYTES_MAX 40u /* 1 + 10 + 10 + 10 + 5 + 3, rounded up */
+
+enum {
+	KIND_BITS = 0x0f,
+	SAME_PLACE = 0x10,
+	IN_512 = 0x20,
+	SAME_STACK = 0x40,
+	SAME_STREAM = 0x80,
+};
+
+static uint64_t zigzag(uint64_t difference) { return difference << 1 ^ (0 - (difference >> 63)); }
+
+static uint64_t unzigzag(uint64_t value) { return value >> 1 ^ (0 - (value & 1)); }
+
+static unsigned char *put_number(unsigned char *at, uint64_t value)
+{
+	for (; value >= 0x80; value >>= 7)
+		*at++ = (unsigned char)(value | 0x80);
+	*at++ = (unsigned char)value;
+	return at;
+}
+
+static const unsigned char *get_number(const unsigned char *at, uint64_t *ret_value)
+{
+	uint64_t value = *at & 0x7f;
+
+	for (unsigned shift = 7; *at++ & 0x80; shift += 7)
+		value |= (uint64_t)(*at & 0x7f) << shift;
+	*ret_value = value;
+	return at;
+}
+
+/* Most sizes that matter are multiples of 512. */
+static uint64_t pack_size(uint64_t size) { return size & 511 ? size << 1 : size >> 9 << 1 | 1; }
+
+static uint64_t unpack_size(uint64_t value) { return value & 1 ? value >> 1 << 9 : value >> 1; }
+
+/* Space for a whole group in one chunk, and its place. */
+static bool begin_group(struct neap_trace_store *store)
+{
+	if (store->group_count == store->group_room) {
+		size_t room = store->group_room ? store->group_room * 2 : 64;
+		const unsigned char **groups = realloc(store->groups, room * sizeof *groups);
+		if (!groups)
+			return false;
+		store->groups = groups;
+		store->group_room = room;
+	}
+	if (!store->chunk_count || CHUNK_BYTES - store->chunk_used < NEAP_STORE_GROUP * EVENT_BYTES_MAX) {
+		if (store->chunk_count == store->chunk_room) {
+			size_t room = store->chunk_room ? store->chunk_room * 2 : 16;
+			unsigned char **chunks = realloc(store->chunks, room * sizeof *chunks);
+			if (!chunks)
+				return false;
+			store->chunks = chunks;
+			store->chunk_room = room;
+		}
+		unsigned char *chunk = malloc(CHUNK_BYTES);
+		if (!chunk)
+			return false;
+		store->chunks[store->chunk_count++] = chunk;
+		store->chunk_used = 0;
+	}
+	store->groups[store->group_count++] = store->chunks[store->chunk_count - 1] + store->chunk_used;
+	memset(&store->last, 0, sizeof store->last);
+	return true;
+}
+
+bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_event *added)
+{
+	struct neap_trace_event event = *added;
+
+	if (event.size > INT64_MAX)
+		event.size = INT64_MAX;
+	if (store->count % NEAP_STORE_GROUP == 0 && !begin_group(store))
+		return false;
+	const struct neap_trace_event *last = &store->last;
+	unsigned char *start = store->chunks[store->chunk_count - 1] + store->chunk_used, *at = start + 1;
+	uint64_t moved = event.address - last->address;
+	unsigned tag = event.kind & KIND_BITS;
+	if (moved == 0 && event.size == last->size)
+		tag |= SAME_PLACE;
+	else if ((moved & 511) == 0)
+		tag |= IN_512;
+	if (event.stack == last->stack)
+		tag |= SAME_STACK;
+	if (event.stream == last->stream)
+		tag |= SAME_STREAM;
+	*start = (unsigned char)tag;
+	at = put_number(at, zigzag(event.time_us - last->time_us));
+	if (!(tag & SAME_PLACE)) {
+		at = put_number(at, zigzag(tag & IN_512 ? (uint64_t)((int64_t)moved / 512) : moved));
+		at = put_number(at, pack_size(event.size));
+	}
+	if (!(tag & SAME_STACK))
+		at = put_number(at, event.stack);
+	if (!(tag & SAME_STREAM))
+		at = put_number(at, event.stream);
+	store->chunk_used += (size_t)(at - start);
+	store->last = event;
+	store->count++;
+	return true;
+}
+
+struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first)
+{
+	struct neap_trace_cursor cursor = {.store = trace->store};
+
+	if (device >= trace->device_count || first >= trace->devices[device].event_count)
+		return cursor;
+	uint64_t target = trace->devices[device].first_event + first;
+	struct neap_trace_event skipped;
+	cursor.end = trace->devices[device].first_event + trace->devices[device].event_count;
+	cursor.previous.device = (uint8_t)device;
+	cursor.next = target / NEAP_STORE_GROUP * NEAP_STORE_GROUP;
+	if (target % NEAP_STORE_GROUP)
+		while (cursor.next < target)
+			neap_trace_next(&cursor, &skipped);
+	return cursor;
+}
+
+bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
+{
+	struct neap_trace_event *event = &cursor->previous;
+	uint64_t number;
+
+	if (cursor->next >= cursor->end)
+		return false;
+	if (cursor->next % NEAP_STORE_GROUP == 0) {
+		cursor->at = cursor->store->groups[cursor->next / NEAP_STORE_GROUP];
+		*event = (struct neap_trace_event){.device = event->device};
+	}
+	const unsigned char *at = cursor->at;
+	unsigned tag = *at++;
+	event->kind = tag & KIND_BITS;
+	at = get_number(at, &number);
+	event->time_us += unzigzag(number);
+	if (!(tag & SAME_PLACE)) {
+		at = get_number(at, &number);
+		event->address += unzigzag(number) * (tag & IN_512 ? 512 : 1);
+		at = get_number(at, &number);
+		event->size = unpack_size(number);
+	}
+	if (!(tag & SAME_STACK)) {
+		at = get_number(at, &number);
+		event->stack = (uint32_t)number;
+	}
+	if (!(tag & SAME_STREAM)) {
+		at = get_number(at, &number);
+		event->stream = (uint16_t)number;
+	}
+	cursor->at = at;
+	cursor->next++;
+	*ret_event = *event;
+	return true;
+}
+
+const char *neap_trace_text(const struct neap_trace *trace, uint32_t text)
+{
+	const struct neap_trace_store *store = trace->store;
+
+	return text < store->text_count ? store->texts + store->text_offsets[text] : "";
+}
+
+const char *neap_trace_kind_name(enum neap_trace_kind kind)
+{
+	static const char *const names[] = {
+		[NEAP_TRACE_ALLOC] = "alloc",
+		[NEAP_TRACE_FREE_REQUESTED] = "free_requested",
+		[NEAP_TRACE_FREE_COMPLETED] = "free_completed",
+		[NEAP_TRACE_RECORD_STREAM] = "record_stream",
+		[NEAP_TRACE_SEGMENT_ALLOC] = "segment_alloc",
+		[NEAP_TRACE_SEGMENT_FREE] = "segment_free",
+		[NEAP_TRACE_SEGMENT_MAP] = "segment_map",
+		[NEAP_TRACE_SEGMENT_UNMAP] = "segment_unmap",
+		[NEAP_TRACE_OOM] = "oom",
+		[NEAP_TRACE_SNAPSHOT_TAKEN] = "snapshot",
+		[NEAP_TRACE_EMPTY_CACHE] = "empty_cache",
+	};
+
+	return (size_t)kind < sizeof names / sizeof *names && names[kind] ? names[kind] : "unknown";
+}
+
+/* Shrinks one array in place; that cannot fail in a way that matters. */
+static void *shrink(void *array, size_t bytes)
+{
+	void *smaller = bytes ? realloc(array, bytes) : NULL;
+
+	return smaller ? smaller : array;
+}
+
+void neap_store_trim(struct neap_trace_store *store)
+{
+	store->groups = shrink(store->groups, store->group_count * sizeof *store->groups);
+	store->group_room = store->group_count;
+	store->texts = shrink(store->texts, store->texts_length);
+	store->texts_room = store->texts_length;
+	store->text_offsets = shrink(store->text_offsets, store->text_count * sizeof *store->text_offsets);
+	store->text_room = store->text_count;
+}
+
+void neap_store_fini(struct neap_trace_store *store)
+{
+	if (!store)
+		return;
+	for (size_t i = 0; i < store->chunk_count; i++)
+		free(store->chunks[i]);
+	free(store->chunks);
+	free(store->groups);
+	free(store->texts);
+	free(store->text_offsets);
+	*store = (struct neap_trace_store){0};
+}
+
+void neap_trace_free(struct neap_trace *trace)
+{
+	if (!trace)
+		return;
+	neap_store_fini(trace->store);
+	free(trace->store);
+	free(trace->devices);
+	free(trace->streams);
+	free(trace->marks);
+	free(trace->segments);
+	free(trace->blocks);
+	free(trace->other_settings);
+	free(trace->frames);
+	free(trace->calls);
+	free(trace->warnings);
+	free(trace);
+}

@@ -1,0 +1,216 @@
+/* trace/trace.h: the one model of a trace, whatever file it came from. Read-only once loaded.
+ *
+ *   a PyTorch snapshot (pickle) ─┐                   ┌─ devices[]: events (by cursor), marks, what is odd
+ *   neap's own recording        ─┼─ neap_trace_read ─┼─ segments[], blocks[]: the state at the end, if the file has
+ * it text, plain or zstd         ─┘                   └─ stacks of frames, streams, settings, warnings
+ *
+ * Which kinds of event a trace holds depends on where it came from:
+ *
+ *   text       what the program asked: ALLOC, FREE_REQUESTED, RECORD_STREAM, EMPTY_CACHE. `address` is the line's id.
+ *   snapshot   what the program asked and what the allocator did; never RECORD_STREAM nor EMPTY_CACHE
+ *   recording  both
+ *
+ * Events are kept packed (8 to 12 bytes each instead of 32), so they are visited by a cursor, in order, not indexed
+ * as an array; a cursor can start anywhere at the price of decoding up to 63 events. Indices of events count from 0
+ * on each device. Sizes are bytes; in ALLOC and FREE_* they are the *requested* ones, before rounding, except that
+ * a device whose `sizes_rounded` is set gives only rounded ones.
+ *
+ * The model is hostile input made safe: indices are within their tables and texts are terminated UTF-8 without
+ * control characters. Nothing else is promised: addresses may overlap, frees may have no alloc, times may run
+ * backwards.
+ *
+ * Threads: a loaded trace may be read from any thread. Ownership: everything belongs to the trace.
+ */
+#ifndef NEAP_TRACE_TRACE_H
+#define NEAP_TRACE_TRACE_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum neap_trace_source {
+	NEAP_TRACE_TEXT = 1,
+	NEAP_TRACE_SNAPSHOT, /* PyTorch's */
+	NEAP_TRACE_RECORDING,
+};
+
+enum neap_trace_kind {
+	NEAP_TRACE_ALLOC = 1,
+	NEAP_TRACE_FREE_REQUESTED, /* the program freed it */
+	NEAP_TRACE_FREE_COMPLETED, /* its bytes are reusable */
+	NEAP_TRACE_RECORD_STREAM,  /* the block at `address` is used on `stream` as well */
+	NEAP_TRACE_SEGMENT_ALLOC,
+	NEAP_TRACE_SEGMENT_FREE,
+	NEAP_TRACE_SEGMENT_MAP,
+	NEAP_TRACE_SEGMENT_UNMAP,
+	NEAP_TRACE_OOM,            /* size: the rounded one that was tried; address: the device's free bytes */
+	NEAP_TRACE_SNAPSHOT_TAKEN, /* size: what the file says, usually bytes in use */
+	NEAP_TRACE_EMPTY_CACHE,
+};
+
+struct neap_trace_event {
+	uint64_t address; /* text: the id */
+	uint64_t size;    /* FREE_* of a text trace: the size of its alloc */
+	uint64_t time_us; /* since 1970 where the file says so; 0: the file has no times */
+	uint32_t stack;   /* index in calls: the innermost one; 0: none */
+	uint16_t stream;  /* index in streams; text FREE_REQUESTED: that of its alloc */
+	uint8_t kind;     /* enum neap_trace_kind */
+	uint8_t device;   /* index in devices */
+};
+
+/* A stream, together with the private pool (of a captured graph) its memory came from. */
+struct neap_trace_stream {
+	uint64_t handle;  /* 0: the default stream. text and recordings: a small number */
+	uint64_t pool[2]; /* 0, 0: none, or the file does not say */
+};
+
+enum neap_trace_mark_kind {
+	NEAP_TRACE_MARK = 1, /* an instant */
+	NEAP_TRACE_BEGIN,    /* a range opens; */
+	NEAP_TRACE_END,      /* the innermost open one of this name closes */
+	NEAP_TRACE_STEP,     /* a training step (one optimizer update) ends; `number` counts from 1 */
+};
+
+struct neap_trace_mark {
+	uint64_t event;   /* it stands before this event of its device; devices[].event_count: after the last */
+	uint64_t time_us; /* as in events */
+	uint64_t number;  /* step or epoch where it has one, else 0 */
+	uint32_t name;    /* neap_trace_text; 0: "" */
+	uint8_t kind;     /* enum neap_trace_mark_kind */
+	uint8_t device;
+};
+
+enum neap_trace_state {
+	NEAP_TRACE_BLOCK_LIVE = 1, /* active_allocated */
+	NEAP_TRACE_BLOCK_PENDING,  /* freed, but a stream may still use it */
+	NEAP_TRACE_BLOCK_FREE,
+};
+
+struct neap_trace_block {
+	uint64_t address;
+	uint64_t size;      /* rounded */
+	uint64_t requested; /* live and pending ones; of a free one whatever the file says */
+	uint32_t stack;
+	uint8_t state; /* enum neap_trace_state */
+};
+
+struct neap_trace_segment {
+	uint64_t address;
+	uint64_t size;      /* bytes reserved; of an expandable one: mapped */
+	uint64_t allocated; /* as the file says; nothing promises that they equal the blocks' sums */
+	uint64_t active;
+	uint64_t requested;
+	size_t first_block, block_count; /* in blocks, by address where the file is sound */
+	uint32_t stack;
+	uint16_t stream; /* index in streams, with the pool */
+	uint8_t device;  /* index in devices */
+	bool large;      /* of the pool for allocations above 1 MiB */
+	bool expandable;
+};
+
+struct neap_trace_device {
+	uint64_t event_count;
+	size_t first_mark, mark_count;       /* in marks, sorted by event */
+	size_t first_segment, segment_count; /* in segments, in the file's order */
+	uint64_t lost;                       /* events the recorder overwrote before the first one here */
+	bool sizes_rounded;                  /* see above */
+	uint64_t first_event;                /* of the store; for the cursor alone */
+};
+
+/* The allocator's settings as PyTorch wrote them; `known` says whether the file had any. */
+struct neap_trace_settings {
+	bool known;
+	bool expandable_segments;
+	int64_t max_split_size;                /* bytes; -1: unlimited, and when unknown */
+	double garbage_collection_threshold;   /* 0: off */
+	uint32_t roundup_power2_divisions[16]; /* for sizes from 1, 2, 4, ... 32768 MiB; 0: off */
+	uint32_t conf;                         /* neap_trace_text of PYTORCH_CUDA_ALLOC_CONF; 0: "" */
+};
+
+/* Any other setting, as text: "release_lock_on_cudamalloc" = "False"; of nested ones "outer.inner". */
+struct neap_trace_setting {
+	uint32_t key, value; /* neap_trace_text */
+};
+
+/* Something odd that did not keep the file from being read. Equal ones are counted, not repeated. */
+struct neap_trace_warning {
+	char text[160];
+	uint64_t position; /* of the first: byte offset, in text traces the line */
+	uint64_t count;
+};
+
+struct neap_trace_frame {
+	uint32_t file, name; /* neap_trace_text */
+	uint32_t line;       /* 0: unknown */
+};
+
+/* Stacks are paths in one tree of calls: a stack is the number of its innermost call, and
+ *
+ *     for (uint32_t call = event.stack; call; call = trace->calls[call].parent)
+ *             ... trace->frames[trace->calls[call].frame]
+ *
+ * walks it outwards. Equal stacks have equal numbers; a parent's number is lower than its children's. */
+struct neap_trace_call {
+	uint32_t frame;  /* index in frames */
+	uint32_t parent; /* index in calls; 0: outermost */
+};
+
+struct neap_trace {
+	enum neap_trace_source source;
+	struct neap_trace_device *devices; /* at least one */
+	size_t device_count;               /* at most 256 */
+	struct neap_trace_stream *streams; /* [0] is {0, {0, 0}} */
+	size_t stream_count;               /* at most 65536 */
+	struct neap_trace_mark *marks;     /* by device, then event */
+	size_t mark_count;
+	struct neap_trace_segment *segments; /* by device */
+	size_t segment_count;
+	struct neap_trace_block *blocks;
+	size_t block_count;
+	struct neap_trace_settings settings;
+	struct neap_trace_setting *other_settings;
+	size_t other_setting_count;
+	struct neap_trace_frame *frames; /* [0] is empty */
+	size_t frame_count;
+	struct neap_trace_call *calls; /* [0] is no call */
+	size_t call_count;
+	struct neap_trace_warning *warnings;
+	size_t warning_count;           /* at most 32 different ones */
+	uint64_t bytes_read;            /* of the file */
+	struct neap_trace_store *store; /* the rest, behind the functions below */
+};
+
+/* Reads the file at PATH ("/dev/stdin" for a pipe), whose format its first bytes tell. Errors: NEAP_EPARSE with line
+ * and column (text) or position (bytes, counted in what was decompressed); NEAP_ENOENT, NEAP_EIO, NEAP_ENOMEM; the
+ * path is in every message. Free with neap_trace_free. */
+enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err);
+void neap_trace_free(struct neap_trace *trace);
+
+/* The text with this number; never NULL, "" for 0 or a number that does not exist. */
+const char *neap_trace_text(const struct neap_trace *trace, uint32_t text);
+
+/* Visits events of one device in order:
+ *
+ *     struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
+ *     struct neap_trace_event event;
+ *     while (neap_trace_next(&cursor, &event)) ...
+ *
+ * A cursor is a value: copy it to come back to a place. It does not outlive the trace. */
+struct neap_trace_cursor {
+	const struct neap_trace_store *store;
+	uint64_t next, end;               /* in the store */
+	const unsigned char *at;          /* where event `next` is */
+	struct neap_trace_event previous; /* what it is packed against */
+};
+
+/* A cursor before event `first` of the device; at the end when there is none. */
+struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first);
+/* False at the end, and then *ret_event is untouched. */
+bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
+
+/* Words of the model: "alloc", "free_requested", ... as PyTorch spells them; "unknown" for no kind. */
+const char *neap_trace_kind_name(enum neap_trace_kind kind);
+
+#endif
