@@ -1,13 +1,10 @@
 /* What would have helped, each with its predicted saving at the moment of the failure.
  *
- * Predictions come from the tags in force then. What scales with the micro-batch: "activations", "attention",
- * "batch", "temporaries", and the request itself if it was for one of them. What does not: "parameters", "gradients",
- * "optimizer", "workspace". Of anything else it is not known: it counts half, and widens the interval by as much.
- *
- * The assumptions behind the other figures are said in each fix's `how`. Checkpointing: keeping the square root of L
- * layers' activations (Chen et al. 2016, arXiv:1604.06174) leaves 1/2 of them for L = 4 and 1/10 for L = 100. */
+ * Predictions are those of predict.h, from the tags in force then and the request itself; what they assume is said in
+ * each fix's `how`. */
 #include "analyze/leak.h"
 #include "analyze/oom_internal.h"
+#include "analyze/predict.h"
 #include "base/units.h"
 
 #include <assert.h>
@@ -17,15 +14,6 @@
 
 #define GUESSED_DIVISOR_MAX 64 /* where the micro-batch is not known */
 
-/* The bytes at the failure, request included, by what they depend on. */
-struct demand {
-	uint64_t activations; /* scale with the micro-batch, and mixed precision and checkpointing act on them */
-	uint64_t attention;   /* of `activations`, the attention's scores */
-	uint64_t inputs;      /* scale with the micro-batch only */
-	uint64_t model;       /* parameters, gradients, optimizer */
-	uint64_t unknown;
-};
-
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
@@ -33,34 +21,17 @@ static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from
 /* A double as bytes, whatever a recording made of it. */
 static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
 
-static uint64_t share(uint64_t bytes, double part) { return to_bytes((double)bytes * part); }
-
-static void add_demand(struct demand *demand, const char *tag, uint64_t bytes)
+static struct neap_demand find_demand(const struct neap_oom_card *card)
 {
-	if (!strcmp(tag, "attention"))
-		demand->attention = plus(demand->attention, bytes);
-	if (!strcmp(tag, "activations") || !strcmp(tag, "temporaries") || !strcmp(tag, "attention"))
-		demand->activations = plus(demand->activations, bytes);
-	else if (!strcmp(tag, "batch"))
-		demand->inputs = plus(demand->inputs, bytes);
-	else if (!strcmp(tag, "parameters") || !strcmp(tag, "gradients") || !strcmp(tag, "optimizer") ||
-		 !strcmp(tag, "workspace"))
-		demand->model = plus(demand->model, bytes);
-	else
-		demand->unknown = plus(demand->unknown, bytes);
-}
-
-static struct demand find_demand(const struct neap_oom_card *card)
-{
-	struct demand demand = {0};
+	struct neap_demand demand = {0};
 	uint64_t tagged = 0;
 
 	for (size_t i = 0; i < card->tag_count; i++) {
-		add_demand(&demand, card->tags[i].tag, card->tags[i].live_bytes);
+		neap_demand_add(&demand, card->tags[i].tag, card->tags[i].live_bytes);
 		tagged = plus(tagged, card->tags[i].live_bytes);
 	}
 	demand.unknown = plus(demand.unknown, less(card->allocated_bytes, tagged)); /* tags that were not recorded */
-	add_demand(&demand, card->tag, card->block_bytes);
+	neap_demand_add(&demand, card->tag, card->block_bytes);
 	return demand;
 }
 
@@ -76,52 +47,82 @@ static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind k
 	return fix;
 }
 
-/* A saving of the micro-batch divided by `divisor`: its middle and its half-width. */
-static void split_saving(const struct demand *demand, double divisor, uint64_t *ret_saving, uint64_t *ret_uncertainty)
-{
-	double part = 1 - 1 / divisor;
+/* Between the settings at the failure and others: the saving's middle and half-width. */
+struct saving {
+	uint64_t bytes, uncertainty_bytes;
+};
 
-	*ret_uncertainty = share(demand->unknown / 2, part);
-	*ret_saving = plus(share(plus(demand->activations, demand->inputs), part), *ret_uncertainty);
+static struct saving saving_of(const struct neap_demand *demand, uint32_t layers,
+			       const struct neap_train_settings *from, const struct neap_train_settings *to)
+{
+	struct neap_prediction prediction = {0};
+
+	if (!neap_predict(demand, from, to, layers, &prediction))
+		return (struct saving){0};
+	return (struct saving){less(neap_demand_total(demand), prediction.bytes), prediction.uncertainty_bytes};
 }
 
-static bool split_suffices(const struct neap_oom_card *card, const struct demand *demand, double divisor, bool surely)
+/* Of the micro-batch made `divisor` times smaller. */
+static struct saving split_saving(const struct neap_demand *demand, uint64_t divisor)
 {
-	uint64_t saving, uncertainty;
+	const struct neap_train_settings from = {{.micro_batch = divisor}, 0}, to = {{.micro_batch = 1}, 0};
 
-	split_saving(demand, divisor, &saving, &uncertainty);
-	return (surely ? less(saving, uncertainty) : saving) >= card->shortfall_bytes;
+	return saving_of(demand, 0, &from, &to);
+}
+
+/* Of a rung other than a split. */
+static struct saving rung_saving(const struct neap_demand *demand, uint32_t layers, enum neap_rung rung)
+{
+	const struct neap_train_settings from = {{.micro_batch = 1}, 0}, to = {{.micro_batch = 1}, 1u << rung};
+
+	return saving_of(demand, layers, &from, &to);
+}
+
+static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t divisor,
+			   bool surely)
+{
+	struct saving saving = split_saving(demand, divisor);
+
+	return (surely ? less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
 }
 
 /* The first split down the ladder that suffices, surely if one does; else the last. False when there is none
  * below the one in force. */
-static bool choose_split(const struct neap_oom_card *card, const struct demand *demand, struct neap_split *ret_split)
+static bool choose_split(const struct neap_oom_card *card, const struct neap_demand *demand,
+			 struct neap_split *ret_split)
 {
+	bool found = false;
+
 	for (int surely = 1; surely >= 0; surely--) {
 		struct neap_train_settings now = {card->split, 0};
 		while (neap_ladder_next(&now, 1u << NEAP_RUNG_SPLIT, &now) == NEAP_RUNG_SPLIT) {
 			*ret_split = now.split;
-			double divisor = (double)card->split.micro_batch / (double)now.split.micro_batch;
+			found = true;
+			uint64_t divisor = card->split.micro_batch / now.split.micro_batch;
 			if (split_suffices(card, demand, divisor, surely))
 				return true;
 		}
 	}
-	return card->split.micro_batch > 1;
+	return found;
 }
 
-static void fix_micro_batch(struct neap_oom_card *card, const struct demand *demand)
+static uint64_t all_activations(const struct neap_demand *demand)
+{
+	return plus(plus(demand->activations, demand->attention), demand->temporaries);
+}
+
+static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	struct neap_split split = {0};
-	uint64_t saving, uncertainty;
+	struct saving saving;
 	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
 	if (card->split.micro_batch) {
 		if (!choose_split(card, demand, &split))
 			return;
-		split_saving(demand, (double)card->split.micro_batch / (double)split.micro_batch, &saving,
-			     &uncertainty);
-		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving, uncertainty);
+		saving = split_saving(demand, card->split.micro_batch / split.micro_batch);
+		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu)",
 			 (unsigned long long)card->split.micro_batch, (unsigned long long)split.micro_batch,
@@ -131,13 +132,13 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct demand *dem
 		unsigned divisor = 2;
 		while (divisor < GUESSED_DIVISOR_MAX && !split_suffices(card, demand, divisor, true))
 			divisor *= 2;
-		split_saving(demand, divisor, &saving, &uncertainty);
-		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving, uncertainty);
+		saving = split_saving(demand, divisor);
+		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
 			 divisor);
 	}
-	neap_size_format(plus(demand->activations, demand->inputs), scaling);
+	neap_size_format(plus(all_activations(demand), demand->inputs), scaling);
 	if (demand->unknown)
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
@@ -151,30 +152,44 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct demand *dem
 }
 
 /* Fixes that act on the activations. */
-static void fix_activations(struct neap_oom_card *card, const struct demand *demand)
+static void fix_activations(struct neap_oom_card *card, const struct neap_demand *demand)
 {
+	uint64_t kept = plus(demand->activations, demand->attention);
 	char size[NEAP_UNITS_ROOM];
+	struct saving saving;
 	struct neap_fix *fix;
 
 	if (demand->attention) {
-		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, demand->attention, demand->attention / 8);
+		saving = rung_saving(demand, card->layers, NEAP_RUNG_EFFICIENT_ATTENTION);
+		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
-		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for a small remainder",
+		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for up to an eighth",
 			 neap_size_format(demand->attention, size));
 	}
-	if (!demand->activations)
+	if (kept && card->layers != 1) { /* a single layer would be there whole again */
+		saving = rung_saving(demand, card->layers, NEAP_RUNG_CHECKPOINTING);
+		fix = add_fix(card, NEAP_FIX_CHECKPOINTING, saving.bytes, saving.uncertainty_bytes);
+		snprintf(fix->text, sizeof fix->text,
+			 "gradient checkpointing: activations are computed again, not kept");
+		if (card->layers)
+			snprintf(fix->how, sizeof fix->how,
+				 "of the %s of %u layers, one layer's and the others' inputs are kept",
+				 neap_size_format(kept, size), card->layers);
+		else
+			snprintf(fix->how, sizeof fix->how,
+				 "keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
+				 neap_size_format(kept, size));
+	}
+	if (!all_activations(demand))
 		return;
-	fix = add_fix(card, NEAP_FIX_CHECKPOINTING, share(demand->activations, 0.7), share(demand->activations, 0.2));
-	snprintf(fix->text, sizeof fix->text, "gradient checkpointing: activations are computed again, not kept");
-	snprintf(fix->how, sizeof fix->how, "keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
-		 neap_size_format(demand->activations, size));
-	fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, share(demand->activations, 0.375),
-		      share(demand->activations, 0.125));
+	saving = rung_saving(demand, card->layers, NEAP_RUNG_MIXED_PRECISION);
+	fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, saving.bytes, saving.uncertainty_bytes);
 	snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
 	snprintf(fix->how, sizeof fix->how,
-		 "half to all of the activations, %s, go from 32 bits to 16; they are taken to be in 32 "
-		 "now",
-		 neap_size_format(demand->activations, size));
+		 "half to all of the activations, %s, go from 32 bits to 16, where they are in 32 now; up to a copy "
+		 "of "
+		 "the parameters is added",
+		 neap_size_format(all_activations(demand), size));
 }
 
 static void fix_limit(struct neap_oom_card *card)
@@ -272,11 +287,12 @@ static void fix_leak(struct neap_oom_card *card, const struct neap_record *recor
 	free(low);
 }
 
-static void fix_model(struct neap_oom_card *card, const struct demand *demand)
+static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	char size[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], more[64] = "";
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_SMALLER_MODEL, plus(demand->model / 2, demand->unknown / 4),
-				       demand->unknown / 4);
+	struct neap_fix *fix =
+		add_fix(card, NEAP_FIX_SMALLER_MODEL,
+			plus(plus(demand->parameters, demand->model) / 2, demand->unknown / 4), demand->unknown / 4);
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
 	if (demand->unknown)
@@ -284,7 +300,7 @@ static void fix_model(struct neap_oom_card *card, const struct demand *demand)
 			 neap_size_format(demand->unknown, unknown));
 	snprintf(fix->how, sizeof fix->how,
 		 "half of the %s of parameters, gradients and optimizer%s; activations taken as they are",
-		 neap_size_format(demand->model, size), more);
+		 neap_size_format(plus(demand->parameters, demand->model), size), more);
 }
 
 /* What is in force at the failure helps no more. */
@@ -360,7 +376,7 @@ static int by_use(const void *left, const void *right)
 
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
-	struct demand demand = find_demand(card);
+	struct neap_demand demand = find_demand(card);
 
 	fix_leak(card, record, at);
 	fix_limit(card);

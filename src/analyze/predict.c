@@ -1,0 +1,186 @@
+/* See the header. The bytes at the peak, by tag, are not recorded at the peak: they are what was live at the
+ * session's end (recorded), followed back through the allocations and frees since.
+ *
+ *   allocations   ... ALLOC  ALLOC  FREE  FREE ...   |  mark END, TAG_BYTES
+ *                            ^ highest      <----------- live bytes by tag
+ */
+#include "analyze/predict.h"
+
+#include <string.h>
+
+static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes)
+{
+	const struct {
+		const char *tag;
+		uint64_t *field;
+	} kinds[] = {
+		{"activations", &demand->activations}, {"attention", &demand->attention},
+		{"temporaries", &demand->temporaries}, {"batch", &demand->inputs},
+		{"parameters", &demand->parameters},   {"gradients", &demand->model},
+		{"optimizer", &demand->model},
+	};
+	uint64_t *field = &demand->unknown;
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (!strcmp(tag, kinds[i].tag))
+			field = kinds[i].field;
+	*field = plus(*field, bytes);
+}
+
+uint64_t neap_demand_total(const struct neap_demand *demand)
+{
+	const uint64_t kinds[] = {demand->activations, demand->attention, demand->temporaries, demand->inputs,
+				  demand->parameters,  demand->model,     demand->unknown};
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		total = plus(total, kinds[i]);
+	return total;
+}
+
+/* Live bytes by tag, at the instant that the walk has come to. */
+struct walk {
+	uint64_t live[NEAP_RECORD_NAMES];
+	uint64_t end_ns, settings_ns; /* the session's end; when its settings last changed */
+	uint32_t device;
+	uint64_t step_peak_bytes; /* since then */
+};
+
+/* The last session's end; false when there is none. */
+static bool read_end(const struct neap_record *record, struct walk *walk)
+{
+	size_t at = record->journal_count;
+
+	while (at > 0 &&
+	       !(record->journal[at - 1].kind == NEAP_EVENT_MARK && record->journal[at - 1].address == NEAP_MARK_END))
+		at--;
+	if (at == 0)
+		return false;
+	walk->end_ns = record->journal[at - 1].time_ns;
+	walk->device = record->journal[at - 1].device;
+	for (size_t i = 0; i < at; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->device != walk->device)
+			continue;
+		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG) {
+			walk->settings_ns = event->time_ns;
+			walk->step_peak_bytes = 0;
+		} else if (event->kind == NEAP_EVENT_STEP && event->size > walk->step_peak_bytes) {
+			walk->step_peak_bytes = event->size;
+		}
+	}
+	bool found = false;
+	for (size_t i = at; i < record->journal_count && record->journal[i].kind == NEAP_EVENT_TAG_BYTES; i++) {
+		walk->live[record->journal[i].tag % NEAP_RECORD_NAMES] = record->journal[i].a;
+		found = true;
+	}
+	return found;
+}
+
+/* One event back: what was live before it. False when that is less than nothing. */
+static bool step_back(struct walk *walk, const struct neap_event *event)
+{
+	uint64_t *live = &walk->live[event->tag % NEAP_RECORD_NAMES];
+
+	if (event->kind == NEAP_EVENT_FREE_REQUESTED)
+		*live = plus(*live, event->block);
+	if (event->kind != NEAP_EVENT_ALLOC)
+		return true;
+	if (*live < event->block)
+		return false;
+	*live -= event->block;
+	return true;
+}
+
+static bool of_walk(const struct walk *walk, const struct neap_event *event)
+{
+	return event->device == walk->device && event->time_ns <= walk->end_ns && event->time_ns >= walk->settings_ns;
+}
+
+bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *ret_demand)
+{
+	struct neap_demand demand = {0};
+	struct walk walk = {0};
+	size_t peak = SIZE_MAX;
+
+	if (!read_end(record, &walk))
+		return false;
+	for (size_t i = 0; i < record->allocation_count; i++)
+		if (of_walk(&walk, &record->allocations[i]) && record->allocations[i].kind == NEAP_EVENT_ALLOC &&
+		    (peak == SIZE_MAX || record->allocations[i].a > record->allocations[peak].a))
+			peak = i;
+	if (peak == SIZE_MAX)
+		return false;
+	for (size_t i = record->allocation_count; i-- > peak + 1;)
+		if (of_walk(&walk, &record->allocations[i]) && !step_back(&walk, &record->allocations[i]))
+			return false;
+	for (uint16_t tag = 0; tag < NEAP_RECORD_NAMES; tag++)
+		if (walk.live[tag])
+			neap_demand_add(&demand, neap_record_name(record, tag), walk.live[tag]);
+	if (neap_demand_total(&demand) != record->allocations[peak].a)
+		return false;
+	if (walk.step_peak_bytes > record->allocations[peak].a)
+		demand.unknown = plus(demand.unknown, walk.step_peak_bytes - record->allocations[peak].a);
+	*ret_demand = demand;
+	return true;
+}
+
+struct interval {
+	double low, high;
+};
+
+static void multiply(struct interval *interval, double low, double high)
+{
+	interval->low *= low;
+	interval->high *= high;
+}
+
+/* A double as bytes, whatever a recording made of it. */
+static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
+
+bool neap_predict(const struct neap_demand *demand, const struct neap_train_settings *from,
+		  const struct neap_train_settings *to, uint32_t layers, struct neap_prediction *ret_prediction)
+{
+	struct interval activations = {1, 1}, attention = {1, 1}, temporaries = {1, 1}, parameters = {1, 1};
+	uint32_t taken = to->rungs & ~from->rungs;
+	double low = 0, high = 0;
+
+	if (from->rungs & ~to->rungs || !from->split.micro_batch || !to->split.micro_batch)
+		return false;
+	double scale = (double)to->split.micro_batch / (double)from->split.micro_batch;
+	if (taken & 1u << NEAP_RUNG_EFFICIENT_ATTENTION)
+		multiply(&attention, 0, 0.125);
+	if (taken & 1u << NEAP_RUNG_MIXED_PRECISION) {
+		multiply(&activations, 0.5, 0.75);
+		multiply(&attention, 0.5, 0.75);
+		multiply(&temporaries, 0.5, 0.75);
+		multiply(&parameters, 1, 1.5);
+	}
+	if (taken & 1u << NEAP_RUNG_CHECKPOINTING) {
+		double one = layers ? 1 / (double)layers : 0;
+		struct interval kept = {layers ? one + (1 - one) * 0.02 : 0.1, layers ? one + (1 - one) * 0.12 : 0.5};
+		multiply(&activations, kept.low, kept.high);
+		multiply(&attention, kept.low, kept.high);
+	}
+	const struct {
+		uint64_t bytes;
+		double low, high;
+	} kinds[] = {
+		{demand->activations, activations.low * scale, activations.high * scale},
+		{demand->attention, attention.low * scale, attention.high * scale},
+		{demand->temporaries, temporaries.low * scale, temporaries.high * scale},
+		{demand->inputs, scale, scale},
+		{demand->parameters, parameters.low, parameters.high},
+		{demand->model, 1, 1},
+		{demand->unknown, scale < 1 ? scale : 1, scale < 1 ? 1 : scale},
+	};
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+		low += (double)kinds[i].bytes * kinds[i].low;
+		high += (double)kinds[i].bytes * kinds[i].high;
+	}
+	*ret_prediction = (struct neap_prediction){.bytes = to_bytes((low + high) / 2),
+						   .uncertainty_bytes = to_bytes((high - low) / 2)};
+	return true;
+}

@@ -1,0 +1,50 @@
+/* analyze/predict.h: what a step would need with other settings: a smaller or larger micro-batch, memory-efficient
+ * attention, mixed precision, gradient checkpointing. Pure.
+ *
+ * From the bytes live at one instant of this run (its peak, or a failure), by what they depend on. Each kind of bytes
+ * becomes an interval, and their sum is the prediction: nothing in it is fitted to any program.
+ *
+ *   kind         micro-batch   efficient attention   mixed precision   checkpointing
+ *   activations  scale         stay                  x 1/2 .. 3/4      x (1/L + (1 - 1/L) s), s = 0.02 .. 0.12
+ *   attention    scale         x 0 .. 1/8            x 1/2 .. 3/4      likewise
+ *   temporaries  scale         stay                  x 1/2 .. 3/4      stay
+ *   inputs       scale         stay                  stay              stay
+ *   parameters   stay          stay                  x 1 .. 3/2        stay
+ *   model        stay          stay                  stay              stay
+ *   unknown      0 .. scale    stay                  stay              stay
+ *
+ * Mixed precision: half to all of the activations go from 32 bits to 16 (they are taken to be in 32), and copies of the
+ * parameters in 16 bits may be added. Checkpointing with L layers computes one layer at a time again and keeps each
+ * one's input, whose share s of a layer's activations is 1/8 at most and 1/50 at least (a transformer's is about 1/18).
+ * Where L is not known: 1/10 .. 1/2, the square root of L layers being kept (Chen et al. 2016, arXiv:1604.06174), for
+ * L = 100 and 4. */
+#ifndef NEAP_ANALYZE_PREDICT_H
+#define NEAP_ANALYZE_PREDICT_H
+
+#include "neap/train.h"
+#include "trace/record.h"
+
+/* Bytes live at one instant. By tag: "activations", "attention" (its scores), "temporaries", "batch" (inputs),
+ * "parameters", "gradients" and "optimizer" (model); any other is unknown. */
+struct neap_demand {
+	uint64_t activations, attention, temporaries, inputs, parameters, model, unknown;
+};
+
+void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
+uint64_t neap_demand_total(const struct neap_demand *demand);
+
+/* At the highest allocated bytes since the settings last changed, as far as the recording's allocations go back; where
+ * the steps before them were higher, the rest is unknown. False when the recording has no end of a session, or its
+ * allocations do not add up to what was allocated. */
+bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *ret_demand);
+
+struct neap_prediction {
+	uint64_t bytes, uncertainty_bytes; /* the middle of the interval, and half its width */
+};
+
+/* `demand` was measured with `from`; `layers` 0: not known. False when there is no telling: a rung is in force in `from`
+ * and not in `to`, or a micro-batch is 0. */
+bool neap_predict(const struct neap_demand *demand, const struct neap_train_settings *from,
+		  const struct neap_train_settings *to, uint32_t layers, struct neap_prediction *ret_prediction);
+
+#endif
