@@ -1,17 +1,42 @@
-/* neap/checkpoint.h: checkpoints on disk: written whole or not at all.
+/* neap/checkpoint.h: checkpoints on disk: written whole or not at all, and kept by rules that compose.
  *
- * Threads: different checkpoints from any threads; one checkpoint from one thread.
+ * Saving. A checkpoint becomes visible by commit, durable and whole; only then may older ones go.
+ *
+ * Retention. `neap_retention_plan_make` looks at one folder and decides (nothing is changed); `neap_retention_apply`
+ * does it. A checkpoint goes only when a delete rule says so and no keep rule holds it: keep rules always win.
+ *
+ *   keep     best N by a metric; newest N; every K steps; pinned; resumed from; young; and without being asked: the
+ *            newest (by its step and by its time, where they disagree both), what is open, what a symbolic link or a
+ *            `latest` file names, what cannot be read, what lies on another file system, last.*, best.* and the like
+ *   delete   older than a time; beyond a total size; or all the rest
+ *
+ * Rules apply to each folder by itself; folders below are not entered, but may be checkpoints themselves (sharded
+ * ones, checkpoint-500/). What goes is renamed into FOLDER/.neap-trash, on the same file system, and can be restored
+ * until its time is over: a crash at any instant leaves each checkpoint whole, in the folder or in the trash.
+ *
+ *   FOLDER/NAME                                 a checkpoint: one file, or one folder
+ *   FOLDER/NAME.json, .yaml, .yml               its metrics; also with NAME's last extension taken off; for a folder
+ *                                               also NAME/metrics.json and so on. They go, and come back, with it.
+ *   FOLDER/NAME.pin                             an empty file: never delete NAME; also a file .pin in the folder NAME
+ *   FOLDER/.neap-trash/until-SECONDS-PID-N/     what one apply took away; SECONDS since 1970: when it may be deleted
+ *
+ * Threads: different checkpoints, plans and folders from any threads; one of them from one thread. Processes may work
+ * on the same folder at the same time: what changed since the plan was made is left alone. Nothing here prints.
  */
 #ifndef NEAP_CHECKPOINT_H
 #define NEAP_CHECKPOINT_H
 
 #include "neap/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* --- saving ------------------------------------------------------------------------------------------------------
+ */
 
 struct neap_checkpoint;
 
@@ -25,6 +50,180 @@ NEAP_API enum neap_status neap_checkpoint_write(struct neap_checkpoint *checkpoi
 NEAP_API enum neap_status neap_checkpoint_commit(struct neap_checkpoint *checkpoint, struct neap_error *err);
 /* Drops and frees it. NULL is fine. */
 NEAP_API void neap_checkpoint_abort(struct neap_checkpoint *checkpoint);
+
+/* --- retention: rules --------------------------------------------------------------------------------------------
+ */
+
+enum neap_metric_mode {
+	NEAP_METRIC_MODE_UNKNOWN = 0,
+	NEAP_METRIC_MIN = 1, /* lower is better */
+	NEAP_METRIC_MAX = 2,
+};
+
+/* All zero: no rule, nothing is deleted. Texts are borrowed for the time of the call. */
+struct neap_retention_options {
+	/* keep; 0: this rule is off */
+	uint64_t keep_best;
+	uint64_t keep_last;         /* the newest N by step, and the newest N by time */
+	uint64_t keep_every_steps;  /* those whose step is a multiple */
+	uint64_t grace_ns;          /* those changed less long ago */
+	const char *metric;         /* "val_loss"; NULL: the well-known one that most checkpoints carry */
+	enum neap_metric_mode mode; /* UNKNOWN: by the metric's name, if that is a well-known one; else an error */
+	bool newest_for_best; /* where no checkpoint carries a metric: the newest instead of the best; false: an error
+			       */
+	const char *const *pins; /* names or patterns, fnmatch(3) */
+	size_t pin_count;
+	const char *resume;  /* the name of the one to resume from; NULL: none but those that links and such name */
+	const char *pattern; /* fnmatch(3): which names are checkpoints; NULL: by the usual names and extensions */
+	/* delete; 0: this rule is off */
+	uint64_t older_than_ns;
+	uint64_t max_total_bytes; /* of all checkpoints of the folder; the oldest go first */
+	bool delete_rest;         /* all that no keep rule holds, whatever its age */
+	/* for apply */
+	uint64_t trash_ns; /* for how long it can be restored; 0: deleted when apply ends */
+};
+
+/* The defaults of the command: the best 5 (or newest, see newest_for_best), older than 7 days, a grace of 10 minutes,
+ * 1 day in the trash. */
+NEAP_API void neap_retention_defaults(struct neap_retention_options *ret_options);
+
+/* --- retention: plan ---------------------------------------------------------------------------------------------
+ */
+
+#define NEAP_STEP_UNKNOWN UINT64_MAX
+
+/* What is known of a checkpoint: `facts`. */
+enum neap_checkpoint_fact {
+	NEAP_CHECKPOINT_FOLDER = 1u << 0,
+	NEAP_CHECKPOINT_MEASURED = 1u << 1, /* `metric` was found; it may be NaN */
+	NEAP_CHECKPOINT_PINNED = 1u << 2,
+	NEAP_CHECKPOINT_RESUME = 1u << 3, /* options.resume, or what a link or a `latest` file here names */
+	NEAP_CHECKPOINT_NAMED = 1u << 4,  /* last.ckpt, best.pt, ...: a trainer's own */
+	NEAP_CHECKPOINT_OPEN = 1u << 5,   /* open in, or mapped by, a process of this user (of anyone, for root) */
+	NEAP_CHECKPOINT_UNREADABLE = 1u << 6, /* part of it, or of what stands beside it, cannot be read */
+	NEAP_CHECKPOINT_ELSEWHERE = 1u << 7,  /* on another file system: it cannot be renamed into the trash */
+	NEAP_CHECKPOINT_UNFINISHED = 1u << 8, /* a temporary of a save that was killed; no keep rule counts it */
+};
+
+/* Why it stays (`keep`), why it would go (`drop`). */
+enum neap_retention_reason {
+	NEAP_KEEP_PINNED = 1u << 0,
+	NEAP_KEEP_RESUME = 1u << 1,
+	NEAP_KEEP_NEWEST = 1u << 2,
+	NEAP_KEEP_BEST = 1u << 3,
+	NEAP_KEEP_LAST = 1u << 4,
+	NEAP_KEEP_EVERY = 1u << 5,
+	NEAP_KEEP_YOUNG = 1u << 6,
+	NEAP_KEEP_NAMED = 1u << 7,
+	NEAP_KEEP_OPEN = 1u << 8,
+	NEAP_KEEP_UNREADABLE = 1u << 9,
+	NEAP_KEEP_ELSEWHERE = 1u << 10,
+	NEAP_DROP_OLD = 1u << 16,
+	NEAP_DROP_SIZE = 1u << 17,
+	NEAP_DROP_REST = 1u << 18,
+	NEAP_DROP_UNFINISHED = 1u << 19,
+};
+
+enum neap_retention_done {
+	NEAP_RETENTION_NOTHING = 0, /* it stays, or apply was not called */
+	NEAP_RETENTION_MOVED = 1,   /* into the trash */
+	NEAP_RETENTION_GONE = 2,    /* somebody else took it away */
+	NEAP_RETENTION_CHANGED = 3, /* it is not what it was when the plan was made, or was opened since: it stays */
+	NEAP_RETENTION_FAILED = 4,  /* `cause` is the errno: it stays */
+};
+
+struct neap_retention_entry {
+	const char *name; /* in the folder */
+	uint64_t bytes;
+	uint64_t freed_bytes; /* of these: what has no other hard link */
+	uint64_t modified_ns; /* since 1970; of a folder: its youngest file's */
+	uint64_t device, inode;
+	uint64_t step; /* or epoch, if the folder counts those; NEAP_STEP_UNKNOWN */
+	double metric;
+	uint32_t facts;     /* enum neap_checkpoint_fact */
+	uint32_t reasons;   /* enum neap_retention_reason; it goes if `drop` is set */
+	uint32_t best_rank; /* from 1; 0: not among the best N */
+	uint32_t done;      /* enum neap_retention_done, set by apply */
+	int32_t cause;      /* errno, likewise */
+	bool drop;
+};
+
+struct neap_retention_plan {
+	char *folder;
+	struct neap_retention_entry *entries; /* newest first */
+	size_t count;
+	char metric[64];            /* "" none was found or asked for */
+	enum neap_metric_mode mode; /* of it */
+	bool metric_inferred, mode_inferred;
+	bool newest_for_best; /* no metric: the newest stand for the best */
+	bool order_disagrees; /* the highest step is not the youngest file */
+	size_t keep_count, drop_count;
+	uint64_t keep_bytes, drop_bytes;
+	uint64_t freed_bytes; /* of drop_bytes, once deleted for good */
+	uint64_t over_bytes;  /* by how much the kept ones alone exceed max_total_bytes */
+	size_t link_count;    /* symbolic links: never followed out of the folder, never deleted */
+	size_t trash_count;   /* checkpoints in the trash */
+	uint64_t trash_bytes;
+	uint64_t trash_until_s; /* when the first of them may go, since 1970; 0: none */
+	uint64_t made_ns;       /* the `now` it was made for */
+};
+
+/* Looks at the folder and decides. `now_ns`: since 1970; 0: the clock. The caller calls neap_retention_plan_fini.
+ * Errors: NEAP_ENOENT, NEAP_EPERM and the like for the folder; NEAP_EINVAL when best is asked for and cannot be told:
+ * no metric, a metric of unknown mode, or every value is NaN. */
+NEAP_API enum neap_status neap_retention_plan_make(const char *folder, const struct neap_retention_options *options,
+						   uint64_t now_ns, struct neap_retention_plan *ret_plan,
+						   struct neap_error *err);
+NEAP_API void neap_retention_plan_fini(struct neap_retention_plan *plan);
+
+/* The pure part: from the entries' facts, and the plan's metric and mode, their reasons, and the plan's sums. Puts
+ * the entries in order. plan_make calls it. Errors: NEAP_EINVAL as above, NEAP_ENOMEM. */
+NEAP_API enum neap_status neap_retention_decide(struct neap_retention_plan *plan,
+						const struct neap_retention_options *options, uint64_t now_ns,
+						struct neap_error *err);
+
+/* "best 1: val_loss 0.121, newest" or "older than 7 d", into `text` (always terminated). Returns `text`. */
+NEAP_API const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
+						const struct neap_retention_options *options, size_t index,
+						char *text, size_t room);
+
+/* --- retention: effects ------------------------------------------------------------------------------------------
+ */
+
+struct neap_retention_result {
+	size_t moved_count, failed_count, changed_count;
+	uint64_t moved_bytes;
+	size_t deleted_count; /* checkpoints of the trash that were deleted for good */
+	uint64_t deleted_bytes;
+	size_t restored_count;
+	uint64_t trash_until_s; /* when what was moved may be deleted */
+};
+
+/* Moves what the plan drops into the trash, oldest first, then deletes what has been there for its time. The newest
+ * is on the disk before anything goes. What fails stays where it is, is marked in its entry, and does not stop the
+ * rest; the first failure is returned. `ret_result` is filled in any case. */
+NEAP_API enum neap_status neap_retention_apply(struct neap_retention_plan *plan,
+					       const struct neap_retention_options *options,
+					       struct neap_retention_result *ret_result, struct neap_error *err);
+
+/* Brings back from the folder's trash every checkpoint whose name matches the fnmatch(3) pattern. A name that is
+ * taken is left in the trash: NEAP_EEXIST, after the others. NEAP_ENOENT: nothing matches. */
+NEAP_API enum neap_status neap_retention_restore(const char *folder, const char *pattern,
+						 struct neap_retention_result *ret_result, struct neap_error *err);
+
+/* Deletes for good what is in the folder's trash: all of it, or what has been there for its time. */
+NEAP_API enum neap_status neap_retention_empty_trash(const char *folder, bool all,
+						     struct neap_retention_result *ret_result,
+						     struct neap_error *err);
+
+/* Commit, then retention in the file's folder, where this file is what a restart resumes from: in this order, so that
+ * the new one is durable before an old one goes. A failure of the commit is returned and nothing is deleted. A
+ * failure of retention does not lose the save: it is returned in `ret_retention`, may be NULL. Frees the checkpoint.
+ */
+NEAP_API enum neap_status neap_checkpoint_commit_and_retain(struct neap_checkpoint *checkpoint,
+							    const struct neap_retention_options *options,
+							    struct neap_retention_result *ret_result,
+							    struct neap_error *ret_retention, struct neap_error *err);
 
 #ifdef __cplusplus
 }

@@ -8,6 +8,7 @@
 #include "base/file.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct neap_checkpoint {
 	struct neap_file file;
@@ -78,4 +79,48 @@ void neap_checkpoint_abort(struct neap_checkpoint *checkpoint)
 		return;
 	neap_file_abort(&checkpoint->file);
 	free(checkpoint);
+}
+
+/* The committed file's folder is tidied: `path` is cut in two at its last slash. */
+static enum neap_status retain(char *path, const struct neap_retention_options *options,
+			       struct neap_retention_result *ret_result, struct neap_error *err)
+{
+	struct neap_retention_options own = *options;
+	struct neap_retention_plan plan;
+	char *slash = strrchr(path, '/');
+
+	own.resume = slash ? slash + 1 : path;
+	if (slash)
+		*slash = '\0';
+	const char *folder = !slash ? "." : slash == path ? "/" : path;
+	enum neap_status status = neap_retention_plan_make(folder, &own, 0, &plan, err);
+	if (status != NEAP_OK)
+		return status;
+	status = neap_retention_apply(&plan, &own, ret_result, err);
+	neap_retention_plan_fini(&plan);
+	return status;
+}
+
+enum neap_status neap_checkpoint_commit_and_retain(struct neap_checkpoint *checkpoint,
+						   const struct neap_retention_options *options,
+						   struct neap_retention_result *ret_result,
+						   struct neap_error *ret_retention, struct neap_error *err)
+{
+	struct neap_retention_result result = {0};
+	struct neap_error retention = {0};
+	char *path = strdup(checkpoint->file.path);
+	enum neap_status status = neap_checkpoint_commit(checkpoint, err);
+
+	if (status == NEAP_OK && !path)
+		neap_fail(&retention, NEAP_ENOMEM, "out of host memory: no old checkpoint was looked for");
+	else if (status == NEAP_OK)
+		retain(path, options, &result, &retention);
+	free(path);
+	if (status != NEAP_OK)
+		return status;
+	if (ret_result)
+		*ret_result = result;
+	if (ret_retention)
+		*ret_retention = retention;
+	return NEAP_OK;
 }

@@ -1,0 +1,29 @@
+/* checkpoint/listing.h: the names in a folder, and whether one is there. One thread. */
+#ifndef NEAP_CHECKPOINT_LISTING_H
+#define NEAP_CHECKPOINT_LISTING_H
+
+#include "neap/status.h"
+
+#include "base/map.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct checkpoint_listing {
+	char **names;
+	size_t count, room;
+	struct neap_map by_hash; /* of a name: its index */
+	struct neap_map
+		by_stem; /* of a name without its extension: how many have it, files of metrics and pins apart */
+};
+
+/* All names in the folder but "." and "..". `fd` stays the caller's. Errors: NEAP_ENOMEM, NEAP_EIO. The caller calls
+ * checkpoint_listing_fini, also after a failure. */
+enum neap_status checkpoint_listing_read(int fd, struct checkpoint_listing *listing, struct neap_error *err);
+/* The index of the name; count when it is not there. */
+size_t checkpoint_listing_find(const struct checkpoint_listing *listing, const char *name);
+/* Whether something but files of metrics and pins has the same name as `name`, up to its last extension. */
+bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name);
+void checkpoint_listing_fini(struct checkpoint_listing *listing);
+
+#endif

@@ -1,0 +1,382 @@
+/* checkpoint/name.c: see the header.
+ *
+ * A number is read where digits begin; its word is what lies between the number before and it, back to the last
+ * character that no word has. One of "=:_-" between word and number is neither's; only after '=' and ':' may a number
+ * have a sign, for in "loss-0.5" the dash separates.
+ */
+#include "checkpoint/name.h"
+
+#include "base/units.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+
+/* --- words --- */
+
+static bool is_joint(char c) { return c == '_' || c == '-' || c == '/' || c == ' ' || c == '.' || c == '+'; }
+
+void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM])
+{
+	size_t used = 0;
+
+	while (length > 0 && is_joint(*text))
+		text++, length--;
+	while (length > 0 && is_joint(text[length - 1]))
+		length--;
+	for (size_t i = 0; i < length && used < CHECKPOINT_WORD_ROOM - 1; i++)
+		ret_word[used++] = is_joint(text[i]) ? '_' : (char)tolower((unsigned char)text[i]);
+	ret_word[used] = '\0';
+}
+
+/* What may stand before a metric's name and make it another metric. */
+static const char *const qualifiers[] = {
+	"val", "valid", "validation", "eval",    "evaluation", "test",     "train", "training", "dev",   "best",
+	"ema", "avg",   "mean",       "running", "neg",        "negative", "minus", "micro",    "macro", "weighted"};
+
+static bool is_word(const char *text, size_t length, const char *word)
+{
+	return strlen(word) == length && !memcmp(text, word, length);
+}
+
+static bool is_qualifier(const char *text, size_t length)
+{
+	for (size_t i = 0; i < COUNT(qualifiers); i++)
+		if (is_word(text, length, qualifiers[i]))
+			return true;
+	return false;
+}
+
+/* Where the last part of word[0..length) begins; parts are joined by '_'. */
+static size_t last_part(const char *word, size_t length)
+{
+	while (length > 0 && word[length - 1] != '_')
+		length--;
+	return length;
+}
+
+bool checkpoint_word_is(const char *word, const char *metric)
+{
+	size_t length = strlen(word), wanted = strlen(metric);
+
+	if (wanted == 0 || length < wanted || memcmp(word + length - wanted, metric, wanted) != 0)
+		return false;
+	if (length == wanted)
+		return true;
+	if (word[length - wanted - 1] != '_')
+		return false;
+	size_t end = length - wanted - 1, begin = last_part(word, end);
+	return !is_qualifier(word + begin, end - begin);
+}
+
+static const struct {
+	const char *name;
+	enum neap_metric_mode mode;
+} known_metrics[] = {
+	{"loss", NEAP_METRIC_MIN},      {"valloss", NEAP_METRIC_MIN}, {"vloss", NEAP_METRIC_MIN},
+	{"error", NEAP_METRIC_MIN},     {"err", NEAP_METRIC_MIN},     {"perplexity", NEAP_METRIC_MIN},
+	{"ppl", NEAP_METRIC_MIN},       {"mae", NEAP_METRIC_MIN},     {"mse", NEAP_METRIC_MIN},
+	{"rmse", NEAP_METRIC_MIN},      {"mape", NEAP_METRIC_MIN},    {"nll", NEAP_METRIC_MIN},
+	{"bpb", NEAP_METRIC_MIN},       {"bpc", NEAP_METRIC_MIN},     {"wer", NEAP_METRIC_MIN},
+	{"cer", NEAP_METRIC_MIN},       {"ter", NEAP_METRIC_MIN},     {"eer", NEAP_METRIC_MIN},
+	{"fid", NEAP_METRIC_MIN},       {"lpips", NEAP_METRIC_MIN},   {"accuracy", NEAP_METRIC_MAX},
+	{"acc", NEAP_METRIC_MAX},       {"valacc", NEAP_METRIC_MAX},  {"f1", NEAP_METRIC_MAX},
+	{"precision", NEAP_METRIC_MAX}, {"recall", NEAP_METRIC_MAX},  {"auc", NEAP_METRIC_MAX},
+	{"auroc", NEAP_METRIC_MAX},     {"auprc", NEAP_METRIC_MAX},   {"map", NEAP_METRIC_MAX},
+	{"iou", NEAP_METRIC_MAX},       {"miou", NEAP_METRIC_MAX},    {"dice", NEAP_METRIC_MAX},
+	{"bleu", NEAP_METRIC_MAX},      {"rouge", NEAP_METRIC_MAX},   {"chrf", NEAP_METRIC_MAX},
+	{"psnr", NEAP_METRIC_MAX},      {"ssim", NEAP_METRIC_MAX},    {"r2", NEAP_METRIC_MAX},
+	{"reward", NEAP_METRIC_MAX},
+};
+
+enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_ROOM])
+{
+	size_t length = strlen(word), begin = last_part(word, length);
+	enum neap_metric_mode mode = NEAP_METRIC_MODE_UNKNOWN;
+
+	for (size_t i = 0; i < COUNT(known_metrics) && !mode; i++)
+		if (!strcmp(word + begin, known_metrics[i].name))
+			mode = known_metrics[i].mode;
+	while (mode && begin > 0) {
+		size_t before = last_part(word, begin - 1), part = begin - 1 - before;
+
+		if (!is_qualifier(word + before, part))
+			break;
+		if (is_word(word + before, part, "neg") || is_word(word + before, part, "negative") ||
+		    is_word(word + before, part, "minus"))
+			return NEAP_METRIC_MODE_UNKNOWN; /* whoever turned the sign around knows which way */
+		begin = before;
+	}
+	if (mode && ret_metric)
+		strcpy(ret_metric, word + begin);
+	return mode;
+}
+
+/* --- numbers --- */
+
+/* How many characters of a number stand at `text`: digits, a fraction, an exponent. 0: none. */
+static size_t number_length(const char *text, bool *ret_whole)
+{
+	size_t length = strspn(text, "0123456789");
+
+	*ret_whole = true;
+	if (length == 0)
+		return 0;
+	if (text[length] == '.' && isdigit((unsigned char)text[length + 1])) {
+		length += 1 + strspn(text + length + 1, "0123456789");
+		*ret_whole = false;
+	}
+	if (text[length] == 'e' || text[length] == 'E') {
+		size_t sign = text[length + 1] == '+' || text[length + 1] == '-';
+		size_t digits = strspn(text + length + 1 + sign, "0123456789");
+
+		if (digits > 0 && digits <= 3) {
+			length += 1 + sign + digits;
+			*ret_whole = false;
+		}
+	}
+	return length;
+}
+
+/* "nan", "inf", "infinity": how many characters; 0 when it is part of a word. */
+static size_t special_length(const char *text, double *ret_value)
+{
+	static const char *const words[] = {"infinity", "nan", "inf"};
+
+	for (size_t i = 0; i < COUNT(words); i++) {
+		size_t length = strlen(words[i]);
+
+		if (strncasecmp(text, words[i], length) || isalnum((unsigned char)text[length]))
+			continue;
+		*ret_value = i == 1 ? (double)NAN : (double)INFINITY;
+		return length;
+	}
+	return 0;
+}
+
+/* The word before `end`, not reaching before `from`; without the separator. */
+static void read_word(const char *from, const char *end, char ret_word[CHECKPOINT_WORD_ROOM])
+{
+	if (end > from && (end[-1] == '=' || end[-1] == ':'))
+		end--;
+	const char *begin = end;
+	while (begin > from && (isalnum((unsigned char)begin[-1]) || (is_joint(begin[-1]) && begin[-1] != '.')))
+		begin--;
+	checkpoint_word_normalize(begin, (size_t)(end - begin), ret_word);
+}
+
+bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number)
+{
+	const char *from = *at;
+
+	for (const char *p = from; *p; p++) {
+		struct checkpoint_number number = {.value = NAN};
+		char digits[48];
+		bool separated = p > from && strchr("=:_-", p[-1]);
+		bool sign = p - from >= 2 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == '=' || p[-2] == ':');
+		size_t length = number_length(p, &number.whole), special = 0;
+
+		if (length == 0 && separated)
+			special = special_length(p, &number.value);
+		if (length + special == 0)
+			continue;
+		/* The digit of "f1=0.9" belongs to the word. */
+		if (number.whole && length > 0 && (p[length] == '=' || p[length] == ':') && p > from &&
+		    isalpha((unsigned char)p[-1])) {
+			p += length - 1;
+			continue;
+		}
+		*at = p + length + special;
+		if (length >= sizeof(digits))
+			return checkpoint_number_next(at, ret_number);
+		memcpy(digits, p, length);
+		digits[length] = '\0';
+		if (special > 0)
+			number.whole = false;
+		else if (neap_double_parse(digits, &number.value, NULL) != NEAP_OK)
+			number.value = INFINITY; /* beyond what a number can be */
+		if (number.whole && neap_u64_parse(digits, &number.count, NULL) != NEAP_OK)
+			number.whole = false;
+		if (sign && p[-1] == '-') {
+			number.value = -number.value;
+			number.whole = false;
+		}
+		read_word(from, sign ? p - 1 : p, number.word);
+		*ret_number = number;
+		return true;
+	}
+	return false;
+}
+
+static enum checkpoint_count count_kind(const char *word)
+{
+	static const char *const steps[] = {"step",       "steps", "globalstep", "iter",   "iters",  "iteration",
+					    "iterations", "it",    "ba",         "update", "updates"};
+	static const char *const epochs[] = {"epoch", "epochs", "ep"};
+	static const char *const ordinals[] = {"checkpoint", "ckpt", "chkpt", "cp"};
+	const char *part = word + last_part(word, strlen(word));
+
+	for (size_t i = 0; i < COUNT(steps); i++)
+		if (!strcmp(part, steps[i]))
+			return CHECKPOINT_STEP;
+	for (size_t i = 0; i < COUNT(epochs); i++)
+		if (!strcmp(part, epochs[i]))
+			return CHECKPOINT_EPOCH;
+	for (size_t i = 0; i < COUNT(ordinals); i++)
+		if (!strcmp(part, ordinals[i]))
+			return CHECKPOINT_ORDINAL;
+	return CHECKPOINT_BARE;
+}
+
+bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, uint64_t *ret_count)
+{
+	enum checkpoint_count best = CHECKPOINT_COUNTS;
+	const char *extension = strrchr(name, '.');
+	struct checkpoint_number number;
+	uint64_t count = 0;
+
+	if (!extension || !isalpha((unsigned char)extension[1]))
+		extension = name + strlen(name);
+	/* The 5 of ".h5" counts nothing. */
+	while (checkpoint_number_next(&name, &number) && name <= extension) {
+		enum checkpoint_count kind = count_kind(number.word);
+
+		if (!number.whole || kind > best || (kind == best && kind != CHECKPOINT_BARE))
+			continue;
+		if (kind == CHECKPOINT_BARE &&
+		    (checkpoint_metric_known(number.word, NULL) ||
+		     !strcmp(number.word + last_part(number.word, strlen(number.word)), "v")))
+			continue; /* a metric, or a library's "-v1" */
+		best = kind;
+		count = number.count;
+	}
+	if (best == CHECKPOINT_COUNTS || count == NEAP_STEP_UNKNOWN)
+		return false;
+	*ret_kind = best;
+	*ret_count = count;
+	return true;
+}
+
+int checkpoint_metric_read(const char *name, const char *metric, double *ret_value)
+{
+	struct checkpoint_number number;
+	double value = 0, exact_value = 0;
+	int found = 0, exact = 0;
+
+	while (checkpoint_number_next(&name, &number)) {
+		if (!strcmp(number.word, metric)) {
+			exact++;
+			exact_value = number.value;
+		} else if (checkpoint_word_is(number.word, metric)) {
+			found++;
+			value = number.value;
+		}
+	}
+	if (exact + found == 0)
+		return 0;
+	*ret_value = exact ? exact_value : value;
+	return (exact ? exact : found) > 1 ? 2 : 1;
+}
+
+/* --- names --- */
+
+/* NAME.tmp-PID-N, see base/file.h. */
+static bool is_temporary(const char *name)
+{
+	const char *at = NULL;
+
+	for (const char *next = name; (next = strstr(next, ".tmp-")); next++)
+		at = next + 5;
+	if (!at)
+		return false;
+	size_t pid = strspn(at, "0123456789");
+	if (pid == 0 || at[pid] != '-')
+		return false;
+	at += pid + 1;
+	return isdigit((unsigned char)*at) && at[strspn(at, "0123456789")] == '\0';
+}
+
+static bool has_extension(const char *name, const char *const *extensions, size_t count)
+{
+	const char *dot = strrchr(name, '.');
+
+	for (size_t i = 0; dot && dot > name && i < count; i++)
+		if (!strcasecmp(dot + 1, extensions[i]))
+			return true;
+	return false;
+}
+
+bool checkpoint_is_beside(const char *name)
+{
+	static const char *const beside[] = {"json", "yaml", "yml", "pin"};
+
+	return has_extension(name, beside, COUNT(beside));
+}
+
+enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern)
+{
+	static const char *const usual[] = {"ckpt", "pt",   "pth",   "bin",        "safetensors",
+					    "h5",   "hdf5", "keras", "npz",        "msgpack",
+					    "pkl",  "tar",  "chk",   "checkpoint", "pdparams"};
+	enum checkpoint_count kind = CHECKPOINT_BARE;
+	uint64_t count;
+
+	if (name[0] == '.')
+		return CHECKPOINT_OTHER;
+	if (is_temporary(name) && !folder)
+		return CHECKPOINT_TEMPORARY;
+	if (!folder && checkpoint_is_beside(name))
+		return CHECKPOINT_OTHER;
+	if (pattern)
+		return fnmatch(pattern, name, 0) == 0 ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
+	if (has_extension(name, usual, COUNT(usual)))
+		return CHECKPOINT_ONE;
+	/* Without an extension: its name has to count something that checkpoints count. */
+	if ((folder || !strchr(name, '.')) && checkpoint_count_read(name, &kind, &count) && kind != CHECKPOINT_BARE)
+		return CHECKPOINT_ONE;
+	return CHECKPOINT_OTHER;
+}
+
+bool checkpoint_is_named(const char *name)
+{
+	static const char *const own[] = {"last", "latest", "best", "final"};
+	char word[CHECKPOINT_WORD_ROOM];
+	struct checkpoint_number number;
+	const char *rest = name;
+	bool named = false;
+
+	checkpoint_word_normalize(name, strlen(name), word);
+	for (char *part = word; *part && !named;) {
+		size_t length = strcspn(part, "_");
+
+		for (size_t i = 0; i < COUNT(own) && !named; i++)
+			named = is_word(part, length, own[i]);
+		part += length + (part[length] == '_');
+	}
+	while (named && checkpoint_number_next(&rest, &number))
+		if (count_kind(number.word) != CHECKPOINT_BARE || checkpoint_metric_known(number.word, NULL))
+			return false;
+	return named;
+}
+
+bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room)
+{
+	static const char *const extensions[] = {".json", ".yaml", ".yml"};
+	const char *dot = strrchr(main, '.');
+	size_t length = strlen(main);
+
+	if (n >= 2 * COUNT(extensions))
+		return false;
+	if (n >= COUNT(extensions)) {
+		if (!dot || dot == main)
+			return false;
+		length = (size_t)(dot - main);
+	}
+	int needed = snprintf(text, room, "%.*s%s", (int)length, main, extensions[n % COUNT(extensions)]);
+	return needed > 0 && (size_t)needed < room;
+}

@@ -1,0 +1,58 @@
+/* checkpoint/name.h: what a checkpoint's name says: numbers with the words before them. Pure; any thread.
+ *
+ *   epoch=3-val_loss=0.123.ckpt      epoch 3, val_loss 0.123
+ *   step_100_loss0.5.pt              step 100, loss 0.5
+ *   checkpoint-500                   checkpoint 500
+ *
+ * Words are compared without case, and '-', '/', ' ' and '.' are '_' in them.
+ */
+#ifndef NEAP_CHECKPOINT_NAME_H
+#define NEAP_CHECKPOINT_NAME_H
+
+#include "neap/checkpoint.h"
+
+#define CHECKPOINT_WORD_ROOM 64
+
+struct checkpoint_number {
+	char word[CHECKPOINT_WORD_ROOM]; /* before it, normalized: "val_loss", "step"; "" none */
+	double value;
+	bool whole; /* digits only: `count` holds it */
+	uint64_t count;
+};
+
+/* The next number of the name from *at on; moves *at behind it. False: no more. */
+bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number);
+
+/* What a number counts, best first: a checkpoint's place in time is its number of the smallest kind. */
+enum checkpoint_count { CHECKPOINT_STEP, CHECKPOINT_EPOCH, CHECKPOINT_ORDINAL, CHECKPOINT_BARE, CHECKPOINT_COUNTS };
+
+/* The name's place in time. False: its name tells none. */
+bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, uint64_t *ret_count);
+
+/* Copies a word in its normal form; one that is too long is cut. */
+void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM]);
+
+/* Whether a number after this (normal) word is the (normal) metric: equal, or the metric is what the word ends with
+ * ("mymodel_val_loss" is val_loss; "val_loss" is not loss). */
+bool checkpoint_word_is(const char *word, const char *metric);
+
+/* The well-known metric that a (normal) word ends with, with what qualifies it: "mymodel_val_loss" -> "val_loss".
+ * UNKNOWN: none. `ret_metric` may be NULL. */
+enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[CHECKPOINT_WORD_ROOM]);
+
+/* The metric in the name. 0: not there, 1: there, 2: there with several values. */
+int checkpoint_metric_read(const char *name, const char *metric, double *ret_value);
+
+/* By its name, what may a file or folder be? `folder`: it is one. */
+enum checkpoint_class { CHECKPOINT_OTHER, CHECKPOINT_ONE, CHECKPOINT_TEMPORARY };
+enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
+/* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
+bool checkpoint_is_named(const char *name);
+/* Whether it is, by its extension, a file of metrics or a pin: never a checkpoint, whatever the pattern. */
+bool checkpoint_is_beside(const char *name);
+/* The nth name that a sidecar of `main` may have, into `text`; false past the last, or when it does not fit. */
+bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room);
+/* Those below this one have the whole of main's name in theirs; from it on, its last extension is taken off. */
+#define CHECKPOINT_SIDECAR_SHORT 3
+
+#endif

@@ -1,0 +1,368 @@
+/* checkpoint/plan.c: which checkpoints stay and which go. Pure: facts in, reasons out.
+ *
+ *   goes  =  some delete rule says so  and  no keep rule holds it
+ *
+ * Each rule only adds its reason; the verdict is taken last, so no rule depends on another, but for the total size:
+ * it takes, oldest first, what may go and does not go already, until the rest fits.
+ */
+#include "checkpoint/name.h"
+
+#include "base/error.h"
+#include "base/units.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEP_ALL      0x0000FFFFu
+#define DROP_ALL      0xFFFF0000u
+#define DAY_NS        (UINT64_C(86400) * 1000000000)
+#define UNFINISHED_NS DAY_NS /* nobody writes one checkpoint for a day */
+
+void neap_retention_defaults(struct neap_retention_options *ret_options)
+{
+	*ret_options = (struct neap_retention_options){.keep_best = 5,
+						       .newest_for_best = true,
+						       .older_than_ns = 7 * DAY_NS,
+						       .grace_ns = 600ull * 1000000000ull,
+						       .trash_ns = DAY_NS};
+}
+
+/* --- orders; each is total, for names differ --- */
+
+static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+static const struct neap_retention_entry *at(const void *pointer)
+{
+	return *(const struct neap_retention_entry *const *)pointer;
+}
+
+/* Higher first, unknown last. */
+static int compare_steps(const struct neap_retention_entry *a, const struct neap_retention_entry *b)
+{
+	int order = (a->step == NEAP_STEP_UNKNOWN) - (b->step == NEAP_STEP_UNKNOWN);
+
+	return order ? order : compare_u64(b->step, a->step);
+}
+
+static int newest_by_time(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = at(left), *b = at(right);
+	int order = compare_u64(b->modified_ns, a->modified_ns);
+
+	if (!order)
+		order = compare_steps(a, b);
+	return order ? order : strcmp(b->name, a->name);
+}
+
+static int newest_by_step(const void *left, const void *right)
+{
+	int order = compare_steps(at(left), at(right));
+
+	return order ? order : newest_by_time(left, right);
+}
+
+static int lowest_first(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = at(left), *b = at(right);
+	int order = (a->metric > b->metric) - (a->metric < b->metric);
+
+	return order ? order : newest_by_time(left, right);
+}
+
+static int highest_first(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = at(left), *b = at(right);
+	int order = (a->metric < b->metric) - (a->metric > b->metric);
+
+	return order ? order : newest_by_time(left, right);
+}
+
+static int show_order(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = left, *b = right;
+
+	return newest_by_time(&a, &b);
+}
+
+/* --- rules --- */
+
+static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_retention_options *options,
+			  uint64_t now_ns)
+{
+	static const struct {
+		uint32_t fact, reason;
+	} table[] = {
+		{NEAP_CHECKPOINT_PINNED, NEAP_KEEP_PINNED},         {NEAP_CHECKPOINT_RESUME, NEAP_KEEP_RESUME},
+		{NEAP_CHECKPOINT_NAMED, NEAP_KEEP_NAMED},           {NEAP_CHECKPOINT_OPEN, NEAP_KEEP_OPEN},
+		{NEAP_CHECKPOINT_UNREADABLE, NEAP_KEEP_UNREADABLE}, {NEAP_CHECKPOINT_ELSEWHERE, NEAP_KEEP_ELSEWHERE},
+	};
+
+	entry->reasons = 0;
+	entry->best_rank = 0;
+	entry->drop = false;
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+		if (entry->facts & table[i].fact)
+			entry->reasons |= table[i].reason;
+	if (entry->modified_ns > now_ns || now_ns - entry->modified_ns < options->grace_ns)
+		entry->reasons |= NEAP_KEEP_YOUNG;
+	if (options->keep_every_steps && entry->step != NEAP_STEP_UNKNOWN &&
+	    entry->step % options->keep_every_steps == 0)
+		entry->reasons |= NEAP_KEEP_EVERY;
+}
+
+/* The newest always; the newest N if asked. By step and by time: either may be wrong. */
+static void hold_newest(struct neap_retention_plan *plan, const struct neap_retention_options *options,
+			struct neap_retention_entry **order, size_t count)
+{
+	int (*const orders[])(const void *, const void *) = {newest_by_step, newest_by_time};
+	uint64_t replace = plan->newest_for_best ? options->keep_best : 0;
+	uint64_t most = options->keep_last > replace ? options->keep_last : replace;
+	const struct neap_retention_entry *first = NULL;
+
+	plan->order_disagrees = false;
+	for (size_t pass = 0; pass < 2 && count > 0; pass++) {
+		qsort(order, count, sizeof(struct neap_retention_entry *), orders[pass]);
+		for (size_t i = 0; i < count && i < most; i++)
+			order[i]->reasons |= NEAP_KEEP_LAST;
+		order[0]->reasons |= NEAP_KEEP_NEWEST;
+		if (pass == 1)
+			plan->order_disagrees = first->step != NEAP_STEP_UNKNOWN && first != order[0] &&
+						order[0]->step != NEAP_STEP_UNKNOWN && first->step != order[0]->step;
+		first = order[0];
+	}
+}
+
+/* NaN and infinities come of runs that blew up: they are measured, and never among the best. */
+static enum neap_status hold_best(struct neap_retention_plan *plan, const struct neap_retention_options *options,
+				  struct neap_retention_entry **order, size_t count, struct neap_error *err)
+{
+	size_t measured = 0, finite = 0;
+
+	for (size_t i = 0; i < count; i++)
+		measured += (order[i]->facts & NEAP_CHECKPOINT_MEASURED) != 0;
+	plan->newest_for_best = measured == 0 && options->newest_for_best;
+	if (!options->keep_best || count == 0 || plan->newest_for_best)
+		return NEAP_OK;
+	if (measured == 0 && plan->metric[0])
+		return neap_fail(err, NEAP_EINVAL,
+				 "no checkpoint in %.120s has the metric %s: the best cannot be told", plan->folder,
+				 plan->metric);
+	if (measured == 0)
+		return neap_fail(err, NEAP_EINVAL,
+				 "no checkpoint in %.120s has a well-known metric in its name or beside it: the best "
+				 "cannot be told; name the metric",
+				 plan->folder);
+	if (plan->mode == NEAP_METRIC_MODE_UNKNOWN)
+		return neap_fail(err, NEAP_EINVAL,
+				 "whether a low or a high %s is better is not known: say min or max", plan->metric);
+	for (size_t i = 0; i < count; i++) {
+		struct neap_retention_entry *entry = order[i];
+		if (!(entry->facts & NEAP_CHECKPOINT_MEASURED) || !isfinite(entry->metric))
+			continue;
+		order[i] = order[finite];
+		order[finite++] = entry;
+	}
+	if (finite == 0)
+		return neap_fail(err, NEAP_EINVAL, "every %s in %.120s is NaN or infinite: the best cannot be told",
+				 plan->metric, plan->folder);
+	qsort(order, finite, sizeof(struct neap_retention_entry *),
+	      plan->mode == NEAP_METRIC_MIN ? lowest_first : highest_first);
+	for (size_t i = 0; i < finite && i < options->keep_best; i++) {
+		order[i]->reasons |= NEAP_KEEP_BEST;
+		order[i]->best_rank = i < UINT32_MAX ? (uint32_t)i + 1 : UINT32_MAX;
+	}
+	return NEAP_OK;
+}
+
+static bool goes(const struct neap_retention_entry *entry)
+{
+	return (entry->reasons & DROP_ALL) && !(entry->reasons & KEEP_ALL);
+}
+
+static void drop_by_age(struct neap_retention_entry *entry, const struct neap_retention_options *options,
+			uint64_t now_ns)
+{
+	uint64_t age_ns = now_ns > entry->modified_ns ? now_ns - entry->modified_ns : 0;
+
+	if (options->delete_rest)
+		entry->reasons |= NEAP_DROP_REST;
+	if (options->older_than_ns && age_ns > options->older_than_ns)
+		entry->reasons |= NEAP_DROP_OLD;
+}
+
+/* `order` is by time, newest first. */
+static void drop_by_size(struct neap_retention_plan *plan, const struct neap_retention_options *options,
+			 struct neap_retention_entry **order, size_t count)
+{
+	uint64_t left = 0;
+
+	plan->over_bytes = 0;
+	for (size_t i = 0; i < count; i++)
+		left += goes(order[i]) ? 0 : order[i]->bytes;
+	for (size_t i = count; options->max_total_bytes && i-- > 0 && left > options->max_total_bytes;) {
+		if (goes(order[i]) || (order[i]->reasons & KEEP_ALL))
+			continue;
+		order[i]->reasons |= NEAP_DROP_SIZE;
+		left -= order[i]->bytes;
+	}
+	if (options->max_total_bytes && left > options->max_total_bytes)
+		plan->over_bytes = left - options->max_total_bytes;
+}
+
+static void drop_unfinished(struct neap_retention_entry *entry, const struct neap_retention_options *options,
+			    uint64_t now_ns)
+{
+	bool any_rule = options->older_than_ns || options->max_total_bytes || options->delete_rest;
+
+	if (any_rule && now_ns > entry->modified_ns && now_ns - entry->modified_ns > UNFINISHED_NS)
+		entry->reasons |= NEAP_DROP_UNFINISHED;
+}
+
+static void take_verdicts(struct neap_retention_plan *plan)
+{
+	plan->keep_count = plan->drop_count = 0;
+	plan->keep_bytes = plan->drop_bytes = plan->freed_bytes = 0;
+	for (size_t i = 0; i < plan->count; i++) {
+		struct neap_retention_entry *entry = &plan->entries[i];
+
+		entry->drop = goes(entry);
+		if (entry->drop) {
+			plan->drop_count++;
+			plan->drop_bytes += entry->bytes;
+			plan->freed_bytes += entry->freed_bytes;
+		} else if (!(entry->facts & NEAP_CHECKPOINT_UNFINISHED)) {
+			plan->keep_count++;
+			plan->keep_bytes += entry->bytes;
+		}
+	}
+}
+
+enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const struct neap_retention_options *options,
+				       uint64_t now_ns, struct neap_error *err)
+{
+	struct neap_retention_entry **order = calloc(plan->count + 1, sizeof(struct neap_retention_entry *));
+	size_t count = 0;
+
+	if (!order)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory to plan for %.120s", plan->folder);
+	qsort(plan->entries, plan->count, sizeof(*plan->entries), show_order);
+	plan->made_ns = now_ns;
+	for (size_t i = 0; i < plan->count; i++) {
+		hold_by_facts(&plan->entries[i], options, now_ns);
+		if (plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED)
+			drop_unfinished(&plan->entries[i], options, now_ns);
+		else
+			order[count++] = &plan->entries[i];
+	}
+	enum neap_status status = hold_best(plan, options, order, count, err);
+	if (status == NEAP_OK) {
+		hold_newest(plan, options, order, count);
+		for (size_t i = 0; i < count; i++)
+			drop_by_age(order[i], options, now_ns);
+		drop_by_size(plan, options, order, count);
+		take_verdicts(plan);
+	}
+	free(order);
+	return status;
+}
+
+void neap_retention_plan_fini(struct neap_retention_plan *plan)
+{
+	if (!plan)
+		return;
+	for (size_t i = 0; i < plan->count; i++)
+		free((char *)plan->entries[i].name);
+	free(plan->entries);
+	free(plan->folder);
+	*plan = (struct neap_retention_plan){0};
+}
+
+/* --- words --- */
+
+/* "7 days", "1 day", else as base/units.h writes it. */
+static const char *format_age(uint64_t ns, char text[NEAP_UNITS_ROOM])
+{
+	if (ns < DAY_NS)
+		return neap_duration_format(ns, text);
+	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64 " day%s", ns / DAY_NS, ns / DAY_NS == 1 ? "" : "s");
+	return text;
+}
+
+static void add(char *text, size_t room, const char *format, ...) NEAP_PRINTF(3, 4);
+static void add(char *text, size_t room, const char *format, ...)
+{
+	size_t used = strlen(text);
+	va_list args;
+
+	if (used > 0 && used + 2 < room) {
+		strcpy(text + used, ", ");
+		used += 2;
+	}
+	va_start(args, format);
+	vsnprintf(text + used, room - used, format, args);
+	va_end(args);
+}
+
+static void add_keeps(const struct neap_retention_plan *plan, const struct neap_retention_options *options,
+		      const struct neap_retention_entry *entry, char *text, size_t room)
+{
+	static const struct {
+		uint32_t reason;
+		const char *text;
+	} table[] = {{NEAP_KEEP_NEWEST, "newest"},
+		     {NEAP_KEEP_PINNED, "pinned"},
+		     {NEAP_KEEP_RESUME, "resumed from"},
+		     {NEAP_KEEP_OPEN, "open in a process"},
+		     {NEAP_KEEP_NAMED, "named so by its trainer"},
+		     {NEAP_KEEP_UNREADABLE, "part of it cannot be read"},
+		     {NEAP_KEEP_ELSEWHERE, "on another file system"},
+		     {NEAP_KEEP_YOUNG, "too young"}};
+	uint64_t last = plan->newest_for_best && options->keep_best > options->keep_last ? options->keep_best
+											 : options->keep_last;
+
+	if (entry->reasons & NEAP_KEEP_BEST)
+		add(text, room, "best %u: %s %.6g", entry->best_rank, plan->metric, entry->metric);
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+		if (entry->reasons & table[i].reason)
+			add(text, room, "%s", table[i].text);
+	if ((entry->reasons & NEAP_KEEP_LAST) && !(entry->reasons & NEAP_KEEP_NEWEST))
+		add(text, room, "among the newest %" PRIu64, last);
+	if (entry->reasons & NEAP_KEEP_EVERY)
+		add(text, room, "step %" PRIu64 ", every %" PRIu64, entry->step, options->keep_every_steps);
+}
+
+const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
+				       const struct neap_retention_options *options, size_t index, char *text,
+				       size_t room)
+{
+	const struct neap_retention_entry *entry = &plan->entries[index];
+	char age[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM];
+	uint64_t age_ns = plan->made_ns > entry->modified_ns ? plan->made_ns - entry->modified_ns : 0;
+
+	if (room == 0)
+		return text;
+	text[0] = '\0';
+	if (!entry->drop) {
+		add_keeps(plan, options, entry, text, room);
+		if (!text[0])
+			add(text, room, "%s",
+			    entry->facts & NEAP_CHECKPOINT_UNFINISHED ? "being written" : "not due");
+		return text;
+	}
+	if (entry->reasons & NEAP_DROP_UNFINISHED)
+		add(text, room, "left by a save that was killed");
+	if (entry->reasons & NEAP_DROP_OLD)
+		add(text, room, "older than %s: %s", format_age(options->older_than_ns, limit),
+		    format_age(age_ns, age));
+	if (entry->reasons & NEAP_DROP_SIZE)
+		add(text, room, "more than %s in all", neap_size_format(options->max_total_bytes, limit));
+	if (entry->reasons == NEAP_DROP_REST)
+		add(text, room, "no rule keeps it");
+	if ((entry->facts & NEAP_CHECKPOINT_MEASURED) && plan->metric[0])
+		add(text, room, "%s %.6g", plan->metric, entry->metric);
+	return text;
+}

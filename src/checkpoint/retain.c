@@ -1,0 +1,80 @@
+/* checkpoint/retain.c: a folder's plan, and saving with retention in one call. */
+#include "checkpoint/open_files.h"
+#include "checkpoint/scan.h"
+#include "checkpoint/trash.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct census {
+	struct neap_retention_plan *plan;
+	struct neap_map none; /* which files are open does not matter in the trash */
+};
+
+static bool count_batch(void *context, int batch_fd, const char *batch, uint64_t until_s,
+			const struct checkpoint_listing *names)
+{
+	struct census *census = context;
+	struct neap_retention_plan *plan = census->plan;
+	struct checkpoint_extent extent;
+
+	struct stat info;
+
+	(void)batch;
+	if (fstat(batch_fd, &info) < 0)
+		return true;
+	for (size_t i = 0; i < names->count; i++) {
+		if (checkpoint_measure(batch_fd, names->names[i], info.st_dev, &census->none, &extent) != 0)
+			continue;
+		plan->trash_count += !checkpoint_is_beside(names->names[i]);
+		plan->trash_bytes += extent.bytes;
+		if (plan->trash_until_s == 0 || until_s < plan->trash_until_s)
+			plan->trash_until_s = until_s;
+	}
+	return true;
+}
+
+static void look_into_trash(int fd, struct neap_retention_plan *plan)
+{
+	struct census census = {.plan = plan};
+	int trash_fd;
+
+	if (checkpoint_trash_open(fd, false, &trash_fd, NULL) != NEAP_OK)
+		return;
+	checkpoint_trash_each(trash_fd, count_batch, &census, NULL);
+	close(trash_fd);
+}
+
+enum neap_status neap_retention_plan_make(const char *folder, const struct neap_retention_options *options,
+					  uint64_t now_ns, struct neap_retention_plan *ret_plan,
+					  struct neap_error *err)
+{
+	struct neap_retention_plan plan = {0};
+	enum neap_status status = NEAP_OK;
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening the folder %.150s", folder);
+	plan.folder = strdup(folder);
+	if (!plan.folder)
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	if (status == NEAP_OK)
+		status = checkpoint_scan(fd, options, &plan, err);
+	if (status == NEAP_OK)
+		status = neap_retention_decide(&plan, options, now_ns ? now_ns : neap_wall_ns(), err);
+	if (status == NEAP_OK)
+		look_into_trash(fd, &plan);
+	close(fd);
+	if (status != NEAP_OK)
+		neap_retention_plan_fini(&plan);
+	else
+		*ret_plan = plan;
+	return status;
+}

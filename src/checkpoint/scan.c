@@ -1,0 +1,441 @@
+/* checkpoint/scan.c: see the header.
+ *
+ *   names  ->  candidates, measured  ->  what links and `latest` files name  ->  which number counts  ->  the metric
+ *
+ * The metric: that of the options, or the well-known one that most checkpoints carry, in their names or beside them;
+ * of two carried equally often one of the validation, and a loss, goes first. Values beside a checkpoint are exact
+ * and win over its name's.
+ */
+#include "checkpoint/scan.h"
+
+#include "checkpoint/listing.h"
+#include "checkpoint/open_files.h"
+#include "checkpoint/sidecar.h"
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SIDECAR_MOST_BYTES (16 * 1024 * 1024)
+#define POINTER_MOST_BYTES 4096
+#define METRICS_MOST       64
+
+struct scan {
+	int fd;
+	uint64_t device;
+	const struct neap_retention_options *options;
+	struct neap_retention_plan *plan;
+	struct checkpoint_listing listing;
+	struct neap_map open_files;
+	struct neap_map links;   /* keys of the files that symbolic links name */
+	struct neap_map of_name; /* index in the listing -> index of the entry */
+	size_t room;
+	size_t kinds[CHECKPOINT_COUNTS];
+	enum checkpoint_count kind; /* that most names count */
+};
+
+/* --- candidates --- */
+
+static struct neap_retention_entry *new_entry(struct scan *scan)
+{
+	struct neap_retention_plan *plan = scan->plan;
+
+	if (plan->count == scan->room) {
+		size_t room = scan->room ? 2 * scan->room : 64;
+		void *larger = realloc(plan->entries, room * sizeof(*plan->entries));
+		if (!larger)
+			return NULL;
+		plan->entries = larger;
+		scan->room = room;
+	}
+	plan->entries[plan->count] = (struct neap_retention_entry){.step = NEAP_STEP_UNKNOWN, .metric = (double)NAN};
+	return &plan->entries[plan->count];
+}
+
+static bool is_pinned(const struct scan *scan, const char *name)
+{
+	char pin[512];
+
+	for (size_t i = 0; i < scan->options->pin_count; i++)
+		if (!strcmp(scan->options->pins[i], name) || fnmatch(scan->options->pins[i], name, 0) == 0)
+			return true;
+	int needed = snprintf(pin, sizeof(pin), "%s.pin", name);
+	return needed > 0 && (size_t)needed < sizeof(pin) &&
+	       checkpoint_listing_find(&scan->listing, pin) < scan->listing.count;
+}
+
+static bool add_candidate(struct scan *scan, size_t index, enum checkpoint_class class)
+{
+	const char *name = scan->listing.names[index];
+	struct checkpoint_extent extent;
+	enum checkpoint_count kind;
+	uint64_t count;
+
+	if (checkpoint_measure(scan->fd, name, scan->device, &scan->open_files, &extent) != 0)
+		return true; /* gone, or nothing that can be a checkpoint */
+	struct neap_retention_entry *entry = new_entry(scan);
+	if (!entry || !(entry->name = strdup(name)) || !neap_map_put(&scan->of_name, index, scan->plan->count))
+		return entry ? (free((char *)entry->name), false) : false;
+	scan->plan->count++;
+	entry->bytes = extent.bytes;
+	entry->freed_bytes = extent.freed_bytes;
+	entry->modified_ns = extent.modified_ns;
+	entry->device = extent.device;
+	entry->inode = extent.inode;
+	entry->facts = extent.facts;
+	if (class == CHECKPOINT_TEMPORARY) {
+		entry->facts |= NEAP_CHECKPOINT_UNFINISHED;
+		return true;
+	}
+	if (is_pinned(scan, name))
+		entry->facts |= NEAP_CHECKPOINT_PINNED;
+	if (scan->options->resume && !strcmp(scan->options->resume, name))
+		entry->facts |= NEAP_CHECKPOINT_RESUME;
+	if (checkpoint_is_named(name))
+		entry->facts |= NEAP_CHECKPOINT_NAMED;
+	if (checkpoint_count_read(name, &kind, &count))
+		scan->kinds[kind]++;
+	return true;
+}
+
+/* What a symbolic link names stays, inside this folder or under it: somebody goes through the link. */
+static bool add_link(struct scan *scan, const char *name)
+{
+	struct stat info;
+
+	scan->plan->link_count++;
+	if (fstatat(scan->fd, name, &info, 0) < 0)
+		return true; /* leads nowhere */
+	return neap_map_put(&scan->links, checkpoint_file_key(info.st_dev, info.st_ino), 1);
+}
+
+static enum neap_status find_candidates(struct scan *scan, struct neap_error *err)
+{
+	struct stat info;
+	bool fine = true;
+
+	for (size_t i = 0; fine && i < scan->listing.count; i++) {
+		const char *name = scan->listing.names[i];
+
+		if (name[0] == '.' || fstatat(scan->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (S_ISLNK(info.st_mode)) {
+			fine = add_link(scan, name);
+			continue;
+		}
+		enum checkpoint_class class =
+			checkpoint_classify(name, S_ISDIR(info.st_mode), scan->options->pattern);
+		if (class != CHECKPOINT_OTHER)
+			fine = add_candidate(scan, i, class);
+	}
+	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+}
+
+/* --- which number counts --- */
+
+static void set_steps(struct scan *scan)
+{
+	for (size_t kind = 1; kind < CHECKPOINT_COUNTS; kind++)
+		if (scan->kinds[kind] > scan->kinds[scan->kind])
+			scan->kind = (enum checkpoint_count)kind;
+	for (size_t i = 0; i < scan->plan->count; i++) {
+		struct neap_retention_entry *entry = &scan->plan->entries[i];
+		enum checkpoint_count kind;
+		uint64_t count;
+
+		if (checkpoint_count_read(entry->name, &kind, &count) && kind == scan->kind)
+			entry->step = count;
+	}
+}
+
+/* --- what a restart resumes from --- */
+
+/* A file `latest` holds a name ("global_step500") or a number ("500"); TensorFlow's `checkpoint` has it in quotes. */
+static void read_pointer(struct scan *scan, const char *name)
+{
+	char text[POINTER_MOST_BYTES + 1], *rest = NULL;
+	uint64_t found, step;
+	int fd = openat(scan->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	ssize_t length = read(fd, text, POINTER_MOST_BYTES);
+	close(fd);
+	if (length <= 0)
+		return;
+	text[length] = '\0';
+	for (char *word = strtok_r(text, " \t\r\n\"'", &rest); word; word = strtok_r(NULL, " \t\r\n\"'", &rest)) {
+		const char *slash = strrchr(word, '/');
+		size_t index = checkpoint_listing_find(&scan->listing, slash && slash[1] ? slash + 1 : word);
+
+		if (neap_map_get(&scan->of_name, index, &found))
+			scan->plan->entries[found].facts |= NEAP_CHECKPOINT_RESUME;
+		size_t digits = strspn(word, "0123456789");
+		if (word[digits] || digits == 0 || digits > 18)
+			continue;
+		step = strtoull(word, NULL, 10);
+		for (size_t i = 0; i < scan->plan->count; i++)
+			if (scan->plan->entries[i].step == step)
+				scan->plan->entries[i].facts |= NEAP_CHECKPOINT_RESUME;
+	}
+}
+
+static void find_resumed(struct scan *scan)
+{
+	static const char *const pointers[] = {"latest", "latest_checkpointed_iteration.txt", "checkpoint",
+					       "last_checkpoint", "latest.txt"};
+
+	for (size_t i = 0; i < scan->plan->count; i++) {
+		struct neap_retention_entry *entry = &scan->plan->entries[i];
+
+		if (neap_map_get(&scan->links, checkpoint_file_key(entry->device, entry->inode), &(uint64_t){0}))
+			entry->facts |= NEAP_CHECKPOINT_RESUME;
+	}
+	for (size_t i = 0; i < sizeof(pointers) / sizeof(*pointers); i++)
+		if (checkpoint_listing_find(&scan->listing, pointers[i]) < scan->listing.count)
+			read_pointer(scan, pointers[i]);
+}
+
+/* --- the metric --- */
+
+struct tally {
+	struct {
+		char name[CHECKPOINT_WORD_ROOM];
+		size_t count, last; /* last: the entry that was counted last, from 1 */
+	} metrics[METRICS_MOST];
+	size_t count, entry;
+};
+
+static void tally_word(struct tally *tally, const char *word)
+{
+	char metric[CHECKPOINT_WORD_ROOM];
+	size_t i = 0;
+
+	if (!checkpoint_metric_known(word, metric))
+		return;
+	while (i < tally->count && strcmp(tally->metrics[i].name, metric))
+		i++;
+	if (i == METRICS_MOST)
+		return;
+	if (i == tally->count)
+		strcpy(tally->metrics[tally->count++].name, metric);
+	if (tally->metrics[i].last != tally->entry)
+		tally->metrics[i].count++;
+	tally->metrics[i].last = tally->entry;
+}
+
+static void tally_number(void *context, const char *word, unsigned depth, double value)
+{
+	(void)value;
+	(void)depth;
+	tally_word(context, word);
+}
+
+struct wanted {
+	const char *metric;
+	double top, deep; /* in the file itself; the last one deeper in it */
+	bool has_top, has_deep;
+};
+
+static void take_wanted(void *context, const char *word, unsigned depth, double value)
+{
+	struct wanted *wanted = context;
+
+	if (strcmp(word, wanted->metric))
+		return;
+	if (depth == 1) {
+		wanted->top = value;
+		wanted->has_top = true;
+	} else {
+		wanted->deep = value;
+		wanted->has_deep = true;
+	}
+}
+
+/* Visits one file of metrics. False: it is there and cannot be read or understood. */
+static bool visit_file(int folder_fd, const char *name, const struct checkpoint_sidecar_visitor *visitor)
+{
+	struct neap_buffer text = {0};
+	const char *dot = strrchr(name, '.');
+	bool fine = false;
+	char chunk[16384];
+	ssize_t n;
+	int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return errno == ENOENT;
+	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR)) {
+		if (n > 0)
+			neap_buffer_append(&text, chunk, (size_t)n);
+		if (text.length > SIDECAR_MOST_BYTES)
+			break;
+	}
+	close(fd);
+	if (n == 0 && !text.failed) {
+		const char *string = neap_buffer_string(&text);
+		enum neap_status status = dot && !strcmp(dot, ".json")
+						  ? checkpoint_json_scan(string, text.length, visitor, NULL)
+						  : checkpoint_yaml_scan(string, text.length, visitor, NULL);
+		fine = status == NEAP_OK;
+	}
+	neap_buffer_fini(&text);
+	return fine;
+}
+
+/* Visits all that stands beside an entry, and in it. False: some of it cannot be understood. */
+static bool visit_sidecars(const struct scan *scan, const struct neap_retention_entry *entry,
+			   const struct checkpoint_sidecar_visitor *visitor)
+{
+	static const char *const inside[] = {"metrics.json",      "metrics.yaml",     "metrics.yml",
+					     "eval_results.json", "all_results.json", "trainer_state.json"};
+	char name[512];
+	bool fine = true;
+
+	for (size_t n = 0; checkpoint_sidecar_name(entry->name, n, name, sizeof(name)); n++)
+		if (checkpoint_listing_find(&scan->listing, name) < scan->listing.count)
+			fine = visit_file(scan->fd, name, visitor) && fine;
+	if (!(entry->facts & NEAP_CHECKPOINT_FOLDER))
+		return fine;
+	int fd = openat(scan->fd, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	for (size_t i = 0; fd >= 0 && i < sizeof(inside) / sizeof(*inside); i++)
+		fine = visit_file(fd, inside[i], visitor) && fine;
+	if (fd >= 0)
+		close(fd);
+	return fine;
+}
+
+/* Of two that are carried equally often the smaller one is taken; what is left is the alphabet. */
+static unsigned preference(const char *metric)
+{
+	static const char *const first[] = {"val", "eval", "dev", "test"};
+	size_t length = strlen(metric);
+	unsigned rank = 2;
+
+	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
+		if (!strncmp(metric, first[i], strlen(first[i])))
+			rank = 0;
+	return rank + (length < 4 || strcmp(metric + length - 4, "loss") != 0);
+}
+
+static bool is_preferred(const struct tally *tally, size_t a, size_t b)
+{
+	size_t more = tally->metrics[a].count, most = tally->metrics[b].count;
+	unsigned rank = preference(tally->metrics[a].name), other = preference(tally->metrics[b].name);
+
+	if (more != most)
+		return more > most;
+	return rank != other ? rank < other : strcmp(tally->metrics[a].name, tally->metrics[b].name) < 0;
+}
+
+static void infer_metric(struct scan *scan)
+{
+	struct tally tally = {0};
+	struct checkpoint_sidecar_visitor visitor = {.number = tally_number, .context = &tally};
+	struct checkpoint_number number;
+	size_t best = 0;
+
+	for (size_t i = 0; i < scan->plan->count; i++) {
+		const char *rest = scan->plan->entries[i].name;
+
+		tally.entry = i + 1;
+		while (checkpoint_number_next(&rest, &number))
+			tally_word(&tally, number.word);
+		visit_sidecars(scan, &scan->plan->entries[i], &visitor);
+	}
+	for (size_t i = 1; i < tally.count; i++)
+		if (is_preferred(&tally, i, best))
+			best = i;
+	if (tally.count > 0) {
+		strcpy(scan->plan->metric, tally.metrics[best].name);
+		scan->plan->metric_inferred = true;
+	}
+}
+
+static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry)
+{
+	struct wanted wanted = {.metric = scan->plan->metric};
+	struct checkpoint_sidecar_visitor visitor = {.number = take_wanted, .context = &wanted};
+	double value = (double)NAN;
+
+	if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+		return;
+	bool readable = visit_sidecars(scan, entry, &visitor);
+	int in_name = checkpoint_metric_read(entry->name, scan->plan->metric, &value);
+	if (wanted.has_top || wanted.has_deep)
+		value = wanted.has_top ? wanted.top : wanted.deep;
+	else if (!readable || in_name == 2)
+		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it has a value, and which cannot be told */
+	else if (in_name == 0)
+		return;
+	if (wanted.has_top || wanted.has_deep || in_name == 1) {
+		entry->metric = value;
+		entry->facts |= NEAP_CHECKPOINT_MEASURED;
+	}
+}
+
+static enum neap_status find_metric(struct scan *scan, struct neap_error *err)
+{
+	const struct neap_retention_options *options = scan->options;
+	struct neap_retention_plan *plan = scan->plan;
+
+	if (options->metric)
+		checkpoint_word_normalize(options->metric, strlen(options->metric), plan->metric);
+	else
+		infer_metric(scan);
+	if (!plan->metric[0])
+		return options->metric ? neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric)
+				       : NEAP_OK;
+	plan->mode = options->mode;
+	if (!plan->mode) {
+		plan->mode = checkpoint_metric_known(plan->metric, NULL);
+		plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
+	}
+	for (size_t i = 0; i < plan->count; i++)
+		measure_metric(scan, &plan->entries[i]);
+	return NEAP_OK;
+}
+
+enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *options,
+				 struct neap_retention_plan *plan, struct neap_error *err)
+{
+	struct scan scan = {.fd = fd, .options = options, .plan = plan};
+	char *real = NULL;
+	struct stat info;
+	enum neap_status status = NEAP_OK;
+
+	if (fstat(fd, &info) < 0)
+		return neap_fail_errno(err, errno, "looking at %.150s", plan->folder);
+	scan.device = info.st_dev;
+	real = realpath(plan->folder, NULL);
+	/* first: what is opened after this, nobody had when it was found to be an old file */
+	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
+	if (status == NEAP_OK)
+		status = checkpoint_listing_read(fd, &scan.listing, err);
+	if (status == NEAP_OK)
+		status = find_candidates(&scan, err);
+	if (status != NEAP_OK)
+		goto out;
+	set_steps(&scan);
+	find_resumed(&scan);
+	if (options->keep_best)
+		status = find_metric(&scan, err);
+out:
+	if (status != NEAP_OK)
+		neap_error_prefix(err, "%.150s", plan->folder);
+	free(real);
+	checkpoint_listing_fini(&scan.listing);
+	neap_map_fini(&scan.open_files);
+	neap_map_fini(&scan.links);
+	neap_map_fini(&scan.of_name);
+	return status;
+}

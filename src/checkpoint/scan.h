@@ -1,0 +1,25 @@
+/* checkpoint/scan.h: the facts about what lies in a folder. Reads only. One thread per call. */
+#ifndef NEAP_CHECKPOINT_SCAN_H
+#define NEAP_CHECKPOINT_SCAN_H
+
+#include "checkpoint/name.h"
+
+#include "base/map.h"
+
+/* What one checkpoint takes, all of a folder's files together. */
+struct checkpoint_extent {
+	uint64_t bytes, freed_bytes, modified_ns, device, inode;
+	uint32_t facts; /* FOLDER, OPEN, UNREADABLE, ELSEWHERE, PINNED as far as they show in it */
+};
+
+/* `open_files`: see open_files.h. `device`: of the folder that holds it. Returns 0, or an errno: ENOENT and the like,
+ * ELOOP for a symbolic link, EINVAL for what is neither file nor folder. */
+int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const struct neap_map *open_files,
+		       struct checkpoint_extent *ret_extent);
+
+/* Fills the plan's entries (facts only), metric, mode and link_count; `fd`: the folder, stays the caller's.
+ * Errors: NEAP_EINVAL for a metric of unknown mode; NEAP_ENOMEM; NEAP_EIO. On failure the plan may hold a part. */
+enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *options,
+				 struct neap_retention_plan *plan, struct neap_error *err);
+
+#endif

@@ -1,0 +1,272 @@
+/* checkpoint/trash.c: see the header. */
+#include "checkpoint/trash.h"
+
+#include "checkpoint/name.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TRASH      ".neap-trash"
+#define DEPTH_MOST 64
+
+int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to)
+{
+	struct stat info;
+
+	if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return errno;
+	/* A file system that cannot do it in one step. */
+	if (fstatat(to_fd, to, &info, AT_SYMLINK_NOFOLLOW) == 0)
+		return EEXIST;
+	return renameat(from_fd, from, to_fd, to) == 0 ? 0 : errno;
+}
+
+enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, struct neap_error *err)
+{
+	struct stat folder, trash;
+	bool made = create && mkdirat(folder_fd, TRASH, 0777) == 0;
+
+	if (create && !made && errno != EEXIST)
+		return neap_fail_errno(err, errno, "making the folder " TRASH);
+	int fd = openat(folder_fd, TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+		return neap_fail(err, NEAP_EPERM, TRASH " is no folder of neap's: it will not be used");
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening " TRASH);
+	enum neap_status status = NEAP_OK;
+	if (fstat(fd, &trash) < 0 || fstat(folder_fd, &folder) < 0)
+		status = neap_fail_errno(err, errno, "looking at " TRASH);
+	else if (trash.st_dev != folder.st_dev)
+		status = neap_fail(err, NEAP_EPERM,
+				   TRASH " lies on another file system: nothing can be renamed into it");
+	else if (made && fsync(folder_fd) < 0)
+		status = neap_fail_errno(err, errno, "flushing the folder to disk");
+	if (status != NEAP_OK)
+		close(fd);
+	else
+		*ret_fd = fd;
+	return status;
+}
+
+enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
+					struct neap_error *err)
+{
+	char name[80];
+	int made = -1;
+
+	for (unsigned n = 0; n < 1000 && made < 0; n++) {
+		snprintf(name, sizeof(name), "until-%" PRIu64 "-%d-%u", until_s, (int)getpid(), n);
+		made = mkdirat(trash_fd, name, 0777);
+		if (made < 0 && errno != EEXIST)
+			break;
+	}
+	if (made < 0)
+		return neap_fail_errno(err, errno, "making the folder " TRASH "/%s", name);
+	int fd = openat(trash_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fsync(trash_fd) < 0) {
+		enum neap_status status = neap_fail_errno(err, errno, "opening " TRASH "/%s", name);
+		if (fd >= 0)
+			close(fd);
+		unlinkat(trash_fd, name, AT_REMOVEDIR);
+		return status;
+	}
+	strcpy(ret_name, name);
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+/* "until-SECONDS-PID-N": its seconds. */
+static bool read_until(const char *name, uint64_t *ret_until_s)
+{
+	static const char digits[] = "0123456789";
+	size_t seconds, pid, n;
+
+	if (strncmp(name, "until-", 6) != 0)
+		return false;
+	const char *at = name + 6;
+	seconds = strspn(at, digits);
+	if (seconds == 0 || seconds > 18 || at[seconds] != '-')
+		return false;
+	pid = strspn(at + seconds + 1, digits);
+	if (pid == 0 || at[seconds + 1 + pid] != '-')
+		return false;
+	n = strspn(at + seconds + pid + 2, digits);
+	if (n == 0 || at[seconds + pid + 2 + n] != '\0')
+		return false;
+	*ret_until_s = strtoull(at, NULL, 10);
+	return true;
+}
+
+static int latest_first(const void *left, const void *right)
+{
+	const char *a = *(char *const *)left, *b = *(char *const *)right;
+	uint64_t first = 0, second = 0;
+
+	read_until(a, &first);
+	read_until(b, &second);
+	return first != second ? (first < second) - (first > second) : strcmp(b, a);
+}
+
+enum neap_status checkpoint_trash_each(int trash_fd,
+				       bool (*visit)(void *context, int batch_fd, const char *batch, uint64_t until_s,
+						     const struct checkpoint_listing *names),
+				       void *context, struct neap_error *err)
+{
+	struct checkpoint_listing batches = {0};
+	enum neap_status status = checkpoint_listing_read(trash_fd, &batches, err);
+	bool more = status == NEAP_OK;
+	uint64_t until_s;
+
+	if (more && batches.count > 0)
+		qsort(batches.names, batches.count, sizeof(*batches.names), latest_first);
+	for (size_t i = 0; more && i < batches.count; i++) {
+		struct checkpoint_listing names = {0};
+		int fd;
+
+		if (!read_until(batches.names[i], &until_s))
+			continue;
+		fd = openat(trash_fd, batches.names[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0 && errno == ENOENT)
+			continue; /* somebody else deleted it */
+		if (fd < 0)
+			status = neap_fail_errno(err, errno, "opening " TRASH "/%s", batches.names[i]);
+		else
+			status = checkpoint_listing_read(fd, &names, err);
+		more = status == NEAP_OK && visit(context, fd, batches.names[i], until_s, &names);
+		checkpoint_listing_fini(&names);
+		if (fd >= 0)
+			close(fd);
+	}
+	checkpoint_listing_fini(&batches);
+	return status;
+}
+
+/* --- deleting for good --- */
+
+struct purge {
+	dev_t device;
+	uint64_t *bytes;
+	int cause; /* the first errno */
+};
+
+static void note(struct purge *purge, int cause)
+{
+	if (!purge->cause && cause != ENOENT)
+		purge->cause = cause;
+}
+
+/* Everything under it, and itself; links are deleted, not followed; other file systems are not entered. */
+static void delete_tree(struct purge *purge, int parent, const char *name, unsigned depth)
+{
+	struct checkpoint_listing names = {0};
+	struct stat info;
+
+	if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0) {
+		note(purge, errno);
+		return;
+	}
+	if (!S_ISDIR(info.st_mode)) {
+		if (unlinkat(parent, name, 0) < 0)
+			note(purge, errno);
+		else if (S_ISREG(info.st_mode) && info.st_nlink == 1)
+			*purge->bytes += (uint64_t)info.st_size;
+		return;
+	}
+	int fd = -1;
+	if (info.st_dev != purge->device || depth == DEPTH_MOST)
+		note(purge, EXDEV);
+	else if ((fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		note(purge, errno);
+	else if (checkpoint_listing_read(fd, &names, NULL) != NEAP_OK)
+		note(purge, EIO);
+	for (size_t i = 0; fd >= 0 && i < names.count; i++)
+		delete_tree(purge, fd, names.names[i], depth + 1);
+	checkpoint_listing_fini(&names);
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && unlinkat(parent, name, AT_REMOVEDIR) < 0)
+		note(purge, errno);
+}
+
+/* How many checkpoints are in it: what stands beside them is not counted. */
+static size_t count_checkpoints(int trash_fd, const char *batch)
+{
+	struct checkpoint_listing names = {0};
+	int fd = openat(trash_fd, batch, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	size_t count = 0;
+
+	if (fd >= 0 && checkpoint_listing_read(fd, &names, NULL) == NEAP_OK)
+		for (size_t i = 0; i < names.count; i++)
+			count += !checkpoint_is_beside(names.names[i]);
+	checkpoint_listing_fini(&names);
+	if (fd >= 0)
+		close(fd);
+	return count;
+}
+
+static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint64_t now_s, bool all,
+		      struct neap_retention_result *result)
+{
+	char gone[300];
+	uint64_t until_s;
+
+	if (!strncmp(batch, "gone-", 5)) {
+		delete_tree(purge, trash_fd, batch, 0);
+		return;
+	}
+	if (!read_until(batch, &until_s) || (!all && until_s > now_s))
+		return;
+	size_t count = count_checkpoints(trash_fd, batch);
+	snprintf(gone, sizeof(gone), "gone-%.200s", batch);
+	int cause = checkpoint_rename(trash_fd, batch, trash_fd, gone);
+	if (cause) {
+		note(purge, cause);
+		return;
+	}
+	if (fsync(trash_fd) < 0)
+		note(purge, errno);
+	result->deleted_count += count;
+	delete_tree(purge, trash_fd, gone, 0);
+}
+
+enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
+					struct neap_error *err)
+{
+	struct purge purge = {.bytes = &result->deleted_bytes};
+	struct checkpoint_listing batches = {0};
+	struct neap_error missing = {0};
+	struct stat info;
+	int fd = -1;
+	enum neap_status status = checkpoint_trash_open(folder_fd, false, &fd, &missing);
+
+	if (status == NEAP_ENOENT)
+		return NEAP_OK;
+	if (status != NEAP_OK) {
+		if (err)
+			*err = missing;
+		return status;
+	}
+	if (fstat(fd, &info) < 0)
+		status = neap_fail_errno(err, errno, "looking at " TRASH);
+	purge.device = info.st_dev;
+	if (status == NEAP_OK)
+		status = checkpoint_listing_read(fd, &batches, err);
+	for (size_t i = 0; status == NEAP_OK && i < batches.count; i++)
+		purge_one(&purge, fd, batches.names[i], now_s, all, result);
+	checkpoint_listing_fini(&batches);
+	close(fd);
+	unlinkat(folder_fd, TRASH, AT_REMOVEDIR); /* only when it is empty */
+	if (status == NEAP_OK && purge.cause)
+		status = neap_fail_errno(err, purge.cause, "deleting from " TRASH);
+	return status;
+}

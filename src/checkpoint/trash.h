@@ -1,0 +1,37 @@
+/* checkpoint/trash.h: FOLDER/.neap-trash: what was taken away and can be brought back.
+ *
+ *   .neap-trash/until-SECONDS-PID-N/   one apply's; whole; may be deleted from SECONDS (since 1970) on
+ *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
+ *
+ * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
+ */
+#ifndef NEAP_CHECKPOINT_TRASH_H
+#define NEAP_CHECKPOINT_TRASH_H
+
+#include "neap/checkpoint.h"
+
+#include "checkpoint/listing.h"
+
+/* The trash of the folder. `create`: made where it is missing. Errors: NEAP_ENOENT without `create`; NEAP_EPERM when
+ * it is a link, no folder, or on another file system. The caller closes it. */
+enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, struct neap_error *err);
+
+/* A new batch; `ret_name` gets its name (room for 80). Durable when this returns. The caller closes it. */
+enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
+					struct neap_error *err);
+
+/* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. */
+enum neap_status checkpoint_trash_each(int trash_fd,
+				       bool (*visit)(void *context, int batch_fd, const char *batch, uint64_t until_s,
+						     const struct checkpoint_listing *names),
+				       void *context, struct neap_error *err);
+
+/* Deletes what may go at `now_s`, or `all`, and the trash itself when nothing is left in it. Adds to deleted_count
+ * and deleted_bytes. Goes on after a failure; the first one is returned. */
+enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
+					struct neap_error *err);
+
+/* Renames, never over something. 0 or an errno. */
+int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to);
+
+#endif

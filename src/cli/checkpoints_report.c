@@ -1,0 +1,305 @@
+/* cli/checkpoints_report.c: see the header. */
+#include "cli/checkpoints_report.h"
+
+#include "base/units.h"
+#include "cli/look.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define SCHEMA     1
+#define NAME_WIDTH 44
+
+/* A name on a terminal: control characters would speak to it. */
+static void print_name(const char *name, int width)
+{
+	int length = 0;
+
+	for (; *name; name++, length++)
+		putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+	printf("%*s", length < width ? width - length : 0, "");
+}
+
+static int name_width(const struct neap_retention_plan *plan)
+{
+	size_t widest = 0;
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (strlen(plan->entries[i].name) > widest)
+			widest = strlen(plan->entries[i].name);
+	return widest < NAME_WIDTH ? (int)widest : NAME_WIDTH;
+}
+
+static const char *plural(size_t count) { return count == 1 ? "" : "s"; }
+
+static void format_time(uint64_t seconds, char text[32])
+{
+	time_t when = (time_t)seconds;
+	struct tm local;
+
+	if (!localtime_r(&when, &local) || strftime(text, 32, "%Y-%m-%d %H:%M", &local) == 0)
+		snprintf(text, 32, "%" PRIu64, seconds);
+}
+
+static void print_head(const struct neap_retention_plan *plan)
+{
+	char size[NEAP_UNITS_ROOM];
+	size_t count = 0;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < plan->count; i++) {
+		if (plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED)
+			continue;
+		count++;
+		bytes += plan->entries[i].bytes;
+	}
+	print_name(plan->folder, 0);
+	printf(": %zu checkpoint%s, %s\n", count, plural(count), neap_size_format(bytes, size));
+	if (plan->metric[0] && !plan->newest_for_best)
+		printf("  best by %s, %s is better%s\n", plan->metric,
+		       plan->mode == NEAP_METRIC_MIN ? "lower" : "higher",
+		       plan->metric_inferred ? " (inferred; --metric and --mode say otherwise)"
+		       : plan->mode_inferred ? " (inferred from its name; --mode says otherwise)"
+					     : "");
+	if (plan->newest_for_best && count > 0)
+		puts("  no metric in any name or beside one: the newest stand for the best");
+	if (plan->order_disagrees)
+		puts("  the highest step is not the youngest file: both count as the newest");
+	if (plan->link_count > 0)
+		printf("  %zu symbolic link%s left alone, and what they name here stays\n", plan->link_count,
+		       plan->link_count == 1 ? " is" : "s are");
+}
+
+void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
+			    bool dry_run)
+{
+	char size[NEAP_UNITS_ROOM], reason[256], until[32];
+	int width = name_width(plan);
+
+	print_head(plan);
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct neap_retention_entry *entry = &plan->entries[i];
+
+		printf("  %-6s  %9s  ", entry->drop ? "DELETE" : "KEEP", neap_size_format(entry->bytes, size));
+		print_name(entry->name, width);
+		printf("  %s\n", neap_retention_reason_text(plan, rules, i, reason, sizeof(reason)));
+	}
+	if (plan->over_bytes > 0)
+		printf("  what must stay is %s more than --max-total-size\n",
+		       neap_size_format(plan->over_bytes, size));
+	if (plan->trash_count > 0) {
+		format_time(plan->trash_until_s, until);
+		printf("  in the trash: %zu checkpoint%s, %s; the first goes at %s\n", plan->trash_count,
+		       plural(plan->trash_count), neap_size_format(plan->trash_bytes, size), until);
+	}
+	if (dry_run)
+		printf("Would delete %zu checkpoint%s, %s, of which %s become free\n", plan->drop_count,
+		       plural(plan->drop_count), neap_size_format(plan->drop_bytes, size),
+		       neap_size_format(plan->freed_bytes, (char[NEAP_UNITS_ROOM]){0}));
+}
+
+void checkpoints_print_applied(const struct checkpoints_folder *folder)
+{
+	const struct neap_retention_result *result = &folder->result;
+	char size[NEAP_UNITS_ROOM], until[32];
+
+	if (result->moved_count > 0) {
+		printf("Moved %zu checkpoint%s, %s, to ", result->moved_count, plural(result->moved_count),
+		       neap_size_format(result->moved_bytes, size));
+		print_name(folder->name, 0);
+		format_time(result->trash_until_s, until);
+		if (result->deleted_count >= result->moved_count)
+			puts("/.neap-trash, which was emptied");
+		else
+			printf("/.neap-trash; --restore brings them back until %s\n", until);
+	}
+	if (result->deleted_count > 0)
+		printf("Deleted %zu checkpoint%s of the trash for good: %s\n", result->deleted_count,
+		       plural(result->deleted_count), neap_size_format(result->deleted_bytes, size));
+	for (size_t i = 0; i < folder->plan.count; i++) {
+		const struct neap_retention_entry *entry = &folder->plan.entries[i];
+
+		if (entry->done < NEAP_RETENTION_GONE)
+			continue;
+		fputs("  not moved: ", stdout);
+		print_name(entry->name, 0);
+		printf(": %s\n", entry->done == NEAP_RETENTION_GONE      ? "it is gone already"
+				 : entry->done == NEAP_RETENTION_CHANGED ? "it has changed since, or is in use"
+									 : strerror(entry->cause));
+	}
+}
+
+void checkpoints_print_restored(const char *folder, const struct neap_retention_result *result)
+{
+	if (result->restored_count == 0)
+		return;
+	printf("Restored %zu checkpoint%s to ", result->restored_count, plural(result->restored_count));
+	print_name(folder, 0);
+	puts(". The same rules would remove them again: --pin them, or make a file NAME.pin");
+}
+
+/* What stays, and what should have gone and did not. */
+static void count_left(const struct checkpoints_folder *folder, size_t *count, uint64_t *bytes)
+{
+	for (size_t i = 0; i < folder->plan.count; i++) {
+		const struct neap_retention_entry *entry = &folder->plan.entries[i];
+
+		if ((entry->facts & NEAP_CHECKPOINT_UNFINISHED) || entry->done == NEAP_RETENTION_MOVED ||
+		    entry->done == NEAP_RETENTION_GONE)
+			continue;
+		*count += 1;
+		*bytes += entry->bytes;
+	}
+}
+
+void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t count)
+{
+	size_t left = 0;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++)
+		count_left(&folders[i], &left, &bytes);
+	printf("Checkpoint Summary: %zu files, %.1f MB total\n", left, (double)bytes / (double)NEAP_MIB);
+}
+
+/* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
+static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*ret_failed = true;
+}
+
+static json_t *number(uint64_t value) { return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value)); }
+
+static json_t *reasons_json(uint32_t reasons)
+{
+	static const struct {
+		uint32_t reason;
+		const char *name;
+	} table[] = {{NEAP_KEEP_PINNED, "pinned"},
+		     {NEAP_KEEP_RESUME, "resume"},
+		     {NEAP_KEEP_NEWEST, "newest"},
+		     {NEAP_KEEP_BEST, "best"},
+		     {NEAP_KEEP_LAST, "last"},
+		     {NEAP_KEEP_EVERY, "every"},
+		     {NEAP_KEEP_YOUNG, "young"},
+		     {NEAP_KEEP_NAMED, "named"},
+		     {NEAP_KEEP_OPEN, "open"},
+		     {NEAP_KEEP_UNREADABLE, "unreadable"},
+		     {NEAP_KEEP_ELSEWHERE, "elsewhere"},
+		     {NEAP_DROP_OLD, "old"},
+		     {NEAP_DROP_SIZE, "size"},
+		     {NEAP_DROP_REST, "rest"},
+		     {NEAP_DROP_UNFINISHED, "unfinished"}};
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+		if ((reasons & table[i].reason) && json_array_append_new(array, json_string(table[i].name)) != 0) {
+			json_decref(array);
+			return NULL;
+		}
+	return array;
+}
+
+static json_t *entry_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
+			  size_t index, bool *failed)
+{
+	static const char *const done[] = {NULL, "moved", "gone", "changed", "failed"};
+	const struct neap_retention_entry *entry = &plan->entries[index];
+	json_t *object = json_object();
+	char reason[256];
+
+	set(object, "name", look_json_text(entry->name), failed);
+	set(object, "bytes", number(entry->bytes), failed);
+	set(object, "freed_bytes", number(entry->freed_bytes), failed);
+	set(object, "modified_ns", number(entry->modified_ns), failed);
+	set(object, "folder", json_boolean(entry->facts & NEAP_CHECKPOINT_FOLDER), failed);
+	set(object, "step", entry->step == NEAP_STEP_UNKNOWN ? json_null() : number(entry->step), failed);
+	set(object, "measured", json_boolean(entry->facts & NEAP_CHECKPOINT_MEASURED), failed);
+	set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null(), failed);
+	set(object, "verdict", json_string(entry->drop ? "delete" : "keep"), failed);
+	set(object, "reasons", reasons_json(entry->reasons), failed);
+	set(object, "reason", look_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof(reason))),
+	    failed);
+	set(object, "done", done[entry->done] ? json_string(done[entry->done]) : json_null(), failed);
+	set(object, "error", entry->cause ? look_json_text(strerror(entry->cause)) : json_null(), failed);
+	return object;
+}
+
+static json_t *plan_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
+			 bool *failed)
+{
+	static const char *const modes[] = {NULL, "min", "max"};
+	json_t *object = json_object(), *entries = json_array();
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (json_array_append_new(entries, entry_json(plan, rules, i, failed)) != 0)
+			*failed = true;
+	set(object, "metric", plan->metric[0] ? look_json_text(plan->metric) : json_null(), failed);
+	set(object, "mode", modes[plan->mode] ? json_string(modes[plan->mode]) : json_null(), failed);
+	set(object, "metric_inferred", json_boolean(plan->metric_inferred), failed);
+	set(object, "mode_inferred", json_boolean(plan->mode_inferred), failed);
+	set(object, "newest_for_best", json_boolean(plan->newest_for_best), failed);
+	set(object, "order_disagrees", json_boolean(plan->order_disagrees), failed);
+	set(object, "keep_count", number(plan->keep_count), failed);
+	set(object, "keep_bytes", number(plan->keep_bytes), failed);
+	set(object, "delete_count", number(plan->drop_count), failed);
+	set(object, "delete_bytes", number(plan->drop_bytes), failed);
+	set(object, "freed_bytes", number(plan->freed_bytes), failed);
+	set(object, "over_bytes", number(plan->over_bytes), failed);
+	set(object, "links", number(plan->link_count), failed);
+	set(object, "trash_count", number(plan->trash_count), failed);
+	set(object, "trash_bytes", number(plan->trash_bytes), failed);
+	set(object, "checkpoints", entries, failed);
+	return object;
+}
+
+static json_t *result_json(const struct neap_retention_result *result, bool *failed)
+{
+	json_t *object = json_object();
+
+	set(object, "moved_count", number(result->moved_count), failed);
+	set(object, "moved_bytes", number(result->moved_bytes), failed);
+	set(object, "failed_count", number(result->failed_count), failed);
+	set(object, "changed_count", number(result->changed_count), failed);
+	set(object, "deleted_count", number(result->deleted_count), failed);
+	set(object, "deleted_bytes", number(result->deleted_bytes), failed);
+	set(object, "restored_count", number(result->restored_count), failed);
+	set(object, "trash_until_s", result->trash_until_s ? number(result->trash_until_s) : json_null(), failed);
+	return object;
+}
+
+bool checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
+			    const struct neap_retention_options *rules, bool dry_run)
+{
+	json_t *root = json_object(), *list = json_array(), *summary = json_object();
+	bool failed = false;
+	size_t left = 0;
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		json_t *folder = json_object();
+
+		set(folder, "folder", look_json_text(folders[i].name), &failed);
+		set(folder, "plan", folders[i].planned ? plan_json(&folders[i].plan, rules, &failed) : json_null(),
+		    &failed);
+		set(folder, "result", result_json(&folders[i].result, &failed), &failed);
+		if (json_array_append_new(list, folder) != 0)
+			failed = true;
+		count_left(&folders[i], &left, &bytes);
+	}
+	set(summary, "count", number(left), &failed);
+	set(summary, "bytes", number(bytes), &failed);
+	set(root, "schema", json_integer(SCHEMA), &failed);
+	set(root, "dry_run", json_boolean(dry_run), &failed);
+	set(root, "folders", list, &failed);
+	set(root, "summary", summary, &failed);
+	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	return !failed;
+}

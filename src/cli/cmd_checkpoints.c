@@ -1,0 +1,349 @@
+/* cli/cmd_checkpoints.c: `neap checkpoints`: all folders are planned first; only when every plan stands is any of
+ * them carried out. What goes can be brought back for a day, so nobody is asked; where it could not, somebody is. */
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/checkpoints_report.h"
+#include "cli/command.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#define DAY_NS        (86400.0 * 1e9)
+#define DAYS_MOST     100000.0
+#define TRASH_MOST_NS (UINT64_C(3650) * 86400 * 1000000000)
+
+struct request {
+	struct neap_retention_options rules;
+	const char **pins;
+	const char *restore;
+	bool empty_trash, dry_run, yes, json;
+};
+
+/* --- options --- */
+
+static int read_count(const struct neap_arguments *arguments, const char *option, uint64_t *ret_count)
+{
+	const char *text = neap_argument(arguments, option);
+	struct neap_error err = {0};
+
+	if (text && neap_u64_parse(text, ret_count, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--%s: %s", option, err.message);
+	return NEAP_EXIT_OK;
+}
+
+static int read_time(const struct neap_arguments *arguments, const char *option, uint64_t *ret_ns)
+{
+	const char *text = neap_argument(arguments, option);
+	struct neap_error err = {0};
+
+	if (text && neap_duration_parse(text, ret_ns, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--%s: %s", option, err.message);
+	return NEAP_EXIT_OK;
+}
+
+static int read_days(const struct neap_arguments *arguments, struct neap_retention_options *rules)
+{
+	const char *text = neap_argument(arguments, "older-than-days");
+	double days = 0;
+
+	if (!text)
+		return NEAP_EXIT_OK;
+	if (neap_double_parse(text, &days, NULL) != NEAP_OK || days < 0 || days > DAYS_MOST)
+		return neap_misuse(arguments, "--older-than-days %s: expected a number of days, 0 for any age", text);
+	rules->older_than_ns = (uint64_t)(days * DAY_NS);
+	rules->delete_rest = rules->older_than_ns == 0;
+	return NEAP_EXIT_OK;
+}
+
+static int read_mode(const struct neap_arguments *arguments, struct neap_retention_options *rules)
+{
+	const char *text = neap_argument(arguments, "mode");
+
+	if (text && !strcmp(text, "min"))
+		rules->mode = NEAP_METRIC_MIN;
+	else if (text && !strcmp(text, "max"))
+		rules->mode = NEAP_METRIC_MAX;
+	else if (text)
+		return neap_misuse(arguments, "--mode %s: expected min (a low value is better) or max", text);
+	return NEAP_EXIT_OK;
+}
+
+static int read_pins(const struct neap_arguments *arguments, struct request *request)
+{
+	size_t count = 0;
+
+	while (neap_argument_nth(arguments, "pin", count))
+		count++;
+	request->pins = calloc(count + 1, sizeof(*request->pins));
+	if (!request->pins) {
+		fputs("neap checkpoints: out of memory\n", stderr);
+		return NEAP_EXIT_OS;
+	}
+	for (size_t i = 0; i < count; i++)
+		request->pins[i] = neap_argument_nth(arguments, "pin", i);
+	request->rules.pins = request->pins;
+	request->rules.pin_count = count;
+	return NEAP_EXIT_OK;
+}
+
+static int read_request(const struct neap_arguments *arguments, struct request *request)
+{
+	struct neap_retention_options *rules = &request->rules;
+	const char *size = neap_argument(arguments, "max-total-size");
+	struct neap_error err = {0};
+
+	neap_retention_defaults(rules);
+	rules->metric = neap_argument(arguments, "metric");
+	rules->resume = neap_argument(arguments, "resume-from");
+	rules->pattern = neap_argument(arguments, "pattern");
+	/* Whoever asks for the best gets the best, or an answer why not. */
+	rules->newest_for_best = !neap_argument(arguments, "keep-best") && !rules->metric;
+	request->restore = neap_argument(arguments, "restore");
+	request->empty_trash = neap_argument(arguments, "empty-trash");
+	request->dry_run = neap_argument(arguments, "dry-run");
+	request->yes = neap_argument(arguments, "yes");
+	request->json = neap_argument(arguments, "json");
+	int code = read_count(arguments, "keep-best", &rules->keep_best);
+	if (!code)
+		code = read_count(arguments, "keep-last", &rules->keep_last);
+	if (!code)
+		code = read_count(arguments, "keep-every", &rules->keep_every_steps);
+	if (!code)
+		code = read_time(arguments, "grace", &rules->grace_ns);
+	if (!code)
+		code = read_time(arguments, "trash-ttl", &rules->trash_ns);
+	if (!code)
+		code = read_days(arguments, rules);
+	if (!code)
+		code = read_mode(arguments, rules);
+	if (!code && size && neap_size_parse(size, &rules->max_total_bytes, &err) != NEAP_OK)
+		code = neap_misuse(arguments, "--max-total-size: %s", err.message);
+	if (!code && size && rules->max_total_bytes == 0)
+		code = neap_misuse(arguments, "--max-total-size: 0 is no limit; --older-than-days 0 lets all go that "
+					      "no rule keeps");
+	if (!code && rules->trash_ns > TRASH_MOST_NS)
+		code = neap_misuse(arguments, "--trash-ttl: at most 3650d");
+	if (!code && request->restore && (request->empty_trash || request->dry_run))
+		code = neap_misuse(arguments, "--restore goes with neither --empty-trash nor --dry-run");
+	if (!code)
+		code = read_pins(arguments, request);
+	return code;
+}
+
+/* --- the trash --- */
+
+static int restore(const struct neap_arguments *arguments, const struct request *request,
+		   struct checkpoints_folder *folders)
+{
+	int code = NEAP_EXIT_OK;
+
+	for (size_t i = 0; i < neap_operand_count(arguments); i++) {
+		struct neap_error err = {0};
+		enum neap_status status = neap_retention_restore(neap_operand(arguments, i), request->restore,
+								 &folders[i].result, &err);
+		if (!request->json)
+			checkpoints_print_restored(neap_operand(arguments, i), &folders[i].result);
+		if (status != NEAP_OK)
+			code = neap_complain("checkpoints", &err);
+	}
+	return code;
+}
+
+/* True when the user says yes; else `ret_code` says how it ends. */
+static bool may_delete(const struct request *request, size_t count, int *ret_code)
+{
+	char answer[16] = "";
+
+	if (request->yes || count == 0)
+		return true;
+	if (request->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+		fputs("neap checkpoints: this cannot be brought back, and nobody can be asked here: say --yes, or "
+		      "--dry-run "
+		      "to only look\n",
+		      stderr);
+		*ret_code = NEAP_EXIT_USAGE;
+		return false;
+	}
+	fflush(stdout);
+	fprintf(stderr, "Delete %zu checkpoint%s for good? [y/N] ", count, count == 1 ? "" : "s");
+	fflush(stderr);
+	if (fgets(answer, sizeof(answer), stdin)) {
+		answer[strcspn(answer, "\n")] = '\0';
+		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
+			return true;
+	}
+	fputs("neap checkpoints: nothing was deleted\n", stderr);
+	*ret_code = NEAP_EXIT_FAILED;
+	return false;
+}
+
+/* --- plan, then apply --- */
+
+static int make_plans(const struct request *request, struct checkpoints_folder *folders, size_t count)
+{
+	int code = NEAP_EXIT_OK;
+
+	for (size_t i = 0; i < count; i++) {
+		struct neap_error err = {0};
+		if (neap_retention_plan_make(folders[i].name, &request->rules, 0, &folders[i].plan, &err) == NEAP_OK)
+			folders[i].planned = true;
+		else
+			code = neap_complain("checkpoints", &err);
+	}
+	if (code && count > 1)
+		fputs("neap checkpoints: nothing was changed in any folder\n", stderr);
+	return code;
+}
+
+static int apply(const struct request *request, struct checkpoints_folder *folder)
+{
+	struct neap_retention_result emptied = {0};
+	struct neap_error err = {0};
+	int code = NEAP_EXIT_OK;
+
+	folder->applied = true;
+	if (request->empty_trash) {
+		if (neap_retention_empty_trash(folder->name, true, &emptied, &err) != NEAP_OK)
+			code = neap_complain("checkpoints", &err);
+	}
+	if (neap_retention_apply(&folder->plan, &request->rules, &folder->result, &err) != NEAP_OK)
+		code = neap_complain("checkpoints", &err);
+	folder->result.deleted_count += emptied.deleted_count;
+	folder->result.deleted_bytes += emptied.deleted_bytes;
+	return code;
+}
+
+static int prune(const struct request *request, struct checkpoints_folder *folders, size_t count)
+{
+	size_t for_good = 0;
+	int code = make_plans(request, folders, count);
+
+	if (code)
+		return code;
+	for (size_t i = 0; i < count; i++) {
+		for_good += request->rules.trash_ns == 0 ? folders[i].plan.drop_count : 0;
+		for_good += request->empty_trash ? folders[i].plan.trash_count : 0;
+		if (!request->json)
+			checkpoints_print_plan(&folders[i].plan, &request->rules, request->dry_run);
+	}
+	if (!request->dry_run && may_delete(request, for_good, &code)) {
+		for (size_t i = 0; i < count; i++) {
+			int one = apply(request, &folders[i]);
+			code = one ? one : code;
+			if (!request->json)
+				checkpoints_print_applied(&folders[i]);
+		}
+	}
+	if (!request->json)
+		checkpoints_print_summary(folders, count);
+	return code;
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct request request = {0};
+	size_t count = neap_operand_count(arguments);
+	struct checkpoints_folder *folders = calloc(count, sizeof(*folders));
+	int code = read_request(arguments, &request);
+
+	if (!code && !folders) {
+		fputs("neap checkpoints: out of memory\n", stderr);
+		code = NEAP_EXIT_OS;
+	}
+	if (code)
+		goto out;
+	for (size_t i = 0; i < count; i++)
+		folders[i].name = neap_operand(arguments, i);
+	code = request.restore ? restore(arguments, &request, folders) : prune(&request, folders, count);
+	if (request.json && code != NEAP_EXIT_USAGE &&
+	    !checkpoints_print_json(folders, count, &request.rules, request.dry_run)) {
+		fputs("neap checkpoints: out of memory\n", stderr);
+		code = NEAP_EXIT_OS;
+	}
+out:
+	for (size_t i = 0; folders && i < count; i++)
+		neap_retention_plan_fini(&folders[i].plan);
+	free(folders);
+	free(request.pins);
+	return code;
+}
+
+const struct neap_command neap_command_checkpoints = {
+	.name = "checkpoints",
+	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max-total-size SIZE] "
+		 "...",
+	.summary = "keep the best and the newest checkpoints of a folder, remove old ones",
+	.details = "A checkpoint goes only when a delete rule says so and no keep rule holds it. Without options: "
+		   "the best 5 "
+		   "stay, whatever their age; of the others those older than 7 days go. Each DIR is judged by "
+		   "itself; folders "
+		   "in it are not entered, but may be checkpoints themselves (checkpoint-500/, global_step500/, "
+		   "x.ckpt/).\n"
+		   "\n"
+		   "Delete rules: --older-than-days (default 7; 0: any age) and --max-total-size (the oldest go "
+		   "first).\n"
+		   "Keep rules: --keep-best (default 5), --keep-last, --keep-every, --pin, --grace.\n"
+		   "Kept without being asked: the newest, by the step in its name and by its time (both, where they "
+		   "disagree); "
+		   "what a symbolic link or a file named latest or checkpoint names; --resume-from; what a process "
+		   "of this user "
+		   "has open (of anybody, for root); last.*, best.*, final.* without a number; what cannot be read; "
+		   "NAME with a "
+		   "file NAME.pin, a folder with a file .pin. Symbolic links are left alone.\n"
+		   "\n"
+		   "The metric is read from the name (epoch=3-val_loss=0.123.ckpt, step_100_loss0.5.pt) or from a "
+		   "file beside "
+		   "it (NAME.json, NAME.yaml, with or without NAME's extension; in a folder metrics.json, "
+		   "trainer_state.json and "
+		   "the like), which is exact and wins. Without --metric it is the well-known one that most "
+		   "checkpoints carry; "
+		   "which, and whether low or high is better, is said. For a name that is not well known --mode has "
+		   "to say. NaN "
+		   "is never among the best; where every value is NaN nothing is done. Where no checkpoint has a "
+		   "metric the "
+		   "newest 5 stand for the best 5, unless --keep-best or --metric was given.\n"
+		   "\n"
+		   "What goes is moved to DIR/.neap-trash and stays there for a day (--trash-ttl): --restore brings "
+		   "it back, and "
+		   "nobody is asked. The space is free only afterwards. With --trash-ttl 0 and --empty-trash it "
+		   "cannot be "
+		   "brought back: on a terminal it is asked about, elsewhere --yes is needed. The next `neap "
+		   "checkpoints` on DIR "
+		   "empties what has been in the trash for its time. What was restored is as old as before: pin it.\n"
+		   "\n"
+		   "The newest is flushed to the disk before anything goes. Killed at any instant, each checkpoint "
+		   "is whole, in "
+		   "DIR or in its trash. The last line counts what lies in the folders then (MB: 1048576 bytes).\n"
+		   "\n"
+		   "Exit codes: 0 done; 1 not confirmed; 64 wrong usage, or the best cannot be told; 66 no such "
+		   "folder, or "
+		   "nothing to restore; 73 --restore: the name is taken; 74 reading or writing failed; 77 not "
+		   "permitted.",
+	.options =
+		(const struct neap_option[]){
+			{"dry-run", NULL, "only show what would be done"},
+			{"keep-best", "N", "keep the best N by the metric (default 5; 0: none)"},
+			{"keep-last", "N", "keep the newest N"},
+			{"keep-every", "STEPS", "keep those whose step is a multiple"},
+			{"older-than-days", "D", "remove older ones (default 7; 0: whatever its age)"},
+			{"max-total-size", "SIZE", "remove the oldest until the rest fits (20GiB)"},
+			{"metric", "NAME", "best by this metric (val_loss)"},
+			{"mode", "min|max", "whether a low or a high value is better"},
+			{"pin", "PATTERN", "never remove these; may be given several times"},
+			{"resume-from", "NAME", "the checkpoint to resume from: never removed"},
+			{"grace", "TIME", "leave alone what changed less long ago (default 10m)"},
+			{"pattern", "PATTERN", "which names are checkpoints (default: the usual ones)"},
+			{"trash-ttl", "TIME", "how long it can be restored (default 1d; 0: not at all)"},
+			{"restore", "PATTERN", "bring back from the trash: '*' for all"},
+			{"empty-trash", NULL, "delete what is in the trash now"},
+			{"yes", NULL, "do not ask"},
+			{"json", NULL, "one JSON object"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1000,
+	.run = run,
+};

@@ -1,0 +1,323 @@
+/* The rules, over facts made up here; and at random, against what must always hold. */
+#include "neap/checkpoint.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define DAY       (UINT64_C(86400) * 1000000000)
+#define NOW       (1000 * DAY)
+#define NONE      NEAP_STEP_UNKNOWN
+#define NO_METRIC 1e300
+
+struct given {
+	const char *name;
+	uint64_t age_days, step, bytes;
+	double metric; /* NO_METRIC: none */
+	uint32_t facts;
+};
+
+static struct neap_retention_plan plan_of(const struct given *given, size_t count, enum neap_metric_mode mode)
+{
+	struct neap_retention_plan plan = {.folder = strdup("ckpt"), .count = count, .mode = mode};
+
+	strcpy(plan.metric, mode || given[0].metric != NO_METRIC ? "val_loss" : "");
+	plan.entries = calloc(count, sizeof(*plan.entries));
+	assert_non_null(plan.entries);
+	for (size_t i = 0; i < count; i++) {
+		plan.entries[i] = (struct neap_retention_entry){.name = strdup(given[i].name),
+								.bytes = given[i].bytes,
+								.freed_bytes = given[i].bytes,
+								.modified_ns = NOW - given[i].age_days * DAY,
+								.step = given[i].step,
+								.metric = (double)NAN,
+								.facts = given[i].facts};
+		if (given[i].metric != NO_METRIC) {
+			plan.entries[i].metric = given[i].metric;
+			plan.entries[i].facts |= NEAP_CHECKPOINT_MEASURED;
+		}
+	}
+	return plan;
+}
+
+/* The names that go, in the plan's order, with a space after each. */
+static void dropped(const struct neap_retention_plan *plan, char *text, size_t room)
+{
+	text[0] = '\0';
+	for (size_t i = 0; i < plan->count; i++)
+		if (plan->entries[i].drop)
+			snprintf(text + strlen(text), room - strlen(text), "%s ", plan->entries[i].name);
+}
+
+static void expect(const struct given *given, size_t count, enum neap_metric_mode mode,
+		   const struct neap_retention_options *options, const char *names)
+{
+	struct neap_retention_plan plan = plan_of(given, count, mode);
+	struct neap_error err = {0};
+	char text[256];
+
+	if (neap_retention_decide(&plan, options, NOW, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	dropped(&plan, text, sizeof(text));
+	assert_string_equal(text, names);
+	neap_retention_plan_fini(&plan);
+}
+
+static void expect_refused(const struct given *given, size_t count, enum neap_metric_mode mode,
+			   const struct neap_retention_options *options, const char *message)
+{
+	struct neap_retention_plan plan = plan_of(given, count, mode);
+	struct neap_error err = {0};
+
+	assert_int_equal(neap_retention_decide(&plan, options, NOW, &err), NEAP_EINVAL);
+	if (!strstr(err.message, message))
+		fail_msg("%s", err.message);
+	for (size_t i = 0; i < count; i++)
+		assert_false(plan.entries[i].drop);
+	neap_retention_plan_fini(&plan);
+}
+
+#define SIX(facts_of_f)                                                                                              \
+	{                                                                                                            \
+		{"a", 1, 60, 10, 0.6, 0}, {"b", 9, 50, 10, 0.5, 0}, {"c", 10, 40, 10, 0.1, 0},                       \
+			{"d", 11, 30, 10, 0.9, 0}, {"e", 12, 20, 10, 0.2, 0},                                        \
+		{                                                                                                    \
+			"f", 13, 10, 10, 0.8, facts_of_f                                                             \
+		}                                                                                                    \
+	}
+
+static void test_rules(void **state)
+{
+	static const struct given six[] = SIX(0);
+	struct neap_retention_options options;
+
+	(void)state;
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){0}, ""); /* no rule, nothing goes */
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_best = 1}, "");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.delete_rest = true}, "b c d e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.older_than_ns = 10 * DAY}, "d e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_best = 2, .older_than_ns = 7 * DAY},
+	       "b d f ");
+	expect(six, 6, NEAP_METRIC_MAX, &(struct neap_retention_options){.keep_best = 2, .older_than_ns = 7 * DAY},
+	       "b c e ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_last = 3, .delete_rest = true},
+	       "d e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_every_steps = 30, .delete_rest = true},
+	       "b c e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.grace_ns = 10 * DAY, .delete_rest = true},
+	       "c d e f ");
+	/* the oldest go until the rest fits, but for the best */
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 35}, "d e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 30, .keep_best = 2},
+	       "b d f ");
+	/* what goes by age leaves room */
+	expect(six, 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){.max_total_bytes = 40, .older_than_ns = 11 * DAY}, "e f ");
+	neap_retention_defaults(&options);
+	expect(six, 6, NEAP_METRIC_MIN, &options, "d ");
+	options.older_than_ns = 12 * DAY;
+	expect(six, 6, NEAP_METRIC_MIN, &options, "");
+}
+
+static void test_facts(void **state)
+{
+	static const uint32_t holding[] = {NEAP_CHECKPOINT_PINNED,     NEAP_CHECKPOINT_RESUME,
+					   NEAP_CHECKPOINT_NAMED,      NEAP_CHECKPOINT_OPEN,
+					   NEAP_CHECKPOINT_UNREADABLE, NEAP_CHECKPOINT_ELSEWHERE};
+	const struct neap_retention_options rest = {.delete_rest = true};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(holding) / sizeof(*holding); i++)
+		expect((struct given[])SIX(holding[i]), 6, NEAP_METRIC_MIN, &rest, "b c d e ");
+	expect((struct given[])SIX(NEAP_CHECKPOINT_FOLDER), 6, NEAP_METRIC_MIN, &rest, "b c d e f ");
+	/* what no rule is asked for, no killed save's rest goes either; a young one may be being written */
+	expect((struct given[])SIX(NEAP_CHECKPOINT_UNFINISHED), 6, NEAP_METRIC_MIN, &rest, "b c d e f ");
+	expect((struct given[])SIX(NEAP_CHECKPOINT_UNFINISHED), 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){0}, "");
+	static const struct given young[] = {{"a", 1, NONE, 1, NO_METRIC, 0},
+					     {"b", 0, NONE, 1, NO_METRIC, NEAP_CHECKPOINT_UNFINISHED}};
+	expect(young, 2, NEAP_METRIC_MODE_UNKNOWN, &rest, ""); /* and it is not "the newest" */
+}
+
+/* Step and time disagree: both ends stay. */
+static void test_newest(void **state)
+{
+	static const struct given copied[] = {{"old-step", 1, 10, 1, NO_METRIC, 0},
+					      {"middle", 5, 20, 1, NO_METRIC, 0},
+					      {"new-step", 9, 30, 1, NO_METRIC, 0}};
+	struct neap_retention_plan plan = plan_of(copied, 3, NEAP_METRIC_MODE_UNKNOWN);
+	char text[256];
+
+	(void)state;
+	assert_int_equal(
+		neap_retention_decide(&plan, &(struct neap_retention_options){.delete_rest = true}, NOW, NULL),
+		NEAP_OK);
+	assert_true(plan.order_disagrees);
+	dropped(&plan, text, sizeof(text));
+	assert_string_equal(text, "middle ");
+	assert_int_equal(plan.keep_count, 2);
+	assert_int_equal(plan.drop_count, 1);
+	neap_retention_plan_fini(&plan);
+	/* the future is no age */
+	static const struct given ahead[] = {{"a", 0, 1, 1, NO_METRIC, 0}, {"b", 0, 2, 1, NO_METRIC, 0}};
+	plan = plan_of(ahead, 2, NEAP_METRIC_MODE_UNKNOWN);
+	plan.entries[0].modified_ns = NOW + 5 * DAY;
+	assert_int_equal(
+		neap_retention_decide(&plan, &(struct neap_retention_options){.older_than_ns = 1}, NOW, NULL),
+		NEAP_OK);
+	assert_int_equal(plan.drop_count, 0);
+	neap_retention_plan_fini(&plan);
+}
+
+static void test_not_a_number(void **state)
+{
+	const double nan = (double)NAN, inf = (double)INFINITY;
+	const struct given mixed[] = {
+		{"a", 1, 4, 1, nan, 0}, {"b", 2, 3, 1, 0.5, 0}, {"c", 3, 2, 1, -inf, 0}, {"d", 4, 1, 1, nan, 0}};
+	const struct given only[] = {{"a", 1, 4, 1, nan, 0}, {"b", 2, 3, 1, inf, 0}};
+	const struct given none[] = {{"a", 1, 4, 1, NO_METRIC, 0}, {"b", 2, 3, 1, NO_METRIC, 0}};
+	struct neap_retention_options options = {.keep_best = 3, .delete_rest = true};
+
+	(void)state;
+	expect(mixed, 4, NEAP_METRIC_MIN, &options, "c d ");
+	expect_refused(only, 2, NEAP_METRIC_MIN, &options, "is NaN or infinite");
+	expect_refused(mixed, 4, NEAP_METRIC_MODE_UNKNOWN, &options, "say min or max");
+	expect_refused(none, 2, NEAP_METRIC_MIN, &options, "no checkpoint in ckpt has the metric val_loss");
+	expect_refused(none, 2, NEAP_METRIC_MODE_UNKNOWN, &options, "name the metric");
+	options.newest_for_best = true;
+	options.keep_best = 1;
+	expect(none, 2, NEAP_METRIC_MODE_UNKNOWN, &options, "b ");
+	options.keep_best = 2;
+	expect(none, 2, NEAP_METRIC_MODE_UNKNOWN, &options, "");
+	expect(NULL, 0, NEAP_METRIC_MIN, &options, "");
+}
+
+static void test_text(void **state)
+{
+	static const struct given six[] = SIX(0);
+	struct neap_retention_options options;
+	struct neap_retention_plan plan = plan_of(six, 6, NEAP_METRIC_MIN);
+	char text[128], small[8];
+
+	(void)state;
+	neap_retention_defaults(&options);
+	options.keep_best = 1;
+	options.max_total_bytes = 25;
+	assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 0, text, sizeof(text)), "newest");
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, text, sizeof(text)),
+			    "older than 7 days: 9 days, val_loss 0.5");
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 2, text, sizeof(text)),
+			    "best 1: val_loss 0.1");
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, small, sizeof(small)), "older t");
+	assert_int_equal(plan.drop_bytes, 40);
+	assert_int_equal(plan.over_bytes, 0);
+	neap_retention_plan_fini(&plan);
+}
+
+/* Whatever the facts and rules: the best N, the newest and all that is held stay; what goes was due; the sums hold;
+ * and the order in which the folder was read changes nothing. */
+static void test_random(void **state)
+{
+	const char *seed_text = getenv("NEAP_TEST_SEED");
+	unsigned seed = seed_text ? (unsigned)strtoul(seed_text, NULL, 10) : 1;
+	enum { MOST = 24, ROUNDS = 3000 };
+
+	(void)state;
+	printf("seed %u, %d folders\n", seed, ROUNDS);
+	srand(seed);
+	for (int round = 0; round < ROUNDS; round++) {
+		struct given given[MOST];
+		char names[MOST][8], first[256], second[256];
+		size_t count = 1 + (size_t)rand() % MOST;
+		struct neap_retention_options options = {.keep_best = (uint64_t)rand() % 4,
+							 .keep_last = (uint64_t)rand() % 4,
+							 .newest_for_best = true,
+							 .keep_every_steps = (uint64_t)rand() % 5,
+							 .grace_ns = (uint64_t)rand() % 3 * DAY,
+							 .older_than_ns = (uint64_t)rand() % 10 * DAY,
+							 .max_total_bytes = rand() % 2 ? (uint64_t)rand() % 100 : 0,
+							 .delete_rest = rand() % 4 == 0};
+		for (size_t i = 0; i < count; i++) {
+			snprintf(names[i], sizeof(names[i]), "n%zu", i);
+			given[i] = (struct given){.name = names[i],
+						  .age_days = (uint64_t)rand() % 20,
+						  .step = rand() % 5 ? (uint64_t)rand() % 30 : NONE,
+						  .bytes = (uint64_t)rand() % 10,
+						  .metric = rand() % 5 ? rand() % 10 / 10.0 : NO_METRIC,
+						  .facts = rand() % 8 ? 0 : 1u << rand() % 9};
+		}
+		given[0].metric = 0.5;
+		given[0].facts = 0;
+		struct neap_retention_plan plan = plan_of(given, count, NEAP_METRIC_MIN);
+		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
+		uint64_t youngest = 0, step = 0, kept = 0, gone = 0;
+		size_t better_than_dropped = 0;
+		for (size_t i = 0; i < count; i++) {
+			struct neap_retention_entry *entry = &plan.entries[i];
+			if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+				continue;
+			youngest = entry->modified_ns > youngest ? entry->modified_ns : youngest;
+			step = entry->step != NONE && entry->step > step ? entry->step : step;
+			kept += entry->drop ? 0 : entry->bytes;
+		}
+		bool newest_by_time = false, newest_by_step = step == 0;
+		for (size_t i = 0; i < count; i++) {
+			struct neap_retention_entry *entry = &plan.entries[i];
+			uint32_t holds = entry->facts & ~(NEAP_CHECKPOINT_FOLDER | NEAP_CHECKPOINT_MEASURED |
+							  NEAP_CHECKPOINT_UNFINISHED);
+			gone += entry->drop ? entry->bytes : 0;
+			if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+				continue;
+			newest_by_time = newest_by_time || (!entry->drop && entry->modified_ns == youngest);
+			newest_by_step = newest_by_step || (!entry->drop && entry->step == step);
+			if (!entry->drop)
+				continue;
+			assert_int_equal(holds, 0);
+			assert_true(options.delete_rest || options.max_total_bytes ||
+				    (options.older_than_ns && NOW - entry->modified_ns > options.older_than_ns));
+			assert_true(NOW - entry->modified_ns >= options.grace_ns);
+			assert_false(options.keep_every_steps && entry->step != NONE &&
+				     entry->step % options.keep_every_steps == 0);
+			better_than_dropped = 0;
+			for (size_t j = 0; j < count; j++) {
+				const struct neap_retention_entry *other = &plan.entries[j];
+				better_than_dropped += !(other->facts & NEAP_CHECKPOINT_UNFINISHED) &&
+						       isfinite(other->metric) && other != entry &&
+						       other->metric <= entry->metric;
+			}
+			if (isfinite(entry->metric))
+				assert_true(better_than_dropped >= options.keep_best);
+		}
+		assert_true(newest_by_time && newest_by_step);
+		assert_int_equal(plan.keep_bytes, kept);
+		assert_int_equal(plan.drop_bytes, gone);
+		dropped(&plan, first, sizeof(first));
+		for (size_t i = count; i-- > 1;) {
+			size_t j = (size_t)rand() % (i + 1);
+			struct neap_retention_entry swap = plan.entries[i];
+			plan.entries[i] = plan.entries[j];
+			plan.entries[j] = swap;
+		}
+		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
+		dropped(&plan, second, sizeof(second));
+		assert_string_equal(first, second);
+		neap_retention_plan_fini(&plan);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rules),        cmocka_unit_test(test_facts), cmocka_unit_test(test_newest),
+		cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_text),  cmocka_unit_test(test_random),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,149 @@
+/* Files of metrics: what is read, and where what cannot be read goes wrong. */
+#include "checkpoint/sidecar.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct seen {
+	char text[256];
+};
+
+static void see(void *context, const char *word, unsigned depth, double value)
+{
+	struct seen *seen = context;
+	size_t used = strlen(seen->text);
+
+	snprintf(seen->text + used, sizeof(seen->text) - used, "%s%s/%u=%g", used ? " " : "", word, depth, value);
+}
+
+static enum neap_status scan(bool yaml, const char *text, size_t length, struct seen *seen, struct neap_error *err)
+{
+	const struct checkpoint_sidecar_visitor visitor = {.number = see, .context = seen};
+	char *copy = malloc(length + 1); /* exactly as long, for the address sanitizer */
+
+	assert_non_null(copy);
+	memcpy(copy, text, length);
+	copy[length] = '\0';
+	*seen = (struct seen){0};
+	enum neap_status status = (yaml ? checkpoint_yaml_scan : checkpoint_json_scan)(copy, length, &visitor, err);
+	free(copy);
+	return status;
+}
+
+static void test_good(void **state)
+{
+	static const struct {
+		bool yaml;
+		const char *text, *seen;
+	} table[] = {
+		{false, "{\"val_loss\": 0.5, \"step\": 3}", "val_loss/1=0.5 step/1=3"},
+		{false, " {\"Val/Loss\":-1.5e-3} \n", "val_loss/1=-0.0015"},
+		{false, "{\"a\":NaN,\"b\":Infinity,\"c\":-Infinity}", "a/1=nan b/1=inf c/1=-inf"},
+		{false, "{\"m\":{\"loss\":1},\"l\":[{\"loss\":2},3],\"s\":\"4\",\"t\":true,\"n\":null,\"f\":false}",
+		 "loss/2=1 loss/3=2"},
+		{false, "{\"a\\\"\\u00e9\\\\\":1}", "a\\\"\\u00e9\\\\/1=1"},
+		{false, "{\"x\":1e999}", "x/1=inf"},
+		{false, "[]", ""},
+		{true, "val_loss: 0.5\nstep: 3\n", "val_loss/1=0.5 step/1=3"},
+		{true, "# metrics\n---\n\"val_loss\" : .nan # bad\r\nnested:\n  loss: 1\n- loss: 2\nname: x: y\n",
+		 "val_loss/1=nan"},
+		{true, "a: -1e-3\nb: -.inf\nc:\nd: 'text'\n...\n", "a/1=-0.001 b/1=-inf"},
+		{true, "", ""},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		struct neap_error err = {0};
+		struct seen seen;
+
+		if (scan(table[i].yaml, table[i].text, strlen(table[i].text), &seen, &err) != NEAP_OK)
+			fail_msg("%s: %s (%u:%u)", table[i].text, err.message, err.line, err.column);
+		assert_string_equal(seen.text, table[i].seen);
+	}
+}
+
+static void test_bad(void **state)
+{
+	static const struct {
+		bool yaml;
+		const char *text;
+		uint32_t line, column;
+	} table[] = {
+		{false, "", 1, 1},
+		{false, "{\"a\":1", 1, 7},
+		{false, "{\"a\":1,}", 1, 8},
+		{false, "{\"a\":\n 01}", 2, 2},
+		{false, "{\"a\":1.}", 1, 8},
+		{false, "{\"a\":1e}", 1, 8},
+		{false, "{\"a\":-}", 1, 7},
+		{false, "{\"a\" 1}", 1, 6},
+		{false, "{a:1}", 1, 2},
+		{false, "{\"a\":1}x", 1, 8},
+		{false, "{\"a\":tru}", 1, 6},
+		{false, "{\"a\\x\":1}", 1, 5},
+		{false, "{\"a\\u12g4\":1}", 1, 7},
+		{false, "{\"a", 1, 4},
+		{false, "{\"a\\", 1, 5},
+		{false, "{\"a\nb\":1}", 1, 4},
+		{true, "val_loss: 1\nno colon here\n", 2, 1},
+		{true, "a:1\n", 1, 1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+		struct neap_error err = {0};
+		struct seen seen;
+
+		assert_int_equal(scan(table[i].yaml, table[i].text, strlen(table[i].text), &seen, &err), NEAP_EPARSE);
+		if (err.line != table[i].line || err.column != table[i].column)
+			fail_msg("%s: %s (%u:%u)", table[i].text, err.message, err.line, err.column);
+	}
+}
+
+/* Nested without end; zero bytes; every cut of a good file. */
+static void test_hostile(void **state)
+{
+	static const char good[] = "{\"m\": [{\"val_loss\": -12.5e+2, \"x\": \"\\u00e9\"}, true, NaN], \"b\": null}";
+	struct neap_error err = {0};
+	struct seen seen;
+	char deep[4096];
+
+	(void)state;
+	memset(deep, '[', sizeof(deep));
+	assert_int_equal(scan(false, deep, sizeof(deep), &seen, &err), NEAP_EPARSE);
+	assert_int_equal(err.column, 65);
+	assert_int_equal(scan(false, "{\"a\0b\":1}", 9, &seen, &err), NEAP_EPARSE);
+	assert_int_equal(scan(true, "a: 1\0: 2", 8, &seen, &err), NEAP_EPARSE);
+	assert_int_equal(scan(false, good, sizeof(good) - 1, &seen, &err), NEAP_OK);
+	assert_string_equal(seen.text, "val_loss/3=-1250");
+	for (size_t length = 0; length < sizeof(good) - 1; length++)
+		assert_int_equal(scan(false, good, length, &seen, &err), NEAP_EPARSE);
+	for (size_t i = 0; i < sizeof(good) - 1; i++) {
+		for (int byte = 0; byte < 256; byte++) {
+			char copy[sizeof(good)];
+
+			memcpy(copy, good, sizeof(good));
+			copy[i] = (char)byte;
+			scan(false, copy, sizeof(good) - 1, &seen, &err);
+			scan(true, copy, sizeof(good) - 1, &seen, &err);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_hostile),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
