@@ -1,0 +1,236 @@
+"""libneap's declarations, mirrored for ctypes: data only.
+
+Every struct, enum and prototype here is one of include/neap/*.h, under the same name. tests/python/test_abi.py compares
+each with the headers as the C compiler sees them: sizes, offsets, values and argument types.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import enum
+from typing import Any
+
+# enum neap_status
+
+
+class Status(enum.IntEnum):
+    """enum neap_status: how a call of libneap ended."""
+
+    OK = 0
+    EINVAL = 1
+    ENOMEM = 2
+    EOOM = 3
+    ENODEVICE = 4
+    EDRIVER = 5
+    ENOTSUP = 6
+    EIO = 7
+    ENOSPC = 8
+    ENOENT = 9
+    EPERM = 10
+    EPARSE = 11
+    EPROTO = 12
+    EBUSY = 13
+    ETIMEDOUT = 14
+    ESTATE = 15
+    EEXIST = 16
+    ECANCELED = 17
+    EINTERNAL = 18
+
+
+class Rung(enum.IntEnum):
+    """enum neap_rung: a step down the ladder."""
+
+    NONE = 0
+    SPLIT = 1
+    EFFICIENT_ATTENTION = 2
+    MIXED_PRECISION = 3
+    CHECKPOINTING = 4
+    STOP = 5
+
+
+class Mark(enum.IntEnum):
+    """enum neap_mark: a milestone of a training."""
+
+    START = 1
+    MODEL_READY = 2
+    OPTIMIZER_READY = 3
+    EPOCH_END = 4
+    EVERY_N = 5
+    SAVED = 6
+    OOM = 7
+    END = 8
+    EVALUATION = 9
+    USER = 100
+
+
+class Reason(enum.IntEnum):
+    """enum neap_cleanup_reason: why a cleanup ran."""
+
+    START = 0
+    END = 1
+    FAILURE = 2
+    SAVED = 3
+    EPOCH = 4
+    EVERY_STEP = 5
+    PERIODIC = 6
+    OOM = 7
+    REQUEST = 8
+
+
+class EventKind(enum.IntEnum):
+    """Of enum neap_event_kind, those a training emits."""
+
+    OOM = 21
+    OOM_LIMITS = 22
+    MARK = 24
+    STEP = 25
+    SPLIT = 26
+    CLEANUP = 27
+    RUNG = 28
+    METRIC = 31
+    LEAK = 32
+
+
+ENUMS = {
+    "NEAP_": Status,
+    "NEAP_RUNG_": Rung,
+    "NEAP_MARK_": Mark,
+    "NEAP_CLEANUP_": Reason,
+    "NEAP_EVENT_": EventKind,
+}
+
+METRICS = (
+    "allocation",
+    "segment",
+    "active",
+    "inactive_split",
+    "allocated_bytes",
+    "reserved_bytes",
+    "active_bytes",
+    "inactive_split_bytes",
+    "requested_bytes",
+)
+POOLS = ("all", "large_pool", "small_pool")
+VALUES = ("current", "peak", "allocated", "freed")
+
+
+class Error(c.Structure):
+    """struct neap_error"""
+
+    _fields_ = [
+        ("status", c.c_int),
+        ("cause", c.c_int),
+        ("line", c.c_uint32),
+        ("column", c.c_uint32),
+        ("position", c.c_uint64),
+        ("message", c.c_char * 256),
+    ]
+
+
+class Stat(c.Structure):
+    """struct neap_stat"""
+
+    _fields_ = [(name, c.c_int64) for name in VALUES]
+
+
+class Stats(c.Structure):
+    """struct neap_stats"""
+
+    _fields_ = [
+        ("metric", (Stat * len(POOLS)) * len(METRICS)),
+        ("oversize_allocations", Stat),
+        ("oversize_segments", Stat),
+        ("num_alloc_retries", c.c_int64),
+        ("num_ooms", c.c_int64),
+        ("max_split_size", c.c_int64),
+        ("num_sync_all_streams", c.c_int64),
+        ("num_device_alloc", c.c_int64),
+        ("num_device_free", c.c_int64),
+    ]
+
+
+class DeviceInfo(c.Structure):
+    """struct neap_device_info"""
+
+    _fields_ = [
+        ("ordinal", c.c_int),
+        ("uuid", c.c_ubyte * 16),
+        ("uuid_text", c.c_char * 48),
+        ("name", c.c_char * 96),
+        ("pci_bus_id", c.c_char * 32),
+        ("total_bytes", c.c_uint64),
+        ("page_bytes", c.c_uint32),
+        ("compute_major", c.c_int),
+        ("compute_minor", c.c_int),
+    ]
+
+
+class AllocOptions(c.Structure):
+    """struct neap_alloc_options"""
+
+    _fields_ = [
+        ("fraction", c.c_double),
+        ("observer", c.c_void_p),
+        ("published", c.c_void_p),
+    ]
+
+
+class Split(c.Structure):
+    """struct neap_split"""
+
+    _fields_ = [
+        ("micro_batch", c.c_uint64),
+        ("accumulate", c.c_uint64),
+        ("ranks", c.c_uint64),
+    ]
+
+
+STRUCTS = {
+    "neap_error": Error,
+    "neap_stat": Stat,
+    "neap_stats": Stats,
+    "neap_device_info": DeviceInfo,
+    "neap_alloc_options": AllocOptions,
+    "neap_split": Split,
+}
+
+_handle = c.c_void_p  # a pointer to an opaque struct
+_err = c.POINTER(Error)
+_out_handle = c.POINTER(c.c_void_p)
+_out_u64 = c.POINTER(c.c_uint64)
+
+# name: (result, arguments). An enum is an int.
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "neap_version": (c.c_char_p, ()),
+    "neap_status_name": (c.c_char_p, (c.c_int,)),
+    # devices and allocators
+    "neap_driver_open": (c.c_int, (c.c_int, _out_handle, _err)),
+    "neap_driver_close": (None, (_handle,)),
+    "neap_driver_backend": (c.c_int, (_handle,)),
+    "neap_driver_device_count": (c.c_int, (_handle,)),
+    "neap_device_open": (c.c_int, (_handle, c.c_int, _out_handle, _err)),
+    "neap_device_close": (None, (_handle,)),
+    "neap_device_info": (c.POINTER(DeviceInfo), (_handle,)),
+    "neap_device_memory": (c.c_int, (_handle, _out_u64, _out_u64, _err)),
+    "neap_alloc_create": (c.c_int, (_handle, c.POINTER(AllocOptions), _out_handle, _err)),
+    "neap_alloc_destroy": (None, (_handle,)),
+    "neap_malloc": (c.c_int, (_handle, c.c_size_t, c.c_void_p, _out_u64, _err)),
+    "neap_free": (c.c_int, (_handle, c.c_uint64)),
+    "neap_empty_cache": (c.c_int, (_handle, _out_u64, _err)),
+    "neap_set_fraction": (c.c_int, (_handle, c.c_double, _err)),
+    "neap_get_fraction": (c.c_double, (_handle,)),
+    "neap_get_stats": (None, (_handle, c.POINTER(Stats))),
+    "neap_reset_peak_stats": (None, (_handle,)),
+    "neap_reset_accumulated_stats": (None, (_handle,)),
+    # the agent
+    "neap_attach": (c.c_int, (_err,)),
+    "neap_detach": (None, ()),
+    "neap_attach_state": (c.c_int, (_err,)),
+    # the ladder
+    "neap_ladder_next": (c.c_int, (c.POINTER(Split), c.POINTER(Split))),
+    # checkpoints
+    "neap_checkpoint_begin": (c.c_int, (c.c_char_p, _out_handle, _err)),
+    "neap_checkpoint_write": (c.c_int, (_handle, c.c_void_p, c.c_size_t, _err)),
+    "neap_checkpoint_commit": (c.c_int, (_handle, _err)),
+    "neap_checkpoint_abort": (None, (_handle,)),
+}

@@ -1,0 +1,320 @@
+"""Where this process's device memory is: PyTorch's allocator, where torch is imported and has used CUDA, and neap's own.
+
+Nothing here imports torch, and nothing creates a CUDA context: a device on which the process has none is not asked.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import sys
+import weakref
+from typing import Any, Optional, Protocol
+
+from neap import _abi, _library
+from neap._library import NeapError
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceMemory:
+    """What this process holds on one device, in bytes. `source` is whose figures these are: "torch" or "neap"."""
+
+    index: int
+    name: str
+    source: str
+    allocated: int  # in live allocations
+    reserved: int  # held from the driver
+    max_allocated: int  # since the peaks were reset
+    max_reserved: int
+    free: Optional[int]  # of the whole device, as the driver says; None where it does not
+    total: Optional[int]
+
+    @property
+    def cached(self) -> int:
+        """Held from the driver, in no live allocation: what a clear can give back."""
+        return self.reserved - self.allocated
+
+    @property
+    def used(self) -> Optional[int]:
+        """Of the whole device, by everyone."""
+        return None if self.free is None or self.total is None else self.total - self.free
+
+
+class OutOfMemory(NeapError):
+    """The device, or the limit set on it, is out of memory. The text has the figures."""
+
+
+class Source(Protocol):
+    """An allocator of this process, over all its devices."""
+
+    def devices(self) -> list[DeviceMemory]:
+        """What it holds, by device."""
+
+    def capturing(self) -> bool:
+        """Whether a CUDA graph is being captured, so that nothing may be given back."""
+
+    def empty(self, force: bool) -> None:
+        """Gives cached memory back to the driver; with force also a library's workspaces."""
+
+    def reset_peaks(self) -> None:
+        """Begins the peaks anew."""
+
+    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
+        """Limits what may be reserved on one device or all; the indices it was done for."""
+
+
+_backends = {"default": 0, "cuda": 1, "sim": 2}
+_allocators: "weakref.WeakSet[Allocator]" = weakref.WeakSet()
+
+
+class Allocator:
+    """neap's own allocator on one device, for programs that use the driver API (on a GPU, or on the simulator).
+
+    PyTorch does not use it. Close it, or use it as a context manager; live blocks go with it.
+    """
+
+    def __init__(self, device: int = 0, backend: str = "default", fraction: Optional[float] = None) -> None:
+        if backend not in _backends:
+            raise ValueError(f"backend {backend!r}: expected one of {', '.join(_backends)}")
+        self._driver, self._device, self._alloc = (ctypes.c_void_p() for _ in range(3))
+        self._pid = os.getpid()
+        try:
+            _library.call("neap_driver_open", _backends[backend], ctypes.byref(self._driver))
+            _library.call("neap_device_open", self._driver, device, ctypes.byref(self._device))
+            options = _abi.AllocOptions(fraction=fraction or 0.0)
+            _library.call("neap_alloc_create", self._device, ctypes.byref(options), ctypes.byref(self._alloc))
+        except BaseException:
+            self.close()
+            raise
+        info = _library.library().neap_device_info(self._device).contents
+        self.index: int = info.ordinal
+        self.name: str = info.name.decode("utf-8", "replace")
+        self.uuid = bytes(info.uuid)
+        _allocators.add(self)
+
+    def malloc(self, size_bytes: int, stream: int = 0) -> int:
+        """The address of a new block. Raises OutOfMemory."""
+        address = ctypes.c_uint64()
+        try:
+            _library.call("neap_malloc", self._live(), size_bytes, stream or None, ctypes.byref(address))
+        except NeapError as error:
+            if error.status == _abi.Status.EOOM:
+                raise OutOfMemory(error.status, str(error)) from None
+            raise
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Frees a live block."""
+        status = _library.library().neap_free(self._live(), address)
+        if status != _abi.Status.OK:
+            raise NeapError(status, f"freeing {address:#x}: it is not the start of a live block")
+
+    def empty_cache(self) -> int:
+        """Gives cached memory back to the driver; how many bytes."""
+        freed = ctypes.c_uint64()
+        _library.call("neap_empty_cache", self._live(), ctypes.byref(freed))
+        return freed.value
+
+    def set_fraction(self, fraction: float) -> None:
+        """Limits what may be reserved to this share of the device; 1 takes the limit away."""
+        _library.call("neap_set_fraction", self._live(), fraction)
+
+    def reset_peak_stats(self) -> None:
+        """Begins the peaks anew."""
+        _library.library().neap_reset_peak_stats(self._live())
+
+    def memory_stats(self) -> dict[str, int]:
+        """The counters under PyTorch's 122 names (torch.cuda.memory_stats)."""
+        stats = _abi.Stats()
+        _library.library().neap_get_stats(self._live(), ctypes.byref(stats))
+        found: dict[str, int] = {}
+        for m, metric in enumerate(_abi.METRICS):
+            for p, pool in enumerate(_abi.POOLS):
+                for value in _abi.VALUES:
+                    found[f"{metric}.{pool}.{value}"] = getattr(stats.metric[m][p], value)
+        for name, kind in _abi.Stats._fields_[1:]:  # type: ignore[misc]
+            entry = getattr(stats, name)
+            if kind is _abi.Stat:
+                found.update({f"{name}.{value}": getattr(entry, value) for value in _abi.VALUES})
+            else:
+                found[name] = entry
+        return dict(sorted(found.items()))
+
+    def memory(self) -> DeviceMemory:
+        """What it holds, and what the driver says of the device."""
+        stats = self.memory_stats()
+        free, total = ctypes.c_uint64(), ctypes.c_uint64()
+        known = True
+        try:
+            _library.call("neap_device_memory", self._device, ctypes.byref(free), ctypes.byref(total))
+        except NeapError:
+            known = False
+        return DeviceMemory(
+            self.index,
+            self.name,
+            "neap",
+            stats["allocated_bytes.all.current"],
+            stats["reserved_bytes.all.current"],
+            stats["allocated_bytes.all.peak"],
+            stats["reserved_bytes.all.peak"],
+            free.value if known else None,
+            total.value if known else None,
+        )
+
+    def close(self) -> None:
+        """Gives everything back. Idempotent."""
+        _allocators.discard(self)
+        if self._pid != os.getpid():  # the driver does not survive a fork
+            return
+        library = _library.library()
+        for handle, end in (
+            (self._alloc, library.neap_alloc_destroy),
+            (self._device, library.neap_device_close),
+            (self._driver, library.neap_driver_close),
+        ):
+            if handle.value:
+                end(handle)
+                handle.value = None
+
+    def _live(self) -> ctypes.c_void_p:
+        if not self._alloc.value or self._pid != os.getpid():
+            raise ValueError("this allocator is closed, or was inherited through a fork")
+        return self._alloc
+
+    def __enter__(self) -> "Allocator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_driver", None) is not None and self._driver.value and not sys.is_finalizing():
+            self.close()
+
+
+class NeapSource:
+    """The Allocators of this process that are open."""
+
+    def _open(self) -> list[Allocator]:
+        return sorted((a for a in list(_allocators) if a._pid == os.getpid()), key=lambda a: a.index)
+
+    def devices(self) -> list[DeviceMemory]:
+        return [a.memory() for a in self._open()]
+
+    def capturing(self) -> bool:
+        return False  # the allocator itself refuses then
+
+    def empty(self, force: bool) -> None:
+        for a in self._open():
+            a.empty_cache()
+
+    def reset_peaks(self) -> None:
+        for a in self._open():
+            a.reset_peak_stats()
+
+    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
+        chosen = [a for a in self._open() if index is None or a.index == index]
+        for a in chosen:
+            a.set_fraction(fraction)
+        return [a.index for a in chosen]
+
+
+def torch_module() -> Any:
+    """torch, if this process has imported it (wholly); else None. Never imports it."""
+    torch = sys.modules.get("torch")
+    spec = getattr(torch, "__spec__", None)
+    return None if torch is None or getattr(spec, "_initializing", False) else torch
+
+
+def torch_with_cuda() -> Any:
+    """torch, if this process has used CUDA through it; else None."""
+    torch = torch_module()
+    try:
+        return torch if torch is not None and torch.cuda.is_initialized() else None
+    except Exception:
+        return None
+
+
+class TorchSource:
+    """PyTorch's allocator."""
+
+    def __init__(self, torch: Any) -> None:
+        self._cuda = torch.cuda
+        self._torch = torch
+
+    def indices(self) -> list[int]:
+        """The devices on which this process has memory or works: asking others would create a context there."""
+        cuda = self._cuda
+        current = cuda.current_device()
+        return [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i) > 0]
+
+    def devices(self) -> list[DeviceMemory]:
+        cuda, found = self._cuda, []
+        for i in self.indices():
+            try:
+                free, total = cuda.mem_get_info(i)
+            except Exception:
+                free, total = None, None
+            found.append(
+                DeviceMemory(
+                    i,
+                    cuda.get_device_name(i),
+                    "torch",
+                    cuda.memory_allocated(i),
+                    cuda.memory_reserved(i),
+                    cuda.max_memory_allocated(i),
+                    cuda.max_memory_reserved(i),
+                    free,
+                    total,
+                )
+            )
+        return found
+
+    def capturing(self) -> bool:
+        return bool(self._cuda.is_current_stream_capturing())
+
+    def empty(self, force: bool) -> None:
+        if force:
+            clear = getattr(self._torch._C, "_cuda_clearCublasWorkspaces", None)
+            if clear is not None:
+                clear()
+        self._cuda.empty_cache()
+
+    def reset_peaks(self) -> None:
+        for i in self.indices():
+            self._cuda.reset_peak_memory_stats(i)
+
+    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
+        chosen = self.indices() if index is None else [index]
+        for i in chosen:
+            total = self._cuda.get_device_properties(i).total_memory
+            if fraction * total < self._cuda.memory_reserved(i):
+                self._cuda.empty_cache()  # below what is cached: first give that back
+            self._cuda.set_per_process_memory_fraction(fraction, i)
+        return chosen
+
+
+def sources() -> list[Source]:
+    """Every allocator of this process that may hold device memory."""
+    found: list[Source] = []
+    torch = torch_with_cuda()
+    if torch is not None:
+        found.append(TorchSource(torch))
+    if len(_allocators):
+        found.append(NeapSource())
+    return found
+
+
+def why_none() -> str:
+    """Why there is no device memory to speak of, in a sentence."""
+    torch = torch_module()
+    if torch is None:
+        return "torch is not imported, and neap's own allocator is not in use: this process holds no device memory"
+    if not getattr(torch.version, "cuda", None):
+        return "no CUDA device: this torch was built without CUDA"
+    try:
+        available = torch.cuda.is_available()
+    except Exception:
+        available = False
+    return "PyTorch has not used CUDA yet: this process holds no device memory" if available else "no CUDA device"

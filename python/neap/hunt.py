@@ -1,0 +1,359 @@
+"""Who pins tensors: finding what holds them, and releasing what may be released.
+
+The garbage collector knows every object that can hold another. From the tensors upward, one pass over the heap per level:
+
+    tensor <- list <- dict of a module                       a global
+    tensor <- cell <- tuple <- function                      a closure
+    tensor <- frame that runs no more <- traceback           a saved traceback
+    tensor <- object <- object <- itself, and nobody else    a cycle: gone after a collection
+    tensor <- frame that runs                                in use
+
+Memory that only PyTorch's C++ side holds (saved for a backward pass, say) has no object to find: it is the difference
+between what is allocated and what is named here.
+
+Reading a running frame's variables would make Python (before 3.13) keep a copy of them in the frame, and with it the
+tensors: of a running frame the function is named, and not the variable.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import inspect
+import sys
+import types
+import weakref
+from typing import Any, Collection, Iterable, Iterator, Optional
+
+from neap import _sources, _units
+
+_DEPTH = 8  # hops from a tensor to what holds it
+_TRACED = 5000  # tensors followed, the largest first
+_REPORTED = 20
+_KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown")  # the first that holds it names it
+
+
+@dataclasses.dataclass(frozen=True)
+class Lingering:
+    """A tensor that occupies memory, and what holds it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    bytes: int  # of its storage
+    kind: str  # "traceback", "closure", "cycle", "global", "class", "frame" (in use), "object", "unknown"
+    holders: tuple[str, ...]
+    released: bool
+
+    def __str__(self) -> str:
+        what = "; ".join(self.holders) or "no Python object refers to it"
+        end = "released" if self.released else "kept"
+        return f"{_units.size(self.bytes)} {self.dtype} {list(self.shape)} on {self.device}: {what} ({end})"
+
+
+class _Own(list):  # type: ignore[type-arg]
+    """Our own lists, so that they are not taken for holders."""
+
+
+class _OwnDict(dict):  # type: ignore[type-arg]
+    """Likewise."""
+
+
+def storage_key(tensor: Any) -> tuple[int, str, int]:
+    """Where a tensor's bytes are: the same for views of one storage, while it lives."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), str(tensor.device), storage.nbytes()
+
+
+def tensors(device_types: Collection[str]) -> Any:
+    """The tensors on these devices, the largest storage first, one per storage. A list: drop it soon."""
+    torch = _sources.torch_module()
+    found, seen = _Own(), set()
+    if torch is None:
+        return found
+    for item in gc.get_objects():
+        try:
+            if not issubclass(type(item), torch.Tensor) or item.device.type not in device_types:
+                continue
+            key = storage_key(item)
+            if key[2] and key not in seen:
+                seen.add(key)
+                found.append((key[2], item))
+        except Exception:  # a fake tensor, a subclass of its own mind
+            continue
+    found.sort(key=lambda pair: pair[0], reverse=True)
+    return _Own(tensor for _, tensor in found)
+
+
+def _running() -> set[int]:
+    """The frames that are being executed, in all threads."""
+    ids = set()
+    for frame in sys._current_frames().values():
+        here: Optional[types.FrameType] = frame
+        while here is not None:
+            ids.add(id(here))
+            here = here.f_back
+    return ids
+
+
+def _is_own(item: object) -> bool:
+    if type(item) in (_Own, _OwnDict, _Search):
+        return True
+    return isinstance(item, types.FrameType) and item.f_code.co_filename == __file__
+
+
+def _module_of(namespace: dict[str, Any]) -> Optional[str]:
+    """The name of the module whose globals this is; None when it is no such dictionary."""
+    name = namespace.get("__name__")
+    if not isinstance(name, str):
+        return None
+    module = sys.modules.get(name)
+    if module is not None and getattr(module, "__dict__", None) is namespace:
+        return name
+    return name if "__builtins__" in namespace else None
+
+
+def _step(parent: Any, child: Any) -> str:
+    """How a parent refers to its child, as one would write it."""
+    if isinstance(parent, dict):
+        for key, value in list(parent.items()):
+            if value is child:
+                shown = repr(key)[:40] if isinstance(key, (str, int, float, bytes)) else f"<{type(key).__qualname__}>"
+                return f"[{shown}]"
+    elif isinstance(parent, (list, tuple)):
+        for index, value in enumerate(parent):
+            if value is child:
+                return f"[{index}]"
+    else:
+        names = getattr(type(parent), "__slots__", ())
+        names = [names] if isinstance(names, str) else list(names)
+        for name, value in list((getattr(parent, "__dict__", None) or {}).items()) + [(n, getattr(parent, n, None)) for n in names]:
+            if value is child:
+                return f".{name}"
+    return "[...]"
+
+
+class _Search:
+    """Parents of the targets, up to _DEPTH hops, and the chains from them to something that holds by itself."""
+
+    def __init__(self, targets: _Own) -> None:
+        self._running = _running()
+        self._parents: _OwnDict = _OwnDict()  # id of child: its parents
+        self.frames: _OwnDict = _OwnDict()  # id: frames of tracebacks that lead to a target
+        frontier, seen = _Own(targets), {id(t) for t in targets}
+        for _ in range(_DEPTH):
+            wanted = {id(item) for item in frontier}
+            above = _Own()
+            for parent in gc.get_referrers(*frontier) if frontier else ():
+                if _is_own(parent) or parent is frontier:
+                    continue
+                for child in gc.get_referents(parent):
+                    if id(child) in wanted:
+                        self._parents.setdefault(id(child), _Own()).append(parent)
+                if id(parent) not in seen and not self._ends(parent):
+                    seen.add(id(parent))
+                    above.append(parent)
+            frontier = above
+
+    def _ends(self, item: Any) -> bool:
+        """Whether nothing above this one matters."""
+        if isinstance(item, (types.ModuleType, types.FrameType, type)):
+            return True
+        return isinstance(item, dict) and _module_of(item) is not None
+
+    def parents(self, item: Any) -> Iterable[Any]:
+        """What refers to it."""
+        found: Iterable[Any] = self._parents.get(id(item), ())
+        return found
+
+    def holders(self, target: Any) -> tuple[str, tuple[str, ...]]:
+        """The kind of what holds it, and each holder in words."""
+        found = _Own()
+        for parent in self.parents(target):
+            found.append(self._chain(parent, target, "", {id(target)}, 0))
+        found = _Own(dict.fromkeys(f for f in found if f))  # each once
+        found.sort(key=lambda pair: _KINDS.index(pair[0]))
+        kind = found[0][0] if found else "unknown"
+        return kind, tuple(text for _, text in found[:3])
+
+    def _chain(self, item: Any, child: Any, tail: str, seen: set[int], depth: int) -> Optional[tuple[str, str]]:
+        """From something that refers to `child` up to a holder; None when it leads nowhere but back."""
+        if id(item) in seen:
+            return None
+        ended = self._end(item, child, tail)
+        if ended or depth >= _DEPTH:
+            return ended
+        tail = ("" if isinstance(item, types.CellType) else _step(item, child)) + tail
+        best: Optional[tuple[str, str]] = None
+        for parent in self.parents(item):
+            if isinstance(item, dict) and getattr(parent, "__dict__", None) is item:  # an object's attributes
+                key = next((str(k) for k, v in list(item.items()) if v is child), "...")
+                above = self._through_object(parent, f".{key}" + tail[len(_step(item, child)) :], seen | {id(item)}, depth)
+            else:
+                above = self._chain(parent, item, tail, seen | {id(item)}, depth + 1)
+            if above and (best is None or _KINDS.index(above[0]) < _KINDS.index(best[0])):
+                best = above
+        return best or ("object", f"{type(item).__qualname__} object{tail}")
+
+    def _through_object(self, item: Any, tail: str, seen: set[int], depth: int) -> Optional[tuple[str, str]]:
+        if isinstance(item, (types.ModuleType, type)):
+            return self._end(item, None, tail)
+        best: Optional[tuple[str, str]] = None
+        for parent in self.parents(item):
+            above = self._chain(parent, item, tail, seen | {id(item)}, depth + 1)
+            if above and (best is None or _KINDS.index(above[0]) < _KINDS.index(best[0])):
+                best = above
+        return best or ("object", f"{type(item).__qualname__} object{tail}")
+
+    def _end(self, item: Any, child: Any, tail: str) -> Optional[tuple[str, str]]:
+        """The end of a chain, if this is one."""
+        if isinstance(item, types.FrameType):
+            return self._frame(item, child, tail)
+        if isinstance(item, dict):
+            module = _module_of(item)
+            if module is not None:
+                variable = next((str(k) for k, v in list(item.items()) if v is child), "?")
+                return "global", f"global {variable}{tail} of module {module}"
+        if isinstance(item, types.ModuleType):
+            return "global", f"module {item.__name__}{tail}"
+        if isinstance(item, type):
+            attribute = next((k for k, v in list(vars(item).items()) if v is child), "?")
+            return "class", f"attribute {attribute}{tail} of class {item.__qualname__}"
+        if isinstance(item, types.CellType):
+            return self._cell(item, tail)
+        return None
+
+    def _frame(self, frame: types.FrameType, child: Any, tail: str) -> Optional[tuple[str, str]]:
+        code = frame.f_code
+        name = getattr(code, "co_qualname", code.co_name)
+        where = f"{name} ({code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno})"
+        if id(frame) in self._running:
+            return "frame", f"a variable{tail and ' that leads to ' + tail} of {where}, which is running"
+        if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            return "frame", f"a variable of {where}, a generator or coroutine"
+        self.frames[id(frame)] = frame
+        copied = frame.f_locals  # before Python 3.13 a dictionary that the frame keeps
+        if copied is child and tail.startswith("['"):
+            variable, _, tail = tail[2:].partition("']")
+        else:
+            variable = next((k for k, v in list(copied.items()) if v is child), "?")
+        return "traceback", f"local variable {variable}{tail} of {where}, in a saved traceback"
+
+    def _cell(self, cell: types.CellType, tail: str) -> Optional[tuple[str, str]]:
+        for closure in self.parents(cell):
+            if not isinstance(closure, tuple):
+                continue
+            for function in self.parents(closure):
+                if isinstance(function, types.FunctionType) and function.__closure__ is closure:
+                    names = function.__code__.co_freevars
+                    at = next(i for i, c in enumerate(closure) if c is cell)
+                    return "closure", f"closure variable {names[at]}{tail} of {function.__qualname__}"
+        return None
+
+
+@dataclasses.dataclass
+class _Account:
+    ref: Any  # weak
+    facts: tuple[tuple[int, ...], str, str, int]
+    kind: str
+    holders: tuple[str, ...]
+    died: str = ""  # in which phase
+
+
+def _look(
+    device_types: Collection[str], skip: Collection[Any] = (), only: Optional[Collection[Any]] = None
+) -> tuple[list[_Account], list[types.FrameType]]:
+    """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor."""
+    targets = tensors(device_types)
+    if skip or only is not None:
+        targets = _Own(t for t in targets if storage_key(t) not in skip and (only is None or storage_key(t) in only))
+    targets = _Own(targets[:_TRACED])
+    search = _Search(targets)
+    accounts = []
+    for at in range(len(targets)):
+        tensor = targets[at]
+        kind, holders = search.holders(tensor)
+        facts = (
+            tuple(int(n) for n in tensor.shape),
+            str(tensor.dtype).replace("torch.", ""),
+            str(tensor.device),
+            int(tensor.untyped_storage().nbytes()),
+        )
+        accounts.append(_Account(weakref.ref(tensor), facts, kind, holders))
+        del tensor
+    return accounts, list(search.frames.values())
+
+
+def _told(accounts: Iterable[_Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
+    for account in accounts:
+        kind = "cycle" if account.died == phase_of_cycles else account.kind
+        holders = account.holders
+        if kind == "cycle":
+            holders = tuple(f"a reference cycle through {text}" for text in holders) or ("a reference cycle",)
+        yield Lingering(*account.facts, kind, holders, bool(account.died))
+
+
+def lingering(
+    device_types: Collection[str] = ("cuda",),
+    limit: int = _REPORTED,
+    skip: Collection[Any] = (),
+    only: Optional[Collection[Any]] = None,
+) -> tuple[Lingering, ...]:
+    """The largest tensors on these devices, each with what holds it; without those of the storage keys in `skip`, or only
+    those of `only`. Releases nothing."""
+    accounts, _ = _look(device_types, skip, only)
+    return tuple(_told(accounts[:limit]))
+
+
+def _forget(frame: types.FrameType) -> None:
+    """Drops the variables of a frame that runs no more. One of a generator would end the generator: left alone."""
+    if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        return
+    try:
+        frame.clear()
+        frame.f_locals  # Python's copy of the variables follows what they are now
+    except RuntimeError:  # it runs
+        pass
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drops the variables that an exception's traceback, and those it came from, keep alive. The text stays."""
+    seen: set[int] = set()
+    todo: list[Optional[BaseException]] = [error]
+    running = _running()
+    while todo:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        todo += [one.__cause__, one.__context__]
+        trace = one.__traceback__
+        while trace is not None:
+            if id(trace.tb_frame) not in running:
+                _forget(trace.tb_frame)
+            trace = trace.tb_next
+
+
+def _mark(accounts: list[_Account], phase: str) -> None:
+    for account in accounts:
+        if not account.died and account.ref() is None:
+            account.died = phase
+
+
+def release(device_types: Collection[str] = ("cuda",), limit: int = _REPORTED) -> tuple[int, tuple[Lingering, ...]]:
+    """As lingering, and releases what only reference cycles and saved tracebacks hold. Also how many unreachable objects
+    the collector found.
+
+    Of a traceback, the frames that lead to a tensor lose their local variables; its text stays. Frames that run, and
+    those of generators, are left alone.
+    """
+    accounts, frames = _look(device_types)
+    collected = gc.collect()
+    _mark(accounts, "collected")
+    while frames:
+        _forget(frames.pop())
+    collected += gc.collect()
+    _mark(accounts, "cleared")
+    gone = [a for a in accounts if a.died]
+    kept = [a for a in accounts if not a.died]
+    return collected, tuple(_told((gone + kept)[:limit]))

@@ -1,0 +1,178 @@
+"""MemoryManager: cleanup between trials in one process, a watch that names what grows, and checkpoints kept in bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+from typing import Any, Collection, Optional, Sequence, Type
+
+from neap import _sources, _units, hunt, memory
+
+log = logging.getLogger("neap")
+
+_WATCH_POINTS = 5  # a group of tensors that grew at each of so many looks is growing
+
+
+@dataclasses.dataclass(frozen=True)
+class Growing:
+    """Tensors of one kind that become more at every look."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    counts: tuple[int, ...]  # at the last looks
+    bytes_per_look: float
+    holders: tuple[str, ...]  # of one of them
+
+    def __str__(self) -> str:
+        held = "; ".join(self.holders) or "no Python object refers to them"
+        return (
+            f"{self.dtype} {list(self.shape)} on {self.device}: {self.counts[0]} -> {self.counts[-1]} in "
+            f"{len(self.counts)} looks, {_units.size(int(self.bytes_per_look))} a look; held by {held}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrialResult:
+    """What a trial left behind, after the cleanup at its end."""
+
+    name: str
+    baseline: memory.MemoryStats
+    after: memory.MemoryStats
+    peak: int  # highest allocated bytes inside
+    survivors: tuple[hunt.Lingering, ...]  # tensors that were not there before
+    failed: str  # the exception's text; "" for none
+
+    @property
+    def clean(self) -> bool:
+        """Back to the baseline."""
+        return not self.survivors and self.after.allocated <= self.baseline.allocated
+
+
+def _key(tensor: Any) -> tuple[tuple[int, ...], str, str]:
+    return tuple(int(n) for n in tensor.shape), str(tensor.dtype).replace("torch.", ""), str(tensor.device)
+
+
+class _Trial:
+    def __init__(self, manager: "MemoryManager", name: str) -> None:
+        self._manager, self._name = manager, name
+        self.result: Optional[TrialResult] = None
+
+    def __enter__(self) -> "_Trial":
+        gc.collect()
+        self._scope = memory.GPUMemoryContext(self._name)
+        self._scope.__enter__()
+        self._known = {hunt.storage_key(t) for t in hunt.tensors(self._manager.device_types)}
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Any) -> None:
+        if error is not None:
+            hunt.forget_frames(error)
+        memory.clear_gpu_memory()
+        self._scope.__exit__(None, None, None)
+        survivors = hunt.lingering(self._manager.device_types, skip=self._known)
+        before, after = self._scope.before, self._scope.after
+        assert before is not None and after is not None
+        failed = "" if error is None else f"{type(error).__name__}: {error}"
+        self.result = TrialResult(self._name, before, after, self._scope.peak, survivors, failed)
+        self._manager.trials.append(self.result)
+        for item in survivors:
+            log.warning("Trial %s left behind: %s", self._name, item)
+
+
+class MemoryManager:
+    """Keeps one process inside memory over many trials and many steps.
+
+        manager = neap.MemoryManager()
+        with manager.trial("lr=0.1") as trial: train(...)
+        trial.result.survivors            # what it left on the devices, named
+        manager.step()                    # once per optimizer update
+
+    Every `memory_cleanup_frequency` steps it looks: above `memory_threshold_mb` (2**20 bytes) of reserved memory it cleans
+    up, if at least a tenth of that is cached; and it counts tensors by shape: a kind that became more at each of five looks
+    is warned of, with its shape and what holds it (`growing`).
+    """
+
+    def __init__(
+        self,
+        max_checkpoints: int = 5,
+        cleanup_older_than_days: float = 7,
+        memory_threshold_mb: int = 1000,
+        memory_cleanup_frequency: int = 10,
+        device_types: Collection[str] = ("cuda",),
+    ) -> None:
+        if max_checkpoints < 1 or cleanup_older_than_days < 0 or memory_threshold_mb < 0 or memory_cleanup_frequency < 1:
+            raise ValueError("MemoryManager: at least one checkpoint, no negative age or threshold, a frequency from 1")
+        self.max_checkpoints = max_checkpoints
+        self.cleanup_older_than_days = cleanup_older_than_days
+        self.memory_threshold = memory_threshold_mb * _units.MIB
+        self.memory_cleanup_frequency = memory_cleanup_frequency
+        self.device_types = tuple(device_types)
+        self.trials: list[TrialResult] = []
+        self.growing: tuple[Growing, ...] = ()
+        self.cleanups: list[memory.ClearResult] = []
+        self._steps = 0
+        self._history: list[dict[Any, tuple[int, int]]] = []
+        self._warned: set[Any] = set()
+
+    def trial(self, name: str = "trial") -> _Trial:
+        """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named."""
+        return _Trial(self, name)
+
+    def step(self) -> Optional[memory.ClearResult]:
+        """One optimizer update is done. Returns the cleanup, if it was time for one."""
+        self._steps += 1
+        if self._steps % self.memory_cleanup_frequency:
+            return None
+        self.look()
+        return self.cleanup_if_needed()
+
+    def cleanup_if_needed(self) -> Optional[memory.ClearResult]:
+        """Cleans up where more than the threshold is reserved and a tenth of it or more is only cached."""
+        stats = memory.get_gpu_memory_stats()
+        if stats.reserved <= self.memory_threshold or stats.cached * 10 < stats.reserved:
+            return None
+        self.cleanups.append(memory.clear_gpu_memory())
+        if len(self.cleanups) >= 3 and all(c.freed <= 0 for c in self.cleanups[-3:]):
+            log.warning("Three cleanups in a row gave nothing back: they only slow the training")
+        return self.cleanups[-1]
+
+    def look(self) -> tuple[Growing, ...]:
+        """Counts the tensors there are by shape and compares with the looks before; what grows."""
+        census: dict[Any, tuple[int, int]] = {}
+        sample: dict[Any, Any] = {}
+        for tensor in hunt.tensors(self.device_types):
+            key = _key(tensor)
+            count, total = census.get(key, (0, 0))
+            census[key] = (count + 1, total + tensor.untyped_storage().nbytes())
+            sample[key] = hunt.storage_key(tensor)
+            del tensor
+        self._history = (self._history + [census])[-_WATCH_POINTS:]
+        if len(self._history) == _WATCH_POINTS:
+            self.growing = tuple(self._grown(key, sample[key]) for key in census if self._rises(key))
+            for item in self.growing:
+                if (item.shape, item.dtype, item.device) not in self._warned:
+                    self._warned.add((item.shape, item.dtype, item.device))
+                    log.warning("Growing: %s", item)
+        return self.growing
+
+    def _counts(self, key: Any) -> Sequence[tuple[int, int]]:
+        return [look.get(key, (0, 0)) for look in self._history]
+
+    def _rises(self, key: Any) -> bool:
+        counts = self._counts(key)
+        return all(later[0] > earlier[0] for earlier, later in zip(counts, counts[1:]))
+
+    def _grown(self, key: Any, storage: Any) -> Growing:
+        counts = self._counts(key)
+        held = hunt.lingering(self.device_types, only={storage})
+        shape, dtype, device = key
+        return Growing(
+            shape,
+            dtype,
+            device,
+            tuple(count for count, _ in counts),
+            (counts[-1][1] - counts[0][1]) / (len(counts) - 1),
+            held[0].holders if held else (),
+        )

@@ -1,0 +1,358 @@
+"""Clearing, seeing, limiting: the helpers everyone writes by hand, doing the real thing and saying what it did.
+
+All work on PyTorch's allocator where torch is imported and has used CUDA, and on neap's own Allocators. Without either
+they do nothing, and say so: `stats.devices` is empty and `stats.note` is the reason. None of them creates a CUDA context.
+Sizes are bytes. Log lines go to the logger "neap" at level INFO.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import os
+import resource
+import sys
+import time
+import types
+from typing import Any, Collection, Optional, TextIO, Type
+
+from neap import _sources, _units, hunt
+from neap._sources import DeviceMemory
+from neap.hunt import Lingering
+
+log = logging.getLogger("neap")
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryStats:
+    """What this process holds, at one instant."""
+
+    devices: tuple[DeviceMemory, ...]
+    host: int  # resident set of this process
+    note: str  # why there are no devices; "" where there are
+
+    @property
+    def available(self) -> bool:
+        """Whether there is a device to speak of."""
+        return bool(self.devices)
+
+    @property
+    def allocated(self) -> int:
+        """Over all devices."""
+        return sum(d.allocated for d in self.devices)
+
+    @property
+    def reserved(self) -> int:
+        """Over all devices."""
+        return sum(d.reserved for d in self.devices)
+
+    @property
+    def cached(self) -> int:
+        """Over all devices."""
+        return self.reserved - self.allocated
+
+    @property
+    def max_allocated(self) -> int:
+        """Sum of the devices' peaks."""
+        return sum(d.max_allocated for d in self.devices)
+
+    @property
+    def max_reserved(self) -> int:
+        """Sum of the devices' peaks."""
+        return sum(d.max_reserved for d in self.devices)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClearResult:
+    """What a clear did."""
+
+    before: MemoryStats
+    after: MemoryStats
+    seconds: float
+    collected: int  # unreachable objects the garbage collector found
+    lingering: tuple[Lingering, ...]  # with force: what pins memory, named; what was released of it says so
+    refused: str  # why nothing was given back (a graph is being captured); "" otherwise
+
+    @property
+    def freed(self) -> int:
+        """Bytes given back to the driver."""
+        return self.before.reserved - self.after.reserved
+
+    @property
+    def released(self) -> int:
+        """Bytes that were live before and are not any more."""
+        return self.before.allocated - self.after.allocated
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionResult:
+    """The limit in force on one device."""
+
+    device: int
+    fraction: float
+    limit: Optional[int]  # bytes that may be reserved
+    reserved: int  # now; above the limit where live memory is
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What enable_memory_efficient_settings did: each setting with "set", "was active" or why it could not be."""
+
+    applied: dict[str, str]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name}: {what}" for name, what in self.applied.items())
+
+
+def host_bytes() -> int:
+    """The resident set of this process; its peak where /proc is not there."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def host_available_bytes() -> int:
+    """What the host could still give without swapping, as its kernel estimates."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as meminfo:
+            for line in meminfo:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    return os.sysconf("SC_AVPHYS_PAGES") * resource.getpagesize()
+
+
+def get_gpu_memory_stats() -> MemoryStats:
+    """What this process holds on every device it uses."""
+    devices = tuple(d for source in _sources.sources() for d in source.devices())
+    return MemoryStats(devices, host_bytes(), "" if devices else _sources.why_none())
+
+
+def get_cuda_memory_info(device: Optional[int] = None) -> Optional[DeviceMemory]:
+    """One device's figures: `device`, or the first one that this process uses. None: it uses none such."""
+    for found in get_gpu_memory_stats().devices:
+        if device is None or found.index == device:
+            return found
+    return None
+
+
+def print_cuda_memory_info(device: Optional[int] = None, file: Optional[TextIO] = None) -> None:
+    """Prints what this process holds, one device a line, or why there is nothing to print."""
+    stats = get_gpu_memory_stats()
+    shown = [d for d in stats.devices if device is None or d.index == device]
+    for d in shown:
+        whole = "" if d.free is None or d.total is None else f", {_units.size(d.free)} of {_units.size(d.total)} free"
+        print(
+            f"GPU {d.index} ({d.name}): {_units.size(d.allocated)} allocated, {_units.size(d.cached)} cached, "
+            f"{_units.size(d.max_allocated)} allocated at most{whole}",
+            file=file,
+        )
+    if not shown:
+        print(stats.note or f"this process does not use GPU {device}", file=file)
+
+
+def log_gpu_memory_stats(prefix: str = "") -> MemoryStats:
+    """Logs host and device memory; returns what it logged."""
+    stats, head = get_gpu_memory_stats(), f"{prefix}: " if prefix else ""
+    log.info("%sMemory usage: %s", head, _units.gb(stats.host))
+    for d in stats.devices:
+        log.info("%sGPU memory: %s allocated, %s cached%s", head, _units.gb(d.allocated), _units.gb(d.cached), _which(stats, d))
+    if not stats.devices:
+        log.info("%sGPU memory: %s", head, stats.note)
+    return stats
+
+
+def _which(stats: MemoryStats, d: DeviceMemory) -> str:
+    return f" (GPU {d.index})" if len(stats.devices) > 1 else ""
+
+
+def _customary(count: int) -> str:
+    return f"{count / _units.GIB:.2f}GB"
+
+
+def _log_clear(after: MemoryStats, before: MemoryStats, seconds: float) -> None:
+    for d in after.devices:
+        log.info(
+            "CUDA memory stats after cleanup: allocated=%s, max_allocated=%s, reserved=%s, max_reserved=%s%s",
+            _customary(d.allocated),
+            _customary(d.max_allocated),
+            _customary(d.reserved),
+            _customary(d.max_reserved),
+            _which(after, d),
+        )
+    log.info("Asking the driver for GPU memory (as nvidia-smi reports it)...")
+    known = [d for d in after.devices if d.free is not None and d.used is not None]
+    if known:
+        log.info("NVIDIA-SMI report:")
+        log.info("memory.used [MiB], memory.free [MiB]")
+        for d in known:
+            log.info("%d, %d", (d.used or 0) // _units.MIB, (d.free or 0) // _units.MIB)
+    else:
+        log.info("The driver does not say: %s", after.note or "it would not tell")
+    log.info(
+        "Cleanup gave back %s in %.1f ms", _units.size(max(before.reserved - after.reserved, 0)), seconds * 1000
+    )
+
+
+def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
+    """Collects garbage and returns cached memory to the driver, on every device this process uses.
+
+    With `force` it also hunts what pins memory: tensors (on devices of these types) that live in saved tracebacks,
+    closures, reference cycles, globals and elsewhere are named with size, shape and holder; tracebacks' and cycles' are
+    released (saved tracebacks keep their text and lose their local variables), and library workspaces with them.
+
+    While a CUDA graph is being captured nothing is done; `refused` says so.
+    """
+    sources = _sources.sources()
+    before = get_gpu_memory_stats()
+    if any(source.capturing() for source in sources):
+        return ClearResult(before, before, 0.0, 0, (), "a CUDA graph is being captured")
+    log.info("Cleaning up CUDA memory...")
+    began = time.monotonic()
+    lingering: tuple[Lingering, ...] = ()
+    if force:
+        collected, lingering = hunt.release(device_types)
+    else:
+        collected = gc.collect()
+    log.info("Clearing CUDA cache...")
+    for source in sources:
+        source.empty(force)
+    seconds = time.monotonic() - began
+    after = get_gpu_memory_stats()
+    _log_clear(after, before, seconds)
+    for item in lingering:
+        log.info("%s", item)
+    return ClearResult(before, after, seconds, collected, lingering, "")
+
+
+def clear_cuda_memory(force: bool = False) -> ClearResult:
+    """clear_gpu_memory under its other customary name."""
+    return clear_gpu_memory(force)
+
+
+def reset_peak_memory_stats() -> MemoryStats:
+    """Begins the peaks anew; returns what they were."""
+    before = get_gpu_memory_stats()
+    for source in _sources.sources():
+        source.reset_peaks()
+    return before
+
+
+def set_memory_fraction(fraction: float, device: Optional[int] = None) -> list[FractionResult]:
+    """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
+
+    Above 0, at most 1 (no limit). Where more is cached, the cache is emptied first; live memory is never touched. The
+    limit is not for the CUDA context and what libraries take past the allocator. An empty list: there was nothing to limit.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
+    results = []
+    for source in _sources.sources():
+        chosen = source.set_fraction(fraction, device)
+        for d in source.devices():
+            if d.index in chosen:
+                limit = None if d.total is None else int(fraction * d.total)
+                results.append(FractionResult(d.index, fraction, limit, d.reserved))
+    return results
+
+
+def enable_memory_efficient_settings() -> Settings:
+    """Switches on what costs no accuracy: memory-efficient attention, and expandable segments where it is not too late.
+
+    PyTorch reads the allocator's settings when CUDA is first used: after that they are reported as too late, with what
+    to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF).
+    """
+    applied: dict[str, str] = {}
+    name, wanted = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
+    present = os.environ.get(name) or os.environ.get("PYTORCH_ALLOC_CONF") or ""
+    if wanted in present:
+        applied[name] = "was active"
+    elif _sources.torch_with_cuda() is not None:
+        applied[name] = f"too late: PyTorch has used CUDA already; start with `neap run --enable` or {name}={wanted}"
+    else:
+        kept = [s for s in present.split(",") if s and not s.startswith("expandable_segments:")]
+        os.environ[name] = ",".join(kept + [wanted])
+        applied[name] = "set"
+    torch = _sources.torch_module()
+    for kind in ("flash", "mem_efficient"):
+        if torch is None:
+            applied[f"{kind}_sdp"] = "torch is not imported: it is on by default there"
+            continue
+        backend = torch.backends.cuda
+        was = getattr(backend, f"{kind}_sdp_enabled")()
+        if not was:
+            getattr(backend, f"enable_{kind}_sdp")(True)
+        applied[f"{kind}_sdp"] = "was active" if was else "set"
+    return Settings(applied)
+
+
+class GPUMemoryContext:
+    """A scope that reports what happened inside it, on the host and on the devices:
+
+        with neap.GPUMemoryContext("evaluation") as scope: ...
+        scope.peak, scope.delta
+
+    At its end it logs two lines, and with `clear` collects garbage and empties the cache first. The peak is exact where
+    a new one was set inside the scope, else the higher of both ends: the process's own peak statistics are left alone.
+    """
+
+    def __init__(self, name: str = "scope", clear: bool = False) -> None:
+        self.name, self._clear = name, clear
+        self.before: Optional[MemoryStats] = None
+        self.after: Optional[MemoryStats] = None
+        self.seconds = 0.0
+        self._began = 0.0
+
+    @property
+    def delta(self) -> int:
+        """Change of allocated bytes."""
+        return 0 if self.before is None or self.after is None else self.after.allocated - self.before.allocated
+
+    @property
+    def peak(self) -> int:
+        """Highest allocated bytes inside."""
+        if self.before is None or self.after is None:
+            return 0
+        if self.after.max_allocated > self.before.max_allocated:
+            return self.after.max_allocated
+        return max(self.before.allocated, self.after.allocated)
+
+    def __enter__(self) -> "GPUMemoryContext":
+        self.before, self._began = get_gpu_memory_stats(), time.monotonic()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[types.TracebackType]
+    ) -> None:
+        if self._clear:
+            clear_gpu_memory()
+        self.after, self.seconds = get_gpu_memory_stats(), time.monotonic() - self._began
+        before, after = self.before or self.after, self.after
+        log.info("%s: Memory usage: %s (%s)", self.name, _units.gb(after.host), _units.delta_gb(after.host - before.host))
+        if after.devices:
+            log.info(
+                "GPU memory: %s allocated, %s cached (%s, %s)",
+                _units.gb(after.allocated),
+                _units.gb(after.cached),
+                _units.delta_gb(after.allocated - before.allocated),
+                _units.delta_gb(after.cached - before.cached),
+            )
+        else:
+            log.info("GPU memory: %s", after.note)
+
+
+def is_out_of_memory(error: Optional[BaseException]) -> bool:
+    """Whether this says that device memory ran out: PyTorch's exception, its older wording, or neap's."""
+    if error is None:
+        return False
+    if isinstance(error, _sources.OutOfMemory):
+        return True
+    torch = sys.modules.get("torch")
+    kinds: list[Any] = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
+    if any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds):
+        return True
+    return isinstance(error, RuntimeError) and str(error).startswith("CUDA out of memory")
