@@ -34,6 +34,10 @@ NEAP_API void neap_detach(void);
  * for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
+/* Shown to whoever looks at this process (`neap info`), in place of the note before; "" for none. For what its user should
+ * know: a part of an integration that could not be set up, say. Nothing while it is not attached. */
+NEAP_API void neap_attach_note(const char *text);
+
 /* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may be
  * given to an allocator, and stays valid for ever, though it records nothing once the process is detached; do not call it
  * from an observer of your own while neap_detach runs. An allocator that has no observer gets this one by itself. */

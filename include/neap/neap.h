@@ -6,6 +6,7 @@
 #include "neap/attach.h"
 #include "neap/checkpoint.h"
 #include "neap/device.h"
+#include "neap/external.h"
 #include "neap/log.h"
 #include "neap/stats.h"
 #include "neap/status.h"

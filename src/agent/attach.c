@@ -14,6 +14,7 @@
  */
 #include "agent/agent.h"
 
+#include "agent/external.h"
 #include "agent/server.h"
 #include "alloc/forking.h"
 #include "base/clock.h"
@@ -450,6 +451,24 @@ enum neap_status neap_attach_state(struct neap_error *ret_error)
 	return status;
 }
 
+void neap_attach_note(const char *text)
+{
+	pthread_mutex_lock(&agent.lock);
+	if (agent.attached)
+		neap_page_note(&agent.page, text ? text : "");
+	pthread_mutex_unlock(&agent.lock);
+}
+
+bool agent_with_page(void (*write)(struct neap_page_owner *page, void *context), void *context)
+{
+	pthread_mutex_lock(&agent.lock);
+	bool attached = agent.attached && !agent.detaching && agent.page.page;
+	if (attached)
+		write(&agent.page, context);
+	pthread_mutex_unlock(&agent.lock);
+	return attached;
+}
+
 const struct neap_observer *neap_attach_observer(void)
 {
 	pthread_mutex_lock(&agent.lock);
@@ -484,6 +503,7 @@ void neap_detach(void)
 		agent.detaching = true;
 		remove_socket();
 		pthread_mutex_unlock(&agent.lock); /* the thread may need it to finish its request */
+		agent_external_interrupt();
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
 		pthread_mutex_lock(&agent.lock);
 		/* First the target: allocators may have the observer by the program's own wish, and keep it. */
@@ -492,6 +512,7 @@ void neap_detach(void)
 			if (agent.slots[i].alloc)
 				withdraw(&agent.slots[i]);
 		neap_page_destroy(&agent.page, true);
+		agent_external_page_gone();
 		neap_recorder_destroy(agent.recorder);
 		agent.recorder = NULL;
 		agent.attached = false;
@@ -533,6 +554,7 @@ static void before_fork(void)
 	pthread_mutex_lock(&agent.lock);
 	if (agent.server.running)
 		neap_server_lock(&agent.server);
+	agent_external_lock();
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += FORK_BOUND_S;
 	for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
@@ -551,6 +573,7 @@ static void release_allocators(void)
 static void after_fork_in_parent(void)
 {
 	release_allocators();
+	agent_external_unlock();
 	if (agent.server.running)
 		neap_server_unlock(&agent.server);
 	pthread_mutex_unlock(&agent.lock);
@@ -559,6 +582,7 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	release_allocators();
+	agent_external_forsake();
 	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 	if (agent.server.running)
 		neap_server_forsake(&agent.server);

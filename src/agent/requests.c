@@ -4,6 +4,8 @@
  */
 #include "agent/agent.h"
 
+#include "agent/external.h"
+
 #include "alloc/emptied.h"
 #include "base/error.h"
 #include "neap/train.h"
@@ -45,6 +47,67 @@ static void write_failure(struct neap_field_writer *reply, const struct neap_err
 	neap_write_string(reply, NEAP_FIELD_ERROR, err->message);
 }
 
+/* What an external allocator has in its answer of one device; UINT64_MAX is left out. */
+static void write_external(struct neap_field_writer *reply, const struct neap_external_device *device)
+{
+	const struct {
+		unsigned number;
+		uint64_t value;
+	} numbers[] = {
+		{NEAP_FIELD_ORDINAL, device->ordinal},
+		{NEAP_FIELD_TOTAL, device->total},
+		{NEAP_FIELD_ALLOCATED, device->allocated},
+		{NEAP_FIELD_RESERVED, device->reserved},
+		{NEAP_FIELD_MAX_ALLOCATED, device->max_allocated},
+		{NEAP_FIELD_MAX_RESERVED, device->max_reserved},
+		{NEAP_FIELD_ALLOCATED_BEFORE, device->allocated_before},
+		{NEAP_FIELD_RESERVED_BEFORE, device->reserved_before},
+		{NEAP_FIELD_RESERVED_NOW, device->reserved},
+		{NEAP_FIELD_FREE_BEFORE, device->free_before},
+		{NEAP_FIELD_FREE, device->free_after},
+		{NEAP_FIELD_FREED, device->freed},
+		{NEAP_FIELD_NANOSECONDS, device->nanoseconds},
+		{NEAP_FIELD_EMPTIED, device->emptied},
+	};
+	neap_write_bytes(reply, NEAP_FIELD_UUID, device->uuid, sizeof(device->uuid));
+	neap_write_string(reply, NEAP_FIELD_NAME, device->name);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		if (numbers[i].value != UINT64_MAX)
+			neap_write_u64(reply, numbers[i].number, numbers[i].value);
+	neap_write_u64(reply, NEAP_FIELD_LIMIT_BEFORE, device->limit_before); /* UINT64_MAX: no limit */
+	neap_write_u64(reply, NEAP_FIELD_LIMIT, device->limit_after);
+	if (device->status != NEAP_OK) {
+		neap_write_u64(reply, NEAP_FIELD_STATUS, device->status);
+		neap_write_string(reply, NEAP_FIELD_ERROR, device->message);
+	}
+}
+
+/* Asks another allocator of this process, if there is one. What it refuses is refused as a whole, before anything else
+ * was done. */
+static enum neap_status ask_external(enum neap_external_kind kind, bool force, double fraction,
+				     struct neap_field_writer *reply, struct neap_error *err)
+{
+	const struct agent_external_answer *given = NULL;
+	enum neap_status status = agent_external_ask(kind, force, fraction, &given, err);
+	if (status == NEAP_ENOENT)
+		return NEAP_OK;
+	if (status != NEAP_OK)
+		return status;
+	if (given->status != NEAP_OK)
+		return neap_fail(err, given->status, "%s", given->text);
+	for (const char *line = given->text; *line; line += strspn(line, "\n")) {
+		size_t length = strcspn(line, "\n");
+		neap_write_bytes(reply, NEAP_FIELD_LINE, line, length);
+		line += length;
+	}
+	for (size_t i = 0; i < given->count; i++) {
+		size_t group = neap_write_group_begin(reply, NEAP_FIELD_DEVICE);
+		write_external(reply, &given->devices[i]);
+		neap_write_group_end(reply, group);
+	}
+	return NEAP_OK;
+}
+
 static enum neap_status answer_hello(const struct neap_fields *arguments, struct neap_field_writer *reply,
 				     struct neap_error *err)
 {
@@ -68,6 +131,9 @@ static enum neap_status answer_info(const struct neap_fields *arguments, struct 
 {
 	struct neap_alloc *allocators[AGENT_ALLOCATORS];
 	answer_hello(arguments, reply, err);
+	enum neap_status status = ask_external(NEAP_EXTERNAL_INFO, false, 0, reply, err);
+	if (status != NEAP_OK)
+		return status;
 	size_t count = agent_pin(allocators);
 	for (size_t i = 0; i < count; i++) {
 		struct neap_stats stats;
@@ -115,8 +181,10 @@ static enum neap_status answer_clear(const struct neap_fields *arguments, struct
 {
 	struct neap_alloc *allocators[AGENT_ALLOCATORS];
 	uint64_t force = 0;
-	(void)err;
 	neap_fields_u64(arguments, NEAP_FIELD_FORCE, &force);
+	enum neap_status status = ask_external(NEAP_EXTERNAL_CLEAR, force, 0, reply, err);
+	if (status != NEAP_OK)
+		return status;
 	if (force)
 		neap_write_u64(reply, NEAP_FIELD_CALLBACK_BYTES, agent_call_clear(true));
 	size_t count = agent_pin(allocators);
@@ -134,7 +202,9 @@ static enum neap_status answer_reset_peak(const struct neap_fields *arguments, s
 {
 	struct neap_alloc *allocators[AGENT_ALLOCATORS];
 	(void)arguments;
-	(void)err;
+	enum neap_status status = ask_external(NEAP_EXTERNAL_RESET_PEAK, false, 0, reply, err);
+	if (status != NEAP_OK)
+		return status;
 	size_t count = agent_pin(allocators);
 	for (size_t i = 0; i < count; i++) {
 		struct neap_stats stats;
@@ -187,6 +257,9 @@ static enum neap_status answer_fraction(const struct neap_fields *arguments, str
 	double fraction = 0;
 	if (!neap_fields_f64(arguments, NEAP_FIELD_FRACTION, &fraction) || !(fraction > 0 && fraction <= 1))
 		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1");
+	enum neap_status status = ask_external(NEAP_EXTERNAL_FRACTION, false, fraction, reply, err);
+	if (status != NEAP_OK)
+		return status;
 	neap_write_f64(reply, NEAP_FIELD_FRACTION, fraction);
 	size_t count = agent_pin(allocators);
 	for (size_t i = 0; i < count; i++) {

@@ -204,6 +204,30 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 	return worst;
 }
 
+/* What the program says of the cleanup, a line each. */
+static void show_lines(const struct work *work, const struct neap_fields *reply, json_t *process)
+{
+	json_t *lines = json_array();
+	const void *bytes;
+	size_t length;
+	for (size_t n = 0; neap_fields_bytes(reply, NEAP_FIELD_LINE, n, &bytes, &length); n++) {
+		char line[512];
+		snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1),
+			 (const char *)bytes);
+		for (char *c = line; *c; c++)
+			if ((unsigned char)*c < 0x20 || *c == 0x7f)
+				*c = '?';
+		if (work->options->json)
+			append(work, lines, look_json_text(line));
+		else
+			printf("  %s\n", line);
+	}
+	if (json_array_size(lines) > 0)
+		set(work, process, "lines", lines);
+	else
+		json_decref(lines);
+}
+
 static enum neap_status ask(const struct work *work, struct neap_client *client, json_t *process,
 			    struct neap_error *err)
 {
@@ -223,6 +247,8 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 	enum neap_status status = targets_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
 	if (status == NEAP_OK)
 		status = show_devices(work, &reply, process, err);
+	if (status == NEAP_OK)
+		show_lines(work, &reply, process);
 	if (status == NEAP_OK && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
 		set(work, process, "callback_bytes", integer(bytes));
 		if (!options->json)

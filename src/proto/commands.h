@@ -75,6 +75,8 @@ enum neap_field {
 	NEAP_FIELD_EMPTIED = 34,          /* u64: 1 when the cache had to be emptied for it */
 	/* clear: what the program's own callbacks say they released */
 	NEAP_FIELD_CALLBACK_BYTES = 40, /* u64 */
+	/* clear: what the program has to say of it (what pins its memory), a line each */
+	NEAP_FIELD_LINE = 41, /* bytes: UTF-8 */
 };
 
 #endif

@@ -1,0 +1,270 @@
+/* agent/external.c: one request at a time, passed from the server's thread to the program and back.
+ *
+ *   idle --ask--> queued --next--> taken --begin--> begun --answer--> answered --ask returns--> idle
+ *                    \______2 s_______/                \___20 s___ or closed, or interrupted: --> idle, its id is
+ * void
+ *
+ * The lock guards the request and comes after the agent's, as a leaf: nothing is called under it. Slots of the page
+ * are guarded by the agent's lock.
+ */
+#include "agent/external.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "neap/attach.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define BEGIN_BOUND_MS  2000u
+#define FINISH_BOUND_MS 20000u
+
+enum phase { IDLE, QUEUED, TAKEN, BEGUN, ANSWERED };
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool open, interrupted;
+	char name[48];
+	enum phase phase;
+	struct neap_external_request request;
+	struct agent_external_answer answer; /* written while begun, read while answered */
+} external = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* Under the agent's lock. */
+static struct neap_published *slots[NEAP_EXTERNAL_DEVICES];
+
+static struct timespec in_ms(uint32_t ms)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	uint64_t ns = (uint64_t)until.tv_nsec + ms * NEAP_NS_PER_MS;
+	until.tv_sec += (time_t)(ns / NEAP_NS_PER_S);
+	until.tv_nsec = (long)(ns % NEAP_NS_PER_S);
+	return until;
+}
+
+enum neap_status neap_external_open(const char *name, struct neap_error *err)
+{
+	if (!name || !name[0])
+		return neap_fail(err, NEAP_EINVAL, "an external allocator needs a name");
+	pthread_mutex_lock(&external.lock);
+	external.open = true;
+	snprintf(external.name, sizeof(external.name), "%s", name);
+	pthread_mutex_unlock(&external.lock);
+	return NEAP_OK;
+}
+
+void neap_external_close(void)
+{
+	pthread_mutex_lock(&external.lock);
+	external.open = false;
+	pthread_cond_broadcast(&external.changed);
+	pthread_mutex_unlock(&external.lock);
+}
+
+void agent_external_interrupt(void)
+{
+	pthread_mutex_lock(&external.lock);
+	external.interrupted = external.phase != IDLE;
+	pthread_cond_broadcast(&external.changed);
+	pthread_mutex_unlock(&external.lock);
+}
+
+enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_external_request *ret_request,
+				    struct neap_error *err)
+{
+	struct timespec until = in_ms(timeout_ms);
+	enum neap_status status = NEAP_OK;
+	int waited = 0;
+	pthread_mutex_lock(&external.lock);
+	while (external.open && external.phase != QUEUED && waited == 0)
+		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);
+	if (!external.open) {
+		status = neap_fail(err, NEAP_ECANCELED, "there is no external allocator any more");
+	} else if (external.phase != QUEUED) {
+		status = neap_fail(err, NEAP_ETIMEDOUT, "no request came within %u ms", timeout_ms);
+	} else {
+		external.phase = TAKEN;
+		*ret_request = external.request;
+	}
+	pthread_mutex_unlock(&external.lock);
+	return status;
+}
+
+/* Whether this is the request under way, taken. Locked. */
+static bool is_current(uint64_t id)
+{
+	return external.request.id == id && (external.phase == TAKEN || external.phase == BEGUN);
+}
+
+enum neap_status neap_external_begin(uint64_t id, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	pthread_mutex_lock(&external.lock);
+	if (is_current(id) && external.phase == TAKEN) {
+		external.phase = BEGUN;
+		pthread_cond_broadcast(&external.changed);
+	} else {
+		status = neap_fail(err, NEAP_ESTATE, "the request was withdrawn");
+	}
+	pthread_mutex_unlock(&external.lock);
+	return status;
+}
+
+enum neap_status neap_external_answer(uint64_t id, enum neap_status status, const char *text,
+				      const struct neap_external_device *devices, size_t count,
+				      struct neap_error *err)
+{
+	struct agent_external_answer *answer = &external.answer;
+	if (count > NEAP_EXTERNAL_DEVICES)
+		return neap_fail(err, NEAP_EINVAL, "an answer of %zu devices: at most %d", count,
+				 NEAP_EXTERNAL_DEVICES);
+	pthread_mutex_lock(&external.lock);
+	bool current = is_current(id);
+	if (current) {
+		answer->status = status;
+		answer->count = count;
+		snprintf(answer->text, sizeof(answer->text), "%s", text ? text : "");
+		if (count)
+			memcpy(answer->devices, devices, count * sizeof(*devices));
+		for (size_t i = 0; i < count; i++) {
+			answer->devices[i].name[sizeof(answer->devices[i].name) - 1] = '\0';
+			answer->devices[i].message[sizeof(answer->devices[i].message) - 1] = '\0';
+		}
+		external.phase = ANSWERED;
+		pthread_cond_broadcast(&external.changed);
+	}
+	pthread_mutex_unlock(&external.lock);
+	return current ? NEAP_OK : neap_fail(err, NEAP_ESTATE, "nobody waits for this answer any more");
+}
+
+/* Waits while `pending` phases last. Locked. */
+static void await(enum phase last_pending, uint32_t ms)
+{
+	struct timespec until = in_ms(ms);
+	int waited = 0;
+	while (external.open && !external.interrupted && external.phase <= last_pending && waited == 0)
+		waited = pthread_cond_timedwait(&external.changed, &external.lock, &until);
+}
+
+enum neap_status agent_external_ask(enum neap_external_kind kind, bool force, double fraction,
+				    const struct agent_external_answer **ret_answer, struct neap_error *err)
+{
+	static uint64_t last_id;
+	enum neap_status status = NEAP_OK;
+	pthread_mutex_lock(&external.lock);
+	if (!external.open) {
+		pthread_mutex_unlock(&external.lock);
+		return NEAP_ENOENT;
+	}
+	external.interrupted = false;
+	external.request = (struct neap_external_request){
+		.id = ++last_id, .kind = (uint32_t)kind, .force = force, .fraction = fraction};
+	external.phase = QUEUED;
+	pthread_cond_broadcast(&external.changed);
+	await(TAKEN, BEGIN_BOUND_MS);
+	if (external.phase == BEGUN)
+		await(BEGUN, FINISH_BOUND_MS);
+	if (external.phase == ANSWERED)
+		*ret_answer = &external.answer;
+	else if (external.phase == BEGUN)
+		status = neap_fail(err, NEAP_EBUSY, "%s has begun and did not finish within %u s", external.name,
+				   FINISH_BOUND_MS / 1000);
+	else
+		status = neap_fail(
+			err, NEAP_EBUSY,
+			"%s is busy: the program did not come to it within %u s; nothing was done, try again",
+			external.name, BEGIN_BOUND_MS / 1000);
+	external.phase = IDLE;
+	pthread_mutex_unlock(&external.lock);
+	return status;
+}
+
+/* Forks. */
+
+void agent_external_lock(void) { pthread_mutex_lock(&external.lock); }
+
+void agent_external_unlock(void) { pthread_mutex_unlock(&external.lock); }
+
+void agent_external_forsake(void)
+{
+	external.open = external.interrupted = false;
+	external.phase = IDLE;
+	pthread_cond_init(&external.changed, NULL); /* its waiters stayed behind */
+	agent_external_page_gone();
+	pthread_mutex_unlock(&external.lock);
+}
+
+/* The page. */
+
+void agent_external_page_gone(void) { memset(slots, 0, sizeof(slots)); }
+
+static void store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+
+/* As alloc/published.c writes: odd, the words, even. */
+static void write_slot(struct neap_published *slot, const struct neap_published *counters)
+{
+	const uint64_t *from = (const uint64_t *)counters;
+	uint64_t *to = (uint64_t *)slot;
+	uint64_t sequence = __atomic_load_n(to, __ATOMIC_RELAXED) | 1;
+	store(to, sequence);
+	for (size_t i = 1; i < sizeof(*counters) / sizeof(uint64_t); i++)
+		store(to + i, from[i]);
+	store(to, sequence + 1);
+}
+
+struct publication {
+	const struct neap_published *counters;
+	bool done;
+};
+
+static void publish(struct neap_page_owner *page, void *context)
+{
+	struct publication *publication = context;
+	const struct neap_published *counters = publication->counters;
+	for (size_t i = 0; i < NEAP_EXTERNAL_DEVICES && !publication->done; i++) {
+		bool is_new = !slots[i];
+		if (is_new && !(slots[i] = neap_page_slot(page)))
+			return;
+		if (!is_new &&
+		    memcmp(slots[i]->device_uuid, counters->device_uuid, sizeof(counters->device_uuid)) != 0)
+			continue;
+		write_slot(slots[i], counters);
+		if (is_new)
+			neap_page_show(page, slots[i]);
+		publication->done = true;
+	}
+}
+
+enum neap_status neap_external_publish(const struct neap_published *counters, struct neap_error *err)
+{
+	static const unsigned char none[sizeof(counters->device_uuid)];
+	struct publication publication = {.counters = counters};
+	if (!memcmp(counters->device_uuid, none, sizeof(none)))
+		return neap_fail(err, NEAP_EINVAL, "publishing for a device without a UUID");
+	if (!agent_with_page(publish, &publication))
+		return neap_fail(err, NEAP_ESTATE, "this process is not attached: it has no statistics page");
+	return publication.done ? NEAP_OK
+				: neap_fail(err, NEAP_ENOSPC, "the statistics page has no room for another device");
+}
+
+/* Events. */
+
+void neap_external_emit(const struct neap_event *event)
+{
+	const struct neap_observer *observer = neap_attach_observer();
+	struct neap_event timed = *event;
+	timed.time_ns = neap_clock_now(neap_clock_system());
+	timed.sequence = 0;
+	if (observer)
+		observer->event(observer->context, &timed);
+}
+
+uint16_t neap_external_name(const char *text)
+{
+	const struct neap_observer *observer = neap_attach_observer();
+	return observer ? observer->name(observer->context, text) : 0;
+}
