@@ -204,6 +204,8 @@ static void print_summary(const struct neap_result *result, const char *folder)
 	}
 	if (result->cleanup[0])
 		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
+	if (result->advice[0])
+		fprintf(stderr, "  advice    %s\n", result->advice);
 	fprintf(stderr, "  result    %s/result.json%s\n", folder, result->oom_card[0] ? " (with the OOM card)" : "");
 }
 

@@ -8,11 +8,11 @@
 #include <string.h>
 
 const struct neap_report_heading neap_report_headings[NEAP_COLUMN_COUNT] = {
-	[NEAP_COLUMN_NAME] = {"name", false},  [NEAP_COLUMN_OUTCOME] = {"outcome", false},
-	[NEAP_COLUMN_PEAK] = {"peak", true},   [NEAP_COLUMN_HEADROOM] = {"headroom", true},
-	[NEAP_COLUMN_DRAIN] = {"drain", true}, [NEAP_COLUMN_RETRIES] = {"retries", true},
-	[NEAP_COLUMN_RUNG] = {"rung", false},  [NEAP_COLUMN_LEAK] = {"leak", false},
-	[NEAP_COLUMN_TIME] = {"time", true},
+	[NEAP_COLUMN_NAME] = {"name", false},      [NEAP_COLUMN_OUTCOME] = {"outcome", false},
+	[NEAP_COLUMN_PEAK] = {"peak", true},       [NEAP_COLUMN_HEADROOM] = {"headroom", true},
+	[NEAP_COLUMN_FITS] = {"fits", true},       [NEAP_COLUMN_DRAIN] = {"drain", true},
+	[NEAP_COLUMN_RETRIES] = {"retries", true}, [NEAP_COLUMN_RUNG] = {"rung", false},
+	[NEAP_COLUMN_LEAK] = {"leak", false},      [NEAP_COLUMN_TIME] = {"time", true},
 };
 
 static size_t character_bytes(const char *at)
@@ -110,6 +110,8 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 		if (result->headroom_bytes < result->device_total_bytes / 20)
 			ret_cells->tone[NEAP_COLUMN_HEADROOM] = NEAP_TONE_WARN;
 	}
+	if (result->advised_micro_batch)
+		snprintf(ret_cells->text[NEAP_COLUMN_FITS], room, "%" PRIu64, result->advised_micro_batch);
 	if (!never_ran(result)) {
 		snprintf(ret_cells->text[NEAP_COLUMN_DRAIN], room, "%s",
 			 result->drained ? neap_duration_format(result->drain_ns, size) : "not free");

@@ -11,6 +11,7 @@ enum neap_report_column {
 	NEAP_COLUMN_OUTCOME,
 	NEAP_COLUMN_PEAK,
 	NEAP_COLUMN_HEADROOM,
+	NEAP_COLUMN_FITS, /* the largest micro-batch predicted to fit */
 	NEAP_COLUMN_DRAIN,
 	NEAP_COLUMN_RETRIES,
 	NEAP_COLUMN_RUNG,

@@ -5,6 +5,7 @@
  */
 #include "series/supervise_internal.h"
 
+#include "analyze/advice.h"
 #include "analyze/run.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -352,6 +353,28 @@ static enum neap_status put_story(struct neap_supervise *run, const struct best 
 	return status;
 }
 
+/* The largest micro-batch that is predicted to fit, from the recording that tells the story. */
+static enum neap_status put_advice(const struct best *best, struct neap_result *result, struct neap_error *err)
+{
+	struct neap_advice advice;
+	char text[512];
+	if (!best->found)
+		return NEAP_OK;
+	neap_advice(&best->record, &best->facts.leak, &advice);
+	neap_advice_text(&advice, text, sizeof text);
+	result->micro_batch = advice.split.micro_batch;
+	result->accumulate = advice.split.accumulate;
+	if (advice.given) {
+		result->advised_micro_batch = advice.micro_batch;
+		result->advised_headroom_bytes = advice.headroom_bytes;
+		result->advised_uncertainty_bytes = advice.uncertainty_bytes;
+		result->kept_micro_batch = advice.kept_micro_batch;
+		result->kept_accumulate = advice.kept_accumulate;
+		result->kept_headroom_bytes = advice.kept_headroom_bytes;
+	}
+	return neap_result_set(&result->advice, text, err);
+}
+
 static uint64_t highest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void put_figures(struct neap_supervise *run, const struct best *best, struct neap_result *result)
@@ -452,6 +475,8 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 	status = put_names(run, verdict, &result, err);
 	if (!status)
 		status = put_story(run, &best, &result, err);
+	if (!status)
+		status = put_advice(&best, &result, err);
 	if (!status)
 		status = make_curve(run, &best, &result, err);
 	if (best.found)

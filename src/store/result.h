@@ -74,6 +74,12 @@ struct neap_result {
 	double leak_bytes_per_step, leak_confidence;
 	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
 	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */
+	/* Upward advice: the largest micro-batch that is predicted to fit. */
+	char *advice;            /* one line, for people; also why there is none; "" when nothing was recorded */
+	uint64_t micro_batch, accumulate; /* in force at the end; 0: no session said */
+	uint64_t advised_micro_batch;     /* 0: none */
+	uint64_t advised_headroom_bytes, advised_uncertainty_bytes; /* with it; to either side */
+	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the effective batch */
 	char *oom_card;          /* text of the last card; "" when there was no OOM */
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;

@@ -73,6 +73,12 @@ void runs_init(struct neap_result results[RUN_COUNT])
 	draw(&results[0], 300 * NEAP_MIB, 250 * NEAP_MIB, 1, 0);
 	set(&results[0].fluctuation, "250 MiB once per step: forward and backward");
 
+	results[0].micro_batch = 16;
+	results[0].accumulate = 1;
+	results[0].advised_micro_batch = 107;
+	set(&results[0].advice,
+	    "micro-batch 107 is the largest predicted to fit (now 16), with 2.00 MiB of headroom");
+
 	common(&results[1], "too large", "charlm --steps 30 --batch 64");
 	draw(&results[1], 620 * NEAP_MIB, 1100 * NEAP_MIB, 2, 0);
 	results[1].ooms = results[1].rungs = 1;

@@ -15,13 +15,13 @@
 /* One line of text is one line here. */
 /* clang-format off */
 static const char table_text[] =
-	"NAME          OUTCOME        PEAK  HEADROOM    DRAIN  RETRIES  RUNG                               LEAK              TIME\n"
-	"too large     ok         1.73 GiB   278 MiB  3.10 ms        0  micro_batch 64 -> 32,              clean           4.80 s\n"
-	"                                                               accumulate 1 -> 2\n"
-	"leaky         ok          930 MiB  1.09 GiB  3.10 ms        0  -                                  +8.00 MiB/step  4.80 s\n"
-	"plain         ok          698 MiB  1.32 GiB  3.10 ms        0  -                                  clean           4.80 s\n"
-	"accumulation  ok          516 MiB  1.50 GiB  3.10 ms        0  -                                  clean           4.80 s\n"
-	"missing       not found         -         -        -        0  -                                  not watched          -\n";
+	"NAME          OUTCOME        PEAK  HEADROOM  FITS    DRAIN  RETRIES  RUNG                         LEAK              TIME\n"
+	"too large     ok         1.73 GiB   278 MiB     -  3.10 ms        0  micro_batch 64 -> 32,        clean           4.80 s\n"
+	"                                                                     accumulate 1 -> 2\n"
+	"leaky         ok          930 MiB  1.09 GiB     -  3.10 ms        0  -                            +8.00 MiB/step  4.80 s\n"
+	"plain         ok          698 MiB  1.32 GiB   107  3.10 ms        0  -                            clean           4.80 s\n"
+	"accumulation  ok          516 MiB  1.50 GiB     -  3.10 ms        0  -                            clean           4.80 s\n"
+	"missing       not found         -         -     -        -        0  -                            not watched          -\n";
 static const char capacity_text[] =
 	"Out of device memory: 512 MiB for \"attention scores\" at step 7 on device 0\n"
 	"\n"
@@ -102,7 +102,7 @@ static void table_stays_narrow(void **unused)
 
 	(void)unused;
 	runs_init(results);
-	neap_result_set(&results[0].name, "name \033[31m with an escape", NULL);
+	neap_result_set(&results[0].name, "name \033[31m escaped", NULL);
 	neap_result_set(&results[0].rung,
 			"micro_batch 4096 -> 1, accumulate 1 -> 4096, mixed_precision on, averyveryveryv"
 			"eryveryveryveryveryverylongwordwithoutaspace",
@@ -112,7 +112,7 @@ static void table_stays_narrow(void **unused)
 	results[2].outcome = NEAP_OUTCOME_HOST_OOM;
 	neap_report_table(&out, results, RUN_COUNT, false);
 	check_width(out.data, 120);
-	assert_non_null(strstr(out.data, "name ?[31m with an escape  "));
+	assert_non_null(strstr(out.data, "name ?[31m escaped  "));
 	assert_null(strchr(out.data, '\033'));
 	assert_non_null(strstr(out.data, "not free"));
 	assert_non_null(strstr(out.data, " mixed_precision on,\n")); /* broken after a comma */
@@ -226,7 +226,7 @@ static void page_escapes_and_fetches_nothing(void **unused)
 	char **fields[] = {&results[0].name,         &results[0].command,     &results[0].parameters,
 			   &results[0].run_id,       &results[0].device_name, &results[0].rung,
 			   &results[0].leak_verdict, &results[0].fluctuation, &results[0].cleanup,
-			   &results[0].oom_card,     &results[0].evidence};
+			   &results[0].oom_card,     &results[0].evidence,    &results[0].advice};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		assert_int_equal(neap_result_set(fields[i], hostile, NULL), NEAP_OK);
 	neap_report_page(&out, hostile, results, RUN_COUNT);
@@ -268,6 +268,7 @@ static void page_shows_each_run(void **unused)
 	assert_non_null(strstr(out.data, "memory grows by +8.00 MiB with each step (confidence above 99.9 %)"));
 	assert_int_equal(count_of(out.data, "<pre>Out of device memory: 512 MiB"), 1);
 	assert_non_null(strstr(out.data, "simulated device"));
+	assert_int_equal(count_of(out.data, "micro-batch 107 is the largest predicted to fit (now 16)"), 1);
 	assert_true(strstr(out.data, ">too large</a>") < strstr(out.data, ">plain</a>")); /* ranked */
 
 	/* Figures nobody knows are null, not 0: no process of this run was attached. */

@@ -39,6 +39,9 @@ static void fill(struct neap_result *result)
 	assert_int_equal(neap_result_set(&result->name, "b \"quoted\" \xc3\xa9", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->command, "train --x=1\n\ttab", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->oom_card, "line one\nline two\n", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->advice, "micro-batch 9 is the largest", NULL), NEAP_OK);
+	result->advised_micro_batch = 9;
+	result->kept_accumulate = 4;
 	result->outcome = NEAP_OUTCOME_HOST_OOM;
 	result->exit_status = 137;
 	result->started_wall_ns = 1795000000123456789ull;
@@ -66,6 +69,9 @@ static void test_round_trip(void **state)
 	assert_string_equal(got.name, written.name);
 	assert_string_equal(got.command, written.command);
 	assert_string_equal(got.oom_card, written.oom_card);
+	assert_string_equal(got.advice, written.advice);
+	assert_int_equal(got.advised_micro_batch, 9);
+	assert_int_equal(got.kept_accumulate, 4);
 	assert_string_equal(got.evidence, "");
 	assert_int_equal(got.outcome, NEAP_OUTCOME_HOST_OOM);
 	assert_int_equal(got.exit_status, 137);

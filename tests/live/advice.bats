@@ -1,0 +1,105 @@
+#!/usr/bin/env bats
+# Upward advice, checked by doing it: a run at the micro-batch that is said to be the largest comes through, one above
+# runs out of memory; and the headroom that was said is the one that is measured then.
+#
+# NEAP and CHARLM are the programs; jq reads the JSON.
+
+setup() {
+	export NEAP_DEVICE=sim XDG_RUNTIME_DIR=$BATS_TEST_TMPDIR/runtime XDG_STATE_HOME=$BATS_TEST_TMPDIR/state
+	mkdir -p -m 700 "$XDG_RUNTIME_DIR"
+	mkdir -p "$XDG_STATE_HOME"
+}
+
+# world SIZE_MIB
+world() {
+	mib=$1
+	export NEAP_SIM="mem=${mib}MiB,context=8MiB,reserved=2MiB,world=advice-$$-$BATS_TEST_NUMBER-$mib"
+}
+
+# train NAME MICRO ACCUMULATE [OPTION...]: leaves the result in $BATS_TEST_TMPDIR/NAME
+train() {
+	local name=$1 micro=$2 accumulate=$3
+	shift 3
+	"$NEAP" run --no-history --quiet ${FRACTION:+--fraction "$FRACTION"} --folder "$BATS_TEST_TMPDIR/$name" -- \
+		"$CHARLM" --log-every 0 --steps 2 --batch $((micro * accumulate)) --micro-batch "$micro" "$@" \
+		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out"; return 1; }
+}
+
+field() { jq -r ".$2" "$BATS_TEST_TMPDIR/$1/result.json"; }
+
+# The advice of run NAME, done: at it, and one above. LIMIT: bytes the process may reserve, where that is not the device.
+check() {
+	local name=$1
+	shift
+	local advised accumulate headroom uncertainty
+	advised=$(field "$name" advised_micro_batch)
+	accumulate=$(field "$name" accumulate)
+	headroom=$(field "$name" advised_headroom_bytes)
+	uncertainty=$(field "$name" advised_uncertainty_bytes)
+	echo "$mib MiB: $(field "$name" advice)"
+	[ "$advised" -gt 0 ]
+	[ "$uncertainty" -eq 0 ] # a page is 2 MiB: to the byte
+	train "$name-at" "$advised" "$accumulate" "$@"
+	[ "$(field "$name-at" ooms)" -eq 0 ]
+	[ "$(field "$name-at" rungs)" -eq 0 ]
+	local room=${LIMIT:-$(((mib - 10) << 20))}
+	[ "$headroom" -eq $((room - $(field "$name-at" peak_reserved_bytes))) ]
+	[ "$(field "$name-at" advised_micro_batch)" -eq "$advised" ] # and it says so itself
+	train "$name-above" $((advised + 1)) "$accumulate" "$@"
+	[ "$(field "$name-above" ooms)" -ge 1 ]
+}
+
+@test "three sizes: the advice fits, one above does not" {
+	world 20
+	train small 4 1
+	check small
+	world 28
+	train middle 16 2
+	[ "$(field middle kept_micro_batch)" -eq 32 ]
+	[ "$(field middle kept_accumulate)" -eq 1 ]
+	check middle
+	world 44
+	train large 7 1
+	check large
+}
+
+@test "with other settings, and another model" {
+	world 18
+	train attention 4 1 --efficient-attention on
+	check attention --efficient-attention on
+	world 16
+	train checkpointing 4 1 --checkpointing on --mixed-precision on
+	check checkpointing --checkpointing on --mixed-precision on
+	train deep 3 2 --layers 3 --width 48 --context 24
+	check deep --layers 3 --width 48 --context 24
+}
+
+@test "what was learned from running out: a rung was taken, and more than half fits" {
+	world 20
+	train rung 32 1 --steps 3
+	[ "$(field rung rungs)" -eq 1 ]
+	[ "$(field rung micro_batch)" -eq 16 ]
+	[ "$(field rung advised_micro_batch)" -gt 16 ]
+	[ "$(field rung advised_micro_batch)" -lt 32 ]
+	check rung
+}
+
+@test "within a limit" {
+	world 40
+	export FRACTION=0.5
+	train limited 8 1
+	LIMIT=$((19 << 20)) check limited # half of the 38 MiB that CUDA knows; a page of 2 MiB does not come in halves
+}
+
+@test "no session, or a leak: no advice, and why" {
+	world 48
+	"$NEAP" run --no-history --quiet --folder "$BATS_TEST_TMPDIR/plain" -- true
+	[ "$(field plain advised_micro_batch)" -eq 0 ]
+	[ "$(field plain advice)" = "" ]
+	"$NEAP" run --no-history --folder "$BATS_TEST_TMPDIR/leaky" -- "$CHARLM" --steps 40 --batch 2 --log-every 0 \
+		--leak-per-step 128KiB >"$BATS_TEST_TMPDIR/out" 2>&1
+	[ "$(field leaky leak_verdict)" = leak ]
+	[ "$(field leaky advised_micro_batch)" -eq 0 ]
+	[[ "$(field leaky advice)" == "none: memory grows with the steps"* ]]
+	grep -q "  advice    none: memory grows with the steps" "$BATS_TEST_TMPDIR/out"
+}
