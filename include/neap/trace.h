@@ -123,6 +123,11 @@ struct neap_recorder;
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);
+/* The same, but goes on with PATH where that is a recording which this very process (PID and start time) began with the
+ * same capacities: before an exec (see neap_restart). Nobody else may be writing to it. */
+NEAP_API enum neap_status neap_recorder_resume(const char *path, uint64_t journal_capacity,
+					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
+					       struct neap_error *err);
 /* The observer that writes to it; borrowed, lives with the recorder. Any thread; `event` takes no lock, `name` takes a
  * short one only for a name it has not seen. Names are cut at NEAP_RECORD_NAME_ROOM - 1 bytes. */
 NEAP_API const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder);

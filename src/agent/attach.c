@@ -23,6 +23,7 @@
 #include "base/paths.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "neap/train.h"
 #include "proto/client.h"
 #include "proto/page.h"
 
@@ -64,6 +65,7 @@ static struct {
 	bool attached;
 	bool detaching;
 	bool fork_handled;
+	bool recorded; /* this program has had a recording: a later one begins anew */
 	struct neap_error fault; /* status NEAP_OK: none */
 	struct neap_error note;  /* a setting that was passed over; disables nothing */
 	struct agent_identity identity;
@@ -376,6 +378,17 @@ static enum neap_status start_server(struct neap_error *err)
 	return status;
 }
 
+/* A process that has begun anew in place goes on with its recording, once. */
+static enum neap_status open_recorder(struct neap_error *err)
+{
+	bool resume = neap_restarts() > 0 && !agent.recorded;
+	enum neap_status status =
+		(resume ? neap_recorder_resume : neap_recorder_create)(agent.identity.record_path, 0, 0,
+								       &agent.recorder, err);
+	agent.recorded |= status == NEAP_OK;
+	return status;
+}
+
 static enum neap_status attach_locked(struct neap_error *err)
 {
 	if (agent.server.running)
@@ -385,7 +398,7 @@ static enum neap_status attach_locked(struct neap_error *err)
 	if (status == NEAP_OK)
 		status = handle_forks(err);
 	if (status == NEAP_OK)
-		status = neap_recorder_create(agent.identity.record_path, 0, 0, &agent.recorder, err);
+		status = open_recorder(err);
 	if (status == NEAP_OK)
 		status = make_page(err);
 	if (status == NEAP_OK)

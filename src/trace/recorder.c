@@ -26,11 +26,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -170,6 +172,48 @@ static enum neap_status reserve_space(int fd, const char *path, size_t bytes, st
 	return NEAP_OK;
 }
 
+/* Whether the mapped file is one that this very process wrote, before an exec or a detach. */
+static bool is_ours(const struct neap_recorder *recorder)
+{
+	const struct neap_record_header *header = recorder->header;
+	struct neap_process self;
+
+	if (memcmp(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic) != 0 ||
+	    header->version != NEAP_RECORD_VERSION || header->header_bytes != NEAP_RECORD_HEADER_BYTES ||
+	    header->journal_capacity != recorder->journal_capacity ||
+	    header->allocation_capacity != recorder->allocation_capacity || header->names_used == 0 ||
+	    header->names_used > NEAP_RECORD_NAMES || header->pid != (uint64_t)getpid() ||
+	    neap_process_read(getpid(), &self, NULL) != NEAP_OK || header->start_ticks != self.start_ticks)
+		return false;
+	for (uint32_t i = 0; i < header->names_used; i++)
+		if (!memchr(header->names[i], '\0', sizeof header->names[i]))
+			return false;
+	return true;
+}
+
+/* Goes on with a recording that this process began itself: what it did before an exec stays in its story. */
+static bool reopen(struct neap_recorder *recorder, const char *path)
+{
+	struct stat status;
+	void *mapping = MAP_FAILED;
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == geteuid() &&
+	    (uint64_t)status.st_size == recorder->mapped_bytes)
+		mapping = mmap(NULL, recorder->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (mapping == MAP_FAILED)
+		return false;
+	recorder->header = mapping;
+	if (is_ours(recorder))
+		return true;
+	munmap(mapping, recorder->mapped_bytes);
+	recorder->header = NULL;
+	return false;
+}
+
 /* Makes the file under a temporary name, maps it, and publishes it whole: a reader never sees a file without header,
  * and a recording that is still mapped by someone else is replaced, not cut. */
 static enum neap_status map_file(struct neap_recorder *recorder, const char *path, struct neap_error *err)
@@ -209,8 +253,8 @@ out:
 	return status;
 }
 
-enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity, uint64_t allocation_capacity,
-				      struct neap_recorder **ret_recorder, struct neap_error *err)
+static enum neap_status create(const char *path, uint64_t journal_capacity, uint64_t allocation_capacity, bool resume,
+			       struct neap_recorder **ret_recorder, struct neap_error *err)
 {
 	struct neap_recorder *recorder;
 	enum neap_status status;
@@ -227,7 +271,7 @@ enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacit
 	recorder->mapped_bytes =
 		NEAP_RECORD_HEADER_BYTES +
 		(size_t)(recorder->journal_capacity + recorder->allocation_capacity) * sizeof(struct neap_event);
-	status = map_file(recorder, path, err);
+	status = resume && reopen(recorder, path) ? NEAP_OK : map_file(recorder, path, err);
 	if (status != NEAP_OK) {
 		free(recorder);
 		return status;
@@ -240,6 +284,18 @@ enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacit
 	recorder->observer.context = recorder;
 	*ret_recorder = recorder;
 	return NEAP_OK;
+}
+
+enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity, uint64_t allocation_capacity,
+				      struct neap_recorder **ret_recorder, struct neap_error *err)
+{
+	return create(path, journal_capacity, allocation_capacity, false, ret_recorder, err);
+}
+
+enum neap_status neap_recorder_resume(const char *path, uint64_t journal_capacity, uint64_t allocation_capacity,
+				      struct neap_recorder **ret_recorder, struct neap_error *err)
+{
+	return create(path, journal_capacity, allocation_capacity, true, ret_recorder, err);
 }
 
 const struct neap_observer *neap_recorder_observer(struct neap_recorder *recorder) { return &recorder->observer; }
