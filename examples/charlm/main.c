@@ -40,7 +40,7 @@ static int refuse(int exit_status, const struct neap_error *err)
 
 static int help(void)
 {
-	char text[4096];
+	char text[8192];
 
 	options_help(text, sizeof(text));
 	fputs(text, stdout);
@@ -53,6 +53,7 @@ int main(int argc, char **argv)
 	struct neap_error err = {0};
 	struct data data = {0};
 	struct gpu *gpu = NULL;
+	enum neap_train_wish wish = NEAP_TRAIN_GO_ON;
 	int exit_status = EXIT_SUCCESS;
 
 	if (options_parse(&options, argc, argv, &err) != NEAP_OK) {
@@ -71,11 +72,11 @@ int main(int argc, char **argv)
 		goto out;
 	}
 	catch_signals();
-	switch (trainer_run(&options, gpu, &data, &stop, &err)) {
+	switch (trainer_run(&options, gpu, &data, &stop, &wish, &err)) {
 	case NEAP_OK:
 		break;
 	case NEAP_ECANCELED:
-		exit_status = refuse(EXIT_SIGNAL + stop, &err);
+		exit_status = refuse(wish == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
 		break;
 	default:
 		exit_status = refuse(EXIT_FAILURE, &err);
@@ -83,5 +84,9 @@ int main(int argc, char **argv)
 out:
 	gpu_close(gpu);
 	data_fini(&data);
+	if (wish == NEAP_TRAIN_RESTART) {
+		neap_restart(argv, "--resume", &err);
+		exit_status = refuse(EXIT_FAILURE, &err); /* only an exec that failed comes back */
+	}
 	return exit_status;
 }

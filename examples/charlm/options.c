@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_TEXT, KIND_COUNT, KIND_SIZE, KIND_RATE, KIND_USE, KIND_FLAG };
+enum kind { KIND_TEXT, KIND_COUNT, KIND_SIZE, KIND_RATE, KIND_USE, KIND_LEAK, KIND_POINTS, KIND_FLAG };
 
 struct option {
 	const char *name, *value, *help;
@@ -48,6 +48,28 @@ static const struct option table[] = {
 	{"log-every", "N", "steps between lines of progress; 0: none", KIND_COUNT, AT(log_every), 0, 1000000000},
 	{"leak-per-step", "SIZE", "leak so much device memory each step, on purpose: 128KiB, 1MiB, ...", KIND_SIZE,
 	 AT(leak_bytes_per_step), 0, UINT64_C(1) << 40},
+	{"on-leak", "WHAT", "before memory ends because of a leak: warn, clear (by force), restart", KIND_LEAK,
+	 AT(on_leak), 0, 0},
+	{"leak-margin", "N", "so many steps before; 0: 10", KIND_COUNT, AT(leak_margin_steps), 0, 1000000},
+	{"device-warn", "SIZE", "warn when a step leaves less device memory than this", KIND_SIZE,
+	 AT(device.warn_bytes), 0, UINT64_C(1) << 40},
+	{"device-degrade", "SIZE", "then clean up and need less, rung by rung", KIND_SIZE, AT(device.degrade_bytes),
+	 0, UINT64_C(1) << 40},
+	{"device-stop", "SIZE", "then save a checkpoint and stop", KIND_SIZE, AT(device.stop_bytes), 0,
+	 UINT64_C(1) << 40},
+	{"host-warn", "SIZE", "likewise of the host's memory", KIND_SIZE, AT(host.warn_bytes), 0, UINT64_C(1) << 40},
+	{"host-degrade", "SIZE", "likewise", KIND_SIZE, AT(host.degrade_bytes), 0, UINT64_C(1) << 40},
+	{"host-stop", "SIZE", "likewise", KIND_SIZE, AT(host.stop_bytes), 0, UINT64_C(1) << 40},
+	{"host-limit", "SIZE", "of this process's own memory on the host, for these three", KIND_SIZE,
+	 AT(host_limit_bytes), 0, UINT64_C(1) << 40},
+	{"cleanup", "POINTS", "when to clean up: start,end,failure,saved,epoch,step, or none", KIND_POINTS,
+	 AT(cleanup_points), 0, 0},
+	{"cleanup-every-steps", "N", "and every N steps; 0: never", KIND_COUNT, AT(cleanup_every_steps), 0,
+	 1000000000},
+	{"cleanup-every-epochs", "N", "likewise epochs", KIND_COUNT, AT(cleanup_every_epochs), 0, 1000000000},
+	{"cleanup-every-ticks", "N", "likewise micro-batches", KIND_COUNT, AT(cleanup_every_ticks), 0, 1000000000},
+	{"clear-memory-on-start", NULL, "end what earlier runs left on the device, then clean up", KIND_FLAG,
+	 AT(clear_memory_on_start), 0, 0},
 	{"help", NULL, "show this", KIND_FLAG, AT(help), 0, 0},
 };
 
@@ -65,6 +87,7 @@ static const struct options defaults = {
 	.rate = 8e-3,
 	.efficient_attention = USE_ALLOW,
 	.checkpointing = USE_ALLOW,
+	.cleanup_points = 1u << NEAP_CLEANUP_END,
 	.log_every = 10,
 };
 
@@ -112,14 +135,41 @@ static bool parse_count(const char *text, const struct option *option, uint64_t 
 
 static const char *const uses[] = {[USE_OFF] = "off", [USE_ALLOW] = "allow", [USE_ON] = "on"};
 
-static bool parse_use(const char *text, enum use *ret_use)
+static const char *const leak_acts[] = {
+	[NEAP_ON_LEAK_WARN] = "warn", [NEAP_ON_LEAK_CLEAR] = "clear", [NEAP_ON_LEAK_RESTART] = "restart"};
+static const char *const points[] = {
+	[NEAP_CLEANUP_START] = "start", [NEAP_CLEANUP_END] = "end",     [NEAP_CLEANUP_FAILURE] = "failure",
+	[NEAP_CLEANUP_SAVED] = "saved", [NEAP_CLEANUP_EPOCH] = "epoch", [NEAP_CLEANUP_EVERY_STEP] = "step"};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+
+static bool parse_word(const char *text, size_t length, const char *const *words, size_t count, unsigned *ret_number)
 {
-	for (size_t i = 0; i < sizeof(uses) / sizeof(*uses); i++)
-		if (!strcmp(text, uses[i])) {
-			*ret_use = (enum use)i;
+	for (size_t i = 0; i < count; i++)
+		if (strlen(words[i]) == length && !memcmp(text, words[i], length)) {
+			*ret_number = (unsigned)i;
 			return true;
 		}
 	return false;
+}
+
+/* "start,saved", "none". */
+static bool parse_points(const char *text, uint32_t *ret_points)
+{
+	uint32_t bits = 0;
+	unsigned point;
+
+	for (bool more = strcmp(text, "none") != 0; more;) {
+		size_t length = strcspn(text, ",");
+
+		if (!parse_word(text, length, points, COUNT_OF(points), &point))
+			return false;
+		bits |= 1u << point;
+		more = text[length] == ',';
+		text += length + more;
+	}
+	*ret_points = bits;
+	return true;
 }
 
 static enum neap_status set(struct options *options, const struct option *option, const char *value,
@@ -143,8 +193,19 @@ static enum neap_status set(struct options *options, const struct option *option
 			return refuse(err, "--%s %s: expected a number above 0 and up to 1", option->name, value);
 		break;
 	case KIND_USE:
-		if (!parse_use(value, field))
+		if (!parse_word(value, strlen(value), uses, COUNT_OF(uses), field))
 			return refuse(err, "--%s %s: expected on, allow or off", option->name, value);
+		break;
+	case KIND_LEAK:
+		if (!parse_word(value, strlen(value), leak_acts, COUNT_OF(leak_acts), field))
+			return refuse(err, "--%s %s: expected warn, clear or restart", option->name, value);
+		break;
+	case KIND_POINTS:
+		if (!parse_points(value, field))
+			return refuse(err,
+				      "--%s %s: expected start, end, failure, saved, epoch, step, with commas, or "
+				      "none",
+				      option->name, value);
 		break;
 	case KIND_COUNT:
 		if (!parse_count(value, option, field))
@@ -180,6 +241,8 @@ static enum neap_status check(struct options *options, struct neap_error *err)
 			      options->width);
 	if (!options->checkpoint && (options->resume || options->checkpoint_every))
 		return refuse(err, "--%s needs --checkpoint FILE", options->resume ? "resume" : "checkpoint-every");
+	if (!options->checkpoint && options->on_leak == NEAP_ON_LEAK_RESTART)
+		return refuse(err, "--on-leak restart needs --checkpoint FILE");
 	return NEAP_OK;
 }
 
@@ -220,6 +283,10 @@ static void describe_default(const struct option *option, char *text, size_t roo
 		snprintf(text, room, " (default: %s)", *(const char *const *)field);
 	else if (option->kind == KIND_COUNT && (*(const uint64_t *)field || !option->least))
 		snprintf(text, room, " (default: %" PRIu64 ")", *(const uint64_t *)field);
+	else if (option->kind == KIND_LEAK)
+		snprintf(text, room, " (default: %s)", leak_acts[*(const enum neap_on_leak *)field]);
+	else if (option->kind == KIND_POINTS)
+		snprintf(text, room, " (default: end)");
 	else if (option->kind == KIND_USE)
 		snprintf(text, room, " (default: %s)", uses[*(const enum use *)field]);
 	else if (option->kind == KIND_RATE)
@@ -243,5 +310,6 @@ void options_help(char *text, size_t room)
 	if (used >= 0 && (size_t)used < room)
 		snprintf(text + used, room - (size_t)used,
 			 "\nExit status: 0 done, 1 failed (out of device memory, say), 64 wrong usage, 66 no text,\n"
-			 "69 no simulator, 130 and 143 stopped by a signal after the step under way.\n");
+			 "69 no simulator, 75 stopped early because memory was short, 130 and 143 stopped by a "
+			 "signal after the step under way.\n");
 }

@@ -2,7 +2,7 @@
 #ifndef CHARLM_OPTIONS_H
 #define CHARLM_OPTIONS_H
 
-#include "neap/status.h"
+#include "neap/train.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +18,13 @@ struct options {
 	double rate;
 	enum use efficient_attention, mixed_precision, checkpointing;
 	uint64_t checkpoint_every, log_every, leak_bytes_per_step;
-	bool resume, help;
+	struct neap_levels device, host; /* of memory that is left */
+	uint64_t host_limit_bytes;
+	uint32_t cleanup_points; /* bits 1u << enum neap_cleanup_reason */
+	uint64_t cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks;
+	enum neap_on_leak on_leak;
+	uint64_t leak_margin_steps;
+	bool clear_memory_on_start, resume, help;
 };
 
 /* Starts from the defaults; NEAP_EINVAL with a message for what cannot be understood or does not fit together. The

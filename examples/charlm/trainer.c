@@ -6,6 +6,7 @@
 #include "trainer.h"
 
 #include "checkpoint.h"
+#include "leak.h"
 #include "model.h"
 #include "optimizer.h"
 
@@ -85,10 +86,8 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 		if (!gpu_failed(trainer->gpu))
 			neap_train_tick(trainer->session);
 	}
-	/* The deliberate leak: a tensor that something still refers to, as a list of losses with their graphs would.
-	 */
 	if (options->leak_bytes_per_step)
-		gpu_new(trainer->gpu, "activations", options->leak_bytes_per_step);
+		leak_some(trainer->gpu, options->leak_bytes_per_step);
 
 	double loss = model_loss(trainer->model);
 	enum neap_status status = gpu_take_error(trainer->gpu, err);
@@ -139,9 +138,11 @@ static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 		printf("no checkpoint yet: starting at the beginning\n");
 		return NEAP_OK;
 	}
-	if (status == NEAP_OK)
-		printf("resumed after step %" PRIu64 "\n", trainer->step);
-	return status;
+	if (status != NEAP_OK)
+		return status;
+	printf("resumed after step %" PRIu64 "\n", trainer->step);
+	neap_train_resumed(trainer->session, trainer->step);
+	return NEAP_OK;
 }
 
 /* What follows a step: its loss in the file, progress, the end of an epoch, a checkpoint. */
@@ -169,23 +170,41 @@ static enum neap_status after_step(struct trainer *trainer, double loss, struct 
 	return NEAP_OK;
 }
 
-static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_t *stop, struct neap_error *err)
+static enum neap_status say_why(struct trainer *trainer, enum neap_train_wish wish, const char *reason,
+				struct neap_error *err)
+{
+	unsigned long long step = trainer->step;
+
+	*err = (struct neap_error){.status = NEAP_ECANCELED};
+	if (wish == NEAP_TRAIN_GO_ON)
+		snprintf(err->message, sizeof(err->message), "stopped after step %llu", step);
+	else
+		snprintf(err->message, sizeof(err->message), "%s after step %llu: %s%s",
+			 wish == NEAP_TRAIN_STOP ? "stopped early" : "beginning anew", step, reason,
+			 trainer->options->checkpoint ? "" : "; nothing is saved (no --checkpoint)");
+	return NEAP_ECANCELED;
+}
+
+static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_t *stop,
+			     enum neap_train_wish *ret_wish, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 	uint64_t before = trainer->step;
+	enum neap_train_wish wish = NEAP_TRAIN_GO_ON;
+	const char *reason = "";
 	double loss = NAN;
 
-	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*stop) {
+	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*stop && wish == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
 		if (status == NEAP_OK)
 			status = after_step(trainer, loss, err);
+		wish = neap_train_wish(trainer->session, &reason);
 	}
 	if (status == NEAP_OK && trainer->options->checkpoint && trainer->step > before)
 		status = save(trainer, err);
 	if (status == NEAP_OK && trainer->step < trainer->options->steps) {
-		status = NEAP_ECANCELED;
-		*err = (struct neap_error){.status = status};
-		snprintf(err->message, sizeof(err->message), "stopped after step %" PRIu64, trainer->step);
+		*ret_wish = *stop ? NEAP_TRAIN_GO_ON : wish;
+		status = say_why(trainer, *ret_wish, reason, err);
 	}
 	return status;
 }
@@ -201,7 +220,16 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 		.rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
 		.rungs_active = rungs_of(options, USE_ON),
 		.layers = (uint32_t)options->layers,
-		.cleanup_points = 1u << NEAP_CLEANUP_END,
+		.clear_memory_on_start = options->clear_memory_on_start,
+		.cleanup_points = options->cleanup_points,
+		.cleanup_every_steps = options->cleanup_every_steps,
+		.cleanup_every_epochs = options->cleanup_every_epochs,
+		.cleanup_every_ticks = options->cleanup_every_ticks,
+		.device = options->device,
+		.host = options->host,
+		.host_limit_bytes = options->host_limit_bytes,
+		.on_leak = options->on_leak,
+		.leak_margin_steps = options->leak_margin_steps,
 		.log = neap_log_stderr()};
 	struct model_shape shape = shape_of(trainer);
 	size_t tokens = options->micro_batch * options->context;
@@ -215,7 +243,7 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 		*err = (struct neap_error){.status = NEAP_ENOMEM, .message = "the host is out of memory"};
 		return NEAP_ENOMEM;
 	}
-	if (options->losses && !(trainer->losses = fopen(options->losses, "w"))) {
+	if (options->losses && !(trainer->losses = fopen(options->losses, neap_restarts() ? "a" : "w"))) {
 		*err = (struct neap_error){.status = NEAP_EIO, .cause = errno};
 		snprintf(err->message, sizeof(err->message), "opening %s: %s", options->losses, strerror(errno));
 		return NEAP_EIO;
@@ -232,13 +260,17 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 }
 
 enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
-			     const volatile sig_atomic_t *stop, struct neap_error *err)
+			     const volatile sig_atomic_t *stop, enum neap_train_wish *ret_wish,
+			     struct neap_error *err)
 {
 	struct trainer trainer = {.options = options, .gpu = gpu, .data = data};
 	enum neap_status status = begin(&trainer, err);
 
 	if (status == NEAP_OK)
-		status = loop(&trainer, stop, err);
+		status = loop(&trainer, stop, ret_wish, err);
+	if (status != NEAP_OK && status != NEAP_ECANCELED && trainer.session)
+		neap_train_mark(trainer.session, NEAP_MARK_FAILED, trainer.step);
+	leak_forget();
 	optimizer_fini(&trainer.optimizer);
 	model_destroy(trainer.model);
 	neap_train_end(trainer.session, NULL);

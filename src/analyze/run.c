@@ -85,6 +85,14 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 		facts->cleanup_freed_bytes += event->size;
 		facts->cleanup_ns += event->address;
 		break;
+	case NEAP_EVENT_RESTART:
+		facts->restarts = event->block;
+		break;
+	case NEAP_EVENT_FORECAST:
+		facts->memory_ends_step = event->address;
+		facts->memory_ends_low_step = event->size;
+		facts->memory_ends_high_step = event->block;
+		break;
 	case NEAP_EVENT_METRIC:
 		memcpy(&value, &event->address, sizeof value);
 		if (!strcmp(neap_record_name(record, event->tag), "loss"))
@@ -172,17 +180,22 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct neap_rec
 					    seen ? (double)ticks / (double)seen : 0);
 }
 
-/* Low-water marks since the split last changed: another split has other ones. `room` as above. */
+/* Low-water marks since the settings last changed: others have other ones. Where these are too few after a restart in
+ * place, the longest stretch without a change. `room` as above. */
 static void find_leak(struct neap_run_facts *facts, const struct neap_record *record, uint64_t device_total_bytes,
 		      uint64_t *room)
 {
 	uint64_t peak = 0, left = UINT64_MAX;
-	size_t count = 0;
+	size_t count = 0, begin = 0, longest = 0, longest_begin = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
 		if (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT) {
-			count = 0;
+			if (count - begin >= longest) {
+				longest = count - begin;
+				longest_begin = begin;
+			}
+			begin = count;
 		} else if (event->kind == NEAP_EVENT_STEP) {
 			room[count++] = event->block;
 			peak = event->size;
@@ -190,7 +203,9 @@ static void find_leak(struct neap_run_facts *facts, const struct neap_record *re
 	}
 	if (device_total_bytes)
 		left = device_total_bytes > peak ? device_total_bytes - peak : 0;
-	neap_leak_test(room, count, left, &facts->leak);
+	neap_leak_test(room + begin, count - begin, left, &facts->leak);
+	if (facts->restarts && facts->leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin)
+		neap_leak_test(room + longest_begin, longest, left, &facts->leak);
 }
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)
@@ -212,6 +227,20 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	}
 	free(room);
 	*ret_facts = facts;
+}
+
+const struct neap_event *neap_run_wish(const struct neap_record *record)
+{
+	const struct neap_event *wish = NULL;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_WISH)
+			wish = event;
+		else if (event->kind == NEAP_EVENT_STEP || event->kind == NEAP_EVENT_RESTART)
+			wish = NULL;
+	}
+	return wish;
 }
 
 /* The curve: points handed one by one, in order of time, to `take`. */

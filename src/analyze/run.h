@@ -28,6 +28,9 @@ struct neap_run_facts {
 	uint32_t layers;                  /* of the model; 0: unknown */
 	double last_loss;                                   /* NAN when there was none */
 	struct neap_leak leak;
+	uint64_t restarts; /* how often the process began anew in place */
+	/* The session's own last forecast of where memory ends, and its interval; 0: none. */
+	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
 	struct {
 		uint64_t amplitude_bytes; /* median over steps of (peak - lowest) */
 		double teeth_per_step;    /* how often allocated rises and falls by half the amplitude within a step */
@@ -36,6 +39,9 @@ struct neap_run_facts {
 };
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts);
+
+/* The last NEAP_EVENT_WISH that was not passed over: no step and no restart came after it. NULL: none. Borrowed. */
+const struct neap_event *neap_run_wish(const struct neap_record *record);
 
 /* The memory curve of the run with at most `room` points: steps' peaks and troughs where allocations have wrapped,
  * allocations where they have not. Keeps every local extreme that fits. Returns the number written. */

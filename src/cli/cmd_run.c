@@ -180,6 +180,22 @@ static void print_memory(const struct neap_result *result)
 		fprintf(stderr, "  waited    %s for free memory\n", neap_duration_format(result->waited_ns, first));
 }
 
+/* Where the session saw memory end, and what it did about it. */
+static void print_end_of_memory(const struct neap_result *result)
+{
+	if (result->memory_ends_step && result->memory_ends_high_step == UINT64_MAX)
+		fprintf(stderr, "  forecast  memory ends at step %llu, %llu at the earliest (99 %%)\n",
+			(unsigned long long)result->memory_ends_step,
+			(unsigned long long)result->memory_ends_low_step);
+	else if (result->memory_ends_step)
+		fprintf(stderr, "  forecast  memory ends at step %llu, between %llu and %llu (99 %%)\n",
+			(unsigned long long)result->memory_ends_step,
+			(unsigned long long)result->memory_ends_low_step,
+			(unsigned long long)result->memory_ends_high_step);
+	if (result->restarts)
+		fprintf(stderr, "  restarts  %u in place, before a leak had used up the memory\n", result->restarts);
+}
+
 static void print_summary(const struct neap_result *result, const char *folder)
 {
 	char size[NEAP_UNITS_ROOM];
@@ -202,6 +218,7 @@ static void print_summary(const struct neap_result *result, const char *folder)
 				result->leak_confidence);
 		fprintf(stderr, "\n");
 	}
+	print_end_of_memory(result);
 	if (result->cleanup[0])
 		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
 	if (result->advice[0])
@@ -330,8 +347,8 @@ const struct neap_command neap_command_run = {
 		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL.\n"
 		"\n"
 		"The exit status is the command's own, 128+N when signal N ended it, 127 when it does not exist, 126 "
-		"when it cannot be run; 75 when the memory it needs did not become free in time, 64 for a wrong "
-		"option, "
+		"when it cannot be run; 75 when the memory it needs did not become free in time, or (a status of the "
+		"command's own) when it stopped early because memory was short; 64 for a wrong option, "
 		"74 when the result could not be written.",
 	.options = options,
 	.takes_rest = true,

@@ -72,7 +72,8 @@ static enum neap_report_tone outcome_tone(enum neap_outcome outcome)
 {
 	if (outcome == NEAP_OUTCOME_OK)
 		return NEAP_TONE_GOOD;
-	return outcome == NEAP_OUTCOME_CANCELED ? NEAP_TONE_WARN : NEAP_TONE_BAD;
+	bool asked = outcome == NEAP_OUTCOME_CANCELED || outcome == NEAP_OUTCOME_STOPPED;
+	return asked ? NEAP_TONE_WARN : NEAP_TONE_BAD;
 }
 
 static void leak_cell(const struct neap_result *result, char *text, size_t room, enum neap_report_tone *tone)

@@ -1,6 +1,8 @@
 /* series/outcome.c: the order of the questions is the decision. */
 #include "series/outcome.h"
 
+#include "neap/train.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,6 +102,9 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 		say(&verdict, NEAP_OUTCOME_CANCELED, text);
 	} else if (evidence->timed_out) {
 		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
+	} else if (evidence->stop_text[0] &&
+		   (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
+		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);
 	} else if (verdict.exit_status == 0) {
 		say(&verdict, NEAP_OUTCOME_OK, "");
 	} else {

@@ -109,6 +109,18 @@ struct evidence_search {
 	uint64_t last_oom_ns;
 };
 
+/* Why a session asked its program to stop, if one did and that was heard. */
+static void gather_wish(const struct neap_record *record, struct neap_evidence *evidence)
+{
+	const struct neap_event *wish = neap_run_wish(record);
+	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+
+	if (wish && wish->block == NEAP_TRAIN_STOP)
+		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
+			 neap_record_name(record, wish->tag), neap_size_format(wish->address, below),
+			 neap_size_format(wish->size, left));
+}
+
 static void gather(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct evidence_search *search = context;
@@ -120,6 +132,7 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
 		return;
 	}
+	gather_wish(&record, evidence);
 	struct neap_observed *process = find_observed(run, pid);
 	struct neap_oom_card card = {0};
 	size_t count = tell_ooms(run, &record, process ? process->cards_shown : 0, &card);
@@ -322,6 +335,10 @@ static enum neap_status put_story(struct neap_supervise *run, const struct best 
 	if (!status && best->found) {
 		result->steps = facts->steps;
 		result->last_loss = facts->last_loss;
+		result->memory_ends_step = facts->memory_ends_step;
+		result->memory_ends_low_step = facts->memory_ends_low_step;
+		result->memory_ends_high_step = facts->memory_ends_high_step;
+		result->restarts = (uint32_t)(facts->restarts < UINT32_MAX ? facts->restarts : UINT32_MAX);
 		put_number(&result->leak_bytes_per_step, facts->leak.bytes_per_step);
 		put_number(&result->leak_confidence, fmin(fmax(facts->leak.confidence, 0), 1));
 		neap_buffer_format(&text, "amplitude %s, %s (%.1f per step)",

@@ -42,6 +42,7 @@ static const struct field {
 	const char *key;
 	size_t offset;
 	enum field_kind kind;
+	bool newer; /* absent in results of earlier versions: zero then */
 } fields[] = {
 #define FIELD(name) #name, offsetof(struct neap_result, name)
 	{FIELD(name), FIELD_STRING},
@@ -76,6 +77,10 @@ static const struct field {
 	{FIELD(leak_verdict), FIELD_STRING},
 	{FIELD(leak_bytes_per_step), FIELD_NUMBER},
 	{FIELD(leak_confidence), FIELD_PROBABILITY},
+	{FIELD(memory_ends_step), FIELD_U64, true},
+	{FIELD(memory_ends_low_step), FIELD_U64, true},
+	{FIELD(memory_ends_high_step), FIELD_U64, true},
+	{FIELD(restarts), FIELD_U32, true},
 	{FIELD(fluctuation), FIELD_STRING},
 	{FIELD(cleanup), FIELD_STRING},
 	{FIELD(advice), FIELD_STRING},
@@ -104,6 +109,7 @@ static const char *const outcome_names[NEAP_OUTCOME_COUNT] = {
 	[NEAP_OUTCOME_NOT_FOUND] = "not found",
 	[NEAP_OUTCOME_NO_MEMORY] = "no memory",
 	[NEAP_OUTCOME_LOST] = "lost",
+	[NEAP_OUTCOME_STOPPED] = "stopped early",
 };
 
 const char *neap_outcome_name(enum neap_outcome outcome)
@@ -433,6 +439,8 @@ enum neap_status neap_result_read(const char *path, struct neap_result *ret_resu
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
 		const json_t *value = json_object_get(root, fields[i].key);
 		const char *wrong = value ? read_field(&fields[i], value, &result) : "is missing";
+		if (!value && fields[i].newer)
+			continue;
 		if (wrong) {
 			status = complain(&text, path, fields[i].key, wrong, err);
 			goto out;

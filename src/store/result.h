@@ -34,6 +34,7 @@ enum neap_outcome {
 	NEAP_OUTCOME_NOT_FOUND, /* the command does not exist or cannot be run (126, 127) */
 	NEAP_OUTCOME_NO_MEMORY, /* the bytes it needs did not become free in time: never started */
 	NEAP_OUTCOME_LOST,      /* its supervisor died without a result (written by the series) */
+	NEAP_OUTCOME_STOPPED,   /* its session asked it to stop early, memory being short; `evidence` says why */
 	NEAP_OUTCOME_COUNT
 };
 
@@ -53,7 +54,7 @@ struct neap_result {
 	char *run_id;
 	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
 	enum neap_outcome outcome;
-	char *evidence;   /* for OOM and host OOM: one line */
+	char *evidence;   /* for OOM, host OOM and an early stop: one line */
 	int exit_status;  /* 0..255, or 128 + signal */
 	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
 	uint64_t device_total_bytes;
@@ -72,6 +73,9 @@ struct neap_result {
 	double last_loss;        /* NAN: unknown (null in JSON) */
 	char *leak_verdict;      /* "clean", "leak", "too short", "not watched" */
 	double leak_bytes_per_step, leak_confidence;
+	/* Where the session last saw memory end, and the interval of it; 0: nowhere. */
+	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
+	uint32_t restarts;       /* the process began anew in place, so often */
 	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
 	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */
 	/* Upward advice: the largest micro-batch that is predicted to fit. */

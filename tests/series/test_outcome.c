@@ -47,6 +47,15 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_CANCELED, 0, "signal 15");
 	e = ran, e.timed_out = true, e.wait_status = SIGTERM;
 	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
+	/* Asked to stop early, and it did; with another status something else went wrong. */
+	strcpy(ran.stop_text, "device memory below 1.00 GiB");
+	e = ran, e.wait_status = EXITED(75);
+	decide(e, NEAP_OUTCOME_STOPPED, 75, "device memory below 1.00 GiB");
+	decide(ran, NEAP_OUTCOME_STOPPED, 0, "device memory below 1.00 GiB");
+	e = ran, e.wait_status = EXITED(1);
+	decide(e, NEAP_OUTCOME_FAILED, 1, "exit status 1");
+	e = ran, e.canceled_by = SIGTERM;
+	decide(e, NEAP_OUTCOME_CANCELED, 0, "signal 15");
 }
 
 static void test_oom_and_what_looks_like_it(void **state)

@@ -454,6 +454,58 @@ static void test_fuzz(void **state)
 	neap_buffer_fini(&good);
 }
 
+/* This process's own recording is gone on with, names and all; another's, and nonsense, is replaced. */
+static void test_resume(void **state)
+{
+	struct neap_recorder *recorder = open_recorder(8, 16);
+	struct neap_buffer good = {0};
+
+	(void)state;
+	const struct neap_observer *observer = neap_recorder_observer(recorder);
+	assert_int_equal(observer->name(observer->context, "loss"), 1);
+	emit(recorder, numbered(NEAP_EVENT_EMPTY_CACHE, 1));
+	neap_recorder_destroy(recorder);
+	assert_int_equal(neap_recorder_resume(path, 8, 16, &recorder, NULL), NEAP_OK);
+	observer = neap_recorder_observer(recorder);
+	assert_int_equal(observer->name(observer->context, "more"), 2);
+	emit(recorder, numbered(NEAP_EVENT_EMPTY_CACHE, 2));
+	neap_recorder_destroy(recorder);
+	struct neap_record record = read_record();
+	assert_int_equal(record.journal_count, 2);
+	assert_int_equal(record.names_used, 3);
+	assert_string_equal(record.names[1], "loss");
+	neap_record_fini(&record);
+
+	assert_int_equal(neap_file_read(path, 1u << 20, &good, NULL), NEAP_OK);
+	for (int kind = 0; kind < 7; kind++) {
+		struct neap_record_header *header = (struct neap_record_header *)(void *)good.data;
+		struct neap_record_header before = *header;
+		size_t length = good.length;
+		if (kind == 0)
+			header->pid++;
+		else if (kind == 1)
+			header->start_ticks++;
+		else if (kind == 2)
+			header->version++;
+		else if (kind == 3)
+			header->journal_capacity *= 2;
+		else if (kind == 4)
+			header->names_used = NEAP_RECORD_NAMES + 1;
+		else if (kind == 5)
+			memset(header->names[1], 'x', sizeof header->names[1]);
+		else
+			length--;
+		put_file(good.data, length);
+		assert_int_equal(neap_recorder_resume(path, 8, 16, &recorder, NULL), NEAP_OK);
+		neap_recorder_destroy(recorder);
+		record = read_record();
+		assert_int_equal(record.journal_count, 0);
+		neap_record_fini(&record);
+		*header = before;
+	}
+	neap_buffer_fini(&good);
+}
+
 static void test_create_fails(void **state)
 {
 	struct neap_recorder *recorder = (struct neap_recorder *)0x1;
@@ -492,6 +544,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_lying_counter, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_other_files, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_fuzz, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_resume, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_create_fails, make_folder, remove_folder),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
