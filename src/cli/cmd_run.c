@@ -183,15 +183,15 @@ static void print_memory(const struct neap_result *result)
 /* Where the session saw memory end, and what it did about it. */
 static void print_end_of_memory(const struct neap_result *result)
 {
-	if (result->memory_ends_step && result->memory_ends_high_step == UINT64_MAX)
-		fprintf(stderr, "  forecast  memory ends at step %llu, %llu at the earliest (99 %%)\n",
-			(unsigned long long)result->memory_ends_step,
-			(unsigned long long)result->memory_ends_low_step);
-	else if (result->memory_ends_step)
-		fprintf(stderr, "  forecast  memory ends at step %llu, between %llu and %llu (99 %%)\n",
-			(unsigned long long)result->memory_ends_step,
-			(unsigned long long)result->memory_ends_low_step,
-			(unsigned long long)result->memory_ends_high_step);
+	unsigned long long low = result->memory_ends_low_step, high = result->memory_ends_high_step;
+	if (result->memory_ends_step) {
+		fprintf(stderr, "  forecast  memory ends at step %llu", (unsigned long long)result->memory_ends_step);
+		if (high == UINT64_MAX)
+			fprintf(stderr, ", %llu at the earliest (99 %%)", low);
+		else if (low != high)
+			fprintf(stderr, ", between %llu and %llu (99 %%)", low, high);
+		fprintf(stderr, "\n");
+	}
 	if (result->restarts)
 		fprintf(stderr, "  restarts  %u in place, before a leak had used up the memory\n", result->restarts);
 }

@@ -135,6 +135,7 @@ static void clear_by_force(struct neap_train *train, const char *end)
 {
 	char said[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM];
 	struct neap_memory before, after;
+	uint64_t lowest, highest;
 
 	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: memory will end at %s: clearing by force", train->name,
 		 end);
@@ -151,6 +152,7 @@ static void clear_by_force(struct neap_train *train, const char *end)
 		 (unsigned long long)(gave / per_step),
 		 gave ? "" : " (what drops memory is registered with neap_attach_on_clear)");
 	neap_session_forget_leak(train);
+	neap_take_extremes(train->alloc, &lowest, &highest); /* what was held is not the next step's */
 }
 
 /* The last boundary before memory may end. */
