@@ -19,7 +19,7 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 		{"activations", &demand->activations}, {"attention", &demand->attention},
 		{"temporaries", &demand->temporaries}, {"batch", &demand->inputs},
 		{"parameters", &demand->parameters},   {"gradients", &demand->model},
-		{"optimizer", &demand->model},
+		{"optimizer", &demand->model},         {"workspace", &demand->model},
 	};
 	uint64_t *field = &demand->unknown;
 

@@ -25,7 +25,7 @@
 #include "trace/record.h"
 
 /* Bytes live at one instant. By tag: "activations", "attention" (its scores), "temporaries", "batch" (inputs),
- * "parameters", "gradients" and "optimizer" (model); any other is unknown. */
+ * "parameters", "gradients", "optimizer" and "workspace" (model, which stays); any other is unknown. */
 struct neap_demand {
 	uint64_t activations, attention, temporaries, inputs, parameters, model, unknown;
 };

@@ -117,6 +117,7 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 		goto out;
 	}
 	neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
+	neap_report_comparisons(&table, summary.comparisons, summary.comparison_count);
 	if (neap_buffer_status(&table, &err)) {
 		code = neap_complain("series", &err);
 		goto out;
@@ -178,7 +179,8 @@ const struct neap_command neap_command_series = {
 		"or a list of words), env, params, needs (a size, device or none; default: as measured by an earlier "
 		"run, else device), time_limit, wait_limit, drain_limit, on_oom and retries, as the options of 'neap "
 		"run'. An experiment has a name too, and may have a grid, which gives one experiment for each "
-		"combination.\n"
+		"combination, and compare_to with the name of another experiment: below the table then stands what it "
+		"saved and cost against that one, beside what was predicted from that one's recording.\n"
 		"\n"
 		"Each experiment runs under a supervisor of its own ('neap run'), which outlives the series: when "
 		"this "

@@ -356,7 +356,31 @@ static void put_run(struct neap_buffer *out, const struct neap_result *result, s
 	neap_buffer_text(out, "</section>\n");
 }
 
-void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count)
+static void put_comparisons(struct neap_buffer *out, const struct neap_comparison *comparisons, size_t count)
+{
+	struct neap_buffer text = {0};
+
+	if (count == 0)
+		return;
+	neap_buffer_text(out, "<section id=\"comparisons\">\n<h2>Measured against another run</h2>\n<dl>\n");
+	for (size_t i = 0; i < count; i++) {
+		neap_buffer_clear(&text);
+		neap_report_comparison_head(&text, &comparisons[i]);
+		neap_buffer_text(out, "<dt>");
+		put_text(out, neap_buffer_string(&text));
+		neap_buffer_clear(&text);
+		neap_report_comparison_figures(&text, &comparisons[i]);
+		neap_buffer_text(out, "</dt><dd>");
+		put_text(out, neap_buffer_string(&text));
+		neap_buffer_text(out, "</dd>\n");
+	}
+	neap_buffer_text(out, "</dl>\n</section>\n");
+	out->failed = out->failed || text.failed;
+	neap_buffer_fini(&text);
+}
+
+void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count,
+		      const struct neap_comparison *comparisons, size_t comparison_count)
 {
 	const struct neap_result **ranked = neap_report_rank(results, count);
 
@@ -367,6 +391,7 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 	put_head(out, title);
 	put_summary(out, title, results, count);
 	put_table(out, ranked, count);
+	put_comparisons(out, comparisons, comparison_count);
 	for (size_t i = 0; i < count; i++)
 		put_run(out, ranked[i], i + 1);
 	neap_buffer_text(out, "</main>\n<script>\n");

@@ -4,15 +4,17 @@
 
 #include "analyze/oom.h"
 #include "base/buffer.h"
+#include "report/comparison.h"
 #include "store/result.h"
 
 /* The table of a series, ranked by peak memory, largest first: name, outcome, peak, headroom, drain, retries, rung,
  * leak, time. Fits 120 columns; `color` as the command decided. */
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color);
 
-/* The page: same table, and per run its memory curve (plot with zoom and hover), marks, fluctuation, leak verdict,
- * OOM card. Works offline from one file; everything from outside is escaped. */
-void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count);
+/* The page: same table, the comparisons, and per run its memory curve (plot with zoom and hover), marks, fluctuation,
+ * leak verdict, OOM card. Works offline from one file; everything from outside is escaped. */
+void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count,
+		      const struct neap_comparison *comparisons, size_t comparison_count);
 
 /* The OOM card for a terminal, at most 100 columns. */
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card);

@@ -17,6 +17,7 @@
 #define NEAP_SERIES_SERIES_H
 
 #include "series/spec.h"
+#include "report/comparison.h"
 #include "store/result.h"
 
 #include <signal.h>
@@ -38,6 +39,8 @@ struct neap_series_summary {
 	char report[4096];           /* the page's path; "" while unfinished */
 	struct neap_result *results; /* one per experiment, in the file's order; NULL while unfinished */
 	size_t count;
+	struct neap_comparison *comparisons; /* in the file's order; NULL while unfinished */
+	size_t comparison_count;
 	size_t failed;       /* experiments that have ended otherwise than well */
 	size_t left;         /* experiments that have not ended */
 	int supervisor_exit; /* a supervisor that could not do its work ended with it, and so the series; else 0 */

@@ -27,6 +27,9 @@ void neap_series_say(const struct neap_series *series, const char *format, ...) 
 /* Puts a result into the history; failing is said, not an error. */
 void neap_series_keep(struct neap_series *series, const struct neap_result *result);
 
+/* Fills the summary's comparisons: what the file says is to be compared. Errors: NEAP_ENOMEM. */
+enum neap_status neap_series_compare(struct neap_series *series, struct neap_error *err);
+
 /* Reads every experiment's result, makes those that are missing from the journal, and writes the page. */
 enum neap_status neap_series_report(struct neap_series *series, struct neap_error *err);
 

@@ -68,7 +68,8 @@ static enum neap_status write_page(struct neap_series *series, struct neap_error
 	struct neap_buffer page = {0};
 	if (neap_path_join(summary->report, sizeof summary->report, summary->folder, "report.html"))
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", summary->folder);
-	neap_report_page(&page, series->spec->name, summary->results, summary->count);
+	neap_report_page(&page, series->spec->name, summary->results, summary->count, summary->comparisons,
+			 summary->comparison_count);
 	enum neap_status status = neap_buffer_status(&page, err);
 	if (!status)
 		status = neap_file_write(summary->report, neap_buffer_string(&page), page.length, err);
@@ -90,7 +91,8 @@ enum neap_status neap_series_report(struct neap_series *series, struct neap_erro
 		if (series->history_behind && *summary->results[i].run_id)
 			neap_series_keep(series, &summary->results[i]);
 	}
-	return write_page(series, err);
+	enum neap_status status = neap_series_compare(series, err);
+	return status ? status : write_page(series, err);
 }
 
 void neap_series_summary_fini(struct neap_series_summary *summary)
@@ -98,6 +100,8 @@ void neap_series_summary_fini(struct neap_series_summary *summary)
 	for (size_t i = 0; i < summary->count; i++)
 		neap_result_fini(&summary->results[i]);
 	free(summary->results);
+	free(summary->comparisons);
 	summary->results = NULL;
-	summary->count = 0;
+	summary->comparisons = NULL;
+	summary->count = summary->comparison_count = 0;
 }

@@ -267,6 +267,16 @@ static enum neap_status read_experiment_name(struct reader *reader, const char *
 	return status;
 }
 
+static enum neap_status read_compare_to(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	if (!status)
+		status = set_text(&reader->experiment->compare_to, text, reader->err);
+	free(text);
+	return status;
+}
+
 static enum neap_status read_series_name(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	char *text = NULL;
@@ -290,7 +300,8 @@ static enum neap_status read_series_name(struct reader *reader, const char *key,
 	}
 
 static const struct key defaults_keys[] = {SETTINGS, {NULL}};
-static const struct key experiment_keys[] = {{"name", read_experiment_name}, SETTINGS, {"grid", read_grid}, {NULL}};
+static const struct key experiment_keys[] = {
+	{"name", read_experiment_name}, SETTINGS, {"grid", read_grid}, {"compare_to", read_compare_to}, {NULL}};
 
 struct table_context {
 	struct reader *reader;
@@ -331,8 +342,9 @@ static enum neap_status read_defaults(struct reader *reader, const char *key, st
 
 static void experiment_fini(struct neap_experiment *experiment)
 {
-	char *texts[] = {experiment->name,        experiment->needs,   experiment->time_limit, experiment->wait_limit,
-			 experiment->drain_limit, experiment->retries, experiment->on_oom};
+	char *texts[] = {experiment->name,       experiment->needs,       experiment->time_limit,
+			 experiment->wait_limit, experiment->drain_limit, experiment->retries,
+			 experiment->on_oom,     experiment->compare_to};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		free(texts[i]);
 	neap_words_fini(&experiment->command);
@@ -352,8 +364,9 @@ static enum neap_status experiment_copy(const struct neap_experiment *from, stru
 	if (copy_text(&copy.name, from->name) || copy_text(&copy.needs, from->needs) ||
 	    copy_text(&copy.time_limit, from->time_limit) || copy_text(&copy.wait_limit, from->wait_limit) ||
 	    copy_text(&copy.drain_limit, from->drain_limit) || copy_text(&copy.retries, from->retries) ||
-	    copy_text(&copy.on_oom, from->on_oom) || neap_words_copy(&from->command, &copy.command) ||
-	    neap_words_copy(&from->env, &copy.env) || neap_words_copy(&from->params, &copy.params)) {
+	    copy_text(&copy.on_oom, from->on_oom) || copy_text(&copy.compare_to, from->compare_to) ||
+	    neap_words_copy(&from->command, &copy.command) || neap_words_copy(&from->env, &copy.env) ||
+	    neap_words_copy(&from->params, &copy.params)) {
 		experiment_fini(&copy);
 		return NEAP_ENOMEM;
 	}
@@ -482,6 +495,22 @@ static enum neap_status keep_experiments(struct reader *reader, const char *key,
 static const struct key top_keys[] = {
 	{"name", read_series_name}, {"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
 
+/* Names must be those of other experiments, as they are once grids are expanded. */
+static enum neap_status check_compared(const struct neap_spec *spec, struct neap_error *err)
+{
+	for (size_t i = 0; i < spec->count; i++) {
+		const struct neap_experiment *experiment = &spec->experiments[i];
+		bool found = !experiment->compare_to;
+		for (size_t k = 0; k < spec->count && !found; k++)
+			found = k != i && !strcmp(spec->experiments[k].name, experiment->compare_to);
+		if (!found)
+			return neap_fail_at(err, experiment->line, 1,
+					    "compare_to: expected the name of another experiment, not '%.80s'",
+					    experiment->compare_to);
+	}
+	return NEAP_OK;
+}
+
 static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 {
 	struct table_context table = {reader, top_keys, "series"};
@@ -496,7 +525,7 @@ static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 	if (!status && !reader->spec->count)
 		status = neap_fail_at(reader->err, reader->list.line, reader->list.column,
 				      "experiments: expected at least one experiment");
-	return status;
+	return status ? status : check_compared(reader->spec, reader->err);
 }
 
 uint64_t neap_spec_hash(const void *bytes, size_t length)

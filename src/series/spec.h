@@ -9,6 +9,7 @@
  *     - name: sweep                       # sweep-lr=0.1-batch=8, sweep-lr=0.1-batch=16, ...
  *       command: [train, --batch, "{batch}", --lr, "{lr}"]
  *       grid: {lr: [0.1, 0.01], batch: [8, 16]}
+ *       compare_to: plain               # the report shows what each saved and cost against that one
  *
  * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A
  * grid is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only.
@@ -38,6 +39,7 @@ struct neap_experiment {
 	/* As written, checked; NULL: not given. */
 	char *needs; /* a size, "device" or "none" */
 	char *time_limit, *wait_limit, *drain_limit, *on_oom;
+	char *compare_to; /* another experiment's name: the report shows what changed against it */
 	char *retries; /* restarts by on_oom; of no meaning without it */
 	uint32_t line; /* where it begins in the file */
 };

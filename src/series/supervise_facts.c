@@ -364,6 +364,10 @@ static enum neap_status put_story(struct neap_supervise *run, const struct best 
 					   text.length ? ", " : "", (unsigned long long)from->micro_batch,
 					   (unsigned long long)to->micro_batch, (unsigned long long)from->accumulate,
 					   (unsigned long long)to->accumulate);
+		for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; best->found && rung < NEAP_RUNG_STOP; rung++)
+			if (facts->last_rungs & (1u << rung))
+				neap_buffer_format(&text, "%s%s", text.length ? ", " : "",
+						   neap_rung_name((enum neap_rung)rung));
 		status = neap_result_set(&result->rung, neap_buffer_string(&text), err);
 	}
 	neap_buffer_fini(&text);

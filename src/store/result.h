@@ -68,7 +68,8 @@ struct neap_result {
 	char *drain_note;
 	uint32_t retries;        /* restarts of the command after an OOM */
 	uint32_t ooms, rungs;    /* inside the process and by restarts together */
-	char *rung;              /* "micro_batch 64 -> 16, accumulate 1 -> 4"; "" when none was taken */
+	char *rung;              /* "micro_batch 64 -> 16, accumulate 1 -> 4, mixed precision": splits taken, and the others
+				   in force at the end, taken or asked for; "" none */
 	uint64_t steps;
 	double last_loss;        /* NAN: unknown (null in JSON) */
 	char *leak_verdict;      /* "clean", "leak", "too short", "not watched" */

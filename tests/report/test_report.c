@@ -222,14 +222,14 @@ static void page_escapes_and_fetches_nothing(void **unused)
 
 	(void)unused;
 	runs_init(results);
-	neap_report_page(&plain, "Night", results, RUN_COUNT);
+	neap_report_page(&plain, "Night", results, RUN_COUNT, NULL, 0);
 	char **fields[] = {&results[0].name,         &results[0].command,     &results[0].parameters,
 			   &results[0].run_id,       &results[0].device_name, &results[0].rung,
 			   &results[0].leak_verdict, &results[0].fluctuation, &results[0].cleanup,
 			   &results[0].oom_card,     &results[0].evidence,    &results[0].advice};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		assert_int_equal(neap_result_set(fields[i], hostile, NULL), NEAP_OK);
-	neap_report_page(&out, hostile, results, RUN_COUNT);
+	neap_report_page(&out, hostile, results, RUN_COUNT, NULL, 0);
 	assert_int_equal(neap_buffer_status(&out, NULL), NEAP_OK);
 
 	/* What hostile text could open or close is as often there as in the plain page. */
@@ -261,7 +261,7 @@ static void page_shows_each_run(void **unused)
 
 	(void)unused;
 	runs_init(results);
-	neap_report_page(&out, "Night", results, RUN_COUNT);
+	neap_report_page(&out, "Night", results, RUN_COUNT, NULL, 0);
 	assert_int_equal(count_of(out.data, "<section id=\"run-"), RUN_COUNT);
 	assert_int_equal(count_of(out.data, "class=\"curve\""), RUN_COUNT - 1); /* one never ran */
 	assert_int_equal(count_of(out.data, "{\"total\":2147483648,\"time_us\":[0,8000,"), RUN_COUNT - 1);
@@ -274,7 +274,7 @@ static void page_shows_each_run(void **unused)
 	/* Figures nobody knows are null, not 0: no process of this run was attached. */
 	results[0].attached = false;
 	neap_buffer_clear(&out);
-	neap_report_page(&out, "Night", &results[0], 1);
+	neap_report_page(&out, "Night", &results[0], 1, NULL, 0);
 	assert_non_null(strstr(out.data, "\"allocated\":[null,null,"));
 	runs_fini(results);
 	neap_buffer_fini(&out);
@@ -296,11 +296,52 @@ static void long_curves_keep_their_extremes(void **unused)
 	struct neap_result result = results[0];
 	result.samples = samples;
 	result.sample_count = COUNT;
-	neap_report_page(&out, "Long", &result, 1);
+	neap_report_page(&out, "Long", &result, 1, NULL, 0);
 	assert_int_equal(count_of(out.data, ",4321,"), 1);
 	assert_int_equal(count_of(out.data, ",7,"), 1);
 	assert_true(out.length < 600000);
 	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static void comparisons_say_what_changed(void **state)
+{
+	const struct neap_comparison comparisons[] = {
+		{.run = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000},
+		 .base = {"plain", {{32, 1, 1}, 0}, 12 * NEAP_MIB, 20000000},
+		 .prediction = {7 * NEAP_MIB, NEAP_MIB},
+		 .predicted = true},
+		{.run = {"<i>\033[31m", {{16, 2, 1}, 0}, 9 * NEAP_MIB, 0},
+		 .base = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000}},
+		{.run = {.name = "none"}, .base = {.name = "plain", .peak_bytes = 1}},
+		{.run = {.name = "some", .peak_bytes = 1}, .base = {.name = "none"}},
+	};
+	struct neap_result result;
+	struct neap_buffer out = {0};
+
+	(void)state;
+	neap_report_comparisons(&out, comparisons, 4);
+	assert_string_equal(
+		neap_buffer_string(&out),
+		"\n"
+		"mixed against plain: mixed precision\n"
+		"  peak allocated 12.0 MiB -> 6.00 MiB (-50 %), predicted 7.00 MiB \u00b1 1.00 MiB; a step "
+		"20.0 ms -> 30.0 ms (x 1.50)\n"
+		"<i>?[31m against mixed: without mixed precision, micro-batch 32 -> 16, accumulation 1 -> 2\n"
+		"  peak allocated 6.00 MiB -> 9.00 MiB (+50 %), not predicted\n"
+		"none against plain\n"
+		"  no comparison: it has no recorded peak\n"
+		"some against none\n"
+		"  no comparison: the other has no recorded peak\n");
+	neap_buffer_clear(&out);
+	neap_report_comparisons(&out, NULL, 0);
+	assert_int_equal(out.length, 0);
+	assert_int_equal(neap_result_init(&result, NULL), NEAP_OK);
+	neap_report_page(&out, "c", &result, 1, comparisons, 4);
+	assert_non_null(strstr(neap_buffer_string(&out), "<dt>mixed against plain: mixed precision</dt>"));
+	assert_non_null(strstr(neap_buffer_string(&out), "predicted 7.00 MiB \u00b1 1.00 MiB"));
+	assert_non_null(strstr(neap_buffer_string(&out), "<dt>&lt;i&gt;?[31m against mixed"));
+	neap_result_fini(&result);
 	neap_buffer_fini(&out);
 }
 
@@ -310,7 +351,7 @@ static int write_page(const char *path)
 	struct neap_buffer out = {0};
 
 	runs_init(results);
-	neap_report_page(&out, "charlm: four runs on one device", results, RUN_COUNT);
+	neap_report_page(&out, "charlm: four runs on one device", results, RUN_COUNT, NULL, 0);
 	enum neap_status status = neap_file_write(path, out.data, out.length, NULL);
 	runs_fini(results);
 	neap_buffer_fini(&out);
@@ -346,15 +387,11 @@ static void test_enough(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_enough),
-		cmocka_unit_test(table_is_ranked),
-		cmocka_unit_test(table_stays_narrow),
-		cmocka_unit_test(card_says_it_all),
-		cmocka_unit_test(card_causes_differ),
-		cmocka_unit_test(card_stays_narrow),
-		cmocka_unit_test(page_escapes_and_fetches_nothing),
-		cmocka_unit_test(page_shows_each_run),
-		cmocka_unit_test(long_curves_keep_their_extremes),
+		cmocka_unit_test(test_enough),         cmocka_unit_test(table_is_ranked),
+		cmocka_unit_test(table_stays_narrow),  cmocka_unit_test(comparisons_say_what_changed),
+		cmocka_unit_test(card_says_it_all),    cmocka_unit_test(card_causes_differ),
+		cmocka_unit_test(card_stays_narrow),   cmocka_unit_test(page_escapes_and_fetches_nothing),
+		cmocka_unit_test(page_shows_each_run), cmocka_unit_test(long_curves_keep_their_extremes),
 	};
 
 	if (argc > 1)

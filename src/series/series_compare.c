@@ -1,0 +1,118 @@
+/* series/series_compare.c: the experiments that the file compares to another one, from both recordings. Of several
+ * attached processes, the one with the highest peak counts. Like the rest of the report it is made from the folders
+ * alone, so that it can be made again. */
+#include "series/series_internal.h"
+
+#include "analyze/run.h"
+#include "base/error.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a recording says of a run. */
+struct told {
+	struct neap_compared compared;
+	struct neap_demand demand;
+	bool demand_known;
+	uint32_t layers;
+};
+
+/* The mean time of a step since the settings last changed, from the second step on: the first waits for everything.
+ */
+static uint64_t step_ns(const struct neap_record *record)
+{
+	uint64_t first_ns = 0, last_ns = 0, steps = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
+			steps = 0;
+		if (event->kind != NEAP_EVENT_STEP)
+			continue;
+		if (steps++ == 0)
+			first_ns = event->time_ns;
+		last_ns = event->time_ns;
+	}
+	return steps > 1 && last_ns > first_ns ? (last_ns - first_ns) / (steps - 1) : 0;
+}
+
+static void tell(const struct neap_record *record, struct told *told)
+{
+	struct neap_run_facts facts;
+
+	neap_run_facts(record, 0, &facts);
+	if (facts.peak_allocated_bytes <= told->compared.peak_bytes)
+		return;
+	told->compared.peak_bytes = facts.peak_allocated_bytes;
+	told->compared.settings = (struct neap_train_settings){facts.last_split, facts.last_rungs};
+	told->compared.step_ns = step_ns(record);
+	told->layers = facts.layers;
+	told->demand_known = neap_demand_at_peak(record, &told->demand);
+}
+
+/* An experiment's last attempt; where it recorded nothing, only the name is told. */
+static void read_told(const struct neap_series *series, size_t at, struct told *told)
+{
+	const char *name = series->spec->experiments[at].name;
+	char folder[4096], path[4400];
+
+	*told = (struct told){0};
+	snprintf(told->compared.name, sizeof told->compared.name, "%s", name);
+	snprintf(folder, sizeof folder, "%.3800s/runs/%s-%u", series->summary->folder, name,
+		 series->state.experiments[at].attempts);
+	DIR *entries = opendir(folder);
+	for (struct dirent *entry; entries && (entry = readdir(entries));) {
+		struct neap_record record = {0};
+		if (strncmp(entry->d_name, "record.", 7) != 0 ||
+		    neap_path_join(path, sizeof path, folder, entry->d_name))
+			continue;
+		if (neap_record_read(path, &record, NULL) == NEAP_OK)
+			tell(&record, told);
+		neap_record_fini(&record);
+	}
+	if (entries)
+		closedir(entries);
+}
+
+/* The experiment's number; count when there is none. */
+static size_t find(const struct neap_spec *spec, const char *name)
+{
+	size_t at = 0;
+
+	while (at < spec->count && strcmp(spec->experiments[at].name, name) != 0)
+		at++;
+	return at;
+}
+
+enum neap_status neap_series_compare(struct neap_series *series, struct neap_error *err)
+{
+	const struct neap_spec *spec = series->spec;
+	struct neap_series_summary *summary = series->summary;
+
+	summary->comparisons = calloc(spec->count, sizeof *summary->comparisons);
+	if (!summary->comparisons)
+		return neap_fail(err, NEAP_ENOMEM, "comparing a series' experiments: out of memory");
+	size_t read = spec->count; /* whose recordings are in `other`: many are compared to the same one */
+	struct told run, other = {0};
+	for (size_t i = 0; i < spec->count; i++) {
+		const char *to = spec->experiments[i].compare_to;
+		size_t base = to ? find(spec, to) : spec->count;
+		struct neap_comparison *comparison = &summary->comparisons[summary->comparison_count];
+		if (base == spec->count)
+			continue;
+		read_told(series, i, &run);
+		if (base != read)
+			read_told(series, base, &other);
+		read = base;
+		comparison->run = run.compared;
+		comparison->base = other.compared;
+		comparison->predicted = other.demand_known &&
+					neap_predict(&other.demand, &other.compared.settings, &run.compared.settings,
+						     other.layers, &comparison->prediction);
+		summary->comparison_count++;
+	}
+	return NEAP_OK;
+}
