@@ -12,6 +12,8 @@
 #include "options.h"
 #include "trainer.h"
 
+#include "neap/trial.h"
+
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -47,6 +49,31 @@ static int help(void)
 	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* One training for each rate. What one leaves on the device is named, and is there no less for the next; one that
+ * runs out of memory does not keep the next from its try. */
+static enum neap_status train_trials(struct options options, struct gpu *gpu, const struct data *data,
+				     enum neap_train_wish *ret_wish, struct neap_error *err)
+{
+	enum neap_status worst = NEAP_OK;
+
+	for (size_t i = 0; i < options.trials && (worst == NEAP_OK || worst == NEAP_EOOM); i++) {
+		struct neap_trial trial;
+		struct neap_error failure = {0};
+		char name[32];
+
+		options.rate = options.trial_rates[i];
+		snprintf(name, sizeof(name), "rate=%g", options.rate);
+		neap_trial_begin(&trial, gpu_alloc(gpu), neap_log_stderr(), name);
+		enum neap_status status = trainer_run(&options, gpu, data, &stop, ret_wish, &failure);
+		neap_trial_end(&trial, NULL);
+		if (status != NEAP_OK) {
+			worst = status;
+			*err = failure;
+		}
+	}
+	return worst;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -72,7 +99,8 @@ int main(int argc, char **argv)
 		goto out;
 	}
 	catch_signals();
-	switch (trainer_run(&options, gpu, &data, &stop, &wish, &err)) {
+	switch (options.trials ? train_trials(options, gpu, &data, &wish, &err)
+			       : trainer_run(&options, gpu, &data, &stop, &wish, &err)) {
 	case NEAP_OK:
 		break;
 	case NEAP_ECANCELED:

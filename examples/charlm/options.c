@@ -33,6 +33,8 @@ static const struct option table[] = {
 	{"heads", "N", "attention heads", KIND_COUNT, AT(heads), 1, 64},
 	{"context", "N", "characters of a sample", KIND_COUNT, AT(context), 1, 4096},
 	{"rate", "X", "highest learning rate", KIND_RATE, AT(rate), 0, 0},
+	{"rates", "X,X,...", "train once for each of these rates, one trial after another in this process", KIND_TEXT,
+	 AT(rates), 0, 0},
 	{"seed", "N", "of the parameters and the samples", KIND_COUNT, AT(seed), 0, UINT64_MAX},
 	{"efficient-attention", "USE", "keep no attention weights: on, allow (when memory was not enough), off",
 	 KIND_USE, AT(efficient_attention), 0, 0},
@@ -229,6 +231,27 @@ static const struct option *find(const char *name, size_t length)
 	return NULL;
 }
 
+static enum neap_status take_rates(struct options *options, struct neap_error *err)
+{
+	const char *at = options->rates;
+
+	if (options->checkpoint || options->losses)
+		return refuse(err, "--rates: the trials would overwrite each other's --%s",
+			      options->checkpoint ? "checkpoint" : "losses");
+	for (;;) {
+		char *end;
+		double rate = strtod(at, &end);
+
+		if (end == at || (*end && *end != ',') || !(rate > 0 && rate <= 1) || options->trials == TRIALS_MAX)
+			return refuse(err, "--rates %s: expected up to %d numbers above 0 and up to 1, and commas",
+				      options->rates, TRIALS_MAX);
+		options->trial_rates[options->trials++] = rate;
+		if (!*end)
+			return NEAP_OK;
+		at = end + 1;
+	}
+}
+
 static enum neap_status check(struct options *options, struct neap_error *err)
 {
 	if (!options->micro_batch)
@@ -243,7 +266,7 @@ static enum neap_status check(struct options *options, struct neap_error *err)
 		return refuse(err, "--%s needs --checkpoint FILE", options->resume ? "resume" : "checkpoint-every");
 	if (!options->checkpoint && options->on_leak == NEAP_ON_LEAK_RESTART)
 		return refuse(err, "--on-leak restart needs --checkpoint FILE");
-	return NEAP_OK;
+	return options->rates ? take_rates(options, err) : NEAP_OK;
 }
 
 enum neap_status options_parse(struct options *options, int argc, char **argv, struct neap_error *err)

@@ -11,11 +11,16 @@
 /* A way to need less memory: never, when memory was not enough, or from the start. */
 enum use { USE_OFF, USE_ALLOW, USE_ON };
 
+enum { TRIALS_MAX = 16 };
+
 struct options {
 	const char *text, *checkpoint, *losses; /* files; NULL: not given */
 	uint64_t steps, batch, micro_batch, seed;
 	uint64_t layers, width, heads, context;
 	double rate;
+	const char *rates; /* NULL: not given; else checked, and in trial_rates */
+	double trial_rates[TRIALS_MAX];
+	size_t trials;
 	enum use efficient_attention, mixed_precision, checkpointing;
 	uint64_t checkpoint_every, log_every, leak_bytes_per_step;
 	struct neap_levels device, host; /* of memory that is left */

@@ -15,6 +15,7 @@
 #define PAGES_MAX       (1ull << 23)
 #define PASSES          3    /* of a step: fragmentation shows from the second on */
 #define SHORT_STEP      8192 /* operations; a longer one is done once */
+#define LOOK_AHEAD      16   /* micro-batches above the first that does not fit */
 
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
@@ -133,6 +134,11 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 		else
 			fails = middle;
 	}
+	/* By the line, everything above fails. */
+	bool short_step = predictor->model && predictor->model->step_count <= SHORT_STEP;
+	for (uint64_t next = fits + 2; short_step && next <= fits + LOOK_AHEAD && !predictor->failed; next++)
+		if (predict(predictor, next).fits)
+			fits = next;
 	return fits;
 }
 

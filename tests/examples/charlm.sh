@@ -152,7 +152,25 @@ has err 'belongs to a run with another'
 run 1 $small --steps 12 --checkpoint text --resume
 has err 'not a checkpoint of charlm'
 
-# 7. Wrong use.
+# 7. Trials in one process: each comes back to the baseline, and what one leaks is named. One that runs out of memory
+# keeps nobody from a try.
+run 0 $small --steps 3 --batch 8 --rates 0.01,0.003
+[ "$(grep -c 'trial rate=0.0[013]*: back to the baseline: 0 B allocated, 0 B reserved$' err)" -eq 2 ] || fail "the baseline"
+run 0 $small --steps 2 --batch 8 --rates 0.01 --leak-per-step 96KiB
+has err 'trial rate=0.01: 2 allocations survive, 192 KiB: 192 KiB activations$'
+has err 'trial rate=0.01:   96.0 KiB activations at 0x[0-9a-f]*, stream 0x0, allocation [0-9]* of [0-9]*$'
+world 6MiB
+run 1 $small --steps 2 --batch 1 --layers 64 --rates 0.01,0.02
+[ "$(grep -c 'back to the baseline' err)" -eq 2 ] || fail "a failed trial leaves something, or ends it all"
+has err 'trial rate=0.02: back'
+world 64MiB
+
+# 8. Wrong use.
+run 64 --rates 0.1,,0.2
+run 64 --rates 0.1,2
+has err 'expected up to 16 numbers'
+run 64 --rates 0.1 --losses file
+has err 'overwrite'
 run 64 --stepz 3
 has err 'unknown option --stepz'
 run 64 --steps
