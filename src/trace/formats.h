@@ -17,4 +17,8 @@
  * used again; `f` and `r` of an id that is not live are errors. Lines hold at most 65535 bytes. */
 enum neap_status neap_text_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
 
+/* A PyTorch snapshot as torch.cuda.memory._dump_snapshot and _snapshot write it, or what memory_snapshot() gave, in
+ * pickle protocols 2 to 5. See pickle.h. Positions in errors are bytes of the (decompressed) file. */
+enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
+
 #endif

@@ -14,6 +14,8 @@ static const char *what_else(const struct neap_input *input)
 	} others[] = {
 		{"PK\003\004", 4, "a zip archive, as torch.save writes; a snapshot is what _dump_snapshot writes"},
 		{"\x1f\x8b", 2, "compressed by gzip; decompress it first"},
+		{"(dp", 3, "a pickle of protocol 0; write it with protocol 2 to 5"},
+		{"}q", 2, "a pickle of protocol 1; write it with protocol 2 to 5"},
 		{"{", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
 		{"[", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
 		{"<", 1, "a page; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
@@ -44,9 +46,10 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		status = neap_fail(err, NEAP_EPARSE, "it is no trace but %s", other);
 	if (status != NEAP_OK)
 		goto out;
-	status = neap_build_init(&build, NEAP_TRACE_TEXT, err);
+	bool pickle = input.at[0] == 0x80;
+	status = neap_build_init(&build, pickle ? NEAP_TRACE_SNAPSHOT : NEAP_TRACE_TEXT, err);
 	if (status == NEAP_OK)
-		status = neap_text_read(&input, &build, err);
+		status = pickle ? neap_pickle_read(&input, &build, err) : neap_text_read(&input, &build, err);
 	if (status == NEAP_OK) {
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);

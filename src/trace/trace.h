@@ -12,8 +12,7 @@
  *
  * Events are kept packed (8 to 12 bytes each instead of 32), so they are visited by a cursor, in order, not indexed
  * as an array; a cursor can start anywhere at the price of decoding up to 63 events. Indices of events count from 0
- * on each device. Sizes are bytes; in ALLOC and FREE_* they are the *requested* ones, before rounding, except that
- * a device whose `sizes_rounded` is set gives only rounded ones.
+ * on each device. Sizes are bytes; in ALLOC and FREE_* they are the *requested* ones, before rounding.
  *
  * The model is hostile input made safe: indices are within their tables and texts are terminated UTF-8 without
  * control characters. Nothing else is promised: addresses may overlap, frees may have no alloc, times may run
@@ -115,7 +114,6 @@ struct neap_trace_device {
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
 	uint64_t lost;                       /* events the recorder overwrote before the first one here */
-	bool sizes_rounded;                  /* see above */
 	uint64_t first_event;                /* of the store; for the cursor alone */
 };
 

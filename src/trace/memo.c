@@ -1,0 +1,87 @@
+/* trace/memo.c: see memo.h. */
+#include "trace/memo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FORGET_ENTRIES 64u /* at most so many move to close a gap */
+#define FORGET_PAGES   4u
+
+/* Pages up to the one that holds `number`. */
+static bool add_pages(struct neap_memo *memo, uint64_t number)
+{
+	size_t wanted = (size_t)(number / 64) + 1;
+
+	if (wanted > memo->page_room) {
+		size_t room = memo->page_room ? memo->page_room + memo->page_room / 2 : 16;
+		room = room < wanted ? wanted : room;
+		struct neap_memo_page *pages = realloc(memo->pages, room * sizeof *pages);
+		if (!pages)
+			return false;
+		memo->pages = pages;
+		memo->page_room = room;
+	}
+	while (memo->page_count < wanted)
+		memo->pages[memo->page_count++] = (struct neap_memo_page){.first = memo->entry_count};
+	return true;
+}
+
+enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uint64_t entry)
+{
+	uint64_t *known = neap_memo_get(memo, number);
+
+	if (known) {
+		*known = entry;
+		return NEAP_MEMO_DONE;
+	}
+	if (number < memo->next)
+		return NEAP_MEMO_ORDER;
+	if (memo->entry_count == memo->entry_room) {
+		size_t room = memo->entry_room ? memo->entry_room + memo->entry_room / 2 : 64;
+		uint64_t *entries = realloc(memo->entries, room * sizeof *entries);
+		if (!entries)
+			return NEAP_MEMO_NO_MEMORY;
+		memo->entries = entries;
+		memo->entry_room = room;
+	}
+	if (!add_pages(memo, number))
+		return NEAP_MEMO_NO_MEMORY;
+	memo->entries[memo->entry_count++] = entry;
+	memo->pages[number / 64].bits |= 1ull << number % 64;
+	memo->next = number + 1;
+	return NEAP_MEMO_DONE;
+}
+
+enum neap_memo_result neap_memo_skip(struct neap_memo *memo, uint64_t number)
+{
+	if (number < memo->next)
+		return NEAP_MEMO_ORDER;
+	if (!add_pages(memo, number))
+		return NEAP_MEMO_NO_MEMORY;
+	memo->next = number + 1;
+	return NEAP_MEMO_DONE;
+}
+
+bool neap_memo_forget(struct neap_memo *memo, uint64_t number)
+{
+	uint64_t *entry = neap_memo_get(memo, number);
+
+	if (!entry)
+		return false;
+	size_t after = memo->entry_count - (size_t)(entry - memo->entries) - 1, page = (size_t)(number / 64);
+	if (after > FORGET_ENTRIES || memo->page_count - page > FORGET_PAGES)
+		return false;
+	memmove(entry, entry + 1, after * sizeof *entry);
+	memo->entry_count--;
+	memo->pages[page].bits &= ~(1ull << number % 64);
+	while (++page < memo->page_count)
+		memo->pages[page].first--;
+	return true;
+}
+
+void neap_memo_fini(struct neap_memo *memo)
+{
+	free(memo->pages);
+	free(memo->entries);
+	*memo = (struct neap_memo){0};
+}

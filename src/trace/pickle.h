@@ -1,0 +1,100 @@
+/* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the stack machine) and snapshot.c (the shapes).
+ *
+ * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
+ * would import or call something are refused by name. No tree of objects is built: a container is recognised when its
+ * items arrive, turned into what it is (an event of the store, a frame, a stack, ...), and from then on is a small
+ * value. Values cannot be changed after that, so a container that holds itself cannot come to be.
+ *
+ *   stack:  ... LIST MARK  DICT MARK "action" "alloc" "addr" 140.. "frames" STACK(17)     SETITEMS
+ *           ... LIST MARK  EVENTS(first 512, 1 of them)                                   next event, and so on
+ *           ... LIST MARK  EVENTS(first 512, 1000 of them)                                APPENDS
+ *           ... EVENTS(first 512, 1000 of them)                                           one value for the whole
+ * list
+ */
+#ifndef NEAP_TRACE_PICKLE_H
+#define NEAP_TRACE_PICKLE_H
+
+#include "trace/formats.h"
+#include "trace/memo.h"
+
+enum value_type {
+	VALUE_OTHER, /* anything that means nothing to us: its content is gone */
+	VALUE_NONE,
+	VALUE_BOOL,     /* a: 0 or 1 */
+	VALUE_INT,      /* a: two's complement; b: 0; 1: a is unsigned; 2: it needs more than 64 bits */
+	VALUE_FLOAT,    /* a: bits of a double */
+	VALUE_TEXT,     /* a: number */
+	VALUE_LIST,     /* empty so far */
+	VALUE_DICT,     /* empty so far */
+	VALUE_PAIR,     /* two integers, from a tuple or a list: a, b */
+	VALUE_INTS,     /* a list with one integer so far: a */
+	VALUE_FRAME,    /* a: number */
+	VALUE_STACK,    /* a list of frames: a: number */
+	VALUE_HISTORY,  /* of a block, in older layouts: a: stack, b: requested bytes. One, or the first of a list. */
+	VALUE_EVENTS,   /* a run of events, bare or as a list: a: first, b: count */
+	VALUE_BLOCKS,   /* likewise */
+	VALUE_SEGMENTS, /* likewise */
+	VALUE_TRACES,   /* the list of lists of events: they are in machine.traces */
+	VALUE_MARKS,    /* external annotations, already taken */
+	VALUE_DIVISIONS, /* of roundup_power2_divisions: they are in machine.divisions */
+	VALUE_SETTINGS,  /* already taken */
+	VALUE_TOP,       /* the whole snapshot */
+	VALUE_MARK,      /* not a value: MARK */
+};
+
+struct value {
+	uint8_t type;  /* enum value_type */
+	bool list;     /* a list (EVENTS, BLOCKS, ... are runs of bare items otherwise) */
+	bool fresh;    /* made here, not fetched from the memo: items may still be added */
+	bool memoised; /* memo says under which number */
+	uint64_t memo;
+	uint64_t a, b;
+};
+
+/* Texts that are known are interned first, in this order, so their numbers are these. */
+enum known_text {
+#define KNOWN(name, text) NAME_##name,
+	NAME_EMPTY,
+#include "trace/snapshot_names.h"
+	NAME_COUNT,
+#undef KNOWN
+};
+
+struct range {
+	uint64_t first, count;
+};
+
+struct machine {
+	struct neap_input *input;
+	struct neap_build *build;
+	struct neap_error *err;
+	struct value *stack;
+	size_t depth, room;
+	size_t *marks; /* depths of MARKs */
+	size_t mark_count, mark_room;
+	struct neap_memo memo;
+	uint64_t position; /* of the instruction */
+	uint32_t *frames;  /* room to gather a stack in */
+	size_t frame_room;
+	struct range traces[256];
+	size_t trace_count;
+	uint32_t divisions[16];
+	uint64_t free_requests, free_completions;
+	bool has_segments, has_traces;
+};
+
+/* Fails at the current instruction; always returns NEAP_EPARSE. */
+enum neap_status neap_pickle_fail(struct machine *machine, const char *format, ...) NEAP_PRINTF(2, 3);
+enum neap_status neap_pickle_no_memory(struct machine *machine);
+
+/* Gives `dict`, which is below them, its items: `count` values, key and value in turn. */
+enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict, struct value *items, size_t count);
+/* Adds items to `list`, which is below them. */
+enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count);
+void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple);
+/* Interns the known texts. */
+void neap_snapshot_begin(struct machine *machine);
+/* Makes the trace from the value that the pickle is. */
+enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top);
+
+#endif

@@ -1,0 +1,621 @@
+/* trace/snapshot.c: what the dicts and lists of a PyTorch snapshot are, told from their keys and items:
+ *
+ *   action                event        filename or line+name   frame        stage+name   annotation
+ *   blocks                segment      real_size               history      segments, device_traces: the snapshot
+ *   state+size            block        "1" "2" "4" ...         roundup divisions      max_split_size, ...: settings
+ *
+ * Newer and older layouts differ in the keys they have, so only those that matter are required. */
+#include "trace/pickle.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BIT(name)        (1ull << NAME_##name)
+#define MISSING_ADDRESS  UINT64_MAX
+#define STACK_FRAMES_MAX (1u << 20)
+
+/* The values of a dict's known keys. Only those in `keys` are set. */
+struct known {
+	uint64_t keys;
+	const struct value *of[64];
+};
+
+_Static_assert(NAME_LAST_KEY < 64, "a bit per key");
+_Static_assert(NAME_SNAPSHOT - NAME_ALLOC == NEAP_TRACE_SNAPSHOT_TAKEN - NEAP_TRACE_ALLOC, "actions are in order");
+_Static_assert(VALUE_MARK < 32, "a type has 5 bits in the memo");
+
+void neap_snapshot_begin(struct machine *machine)
+{
+#define KNOWN(name, text) text,
+	static const char *const texts[] = {
+		"",
+#include "trace/snapshot_names.h"
+	};
+#undef KNOWN
+	for (size_t i = 1; i < sizeof texts / sizeof *texts; i++)
+		neap_build_text(machine->build, texts[i], strlen(texts[i]));
+}
+
+/* --- single values -----------------------------------------------------------------------------------------------
+ */
+
+/* An optional key with a number that fits 64 bits, signed or not; else `absent`. */
+static uint64_t word_of(const struct known *known, enum known_text key, uint64_t absent)
+{
+	if (!(known->keys & 1ull << key) || known->of[key]->type != VALUE_INT || known->of[key]->b == 2)
+		return absent;
+	return known->of[key]->a;
+}
+
+/* A number of bytes. */
+static enum neap_status size_of(struct machine *machine, const struct known *known, enum known_text key,
+				const char *whose, bool required, uint64_t *ret_size)
+{
+	const char *name = neap_trace_text(machine->build->trace, key);
+
+	if (!(known->keys & 1ull << key)) {
+		if (required)
+			return neap_pickle_fail(machine, "%s without '%s'", whose, name);
+		return NEAP_OK;
+	}
+	const struct value *value = known->of[key];
+	if (value->type != VALUE_INT)
+		return neap_pickle_fail(machine, "'%s' of %s is no whole number", name, whose);
+	if (value->b || value->a > INT64_MAX)
+		return neap_pickle_fail(machine, "'%s' of %s is negative or too large", name, whose);
+	*ret_size = value->a;
+	return NEAP_OK;
+}
+
+static uint32_t text_of(const struct known *known, enum known_text key)
+{
+	return known->keys & 1ull << key && known->of[key]->type == VALUE_TEXT ? (uint32_t)known->of[key]->a : 0;
+}
+
+static bool truth_of(const struct known *known, enum known_text key)
+{
+	const struct value *value = known->keys & 1ull << key ? known->of[key] : NULL;
+
+	return value && (value->type == VALUE_BOOL || value->type == VALUE_INT) && value->a;
+}
+
+static uint32_t stack_of(struct machine *machine, const struct known *known)
+{
+	const struct value *value;
+
+	if (known->keys & BIT(FRAMES)) {
+		value = known->of[NAME_FRAMES];
+		if (value->type == VALUE_STACK)
+			return (uint32_t)value->a;
+		if (value->type != VALUE_LIST && value->type != VALUE_NONE)
+			neap_build_warn(machine->build, machine->position, "frames that are no list of frames");
+	} else if (known->keys & BIT(HISTORY) && known->of[NAME_HISTORY]->type == VALUE_HISTORY) {
+		return (uint32_t)known->of[NAME_HISTORY]->a;
+	}
+	return 0;
+}
+
+static uint16_t stream_of(struct machine *machine, const struct known *known, enum known_text pool_key)
+{
+	const struct value *pool = known->keys & 1ull << pool_key ? known->of[pool_key] : NULL;
+
+	if (pool && pool->type != VALUE_PAIR)
+		pool = NULL;
+	return neap_build_stream(machine->build, word_of(known, NAME_STREAM, 0), pool ? pool->a : 0,
+				 pool ? pool->b : 0);
+}
+
+static void become(struct value *value, enum value_type type, uint64_t a, uint64_t b)
+{
+	value->type = (uint8_t)type;
+	value->a = a;
+	value->b = b;
+}
+
+/* --- dicts -------------------------------------------------------------------------------------------------------
+ */
+
+static enum neap_status take_event(struct machine *machine, struct value *dict, const struct known *known)
+{
+	struct neap_build *build = machine->build;
+	uint64_t at = build->trace->store->count;
+	struct neap_trace_event event = {0};
+	uint32_t action = text_of(known, NAME_ACTION);
+	enum neap_status status;
+
+	if (action < NAME_ALLOC || action > NAME_SNAPSHOT || action == NAME_NO_ACTION) {
+		neap_build_warn(build, machine->position, "events with the unknown action '%.60s' are left out",
+				neap_trace_text(build->trace, action));
+		become(dict, VALUE_EVENTS, at, 0);
+		return NEAP_OK;
+	}
+	event.kind = (uint8_t)(action - NAME_ALLOC + NEAP_TRACE_ALLOC);
+	bool placed = event.kind != NEAP_TRACE_OOM && event.kind != NEAP_TRACE_SNAPSHOT_TAKEN;
+	if (placed && (!(known->keys & BIT(ADDR)) || known->of[NAME_ADDR]->type != VALUE_INT))
+		return neap_pickle_fail(machine, "an event without 'addr'");
+	status = size_of(machine, known, NAME_SIZE, "an event", placed, &event.size);
+	if (status != NEAP_OK)
+		return status;
+	event.address = word_of(known, NAME_ADDR, 0);
+	if (event.kind == NEAP_TRACE_OOM)
+		event.address = word_of(known, NAME_DEVICE_FREE, event.address);
+	event.time_us = word_of(known, NAME_TIME_US, 0);
+	event.stack = stack_of(machine, known);
+	event.stream = stream_of(machine, known, NAME_POOL_ID);
+	neap_build_event(build, &event);
+	machine->free_requests += event.kind == NEAP_TRACE_FREE_REQUESTED;
+	machine->free_completions += event.kind == NEAP_TRACE_FREE_COMPLETED;
+	become(dict, VALUE_EVENTS, at, 1);
+	return NEAP_OK;
+}
+
+static enum neap_status take_block(struct machine *machine, struct value *dict, const struct known *known)
+{
+	struct neap_build *build = machine->build;
+	const struct value *history = known->keys & BIT(HISTORY) ? known->of[NAME_HISTORY] : NULL;
+	struct neap_trace_block block = {.address = word_of(known, NAME_ADDRESS, MISSING_ADDRESS)};
+	uint32_t state = text_of(known, NAME_STATE);
+	enum neap_status status = size_of(machine, known, NAME_SIZE, "a block", true, &block.size);
+
+	if (status != NEAP_OK)
+		return status;
+	block.requested = block.size;
+	if (history && history->type == VALUE_HISTORY)
+		block.requested = history->b;
+	status = size_of(machine, known, NAME_REQUESTED_SIZE, "a block", false, &block.requested);
+	if (status != NEAP_OK)
+		return status;
+	if (state == NAME_ACTIVE_ALLOCATED)
+		block.state = NEAP_TRACE_BLOCK_LIVE;
+	else if (state == NAME_ACTIVE_PENDING_FREE || state == NAME_ACTIVE_AWAITING_FREE)
+		block.state = NEAP_TRACE_BLOCK_PENDING;
+	else
+		block.state = NEAP_TRACE_BLOCK_FREE;
+	if (block.state == NEAP_TRACE_BLOCK_FREE && state != NAME_INACTIVE)
+		neap_build_warn(build, machine->position, "blocks in the unknown state '%.60s' are taken for free",
+				neap_trace_text(build->trace, state));
+	block.stack = stack_of(machine, known);
+	become(dict, VALUE_BLOCKS, build->trace->block_count, 1);
+	neap_build_block(build, &block);
+	return NEAP_OK;
+}
+
+/* Gives blocks of older layouts their addresses, and says what does not add up. */
+static void place_blocks(struct machine *machine, const struct neap_trace_segment *segment)
+{
+	struct neap_build *build = machine->build;
+	struct neap_trace_block *blocks = build->trace->blocks + segment->first_block;
+	uint64_t at = segment->address, sum = 0;
+	bool outside = false;
+
+	for (size_t i = 0; i < segment->block_count; i++) {
+		if (blocks[i].address == MISSING_ADDRESS) {
+			blocks[i].address = at;
+			neap_build_warn(
+				build, machine->position,
+				"blocks without an address: taken to lie one after the other in their segment");
+		}
+		if (blocks[i].address < segment->address || blocks[i].address - segment->address > segment->size)
+			outside = true;
+		at = blocks[i].address + blocks[i].size;
+		sum += blocks[i].size;
+	}
+	if (outside)
+		neap_build_warn(build, machine->position, "segments with blocks outside of them");
+	if (sum != segment->size)
+		neap_build_warn(build, machine->position, "segments whose blocks do not add up to their size");
+}
+
+static enum neap_status take_segment(struct machine *machine, struct value *dict, const struct known *known)
+{
+	static const char whose[] = "a segment";
+	struct neap_build *build = machine->build;
+	struct neap_trace_segment segment = {.address = word_of(known, NAME_ADDRESS, MISSING_ADDRESS)};
+	const struct value *blocks = known->of[NAME_BLOCKS];
+	uint64_t device = word_of(known, NAME_DEVICE, 0);
+	uint32_t type = text_of(known, NAME_SEGMENT_TYPE);
+	enum neap_status status = size_of(machine, known, NAME_TOTAL_SIZE, whose, true, &segment.size);
+
+	if (status == NEAP_OK)
+		status = size_of(machine, known, NAME_ALLOCATED_SIZE, whose, false, &segment.allocated);
+	segment.active = segment.allocated;
+	if (status == NEAP_OK)
+		status = size_of(machine, known, NAME_ACTIVE_SIZE, whose, false, &segment.active);
+	segment.requested = segment.allocated;
+	if (status == NEAP_OK)
+		status = size_of(machine, known, NAME_REQUESTED_SIZE, whose, false, &segment.requested);
+	if (status != NEAP_OK)
+		return status;
+	if (segment.address == MISSING_ADDRESS)
+		return neap_pickle_fail(machine, "a segment without 'address'");
+	if (!neap_build_device(build, device))
+		return neap_pickle_fail(machine, "a segment of device %" PRId64 "; 0 to 255 are possible",
+					(int64_t)device);
+	if (blocks->type != VALUE_BLOCKS && blocks->type != VALUE_LIST)
+		return neap_pickle_fail(machine, "'blocks' of a segment is no list of blocks");
+	segment.first_block = blocks->type == VALUE_BLOCKS ? (size_t)blocks->a : 0;
+	segment.block_count = blocks->type == VALUE_BLOCKS ? (size_t)blocks->b : 0;
+	segment.device = (uint8_t)device;
+	segment.stream = stream_of(machine, known, NAME_SEGMENT_POOL_ID);
+	segment.stack = stack_of(machine, known);
+	segment.large = type ? type != NAME_SMALL : segment.size > 2u << 20;
+	segment.expandable = truth_of(known, NAME_IS_EXPANDABLE);
+	if (!build->failed)
+		place_blocks(machine, &segment);
+	become(dict, VALUE_SEGMENTS, build->trace->segment_count, 1);
+	neap_build_segment(build, &segment);
+	return NEAP_OK;
+}
+
+static enum neap_status take_frame(struct machine *machine, struct value *dict, const struct known *known)
+{
+	uint64_t line = word_of(known, NAME_LINE, 0);
+
+	become(dict, VALUE_FRAME,
+	       neap_build_frame(machine->build, text_of(known, NAME_FILENAME), text_of(known, NAME_NAME),
+				line > UINT32_MAX ? 0 : (uint32_t)line),
+	       0);
+	return NEAP_OK;
+}
+
+static enum neap_status take_history(struct machine *machine, struct value *dict, const struct known *known)
+{
+	uint64_t requested = 0;
+	enum neap_status status = size_of(machine, known, NAME_REAL_SIZE, "a block's history", true, &requested);
+
+	if (status == NEAP_OK)
+		become(dict, VALUE_HISTORY, stack_of(machine, known), requested);
+	return status;
+}
+
+static enum neap_status take_annotation(struct machine *machine, struct value *dict, const struct known *known)
+{
+	uint64_t device = word_of(known, NAME_DEVICE, 0);
+	uint32_t stage = text_of(known, NAME_STAGE);
+	struct neap_trace_mark mark = {.time_us = word_of(known, NAME_TIME_US, 0), .name = text_of(known, NAME_NAME)};
+
+	become(dict, VALUE_MARKS, 0, 0);
+	if (device > UINT8_MAX || !neap_build_device(machine->build, device)) {
+		neap_build_warn(machine->build, machine->position, "annotations of no possible device are left out");
+		return NEAP_OK;
+	}
+	mark.device = (uint8_t)device;
+	mark.kind = stage == NAME_START ? NEAP_TRACE_BEGIN : stage == NAME_END ? NEAP_TRACE_END : NEAP_TRACE_MARK;
+	neap_build_mark(machine->build, &mark);
+	return NEAP_OK;
+}
+
+static enum neap_status take_top(struct machine *machine, struct value *dict, const struct known *known)
+{
+	const struct value *segments = known->keys & BIT(SEGMENTS) ? known->of[NAME_SEGMENTS] : NULL;
+	const struct value *traces = known->keys & BIT(DEVICE_TRACES) ? known->of[NAME_DEVICE_TRACES] : NULL;
+
+	if (segments && segments->type != VALUE_SEGMENTS && segments->type != VALUE_LIST)
+		return neap_pickle_fail(machine, "'segments' is no list of segments");
+	if (traces && traces->type != VALUE_TRACES && traces->type != VALUE_LIST)
+		return neap_pickle_fail(machine, "'device_traces' is no list of lists of events");
+	machine->has_segments = segments != NULL;
+	machine->has_traces = traces != NULL;
+	become(dict, VALUE_TOP, 0, 0);
+	return NEAP_OK;
+}
+
+static void keep_setting(struct machine *machine, uint32_t key, const struct value *value)
+{
+	char text[64];
+	double number;
+
+	switch (value->type) {
+	case VALUE_TEXT:
+		neap_build_setting(machine->build, key, (uint32_t)value->a);
+		return;
+	case VALUE_BOOL:
+		snprintf(text, sizeof text, "%s", value->a ? "True" : "False");
+		break;
+	case VALUE_INT:
+		snprintf(text, sizeof text, "%" PRId64, (int64_t)value->a);
+		break;
+	case VALUE_FLOAT:
+		memcpy(&number, &value->a, sizeof number);
+		snprintf(text, sizeof text, "%.17g", number);
+		break;
+	default:
+		return;
+	}
+	neap_build_setting(machine->build, key, neap_build_text(machine->build, text, strlen(text)));
+}
+
+static enum neap_status take_settings(struct machine *machine, struct value *dict, const struct known *known,
+				      const struct value *items, size_t count)
+{
+	struct neap_trace_settings *settings = &machine->build->trace->settings;
+	const struct value *threshold = known->keys & BIT(GC_THRESHOLD) ? known->of[NAME_GC_THRESHOLD] : NULL;
+
+	settings->known = true;
+	settings->expandable_segments = truth_of(known, NAME_EXPANDABLE_SEGMENTS);
+	settings->max_split_size = (int64_t)word_of(known, NAME_MAX_SPLIT_SIZE, UINT64_MAX);
+	if (settings->max_split_size < 0)
+		settings->max_split_size = -1;
+	settings->conf = text_of(known, NAME_CONF);
+	if (threshold && threshold->type == VALUE_FLOAT)
+		memcpy(&settings->garbage_collection_threshold, &threshold->a, sizeof(double));
+	if (!(settings->garbage_collection_threshold > 0 && settings->garbage_collection_threshold <= 1))
+		settings->garbage_collection_threshold = 0;
+	if (known->keys & BIT(DIVISIONS) && known->of[NAME_DIVISIONS]->type == VALUE_DIVISIONS)
+		memcpy(settings->roundup_power2_divisions, machine->divisions, sizeof machine->divisions);
+	for (size_t i = 0; i < count; i += 2)
+		if (items[i].type == VALUE_TEXT && (items[i].a < NAME_CONF || items[i].a > NAME_DIVISIONS))
+			keep_setting(machine, (uint32_t)items[i].a, &items[i + 1]);
+	become(dict, VALUE_SETTINGS, 0, 0);
+	return NEAP_OK;
+}
+
+static bool take_divisions(struct machine *machine, const struct value *items, size_t count)
+{
+	for (size_t i = 0; i < count; i += 2)
+		if (items[i].type != VALUE_TEXT || items[i].a < NAME_MIB_1 || items[i].a > NAME_MIB_32768 ||
+		    items[i + 1].type != VALUE_INT)
+			return false;
+	memset(machine->divisions, 0, sizeof machine->divisions);
+	for (size_t i = 0; i < count; i += 2)
+		machine->divisions[items[i].a - NAME_MIB_1] =
+			items[i + 1].b || items[i + 1].a > UINT32_MAX ? 0 : (uint32_t)items[i + 1].a;
+	return true;
+}
+
+enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict, struct value *items, size_t count)
+{
+	struct known known;
+
+	known.keys = 0;
+	if (dict->type == VALUE_OTHER && dict->fresh)
+		return NEAP_OK;
+	if (dict->type != VALUE_DICT || !dict->fresh)
+		return neap_pickle_fail(machine, "items are set in a dict that was complete, or in no dict");
+	if (count % 2)
+		return neap_pickle_fail(machine, "a key without a value");
+	if (!count)
+		return NEAP_OK;
+	for (size_t i = 0; i < count; i += 2) {
+		if (items[i].type != VALUE_TEXT || items[i].a > NAME_LAST_KEY)
+			continue;
+		known.keys |= 1ull << items[i].a;
+		known.of[items[i].a] = &items[i + 1];
+	}
+	if (known.keys & BIT(ACTION))
+		return take_event(machine, dict, &known);
+	if (known.keys & (BIT(SEGMENTS) | BIT(DEVICE_TRACES)))
+		return take_top(machine, dict, &known);
+	if (known.keys & BIT(BLOCKS))
+		return take_segment(machine, dict, &known);
+	if (known.keys & BIT(STATE) && known.keys & BIT(SIZE))
+		return take_block(machine, dict, &known);
+	if (known.keys & BIT(REAL_SIZE))
+		return take_history(machine, dict, &known);
+	if (known.keys & BIT(STAGE) && known.keys & BIT(NAME))
+		return take_annotation(machine, dict, &known);
+	if (known.keys & BIT(FILENAME) || (known.keys & BIT(LINE) && known.keys & BIT(NAME)))
+		return take_frame(machine, dict, &known);
+	if (known.keys & (BIT(CONF) | BIT(MAX_SPLIT_SIZE) | BIT(EXPANDABLE_SEGMENTS)))
+		return take_settings(machine, dict, &known, items, count);
+	become(dict, take_divisions(machine, items, count) ? VALUE_DIVISIONS : VALUE_OTHER, 0, 0);
+	return NEAP_OK;
+}
+
+/* --- lists and tuples --------------------------------------------------------------------------------------------
+ */
+
+void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple)
+{
+	if (count == 2 && items[0].type == VALUE_INT && items[1].type == VALUE_INT)
+		become(ret_tuple, VALUE_PAIR, items[0].a, items[1].a);
+}
+
+/* A list of frames, perhaps with some in it already. */
+static enum neap_status add_frames(struct machine *machine, struct value *list, const struct value *items,
+				   size_t count)
+{
+	const struct neap_trace *trace = machine->build->trace;
+	size_t used = 0;
+
+	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
+	     call = trace->calls[call].parent)
+		used++;
+	if (used + count > STACK_FRAMES_MAX)
+		return neap_pickle_fail(machine, "a stack of more than %u frames", STACK_FRAMES_MAX);
+	if (used + count > machine->frame_room) {
+		size_t room = (used + count) * 2;
+		uint32_t *frames = realloc(machine->frames, room * sizeof *frames);
+		if (!frames)
+			return neap_pickle_no_memory(machine);
+		machine->frames = frames;
+		machine->frame_room = room;
+	}
+	used = 0;
+	for (uint32_t call = list->type == VALUE_STACK ? (uint32_t)list->a : 0; call;
+	     call = trace->calls[call].parent)
+		machine->frames[used++] = trace->calls[call].frame;
+	for (size_t i = 0; i < count; i++)
+		machine->frames[used++] = (uint32_t)items[i].a;
+	become(list, VALUE_STACK, neap_build_stack(machine->build, machine->frames, used), 0);
+	return NEAP_OK;
+}
+
+static enum neap_status add_trace(struct machine *machine, const struct value *item)
+{
+	if (machine->trace_count == sizeof machine->traces / sizeof *machine->traces)
+		return neap_pickle_fail(machine, "traces of more than 256 devices");
+	machine->traces[machine->trace_count++] =
+		item->type == VALUE_EVENTS ? (struct range){item->a, item->b} : (struct range){0};
+	return NEAP_OK;
+}
+
+static bool is_trace(const struct value *item)
+{
+	return (item->type == VALUE_EVENTS && item->list) || item->type == VALUE_LIST;
+}
+
+static bool is_run(const struct value *item)
+{
+	return item->type == VALUE_EVENTS || item->type == VALUE_BLOCKS || item->type == VALUE_SEGMENTS;
+}
+
+/* What a list is that has this one item. */
+static enum neap_status add_first(struct machine *machine, struct value *list, const struct value *item)
+{
+	enum value_type type = VALUE_OTHER;
+
+	if (is_trace(item) && !machine->trace_count) {
+		type = VALUE_TRACES;
+	} else if (!item->list) {
+		switch ((enum value_type)item->type) {
+		case VALUE_EVENTS:
+		case VALUE_BLOCKS:
+		case VALUE_SEGMENTS:
+		case VALUE_MARKS:
+		case VALUE_HISTORY:
+			type = item->type;
+			break;
+		case VALUE_INT:
+			type = VALUE_INTS;
+			break;
+		default:
+			break;
+		}
+	}
+	become(list, type, item->a, item->b);
+	return type == VALUE_TRACES ? add_trace(machine, item) : NEAP_OK;
+}
+
+static enum neap_status add_item(struct machine *machine, struct value *list, const struct value *item)
+{
+	switch ((enum value_type)list->type) {
+	case VALUE_LIST:
+		return add_first(machine, list, item);
+	case VALUE_EVENTS:
+	case VALUE_BLOCKS:
+	case VALUE_SEGMENTS:
+		if (item->type != list->type || item->list)
+			return neap_pickle_fail(machine, "a list of events, blocks or segments holds something else");
+		if (item->b && list->b && list->a + list->b != item->a)
+			return neap_pickle_fail(machine,
+						"a list of events, blocks or segments is built out of order");
+		if (!list->b)
+			list->a = item->a;
+		list->b += item->b;
+		return NEAP_OK;
+	case VALUE_TRACES:
+		if (!is_trace(item))
+			return neap_pickle_fail(machine, "'device_traces' holds something that is no list of events");
+		return add_trace(machine, item);
+	case VALUE_INTS:
+		become(list, item->type == VALUE_INT ? VALUE_PAIR : VALUE_OTHER, list->a, item->a);
+		return NEAP_OK;
+	case VALUE_MARKS:
+	case VALUE_HISTORY: /* the first is the latest */
+		if (item->type == list->type)
+			return NEAP_OK;
+		break;
+	default:
+		break;
+	}
+	if (is_run(item) && !item->list)
+		return neap_pickle_fail(machine, "events, blocks or segments in a list of something else");
+	become(list, VALUE_OTHER, 0, 0);
+	return NEAP_OK;
+}
+
+enum neap_status neap_snapshot_list(struct machine *machine, struct value *list, struct value *items, size_t count)
+{
+	enum neap_status status = NEAP_OK;
+	size_t frames = 0;
+
+	if (!list->list || !list->fresh)
+		return neap_pickle_fail(machine, "items are added to a list that was complete, or to no list");
+	if (list->type == VALUE_LIST || list->type == VALUE_STACK) {
+		while (frames < count && items[frames].type == VALUE_FRAME)
+			frames++;
+		if (frames)
+			status = add_frames(machine, list, items, frames);
+	}
+	for (size_t i = frames; status == NEAP_OK && i < count; i++)
+		status = add_item(machine, list, &items[i]);
+	return status;
+}
+
+/* --- the end -----------------------------------------------------------------------------------------------------
+ */
+
+static int by_time(const void *left, const void *right)
+{
+	const struct neap_trace_mark *a = *(struct neap_trace_mark *const *)left,
+				     *b = *(struct neap_trace_mark *const *)right;
+
+	if (a->device != b->device)
+		return a->device < b->device ? -1 : 1;
+	if (a->time_us != b->time_us)
+		return a->time_us < b->time_us ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+/* Each annotation before the first event that is not earlier. */
+static enum neap_status place_marks(struct machine *machine)
+{
+	struct neap_trace *trace = machine->build->trace;
+	struct neap_trace_mark **marks;
+
+	if (!trace->mark_count)
+		return NEAP_OK;
+	marks = malloc(trace->mark_count * sizeof *marks);
+	if (!marks)
+		return neap_pickle_no_memory(machine);
+	for (size_t i = 0; i < trace->mark_count; i++)
+		marks[i] = &trace->marks[i];
+	qsort(marks, trace->mark_count, sizeof *marks, by_time);
+	for (size_t i = 0; i < trace->mark_count;) {
+		size_t device = marks[i]->device;
+		struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
+		struct neap_trace_event event;
+		uint64_t index = 0;
+		for (; neap_trace_next(&cursor, &event); index++)
+			for (; i < trace->mark_count && marks[i]->device == device &&
+			       marks[i]->time_us <= event.time_us;
+			     i++)
+				marks[i]->event = index;
+		for (; i < trace->mark_count && marks[i]->device == device; i++)
+			marks[i]->event = index;
+	}
+	free(marks);
+	return NEAP_OK;
+}
+
+enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top)
+{
+	struct neap_build *build = machine->build;
+	uint64_t events = 0;
+
+	if (top->type == VALUE_SEGMENTS && top->list)
+		machine->has_segments = true; /* what memory_snapshot() gave */
+	else if (top->type != VALUE_TOP)
+		return neap_pickle_fail(machine,
+					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
+					"was expected");
+	if (!machine->has_segments)
+		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
+	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {
+		neap_build_device(build, i);
+		if (build->failed)
+			return NEAP_OK;
+		build->trace->devices[i].first_event = machine->traces[i].first;
+		build->trace->devices[i].event_count = machine->traces[i].count;
+		events += machine->traces[i].count;
+	}
+	if (!events)
+		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
+	if (machine->free_completions && !machine->free_requests)
+		neap_build_warn(build, machine->position,
+				"no free was requested, only completed: how long blocks waited for streams is unknown");
+	return place_marks(machine);
+}
