@@ -12,6 +12,7 @@
 #include "cli/kill_report.h"
 #include "cli/targets.h"
 #include "series/drain.h"
+#include "series/killed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define GRACE_NS      (10 * NEAP_NS_PER_S)
 #define GRACE_MOST_NS (24ull * 3600 * NEAP_NS_PER_S)
 #define DRAIN_NS      (60 * NEAP_NS_PER_S)
+#define SETTLE_NS     (10 * NEAP_NS_PER_S) /* after SIGKILL, until the supervisor has seen it */
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 
 struct request {
@@ -220,6 +222,18 @@ static enum neap_status watch_memory(struct kill_work *work, struct neap_monitor
 	}
 }
 
+/* A supervisor that sees its command end can then say who ended it, whatever the command makes of SIGTERM. */
+static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
+{
+	uint64_t until_wall_ns = neap_wall_ns() + grace_ns + SETTLE_NS;
+	for (size_t i = 0; i < work->plan.target_count; i++) {
+		struct neap_error err = {0};
+		enum neap_status status = neap_killed_tell(work->plan.targets[i].process.pid, until_wall_ns, &err);
+		if (status != NEAP_OK && status != NEAP_ENOENT)
+			fprintf(stderr, "neap kill: a run's result will not say who ended it: %s\n", err.message);
+	}
+}
+
 static enum neap_status end_targets(struct kill_work *work, struct neap_monitor *monitor,
 				    const struct request *request, struct neap_error *err)
 {
@@ -238,6 +252,7 @@ static enum neap_status end_targets(struct kill_work *work, struct neap_monitor 
 		pids[i] = work->ended[i].process.pid;
 	}
 	work->grace_ms = request->grace_ns / NEAP_NS_PER_MS;
+	tell_runs(work, request->grace_ns);
 	neap_process_end(work->ended, count, work->grace_ms);
 	status = watch_memory(work, monitor, pids, request->drain_limit_ns, err);
 	if (status != NEAP_OK)
@@ -402,27 +417,30 @@ const struct neap_command neap_command_kill = {
 	.name = "kill",
 	.usage = "(--pid P|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
 	.summary = "end GPU processes, and see their memory come back",
-	.details =
-		"Shows each process, everything that descends from it, and the device memory they hold; asks on a "
-		"terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
-		"time of grace, SIGKILL; and it looks until the driver has the memory back. Signals go through a "
-		"pidfd after the start time was compared: never to a process that got the PID since.\n"
-		"\n"
-		"Ends processes of your own user only, for root too; never PID 1, itself, or what it was started "
-		"from. "
-		"With --pid one such process refuses the whole request; with --device and --mine it is named and "
-		"left "
-		"alone, and the others are ended.\n"
-		"\n"
-		"The supervisor of a run ('neap run') sees its command end and says so in the result: outcome "
-		"signaled, or failed with its own exit status when it handles SIGTERM itself. To end a run give its "
-		"command's PID, not the supervisor's.\n"
-		"\n"
-		"Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
-		"--yes is missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was "
-		"not "
-		"back "
-		"in time (it says who holds it); 77 refused.",
+	.details = "Shows each process, everything that descends from it, and the device memory they hold; asks on a "
+		   "terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
+		   "time of grace, SIGKILL; and it looks until the driver has the memory back. Signals go through a "
+		   "pidfd after the start time was compared: never to a process that got the PID since.\n"
+		   "\n"
+		   "Ends processes of your own user only, for root too; never PID 1, itself, or what it was started "
+		   "from. "
+		   "With --pid one such process refuses the whole request; with --device and --mine it is named and "
+		   "left "
+		   "alone, and the others are ended.\n"
+		   "\n"
+		   "The result of a run ('neap run') says so: outcome killed, by which neap kill, with the command's "
+		   "own exit "
+		   "status. To end a run give its command's PID, not the supervisor's.\n"
+		   "\n"
+		   "It takes at most the grace, 2 s after SIGKILL (for 64 processes at a time), and the drain limit: "
+		   "72 s "
+		   "with the defaults.\n"
+		   "\n"
+		   "Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
+		   "--yes is "
+		   "missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
+		   "back in time "
+		   "(it says who holds it); 77 refused.",
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

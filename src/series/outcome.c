@@ -100,6 +100,9 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 			verdict.exit_status = 128 + evidence->canceled_by;
 		snprintf(text, sizeof text, "neap run received signal %d", evidence->canceled_by);
 		say(&verdict, NEAP_OUTCOME_CANCELED, text);
+	} else if (evidence->killed_by) {
+		snprintf(text, sizeof text, "by neap kill, process %d", evidence->killed_by);
+		say(&verdict, NEAP_OUTCOME_KILLED, text);
 	} else if (evidence->timed_out) {
 		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
 	} else if (evidence->stop_text[0] &&

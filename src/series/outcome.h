@@ -11,6 +11,7 @@ struct neap_evidence {
 	char spawn_name[128];     /* the program that could not be run */
 	int wait_status;          /* of waitpid; for a command that ran */
 	int canceled_by;          /* a signal the user sent to the supervisor; 0 none */
+	int killed_by;            /* the process of the `neap kill` that ended it; 0 none */
 	bool timed_out;           /* its time limit passed and we sent signals */
 	uint64_t ooms;            /* in the recordings of this attempt */
 	bool recovered;           /* after the last of them the training went on: a step was finished */
@@ -27,8 +28,8 @@ struct neap_verdict {
 	char evidence[320];
 };
 
-/* The first that holds: not started; not found; canceled; timeout; stopped early; success; OOM; host OOM; signal;
- * failure. A command that ends with 0 has succeeded, whatever it went through; but one that was asked to stop early, and
+/* The first that holds: not started; not found; canceled; killed; timeout; stopped early; success; OOM; host OOM;
+ * signal; failure. A command that ends with 0 has succeeded, whatever it went through; but one that was asked to stop early, and
  * ends with 0 or NEAP_EXIT_STOPPED (75), has stopped early. */
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);
 

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "neap/trace.h"
+#include "series/killed.h"
 #include "series/orphans.h"
 
 #include <errno.h>
@@ -450,6 +451,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	uint64_t kills_before = 0;
 	if (!wait_for_room(run, evidence))
 		goto out;
+	neap_killed_forget(run->folder);
 	kills_before = neap_host_kills(&evidence->host_counter);
 	run->started_ns = now();
 	neap_observe_start(&run->observe, run->started_ns);
@@ -468,6 +470,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	}
 	observe_until_end(run);
 	evidence->started = true;
+	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;
 	evidence->canceled_by = run->canceled_by;
 	evidence->timed_out = run->timed_out;

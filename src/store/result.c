@@ -106,6 +106,7 @@ static const char *const outcome_names[NEAP_OUTCOME_COUNT] = {
 	[NEAP_OUTCOME_SIGNALED] = "signaled",
 	[NEAP_OUTCOME_TIMEOUT] = "timeout",
 	[NEAP_OUTCOME_CANCELED] = "canceled",
+	[NEAP_OUTCOME_KILLED] = "killed",
 	[NEAP_OUTCOME_NOT_FOUND] = "not found",
 	[NEAP_OUTCOME_NO_MEMORY] = "no memory",
 	[NEAP_OUTCOME_LOST] = "lost",

@@ -35,6 +35,7 @@ enum neap_outcome {
 	NEAP_OUTCOME_NO_MEMORY, /* the bytes it needs did not become free in time: never started */
 	NEAP_OUTCOME_LOST,      /* its supervisor died without a result (written by the series) */
 	NEAP_OUTCOME_STOPPED,   /* its session asked it to stop early, memory being short; `evidence` says why */
+	NEAP_OUTCOME_KILLED,    /* `neap kill` ended it */
 	NEAP_OUTCOME_COUNT
 };
 
@@ -54,7 +55,7 @@ struct neap_result {
 	char *run_id;
 	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
 	enum neap_outcome outcome;
-	char *evidence;   /* for OOM, host OOM and an early stop: one line */
+	char *evidence;   /* how that is known: one line */
 	int exit_status;  /* 0..255, or 128 + signal */
 	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
 	uint64_t device_total_bytes;

@@ -247,8 +247,32 @@ END
 	[ "$(json '.drain_ns >= 200000000')" = true ]
 	code=0; wait "$supervisor" || code=$?
 	[ "$code" -eq 143 ]
-	[ "$(jq -r .outcome run/result.json)" = signaled ]
+	[ "$(jq -r .outcome run/result.json)" = killed ]
+	[[ "$(jq -r .evidence run/result.json)" =~ ^by\ neap\ kill,\ process\ [0-9]+$ ]]
 	[ "$(jq -r .drained run/result.json)" = true ]
+}
+
+@test "a run whose command handles SIGTERM itself: killed, with its own status; later ends are not" {
+	"$NEAP" run --folder run -- sh -c 'trap "exit 7" TERM; echo $$ >pid; while :; do sleep 0.05; done' 3>&- 2>err &
+	supervisor=$!
+	until [ -s pid ]; do sleep 0.02; done
+	targets+=("$(cat pid)")
+	run "$NEAP" kill --pid "$(cat pid)" --yes
+	[ "$status" -eq 0 ]
+	code=0; wait "$supervisor" || code=$?
+	[ "$code" -eq 7 ]
+	[ "$(jq -r .outcome run/result.json)" = killed ]
+	grep -q "^neap run: sh: killed (by neap kill, process [0-9]*), exit status 7, " err
+	# word that is out of date, or no word, says nothing
+	for word in "4 5" "" "what"; do
+		run "$NEAP" run --folder run2 -- sh -c 'echo "$0" >"$NEAP_RUN_DIR/killed"; exit 7' "$word"
+		[ "$status" -eq 7 ]
+		[ "$(jq -r .outcome run2/result.json)" = failed ]
+		rm -r run2
+	done
+	mkdir run2 && echo "4 99999999999999999999" >run2/killed # of an earlier start
+	run "$NEAP" run --folder run2 -- sh -c 'exit 7'
+	[ "$(jq -r .outcome run2/result.json)" = failed ]
 }
 
 @test "wrong usage: 64" {

@@ -45,6 +45,10 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_CANCELED, 130, "signal 2");
 	e = ran, e.canceled_by = SIGTERM; /* it handled the signal and ended well */
 	decide(e, NEAP_OUTCOME_CANCELED, 0, "signal 15");
+	e = ran, e.killed_by = 42, e.wait_status = EXITED(143); /* it handled SIGTERM itself */
+	decide(e, NEAP_OUTCOME_KILLED, 143, "by neap kill, process 42");
+	e.wait_status = 0, e.timed_out = true;
+	decide(e, NEAP_OUTCOME_KILLED, 0, "by neap kill, process 42");
 	e = ran, e.timed_out = true, e.wait_status = SIGTERM;
 	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
 	/* Asked to stop early, and it did; with another status something else went wrong. */

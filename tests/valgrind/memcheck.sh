@@ -17,4 +17,4 @@ trap 'rm -rf "$folder" /dev/shm/*memcheck-$$*' EXIT
 unset MALLOC_PERTURB_
 mkdir -m 700 "$folder/runtime"
 cd "$folder" && NEAP_SIM=mem=64MiB,world=memcheck-$$ XDG_RUNTIME_DIR=$folder/runtime XDG_STATE_HOME=$folder/state \
-	valgrind --quiet "$option" --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite "$@"
+	valgrind --quiet "$option" --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite "$@"
