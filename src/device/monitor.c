@@ -163,23 +163,42 @@ static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t
 	return NEAP_OK;
 }
 
+/* The handle of a device. */
+static enum neap_status get_device(struct neap_monitor *monitor, size_t index, nvmlDevice_t *ret_device,
+				   struct neap_error *err)
+{
+	if (!neap_fork_guard_holds(&monitor->guard))
+		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
+	if (index >= monitor->device_count)
+		return neap_fail(err, NEAP_ENODEVICE, "no device %zu: NVML shows %u (from 0)", index,
+				 monitor->device_count);
+	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetHandleByIndex((unsigned int)index, ret_device);
+	return result == NVML_SUCCESS ? NEAP_OK : neap_nvml_fail(&monitor->nvml, result, err, "asking for a device");
+}
+
+enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
+				     struct neap_error *err)
+{
+	struct neap_reading reading = {.utilization_percent = -1};
+	nvmlDevice_t device = NULL;
+	enum neap_status status = get_device(monitor, index, &device, err);
+
+	if (status == NEAP_OK)
+		status = read_memory(monitor, device, &reading, err);
+	if (status == NEAP_OK)
+		*ret_reading = reading;
+	return status;
+}
+
 enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				   struct neap_error *err)
 {
 	struct neap_reading reading = {.utilization_percent = -1};
 	nvmlUtilization_t utilization = {0};
 	nvmlDevice_t device = NULL;
-	enum neap_status status;
+	enum neap_status status = get_device(monitor, index, &device, err);
 
-	if (!neap_fork_guard_holds(&monitor->guard))
-		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
-	if (index >= monitor->device_count)
-		return neap_fail(err, NEAP_ENODEVICE, "no device %zu: NVML shows %u (from 0)", index,
-				 monitor->device_count);
-	nvmlReturn_t result = monitor->nvml.nvmlDeviceGetHandleByIndex((unsigned int)index, &device);
-	if (result != NVML_SUCCESS)
-		return neap_nvml_fail(&monitor->nvml, result, err, "asking for a device");
-	if ((status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
+	if (status != NEAP_OK || (status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
 	    (status = read_memory(monitor, device, &reading, err)) != NEAP_OK)
 		return status;
 	if (monitor->nvml.nvmlDeviceGetUtilizationRates &&

@@ -49,6 +49,9 @@ size_t neap_monitor_device_count(const struct neap_monitor *monitor);
 const char *neap_monitor_driver_version(const struct neap_monitor *monitor);
 enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				   struct neap_error *err);
+/* The memory alone, which is cheaper: the other fields say nothing. */
+enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
+				     struct neap_error *err);
 /* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */
 enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned char uuid[16], size_t *ret_index,
 				   struct neap_error *err);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "device/driver.h"
 
 static double gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
@@ -25,8 +26,9 @@ void neap_memory_read(struct neap_alloc *alloc, struct neap_memory *ret_memory)
 static void log_report(struct neap_alloc *alloc, const struct neap_log_sink *log)
 {
 	struct neap_memory memory;
-	struct neap_error err = {0};
-	uint64_t free_bytes = 0, total_bytes = 0;
+	struct neap_device *device = neap_alloc_device(alloc);
+	struct neap_error err = {0}, why = {0};
+	uint64_t used_bytes = 0, free_bytes = 0, total_bytes = 0;
 
 	neap_memory_read(alloc, &memory);
 	neap_log(log, NEAP_LOG_INFO,
@@ -35,13 +37,18 @@ static void log_report(struct neap_alloc *alloc, const struct neap_log_sink *log
 		 gb(memory.allocated_bytes), gb(memory.peak_allocated_bytes), gb(memory.reserved_bytes),
 		 gb(memory.peak_reserved_bytes));
 	neap_log(log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
-	if (neap_device_memory(neap_alloc_device(alloc), &free_bytes, &total_bytes, &err) != NEAP_OK) {
-		neap_log(log, NEAP_LOG_WARNING, "The driver would not say: %s", err.message);
-		return;
+	if (neap_device_smi_memory(device, &used_bytes, &free_bytes, &why) != NEAP_OK) {
+		/* CUDA's answer may be another one: what the driver reserves for itself is told nowhere. */
+		if (neap_device_memory(device, &free_bytes, &total_bytes, &err) != NEAP_OK) {
+			neap_log(log, NEAP_LOG_WARNING, "The driver would not say: %s; %s", why.message, err.message);
+			return;
+		}
+		used_bytes = total_bytes - free_bytes;
+		neap_log(log, NEAP_LOG_WARNING, "As CUDA reports it, for NVML cannot be asked: %s", why.message);
 	}
 	neap_log(log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
 	neap_log(log, NEAP_LOG_INFO, "memory.used [MiB], memory.free [MiB]");
-	neap_log(log, NEAP_LOG_INFO, "%llu, %llu", (unsigned long long)((total_bytes - free_bytes) / NEAP_MIB),
+	neap_log(log, NEAP_LOG_INFO, "%llu, %llu", (unsigned long long)(used_bytes / NEAP_MIB),
 		 (unsigned long long)(free_bytes / NEAP_MIB));
 }
 
