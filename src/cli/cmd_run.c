@@ -35,6 +35,8 @@ static const struct neap_option options[] = {
 	{"fraction", "F",
 	 "let it reserve at most this share of each device: above 0, at most 1 (see 'neap fraction')"},
 	{"enable", NULL, "with memory-efficient settings in its environment (see 'neap enable')"},
+	{"clear-memory-on-start", NULL,
+	 "first end what earlier runs of this user left on the devices; name what neap did not start"},
 	{"log", NULL, "the command's output into DIR/stdout.log and DIR/stderr.log"},
 	{"no-history", NULL, "do not add the run to the history"},
 	{"quiet", NULL, "say nothing but errors"},
@@ -122,6 +124,7 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 	run->name = neap_argument(arguments, "name");
 	run->run_id = neap_argument(arguments, "run-id");
 	run->device = neap_argument(arguments, "device");
+	run->clear_memory_on_start = neap_argument(arguments, "clear-memory-on-start") != NULL;
 	run->log_files = neap_argument(arguments, "log") != NULL;
 	run->has_lock = neap_argument(arguments, "lock-fd") != NULL;
 	if (run->has_lock && !neap_argument(arguments, "folder"))

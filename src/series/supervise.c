@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "device/leftovers.h"
 #include "neap/trace.h"
 #include "series/killed.h"
 #include "series/orphans.h"
@@ -505,12 +506,27 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	return true;
 }
 
+/* What earlier runs left on the devices: ended before the first start. A run that cannot look goes on. */
+static void clear_leftovers(struct neap_supervise *run)
+{
+	struct neap_leftovers_options options = {.run_id = run->run_id, .log = run->options.log};
+	struct neap_leftovers found;
+	struct neap_error err = {.message = "no driver"};
+	if (!run->monitor || neap_leftovers_clear(run->monitor, &options, &found, &err))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Leftovers of earlier runs were not looked for: %s",
+			 err.message);
+	else
+		log_driver_report(run);
+}
+
 enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_result *ret_result,
 				    struct neap_error *err)
 {
 	struct neap_result result;
 	struct neap_verdict verdict;
 	size_t rung = 0;
+	if (run->options.clear_memory_on_start)
+		clear_leftovers(run);
 	do {
 		struct neap_evidence evidence = {0};
 		enum neap_status status = run_once(run, &evidence, err);

@@ -44,6 +44,7 @@ struct neap_supervise_options {
 	struct neap_ladder ladder;
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
+	bool clear_memory_on_start; /* first end what earlier runs left on the devices: device/leftovers.h */
 	bool log_files;           /* stdout and stderr of the command into the folder */
 	const struct neap_log_sink *log;               /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */

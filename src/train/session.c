@@ -243,6 +243,8 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_RESTART, .block = neap_restarts()});
 	emit_settings(train);
 	neap_room_emit(alloc);
+	if (options->clear_memory_on_start)
+		neap_session_clear_leftovers(train);
 	if (options->clear_memory_on_start || wanted(train, NEAP_CLEANUP_START))
 		neap_session_cleanup(train, NEAP_CLEANUP_START);
 	neap_session_mark(train, NEAP_MARK_START, 0);

@@ -53,6 +53,11 @@ void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t v
 void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, const char *name, const char *reason,
 		       uint64_t size, uint64_t address);
 
+/* start.c */
+
+/* Ends what earlier runs left on our device, names the rest. Blocks as neap_leftovers_clear does. */
+void neap_session_clear_leftovers(struct neap_train *train);
+
 /* recover.c */
 
 /* One rung down the ladder, if there is one: false at its end. Between two steps, or two tries at one. */

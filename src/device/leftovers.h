@@ -1,0 +1,62 @@
+/* device/leftovers.h: processes that earlier runs of this user left on a device: found, and ended if neap started
+ * them.
+ *
+ * A process that holds device memory is
+ *
+ *   nobody's concern   ourselves, our ancestors and descendants, our run, a run whose supervisor still holds its lock
+ *   ended              when neap started it (NEAP_RUN_ID and NEAP_RUN_DIR in its starting environment), its run's
+ * folder has a lock, and nobody holds that: the run is over, or its supervisor is gone named              when it is
+ * of this user, but not neap's counted            when it is of another user, or of a PID namespace that we do not
+ * see
+ */
+#ifndef NEAP_DEVICE_LEFTOVERS_H
+#define NEAP_DEVICE_LEFTOVERS_H
+
+#include "base/process.h"
+#include "device/monitor.h"
+#include "neap/log.h"
+
+enum neap_leftover { NEAP_LEFTOVER_NONE, NEAP_LEFTOVER_ENDED, NEAP_LEFTOVER_NAMED, NEAP_LEFTOVER_COUNTED };
+
+/* Of the run that a process was started by, as its folder shows it. */
+enum neap_run_state {
+	NEAP_RUN_UNKNOWN, /* no run, or its folder or lock cannot be read */
+	NEAP_RUN_GOES_ON, /* its supervisor holds the lock */
+	NEAP_RUN_OVER,    /* nobody does */
+};
+
+struct neap_leftover_facts {
+	bool seen;    /* it is among the processes that we see */
+	bool related; /* it is us, our ancestor or our descendant */
+	uid_t uid;
+	const char *run_id; /* NULL: none */
+	enum neap_run_state run;
+};
+
+/* Decides; a pure function. `own_run_id`: NULL or "" when we are in none. */
+enum neap_leftover neap_leftover_decide(const struct neap_leftover_facts *facts, uid_t own_uid,
+					const char *own_run_id);
+
+/* A zeroed struct: all devices, no run, silent. */
+struct neap_leftovers_options {
+	const unsigned char *uuid; /* this device alone; NULL: all */
+	const char *run_id;        /* ours */
+	uint64_t grace_ms;         /* between SIGTERM and SIGKILL; 0: 2000 */
+	uint64_t drain_ms;         /* how long the memory of ended ones is waited for; 0: 2000 */
+	const struct neap_log_sink *log;
+};
+
+struct neap_leftovers {
+	size_t ended, not_ended, named, counted;          /* processes */
+	uint64_t ended_bytes, named_bytes, counted_bytes; /* as far as the driver says */
+	bool drained;                                     /* what the ended ones held is free again */
+	uint64_t drain_ns;
+};
+
+/* Looks, says what it found in the log, ends what is to be ended, and waits for its memory. Takes at most the grace,
+ * 2 s after SIGKILL, and the drain; nothing noticeable where nothing is to be ended. At most 64 processes are ended.
+ * Errors: those of reading the devices, then nothing was done. */
+enum neap_status neap_leftovers_clear(struct neap_monitor *monitor, const struct neap_leftovers_options *options,
+				      struct neap_leftovers *ret_leftovers, struct neap_error *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* Clearing memory on start: what earlier runs of this user left on our device. Emptying a new process's own cache
+ * would give nothing back; what an earlier process holds is what is in the way. */
+#include "train/session_internal.h"
+
+#include "base/log.h"
+#include "device/driver.h"
+#include "device/leftovers.h"
+
+#include <stdlib.h>
+
+void neap_session_clear_leftovers(struct neap_train *train)
+{
+	struct neap_device *device = neap_alloc_device(train->alloc);
+	struct neap_leftovers_options options = {
+		.uuid = neap_device_info(device)->uuid, .run_id = getenv("NEAP_RUN_ID"), .log = train->options.log};
+	struct neap_monitor *monitor = NULL;
+	struct neap_leftovers found;
+	struct neap_error err = {0};
+	enum neap_status status = neap_driver_monitor(neap_device_driver(device), &monitor, &err);
+
+	if (status == NEAP_OK)
+		status = neap_leftovers_clear(monitor, &options, &found, &err);
+	if (status != NEAP_OK)
+		neap_log(train->options.log, NEAP_LOG_WARNING,
+			 "%s: leftovers of earlier runs were not looked for: %s", train->name, err.message);
+	neap_monitor_close(monitor);
+}

@@ -1,0 +1,53 @@
+/* Which holder of device memory is a leftover: a table. */
+#include "device/leftovers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static void test_decide(void **state)
+{
+	static const struct {
+		struct neap_leftover_facts facts;
+		const char *own_run;
+		enum neap_leftover expected;
+	} cases[] = {
+		/* Neap's, of a run that is over. */
+		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_ENDED},
+		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, NULL, NEAP_LEFTOVER_ENDED},
+		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "", NEAP_LEFTOVER_ENDED},
+		/* A run that goes on: another's, or a sibling's of our series. */
+		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_GOES_ON}, "b", NEAP_LEFTOVER_NONE},
+		/* Our own run, whatever its lock says. */
+		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NONE},
+		{{.seen = true, .uid = 7, .run_id = "b", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NONE},
+		/* Ourselves, who started us, whom we started. */
+		{{.seen = true, .related = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_OVER},
+		 "b",
+		 NEAP_LEFTOVER_NONE},
+		{{.seen = true, .related = true, .uid = 0}, "b", NEAP_LEFTOVER_NONE},
+		/* Not neap's, or nobody can tell. */
+		{{.seen = true, .uid = 7}, "b", NEAP_LEFTOVER_NAMED},
+		{{.seen = true, .uid = 7, .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_NAMED},
+		{{.seen = true, .uid = 7, .run_id = "a", .run = NEAP_RUN_UNKNOWN}, "b", NEAP_LEFTOVER_NAMED},
+		/* Another user's, whatever it says of itself; root's is no exception. */
+		{{.seen = true, .uid = 8, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
+		{{.seen = true, .uid = 0, .run_id = "b", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
+		/* Of a namespace that we do not see. */
+		{{.uid = 7, .run_id = "a", .run = NEAP_RUN_OVER}, "b", NEAP_LEFTOVER_COUNTED},
+		{{0}, NULL, NEAP_LEFTOVER_COUNTED},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		if (neap_leftover_decide(&cases[i].facts, 7, cases[i].own_run) != cases[i].expected)
+			fail_msg("case %zu", i);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_decide)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
