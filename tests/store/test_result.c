@@ -1,6 +1,7 @@
 /* result.json: what is written is read back; what is damaged is refused with its place, and changes nothing. */
 #include "store/result.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 
 #include <math.h>
@@ -13,6 +14,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char folder[] = "/tmp/neap-test-result-XXXXXX";
 static char path[128];
@@ -216,12 +219,69 @@ static void test_hostile(void **state)
 	neap_buffer_fini(&good);
 }
 
+static uint64_t next_random(uint64_t *seed)
+{
+	*seed ^= *seed << 13;
+	*seed ^= *seed >> 7;
+	*seed ^= *seed << 17;
+	return *seed;
+}
+
+/* The fuzz target over a good file with bytes changed, cut out, and replaced by what readers of JSON stumble over. */
+static void test_fuzz(void **state)
+{
+	static const char *const tokens[] = {
+		"null", "-1",    "1e999", "\\u0000", "\"",      "[[[[", "}",  "9223372036854775808",
+		"0.5",  "false", "{}",    "\xff",    "\\ud800", "256",  "\n", ",,"};
+	(void)state;
+	struct neap_result result;
+	struct neap_buffer good = {0};
+	const char *given = getenv("NEAP_TEST_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 0) | 1 : neap_wall_ns() | 1;
+	print_message("fuzz seed %llu\n", (unsigned long long)seed);
+	fill(&result);
+	assert_int_equal(neap_result_write(path, &result, NULL), NEAP_OK);
+	neap_result_fini(&result);
+	assert_int_equal(neap_file_read(path, 1 << 20, &good, NULL), NEAP_OK);
+	LLVMFuzzerTestOneInput((const uint8_t *)good.data, good.length);
+	for (int round = 0; round < 2000; round++) {
+		char *copy = malloc(good.length + 64);
+		assert_non_null(copy);
+		memcpy(copy, good.data, good.length);
+		size_t length = round % 16 ? good.length : next_random(&seed) % good.length;
+		for (uint64_t changes = 1 + next_random(&seed) % 3; changes > 0 && length > 64; changes--) {
+			size_t at = next_random(&seed) % (length - 32);
+			const char *token = tokens[next_random(&seed) % (sizeof tokens / sizeof *tokens)];
+			switch (next_random(&seed) % 3) {
+			case 0:
+				copy[at] ^= (char)(1u << next_random(&seed) % 8);
+				break;
+			case 1: /* where a value begins */
+				while (at < length - 32 && copy[at] != ':')
+					at++;
+				memcpy(copy + at + 1, token, strlen(token));
+				break;
+			default:
+				memmove(copy + at, copy + at + 8, length - at - 8);
+				length -= 8;
+			}
+		}
+		/* A copy of the exact size, so that a sanitizer sees a read beyond it. */
+		copy = realloc(copy, length + 1);
+		assert_non_null(copy);
+		LLVMFuzzerTestOneInput((const uint8_t *)copy, length);
+		free(copy);
+	}
+	neap_buffer_fini(&good);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_unknown_loss_and_bad_bytes),
 		cmocka_unit_test(test_every_outcome), cmocka_unit_test(test_write_refuses_nonsense),
 		cmocka_unit_test(test_missing_file),  cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests_name("result", tests, make_folder, remove_folder);
 }
