@@ -186,7 +186,7 @@ static enum neap_status flush_newest(const struct apply *apply, const struct nea
 	return NEAP_OK;
 }
 
-/* An apply that was killed has left sidecars here whose checkpoint is in the trash. */
+/* Sidecars that are still here and whose checkpoint is in the trash: an apply was killed, or a rename failed. */
 static bool send_after(void *context, int batch_fd, const char *batch, uint64_t until_s,
 		       const struct checkpoint_listing *names)
 {
@@ -197,9 +197,9 @@ static bool send_after(void *context, int batch_fd, const char *batch, uint64_t 
 	(void)until_s;
 	for (size_t i = 0; i < names->count; i++) {
 		const char *name = names->names[i];
+		struct stat info;
 
-		if (checkpoint_is_beside(name) ||
-		    checkpoint_listing_find(&apply->listing, name) < apply->listing.count)
+		if (checkpoint_is_beside(name) || fstatat(apply->folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
 			continue;
 		int cause = move_sidecars(apply, name, batch_fd);
 		if (cause && cause != EEXIST)

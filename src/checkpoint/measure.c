@@ -33,7 +33,8 @@ static void add(struct walk *walk, const struct stat *info)
 
 	extent->bytes += size;
 	extent->freed_bytes += info->st_nlink > 1 ? 0 : size;
-	if (modified_ns(info) > extent->modified_ns)
+	/* a folder's own time changes when something is renamed in it */
+	if (!S_ISDIR(info->st_mode) && modified_ns(info) > extent->modified_ns)
 		extent->modified_ns = modified_ns(info);
 	if (info->st_dev != extent->device)
 		extent->facts |= NEAP_CHECKPOINT_ELSEWHERE;
@@ -93,8 +94,6 @@ int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const s
 	extent.inode = info.st_ino;
 	if (S_ISDIR(info.st_mode)) {
 		extent.facts |= NEAP_CHECKPOINT_FOLDER;
-		/* its own time changes when a file is renamed in it, and when it is renamed itself on some systems */
-		extent.modified_ns = 0;
 		if (info.st_dev == device)
 			walk_folder(&walk, folder_fd, name, 0);
 		if (extent.modified_ns == 0)

@@ -1,0 +1,24 @@
+/* Makes system calls of file systems fail, or kills the process before one. Linked into a test it is told by the
+ * struct; preloaded into a program by the environment:
+ *
+ *   FAILING_CALLS_KILL=N    SIGKILL before the Nth call (from 1) that writes: open for writing, write, fsync, rename,
+ * ... FAILING_CALLS_COUNT=F   the number of those calls is written to F at the end
+ *
+ * Calls on /proc are not counted: how many there are depends on the other processes. */
+#ifndef FAILING_CALLS_H
+#define FAILING_CALLS_H
+
+#include <stdbool.h>
+
+struct failing_calls {
+	bool armed, writing_only;
+	unsigned long asked;   /* since it was armed */
+	unsigned long fail_at; /* 0: none */
+	unsigned long kill_at;
+	int error;        /* errno of the failing call */
+	const char *proc; /* opendir("/proc") opens this instead; NULL: /proc */
+};
+
+extern struct failing_calls failing_calls;
+
+#endif
