@@ -371,14 +371,11 @@ static void measure_metric(const struct scan *scan, struct neap_retention_entry 
 		return;
 	bool readable = visit_sidecars(scan, entry, &visitor);
 	int in_name = checkpoint_metric_read(entry->name, scan->plan->metric, &value);
-	if (wanted.has_top || wanted.has_deep)
-		value = wanted.has_top ? wanted.top : wanted.deep;
-	else if (!readable || in_name == 2)
-		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it has a value, and which cannot be told */
-	else if (in_name == 0)
-		return;
-	if (wanted.has_top || wanted.has_deep || in_name == 1) {
-		entry->metric = value;
+	bool beside = wanted.has_top || wanted.has_deep;
+	if (!readable || (in_name == 2 && !beside)) {
+		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it may be the best */
+	} else if (beside || in_name == 1) {
+		entry->metric = wanted.has_top ? wanted.top : wanted.has_deep ? wanted.deep : value;
 		entry->facts |= NEAP_CHECKPOINT_MEASURED;
 	}
 }

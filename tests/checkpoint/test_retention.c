@@ -1,0 +1,334 @@
+/* Real folders: what is found in them, what holds a checkpoint, the trash, and saving with retention. */
+#include "neap/checkpoint.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define DAY_NS (UINT64_C(86400) * 1000000000)
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/neap-retention-XXXXXX");
+	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+	(void)info;
+	(void)type;
+	(void)place;
+	return remove(path);
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	return chdir("/") ? -1 : nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void put(const char *name, const char *content, int age_days)
+{
+	const struct timespec when = {.tv_sec = time(NULL) - (time_t)age_days * 86400};
+	int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, content, strlen(content)), strlen(content));
+	assert_int_equal(futimens(fd, (struct timespec[]){when, when}), 0);
+	close(fd);
+}
+
+static struct neap_retention_plan plan(const struct neap_retention_options *options)
+{
+	struct neap_retention_plan made = {0};
+	struct neap_error err = {0};
+
+	if (neap_retention_plan_make(folder, options, 0, &made, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	return made;
+}
+
+static const struct neap_retention_entry *entry(const struct neap_retention_plan *made, const char *name)
+{
+	for (size_t i = 0; i < made->count; i++)
+		if (!strcmp(made->entries[i].name, name))
+			return &made->entries[i];
+	fail_msg("%s is no checkpoint", name);
+	return NULL;
+}
+
+static const struct neap_retention_options all_old = {.older_than_ns = DAY_NS, .trash_ns = DAY_NS};
+
+static void test_metrics(void **state)
+{
+	struct neap_retention_options options = {.keep_best = 1, .older_than_ns = DAY_NS};
+
+	(void)state;
+	put("epoch=1-val_loss=0.5-acc=0.9.ckpt", "1", 5);
+	put("epoch=2-val_loss=0.4-acc=0.8.ckpt", "2", 4);
+	put("epoch=3.ckpt", "3", 3);
+	put("epoch=3.json", "{\"val_loss\": 0.25, \"acc\": NaN, \"epoch\": 3}", 3);
+	assert_int_equal(mkdir("checkpoint-4", 0755), 0);
+	put("checkpoint-4/trainer_state.json", "{\"log_history\":[{\"val_loss\":1},{\"val_loss\":0.75}],\"best\":1}",
+	    2);
+	put("checkpoint-4/model.bin", "four", 2);
+	put("epoch=5.ckpt", "5", 1);
+	put("epoch=5.ckpt.yaml", "val_loss: 0.5 # still\n", 1);
+	put("epoch=6.ckpt", "6", 6);
+	put("epoch=6.json", "{\"val_loss\": 0.1", 6); /* torn: it cannot be told that it is not the best */
+	struct neap_retention_plan made = plan(&options);
+	assert_string_equal(made.metric, "val_loss");
+	assert_int_equal(made.mode, NEAP_METRIC_MIN);
+	assert_true(made.metric_inferred && made.mode_inferred);
+	assert_int_equal(made.count, 6);
+	assert_true(entry(&made, "epoch=3.ckpt")->metric == 0.25);
+	assert_int_equal(entry(&made, "epoch=3.ckpt")->best_rank, 1);
+	assert_int_equal(entry(&made, "epoch=3.ckpt")->step, 3);
+	assert_true(entry(&made, "checkpoint-4")->metric == 0.75);
+	assert_int_equal(entry(&made, "checkpoint-4")->bytes,
+			 4 + strlen("{\"log_history\":[{\"val_loss\":1},{\"val_loss\":0.75}],\"best\":1}"));
+	assert_true(entry(&made, "epoch=5.ckpt")->metric == 0.5);
+	assert_true(entry(&made, "epoch=6.ckpt")->reasons & NEAP_KEEP_UNREADABLE);
+	assert_true(entry(&made, "epoch=1-val_loss=0.5-acc=0.9.ckpt")->drop);
+	neap_retention_plan_fini(&made);
+
+	options.metric = "acc";
+	made = plan(&options);
+	assert_int_equal(made.mode, NEAP_METRIC_MAX);
+	assert_false(made.metric_inferred);
+	assert_true(isnan(entry(&made, "epoch=3.ckpt")->metric));
+	assert_int_equal(entry(&made, "epoch=1-val_loss=0.5-acc=0.9.ckpt")->best_rank, 1);
+	neap_retention_plan_fini(&made);
+	options.mode = NEAP_METRIC_MIN;
+	made = plan(&options);
+	assert_int_equal(entry(&made, "epoch=2-val_loss=0.4-acc=0.8.ckpt")->best_rank, 1);
+	neap_retention_plan_fini(&made);
+
+	struct neap_error err = {0};
+	options = (struct neap_retention_options){.keep_best = 1, .metric = "epoch"};
+	assert_int_equal(neap_retention_plan_make(folder, &options, 0, &made, &err), NEAP_EINVAL);
+	assert_non_null(strstr(err.message, "say min or max"));
+}
+
+/* Nothing that somebody needs, or that cannot be judged, goes. */
+static void test_holds(void **state)
+{
+	struct neap_retention_plan made;
+	struct neap_retention_options options = all_old;
+	const char *pins[] = {"*pinned-by*"};
+	char outside[80];
+
+	(void)state;
+	options.pins = pins;
+	options.pin_count = 1;
+	options.resume = "step_12.pt";
+	for (int i = 1; i <= 20; i++) {
+		char name[32];
+		snprintf(name, sizeof(name), "step_%d.pt", i);
+		put(name, name, 30 - i);
+	}
+	put("step_1.pt.pin", "", 0);
+	assert_int_equal(symlink("step_2.pt", "newest.pt"), 0);
+	snprintf(outside, sizeof(outside), "%s-outside.pt", folder);
+	put(outside, "outside", 99);
+	assert_int_equal(symlink(outside, "step_99.pt"), 0);
+	put("latest", "step_3.pt\n", 0);
+	put("latest_checkpointed_iteration.txt", "4", 0);
+	put("checkpoint", "model_checkpoint_path: \"somewhere/step_5.pt\"\n", 0);
+	put("last.pt", "last", 50);
+	put("step_6-pinned-by-pattern.pt", "6", 40);
+	assert_int_equal(mkdir("checkpoint-7", 0755), 0);
+	put("checkpoint-7/model.bin", "7", 40);
+	put("checkpoint-7/.pin", "", 40);
+	put("step_8.pt.tmp-99-0", "half", 3);
+	put("step_9.pt.tmp-99-0", "half", 0);
+	assert_int_equal(mkfifo("step_98.pt", 0600), 0);
+	int fd = open("step_10.pt", O_RDONLY);
+	int mapped = open("step_11.pt", O_RDONLY);
+	void *map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0);
+	assert_true(fd >= 0 && map != MAP_FAILED);
+	close(mapped);
+
+	made = plan(&options);
+	static const char *const stay[] = {"step_1.pt",
+					   "step_2.pt",
+					   "step_3.pt",
+					   "step_4.pt",
+					   "step_5.pt",
+					   "last.pt",
+					   "step_6-pinned-by-pattern.pt",
+					   "checkpoint-7",
+					   "step_9.pt.tmp-99-0",
+					   "step_10.pt",
+					   "step_11.pt",
+					   "step_12.pt",
+					   "step_20.pt"};
+	for (size_t i = 0; i < sizeof(stay) / sizeof(*stay); i++)
+		if (entry(&made, stay[i])->drop)
+			fail_msg("%s goes", stay[i]);
+	assert_true(entry(&made, "step_8.pt.tmp-99-0")->drop);
+	assert_true(entry(&made, "step_7.pt")->drop);
+	assert_int_equal(made.link_count, 2);
+	assert_int_equal(made.drop_count, 11 + 1);
+	for (size_t i = 0; i < made.count; i++)
+		assert_true(strcmp(made.entries[i].name, "step_99.pt") && strcmp(made.entries[i].name, "step_98.pt"));
+
+	/* between plan and apply: one is opened by another process, one written anew, one pinned, one taken away */
+	int ready[2], status;
+	char byte;
+	assert_int_equal(pipe(ready), 0);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		if (open("step_13.pt", O_RDONLY) < 0 || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	put("step_14.pt", "another", 16);
+	put("step_15.pt.pin", "", 0);
+	assert_int_equal(unlink("step_16.pt"), 0);
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	if (neap_retention_apply(&made, &options, &result, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(entry(&made, "step_13.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_14.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_15.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(&made, "step_16.pt")->done, NEAP_RETENTION_GONE);
+	assert_int_equal(result.moved_count, 12 - 4);
+	assert_int_equal(result.changed_count, 3);
+	assert_int_equal(access("step_14.pt", F_OK), 0);
+	assert_int_equal(access(outside, F_OK), 0);
+	assert_int_equal(access("step_99.pt", F_OK), 0);
+	neap_retention_plan_fini(&made);
+	made = plan(&options);
+	assert_int_equal(made.trash_count, 8);
+	assert_true(made.trash_until_s > (uint64_t)time(NULL) + 86000);
+	neap_retention_plan_fini(&made);
+	munmap(map, 4096);
+	close(fd);
+	close(ready[0]);
+	close(ready[1]);
+	unlink(outside);
+}
+
+static void test_trash(void **state)
+{
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	struct neap_retention_plan made;
+	struct stat info;
+
+	(void)state;
+	assert_int_equal(neap_retention_restore(folder, "*", &result, &err), NEAP_ENOENT);
+	put("step_1.pt", "one", 9);
+	put("step_1.json", "{}", 9);
+	put("step_2.pt", "two", 8);
+	put("step_2.safetensors", "two", 8); /* whose is step_2.json? */
+	put("step_2.json", "{}", 8);
+	put("step_3.pt", "three", 7);
+	made = plan(&all_old);
+	assert_int_equal(neap_retention_apply(&made, &all_old, &result, &err), NEAP_OK);
+	assert_int_equal(result.moved_count, 3);
+	assert_int_equal(access("step_1.json", F_OK), -1);
+	assert_int_equal(access("step_2.json", F_OK), 0);
+	neap_retention_plan_fini(&made);
+	/* a name that is taken stays in the trash */
+	put("step_2.pt", "new", 0);
+	assert_int_equal(neap_retention_restore(folder, "step_?.pt", &result, &err), NEAP_EEXIST);
+	assert_non_null(strstr(err.message, "step_2.pt"));
+	assert_int_equal(result.restored_count, 1);
+	assert_int_equal(access("step_1.pt", F_OK) | access("step_1.json", F_OK), 0);
+	assert_int_equal(stat("step_2.pt", &info), 0);
+	assert_int_equal(info.st_size, 3);
+	assert_int_equal(neap_retention_restore(folder, "nothing*", &result, &err), NEAP_ENOENT);
+	/* not yet, then all */
+	assert_int_equal(neap_retention_empty_trash(folder, false, &result, &err), NEAP_OK);
+	assert_int_equal(result.deleted_count, 0);
+	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_OK);
+	assert_int_equal(result.deleted_count, 2);
+	assert_int_equal(access(".neap-trash", F_OK), -1);
+	/* a trash that is not ours */
+	char elsewhere[80];
+	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", folder);
+	assert_int_equal(mkdir(elsewhere, 0755), 0);
+	assert_int_equal(symlink(elsewhere, ".neap-trash"), 0);
+	made = plan(&all_old);
+	assert_int_equal(made.drop_count, 1);
+	assert_int_equal(neap_retention_apply(&made, &all_old, &result, &err), NEAP_EPERM);
+	assert_int_equal(result.moved_count, 0);
+	assert_int_equal(result.failed_count, 1);
+	assert_int_equal(access("step_1.pt", F_OK), 0);
+	neap_retention_plan_fini(&made);
+	assert_int_equal(neap_retention_plan_make("/nowhere/at/all", &all_old, 0, &made, &err), NEAP_ENOENT);
+}
+
+/* A folder that fills up while it trains: it holds what the rules say after each save. */
+static void test_save(void **state)
+{
+	const struct neap_retention_options rules = {
+		.keep_best = 1, .keep_last = 2, .delete_rest = true, .metric = "loss"};
+	static const char *const losses[] = {"0.9", "0.2", "0.5", "0.4", "nan", "0.6"};
+	struct neap_retention_result result = {0};
+	struct neap_error err = {0}, retention = {0};
+	struct neap_checkpoint *checkpoint = NULL;
+	char path[160];
+
+	(void)state;
+	for (int step = 1; step <= 6; step++) {
+		snprintf(path, sizeof(path), "%s/step=%d-loss=%s.pt", folder, step, losses[step - 1]);
+		assert_int_equal(neap_checkpoint_begin(path, &checkpoint, &err), NEAP_OK);
+		assert_int_equal(neap_checkpoint_write(checkpoint, "weights", 7, &err), NEAP_OK);
+		assert_int_equal(neap_checkpoint_commit_and_retain(checkpoint, &rules, &result, &retention, &err),
+				 NEAP_OK);
+		if (retention.status)
+			fail_msg("%s", retention.message);
+		struct neap_retention_plan made = plan(&rules);
+		assert_int_equal(made.count, step < 3 ? step : step == 3 ? 2 : 3);
+		assert_int_equal(made.trash_count, 0);
+		neap_retention_plan_fini(&made);
+	}
+	assert_int_equal(access("step=2-loss=0.2.pt", F_OK) | access("step=5-loss=nan.pt", F_OK) |
+				 access("step=6-loss=0.6.pt", F_OK),
+			 0);
+	assert_int_equal(access(".neap-trash", F_OK), -1);
+	/* retention that is refused loses no save, and deletes nothing */
+	const struct neap_retention_options unknown = {.keep_best = 1, .delete_rest = true, .metric = "beauty"};
+	assert_int_equal(neap_checkpoint_begin("step=7.pt", &checkpoint, &err), NEAP_OK); /* in the working folder */
+	assert_int_equal(neap_checkpoint_commit_and_retain(checkpoint, &unknown, NULL, &retention, &err), NEAP_OK);
+	assert_int_equal(retention.status, NEAP_EINVAL);
+	assert_int_equal(access("step=7.pt", F_OK) | access("step=2-loss=0.2.pt", F_OK), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_metrics, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_holds, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
