@@ -36,29 +36,41 @@ static bool count_stem(struct checkpoint_listing *listing, const char *name)
 {
 	uint64_t stem = stem_of(name), count = 0;
 
-	if (checkpoint_is_beside(name))
+	if (checkpoint_is_beside(name)) {
+		listing->beside_count++;
 		return true;
+	}
 	neap_map_get(&listing->by_stem, stem, &count);
 	return neap_map_put(&listing->by_stem, stem, count + 1);
 }
 
-static bool keep_name(struct checkpoint_listing *listing, const char *name)
+static bool make_room(struct checkpoint_listing *listing)
 {
-	uint64_t index;
+	size_t room = listing->room ? 2 * listing->room : 64;
+	char **names = realloc(listing->names, room * sizeof(*names));
 
-	if (listing->count == listing->room) {
-		size_t room = listing->room ? 2 * listing->room : 64;
-		char **larger = realloc(listing->names, room * sizeof(*larger));
-		if (!larger)
-			return false;
-		listing->names = larger;
-		listing->room = room;
-	}
+	if (!names)
+		return false;
+	listing->names = names;
+	unsigned char *types = realloc(listing->types, room);
+	if (!types)
+		return false;
+	listing->types = types;
+	listing->room = room;
+	return true;
+}
+
+static bool keep_name(struct checkpoint_listing *listing, const char *name, unsigned char type)
+{
+	uint64_t index, hash = hash_of(name);
+
+	if (listing->count == listing->room && !make_room(listing))
+		return false;
 	char *copy = strdup(name);
 	if (!copy)
 		return false;
-	listing->names[listing->count++] = copy;
-	uint64_t hash = hash_of(name);
+	listing->names[listing->count] = copy;
+	listing->types[listing->count++] = type;
 	return (neap_map_get(&listing->by_hash, hash, &index) ||
 		neap_map_put(&listing->by_hash, hash, listing->count - 1)) &&
 	       count_stem(listing, name);
@@ -78,7 +90,8 @@ enum neap_status checkpoint_listing_read(int fd, struct checkpoint_listing *list
 	}
 	errno = 0;
 	while ((entry = readdir(folder))) {
-		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") && !keep_name(listing, entry->d_name)) {
+		if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..") &&
+		    !keep_name(listing, entry->d_name, entry->d_type)) {
 			closedir(folder);
 			return neap_fail(err, NEAP_ENOMEM, "out of host memory after %zu names", listing->count);
 		}
@@ -115,6 +128,7 @@ void checkpoint_listing_fini(struct checkpoint_listing *listing)
 	for (size_t i = 0; i < listing->count; i++)
 		free(listing->names[i]);
 	free(listing->names);
+	free(listing->types);
 	neap_map_fini(&listing->by_hash);
 	neap_map_fini(&listing->by_stem);
 	*listing = (struct checkpoint_listing){0};

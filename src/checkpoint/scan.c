@@ -15,6 +15,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
@@ -69,7 +70,7 @@ static bool is_pinned(const struct scan *scan, const char *name)
 	for (size_t i = 0; i < scan->options->pin_count; i++)
 		if (!strcmp(scan->options->pins[i], name) || fnmatch(scan->options->pins[i], name, 0) == 0)
 			return true;
-	int needed = snprintf(pin, sizeof(pin), "%s.pin", name);
+	int needed = scan->listing.beside_count ? snprintf(pin, sizeof(pin), "%s.pin", name) : 0;
 	return needed > 0 && (size_t)needed < sizeof(pin) &&
 	       checkpoint_listing_find(&scan->listing, pin) < scan->listing.count;
 }
@@ -119,22 +120,30 @@ static bool add_link(struct scan *scan, const char *name)
 	return neap_map_put(&scan->links, checkpoint_file_key(info.st_dev, info.st_ino), 1);
 }
 
-static enum neap_status find_candidates(struct scan *scan, struct neap_error *err)
+/* DT_REG and so on; DT_UNKNOWN: it is gone. */
+static unsigned char type_of(const struct scan *scan, size_t index)
 {
 	struct stat info;
+
+	if (scan->listing.types[index] != DT_UNKNOWN)
+		return scan->listing.types[index];
+	return fstatat(scan->fd, scan->listing.names[index], &info, AT_SYMLINK_NOFOLLOW) < 0 ? DT_UNKNOWN
+											     : IFTODT(info.st_mode);
+}
+
+static enum neap_status find_candidates(struct scan *scan, struct neap_error *err)
+{
 	bool fine = true;
 
 	for (size_t i = 0; fine && i < scan->listing.count; i++) {
 		const char *name = scan->listing.names[i];
+		unsigned char type = name[0] == '.' ? DT_UNKNOWN : type_of(scan, i);
 
-		if (name[0] == '.' || fstatat(scan->fd, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		if (S_ISLNK(info.st_mode)) {
+		if (type == DT_LNK)
 			fine = add_link(scan, name);
+		if (type != DT_REG && type != DT_DIR)
 			continue;
-		}
-		enum checkpoint_class class =
-			checkpoint_classify(name, S_ISDIR(info.st_mode), scan->options->pattern);
+		enum checkpoint_class class = checkpoint_classify(name, type == DT_DIR, scan->options->pattern);
 		if (class != CHECKPOINT_OTHER)
 			fine = add_candidate(scan, i, class);
 	}
@@ -301,7 +310,8 @@ static bool visit_sidecars(const struct scan *scan, const struct neap_retention_
 	char name[512];
 	bool fine = true;
 
-	for (size_t n = 0; checkpoint_sidecar_name(entry->name, n, name, sizeof(name)); n++)
+	for (size_t n = 0; scan->listing.beside_count && checkpoint_sidecar_name(entry->name, n, name, sizeof(name));
+	     n++)
 		if (checkpoint_listing_find(&scan->listing, name) < scan->listing.count)
 			fine = visit_file(scan->fd, name, visitor) && fine;
 	if (!(entry->facts & NEAP_CHECKPOINT_FOLDER))
