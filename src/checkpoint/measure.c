@@ -1,5 +1,5 @@
-/* checkpoint/measure.c: what one checkpoint takes. A folder is walked without following symbolic links and without
- * leaving its file system; what cannot be read is a fact, not an error, for it only has to make it stay. */
+/* checkpoint/measure.c: what one checkpoint takes. A folder is walked without following symbolic links; what cannot
+ * be read is a fact, not an error, for it only has to make it stay. */
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan.h"
 
@@ -67,7 +67,7 @@ static void walk_folder(struct walk *walk, int parent, const char *name, unsigne
 			walk->extent->facts |= NEAP_CHECKPOINT_UNREADABLE;
 		} else {
 			add(walk, &info);
-			if (S_ISDIR(info.st_mode) && info.st_dev == walk->extent->device)
+			if (S_ISDIR(info.st_mode))
 				walk_folder(walk, fd, entry->d_name, depth + 1);
 		}
 		errno = 0;
@@ -94,8 +94,7 @@ int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const s
 	extent.inode = info.st_ino;
 	if (S_ISDIR(info.st_mode)) {
 		extent.facts |= NEAP_CHECKPOINT_FOLDER;
-		if (info.st_dev == device)
-			walk_folder(&walk, folder_fd, name, 0);
+		walk_folder(&walk, folder_fd, name, 0);
 		if (extent.modified_ns == 0)
 			extent.modified_ns = modified_ns(&info);
 	}

@@ -1,0 +1,203 @@
+#!/usr/bin/env bats
+# neap checkpoints, as people use it.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir" TZ=UTC
+	mkdir -m 700 "$dir/runtime"
+	mkdir "$dir/run"
+	cd "$dir"
+}
+
+teardown() {
+	cd /
+	chmod -R u+w "$dir"
+	rm -rf "$dir"
+}
+
+json() { jq -r "$1" <<<"$output"; }
+
+# put NAME DAYS [BYTES]: a file that old
+put() {
+	head -c "${3:-1024}" /dev/zero >"$1"
+	touch -d "$2 days ago" "$1"
+}
+
+# ten epochs, one a day, the youngest 3 days old; the loss is lowest in the middle
+ten() {
+	for i in 1 2 3 4 5 6 7 8 9; do put "run/epoch=$i-val_loss=0.$(((i - 5) * (i - 5) + 10)).ckpt" $((13 - i)) 1048576; done
+	put run/epoch=10-val_loss=nan.ckpt 3 1048576
+}
+
+@test "the defaults: the best 5 and what is younger than 7 days stay; --dry-run does nothing" {
+	ten
+	run --separate-stderr "$NEAP" checkpoints run --dry-run
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "" ]
+	diff -u - <<<"$output" <(cat <<'END'
+run: 10 checkpoints, 10.0 MiB
+  best by val_loss, lower is better (inferred; --metric and --mode say otherwise)
+  KEEP     1.00 MiB  epoch=10-val_loss=nan.ckpt  newest
+  KEEP     1.00 MiB  epoch=9-val_loss=0.26.ckpt  not due
+  KEEP     1.00 MiB  epoch=8-val_loss=0.19.ckpt  not due
+  KEEP     1.00 MiB  epoch=7-val_loss=0.14.ckpt  best 4: val_loss 0.14
+  KEEP     1.00 MiB  epoch=6-val_loss=0.11.ckpt  best 2: val_loss 0.11
+  KEEP     1.00 MiB  epoch=5-val_loss=0.10.ckpt  best 1: val_loss 0.1
+  KEEP     1.00 MiB  epoch=4-val_loss=0.11.ckpt  best 3: val_loss 0.11
+  KEEP     1.00 MiB  epoch=3-val_loss=0.14.ckpt  best 5: val_loss 0.14
+  DELETE   1.00 MiB  epoch=2-val_loss=0.19.ckpt  older than 7 days: 11 days, val_loss 0.19
+  DELETE   1.00 MiB  epoch=1-val_loss=0.26.ckpt  older than 7 days: 12 days, val_loss 0.26
+Would delete 2 checkpoints, 2.00 MiB, of which 2.00 MiB become free
+Checkpoint Summary: 10 files, 10.0 MB total
+END
+	)
+	[ "$(ls run | wc -l)" -eq 10 ]
+	[ ! -e run/.neap-trash ]
+}
+
+@test "what goes can be brought back; then the trash is emptied" {
+	ten
+	run --separate-stderr "$NEAP" checkpoints run
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Moved 2 checkpoints, 2.00 MiB, to run/.neap-trash; --restore brings them back until 20"* ]]
+	[ "${lines[-1]}" = "Checkpoint Summary: 8 files, 8.0 MB total" ]
+	[ "$(ls run/.neap-trash/until-*)" = "$(printf 'epoch=1-val_loss=0.26.ckpt\nepoch=2-val_loss=0.19.ckpt')" ]
+	run "$NEAP" checkpoints run --dry-run
+	[[ "$output" == *"in the trash: 2 checkpoints, 2.00 MiB; the first goes at 20"* ]]
+	run "$NEAP" checkpoints run --restore 'epoch=1-*'
+	[ "$status" -eq 0 ]
+	[ -e run/epoch=1-val_loss=0.26.ckpt ]
+	[ ! -e run/epoch=2-val_loss=0.19.ckpt ]
+	run "$NEAP" checkpoints run --restore 'epoch=1-*'
+	[ "$status" -eq 66 ]
+	run "$NEAP" checkpoints run --empty-trash </dev/null
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"nobody can be asked here: say --yes"* ]]
+	[ -e run/.neap-trash ]
+	run "$NEAP" checkpoints run --empty-trash --yes --pin 'epoch=1-*'
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Deleted 1 checkpoint of the trash for good: 1.00 MiB"* ]]
+	[ ! -e run/.neap-trash ]
+	[ -e run/epoch=1-val_loss=0.26.ckpt ]
+}
+
+@test "several folders, each by itself; one mistake and none is touched" {
+	ten
+	mkdir other
+	put other/step_1.pt 30 524288
+	put other/step_2.pt 20 524288
+	run "$NEAP" checkpoints run other nowhere
+	[ "$status" -eq 66 ]
+	[[ "$output" == *"nowhere"*"nothing was changed in any folder"* ]]
+	[ "$(ls run | wc -l)" -eq 10 ]
+	run "$NEAP" checkpoints run other
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"no metric in any name or beside one: the newest stand for the best"* ]]
+	[ "${lines[-1]}" = "Checkpoint Summary: 10 files, 9.0 MB total" ]
+}
+
+@test "rules that compose, for good, as JSON" {
+	ten
+	run --separate-stderr "$NEAP" checkpoints run --keep-best 1 --keep-last 2 --keep-every 4 --pin 'epoch=1-*' \
+		--older-than-days 0 --trash-ttl 0 --yes --json
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(json '.schema, .dry_run, .summary.count, .summary.bytes')" = "$(printf '1\nfalse\n6\n6291456')" ]
+	[ "$(json '[.folders[0].plan.checkpoints[] | select(.verdict == "keep") | .step | tostring] | join(" ")')" = \
+		"10 9 8 5 4 1" ]
+	[ "$(json '.folders[0].plan.checkpoints[] | select(.step == 8) | .reasons | join(" ")')" = "every rest" ]
+	[ "$(json '.folders[0].plan.checkpoints[] | select(.step == 10) | .measured, .metric')" = "$(printf 'true\nnull')" ]
+	[ "$(json '.folders[0].plan.checkpoints[] | select(.step == 7) | .done')" = moved ]
+	[ "$(json '.folders[0].result | .moved_count, .deleted_count')" = "$(printf '4\n4')" ]
+	[ "$(ls -A run | wc -l)" -eq 6 ]
+}
+
+@test "--max-total-size takes the oldest, never the best" {
+	ten
+	run --separate-stderr "$NEAP" checkpoints run --keep-best 1 --older-than-days 99 --max-total-size 3MiB --json
+	[ "$status" -eq 0 ]
+	[ "$(json '[.folders[0].plan.checkpoints[] | select(.verdict == "keep") | .step | tostring] | join(" ")')" = "10 9 5" ]
+	run "$NEAP" checkpoints run --keep-best 5 --max-total-size 1MiB
+	[[ "$output" == *"what must stay is 2.00 MiB more than --max-total-size"* ]]
+}
+
+@test "the best is never guessed" {
+	put run/step_1-beauty=3.pt 30
+	put run/step_2-beauty=9.pt 20
+	put run/step_3-beauty=5.pt 10
+	run "$NEAP" checkpoints run --keep-best 1
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"name the metric"* ]]
+	run "$NEAP" checkpoints run --metric beauty
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"say min or max"* ]]
+	[ "$(ls -A run | wc -l)" -eq 3 ]
+	run "$NEAP" checkpoints run --metric beauty --mode max --keep-best 1
+	[ "$status" -eq 0 ]
+	[ "$(echo run/*)" = "run/step_2-beauty=9.pt run/step_3-beauty=5.pt" ]
+	rm -r run
+	mkdir run
+	put run/step_1-loss=nan.pt 30
+	run "$NEAP" checkpoints run --metric loss
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"every loss in run is NaN or infinite"* ]]
+}
+
+@test "sharded folders, what is open, what a link names" {
+	for i in 100 200 300 400; do
+		mkdir "run/checkpoint-$i"
+		put "run/checkpoint-$i/model-00001.safetensors" $((50 - i / 100))
+		put "run/checkpoint-$i/model-00002.safetensors" $((50 - i / 100))
+	done
+	ln -s checkpoint-200 run/latest
+	exec 9<run/checkpoint-100/model-00002.safetensors
+	run "$NEAP" checkpoints run --keep-best 0
+	exec 9<&-
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"KEEP"*"checkpoint-100  open in a process"* ]]
+	[[ "$output" == *"KEEP"*"checkpoint-200  resumed from"* ]]
+	[[ "$output" == *"DELETE"*"checkpoint-300  older than 7 days"* ]]
+	[ "$(ls run | tr '\n' ' ')" = "checkpoint-100 checkpoint-200 checkpoint-400 latest " ]
+	[ "$(cat run/.neap-trash/*/checkpoint-300/* | wc -c)" -eq 2048 ]
+}
+
+@test "a folder that may not be written: 77, said, nothing lost" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
+	command -v setpriv >/dev/null || skip "needs setpriv"
+	ten
+	chmod 755 "$dir" run
+	cp "$NEAP" "$dir/neap"
+	run setpriv --reuid=65534 --clear-groups "$dir/neap" checkpoints "$dir/run"
+	echo "$output"
+	[ "$status" -eq 77 ]
+	[[ "$output" == *"making the folder .neap-trash"* ]]
+	[[ "$output" == *"not moved: epoch=1-val_loss=0.26.ckpt"* ]]
+	[ "$(ls -A run | wc -l)" -eq 10 ]
+}
+
+@test "a mount inside is left alone" {
+	[ "$(id -u)" -eq 0 ] || skip "needs root to mount"
+	mkdir run/checkpoint-1 run/checkpoint-2
+	put run/checkpoint-2/model.bin 20
+	unshare -m true 2>/dev/null || skip "needs a mount namespace"
+	unshare -m mount -t tmpfs none run/checkpoint-1 2>/dev/null || skip "may not mount"
+	run unshare -m sh -ec 'mount -t tmpfs none run/checkpoint-1; head -c 9 /dev/zero >run/checkpoint-1/model.bin
+		touch -d "30 days ago" run/checkpoint-1/model.bin; "$NEAP" checkpoints run --keep-best 0'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"KEEP"*"9 B  checkpoint-1  on another file system"* ]]
+}
+
+@test "wrong usage: 64" {
+	for options in '--keep-best x' '--keep-last -1' '--older-than-days soon' '--older-than-days -1' '--mode low' \
+		'--max-total-size 0' '--max-total-size big' '--grace soon' '--trash-ttl 9999d' '--restore x --dry-run'; do
+		run "$NEAP" checkpoints run $options
+		echo "$options: $output"
+		[ "$status" -eq 64 ]
+	done
+	run "$NEAP" checkpoints
+	[ "$status" -eq 64 ]
+}
