@@ -317,6 +317,25 @@ static void running_out_anywhere_leaves_nothing(void **state)
 	}
 }
 
+/* An update between two steps reaches the copies in half. */
+static void copies_follow_the_values(void **state)
+{
+	struct fixture *fixture = open_fixture(&worlds[0]);
+	size_t batch = fixture->world->batch;
+
+	(void)state;
+	fixture->modes.half = true;
+	double before = run(fixture, batch);
+	for (size_t i = 0; i < fixture->model->parameter_count; i++)
+		for (size_t k = 0; k < fixture->model->parameters[i].count; k++)
+			fixture->model->parameters[i].value[k] *= (real)1.5;
+	double after = run(fixture, batch);
+	model_begin(fixture->model, (struct model_modes){0}); /* without copies: they are made anew */
+	assert_true(run(fixture, batch) == after);
+	assert_true(after != before);
+	close_fixture(fixture);
+}
+
 /* To the nearest, to the even one of two, and what is no number stays none. */
 static void halves_are_rounded(void **state)
 {
@@ -350,8 +369,11 @@ int main(void)
 #ifdef CHARLM_DOUBLE
 		cmocka_unit_test(gradients_agree_with_differences),
 #endif
-		cmocka_unit_test(splits_give_equal_gradients),         cmocka_unit_test(modes_give_the_same_for_less),
-		cmocka_unit_test(running_out_anywhere_leaves_nothing), cmocka_unit_test(halves_are_rounded),
+		cmocka_unit_test(splits_give_equal_gradients),
+		cmocka_unit_test(modes_give_the_same_for_less),
+		cmocka_unit_test(running_out_anywhere_leaves_nothing),
+		cmocka_unit_test(copies_follow_the_values),
+		cmocka_unit_test(halves_are_rounded),
 	};
 
 	return cmocka_run_group_tests_name("charlm_gradients", tests, NULL, NULL);
