@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "device/driver_private.h"
 #include "device/loader.h"
+#include "device/visible.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -19,6 +20,9 @@ static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error
 	if (result == CUDA_ERROR_STUB_LIBRARY)
 		return neap_fail(err, NEAP_ENODEVICE,
 				 "no NVIDIA driver: libcuda.so.1 is the toolkit's stub; " NEAP_SIM_HINT);
+	if (result == CUDA_ERROR_NO_DEVICE && neap_visible_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
+		return neap_fail(err, NEAP_ENODEVICE,
+				 "CUDA_VISIBLE_DEVICES names a MIG instance that the driver does not show");
 	if (result == CUDA_ERROR_NO_DEVICE)
 		return neap_fail(err, NEAP_ENODEVICE,
 				 "the driver shows no device (CUDA_VISIBLE_DEVICES?); " NEAP_SIM_HINT);

@@ -12,6 +12,7 @@
 #include "neap/trace.h"
 #include "series/killed.h"
 #include "series/orphans.h"
+#include "device/visible.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FIRST_DEVICE_NS (10ull * 1000000000ull) /* for the driver to say which is the first */
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 #define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
 #define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
@@ -180,8 +182,26 @@ static void give_room_back(struct neap_supervise *run)
 	run->room_fd = -1;
 }
 
+/* What CUDA_VISIBLE_DEVICES comes to for the choice of the device: where there are several, CUDA's first one by its
+ * UUID, since only the driver knows its order; "" where none can be named. */
+static const char *visible_devices(struct neap_supervise *run, char uuid_text[48])
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	struct neap_error why = {0};
+	bool several = run->monitor && neap_monitor_device_count(run->monitor) > 1;
+	if (run->options.device || (!several && !neap_visible_names_mig(list)))
+		return list;
+	if (!neap_visible_first(NEAP_BACKEND_DEFAULT, FIRST_DEVICE_NS, uuid_text, &why))
+		return uuid_text;
+	snprintf(run->unwatched, sizeof run->unwatched, "%s", why.message);
+	neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched until a process is attached: %s",
+		 why.message);
+	return "";
+}
+
 static enum neap_status open_devices(struct neap_supervise *run, struct neap_error *err)
 {
+	char uuid_text[48];
 	struct neap_error why = {0};
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
@@ -193,7 +213,7 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 		}
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched: %s", why.message);
 	}
-	return neap_observe_init(&run->observe, run->monitor, run->options.device, getenv("CUDA_VISIBLE_DEVICES"),
+	return neap_observe_init(&run->observe, run->monitor, run->options.device, visible_devices(run, uuid_text),
 				 run->run_id, err);
 }
 
@@ -412,7 +432,9 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 	run->drain_ns = 0;
 	if (run->observe.watched >= run->observe.device_count) {
 		snprintf(run->drain_note, sizeof run->drain_note, "%s",
-			 run->monitor ? "no device is visible" : "no driver");
+			 !run->monitor       ? "no driver"
+			 : run->unwatched[0] ? run->unwatched
+					     : "no device is visible");
 		return;
 	}
 	if (!neap_observe_used(&run->observe) && limit_ns > UNSEEN_DRAIN_NS)

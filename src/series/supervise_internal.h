@@ -42,6 +42,7 @@ struct neap_supervise {
 	uint64_t waited_ns, drain_ns, ooms;
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
+	char unwatched[256]; /* why no device could be named from the start; "" */
 	char drain_note[256];
 	uint32_t retries;
 };

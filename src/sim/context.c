@@ -44,8 +44,9 @@ __attribute__((destructor)) static void ended(void)
 /* What cuInit depends on, in one line. */
 static void read_environment(char text[sizeof(sim.environment)])
 {
-	static const char *const names[] = {"NEAP_SIM",         "CUDA_VISIBLE_DEVICES", "NEAP_SIM_FAULT",
-					    "NEAP_SIM_LATENCY", "NEAP_SIM_LOG",         "NEAP_SIM_HIDDEN"};
+	static const char *const names[] = {"NEAP_SIM",         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+					    "NEAP_SIM_FAULT",   "NEAP_SIM_LATENCY",     "NEAP_SIM_LOG",
+					    "NEAP_SIM_HIDDEN"};
 	size_t i, used = 0, room = sizeof(sim.environment);
 
 	text[0] = '\0';
@@ -76,6 +77,15 @@ static bool device_added(uint32_t index)
 	return false;
 }
 
+/* The world's number of CUDA's device `ordinal`. */
+static uint32_t world_index(uint32_t ordinal)
+{
+	const char *order = getenv("CUDA_DEVICE_ORDER");
+	bool reversed = sim.spec.reversed && !(order && strcmp(order, "PCI_BUS_ID") == 0);
+
+	return reversed ? sim_world_device_count(sim.world) - 1 - ordinal : ordinal;
+}
+
 /* The device that an entry of CUDA_VISIBLE_DEVICES names: an index, or "GPU-" and the start of a UUID that fits one
  * device only. */
 static bool device_named(const char *entry, uint32_t *ret_index)
@@ -86,8 +96,10 @@ static bool device_named(const char *entry, uint32_t *ret_index)
 	char text[48];
 
 	if (neap_u64_parse(entry, &number, NULL) == NEAP_OK) {
-		*ret_index = (uint32_t)number;
-		return number < count;
+		if (number >= count)
+			return false;
+		*ret_index = world_index((uint32_t)number);
+		return true;
 	}
 	if (strncmp(entry, "GPU-", 4) != 0)
 		return false;
@@ -112,7 +124,7 @@ static void choose_devices(void)
 	sim.device_count = 0;
 	if (!list) {
 		for (index = 0; index < sim_world_device_count(sim.world); index++)
-			add_device(index);
+			add_device(world_index(index));
 		return;
 	}
 	snprintf(copy, sizeof(copy), "%s", list);
@@ -193,7 +205,10 @@ static CUresult enter_world(void)
 		}
 		sim_world_leave(sim.world);
 		sim.world = NULL;
-		neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device");
+		const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+		neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device%s",
+			  list && strstr(list, "MIG-") ? ": no device is simulated in MIG instances" : "");
 	}
 	sim_engine_destroy(sim.engine);
 	sim.engine = NULL;

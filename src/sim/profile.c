@@ -162,6 +162,8 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 		return take_choice(value, word, "memory", "none", &spec->no_backing, err);
 	if (KEY("vmm"))
 		return take_choice(value, word, "on", "off", &spec->no_vmm, err);
+	if (KEY("order"))
+		return take_choice(value, word, "pci", "reversed", &spec->reversed, err);
 	if (KEY("release_delay")) {
 		if (neap_duration_parse(value, &spec->release_delay_ns, NULL) != NEAP_OK)
 			return neap_fail_at(err, 1, word->column, "NEAP_SIM: '%s': expected a time such as 300ms",
@@ -172,7 +174,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 #undef KEY
 	return neap_fail_at(err, 1, word->column,
 			    "NEAP_SIM: '%s': unknown key; known: mem, gpus, world, reserved, context, release_delay, "
-			    "backing, vmm",
+			    "backing, vmm, order",
 			    word->text);
 }
 

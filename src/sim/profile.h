@@ -8,6 +8,8 @@
  *   reserved=SIZE       of it, what the driver keeps for itself          context=SIZE      taken by each process
  *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
  *   backing=memory|none none: addresses only, no bytes behind them       vmm=on|off        virtual memory management
+ *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or from the other end, as a driver may that puts
+ *                        the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrules it
  *
  * Only what was said is demanded of a world that exists already; `world=NAME` alone joins it as it is. Pure: no
  * files, no environment. Any thread.
@@ -44,7 +46,7 @@ struct sim_spec {
 	uint64_t total_bytes, reserved_bytes, context_bytes; /* each device */
 	uint64_t release_delay_ns;
 	int multiprocessors, compute_major, compute_minor;
-	bool no_backing, no_vmm; /* of this process only */
+	bool no_backing, no_vmm, reversed; /* of this process only */
 	bool capacity_given, count_given, reserved_given, context_given, delay_given;
 };
 

@@ -369,3 +369,21 @@ END
 	[[ "$output" == *"  device    "*" of 4.00 GiB left"* ]]
 	[[ "$output" != *"0 B taken"* ]]
 }
+
+@test "of several devices, the watched one is CUDA's first: by UUID, whatever NVML's order" {
+	export NEAP_SIM="mem=1GiB,gpus=2,world=run-$$-$BATS_TEST_NUMBER"
+	mapfile -t uuids < <("$NEAP" info --json | jq -r '.devices[].uuid')
+	for order in pci reversed; do
+		export NEAP_SIM="mem=1GiB,gpus=2,order=$order,world=run-$$-$BATS_TEST_NUMBER"
+		first=$([ $order = pci ] && echo 0 || echo 1)
+		"$NEAP" run --quiet --folder "$order" -- true
+		[ "$(result .device_uuid $order)" = "${uuids[$first]}" ]
+		CUDA_VISIBLE_DEVICES=1 "$NEAP" run --quiet --folder "$order-1" -- true
+		[ "$(result .device_uuid "$order-1")" = "${uuids[$((1 - first))]}" ]
+		CUDA_VISIBLE_DEVICES="${uuids[1]:0:14}" "$NEAP" run --quiet --folder "$order-uuid" -- true
+		[ "$(result .device_uuid "$order-uuid")" = "${uuids[1]}" ]
+	done
+	CUDA_VISIBLE_DEVICES=MIG-1234 run "$NEAP" run --folder mig -- true
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"memory was not watched: CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only"* ]]
+}

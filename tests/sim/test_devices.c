@@ -68,6 +68,7 @@ static void bad_specs_are_pointed_at(void **state)
 		{"world=0123456789012345678901234567890123456789012345678901234567890123456789", 1, "name"},
 		{"backing=disk", 1, "none"},
 		{"vmm=maybe", 1, "off"},
+		{"order=random", 1, "reversed"},
 		{"release_delay=soon", 1, "time"},
 		{"mem=64MiB,context=65MiB", 0, "no room"},
 		{"mem=0", 0, "no room"},
@@ -122,6 +123,41 @@ static int visible(const char *list)
 	assert_ok(result);
 	assert_ok(t.cuda.cuDeviceGetCount(&count));
 	return count;
+}
+
+/* CUDA's order is its own: NVML's does not change with it. */
+static void devices_come_in_another_order(void **state)
+{
+	CUuuid forth[3], back;
+	char text[48];
+	nvmlDevice_t device;
+	char world[64];
+
+	(void)state;
+	sim_name_world("order", "mem=256MiB,gpus=3");
+	assert_int_equal(visible(NULL), 3);
+	for (int i = 0; i < 3; i++)
+		assert_ok(t.cuda.cuDeviceGetUuid(&forth[i], i));
+	sim_name_world("order", "mem=256MiB,gpus=3,order=reversed");
+	assert_int_equal(visible(NULL), 3);
+	for (int i = 0; i < 3; i++) {
+		assert_ok(t.cuda.cuDeviceGetUuid(&back, i));
+		assert_memory_equal(&back, &forth[2 - i], sizeof(back));
+	}
+	assert_int_equal(visible("0"), 1);
+	assert_ok(t.cuda.cuDeviceGetUuid(&back, 0));
+	assert_memory_equal(&back, &forth[2], sizeof(back));
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, world, sizeof(world)), NVML_SUCCESS);
+	sim_uuid_format((unsigned char *)forth[0].bytes, text);
+	assert_string_equal(world, text);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
+	assert_int_equal(visible(NULL), 3);
+	assert_ok(t.cuda.cuDeviceGetUuid(&back, 0));
+	assert_memory_equal(&back, &forth[0], sizeof(back));
+	unsetenv("CUDA_DEVICE_ORDER");
 }
 
 static void visible_devices_are_chosen_as_the_driver_does(void **state)
@@ -410,6 +446,7 @@ int main(void)
 		cmocka_unit_test(specs_say_what_to_simulate),
 		cmocka_unit_test(bad_specs_are_pointed_at),
 		cmocka_unit_test(a_bad_spec_fails_both_libraries_and_they_say_why),
+		cmocka_unit_test(devices_come_in_another_order),
 		cmocka_unit_test(visible_devices_are_chosen_as_the_driver_does),
 		cmocka_unit_test(devices_describe_themselves),
 		cmocka_unit_test(contexts_are_counted_and_stacked),

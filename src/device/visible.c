@@ -1,0 +1,119 @@
+/* device/visible.c: the question is put in a child, the answer comes through a pipe: a struct, whole or not at all
+ * (it is smaller than PIPE_BUF). */
+#include "device/visible.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "device/driver.h"
+#include "device/loader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct answer {
+	struct neap_error err; /* status NEAP_OK: the UUID is there */
+	unsigned char uuid[16];
+};
+
+bool neap_visible_names_mig(const char *list)
+{
+	while (list && *list) {
+		list += strspn(list, " \t,");
+		if (strncmp(list, "MIG-", 4) == 0)
+			return true;
+		list += strcspn(list, ",");
+	}
+	return false;
+}
+
+/* Signals that are blocked, and handlers, are the child's for this short time too; it ends without any of the
+ * parent's exit handlers. */
+static _Noreturn void ask(enum neap_backend backend, int fd)
+{
+	struct answer answer = {0};
+	struct neap_driver *driver = NULL;
+	CUdevice device = 0;
+	CUuuid uuid = {{0}};
+
+	if (neap_driver_open(backend, &driver, &answer.err) == NEAP_OK) {
+		const struct neap_cuda *cuda = neap_driver_cuda(driver);
+		CUresult result = cuda->cuDeviceGet(&device, 0);
+		if (result == CUDA_SUCCESS)
+			result = cuda->cuDeviceGetUuid(&uuid, device);
+		if (result != CUDA_SUCCESS)
+			neap_cuda_fail(cuda, result, &answer.err, "asking for the first device's UUID");
+		memcpy(answer.uuid, uuid.bytes, sizeof(answer.uuid));
+	}
+	ssize_t written = write(fd, &answer, sizeof(answer));
+	_exit(written == (ssize_t)sizeof(answer) ? 0 : 1);
+}
+
+/* Reads the answer within the time; false: there is none. */
+static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
+{
+	uint64_t end_ns = neap_clock_now(neap_clock_system()) + limit_ns;
+	size_t length = 0;
+
+	while (length < sizeof(*ret_answer)) {
+		uint64_t now_ns = neap_clock_now(neap_clock_system());
+		struct pollfd wait = {.fd = fd, .events = POLLIN};
+		if (now_ns >= end_ns)
+			return false;
+		int ready = poll(&wait, 1, (int)((end_ns - now_ns) / 1000000) + 1);
+		if (ready < 0 && errno != EINTR)
+			return false;
+		if (ready <= 0)
+			continue;
+		ssize_t got = read(fd, (char *)ret_answer + length, sizeof(*ret_answer) - length);
+		if (got == 0 || (got < 0 && errno != EINTR))
+			return false;
+		length += got > 0 ? (size_t)got : 0;
+	}
+	ret_answer->err.message[sizeof(ret_answer->err.message) - 1] = '\0';
+	return true;
+}
+
+enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns, char ret_uuid_text[48],
+				    struct neap_error *err)
+{
+	struct answer answer = {0};
+	int ends[2];
+
+	if (neap_visible_names_mig(getenv("CUDA_VISIBLE_DEVICES")))
+		return neap_fail(err, NEAP_ENOTSUP,
+				 "CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only");
+	if (pipe2(ends, O_CLOEXEC))
+		return neap_fail_errno(err, errno, "asking which device is the first: making a pipe");
+	pid_t child = fork();
+	if (child < 0) {
+		int number = errno;
+		close(ends[0]);
+		close(ends[1]);
+		return neap_fail_errno(err, number, "asking which device is the first: starting a process");
+	}
+	if (child == 0)
+		ask(backend, ends[1]);
+	close(ends[1]);
+	bool told = listen_for(ends[0], limit_ns, &answer);
+	close(ends[0]);
+	if (!told)
+		kill(child, SIGKILL); /* its own child, not yet waited for: the PID is no other's */
+	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+		;
+	if (!told)
+		return neap_fail(err, NEAP_ETIMEDOUT, "the driver did not say which device is the first");
+	if (answer.err.status != NEAP_OK) {
+		if (err)
+			*err = answer.err;
+		return answer.err.status;
+	}
+	neap_uuid_format(answer.uuid, ret_uuid_text);
+	return NEAP_OK;
+}
