@@ -7,11 +7,13 @@
 Importing it needs neither torch nor a GPU, creates no CUDA context and starts nothing.
 """
 
-from neap._abi import Status
-from neap._library import NeapError, version
-from neap._sources import Allocator, DeviceMemory, OutOfMemory
-from neap.hunt import Lingering, lingering
-from neap.memory import (
+from ._abi import Status
+from ._ladder import Split, next_split
+from ._library import NeapError, version
+from ._sources import Allocator, DeviceMemory, OutOfMemory
+from .agent import attach, describe, detach
+from .hunt import Lingering, lingering
+from .memory import (
     ClearResult,
     FractionResult,
     GPUMemoryContext,
@@ -28,29 +30,51 @@ from neap.memory import (
     reset_peak_memory_stats,
     set_memory_fraction,
 )
+from .manager import Growing, MemoryManager, TrialResult
+from .moving import SavedCheckpoint, cleanup_model_memory, offloaded, safe_tensor_to_cpu, save_checkpoint
+from .series import ExperimentResult, ExperimentSeriesRunner
+from .training import Training, TrainingOutOfMemory, TrainingResult
 
 __all__ = [
     "Allocator",
     "ClearResult",
     "DeviceMemory",
+    "ExperimentResult",
+    "ExperimentSeriesRunner",
     "FractionResult",
     "GPUMemoryContext",
+    "Growing",
     "Lingering",
+    "MemoryManager",
     "MemoryStats",
     "NeapError",
     "OutOfMemory",
+    "SavedCheckpoint",
     "Settings",
+    "Split",
     "Status",
+    "Training",
+    "TrainingOutOfMemory",
+    "TrainingResult",
+    "TrialResult",
+    "attach",
+    "cleanup_model_memory",
     "clear_cuda_memory",
     "clear_gpu_memory",
+    "describe",
+    "detach",
     "enable_memory_efficient_settings",
     "get_cuda_memory_info",
     "get_gpu_memory_stats",
     "is_out_of_memory",
     "lingering",
     "log_gpu_memory_stats",
+    "next_split",
+    "offloaded",
     "print_cuda_memory_info",
     "reset_peak_memory_stats",
+    "safe_tensor_to_cpu",
+    "save_checkpoint",
     "set_memory_fraction",
     "version",
 ]

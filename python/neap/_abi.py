@@ -82,6 +82,7 @@ class EventKind(enum.IntEnum):
 
     OOM = 21
     OOM_LIMITS = 22
+    TAG_BYTES = 23
     MARK = 24
     STEP = 25
     SPLIT = 26
@@ -91,12 +92,22 @@ class EventKind(enum.IntEnum):
     LEAK = 32
 
 
+class ExternalKind(enum.IntEnum):
+    """enum neap_external_kind: what another allocator in the process is asked for."""
+
+    INFO = 1
+    CLEAR = 2
+    RESET_PEAK = 3
+    FRACTION = 4
+
+
 ENUMS = {
     "NEAP_": Status,
     "NEAP_RUNG_": Rung,
     "NEAP_MARK_": Mark,
     "NEAP_CLEANUP_": Reason,
     "NEAP_EVENT_": EventKind,
+    "NEAP_EXTERNAL_": ExternalKind,
 }
 
 METRICS = (
@@ -185,13 +196,93 @@ class Split(c.Structure):
     ]
 
 
+class TrainSettings(c.Structure):
+    """struct neap_train_settings"""
+
+    _fields_ = [("split", Split), ("rungs", c.c_uint32)]
+
+
+class Published(c.Structure):
+    """struct neap_published"""
+
+    _fields_ = [
+        ("sequence", c.c_uint64),
+        ("device_uuid", c.c_ubyte * 16),
+        ("context_bytes", c.c_uint64),
+        ("limit_bytes", c.c_uint64),
+        ("largest_free_bytes", c.c_uint64),
+        ("stats", Stats),
+    ]
+
+
+class Event(c.Structure):
+    """struct neap_event"""
+
+    _fields_ = [
+        ("time_ns", c.c_uint64),
+        ("sequence", c.c_uint32),
+        ("kind", c.c_uint16),
+        ("tag", c.c_uint16),
+        ("device", c.c_uint16),
+        ("flags", c.c_uint16),
+        ("stream", c.c_uint32),
+        ("address", c.c_uint64),
+        ("size", c.c_uint64),
+        ("block", c.c_uint64),
+        ("a", c.c_uint64),
+        ("b", c.c_uint64),
+    ]
+
+
+class ExternalRequest(c.Structure):
+    """struct neap_external_request"""
+
+    _fields_ = [
+        ("id", c.c_uint64),
+        ("kind", c.c_uint32),
+        ("force", c.c_uint32),
+        ("fraction", c.c_double),
+    ]
+
+
+class ExternalDevice(c.Structure):
+    """struct neap_external_device"""
+
+    _fields_ = [
+        ("uuid", c.c_ubyte * 16),
+        ("ordinal", c.c_uint32),
+        ("status", c.c_uint32),
+        ("total", c.c_uint64),
+        ("allocated", c.c_uint64),
+        ("reserved", c.c_uint64),
+        ("max_allocated", c.c_uint64),
+        ("max_reserved", c.c_uint64),
+        ("allocated_before", c.c_uint64),
+        ("reserved_before", c.c_uint64),
+        ("free_before", c.c_uint64),
+        ("free_after", c.c_uint64),
+        ("limit_before", c.c_uint64),
+        ("limit_after", c.c_uint64),
+        ("emptied", c.c_uint64),
+        ("freed", c.c_uint64),
+        ("nanoseconds", c.c_uint64),
+        ("name", c.c_char * 96),
+        ("message", c.c_char * 160),
+    ]
+
+
 STRUCTS = {
+    "neap_published": Published,
+    "neap_event": Event,
+    "neap_external_request": ExternalRequest,
+    "neap_external_device": ExternalDevice,
     "neap_error": Error,
     "neap_stat": Stat,
     "neap_stats": Stats,
     "neap_device_info": DeviceInfo,
     "neap_alloc_options": AllocOptions,
     "neap_split": Split,
+    "neap_train_settings": TrainSettings,
 }
 
 _handle = c.c_void_p  # a pointer to an opaque struct
@@ -226,8 +317,19 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_attach": (c.c_int, (_err,)),
     "neap_detach": (None, ()),
     "neap_attach_state": (c.c_int, (_err,)),
+    "neap_attach_note": (None, (c.c_char_p,)),
+    # PyTorch's allocator, made reachable
+    "neap_external_open": (c.c_int, (c.c_char_p, _err)),
+    "neap_external_close": (None, ()),
+    "neap_external_next": (c.c_int, (c.c_uint32, c.POINTER(ExternalRequest), _err)),
+    "neap_external_begin": (c.c_int, (c.c_uint64, _err)),
+    "neap_external_answer": (c.c_int, (c.c_uint64, c.c_int, c.c_char_p, c.POINTER(ExternalDevice), c.c_size_t, _err)),
+    "neap_external_publish": (c.c_int, (c.POINTER(Published), _err)),
+    "neap_external_emit": (None, (c.POINTER(Event),)),
+    "neap_external_name": (c.c_uint16, (c.c_char_p,)),
     # the ladder
-    "neap_ladder_next": (c.c_int, (c.POINTER(Split), c.POINTER(Split))),
+    "neap_ladder_next": (c.c_int, (c.POINTER(TrainSettings), c.c_uint32, c.POINTER(TrainSettings))),
+    "neap_rung_name": (c.c_char_p, (c.c_int,)),
     # checkpoints
     "neap_checkpoint_begin": (c.c_int, (c.c_char_p, _out_handle, _err)),
     "neap_checkpoint_write": (c.c_int, (_handle, c.c_void_p, c.c_size_t, _err)),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple, Optional
+from typing import Collection, NamedTuple, Optional
 
-from neap import _abi, _library
+from . import _abi, _library
+from ._abi import Rung
 
 
 class Split(NamedTuple):
@@ -24,10 +25,24 @@ class Split(NamedTuple):
         return f"micro-batch {self.micro_batch} x accumulation {self.accumulate} x ranks {self.ranks} = {self.effective}"
 
 
+def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
+    """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
+    now, after = _abi.TrainSettings(_abi.Split(*split), _bits(active)), _abi.TrainSettings()
+    rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), _bits(offered), ctypes.byref(after)))
+    return rung, Split(after.split.micro_batch, after.split.accumulate, after.split.ranks)
+
+
 def next_split(split: Split) -> Optional[Split]:
     """The next smaller micro-batch with the same effective batch; None at the end."""
-    now, after = _abi.Split(*split), _abi.Split()
-    rung = _library.library().neap_ladder_next(ctypes.byref(now), ctypes.byref(after))
-    if rung != _abi.Rung.SPLIT:
-        return None
-    return Split(after.micro_batch, after.accumulate, after.ranks)
+    rung, after = next_rung(split, (), (Rung.SPLIT,))
+    return after if rung == Rung.SPLIT else None
+
+
+def rung_name(rung: Rung) -> str:
+    """A rung in words."""
+    text: bytes = _library.library().neap_rung_name(rung)
+    return text.decode()
+
+
+def _bits(rungs: Collection[Rung]) -> int:
+    return sum(1 << rung for rung in set(rungs))

@@ -12,7 +12,7 @@ import pathlib
 import sysconfig
 from typing import Any
 
-from neap import _abi
+from . import _abi
 
 NAME = "libneap.so.0"
 

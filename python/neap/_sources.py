@@ -12,8 +12,8 @@ import sys
 import weakref
 from typing import Any, Optional, Protocol
 
-from neap import _abi, _library
-from neap._library import NeapError
+from . import _abi, _library
+from ._library import NeapError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ import types
 import weakref
 from typing import Any, Collection, Iterable, Iterator, Optional
 
-from neap import _sources, _units
+from . import _sources, _units
 
 _DEPTH = 8  # hops from a tensor to what holds it
 _TRACED = 5000  # tensors followed, the largest first
@@ -125,9 +125,10 @@ def _step(parent: Any, child: Any) -> str:
             if value is child:
                 return f"[{index}]"
     else:
-        names = getattr(type(parent), "__slots__", ())
-        names = [names] if isinstance(names, str) else list(names)
-        for name, value in list((getattr(parent, "__dict__", None) or {}).items()) + [(n, getattr(parent, n, None)) for n in names]:
+        slots = getattr(type(parent), "__slots__", ())
+        attributes: dict[str, Any] = dict(getattr(parent, "__dict__", None) or {})
+        attributes.update({n: getattr(parent, n, None) for n in ([slots] if isinstance(slots, str) else slots)})
+        for name, value in attributes.items():
             if value is child:
                 return f".{name}"
     return "[...]"
@@ -186,8 +187,9 @@ class _Search:
         tail = ("" if isinstance(item, types.CellType) else _step(item, child)) + tail
         best: Optional[tuple[str, str]] = None
         for parent in self.parents(item):
-            if isinstance(item, dict) and getattr(parent, "__dict__", None) is item:  # an object's attributes
-                key = next((str(k) for k, v in list(item.items()) if v is child), "...")
+            of_parent: Any = getattr(parent, "__dict__", None)
+            if isinstance(item, dict) and of_parent is item:  # an object's attributes
+                key = next((str(k) for k, v in list(of_parent.items()) if v is child), "...")
                 above = self._through_object(parent, f".{key}" + tail[len(_step(item, child)) :], seen | {id(item)}, depth)
             else:
                 above = self._chain(parent, item, tail, seen | {id(item)}, depth + 1)

@@ -7,7 +7,7 @@ import gc
 import logging
 from typing import Any, Collection, Optional, Sequence, Type
 
-from neap import _sources, _units, hunt, memory
+from . import _sources, _units, hunt, memory
 
 log = logging.getLogger("neap")
 

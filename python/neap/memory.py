@@ -17,9 +17,9 @@ import time
 import types
 from typing import Any, Collection, Optional, TextIO, Type
 
-from neap import _sources, _units, hunt
-from neap._sources import DeviceMemory
-from neap.hunt import Lingering
+from . import _sources, _units, hunt
+from ._sources import DeviceMemory
+from .hunt import Lingering
 
 log = logging.getLogger("neap")
 
@@ -207,25 +207,34 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
 
     While a CUDA graph is being captured nothing is done; `refused` says so.
     """
+    log.info("Cleaning up CUDA memory...")
+    log.info("Clearing CUDA cache...")
+    result = clear(force, device_types)
+    if result.refused:
+        log.warning("The cache was not emptied: %s", result.refused)
+        return result
+    _log_clear(result.after, result.before, result.seconds)
+    for item in result.lingering:
+        log.info("%s", item)
+    return result
+
+
+def clear(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
+    """clear_gpu_memory without its log lines."""
     sources = _sources.sources()
     before = get_gpu_memory_stats()
     if any(source.capturing() for source in sources):
         return ClearResult(before, before, 0.0, 0, (), "a CUDA graph is being captured")
-    log.info("Cleaning up CUDA memory...")
     began = time.monotonic()
     lingering: tuple[Lingering, ...] = ()
     if force:
         collected, lingering = hunt.release(device_types)
     else:
         collected = gc.collect()
-    log.info("Clearing CUDA cache...")
     for source in sources:
         source.empty(force)
     seconds = time.monotonic() - began
     after = get_gpu_memory_stats()
-    _log_clear(after, before, seconds)
-    for item in lingering:
-        log.info("%s", item)
     return ClearResult(before, after, seconds, collected, lingering, "")
 
 

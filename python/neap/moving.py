@@ -9,7 +9,7 @@ import gc
 import os
 from typing import Any, Iterator, Optional, Union
 
-from neap import _library, _sources, memory
+from . import _library, _sources, memory
 
 _Path = Union[str, "os.PathLike[str]"]
 

@@ -14,7 +14,7 @@ import time
 import traceback
 from typing import Any, Callable, Iterable, Optional
 
-from neap import memory
+from . import memory
 
 log = logging.getLogger("neap")
 

@@ -17,10 +17,11 @@ import random
 import time
 from typing import Any, Callable, Iterator, Optional, Union
 
-from neap import _abi, _efficient, _events, _sources, _units, memory
-from neap._ladder import Split, next_split
-from neap.manager import Growing, MemoryManager
-from neap.moving import save_checkpoint
+from . import _abi, _efficient, _events, _sources, _units, memory
+from ._abi import Rung
+from ._ladder import Split, next_rung, rung_name
+from .manager import Growing, MemoryManager
+from .moving import save_checkpoint
 
 log = logging.getLogger("neap")
 
@@ -350,23 +351,28 @@ class Training:
         _events.rung(kind, before, self.split)
         log.warning("Going on with less: %s (effective batch %d stays)", what, self.split.effective)
 
-    def _next_rung(self) -> Optional[tuple[_abi.Rung, str]]:
-        if not self._ladder:
+    def _next_rung(self) -> Optional[tuple[Rung, str]]:
+        """Takes the next rung that libneap chooses of those this loop can take; None at the ladder's end."""
+        active, offered = {Rung.MIXED_PRECISION} if self.mixed_precision else set(), {Rung.SPLIT}
+        if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch):
+            offered.add(Rung.EFFICIENT_ATTENTION)
+        if self._allow_mixed:
+            offered.add(Rung.MIXED_PRECISION)
+        if self._allow_checkpointing and _efficient.can_checkpoint(self.model, self._torch):
+            offered.add(Rung.CHECKPOINTING)
+        rung, split = next_rung(self.split, active, offered) if self._ladder else (Rung.STOP, self.split)
+        if rung == Rung.STOP:
             return None
-        smaller = next_split(self.split)
-        if smaller is not None:
-            self.split = smaller
-            return _abi.Rung.SPLIT, f"micro_batch {smaller.micro_batch}, accumulate {smaller.accumulate}"
-        if self._place.type == "cuda" and _efficient.efficient_attention(self._torch):
-            return _abi.Rung.EFFICIENT_ATTENTION, "memory-efficient attention"
-        if self._allow_checkpointing:
-            layers = _efficient.checkpoint_layers(self.model, self._torch)
-            if layers:
-                return _abi.Rung.CHECKPOINTING, "gradient checkpointing"
-        if self._allow_mixed and not self.mixed_precision:
+        if rung == Rung.SPLIT:
+            self.split = split
+            return rung, f"micro_batch {split.micro_batch}, accumulate {split.accumulate}"
+        if rung == Rung.EFFICIENT_ATTENTION:
+            _efficient.efficient_attention(self._torch)
+        elif rung == Rung.MIXED_PRECISION:
             self.mixed_precision = True
-            return _abi.Rung.MIXED_PRECISION, "mixed precision (bf16)"
-        return None
+        elif rung == Rung.CHECKPOINTING:
+            _efficient.checkpoint_layers(self.model, self._torch)
+        return rung, rung_name(rung)
 
     def _thresholds(self) -> None:
         """Warn, degrade, stop: by the device's free memory, and the host's."""
@@ -439,6 +445,10 @@ class Training:
 
     def train(self) -> TrainingResult:
         """Trains to the end, to a threshold, or to the ladder's end (TrainingOutOfMemory, after a cleanup)."""
+        with _events.training():
+            return self._train()
+
+    def _train(self) -> TrainingResult:
         began, epoch = time.monotonic(), 0
         if self._clear_start:
             self._clear(_abi.Reason.START)

@@ -1,0 +1,139 @@
+# sitecustomize.py: what `neap run` puts first on PYTHONPATH, so that an unchanged script is attached.
+#
+#   1. gives way to the sitecustomize that Python would have found without us (Debian's, the user's)
+#   2. waits for torch to be imported, and then loads neap.hooks
+#
+# It costs a process that does not import torch nothing else. It must not break a script: what fails here is noted where
+# `neap run` finds it, and swallowed. It runs in whatever Python the script has: plain words that an old one parses, too.
+import os
+import sys
+
+_here = os.path.dirname(os.path.abspath(__file__))
+
+
+def _is_here(folder):
+    try:
+        return os.path.realpath(folder or os.getcwd()) == os.path.realpath(_here)
+    except OSError:
+        return False
+
+
+def _note(text):
+    """Leaves a line for `neap run`, which shows it."""
+    folder = os.environ.get("NEAP_RUN_DIR")
+    try:
+        if folder:
+            with open(os.path.join(folder, "note.%d" % os.getpid()), "a") as file:
+                file.write(text.replace("\n", " ")[:400] + "\n")
+    except Exception:
+        pass
+
+
+def _install():
+    import importlib.machinery
+    import importlib.util
+
+    class _Attach(object):
+        """Finds torch as it would be found, and has neap.hooks called once it is loaded."""
+
+        def __init__(self):
+            self.busy = False
+
+        def find_spec(self, name, path=None, target=None):
+            if name != "torch" or self.busy:
+                return None
+            self.busy = True  # the finders after us, as if we were not there
+            try:
+                spec = importlib.util.find_spec(name)
+            except Exception:
+                return None
+            finally:
+                self.busy = False
+            if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                spec.loader = _Loader(spec.loader)
+            return spec
+
+    class _Loader(object):
+        """Torch's own loader, followed by us."""
+
+        def __init__(self, real):
+            self.real = real
+
+        def __getattr__(self, name):
+            return getattr(self.real, name)
+
+        def create_module(self, spec):
+            return self.real.create_module(spec)
+
+        def exec_module(self, module):
+            module.__spec__.loader = module.__loader__ = self.real
+            self.real.exec_module(module)  # an import error is torch's own
+            try:
+                _load_neap().hooks.torch_imported(module)
+            except Exception as error:
+                _note("PyTorch is not attached: %s: %s" % (type(error).__name__, error))
+
+    class _Fallback(object):
+        """`import neap` in a script works under `neap run` where neap is not installed."""
+
+        def find_spec(self, name, path=None, target=None):
+            if name != "neap":
+                return None
+            return importlib.machinery.PathFinder.find_spec(name, [os.path.dirname(_here)])
+
+    sys.meta_path.insert(0, _Attach())
+    sys.meta_path.append(_Fallback())
+
+
+def _load_neap():
+    """The installed package where there is one; else ours; ours under another name where the script has a neap that is
+    something else."""
+    import importlib
+    import importlib.util
+
+    spec = importlib.util.find_spec("neap")
+    folders = list(spec.submodule_search_locations or []) if spec is not None else []
+    if any(os.path.exists(os.path.join(folder, "_abi.py")) for folder in folders):
+        importlib.import_module("neap.hooks")
+        return sys.modules["neap"]
+    folder = os.path.join(os.path.dirname(_here), "neap")
+    spec = importlib.util.spec_from_file_location(
+        "_neap_attached", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    package = importlib.util.module_from_spec(spec)
+    sys.modules["_neap_attached"] = package
+    spec.loader.exec_module(package)
+    importlib.import_module("_neap_attached.hooks")
+    return package
+
+
+def _chain():
+    """Runs the sitecustomize that comes after us on the path, in our place. Its exceptions are its own."""
+    if sys.version_info < (3,):
+        import imp
+
+        try:
+            found = imp.find_module("sitecustomize", sys.path)
+        except ImportError:
+            return
+        sys.modules.pop("sitecustomize", None)
+        imp.load_module("sitecustomize", *found)
+        return
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
+try:
+    if os.environ.get("NEAP_ATTACH") == "1" and sys.version_info >= (3, 9):
+        _install()
+except Exception as _error:
+    _note("Python is not attached: %s: %s" % (type(_error).__name__, _error))
+_chain()

@@ -1,0 +1,181 @@
+"""What a training tells the recording of its process: include/neap/trace.h has the meaning of each event's fields.
+
+Nothing is told where the process is not attached, and nothing here ever raises: a training must not end for its record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import struct
+from typing import Any, Callable, Iterator, TypeVar
+
+from . import _abi, _library, _sources
+from ._ladder import Split
+
+_UNKNOWN = (1 << 64) - 1
+_F = TypeVar("_F", bound=Callable[..., None])
+
+
+def _harmless(function: _F) -> _F:
+    @functools.wraps(function)
+    def wrapped(*arguments: Any, **named: Any) -> None:
+        try:
+            function(*arguments, **named)
+        except Exception:
+            pass
+
+    return wrapped  # type: ignore[return-value]
+
+
+class _State:
+    """Of the process."""
+
+    last_peak = 0  # the allocator's, when the last step ended
+    trainings = 0  # Training.train under way: it tells of its steps itself
+
+
+@contextlib.contextmanager
+def training() -> Iterator[None]:
+    """Around a Training: its steps are told by itself."""
+    _State.trainings += 1
+    try:
+        yield
+    finally:
+        _State.trainings -= 1
+
+
+def in_training() -> bool:
+    """Whether a Training is under way."""
+    return _State.trainings > 0
+
+
+def held() -> tuple[int, int, int, int]:
+    """Allocated and reserved bytes of this process's devices together, and the highest there were, cheaply."""
+    torch = _sources.torch_with_cuda()
+    if torch is not None:
+        cuda, found = torch.cuda, [0, 0, 0, 0]
+        for i in range(cuda.device_count()):
+            stats = cuda.memory_stats(i)
+            for n, (of, value) in enumerate((o, v) for v in ("current", "peak") for o in ("allocated", "reserved")):
+                found[n] += stats.get(f"{of}_bytes.all.{value}", 0)
+        return found[0], found[1], found[2], found[3]
+    devices = [d for source in _sources.sources() for d in source.devices()]
+    return (
+        sum(d.allocated for d in devices),
+        sum(d.reserved for d in devices),
+        sum(d.max_allocated for d in devices),
+        sum(d.max_reserved for d in devices),
+    )
+
+
+def name(text: str) -> int:
+    """The recording's number for a name; 0 where there is no recording."""
+    number: int = _library.library().neap_external_name(text.encode("utf-8", "replace"))
+    return number
+
+
+def emit(kind: _abi.EventKind, **fields: int) -> None:
+    """One event. May raise."""
+    event = _abi.Event(kind=kind, **fields)
+    _library.library().neap_external_emit(ctypes.byref(event))
+
+
+@_harmless
+def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
+    """A milestone."""
+    allocated, reserved, _, _ = held()
+    emit(_abi.EventKind.MARK, tag=name(text), address=which, size=value, a=allocated, b=reserved)
+
+
+@_harmless
+def held_mark(text: str, allocated: int, reserved: int) -> None:
+    """A mark with these figures instead of what is held now."""
+    emit(_abi.EventKind.MARK, tag=name(text), address=_abi.Mark.USER, a=allocated, b=reserved)
+
+
+@_harmless
+def split(now: Split) -> None:
+    """The split in force."""
+    allocated, reserved, _, _ = held()
+    emit(
+        _abi.EventKind.SPLIT,
+        address=now.micro_batch,
+        size=now.accumulate,
+        block=now.ranks,
+        a=allocated,
+        b=reserved,
+    )
+
+
+@_harmless
+def rung(kind: _abi.Rung, before: Split, after: Split) -> None:
+    """A rung was taken."""
+    emit(
+        _abi.EventKind.RUNG,
+        block=kind,
+        address=after.micro_batch,
+        size=after.accumulate,
+        a=before.micro_batch,
+        b=before.accumulate,
+    )
+    split(after)
+
+
+@_harmless
+def step(number: int, loss: float, now: Split) -> None:
+    """One optimizer update is done. The highest bytes inside it are known where they were a new peak of the process; else
+    what is held at its end stands in: a lower bound. Its lowest bytes are those at its end."""
+    allocated, reserved, peak, _ = held()
+    inside = peak if peak > _State.last_peak else allocated
+    _State.last_peak = peak
+    emit(
+        _abi.EventKind.STEP,
+        address=number,
+        size=max(inside, allocated),
+        block=allocated,
+        stream=now.accumulate,
+        a=allocated,
+        b=reserved,
+    )
+    if loss == loss:
+        bits = struct.unpack("<Q", struct.pack("<d", loss))[0]
+        emit(_abi.EventKind.METRIC, tag=name("loss"), address=bits, size=number, a=allocated, b=reserved)
+
+
+@_harmless
+def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
+    """A cleanup ran."""
+    allocated, reserved, _, _ = held()
+    nanoseconds = int(seconds * 1e9)
+    emit(_abi.EventKind.CLEANUP, size=freed, address=nanoseconds, block=reason, a=allocated, b=reserved)
+
+
+@_harmless
+def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
+    """After an OOM: how much of this there is."""
+    emit(_abi.EventKind.TAG_BYTES, device=device, tag=name(tag), a=live, b=live, size=blocks)
+
+
+@_harmless
+def out_of_memory(device: int, requested: int, free: int, total: int, largest_free: int, limit: int = _UNKNOWN) -> None:
+    """A request that failed; `requested` as the allocator asked the driver."""
+    allocated, reserved, _, _ = held()
+    emit(
+        _abi.EventKind.OOM,
+        device=device,
+        size=requested,
+        block=requested,
+        address=free,
+        a=allocated,
+        b=reserved,
+    )
+    emit(
+        _abi.EventKind.OOM_LIMITS,
+        device=device,
+        size=limit,
+        address=total,
+        block=largest_free,
+        a=max(total - free - reserved, 0),
+    )

@@ -1,0 +1,280 @@
+"""Attaching this process: `neap info`, `clear`, `reset` and `fraction` reach PyTorch's allocator in it.
+
+    agent's thread (C)  --request-->  a daemon thread, waiting in C without Python's lock
+                                        --pending call-->  the main thread: collects, empties, limits, and answers
+                        <--answer---
+
+The work is done in the main thread, between two of its bytecodes, where the program could have done it itself; while the
+main thread is in a long call nothing is done, and after 2 s the peer is told that the program is busy. During the capture
+of a CUDA graph, and while the interpreter ends, requests are refused.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import time
+from typing import Any, Optional
+
+from . import _abi, _events, _library, _sources, memory
+
+_WAIT_MS = 250
+_UNKNOWN = (1 << 64) - 1
+_TEXT = 8000
+
+_Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+def device_uuid(torch: Any, index: int) -> Optional[bytes]:
+    """The 16 bytes that CUDA and NVML know a device by; None where this torch does not tell."""
+    text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
+    digits = text.removeprefix("GPU-").replace("-", "")
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return raw if len(raw) == 16 else None
+
+
+def _fill_stats(stats: _abi.Stats, torch_stats: dict[str, Any]) -> None:
+    """PyTorch's counters, which have the same names. Fields that this torch does not have stay zero."""
+    for m, metric in enumerate(_abi.METRICS):
+        for p, pool in enumerate(_abi.POOLS):
+            for value in _abi.VALUES:
+                setattr(stats.metric[m][p], value, int(torch_stats.get(f"{metric}.{pool}.{value}", 0)))
+    for name in ("oversize_allocations", "oversize_segments"):
+        for value in _abi.VALUES:
+            setattr(getattr(stats, name), value, int(torch_stats.get(f"{name}.{value}", 0)))
+    for name in ("num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free"):
+        setattr(stats, name, int(torch_stats.get(name, 0)))
+
+
+class Agent:
+    """The one of this process."""
+
+    def __init__(self) -> None:
+        self._thread: Optional[threading.Thread] = None
+        self._pid = 0
+        self._limits: dict[int, int] = {}  # by device, what a fraction allows
+        self._shown: set[int] = set()
+        self._notes: list[str] = []
+        self._attached = False
+        self._pending: Optional[_abi.ExternalRequest] = None
+        self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
+        self._ended = False
+        self._told_peak = 0
+
+    # Coming and going.
+
+    def attach(self) -> None:
+        """Attaches, and serves requests from then on. Idempotent. Raises NeapError."""
+        if self._attached and self._pid == os.getpid():
+            return
+        _library.call("neap_attach")
+        _library.call("neap_external_open", b"PyTorch")
+        if self._pid != os.getpid():  # the first time, or in a fork's child
+            self._shown.clear()
+            self._limits.clear()
+            self._told_peak = 0
+        self._pid, self._attached = os.getpid(), True
+        if self._notes:
+            self._show_notes()
+        self._thread = threading.Thread(target=self._wait, name="neap", daemon=True)
+        self._thread.start()
+
+    def detach(self) -> None:
+        """Ends it. Idempotent."""
+        if not self._attached or self._pid != os.getpid():
+            return
+        self._attached = False
+        _library.library().neap_external_close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(5)
+        _library.library().neap_detach()
+
+    def end(self) -> None:
+        """The interpreter ends: no more requests. The recording and the page stay to the last."""
+        self._ended = True
+        if self._attached and self._pid == os.getpid():
+            self.publish()
+            _library.library().neap_external_close()
+            if self._thread is not None:
+                self._thread.join(1)
+
+    def note(self, text: str) -> None:
+        """A part of the integration that could not be set up: shown by `neap info`."""
+        self._notes.append(text)
+        if self._attached and self._pid == os.getpid():
+            self._show_notes()
+
+    def _show_notes(self) -> None:
+        _library.library().neap_attach_note("; ".join(self._notes)[:190].encode("utf-8", "replace"))
+
+    @property
+    def attached(self) -> bool:
+        """Whether this process is."""
+        return self._attached and self._pid == os.getpid()
+
+    # The daemon thread.
+
+    def _wait(self) -> None:
+        library, request, error, pid = _library.library(), _abi.ExternalRequest(), _abi.Error(), os.getpid()
+        while self._pid == pid and not self._ended:
+            status = library.neap_external_next(_WAIT_MS, ctypes.byref(request), ctypes.byref(error))
+            if status == _abi.Status.ECANCELED:
+                return
+            try:
+                if status == _abi.Status.OK:
+                    self._pending = _abi.ExternalRequest.from_buffer_copy(request)
+                    if ctypes.pythonapi.Py_AddPendingCall(self._call, None) != 0:
+                        self._refuse(request, _abi.Status.EBUSY, "the interpreter's queue of pending calls is full")
+                else:
+                    self.publish()
+            except Exception as exception:
+                self.note(f"agent: {type(exception).__name__}: {exception}")
+                return
+
+    def publish(self) -> None:
+        """What PyTorch holds, into the statistics page. Asks only devices on which it has memory."""
+        torch = _sources.torch_with_cuda()
+        if torch is None or not self.attached:
+            return
+        self._tell_peaks(ending=self._ended)
+        for index in range(torch.cuda.device_count()):
+            stats = torch.cuda.memory_stats(index)
+            if index not in self._shown and not stats.get("reserved_bytes.all.peak", 0):
+                continue
+            uuid = device_uuid(torch, index)
+            if uuid is None:
+                raise RuntimeError("this PyTorch does not tell a device's UUID")
+            counters = _abi.Published(limit_bytes=self._limits.get(index, _UNKNOWN))
+            counters.device_uuid[:] = uuid
+            _fill_stats(counters.stats, stats)
+            _library.call("neap_external_publish", ctypes.byref(counters))
+            self._shown.add(index)
+
+    def _tell_peaks(self, ending: bool) -> None:
+        """A new peak, into the recording, so that a short run's is known as well: at the instant it is noticed, with what is
+        held now right after it. Not for each percent."""
+        allocated, reserved, peak, reserved_peak = _events.held()
+        if peak > self._told_peak * 1.01 or (ending and peak > self._told_peak):
+            self._told_peak = peak
+            _events.held_mark("peak", peak, max(reserved_peak, reserved))
+            _events.held_mark("held", allocated, reserved)
+
+    # In the main thread.
+
+    def _refuse(self, request: _abi.ExternalRequest, status: _abi.Status, text: str) -> None:
+        error = _abi.Error()
+        encoded = text.encode("utf-8", "replace")
+        _library.library().neap_external_answer(request.id, status, encoded, None, 0, ctypes.byref(error))
+
+    def _serve(self, _: Any) -> int:
+        """The pending call. Must not raise."""
+        request, self._pending = self._pending, None
+        if request is None or self._pid != os.getpid():
+            return 0
+        try:
+            if _library.library().neap_external_begin(request.id, None) != _abi.Status.OK:
+                return 0  # too late: nothing is done
+            torch = _sources.torch_with_cuda()
+            if self._ended or sys.is_finalizing():
+                self._refuse(request, _abi.Status.ESTATE, "the program is ending")
+            elif torch is not None and torch.cuda.is_current_stream_capturing():
+                self._refuse(request, _abi.Status.ESTATE, "a CUDA graph is being captured: try again")
+            else:
+                self._answer(request, torch)
+        except BaseException as exception:
+            try:
+                self._refuse(request, _abi.Status.EINTERNAL, f"{type(exception).__name__}: {exception}")
+            except BaseException:
+                pass
+        return 0
+
+    def _answer(self, request: _abi.ExternalRequest, torch: Any) -> None:
+        source = None if torch is None else _sources.TorchSource(torch)
+        before = {} if source is None else {d.index: d for d in source.devices()}
+        lines: list[str] = []
+        emptied: set[int] = set()
+        limits = dict(self._limits)
+        began = time.monotonic_ns()
+        if request.kind == _abi.ExternalKind.CLEAR:
+            result = memory.clear(bool(request.force))
+            lines = [str(item) for item in result.lingering]
+            if request.force and not lines:
+                lines = ["no tensor lingers on a device"]
+        elif request.kind == _abi.ExternalKind.RESET_PEAK and source is not None:
+            source.reset_peaks()
+        elif request.kind == _abi.ExternalKind.FRACTION and source is not None:
+            emptied = self._limit(source, request.fraction, before)
+        took = time.monotonic_ns() - began
+        after = [] if source is None else source.devices()
+        answers = (_abi.ExternalDevice * max(len(after), 1))()
+        # The peaks of a reset are those before it.
+        shown = before if request.kind == _abi.ExternalKind.RESET_PEAK else {d.index: d for d in after}
+        for answer, now in zip(answers, after):
+            was, peaks = before.get(now.index, now), shown.get(now.index, now)
+            answer.uuid[:] = device_uuid(torch, now.index) or bytes(16)
+            answer.ordinal, answer.name = now.index, now.name.encode("utf-8", "replace")[:95]
+            answer.total = _UNKNOWN if now.total is None else now.total
+            answer.allocated, answer.reserved = now.allocated, now.reserved
+            answer.max_allocated, answer.max_reserved = peaks.max_allocated, peaks.max_reserved
+            answer.allocated_before, answer.reserved_before = was.allocated, was.reserved
+            answer.free_before = _UNKNOWN if was.free is None else was.free
+            answer.free_after = _UNKNOWN if now.free is None else now.free
+            answer.limit_before = limits.get(now.index, _UNKNOWN)
+            answer.limit_after = self._limits.get(now.index, _UNKNOWN)
+            answer.emptied = now.index in emptied
+            answer.freed, answer.nanoseconds = max(was.reserved - now.reserved, 0), took
+        text = "\n".join(lines).encode("utf-8", "replace")[:_TEXT]
+        error = _abi.Error()
+        _library.library().neap_external_answer(request.id, _abi.Status.OK, text, answers, len(after), ctypes.byref(error))
+        self.publish()
+
+    def _limit(self, source: _sources.TorchSource, fraction: float, before: dict[int, Any]) -> set[int]:
+        emptied = set()
+        for index in source.set_fraction(fraction, None):
+            self.limited(index, fraction, before[index].total if index in before else None)
+            if index in before and before[index].total and fraction * before[index].total < before[index].reserved:
+                emptied.add(index)
+        return emptied
+
+    def limit_of(self, index: int) -> Optional[int]:
+        """What may be reserved on a device; None: no limit that neap knows of."""
+        return self._limits.get(index)
+
+    def limited(self, index: int, fraction: float, total: Optional[int]) -> None:
+        """Remembers the limit in force on a device, for the page."""
+        if fraction >= 1 or total is None:
+            self._limits.pop(index, None)
+        else:
+            self._limits[index] = int(fraction * total)
+
+
+agent = Agent()
+atexit.register(agent.end)
+
+
+def attach() -> None:
+    """Attaches this process, as `neap run` does by itself: the command's verbs reach it. Idempotent. Starts one thread in
+    C and one in Python, creates no CUDA context. Raises NeapError (NEAP_ATTACH=0 forbids it, say)."""
+    agent.attach()
+
+
+def detach() -> None:
+    """Ends what attach began. Idempotent."""
+    agent.detach()
+
+
+def describe() -> str:
+    """Whether this process is attached, and what of it could not be set up."""
+    error = _abi.Error()
+    if _library.library().neap_attach_state(ctypes.byref(error)) == _abi.Status.OK:
+        return "attached"
+    return f"not attached: {error.message.decode('utf-8', 'replace')}"
+
+
+__all__ = ["Agent", "agent", "attach", "describe", "detach", "device_uuid"]

@@ -1,0 +1,210 @@
+"""What `neap run` sets up in a Python program, once torch is imported: nothing of it may show in the program.
+
+    torch imported     -> ends of optimizer steps are counted; uncaught out-of-memory errors leave their evidence
+    CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied
+    fork               -> the child begins anew, when it uses CUDA itself
+
+Each part on its own: one that fails (a PyTorch without it, say) is noted and left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import types
+import weakref
+from typing import Any, Callable, Optional, Type
+
+from . import _abi, _events, _library, _sources, _units, memory
+from ._ladder import Split
+from .agent import agent
+
+_LARGEST = (1 << 64) - 1
+
+
+class _State:
+    """Of this process."""
+
+    steps = 0
+    ooms = 0  # told to the recording
+    optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+    stepper: Optional[int] = None  # id of the optimizer whose updates are the steps
+    pid = 0
+    previous_hook: Optional[Callable[..., Any]] = None
+
+
+def _part(name: str, function: Callable[..., None], *arguments: Any) -> None:
+    """Runs one part; a failure is a note."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        try:
+            agent.note(f"{name}: {type(error).__name__}: {error}")
+        except Exception:
+            pass
+
+
+def torch_imported(torch: Any) -> None:
+    """Called once torch is there. Only raises where neap's library cannot be loaded."""
+    _library.library()
+    _State.pid = os.getpid()
+    _part("optimizer steps", _hook_steps)
+    _part("uncaught errors", _hook_errors)
+    _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
+
+
+# CUDA.
+
+
+def _cuda_used(torch: Any) -> None:
+    agent.attach()
+    _part("out-of-memory observer", _observe, torch)
+    _part("NEAP_FRACTION", _limit, torch)
+    rank = os.environ.get("RANK")
+    if rank is not None and rank.isdigit():
+        _events.mark(_abi.Mark.USER, f"rank {rank}", int(rank))
+
+
+def _observe(torch: Any) -> None:
+    def ran_out(device: int, requested: int, total: int, free: int) -> None:
+        _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(total), int(free))
+
+    torch._C._cuda_attach_out_of_memory_observer(ran_out)
+
+
+def _limit(torch: Any) -> None:
+    text = os.environ.get("NEAP_FRACTION")
+    if not text:
+        return
+    fraction = float(text)
+    if not 0 < fraction <= 1:
+        raise ValueError(f"{text!r} is no fraction above 0 and at most 1")
+    for index in range(torch.cuda.device_count()):
+        torch.cuda.set_per_process_memory_fraction(fraction, index)
+        agent.limited(index, fraction, torch.cuda.get_device_properties(index).total_memory)
+
+
+# Out of memory.
+
+
+def _largest_free(torch: Any, device: int) -> int:
+    """The largest piece of cached memory that is free, from PyTorch's own account of its segments."""
+    largest = 0
+    for segment in torch.cuda.memory_snapshot():
+        if segment.get("device") != device:
+            continue
+        for block in segment.get("blocks", ()):
+            if block.get("state") == "inactive":
+                largest = max(largest, int(block.get("size", 0)))
+    return largest
+
+
+def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
+    total = count = 0
+    for tensor in tensors:
+        if tensor is not None and tensor.device.type == "cuda" and tensor.device.index == device:
+            total, count = total + tensor.untyped_storage().nbytes(), count + 1
+    return total, count
+
+
+def _tell_holders(torch: Any, device: int, allocated: int) -> None:
+    """Parameters, gradients and optimizer state, of the optimizers that have stepped; what is left is activations and all
+    else."""
+    parameters = {id(p): p for o in list(_State.optimizers) for g in o.param_groups for p in g["params"]}
+    states = [v for o in list(_State.optimizers) for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
+    named = {
+        "parameters": _bytes_of(parameters.values(), device),
+        "gradients": _bytes_of((p.grad for p in parameters.values()), device),
+        "optimizer": _bytes_of(states, device),
+    }
+    for tag, (live, count) in named.items():
+        if live:
+            _events.tag_bytes(device, tag, live, count)
+    rest = allocated - sum(live for live, _ in named.values())
+    if rest > 0:
+        _events.tag_bytes(device, "activations and other" if _State.optimizers else "all", rest, 0)
+
+
+def _tell_oom(torch: Any, device: int, requested: int, total: int, free: int) -> None:
+    _State.ooms += 1
+    limit = agent.limit_of(device)
+    largest = 0
+    try:
+        largest = _largest_free(torch, device)
+    finally:
+        _events.out_of_memory(device, requested, free, total, largest, _LARGEST if limit is None else limit)
+    _tell_holders(torch, device, torch.cuda.memory_allocated(device))
+    agent.publish()
+
+
+def _tell_uncaught(error: BaseException) -> None:
+    """An out-of-memory error ends the program: evidence for `neap run`, also where no observer told of it (an error made
+    by a test, a library's own). Its text has the figures, where there are any."""
+    if _State.ooms or not memory.is_out_of_memory(error) or os.environ.get("NEAP_ATTACH") != "1":
+        return
+    agent.attach()
+    text = str(error)
+
+    def figure(pattern: str) -> int:
+        match = re.search(pattern, text)
+        return _units.parse_size(match[1]) if match else 0
+
+    size = r"(\d+(?:\.\d+)? [KMGT]?i?[Bb](?:ytes)?)"
+    device = re.search(r"GPU (\d+)", text)
+    _events.out_of_memory(
+        int(device[1]) if device else 0,
+        figure(rf"Tried to allocate {size}"),
+        figure(rf"{size} is free") or figure(rf"{size} free"),
+        figure(rf"total capacity of {size}") or figure(rf"{size} total capacity"),
+        0,
+    )
+
+
+def _hook_errors() -> None:
+    _State.previous_hook = sys.excepthook
+
+    def hook(kind: Type[BaseException], error: BaseException, trace: Optional[types.TracebackType]) -> None:
+        _part("uncaught error", _tell_uncaught, error)
+        previous = _State.previous_hook or sys.__excepthook__
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+# Steps.
+
+
+def _hook_steps() -> None:
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(_stepped)
+
+
+def _stepped(optimizer: Any, *_: Any) -> None:
+    """After an optimizer's update. Of several optimizers the first one's updates are the steps. Where CUDA is not in use
+    this costs two comparisons."""
+    try:
+        if not agent.attached or _sources.torch_with_cuda() is None:
+            return
+        _State.optimizers.add(optimizer)
+        if _State.stepper is None or not any(id(o) == _State.stepper for o in _State.optimizers):
+            _State.stepper = id(optimizer)
+        if id(optimizer) == _State.stepper and not _events.in_training():
+            _State.steps += 1
+            _events.step(_State.steps, float("nan"), Split(1, 1))
+    except Exception:
+        pass
+
+
+# Forks.
+
+
+def _forked() -> None:
+    _State.steps = _State.ooms = 0
+    _State.stepper = None
+
+
+os.register_at_fork(after_in_child=_forked)
+
+__all__ = ["torch_imported"]

@@ -1,0 +1,214 @@
+"""The package without torch: on neap's own allocator, over the simulator."""
+
+import io
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import neap
+from neap import _units
+
+MIB = 1 << 20
+
+
+def fails():
+    raise ValueError("on purpose")
+
+
+def runs_out():
+    with neap.Allocator() as allocator:
+        allocator.malloc(1 << 40)
+
+
+def uses(count):
+    with neap.Allocator() as allocator:
+        allocator.malloc(count)
+        return allocator.memory().allocated
+
+
+def dies():
+    os.kill(os.getpid(), 9)
+
+
+def hangs():
+    time.sleep(600)
+
+
+class Without(unittest.TestCase):
+    """Without torch and without a device in use."""
+
+    def test_importing_loads_no_torch_no_driver_and_starts_no_thread(self):
+        code = (
+            "import neap, sys, threading; maps = open('/proc/self/maps').read();"
+            "print('torch' in sys.modules, 'libcuda' in maps, threading.active_count(), neap.describe())"
+        )
+        printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(printed, "False False 1 not attached: this process is not attached\n")
+
+    def test_nothing_is_claimed(self):
+        stats = neap.get_gpu_memory_stats()
+        self.assertEqual((stats.devices, stats.available, stats.allocated), ((), False, 0))
+        self.assertIn("torch is not imported", stats.note)
+        self.assertGreater(stats.host, MIB)
+        self.assertIsNone(neap.get_cuda_memory_info())
+        self.assertEqual(neap.set_memory_fraction(0.5), [])
+        self.assertEqual(neap.clear_gpu_memory(force=True).freed, 0)
+        out = io.StringIO()
+        neap.print_cuda_memory_info(file=out)
+        self.assertIn("torch is not imported", out.getvalue())
+
+    def test_wrong_arguments(self):
+        for fraction in (0, -1, 1.5, float("nan")):
+            with self.assertRaises(ValueError):
+                neap.set_memory_fraction(fraction)
+        with self.assertRaises(ValueError):
+            neap.Allocator(backend="tpu")
+        with self.assertRaises(neap.NeapError) as caught:
+            neap.Allocator(device=99)
+        self.assertEqual(caught.exception.status, neap.Status.ENODEVICE)
+
+    def test_sizes(self):
+        self.assertEqual(_units.parse_size("2 GiB"), 2 << 30)
+        self.assertEqual(_units.parse_size("1.5m"), 3 << 19)
+        self.assertEqual(_units.parse_size(7), 7)
+        for wrong in ("", "GiB", "2 XB", "-1", "1e9"):
+            with self.assertRaises(ValueError):
+                _units.parse_size(wrong)
+        self.assertEqual([_units.size(n) for n in (0, 1023, 1536, 20 * MIB, -MIB)], ["0 B", "1023 B", "1.50 KiB", "20.0 MiB", "-1.00 MiB"])
+
+    def test_the_ladder_keeps_the_effective_batch(self):
+        split = neap.Split(12, 1)
+        seen = []
+        while split is not None:
+            self.assertEqual(split.effective, 12)
+            seen.append(split.micro_batch)
+            split = neap.next_split(split)
+        self.assertEqual(seen, [12, 6, 3, 1])
+
+    def test_efficient_settings_are_merged(self):
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "garbage_collection_threshold:0.8,expandable_segments:False"
+        try:
+            done = neap.enable_memory_efficient_settings()
+            self.assertEqual(done.applied["PYTORCH_CUDA_ALLOC_CONF"], "set")
+            wanted = "garbage_collection_threshold:0.8,expandable_segments:True"
+            self.assertEqual(os.environ["PYTORCH_CUDA_ALLOC_CONF"], wanted)
+            again = neap.enable_memory_efficient_settings()
+            self.assertEqual(again.applied["PYTORCH_CUDA_ALLOC_CONF"], "was active")
+        finally:
+            del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+
+
+class OnTheSimulator(unittest.TestCase):
+    def setUp(self):
+        self.allocator = neap.Allocator()
+        self.addCleanup(self.allocator.close)
+
+    def test_clear_gives_back_what_is_cached(self):
+        kept, gone = self.allocator.malloc(4 * MIB), self.allocator.malloc(16 * MIB)
+        self.allocator.free(gone)
+        with self.assertLogs("neap", logging.INFO) as logged:
+            result = neap.clear_gpu_memory()
+        self.assertEqual(result.before.allocated, 4 * MIB)
+        self.assertGreaterEqual(result.freed, 16 * MIB)
+        self.assertEqual(result.after.allocated, 4 * MIB)
+        before, after = result.before.devices[0], result.after.devices[0]
+        self.assertEqual(after.free - before.free, result.freed)
+        lines = [record.getMessage() for record in logged.records]
+        self.assertEqual(lines[:2], ["Cleaning up CUDA memory...", "Clearing CUDA cache..."])
+        self.assertRegex(lines[2], r"^CUDA memory stats after cleanup: allocated=0\.00GB, max_allocated=0\.02GB, ")
+        self.assertEqual(lines[4:6], ["NVIDIA-SMI report:", "memory.used [MiB], memory.free [MiB]"])
+        self.assertEqual(lines[6], f"{after.used // MIB}, {after.free // MIB}")
+        self.allocator.free(kept)
+
+    def test_peaks(self):
+        self.allocator.free(self.allocator.malloc(8 * MIB))
+        self.assertEqual(neap.reset_peak_memory_stats().max_allocated, 8 * MIB)
+        self.assertEqual(neap.get_gpu_memory_stats().max_allocated, 0)
+
+    def test_statistics_have_pytorchs_names(self):
+        stats = self.allocator.memory_stats()
+        self.assertEqual(len(stats), 122)
+        self.allocator.malloc(1000)
+        self.assertEqual(self.allocator.memory_stats()["requested_bytes.all.current"], 1000)
+        self.assertEqual(self.allocator.memory_stats()["allocated_bytes.all.current"], 1024)
+
+    def test_fraction_limits_and_names_itself(self):
+        total = self.allocator.memory().total
+        (done,) = neap.set_memory_fraction(16 * MIB / total)
+        self.assertLessEqual(abs(done.limit - 16 * MIB), 1)
+        with self.assertRaises(neap.OutOfMemory) as caught:
+            self.allocator.malloc(64 * MIB)
+        self.assertTrue(neap.is_out_of_memory(caught.exception))
+        self.assertIn("limit", str(caught.exception))
+        neap.set_memory_fraction(1)
+        self.allocator.malloc(64 * MIB)
+
+    def test_scope(self):
+        with self.assertLogs("neap", logging.INFO) as logged, neap.GPUMemoryContext("inside") as scope:
+            self.allocator.free(self.allocator.malloc(2 << 30))
+            self.allocator.malloc(1 << 30)
+        self.assertEqual((scope.delta, scope.peak), (1 << 30, 2 << 30))
+        lines = [record.getMessage() for record in logged.records]
+        self.assertRegex(lines[0], r"^inside: Memory usage: \d+\.\d GB \(Δ[+-]\d+\.\d GB\)$")
+        self.assertRegex(lines[1], r"^GPU memory: 1\.0 GB allocated, \d\.\d GB cached \(Δ\+1\.0 GB, Δ[+-]\d\.\d GB\)$")
+
+    def test_information(self):
+        self.allocator.malloc(3 * MIB)
+        found = neap.get_cuda_memory_info(0)
+        self.assertEqual((found.source, found.allocated, found.index), ("neap", 3 * MIB, 0))
+        self.assertIsNone(neap.get_cuda_memory_info(5))
+        out = io.StringIO()
+        neap.print_cuda_memory_info(file=out)
+        self.assertRegex(out.getvalue(), r"^GPU 0 \(.*\): 3\.00 MiB allocated, .* free\n$")
+        with self.assertLogs("neap", logging.INFO) as logged:
+            neap.log_gpu_memory_stats("before")
+        self.assertIn("before: GPU memory: 0.0 GB allocated", logged.output[1])
+
+    def test_misuse(self):
+        with self.assertRaises(neap.NeapError):
+            self.allocator.free(12345)
+        self.allocator.close()
+        self.allocator.close()
+        with self.assertRaises(ValueError):
+            self.allocator.malloc(1)
+        self.assertEqual(neap.get_gpu_memory_stats().devices, ())
+
+    def test_a_forked_child_leaves_it_alone(self):
+        pid = os.fork()
+        if pid == 0:
+            fine = neap.get_gpu_memory_stats().devices == ()
+            try:
+                self.allocator.malloc(1)
+                fine = False
+            except ValueError:
+                pass
+            self.allocator.close()
+            os._exit(0 if fine else 1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.allocator.malloc(1)
+
+
+class Series(unittest.TestCase):
+    def test_each_in_a_process_of_its_own(self):
+        runner = neap.ExperimentSeriesRunner()
+        results = runner.run(
+            [("out", runs_out, {}), ("fails", fails, {}), ("dies", dies, {}), ("uses", uses, {"count": 4 * MIB})]
+        )
+        self.assertEqual([r.outcome for r in results], ["oom", "failed", "killed", "ok"])
+        self.assertIn("ValueError: on purpose", results[1].error)
+        self.assertIn("SIGKILL", results[2].error)
+        self.assertEqual(results[3].value, 4 * MIB)
+
+    def test_limits(self):
+        runner = neap.ExperimentSeriesRunner(timeout=1.0, stop_on_failure=True)
+        results = runner.run([("hangs", hangs, {}), ("never", uses, {"count": 1})])
+        self.assertEqual([r.outcome for r in results], ["timeout"])
+        self.assertEqual(runner.run_one("local", lambda: 1).outcome, "failed")
+
+
+if __name__ == "__main__":
+    unittest.main()
