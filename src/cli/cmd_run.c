@@ -2,9 +2,11 @@
  * out.
  */
 #include "base/file.h"
+#include "base/log.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/run_python.h"
 #include "cli/settings.h"
 #include "series/supervise.h"
 #include "store/history.h"
@@ -84,11 +86,12 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 	return code;
 }
 
-/* What --fraction and --enable set in the command's environment, over what is set there already. */
+/* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set there already. */
 struct additions {
 	char fraction[64];
+	char *python_path; /* NULL: as it is */
 	struct settings settings;
-	char *entries[2 + SETTINGS_MAX];
+	char *entries[3 + SETTINGS_MAX];
 };
 
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
@@ -109,6 +112,9 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
+	additions->python_path = run_python_path();
+	if (additions->python_path)
+		additions->entries[count++] = additions->python_path;
 	run->environment = additions->entries;
 	return 0;
 }
@@ -226,6 +232,7 @@ static void print_summary(const struct neap_result *result, const char *folder)
 		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
 	if (result->advice[0])
 		fprintf(stderr, "  advice    %s\n", result->advice);
+	run_python_print_notes(folder, stderr);
 	fprintf(stderr, "  result    %s/result.json%s\n", folder, result->oom_card[0] ? " (with the OOM card)" : "");
 }
 
@@ -318,9 +325,14 @@ static int run_command(const struct neap_arguments *arguments)
 		run.log = neap_log_stderr();
 		run.show = show;
 	}
+	const char *isolated = run_python_isolated(run.command);
+	if (isolated)
+		neap_log(run.log, NEAP_LOG_WARNING, "%s %s ignores PYTHONPATH: the program runs, but is not attached",
+			 run.command[0], isolated);
 	code = supervise(arguments, &run);
 out:
 	settings_fini(&additions.settings);
+	free(additions.python_path);
 	return code;
 }
 
@@ -346,6 +358,10 @@ const struct neap_command neap_command_run = {
 		"With parameters, {NAME} in the command is replaced by the value; {{NAME}} gives {NAME}, ${NAME} is "
 		"left "
 		"to the shell.\n"
+		"\n"
+		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own and "
+		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 turns "
+		"it off; python -I, -E and -S do as well.\n"
 		"\n"
 		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL.\n"
 		"\n"

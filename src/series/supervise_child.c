@@ -86,7 +86,8 @@ static bool is_replaced(const char *entry, char *const *settings)
 static char **make_environment(const struct neap_supervise *run)
 {
 	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID"};
-	const char *values[] = {"1", run->folder, run->run_id};
+	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off, also under us */
+	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id};
 	char *const *settings = run->options.environment;
 	char *ours[4] = {NULL};
 	size_t count = 0, bytes = 0, kept = 0;

@@ -1,0 +1,323 @@
+"""`neap run -- python ...`: an unchanged script is attached and does not notice. Over tests/python/fake, a stand-in for
+PyTorch; the real one needs a GPU to be attached."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+NEAP = os.environ["NEAP"]
+FAKE = str(pathlib.Path(__file__).resolve().parent / "fake")
+PYTHON = sys.executable
+MIB = 1 << 20
+BOUND = 60
+
+USES_CUDA = """
+import torch
+torch.cuda.take(100 << 20)
+torch.cuda.take(200 << 20)
+torch.cuda.drop(200 << 20)
+"""
+
+WAITS = USES_CUDA + """
+import os, time
+open("ready", "w").close()
+end = time.monotonic() + 50
+while not os.path.exists("go") and time.monotonic() < end:
+    time.sleep(0.01)
+"""
+
+
+class Launcher(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="neap-launcher-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "runtime").mkdir(mode=0o700)
+        self.world = f"launcher-{os.getpid()}-{self._testMethodName}"[:60]
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "PYTHONPATH", "NEAP_ATTACH", "RANK")},
+            "NEAP_DEVICE": "sim",
+            "NEAP_SIM": f"mem=1GiB,world={self.world}",
+            "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+            "PYTHONPATH": FAKE,
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        self.addCleanup(self.forget_world)
+        self.environment["FAKE_TORCH_UUID"] = self.neap("info", "--json")["devices"][0]["uuid"]
+        self.started = []
+        self.addCleanup(lambda: [p.kill() or p.wait() for p in self.started if p.poll() is None])
+
+    def forget_world(self):
+        for path in pathlib.Path("/dev/shm").glob(f"*{self.world}*"):
+            path.unlink(missing_ok=True)
+
+    # Helpers.
+
+    def command(self, *words, check=True, **more):
+        done = subprocess.run(
+            [str(w) for w in words], cwd=self.folder, env={**self.environment, **more}, capture_output=True, text=True, timeout=BOUND
+        )
+        if check:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def neap(self, *words):
+        return json.loads(self.command(NEAP, *words).stdout)
+
+    def script(self, text, name="script.py"):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path.name if path.parent == self.folder else str(path)
+
+    def run_neap(self, *words, options=(), check=True, **more):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        return self.command(NEAP, "run", "--folder", "run", "--drain-limit", "1s", *options, "--", *words, check=check, **more)
+
+    def result(self):
+        return json.loads((self.folder / "run" / "result.json").read_text())
+
+    def recordings(self):
+        return sorted((self.folder / "run").glob("record.*"))
+
+    def start(self, *words, **more):
+        """A run in the background, once its script is ready; the script's PID."""
+        words = [NEAP, "run", "--quiet", "--folder", "run", "--drain-limit", "1s", "--", *words]
+        process = subprocess.Popen(words, cwd=self.folder, env={**self.environment, **more}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.started.append(process)
+        end = time.monotonic() + BOUND
+        while not (self.folder / "ready").exists():
+            self.assertIsNone(process.poll(), "it ended at once")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        (recording,) = self.recordings()
+        return process, recording.name.split(".")[1]
+
+    def finish(self, process):
+        (self.folder / "go").touch()
+        out, err = process.communicate(timeout=BOUND)
+        self.assertEqual(process.returncode, 0, err)
+        return out
+
+    # Nothing shows.
+
+    def test_a_program_sees_what_it_sees_without_neap(self):
+        self.script("import sys\nprint(sys.argv, sys.path, sys.flags, __name__, __file__, sys.stdin.isatty())", "package/tool.py")
+        shown = "import sys; print(sys.argv, sys.path, sys.flags, __name__)"
+        for words in (
+            ["package/tool.py", "a", "-b", ""],
+            ["-m", "package.tool", "--x"],
+            ["-c", shown, "1", "2"],
+            ["-u", "-W", "ignore", "package/tool.py"],
+            ["-s", "package/tool.py"],
+        ):
+            plain = self.command(PYTHON, *words)
+            self.assertEqual(self.run_neap(PYTHON, *words).stdout, plain.stdout)
+
+    def test_status_and_streams_are_the_programs(self):
+        done = self.run_neap(PYTHON, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)", check=False)
+        self.assertEqual((done.returncode, done.stdout), (7, "out\n"))
+        self.assertIn("err\n", done.stderr)
+        self.assertEqual(self.recordings(), [])  # no torch: nothing is attached
+
+    def test_a_virtual_environment(self):
+        self.command(PYTHON, "-m", "venv", "--without-pip", "venv")
+        done = self.run_neap("venv/bin/python", "-c", "import sys; print(sys.prefix != sys.base_prefix)" + USES_CUDA)
+        self.assertEqual(done.stdout, "True\n")
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_isolated_mode_is_left_alone_and_said(self):
+        for option in ("-I", "-E", "-uS"):
+            done = self.run_neap(PYTHON, option, "-c", "print('fine')")
+            self.assertEqual(done.stdout, "fine\n")
+            self.assertIn("ignores PYTHONPATH: the program runs, but is not attached", done.stderr)
+        self.assertNotIn("ignores", self.run_neap(PYTHON, "-c", "pass", "-I").stderr)
+
+    def test_turned_off(self):
+        code = "import sys, torch; print('neap' in sys.modules, [type(f).__name__ for f in sys.meta_path])" + USES_CUDA
+        done = self.run_neap(PYTHON, "-c", code, NEAP_ATTACH="0")
+        plain = self.command(PYTHON, "-c", code)
+        self.assertEqual(done.stdout, plain.stdout)
+        self.assertEqual(self.recordings(), [])
+
+    # Other people's sitecustomize.
+
+    def test_the_users_sitecustomize_runs_in_our_place(self):
+        self.script("import sys\nmarker = 'mine'\nprint('customized', __name__)", "own/sitecustomize.py")
+        code = "import sys, sitecustomize; print(sitecustomize.marker, sitecustomize.__file__)" + USES_CUDA
+        path = f"{self.folder / 'own'}:{FAKE}"
+        plain = self.command(PYTHON, "-c", code, PYTHONPATH=path)
+        done = self.run_neap(PYTHON, "-c", code, PYTHONPATH=path)
+        self.assertEqual(done.stdout, plain.stdout)
+        self.assertIn("customized sitecustomize", done.stdout)
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_a_sitecustomize_that_fails_fails_as_without_us(self):
+        self.script("raise ValueError('theirs')", "own/sitecustomize.py")
+        path = f"{self.folder / 'own'}:{FAKE}"
+        plain = self.command(PYTHON, "-c", "print('on')", PYTHONPATH=path)
+        done = self.run_neap(PYTHON, "-c", "print('on')" + USES_CUDA, PYTHONPATH=path)
+        self.assertEqual(done.stdout, "on\n")
+        self.assertIn(plain.stderr.splitlines()[-1], done.stderr)
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_debians_sitecustomize(self):
+        if not os.path.exists("/usr/bin/python3") or not list(pathlib.Path("/usr/lib").glob("python3*/sitecustomize.py")):
+            self.skipTest("this machine's Python has none")
+        code = "import sitecustomize; print(sitecustomize.__file__)"
+        plain = self.command("/usr/bin/python3", "-c", code)
+        self.assertEqual(self.run_neap("/usr/bin/python3", "-c", code).stdout, plain.stdout)
+
+    def test_a_module_called_neap_of_the_scripts_own(self):
+        self.script("value = 'theirs'", "neap.py")
+        self.script(USES_CUDA + "import neap\nprint(neap.value)")
+        self.assertEqual(self.run_neap(PYTHON, "script.py").stdout, "theirs\n")
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_import_neap_where_it_is_not_installed(self):
+        code = "import neap; print(neap.get_gpu_memory_stats().devices)"
+        self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "()\n")
+
+    # The verbs.
+
+    def test_the_verbs_work_inside(self):
+        self.script(WAITS + "print(torch.cuda.fractions, torch.cuda.workspaces_cleared)")
+        process, pid = self.start(PYTHON, "script.py")
+        (device,) = self.neap("clear", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertEqual((device["name"], device["allocated"]), ("Fake GPU", 100 * MIB))
+        self.assertEqual((device["reserved_before"], device["reserved"], device["freed"]), (300 * MIB, 100 * MIB, 200 * MIB))
+        (forced,) = self.neap("clear", "--pid", pid, "--force", "--json")["processes"]
+        self.assertEqual(forced["lines"], ["no tensor lingers on a device"])
+        (device,) = self.neap("reset", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertEqual(device["max_allocated"], 300 * MIB)
+        (device,) = self.neap("clear", "--pid", pid, "--stats-only", "--json")["processes"][0]["devices"]
+        self.assertEqual(device["max_allocated"], 100 * MIB)
+        (device,) = self.neap("fraction", "0.25", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertEqual((device["limit_before"], device["limit"]), (None, 256 * MIB))
+        (device,) = self.neap("fraction", "1", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertEqual((device["limit_before"], device["limit"]), (256 * MIB, None))
+        self.assertEqual(self.finish(process), "[(0.25, 0), (1.0, 0)] 1\n")
+
+    def test_the_run_knows_what_was_held(self):
+        self.run_neap(PYTHON, "-c", USES_CUDA + "torch.cuda.empty_cache()")
+        result = self.result()
+        self.assertEqual((result["attached"], result["peak_reserved_bytes"]), (True, 300 * MIB))
+        self.assertEqual(result["peak_allocated_bytes"], 300 * MIB)
+
+    def test_a_busy_program_is_not_waited_for(self):
+        self.script(WAITS.replace("time.sleep(0.01)", "time.sleep(4)"))
+        process, pid = self.start(PYTHON, "script.py")
+        done = self.command(NEAP, "clear", "--pid", pid, check=False)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertIn("PyTorch is busy", done.stderr)
+        self.finish(process)
+
+    def test_not_while_a_graph_is_captured(self):
+        self.script(WAITS.replace("import os", "torch.cuda.capturing = True\nimport os"))
+        process, pid = self.start(PYTHON, "script.py")
+        done = self.command(NEAP, "clear", "--pid", pid, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("a CUDA graph is being captured", done.stderr)
+        self.finish(process)
+
+    def test_a_limit_for_the_run(self):
+        done = self.run_neap(PYTHON, "-c", USES_CUDA + "print(torch.cuda.fractions)", options=["--fraction", "0.5"])
+        self.assertEqual(done.stdout, "[(0.5, 0)]\n")
+
+    # Out of memory.
+
+    def test_the_observer_makes_the_card(self):
+        code = USES_CUDA + "\nopt = torch.optim.optimizer.Optimizer()\nfor _ in range(3): opt.step()\ntorch.cuda.take(900 << 20)"
+        done = self.run_neap(PYTHON, "-c", code, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("OutOfMemoryError: CUDA out of memory", done.stderr)  # Python's own traceback
+        self.assertIn("Out of device memory: 900 MiB", done.stderr)
+        result = self.result()
+        self.assertEqual((result["outcome"], result["ooms"], result["steps"]), ("oom", 1, 3))
+        self.assertIn("largest free piece 200 MiB", result["oom_card"])
+
+    def test_one_that_is_come_through_is_no_failure(self):
+        code = USES_CUDA + "\nopt = torch.optim.optimizer.Optimizer()\ntry:\n    torch.cuda.take(900 << 20)\nexcept RuntimeError:\n    opt.step()\nraise SystemExit(3)"
+        self.run_neap(PYTHON, "-c", code, check=False)
+        self.assertEqual((self.result()["outcome"], self.result()["ooms"]), ("failed", 1))
+
+    def test_the_ladder_for_an_error_without_a_device(self):
+        self.script(
+            """
+            import sys, torch
+            batch, accumulate = int(sys.argv[1]), int(sys.argv[2])
+            if batch > 2:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+                                             "1.00 GiB of which 512.00 MiB is free.")
+            print(batch, accumulate)
+            """
+        )
+        options = ["--param", "batch=8", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
+        done = self.run_neap(PYTHON, "script.py", "{batch}", "{accumulate}", options=options)
+        self.assertEqual(done.stdout, "2 4\n")
+        result = self.result()
+        self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 2, 2))
+
+    def test_the_programs_own_hook_is_called(self):
+        self.script(
+            """
+            import sys, torch
+            def mine(kind, error, trace):
+                print("mine", kind.__name__)
+            sys.excepthook = mine
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+            """
+        )
+        self.assertEqual(self.run_neap(PYTHON, "script.py", check=False).stdout, "mine OutOfMemoryError\n")
+
+    # Processes.
+
+    def test_children_are_followed(self):
+        self.script(USES_CUDA, "child.py")
+        code = "import os, subprocess, sys\nfor r in '01': subprocess.run([sys.executable, 'child.py'], env={**os.environ, 'RANK': r})"
+        self.run_neap(PYTHON, "-c", code)
+        self.assertEqual(len(self.recordings()), 2)
+        names = [path.read_bytes()[:16384] for path in self.recordings()]
+        self.assertTrue(all(any(f"rank {r}".encode() in name for name in names) for r in "01"))
+
+    def test_a_forked_child_begins_anew(self):
+        code = "import os, torch\npid = os.fork()\nif pid == 0:\n    torch.cuda.take(5 << 20)\nelse:\n    os.waitpid(pid, 0)\n"
+        self.run_neap(PYTHON, "-c", code)
+        self.assertEqual(len(self.recordings()), 1)
+        code = USES_CUDA + "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\nelse:\n    os.waitpid(pid, 0)\n"
+        self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "child\n")
+        self.assertEqual(len(self.recordings()), 1)  # the parent's
+
+    # Our own failures.
+
+    def test_without_its_library_the_script_runs_and_neap_says_why(self):
+        done = self.run_neap(PYTHON, "-c", USES_CUDA + "print('fine')", NEAP_LIBRARY="/nowhere/libneap.so.0")
+        self.assertEqual(done.stdout, "fine\n")
+        self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached: .*/nowhere/libneap\.so\.0")
+
+    def test_a_part_that_is_missing_is_shown(self):
+        self.script(WAITS)
+        process, pid = self.start(PYTHON, "script.py", FAKE_TORCH_BARE="1")
+        self.assertIn("out-of-memory observer: AttributeError", self.command(NEAP, "info").stdout)
+        self.finish(process)
+
+    def test_a_torch_that_cannot_be_imported(self):
+        (self.folder / "own" / "torch").mkdir(parents=True)
+        (self.folder / "own" / "torch" / "__init__.py").write_text("raise ImportError('no torch today')")
+        code = "try:\n    import torch\nexcept ImportError as e:\n    print(e)\ntry:\n    import nothing\nexcept ImportError as e:\n    print(e)"
+        plain = self.command(PYTHON, "-c", code, PYTHONPATH=str(self.folder / "own"))
+        self.assertEqual(self.run_neap(PYTHON, "-c", code, PYTHONPATH=str(self.folder / "own")).stdout, plain.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
