@@ -2,8 +2,8 @@
  * fall. Three questions are asked of them, and a leak is said only when all answer yes.
  *
  * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968), and their interval: the slopes of rank
- * (N - C) / 2 and (N + C) / 2 of N, C being z times the deviation of Mann and Kendall's score below. They are found by
- * bisection: the number of pairs whose slope is below s is the number of inversions of y - s x, which a merge sort
+ * (N - C) / 2 and (N + C) / 2 of N, C being z times the deviation of Mann and Kendall's score below. They are found
+ * by bisection: the number of pairs whose slope is below s is the number of inversions of y - s x, which a merge sort
  * counts; so no array of pairs.
  *
  * How sure? Mann-Kendall, whether later values tend to be larger (Mann 1945), corrected for ties and continuity, and
@@ -217,15 +217,13 @@ static uint64_t steps_left(uint64_t free_bytes, double bytes_per_step)
 	return left < 9e18 ? (uint64_t)left : UINT64_MAX;
 }
 
-/* The slope and its interval, per step. */
-static void put_slopes(struct neap_leak *leak, const double *y, size_t count, double slope, double variance,
-		       double stride)
+/* The interval of the slope, per step: two more bisections, for a leak alone. */
+static void put_interval(struct neap_leak *leak, const double *y, size_t count, double variance, double stride)
 {
-	double pairs = pairs_of(count), around = INTERVAL_Z * sqrt(variance);
+	double pairs = pairs_of(count), around = INTERVAL_Z * sqrt(variance), slope = leak->bytes_per_step;
 
-	leak->bytes_per_step = slope / stride;
-	leak->low_bytes_per_step = fmin(slope, slope_at(y, count, fmax((pairs - around) / 2, 0))) / stride;
-	leak->high_bytes_per_step = fmax(slope, slope_at(y, count, fmin((pairs + around) / 2, pairs - 1))) / stride;
+	leak->low_bytes_per_step = fmin(slope, slope_at(y, count, fmax((pairs - around) / 2, 0)) / stride);
+	leak->high_bytes_per_step = fmax(slope, slope_at(y, count, fmin((pairs + around) / 2, pairs - 1)) / stride);
 }
 
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak)
@@ -252,14 +250,16 @@ void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes
 	if (leak.steps >= STEPS_MIN) {
 		double slope = slope_at(y, count, floor(pairs_of(count) / 2));
 		double variance = score_variance(y, count, slope);
-		put_slopes(&leak, y, count, slope, variance, stride);
+		leak.bytes_per_step = leak.low_bytes_per_step = leak.high_bytes_per_step = slope / stride;
 		leak.confidence = mann_kendall(y, count, variance);
+		leak.verdict = NEAP_LEAK_CLEAN;
+		if (slope > 0 && leak.confidence >= CONFIDENCE_MIN && floor_keeps_rising(y, count, slope)) {
+			leak.verdict = NEAP_LEAK_FOUND;
+			put_interval(&leak, y, count, variance, stride);
+		}
 		leak.steps_until_full = steps_left(free_bytes, leak.bytes_per_step);
 		leak.low_steps_until_full = steps_left(free_bytes, leak.high_bytes_per_step);
 		leak.high_steps_until_full = steps_left(free_bytes, leak.low_bytes_per_step);
-		leak.verdict = NEAP_LEAK_CLEAN;
-		if (slope > 0 && leak.confidence >= CONFIDENCE_MIN && floor_keeps_rising(y, count, slope))
-			leak.verdict = NEAP_LEAK_FOUND;
 	}
 	*ret_leak = leak;
 }

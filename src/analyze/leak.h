@@ -23,7 +23,8 @@ enum neap_leak_verdict {
 struct neap_leak {
 	enum neap_leak_verdict verdict;
 	double bytes_per_step;    /* the slope after warm-up, whatever the verdict */
-	double low_bytes_per_step, high_bytes_per_step; /* between them it lies with 99 % confidence (Sen 1968) */
+	/* Of a leak that was found: between them it lies with 99 % confidence (Sen 1968). Else both are the slope. */
+	double low_bytes_per_step, high_bytes_per_step;
 	double confidence;        /* 0..0.9999 that there is an upward trend */
 	size_t warm_up_steps;     /* left out */
 	size_t steps;             /* looked at */

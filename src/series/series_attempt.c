@@ -121,6 +121,9 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 	for (size_t i = 0; i < sizeof options / sizeof *options && !failed; i++)
 		failed = options[i].value &&
 			 (neap_words_add(argv, options[i].option) || neap_words_add(argv, options[i].value));
+	const char *clear = experiment->clear_memory_on_start;
+	if (!failed && clear && !strcmp(clear, "true"))
+		failed = neap_words_add(argv, "--clear-memory-on-start");
 	for (size_t i = 0; i < experiment->params.count && !failed; i++)
 		failed = neap_words_add(argv, "--param") || neap_words_add(argv, experiment->params.items[i]);
 	failed = failed || neap_words_add(argv, "--log") || neap_words_add(argv, "--no-history") ||

@@ -128,6 +128,19 @@ static enum neap_status read_retries(struct reader *reader, const char *key, str
 	return status;
 }
 
+static enum neap_status read_clear(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	if (!status && strcmp(text, "true") && strcmp(text, "false"))
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected true or false, not '%.60s'", key, text);
+	if (!status)
+		status = set_text(&reader->experiment->clear_memory_on_start, text, reader->err);
+	free(text);
+	return status;
+}
+
 static enum neap_status read_on_oom(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	char *text = NULL;
@@ -294,7 +307,7 @@ static enum neap_status read_series_name(struct reader *reader, const char *key,
 #define SETTINGS                                                                                                     \
 	{"command", read_command}, {"env", read_env}, {"needs", read_needs}, {"time_limit", read_duration},          \
 		{"wait_limit", read_duration}, {"drain_limit", read_duration}, {"retries", read_retries},            \
-		{"on_oom", read_on_oom},                                                                             \
+		{"on_oom", read_on_oom}, {"clear_memory_on_start", read_clear},                                      \
 	{                                                                                                            \
 		"params", read_params                                                                                \
 	}
@@ -344,7 +357,7 @@ static void experiment_fini(struct neap_experiment *experiment)
 {
 	char *texts[] = {experiment->name,       experiment->needs,       experiment->time_limit,
 			 experiment->wait_limit, experiment->drain_limit, experiment->retries,
-			 experiment->on_oom,     experiment->compare_to};
+			 experiment->on_oom,     experiment->compare_to,  experiment->clear_memory_on_start};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		free(texts[i]);
 	neap_words_fini(&experiment->command);
@@ -364,9 +377,10 @@ static enum neap_status experiment_copy(const struct neap_experiment *from, stru
 	if (copy_text(&copy.name, from->name) || copy_text(&copy.needs, from->needs) ||
 	    copy_text(&copy.time_limit, from->time_limit) || copy_text(&copy.wait_limit, from->wait_limit) ||
 	    copy_text(&copy.drain_limit, from->drain_limit) || copy_text(&copy.retries, from->retries) ||
-	    copy_text(&copy.on_oom, from->on_oom) || copy_text(&copy.compare_to, from->compare_to) ||
-	    neap_words_copy(&from->command, &copy.command) || neap_words_copy(&from->env, &copy.env) ||
-	    neap_words_copy(&from->params, &copy.params)) {
+	    copy_text(&copy.on_oom, from->on_oom) ||
+	    copy_text(&copy.clear_memory_on_start, from->clear_memory_on_start) ||
+	    copy_text(&copy.compare_to, from->compare_to) || neap_words_copy(&from->command, &copy.command) ||
+	    neap_words_copy(&from->env, &copy.env) || neap_words_copy(&from->params, &copy.params)) {
 		experiment_fini(&copy);
 		return NEAP_ENOMEM;
 	}

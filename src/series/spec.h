@@ -40,6 +40,7 @@ struct neap_experiment {
 	char *needs; /* a size, "device" or "none" */
 	char *time_limit, *wait_limit, *drain_limit, *on_oom;
 	char *compare_to; /* another experiment's name: the report shows what changed against it */
+	char *clear_memory_on_start; /* "true" or "false" */
 	char *retries; /* restarts by on_oom; of no meaning without it */
 	uint32_t line; /* where it begins in the file */
 };

@@ -40,6 +40,7 @@ static void test_plain(void **state)
 				      "    time_limit: 90\n"
 				      "    wait_limit: 2h\n"
 				      "    drain_limit: 250ms\n"
+				      "    clear_memory_on_start: true\n"
 				      "    retries: 3\n"
 				      "    on_oom: halve micro_batch, double accumulate\n"
 				      "    params: {micro_batch: 64, accumulate: 0x1, lr: 1e-3}\n"
@@ -54,6 +55,7 @@ static void test_plain(void **state)
 	assert_string_equal(a->time_limit, "90");
 	assert_string_equal(a->wait_limit, "2h");
 	assert_string_equal(a->drain_limit, "250ms");
+	assert_string_equal(a->clear_memory_on_start, "true");
 	assert_string_equal(a->retries, "3");
 	assert_string_equal(a->on_oom, "halve micro_batch, double accumulate");
 	check_words(&a->params, "micro_batch=64 accumulate=0x1 lr=1e-3"); /* as written, not as understood */
@@ -65,7 +67,7 @@ static void test_plain(void **state)
 	assert_null(b->time_limit);
 	assert_null(b->on_oom);
 	assert_int_equal(b->params.count, 0);
-	assert_int_equal(b->line, 13);
+	assert_int_equal(b->line, 14);
 	neap_spec_fini(&spec);
 }
 
