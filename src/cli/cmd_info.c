@@ -56,6 +56,9 @@ static void print_process(const struct look_process *process)
 		       size_of(account->bytes, bytes), neap_size_format(account->context, context),
 		       neap_size_format(account->allocated, allocated), neap_size_format(account->cached, cached),
 		       neap_size_format_delta(account->other, other));
+	else if (process->stray)
+		printf("  %8d  %-20.20s %10s a stray context: it has no allocation here, it works on GPU %zu\n",
+		       (int)account->pid, name, size_of(account->bytes, bytes), process->stray_from);
 	else
 		printf("  %8d  %-20.20s %10s %10s\n", (int)account->pid, name, size_of(account->bytes, bytes),
 		       "not attached");
@@ -139,6 +142,7 @@ static json_t *process_json(const struct look_process *process, size_t device, c
 	set(object, "cached", integer(account->cached), ret_failed);
 	set(object, "not_attached", integer(not_attached_bytes(account)), ret_failed);
 	set(object, "unexplained", json_integer(account->other), ret_failed);
+	set(object, "stray_context", json_boolean(process->stray), ret_failed);
 	set(object, "note", note[0] ? look_json_text(note) : json_null(), ret_failed);
 	return object;
 }

@@ -230,6 +230,8 @@ static void print_summary(const struct neap_result *result, const char *folder)
 	print_end_of_memory(result);
 	if (result->cleanup[0])
 		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
+	if (result->stray_contexts[0])
+		fprintf(stderr, "  stray     %s\n", result->stray_contexts);
 	if (result->advice[0])
 		fprintf(stderr, "  advice    %s\n", result->advice);
 	run_python_print_notes(folder, stderr);

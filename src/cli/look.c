@@ -80,6 +80,22 @@ out:
 	return status;
 }
 
+/* Processes that hold a context where they have nothing, while they work elsewhere. */
+static void find_stray(struct look *look, struct look_process *process)
+{
+	for (size_t i = 0; i < look->attached_count && !process->account.attached; i++) {
+		struct neap_published published;
+		if (look->attached[i].pid != process->account.pid)
+			continue;
+		for (size_t d = 0; d < look->device_count && !process->stray; d++) {
+			if (!neap_attached_device(&look->attached[i], look->devices[d].reading.uuid, &published))
+				continue;
+			process->stray = neap_ledger_context_sized(process->account.bytes, published.context_bytes);
+			process->stray_from = d;
+		}
+	}
+}
+
 static enum neap_status look_once(struct neap_monitor *monitor, const char *runtime_folder, struct look *ret_look,
 				  struct neap_error *err)
 {
@@ -94,6 +110,9 @@ static enum neap_status look_once(struct neap_monitor *monitor, const char *runt
 		if (status != NEAP_OK)
 			break;
 	}
+	for (size_t d = 0; status == NEAP_OK && d < look.device_count; d++)
+		for (size_t p = 0; p < look.devices[d].process_count; p++)
+			find_stray(&look, &look.devices[d].processes[p]);
 	*ret_look = look;
 	return status;
 }

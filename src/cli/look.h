@@ -8,7 +8,9 @@
 
 struct look_process {
 	struct neap_ledger_process account;
-	char name[64]; /* "" when it cannot be read (it is gone, or of another PID namespace) */
+	char name[64];     /* "" when it cannot be read (it is gone, or of another PID namespace) */
+	bool stray;        /* attached, but with no allocator on this device: a context that it does not use */
+	size_t stray_from; /* then: index of the device it does use */
 };
 
 struct look_device {

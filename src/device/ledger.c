@@ -65,3 +65,8 @@ void neap_ledger_compute(const struct neap_reading *reading, const struct neap_l
 	*ret_ledger = ledger;
 	*ret_process_count = count;
 }
+
+bool neap_ledger_context_sized(uint64_t bytes, uint64_t context_elsewhere_bytes)
+{
+	return bytes == NEAP_BYTES_UNKNOWN || !context_elsewhere_bytes || bytes / 2 <= context_elsewhere_bytes;
+}

@@ -38,4 +38,10 @@ void neap_ledger_compute(const struct neap_reading *reading, const struct neap_l
 			 size_t attached_count, struct neap_ledger *ret_ledger,
 			 struct neap_ledger_process *ret_processes, size_t *ret_process_count);
 
+/* Whether bytes that the driver says a process holds on a device can be a context and nothing else, given what its context
+ * takes on another device (0: not known). Contexts differ from device to device, but not by a factor of two. Bytes that
+ * are not known may be one. A process that is attached, has no allocator on a device and holds such bytes there has a
+ * stray context: it costs hundreds of MB and does nothing. */
+bool neap_ledger_context_sized(uint64_t bytes, uint64_t context_elsewhere_bytes);
+
 #endif

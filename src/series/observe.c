@@ -8,12 +8,14 @@
 #include "base/paths.h"
 #include "base/process.h"
 #include "base/units.h"
+#include "device/ledger.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define DEPTH 64
+#define DEPTH          64
+#define OTHERS_AT_ONCE 4 /* devices beside the watched one, in one look */
 
 static void merge(struct neap_result_sample *into, const struct neap_result_sample *from)
 {
@@ -170,6 +172,9 @@ static struct neap_observed *observed(struct neap_observe *observe, const struct
 
 static uint64_t positive(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
 
+/* Devices beyond the 64th are not told apart: no machine has them. */
+static uint64_t device_bit(size_t index) { return index < 64 ? 1ull << index : 0; }
+
 /* Counts a page's device into the sample when it is the watched one (or when nothing is known of devices). */
 static void take_published(struct neap_observe *observe, const struct neap_published *published,
 			   struct neap_observed *slot, struct neap_result_sample *sample)
@@ -180,6 +185,9 @@ static void take_published(struct neap_observe *observe, const struct neap_publi
 	slot->ooms += positive(published->stats.num_ooms);
 	if (observe->monitor && !neap_monitor_find(observe->monitor, published->device_uuid, &index, NULL)) {
 		observe->touched[index] = true;
+		slot->uses |= device_bit(index);
+		if (published->context_bytes > slot->context_bytes)
+			slot->context_bytes = published->context_bytes;
 		if (!observe->pinned) {
 			observe->watched = index;
 			observe->pinned = true;
@@ -221,6 +229,19 @@ static void take_pages(struct neap_observe *observe, struct neap_result_sample *
 	free(pages);
 }
 
+/* The driver lists the process on a device: is it there without using it? */
+static void note_stray(struct neap_observe *observe, size_t index, const struct neap_reading_process *process)
+{
+	for (size_t i = 0; i < observe->attached_count; i++) {
+		struct neap_observed *slot = &observe->attached[i];
+		if (slot->pid != process->pid || !slot->uses || slot->uses & device_bit(index) ||
+		    !neap_ledger_context_sized(process->bytes, slot->context_bytes))
+			continue;
+		slot->strays |= device_bit(index);
+		slot->stray_bytes = process->bytes;
+	}
+}
+
 /* The driver's bytes for the run on a device, NEAP_BYTES_UNKNOWN where it does not say. */
 static uint64_t run_bytes(struct neap_observe *observe, size_t index, const struct neap_reading *reading)
 {
@@ -231,6 +252,7 @@ static uint64_t run_bytes(struct neap_observe *observe, size_t index, const stru
 		if (!seen(observe, process->pid) && !is_run_process(observe, process->pid))
 			continue;
 		note_pid(observe, process->pid);
+		note_stray(observe, index, process);
 		observe->touched[index] = true;
 		if (process->bytes == NEAP_BYTES_UNKNOWN)
 			usable = false;
@@ -245,15 +267,15 @@ static uint64_t run_bytes(struct neap_observe *observe, size_t index, const stru
 	return reading->used_bytes > before->used_bytes ? reading->used_bytes - before->used_bytes : 0;
 }
 
-static void take_other_device(struct neap_observe *observe)
+static void take_other_devices(struct neap_observe *observe)
 {
 	struct neap_reading other;
-	if (observe->device_count < 2)
-		return;
-	observe->turn = (observe->turn + 1) % observe->device_count;
-	if (observe->turn != observe->watched && !observe->touched[observe->turn] &&
-	    !neap_monitor_read(observe->monitor, observe->turn, &other, NULL))
-		run_bytes(observe, observe->turn, &other);
+	for (size_t i = 0; i < OTHERS_AT_ONCE && i + 1 < observe->device_count; i++) {
+		observe->turn = (observe->turn + 1) % observe->device_count;
+		if (observe->turn != observe->watched &&
+		    !neap_monitor_read(observe->monitor, observe->turn, &other, NULL))
+			run_bytes(observe, observe->turn, &other);
+	}
 }
 
 static void raise_to(uint64_t *peak, uint64_t value)
@@ -271,7 +293,7 @@ void neap_observe_take(struct neap_observe *observe, uint64_t now_ns)
 		sample.device_bytes = run_bytes(observe, observe->watched, &observe->now);
 		raise_to(&observe->highest_used_bytes, observe->now.used_bytes);
 	}
-	take_other_device(observe);
+	take_other_devices(observe);
 	raise_to(&observe->peak_allocated_bytes, sample.allocated_bytes);
 	raise_to(&observe->peak_reserved_bytes, sample.reserved_bytes);
 	raise_to(&observe->peak_device_bytes, sample.device_bytes);
@@ -303,6 +325,24 @@ void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_alloca
 	}
 	*ret_allocated_bytes = allocated_bytes;
 	*ret_reserved_bytes = reserved_bytes;
+}
+
+void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out)
+{
+	char size[NEAP_UNITS_ROOM];
+	for (size_t i = 0; i < observe->attached_count; i++) {
+		const struct neap_observed *slot = &observe->attached[i];
+		for (size_t d = 0; d < observe->device_count; d++) {
+			if (!(slot->strays & ~slot->uses & device_bit(d)))
+				continue;
+			bool known = slot->stray_bytes != NEAP_BYTES_UNKNOWN;
+			neap_buffer_format(
+				out, "%sprocess %d held a context%s%s on GPU %zu (%s) and allocated nothing there",
+				out->length ? "; " : "", (int)slot->pid, known ? " of " : "",
+				known ? neap_size_format(slot->stray_bytes, size) : "", d,
+				observe->before[d].uuid_text);
+		}
+	}
 }
 
 bool neap_observe_used(const struct neap_observe *observe) { return observe->pid_count > 0; }

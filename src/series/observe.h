@@ -9,6 +9,7 @@
 #ifndef NEAP_SERIES_OBSERVE_H
 #define NEAP_SERIES_OBSERVE_H
 
+#include "base/buffer.h"
 #include "proto/page.h"
 #include "series/drain.h"
 #include "store/result.h"
@@ -32,6 +33,9 @@ struct neap_observed {
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, its own exact ones */
 	uint64_t ooms;                                      /* on all its devices */
 	char record_path[512];
+	uint64_t uses;              /* bit per device, by NVML's index: it has, or had, an allocator there */
+	uint64_t strays;            /* likewise: it holds a context and nothing else there */
+	uint64_t context_bytes, stray_bytes; /* of one context that it uses; of the last that it does not */
 	bool ooms_rose;       /* in the last neap_observe_take */
 	uint64_t cards_shown; /* the supervisor's: OOMs of its recording that were told */
 };
@@ -82,6 +86,9 @@ uint64_t neap_observe_left(struct neap_observe *observe);
 /* The highest of what the attached processes counted themselves (exact, each alone) and of their sums as sampled. */
 void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
 			uint64_t *ret_reserved_bytes);
+
+/* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did. */
+void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out);
 
 /* False: no sign that the run used a device. */
 bool neap_observe_used(const struct neap_observe *observe);

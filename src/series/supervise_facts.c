@@ -453,12 +453,13 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer parameters = {0};
+	struct neap_buffer parameters = {0}, strays = {0};
 	char *command = NULL;
 	enum neap_status status = command_line(run, &command, err);
 	if (status)
 		return status;
 	neap_parameters_text(&run->parameters, &parameters);
+	neap_observe_strays(&run->observe, &strays);
 	const struct {
 		char **field;
 		const char *text;
@@ -472,12 +473,14 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 		{&result->backend, backend},
 		{&result->evidence, verdict->evidence},
 		{&result->drain_note, run->drain_note},
+		{&result->stray_contexts, neap_buffer_string(&strays)},
 		{&result->oom_card, neap_buffer_string(&run->last_card)},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
 		status = neap_result_set(texts[i].field, texts[i].text, err);
 	free(command);
 	neap_buffer_fini(&parameters);
+	neap_buffer_fini(&strays);
 	return status;
 }
 

@@ -92,6 +92,7 @@ static const struct field {
 	{FIELD(kept_micro_batch), FIELD_U64},
 	{FIELD(kept_accumulate), FIELD_U64},
 	{FIELD(kept_headroom_bytes), FIELD_U64},
+	{FIELD(stray_contexts), FIELD_STRING},
 	{FIELD(oom_card), FIELD_STRING},
 	{FIELD(samples), FIELD_SAMPLES},
 #undef FIELD

@@ -387,3 +387,27 @@ END
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"memory was not watched: CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only"* ]]
 }
+
+@test "a context on a device that its process does not use is named, by info and at the end of the run" {
+	export NEAP_SIM="mem=1GiB,gpus=2,context=8MiB,order=reversed,world=run-$$-$BATS_TEST_NUMBER"
+	"$NEAP" run --folder stray -- "$HOLD" --stray --for 1500 4M >out 2>&1 &
+	tries=0
+	until "$NEAP" info --json >info.json && jq -e 'any(.processes[]; .stray_context)' info.json >/dev/null; do
+		tries=$((tries + 1))
+		[ $tries -lt 200 ]
+	done
+	run "$NEAP" info
+	[[ "$output" == *"8.00 MiB a stray context: it has no allocation here, it works on GPU 1"* ]]
+	# CUDA's first device is NVML's second here: the process works there, and the other is the stray one
+	[ "$(jq -c '[.processes[] | select(.attached) | [.device, .stray_context]]' info.json)" = '[[1,false]]' ]
+	[ "$(jq -c '[.processes[] | select(.stray_context) | [.device, .bytes]]' info.json)" = '[[0,8388608]]' ]
+	wait $!
+	pid=$(jq '[.processes[] | select(.stray_context)][0].pid' info.json)
+	uuid=$(jq -r '.devices[0].uuid' info.json)
+	[ "$(result .stray_contexts stray)" = \
+		"process $pid held a context of 8.00 MiB on GPU 0 ($uuid) and allocated nothing there" ]
+	grep -q "^  stray     process $pid held a context of 8.00 MiB on GPU 0" out
+	run "$NEAP" run --folder tidy -- "$HOLD" --for 200 4M
+	[ "$(result .stray_contexts tidy)" = "" ]
+	[[ "$output" != *stray* ]]
+}

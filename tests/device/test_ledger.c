@@ -158,12 +158,23 @@ static void monitor_without_a_driver_names_the_simulator(void **unused)
 	assert_null(monitor);
 }
 
+static void a_context_is_told_by_its_size(void **unused)
+{
+	(void)unused;
+	assert_true(neap_ledger_context_sized(500, 500));
+	assert_true(neap_ledger_context_sized(999, 500));
+	assert_false(neap_ledger_context_sized(1002, 500));
+	assert_true(neap_ledger_context_sized(NEAP_BYTES_UNKNOWN, 500));
+	assert_true(neap_ledger_context_sized(1ull << 40, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ledger_splits_every_byte),
 		cmocka_unit_test(unexplained_may_be_negative),
 		cmocka_unit_test(one_process_is_one_row),
+		cmocka_unit_test(a_context_is_told_by_its_size),
 		cmocka_unit_test(monitor_reads_all_variants),
 		cmocka_unit_test(monitor_without_a_driver_names_the_simulator),
 	};

@@ -1,11 +1,12 @@
 /* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as told.
  *
- *   hold [--for MS] [--exit N | --kill SIGNAL] [--recover] SIZE
+ *   hold [--for MS] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE
  *
  * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, and ends without giving
  * them back: with status N (default 0) or by SIGNAL. When there is not enough memory: says so on stderr and ends with
  * 9; with
  * --recover it takes half as much, again and again, and marks each step it then makes.
+ * With --stray it also makes a context on the second device, and uses it for nothing.
  */
 #include "neap/alloc.h"
 #include "neap/train.h"
@@ -67,15 +68,17 @@ static bool take(struct neap_alloc *alloc, uint64_t bytes, bool recover)
 int main(int argc, char **argv)
 {
 	struct neap_driver *driver = NULL;
-	struct neap_device *device = NULL;
+	struct neap_device *device = NULL, *unused = NULL;
 	struct neap_alloc *alloc = NULL;
 	struct neap_error err = {0};
 	unsigned long hold_ms = 0;
 	int status = 0, number = 0, at = 1;
-	bool recover = false;
+	bool recover = false, stray = false;
 	for (; at < argc && argv[at][0] == '-'; at++) {
 		if (!strcmp(argv[at], "--recover"))
 			recover = true;
+		else if (!strcmp(argv[at], "--stray"))
+			stray = true;
 		else if (at + 1 < argc && !strcmp(argv[at], "--for"))
 			hold_ms = strtoul(argv[++at], NULL, 10);
 		else if (at + 1 < argc && !strcmp(argv[at], "--exit"))
@@ -84,11 +87,12 @@ int main(int argc, char **argv)
 			number = atoi(argv[++at]);
 	}
 	if (at + 1 != argc) {
-		fprintf(stderr, "usage: hold [--for MS] [--exit N | --kill SIGNAL] [--recover] SIZE\n");
+		fprintf(stderr, "usage: hold [--for MS] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE\n");
 		return 64;
 	}
 	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err) ||
-	    neap_alloc_create(device, NULL, &alloc, &err))
+	    neap_alloc_create(device, NULL, &alloc, &err) ||
+	    (stray && neap_device_open(driver, 1, &unused, &err)))
 		say("device", &err);
 	take(alloc, size_of(argv[at]), recover);
 	hold_for(hold_ms);
