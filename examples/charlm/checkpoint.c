@@ -4,9 +4,11 @@
 #include "neap/checkpoint.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char MAGIC[8] = "charlm1";
 
@@ -65,8 +67,24 @@ static enum neap_status fail(struct neap_error *err, enum neap_status status, co
 	return status;
 }
 
-enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
-				 uint64_t step, struct neap_error *err)
+/* The checkpoint is durable when this has succeeded; only then does an older one go. */
+static enum neap_status commit(struct neap_checkpoint *checkpoint, const struct neap_retention_options *keep,
+			       struct neap_error *err)
+{
+	struct neap_error retention = {0};
+
+	if (!keep)
+		return neap_checkpoint_commit(checkpoint, err);
+	enum neap_status status = neap_checkpoint_commit_and_retain(checkpoint, keep, NULL, &retention, err);
+
+	if (retention.status != NEAP_OK)
+		fprintf(stderr, "charlm: old checkpoints stay: %s\n", retention.message);
+	return status;
+}
+
+static enum neap_status save(const char *path, const struct neap_retention_options *keep,
+			     const struct checkpoint_key *key, struct optimizer *optimizer, uint64_t step,
+			     struct neap_error *err)
 {
 	struct header header = header_of(key, step);
 	uint64_t sum = sum_of(0, &header, sizeof(header));
@@ -98,10 +116,59 @@ enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *
 	if (status == NEAP_OK)
 		status = neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err);
 	if (status == NEAP_OK)
-		status = neap_checkpoint_commit(checkpoint, err);
+		status = commit(checkpoint, keep, err);
 	else
 		neap_checkpoint_abort(checkpoint);
 	free(bytes);
+	return status;
+}
+
+enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+				 uint64_t step, struct neap_error *err)
+{
+	return save(path, NULL, key, optimizer, step, err);
+}
+
+enum neap_status checkpoint_save_in(const char *folder, uint64_t keep_last, uint64_t keep_best,
+				    const struct checkpoint_key *key, struct optimizer *optimizer, uint64_t step,
+				    double loss, struct neap_error *err)
+{
+	const struct neap_retention_options keep = {.keep_last = keep_last,
+						    .keep_best = keep_best,
+						    .metric = keep_best ? "loss" : NULL,
+						    .mode = NEAP_METRIC_MIN,
+						    .delete_rest = true};
+	char path[4096];
+
+	if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+		return fail(err, NEAP_EIO, "making a folder for", folder, strerror(errno));
+	int length = snprintf(path, sizeof(path), "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", folder, step, loss);
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return fail(err, NEAP_EINVAL, "saving", folder, "the path is too long");
+	return save(path, &keep, key, optimizer, step, err);
+}
+
+enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, struct neap_error *err)
+{
+	const struct neap_retention_options nothing_goes = {0};
+	const struct neap_retention_entry *newest = NULL;
+	struct neap_retention_plan plan;
+	enum neap_status status = neap_retention_plan_make(folder, &nothing_goes, 0, &plan, err);
+
+	if (status != NEAP_OK)
+		return status;
+	for (size_t i = 0; i < plan.count; i++) {
+		const struct neap_retention_entry *entry = &plan.entries[i];
+
+		if (entry->step != NEAP_STEP_UNKNOWN && !(entry->facts & NEAP_CHECKPOINT_UNFINISHED) &&
+		    (!newest || entry->step > newest->step))
+			newest = entry;
+	}
+	if (!newest)
+		status = fail(err, NEAP_ENOENT, "looking for a", folder, "there is none in it");
+	else if ((size_t)snprintf(path, room, "%s/%s", folder, newest->name) >= room)
+		status = fail(err, NEAP_EINVAL, "looking for a", folder, "the path is too long");
+	neap_retention_plan_fini(&plan);
 	return status;
 }
 

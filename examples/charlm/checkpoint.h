@@ -20,6 +20,13 @@ struct checkpoint_key {
 
 enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
 				 uint64_t step, struct neap_error *err);
+/* Into FOLDER, under a name with step and loss. Once it is durable, all go but the newest `keep_last` and those of
+ * the `keep_best` lowest losses; what could not be removed is said on stderr, and no failure. */
+enum neap_status checkpoint_save_in(const char *folder, uint64_t keep_last, uint64_t keep_best,
+				    const struct checkpoint_key *key, struct optimizer *optimizer, uint64_t step,
+				    double loss, struct neap_error *err);
+/* The path of the newest in FOLDER. NEAP_ENOENT: there is none, or no folder. */
+enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, struct neap_error *err);
 /* NEAP_ENOENT: there is none. On any failure the model must not be used. */
 enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
 				 uint64_t *ret_step, struct neap_error *err);

@@ -45,6 +45,9 @@ static const struct option table[] = {
 	{"checkpoint", "FILE", "where to save the run's state", KIND_TEXT, AT(checkpoint), 0, 0},
 	{"checkpoint-every", "N", "steps between checkpoints; 0: at the end only", KIND_COUNT, AT(checkpoint_every),
 	 0, 1000000000},
+	{"keep-last", "N", "make the checkpoint's FILE a folder, and keep the newest N of them there", KIND_COUNT,
+	 AT(keep_last), 1, 1000000},
+	{"keep-best", "N", "likewise; keep also the N with the lowest loss", KIND_COUNT, AT(keep_best), 1, 1000000},
 	{"resume", NULL, "go on from the checkpoint, if it is there", KIND_FLAG, AT(resume), 0, 0},
 	{"losses", "FILE", "write this process's losses, one step a line", KIND_TEXT, AT(losses), 0, 0},
 	{"log-every", "N", "steps between lines of progress; 0: none", KIND_COUNT, AT(log_every), 0, 1000000000},
@@ -264,6 +267,8 @@ static enum neap_status check(struct options *options, struct neap_error *err)
 			      options->width);
 	if (!options->checkpoint && (options->resume || options->checkpoint_every))
 		return refuse(err, "--%s needs --checkpoint FILE", options->resume ? "resume" : "checkpoint-every");
+	if (!options->checkpoint && (options->keep_last || options->keep_best))
+		return refuse(err, "--keep-%s needs --checkpoint FILE", options->keep_last ? "last" : "best");
 	if (!options->checkpoint && options->on_leak == NEAP_ON_LEAK_RESTART)
 		return refuse(err, "--on-leak restart needs --checkpoint FILE");
 	return options->rates ? take_rates(options, err) : NEAP_OK;

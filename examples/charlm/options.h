@@ -22,7 +22,8 @@ struct options {
 	double trial_rates[TRIALS_MAX];
 	size_t trials;
 	enum use efficient_attention, mixed_precision, checkpointing;
-	uint64_t checkpoint_every, log_every, leak_bytes_per_step;
+	uint64_t checkpoint_every, keep_last, keep_best; /* one of the keeps: the checkpoint is a folder of them */
+	uint64_t log_every, leak_bytes_per_step;
 	struct neap_levels device, host; /* of memory that is left */
 	uint64_t host_limit_bytes;
 	uint32_t cleanup_points; /* bits 1u << enum neap_cleanup_reason */

@@ -117,11 +117,17 @@ static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struc
 	return gpu_take_error(trainer->gpu, err);
 }
 
-static enum neap_status save(struct trainer *trainer, struct neap_error *err)
+static bool keeps_several(const struct options *options) { return options->keep_last || options->keep_best; }
+
+static enum neap_status save(struct trainer *trainer, double loss, struct neap_error *err)
 {
+	const struct options *options = trainer->options;
 	struct checkpoint_key key = key_of(trainer);
 	enum neap_status status =
-		checkpoint_save(trainer->options->checkpoint, &key, &trainer->optimizer, trainer->step, err);
+		keeps_several(options)
+			? checkpoint_save_in(options->checkpoint, options->keep_last, options->keep_best, &key,
+					     &trainer->optimizer, trainer->step, loss, err)
+			: checkpoint_save(options->checkpoint, &key, &trainer->optimizer, trainer->step, err);
 
 	if (status == NEAP_OK)
 		neap_train_mark(trainer->session, NEAP_MARK_SAVED, trainer->step);
@@ -130,9 +136,17 @@ static enum neap_status save(struct trainer *trainer, struct neap_error *err)
 
 static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 {
+	const char *path = trainer->options->checkpoint;
 	struct checkpoint_key key = key_of(trainer);
-	enum neap_status status =
-		checkpoint_load(trainer->options->checkpoint, &key, &trainer->optimizer, &trainer->step, err);
+	enum neap_status status = NEAP_OK;
+	char newest[4096];
+
+	if (keeps_several(trainer->options)) {
+		status = checkpoint_newest(path, newest, sizeof(newest), err);
+		path = newest;
+	}
+	if (status == NEAP_OK)
+		status = checkpoint_load(path, &key, &trainer->optimizer, &trainer->step, err);
 
 	if (status == NEAP_ENOENT) {
 		printf("no checkpoint yet: starting at the beginning\n");
@@ -166,7 +180,7 @@ static enum neap_status after_step(struct trainer *trainer, double loss, struct 
 		neap_train_mark(trainer->session, NEAP_MARK_EPOCH_END, epoch);
 	if (options->checkpoint_every && trainer->step % options->checkpoint_every == 0 &&
 	    trainer->step < options->steps)
-		return save(trainer, err);
+		return save(trainer, loss, err);
 	return NEAP_OK;
 }
 
@@ -201,7 +215,7 @@ static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_
 		wish = neap_train_wish(trainer->session, &reason);
 	}
 	if (status == NEAP_OK && trainer->options->checkpoint && trainer->step > before)
-		status = save(trainer, err);
+		status = save(trainer, loss, err);
 	if (status == NEAP_OK && trainer->step < trainer->options->steps) {
 		*ret_wish = *stop ? NEAP_TRAIN_GO_ON : wish;
 		status = say_why(trainer, *ret_wish, reason, err);

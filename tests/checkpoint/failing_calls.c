@@ -18,13 +18,17 @@
 #define EXPORT __attribute__((visibility("default")))
 
 struct failing_calls failing_calls;
+static unsigned long noted[4096]; /* the calls that are not write(2), as far as there is room */
+static size_t noted_count;
 
 /* Whether the call that is about to happen fails; may not return at all. */
-static bool fails(bool writes)
+static bool fails(bool writes, bool is_write)
 {
 	if (!failing_calls.armed || (failing_calls.writing_only && !writes))
 		return false;
 	unsigned long number = __atomic_add_fetch(&failing_calls.asked, 1, __ATOMIC_RELAXED);
+	if (failing_calls.writing_only && !is_write && noted_count < sizeof(noted) / sizeof(*noted))
+		noted[noted_count++] = number;
 	if (number == failing_calls.kill_at)
 		kill(getpid(), SIGKILL);
 	if (number != failing_calls.fail_at)
@@ -48,7 +52,7 @@ static bool in_proc(int fd)
 		static type(*next) parameters;                                                                       \
 		if (!next)                                                                                           \
 			*(void **)&next = dlsym(RTLD_NEXT, symbol);                                                  \
-		return fails(writes) ? (failure) : next arguments;                                                   \
+		return fails(writes, !strcmp(symbol, "write")) ? (failure) : next arguments;                         \
 	}
 
 CALL("mkdirat", call_mkdirat, int, -1, true, (int fd, const char *name, mode_t mode), (fd, name, mode))
@@ -77,7 +81,7 @@ CALL("fdopendir", call_fdopendir, DIR *, NULL, false, (int fd), (fd))
 		static void *(*next)(DIR *);                                                                         \
 		if (!next)                                                                                           \
 			*(void **)&next = dlsym(RTLD_NEXT, symbol);                                                  \
-		return !in_proc(dirfd(folder)) && fails(false) ? NULL : next(folder);                                \
+		return !in_proc(dirfd(folder)) && fails(false, false) ? NULL : next(folder);                         \
 	}
 
 READDIR("readdir", call_readdir)
@@ -95,7 +99,7 @@ READDIR("readdir64", call_readdir64)
 		if (!next)                                                                                           \
 			*(void **)&next = dlsym(RTLD_NEXT, symbol);                                                  \
 		bool proc = !strncmp(path, "/proc/", 6);                                                             \
-		return !proc && fails((flags & O_ACCMODE) != O_RDONLY) ? -1 : next(path, flags, mode);               \
+		return !proc && fails((flags & O_ACCMODE) != O_RDONLY, false) ? -1 : next(path, flags, mode);        \
 	}
 
 OPEN("open", call_open)
@@ -112,7 +116,7 @@ OPEN("open64", call_open64)
 		va_end(args);                                                                                        \
 		if (!next)                                                                                           \
 			*(void **)&next = dlsym(RTLD_NEXT, symbol);                                                  \
-		return fails((flags & O_ACCMODE) != O_RDONLY) ? -1 : next(fd, path, flags, mode);                    \
+		return fails((flags & O_ACCMODE) != O_RDONLY, false) ? -1 : next(fd, path, flags, mode);             \
 	}
 
 OPENAT("openat", call_openat)
@@ -148,5 +152,7 @@ __attribute__((destructor)) static void end(void)
 	if (!file)
 		return;
 	fprintf(file, "%lu\n", failing_calls.asked);
+	for (size_t i = 0; i < noted_count; i++)
+		fprintf(file, "%lu\n", noted[i]);
 	fclose(file);
 }

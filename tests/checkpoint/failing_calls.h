@@ -1,8 +1,8 @@
 /* Makes system calls of file systems fail, or kills the process before one. Linked into a test it is told by the
  * struct; preloaded into a program by the environment:
  *
- *   FAILING_CALLS_KILL=N    SIGKILL before the Nth call (from 1) that writes: open for writing, write, fsync, rename,
- * ... FAILING_CALLS_COUNT=F   the number of those calls is written to F at the end
+ *   FAILING_CALLS_KILL=N    SIGKILL before the Nth call (from 1) that writes: open for writing, write, fsync, rename
+ *   FAILING_CALLS_COUNT=F   F gets the number of those calls, then the numbers of those that are not write(2)
  *
  * Calls on /proc are not counted: how many there are depends on the other processes. */
 #ifndef FAILING_CALLS_H
