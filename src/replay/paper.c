@@ -7,10 +7,12 @@
 #include "device/driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define PLAIN_PAGE_BYTES (2 * NEAP_MIB)
 #define FIRST_ADDRESS    (1ull << 40)
+#define LAST_ADDRESS     (1ull << 63)
 
 /* See the header: CUDA's interface has no place for it. */
 static _Thread_local struct neap_paper *open_paper;
@@ -105,7 +107,11 @@ static CUresult pop(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-static CUresult synchronize(void) { return CUDA_SUCCESS; }
+static CUresult synchronize(void)
+{
+	open_paper->synchronizations++;
+	return CUDA_SUCCESS;
+}
 
 static CUresult get_info(size_t *free_bytes, size_t *total_bytes)
 {
@@ -122,15 +128,27 @@ static CUresult use(uint64_t bytes)
 	return CUDA_SUCCESS;
 }
 
-static CUresult reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
-			unsigned long long flags)
+static CUresult place(CUdeviceptr *address, size_t bytes)
 {
+	if (bytes > LAST_ADDRESS - open_paper->next_address)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*address = open_paper->next_address;
 	open_paper->next_address += (bytes + PLAIN_PAGE_BYTES - 1) / PLAIN_PAGE_BYTES * PLAIN_PAGE_BYTES;
 	return CUDA_SUCCESS;
 }
 
-static CUresult unreserve(CUdeviceptr address, size_t bytes) { return CUDA_SUCCESS; }
+static CUresult reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
+			unsigned long long flags)
+{
+	open_paper->calls.reserves++;
+	return place(address, bytes);
+}
+
+static CUresult unreserve(CUdeviceptr address, size_t bytes)
+{
+	open_paper->calls.address_frees++;
+	return CUDA_SUCCESS;
+}
 
 /* A handle is a page: all are of one size, so that its number need not say more. */
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
@@ -138,13 +156,18 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
 {
 	CUresult result = use(bytes);
 
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
 		*handle = ++open_paper->next_handle;
+		open_paper->calls.creates++;
+	} else {
+		open_paper->calls.failed_creates++;
+	}
 	return result;
 }
 
 static CUresult give_back(CUmemGenericAllocationHandle handle)
 {
+	open_paper->calls.releases++;
 	open_paper->used_bytes -= open_paper->page_bytes;
 	return CUDA_SUCCESS;
 }
@@ -152,13 +175,19 @@ static CUresult give_back(CUmemGenericAllocationHandle handle)
 static CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
 		    unsigned long long flags)
 {
+	open_paper->calls.maps++;
 	return CUDA_SUCCESS;
 }
 
-static CUresult unmap(CUdeviceptr address, size_t bytes) { return CUDA_SUCCESS; }
+static CUresult unmap(CUdeviceptr address, size_t bytes)
+{
+	open_paper->calls.unmaps++;
+	return CUDA_SUCCESS;
+}
 
 static CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
+	open_paper->calls.accesses++;
 	return CUDA_SUCCESS;
 }
 
@@ -166,10 +195,13 @@ static CUresult plain_alloc(CUdeviceptr *address, size_t bytes)
 {
 	CUresult result = use(bytes);
 
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS) {
+		open_paper->calls.failed_allocs++;
 		return result;
-	reserve(address, bytes, 0, 0, 0);
-	if (neap_map_put(&open_paper->plain, *address, bytes))
+	}
+	open_paper->calls.allocs++;
+	result = place(address, bytes);
+	if (result == CUDA_SUCCESS && neap_map_put(&open_paper->plain, *address, bytes))
 		return CUDA_SUCCESS;
 	open_paper->used_bytes -= bytes;
 	return CUDA_ERROR_UNKNOWN; /* no host memory, not the device's */
@@ -181,7 +213,51 @@ static CUresult plain_free(CUdeviceptr address)
 
 	if (!neap_map_remove(&open_paper->plain, address, &bytes))
 		return CUDA_ERROR_INVALID_VALUE;
+	open_paper->calls.frees++;
+	open_paper->synchronizations++;
 	open_paper->used_bytes -= bytes;
+	return CUDA_SUCCESS;
+}
+
+/* What a CUevent points to. */
+struct paper_event {
+	uint64_t ready, token;
+	bool held;
+};
+
+static CUresult event_create(CUevent *event, unsigned int flags)
+{
+	struct paper_event *made = calloc(1, sizeof *made);
+
+	if (!made)
+		return CUDA_ERROR_UNKNOWN;
+	*event = (CUevent)(void *)made;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_destroy(CUevent event)
+{
+	free((void *)event);
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_record(CUevent event, CUstream stream)
+{
+	struct paper_event *recorded = (struct paper_event *)(void *)event;
+
+	*recorded = (struct paper_event){.ready = open_paper->now + open_paper->event_delay,
+					 .token = open_paper->token,
+					 .held = open_paper->holding};
+	open_paper->events_recorded++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult event_query(CUevent event)
+{
+	const struct paper_event *asked = (const struct paper_event *)(void *)event;
+
+	if (asked->held ? neap_map_get(&open_paper->held, asked->token, NULL) : asked->ready > open_paper->now)
+		return CUDA_ERROR_NOT_READY;
 	return CUDA_SUCCESS;
 }
 
@@ -216,6 +292,10 @@ static struct neap_cuda make_table(uint64_t page_bytes)
 	cuda.cuMemGetInfo = get_info;
 	cuda.cuMemAlloc = plain_alloc;
 	cuda.cuMemFree = plain_free;
+	cuda.cuEventCreate = event_create;
+	cuda.cuEventDestroy = event_destroy;
+	cuda.cuEventRecord = event_record;
+	cuda.cuEventQuery = event_query;
 	if (!page_bytes)
 		return cuda;
 	cuda.cuMemAddressReserve = reserve;
@@ -254,6 +334,7 @@ void neap_paper_close(struct neap_paper *paper)
 	neap_device_close(paper->device);
 	neap_driver_close(paper->driver);
 	neap_map_fini(&paper->plain);
+	neap_map_fini(&paper->held);
 	*paper = (struct neap_paper){0};
 	open_paper = NULL;
 }

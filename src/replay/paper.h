@@ -1,4 +1,7 @@
-/* replay/paper.h: a device on paper: its driver counts pages and hands out addresses, nothing else.
+/* replay/paper.h: a device on paper: its driver counts pages and calls, and hands out addresses, nothing else.
+ *
+ * An event is over `event_delay` ticks of `now` after it was recorded, both of which the caller sets; one recorded while
+ * `holding` is over when `holding`'s token is taken out of `held`.
  *
  * The driver's functions take no context of ours, as CUDA's do not: the device that they mean is the thread's. So at
  * most one is open per thread, and what was made with it is used and closed by that thread.
@@ -8,6 +11,7 @@
 
 #include "base/map.h"
 #include "neap/device.h"
+#include "replay/policy.h"
 
 /* The caller's storage. Zeroed: closed. */
 struct neap_paper {
@@ -17,6 +21,13 @@ struct neap_paper {
 	struct neap_device *device;
 	void *current;         /* the context that is current */
 	struct neap_map plain; /* address of a cuMemAlloc -> its bytes */
+	struct neap_policy_calls calls;
+	uint64_t synchronizations; /* a cuMemFree is one */
+	uint64_t events_recorded;
+	uint64_t now, event_delay;
+	bool holding;
+	uint64_t token;       /* of the events recorded while holding */
+	struct neap_map held; /* tokens of events that are not over */
 };
 
 /* A device that may hand out `room_bytes`, in pages of `page_bytes` (0: without virtual memory, in 2 MiB). The struct

@@ -1,0 +1,426 @@
+/* cli/cmd_replay.c: `neap replay`: a trace through an allocator's policy, and what it would have cost. */
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/look.h"
+#include "replay/replay.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SCHEMA 1
+
+static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
+					   [NEAP_REPLAY_TORCH_EXPANDABLE] = "torch-expandable",
+					   [NEAP_REPLAY_NEAP] = "neap"};
+#define POLICIES (sizeof(policy_names) / sizeof(policy_names[0]))
+
+/* What was asked for, and what came out. */
+struct task {
+	const char *path;
+	struct neap_replay_options options;
+	bool json, find_smallest;
+	struct neap_trace *trace;
+	struct neap_replay_result result;
+	uint64_t smallest_bytes; /* 0: not asked for */
+	bool shown;              /* a line of progress stands on the terminal */
+};
+
+static volatile sig_atomic_t interrupted_by;
+static void on_signal(int number) { interrupted_by = number; }
+
+static void catch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static bool progress(void *context, uint64_t done, uint64_t total)
+{
+	struct task *task = context;
+	if (interrupted_by)
+		return false;
+	if (total > 1000000 && done % (1 << 18) == 0 && isatty(STDERR_FILENO)) {
+		fprintf(stderr, "\rreplaying: %3d %%", (int)(done * 100 / total));
+		fflush(stderr);
+		task->shown = true;
+	}
+	return true;
+}
+
+static void end_progress(struct task *task)
+{
+	if (task->shown)
+		fputs("\r                 \r", stderr);
+	task->shown = false;
+}
+
+static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*ret_failed = true;
+}
+
+static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
+static json_t *number_or_null(uint64_t value, uint64_t none) { return value == none ? json_null() : number(value); }
+
+static uint64_t peak(const struct task *task, enum neap_metric metric)
+{
+	return (uint64_t)task->result.usage.stats.metric[metric][NEAP_CLASS_ALL].peak;
+}
+
+static double ns_per_event(const struct task *task)
+{
+	uint64_t events = task->result.events_applied;
+	return events ? (double)task->result.elapsed_ns / (double)events : 0;
+}
+
+static json_t *settings_json(const struct neap_torch_settings *settings, bool *ret_failed)
+{
+	json_t *object = json_object(), *divisions = json_array();
+	set(object, "expandable_segments", json_boolean(settings->expandable_segments), ret_failed);
+	set(object, "max_split_size",
+	    settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? json_integer(-1) : number(settings->max_split_bytes),
+	    ret_failed);
+	set(object, "max_non_split_rounding", number(settings->max_non_split_rounding_bytes), ret_failed);
+	set(object, "garbage_collection_threshold", json_real(settings->garbage_collection_threshold), ret_failed);
+	for (size_t i = 0; i < NEAP_TORCH_DIVISIONS; i++)
+		if (json_array_append_new(divisions, json_integer(settings->divisions[i])) != 0)
+			*ret_failed = true;
+	set(object, "roundup_power2_divisions", divisions, ret_failed);
+	set(object, "fraction", settings->fraction > 0 ? json_real(settings->fraction) : json_null(), ret_failed);
+	return object;
+}
+
+static json_t *calls_json(const struct neap_policy_calls *calls, bool *ret_failed)
+{
+	const struct {
+		const char *name;
+		uint64_t count;
+	} rows[] = {
+		{"cuMemAlloc", calls->allocs},
+		{"cuMemAlloc_failed", calls->failed_allocs},
+		{"cuMemFree", calls->frees},
+		{"cuMemCreate", calls->creates},
+		{"cuMemRelease", calls->releases},
+		{"cuMemCreate_failed", calls->failed_creates},
+		{"cuMemMap", calls->maps},
+		{"cuMemSetAccess", calls->accesses},
+		{"cuMemUnmap", calls->unmaps},
+		{"cuMemAddressReserve", calls->reserves},
+		{"cuMemAddressFree", calls->address_frees},
+	};
+	json_t *object = json_object();
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		set(object, rows[i].name, number(rows[i].count), ret_failed);
+	return object;
+}
+
+static json_t *segments_json(const struct neap_policy_usage *usage, bool *ret_failed)
+{
+	json_t *object = json_object();
+	set(object, "segment_alloc", number(usage->segment_allocs), ret_failed);
+	set(object, "segment_free", number(usage->segment_frees), ret_failed);
+	set(object, "segment_map", number(usage->segment_maps), ret_failed);
+	set(object, "segment_unmap", number(usage->segment_unmaps), ret_failed);
+	set(object, "segment_alloc_bytes", number(usage->segment_alloc_bytes), ret_failed);
+	set(object, "segment_free_bytes", number(usage->segment_free_bytes), ret_failed);
+	set(object, "segment_map_bytes", number(usage->segment_map_bytes), ret_failed);
+	set(object, "segment_unmap_bytes", number(usage->segment_unmap_bytes), ret_failed);
+	return object;
+}
+
+static json_t *ooms_json(const struct neap_replay_result *result, bool *ret_failed)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < result->oom_count; i++) {
+		json_t *object = json_object();
+		set(object, "event", number(result->ooms[i].event), ret_failed);
+		set(object, "requested", number(result->ooms[i].requested), ret_failed);
+		set(object, "allocated", number(result->ooms[i].allocated), ret_failed);
+		set(object, "reserved", number(result->ooms[i].reserved), ret_failed);
+		if (json_array_append_new(list, object) != 0)
+			*ret_failed = true;
+	}
+	return list;
+}
+
+static json_t *match_json(const struct neap_replay_match *match, bool *ret_failed)
+{
+	json_t *object = json_object();
+	set(object, "allocs", number(match->allocs), ret_failed);
+	set(object, "same_block", number(match->same_allocs), ret_failed);
+	set(object, "segment_events", number(match->segments), ret_failed);
+	set(object, "same_segment_events", number(match->same_segments), ret_failed);
+	set(object, "first_difference", number_or_null(match->first_difference, UINT64_MAX), ret_failed);
+	return object;
+}
+
+struct stats_json {
+	json_t *object;
+	bool failed;
+};
+
+static void add_stat(void *context, const char *key, int64_t value)
+{
+	struct stats_json *stats = context;
+	set(stats->object, key, json_integer(value), &stats->failed);
+}
+
+static int print_json(const struct task *task)
+{
+	const struct neap_replay_options *options = &task->options;
+	const struct neap_replay_result *result = &task->result;
+	const struct neap_policy_usage *usage = &result->usage;
+	struct stats_json stats = {.object = json_object()};
+	bool failed = false, torch = options->policy != NEAP_REPLAY_NEAP;
+	json_t *root = json_object();
+	set(root, "schema", json_integer(SCHEMA), &failed);
+	set(root, "trace", look_json_text(task->path), &failed);
+	set(root, "policy", json_string(policy_names[options->policy]), &failed);
+	set(root, "settings", torch ? settings_json(&result->settings, &failed) : json_null(), &failed);
+	set(root, "memory", number_or_null(options->memory_bytes, 0), &failed);
+	set(root, "device", number(options->device), &failed);
+	set(root, "events", number(result->events), &failed);
+	set(root, "events_applied", number(result->events_applied), &failed);
+	set(root, "events_ignored", number(result->ignored), &failed);
+	set(root, "requested_peak", number(peak(task, NEAP_METRIC_REQUESTED_BYTES)), &failed);
+	set(root, "allocated_peak", number(peak(task, NEAP_METRIC_ALLOCATED_BYTES)), &failed);
+	set(root, "active_peak", number(peak(task, NEAP_METRIC_ACTIVE_BYTES)), &failed);
+	set(root, "reserved_peak", number(peak(task, NEAP_METRIC_RESERVED_BYTES)), &failed);
+	set(root, "driver_calls", number(neap_policy_driver_calls(&usage->calls)), &failed);
+	set(root, "synchronizations", number(usage->synchronizations), &failed);
+	set(root, "retries", json_integer(usage->stats.num_alloc_retries), &failed);
+	set(root, "ooms", json_integer(usage->stats.num_ooms), &failed);
+	set(root, "first_oom_event", number_or_null(result->first_oom_event, UINT64_MAX), &failed);
+	set(root, "oom_list", ooms_json(result, &failed), &failed);
+	set(root, "ns_per_event", json_real(ns_per_event(task)), &failed);
+	set(root, "smallest_memory", number_or_null(task->smallest_bytes, 0), &failed);
+	set(root, "calls", calls_json(&usage->calls, &failed), &failed);
+	set(root, "segment_events", torch ? segments_json(usage, &failed) : json_null(), &failed);
+	set(root, "recording", result->match.compared ? match_json(&result->match, &failed) : json_null(), &failed);
+	neap_stats_each(&usage->stats, add_stat, &stats);
+	set(root, "memory_stats", stats.object, &failed);
+	failed = failed || stats.failed;
+	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	if (failed)
+		fputs("neap replay: out of memory\n", stderr);
+	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+}
+
+static void print_size(const char *name, uint64_t bytes, uint64_t base)
+{
+	char text[NEAP_UNITS_ROOM];
+	printf("  %-18s %12s", name, neap_size_format(bytes, text));
+	if (base && bytes >= base)
+		printf("  %+.2f %% over requested", 100.0 * (double)(bytes - base) / (double)base);
+	putchar('\n');
+}
+
+static void print_match(const struct neap_replay_match *match)
+{
+	if (match->first_difference == UINT64_MAX) {
+		printf("As recorded: all %" PRIu64 " blocks and %" PRIu64 " segment events are the recorded ones.\n",
+		       match->allocs, match->segments);
+		return;
+	}
+	printf("Not as recorded: from event %" PRIu64 " on; %" PRIu64 " of %" PRIu64 " blocks and %" PRIu64
+	       " of %" PRIu64 " segment events are the recorded ones.\n",
+	       match->first_difference, match->same_allocs, match->allocs, match->same_segments, match->segments);
+	puts("Give --memory and --fraction where the device was full or a fraction was set: a snapshot does not "
+	     "say.");
+}
+
+static void print_people(const struct task *task)
+{
+	const struct neap_replay_options *options = &task->options;
+	const struct neap_replay_result *result = &task->result;
+	const struct neap_policy_usage *usage = &result->usage;
+	uint64_t requested = peak(task, NEAP_METRIC_REQUESTED_BYTES);
+	char memory[NEAP_UNITS_ROOM];
+	printf("%s under %s", task->path,
+	       options->policy == NEAP_REPLAY_NEAP    ? "neap's allocator"
+	       : result->settings.expandable_segments ? "PyTorch's policy with expandable segments"
+						      : "PyTorch's policy");
+	if (options->memory_bytes)
+		printf(", on a device of %s\n", neap_size_format(options->memory_bytes, memory));
+	else
+		puts(", on a device without bound");
+	printf("  %-18s %12" PRIu64, "events", result->events_applied);
+	if (result->events_applied < result->events)
+		printf("  of %" PRIu64, result->events);
+	if (result->ignored)
+		printf("  (%" PRIu64 " about blocks that are not known were passed over)", result->ignored);
+	putchar('\n');
+	print_size("requested peak", requested, 0);
+	print_size("allocated peak", peak(task, NEAP_METRIC_ALLOCATED_BYTES), requested);
+	print_size("reserved peak", peak(task, NEAP_METRIC_RESERVED_BYTES), requested);
+	printf("  %-18s %12" PRIu64 "\n", "driver calls", neap_policy_driver_calls(&usage->calls));
+	printf("  %-18s %12" PRIu64 "\n", "synchronizations", usage->synchronizations);
+	printf("  %-18s %12" PRId64 "\n", "retries", usage->stats.num_alloc_retries);
+	printf("  %-18s %12" PRId64 "\n", "out of memory", usage->stats.num_ooms);
+	printf("  %-18s %12.0f\n", "ns per event", ns_per_event(task));
+	if (task->smallest_bytes)
+		print_size("smallest device", task->smallest_bytes, requested);
+	for (size_t i = 0; i < result->oom_count; i++) {
+		char wanted[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], used[NEAP_UNITS_ROOM];
+		printf("Out of memory at event %" PRIu64 ": %s wanted, %s allocated, %s reserved.\n",
+		       result->ooms[i].event, neap_size_format(result->ooms[i].requested, wanted),
+		       neap_size_format(result->ooms[i].allocated, used),
+		       neap_size_format(result->ooms[i].reserved, held));
+	}
+	if (result->first_oom_event == 0 && !result->events_applied && result->events)
+		puts("The device is too small for what was there before the recording began.");
+	if (result->match.compared)
+		print_match(&result->match);
+}
+
+/* The device of the trace with the most events. */
+static size_t busiest_device(const struct neap_trace *trace)
+{
+	size_t best = 0;
+	for (size_t i = 1; i < trace->device_count; i++)
+		if (trace->devices[i].event_count > trace->devices[best].event_count)
+			best = i;
+	return best;
+}
+
+static enum neap_status replay(struct task *task, bool device_given, struct neap_error *err)
+{
+	enum neap_status status = neap_trace_read(task->path, &task->trace, err);
+	if (status == NEAP_OK && !device_given)
+		task->options.device = busiest_device(task->trace);
+	if (status == NEAP_OK)
+		status = neap_replay(task->trace, &task->options, &task->result, err);
+	if (status == NEAP_OK && task->find_smallest)
+		status = neap_replay_smallest(task->trace, &task->options, &task->smallest_bytes, err);
+	end_progress(task);
+	return status;
+}
+
+static int read_numbers(const struct neap_arguments *arguments, struct task *task)
+{
+	struct neap_error err;
+	const char *memory = neap_argument(arguments, "memory"), *fraction = neap_argument(arguments, "fraction"),
+		   *delay = neap_argument(arguments, "event-delay"), *device = neap_argument(arguments, "device");
+	uint64_t index = 0;
+	if (memory && (neap_size_parse(memory, &task->options.memory_bytes, &err) != NEAP_OK ||
+		       !task->options.memory_bytes || task->options.memory_bytes > 1ull << 50))
+		return neap_misuse(arguments, "--memory: a size from 1 B to 1024 TiB such as 24GiB, not '%s'",
+				   memory);
+	if (fraction && neap_fraction_parse(fraction, &task->options.fraction, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--fraction: a number above 0 and at most 1, not '%s'", fraction);
+	if (delay && (neap_u64_parse(delay, &task->options.event_delay, &err) != NEAP_OK ||
+		      task->options.event_delay > UINT64_MAX / 2))
+		return neap_misuse(arguments, "--event-delay: a number of trace events, not '%s'", delay);
+	if (device && neap_u64_parse(device, &index, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--device: a number from 0, not '%s'", device);
+	task->options.device = (size_t)index;
+	return NEAP_EXIT_OK;
+}
+
+static int read_words(const struct neap_arguments *arguments, struct task *task)
+{
+	const char *policy = neap_argument(arguments, "policy"), *on_oom = neap_argument(arguments, "on-oom");
+	struct neap_torch_settings settings;
+	struct neap_error err;
+	size_t index = 0;
+	while (policy && index < POLICIES && strcmp(policy, policy_names[index]) != 0)
+		index++;
+	if (index == POLICIES)
+		return neap_misuse(arguments, "--policy: it is torch, torch-expandable or neap, not '%s'", policy);
+	task->options.policy = (enum neap_replay_policy)index;
+	task->options.settings = neap_argument(arguments, "settings");
+	if (on_oom && strcmp(on_oom, "stop") != 0 && strcmp(on_oom, "continue") != 0)
+		return neap_misuse(arguments, "--on-oom: it is stop or continue, not '%s'", on_oom);
+	task->options.go_on = on_oom && on_oom[0] == 'c';
+	if (task->options.settings && task->options.policy == NEAP_REPLAY_NEAP)
+		return neap_misuse(arguments, "--settings are PyTorch's: they belong to --policy torch");
+	neap_torch_settings_default(&settings);
+	if (neap_torch_settings_parse(task->options.settings, &settings, &err) == NEAP_OK)
+		return NEAP_EXIT_OK;
+	return neap_misuse(arguments, "--settings: %s (column %u)", err.message, err.column);
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct neap_error err = {0};
+	struct task task = {.path = neap_operand(arguments, 0),
+			    .json = neap_argument(arguments, "json"),
+			    .find_smallest = neap_argument(arguments, "smallest"),
+			    .options = {.progress = progress}};
+	task.options.context = &task;
+	int code = read_numbers(arguments, &task);
+	if (code == NEAP_EXIT_OK)
+		code = read_words(arguments, &task);
+	if (code != NEAP_EXIT_OK)
+		return code;
+	catch_signals();
+	enum neap_status status = replay(&task, neap_argument(arguments, "device"), &err);
+	if (status == NEAP_ECANCELED && interrupted_by) {
+		fputs("neap replay: stopped\n", stderr);
+		code = 128 + interrupted_by;
+	} else if (status != NEAP_OK) {
+		code = neap_complain("replay", &err);
+	} else if (task.json) {
+		code = print_json(&task);
+	} else {
+		print_people(&task);
+	}
+	neap_trace_free(task.trace);
+	return code;
+}
+
+const struct neap_command neap_command_replay = {
+	.name = "replay",
+	.usage = "TRACE [--policy torch|torch-expandable|neap] [--settings TEXT] [--memory SIZE] [--smallest] "
+		 "[--json]",
+	.summary = "what a trace would have cost under another allocator, other settings or on another device",
+	.details =
+		"TRACE is a PyTorch memory snapshot, a recording of neap's, or a text trace (also zstd-compressed), "
+		"one "
+		"event a line:\n"
+		"\n"
+		"  a ID BYTES STREAM   allocate           e          empty the cache\n"
+		"  f ID                free               s          end of a training step\n"
+		"  r ID STREAM         record a stream    m NAME     a mark\n"
+		"\n"
+		"PyTorch's policy is a model that chooses the same block for every request, and makes and frees the "
+		"same segments, as PyTorch 2.6 does. Its settings are those found in a snapshot, then --settings. "
+		"Under the settings of a snapshot the replay is compared with it, event by event, and the result "
+		"says where they part, if they do. neap's policy is its own allocator, on a device that is only "
+		"counted.\n"
+		"\n"
+		"What a snapshot does not say is how large the device was and whether a fraction was set: without "
+		"--memory requests fail where they failed. Under other settings than its own, what was there before "
+		"the recording began is allocated anew.\n"
+		"\n"
+		"Running out of memory is a result, not a failure of the command: look at `ooms`. Exits 65 for a "
+		"malformed trace, 66 when there is none, 128+N when signal N ended it.",
+	.options =
+		(const struct neap_option[]){
+			{"policy", "POLICY",
+			 "torch (the default), torch-expandable (with expandable_segments:True), neap"},
+			{"settings", "TEXT", "as in PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:128,..."},
+			{"memory", "SIZE",
+			 "what the driver may hand out, without its own and the context's; no bound"},
+			{"fraction", "F", "the per-process fraction of it"},
+			{"on-oom", "WHAT", "stop (the default), or continue without the block that did not fit"},
+			{"event-delay", "N", "in a text trace a stream's use ends N events after the free; 0"},
+			{"device", "N", "which device of the trace; the one with the most events"},
+			{"smallest", NULL,
+			 "also find the smallest device that completes, confirmed at 8 sizes above"},
+			{"json", NULL, "every figure, as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = run,
+};

@@ -1,0 +1,137 @@
+/* replay/neap_policy.c: a policy's functions as calls of the allocator. A block's handle is its address. */
+#include "replay/neap_policy.h"
+#include "base/error.h"
+#include "neap/alloc.h"
+#include "replay/paper.h"
+
+#include <stdlib.h>
+
+#define UNBOUNDED  (1ull << 50)
+#define PAGE_BYTES (2ull << 20)
+/* Held frees wait on streams of their own. Events of one stream are over in order and those of a recording need not
+ * be: with several streams few wait for longer than they must. */
+#define HOLDING_STREAMS 16
+
+struct own {
+	struct neap_policy policy; /* first */
+	struct neap_paper paper;
+	struct neap_alloc *alloc;
+	uint64_t holds;
+};
+
+/* Streams are names only here. Aligned, and never NULL but for the default one. */
+static void *stream_of(uint64_t number) { return (void *)(uintptr_t)(number * 16); }
+
+static void own_at(struct neap_policy *policy, uint64_t event) { ((struct own *)policy)->paper.now = event; }
+
+static enum neap_status own_alloc(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
+				  void **ret_block, struct neap_error *err)
+{
+	uint64_t address = 0;
+	(void)pool;
+	enum neap_status status = neap_malloc(((struct own *)policy)->alloc, bytes, stream_of(stream), &address, err);
+	if (status == NEAP_OK)
+		*ret_block = (void *)(uintptr_t)address;
+	return status;
+}
+
+static enum neap_status own_free(struct neap_policy *policy, void *block, struct neap_error *err)
+{
+	enum neap_status status = neap_free(((struct own *)policy)->alloc, (uint64_t)(uintptr_t)block);
+	if (status != NEAP_OK)
+		return neap_fail(err, status, "a block that is not live was freed");
+	return NEAP_OK;
+}
+
+static enum neap_status own_free_held(struct neap_policy *policy, void *block, uint64_t token, struct neap_error *err)
+{
+	struct own *own = (struct own *)policy;
+	void *stream = (void *)(UINTPTR_MAX - 15 - 16 * (own->holds++ % HOLDING_STREAMS));
+	enum neap_status status = neap_record_stream(own->alloc, (uint64_t)(uintptr_t)block, stream);
+	if (status == NEAP_OK && !neap_map_put(&own->paper.held, token, 1))
+		status = NEAP_ENOMEM;
+	if (status != NEAP_OK)
+		return neap_fail(err, status, "holding a freed block");
+	own->paper.holding = true;
+	own->paper.token = token;
+	status = own_free(policy, block, err);
+	own->paper.holding = false;
+	return status;
+}
+
+static void own_complete(struct neap_policy *policy, uint64_t token)
+{
+	neap_map_remove(&((struct own *)policy)->paper.held, token, NULL);
+}
+
+static enum neap_status own_record_stream(struct neap_policy *policy, void *block, uint64_t stream,
+					  struct neap_error *err)
+{
+	enum neap_status status =
+		neap_record_stream(((struct own *)policy)->alloc, (uint64_t)(uintptr_t)block, stream_of(stream));
+	if (status != NEAP_OK)
+		return neap_fail(err, status, "recording a stream");
+	return NEAP_OK;
+}
+
+static enum neap_status own_empty_cache(struct neap_policy *policy, struct neap_error *err)
+{
+	uint64_t freed_bytes = 0;
+	return neap_empty_cache(((struct own *)policy)->alloc, &freed_bytes, err);
+}
+
+static void own_usage(struct neap_policy *policy, struct neap_policy_usage *ret_usage)
+{
+	struct own *own = (struct own *)policy;
+	*ret_usage = (struct neap_policy_usage){.calls = own->paper.calls,
+						.synchronizations = own->paper.synchronizations,
+						.events_recorded = own->paper.events_recorded};
+	neap_get_stats(own->alloc, &ret_usage->stats);
+}
+
+static enum neap_status own_check(struct neap_policy *policy, struct neap_error *err)
+{
+	return neap_alloc_check(((struct own *)policy)->alloc, err);
+}
+
+static void own_destroy(struct neap_policy *policy)
+{
+	struct own *own = (struct own *)policy;
+	if (!own)
+		return;
+	neap_alloc_destroy(own->alloc);
+	neap_paper_close(&own->paper);
+	free(own);
+}
+
+enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint64_t event_delay,
+				    struct neap_policy **ret_policy, struct neap_error *err)
+{
+	struct own *own = calloc(1, sizeof(*own));
+	struct neap_alloc_options options = {.fraction = fraction};
+	if (!own)
+		return neap_fail(err, NEAP_ENOMEM,
+				 "a replay through neap's allocator: this machine is out of memory");
+	own->policy = (struct neap_policy){.at = own_at,
+					   .alloc = own_alloc,
+					   .free = own_free,
+					   .free_held = own_free_held,
+					   .complete = own_complete,
+					   .record_stream = own_record_stream,
+					   .empty_cache = own_empty_cache,
+					   .usage = own_usage,
+					   .check = own_check,
+					   .destroy = own_destroy};
+	enum neap_status status =
+		neap_paper_open(&own->paper, memory_bytes ? memory_bytes : UNBOUNDED, PAGE_BYTES, err);
+	if (status == NEAP_OK) {
+		own->paper.event_delay = event_delay;
+		status = neap_alloc_create(own->paper.device, &options, &own->alloc, err);
+	}
+	if (status != NEAP_OK) {
+		own_destroy(&own->policy);
+		return status;
+	}
+	*ret_policy = &own->policy;
+	return NEAP_OK;
+}

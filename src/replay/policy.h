@@ -1,0 +1,57 @@
+/* replay/policy.h: what a trace is replayed through: an allocator, or a model of one, behind one table of functions.
+ *
+ * Time is counted in events of the trace: `at` says which one is being replayed. Blocks are named by opaque handles,
+ * never 0, that live from `alloc` to `free`.
+ *
+ * Threads: one. Ownership: the creator of a policy destroys it with `destroy`.
+ */
+#ifndef NEAP_REPLAY_POLICY_H
+#define NEAP_REPLAY_POLICY_H
+
+#include "neap/stats.h"
+
+/* Calls of the driver that take or give back memory or addresses. */
+struct neap_policy_calls {
+	uint64_t allocs, failed_allocs, frees;      /* cuMemAlloc (cudaMalloc), cuMemFree */
+	uint64_t creates, failed_creates, releases; /* cuMemCreate, cuMemRelease */
+	uint64_t maps, accesses, unmaps;            /* cuMemMap, cuMemSetAccess, cuMemUnmap */
+	uint64_t reserves, address_frees;           /* cuMemAddressReserve, cuMemAddressFree */
+};
+
+struct neap_policy_usage {
+	struct neap_stats stats; /* under PyTorch's names, since the policy was created */
+	struct neap_policy_calls calls;
+	uint64_t synchronizations; /* of the device, a stream or an event; a plain free of device memory is one */
+	uint64_t events_recorded;
+	/* Segments made, given back, mapped and unmapped: how often and how many bytes in all. */
+	uint64_t segment_allocs, segment_frees, segment_maps, segment_unmaps;
+	uint64_t segment_alloc_bytes, segment_free_bytes, segment_map_bytes, segment_unmap_bytes;
+};
+
+/* The sum of the calls, failed ones too. */
+uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls);
+
+struct neap_policy {
+	/* The trace's event number from now on. */
+	void (*at)(struct neap_policy *policy, uint64_t event);
+	/* `stream`: any number, 0 is the default stream. `pool`: 0, or the number of a graph's private pool. Errors:
+	 * NEAP_EOOM: the policy is out of device memory, which is an outcome and counted; NEAP_ENOMEM and others: the
+	 * replay itself failed. `bytes` is not 0. */
+	enum neap_status (*alloc)(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
+				  void **ret_block, struct neap_error *err);
+	enum neap_status (*free)(struct neap_policy *policy, void *block, struct neap_error *err);
+	/* A free of a block that other streams still use, until `complete` says that they do not (or the policy waits
+	 * for them): for recordings, which tell when a free completed. `token` names it: any number, not in use. */
+	enum neap_status (*free_held)(struct neap_policy *policy, void *block, uint64_t token,
+				      struct neap_error *err);
+	void (*complete)(struct neap_policy *policy, uint64_t token); /* nothing where it is complete already */
+	enum neap_status (*record_stream)(struct neap_policy *policy, void *block, uint64_t stream,
+					  struct neap_error *err);
+	enum neap_status (*empty_cache)(struct neap_policy *policy, struct neap_error *err);
+	void (*usage)(struct neap_policy *policy, struct neap_policy_usage *ret_usage);
+	/* Free-standing check of the policy's invariants: NEAP_EINTERNAL names the broken one. For tests. */
+	enum neap_status (*check)(struct neap_policy *policy, struct neap_error *err);
+	void (*destroy)(struct neap_policy *policy);
+};
+
+#endif

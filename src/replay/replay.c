@@ -1,0 +1,499 @@
+/* replay/replay.c: events of a trace into calls of a policy.
+ *
+ * A recording of PyTorch's allocator interleaves what the program did with what the allocator did about it:
+ *
+ *   free_requested free_completed                     a free
+ *   free_requested ... free_completed                 a free that waited for another stream: held, then completed
+ *   [free_completed] [segment_free] segment_alloc alloc     a request that found the device full
+ *   [free_completed] segment_free, then anything else       the program emptied the cache
+ *
+ * Only what the program did is replayed; the rest tells when and why. Completions right before a release came from
+ * waiting for all streams inside the request, not from a poll before it.
+ */
+#include "replay/replay.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "replay/neap_policy.h"
+#include "replay/start.h"
+#include "replay/torch_policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PROGRESS_EVENTS 16384
+
+struct replay {
+	const struct neap_trace *trace;
+	const struct neap_replay_options *options;
+	struct neap_replay_result result;
+	struct neap_policy *policy;
+	bool recorded;        /* the trace says what its allocator did */
+	bool same;            /* under the policy and the settings of the recording */
+	bool emptied;         /* within a run of released segments that has been seen to */
+	bool refuse;          /* the device was full when the next request was made */
+	struct neap_map live; /* address or id -> block */
+	uint64_t *deferred;   /* tokens of frees that completed inside the next request */
+	size_t deferred_count, deferred_room;
+	uint32_t *pool_of; /* number of the pool of each of the trace's streams */
+	struct neap_start start;
+	struct neap_trace_cursor cursor;   /* after the event being replayed */
+	struct neap_trace_cursor segments; /* after the last segment event that was compared */
+	struct neap_trace_event event;     /* being replayed */
+};
+
+static bool is_release(const struct neap_trace_event *event)
+{
+	return event->kind == NEAP_TRACE_SEGMENT_FREE || event->kind == NEAP_TRACE_SEGMENT_UNMAP;
+}
+
+static bool is_growth(const struct neap_trace_event *event)
+{
+	return event->kind == NEAP_TRACE_SEGMENT_ALLOC || event->kind == NEAP_TRACE_SEGMENT_MAP;
+}
+
+/* The next event that is neither a completion nor, with `past_releases`, a release; false at the end. */
+static bool look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)
+{
+	struct neap_trace_cursor cursor = replay->cursor;
+	while (neap_trace_next(&cursor, ret_event))
+		if (ret_event->kind != NEAP_TRACE_FREE_COMPLETED && !(past_releases && is_release(ret_event)))
+			return true;
+	return false;
+}
+
+/* The next recorded segment event. */
+static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
+{
+	while (neap_trace_next(cursor, ret_event))
+		if (is_release(ret_event) || is_growth(ret_event))
+			return true;
+	return false;
+}
+
+static void differs(struct replay *replay)
+{
+	struct neap_replay_match *match = &replay->result.match;
+	if (match->first_difference == UINT64_MAX)
+		match->first_difference = replay->result.events_applied;
+}
+
+/* The model did something: is it what the recording has there? */
+static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+{
+	static const uint8_t kinds[NEAP_TORCH_ACTIONS] = {
+		[NEAP_TORCH_SEGMENT_ALLOC] = NEAP_TRACE_SEGMENT_ALLOC,
+		[NEAP_TORCH_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
+		[NEAP_TORCH_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
+		[NEAP_TORCH_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP,
+	};
+	struct replay *replay = context;
+	struct neap_replay_match *match = &replay->result.match;
+	struct neap_trace_event event;
+	(void)stream;
+	if (action == NEAP_TORCH_ALLOC && replay->event.kind == NEAP_TRACE_ALLOC) {
+		if (address == replay->event.address)
+			match->same_allocs++;
+		else
+			differs(replay);
+	}
+	if (!kinds[action])
+		return;
+	if (next_segment(&replay->segments, &event) && event.kind == kinds[action] && event.size == size &&
+	    event.address == address)
+		match->same_segments++;
+	else
+		differs(replay);
+}
+
+/* Where the driver put the segment that the recording has next. */
+static uint64_t place(void *context, uint64_t size, uint64_t stream, bool expandable)
+{
+	struct replay *replay = context;
+	struct neap_trace_cursor cursor = replay->segments;
+	struct neap_trace_event event;
+	(void)stream;
+	if (replay->result.match.first_difference != UINT64_MAX || !next_segment(&cursor, &event))
+		return 0;
+	if (expandable)
+		return event.kind == NEAP_TRACE_SEGMENT_MAP ? event.address : 0;
+	return event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address : 0;
+}
+
+static uint64_t reserved(struct replay *replay)
+{
+	replay->policy->usage(replay->policy, &replay->result.usage);
+	return (uint64_t)replay->result.usage.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
+}
+
+static enum neap_status starved(struct neap_error *err)
+{
+	return neap_fail(err, NEAP_ENOMEM, "replaying a trace: this machine is out of memory");
+}
+
+/* NEAP_EOOM where the replay ends. */
+static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
+{
+	struct neap_replay_result *result = &replay->result;
+	if (result->first_oom_event == UINT64_MAX)
+		result->first_oom_event = result->events_applied;
+	if (result->oom_count < NEAP_REPLAY_OOMS) {
+		struct neap_replay_oom *oom = &result->ooms[result->oom_count++];
+		oom->reserved = reserved(replay);
+		const struct neap_stats *stats = &result->usage.stats;
+		oom->allocated = (uint64_t)stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
+		oom->event = result->events_applied;
+		oom->requested = replay->event.size;
+	}
+	if (replay->options->go_on)
+		return NEAP_OK;
+	return neap_fail(err, NEAP_EOOM, "out of memory at event %llu", (unsigned long long)result->events_applied);
+}
+
+static void complete_deferred(struct replay *replay)
+{
+	while (replay->deferred_count)
+		replay->policy->complete(replay->policy, replay->deferred[--replay->deferred_count]);
+}
+
+static enum neap_status forget(struct replay *replay, uint64_t address, void **ret_block)
+{
+	uint64_t value = 0;
+	if (!neap_map_remove(&replay->live, address, &value))
+		return NEAP_ENOENT;
+	*ret_block = (void *)(uintptr_t)value;
+	return NEAP_OK;
+}
+
+/* An allocation of the trace, or (kind OOM) one that failed when it was recorded: the program went on without it. */
+static enum neap_status replay_alloc(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace_event *event = &replay->event;
+	const struct neap_trace_stream *stream = &replay->trace->streams[event->stream];
+	bool failed = event->kind == NEAP_TRACE_OOM;
+	void *block = NULL;
+	if (!event->size)
+		return NEAP_OK;
+	if (!failed && forget(replay, event->address, &block) == NEAP_OK) {
+		replay->result.ignored++; /* its free is missing */
+		enum neap_status status = replay->policy->free(replay->policy, block, err);
+		if (status != NEAP_OK)
+			return status;
+	}
+	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
+		neap_torch_refuse(replay->policy, failed ? 3 : 1);
+	replay->refuse = false;
+	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
+							replay->pool_of[event->stream], &block, err);
+	complete_deferred(replay);
+	if (status == NEAP_EOOM)
+		return note_oom(replay, err);
+	if (status != NEAP_OK)
+		return status;
+	if (failed)
+		return replay->policy->free(replay->policy, block, err);
+	return neap_map_put(&replay->live, event->address, (uint64_t)(uintptr_t)block) ? NEAP_OK : starved(err);
+}
+
+static enum neap_status replay_free(struct replay *replay, struct neap_error *err)
+{
+	struct neap_trace_cursor cursor = replay->cursor;
+	uint64_t address = replay->event.address;
+	struct neap_trace_event next;
+	void *block = NULL;
+	if (forget(replay, address, &block) != NEAP_OK) {
+		replay->result.ignored++;
+		return NEAP_OK;
+	}
+	if (!replay->recorded ||
+	    (neap_trace_next(&cursor, &next) && next.kind == NEAP_TRACE_FREE_COMPLETED && next.address == address))
+		return replay->policy->free(replay->policy, block, err);
+	return replay->policy->free_held(replay->policy, block, address, err);
+}
+
+static enum neap_status defer(struct replay *replay, uint64_t token, struct neap_error *err)
+{
+	if (replay->deferred_count == replay->deferred_room) {
+		size_t room = replay->deferred_room ? 2 * replay->deferred_room : 64;
+		uint64_t *deferred = realloc(replay->deferred, room * sizeof(*deferred));
+		if (!deferred)
+			return starved(err);
+		replay->deferred = deferred;
+		replay->deferred_room = room;
+	}
+	replay->deferred[replay->deferred_count++] = token;
+	return NEAP_OK;
+}
+
+static enum neap_status replay_completion(struct replay *replay, struct neap_error *err)
+{
+	struct neap_trace_event next;
+	void *block = NULL;
+	/* Older recordings have no requests of frees. */
+	if (forget(replay, replay->event.address, &block) == NEAP_OK)
+		return replay->policy->free(replay->policy, block, err);
+	if (look_ahead(replay, false, &next) && is_release(&next))
+		return defer(replay, replay->event.address, err);
+	replay->policy->complete(replay->policy, replay->event.address);
+	return NEAP_OK;
+}
+
+static enum neap_status empty(struct replay *replay, struct neap_error *err)
+{
+	enum neap_status status = replay->policy->empty_cache(replay->policy, err);
+	complete_deferred(replay);
+	return status;
+}
+
+/* The first of a run of releases that were recorded: why were they made? */
+static enum neap_status replay_release(struct replay *replay, struct neap_error *err)
+{
+	uint64_t memory = replay->options->memory_bytes;
+	struct neap_trace_event next;
+	if (replay->emptied || replay->trace->source == NEAP_TRACE_RECORDING)
+		return NEAP_OK;
+	replay->emptied = true;
+	bool more = look_ahead(replay, true, &next);
+	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
+		return empty(replay, err);
+	if (!replay->same || !is_growth(&next) || replay->result.settings.fraction > 0)
+		return NEAP_OK;
+	if (!memory)
+		replay->refuse = true;
+	else if (reserved(replay) <= memory && next.size <= memory - reserved(replay))
+		return empty(replay, err); /* the device was not full */
+	return NEAP_OK;
+}
+
+static enum neap_status replay_event(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace_event *event = &replay->event;
+	uint64_t block = 0;
+	if (!is_release(event) && event->kind != NEAP_TRACE_FREE_COMPLETED)
+		replay->emptied = false;
+	switch (event->kind) {
+	case NEAP_TRACE_ALLOC:
+		replay->result.match.allocs++;
+		return replay_alloc(replay, err);
+	case NEAP_TRACE_OOM:
+		return replay_alloc(replay, err);
+	case NEAP_TRACE_FREE_REQUESTED:
+		return replay_free(replay, err);
+	case NEAP_TRACE_FREE_COMPLETED:
+		return replay_completion(replay, err);
+	case NEAP_TRACE_RECORD_STREAM:
+		if (replay->recorded) /* then the recording says when the frees completed */
+			return NEAP_OK;
+		if (neap_map_get(&replay->live, event->address, &block))
+			return replay->policy->record_stream(replay->policy, (void *)(uintptr_t)block,
+							     replay->trace->streams[event->stream].handle, err);
+		replay->result.ignored++;
+		return NEAP_OK;
+	case NEAP_TRACE_EMPTY_CACHE:
+		return empty(replay, err);
+	case NEAP_TRACE_SEGMENT_FREE:
+	case NEAP_TRACE_SEGMENT_UNMAP:
+		replay->result.match.segments++;
+		return replay_release(replay, err);
+	case NEAP_TRACE_SEGMENT_ALLOC:
+	case NEAP_TRACE_SEGMENT_MAP:
+		replay->result.match.segments++;
+		return NEAP_OK;
+	default:
+		return NEAP_OK;
+	}
+}
+
+static enum neap_status replay_events(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_replay_options *options = replay->options;
+	struct neap_replay_result *result = &replay->result;
+	enum neap_status status = NEAP_OK;
+	while (status == NEAP_OK && neap_trace_next(&replay->cursor, &replay->event)) {
+		if (options->progress && result->events_applied % PROGRESS_EVENTS == 0 &&
+		    !options->progress(options->context, result->events_applied, result->events))
+			return neap_fail(err, NEAP_ECANCELED, "the replay was stopped");
+		replay->policy->at(replay->policy, result->events_applied);
+		status = replay_event(replay, err);
+		result->events_applied++;
+	}
+	return status == NEAP_EOOM ? NEAP_OK : status;
+}
+
+/* The settings of the trace, then those that were asked for. */
+static enum neap_status choose_settings(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace *trace = replay->trace;
+	const struct neap_replay_options *options = replay->options;
+	const struct neap_trace_settings *found = &trace->settings;
+	struct neap_torch_settings own, wanted;
+	neap_torch_settings_default(&own);
+	if (found->known) {
+		/* A text that a later PyTorch wrote may not parse; the figures beside it still hold. */
+		neap_torch_settings_parse(neap_trace_text(trace, found->conf), &own, NULL);
+		own.expandable_segments = found->expandable_segments;
+		own.max_split_bytes =
+			found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
+		own.garbage_collection_threshold = found->garbage_collection_threshold;
+		memcpy(own.divisions, found->roundup_power2_divisions, sizeof(own.divisions));
+	}
+	wanted = own;
+	enum neap_status status = neap_torch_settings_parse(options->settings, &wanted, err);
+	if (status != NEAP_OK)
+		return status;
+	if (options->policy == NEAP_REPLAY_TORCH_EXPANDABLE)
+		wanted.expandable_segments = true;
+	replay->same = trace->source == NEAP_TRACE_SNAPSHOT && options->policy != NEAP_REPLAY_NEAP &&
+		       memcmp(&own, &wanted, sizeof(own)) == 0;
+	if (options->fraction > 0)
+		wanted.fraction = options->fraction;
+	replay->result.settings = wanted;
+	return NEAP_OK;
+}
+
+/* Numbers for the private pools; 0 is the common one. */
+static enum neap_status number_pools(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace *trace = replay->trace;
+	uint32_t count = 0;
+	replay->pool_of = calloc(trace->stream_count + 1, sizeof(*replay->pool_of));
+	if (!replay->pool_of)
+		return starved(err);
+	for (size_t i = 0; i < trace->stream_count; i++) {
+		const uint64_t *pool = trace->streams[i].pool;
+		if (!pool[0] && !pool[1])
+			continue;
+		for (size_t j = 0; j < i && !replay->pool_of[i]; j++)
+			if (memcmp(trace->streams[j].pool, pool, sizeof(trace->streams[j].pool)) == 0)
+				replay->pool_of[i] = replay->pool_of[j];
+		if (!replay->pool_of[i])
+			replay->pool_of[i] = ++count;
+	}
+	return NEAP_OK;
+}
+
+/* A block that was there before the first event, under a policy that has not made it. */
+static enum neap_status place_anew(struct replay *replay, const struct neap_torch_segment *segment, uint64_t address,
+				   const struct neap_torch_piece *piece, struct neap_error *err)
+{
+	void *block = NULL;
+	uint64_t bytes = piece->requested ? piece->requested : piece->size;
+	enum neap_status status =
+		replay->policy->alloc(replay->policy, bytes, segment->stream, segment->pool, &block, err);
+	if (status != NEAP_OK)
+		return status;
+	if (piece->state == NEAP_TORCH_PENDING)
+		return replay->policy->free_held(replay->policy, block, address, err);
+	return neap_map_put(&replay->live, address, (uint64_t)(uintptr_t)block) ? NEAP_OK : starved(err);
+}
+
+static enum neap_status begin_segment(struct replay *replay, struct neap_torch_segment *segment,
+				      struct neap_error *err)
+{
+	bool restored = false;
+	enum neap_status status = NEAP_OK;
+	if (replay->same) {
+		status = neap_torch_restore(replay->policy, segment, err);
+		restored = status == NEAP_OK;
+		if (status == NEAP_EINVAL) { /* an odd file: its blocks at least */
+			replay->result.ignored++;
+			status = NEAP_OK;
+		}
+	}
+	uint64_t address = segment->address;
+	for (size_t i = 0; status == NEAP_OK && i < segment->piece_count; i++) {
+		struct neap_torch_piece *piece = &segment->pieces[i];
+		if (!restored && (piece->state == NEAP_TORCH_LIVE || piece->state == NEAP_TORCH_PENDING))
+			status = place_anew(replay, segment, address, piece, err);
+		else if (piece->block && !neap_map_put(&replay->live, address, (uint64_t)(uintptr_t)piece->block))
+			status = starved(err);
+		address += piece->size;
+	}
+	return status;
+}
+
+/* The state before the first event. NEAP_EOOM: the device is too small for it. */
+static enum neap_status begin(struct replay *replay, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; status == NEAP_OK && i < replay->start.segment_count; i++)
+		status = begin_segment(replay, &replay->start.segments[i], err);
+	return status;
+}
+
+static enum neap_status make_policy(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_replay_options *options = replay->options;
+	if (options->policy == NEAP_REPLAY_NEAP)
+		return neap_policy_create(options->memory_bytes, options->fraction, options->event_delay,
+					  &replay->policy, err);
+	struct neap_torch_options torch = {.settings = replay->result.settings,
+					   .device_bytes = options->memory_bytes,
+					   .event_delay = options->event_delay,
+					   .context = replay};
+	if (replay->same) {
+		torch.first_address = replay->start.end;
+		torch.observe = observe;
+		torch.place = place;
+	}
+	return neap_torch_create(&torch, &replay->policy, err);
+}
+
+static enum neap_status prepare(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace *trace = replay->trace;
+	const struct neap_replay_options *options = replay->options;
+	if (options->device >= trace->device_count)
+		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
+				 trace->device_count == 1 ? "" : "s", options->device);
+	enum neap_status status = choose_settings(replay, err);
+	if (status == NEAP_OK)
+		status = number_pools(replay, err);
+	if (status == NEAP_OK && trace->source == NEAP_TRACE_SNAPSHOT)
+		status = neap_start_make(trace, options->device, &replay->result.settings, options->memory_bytes,
+					 replay->pool_of, &replay->start, err);
+	if (status == NEAP_OK)
+		status = make_policy(replay, err);
+	replay->recorded = trace->source != NEAP_TRACE_TEXT;
+	replay->result.events = trace->devices[options->device].event_count;
+	replay->result.first_oom_event = UINT64_MAX;
+	replay->result.match.first_difference = UINT64_MAX;
+	replay->cursor = replay->segments = neap_trace_events(trace, options->device, 0);
+	return status;
+}
+
+static void fini(struct replay *replay)
+{
+	if (replay->policy)
+		replay->policy->destroy(replay->policy);
+	neap_start_fini(&replay->start);
+	neap_map_fini(&replay->live);
+	free(replay->pool_of);
+	free(replay->deferred);
+}
+
+enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct neap_replay_result *ret_result, struct neap_error *err)
+{
+	struct replay replay = {.trace = trace, .options = options};
+	const struct neap_clock *clock = neap_clock_system();
+	enum neap_status status = prepare(&replay, err);
+	if (status != NEAP_OK)
+		goto out;
+	uint64_t started = neap_clock_now(clock);
+	status = begin(&replay, err);
+	if (status == NEAP_OK)
+		status = replay_events(&replay, err);
+	else if (status == NEAP_EOOM)
+		replay.result.first_oom_event = 0, status = NEAP_OK;
+	replay.result.elapsed_ns = neap_clock_now(clock) - started;
+	replay.policy->usage(replay.policy, &replay.result.usage);
+	replay.result.match.compared = replay.same;
+	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
+		differs(&replay);
+out:
+	fini(&replay);
+	if (status == NEAP_OK)
+		*ret_result = replay.result;
+	return status;
+}

@@ -1,0 +1,27 @@
+/* replay/start.h: what an allocator held before a recording's first event.
+ *
+ * A recording of PyTorch's ends with a list of every segment and block, and may have begun long after the process
+ * did. The beginning is the end with every event undone, last to first. What cannot be known is the size of a block
+ * that was freed during the recording and allocated before it: it is what the settings would round it to, and the
+ * rest of its free range where that is too small to have been split off.
+ */
+#ifndef NEAP_REPLAY_START_H
+#define NEAP_REPLAY_START_H
+
+#include "replay/torch_policy.h"
+#include "trace/trace.h"
+
+struct neap_start {
+	struct neap_torch_segment *segments; /* by address; pools are numbers made by `pool_of` */
+	size_t segment_count;
+	uint64_t end; /* no address of the recording lies at or beyond it; 0: none is known */
+	uint64_t odd; /* events that do not fit the state at the end */
+};
+
+/* `pool_of` has a pool's number for each of the trace's streams. Errors: NEAP_ENOMEM. */
+enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
+				 const struct neap_torch_settings *settings, uint64_t device_bytes,
+				 const uint32_t *pool_of, struct neap_start *ret_start, struct neap_error *err);
+void neap_start_fini(struct neap_start *start);
+
+#endif

@@ -1,0 +1,170 @@
+/* replay/torch_internal.h: the model's parts. Words are PyTorch's where they name the same thing.
+ *
+ *   torch_policy.c   the way of a request, frees, events, statistics
+ *   torch_blocks.c   blocks, their neighbours, the ordered sets of free ones
+ *   torch_segments.c the driver: plain segments, expandable ones, what is given back and when
+ *   torch_state.c    restoring, visiting, checking
+ *
+ * Invariants (neap_torch_check):
+ *
+ *   the blocks of a segment are a list by address without gaps
+ *   two free neighbours are never both mapped, nor both unmapped
+ *   a block is in its pool's `free` set exactly when it is mapped, neither allocated nor pending; in `unmapped`
+ *   exactly when it is not mapped
+ *   reserved = sum of mapped bytes = driver's used bytes; allocated, active, requested: likewise sums over blocks
+ */
+#ifndef NEAP_REPLAY_TORCH_INTERNAL_H
+#define NEAP_REPLAY_TORCH_INTERNAL_H
+
+#include "base/map.h"
+#include "replay/torch_policy.h"
+
+#define SMALL_REQUEST   (1ull << 20) /* up to here from the small pool */
+#define SMALL_SEGMENT   (2ull << 20)
+#define MEDIUM_REQUEST  (10ull << 20) /* below: segments are shared */
+#define LARGE_SEGMENT   (20ull << 20)
+#define LARGE_ROUNDING  (2ull << 20)
+#define SMALLEST_BLOCK  512ull
+#define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more without a look */
+#define UNBOUNDED       (1ull << 50) /* the bytes of a device without a bound */
+
+struct use {
+	uint64_t stream;
+	struct use *next;
+};
+
+struct block {
+	uint64_t address, size, requested, stream;
+	uint64_t serial; /* tells apart what hostile recordings put at the same address */
+	struct pool *pool;
+	struct segment *segment;
+	struct block *prev, *next;  /* neighbours by address */
+	struct block *left, *right; /* in a set; `right` also in the list of idle ones */
+	struct use *uses;           /* streams recorded since its alloc */
+	uint64_t free_calls_base;   /* the pool's free_calls when it was put into the set */
+	uint32_t events;            /* not complete yet */
+	bool allocated, mapped;
+	struct event *held; /* the event that a recording completes */
+};
+
+/* What one driver allocation, or one range of addresses, became. */
+struct segment {
+	struct segment *prev, *next; /* in the order they were made */
+	struct block *first;
+	uint64_t address, size; /* of the whole range */
+	uint16_t stream;        /* for start.c: index in the trace's streams */
+	bool expandable;
+};
+
+/* An ordered set of blocks: a treap whose priorities are hashes of the serials. By (stream, size, address) or, when
+ * `by_address`, by (stream, address). */
+struct set {
+	struct block *root;
+	bool by_address;
+};
+
+struct pool {
+	struct set free, unmapped;
+	uint64_t free_calls; /* searches while garbage collection is on: the clock of ages */
+	uint32_t number;     /* of the private pool; 0: none */
+	bool small;
+};
+
+struct event {
+	struct event *next, *prev; /* of its stream */
+	struct block *block;
+	uint64_t token; /* of a held one */
+	uint64_t ready; /* the trace event from which on it is complete */
+};
+
+/* Events of one stream, oldest first. */
+struct queue {
+	struct event *first, *last;
+	uint64_t stream;
+};
+
+struct torch {
+	struct neap_policy policy; /* first */
+	struct neap_torch_options options;
+	struct neap_policy_usage usage;
+	uint64_t device_bytes;
+	uint64_t allowed_bytes; /* with a fraction */
+	bool limited;           /* a fraction is set */
+	uint64_t reserved;      /* bytes held from the driver */
+	uint64_t next_address;
+	uint64_t event; /* of the trace, now */
+	uint64_t serial;
+	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */
+	size_t pool_count;
+	struct segment *first_segment, *last_segment;
+	struct queue *queues; /* streams with events, in the order of their first one */
+	size_t queue_count, queue_room;
+	struct queue held;           /* of frees that a recording completes */
+	struct neap_map held_tokens; /* token -> block */
+	struct block *idle;
+	struct chunk *chunks;
+	unsigned refusals; /* of the driver, still to come within the next request */
+	bool starved;      /* the host ran out of memory inside an operation */
+};
+
+struct request {
+	uint64_t bytes, size, segment_size, stream;
+	struct pool *pool;
+	struct block *block;
+};
+
+/* torch_blocks.c */
+void set_insert(struct set *set, struct block *block);
+void set_remove(struct set *set, struct block *block);
+/* The first block not below (stream, size); for sets by address, the first of the stream. */
+struct block *set_at_least(const struct set *set, uint64_t stream, uint64_t size);
+struct block *set_after(const struct set *set, const struct block *block);
+struct block *set_before(const struct set *set, const struct block *block);
+struct block *set_first(const struct set *set);
+struct block *set_last(const struct set *set);
+
+/* NULL: the host is out of memory, and torch->starved. */
+struct block *block_new(struct torch *torch, struct segment *segment, struct pool *pool, uint64_t stream,
+			uint64_t address, uint64_t size);
+void block_drop(struct torch *torch, struct block *block);
+void blocks_fini(struct torch *torch);
+/* Puts `block` between `prev` and `next`, either of which may be NULL. */
+void block_link(struct block *block, struct block *prev, struct block *next);
+static inline bool block_is_split(const struct block *block) { return block->prev || block->next; }
+/* Neither allocated nor waiting. */
+static inline bool block_is_idle(const struct block *block)
+{
+	return !block->allocated && !block->events && !block->uses;
+}
+/* Lets `block` (in no set) absorb `other`, its neighbour, if that is free in the same way. Returns the bytes. */
+uint64_t block_merge(struct torch *torch, struct block *block, struct block *other);
+void block_index(struct block *block); /* into its pool's free set, its age starting now */
+
+/* torch_segments.c */
+bool segment_alloc(struct torch *torch, struct request *request, bool retry);
+void segment_free(struct torch *torch, struct block *block);
+void garbage_collect(struct torch *torch);
+bool release_oversize(struct torch *torch, const struct request *request);
+void release_all(struct torch *torch);
+/* Links a new, empty segment; NULL and starved when the host is out of memory. */
+struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable);
+void segment_drop(struct torch *torch, struct segment *segment);
+static inline uint64_t page_bytes(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : LARGE_SEGMENT; }
+
+/* torch_policy.c */
+void stat_add(struct neap_stat *stat, uint64_t amount);
+void stat_take(struct neap_stat *stat, uint64_t amount);
+void metric_add(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
+void metric_take(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
+void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
+struct pool *pool_find(struct torch *torch, uint32_t number, bool small); /* NULL: starved */
+/* Frees what waits for events, having waited for them. */
+void complete_all_events(struct torch *torch);
+/* Makes `block` wait for an event that only `complete` completes. False: starved. */
+bool block_hold(struct torch *torch, struct block *block, uint64_t token);
+static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
+
+/* torch_state.c */
+enum neap_status torch_check(struct neap_policy *policy, struct neap_error *err);
+
+#endif

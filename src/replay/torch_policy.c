@@ -1,0 +1,542 @@
+/* replay/torch_policy.c: the way of a request through PyTorch's allocator, frees, events, statistics.
+ *
+ *   request → complete events → round → free set ─────────────────────────────→ split → block
+ *                                        └ miss → collect garbage → segment ──┘
+ *                                                   └ fails → free oversize blocks, segment again ─┘
+ *                                                               └ fails → wait, free all, segment again ─┘
+ *                                                                           └ fails → out of memory
+ */
+#include "base/error.h"
+#include "base/units.h"
+#include "replay/torch_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls)
+{
+	return calls->allocs + calls->failed_allocs + calls->frees + calls->creates + calls->failed_creates +
+	       calls->releases + calls->maps + calls->accesses + calls->unmaps + calls->reserves +
+	       calls->address_frees;
+}
+
+void stat_add(struct neap_stat *stat, uint64_t amount)
+{
+	stat->current += (int64_t)amount;
+	stat->allocated += (int64_t)amount;
+	if (stat->current > stat->peak)
+		stat->peak = stat->current;
+}
+
+void stat_take(struct neap_stat *stat, uint64_t amount)
+{
+	stat->current -= (int64_t)amount;
+	stat->freed += (int64_t)amount;
+}
+
+void metric_add(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount)
+{
+	stat_add(&torch->usage.stats.metric[metric][NEAP_CLASS_ALL], amount);
+	stat_add(&torch->usage.stats.metric[metric][pool->small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE], amount);
+}
+
+void metric_take(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount)
+{
+	stat_take(&torch->usage.stats.metric[metric][NEAP_CLASS_ALL], amount);
+	stat_take(&torch->usage.stats.metric[metric][pool->small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE], amount);
+}
+
+/* By a signed amount, 0 leaving the statistic as it is. */
+static void metric_change(struct torch *torch, enum neap_metric metric, const struct pool *pool, int64_t amount)
+{
+	if (amount > 0)
+		metric_add(torch, metric, pool, (uint64_t)amount);
+	else if (amount < 0)
+		metric_take(torch, metric, pool, (uint64_t)-amount);
+}
+
+void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+{
+	struct neap_policy_usage *usage = &torch->usage;
+	switch (action) {
+	case NEAP_TORCH_SEGMENT_ALLOC:
+		usage->segment_allocs++;
+		usage->segment_alloc_bytes += size;
+		break;
+	case NEAP_TORCH_SEGMENT_FREE:
+		usage->segment_frees++;
+		usage->segment_free_bytes += size;
+		break;
+	case NEAP_TORCH_SEGMENT_MAP:
+		usage->segment_maps++;
+		usage->segment_map_bytes += size;
+		break;
+	case NEAP_TORCH_SEGMENT_UNMAP:
+		usage->segment_unmaps++;
+		usage->segment_unmap_bytes += size;
+		break;
+	default:
+		break;
+	}
+	if (torch->options.observe)
+		torch->options.observe(torch->options.context, action, address, size, stream);
+}
+
+struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
+{
+	for (size_t i = 0; i < torch->pool_count; i += 2)
+		if (torch->pools[i]->number == number)
+			return torch->pools[i + small];
+	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof(*pools));
+	if (!pools)
+		goto starved;
+	torch->pools = pools;
+	for (size_t i = 0; i < 2; i++) {
+		struct pool *pool = calloc(1, sizeof(*pool));
+		if (!pool) {
+			if (i)
+				free(pools[torch->pool_count]);
+			goto starved;
+		}
+		*pool = (struct pool){.number = number, .small = i == 1, .unmapped = {.by_address = true}};
+		pools[torch->pool_count + i] = pool;
+	}
+	torch->pool_count += 2;
+	return torch->pools[torch->pool_count - 2 + small];
+starved:
+	torch->starved = true;
+	return NULL;
+}
+
+/* The block is free from now on: it joins its neighbours and goes into the set. */
+static void free_block(struct torch *torch, struct block *block)
+{
+	struct pool *pool = block->pool;
+	uint64_t size = block->size, requested = block->requested;
+	int64_t splits = 0, split_bytes = 0;
+	tell(torch, NEAP_TORCH_FREE_COMPLETED, block->address, requested, block->stream);
+	struct block *neighbours[2] = {block->prev, block->next};
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t bytes = block_merge(torch, block, neighbours[i]);
+		splits -= bytes > 0;
+		split_bytes -= (int64_t)bytes;
+	}
+	block_index(block);
+	if (block_is_split(block)) {
+		splits++;
+		split_bytes += (int64_t)block->size;
+	}
+	if (!block->segment->expandable) {
+		metric_change(torch, NEAP_METRIC_INACTIVE_SPLIT, pool, splits);
+		metric_change(torch, NEAP_METRIC_INACTIVE_SPLIT_BYTES, pool, split_bytes);
+	}
+	metric_take(torch, NEAP_METRIC_ACTIVE, pool, 1);
+	metric_take(torch, NEAP_METRIC_ACTIVE_BYTES, pool, size);
+	metric_take(torch, NEAP_METRIC_REQUESTED_BYTES, pool, requested);
+}
+
+static struct queue *queue_find(struct torch *torch, uint64_t stream)
+{
+	for (size_t i = 0; i < torch->queue_count; i++)
+		if (torch->queues[i].stream == stream)
+			return &torch->queues[i];
+	if (torch->queue_count == torch->queue_room) {
+		size_t room = torch->queue_room ? 2 * torch->queue_room : 8;
+		struct queue *queues = realloc(torch->queues, room * sizeof(*queues));
+		if (!queues)
+			return NULL;
+		torch->queues = queues;
+		torch->queue_room = room;
+	}
+	struct queue *queue = &torch->queues[torch->queue_count++];
+	*queue = (struct queue){.stream = stream};
+	return queue;
+}
+
+static bool event_add(struct torch *torch, struct block *block, struct queue *queue)
+{
+	struct event *event = queue ? malloc(sizeof(*event)) : NULL;
+	if (!event) {
+		torch->starved = true;
+		return false;
+	}
+	*event = (struct event){
+		.block = block, .ready = torch->event + torch->options.event_delay, .prev = queue->last};
+	*(queue->last ? &queue->last->next : &queue->first) = event;
+	queue->last = event;
+	block->events++;
+	torch->usage.events_recorded++;
+	return true;
+}
+
+/* The event is over: its block is free if it was the last one. */
+static void event_end(struct torch *torch, struct queue *queue, struct event *event)
+{
+	struct block *block = event->block;
+	*(event->prev ? &event->prev->next : &queue->first) = event->next;
+	*(event->next ? &event->next->prev : &queue->last) = event->prev;
+	free(event);
+	if (--block->events == 0)
+		free_block(torch, block);
+}
+
+static void poll_events(struct torch *torch)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < torch->queue_count; i++) {
+		struct queue *queue = &torch->queues[i];
+		while (queue->first && queue->first->ready <= torch->event)
+			event_end(torch, queue, queue->first);
+		if (queue->first)
+			torch->queues[kept++] = *queue;
+	}
+	torch->queue_count = kept;
+}
+
+bool block_hold(struct torch *torch, struct block *block, uint64_t token)
+{
+	if (!neap_map_put(&torch->held_tokens, token, (uint64_t)(uintptr_t)block)) {
+		torch->starved = true;
+		return false;
+	}
+	if (!event_add(torch, block, &torch->held)) {
+		neap_map_remove(&torch->held_tokens, token, NULL);
+		return false;
+	}
+	torch->held.last->token = token;
+	block->held = torch->held.last;
+	return true;
+}
+
+static void held_end(struct torch *torch, struct event *event)
+{
+	uint64_t found = 0;
+	if (neap_map_get(&torch->held_tokens, event->token, &found) && found == (uint64_t)(uintptr_t)event->block)
+		neap_map_remove(&torch->held_tokens, event->token, NULL);
+	event->block->held = NULL;
+	event_end(torch, &torch->held, event);
+}
+
+void complete_all_events(struct torch *torch)
+{
+	torch->usage.stats.num_sync_all_streams++;
+	for (size_t i = 0; i < torch->queue_count; i++) {
+		while (torch->queues[i].first) {
+			torch->usage.synchronizations++;
+			event_end(torch, &torch->queues[i], torch->queues[i].first);
+		}
+	}
+	torch->queue_count = 0;
+	while (torch->held.first) {
+		torch->usage.synchronizations++;
+		held_end(torch, torch->held.first);
+	}
+}
+
+static void torch_complete(struct neap_policy *policy, uint64_t token)
+{
+	struct torch *torch = torch_of(policy);
+	uint64_t found = 0;
+	if (neap_map_get(&torch->held_tokens, token, &found))
+		held_end(torch, ((struct block *)(uintptr_t)found)->held);
+}
+
+void neap_torch_refuse(struct neap_policy *policy, unsigned count) { torch_of(policy)->refusals = count; }
+
+static uint64_t expandable_size(const struct block *block)
+{
+	return block->size + (block->next && !block->next->mapped ? block->next->size : 0);
+}
+
+static bool find_free(struct torch *torch, struct request *request)
+{
+	const struct neap_torch_settings *settings = &torch->options.settings;
+	struct set *set = &request->pool->free;
+	if (torch->limited && settings->garbage_collection_threshold > 0)
+		request->pool->free_calls++;
+	struct block *block = set_at_least(set, request->stream, request->size);
+	if (block && block->stream == request->stream && block->segment->expandable) {
+		/* Best fit counts what a block can grow by. Where expandable segments were turned off since it was
+		 * made, it is passed over. */
+		struct block *next = block;
+		while ((next = set_after(set, next)) && next->stream == request->stream) {
+			if (settings->expandable_segments && expandable_size(next) >= expandable_size(block))
+				break;
+			if (!settings->expandable_segments && !block->segment->expandable)
+				break;
+			block = next;
+		}
+		if (!settings->expandable_segments && block->segment->expandable)
+			return false;
+	}
+	if (!block || block->stream != request->stream)
+		return false;
+	uint64_t limit = settings->max_split_bytes;
+	if (request->size < limit && block->size >= limit)
+		return false;
+	if (request->size >= limit && block->size - request->size >= settings->max_non_split_rounding_bytes)
+		return false;
+	set_remove(set, block);
+	request->block = block;
+	return true;
+}
+
+static bool should_split(const struct torch *torch, const struct request *request)
+{
+	uint64_t rest = request->block->size - request->size;
+	if (request->pool->small || torch->options.settings.expandable_segments)
+		return rest >= SMALLEST_BLOCK;
+	return request->size < torch->options.settings.max_split_bytes && rest > SMALL_REQUEST;
+}
+
+/* Cuts the block that was found to size, if so. What is taken is the front. NULL: starved. */
+static struct block *cut(struct torch *torch, struct request *request)
+{
+	struct block *block = request->block;
+	const struct pool *pool = request->pool;
+	bool was_split = block_is_split(block), counted = !block->segment->expandable;
+	if (!should_split(torch, request)) {
+		if (was_split && counted) {
+			metric_take(torch, NEAP_METRIC_INACTIVE_SPLIT_BYTES, pool, block->size);
+			metric_take(torch, NEAP_METRIC_INACTIVE_SPLIT, pool, 1);
+		}
+		return block;
+	}
+	struct block *rest = block;
+	block = block_new(torch, rest->segment, rest->pool, rest->stream, rest->address, request->size);
+	if (!block) {
+		block_index(rest);
+		return NULL;
+	}
+	block_link(block, rest->prev, rest);
+	rest->address += request->size;
+	rest->size -= request->size;
+	block_index(rest);
+	if (!counted)
+		return block;
+	if (was_split) {
+		metric_take(torch, NEAP_METRIC_INACTIVE_SPLIT_BYTES, pool, block->size);
+	} else {
+		metric_add(torch, NEAP_METRIC_INACTIVE_SPLIT_BYTES, pool, rest->size);
+		metric_add(torch, NEAP_METRIC_INACTIVE_SPLIT, pool, 1);
+	}
+	return block;
+}
+
+static enum neap_status starved(struct torch *torch, struct neap_error *err)
+{
+	torch->starved = false;
+	return neap_fail(err, NEAP_ENOMEM, "replaying PyTorch's policy: this machine is out of memory");
+}
+
+/* A block for the request, in no set. */
+static bool find_block(struct torch *torch, struct request *request)
+{
+	if (find_free(torch, request))
+		return true;
+	if (torch->limited && torch->options.settings.garbage_collection_threshold > 0)
+		garbage_collect(torch);
+	if (segment_alloc(torch, request, false))
+		return true;
+	if (release_oversize(torch, request) && segment_alloc(torch, request, false))
+		return true;
+	release_all(torch);
+	return segment_alloc(torch, request, true);
+}
+
+static enum neap_status out_of_memory(struct torch *torch, const struct request *request, struct neap_error *err)
+{
+	char wanted[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
+	torch->usage.stats.num_ooms++;
+	tell(torch, NEAP_TORCH_OOM, torch->device_bytes - torch->reserved, request->size, request->stream);
+	return neap_fail(err, NEAP_EOOM, "out of memory: %s wanted, %s reserved of %s",
+			 neap_size_format(request->bytes, wanted), neap_size_format(torch->reserved, held),
+			 neap_size_format(torch->limited ? torch->allowed_bytes : torch->device_bytes, device));
+}
+
+static uint64_t segment_bytes(uint64_t size)
+{
+	if (size <= SMALL_REQUEST)
+		return SMALL_SEGMENT;
+	return size < MEDIUM_REQUEST ? LARGE_SEGMENT : (size + LARGE_ROUNDING - 1) / LARGE_ROUNDING * LARGE_ROUNDING;
+}
+
+/* What both kinds of free begin with. */
+static void request_free(struct torch *torch, struct block *block)
+{
+	block->allocated = false;
+	metric_take(torch, NEAP_METRIC_ALLOCATION, block->pool, 1);
+	metric_take(torch, NEAP_METRIC_ALLOCATED_BYTES, block->pool, block->size);
+	tell(torch, NEAP_TORCH_FREE_REQUESTED, block->address, block->requested, block->stream);
+	if (block->size >= torch->options.settings.max_split_bytes)
+		stat_take(&torch->usage.stats.oversize_allocations, 1);
+}
+
+static void forget_uses(struct block *block)
+{
+	while (block->uses) {
+		struct use *next = block->uses->next;
+		free(block->uses);
+		block->uses = next;
+	}
+}
+
+static enum neap_status torch_free(struct neap_policy *policy, void *handle, struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct block *block = handle;
+	request_free(torch, block);
+	for (struct use *use = block->uses; use; use = use->next)
+		event_add(torch, block, queue_find(torch, use->stream));
+	forget_uses(block);
+	if (!block->events)
+		free_block(torch, block);
+	return torch->starved ? starved(torch, err) : NEAP_OK;
+}
+
+static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t number,
+				    void **ret_block, struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct request request = {.bytes = bytes, .size = bytes, .stream = stream};
+	poll_events(torch);
+	if (bytes >= LARGEST_REQUEST)
+		return out_of_memory(torch, &request, err);
+	request.size = neap_torch_round(&torch->options.settings, bytes);
+	request.segment_size = segment_bytes(request.size);
+	request.pool = pool_find(torch, number, request.size <= SMALL_REQUEST);
+	if (!request.pool)
+		return starved(torch, err);
+	bool found = find_block(torch, &request);
+	torch->refusals = 0;
+	if (!found)
+		return torch->starved ? starved(torch, err) : out_of_memory(torch, &request, err);
+	struct block *block = cut(torch, &request);
+	if (!block)
+		return starved(torch, err);
+	block->allocated = true;
+	block->requested = bytes;
+	tell(torch, NEAP_TORCH_ALLOC, block->address, bytes, stream);
+	metric_add(torch, NEAP_METRIC_ALLOCATION, request.pool, 1);
+	metric_add(torch, NEAP_METRIC_ALLOCATED_BYTES, request.pool, block->size);
+	metric_add(torch, NEAP_METRIC_ACTIVE, request.pool, 1);
+	metric_add(torch, NEAP_METRIC_ACTIVE_BYTES, request.pool, block->size);
+	metric_add(torch, NEAP_METRIC_REQUESTED_BYTES, request.pool, bytes);
+	if (block->size >= torch->options.settings.max_split_bytes)
+		stat_add(&torch->usage.stats.oversize_allocations, 1);
+	if (torch->starved) /* something could not be given back: not what PyTorch would have done */
+		return torch_free(policy, block, err);
+	*ret_block = block;
+	return NEAP_OK;
+}
+
+static enum neap_status torch_free_held(struct neap_policy *policy, void *handle, uint64_t token,
+					struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct block *block = handle;
+	request_free(torch, block);
+	forget_uses(block);
+	if (!block_hold(torch, block, token)) {
+		free_block(torch, block);
+		return starved(torch, err);
+	}
+	return NEAP_OK;
+}
+
+static enum neap_status torch_record_stream(struct neap_policy *policy, void *handle, uint64_t stream,
+					    struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct block *block = handle;
+	struct use **link = &block->uses;
+	if (stream == block->stream)
+		return NEAP_OK;
+	while (*link && (*link)->stream != stream)
+		link = &(*link)->next;
+	if (*link)
+		return NEAP_OK;
+	*link = malloc(sizeof(**link));
+	if (!*link)
+		return starved(torch, err);
+	**link = (struct use){.stream = stream};
+	return NEAP_OK;
+}
+
+static enum neap_status torch_empty_cache(struct neap_policy *policy, struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	release_all(torch);
+	return torch->starved ? starved(torch, err) : NEAP_OK;
+}
+
+static void torch_at(struct neap_policy *policy, uint64_t event) { torch_of(policy)->event = event; }
+
+static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *ret_usage)
+{
+	*ret_usage = torch_of(policy)->usage;
+}
+
+uint64_t neap_torch_address(const void *block) { return ((const struct block *)block)->address; }
+
+static void events_fini(struct queue *queue)
+{
+	while (queue->first) {
+		struct event *next = queue->first->next;
+		free(queue->first);
+		queue->first = next;
+	}
+}
+
+static void torch_destroy(struct neap_policy *policy)
+{
+	struct torch *torch = torch_of(policy);
+	if (!policy)
+		return;
+	while (torch->first_segment) {
+		for (struct block *block = torch->first_segment->first; block; block = block->next)
+			forget_uses(block);
+		segment_drop(torch, torch->first_segment);
+	}
+	for (size_t i = 0; i < torch->queue_count; i++)
+		events_fini(&torch->queues[i]);
+	events_fini(&torch->held);
+	neap_map_fini(&torch->held_tokens);
+	free(torch->queues);
+	for (size_t i = 0; i < torch->pool_count; i++)
+		free(torch->pools[i]);
+	free(torch->pools);
+	blocks_fini(torch);
+	free(torch);
+}
+
+enum neap_status neap_torch_create(const struct neap_torch_options *options, struct neap_policy **ret_policy,
+				   struct neap_error *err)
+{
+	struct torch *torch = calloc(1, sizeof(*torch));
+	if (!torch)
+		return neap_fail(err, NEAP_ENOMEM, "a model of PyTorch's policy: this machine is out of memory");
+	const struct neap_torch_settings *settings = &options->settings;
+	torch->policy = (struct neap_policy){.at = torch_at,
+					     .alloc = torch_alloc,
+					     .free = torch_free,
+					     .free_held = torch_free_held,
+					     .complete = torch_complete,
+					     .record_stream = torch_record_stream,
+					     .empty_cache = torch_empty_cache,
+					     .usage = torch_usage,
+					     .check = torch_check,
+					     .destroy = torch_destroy};
+	torch->options = *options;
+	torch->device_bytes = options->device_bytes ? options->device_bytes : UNBOUNDED;
+	torch->limited = settings->fraction > 0;
+	torch->allowed_bytes = (uint64_t)(settings->fraction * (double)torch->device_bytes);
+	torch->usage.stats.max_split_size =
+		settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? -1 : (int64_t)settings->max_split_bytes;
+	if (!pool_find(torch, 0, false)) {
+		torch_destroy(&torch->policy);
+		return neap_fail(err, NEAP_ENOMEM, "a model of PyTorch's policy: this machine is out of memory");
+	}
+	*ret_policy = &torch->policy;
+	return NEAP_OK;
+}

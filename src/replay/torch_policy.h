@@ -1,0 +1,89 @@
+/* replay/torch_policy.h: a model of PyTorch's native caching allocator over a device of given bytes.
+ *
+ * Exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch 2.6,
+ * default or expandable segments, apart from where a driver places a new segment. Here new segments follow one
+ * another in address space and no address is used twice, unless `place` says otherwise.
+ *
+ * The model is of one device of one process, without other users of its memory. Threads: one.
+ */
+#ifndef NEAP_REPLAY_TORCH_POLICY_H
+#define NEAP_REPLAY_TORCH_POLICY_H
+
+#include "replay/policy.h"
+#include "replay/torch_settings.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What the allocator does, in PyTorch's words and order. */
+enum neap_torch_action {
+	NEAP_TORCH_ALLOC, /* size: as requested */
+	NEAP_TORCH_FREE_REQUESTED,
+	NEAP_TORCH_FREE_COMPLETED,
+	NEAP_TORCH_SEGMENT_ALLOC,
+	NEAP_TORCH_SEGMENT_FREE,
+	NEAP_TORCH_SEGMENT_MAP,
+	NEAP_TORCH_SEGMENT_UNMAP,
+	NEAP_TORCH_OOM, /* address: the device's free bytes; size: rounded */
+	NEAP_TORCH_ACTIONS
+};
+
+struct neap_torch_options {
+	struct neap_torch_settings settings;
+	uint64_t device_bytes;  /* what the driver may hand out; 0: no bound */
+	uint64_t event_delay;   /* a recorded event is complete this many trace events later */
+	uint64_t first_address; /* where the first segment goes; 0: 0x7f0000000000 */
+	/* Told of every action; NULL: nobody. Must not call the policy. */
+	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
+			uint64_t stream);
+	/* Where the next segment goes (of an expandable one: its whole range); 0: no wish. NULL: never one. */
+	uint64_t (*place)(void *context, uint64_t size, uint64_t stream, bool expandable);
+	void *context;
+};
+
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_torch_create(const struct neap_torch_options *options, struct neap_policy **ret_policy,
+				   struct neap_error *err);
+
+/* The address of a block that is live or whose free is pending. */
+uint64_t neap_torch_address(const void *block);
+
+/* The driver refuses the next `count` times that the next request asks it for memory: for recordings of a device
+ * whose size is not known, but not that it was full. */
+void neap_torch_refuse(struct neap_policy *policy, unsigned count);
+
+/* The state a recording begins with. Blocks follow one another by address and fill the segment without gaps. */
+enum neap_torch_state { NEAP_TORCH_FREE, NEAP_TORCH_LIVE, NEAP_TORCH_PENDING, NEAP_TORCH_UNMAPPED };
+struct neap_torch_piece {
+	uint64_t size;
+	uint64_t requested;
+	enum neap_torch_state state; /* UNMAPPED: of expandable segments only, in whole pages */
+	uint64_t token;              /* of a PENDING one: as in free_held */
+	void *block;                 /* set by restore: LIVE ones' handle */
+};
+struct neap_torch_segment {
+	uint64_t address;
+	uint64_t stream;
+	uint32_t pool;
+	bool large;
+	bool expandable;
+	struct neap_torch_piece *pieces;
+	size_t piece_count;
+};
+/* Adds a segment that holds memory already; it counts in the statistics as if it had just been made. Errors:
+ * NEAP_EINVAL for pieces that cannot be; NEAP_EOOM when the device is too small; NEAP_ENOMEM. Nothing is added then.
+ */
+enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torch_segment *segment,
+				    struct neap_error *err);
+
+/* Visits the blocks of every segment in the order the segments were made. */
+struct neap_torch_look {
+	uint64_t segment_address, address, size, requested, stream;
+	uint32_t pool;
+	enum neap_torch_state state;
+	bool large, expandable;
+};
+void neap_torch_each(struct neap_policy *policy, void (*visit)(void *context, const struct neap_torch_look *),
+		     void *context);
+
+#endif

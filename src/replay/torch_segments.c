@@ -1,0 +1,352 @@
+/* replay/torch_segments.c: the model's driver, the segments made on it, and when they are given back.
+ *
+ * The driver counts bytes: a call that would pass the device's size fails. A plain segment is one allocation of it.
+ * An expandable segment is a range of addresses of 9/8 of the device, one per pool and stream (more when full), in
+ * which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Pages mapped are the blocks with
+ * `mapped`.
+ */
+#include "replay/torch_internal.h"
+
+#include <stdlib.h>
+
+#define FIRST_ADDRESS 0x7f0000000000ull
+#define LAST_ADDRESS  (1ull << 63)
+
+/* Room for `size` bytes of addresses; false: there is none left. */
+static bool place(struct torch *torch, uint64_t size, uint64_t stream, bool expandable, uint64_t *ret_address)
+{
+	const struct neap_torch_options *options = &torch->options;
+	uint64_t wish = options->place ? options->place(options->context, size, stream, expandable) : 0;
+	if (!torch->next_address)
+		torch->next_address = options->first_address ? options->first_address : FIRST_ADDRESS;
+	uint64_t address = wish ? wish : torch->next_address;
+	if (address > LAST_ADDRESS || size > LAST_ADDRESS - address)
+		return false;
+	if (!wish)
+		torch->next_address = address + size;
+	*ret_address = address;
+	return true;
+}
+
+struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable)
+{
+	struct segment *segment = calloc(1, sizeof(*segment));
+	if (!segment) {
+		torch->starved = true;
+		return NULL;
+	}
+	*segment = (struct segment){
+		.prev = torch->last_segment, .address = address, .size = size, .expandable = expandable};
+	*(segment->prev ? &segment->prev->next : &torch->first_segment) = segment;
+	torch->last_segment = segment;
+	return segment;
+}
+
+void segment_drop(struct torch *torch, struct segment *segment)
+{
+	*(segment->prev ? &segment->prev->next : &torch->first_segment) = segment->next;
+	*(segment->next ? &segment->next->prev : &torch->last_segment) = segment->prev;
+	free(segment);
+}
+
+static bool plain_alloc(struct torch *torch, struct request *request)
+{
+	uint64_t size = request->segment_size, address = 0;
+	struct neap_policy_usage *usage = &torch->usage;
+	if (size > torch->device_bytes - torch->reserved || !place(torch, size, request->stream, false, &address)) {
+		usage->calls.failed_allocs++;
+		return false;
+	}
+	struct segment *segment = segment_new(torch, address, size, false);
+	if (!segment)
+		return false;
+	struct block *block = block_new(torch, segment, request->pool, request->stream, address, size);
+	if (!block) {
+		segment_drop(torch, segment);
+		return false;
+	}
+	segment->first = block;
+	usage->calls.allocs++;
+	torch->reserved += size;
+	metric_add(torch, NEAP_METRIC_SEGMENT, request->pool, 1);
+	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, request->pool, size);
+	if (size >= torch->options.settings.max_split_bytes)
+		stat_add(&usage->stats.oversize_segments, 1);
+	usage->stats.num_device_alloc++;
+	tell(torch, NEAP_TORCH_SEGMENT_ALLOC, address, size, request->stream);
+	request->block = block;
+	return true;
+}
+
+/* Takes pages for `size` bytes from the driver. */
+static bool create_pages(struct torch *torch, uint64_t size, uint64_t page)
+{
+	struct neap_policy_calls *calls = &torch->usage.calls;
+	uint64_t wanted = size / page, possible = (torch->device_bytes - torch->reserved) / page;
+	if (possible < wanted) {
+		calls->creates += possible;
+		calls->failed_creates++;
+		calls->releases += possible;
+		return false;
+	}
+	calls->creates += wanted;
+	calls->maps += wanted;
+	calls->accesses++;
+	return true;
+}
+
+/* Maps pages for the first `size` bytes of an unmapped block, which joins its free neighbours. */
+static bool map(struct torch *torch, struct block *block, uint64_t size)
+{
+	uint64_t page = page_bytes(block->pool);
+	uint64_t mapped = (size + page - 1) / page * page, address = block->address;
+	struct block *rest = NULL;
+	if (mapped < block->size && !(rest = block_new(torch, block->segment, block->pool, block->stream,
+						       address + mapped, block->size - mapped)))
+		return false;
+	if (!create_pages(torch, mapped, page)) {
+		if (rest)
+			block_drop(torch, rest);
+		return false;
+	}
+	set_remove(&block->pool->unmapped, block);
+	block->mapped = true;
+	if (rest) {
+		rest->mapped = false;
+		block_link(rest, block, block->next);
+		set_insert(&block->pool->unmapped, rest);
+		block->size = mapped;
+	}
+	block_merge(torch, block, block->prev);
+	block_merge(torch, block, block->next);
+	block_index(block);
+	torch->reserved += mapped;
+	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, block->pool, mapped);
+	torch->usage.stats.num_device_alloc++;
+	tell(torch, NEAP_TORCH_SEGMENT_MAP, address, mapped, block->stream);
+	return true;
+}
+
+/* Whether free and unmapped blocks from `block` on make up `size` bytes. */
+static bool has_room(const struct block *block, uint64_t size)
+{
+	uint64_t bytes = 0;
+	while (bytes < size && block && block_is_idle(block)) {
+		bytes += block->size;
+		block = block->next;
+	}
+	return bytes >= size;
+}
+
+/* The block at which a request can grow: the unmapped one lowest in address, or the free one right before it. */
+static struct block *find_room(struct torch *torch, const struct request *request)
+{
+	struct set *unmapped = &request->pool->unmapped;
+	uint64_t page = page_bytes(request->pool), address = 0;
+	for (struct block *at = set_at_least(unmapped, request->stream, 0); at && at->stream == request->stream;
+	     at = set_after(unmapped, at)) {
+		struct block *from = at->prev && block_is_idle(at->prev) ? at->prev : at;
+		if (has_room(from, request->size))
+			return from;
+	}
+	uint64_t size = (torch->device_bytes + torch->device_bytes / 8 + page - 1) / page * page;
+	if (!place(torch, size, request->stream, true, &address))
+		return NULL;
+	struct segment *segment = segment_new(torch, address, size, true);
+	if (!segment)
+		return NULL;
+	struct block *block = block_new(torch, segment, request->pool, request->stream, address, size);
+	if (!block) {
+		segment_drop(torch, segment);
+		return NULL;
+	}
+	torch->usage.calls.reserves++;
+	block->mapped = false;
+	segment->first = block;
+	set_insert(unmapped, block);
+	return block;
+}
+
+static bool expandable_alloc(struct torch *torch, struct request *request)
+{
+	struct block *block = find_room(torch, request);
+	if (!block)
+		return false;
+	if (!block->mapped && !map(torch, block, block->size < request->size ? block->size : request->size))
+		return false;
+	while (block->size < request->size) {
+		struct block *next = block->next; /* unmapped: find_room saw it */
+		uint64_t missing = request->size - block->size;
+		if (!next || next->mapped || !map(torch, next, missing < next->size ? missing : next->size))
+			return false;
+		block = next;
+	}
+	set_remove(&request->pool->free, block);
+	request->block = block;
+	return true;
+}
+
+bool segment_alloc(struct torch *torch, struct request *request, bool retry)
+{
+	if (retry)
+		torch->usage.stats.num_alloc_retries++;
+	if (torch->limited && (torch->reserved > torch->allowed_bytes ||
+			       request->segment_size > torch->allowed_bytes - torch->reserved))
+		return false;
+	if (torch->refusals) {
+		torch->refusals--;
+		return false;
+	}
+	if (torch->options.settings.expandable_segments)
+		return expandable_alloc(torch, request);
+	return plain_alloc(torch, request);
+}
+
+void segment_free(struct torch *torch, struct block *block)
+{
+	struct neap_policy_usage *usage = &torch->usage;
+	usage->stats.num_device_free++;
+	tell(torch, NEAP_TORCH_SEGMENT_FREE, block->address, block->size, block->stream);
+	usage->calls.frees++;
+	usage->synchronizations++;
+	torch->reserved -= block->size;
+	metric_take(torch, NEAP_METRIC_SEGMENT, block->pool, 1);
+	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, block->pool, block->size);
+	if (block->size >= torch->options.settings.max_split_bytes)
+		stat_take(&usage->stats.oversize_segments, 1);
+	set_remove(&block->pool->free, block);
+	segment_drop(torch, block->segment);
+	block_drop(torch, block);
+}
+
+/* A piece of a free block beyond the pages that are unmapped: it stays mapped and free. */
+static void keep_piece(struct block *piece, struct block *prev, struct block *next)
+{
+	block_link(piece, prev, next);
+	block_index(piece);
+}
+
+/* Gives back the whole pages of a free block of an expandable segment. */
+static void unmap(struct torch *torch, struct block *block)
+{
+	struct pool *pool = block->pool;
+	uint64_t page = page_bytes(pool), base = block->segment->address, begin = block->address - base;
+	uint64_t end = (begin + block->size) / page * page, first = (begin + page - 1) / page * page;
+	struct block *head = NULL, *tail = NULL;
+	if (first >= end)
+		return;
+	uint64_t head_size = first - begin, tail_size = begin + block->size - end;
+	if (head_size && !(head = block_new(torch, block->segment, pool, block->stream, block->address, head_size)))
+		return;
+	if (tail_size && !(tail = block_new(torch, block->segment, pool, block->stream, base + end, tail_size))) {
+		if (head)
+			block_drop(torch, head);
+		return;
+	}
+	torch->usage.synchronizations++;
+	torch->usage.calls.unmaps += (end - first) / page;
+	torch->usage.calls.releases += (end - first) / page;
+	set_remove(&pool->free, block);
+	if (head)
+		keep_piece(head, block->prev, block);
+	if (tail)
+		keep_piece(tail, block, block->next);
+	block->address = base + first;
+	block->size = end - first;
+	block->mapped = false;
+	block_merge(torch, block, block->prev);
+	block_merge(torch, block, block->next);
+	set_insert(&pool->unmapped, block);
+	torch->reserved -= end - first;
+	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, pool, end - first);
+	torch->usage.stats.num_device_free++;
+	tell(torch, NEAP_TORCH_SEGMENT_UNMAP, base + first, end - first, block->stream);
+	if (!block_is_split(block)) {
+		torch->usage.calls.address_frees++;
+		set_remove(&pool->unmapped, block);
+		segment_drop(torch, block->segment);
+		block_drop(torch, block);
+	}
+}
+
+/* Everything of one pool that is whole: plain segments without a split, whole pages of expandable ones. Unmapping
+ * leaves pieces smaller than the block, so before it in the set: they are not met again. */
+static void release_pool(struct torch *torch, struct pool *pool)
+{
+	struct block *next = NULL;
+	for (struct block *block = set_first(&pool->free); block; block = next) {
+		next = set_after(&pool->free, block);
+		if (!block->segment->expandable && !block_is_split(block))
+			segment_free(torch, block);
+	}
+	for (struct block *block = set_first(&pool->free); block; block = next) {
+		next = set_after(&pool->free, block);
+		if (block->segment->expandable)
+			unmap(torch, block);
+	}
+}
+
+void release_all(struct torch *torch)
+{
+	complete_all_events(torch);
+	release_pool(torch, torch->pools[0]);
+	release_pool(torch, torch->pools[1]);
+}
+
+bool release_oversize(struct torch *torch, const struct request *request)
+{
+	uint64_t limit = torch->options.settings.max_split_bytes;
+	struct set *set = &request->pool->free;
+	if (limit == NEAP_TORCH_UNLIMITED)
+		return false;
+	uint64_t size = request->size < limit ? limit : request->size, released = 0;
+	struct block *block = set_at_least(set, request->stream, size), *below = NULL;
+	if (block && block->stream == request->stream && !block->segment->expandable && !block_is_split(block)) {
+		segment_free(torch, block);
+		return true;
+	}
+	/* No single one is large enough: the largest first, until enough. */
+	for (block = block ? set_before(set, block) : set_last(set);
+	     block && released < size && block->stream == request->stream && block->size >= limit; block = below) {
+		below = set_before(set, block);
+		if (block->segment->expandable || block_is_split(block))
+			continue;
+		released += block->size;
+		segment_free(torch, block);
+	}
+	return released >= size;
+}
+
+static uint64_t age(const struct block *block) { return block->pool->free_calls - block->free_calls_base; }
+
+void garbage_collect(struct torch *torch)
+{
+	const struct set *set = &torch->pools[0]->free;
+	double share = torch->options.settings.garbage_collection_threshold;
+	uint64_t threshold = (uint64_t)(share * (double)torch->allowed_bytes), total_age = 0, count = 0;
+	if (torch->reserved <= threshold)
+		return;
+	uint64_t target = torch->reserved - threshold, reclaimed = 0;
+	for (struct block *block = set_first(set); block; block = set_after(set, block)) {
+		if (block_is_split(block))
+			continue;
+		total_age += age(block);
+		count++;
+	}
+	/* Those above the average age go, all of them, until the target is met or nothing more goes. */
+	for (bool freed = true; reclaimed < target && freed && count;) {
+		double limit = (double)total_age / (double)count;
+		struct block *next = NULL;
+		freed = false;
+		for (struct block *block = set_first(set); block; block = next) {
+			next = set_after(set, block);
+			if (block_is_split(block) || block->segment->expandable || (double)age(block) < limit)
+				continue;
+			freed = true;
+			reclaimed += block->size;
+			total_age -= age(block);
+			count--;
+			segment_free(torch, block);
+		}
+	}
+}

@@ -1,0 +1,290 @@
+/* replay/torch_settings.c: one pass over "key:value,key:[interval:value,...]", with the column in every error. */
+#include "replay/torch_settings.h"
+#include "base/error.h"
+#include "base/units.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALLEST_MB 20u /* PyTorch: a block of a shared 20 MiB segment must stay splittable */
+#define TOKEN_ROOM  64
+
+struct reader {
+	const char *text;
+	const char *at;
+	struct neap_error *err;
+	struct neap_torch_settings settings;
+};
+
+static uint32_t column(const struct reader *reader) { return (uint32_t)(reader->at - reader->text) + 1; }
+
+static void skip_space(struct reader *reader)
+{
+	while (isspace((unsigned char)*reader->at))
+		reader->at++;
+}
+
+static bool accept(struct reader *reader, char c)
+{
+	skip_space(reader);
+	if (*reader->at != c)
+		return false;
+	reader->at++;
+	return true;
+}
+
+static enum neap_status expect(struct reader *reader, char c)
+{
+	if (accept(reader, c))
+		return NEAP_OK;
+	return neap_fail_at(reader->err, 1, column(reader), "allocator settings: expected '%c' here", c);
+}
+
+/* A run of characters up to the next ',', ':', bracket or space. */
+static enum neap_status read_token(struct reader *reader, const char *what, char token[TOKEN_ROOM])
+{
+	skip_space(reader);
+	size_t length = strcspn(reader->at, ",:[] \t\r\n");
+	if (!length || length >= TOKEN_ROOM)
+		return neap_fail_at(reader->err, 1, column(reader), "allocator settings: expected %s here", what);
+	memcpy(token, reader->at, length);
+	token[length] = '\0';
+	reader->at += length;
+	return NEAP_OK;
+}
+
+static enum neap_status read_number(struct reader *reader, const char *what, uint64_t least, uint64_t most,
+				    uint64_t *ret_value)
+{
+	char token[TOKEN_ROOM];
+	uint64_t value = 0;
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status = read_token(reader, what, token);
+	if (status != NEAP_OK)
+		return status;
+	if (neap_u64_parse(token, &value, NULL) != NEAP_OK || value < least || value > most)
+		return neap_fail_at(reader->err, 1, start,
+				    "allocator settings: %s is a whole number from %llu, not '%s'", what,
+				    (unsigned long long)least, token);
+	*ret_value = value;
+	return NEAP_OK;
+}
+
+static enum neap_status read_megabytes(struct reader *reader, const char *what, uint64_t *ret_bytes)
+{
+	uint64_t value = 0;
+	enum neap_status status = read_number(reader, what, SMALLEST_MB, UINT64_MAX / NEAP_MIB, &value);
+	if (status == NEAP_OK)
+		*ret_bytes = value * NEAP_MIB;
+	return status;
+}
+
+/* A share; `open`: 1 itself is not allowed. */
+static enum neap_status read_share(struct reader *reader, const char *what, bool open, double *ret_share)
+{
+	char token[TOKEN_ROOM];
+	double value = 0;
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status = read_token(reader, what, token);
+	if (status != NEAP_OK)
+		return status;
+	if (neap_double_parse(token, &value, NULL) != NEAP_OK || value <= 0 || value > 1 || (open && value >= 1))
+		return neap_fail_at(reader->err, 1, start, "allocator settings: %s lies between 0 and 1, not '%s'",
+				    what, token);
+	*ret_share = value;
+	return NEAP_OK;
+}
+
+static enum neap_status read_bool(struct reader *reader, const char *what, bool *ret_value)
+{
+	char token[TOKEN_ROOM];
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status = read_token(reader, what, token);
+	if (status != NEAP_OK)
+		return status;
+	if (strcmp(token, "True") != 0 && strcmp(token, "False") != 0)
+		return neap_fail_at(reader->err, 1, start, "allocator settings: %s is True or False, not '%s'", what,
+				    token);
+	*ret_value = token[0] == 'T';
+	return NEAP_OK;
+}
+
+static bool power_of_two(uint64_t value) { return value && !(value & (value - 1)); }
+
+static enum neap_status read_divisions(struct reader *reader, uint32_t *ret_divisions)
+{
+	uint64_t value = 0;
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status = read_number(reader, "roundup_power2_divisions", 0, UINT32_MAX, &value);
+	if (status != NEAP_OK)
+		return status;
+	if (value && !power_of_two(value))
+		return neap_fail_at(reader->err, 1, start,
+				    "allocator settings: roundup_power2_divisions are powers of two, or 0 for none");
+	*ret_divisions = (uint32_t)value;
+	return NEAP_OK;
+}
+
+/* One "256:1" or ">:8" of the list. What stands before the first interval gets its value; ">" starts at the interval
+ * before it, which it replaces, as in PyTorch. */
+static enum neap_status read_interval(struct reader *reader, size_t *last, bool *first)
+{
+	uint32_t *divisions = reader->settings.divisions, value = 0;
+	uint64_t megabytes = 0;
+	bool rest = accept(reader, '>');
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status =
+		rest ? NEAP_OK : read_number(reader, "an interval in MiB", 1, UINT32_MAX, &megabytes);
+	if (status == NEAP_OK && !rest && !power_of_two(megabytes))
+		status = neap_fail_at(reader->err, 1, start,
+				      "allocator settings: the intervals of roundup_power2_divisions are powers of "
+				      "two, in MiB");
+	if (status == NEAP_OK)
+		status = expect(reader, ':');
+	if (status == NEAP_OK)
+		status = read_divisions(reader, &value);
+	if (status != NEAP_OK)
+		return status;
+	if (rest) {
+		for (size_t i = *last; i < NEAP_TORCH_DIVISIONS; i++)
+			divisions[i] = value;
+		return NEAP_OK;
+	}
+	size_t index = (size_t)__builtin_ctzll(megabytes);
+	if (index >= NEAP_TORCH_DIVISIONS)
+		index = NEAP_TORCH_DIVISIONS - 1;
+	for (size_t i = 0; *first && i < index; i++)
+		divisions[i] = value;
+	divisions[index] = value;
+	*first = false;
+	*last = index;
+	return NEAP_OK;
+}
+
+static enum neap_status read_rounding(struct reader *reader)
+{
+	uint32_t value = 0;
+	size_t last = 0;
+	bool first = true;
+	if (!accept(reader, '[')) {
+		enum neap_status status = read_divisions(reader, &value);
+		for (size_t i = 0; status == NEAP_OK && i < NEAP_TORCH_DIVISIONS; i++)
+			reader->settings.divisions[i] = value;
+		return status;
+	}
+	if (accept(reader, ']'))
+		return NEAP_OK;
+	do {
+		enum neap_status status = read_interval(reader, &last, &first);
+		if (status != NEAP_OK)
+			return status;
+	} while (accept(reader, ','));
+	return expect(reader, ']');
+}
+
+static enum neap_status read_backend(struct reader *reader)
+{
+	char token[TOKEN_ROOM];
+	enum neap_status status = read_token(reader, "a backend", token);
+	if (status == NEAP_OK && strcmp(token, "native") != 0)
+		return neap_fail(reader->err, NEAP_ENOTSUP,
+				 "allocator settings: only the backend native can be replayed, not '%s'", token);
+	return status;
+}
+
+static enum neap_status read_setting(struct reader *reader)
+{
+	/* Known to PyTorch, without a part in which block is chosen. */
+	static const char *const others[] = {"release_lock_on_cudamalloc",     "release_lock_on_hipmalloc",
+					     "pinned_use_cuda_host_register",  "pinned_use_hip_host_register",
+					     "pinned_num_register_threads",    "pinned_use_background_threads",
+					     "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse",
+					     "throw_on_cudamalloc_oom"};
+	char key[TOKEN_ROOM];
+	skip_space(reader);
+	uint32_t start = column(reader);
+	struct neap_torch_settings *settings = &reader->settings;
+	enum neap_status status = read_token(reader, "a setting's name", key);
+	if (status == NEAP_OK)
+		status = expect(reader, ':');
+	if (status != NEAP_OK)
+		return status;
+	if (strcmp(key, "expandable_segments") == 0)
+		return read_bool(reader, key, &settings->expandable_segments);
+	if (strcmp(key, "max_split_size_mb") == 0)
+		return read_megabytes(reader, key, &settings->max_split_bytes);
+	if (strcmp(key, "max_non_split_rounding_mb") == 0)
+		return read_megabytes(reader, key, &settings->max_non_split_rounding_bytes);
+	if (strcmp(key, "garbage_collection_threshold") == 0)
+		return read_share(reader, key, true, &settings->garbage_collection_threshold);
+	if (strcmp(key, "per_process_memory_fraction") == 0)
+		return read_share(reader, key, false, &settings->fraction);
+	if (strcmp(key, "roundup_power2_divisions") == 0)
+		return read_rounding(reader);
+	if (strcmp(key, "backend") == 0)
+		return read_backend(reader);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		char value[TOKEN_ROOM];
+		if (strcmp(key, others[i]) == 0)
+			return read_token(reader, "a value", value);
+	}
+	return neap_fail_at(reader->err, 1, start, "allocator settings: there is no setting '%s'", key);
+}
+
+void neap_torch_settings_default(struct neap_torch_settings *ret_settings)
+{
+	*ret_settings = (struct neap_torch_settings){
+		.max_split_bytes = NEAP_TORCH_UNLIMITED,
+		.max_non_split_rounding_bytes = SMALLEST_MB * NEAP_MIB,
+	};
+}
+
+enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
+					   struct neap_error *err)
+{
+	struct reader reader = {.text = text, .at = text, .err = err, .settings = *settings};
+	if (!text)
+		return NEAP_OK;
+	skip_space(&reader);
+	while (*reader.at) {
+		enum neap_status status = read_setting(&reader);
+		skip_space(&reader);
+		if (status == NEAP_OK && *reader.at)
+			status = expect(&reader, ',');
+		if (status != NEAP_OK)
+			return status;
+		skip_space(&reader);
+	}
+	*settings = reader.settings;
+	return NEAP_OK;
+}
+
+/* To the next of `divisions` (a power of two) equal steps between two powers of two. */
+static uint64_t round_to_step(uint64_t bytes, uint64_t divisions)
+{
+	if (power_of_two(bytes))
+		return bytes;
+	uint64_t floor = 1ull << (63 - __builtin_clzll(bytes));
+	uint64_t step = floor >> __builtin_ctzll(divisions);
+	if (!step)
+		return floor << 1;
+	return (bytes + step - 1) & ~(step - 1);
+}
+
+uint64_t neap_torch_round(const struct neap_torch_settings *settings, uint64_t bytes)
+{
+	if (bytes < 512)
+		return 512;
+	int power = 63 - __builtin_clzll(bytes) - 20;
+	int index = power < 0 ? 0 : power >= NEAP_TORCH_DIVISIONS ? NEAP_TORCH_DIVISIONS - 1 : power;
+	uint64_t divisions = settings->divisions[index];
+	if (divisions > 1 && bytes > 512 * divisions)
+		return round_to_step(bytes, divisions);
+	return (bytes + 511) & ~511ull;
+}

@@ -1,0 +1,40 @@
+/* replay/torch_settings.h: the settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF spells them.
+ *
+ * Source of names, defaults and limits: PyTorch 2.6, with what later versions added accepted. Pure; any thread.
+ */
+#ifndef NEAP_REPLAY_TORCH_SETTINGS_H
+#define NEAP_REPLAY_TORCH_SETTINGS_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define NEAP_TORCH_UNLIMITED UINT64_MAX
+#define NEAP_TORCH_DIVISIONS 16
+
+struct neap_torch_settings {
+	bool expandable_segments;
+	uint64_t max_split_bytes;              /* NEAP_TORCH_UNLIMITED: every block may be split */
+	uint64_t max_non_split_rounding_bytes; /* how much larger than asked an unsplittable block may be */
+	double garbage_collection_threshold; /* of what the fraction allows; 0: off. Dead unless a fraction is set */
+	/* Steps between two powers of two that sizes are rounded to; below 2: multiples of 512 B. [0] is for sizes
+	 * below 2 MiB, [i] for those from 2^i MiB, the last for all above. */
+	uint32_t divisions[NEAP_TORCH_DIVISIONS];
+	double fraction; /* per_process_memory_fraction; 0: not set */
+};
+
+/* What PyTorch does when nothing is set. */
+void neap_torch_settings_default(struct neap_torch_settings *ret_settings);
+
+/* Overlays `text` ("max_split_size_mb:128,expandable_segments:True") on *settings; NULL and "" change nothing.
+ * Settings that do not change what a replay computes (release_lock_on_cudamalloc, pinned_*, ...) are checked for
+ * their form only. Errors: NEAP_EPARSE with the column: an unknown key, a value outside PyTorch's limits;
+ * NEAP_ENOTSUP for a backend other than native. On failure *settings is unchanged. */
+enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
+					   struct neap_error *err);
+
+/* The size of the block that a request of `bytes` needs. */
+uint64_t neap_torch_round(const struct neap_torch_settings *settings, uint64_t bytes);
+
+#endif
