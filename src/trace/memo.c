@@ -7,10 +7,34 @@
 #define FORGET_ENTRIES 64u /* at most so many move to close a gap */
 #define FORGET_PAGES   4u
 
+/* Low numbers up to this one; new ones are forgotten so far. */
+static bool add_low(struct neap_memo *memo, uint64_t number)
+{
+	if (number >= memo->low_room) {
+		size_t room = memo->low_room ? memo->low_room : 256;
+		while (room <= number)
+			room *= 2;
+		uint64_t *low = realloc(memo->low, room * sizeof *low);
+		if (!low)
+			return false;
+		for (size_t i = memo->low_room; i < room; i++)
+			low[i] = NEAP_MEMO_FORGOTTEN;
+		memo->low = low;
+		memo->low_room = room;
+	}
+	return true;
+}
+
+static size_t page_of(uint64_t number) { return (size_t)(number / 64 - NEAP_MEMO_LOW / 64); }
+
 /* Pages up to the one that holds `number`. */
 static bool add_pages(struct neap_memo *memo, uint64_t number)
 {
-	size_t wanted = (size_t)(number / 64) + 1;
+	if (!add_low(memo, number < NEAP_MEMO_LOW ? number : NEAP_MEMO_LOW - 1))
+		return false;
+	if (number < NEAP_MEMO_LOW)
+		return true;
+	size_t wanted = page_of(number) + 1;
 
 	if (wanted > memo->page_room) {
 		size_t room = memo->page_room ? memo->page_room + memo->page_room / 2 : 16;
@@ -36,6 +60,13 @@ enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uin
 	}
 	if (number < memo->next)
 		return NEAP_MEMO_ORDER;
+	if (!add_pages(memo, number))
+		return NEAP_MEMO_NO_MEMORY;
+	if (number < NEAP_MEMO_LOW) {
+		memo->low[number] = entry;
+		memo->next = number + 1;
+		return NEAP_MEMO_DONE;
+	}
 	if (memo->entry_count == memo->entry_room) {
 		size_t room = memo->entry_room ? memo->entry_room + memo->entry_room / 2 : 64;
 		uint64_t *entries = realloc(memo->entries, room * sizeof *entries);
@@ -44,10 +75,8 @@ enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uin
 		memo->entries = entries;
 		memo->entry_room = room;
 	}
-	if (!add_pages(memo, number))
-		return NEAP_MEMO_NO_MEMORY;
 	memo->entries[memo->entry_count++] = entry;
-	memo->pages[number / 64].bits |= 1ull << number % 64;
+	memo->pages[page_of(number)].bits |= 1ull << number % 64;
 	memo->next = number + 1;
 	return NEAP_MEMO_DONE;
 }
@@ -68,7 +97,11 @@ bool neap_memo_forget(struct neap_memo *memo, uint64_t number)
 
 	if (!entry)
 		return false;
-	size_t after = memo->entry_count - (size_t)(entry - memo->entries) - 1, page = (size_t)(number / 64);
+	if (number < NEAP_MEMO_LOW) {
+		*entry = NEAP_MEMO_FORGOTTEN;
+		return true;
+	}
+	size_t after = memo->entry_count - (size_t)(entry - memo->entries) - 1, page = page_of(number);
 	if (after > FORGET_ENTRIES || memo->page_count - page > FORGET_PAGES)
 		return false;
 	memmove(entry, entry + 1, after * sizeof *entry);
@@ -81,6 +114,7 @@ bool neap_memo_forget(struct neap_memo *memo, uint64_t number)
 
 void neap_memo_fini(struct neap_memo *memo)
 {
+	free(memo->low);
 	free(memo->pages);
 	free(memo->entries);
 	*memo = (struct neap_memo){0};

@@ -1,7 +1,8 @@
 /* trace/memo.h: a pickle's memo: what was put under 0, 1, 2, ... A pickler numbers every dict, so half of the entries
  * stand for events that nobody refers to again. Those are forgotten, and a forgotten entry costs a bit.
  *
- *   pages     one per 64 numbers: a bit per number, and where its entries begin
+ *   low       entries of the numbers below NEAP_MEMO_LOW, as an array: what is used often was put early
+ *   pages     one per 64 numbers from there on: a bit per number, and where its entries begin
  *   entries   those whose bit is set, in order
  *
  *   invariant: pages[p + 1].first = pages[p].first + popcount(pages[p].bits); numbers >= next were never put
@@ -13,7 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define NEAP_MEMO_LOW       (1u << 17)
+#define NEAP_MEMO_FORGOTTEN UINT64_MAX /* no entry is this */
+
 struct neap_memo {
+	uint64_t *low;
+	size_t low_room;
 	struct neap_memo_page {
 		uint64_t bits;
 		uint64_t first;
@@ -33,16 +39,26 @@ enum neap_memo_result neap_memo_skip(struct neap_memo *memo, uint64_t number);
 bool neap_memo_forget(struct neap_memo *memo, uint64_t number);
 void neap_memo_fini(struct neap_memo *memo);
 
+static inline unsigned neap_memo_bits(uint64_t bits)
+{
+	bits -= bits >> 1 & 0x5555555555555555ull;
+	bits = (bits & 0x3333333333333333ull) + (bits >> 2 & 0x3333333333333333ull);
+	bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return (unsigned)(bits * 0x0101010101010101ull >> 56);
+}
+
 /* NULL when it was never put, or is forgotten. */
 static inline uint64_t *neap_memo_get(const struct neap_memo *memo, uint64_t number)
 {
 	if (number >= memo->next)
 		return NULL;
-	const struct neap_memo_page *page = &memo->pages[number / 64];
+	if (number < NEAP_MEMO_LOW)
+		return memo->low[number] == NEAP_MEMO_FORGOTTEN ? NULL : &memo->low[number];
+	const struct neap_memo_page *page = &memo->pages[number / 64 - NEAP_MEMO_LOW / 64];
 	uint64_t bit = 1ull << number % 64;
 	if (!(page->bits & bit))
 		return NULL;
-	return &memo->entries[page->first + (uint64_t)__builtin_popcountll(page->bits & (bit - 1))];
+	return &memo->entries[page->first + neap_memo_bits(page->bits & (bit - 1))];
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+#include <endian.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -442,13 +443,12 @@ static enum neap_status pop(struct machine *machine)
 /* --- literals ----------------------------------------------------------------------------------------------------
  */
 
-static uint64_t little_endian(const unsigned char *bytes, size_t count)
+static inline uint64_t little_endian(const unsigned char *bytes, size_t count)
 {
 	uint64_t value = 0;
 
-	for (size_t i = 0; i < count; i++)
-		value |= (uint64_t)bytes[i] << 8 * i;
-	return value;
+	memcpy(&value, bytes, count);
+	return le64toh(value);
 }
 
 static enum neap_status cut_short(struct machine *machine, const char *what)
@@ -618,6 +618,28 @@ static uint64_t take(struct machine *machine, size_t width)
 	return value;
 }
 
+/* EMPTY_DICT and EMPTY_LIST. MEMOIZE and MARK come next in nearly every pickle; to look for them here saves two turns of
+ * the loop. */
+static enum neap_status open_container(struct machine *machine, bool dict)
+{
+	struct neap_input *input = machine->input;
+	enum neap_status status = push(machine, dict ? VALUE_DICT : VALUE_LIST, 0, 0);
+
+	if (status != NEAP_OK)
+		return status;
+	machine->stack[machine->depth - 1].list = !dict;
+	if (input->end - input->at < 2 || *input->at != 0x94)
+		return NEAP_OK;
+	machine->position++;
+	input->at++;
+	status = put(machine, machine->memo.next);
+	if (status != NEAP_OK || *input->at != '(')
+		return status;
+	machine->position++;
+	input->at++;
+	return push_mark(machine);
+}
+
 /* One instruction whose fixed arguments are in the window. */
 static enum neap_status step(struct machine *machine, unsigned char code)
 {
@@ -668,12 +690,8 @@ static enum neap_status step(struct machine *machine, unsigned char code)
 	case '(':
 		return push_mark(machine);
 	case '}':
-		return push(machine, VALUE_DICT, 0, 0);
 	case ']':
-		status = push(machine, VALUE_LIST, 0, 0);
-		if (status == NEAP_OK)
-			machine->stack[machine->depth - 1].list = true;
-		return status;
+		return open_container(machine, code == '}');
 	case ')':
 		return make_tuple(machine, 0);
 	case 0x85:
@@ -710,12 +728,70 @@ static enum neap_status step(struct machine *machine, unsigned char code)
 	}
 }
 
+/* Most instructions by far push a small number or fetch a text, a frame or a stack. This carries out a run of those
+ * with everything in registers, and stops before anything else, an error included: step() sees to it. */
+static void push_run(struct machine *machine)
+{
+	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX)
+		return;
+	const unsigned char *at = machine->input->at, *last = machine->input->end - ARGUMENT_MAX;
+	struct value *top = machine->stack + machine->depth, *limit = machine->stack + machine->room;
+	uint64_t low = machine->memo.next < NEAP_MEMO_LOW ? machine->memo.next : NEAP_MEMO_LOW;
+
+	for (; at <= last && top < limit; top++) {
+		uint64_t number = at[1], entry;
+		size_t width = 1;
+		switch (*at) {
+		case 'j':
+			width = 4;
+			number = little_endian(at + 1, 4);
+			/* fall through */
+		case 'h':
+			if (number >= low)
+				goto out;
+			entry = machine->memo.low[number];
+			if ((entry & 31) != VALUE_TEXT && (entry & 31) != VALUE_FRAME && (entry & 31) != VALUE_STACK)
+				goto out;
+			*top = (struct value){
+				.type = entry & 31, .list = (entry & 31) == VALUE_STACK, .a = entry >> 5};
+			break;
+		case 'M':
+			width = 2;
+			number = little_endian(at + 1, 2);
+			/* fall through */
+		case 'K':
+			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
+			break;
+		case 'J':
+			width = 4;
+			number = (uint64_t)(int64_t)(int32_t)little_endian(at + 1, 4);
+			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
+			break;
+		case 0x8a: /* LONG1, here only of 1 to 7 bytes, as addresses and times are */
+			if (number < 1 || number > 7)
+				goto out;
+			width = 1 + (size_t)number;
+			number = (uint64_t)((int64_t)(little_endian(at + 1, 8) >> 8 << (64 - 8 * number)) >>
+					    (64 - 8 * number));
+			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
+			break;
+		default:
+			goto out;
+		}
+		at += 1 + width;
+	}
+out:
+	machine->input->at = at;
+	machine->depth = (size_t)(top - machine->stack);
+}
+
 static enum neap_status run(struct machine *machine)
 {
 	struct neap_input *input = machine->input;
 	enum neap_status status = NEAP_OK;
 
 	while (status == NEAP_OK && !machine->build->failed) {
+		push_run(machine);
 		machine->position = neap_input_position(input);
 		/* Mostly true at the first look; near the end of the input what is there must do. */
 		if ((size_t)(input->end - input->at) < ARGUMENT_MAX && !neap_input_fill(input, ARGUMENT_MAX)) {

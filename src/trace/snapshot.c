@@ -53,18 +53,18 @@ static uint64_t word_of(const struct known *known, enum known_text key, uint64_t
 static enum neap_status size_of(struct machine *machine, const struct known *known, enum known_text key,
 				const char *whose, bool required, uint64_t *ret_size)
 {
-	const char *name = neap_trace_text(machine->build->trace, key);
+	const struct neap_trace *trace = machine->build->trace;
 
-	if (!(known->keys & 1ull << key)) {
-		if (required)
-			return neap_pickle_fail(machine, "%s without '%s'", whose, name);
+	if (!(known->keys & 1ull << key) && required)
+		return neap_pickle_fail(machine, "%s without '%s'", whose, neap_trace_text(trace, key));
+	if (!(known->keys & 1ull << key))
 		return NEAP_OK;
-	}
 	const struct value *value = known->of[key];
 	if (value->type != VALUE_INT)
-		return neap_pickle_fail(machine, "'%s' of %s is no whole number", name, whose);
+		return neap_pickle_fail(machine, "'%s' of %s is no whole number", neap_trace_text(trace, key), whose);
 	if (value->b || value->a > INT64_MAX)
-		return neap_pickle_fail(machine, "'%s' of %s is negative or too large", name, whose);
+		return neap_pickle_fail(machine, "'%s' of %s is negative or too large", neap_trace_text(trace, key),
+					whose);
 	*ret_size = value->a;
 	return NEAP_OK;
 }
