@@ -21,4 +21,8 @@ enum neap_status neap_text_read(struct neap_input *input, struct neap_build *bui
  * pickle protocols 2 to 5. See pickle.h. Positions in errors are bytes of the (decompressed) file. */
 enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
 
+/* neap's own recording (record.h), of a process that lives or died. A tag is a stack of one frame with that name.
+ * Errors name the path themselves. */
+enum neap_status neap_recording_read(const char *path, struct neap_build *build, struct neap_error *err);
+
 #endif

@@ -1,5 +1,6 @@
 /* trace/read.c: finds out what a file is, and hands it to its reader. */
 #include "base/error.h"
+#include "neap/trace.h"
 #include "trace/formats.h"
 
 #include <string.h>
@@ -31,6 +32,18 @@ static const char *what_else(const struct neap_input *input)
 	return NULL;
 }
 
+static enum neap_trace_source find_source(const struct neap_input *input)
+{
+	size_t have = (size_t)(input->end - input->at);
+
+	if (*input->at == 0x80)
+		return NEAP_TRACE_SNAPSHOT;
+	/* A recording's reader opens the file itself: of a compressed one it would see something else. */
+	if (have >= 8 && !memcmp(input->at, NEAP_RECORD_MAGIC, 8) && !input->compressed)
+		return NEAP_TRACE_RECORDING;
+	return NEAP_TRACE_TEXT;
+}
+
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err)
 {
 	struct neap_input input;
@@ -46,16 +59,20 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		status = neap_fail(err, NEAP_EPARSE, "it is no trace but %s", other);
 	if (status != NEAP_OK)
 		goto out;
-	bool pickle = input.at[0] == 0x80;
-	status = neap_build_init(&build, pickle ? NEAP_TRACE_SNAPSHOT : NEAP_TRACE_TEXT, err);
-	if (status == NEAP_OK)
-		status = pickle ? neap_pickle_read(&input, &build, err) : neap_text_read(&input, &build, err);
+	enum neap_trace_source source = find_source(&input);
+	status = neap_build_init(&build, source, err);
+	if (status == NEAP_OK && source == NEAP_TRACE_SNAPSHOT)
+		status = neap_pickle_read(&input, &build, err);
+	else if (status == NEAP_OK && source == NEAP_TRACE_RECORDING)
+		status = neap_recording_read(path, &build, err);
+	else if (status == NEAP_OK)
+		status = neap_text_read(&input, &build, err);
 	if (status == NEAP_OK) {
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);
 	}
 out:
-	if (status != NEAP_OK && !input.failed)
+	if (status != NEAP_OK && !input.failed && (!err || !strstr(err->message, path)))
 		neap_error_prefix(err, "reading %s", path);
 	neap_build_fini(&build);
 	neap_input_close(&input);

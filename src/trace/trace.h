@@ -89,7 +89,7 @@ enum neap_trace_state {
 
 struct neap_trace_block {
 	uint64_t address;
-	uint64_t size;      /* rounded */
+	uint64_t size;      /* rounded; 0: unknown, only in what neap_trace_live_before gives */
 	uint64_t requested; /* live and pending ones; of a free one whatever the file says */
 	uint32_t stack;
 	uint8_t state; /* enum neap_trace_state */
@@ -113,7 +113,7 @@ struct neap_trace_device {
 	uint64_t event_count;
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
-	uint64_t lost;                       /* events the recorder overwrote before the first one here */
+	uint64_t lost;                       /* events of all devices that the recorder overwrote before the first here */
 	uint64_t first_event;                /* of the store; for the cursor alone */
 };
 
@@ -207,6 +207,24 @@ struct neap_trace_cursor {
 struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first);
 /* False at the end, and then *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
+
+/* The blocks that were live (or pending) before the first event of the device: those that were freed and never
+ * allocated, then those that are there at the end and never were; an empty history gives the state at the end. Of the
+ * first kind `size` is unknown. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM. */
+enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
+					struct neap_trace_block **ret_blocks, size_t *ret_count,
+					struct neap_error *err);
+
+/* Writes one device's history in the text form (formats.h), whole or not at all. Blocks live before it come first, as
+ * allocations. Ids are a text trace's own, else new numbers; streams are indices of trace->streams; stacks, segments
+ * and times have no place in it. A free that was only completed, never requested, is a free. */
+enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t device, const char *path,
+				       struct neap_error *err);
+
+/* Writes a snapshot as torch.cuda.memory._dump_snapshot does, whole or not at all, in pickle protocol 4 with the
+ * instructions that PyTorch's own viewer knows. RECORD_STREAM and EMPTY_CACHE have no place in it; frees of a text
+ * trace complete at once. */
+enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err);
 
 /* Words of the model: "alloc", "free_requested", ... as PyTorch spells them; "unknown" for no kind. */
 const char *neap_trace_kind_name(enum neap_trace_kind kind);

@@ -1,0 +1,187 @@
+/* trace/recording.c: a recording as a trace.
+ *
+ * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
+ * device. So each device takes one walk through both, the older event first. */
+#include "base/error.h"
+#include "neap/trace.h"
+#include "trace/formats.h"
+#include "trace/record.h"
+
+#include <string.h>
+
+struct recording {
+	const struct neap_record *record;
+	struct neap_build *build;
+	uint32_t stacks[NEAP_RECORD_NAMES]; /* of each name; 0: not made yet */
+};
+
+static uint64_t wall_us(const struct recording *recording, const struct neap_event *event)
+{
+	return (event->time_ns + recording->record->wall_at_zero_ns) / 1000;
+}
+
+static uint32_t name_of(struct recording *recording, uint16_t tag)
+{
+	const char *name = neap_record_name(recording->record, tag);
+
+	return neap_build_text(recording->build, name, strlen(name));
+}
+
+static uint32_t stack_of(struct recording *recording, uint16_t tag)
+{
+	if (!tag || tag >= NEAP_RECORD_NAMES)
+		return 0;
+	if (!recording->stacks[tag]) {
+		uint32_t frame = neap_build_frame(recording->build, 0, name_of(recording, tag), 0);
+		recording->stacks[tag] = neap_build_stack(recording->build, &frame, 1);
+	}
+	return recording->stacks[tag];
+}
+
+static enum neap_trace_kind kind_of(uint16_t kind)
+{
+	static const uint8_t kinds[] = {
+		[NEAP_EVENT_ALLOC] = NEAP_TRACE_ALLOC,
+		[NEAP_EVENT_FREE_REQUESTED] = NEAP_TRACE_FREE_REQUESTED,
+		[NEAP_EVENT_FREE_COMPLETED] = NEAP_TRACE_FREE_COMPLETED,
+		[NEAP_EVENT_RECORD_STREAM] = NEAP_TRACE_RECORD_STREAM,
+		[NEAP_EVENT_SEGMENT_ALLOC] = NEAP_TRACE_SEGMENT_ALLOC,
+		[NEAP_EVENT_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
+		[NEAP_EVENT_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
+		[NEAP_EVENT_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP,
+		[NEAP_EVENT_EMPTY_CACHE] = NEAP_TRACE_EMPTY_CACHE,
+		[NEAP_EVENT_OOM] = NEAP_TRACE_OOM,
+	};
+
+	return kind < sizeof kinds ? (enum neap_trace_kind)kinds[kind] : (enum neap_trace_kind)0;
+}
+
+static void take_memory_event(struct recording *recording, const struct neap_event *from, uint8_t device)
+{
+	struct neap_trace_event event = {
+		.address = from->address,
+		.size = from->size,
+		.time_us = wall_us(recording, from),
+		.stack = stack_of(recording, from->tag),
+		.kind = (uint8_t)kind_of(from->kind),
+		.device = device,
+	};
+
+	if (event.kind == NEAP_TRACE_OOM && from->block)
+		event.size = from->block;
+	if (event.kind == NEAP_TRACE_EMPTY_CACHE)
+		event.address = 0; /* a duration in the recording */
+	else if (event.kind != NEAP_TRACE_OOM)
+		event.stream = neap_build_stream(recording->build, from->stream, 0, 0);
+	neap_build_event(recording->build, &event);
+}
+
+static void take_mark(struct recording *recording, const struct neap_event *from, uint8_t device, uint64_t index)
+{
+	struct neap_trace_mark mark = {.event = index, .time_us = wall_us(recording, from), .device = device};
+	const char *name = NULL;
+
+	switch (from->kind) {
+	case NEAP_EVENT_MARK:
+		mark.kind = NEAP_TRACE_MARK;
+		mark.number = from->size;
+		break;
+	case NEAP_EVENT_STEP:
+		mark.kind = NEAP_TRACE_STEP;
+		mark.number = from->address;
+		break;
+	case NEAP_EVENT_SCOPE_BEGIN:
+		mark.kind = NEAP_TRACE_BEGIN;
+		break;
+	case NEAP_EVENT_SCOPE_END:
+		mark.kind = NEAP_TRACE_END;
+		break;
+	case NEAP_EVENT_CLEANUP:
+		mark.kind = NEAP_TRACE_MARK;
+		name = "cleanup";
+		break;
+	case NEAP_EVENT_RUNG:
+		mark.kind = NEAP_TRACE_MARK;
+		name = "rung";
+		break;
+	default:
+		return; /* figures of the session, not places in the history */
+	}
+	mark.name = name ? neap_build_text(recording->build, name, strlen(name)) : name_of(recording, from->tag);
+	neap_build_mark(recording->build, &mark);
+}
+
+static void take_device(struct recording *recording, uint8_t device)
+{
+	const struct neap_record *record = recording->record;
+	const struct neap_event *journal = record->journal, *journal_end = journal + record->journal_count;
+	const struct neap_event *allocation = record->allocations,
+				*allocation_end = allocation + record->allocation_count;
+	struct neap_trace_store *store = recording->build->trace->store;
+	uint64_t first = store->count;
+
+	while ((journal < journal_end || allocation < allocation_end) && !recording->build->failed) {
+		const struct neap_event *event;
+		if (journal == journal_end ||
+		    (allocation < allocation_end && allocation->time_ns <= journal->time_ns))
+			event = allocation++;
+		else
+			event = journal++;
+		if (event->device != device)
+			continue;
+		if (kind_of(event->kind))
+			take_memory_event(recording, event, device);
+		else
+			take_mark(recording, event, device, store->count - first);
+	}
+	if (recording->build->failed)
+		return;
+	struct neap_trace_device *taken = &recording->build->trace->devices[device];
+	taken->first_event = first;
+	taken->event_count = store->count - first;
+	taken->lost = record->allocations_lost;
+}
+
+static uint64_t highest_device(const struct neap_event *events, size_t count, uint64_t *ret_impossible)
+{
+	uint64_t highest = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		if (events[i].device > UINT8_MAX)
+			++*ret_impossible;
+		else if (events[i].device > highest)
+			highest = events[i].device;
+	}
+	return highest;
+}
+
+enum neap_status neap_recording_read(const char *path, struct neap_build *build, struct neap_error *err)
+{
+	struct neap_record record;
+	struct recording recording = {.record = &record, .build = build};
+	enum neap_status status = neap_record_read(path, &record, err);
+	uint64_t impossible = 0;
+
+	if (status != NEAP_OK)
+		return status;
+	uint64_t devices = highest_device(record.allocations, record.allocation_count, &impossible);
+	uint64_t others = highest_device(record.journal, record.journal_count, &impossible);
+	devices = devices > others ? devices : others;
+	neap_build_device(build, devices);
+	for (uint64_t device = 0; device <= devices && !build->failed; device++)
+		take_device(&recording, (uint8_t)device);
+	if (record.allocations_lost)
+		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
+				(unsigned long long)record.allocations_lost);
+	if (record.journal_lost)
+		neap_build_warn(build, 0, "the ring was full: %llu older marks were overwritten",
+				(unsigned long long)record.journal_lost);
+	if (record.torn)
+		neap_build_warn(build, 0, "%llu events were being written when it was read or its process died",
+				(unsigned long long)record.torn);
+	if (impossible)
+		neap_build_warn(build, 0, "%llu events of no possible device are left out",
+				(unsigned long long)impossible);
+	neap_record_fini(&record);
+	return NEAP_OK;
+}
