@@ -97,6 +97,16 @@ has err '^charlm: .*micro-batch 1 x accumulation 2, memory-efficient attention, 
 run 1 $long --checkpointing off
 has err '^charlm: .*accumulation 2, memory-efficient attention: .*(not offered: mixed precision, gradient checkpointing)'
 
+# The same rungs, one after another, where a step leaves less than it should, without ever running out.
+world 64MiB
+run 0 $small --batch 2 --steps 40 --mixed-precision allow --device-degrade 1GiB --losses low
+awk '/going on with/ { sub(/.*going on with /, ""); print $1 }' err > taken
+printf '%s\n' micro-batch memory-efficient mixed gradient | cmp - taken || fail "at the threshold: $(cat taken)"
+has err 'no rung of the ladder is left'
+has err '0 OOMs, 4 rungs'
+run 0 $small --batch 2 --steps 40 --losses plain
+same plain low 40 0.05
+
 # What a run saved on any rung, a run on any other goes on with: the state is whole in all of them.
 world 10MiB
 run 1 $small --steps 12 --leak-per-step 768KiB --checkpoint worn.bin --checkpoint-every 1 --mixed-precision allow
