@@ -47,41 +47,22 @@ static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind k
 	return fix;
 }
 
-/* Between the settings at the failure and others: the saving's middle and half-width. */
-struct saving {
-	uint64_t bytes, uncertainty_bytes;
-};
-
-static struct saving saving_of(const struct neap_demand *demand, uint32_t layers,
-			       const struct neap_train_settings *from, const struct neap_train_settings *to)
-{
-	struct neap_prediction prediction = {0};
-
-	if (!neap_predict(demand, from, to, layers, &prediction))
-		return (struct saving){0};
-	return (struct saving){less(neap_demand_total(demand), prediction.bytes), prediction.uncertainty_bytes};
-}
-
 /* Of the micro-batch made `divisor` times smaller. */
-static struct saving split_saving(const struct neap_demand *demand, uint64_t divisor)
+static struct neap_saving split_saving(const struct neap_demand *demand, uint64_t divisor)
 {
 	const struct neap_train_settings from = {{.micro_batch = divisor}, 0}, to = {{.micro_batch = 1}, 0};
+	struct neap_prediction prediction = {0};
 
-	return saving_of(demand, 0, &from, &to);
-}
-
-/* Of a rung other than a split. */
-static struct saving rung_saving(const struct neap_demand *demand, uint32_t layers, enum neap_rung rung)
-{
-	const struct neap_train_settings from = {{.micro_batch = 1}, 0}, to = {{.micro_batch = 1}, 1u << rung};
-
-	return saving_of(demand, layers, &from, &to);
+	if (!neap_predict(demand, &from, &to, 0, &prediction))
+		return (struct neap_saving){.rung = NEAP_RUNG_SPLIT};
+	return (struct neap_saving){NEAP_RUNG_SPLIT, less(neap_demand_total(demand), prediction.bytes),
+				    prediction.uncertainty_bytes};
 }
 
 static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t divisor,
 			   bool surely)
 {
-	struct saving saving = split_saving(demand, divisor);
+	struct neap_saving saving = split_saving(demand, divisor);
 
 	return (surely ? less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
 }
@@ -114,7 +95,7 @@ static uint64_t all_activations(const struct neap_demand *demand)
 static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	struct neap_split split = {0};
-	struct saving saving;
+	struct neap_saving saving;
 	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
@@ -151,24 +132,21 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 			 scaling);
 }
 
-/* Fixes that act on the activations. */
-static void fix_activations(struct neap_oom_card *card, const struct neap_demand *demand)
+static void fix_rung(struct neap_oom_card *card, const struct neap_demand *demand, const struct neap_saving *saving)
 {
 	uint64_t kept = plus(demand->activations, demand->attention);
 	char size[NEAP_UNITS_ROOM];
-	struct saving saving;
 	struct neap_fix *fix;
 
-	if (demand->attention) {
-		saving = rung_saving(demand, card->layers, NEAP_RUNG_EFFICIENT_ATTENTION);
-		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, saving.bytes, saving.uncertainty_bytes);
+	switch (saving->rung) {
+	case NEAP_RUNG_EFFICIENT_ATTENTION:
+		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
 		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for up to an eighth",
 			 neap_size_format(demand->attention, size));
-	}
-	if (kept && card->layers != 1) { /* a single layer would be there whole again */
-		saving = rung_saving(demand, card->layers, NEAP_RUNG_CHECKPOINTING);
-		fix = add_fix(card, NEAP_FIX_CHECKPOINTING, saving.bytes, saving.uncertainty_bytes);
+		break;
+	case NEAP_RUNG_CHECKPOINTING:
+		fix = add_fix(card, NEAP_FIX_CHECKPOINTING, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "gradient checkpointing: activations are computed again, not kept");
 		if (card->layers)
@@ -179,17 +157,28 @@ static void fix_activations(struct neap_oom_card *card, const struct neap_demand
 			snprintf(fix->how, sizeof fix->how,
 				 "keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
 				 neap_size_format(kept, size));
+		break;
+	case NEAP_RUNG_MIXED_PRECISION:
+		fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, saving->bytes, saving->uncertainty_bytes);
+		snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
+		snprintf(fix->how, sizeof fix->how,
+			 "half to all of the activations, %s, go from 32 bits to 16; a copy of the parameters may be "
+			 "added",
+			 neap_size_format(all_activations(demand), size));
+		break;
+	default:
+		break;
 	}
-	if (!all_activations(demand))
-		return;
-	saving = rung_saving(demand, card->layers, NEAP_RUNG_MIXED_PRECISION);
-	fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, saving.bytes, saving.uncertainty_bytes);
-	snprintf(fix->text, sizeof fix->text, "mixed precision: activations in 16 bits (changes numerics)");
-	snprintf(fix->how, sizeof fix->how,
-		 "half to all of the activations, %s, go from 32 bits to 16, where they are in 32 now; up to a copy "
-		 "of "
-		 "the parameters is added",
-		 neap_size_format(all_activations(demand), size));
+}
+
+/* Those that are in force too: they are struck out, and say so. */
+static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *demand)
+{
+	struct neap_saving savings[NEAP_SAVINGS];
+	size_t count = neap_predict_savings(demand, 0, card->layers, savings);
+
+	for (size_t i = 0; i < count; i++)
+		fix_rung(card, demand, &savings[i]);
 }
 
 static void fix_limit(struct neap_oom_card *card)
@@ -383,7 +372,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record
 	fix_cached(card, record);
 	fix_neighbours(card);
 	fix_micro_batch(card, &demand);
-	fix_activations(card, &demand);
+	fix_rungs(card, &demand);
 	fix_model(card, &demand);
 	strike_active(card);
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);

@@ -5,7 +5,9 @@
  *                            ^ highest      <----------- live bytes by tag
  */
 #include "analyze/predict.h"
+#include "base/units.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
@@ -183,4 +185,48 @@ bool neap_predict(const struct neap_demand *demand, const struct neap_train_sett
 	*ret_prediction = (struct neap_prediction){.bytes = to_bytes((low + high) / 2),
 						   .uncertainty_bytes = to_bytes((high - low) / 2)};
 	return true;
+}
+
+size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, uint32_t layers,
+			    struct neap_saving ret_savings[NEAP_SAVINGS])
+{
+	const struct neap_train_settings now = {{.micro_batch = 1}, active};
+	uint64_t kept = plus(demand->activations, demand->attention), total = neap_demand_total(demand);
+	const struct {
+		enum neap_rung rung;
+		bool acts;
+	} rungs[NEAP_SAVINGS] = {
+		{NEAP_RUNG_EFFICIENT_ATTENTION, demand->attention > 0},
+		{NEAP_RUNG_MIXED_PRECISION, plus(kept, demand->temporaries) > 0},
+		{NEAP_RUNG_CHECKPOINTING, kept > 0 && layers != 1}, /* a single layer would be there whole again */
+	};
+	size_t count = 0;
+
+	for (size_t i = 0; i < NEAP_SAVINGS; i++) {
+		struct neap_train_settings next = {now.split, active | 1u << rungs[i].rung};
+		struct neap_prediction prediction;
+		if (!rungs[i].acts || active & 1u << rungs[i].rung ||
+		    !neap_predict(demand, &now, &next, layers, &prediction))
+			continue;
+		ret_savings[count++] =
+			(struct neap_saving){rungs[i].rung, total > prediction.bytes ? total - prediction.bytes : 0,
+					     prediction.uncertainty_bytes};
+	}
+	return count;
+}
+
+void neap_savings_text(const struct neap_saving *savings, size_t count, uint64_t peak_bytes, char *ret_text,
+		       size_t room)
+{
+	char size[NEAP_UNITS_ROOM], not_sure[NEAP_UNITS_ROOM];
+	size_t used = 0;
+
+	ret_text[0] = '\0';
+	for (size_t i = 0; i < count && used < room; i++)
+		used += (size_t)snprintf(ret_text + used, room - used, "%s%s %s \u00b1 %s", i ? ", " : "",
+					 neap_rung_name(savings[i].rung), neap_size_format(savings[i].bytes, size),
+					 neap_size_format(savings[i].uncertainty_bytes, not_sure));
+	if (count && used < room)
+		snprintf(ret_text + used, room - used, " of the peak of %s (predicted, each alone)",
+			 neap_size_format(peak_bytes, size));
 }

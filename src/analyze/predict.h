@@ -13,11 +13,11 @@
  *   model        stay          stay                  stay              stay
  *   unknown      0 .. scale    stay                  stay              stay
  *
- * Mixed precision: half to all of the activations go from 32 bits to 16 (they are taken to be in 32), and copies of the
- * parameters in 16 bits may be added. Checkpointing with L layers computes one layer at a time again and keeps each
- * one's input, whose share s of a layer's activations is 1/8 at most and 1/50 at least (a transformer's is about 1/18).
- * Where L is not known: 1/10 .. 1/2, the square root of L layers being kept (Chen et al. 2016, arXiv:1604.06174), for
- * L = 100 and 4. */
+ * Mixed precision: half to all of the activations go from 32 bits to 16 (they are taken to be in 32), and copies of
+ * the parameters in 16 bits may be added. Checkpointing with L layers computes one layer at a time again and keeps
+ * each one's input, whose share s of a layer's activations is 1/8 at most and 1/50 at least (a transformer's is about
+ * 1/18). Where L is not known: 1/10 .. 1/2, the square root of L layers being kept (Chen et al. 2016,
+ * arXiv:1604.06174), for L = 100 and 4. */
 #ifndef NEAP_ANALYZE_PREDICT_H
 #define NEAP_ANALYZE_PREDICT_H
 
@@ -33,18 +33,33 @@ struct neap_demand {
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
 uint64_t neap_demand_total(const struct neap_demand *demand);
 
-/* At the highest allocated bytes since the settings last changed, as far as the recording's allocations go back; where
- * the steps before them were higher, the rest is unknown. False when the recording has no end of a session, or its
- * allocations do not add up to what was allocated. */
+/* At the highest allocated bytes since the settings last changed, as far as the recording's allocations go back;
+ * where the steps before them were higher, the rest is unknown. False when the recording has no end of a session, or
+ * its allocations do not add up to what was allocated. */
 bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *ret_demand);
 
 struct neap_prediction {
 	uint64_t bytes, uncertainty_bytes; /* the middle of the interval, and half its width */
 };
 
-/* `demand` was measured with `from`; `layers` 0: not known. False when there is no telling: a rung is in force in `from`
- * and not in `to`, or a micro-batch is 0. */
+/* `demand` was measured with `from`; `layers` 0: not known. False when there is no telling: a rung is in force in
+ * `from` and not in `to`, or a micro-batch is 0. */
 bool neap_predict(const struct neap_demand *demand, const struct neap_train_settings *from,
 		  const struct neap_train_settings *to, uint32_t layers, struct neap_prediction *ret_prediction);
+
+/* What a rung alone would save. */
+struct neap_saving {
+	enum neap_rung rung;
+	uint64_t bytes, uncertainty_bytes;
+};
+#define NEAP_SAVINGS 3
+
+/* Of each rung, in the ladder's order, that is not among the bits `active` and finds something to act on. */
+size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, uint32_t layers,
+			    struct neap_saving ret_savings[NEAP_SAVINGS]);
+/* "memory-efficient attention 960 KiB ± 64.0 KiB, ... of the peak of 12.1 MiB (predicted, each alone)"; "" for none.
+ */
+void neap_savings_text(const struct neap_saving *savings, size_t count, uint64_t peak_bytes, char *ret_text,
+		       size_t room);
 
 #endif

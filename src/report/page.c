@@ -304,6 +304,7 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 	put_leak_fact(out, result);
 	put_fact(out, "largest micro-batch", result->advice, NEAP_TONE_PLAIN);
 	put_fact(out, "stray context", result->stray_contexts, NEAP_TONE_WARN);
+	put_fact(out, "would save", result->savings, NEAP_TONE_PLAIN);
 	put_fact(out, "cleanup", result->cleanup, NEAP_TONE_PLAIN);
 	if (result->waited_ns > 0) {
 		snprintf(text, sizeof(text), "%s for the bytes it needs",

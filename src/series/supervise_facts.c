@@ -6,6 +6,7 @@
 #include "series/supervise_internal.h"
 
 #include "analyze/advice.h"
+#include "analyze/predict.h"
 #include "analyze/run.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -396,6 +397,19 @@ static enum neap_status put_advice(const struct best *best, struct neap_result *
 	return neap_result_set(&result->advice, text, err);
 }
 
+/* What each rung that is not in force would have saved at the peak. */
+static enum neap_status put_savings(const struct best *best, struct neap_result *result, struct neap_error *err)
+{
+	struct neap_saving savings[NEAP_SAVINGS];
+	struct neap_demand demand;
+	char text[512];
+	if (!best->found || !neap_demand_at_peak(&best->record, &demand))
+		return NEAP_OK;
+	size_t count = neap_predict_savings(&demand, best->facts.last_rungs, best->facts.layers, savings);
+	neap_savings_text(savings, count, neap_demand_total(&demand), text, sizeof text);
+	return neap_result_set(&result->savings, text, err);
+}
+
 static uint64_t highest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 static void put_figures(struct neap_supervise *run, const struct best *best, struct neap_result *result)
@@ -501,6 +515,8 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 		status = put_story(run, &best, &result, err);
 	if (!status)
 		status = put_advice(&best, &result, err);
+	if (!status)
+		status = put_savings(&best, &result, err);
 	if (!status)
 		status = make_curve(run, &best, &result, err);
 	if (best.found)

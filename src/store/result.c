@@ -82,6 +82,7 @@ static const struct field {
 	{FIELD(memory_ends_high_step), FIELD_U64, true},
 	{FIELD(restarts), FIELD_U32, true},
 	{FIELD(fluctuation), FIELD_STRING},
+	{FIELD(savings), FIELD_STRING, true},
 	{FIELD(cleanup), FIELD_STRING},
 	{FIELD(advice), FIELD_STRING},
 	{FIELD(micro_batch), FIELD_U64},

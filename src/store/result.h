@@ -79,6 +79,7 @@ struct neap_result {
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
 	uint32_t restarts;       /* the process began anew in place, so often */
 	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
+	char *savings;           /* one line: what rungs would have saved at the peak; "" nothing to tell */
 	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */
 	/* Upward advice: the largest micro-batch that is predicted to fit. */
 	char *advice;            /* one line, for people; also why there is none; "" when nothing was recorded */

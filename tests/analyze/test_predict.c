@@ -79,6 +79,35 @@ static void test_no_telling(void **state)
 	assert_int_equal(neap_demand_total(&huge), UINT64_MAX);
 }
 
+static void test_savings(void **state)
+{
+	struct neap_saving savings[NEAP_SAVINGS];
+	struct neap_demand only = {.parameters = 1000, .model = 3000, .unknown = 500};
+	char text[512], cut[20];
+
+	(void)state;
+	assert_int_equal(neap_predict_savings(&demand, 0, 4, savings), 3);
+	assert_int_equal(savings[0].rung, NEAP_RUNG_EFFICIENT_ATTENTION);
+	assert_int_equal(savings[0].bytes, 750 * NEAP_MIB);
+	assert_int_equal(savings[0].uncertainty_bytes, 50 * NEAP_MIB);
+	assert_int_equal(savings[1].rung, NEAP_RUNG_MIXED_PRECISION);
+	assert_int_equal(savings[1].bytes, (1950 - 250) * NEAP_MIB);
+	assert_int_equal(savings[1].uncertainty_bytes, (650 + 250) * NEAP_MIB);
+	assert_int_equal(savings[2].rung, NEAP_RUNG_CHECKPOINTING);
+	neap_savings_text(savings, 2, 9300 * NEAP_MIB, text, sizeof text);
+	assert_string_equal(text,
+			    "memory-efficient attention 750 MiB \u00b1 50.0 MiB, mixed precision 1.66 GiB \u00b1 900 "
+			    "MiB of the peak of 9.08 GiB (predicted, each alone)");
+	neap_savings_text(savings, 2, 9300 * NEAP_MIB, cut, sizeof cut);
+	assert_string_equal(cut, "memory-efficient at");
+	/* In force already, or nothing to act on: nothing to save. */
+	assert_int_equal(neap_predict_savings(&demand, MIXED | CHECKPOINTING, 4, savings), 1);
+	assert_int_equal(neap_predict_savings(&demand, 0, 1, savings), 2);
+	assert_int_equal(neap_predict_savings(&only, 0, 4, savings), 0);
+	neap_savings_text(savings, 0, 1, text, sizeof text);
+	assert_string_equal(text, "");
+}
+
 /* An allocation (negative: a free) of so many bytes for `tag`, after which `*allocated` are live. */
 static void add(struct recording *recording, uint64_t *allocated, const char *tag, int64_t bytes)
 {
@@ -156,6 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_each_rung),
 		cmocka_unit_test(test_no_telling),
+		cmocka_unit_test(test_savings),
 		cmocka_unit_test(test_demand_at_peak),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,6 +53,8 @@ figures() {
 	awk '{ d = $2 - $3; if (d < 0) d = -d; if (d > $4 + 0.01 * $3 || $2 >= $1) { print "outside:", $0; bad = 1 } }
 		END { exit bad }' figures
 	grep -q 'all against plain: memory-efficient attention, mixed precision' s/report.html
+	[[ "$(jq -r .savings s/runs/plain-1/result.json)" =~ ^memory-efficient\ attention\ .*,\ mixed\ precision\ .*,\ gradient\ checkpointing\ .*\ of\ the\ peak\ of\ 17 ]]
+	[ "$(jq -r .savings s/runs/all-1/result.json)" = "" ]
 	# Made again from the folders, it is the same.
 	"$NEAP" series s.yaml --folder s --resume --quiet > again 2> err
 	[ "$(grep -A1 against again)" = "$(grep -A1 against out)" ]

@@ -43,6 +43,7 @@ static void fill(struct neap_result *result)
 	assert_int_equal(neap_result_set(&result->command, "train --x=1\n\ttab", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->oom_card, "line one\nline two\n", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->advice, "micro-batch 9 is the largest", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->savings, "mixed precision 1 GiB", NULL), NEAP_OK);
 	result->advised_micro_batch = 9;
 	result->kept_accumulate = 4;
 	result->outcome = NEAP_OUTCOME_HOST_OOM;
@@ -73,6 +74,7 @@ static void test_round_trip(void **state)
 	assert_string_equal(got.command, written.command);
 	assert_string_equal(got.oom_card, written.oom_card);
 	assert_string_equal(got.advice, written.advice);
+	assert_string_equal(got.savings, written.savings);
 	assert_int_equal(got.advised_micro_batch, 9);
 	assert_int_equal(got.kept_accumulate, 4);
 	assert_string_equal(got.evidence, "");
