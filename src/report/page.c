@@ -276,6 +276,27 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 	put_fact(out, "leak", text, NEAP_TONE_BAD);
 }
 
+/* Where the session saw memory end, and what it did about it. */
+static void put_forecast_fact(struct neap_buffer *out, const struct neap_result *result)
+{
+	unsigned long long low = result->memory_ends_low_step, high = result->memory_ends_high_step;
+	char text[256];
+
+	if (result->memory_ends_step && high == UINT64_MAX)
+		snprintf(text, sizeof(text), "memory ends at step %llu, %llu at the earliest (99 %%)",
+			 (unsigned long long)result->memory_ends_step, low);
+	else if (low == high)
+		snprintf(text, sizeof(text), "memory ends at step %llu", low);
+	else
+		snprintf(text, sizeof(text), "memory ends at step %llu, between %llu and %llu (99 %%)",
+			 (unsigned long long)result->memory_ends_step, low, high);
+	if (result->memory_ends_step)
+		put_fact(out, "forecast", text, NEAP_TONE_WARN);
+	snprintf(text, sizeof(text), "%u in place, before a leak had used up the memory", result->restarts);
+	if (result->restarts)
+		put_fact(out, "restarts", text, NEAP_TONE_WARN);
+}
+
 static void put_memory_fact(struct neap_buffer *out, const struct neap_result *result)
 {
 	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM], text[256];
@@ -302,6 +323,7 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 	put_fact(out, "rung taken", result->rung, NEAP_TONE_WARN);
 	put_fact(out, "fluctuation", result->fluctuation, NEAP_TONE_PLAIN);
 	put_leak_fact(out, result);
+	put_forecast_fact(out, result);
 	put_fact(out, "largest micro-batch", result->advice, NEAP_TONE_PLAIN);
 	put_fact(out, "stray context", result->stray_contexts, NEAP_TONE_WARN);
 	put_fact(out, "would save", result->savings, NEAP_TONE_PLAIN);

@@ -23,7 +23,8 @@ charlm, failing_malloc = map(os.path.abspath, sys.argv[1:3])
 how = sys.argv[3]
 SAMPLED = how != "every"
 HOST_TOO = how != "thread"
-OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1"]
+OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1",
+           "--device-warn", "1KiB", "--device-stop", "1KiB", "--host-stop", "1KiB", "--clear-memory-on-start"]
 BOUND_S = 60 if SAMPLED else 20
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # What was taken, and the call that gives it back.

@@ -96,6 +96,10 @@ void runs_init(struct neap_result results[RUN_COUNT])
 	common(&results[3], "leaky", "charlm --steps 30 --leak 1MiB");
 	draw(&results[3], 300 * NEAP_MIB, 250 * NEAP_MIB, 1, 8 * NEAP_MIB);
 	set(&results[3].leak_verdict, "leak");
+	results[3].memory_ends_low_step = 190;
+	results[3].memory_ends_step = 200;
+	results[3].memory_ends_high_step = 220;
+	results[3].restarts = 2;
 	results[3].leak_bytes_per_step = 8.0 * NEAP_MIB;
 	results[3].leak_confidence = 0.9993;
 

@@ -266,6 +266,8 @@ static void page_shows_each_run(void **unused)
 	assert_int_equal(count_of(out.data, "class=\"curve\""), RUN_COUNT - 1); /* one never ran */
 	assert_int_equal(count_of(out.data, "{\"total\":2147483648,\"time_us\":[0,8000,"), RUN_COUNT - 1);
 	assert_non_null(strstr(out.data, "memory grows by +8.00 MiB with each step (confidence above 99.9 %)"));
+	assert_non_null(strstr(out.data, "memory ends at step 200, between 190 and 220 (99 %)"));
+	assert_non_null(strstr(out.data, "2 in place, before a leak had used up the memory"));
 	assert_int_equal(count_of(out.data, "<pre>Out of device memory: 512 MiB"), 1);
 	assert_non_null(strstr(out.data, "simulated device"));
 	assert_int_equal(count_of(out.data, "micro-batch 107 is the largest predicted to fit (now 16)"), 1);
