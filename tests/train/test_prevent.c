@@ -279,8 +279,8 @@ static void test_leak_cleared(void **state)
 	struct neap_train_summary summary;
 
 	(void)state;
-	assert_int_equal(leak(train, 700), 700); /* three times what the memory would last for */
-	assert_int_equal(lines_with("clearing by force"), 3); /* each time the interval is as narrow as the first */
+	assert_int_equal(leak(train, 450), 450); /* twice what the memory would last for */
+	assert_int_equal(lines_with("clearing by force"), 2); /* each time the interval is as narrow as the first */
 	assert_true(lines_with("training: the program says that it released 19") >= 1); /* 19x MiB */
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.cleanups, lines_with("clearing by force"));
