@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/paths.h"
 #include "base/units.h"
+#include "cli/device_reply.h"
 #include "cli/look.h"
 #include "cli/targets.h"
 
@@ -14,17 +15,6 @@
 #include <string.h>
 
 #define SCHEMA 1
-
-/* One device of one process, as the agent answered. */
-struct device {
-	unsigned char uuid[16];
-	char name[96];
-	uint64_t ordinal, total, allocated, reserved, max_allocated, max_reserved;
-	uint64_t allocated_before, reserved_before, reserved_now, freed, nanoseconds;
-	uint64_t free_before, free; /* NEAP_BYTES_UNKNOWN */
-	uint64_t status;
-	char error[200];
-};
 
 struct work {
 	const struct cleanup_options *options;
@@ -36,50 +26,10 @@ struct work {
 	bool *json_failed; /* memory ran out: what there is of it is not whole */
 };
 
-static enum neap_status read_device(const struct neap_fields *reply, size_t n, struct device *ret_device)
-{
-	struct device device = {.free_before = NEAP_BYTES_UNKNOWN, .free = NEAP_BYTES_UNKNOWN};
-	struct neap_fields fields;
-	const void *bytes;
-	size_t length;
-	if (!neap_fields_bytes(reply, NEAP_FIELD_DEVICE, n, &bytes, &length))
-		return NEAP_ENOENT;
-	if (neap_fields_open(bytes, length, &fields, NULL) != NEAP_OK)
-		return NEAP_EPROTO;
-	const struct {
-		unsigned number;
-		uint64_t *value;
-	} numbers[] = {
-		{NEAP_FIELD_ORDINAL, &device.ordinal},
-		{NEAP_FIELD_TOTAL, &device.total},
-		{NEAP_FIELD_ALLOCATED, &device.allocated},
-		{NEAP_FIELD_RESERVED, &device.reserved},
-		{NEAP_FIELD_MAX_ALLOCATED, &device.max_allocated},
-		{NEAP_FIELD_MAX_RESERVED, &device.max_reserved},
-		{NEAP_FIELD_ALLOCATED_BEFORE, &device.allocated_before},
-		{NEAP_FIELD_RESERVED_BEFORE, &device.reserved_before},
-		{NEAP_FIELD_RESERVED_NOW, &device.reserved_now},
-		{NEAP_FIELD_FREED, &device.freed},
-		{NEAP_FIELD_NANOSECONDS, &device.nanoseconds},
-		{NEAP_FIELD_FREE_BEFORE, &device.free_before},
-		{NEAP_FIELD_FREE, &device.free},
-		{NEAP_FIELD_STATUS, &device.status},
-	};
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-		neap_fields_u64(&fields, numbers[i].number, numbers[i].value);
-	if (!neap_fields_bytes(&fields, NEAP_FIELD_UUID, 0, &bytes, &length) || length != sizeof(device.uuid))
-		return NEAP_EPROTO;
-	memcpy(device.uuid, bytes, sizeof(device.uuid));
-	neap_fields_string(&fields, NEAP_FIELD_NAME, device.name, sizeof(device.name));
-	neap_fields_string(&fields, NEAP_FIELD_ERROR, device.error, sizeof(device.error));
-	*ret_device = device;
-	return NEAP_OK;
-}
-
 static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
 /* The lines people know, with the driver's own report made from NVML. */
-static void log_device(const struct work *work, const struct device *device)
+static void log_device(const struct work *work, const struct device_reply *device)
 {
 	size_t index;
 	static struct neap_reading reading;
@@ -110,10 +60,10 @@ static void print_change(const char *name, uint64_t before, uint64_t after)
 	       neap_size_format(after, to), neap_size_format_delta((int64_t)(after - before), change));
 }
 
-static void print_device(const struct cleanup_options *options, const struct device *device)
+static void print_device(const struct cleanup_options *options, const struct device_reply *device)
 {
 	char size[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
-	printf("GPU %" PRIu64 ": %s\n", device->ordinal, device->name);
+	device_reply_print_title(device);
 	if (options->stats_only) {
 		printf("  %-10s %10s, %s at most\n", "allocated", neap_size_format(device->allocated, size),
 		       neap_size_format(device->max_allocated, time));
@@ -157,10 +107,11 @@ static json_t *integer(uint64_t value)
 	return value == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)value);
 }
 
-static json_t *device_json(const struct work *work, const struct device *device)
+static json_t *device_json(const struct work *work, const struct device_reply *device)
 {
 	json_t *object = json_object();
 	set(work, object, "ordinal", integer(device->ordinal));
+	set(work, object, "index", device->index_known ? integer(device->index) : json_null());
 	set(work, object, "name", look_json_text(device->name));
 	set(work, object, "allocated", integer(device->allocated));
 	set(work, object, "reserved", integer(device->reserved));
@@ -184,10 +135,10 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 				     struct neap_error *err)
 {
 	enum neap_status status, worst = NEAP_OK;
-	struct device device;
+	struct device_reply device;
 	json_t *devices = json_array();
 	size_t n = 0;
-	for (; (status = read_device(reply, n, &device)) == NEAP_OK; n++) {
+	for (; (status = device_reply_read(reply, n, NULL, 0, work->monitor, &device)) == NEAP_OK; n++) {
 		log_device(work, &device);
 		if (work->options->json)
 			append(work, devices, device_json(work, &device));

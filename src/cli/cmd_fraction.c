@@ -3,6 +3,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/device_reply.h"
 #include "cli/look.h"
 #include "cli/targets.h"
 
@@ -13,19 +14,18 @@
 
 #define SCHEMA 1
 
-/* One allocator of one process, as the agent answered, and what the driver says beside it. */
-struct device {
-	unsigned char uuid[16];
-	char name[96];
-	uint64_t ordinal, total, limit_before, limit, allocated, reserved, reserved_before, reserved_now;
-	uint64_t emptied, freed, nanoseconds;
-	uint64_t free_before, free; /* NEAP_BYTES_UNKNOWN */
-	uint64_t status;
-	char error[200];
-	bool beside_known;
+/* What the driver says of the process beside its allocator on a device. */
+struct beside {
+	bool known;
 	uint64_t context;
-	int64_t other; /* of the process on this device: neither context nor the allocators' */
+	int64_t other; /* neither context nor the allocators' */
 };
+
+/* Without these an answer says nothing. */
+static const unsigned needed[] = {NEAP_FIELD_ORDINAL,         NEAP_FIELD_TOTAL,        NEAP_FIELD_LIMIT_BEFORE,
+				  NEAP_FIELD_LIMIT,           NEAP_FIELD_ALLOCATED,    NEAP_FIELD_RESERVED,
+				  NEAP_FIELD_RESERVED_BEFORE, NEAP_FIELD_RESERVED_NOW, NEAP_FIELD_EMPTIED,
+				  NEAP_FIELD_FREED,           NEAP_FIELD_NANOSECONDS};
 
 struct work {
 	double fraction;
@@ -35,50 +35,8 @@ struct work {
 	bool json_failed;  /* memory ran out: what there is of it is not whole */
 };
 
-static enum neap_status read_device(const struct neap_fields *reply, size_t n, struct device *ret_device)
-{
-	struct device device = {.free_before = NEAP_BYTES_UNKNOWN, .free = NEAP_BYTES_UNKNOWN};
-	struct neap_fields fields;
-	const void *bytes;
-	size_t length;
-	if (!neap_fields_bytes(reply, NEAP_FIELD_DEVICE, n, &bytes, &length))
-		return NEAP_ENOENT;
-	if (neap_fields_open(bytes, length, &fields, NULL) != NEAP_OK)
-		return NEAP_EPROTO;
-	const struct {
-		unsigned number;
-		bool needed;
-		uint64_t *value;
-	} numbers[] = {
-		{NEAP_FIELD_ORDINAL, true, &device.ordinal},
-		{NEAP_FIELD_TOTAL, true, &device.total},
-		{NEAP_FIELD_LIMIT_BEFORE, true, &device.limit_before},
-		{NEAP_FIELD_LIMIT, true, &device.limit},
-		{NEAP_FIELD_ALLOCATED, true, &device.allocated},
-		{NEAP_FIELD_RESERVED, true, &device.reserved},
-		{NEAP_FIELD_RESERVED_BEFORE, true, &device.reserved_before},
-		{NEAP_FIELD_RESERVED_NOW, true, &device.reserved_now},
-		{NEAP_FIELD_EMPTIED, true, &device.emptied},
-		{NEAP_FIELD_FREED, true, &device.freed},
-		{NEAP_FIELD_NANOSECONDS, true, &device.nanoseconds},
-		{NEAP_FIELD_FREE_BEFORE, false, &device.free_before},
-		{NEAP_FIELD_FREE, false, &device.free},
-		{NEAP_FIELD_STATUS, false, &device.status},
-	};
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
-		if (!neap_fields_u64(&fields, numbers[i].number, numbers[i].value) && numbers[i].needed)
-			return NEAP_EPROTO;
-	if (!neap_fields_bytes(&fields, NEAP_FIELD_UUID, 0, &bytes, &length) || length != sizeof(device.uuid))
-		return NEAP_EPROTO;
-	memcpy(device.uuid, bytes, sizeof(device.uuid));
-	neap_fields_string(&fields, NEAP_FIELD_NAME, device.name, sizeof(device.name));
-	neap_fields_string(&fields, NEAP_FIELD_ERROR, device.error, sizeof(device.error));
-	*ret_device = device;
-	return NEAP_OK;
-}
-
 /* What the process holds on the device besides, from the driver and the page. */
-static void look_beside(const struct look *look, pid_t pid, struct device *device)
+static void look_beside(const struct look *look, pid_t pid, const struct device_reply *device, struct beside *beside)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *one = &look->devices[i];
@@ -88,9 +46,7 @@ static void look_beside(const struct look *look, pid_t pid, struct device *devic
 			const struct neap_ledger_process *account = &one->processes[p].account;
 			if (account->pid != pid || !account->attached || account->bytes == NEAP_BYTES_UNKNOWN)
 				continue;
-			device->beside_known = true;
-			device->context = account->context;
-			device->other = account->other;
+			*beside = (struct beside){true, account->context, account->other};
 		}
 	}
 }
@@ -101,7 +57,7 @@ static const char *limit_text(uint64_t limit, char text[NEAP_UNITS_ROOM])
 }
 
 /* What is left to grow, or why nothing is. */
-static void print_room(const struct device *device)
+static void print_room(const struct device_reply *device)
 {
 	char size[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM];
 	if (device->limit == UINT64_MAX)
@@ -116,10 +72,10 @@ static void print_room(const struct device *device)
 		printf("  it may reserve %s more\n", neap_size_format(device->limit - device->reserved, size));
 }
 
-static void print_device(const struct work *work, const struct device *device)
+static void print_device(const struct work *work, const struct device_reply *device, const struct beside *beside)
 {
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], change[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
-	printf("GPU %" PRIu64 ": %s\n", device->ordinal, device->name);
+	device_reply_print_title(device);
 	printf("  %-10s %10s before, %10s after (%g of %s)\n", "limit", limit_text(device->limit_before, from),
 	       limit_text(device->limit, to), work->fraction, neap_size_format(device->total, change));
 	printf("  %-10s %10s before, %10s after (%s)\n", "reserved", neap_size_format(device->reserved_before, from),
@@ -141,9 +97,9 @@ static void print_device(const struct work *work, const struct device *device)
 	if (device->reserved_now > device->reserved)
 		printf("  the program goes on and has taken %s again since\n",
 		       neap_size_format(device->reserved_now - device->reserved, from));
-	if (device->beside_known)
+	if (beside->known)
 		printf("  beside it  %10s context, %s of the process's other memory: the limit is not for these\n",
-		       neap_size_format(device->context, from), neap_size_format_delta(device->other, change));
+		       neap_size_format(beside->context, from), neap_size_format_delta(beside->other, change));
 	else
 		puts("  beside it  the context and the process's other memory, which the driver does not tell");
 }
@@ -157,11 +113,12 @@ static void set(struct work *work, json_t *object, const char *key, json_t *valu
 
 static json_t *integer(uint64_t value) { return value == UINT64_MAX ? json_null() : json_integer((json_int_t)value); }
 
-static json_t *device_json(struct work *work, const struct device *device)
+static json_t *device_json(struct work *work, const struct device_reply *device, const struct beside *beside)
 {
 	json_t *object = json_object();
 	uint64_t above = device->reserved > device->limit ? device->reserved - device->limit : 0;
 	set(work, object, "ordinal", integer(device->ordinal));
+	set(work, object, "index", device->index_known ? integer(device->index) : json_null());
 	set(work, object, "name", look_json_text(device->name));
 	set(work, object, "total", integer(device->total));
 	set(work, object, "limit_before", integer(device->limit_before));
@@ -176,8 +133,8 @@ static json_t *device_json(struct work *work, const struct device *device)
 	set(work, object, "freed", integer(device->freed));
 	set(work, object, "nanoseconds", integer(device->nanoseconds));
 	set(work, object, "above_limit", integer(above));
-	set(work, object, "context", device->beside_known ? integer(device->context) : json_null());
-	set(work, object, "other", device->beside_known ? json_integer(device->other) : json_null());
+	set(work, object, "context", beside->known ? integer(beside->context) : json_null());
+	set(work, object, "other", beside->known ? json_integer(beside->other) : json_null());
 	set(work, object, "error", device->status ? look_json_text(device->error) : json_null());
 	return object;
 }
@@ -187,17 +144,19 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 				     struct neap_error *err)
 {
 	enum neap_status status, worst = NEAP_OK;
-	struct device device;
+	struct device_reply device;
 	struct look look = {0};
 	json_t *devices = json_array();
 	size_t n = 0;
 	bool seen = work->monitor && look_take(work->monitor, work->folder, &look, NULL) == NEAP_OK;
-	for (; (status = read_device(reply, n, &device)) == NEAP_OK; n++) {
+	const size_t count = sizeof(needed) / sizeof(*needed);
+	for (; (status = device_reply_read(reply, n, needed, count, work->monitor, &device)) == NEAP_OK; n++) {
+		struct beside beside = {0};
 		if (seen)
-			look_beside(&look, pid, &device);
+			look_beside(&look, pid, &device, &beside);
 		if (!work->processes)
-			print_device(work, &device);
-		else if (json_array_append_new(devices, device_json(work, &device)) != 0)
+			print_device(work, &device, &beside);
+		else if (json_array_append_new(devices, device_json(work, &device, &beside)) != 0)
 			work->json_failed = true;
 		if (device.status != NEAP_OK)
 			worst = neap_fail(err, targets_device_status(device.status), "%s", device.error);

@@ -189,3 +189,18 @@ json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(s
 	[ "$(grep -c '^NEAP_FRACTION=0.5$' <<<"$output")" -eq 1 ]
 	[ "$(grep -c '^NEAP_ATTACH=1$' <<<"$output")" -eq 1 ]
 }
+
+@test "fraction and clear: a device has the number that info shows, not the process's own" {
+	export NEAP_SIM="mem=256MiB,gpus=2,order=reversed,context=8MiB,world=fraction-$$-$BATS_TEST_NUMBER"
+	start 4 8
+	run --separate-stderr "$NEAP" fraction 0.5
+	[[ "${lines[1]}" == "GPU 1: Simulated GPU 256 MiB" ]]
+	run --separate-stderr "$NEAP" clear
+	[[ "$output" == *"GPU 1: Simulated GPU 256 MiB"* ]]
+	run --separate-stderr "$NEAP" clear --json
+	[ "$(json "[(d['ordinal'], d['index']) for d in j['processes'][0]['devices']]")" = "[(0, 1)]" ]
+	run --separate-stderr "$NEAP" fraction 1 --json
+	[ "$(json "[(d['ordinal'], d['index']) for d in j['processes'][0]['devices']]")" = "[(0, 1)]" ]
+	run "$NEAP" info --json
+	[ "$(json "[p['device'] for p in j['processes'] if p['attached']]")" = "[1]" ]
+}
