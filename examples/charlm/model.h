@@ -45,7 +45,8 @@ struct model {
 	struct activations *saved; /* of the micro-batch under way */
 };
 
-/* `width` is a multiple of `heads`; no number of the shape is 0. The same seed gives the same model. */
+/* `width` is a multiple of `heads`, at most ROW_MAX; no number of the shape is 0. The same seed gives the same model.
+ */
 enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, uint64_t seed,
 			      struct model **ret_model, struct neap_error *err);
 void model_destroy(struct model *model); /* NULL is fine */

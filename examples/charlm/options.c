@@ -1,6 +1,8 @@
 /* charlm/options.c: one table makes the parser and the help. */
 #include "options.h"
 
+#include "kernels.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +31,7 @@ static const struct option table[] = {
 	{"micro-batch", "N", "samples at a time; divides the batch; the whole batch if not given", KIND_COUNT,
 	 AT(micro_batch), 1, 65536},
 	{"layers", "N", "transformer blocks", KIND_COUNT, AT(layers), 1, 64},
-	{"width", "N", "numbers for a character; a multiple of the heads", KIND_COUNT, AT(width), 1, 4096},
+	{"width", "N", "numbers for a character; a multiple of the heads", KIND_COUNT, AT(width), 1, ROW_MAX},
 	{"heads", "N", "attention heads", KIND_COUNT, AT(heads), 1, 64},
 	{"context", "N", "characters of a sample", KIND_COUNT, AT(context), 1, 4096},
 	{"rate", "X", "highest learning rate", KIND_RATE, AT(rate), 0, 0},
