@@ -215,6 +215,8 @@ static void clients_that_cannot_connect(void **state)
 		assert_int_equal(neap_client_open(folder, 1, 0, &client, &err), NEAP_EPERM);
 }
 
+#define HOSTILE_SLOTS 40
+
 static uint64_t next_random(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -235,10 +237,14 @@ static void hostile_corpus(void **state)
 	publish(&owner, 1, 10);
 	publish(&owner, 2, INT64_MAX);
 	publish(&owner, 1, -5);
-	size_t size = sizeof(*owner.page), head = offsetof(struct neap_page, devices);
+	/* longer than a page, with slots in use past its end: a count that is too high must not be followed */
+	size_t head = offsetof(struct neap_page, devices), slot = sizeof(struct neap_published);
+	size_t size = head + HOSTILE_SLOTS * slot;
 	unsigned char *good = malloc(size);
 	assert_non_null(good);
-	memcpy(good, owner.page, size);
+	memcpy(good, owner.page, sizeof(*owner.page));
+	for (size_t i = 3; i < HOSTILE_SLOTS; i++)
+		memcpy(good + head + i * slot, good + head, slot);
 	neap_page_destroy(&owner, true);
 	LLVMFuzzerTestOneInput(good, size);
 	for (int round = 0; round < 600; round++) {
@@ -252,8 +258,8 @@ static void hostile_corpus(void **state)
 			copy[at] = (unsigned char)next_random(&seed);
 		}
 		/* A page whose slots are for ever being written takes 0.1 s each: not here. */
-		for (size_t i = 0; i < NEAP_PAGE_DEVICES; i++)
-			copy[head + i * sizeof(struct neap_published)] &= 0xfe;
+		for (size_t i = 0; i < HOSTILE_SLOTS; i++)
+			copy[head + i * slot] &= 0xfe;
 		LLVMFuzzerTestOneInput(copy, round % 4 ? size : next_random(&seed) % size);
 		free(copy);
 	}
