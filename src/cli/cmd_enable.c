@@ -108,7 +108,9 @@ const struct neap_command neap_command_enable = {
 		   "\n"
 		   "What is set already is kept: the settings are merged into PYTORCH_CUDA_ALLOC_CONF (and into "
 		   "PYTORCH_ALLOC_CONF where that is set). For one run only: neap run --enable -- COMMAND. These are "
-		   "settings of PyTorch's own allocator; programs that use neap's need none.",
+		   "settings of PyTorch's own allocator; programs that use neap's need none. It reaches no process.\n"
+		   "\n"
+		   "Exit codes: 0 done; 64 usage; 71 out of memory.",
 	.options =
 		(const struct neap_option[]){
 			{"shell", "SHELL", "sh (also bash and zsh; the default), fish or csh (also tcsh)"},

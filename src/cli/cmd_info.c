@@ -330,7 +330,11 @@ const struct neap_command neap_command_info = {
 		   "Contexts, allocated and cached are those of attached processes (started by 'neap run', or that "
 		   "attached themselves); not attached is what the driver says of the others. Asks NVML and the "
 		   "attached "
-		   "processes' statistics pages: it creates no CUDA context and disturbs nobody.",
+		   "processes' statistics pages: it creates no CUDA context, disturbs nobody, and waits for no "
+		   "process, so "
+		   "that it also answers for one that is stopped.\n"
+		   "\n"
+		   "Exit codes: 0 done; 64 usage; 69 no driver; 77 the runtime folder is not safely ours.",
 	.options =
 		(const struct neap_option[]){
 			{"json", NULL, "one JSON object (with --every: one a line)"},

@@ -148,7 +148,9 @@ const struct neap_command neap_command_sim = {
 		   "\n"
 		   "The simulator hosts programs that use CUDA's driver API (libneap, its tests, the examples); it "
 		   "does not\n"
-		   "carry NVIDIA's runtime.",
+		   "carry NVIDIA's runtime.\n"
+		   "\n"
+		   "Exit codes: 0 done; 64 usage, or NEAP_SIM that does not parse.",
 	.operands_min = 1,
 	.operands_max = 2,
 	.run = run,

@@ -3,7 +3,9 @@
     faults.py CHARLM FAILING_MALLOC_LIBRARY every|sampled|thread
 
 A driver call fails with out-of-memory and with an unknown error, a host allocation with ENOMEM; each once, and at every
-sixth instant for good from there on. Whatever fails, and whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
+third instant for good from there on. A second run, on a device so small that it takes two rungs of the ladder, is tried
+likewise at 120 instants. With NEAP_LONG=1 (./test --long) every instant of both, once and for good. Whatever fails, and
+whenever: the run ends in bounded time, of itself. It succeeds with the losses and the
 checkpoint of a run that nothing disturbed (to a tolerance after a rung of the ladder), or it says what failed and exits
 with a failure's status. The device's memory is given back call for call, nothing illegal or unordered touches it, no
 file is left behind, no checkpoint is torn. Under the sanitizers every k-th instant is tried, for time's sake, and these
@@ -22,9 +24,13 @@ import tempfile
 charlm, failing_malloc = map(os.path.abspath, sys.argv[1:3])
 how = sys.argv[3]
 SAMPLED = how != "every"
+LONG = how == "every" and os.environ.get("NEAP_LONG") == "1"
 HOST_TOO = how != "thread"
+ROOMY = "64MiB"
 OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", "--heads", "2", "--layers", "1", "--checkpoint-every", "1",
            "--device-warn", "1KiB", "--device-stop", "1KiB", "--host-stop", "1KiB", "--clear-memory-on-start"]
+TIGHT = "8MiB"
+TIGHT_OPTIONS = ["--steps", "2", "--batch", "2", "--context", "256", "--width", "32", "--heads", "2", "--layers", "3", "--checkpoint-every", "1"]
 BOUND_S = 60 if SAMPLED else 20
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # What was taken, and the call that gives it back.
@@ -51,7 +57,7 @@ def run(variables, resumed=None):
     folder = f"{root}/{next(numbers)}"
     for name in ("", "/runtime", "/state", "/work"):
         os.mkdir(folder + name, 0o700)
-    environment = dict(os.environ, NEAP_ATTACH="1", NEAP_SIM=f"mem=64MiB,world=faults-{os.path.basename(root)}-"
+    environment = dict(os.environ, NEAP_ATTACH="1", NEAP_SIM=f"mem={memory},context=2MiB,reserved=2MiB,world=faults-{os.path.basename(root)}-"
                        f"{os.path.basename(folder)}", XDG_RUNTIME_DIR=folder + "/runtime",
                        XDG_STATE_HOME=folder + "/state", NEAP_SIM_LOG=folder + "/log", **variables)
     if "FAILING_MALLOC" in variables:
@@ -60,7 +66,7 @@ def run(variables, resumed=None):
     if resumed is not None:
         with open(folder + "/work/state", "wb") as file:
             file.write(resumed)
-    process = subprocess.Popen([charlm, *OPTIONS, *(["--resume"] if resumed is not None else []), "--checkpoint",
+    process = subprocess.Popen([charlm, *options, *(["--resume"] if resumed is not None else []), "--checkpoint",
                                 "state", "--losses", "losses"], env=environment,
                                cwd=folder + "/work", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, errors="replace")
@@ -87,7 +93,7 @@ def check(result, code, once):
     wrong = []
     if result.seconds_out:
         return [f"it hung: no end in {BOUND_S} s"]
-    rung = "going on with micro-batch" in result.err
+    rung = "going on with" in result.err
     if result.status == 0:
         if len(result.losses) != len(plain.losses):
             wrong.append("success, but not all losses")
@@ -151,22 +157,28 @@ def attempt(kind, number, code, once):
 
 
 def sweep(kind, total, codes, budget):
-    step = max(1, total * 2 * len(codes) // budget) if SAMPLED else 1
+    """`budget`: so many runs, spread over all instants; None: every instant once, every third for good."""
+    step = 1 if LONG or budget is None else max(1, total * 2 * len(codes) // budget)
+    rare = 3 if budget is None and not LONG else 1
     # Each of the four sweeps begins elsewhere, so that sampled ones share no instant.
     jobs = [(kind, number, code, once) for i, (code, once) in
             enumerate((code, once) for code in codes for once in (True, False))
-            for number in range(i * step // (2 * len(codes)) if SAMPLED else 0 if once else i, total,
-                                step if once else 6 * step)]
+            for number in range(i * step // (2 * len(codes)), total, step if once else rare * step)]
     with concurrent.futures.ThreadPoolExecutor(max(2, min(4, os.cpu_count() or 2))) as pool:
         for _ in pool.map(lambda job: attempt(*job), jobs):
             pass
 
 
-try:
+def scenario(name, budget):
+    """Sweeps over the run that `memory` and `options` describe."""
+    global plain, checkpoints
+    tally.clear()
     plain = run({"FAILING_MALLOC": "0"} if HOST_TOO else {})
     if plain.status or len(plain.losses) != 2 or not plain.calls or plain.allocations == 0 and HOST_TOO or plain.left:
         sys.exit(f"FAILED: the undisturbed run: status {plain.status}, {len(plain.calls)} calls, "
                  f"{plain.allocations} allocations, left {plain.left}\n{plain.err}")
+    if plain.err.count("going on with") != (0 if name == "roomy" else 2):
+        sys.exit(f"FAILED: the {name} run took {plain.err.count('going on with')} rungs\n{plain.err}")
     # The checkpoint of the first step, from a run that is stopped in the second save: a good one, for the run goes on
     # from it to the same end.
     saved = len(plain.calls) - 30
@@ -176,15 +188,22 @@ try:
             0, plain.losses[1:], plain.checkpoint):
         sys.exit(f"FAILED: resumed from the first step's checkpoint: status {after.status}, {after.losses}\n{after.err}")
     checkpoints = [half, plain.checkpoint]
-    sweep("call", len(plain.calls), (OUT_OF_MEMORY, UNKNOWN), 240)
+    sweep("call", len(plain.calls), (OUT_OF_MEMORY, UNKNOWN), budget)
     # One more than there are: nothing may fail any more.
     if HOST_TOO:
-        sweep("allocation", plain.allocations + 1, (None,), 240)
-    print(f"{len(plain.calls)} driver calls, {plain.allocations} host allocations in the undisturbed run; runs: "
-          + ", ".join(f"{number} {what}" for what, number in tally.items()))
+        sweep("allocation", plain.allocations + 1, (None,), budget)
+    print(f"{name}: {len(plain.calls)} driver calls, {plain.allocations} host allocations in the undisturbed run; runs: "
+          + ", ".join(f"{number} {what}" for what, number in tally.items()), flush=True)
     if not tally["went on down the ladder"]:
         problems.append("no run went down the ladder")
         print("FAILED: no run went down the ladder")
+
+
+try:
+    memory, options = ROOMY, OPTIONS
+    scenario("roomy", 200 if SAMPLED else None)
+    memory, options = TIGHT, TIGHT_OPTIONS
+    scenario("tight", 60 if SAMPLED else 120)
     sys.exit(1 if problems else 0)
 finally:
     shutil.rmtree(root)
