@@ -45,7 +45,7 @@ NEAP_API const struct neap_observer *neap_attach_observer(void);
 
 /* Called from the agent's thread when `clear --force` asks for more than emptying caches (release a library's
  * workspaces, drop what may be dropped), and by neap_attach_release in its caller's. Returns bytes released, for the
- * report. At most 8; NEAP_ENOSPC beyond. */
+ * report. Both threads may be in it at once. At most 8; NEAP_ENOSPC beyond. */
 typedef uint64_t (*neap_clear_callback)(void *context, bool force);
 NEAP_API enum neap_status neap_attach_on_clear(neap_clear_callback callback, void *context);
 /* Calls what was registered, in this thread, attached or not. The sum of what they say they released. */

@@ -1,8 +1,12 @@
 /* trace/recording.c: a recording as a trace.
  *
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
- * device. So each device takes one walk through both, the older event first. */
+ * device. So each device takes one walk through both, the older event first.
+ *
+ * A process that began anew in place (NEAP_EVENT_RESTART) gave back everything at once, without a word: its live
+ * blocks are freed here at that instant. */
 #include "base/error.h"
+#include "base/map.h"
 #include "neap/trace.h"
 #include "trace/formats.h"
 #include "trace/record.h"
@@ -13,6 +17,8 @@ struct recording {
 	const struct neap_record *record;
 	struct neap_build *build;
 	uint32_t stacks[NEAP_RECORD_NAMES]; /* of each name; 0: not made yet */
+	bool restarts;                      /* the process began anew: live blocks are kept account of */
+	struct neap_map live;               /* address: twice its bytes, plus 1 when its free was requested */
 };
 
 static uint64_t wall_us(const struct recording *recording, const struct neap_event *event)
@@ -76,6 +82,39 @@ static void take_memory_event(struct recording *recording, const struct neap_eve
 	neap_build_event(recording->build, &event);
 }
 
+static void keep_account(struct recording *recording, const struct neap_event *event)
+{
+	uint64_t value = event->size << 1;
+	bool kept = true;
+
+	if (event->kind == NEAP_EVENT_ALLOC)
+		kept = neap_map_put(&recording->live, event->address, value);
+	else if (event->kind == NEAP_EVENT_FREE_REQUESTED && neap_map_get(&recording->live, event->address, &value))
+		kept = neap_map_put(&recording->live, event->address, value | 1);
+	else if (event->kind == NEAP_EVENT_FREE_COMPLETED)
+		neap_map_remove(&recording->live, event->address, NULL);
+	if (!kept)
+		recording->build->failed = NEAP_ENOMEM;
+}
+
+static void free_all(struct recording *recording, const struct neap_event *restart, uint8_t device)
+{
+	const struct neap_map_slot *slot;
+
+	for (size_t cursor = 0; (slot = neap_map_next(&recording->live, &cursor));) {
+		struct neap_event event = {.time_ns = restart->time_ns,
+					   .kind = NEAP_EVENT_FREE_REQUESTED,
+					   .address = slot->key,
+					   .size = slot->value >> 1};
+		if (!(slot->value & 1))
+			take_memory_event(recording, &event, device);
+		event.kind = NEAP_EVENT_FREE_COMPLETED;
+		take_memory_event(recording, &event, device);
+	}
+	neap_map_fini(&recording->live);
+	recording->live = (struct neap_map){0};
+}
+
 static void take_mark(struct recording *recording, const struct neap_event *from, uint8_t device, uint64_t index)
 {
 	struct neap_trace_mark mark = {.event = index, .time_us = wall_us(recording, from), .device = device};
@@ -129,6 +168,10 @@ static void take_device(struct recording *recording, uint8_t device)
 			event = journal++;
 		if (event->device != device)
 			continue;
+		if (recording->restarts)
+			keep_account(recording, event);
+		if (event->kind == NEAP_EVENT_RESTART)
+			free_all(recording, event, device);
 		if (kind_of(event->kind))
 			take_memory_event(recording, event, device);
 		else
@@ -168,8 +211,13 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 	uint64_t others = highest_device(record.journal, record.journal_count, &impossible);
 	devices = devices > others ? devices : others;
 	neap_build_device(build, devices);
-	for (uint64_t device = 0; device <= devices && !build->failed; device++)
+	for (size_t i = 0; i < record.journal_count; i++)
+		recording.restarts |= record.journal[i].kind == NEAP_EVENT_RESTART;
+	for (uint64_t device = 0; device <= devices && !build->failed; device++) {
 		take_device(&recording, (uint8_t)device);
+		neap_map_fini(&recording.live);
+		recording.live = (struct neap_map){0};
+	}
 	if (record.allocations_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
 				(unsigned long long)record.allocations_lost);

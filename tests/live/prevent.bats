@@ -36,6 +36,9 @@ result() { python3 -c "import json; d=json.load(open('$1/result.json')); print((
 	[ "$(result run "d['outcome'], d['restarts'], d['steps'], d['ooms'], d['leak_verdict']")" = \
 		"('ok', 1, 150, 0, 'leak')" ]
 	[ "$(ls run/record.* | wc -l)" -eq 1 ]
+	# ... as which it can be done again: what the first part held is not held for ever.
+	[ "$("$NEAP" replay --json run/record.* | python3 -c \
+		"import json,sys; print(50 << 20 < json.load(sys.stdin)['requested_peak'] < 60 << 20)")" = True ]
 	# Nothing of it is left on the device.
 	[ "$("$NEAP" info --json | python3 -c "import json,sys; print(json.load(sys.stdin)['processes'])")" = "[]" ]
 }
