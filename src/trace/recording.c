@@ -112,7 +112,6 @@ static void free_all(struct recording *recording, const struct neap_event *resta
 		take_memory_event(recording, &event, device);
 	}
 	neap_map_fini(&recording->live);
-	recording->live = (struct neap_map){0};
 }
 
 static void take_mark(struct recording *recording, const struct neap_event *from, uint8_t device, uint64_t index)
@@ -216,7 +215,6 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 	for (uint64_t device = 0; device <= devices && !build->failed; device++) {
 		take_device(&recording, (uint8_t)device);
 		neap_map_fini(&recording.live);
-		recording.live = (struct neap_map){0};
 	}
 	if (record.allocations_lost)
 		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
