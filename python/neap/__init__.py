@@ -12,6 +12,7 @@ from ._ladder import Split, next_split
 from ._library import NeapError, version
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from .agent import attach, describe, detach
+from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, restore_checkpoints
 from .hunt import Lingering, lingering
 from .memory import (
     ClearResult,
@@ -37,6 +38,8 @@ from .training import Training, TrainingOutOfMemory, TrainingResult
 
 __all__ = [
     "Allocator",
+    "Checkpoint",
+    "CheckpointCleanup",
     "ClearResult",
     "DeviceMemory",
     "ExperimentResult",
@@ -58,6 +61,7 @@ __all__ = [
     "TrainingResult",
     "TrialResult",
     "attach",
+    "cleanup_checkpoints",
     "cleanup_model_memory",
     "clear_cuda_memory",
     "clear_gpu_memory",
@@ -73,6 +77,7 @@ __all__ = [
     "offloaded",
     "print_cuda_memory_info",
     "reset_peak_memory_stats",
+    "restore_checkpoints",
     "safe_tensor_to_cpu",
     "save_checkpoint",
     "set_memory_fraction",

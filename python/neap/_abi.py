@@ -101,7 +101,27 @@ class ExternalKind(enum.IntEnum):
     FRACTION = 4
 
 
+class MetricMode(enum.IntEnum):
+    """enum neap_metric_mode: which way is better."""
+
+    MODE_UNKNOWN = 0
+    MIN = 1
+    MAX = 2
+
+
+class RetentionDone(enum.IntEnum):
+    """enum neap_retention_done: what became of a checkpoint."""
+
+    NOTHING = 0
+    MOVED = 1
+    GONE = 2
+    CHANGED = 3
+    FAILED = 4
+
+
 ENUMS = {
+    "NEAP_METRIC_": MetricMode,
+    "NEAP_RETENTION_": RetentionDone,
     "NEAP_": Status,
     "NEAP_RUNG_": Rung,
     "NEAP_MARK_": Mark,
@@ -271,7 +291,96 @@ class ExternalDevice(c.Structure):
     ]
 
 
+class RetentionOptions(c.Structure):
+    """struct neap_retention_options"""
+
+    _fields_ = [
+        ("keep_best", c.c_uint64),
+        ("keep_last", c.c_uint64),
+        ("keep_every_steps", c.c_uint64),
+        ("grace_ns", c.c_uint64),
+        ("metric", c.c_char_p),
+        ("mode", c.c_int),
+        ("newest_for_best", c.c_bool),
+        ("pins", c.POINTER(c.c_char_p)),
+        ("pin_count", c.c_size_t),
+        ("resume", c.c_char_p),
+        ("pattern", c.c_char_p),
+        ("older_than_ns", c.c_uint64),
+        ("max_total_bytes", c.c_uint64),
+        ("delete_rest", c.c_bool),
+        ("trash_ns", c.c_uint64),
+    ]
+
+
+class RetentionEntry(c.Structure):
+    """struct neap_retention_entry"""
+
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("bytes", c.c_uint64),
+        ("freed_bytes", c.c_uint64),
+        ("modified_ns", c.c_uint64),
+        ("device", c.c_uint64),
+        ("inode", c.c_uint64),
+        ("step", c.c_uint64),
+        ("metric", c.c_double),
+        ("facts", c.c_uint32),
+        ("reasons", c.c_uint32),
+        ("best_rank", c.c_uint32),
+        ("done", c.c_uint32),
+        ("cause", c.c_int32),
+        ("drop", c.c_bool),
+    ]
+
+
+class RetentionPlan(c.Structure):
+    """struct neap_retention_plan"""
+
+    _fields_ = [
+        ("folder", c.c_char_p),
+        ("entries", c.POINTER(RetentionEntry)),
+        ("count", c.c_size_t),
+        ("metric", c.c_char * 64),
+        ("mode", c.c_int),
+        ("metric_inferred", c.c_bool),
+        ("mode_inferred", c.c_bool),
+        ("newest_for_best", c.c_bool),
+        ("order_disagrees", c.c_bool),
+        ("keep_count", c.c_size_t),
+        ("drop_count", c.c_size_t),
+        ("keep_bytes", c.c_uint64),
+        ("drop_bytes", c.c_uint64),
+        ("freed_bytes", c.c_uint64),
+        ("over_bytes", c.c_uint64),
+        ("link_count", c.c_size_t),
+        ("trash_count", c.c_size_t),
+        ("trash_bytes", c.c_uint64),
+        ("trash_until_s", c.c_uint64),
+        ("made_ns", c.c_uint64),
+    ]
+
+
+class RetentionResult(c.Structure):
+    """struct neap_retention_result"""
+
+    _fields_ = [
+        ("moved_count", c.c_size_t),
+        ("failed_count", c.c_size_t),
+        ("changed_count", c.c_size_t),
+        ("moved_bytes", c.c_uint64),
+        ("deleted_count", c.c_size_t),
+        ("deleted_bytes", c.c_uint64),
+        ("restored_count", c.c_size_t),
+        ("trash_until_s", c.c_uint64),
+    ]
+
+
 STRUCTS = {
+    "neap_retention_options": RetentionOptions,
+    "neap_retention_entry": RetentionEntry,
+    "neap_retention_plan": RetentionPlan,
+    "neap_retention_result": RetentionResult,
     "neap_published": Published,
     "neap_event": Event,
     "neap_external_request": ExternalRequest,
@@ -335,4 +444,19 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_checkpoint_write": (c.c_int, (_handle, c.c_void_p, c.c_size_t, _err)),
     "neap_checkpoint_commit": (c.c_int, (_handle, _err)),
     "neap_checkpoint_abort": (None, (_handle,)),
+    "neap_retention_defaults": (None, (c.POINTER(RetentionOptions),)),
+    "neap_retention_plan_make": (
+        c.c_int,
+        (c.c_char_p, c.POINTER(RetentionOptions), c.c_uint64, c.POINTER(RetentionPlan), _err),
+    ),
+    "neap_retention_plan_fini": (None, (c.POINTER(RetentionPlan),)),
+    "neap_retention_reason_text": (
+        c.c_char_p,
+        (c.POINTER(RetentionPlan), c.POINTER(RetentionOptions), c.c_size_t, c.c_char_p, c.c_size_t),
+    ),
+    "neap_retention_apply": (
+        c.c_int,
+        (c.POINTER(RetentionPlan), c.POINTER(RetentionOptions), c.POINTER(RetentionResult), _err),
+    ),
+    "neap_retention_restore": (c.c_int, (c.c_char_p, c.c_char_p, c.POINTER(RetentionResult), _err)),
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
-from typing import Any, Collection, Optional, Sequence, Type
+import os
+from typing import Any, Collection, Optional, Sequence, Type, Union
 
-from . import _sources, _units, hunt, memory
+from . import _units, hunt, memory
+from .checkpoints import CheckpointCleanup, cleanup_checkpoints
 
 log = logging.getLogger("neap")
 
@@ -119,6 +121,13 @@ class MemoryManager:
     def trial(self, name: str = "trial") -> _Trial:
         """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named."""
         return _Trial(self, name)
+
+    def cleanup_checkpoints(self, folder: Union[str, "os.PathLike[str]"], dry_run: bool = False) -> CheckpointCleanup:
+        """Moves checkpoints that are older than `cleanup_older_than_days` into the folder's trash; the best
+        `max_checkpoints`, the newest and what is in use stay. See neap.cleanup_checkpoints for other rules."""
+        done = cleanup_checkpoints(folder, self.max_checkpoints, self.cleanup_older_than_days, dry_run=dry_run)
+        log.info("%s", done)
+        return done
 
     def step(self) -> Optional[memory.ClearResult]:
         """One optimizer update is done. Returns the cleanup, if it was time for one."""

@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -190,6 +191,48 @@ class OnTheSimulator(unittest.TestCase):
             os._exit(0 if fine else 1)
         self.assertEqual(os.waitpid(pid, 0)[1], 0)
         self.allocator.malloc(1)
+
+
+class Checkpoints(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        for step in range(1, 9):
+            path = self.folder / f"step-{step}.pt"
+            path.write_bytes(b"x" * step)
+            (self.folder / f"step-{step}.json").write_text('{"val_loss": %d}' % abs(step - 2))
+            for name in (path, self.folder / f"step-{step}.json"):
+                os.utime(name, (time.time() - (30 - step) * 86400,) * 2)
+
+    def there(self):
+        return sorted(int(p.stem.split("-")[1]) for p in self.folder.glob("step-*.pt"))
+
+    def test_the_best_and_the_newest_stay(self):
+        manager = neap.MemoryManager(max_checkpoints=3, cleanup_older_than_days=7)
+        plan = manager.cleanup_checkpoints(self.folder, dry_run=True)
+        self.assertEqual(self.there(), list(range(1, 9)))
+        done = manager.cleanup_checkpoints(self.folder)
+        self.assertEqual(self.there(), [1, 2, 3, 8])
+        self.assertEqual((done.kept, done.metric, done.moved), (plan.kept, "val_loss", 4))
+        self.assertEqual(str(done), f"{self.folder}: 4 kept, moved 4 to the trash")
+        self.assertIn("best 1: val_loss 0", next(c for c in done.checkpoints if c.step == 2).reason)
+        self.assertEqual(neap.restore_checkpoints(self.folder, "step-7*"), 1)
+        self.assertEqual(self.there(), [1, 2, 3, 7, 8])
+
+    def test_what_is_young_stays(self):
+        self.assertEqual(neap.cleanup_checkpoints(self.folder, older_than_days=60).moved, 0)
+        self.assertEqual(neap.cleanup_checkpoints(self.folder, keep_best=1, older_than_days=60, delete_rest=True).moved, 6)
+
+    def test_errors(self):
+        with self.assertRaises(neap.NeapError) as caught:
+            neap.cleanup_checkpoints(self.folder / "nowhere")
+        self.assertEqual(caught.exception.status, neap.Status.ENOENT)
+        with self.assertRaises(ValueError):
+            neap.cleanup_checkpoints(self.folder, mode="best")
+        with self.assertRaises(neap.NeapError):
+            neap.cleanup_checkpoints(self.folder, metric="no_such_metric", mode="min")
+        self.assertEqual(len(self.there()), 8)
 
 
 class Series(unittest.TestCase):

@@ -1,0 +1,142 @@
+"""Checkpoints kept by rules that compose (include/neap/checkpoint.h): the best and the newest never go, what goes can be
+restored for a day."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from typing import Any, Optional, Sequence, Union
+
+from . import _abi, _library
+from ._units import parse_size
+
+_Path = Union[str, "os.PathLike[str]"]
+_DAY_NS = 86_400 * 10**9
+_UNKNOWN_STEP = (1 << 64) - 1
+_REASON_ROOM = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint of a folder, and what was decided about it."""
+
+    name: str
+    bytes: int
+    step: Optional[int]
+    reason: str  # why it stays, or goes
+    goes: bool
+    done: str  # "" (it stays, or a dry run), "moved", "gone", "changed", "failed: ..."
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointCleanup:
+    """What a cleanup of a folder decided and did."""
+
+    folder: str
+    checkpoints: tuple[Checkpoint, ...]  # newest first
+    metric: str  # by which the best were told; "" where there is none, and the newest stood for them
+    dry_run: bool
+    moved: int  # checkpoints, into FOLDER/.neap-trash
+    moved_bytes: int
+    deleted: int  # from the trash, whose time was over
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of those that stay."""
+        return tuple(c.name for c in self.checkpoints if not c.goes)
+
+    def __str__(self) -> str:
+        going = [c for c in self.checkpoints if c.goes]
+        verb = "would move" if self.dry_run else "moved"
+        count = len(going) if self.dry_run else self.moved
+        return f"{self.folder}: {len(self.kept)} kept, {verb} {count} to the trash"
+
+
+def _done(entry: Any) -> str:
+    try:
+        done = _abi.RetentionDone(entry.done)
+    except ValueError:
+        return f"unknown ({entry.done})"
+    if done == _abi.RetentionDone.FAILED:
+        return f"failed: {os.strerror(entry.cause)}"
+    return "" if done == _abi.RetentionDone.NOTHING else done.name.lower()
+
+
+def cleanup_checkpoints(
+    folder: _Path,
+    keep_best: int = 5,
+    older_than_days: float = 7,
+    *,
+    keep_last: int = 0,
+    keep_every_steps: int = 0,
+    metric: Optional[str] = None,
+    mode: Optional[str] = None,
+    pins: Sequence[str] = (),
+    max_total_size: Optional[Union[int, str]] = None,
+    delete_rest: bool = False,
+    grace_minutes: float = 10,
+    trash_days: float = 1,
+    dry_run: bool = False,
+) -> CheckpointCleanup:
+    """Moves checkpoints of this folder that are older than so many days into its trash: never the best N (by the metric
+    found beside them; the newest N where there is none), the newest, one that is open, pinned, linked to, or young.
+
+    `mode`: "min" or "max", where the metric's name does not say. `delete_rest`: whatever their age. Raises NeapError, and
+    then nothing was moved: there is no such folder, or the best cannot be told (every value is NaN, say).
+    """
+    modes = {None: 0, "min": 1, "max": 2}
+    if mode not in modes:
+        raise ValueError(f"mode {mode!r}: expected 'min' or 'max'")
+    texts = (ctypes.c_char_p * max(len(pins), 1))(*(os.fsencode(pin) for pin in pins))
+    options = _abi.RetentionOptions(
+        keep_best=keep_best,
+        keep_last=keep_last,
+        keep_every_steps=keep_every_steps,
+        grace_ns=int(grace_minutes * 60e9),
+        metric=metric.encode() if metric else None,
+        mode=modes[mode],
+        newest_for_best=metric is None,
+        pins=texts,
+        pin_count=len(pins),
+        older_than_ns=int(older_than_days * _DAY_NS),
+        max_total_bytes=0 if max_total_size is None else parse_size(max_total_size),
+        delete_rest=delete_rest,
+        trash_ns=int(trash_days * _DAY_NS),
+    )
+    plan, result = _abi.RetentionPlan(), _abi.RetentionResult()
+    _library.call("neap_retention_plan_make", os.fsencode(folder), ctypes.byref(options), 0, ctypes.byref(plan))
+    try:
+        if not dry_run:
+            try:
+                _library.call("neap_retention_apply", ctypes.byref(plan), ctypes.byref(options), ctypes.byref(result))
+            except _library.NeapError:
+                if result.failed_count == 0:  # each of those is told in its entry
+                    raise
+        return _told(os.fspath(folder), plan, options, result, dry_run)
+    finally:
+        _library.library().neap_retention_plan_fini(ctypes.byref(plan))
+
+
+def _told(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> CheckpointCleanup:
+    found = []
+    text = ctypes.create_string_buffer(_REASON_ROOM)
+    for index in range(plan.count):
+        entry = plan.entries[index]
+        reason = _library.library().neap_retention_reason_text(
+            ctypes.byref(plan), ctypes.byref(options), index, text, _REASON_ROOM
+        )
+        step = None if entry.step == _UNKNOWN_STEP else int(entry.step)
+        name = os.fsdecode(entry.name)
+        found.append(Checkpoint(name, entry.bytes, step, reason.decode("utf-8", "replace"), entry.drop, _done(entry)))
+    metric = plan.metric.decode("utf-8", "replace")
+    return CheckpointCleanup(
+        folder, tuple(found), metric, dry_run, result.moved_count, result.moved_bytes, result.deleted_count
+    )
+
+
+def restore_checkpoints(folder: _Path, pattern: str = "*") -> int:
+    """Brings back from the folder's trash every checkpoint whose name matches; how many. Raises NeapError for none."""
+    result = _abi.RetentionResult()
+    _library.call("neap_retention_restore", os.fsencode(folder), os.fsencode(pattern), ctypes.byref(result))
+    return int(result.restored_count)
