@@ -5,7 +5,7 @@
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev libcmocka-dev bats libjs-dygraphs"
-test_packages="jq valgrind"
+test_packages="jq python3-venv valgrind"
 
 say() { printf '%s\n' "$*" >&2; }
 

@@ -6,7 +6,7 @@ The garbage collector knows every object that can hold another. From the tensors
     tensor <- cell <- tuple <- function                      a closure
     tensor <- frame that runs no more <- traceback           a saved traceback
     tensor <- object <- object <- itself, and nobody else    a cycle: gone after a collection
-    tensor <- frame that runs                                in use
+    tensor <- frame that runs                                in use; before Python 3.13 not to be seen
 
 Memory that only PyTorch's C++ side holds (saved for a backward pass, say) has no object to find: it is the difference
 between what is allocated and what is named here.
@@ -30,6 +30,7 @@ from . import _sources, _units
 _DEPTH = 8  # hops from a tensor to what holds it
 _TRACED = 5000  # tensors followed, the largest first
 _REPORTED = 20
+_UNSEEN = "a variable of a running function, or PyTorch's C++ side (a gradient, saved for a backward pass)"
 _KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown")  # the first that holds it names it
 
 
@@ -46,7 +47,7 @@ class Lingering:
     released: bool
 
     def __str__(self) -> str:
-        what = "; ".join(self.holders) or "no Python object refers to it"
+        what = "; ".join(self.holders) or _UNSEEN
         end = "released" if self.released else "kept"
         return f"{_units.size(self.bytes)} {self.dtype} {list(self.shape)} on {self.device}: {what} ({end})"
 
@@ -93,6 +94,7 @@ def _running() -> set[int]:
         while here is not None:
             ids.add(id(here))
             here = here.f_back
+    del frame  # it is our own: a cycle that would keep our callers' variables
     return ids
 
 
@@ -187,6 +189,10 @@ class _Search:
         tail = ("" if isinstance(item, types.CellType) else _step(item, child)) + tail
         best: Optional[tuple[str, str]] = None
         for parent in self.parents(item):
+            if isinstance(item, dict) and isinstance(parent, type):  # a class's attributes
+                key = next((str(k) for k, v in list(item.items()) if v is child), "?")
+                rest = tail[len(_step(item, child)) :]
+                return "class", f"attribute {key}{rest} of class {parent.__qualname__}"
             of_parent: Any = getattr(parent, "__dict__", None)
             if isinstance(item, dict) and of_parent is item:  # an object's attributes
                 key = next((str(k) for k, v in list(of_parent.items()) if v is child), "...")

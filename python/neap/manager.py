@@ -28,7 +28,7 @@ class Growing:
     holders: tuple[str, ...]  # of one of them
 
     def __str__(self) -> str:
-        held = "; ".join(self.holders) or "no Python object refers to them"
+        held = "; ".join(self.holders) or "nothing that can be seen"
         return (
             f"{self.dtype} {list(self.shape)} on {self.device}: {self.counts[0]} -> {self.counts[-1]} in "
             f"{len(self.counts)} looks, {_units.size(int(self.bytes_per_look))} a look; held by {held}"

@@ -13,5 +13,6 @@ stage = sys.argv[1]
 if not (folder / f"complete-{stage}").exists():
     print(f"skipped: {folder} has no {'PyTorch' if stage == 'torch' else 'test tools'}: tools/python_env.sh makes it")
     sys.exit(77)
+os.environ.pop("LD_LIBRARY_PATH", None)  # with the simulator's folder in it, PyTorch would take it for the driver
 python = str(folder / "bin" / "python")
 os.execv(python, [python, *sys.argv[2:]])

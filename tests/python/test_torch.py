@@ -1,0 +1,506 @@
+"""The package on a real PyTorch, without a device: what pins tensors, moving and saving, and Training with injected
+out-of-memory errors."""
+
+import collections
+import contextlib
+import copy
+import dataclasses
+import gc
+import logging
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import typing
+import unittest
+import unittest.mock
+import warnings
+import weakref
+
+warnings.filterwarnings("ignore")
+import torch
+from torch import nn
+
+import neap
+from neap import _efficient, hunt, memory
+
+CPU = ("cpu",)
+kept_in_a_global = []
+
+
+def named(result, columns):
+    """The finding about the tensor with so many columns."""
+    (item,) = [item for item in result if item.shape[-1:] == (columns,)]
+    return item
+
+
+class Node:
+    pass
+
+
+def make_cycle(columns):
+    node = Node()
+    node.itself, node.payload = node, torch.zeros(64, columns)
+
+
+def fail_with(columns):
+    held_by_the_traceback = torch.zeros(64, columns)
+    raise ValueError(f"with {len(held_by_the_traceback)} rows")
+
+
+def make_closure(columns):
+    captured = torch.zeros(64, columns)
+    return lambda: captured
+
+
+class Lingering(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.addCleanup(kept_in_a_global.clear)
+
+    def test_each_holder_is_named_and_what_may_be_released_is(self):
+        try:
+            fail_with(1001)
+        except ValueError as error:
+            self.saved = error
+        self.closure = make_closure(1002)
+        make_cycle(1003)
+        kept_in_a_global.append({"deep": (torch.zeros(64, 1004),)})
+        result = neap.clear_gpu_memory(force=True, device_types=CPU).lingering
+        traceback, closure, cycle, in_global = (named(result, 1001 + n) for n in range(4))
+        self.assertEqual((traceback.kind, traceback.released), ("traceback", True))
+        self.assertIn("local variable held_by_the_traceback of fail_with (test_torch.py:", traceback.holders[0])
+        self.assertEqual((closure.kind, closure.released), ("closure", False))
+        self.assertEqual(closure.holders, ("closure variable captured of make_closure.<locals>.<lambda>",))
+        self.assertEqual((cycle.kind, cycle.released), ("cycle", True))
+        self.assertEqual(cycle.holders, ("a reference cycle through Node object.payload",))
+        self.assertEqual((in_global.kind, in_global.released), ("global", False))
+        self.assertEqual(in_global.holders, (f"global kept_in_a_global[0]['deep'][0] of module {__name__}",))
+        self.assertEqual(in_global.bytes, 64 * 1004 * 4)
+        self.assertEqual(str(in_global)[:41], "251 KiB float32 [64, 1004] on cpu: global")
+        self.assertIn("with 64 rows", str(self.saved))
+        self.assertIsNotNone(self.saved.__traceback__)
+        again = [item.shape[-1] for item in neap.lingering(CPU)]
+        self.assertEqual([n for n in (1001, 1003) if n in again], [])
+        self.assertEqual(sorted(n for n in (1002, 1004) if n in again), [1002, 1004])
+
+    def test_the_last_traceback_of_an_interactive_session(self):
+        try:
+            fail_with(1005)
+        except ValueError as error:
+            sys.last_traceback = error.__traceback__
+        self.addCleanup(delattr, sys, "last_traceback")
+        self.assertTrue(named(neap.clear_gpu_memory(force=True, device_types=CPU).lingering, 1005).released)
+
+    def test_an_attribute_and_a_class(self):
+        self.box = Node()
+        self.box.tensor = torch.zeros(64, 1006)
+        Node.shared = torch.zeros(64, 1007)
+        self.addCleanup(delattr, Node, "shared")
+        found = neap.lingering(CPU)
+        self.assertTrue(any(".box.tensor" in h for h in named(found, 1006).holders), named(found, 1006))
+        self.assertEqual((named(found, 1007).kind, named(found, 1007).holders[0]), ("class", "attribute shared of class Node"))
+
+    def test_looking_pins_nothing(self):
+        def inner():
+            tensor = torch.zeros(64, 1008)
+            found = named(neap.lingering(CPU), 1008)
+            self.assertIn(found.kind, ("frame", "unknown"))  # before Python 3.13 a running frame's variables are not seen
+            ref = weakref.ref(tensor)
+            del tensor
+            return ref()
+
+        self.assertIsNone(inner())
+
+    def test_a_generator_is_not_ended(self):
+        def numbers():
+            held = torch.zeros(64, 1009)
+            try:
+                raise ValueError
+            except ValueError as error:
+                self.saved = error
+            yield 1
+            yield held.shape[1]
+
+        steps = numbers()
+        next(steps)
+        self.assertFalse(named(neap.clear_gpu_memory(force=True, device_types=CPU).lingering, 1009).released)
+        self.assertEqual(next(steps), 1009)
+
+    def test_running_functions_keep_their_variables(self):
+        mine = torch.ones(64, 1010)
+        try:
+            raise ValueError
+        except ValueError as error:
+            self.saved = error
+        self.assertFalse(named(neap.clear_gpu_memory(force=True, device_types=CPU).lingering, 1010).released)
+        self.assertEqual(mine.sum(), 64 * 1010)
+
+
+class Point(typing.NamedTuple):
+    x: object
+    y: object
+
+
+@dataclasses.dataclass
+class Record:
+    tensor: object
+    text: str
+
+
+class Moving(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+
+    def test_nested_containers(self):
+        shared = torch.ones(3, requires_grad=True) * 2
+        value = {
+            "list": [shared, 1, "text", None],
+            "tuple": (shared, {"deep": shared}),
+            "point": Point(shared, 2),
+            "record": Record(shared, "t"),
+            "default": collections.defaultdict(list, a=shared),
+            "ordered": collections.OrderedDict(b=shared),
+        }
+        moved = neap.safe_tensor_to_cpu(value)
+        found = [moved["list"][0], moved["tuple"][0], moved["tuple"][1]["deep"], moved["point"].x, moved["record"].tensor]
+        found += [moved["default"]["a"], moved["ordered"]["b"]]
+        self.assertTrue(all(tensor is found[0] for tensor in found))  # what was shared is shared
+        self.assertFalse(found[0].requires_grad)
+        self.assertIs(found[0].grad_fn, None)
+        self.assertTrue(torch.equal(found[0], shared))
+        self.assertEqual((type(moved["default"]), type(moved["ordered"])), (collections.defaultdict, collections.OrderedDict))
+        self.assertEqual((moved["list"][1:], moved["point"].y, moved["record"].text), ([1, "text", None], 2, "t"))
+        self.assertTrue(shared.requires_grad)
+        self.assertEqual(neap.safe_tensor_to_cpu("text"), "text")
+
+    def test_a_checkpoint_is_whole(self):
+        model = nn.Linear(300, 200)
+        optimizer = torch.optim.Adam(model.parameters())
+        model(torch.ones(1, 300)).sum().backward()
+        optimizer.step()
+        path = self.folder / "model.pt"
+        saved = neap.save_checkpoint(path, model, optimizer, epoch=3)
+        self.assertEqual(saved.bytes, path.stat().st_size)
+        loaded = torch.load(path)
+        self.assertEqual(loaded["epoch"], 3)
+        self.assertTrue(torch.equal(loaded["model"]["weight"], model.weight))
+        self.assertEqual(set(loaded["optimizer"]), {"state", "param_groups"})
+        with self.assertRaises(Exception):
+            neap.save_checkpoint(path, model, bad=lambda: 1)  # cannot be pickled: after the first bytes
+        self.assertTrue(torch.equal(torch.load(path)["model"]["weight"], model.weight))
+        self.assertEqual(os.listdir(self.folder), ["model.pt"])
+        with self.assertRaises(neap.NeapError) as caught:
+            neap.save_checkpoint(self.folder / "nowhere" / "model.pt", model)
+        self.assertEqual(caught.exception.status, neap.Status.ENOENT)
+
+    def test_putting_away_on_the_host_changes_nothing(self):
+        model = nn.Linear(3, 2)
+        before = copy.deepcopy(model.state_dict())
+        with self.assertRaises(ZeroDivisionError), neap.offloaded(model):
+            1 / 0
+        neap.cleanup_model_memory(model, torch.optim.SGD(model.parameters(), lr=1.0))
+        self.assertIsNone(model.weight.grad)
+        self.assertTrue(torch.equal(model.weight, before["weight"]))
+
+
+class Managing(unittest.TestCase):
+    def test_a_trial_names_what_it_left(self):
+        manager = neap.MemoryManager(device_types=CPU)
+        with manager.trial("clean") as clean:
+            torch.zeros(64, 2001).sum()
+        self.assertEqual((clean.result.survivors, clean.result.clean), ((), True))
+        with self.assertLogs("neap", logging.WARNING) as logged, manager.trial("dirty") as dirty:
+            kept_in_a_global.append(torch.zeros(64, 2002))
+        self.addCleanup(kept_in_a_global.clear)
+        (survivor,) = dirty.result.survivors
+        self.assertEqual((survivor.shape, survivor.kind), ((64, 2002), "global"))
+        self.assertIn("Trial dirty left behind: 500 KiB float32 [64, 2002] on cpu: global kept_in_a_global", logged.output[0])
+        with self.assertRaises(ValueError), manager.trial("failed") as failed:
+            fail_with(2003)
+        self.assertEqual((failed.result.survivors, failed.result.failed), ((), "ValueError: with 64 rows"))
+        self.assertEqual(len(manager.trials), 3)
+
+    def test_what_grows_is_named(self):
+        manager = neap.MemoryManager(device_types=CPU, memory_cleanup_frequency=2)
+        history = self.history = []
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            for step in range(12):
+                history.append(torch.zeros(16, 2004))
+                torch.zeros(16, 2005)
+                manager.step()
+        (growing,) = manager.growing
+        self.assertEqual((growing.shape, growing.dtype, growing.device), ((16, 2004), "float32", "cpu"))
+        self.assertEqual(growing.bytes_per_look, 2 * 16 * 2004 * 4)
+        self.assertTrue(any(".history" in h or "history[" in h for h in growing.holders), growing.holders)
+        self.assertEqual(len(logged.output), 1)  # said once
+
+    def test_wrong_arguments(self):
+        for wrong in ({"max_checkpoints": 0}, {"memory_cleanup_frequency": 0}, {"cleanup_older_than_days": -1}):
+            with self.assertRaises(ValueError):
+                neap.MemoryManager(**wrong)
+
+
+class Blocks(nn.Module):
+    """A small model with a list of layers, and memory that runs out at more than `room` samples at a time."""
+
+    def __init__(self, room=None, layers=3):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(layers))
+        self.head = nn.Linear(8, 1)
+        self.room, self.sizes, self.refs, self.calls = room, [], [], 0
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        for layer in self.layers:
+            x = layer(x)
+        activation = x * 1
+        if torch.is_grad_enabled():
+            self.refs.append(weakref.ref(activation))
+        if self.room is not None and len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return self.head(activation).squeeze(-1)
+
+
+def data(count=24):
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(count, 8, generator=generator), torch.randn(count, generator=generator)
+
+
+def training(model, **more):
+    optimizer = more.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    options = {"batch_size": 8, "shuffle": False, **more}
+    return neap.Training(model, optimizer, nn.functional.mse_loss, options.pop("data", None) or data(), **options)
+
+
+class OutOnce(torch.optim.SGD):
+    """Runs out of memory in its first update, before or after it changed something."""
+
+    changes, done = False, False
+
+    def step(self, closure=None):
+        if not self.done:
+            self.done = True
+            if self.changes:
+                with torch.no_grad():
+                    self.param_groups[0]["params"][0].add_(1)
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().step(closure)
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        logging.getLogger("neap").setLevel(logging.CRITICAL)
+        self.addCleanup(logging.getLogger("neap").setLevel, logging.NOTSET)
+
+    def same(self, one, other, places=5):
+        for p, q in zip(one.parameters(), other.parameters()):
+            self.assertTrue(torch.allclose(p, q, atol=10**-places), (p - q).abs().max())
+
+    def test_one_brought_through_has_the_weights_of_one_that_never_ran_out(self):
+        plain, tight = Blocks(), Blocks(room=3)
+        expected = training(plain, epochs=2).train()
+        result = training(tight, epochs=2).train()
+        self.assertEqual((result.ooms, result.split), (2, neap.Split(2, 4)))
+        self.assertEqual([r.what for r in result.rungs], ["micro_batch 4, accumulate 2", "micro_batch 2, accumulate 4"])
+        self.assertEqual((result.steps, expected.steps), (6, 6))
+        for one, other in zip(result.losses, expected.losses):
+            self.assertAlmostEqual(one, other, places=5)
+        self.same(plain, tight)
+        self.assertEqual(tight.sizes[:3], [8, 4, 2])
+
+    def test_nothing_of_the_failed_step_is_held_when_it_is_made_again(self):
+        model = Blocks(room=4)
+        held = []
+        original = neap.Training._rung
+
+        def rung(self, why):
+            held.append([ref() for ref in model.refs if ref() is not None])
+            original(self, why)
+
+        gc.disable()
+        self.addCleanup(gc.enable)
+        with unittest.mock.patch.object(neap.Training, "_rung", rung), unittest.mock.patch.object(gc, "collect", lambda: 0):
+            training(model).train()
+        self.assertEqual(held, [[]])  # not even a collection is needed
+
+    def test_uneven_batches_weigh_samples_alike(self):
+        plain, tight = Blocks(), Blocks(room=2)
+        training(plain, data=data(11)).train()
+        training(tight, data=data(11)).train()
+        self.same(plain, tight)
+
+    def test_the_ladders_end(self):
+        model = Blocks(room=0)
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            training(model).train()
+        text = str(caught.exception)
+        self.assertIn("no rung is left: CUDA out of memory. Tried to allocate 20.00 MiB.", text)
+        self.assertIn("micro-batch 1 x accumulation 8 x ranks 1 = 8", text)
+        self.assertIn("gradient checkpointing", text)
+        self.assertTrue(all(p.grad is None for p in model.parameters()))
+        with self.assertRaises(neap.TrainingOutOfMemory):
+            training(Blocks(room=4), ladder=False).train()
+
+    def test_mixed_precision_only_where_asked_for(self):
+        model = Blocks(room=0)
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            training(model, allow_mixed_precision=True).train()
+        self.assertIn("mixed precision on", str(caught.exception))
+        seen = []
+        model = Blocks()
+        model.head.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
+        training(model, mixed_precision=True).train()
+        self.assertEqual(set(seen), {torch.bfloat16})
+        self.assertEqual(model.head.weight.dtype, torch.float32)
+
+    def test_checkpointing_computes_again_and_changes_nothing(self):
+        plain, checked = Blocks(), Blocks()
+        calls = []
+        checked.layers[0][0].register_forward_hook(lambda *_: calls.append(1))
+        training(plain).train()
+        training(checked, gradient_checkpointing=True).train()
+        self.assertEqual(len(calls), 6)  # 3 steps, forward and backward
+        self.same(plain, checked, places=7)
+        self.assertEqual(_efficient.checkpoint_layers(checked, torch), 0)  # once is enough
+
+    def test_other_errors_are_the_programs(self):
+        model = Blocks()
+        with self.assertRaises(RuntimeError) as caught:
+            training(model, data=(torch.zeros(8, 5), torch.zeros(8))).train()
+        self.assertIn("mat1 and mat2", str(caught.exception))
+
+    def test_an_update_that_ran_out_before_it_began_is_made_again(self):
+        plain, model = Blocks(), Blocks()
+        training(plain, optimizer=torch.optim.SGD(plain.parameters(), lr=0.1)).train()
+        result = training(model, optimizer=OutOnce(model.parameters(), lr=0.1)).train()
+        self.assertEqual((result.ooms, result.steps), (1, 3))
+        self.same(plain, model)
+
+    def test_an_update_that_ran_out_half_way_is_not_made_twice(self):
+        model = Blocks()
+        optimizer = OutOnce(model.parameters(), lr=0.1)
+        optimizer.changes = True
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            training(model, optimizer=optimizer).train()
+        self.assertIn("in the middle of the optimizer's update", str(caught.exception))
+
+    def test_kinds_of_data(self):
+        x, y = data()
+        wanted = Blocks()
+        training(wanted).train()
+        dataset = torch.utils.data.TensorDataset(x, y)
+        for kind in (dataset, torch.utils.data.DataLoader(dataset, batch_size=8)):
+            model = Blocks(room=4)
+            training(model, data=kind).train()
+            self.same(wanted, model)
+        model = Blocks()
+        samples = [{"x": a, "y": b} for a, b in zip(x, y)]
+        compute = lambda m, batch: nn.functional.mse_loss(m(batch["x"]), batch["y"])
+        training(model, data=samples, compute=compute).train()
+        self.same(wanted, model)
+
+    def test_milestones_schedule_and_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.pt")
+            result = training(
+                Blocks(), epochs=2, cleanup_every_steps=2, cleanup_every_epochs=1, checkpoint_path=path,
+                clear_memory_after_save=True, clear_memory_on_end=True, milestone_every_steps=3,
+            ).train()
+            self.assertEqual((torch.load(path)["epoch"], torch.load(path)["step"]), (2, 6))
+        names = [m.name for m in result.milestones]
+        self.assertEqual(names, ["start", "model ready", "optimizer ready", "step 3", "epoch 1", "saved", "step 6", "epoch 2", "saved", "end"])
+        self.assertEqual(result.cleanups, 1 + 3 + 2 + 2 + 1)
+        self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [3, 6])
+
+    def low(self, free):
+        device = memory.DeviceMemory(0, "A device", "torch", 1, 2, 3, 4, free, 1 << 30)
+        stats = memory.MemoryStats((device,), 1, "")
+        return unittest.mock.patch.object(memory, "get_gpu_memory_stats", lambda: stats)
+
+    def test_thresholds(self):
+        with self.low(100 << 20):
+            result = training(Blocks(), degrade_below="200 MiB").train()
+            self.assertEqual((result.ooms, result.rungs[0].what), (0, "micro_batch 4, accumulate 2"))
+            self.assertEqual((result.rungs[0].why, result.steps), ("low device memory", 3))
+            result = training(Blocks(), epochs=5, stop_below="200 MiB").train()
+            self.assertEqual((result.steps, result.stopped), (1, "low memory after step 1"))
+            self.assertEqual(training(Blocks(), stop_below="50 MiB").train().stopped, "")
+        with unittest.mock.patch.object(memory, "host_available_bytes", lambda: 1 << 20):
+            self.assertEqual(training(Blocks(), host_stop_below="2 MiB").train().steps, 1)
+
+    def test_what_is_an_out_of_memory_error(self):
+        self.assertTrue(neap.is_out_of_memory(torch.OutOfMemoryError("x")))
+        self.assertTrue(neap.is_out_of_memory(RuntimeError("CUDA out of memory. Tried")))
+        for other in (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), ValueError("CUDA out of memory"), MemoryError(), None):
+            self.assertFalse(neap.is_out_of_memory(other))
+
+
+RANK_PROGRAM = """
+import os, sys, warnings
+warnings.filterwarnings("ignore")
+sys.path.insert(0, os.environ["TESTS"])
+import torch, neap
+from test_torch import Blocks, training
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = Blocks(room=3 if rank == 1 else None)
+result = training(model, batch_size=4).train()
+print(result.split.micro_batch, result.steps, round(float(sum(p.double().sum() for p in model.parameters())), 5))
+model = Blocks()
+if rank == 1:
+    model.head.register_forward_pre_hook(lambda *_: torch.mm(torch.zeros(2, 3), torch.zeros(2, 3)))
+try:
+    training(model, batch_size=4).train()
+except RuntimeError as error:
+    print(str(error).split(":")[0], flush=True)
+os._exit(0)
+"""
+
+
+class Ranks(unittest.TestCase):
+    def test_all_take_the_rung_that_one_needs_and_all_fail_where_one_does(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        processes = []
+        for rank in range(2):
+            environment = {
+                **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "TESTS": os.path.dirname(os.path.abspath(__file__)), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+            }
+            command = [sys.executable, "-W", "ignore", "-c", RANK_PROGRAM]
+            processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        said = []
+        for process in processes:
+            try:
+                out, err = process.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                [p.kill() for p in processes]
+                self.fail("a rank hangs")
+            self.assertEqual(process.returncode, 0, err)
+            said.append(out.splitlines())
+        (rung, failed), (other_rung, own_failure) = said
+        self.assertEqual(rung, other_rung)
+        self.assertEqual(rung.split()[:2], ["2", "3"])
+        self.assertEqual(failed, "another rank failed")
+        self.assertIn("mm", own_failure)
+
+    def test_what_is_wrapped_is_unwrapped(self):
+        wrapped = nn.parallel.DistributedDataParallel.__new__(nn.parallel.DistributedDataParallel)
+        nn.Module.__init__(wrapped)
+        wrapped.module = Blocks()
+        self.assertIs(training(wrapped).model, wrapped.module)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    gc.freeze()  # what the imports made need not be looked through in every collection
+    unittest.main(warnings="ignore")
