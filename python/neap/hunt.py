@@ -11,6 +11,8 @@ The garbage collector knows every object that can hold another. From the tensors
 Memory that only PyTorch's C++ side holds (saved for a backward pass, say) has no object to find: it is the difference
 between what is allocated and what is named here.
 
+What gc.freeze() has put out of the collector's sight is not found.
+
 Reading a running frame's variables would make Python (before 3.13) keep a copy of them in the frame, and with it the
 tensors: of a running frame the function is named, and not the variable.
 """

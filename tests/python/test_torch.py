@@ -296,6 +296,11 @@ class OutOnce(torch.optim.SGD):
 
 
 class Train(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        gc.freeze()  # what the imports made need not be looked through in each of the many collections
+        cls.addClassCleanup(gc.unfreeze)
+
     def setUp(self):
         logging.getLogger("neap").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("neap").setLevel, logging.NOTSET)
@@ -502,5 +507,4 @@ class Ranks(unittest.TestCase):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    gc.freeze()  # what the imports made need not be looked through in every collection
     unittest.main(warnings="ignore")
