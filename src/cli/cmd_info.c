@@ -64,6 +64,38 @@ static void print_process(const struct look_process *process)
 		       "not attached");
 }
 
+/* The next device that an attached process uses and NVML does not list: a MIG instance, or another machine's view. */
+static const struct neap_published *next_unlisted(const struct look *look, const struct neap_attached *attached,
+						  size_t *cursor)
+{
+	while (*cursor < attached->device_count) {
+		const struct neap_published *published = &attached->devices[(*cursor)++];
+		bool listed = false;
+		for (size_t d = 0; d < look->device_count; d++)
+			listed |= memcmp(look->devices[d].reading.uuid, published->device_uuid, 16) == 0;
+		if (!listed)
+			return published;
+	}
+	return NULL;
+}
+
+static uint64_t reserved_of(const struct neap_published *published)
+{
+	int64_t bytes = published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
+	return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+static void print_unlisted(const struct look *look, const struct neap_attached *attached)
+{
+	const struct neap_published *published;
+	char size[NEAP_UNITS_ROOM];
+	for (size_t cursor = 0; (published = next_unlisted(look, attached, &cursor));)
+		printf("Process %d: has %s reserved on a device that NVML does not list, such as a MIG instance: it "
+		       "is "
+		       "in no account above\n",
+		       (int)attached->pid, neap_size_format(reserved_of(published), size));
+}
+
 static void print_people(const struct look *look, bool color)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
@@ -82,6 +114,8 @@ static void print_people(const struct look *look, bool color)
 		if (device->reading.processes_truncated)
 			printf("  and more: the driver lists over %d processes\n", NEAP_READING_PROCESSES);
 	}
+	for (size_t i = 0; i < look->attached_count; i++)
+		print_unlisted(look, &look->attached[i]);
 	for (size_t i = 0; i < look->attached_count; i++)
 		if (look->attached[i].note[0])
 			printf("Process %d: %s\n", (int)look->attached[i].pid, look->attached[i].note);
@@ -166,7 +200,7 @@ static json_t *device_json(const struct look_device *device, size_t index, bool 
 static int print_json(const struct look *look, bool lines)
 {
 	bool failed = false;
-	json_t *root = json_object(), *devices = json_array(), *processes = json_array();
+	json_t *root = json_object(), *devices = json_array(), *processes = json_array(), *unlisted = json_array();
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *device = &look->devices[i];
 		if (json_array_append_new(devices, device_json(device, i, &failed)) != 0)
@@ -178,11 +212,22 @@ static int print_json(const struct look *look, bool lines)
 							       &failed)) != 0)
 				failed = true;
 	}
+	for (size_t i = 0; i < look->attached_count; i++) {
+		const struct neap_published *published;
+		for (size_t cursor = 0; (published = next_unlisted(look, &look->attached[i], &cursor));) {
+			json_t *one = json_object();
+			set(one, "pid", json_integer(look->attached[i].pid), &failed);
+			set(one, "reserved", integer(reserved_of(published)), &failed);
+			if (json_array_append_new(unlisted, one) != 0)
+				failed = true;
+		}
+	}
 	set(root, "schema", json_integer(SCHEMA), &failed);
 	set(root, "time_ns", integer(neap_wall_ns()), &failed);
 	set(root, "backend", json_string(look_backend_name(look->backend)), &failed);
 	set(root, "devices", devices, &failed);
 	set(root, "processes", processes, &failed);
+	set(root, "unlisted", unlisted, &failed);
 	if (!failed && json_dumpf(root, stdout, lines ? JSON_COMPACT : JSON_INDENT(2)) == 0)
 		putchar('\n');
 	json_decref(root);

@@ -204,3 +204,14 @@ json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(s
 	run "$NEAP" info --json
 	[ "$(json "[p['device'] for p in j['processes'] if p['attached']]")" = "[1]" ]
 }
+
+@test "info: what is on a device that NVML does not list is said, and in no account" {
+	start 4 8
+	export NEAP_SIM="mem=256MiB,world=fraction-$$-$BATS_TEST_NUMBER-other"
+	run "$NEAP" info
+	[[ "$output" == *"Process $target: has 12.0 MiB reserved on a device that NVML does not list, such as a MIG instance: it is in no account above"* ]]
+	run "$NEAP" info --json
+	[ "$(json "[(p['pid'], p['reserved']) for p in j['unlisted']]")" = "[($target, 12582912)]" ]
+	[ "$(json "j['processes']")" = "[]" ]
+	rm -f "/dev/shm/"*"fraction-$$-$BATS_TEST_NUMBER-other"
+}
