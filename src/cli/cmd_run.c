@@ -254,7 +254,7 @@ static void add_to_history(const struct neap_result *result)
 	if (note[0])
 		fprintf(stderr, "neap run: %s\n", note);
 	if (!status)
-		status = neap_history_put(history, "", result, &err);
+		status = neap_history_put(history, "", "", result, &err);
 	if (status)
 		fprintf(stderr, "neap run: the run is not in the history: %s\n", err.message);
 	neap_history_close(history);

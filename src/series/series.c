@@ -53,7 +53,11 @@ static enum neap_status record(struct neap_series *series, json_t *entry, struct
 void neap_series_keep(struct neap_series *series, const struct neap_result *result)
 {
 	struct neap_error err = {0};
-	if (!series->history || !neap_history_put(series->history, series->spec->name, result, &err))
+	char key[NEAP_EXPERIMENT_KEY_ROOM] = "";
+	for (size_t i = 0; i < series->spec->count; i++)
+		if (!strcmp(series->spec->experiments[i].name, result->name))
+			neap_experiment_key(&series->spec->experiments[i], key);
+	if (!series->history || !neap_history_put(series->history, series->spec->name, key, result, &err))
 		return;
 	neap_series_say(series, "%s", err.message);
 	series->history_behind = true;
@@ -91,11 +95,12 @@ static void find_needs(struct neap_series *series, const struct neap_experiment 
 		       char text[NEAP_UNITS_ROOM], char words[64])
 {
 	uint64_t bytes;
-	char size[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_ROOM], key[NEAP_EXPERIMENT_KEY_ROOM];
+	neap_experiment_key(experiment, key);
 	snprintf(text, NEAP_UNITS_ROOM, "%s", experiment->needs ? experiment->needs : "device");
 	snprintf(words, 64, "%s", strcmp(text, "device") ? text : "the whole device");
 	if (experiment->needs || !series->history ||
-	    neap_history_peak(series->history, series->spec->name, experiment->name, &bytes, NULL))
+	    neap_history_peak(series->history, series->spec->name, experiment->name, key, &bytes, NULL))
 		return;
 	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, bytes);
 	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));

@@ -61,6 +61,12 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 
 void neap_spec_fini(struct neap_spec *spec);
 
+#define NEAP_EXPERIMENT_KEY_ROOM 17
+
+/* What an experiment runs, in 16 hexadecimal digits: another command, parameter or environment is another key. What was
+ * measured for one does not hold for the other. */
+void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM]);
+
 /* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an
  * edited file from an unedited one, not friend from foe. */
 uint64_t neap_spec_hash(const void *bytes, size_t length);

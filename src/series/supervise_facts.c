@@ -309,6 +309,34 @@ out:
 	return status;
 }
 
+/* The marks of the recording: all, or the first and the last half of what there is room for. */
+static enum neap_status put_marks(const struct neap_supervise *run, const struct best *best,
+				  struct neap_result *result, struct neap_error *err)
+{
+	const struct neap_record *record = &best->record;
+	size_t all = 0, seen = 0;
+	const size_t half = NEAP_RESULT_MARKS / 2;
+	for (size_t i = 0; i < record->journal_count; i++)
+		all += record->journal[i].kind == NEAP_EVENT_MARK;
+	struct neap_result_mark *marks = calloc(NEAP_RESULT_MARKS, sizeof *marks);
+	if (!marks)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a run's marks");
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_MARK)
+			continue;
+		seen++;
+		if (all > NEAP_RESULT_MARKS && seen > half && seen <= all - half)
+			continue;
+		struct neap_result_mark *mark = &marks[result->mark_count++];
+		mark->time_ns = event->time_ns > run->started_ns ? event->time_ns - run->started_ns : 0;
+		mark->value = event->size > INT64_MAX ? INT64_MAX : event->size;
+		snprintf(mark->name, sizeof mark->name, "%s", neap_record_name(record, event->tag));
+	}
+	result->marks = marks;
+	return NEAP_OK;
+}
+
 static const char *const leak_words[] = {
 	[NEAP_LEAK_TOO_SHORT] = "too short",
 	[NEAP_LEAK_CLEAN] = "clean",
@@ -519,6 +547,8 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 		status = put_savings(&best, &result, err);
 	if (!status)
 		status = make_curve(run, &best, &result, err);
+	if (!status && best.found)
+		status = put_marks(run, &best, &result, err);
 	if (best.found)
 		neap_record_fini(&best.record);
 	if (status)

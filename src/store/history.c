@@ -1,7 +1,9 @@
 /* store/history.c: see history.h.
  *
- * One table, one row a run, one column for each number and text of struct neap_result, by the list `fields` below: so
- * the file can be asked with plain SQL. The memory curve stays in the run's folder.
+ * One table, one row a run, one column for each number and text by which runs are chosen, by the list `fields` below:
+ * so the file can be asked with plain SQL. The column `result` holds all of struct neap_result as JSON
+ * (store/result.h; in SQL: json_extract(result, '$.advice')), with a thinned memory curve; the whole curve stays in
+ * the run's folder.
  *
  * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
  * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
@@ -90,6 +92,9 @@ static const char *const migrations[] = {
 	" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
 	"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
 	"CREATE INDEX runs_ended ON runs (ended_wall_ns);",
+	/* 1 -> 2 */
+	"ALTER TABLE runs ADD COLUMN experiment_key TEXT NOT NULL DEFAULT '';"
+	"ALTER TABLE runs ADD COLUMN result TEXT NOT NULL DEFAULT '';",
 };
 #define VERSION ((int)(sizeof migrations / sizeof *migrations))
 
@@ -339,48 +344,93 @@ static void list_fields(struct neap_buffer *sql, bool marks)
 		neap_buffer_format(sql, "%s%s", i ? ", " : "", marks ? "?" : fields[i].column);
 }
 
-enum neap_status neap_history_put(struct neap_history *history, const char *series, const struct neap_result *result,
-				  struct neap_error *err)
+/* Of each group of neighbours the one with the most device bytes, or reserved ones: peaks survive. `ret_points` has
+ * room for NEAP_HISTORY_SAMPLES. */
+static size_t thin(const struct neap_result *result, struct neap_result_sample *ret_points)
+{
+	size_t each = (result->sample_count + NEAP_HISTORY_SAMPLES - 1) / NEAP_HISTORY_SAMPLES, count = 0;
+	for (size_t i = 0; i < result->sample_count; i += each) {
+		const struct neap_result_sample *best = &result->samples[i];
+		for (size_t k = i + 1; k < i + each && k < result->sample_count; k++)
+			if (result->samples[k].reserved_bytes > best->reserved_bytes ||
+			    (result->samples[k].reserved_bytes == best->reserved_bytes &&
+			     result->samples[k].allocated_bytes > best->allocated_bytes))
+				best = &result->samples[k];
+		ret_points[count++] = *best;
+	}
+	return count;
+}
+
+static enum neap_status format_result(const struct neap_result *result, struct neap_buffer *text,
+				      struct neap_error *err)
+{
+	struct neap_result copy = *result; /* its strings stay the result's */
+	struct neap_result_sample *points = calloc(NEAP_HISTORY_SAMPLES, sizeof *points);
+	if (!points)
+		return neap_fail(err, NEAP_ENOMEM, "writing the history: out of memory");
+	copy.samples = points;
+	copy.sample_count = thin(result, points);
+	/* What a column can hold and JSON cannot is bounded alike. */
+	for (size_t i = 0; i < FIELDS; i++) {
+		char *base = (char *)&copy + fields[i].offset;
+		if (fields[i].kind == U64 && *(uint64_t *)base > INT64_MAX)
+			*(uint64_t *)base = INT64_MAX;
+	}
+	enum neap_status status = neap_result_format("the history", &copy, text, err);
+	free(points);
+	return status;
+}
+
+enum neap_status neap_history_put(struct neap_history *history, const char *series, const char *key,
+				  const struct neap_result *result, struct neap_error *err)
 {
 	if (!result->run_id || !*result->run_id)
-		return neap_fail(err, NEAP_EINVAL, "a run without an id cannot enter the history");
-	struct neap_buffer sql = {0};
+		return neap_fail(err, NEAP_EINVAL, "a run without an id cannot go into the history");
+	struct neap_buffer sql = {0}, text = {0};
 	sqlite3_stmt *statement = NULL;
-	neap_buffer_text(&sql, "INSERT OR REPLACE INTO runs (series, ");
+	neap_buffer_text(&sql, "INSERT OR REPLACE INTO runs (series, experiment_key, result, ");
 	list_fields(&sql, false);
-	neap_buffer_text(&sql, ") VALUES (?, ");
+	neap_buffer_text(&sql, ") VALUES (?, ?, ?, ");
 	list_fields(&sql, true);
 	neap_buffer_text(&sql, ")");
 	enum neap_status status = neap_buffer_status(&sql, err);
+	if (!status && (status = format_result(result, &text, err)) == NEAP_EINVAL) {
+		neap_buffer_clear(&text); /* a figure that JSON cannot say: the columns are kept */
+		status = NEAP_OK;
+	}
 	if (status)
 		goto out;
 	int code = sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL);
 	if (code == SQLITE_OK)
 		code = sqlite3_bind_text(statement, 1, series, -1, SQLITE_STATIC);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(statement, 2, key, -1, SQLITE_STATIC);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(statement, 3, neap_buffer_string(&text), -1, SQLITE_STATIC);
 	for (size_t i = 0; i < FIELDS && code == SQLITE_OK; i++)
-		code = bind(statement, (int)i + 2, &fields[i], result);
+		code = bind(statement, (int)i + 4, &fields[i], result);
 	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE)
 		status = fail_sqlite(history->database, "writing", history->path, err);
 out:
 	sqlite3_finalize(statement);
 	neap_buffer_fini(&sql);
+	neap_buffer_fini(&text);
 	return status;
 }
 
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
-				   uint64_t *ret_bytes, struct neap_error *err)
+				   const char *key, uint64_t *ret_bytes, struct neap_error *err)
 {
+	const char *const words[] = {series, experiment, key};
 	sqlite3_stmt *statement = NULL;
 	enum neap_status status = NEAP_OK;
 	int code = sqlite3_prepare_v2(history->database,
 				      "SELECT max(max(peak_device_bytes, peak_reserved_bytes)) AS peak FROM runs "
-				      "WHERE series = ? AND name = ? AND outcome = 'ok' AND "
+				      "WHERE series = ? AND name = ? AND experiment_key = ? AND outcome = 'ok' AND "
 				      "max(peak_device_bytes, peak_reserved_bytes) > 0",
 				      -1, &statement, NULL);
-	if (code == SQLITE_OK)
-		code = sqlite3_bind_text(statement, 1, series, -1, SQLITE_STATIC);
-	if (code == SQLITE_OK)
-		code = sqlite3_bind_text(statement, 2, experiment, -1, SQLITE_STATIC);
+	for (int i = 0; i < 3 && code == SQLITE_OK; i++)
+		code = sqlite3_bind_text(statement, i + 1, words[i], -1, SQLITE_STATIC);
 	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW)
 		status = fail_sqlite(history->database, "reading", history->path, err);
 	else if (sqlite3_column_type(statement, 0) == SQLITE_NULL)
@@ -391,46 +441,130 @@ enum neap_status neap_history_peak(struct neap_history *history, const char *ser
 	return status;
 }
 
+/* --- choosing ----------------------------------------------------------------------------------------------------
+ */
+
+/* " WHERE ..." for the filter; bind_filter gives its values in the same order. */
+static void write_where(struct neap_buffer *sql, const struct neap_history_filter *filter)
+{
+	neap_buffer_text(sql, " WHERE 1");
+	if (filter->series)
+		neap_buffer_text(sql, " AND series GLOB ?");
+	if (filter->name)
+		neap_buffer_text(sql, " AND name GLOB ?");
+	if (filter->outcome)
+		neap_buffer_text(sql, " AND outcome = ?");
+	if (filter->run)
+		neap_buffer_text(sql, " AND substr(run_id, 1, length(?)) = ?");
+	if (filter->since_wall_ns)
+		neap_buffer_text(sql, " AND ended_wall_ns >= ?");
+	if (filter->until_wall_ns)
+		neap_buffer_text(sql, " AND ended_wall_ns < ?");
+}
+
+static int bind_filter(sqlite3_stmt *statement, const struct neap_history_filter *filter)
+{
+	const char *const words[] = {filter->series, filter->name, filter->outcome, filter->run, filter->run};
+	const uint64_t times[] = {filter->since_wall_ns, filter->until_wall_ns};
+	int code = SQLITE_OK, at = 0;
+	for (size_t i = 0; i < sizeof words / sizeof *words && code == SQLITE_OK; i++)
+		if (words[i])
+			code = sqlite3_bind_text(statement, ++at, words[i], -1, SQLITE_STATIC);
+	for (size_t i = 0; i < 2 && code == SQLITE_OK; i++)
+		if (times[i])
+			code = sqlite3_bind_int64(statement, ++at, clamp(times[i]));
+	return code;
+}
+
+/* All that was put, from its JSON; false: this row has none that can be read (it is of an earlier version). */
+static bool take_whole(sqlite3_stmt *statement, struct neap_result *result)
+{
+	const char *json = (const char *)sqlite3_column_text(statement, 2);
+	struct neap_buffer text = {0};
+	struct neap_result whole;
+	if (!json || !*json)
+		return false;
+	neap_buffer_text(&text, json);
+	bool taken = !neap_buffer_status(&text, NULL) && !neap_result_parse("the history", &text, &whole, NULL);
+	neap_buffer_fini(&text);
+	if (taken) {
+		neap_result_fini(result);
+		*result = whole;
+	}
+	return taken;
+}
+
 /* Reads the row the statement stands at and shows it. */
-static enum neap_status visit_row(sqlite3_stmt *statement,
-				  bool (*visit)(void *context, const char *series, const struct neap_result *result),
-				  void *context, bool *ret_more, struct neap_error *err)
+static enum neap_status visit_row(sqlite3_stmt *statement, bool whole,
+				  bool (*visit)(void *context, const struct neap_history_run *run), void *context,
+				  bool *ret_more, struct neap_error *err)
 {
 	struct neap_result result = {0};
 	enum neap_status status = neap_result_init(&result, err);
-	for (size_t i = 0; i < FIELDS && !status; i++)
-		status = take(statement, (int)i + 1, &fields[i], &result, err);
+	if (!status && !(whole && take_whole(statement, &result)))
+		for (size_t i = 0; i < FIELDS && !status; i++)
+			status = take(statement, (int)i + 3, &fields[i], &result, err);
 	const char *series = (const char *)sqlite3_column_text(statement, 0);
+	const char *key = (const char *)sqlite3_column_text(statement, 1);
+	struct neap_history_run run = {series ? series : "", key ? key : "", &result};
 	if (!status)
-		*ret_more = visit(context, series ? series : "", &result);
+		*ret_more = visit(context, &run);
 	neap_result_fini(&result);
 	return status;
 }
 
-enum neap_status neap_history_each(struct neap_history *history,
-				   bool (*visit)(void *context, const char *series, const struct neap_result *result),
-				   void *context, struct neap_error *err)
+enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
+				   bool (*visit)(void *context, const struct neap_history_run *run), void *context,
+				   struct neap_error *err)
 {
 	struct neap_buffer sql = {0};
 	sqlite3_stmt *statement = NULL;
 	bool more = true;
 	int code = SQLITE_OK;
-	neap_buffer_text(&sql, "SELECT series, ");
+	neap_buffer_format(&sql, "SELECT series, experiment_key, %s, ", filter->whole ? "result" : "''");
 	list_fields(&sql, false);
-	neap_buffer_text(&sql, " FROM runs ORDER BY ended_wall_ns DESC, id DESC");
+	neap_buffer_text(&sql, " FROM runs");
+	write_where(&sql, filter);
+	neap_buffer_text(&sql, " ORDER BY ended_wall_ns DESC, id DESC");
+	if (filter->limit)
+		neap_buffer_format(&sql, " LIMIT %lld", (long long)clamp(filter->limit));
 	enum neap_status status = neap_buffer_status(&sql, err);
 	if (status)
 		goto out;
-	if (sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL) != SQLITE_OK) {
+	code = sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL);
+	if (code != SQLITE_OK || (code = bind_filter(statement, filter)) != SQLITE_OK) {
 		status = fail_sqlite(history->database, "reading", history->path, err);
 		goto out;
 	}
 	while (!status && more && (code = sqlite3_step(statement)) == SQLITE_ROW)
-		status = visit_row(statement, visit, context, &more, err);
+		status = visit_row(statement, filter->whole, visit, context, &more, err);
 	if (!status && more && code != SQLITE_DONE)
 		status = fail_sqlite(history->database, "reading", history->path, err);
 out:
 	sqlite3_finalize(statement);
 	neap_buffer_fini(&sql);
 	return status;
+}
+
+enum neap_status neap_history_prune(struct neap_history *history, const struct neap_history_filter *filter,
+				    uint64_t *ret_count, struct neap_error *err)
+{
+	struct neap_buffer sql = {0};
+	sqlite3_stmt *statement = NULL;
+	neap_buffer_text(&sql, "DELETE FROM runs");
+	write_where(&sql, filter);
+	enum neap_status status = neap_buffer_status(&sql, err);
+	if (!status && (sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL) != SQLITE_OK ||
+			bind_filter(statement, filter) != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE))
+		status = fail_sqlite(history->database, "pruning", history->path, err);
+	uint64_t count = status ? 0 : (uint64_t)sqlite3_changes(history->database);
+	sqlite3_finalize(statement);
+	neap_buffer_fini(&sql);
+	if (status)
+		return status;
+	*ret_count = count;
+	if (count && sqlite3_exec(history->database, "VACUUM; PRAGMA wal_checkpoint(TRUNCATE);", NULL, NULL, NULL) !=
+			     SQLITE_OK)
+		return fail_sqlite(history->database, "giving back the space of", history->path, err);
+	return NEAP_OK;
 }

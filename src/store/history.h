@@ -16,19 +16,43 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
 
-/* Adds a run; a second time with the same run_id replaces it (so that a resumed series adds nothing twice). */
-enum neap_status neap_history_put(struct neap_history *history, const char *series, const struct neap_result *result,
-				  struct neap_error *err);
+/* Adds a run, with its marks and a curve of at most NEAP_HISTORY_SAMPLES points; a second time with the same run_id
+ * replaces it (so that a resumed series adds nothing twice). `key`: what makes its experiment the same as another
+ * one's, see neap_history_peak; "" nothing does. */
+enum neap_status neap_history_put(struct neap_history *history, const char *series, const char *key,
+				  const struct neap_result *result, struct neap_error *err);
 
-/* The highest device bytes any successful run of this experiment in this series took: the driver's figure, or what its
- * allocators reserved where that is more (the driver's is sampled, and may have missed the peak). NEAP_ENOENT: no such
- * run, or none was measured. */
+#define NEAP_HISTORY_SAMPLES 256
+
+/* The highest device bytes any successful run of this experiment in this series took: the driver's figure, or what
+ * its allocators reserved where that is more (the driver's is sampled, and may have missed the peak). Only runs with
+ * the same key count: an experiment whose command was edited has another one. NEAP_ENOENT: no such run, or none was
+ * measured. */
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
-				   uint64_t *ret_bytes, struct neap_error *err);
+				   const char *key, uint64_t *ret_bytes, struct neap_error *err);
 
-/* Runs, newest first, without their samples (those stay in the run's folder). */
-enum neap_status neap_history_each(struct neap_history *history,
-				   bool (*visit)(void *context, const char *series, const struct neap_result *result),
-				   void *context, struct neap_error *err);
+/* Which runs; a zeroed struct: all. Names are patterns with *, ? and [...] (SQLite's GLOB). */
+struct neap_history_filter {
+	const char *series, *name, *outcome;   /* NULL: any. outcome: its name */
+	const char *run;                       /* a run_id, or the beginning of one */
+	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
+	uint64_t limit;                        /* at most so many, the newest; 0: all */
+	bool whole;                            /* with samples, marks and all else that a result holds */
+};
+
+struct neap_history_run {
+	const char *series; /* "" none */
+	const char *key;
+	const struct neap_result *result;
+};
+
+/* Calls `visit` for each, newest first, until it returns false. What it is given is gone when it returns. */
+enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
+				   bool (*visit)(void *context, const struct neap_history_run *run), void *context,
+				   struct neap_error *err);
+
+/* Deletes what the filter finds (its limit does not count), and gives the space back to the disk. */
+enum neap_status neap_history_prune(struct neap_history *history, const struct neap_history_filter *filter,
+				    uint64_t *ret_count, struct neap_error *err);
 
 #endif

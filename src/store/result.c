@@ -6,6 +6,7 @@
  *    "exit_status": 1,
  *    ...
  *    "samples": [[time_ns, allocated_bytes, reserved_bytes, device_bytes or null], ...]
+ *    "marks": [[time_ns, name, value], ...]
  *   }
  *
  * Keys are the names of the struct's fields; keys that are not known are skipped, so that a later version may add
@@ -19,6 +20,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +38,7 @@ enum field_kind {
 	FIELD_LOSS, /* double, NAN is null */
 	FIELD_OUTCOME,
 	FIELD_SAMPLES,
+	FIELD_MARKS,
 };
 
 static const struct field {
@@ -96,6 +99,7 @@ static const struct field {
 	{FIELD(stray_contexts), FIELD_STRING},
 	{FIELD(oom_card), FIELD_STRING},
 	{FIELD(samples), FIELD_SAMPLES},
+	{FIELD(marks), FIELD_MARKS, true},
 #undef FIELD
 };
 #define FIELD_COUNT (sizeof fields / sizeof *fields)
@@ -161,6 +165,7 @@ void neap_result_fini(struct neap_result *result)
 		if (fields[i].kind == FIELD_STRING)
 			free(*(char **)at(result, &fields[i]));
 	free(result->samples);
+	free(result->marks);
 	*result = (struct neap_result){.last_loss = NAN};
 }
 
@@ -232,6 +237,25 @@ static json_t *samples_value(const struct neap_result *result, struct neap_error
 	return rows;
 }
 
+static json_t *marks_value(const struct neap_result *result, struct neap_error *err)
+{
+	json_t *rows = json_array();
+	for (size_t i = 0; rows && i < result->mark_count; i++) {
+		const struct neap_result_mark *mark = &result->marks[i];
+		json_t *row = json_array();
+		int bad = !row || json_array_append_new(row, u64_value(mark->time_ns, "marks", err)) ||
+			  json_array_append_new(row, string_value(mark->name)) ||
+			  json_array_append_new(row, u64_value(mark->value, "marks", err));
+		if (bad)
+			json_decref(row);
+		if (bad || json_array_append_new(rows, row)) {
+			json_decref(rows);
+			return NULL;
+		}
+	}
+	return rows;
+}
+
 /* NULL: *err says what is wrong, or (status 0) the host is out of memory. */
 static json_t *field_value(const struct neap_result *result, const struct field *field, struct neap_error *err)
 {
@@ -260,35 +284,39 @@ static json_t *field_value(const struct neap_result *result, const struct field 
 		return json_string(neap_outcome_name(*(const enum neap_outcome *)place));
 	case FIELD_SAMPLES:
 		return samples_value(result, err);
+	case FIELD_MARKS:
+		return marks_value(result, err);
 	}
 	return NULL;
+}
+
+enum neap_status neap_result_format(const char *name, const struct neap_result *result, struct neap_buffer *text,
+				    struct neap_error *err)
+{
+	struct neap_error detail = {0};
+	neap_buffer_format(text, "{\n \"schema\": %d", NEAP_RESULT_SCHEMA);
+	for (size_t i = 0; i < FIELD_COUNT; i++) {
+		json_t *value = field_value(result, &fields[i], &detail);
+		char *dumped = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
+		json_decref(value);
+		if (!dumped)
+			return detail.status
+				       ? neap_fail(err, detail.status, "writing %s: %s", name, detail.message)
+				       : neap_fail(err, NEAP_ENOMEM, "out of host memory while writing %s", name);
+		neap_buffer_format(text, ",\n \"%s\": ", fields[i].key);
+		neap_buffer_text(text, dumped);
+		free(dumped);
+	}
+	neap_buffer_text(text, "\n}\n");
+	return neap_buffer_status(text, err);
 }
 
 enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err)
 {
 	struct neap_buffer text = {0};
-	struct neap_error detail = {0};
-	enum neap_status status = NEAP_OK;
-	neap_buffer_format(&text, "{\n \"schema\": %d", NEAP_RESULT_SCHEMA);
-	for (size_t i = 0; i < FIELD_COUNT; i++) {
-		json_t *value = field_value(result, &fields[i], &detail);
-		char *dumped = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
-		json_decref(value);
-		if (!dumped) {
-			status = detail.status
-					 ? neap_fail(err, detail.status, "writing %s: %s", path, detail.message)
-					 : neap_fail(err, NEAP_ENOMEM, "out of host memory while writing %s", path);
-			goto out;
-		}
-		neap_buffer_format(&text, ",\n \"%s\": ", fields[i].key);
-		neap_buffer_text(&text, dumped);
-		free(dumped);
-	}
-	neap_buffer_text(&text, "\n}\n");
-	status = neap_buffer_status(&text, err);
+	enum neap_status status = neap_result_format(path, result, &text, err);
 	if (!status)
 		status = neap_file_write(path, text.data, text.length, err);
-out:
 	neap_buffer_fini(&text);
 	return status;
 }
@@ -342,6 +370,26 @@ static const char *read_samples(const json_t *rows, struct neap_result *result)
 		before_ns = sample->time_ns;
 	}
 	result->sample_count = count;
+	return NULL;
+}
+
+static const char *read_marks(const json_t *rows, struct neap_result *result)
+{
+	if (!json_is_array(rows) || json_array_size(rows) > NEAP_RESULT_MARKS)
+		return "must be an array of at most 256 marks";
+	size_t count = json_array_size(rows);
+	result->marks = calloc(count ? count : 1, sizeof *result->marks);
+	if (!result->marks)
+		return "does not fit into host memory";
+	for (size_t i = 0; i < count; i++) {
+		struct neap_result_mark *mark = &result->marks[i];
+		const json_t *row = json_array_get(rows, i), *name = json_array_get(row, 1);
+		if (json_array_size(row) != 3 || !get_u64(json_array_get(row, 0), &mark->time_ns) ||
+		    !json_is_string(name) || !get_u64(json_array_get(row, 2), &mark->value))
+			return "has a mark that is not [time_ns, name, value]";
+		snprintf(mark->name, sizeof mark->name, "%s", json_string_value(name));
+	}
+	result->mark_count = count;
 	return NULL;
 }
 
@@ -409,34 +457,34 @@ static const char *read_field(const struct field *field, const json_t *value, st
 		return read_outcome(value, place);
 	case FIELD_SAMPLES:
 		return read_samples(value, result);
+	case FIELD_MARKS:
+		return read_marks(value, result);
 	}
 	return "is of an unknown kind";
 }
 
-enum neap_status neap_result_read(const char *path, struct neap_result *ret_result, struct neap_error *err)
+enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,
+				   struct neap_error *err)
 {
-	struct neap_buffer text = {0};
 	struct neap_result result = {0};
-	json_t *root = NULL;
 	json_error_t error = {0};
-	enum neap_status status = neap_file_read(path, LIMIT_BYTES, &text, err);
-	if (!status)
-		status = neap_result_init(&result, err);
+	json_t *root = NULL;
+	enum neap_status status = neap_result_init(&result, err);
 	if (status)
-		goto out;
-	root = json_loadb(neap_buffer_string(&text), text.length, JSON_REJECT_DUPLICATES, &error);
+		return status;
+	root = json_loadb(neap_buffer_string(text), text->length, JSON_REJECT_DUPLICATES, &error);
 	if (!root) {
 		status = neap_fail_at(err, error.line > 0 ? (uint32_t)error.line : 1,
-				      error.column > 0 ? (uint32_t)error.column : 1, "%s: %s", path, error.text);
+				      error.column > 0 ? (uint32_t)error.column : 1, "%s: %s", name, error.text);
 		goto out;
 	}
 	if (!json_is_object(root)) {
-		status = neap_fail_at(err, 1, 1, "%s: expected an object", path);
+		status = neap_fail_at(err, 1, 1, "%s: expected an object", name);
 		goto out;
 	}
 	const json_t *schema = json_object_get(root, "schema");
 	if (!json_is_integer(schema) || json_integer_value(schema) != NEAP_RESULT_SCHEMA) {
-		status = complain(&text, path, "schema", "must be 1: written by another version of neap?", err);
+		status = complain(text, name, "schema", "must be 1: written by another version of neap?", err);
 		goto out;
 	}
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
@@ -445,7 +493,7 @@ enum neap_status neap_result_read(const char *path, struct neap_result *ret_resu
 		if (!value && fields[i].newer)
 			continue;
 		if (wrong) {
-			status = complain(&text, path, fields[i].key, wrong, err);
+			status = complain(text, name, fields[i].key, wrong, err);
 			goto out;
 		}
 	}
@@ -454,6 +502,15 @@ enum neap_status neap_result_read(const char *path, struct neap_result *ret_resu
 out:
 	json_decref(root);
 	neap_result_fini(&result);
+	return status;
+}
+
+enum neap_status neap_result_read(const char *path, struct neap_result *ret_result, struct neap_error *err)
+{
+	struct neap_buffer text = {0};
+	enum neap_status status = neap_file_read(path, LIMIT_BYTES, &text, err);
+	if (!status)
+		status = neap_result_parse(path, &text, ret_result, err);
 	neap_buffer_fini(&text);
 	return status;
 }

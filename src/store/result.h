@@ -18,6 +18,8 @@
 
 #include "neap/status.h"
 
+#include "base/buffer.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -47,6 +49,15 @@ struct neap_result_sample {
 	uint64_t allocated_bytes, reserved_bytes;
 	uint64_t device_bytes; /* all of the run's processes as the driver reports them; UINT64_MAX unknown */
 };
+
+/* A named instant, told by the training session or the program. */
+struct neap_result_mark {
+	uint64_t time_ns; /* since the start */
+	uint64_t value;   /* epoch or step */
+	char name[48];
+};
+
+#define NEAP_RESULT_MARKS 256 /* of more, the first and the last half are kept */
 
 struct neap_result {
 	char *name;       /* experiment or program */
@@ -91,6 +102,8 @@ struct neap_result {
 	char *oom_card;          /* text of the last card; "" when there was no OOM */
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;
+	struct neap_result_mark *marks; /* oldest first; of the process with the highest peak */
+	size_t mark_count;
 };
 
 /* All strings of a result are owned by it, allocated by malloc, never NULL after read or init. */
@@ -99,6 +112,12 @@ void neap_result_fini(struct neap_result *result);
 
 /* Replaces an owned string. */
 enum neap_status neap_result_set(char **field, const char *text, struct neap_error *err);
+
+/* As JSON, appended to `text`; `name` is for errors. From it: the errors of read. */
+enum neap_status neap_result_format(const char *name, const struct neap_result *result, struct neap_buffer *text,
+				    struct neap_error *err);
+enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,
+				   struct neap_error *err);
 
 /* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column. */
 enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err);

@@ -112,6 +112,10 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	run "$NEAP" series s.yaml
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"e: attempt 1, needs 1."*"GiB, as measured before"* ]]
+	sed -i 's/1G/2G/' s.yaml # another command: what was measured does not hold for it
+	run "$NEAP" series s.yaml
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"e: attempt 1, needs the whole device"* ]]
 }
 
 @test "a supervisor that is killed: what its command left behind is ended, and the next attempt is run" {

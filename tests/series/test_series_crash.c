@@ -21,11 +21,11 @@ static unsigned given_up, lost, canceled;
 
 static unsigned below(unsigned limit) { return (unsigned)rand_r(&seed) % limit; }
 
-static bool count_row(void *context, const char *series, const struct neap_result *result)
+static bool count_row(void *context, const struct neap_history_run *run)
 {
 	unsigned *rows = context;
-	assert_string_equal(series, "stubs");
-	assert_int_equal(result->outcome, NEAP_OUTCOME_OK);
+	assert_string_equal(run->series, "stubs");
+	assert_int_equal(run->result->outcome, NEAP_OUTCOME_OK);
 	++*rows;
 	return true;
 }
@@ -100,7 +100,7 @@ static void test_killed(void **state)
 	struct neap_history *history = NULL;
 	unsigned rows = 0;
 	assert_int_equal(neap_history_open("neap/history.db", &history, NULL, NULL), NEAP_OK);
-	assert_int_equal(neap_history_each(history, count_row, &rows, NULL), NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, count_row, &rows, NULL), NEAP_OK);
 	neap_history_close(history);
 	assert_int_equal(rows, ended - given_up);
 }

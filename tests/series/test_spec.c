@@ -196,6 +196,38 @@ static void test_read(void **state)
 	assert_int_equal(neap_spec_hash("foobar", 6), 0x85944171f73967e8ull); /* the draft's test vector */
 }
 
+/* What was measured for one command does not hold for another. */
+static void test_key(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *experiment;
+		bool same;
+	} rows[] = {
+		{"{name: other, command: train a, params: {x: 1}, env: {E: 2}, needs: 1GiB}", true},
+		{"{name: e, command: train b, params: {x: 1}, env: {E: 2}}", false},
+		{"{name: e, command: train a b, params: {x: 1}, env: {E: 2}}", false},
+		{"{name: e, command: [traina], params: {x: 1}, env: {E: 2}}", false},
+		{"{name: e, command: train a, params: {x: 2}, env: {E: 2}}", false},
+		{"{name: e, command: train a, params: {x: 1}}", false},
+		{"{name: e, command: train a, env: {x: 1, E: 2}}", false},
+	};
+	char first[NEAP_EXPERIMENT_KEY_ROOM] = "", key[NEAP_EXPERIMENT_KEY_ROOM], text[256];
+	for (size_t i = 0; i <= sizeof rows / sizeof *rows; i++) {
+		struct neap_spec spec = {0};
+		struct neap_error err = {0};
+		snprintf(text, sizeof text, "name: n\nexperiments:\n- %s\n",
+			 i ? rows[i - 1].experiment : "{name: e, command: train a, params: {x: 1}, env: {E: 2}}");
+		if (neap_spec_parse(text, strlen(text), &spec, &err))
+			fail_msg("%s", err.message);
+		neap_experiment_key(&spec.experiments[0], i ? key : first);
+		if (i && rows[i - 1].same != !strcmp(first, key))
+			fail_msg("%s", rows[i - 1].experiment);
+		neap_spec_fini(&spec);
+	}
+	assert_int_equal(strlen(first), NEAP_EXPERIMENT_KEY_ROOM - 1);
+}
+
 static void test_words(void **state)
 {
 	(void)state;
@@ -275,7 +307,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain), cmocka_unit_test(test_defaults), cmocka_unit_test(test_grid),
 		cmocka_unit_test(test_bad),   cmocka_unit_test(test_too_many), cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_read),  cmocka_unit_test(test_words),    cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_read),  cmocka_unit_test(test_words),    cmocka_unit_test(test_key),
+		cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,21 +69,25 @@ static void put(struct neap_history *history, const char *id, const char *name, 
 	result.retries = 2;
 	result.last_loss = NAN;
 	result.leak_bytes_per_step = -1.5;
-	if (neap_history_put(history, "nightly", &result, &err))
+	if (neap_history_put(history, "nightly", "k1", &result, &err))
 		fail_msg("%s", err.message);
 	neap_result_fini(&result);
 }
 
 struct seen {
+	bool any_key;
 	size_t count;
 	char ids[8][32];
 	size_t stop_after;
 };
 
-static bool see(void *context, const char *series, const struct neap_result *result)
+static bool see(void *context, const struct neap_history_run *run)
 {
 	struct seen *seen = context;
-	assert_string_equal(series, "nightly");
+	const struct neap_result *result = run->result;
+	assert_string_equal(run->series, "nightly");
+	if (!seen->any_key)
+		assert_string_equal(run->key, "k1");
 	assert_string_equal(result->rung, "micro_batch 64 -> 16; it's");
 	assert_int_equal(result->exit_status, 137);
 	assert_int_equal(result->retries, 2);
@@ -107,13 +111,13 @@ static void test_put_and_each(void **state)
 	neap_history_close(history);
 	history = open_history();
 	struct seen seen = {0};
-	assert_int_equal(neap_history_each(history, see, &seen, NULL), NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 3);
 	assert_string_equal(seen.ids[0], "r2/failed");
 	assert_string_equal(seen.ids[1], "r3/oom");
 	assert_string_equal(seen.ids[2], "r1/ok");
 	seen = (struct seen){.stop_after = 1};
-	assert_int_equal(neap_history_each(history, see, &seen, NULL), NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 1);
 	neap_history_close(history);
 }
@@ -130,15 +134,196 @@ static void test_peak(void **state)
 	put(history, "r4", "b", NEAP_OUTCOME_FAILED, 900, 30);
 	put(history, "r5", "c", NEAP_OUTCOME_OK, 0, 30); /* unknown is no measurement */
 	put(history, "r6", "d", NEAP_OUTCOME_OK, 64, 30);
-	assert_int_equal(neap_history_peak(history, "nightly", "a", &bytes, &err), NEAP_OK);
+	assert_int_equal(neap_history_peak(history, "nightly", "a", "k1", &bytes, &err), NEAP_OK);
 	assert_int_equal(bytes, 300);
-	assert_int_equal(neap_history_peak(history, "nightly", "d", &bytes, &err), NEAP_OK);
+	assert_int_equal(neap_history_peak(history, "nightly", "d", "k1", &bytes, &err), NEAP_OK);
 	assert_int_equal(bytes, 1000); /* as reserved: the sampling missed it */
 	bytes = 300;
-	assert_int_equal(neap_history_peak(history, "nightly", "b", &bytes, &err), NEAP_ENOENT);
-	assert_int_equal(neap_history_peak(history, "nightly", "c", &bytes, &err), NEAP_ENOENT);
-	assert_int_equal(neap_history_peak(history, "other", "a", &bytes, &err), NEAP_ENOENT);
+	assert_int_equal(neap_history_peak(history, "nightly", "b", "k1", &bytes, &err), NEAP_ENOENT);
+	assert_int_equal(neap_history_peak(history, "nightly", "c", "k1", &bytes, &err), NEAP_ENOENT);
+	assert_int_equal(neap_history_peak(history, "other", "a", "k1", &bytes, &err), NEAP_ENOENT);
+	assert_int_equal(neap_history_peak(history, "nightly", "a", "k2", &bytes, &err),
+			 NEAP_ENOENT); /* edited since */
 	assert_int_equal(bytes, 300);
+	neap_history_close(history);
+}
+
+/* The schema of version 1, as it was, with a run in it: migrated once, with nothing lost, and the run known to no
+ * key. */
+static void test_migration(void **state)
+{
+	(void)state;
+	static const char old[] =
+		"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, run_id TEXT NOT NULL UNIQUE, name "
+		"TEXT"
+		" NOT NULL, command TEXT NOT NULL, parameters TEXT NOT NULL, device_name TEXT NOT NULL, device_uuid "
+		"TEXT"
+		" NOT NULL, backend TEXT NOT NULL, outcome TEXT NOT NULL, evidence TEXT NOT NULL, exit_status "
+		"INTEGER NOT"
+		" NULL, started_wall_ns INTEGER NOT NULL, ended_wall_ns INTEGER NOT NULL, duration_ns INTEGER NOT "
+		"NULL,"
+		" device_total_bytes INTEGER NOT NULL, attached INTEGER NOT NULL, peak_allocated_bytes INTEGER NOT "
+		"NULL,"
+		" peak_reserved_bytes INTEGER NOT NULL, peak_device_bytes INTEGER NOT NULL, headroom_bytes INTEGER "
+		"NOT"
+		" NULL, waited_ns INTEGER NOT NULL, drain_ns INTEGER NOT NULL, drained INTEGER NOT NULL, drain_note "
+		"TEXT"
+		" NOT NULL, retries INTEGER NOT NULL, ooms INTEGER NOT NULL, rungs INTEGER NOT NULL, rung TEXT NOT "
+		"NULL,"
+		" steps INTEGER NOT NULL, last_loss REAL, leak_verdict TEXT NOT NULL, leak_bytes_per_step REAL,"
+		" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
+		"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
+		"CREATE INDEX runs_ended ON runs (ended_wall_ns);"
+		"INSERT INTO runs VALUES (7, 'nightly', 'r0', 'a', 'train', 'x=1', 'GPU', 'GPU-1', 'sim', 'ok', '', "
+		"137, 1, 5,"
+		" 4, 100, 0, 0, 0, 800, 9223372036854775807, 0, 0, 1, '', 2, 0, 1, 'micro_batch 64 -> 16; it''s', 0, "
+		"NULL,"
+		" 'clean', -1.5, 0, '', '', '');"
+		"PRAGMA user_version = 1";
+	sqlite3 *database = NULL;
+	uint64_t bytes = 0;
+	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(database, old, 0, 0, 0), SQLITE_OK);
+	assert_int_equal(sqlite3_close(database), SQLITE_OK);
+	struct neap_history *history = open_history();
+	assert_int_equal(neap_history_peak(history, "nightly", "a", "k1", &bytes, NULL), NEAP_ENOENT);
+	assert_int_equal(neap_history_peak(history, "nightly", "a", "", &bytes, NULL), NEAP_OK);
+	assert_int_equal(bytes, 800);
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	neap_history_close(history);
+	history = open_history(); /* and once more: nothing to migrate */
+	struct seen seen = {.any_key = true};
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){.whole = true}, see, &seen, NULL),
+			 NEAP_OK);
+	assert_int_equal(seen.count, 2);
+	assert_string_equal(seen.ids[0], "r1/ok");
+	assert_string_equal(seen.ids[1], "r0/ok");
+	neap_history_close(history);
+	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+	sqlite3_stmt *version = NULL;
+	assert_int_equal(sqlite3_prepare_v2(database, "PRAGMA user_version", -1, &version, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(version), SQLITE_ROW);
+	assert_int_equal(sqlite3_column_int(version, 0), 2);
+	sqlite3_finalize(version);
+	sqlite3_close(database);
+}
+
+static size_t count_found(struct neap_history *history, struct neap_history_filter filter)
+{
+	struct seen seen = {0};
+	struct neap_error err = {0};
+	if (neap_history_find(history, &filter, see, &seen, &err))
+		fail_msg("%s", err.message);
+	return seen.count;
+}
+
+static void test_filter_and_prune(void **state)
+{
+	(void)state;
+	struct neap_history *history = open_history();
+	uint64_t count = 7;
+	put(history, "r1-a", "alpha", NEAP_OUTCOME_OK, 100, 10);
+	put(history, "r1-b", "beta", NEAP_OUTCOME_OOM, 100, 20);
+	put(history, "r2", "alpha beta", NEAP_OUTCOME_OK, 100, 30);
+	assert_int_equal(count_found(history, (struct neap_history_filter){0}), 3);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.name = "alpha"}), 1);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.name = "alpha*"}), 2);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.name = "' OR 1 --"}), 0);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.series = "night*", .outcome = "oom"}), 1);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.series = ""}), 0);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.run = "r1"}), 2);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.run = "r_"}), 0);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.since_wall_ns = 20}), 2);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.since_wall_ns = 10, .until_wall_ns = 20}),
+			 1);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.limit = 2}), 2);
+	assert_int_equal(
+		neap_history_prune(history, &(struct neap_history_filter){.until_wall_ns = 10}, &count, NULL),
+		NEAP_OK);
+	assert_int_equal(count, 0);
+	assert_int_equal(
+		neap_history_prune(history, &(struct neap_history_filter){.until_wall_ns = 30}, &count, NULL),
+		NEAP_OK);
+	assert_int_equal(count, 2);
+	assert_int_equal(count_found(history, (struct neap_history_filter){0}), 1);
+	neap_history_close(history);
+}
+
+struct whole {
+	size_t count, samples, marks;
+	uint64_t highest;
+};
+
+static bool see_whole(void *context, const struct neap_history_run *run)
+{
+	struct whole *whole = context;
+	whole->count++;
+	whole->samples = run->result->sample_count;
+	whole->marks = run->result->mark_count;
+	for (size_t i = 0; i < run->result->sample_count; i++)
+		if (run->result->samples[i].reserved_bytes > whole->highest)
+			whole->highest = run->result->samples[i].reserved_bytes;
+	assert_string_equal(run->result->advice, "a field without a column");
+	assert_string_equal(run->result->marks[0].name, "saved");
+	return true;
+}
+
+/* Samples, thinned with their peak, marks, and what has no column; also after VACUUM and with bytes that are no
+ * UTF-8. */
+static void test_whole(void **state)
+{
+	(void)state;
+	struct neap_history *history = open_history();
+	struct neap_result result = {0};
+	struct whole whole = {0};
+	struct neap_error err = {0};
+	enum { SAMPLES = 1999 };
+	assert_int_equal(neap_result_init(&result, NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result.run_id, "r1", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result.name, "caf\xe9", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result.advice, "a field without a column", NULL), NEAP_OK);
+	result.headroom_bytes = UINT64_MAX;
+	result.samples = calloc(SAMPLES, sizeof *result.samples);
+	result.marks = calloc(1, sizeof *result.marks);
+	assert_true(result.samples && result.marks);
+	for (size_t i = 0; i < SAMPLES; i++)
+		result.samples[i] = (struct neap_result_sample){i, 1, i == 777 ? 99 : 5, UINT64_MAX};
+	result.sample_count = SAMPLES;
+	result.marks[0] = (struct neap_result_mark){3, 4, "saved"};
+	result.mark_count = 1;
+	if (neap_history_put(history, "", "", &result, &err))
+		fail_msg("%s", err.message);
+	assert_int_equal(result.sample_count, SAMPLES);
+	assert_int_equal(
+		neap_history_find(history, &(struct neap_history_filter){.whole = true}, see_whole, &whole, NULL),
+		NEAP_OK);
+	assert_int_equal(whole.count, 1);
+	assert_true(whole.samples <= NEAP_HISTORY_SAMPLES && whole.samples > NEAP_HISTORY_SAMPLES / 2);
+	assert_int_equal(whole.marks, 1);
+	assert_int_equal(whole.highest, 99);
+	/* a figure that JSON cannot say loses the rest of it, not the run */
+	result.leak_bytes_per_step = INFINITY;
+	assert_int_equal(neap_history_put(history, "", "", &result, &err), NEAP_OK);
+	neap_result_fini(&result);
+	neap_history_close(history);
+}
+
+/* Readable in the middle of another's write, and of a crash of it: what was committed before is there. */
+static void test_read_while_written(void **state)
+{
+	(void)state;
+	struct neap_history *history = open_history();
+	sqlite3 *writer = NULL;
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	assert_int_equal(sqlite3_open(path, &writer), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(writer, "BEGIN IMMEDIATE; UPDATE runs SET name = 'half'", 0, 0, 0), SQLITE_OK);
+	struct neap_history *reader = open_history();
+	assert_int_equal(count_found(reader, (struct neap_history_filter){.name = "a"}), 1);
+	assert_int_equal(count_found(reader, (struct neap_history_filter){.name = "half"}), 0);
+	neap_history_close(reader);
+	assert_int_equal(sqlite3_exec(writer, "COMMIT", 0, 0, 0), SQLITE_OK);
+	assert_int_equal(count_found(history, (struct neap_history_filter){.name = "half"}), 1);
+	sqlite3_close(writer);
 	neap_history_close(history);
 }
 
@@ -149,7 +334,7 @@ static void test_no_id(void **state)
 	struct neap_result result = {0};
 	struct neap_error err = {0};
 	assert_int_equal(neap_result_init(&result, NULL), NEAP_OK);
-	assert_int_equal(neap_history_put(history, "nightly", &result, &err), NEAP_EINVAL);
+	assert_int_equal(neap_history_put(history, "nightly", "k1", &result, &err), NEAP_EINVAL);
 	neap_result_fini(&result);
 	neap_history_close(history);
 }
@@ -172,7 +357,7 @@ static void test_damaged(void **state)
 	assert_int_equal(system(command), 0); /* nothing lost */
 	history = open_history();
 	struct seen seen = {0};
-	assert_int_equal(neap_history_each(history, see, &seen, NULL), NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, NULL), NEAP_OK);
 	assert_int_equal(seen.count, 1);
 	neap_history_close(history);
 }
@@ -255,7 +440,7 @@ static void test_together(void **state)
 				snprintf(id, sizeof id, "%d-%d", i, run);
 				status = neap_result_set(&result.run_id, id, NULL);
 				if (!status)
-					status = neap_history_put(history, "nightly", &result, NULL);
+					status = neap_history_put(history, "nightly", "k1", &result, NULL);
 			}
 			_exit(status);
 		}
@@ -280,6 +465,10 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_put_and_each, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_peak, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_migration, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_filter_and_prune, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_whole, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_read_while_written, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_no_id, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_again, make_folder, remove_folder),

@@ -60,6 +60,11 @@ static void fill(struct neap_result *result)
 	assert_non_null(result->samples);
 	result->samples[0] = (struct neap_result_sample){1, 2, 3, 4};
 	result->samples[1] = (struct neap_result_sample){10, 20, 30, UINT64_MAX};
+	result->marks = calloc(2, sizeof *result->marks);
+	assert_non_null(result->marks);
+	result->marks[0] = (struct neap_result_mark){5, 0, "start"};
+	result->marks[1] = (struct neap_result_mark){6, 40, "saved \"it\""};
+	result->mark_count = 2;
 }
 
 static void test_round_trip(void **state)
@@ -90,6 +95,8 @@ static void test_round_trip(void **state)
 	assert_true(got.leak_confidence == 0.999);
 	assert_int_equal(got.sample_count, 2);
 	assert_memory_equal(got.samples, written.samples, 2 * sizeof *got.samples);
+	assert_int_equal(got.mark_count, 2);
+	assert_memory_equal(got.marks, written.marks, 2 * sizeof *got.marks);
 	neap_result_fini(&got);
 	neap_result_fini(&written);
 }
@@ -207,6 +214,9 @@ static void test_hostile(void **state)
 		{"[1, 2, 3, 4]", "[1, null, 3, 4]", "samples"},
 		{"[1, 2, 3, 4]", "[11, 2, 3, 4]", "samples"},
 		{"[[1, 2, 3, 4]", "[7", "samples"},
+		{"[5, \"start\", 0]", "[5, \"start\"]", "marks"},
+		{"[5, \"start\", 0]", "[5, 7, 0]", "marks"},
+		{"[5, \"start\", 0]", "[-5, \"start\", 0]", "marks"},
 		{"{", "[{", "result.json"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
