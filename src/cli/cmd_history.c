@@ -1,0 +1,381 @@
+/* cli/cmd_history.c: `neap history`: the runs that were, listed, one shown, several compared, exported, pruned. */
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/history_report.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIST_MOST    25
+#define COMPARE_MOST 8
+
+struct request {
+	struct neap_history_filter filter;
+	char outcome[32];
+	bool json, csv, prune, dry_run, yes, limited;
+};
+
+/* --- options --- */
+
+/* "2d" ago, or "2026-11-20", "2026-11-20 18:30", "2026-11-20T18:30:05" in local time. */
+static bool read_time(const char *text, uint64_t *ret_wall_ns)
+{
+	static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S",
+					    "%Y-%m-%dT%H:%M:%S"};
+	uint64_t ago_ns = 0, now_ns = neap_wall_ns();
+	if (neap_duration_parse(text, &ago_ns, NULL) == NEAP_OK) {
+		*ret_wall_ns = ago_ns < now_ns ? now_ns - ago_ns : 1;
+		return true;
+	}
+	for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+		struct tm local = {.tm_isdst = -1};
+		const char *end = strptime(text, forms[i], &local);
+		time_t seconds = end && !*end ? mktime(&local) : -1;
+		if (seconds <= 0)
+			continue;
+		*ret_wall_ns = (uint64_t)seconds * NEAP_NS_PER_S;
+		return true;
+	}
+	return false;
+}
+
+static bool read_outcome(const char *text, char outcome[32])
+{
+	snprintf(outcome, 32, "%s", text);
+	for (char *c = outcome; *c; c++)
+		if (*c == '-' || *c == '_')
+			*c = ' ';
+	for (int i = 0; i < NEAP_OUTCOME_COUNT; i++)
+		if (!strcmp(outcome, neap_outcome_name((enum neap_outcome)i)))
+			return true;
+	return false;
+}
+
+static int misuse_outcome(const struct neap_arguments *arguments, const char *text)
+{
+	char list[256] = "";
+	for (int i = 0; i < NEAP_OUTCOME_COUNT; i++)
+		snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
+			 neap_outcome_name((enum neap_outcome)i));
+	return neap_misuse(arguments, "--outcome %s: expected one of %s", text, list);
+}
+
+static int read_request(const struct neap_arguments *arguments, struct request *request)
+{
+	const char *since = neap_argument(arguments, "since"), *older = neap_argument(arguments, "older-than");
+	const char *outcome = neap_argument(arguments, "outcome"), *limit = neap_argument(arguments, "limit");
+	struct neap_history_filter *filter = &request->filter;
+	struct neap_error err = {0};
+	filter->series = neap_argument(arguments, "series");
+	filter->name = neap_argument(arguments, "name");
+	request->json = neap_argument(arguments, "json");
+	request->csv = neap_argument(arguments, "csv");
+	request->prune = neap_argument(arguments, "prune");
+	request->dry_run = neap_argument(arguments, "dry-run");
+	request->yes = neap_argument(arguments, "yes");
+	request->limited = limit;
+	if (since && !read_time(since, &filter->since_wall_ns))
+		return neap_misuse(arguments, "--since %s: expected a time such as 2d or 2026-11-20", since);
+	if (older && !read_time(older, &filter->until_wall_ns))
+		return neap_misuse(arguments, "--older-than %s: expected a time such as 90d or 2026-11-20", older);
+	if (outcome && !read_outcome(outcome, request->outcome))
+		return misuse_outcome(arguments, outcome);
+	filter->outcome = outcome ? request->outcome : NULL;
+	if (limit && neap_u64_parse(limit, &filter->limit, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--limit: %s", err.message);
+	if (request->json && request->csv)
+		return neap_misuse(arguments, "either --json or --csv");
+	if (!request->prune && (request->dry_run || request->yes))
+		return neap_misuse(arguments, "--dry-run and --yes are for --prune");
+	if (request->prune && (neap_operand_count(arguments) || limit || request->json || request->csv))
+		return neap_misuse(arguments,
+				   "--prune goes with --older-than, --since, --series, --name and --outcome "
+				   "only");
+	if (request->prune && !older && !since && !filter->series && !filter->name && !outcome)
+		return neap_misuse(arguments, "--prune: say which runs, with --older-than 90d for example");
+	return NEAP_EXIT_OK;
+}
+
+/* --- list and export --- */
+
+struct listing {
+	const struct request *request;
+	size_t count, more;
+	enum neap_status status;
+	struct neap_error err;
+};
+
+static bool list_one(void *context, const struct neap_history_run *run)
+{
+	struct listing *listing = context;
+	if (listing->request->json)
+		listing->status = history_print_json(listing->count, run, &listing->err);
+	else if (listing->request->csv)
+		history_print_csv(listing->count, run);
+	else if (!listing->request->limited && listing->count == LIST_MOST)
+		return ++listing->more;
+	else
+		history_print_row(listing->count, run);
+	listing->count++;
+	return listing->status == NEAP_OK;
+}
+
+static int list(struct neap_history *history, struct request *request)
+{
+	struct listing listing = {.request = request};
+	struct neap_error err = {0};
+	request->filter.whole = request->json;
+	enum neap_status status =
+		history ? neap_history_find(history, &request->filter, list_one, &listing, &err) : NEAP_OK;
+	if (status != NEAP_OK || listing.status != NEAP_OK)
+		return neap_complain("history", status != NEAP_OK ? &err : &listing.err);
+	if (request->json)
+		history_end_json(listing.count);
+	else if (!request->csv && listing.count == 0)
+		puts("No such run.");
+	else if (listing.more > 0)
+		printf("%zu earlier run%s: --limit 0 shows all\n", listing.more, listing.more == 1 ? "" : "s");
+	return NEAP_EXIT_OK;
+}
+
+/* --- one and several --- */
+
+struct choice {
+	const char *wanted;
+	struct neap_result result; /* the one, taken over */
+	char *series, *key;
+	size_t count;
+	bool exact, failed;
+};
+
+/* A copy by way of its JSON: a result owns its strings. */
+static bool copy_result(const struct neap_result *from, struct neap_result *ret_to)
+{
+	struct neap_buffer text = {0};
+	struct neap_result plain = *from;
+	if (plain.leak_bytes_per_step != plain.leak_bytes_per_step)
+		plain.leak_bytes_per_step = 0;
+	if (plain.leak_confidence != plain.leak_confidence)
+		plain.leak_confidence = 0;
+	bool copied = neap_result_format("the run", &plain, &text, NULL) == NEAP_OK &&
+		      neap_result_parse("the run", &text, ret_to, NULL) == NEAP_OK;
+	neap_buffer_fini(&text);
+	return copied;
+}
+
+static bool choose(void *context, const struct neap_history_run *run)
+{
+	struct choice *choice = context;
+	bool exact = !strcmp(run->result->run_id, choice->wanted);
+	if (!exact && choice->count++ > 0)
+		return true;
+	if (choice->series)
+		neap_result_fini(&choice->result);
+	free(choice->series);
+	choice->series = strdup(run->series);
+	choice->exact = exact;
+	choice->failed = !choice->series || !copy_result(run->result, &choice->result);
+	if (choice->failed) {
+		free(choice->series);
+		choice->series = NULL;
+	}
+	return !exact && !choice->failed;
+}
+
+/* A run by its id, by the beginning of one if only one has it, or the newest of that name. */
+static enum neap_status find_run(struct neap_history *history, const char *wanted, struct choice *ret_choice,
+				 struct neap_error *err)
+{
+	struct choice choice = {.wanted = wanted};
+	struct neap_history_filter filter = {.run = wanted, .whole = true};
+	enum neap_status status = *wanted ? neap_history_find(history, &filter, choose, &choice, err) : NEAP_OK;
+	if (status == NEAP_OK && choice.count == 0 && !choice.exact && !choice.failed) {
+		filter = (struct neap_history_filter){.name = wanted, .whole = true, .limit = 1};
+		status = neap_history_find(history, &filter, choose, &choice, err);
+	}
+	if (status == NEAP_OK && choice.failed)
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+	else if (status == NEAP_OK && !choice.series)
+		status =
+			neap_fail(err, NEAP_ENOENT, "no run '%.80s' in the history: neap history lists them", wanted);
+	else if (status == NEAP_OK && !choice.exact && choice.count > 1)
+		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': say more of it", choice.count,
+				   wanted);
+	if (status != NEAP_OK) {
+		if (choice.series)
+			neap_result_fini(&choice.result);
+		free(choice.series);
+	} else {
+		*ret_choice = choice;
+	}
+	return status;
+}
+
+static int show(struct neap_history *history, const struct neap_arguments *arguments, const struct request *request)
+{
+	struct choice chosen[COMPARE_MOST] = {0};
+	struct neap_history_run runs[COMPARE_MOST];
+	struct neap_error err = {0};
+	size_t wanted = neap_operand_count(arguments), count = 0;
+	enum neap_status status = NEAP_OK;
+	if (!history)
+		status = neap_fail(&err, NEAP_ENOENT, "no run is kept yet");
+	for (; status == NEAP_OK && count < wanted; count += status == NEAP_OK)
+		status = find_run(history, neap_operand(arguments, count), &chosen[count], &err);
+	for (size_t i = 0; i < count; i++)
+		runs[i] = (struct neap_history_run){chosen[i].series, "", &chosen[i].result};
+	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+		if (request->json)
+			status = history_print_json(i, &runs[i], &err);
+		else if (request->csv)
+			history_print_csv(i, &runs[i]);
+	}
+	if (status == NEAP_OK && request->json)
+		history_end_json(count);
+	else if (status == NEAP_OK && !request->csv && count == 1)
+		history_print_run(&runs[0]);
+	else if (status == NEAP_OK && !request->csv)
+		history_print_compared(runs, count);
+	for (size_t i = 0; i < count; i++) {
+		neap_result_fini(&chosen[i].result);
+		free(chosen[i].series);
+	}
+	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("history", &err);
+}
+
+/* --- prune --- */
+
+static bool count_one(void *context, const struct neap_history_run *run)
+{
+	(void)run;
+	++*(size_t *)context;
+	return true;
+}
+
+static bool may_prune(const struct request *request, size_t count, int *ret_code)
+{
+	char answer[16] = "";
+	if (request->yes)
+		return true;
+	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
+		fputs("neap history: nobody can be asked here: say --yes to delete them, --dry-run to only look\n",
+		      stderr);
+		*ret_code = NEAP_EXIT_USAGE;
+		return false;
+	}
+	fflush(stdout);
+	fprintf(stderr, "Delete %zu run%s from the history? [y/N] ", count, count == 1 ? "" : "s");
+	fflush(stderr);
+	if (fgets(answer, sizeof answer, stdin)) {
+		answer[strcspn(answer, "\n")] = '\0';
+		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
+			return true;
+	}
+	fputs("neap history: nothing was deleted\n", stderr);
+	*ret_code = NEAP_EXIT_FAILED;
+	return false;
+}
+
+static int prune(struct neap_history *history, const struct request *request)
+{
+	struct neap_error err = {0};
+	size_t found = 0;
+	uint64_t deleted = 0;
+	int code = NEAP_EXIT_OK;
+	if (history && neap_history_find(history, &request->filter, count_one, &found, &err) != NEAP_OK)
+		return neap_complain("history", &err);
+	if (found == 0 || request->dry_run) {
+		printf("%s %zu run%s\n", request->dry_run ? "Would delete" : "Deleted", found, found == 1 ? "" : "s");
+		return NEAP_EXIT_OK;
+	}
+	if (!may_prune(request, found, &code))
+		return code;
+	if (neap_history_prune(history, &request->filter, &deleted, &err) != NEAP_OK)
+		code = neap_complain("history", &err);
+	printf("Deleted %llu run%s from the history; their folders stay\n", (unsigned long long)deleted,
+	       deleted == 1 ? "" : "s");
+	return code;
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct neap_history *history = NULL;
+	struct request request = {0};
+	struct neap_error err = {0};
+	char state[4096], path[4096], note[512] = "";
+	int code = read_request(arguments, &request);
+	if (code)
+		return code;
+	enum neap_status status = neap_path_state(state, sizeof state, &err);
+	if (status == NEAP_OK)
+		status = neap_path_join(path, sizeof path, state, "history.db");
+	if (status == NEAP_OK && access(path, F_OK) == 0) /* reading begins no history */
+		status = neap_history_open(path, &history, note, &err);
+	if (note[0])
+		fprintf(stderr, "neap history: %s\n", note);
+	if (status != NEAP_OK)
+		code = neap_complain("history", &err);
+	else if (request.prune)
+		code = prune(history, &request);
+	else if (neap_operand_count(arguments) > 0)
+		code = show(history, arguments, &request);
+	else
+		code = list(history, &request);
+	neap_history_close(history);
+	return code;
+}
+
+const struct neap_command neap_command_history = {
+	.name = "history",
+	.usage = "[RUN...] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | --prune "
+		 "...",
+	.summary = "the runs that were: list, show, compare, export, prune",
+	.details =
+		"Every `neap run` and every run of a series is kept in STATE/history.db (SQLite), with its command, "
+		"parameters, peaks, memory curve, marks, OOMs, rungs and exit. Without RUN: the newest, filtered. "
+		"With one "
+		"RUN all that is kept of it; with several they stand side by side, differences marked and numbers "
+		"with "
+		"their change from the first. A RUN is an id, the beginning of one, or a name: then its newest run.\n"
+		"\n"
+		"--series and --name are patterns (*, ?, [...]). --since and --older-than take a time ago (12h, 30d) "
+		"or a "
+		"date (2026-11-20, '2026-11-20 18:30').\n"
+		"\n"
+		"--json and --csv export all that the filters find, --json with curves and marks, in bytes and "
+		"nanoseconds. "
+		"--prune deletes what the filters find and gives the space back; folders of runs stay. It cannot be "
+		"undone: "
+		"on a terminal it is asked about, elsewhere --yes is needed.\n"
+		"\n"
+		"It can be read while runs are written. A damaged file is set aside, said, and never overwritten.\n"
+		"\n"
+		"Exit codes: 0 done; 1 not confirmed; 64 wrong usage, or more than one run begins like that; 66 no "
+		"such run; "
+		"69 a newer neap's history; 74 cannot be read or written; 75 locked by another process for 5 s.",
+	.options =
+		(const struct neap_option[]){
+			{"series", "S", "only runs of this series"},
+			{"name", "N", "only runs of this name"},
+			{"outcome", "O", "only those that ended so: ok, oom, failed, ..."},
+			{"since", "WHEN", "only those that ended since"},
+			{"older-than", "WHEN", "only those that ended before"},
+			{"limit", "N", "at most so many, the newest (default 25 for people; 0: all)"},
+			{"json", NULL, "export as JSON"},
+			{"csv", NULL, "export as CSV"},
+			{"prune", NULL, "delete what the filters find"},
+			{"dry-run", NULL, "with --prune: only count"},
+			{"yes", NULL, "with --prune: do not ask"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 0,
+	.operands_max = COMPARE_MOST,
+	.run = run,
+};

@@ -1,0 +1,21 @@
+/* cli/history_report.h: runs of the history for people, as CSV and as JSON. */
+#ifndef NEAP_CLI_HISTORY_REPORT_H
+#define NEAP_CLI_HISTORY_REPORT_H
+
+#include "store/history.h"
+
+#include <stdio.h>
+
+/* A row of the list; the head comes with the first one (`index` 0). */
+void history_print_row(size_t index, const struct neap_history_run *run);
+void history_print_csv(size_t index, const struct neap_history_run *run);
+/* `index` 0 begins the object, history_end_json ends it. Errors: NEAP_ENOMEM, NEAP_EINVAL. */
+enum neap_status history_print_json(size_t index, const struct neap_history_run *run, struct neap_error *err);
+void history_end_json(size_t count);
+
+/* All of one run. */
+void history_print_run(const struct neap_history_run *run);
+/* Side by side; what differs is marked, numbers with the change from the first. */
+void history_print_compared(const struct neap_history_run *runs, size_t count);
+
+#endif
