@@ -10,7 +10,7 @@ struct neap_compared {
 	char name[160];
 	struct neap_train_settings settings; /* in force at its end; zero: no session said so */
 	uint64_t peak_bytes;                 /* allocated, highest */
-	uint64_t step_ns;                    /* mean time of a step; 0 unknown */
+	uint64_t step_ns;                    /* time of a step, of the fastest tenth; 0 unknown */
 };
 
 struct neap_comparison {

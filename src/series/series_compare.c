@@ -20,23 +20,36 @@ struct told {
 	uint32_t layers;
 };
 
-/* The mean time of a step since the settings last changed, from the second step on: the first waits for everything.
- */
+static int by_value(const void *left, const void *right)
+{
+	uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+
+	return a < b ? -1 : a > b;
+}
+
+/* The time of a step since the settings last changed: the fastest tenth's, so that what else the host did meanwhile
+ * counts for little. The first step is not looked at: it waits for everything. 0 when there is none other. */
 static uint64_t step_ns(const struct neap_record *record)
 {
-	uint64_t first_ns = 0, last_ns = 0, steps = 0;
+	uint64_t *steps = calloc(record->journal_count + 1, sizeof *steps), before_ns = 0, found = 0;
+	size_t count = 0;
 
-	for (size_t i = 0; i < record->journal_count; i++) {
+	for (size_t i = 0; i < record->journal_count && steps; i++) {
 		const struct neap_event *event = &record->journal[i];
 		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
-			steps = 0;
+			before_ns = count = 0;
 		if (event->kind != NEAP_EVENT_STEP)
 			continue;
-		if (steps++ == 0)
-			first_ns = event->time_ns;
-		last_ns = event->time_ns;
+		if (before_ns && event->time_ns > before_ns)
+			steps[count++] = event->time_ns - before_ns;
+		before_ns = event->time_ns;
 	}
-	return steps > 1 && last_ns > first_ns ? (last_ns - first_ns) / (steps - 1) : 0;
+	if (count) {
+		qsort(steps, count, sizeof *steps, by_value);
+		found = steps[count / 10];
+	}
+	free(steps);
+	return found;
 }
 
 static void tell(const struct neap_record *record, struct told *told)

@@ -155,6 +155,9 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on;
 		if (last_oom_ns >= search->last_oom_ns) {
 			search->last_oom_ns = last_oom_ns;
+			/* Again: shown while it ran, it did not yet say which rung was taken. */
+			neap_buffer_clear(&run->last_card);
+			neap_report_oom_card(&run->last_card, &card);
 			snprintf(evidence->oom_text, sizeof evidence->oom_text,
 				 "process %d asked for %s%s%s with %s free on the device, at step %llu", pid,
 				 neap_size_format(card.requested_bytes, asked), card.tag[0] ? " for " : "", card.tag,
