@@ -112,8 +112,14 @@ static uint64_t place(void *context, uint64_t size, uint64_t stream, bool expand
 	struct replay *replay = context;
 	struct neap_trace_cursor cursor = replay->segments;
 	struct neap_trace_event event;
-	(void)stream;
 	if (replay->result.match.first_difference != UINT64_MAX || !next_segment(&cursor, &event))
+		return 0;
+	/* Addresses are reserved before the driver is asked for memory, and so before any is given back for want of
+	 * it. */
+	while (expandable && is_release(&event))
+		if (!next_segment(&cursor, &event))
+			return 0;
+	if (replay->trace->streams[event.stream].handle != stream)
 		return 0;
 	if (expandable)
 		return event.kind == NEAP_TRACE_SEGMENT_MAP ? event.address : 0;
@@ -181,8 +187,8 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 			return status;
 	}
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
-		neap_torch_refuse(replay->policy, failed ? 3 : 1);
-	replay->refuse = false;
+		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
+	replay->refuse = 0;
 	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream], &block, err);
 	complete_deferred(replay);
@@ -245,22 +251,67 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 	return status;
 }
 
+/* How often the driver must have refused the request that released segments and then grew; 0: never, the cache was
+ * emptied. With max_split_size a refused request first frees oversize blocks of its stream, the largest first, until
+ * they are enough; emptying the cache begins with the smallest. */
+static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t stream)
+{
+	const struct neap_torch_settings *settings = &replay->result.settings;
+	struct neap_trace_event event = replay->event;
+	struct neap_trace_cursor cursor = replay->cursor;
+	uint64_t limit = settings->max_split_bytes, size = neap_torch_round(settings, bytes), last = UINT64_MAX;
+	uint64_t released = 0;
+	bool more = true;
+	if (limit == NEAP_TORCH_UNLIMITED)
+		return 1;
+	for (; more && is_release(&event) && event.size >= limit && event.size <= last && event.stream == stream;
+	     more = neap_trace_next(&cursor, &event)) {
+		last = event.size;
+		released += event.size;
+	}
+	if (!is_release(&event))
+		return 1;
+	if (released)
+		return released >= (size > limit ? size : limit) ? 2 : 1;
+	for (; more && !is_growth(&event); more = neap_trace_next(&cursor, &event))
+		if (is_release(&event) && event.size >= limit && event.stream == stream)
+			return 0;
+	return 1;
+}
+
+/* The next request after releases and growth; false: none. */
+static bool next_request(const struct replay *replay, struct neap_trace_event *ret_event)
+{
+	struct neap_trace_cursor cursor = replay->cursor;
+	while (neap_trace_next(&cursor, ret_event))
+		if (ret_event->kind == NEAP_TRACE_ALLOC || ret_event->kind == NEAP_TRACE_OOM)
+			return true;
+	return false;
+}
+
 /* The first of a run of releases that were recorded: why were they made? */
 static enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {
 	uint64_t memory = replay->options->memory_bytes;
-	struct neap_trace_event next;
+	struct neap_trace_event next, request;
 	if (replay->emptied || replay->trace->source == NEAP_TRACE_RECORDING)
 		return NEAP_OK;
 	replay->emptied = true;
 	bool more = look_ahead(replay, true, &next);
 	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
 		return empty(replay, err);
-	if (!replay->same || !is_growth(&next) || replay->result.settings.fraction > 0)
+	if (!replay->same || !is_growth(&next) || !next_request(replay, &request))
 		return NEAP_OK;
-	if (!memory)
-		replay->refuse = true;
-	else if (reserved(replay) <= memory && next.size <= memory - reserved(replay))
+	if (neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
+			      replay->pool_of[request.stream]))
+		return empty(replay, err); /* there was no need of more */
+	if (replay->result.settings.fraction > 0)
+		return NEAP_OK;
+	if (!memory) {
+		replay->refuse = refusals(replay, request.size, request.stream);
+		return replay->refuse ? NEAP_OK : empty(replay, err);
+	}
+	if (reserved(replay) <= memory && next.size <= memory - reserved(replay))
 		return empty(replay, err); /* the device was not full */
 	return NEAP_OK;
 }

@@ -18,7 +18,10 @@
 
 #include <stdlib.h>
 
-#define CHUNK_EVENTS 64
+#define CHUNK_EVENTS  64
+#define RANGES_MAX    1024         /* a pair for every stream: no process has as many */
+#define SMALL_REACH   (1ull << 30) /* all small blocks of a process are hardly more */
+#define LARGEST_REACH (1ull << 40) /* the addresses of a device of 900 GiB */
 
 /* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
 struct range {
@@ -39,6 +42,7 @@ struct undo {
 	struct pool kinds[2];
 	struct range *ranges;
 	size_t range_count, range_room;
+	uint64_t reach; /* no reservation is larger */
 	uint64_t end, odd;
 };
 
@@ -171,6 +175,18 @@ static void undo_alloc(struct undo *undo, const struct neap_trace_event *event)
 	join(undo, block);
 }
 
+/* Free blocks of a plain large segment are above 1 MiB: a smaller rest in front of `block` belongs to what lies
+ * before it, whose size was a guess. */
+static void give_rest_back(struct undo *undo, struct block *block)
+{
+	struct block *rest = block->prev, *owner = rest ? rest->prev : NULL;
+	if (!owner || !is_free(rest) || rest->size > SMALL_REQUEST || block->pool->small ||
+	    block->segment->expandable)
+		return;
+	owner->size += rest->size;
+	piece_drop(undo, rest);
+}
+
 static void undo_completion(struct undo *undo, const struct neap_trace_event *event)
 {
 	struct block *piece = piece_at(undo, event->address);
@@ -184,6 +200,7 @@ static void undo_completion(struct undo *undo, const struct neap_trace_event *ev
 		return;
 	block->events = 1;
 	block->requested = event->size;
+	give_rest_back(undo, block);
 }
 
 static void undo_free(struct undo *undo, const struct neap_trace_event *event)
@@ -270,67 +287,114 @@ static void undo_events(struct undo *undo)
 	}
 }
 
-static bool is_mapping(const struct neap_trace_event *event)
+static uint64_t page_of(bool large) { return large ? LARGE_SEGMENT : SMALL_SEGMENT; }
+
+/* The bytes of addresses of one reservation. */
+static uint64_t reservation(uint64_t device_bytes, bool large)
 {
-	return event->kind == NEAP_TRACE_SEGMENT_MAP || event->kind == NEAP_TRACE_SEGMENT_UNMAP;
+	uint64_t page = page_of(large);
+	return (device_bytes + device_bytes / 8 + page - 1) / page * page;
 }
 
-/* Extends the range of this stream and kind. */
+/* Whether one reservation can hold both the range and this. */
+static bool in_reach(const struct undo *undo, const struct range *range, uint64_t address, uint64_t size)
+{
+	uint64_t low = address < range->low ? address : range->low;
+	uint64_t high = address + size > range->high ? address + size : range->high;
+	return high - low <= (undo->device_bytes ? reservation(undo->device_bytes, range->large) : undo->reach);
+}
+
+/* Extends the range of this stream and kind that is within reach, or begins one. */
 static void range_cover(struct undo *undo, uint64_t address, uint64_t size, uint16_t stream, bool large)
 {
-	struct range *range = undo->ranges;
-	size_t i = 0;
 	if (!size || size > LARGEST_REQUEST || address > (1ull << 62))
 		return;
-	while (i < undo->range_count && (range[i].stream != stream || range[i].large != large))
-		i++;
-	if (i == undo->range_count) {
-		if (undo->range_count == undo->range_room) {
-			size_t room = undo->range_room ? 2 * undo->range_room : 16;
-			range = realloc(undo->ranges, room * sizeof(*range));
-			if (!range) {
-				undo->arena.starved = true;
-				return;
-			}
-			undo->ranges = range;
-			undo->range_room = room;
-		}
-		range[undo->range_count++] =
-			(struct range){.low = address, .high = address + size, .stream = stream, .large = large};
+	for (struct range *range = undo->ranges; range < undo->ranges + undo->range_count; range++) {
+		if (range->stream != stream || range->large != large || !in_reach(undo, range, address, size))
+			continue;
+		range->low = address < range->low ? address : range->low;
+		range->high = address + size > range->high ? address + size : range->high;
 		return;
 	}
-	if (address < range[i].low)
-		range[i].low = address;
-	if (address + size > range[i].high)
-		range[i].high = address + size;
+	if (undo->range_count == RANGES_MAX) {
+		undo->odd++;
+		return;
+	}
+	if (undo->range_count == undo->range_room) {
+		size_t room = undo->range_room ? 2 * undo->range_room : 16;
+		struct range *ranges = realloc(undo->ranges, room * sizeof(*ranges));
+		if (!ranges) {
+			undo->arena.starved = true;
+			return;
+		}
+		undo->ranges = ranges;
+		undo->range_room = room;
+	}
+	undo->ranges[undo->range_count++] =
+		(struct range){.low = address, .high = address + size, .stream = stream, .large = large};
 }
 
-/* The stream, with its pool, of the segment at the end that holds the address; `stream` where none does. */
-static uint16_t stream_at(const struct undo *undo, uint64_t address, uint16_t stream)
+static uint64_t distance(const struct range *range, uint64_t address)
 {
-	for (size_t i = 0; i < undo->range_count; i++)
-		if (address >= undo->ranges[i].low && address < undo->ranges[i].high &&
-		    undo->trace->streams[undo->ranges[i].stream].handle == undo->trace->streams[stream].handle)
-			return undo->ranges[i].stream;
-	return stream;
+	return address < range->low ? range->low - address : address >= range->high ? address - range->high : 0;
 }
 
-/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20. */
+/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20. What is given back of small ones may be of
+ * ten pages too: then it lies near what is known of them. */
+static void range_find(struct undo *undo, const struct neap_trace_event *event)
+{
+	const struct neap_trace_stream *streams = undo->trace->streams;
+	bool large = event->size % LARGE_SEGMENT == 0;
+	const struct range *best = NULL;
+	for (const struct range *range = undo->ranges; range < undo->ranges + undo->range_count; range++) {
+		uint64_t away = distance(range, event->address);
+		bool near = in_reach(undo, range, event->address, event->size) &&
+			    (range->large || !large || away < SMALL_REACH);
+		if (streams[range->stream].handle == streams[event->stream].handle && near &&
+		    (range->large ? large : !large || event->kind == NEAP_TRACE_SEGMENT_UNMAP) &&
+		    (!best || away < distance(best, event->address)))
+			best = range;
+	}
+	range_cover(undo, event->address, event->size, best ? best->stream : event->stream,
+		    best ? best->large : large);
+}
+
+/* What grew says of which kind it is; what was given back may lie in a range that only growth tells of: it comes
+ * last. */
 static void find_ranges(struct undo *undo)
 {
 	const struct neap_trace *trace = undo->trace;
 	const struct neap_trace_device *device = &trace->devices[undo->device];
+	undo->range_count = 0;
 	for (size_t i = 0; i < device->segment_count; i++) {
 		const struct neap_trace_segment *segment = &trace->segments[device->first_segment + i];
 		if (segment->expandable)
 			range_cover(undo, segment->address, segment->size, segment->stream, segment->large);
 	}
-	struct neap_trace_cursor cursor = neap_trace_events(trace, undo->device, 0);
-	struct neap_trace_event event;
-	while (!undo->arena.starved && neap_trace_next(&cursor, &event))
-		if (is_mapping(&event))
-			range_cover(undo, event.address, event.size, stream_at(undo, event.address, event.stream),
-				    event.size % LARGE_SEGMENT == 0);
+	for (int pass = 0; pass < 2; pass++) {
+		struct neap_trace_cursor cursor = neap_trace_events(trace, undo->device, 0);
+		struct neap_trace_event event;
+		while (!undo->arena.starved && neap_trace_next(&cursor, &event))
+			if (event.kind == (pass ? NEAP_TRACE_SEGMENT_UNMAP : NEAP_TRACE_SEGMENT_MAP))
+				range_find(undo, &event);
+	}
+}
+
+/* How far apart two addresses of one reservation can be: its size, where the device's is known. Where it is not, no
+ * reservation is larger than the distance between two of them. */
+static void find_reach(struct undo *undo)
+{
+	undo->reach = LARGEST_REACH;
+	if (undo->device_bytes)
+		return;
+	find_ranges(undo);
+	uint64_t reach = undo->reach;
+	for (size_t i = 0; i < undo->range_count; i++)
+		for (size_t j = 0; j < undo->range_count; j++)
+			if (undo->ranges[j].low > undo->ranges[i].low &&
+			    undo->ranges[j].low - undo->ranges[i].low < reach)
+				reach = undo->ranges[j].low - undo->ranges[i].low;
+	undo->reach = reach;
 }
 
 /* One segment per range: its whole addresses, nothing mapped yet. */
@@ -339,8 +403,8 @@ static void make_ranges(struct undo *undo)
 	uint64_t device = undo->device_bytes ? undo->device_bytes : UNBOUNDED;
 	for (size_t i = 0; i < undo->range_count && !undo->arena.starved; i++) {
 		struct range *range = &undo->ranges[i];
-		uint64_t page = range->large ? LARGE_SEGMENT : SMALL_SEGMENT, size = range->high - range->low;
-		uint64_t whole = (device + device / 8 + page - 1) / page * page, room = whole;
+		uint64_t page = page_of(range->large), size = range->high - range->low;
+		uint64_t room = reservation(device, range->large);
 		/* Another range or segment that is known to begin before that is the limit. */
 		for (size_t j = 0; j < undo->range_count; j++)
 			if (undo->ranges[j].low >= range->high && undo->ranges[j].low - range->low < room)
@@ -463,6 +527,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 			    .kinds = {{.small = false}, {.small = true}}};
 	const struct neap_trace_device *from = &trace->devices[device];
 	enum neap_status status = NEAP_OK;
+	find_reach(&undo);
 	find_ranges(&undo);
 	make_ranges(&undo);
 	for (size_t i = 0; i < from->segment_count && !undo.arena.starved; i++)

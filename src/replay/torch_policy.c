@@ -248,12 +248,11 @@ static uint64_t expandable_size(const struct block *block)
 	return block->size + (block->next && !block->next->mapped ? block->next->size : 0);
 }
 
-static bool find_free(struct torch *torch, struct request *request)
+/* Best fit, which stays in its set. NULL: none. */
+static struct block *look_for_free(const struct torch *torch, const struct request *request)
 {
 	const struct neap_torch_settings *settings = &torch->options.settings;
-	struct set *set = &request->pool->free;
-	if (torch->limited && settings->garbage_collection_threshold > 0)
-		request->pool->free_calls++;
+	const struct set *set = &request->pool->free;
 	struct block *block = set_at_least(set, request->stream, request->size);
 	if (block && block->stream == request->stream && block->segment->expandable) {
 		/* Best fit counts what a block can grow by. Where expandable segments were turned off since it was
@@ -267,18 +266,39 @@ static bool find_free(struct torch *torch, struct request *request)
 			block = next;
 		}
 		if (!settings->expandable_segments && block->segment->expandable)
-			return false;
+			return NULL;
 	}
 	if (!block || block->stream != request->stream)
-		return false;
+		return NULL;
 	uint64_t limit = settings->max_split_bytes;
 	if (request->size < limit && block->size >= limit)
-		return false;
+		return NULL;
 	if (request->size >= limit && block->size - request->size >= settings->max_non_split_rounding_bytes)
+		return NULL;
+	return block;
+}
+
+static bool find_free(struct torch *torch, struct request *request)
+{
+	if (torch->limited && torch->options.settings.garbage_collection_threshold > 0)
+		request->pool->free_calls++;
+	struct block *block = look_for_free(torch, request);
+	if (!block)
 		return false;
-	set_remove(set, block);
+	set_remove(&request->pool->free, block);
 	request->block = block;
 	return true;
+}
+
+bool neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool)
+{
+	struct torch *torch = torch_of(policy);
+	struct request request = {.stream = stream};
+	if (bytes >= LARGEST_REQUEST)
+		return false;
+	request.size = neap_torch_round(&torch->options.settings, bytes);
+	request.pool = pool_find(torch, pool, request.size <= SMALL_REQUEST);
+	return request.pool && look_for_free(torch, &request);
 }
 
 static bool should_split(const struct torch *torch, const struct request *request)

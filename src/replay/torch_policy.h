@@ -48,6 +48,9 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 /* The address of a block that is live or whose free is pending. */
 uint64_t neap_torch_address(const void *block);
 
+/* Whether a request would be served from what is cached. */
+bool neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
+
 /* The driver refuses the next `count` times that the next request asks it for memory: for recordings of a device
  * whose size is not known, but not that it was full. */
 void neap_torch_refuse(struct neap_policy *policy, unsigned count);

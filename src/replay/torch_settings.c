@@ -271,7 +271,7 @@ static uint64_t round_to_step(uint64_t bytes, uint64_t divisions)
 	if (power_of_two(bytes))
 		return bytes;
 	uint64_t floor = 1ull << (63 - __builtin_clzll(bytes));
-	uint64_t step = floor >> __builtin_ctzll(divisions);
+	uint64_t step = floor >> (63 - __builtin_clzll(divisions));
 	if (!step)
 		return floor << 1;
 	return (bytes + step - 1) & ~(step - 1);

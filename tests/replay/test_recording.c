@@ -1,0 +1,245 @@
+/* A snapshot is replayed as it was recorded, wherever in the run the recording began.
+ *
+ * The recordings are made here: the model runs a workload and everything it does is noted, in PyTorch's order, with
+ * its state at the end. From each instant on that is a snapshot whose truth is known. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/units.h"
+#include "replay/replay.h"
+#include "replay/torch_policy.h"
+#include "trace/build.h"
+#include "workload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct recording {
+	struct neap_torch_settings settings;
+	struct neap_trace_event *events;
+	size_t count, room;
+	size_t *ends; /* after each operation, the events so far */
+	size_t op_count;
+	struct neap_trace_segment *segments;
+	struct neap_trace_block *blocks;
+	uint64_t *streams; /* of the segments */
+	size_t segment_count, block_count;
+	struct neap_policy_usage usage;
+	struct neap_torch_look last;
+};
+
+static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+{
+	static const uint8_t kinds[NEAP_TORCH_ACTIONS] = {NEAP_TRACE_ALLOC,          NEAP_TRACE_FREE_REQUESTED,
+							  NEAP_TRACE_FREE_COMPLETED, NEAP_TRACE_SEGMENT_ALLOC,
+							  NEAP_TRACE_SEGMENT_FREE,   NEAP_TRACE_SEGMENT_MAP,
+							  NEAP_TRACE_SEGMENT_UNMAP,  NEAP_TRACE_OOM};
+	struct recording *recording = context;
+	if (recording->count == recording->room) {
+		recording->room = recording->room ? 2 * recording->room : 1024;
+		recording->events = realloc(recording->events, recording->room * sizeof(*recording->events));
+		assert_non_null(recording->events);
+	}
+	recording->events[recording->count++] = (struct neap_trace_event){
+		.address = address, .size = size, .stream = (uint16_t)stream, .kind = kinds[action]};
+}
+
+/* PyTorch lists each mapped stretch of an expandable segment as a segment. */
+static void note_block(void *context, const struct neap_torch_look *look)
+{
+	struct recording *recording = context;
+	struct neap_torch_look *last = &recording->last;
+	struct neap_trace_segment *segment = &recording->segments[recording->segment_count];
+	bool fresh =
+		!last->size || last->segment_address != look->segment_address || last->state == NEAP_TORCH_UNMAPPED;
+	*last = *look;
+	if (look->state == NEAP_TORCH_UNMAPPED)
+		return;
+	if (fresh) {
+		*segment = (struct neap_trace_segment){.address = look->address,
+						       .first_block = recording->block_count,
+						       .stream = (uint16_t)look->stream,
+						       .large = look->large,
+						       .expandable = look->expandable};
+		recording->segment_count++;
+	} else {
+		segment--;
+	}
+	segment->size += look->size;
+	segment->block_count++;
+	recording->blocks[recording->block_count++] =
+		(struct neap_trace_block){.address = look->address,
+					  .size = look->size,
+					  .requested = look->requested,
+					  .state = look->state == NEAP_TORCH_LIVE      ? NEAP_TRACE_BLOCK_LIVE
+						   : look->state == NEAP_TORCH_PENDING ? NEAP_TRACE_BLOCK_PENDING
+										       : NEAP_TRACE_BLOCK_FREE};
+}
+
+static void record(struct recording *recording, enum workload_kind kind, uint64_t seed, const char *text,
+		   uint64_t device_bytes)
+{
+	struct workload work = workload_make(kind, seed, 900);
+	void **blocks = calloc(work.ids + 1, sizeof(*blocks));
+	struct neap_torch_options options = {
+		.device_bytes = device_bytes, .event_delay = 30, .observe = observe, .context = recording};
+	struct neap_policy *policy = NULL;
+	*recording = (struct recording){.ends = calloc(work.count + 1, sizeof(size_t))};
+	neap_torch_settings_default(&options.settings);
+	assert_int_equal(neap_torch_settings_parse(text, &options.settings, NULL), NEAP_OK);
+	recording->settings = options.settings;
+	assert_int_equal(neap_torch_create(&options, &policy, NULL), NEAP_OK);
+	for (size_t i = 0; i < work.count; i++) {
+		const struct workload_op *op = &work.ops[i];
+		void **block = &blocks[op->id];
+		recording->ends[recording->op_count++] = recording->count;
+		policy->at(policy, i);
+		if (op->verb == 'a')
+			policy->alloc(policy, op->size, op->stream, 0, block, NULL);
+		else if (op->verb == 'e')
+			policy->empty_cache(policy, NULL);
+		else if (*block && op->verb == 'r')
+			policy->record_stream(policy, *block, op->stream, NULL);
+		else if (*block && policy->free(policy, *block, NULL) == NEAP_OK)
+			*block = NULL;
+	}
+	recording->segments = calloc(8192, sizeof(*recording->segments));
+	recording->blocks = calloc(8192, sizeof(*recording->blocks));
+	neap_torch_each(policy, note_block, recording);
+	policy->usage(policy, &recording->usage);
+	policy->destroy(policy);
+	free(blocks);
+	free(work.ops);
+}
+
+static void forget(struct recording *recording)
+{
+	free(recording->events);
+	free(recording->ends);
+	free(recording->segments);
+	free(recording->blocks);
+}
+
+/* The snapshot of a recording that began before event `first`. */
+static struct neap_trace *snapshot(const struct recording *recording, size_t first)
+{
+	const struct neap_torch_settings *settings = &recording->settings;
+	struct neap_build build;
+	struct neap_trace *trace = NULL;
+	uint16_t streams[4];
+	assert_int_equal(neap_build_init(&build, NEAP_TRACE_SNAPSHOT, NULL), NEAP_OK);
+	assert_true(neap_build_device(&build, 0));
+	for (uint64_t i = 0; i < 4; i++)
+		streams[i] = neap_build_stream(&build, i, 0, 0);
+	for (size_t i = first; i < recording->count; i++) {
+		struct neap_trace_event event = recording->events[i];
+		event.stream = streams[event.stream];
+		neap_build_event(&build, &event);
+	}
+	build.trace->devices[0].event_count = recording->count - first;
+	for (size_t i = 0; i < recording->segment_count; i++) {
+		struct neap_trace_segment segment = recording->segments[i];
+		segment.stream = streams[segment.stream];
+		neap_build_segment(&build, &segment);
+	}
+	for (size_t i = 0; i < recording->block_count; i++)
+		neap_build_block(&build, &recording->blocks[i]);
+	build.trace->settings = (struct neap_trace_settings){
+		.known = true,
+		.expandable_segments = settings->expandable_segments,
+		.max_split_size =
+			settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? -1 : (int64_t)settings->max_split_bytes,
+		.garbage_collection_threshold = settings->garbage_collection_threshold};
+	memcpy(build.trace->settings.roundup_power2_divisions, settings->divisions, sizeof(settings->divisions));
+	assert_int_equal(neap_build_finish(&build, &trace, NULL), NEAP_OK);
+	return trace;
+}
+
+static const char *const metric_names[] = {"allocations", "segments", "active", "splits",   "allocated",
+					   "reserved",    "active",   "splits", "requested"};
+
+static void expect_same(const struct recording *recording, const struct neap_replay_result *result, const char *what)
+{
+	const struct neap_replay_match *match = &result->match;
+	assert_true(match->compared);
+	if (match->first_difference != UINT64_MAX || match->same_allocs != match->allocs ||
+	    match->same_segments != match->segments)
+		fail_msg("%s: differs from event %llu on; %llu of %llu blocks, %llu of %llu segment events", what,
+			 (unsigned long long)match->first_difference, (unsigned long long)match->same_allocs,
+			 (unsigned long long)match->allocs, (unsigned long long)match->same_segments,
+			 (unsigned long long)match->segments);
+	for (size_t i = 0; i < NEAP_METRIC_COUNT; i++)
+		for (size_t j = 0; j < NEAP_CLASS_COUNT; j++)
+			if (result->usage.stats.metric[i][j].current != recording->usage.stats.metric[i][j].current)
+				fail_msg("%s: %s (%zu): %lld at the end, not %lld", what, metric_names[i], j,
+					 (long long)result->usage.stats.metric[i][j].current,
+					 (long long)recording->usage.stats.metric[i][j].current);
+}
+
+static struct neap_replay_result replay(const struct neap_trace *trace, uint64_t memory, double fraction)
+{
+	struct neap_replay_options options = {.memory_bytes = memory, .fraction = fraction, .go_on = true};
+	struct neap_replay_result result;
+	struct neap_error err = {0};
+	if (neap_replay(trace, &options, &result, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	return result;
+}
+
+/* Every window that begins at a multiple of `stride` operations; where the device's size is not known, that too. */
+static void check_windows(const char *text, uint64_t device_bytes, uint64_t seed, bool unknown)
+{
+	for (int kind = 0; kind < WORKLOAD_KINDS; kind++) {
+		struct recording recording;
+		record(&recording, (enum workload_kind)kind, seed, text, device_bytes);
+		for (size_t op = 0; op < recording.op_count; op += 53) {
+			struct neap_trace *trace = snapshot(&recording, recording.ends[op]);
+			char what[160];
+			snprintf(what, sizeof(what), "'%s', kind %d, seed %llu, from operation %zu, known size", text,
+				 kind, (unsigned long long)seed, op);
+			struct neap_replay_result result = replay(trace, device_bytes, recording.settings.fraction);
+			expect_same(&recording, &result, what);
+			/* An emptied cache that had nothing to give leaves no trace. */
+			result.usage.stats.num_sync_all_streams = recording.usage.stats.num_sync_all_streams;
+			if (op == 0)
+				assert_memory_equal(&result.usage.stats, &recording.usage.stats,
+						    sizeof(result.usage.stats));
+			if (unknown) {
+				memcpy(strstr(what, "known"), "any", 4);
+				result = replay(trace, 0, 0);
+				expect_same(&recording, &result, what);
+			}
+			neap_trace_free(trace);
+		}
+		forget(&recording);
+	}
+}
+
+static uint64_t seed_of(void)
+{
+	const char *text = getenv("NEAP_SEED");
+	return text ? strtoull(text, NULL, 10) : 1;
+}
+
+static void test_windows(void **state)
+{
+	static const char *const settings[] = {"", "expandable_segments:True", "max_split_size_mb:32",
+					       "roundup_power2_divisions:4"};
+	(void)state;
+	printf("NEAP_SEED=%llu\n", (unsigned long long)seed_of());
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		check_windows(settings[i], 16 * NEAP_GIB, seed_of() + i, true);
+		check_windows(settings[i], 700 * NEAP_MIB, seed_of() + i, false);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows)};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,425 @@
+/* PyTorch's policy in cases small enough to work out by hand. Addresses are counted from the first segment's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/units.h"
+#include "replay/torch_policy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB  NEAP_KIB
+#define MIB  NEAP_MIB
+#define BASE 0x100000000ull
+
+/* A policy, and what it did since the log was last read: "A+20M" a segment of 20 MiB, "-20M" freed, "m+"/"m-" mapped
+ * and unmapped. */
+struct world {
+	struct neap_policy *policy;
+	char log[512];
+};
+
+static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+{
+	static const char *const words[NEAP_TORCH_ACTIONS] = {[NEAP_TORCH_SEGMENT_ALLOC] = "+",
+							      [NEAP_TORCH_SEGMENT_FREE] = "-",
+							      [NEAP_TORCH_SEGMENT_MAP] = "m+",
+							      [NEAP_TORCH_SEGMENT_UNMAP] = "m-",
+							      [NEAP_TORCH_OOM] = "oom "};
+	struct world *world = context;
+	size_t used = strlen(world->log);
+	(void)address;
+	(void)stream;
+	if (words[action])
+		snprintf(world->log + used, sizeof(world->log) - used, "%s%s%lluM", used ? " " : "", words[action],
+			 (unsigned long long)(size / MIB));
+}
+
+static void open_world(struct world *world, const char *settings, uint64_t device_mib)
+{
+	struct neap_torch_options options = {
+		.device_bytes = device_mib * MIB, .first_address = BASE, .observe = observe, .context = world};
+	*world = (struct world){0};
+	neap_torch_settings_default(&options.settings);
+	assert_int_equal(neap_torch_settings_parse(settings, &options.settings, NULL), NEAP_OK);
+	options.event_delay = 10;
+	assert_int_equal(neap_torch_create(&options, &world->policy, NULL), NEAP_OK);
+}
+
+static void close_world(struct world *world)
+{
+	struct neap_error err = {0};
+	if (world->policy->check(world->policy, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	world->policy->destroy(world->policy);
+}
+
+static void *take_on(struct world *world, uint64_t bytes, uint64_t stream)
+{
+	struct neap_error err = {0};
+	void *block = NULL;
+	if (world->policy->alloc(world->policy, bytes, stream, 0, &block, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	return block;
+}
+
+static void *take(struct world *world, uint64_t bytes) { return take_on(world, bytes, 0); }
+
+static void give(struct world *world, void *block)
+{
+	assert_int_equal(world->policy->free(world->policy, block, NULL), NEAP_OK);
+}
+
+static void refuse(struct world *world, uint64_t bytes)
+{
+	void *block = NULL;
+	assert_int_equal(world->policy->alloc(world->policy, bytes, 0, 0, &block, NULL), NEAP_EOOM);
+	assert_null(block);
+}
+
+static void expect_log(struct world *world, const char *wanted)
+{
+	assert_string_equal(world->log, wanted);
+	world->log[0] = '\0';
+}
+
+static uint64_t at(const void *block) { return neap_torch_address(block) - BASE; }
+
+static struct neap_policy_usage usage(struct world *world)
+{
+	struct neap_policy_usage usage;
+	world->policy->usage(world->policy, &usage);
+	return usage;
+}
+
+static void test_segments_by_size(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	take(&world, 1);
+	take(&world, MIB); /* fits the rest of the small segment */
+	expect_log(&world, "+2M");
+	take(&world, MIB); /* does not: 512 bytes are gone */
+	expect_log(&world, "+2M");
+	take(&world, MIB + 1);
+	expect_log(&world, "+20M");
+	take(&world, 10 * MIB - 512); /* below 10 MiB: of the shared segment */
+	expect_log(&world, "");
+	take(&world, 10 * MIB);
+	expect_log(&world, "+10M");
+	take(&world, 11 * MIB);
+	expect_log(&world, "+12M");
+	take(&world, 100 * MIB + 1);
+	expect_log(&world, "+102M");
+	assert_int_equal(usage(&world).stats.num_device_alloc, 6);
+	close_world(&world);
+}
+
+static void test_split_rule(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	/* A rest of 1 MiB or less is not split off in the large pool, and counts as allocated. */
+	void *a = take(&world, 11 * MIB);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_ALLOCATED_BYTES][0].current, 12 * MIB);
+	give(&world, a);
+	a = take(&world, 11 * MIB - 512); /* leaves 1 MiB + 512: split */
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_ALLOCATED_BYTES][0].current, 11 * MIB - 512);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_INACTIVE_SPLIT_BYTES][0].current, MIB + 512);
+	/* In the small pool 512 bytes are enough. */
+	void *b = take(&world, 2 * MIB - 512 - MIB);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_INACTIVE_SPLIT][NEAP_CLASS_SMALL].current, 1);
+	void *c = take(&world, MIB);
+	assert_int_equal(at(c), at(b) + MIB - 512);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_INACTIVE_SPLIT_BYTES][NEAP_CLASS_SMALL].current, 512);
+	close_world(&world);
+}
+
+static void test_best_fit_and_merge(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	void *block[5]; /* 2, 4, 3, 4, 7 MiB fill a segment of 20 */
+	static const uint64_t size[5] = {2, 4, 3, 4, 7};
+	for (size_t i = 0; i < 5; i++)
+		block[i] = take(&world, size[i] * MIB);
+	expect_log(&world, "+20M");
+	give(&world, block[1]);
+	give(&world, block[3]);
+	void *b = take(&world, 3 * MIB); /* of two of 4 MiB the lower; the rest of 1 MiB stays with it */
+	assert_int_equal(at(b), 2 * MIB);
+	give(&world, b);
+	b = take(&world, 2 * MIB);
+	assert_int_equal(at(b), 2 * MIB);
+	b = take(&world, 2 * MIB); /* the best fit is now what is left of it */
+	assert_int_equal(at(b), 4 * MIB);
+	give(&world, block[2]); /* 3 MiB, joins the 4 MiB above */
+	b = take(&world, 7 * MIB);
+	assert_int_equal(at(b), 6 * MIB);
+	expect_log(&world, "");
+	close_world(&world);
+}
+
+static void test_streams_and_pools_are_apart(void **state)
+{
+	struct world world;
+	void *block = NULL;
+	(void)state;
+	open_world(&world, "", 0);
+	give(&world, take(&world, 30 * MIB));
+	take_on(&world, 30 * MIB, 7);
+	expect_log(&world, "+30M +30M");
+	assert_int_equal(world.policy->alloc(world.policy, 30 * MIB, 0, 3, &block, NULL), NEAP_OK);
+	expect_log(&world, "+30M");
+	give(&world, block); /* a private pool keeps what it has */
+	assert_int_equal(world.policy->empty_cache(world.policy, NULL), NEAP_OK);
+	expect_log(&world, "-30M");
+	close_world(&world);
+}
+
+static void test_record_stream(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	void *a = take(&world, 30 * MIB), *b = take(&world, 50 * MIB);
+	expect_log(&world, "+30M +50M");
+	assert_int_equal(world.policy->record_stream(world.policy, a, 1, NULL), NEAP_OK);
+	assert_int_equal(world.policy->record_stream(world.policy, a, 1, NULL), NEAP_OK);
+	assert_int_equal(world.policy->record_stream(world.policy, a, 2, NULL), NEAP_OK);
+	assert_int_equal(world.policy->record_stream(world.policy, b, 0, NULL), NEAP_OK); /* its own */
+	world.policy->at(world.policy, 100);
+	give(&world, a);
+	give(&world, b);
+	assert_int_equal(usage(&world).events_recorded, 2);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_ACTIVE_BYTES][0].current, 30 * MIB);
+	assert_int_equal(usage(&world).stats.metric[NEAP_METRIC_ALLOCATED_BYTES][0].current, 0);
+	b = take(&world, 50 * MIB); /* reusable at once */
+	world.policy->at(world.policy, 109);
+	void *c = take(&world, 30 * MIB); /* a still waits */
+	expect_log(&world, "+30M");
+	world.policy->at(world.policy, 110);
+	a = take(&world, 30 * MIB);
+	assert_int_equal(at(a), 0);
+	give(&world, c);
+	expect_log(&world, "");
+	/* Out of memory, or an emptied cache, waits for the events. */
+	assert_int_equal(world.policy->record_stream(world.policy, a, 1, NULL), NEAP_OK);
+	give(&world, a);
+	assert_int_equal(world.policy->empty_cache(world.policy, NULL), NEAP_OK);
+	assert_int_equal(usage(&world).synchronizations, 3);
+	expect_log(&world, "-30M -30M");
+	close_world(&world);
+}
+
+static void test_held_frees(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	void *a = take(&world, 30 * MIB), *b = take(&world, 32 * MIB);
+	assert_int_equal(world.policy->free_held(world.policy, a, 5, NULL), NEAP_OK);
+	assert_int_equal(world.policy->free_held(world.policy, b, 6, NULL), NEAP_OK);
+	world.policy->complete(world.policy, 6);
+	world.policy->complete(world.policy, 6);
+	world.policy->complete(world.policy, 7);
+	world.log[0] = '\0';
+	take(&world, 32 * MIB);
+	expect_log(&world, "");
+	take(&world, 30 * MIB);
+	expect_log(&world, "+30M");
+	assert_int_equal(world.policy->empty_cache(world.policy, NULL), NEAP_OK);
+	expect_log(&world, "-30M");
+	close_world(&world);
+}
+
+static void test_out_of_memory(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 100);
+	void *a = take(&world, 40 * MIB), *b = take(&world, 40 * MIB);
+	give(&world, a);
+	void *c = take(&world, 20 * MIB); /* splits a */
+	expect_log(&world, "+40M +40M");
+	refuse(&world, 30 * MIB); /* 20 free on the device, 20 in a's rest */
+	expect_log(&world, "oom 30M");
+	give(&world, b);
+	take(&world, 60 * MIB); /* b's segment goes back, a's is in use */
+	expect_log(&world, "-40M +60M");
+	struct neap_policy_usage used = usage(&world);
+	assert_int_equal(used.stats.num_ooms, 1);
+	assert_int_equal(used.stats.num_alloc_retries, 2);
+	assert_int_equal(used.calls.failed_allocs, 3);
+	assert_int_equal(used.stats.metric[NEAP_METRIC_RESERVED_BYTES][0].peak, 100 * MIB);
+	give(&world, c);
+	refuse(&world, 1ull << 61);
+	close_world(&world);
+}
+
+static void test_fraction_and_garbage(void **state)
+{
+	struct world world;
+	(void)state;
+	/* Allowed: 100 MiB; collected above 50. */
+	open_world(&world, "per_process_memory_fraction:0.1,garbage_collection_threshold:0.5", 1000);
+	void *a = take(&world, 20 * MIB), *b = take(&world, 30 * MIB), *c = take(&world, 12 * MIB);
+	give(&world, a);
+	give(&world, c);
+	for (int i = 0; i < 2; i++) /* c is young again */
+		give(&world, take(&world, 12 * MIB));
+	world.log[0] = '\0';
+	give(&world, b);
+	/* 62 MiB are reserved. What has been free for longer than the average goes, and that is enough. */
+	take(&world, 40 * MIB);
+	expect_log(&world, "-20M +40M");
+	refuse(&world, 90 * MIB);
+	assert_int_equal(usage(&world).stats.num_ooms, 1);
+	close_world(&world);
+
+	/* Without a fraction the threshold is dead. */
+	open_world(&world, "garbage_collection_threshold:0.5", 100);
+	give(&world, take(&world, 60 * MIB));
+	take(&world, 10 * MIB);
+	world.log[0] = '\0';
+	take(&world, 40 * MIB);
+	expect_log(&world, "");
+	close_world(&world);
+}
+
+static void test_max_split(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "max_split_size_mb:32", 200);
+	void *a = take(&world, 64 * MIB);
+	assert_int_equal(usage(&world).stats.oversize_allocations.current, 1);
+	assert_int_equal(usage(&world).stats.oversize_segments.current, 1);
+	give(&world, a);
+	expect_log(&world, "+64M");
+	take(&world, 10 * MIB); /* never of an oversize block */
+	expect_log(&world, "+10M");
+	take(&world, 40 * MIB); /* 24 MiB would be lost: more than 20 */
+	expect_log(&world, "+40M");
+	void *b = take(&world, 44 * MIB + 512); /* within 20 MiB: as a whole */
+	expect_log(&world, "");
+	assert_int_equal(at(b), at(a));
+	give(&world, b);
+	close_world(&world);
+
+	/* One that is large enough is given back before anything is waited for. */
+	open_world(&world, "max_split_size_mb:32", 130);
+	give(&world, take(&world, 100 * MIB));
+	take(&world, 50 * MIB);
+	expect_log(&world, "+100M -100M +50M");
+	assert_int_equal(usage(&world).stats.num_sync_all_streams, 0);
+	assert_int_equal(usage(&world).stats.num_alloc_retries, 0);
+	close_world(&world);
+
+	/* Several, the largest first, until there is enough. */
+	open_world(&world, "max_split_size_mb:32", 200);
+	void *block[4];
+	static const uint64_t size[4] = {40, 60, 50, 36};
+	for (size_t i = 0; i < 4; i++)
+		block[i] = take(&world, size[i] * MIB);
+	for (size_t i = 0; i < 4; i++)
+		give(&world, block[i]);
+	world.log[0] = '\0';
+	take(&world, 104 * MIB);
+	expect_log(&world, "-60M -50M +104M");
+	close_world(&world);
+}
+
+static void test_expandable(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "expandable_segments:True", 200);
+	void *a = take(&world, 30 * MIB);
+	expect_log(&world, "m+40M");      /* in pages of 20 MiB */
+	void *b = take(&world, 25 * MIB); /* 10 MiB of it are there */
+	expect_log(&world, "m+20M");
+	assert_int_equal(at(b), at(a) + 30 * MIB);
+	give(&world, a);
+	void *c = take(&world, 35 * MIB); /* 30 free in front of b, 5 behind it: the end grows */
+	expect_log(&world, "m+40M");
+	assert_int_equal(at(c), at(b) + 25 * MIB);
+	void *small = take(&world, 1);
+	expect_log(&world, "m+2M");
+	struct neap_policy_usage used = usage(&world);
+	assert_int_equal(used.stats.metric[NEAP_METRIC_SEGMENT][0].current, 0);
+	assert_int_equal(used.stats.metric[NEAP_METRIC_INACTIVE_SPLIT][0].allocated, 0);
+	assert_int_equal(used.calls.reserves, 2);
+	assert_int_equal(used.calls.creates, 6);
+	/* 98 MiB left, 120 wanted: the whole page of a goes, which is enough with the end's rest. */
+	take(&world, 105 * MIB);
+	expect_log(&world, "m-20M m+100M");
+	assert_int_equal(usage(&world).stats.num_alloc_retries, 1);
+	give(&world, small);
+	give(&world, b);
+	give(&world, c);
+	/* The hole left by a's page is filled before the end grows. */
+	take(&world, 20 * MIB);
+	expect_log(&world, "");
+	close_world(&world);
+}
+
+static void test_expandable_goes_whole(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "expandable_segments:True", 64);
+	give(&world, take(&world, 30 * MIB));
+	assert_int_equal(world.policy->empty_cache(world.policy, NULL), NEAP_OK);
+	expect_log(&world, "m+40M m-40M");
+	assert_int_equal(usage(&world).calls.address_frees, 1);
+	refuse(&world, 70 * MIB);
+	take(&world, 60 * MIB);
+	expect_log(&world, "oom 70M m+60M");
+	close_world(&world);
+}
+
+static void test_refused(void **state)
+{
+	struct world world;
+	(void)state;
+	open_world(&world, "", 0);
+	give(&world, take(&world, 30 * MIB));
+	neap_torch_refuse(world.policy, 1);
+	take(&world, 40 * MIB);
+	expect_log(&world, "+30M -30M +40M");
+	give(&world, take(&world, 1));
+	neap_torch_refuse(world.policy, 3);
+	refuse(&world, 60 * MIB);
+	world.log[0] = '\0';
+	take(&world, 60 * MIB); /* refusals end with the request */
+	expect_log(&world, "+60M");
+	close_world(&world);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_segments_by_size),
+		cmocka_unit_test(test_split_rule),
+		cmocka_unit_test(test_best_fit_and_merge),
+		cmocka_unit_test(test_streams_and_pools_are_apart),
+		cmocka_unit_test(test_record_stream),
+		cmocka_unit_test(test_held_frees),
+		cmocka_unit_test(test_out_of_memory),
+		cmocka_unit_test(test_fraction_and_garbage),
+		cmocka_unit_test(test_max_split),
+		cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_expandable_goes_whole),
+		cmocka_unit_test(test_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
