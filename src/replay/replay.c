@@ -254,7 +254,7 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 /* How often the driver must have refused the request that released segments and then grew; 0: never, the cache was
  * emptied. With max_split_size a refused request first frees oversize blocks of its stream, the largest first, until
  * they are enough; emptying the cache begins with the smallest. */
-static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t stream)
+static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t stream, uint64_t *ret_first_bytes)
 {
 	const struct neap_torch_settings *settings = &replay->result.settings;
 	struct neap_trace_event event = replay->event;
@@ -269,6 +269,7 @@ static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t s
 		last = event.size;
 		released += event.size;
 	}
+	*ret_first_bytes = released;
 	if (!is_release(&event))
 		return 1;
 	if (released)
@@ -292,7 +293,7 @@ static bool next_request(const struct replay *replay, struct neap_trace_event *r
 /* The first of a run of releases that were recorded: why were they made? */
 static enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {
-	uint64_t memory = replay->options->memory_bytes;
+	uint64_t memory = replay->options->memory_bytes, oversize = 0;
 	struct neap_trace_event next, request;
 	if (replay->emptied || replay->trace->source == NEAP_TRACE_RECORDING)
 		return NEAP_OK;
@@ -307,12 +308,15 @@ static enum neap_status replay_release(struct replay *replay, struct neap_error 
 		return empty(replay, err); /* there was no need of more */
 	if (replay->result.settings.fraction > 0)
 		return NEAP_OK;
+	unsigned refused = refusals(replay, request.size, request.stream, &oversize);
 	if (!memory) {
-		replay->refuse = refusals(replay, request.size, request.stream);
-		return replay->refuse ? NEAP_OK : empty(replay, err);
+		replay->refuse = refused;
+		return refused ? NEAP_OK : empty(replay, err);
 	}
-	if (reserved(replay) <= memory && next.size <= memory - reserved(replay))
-		return empty(replay, err); /* the device was not full */
+	/* Was the device full, and did it stay so without those first blocks? */
+	uint64_t held = reserved(replay), left = refused == 2 && oversize <= held ? held - oversize : held;
+	if (!refused || (left <= memory && next.size <= memory - left))
+		return empty(replay, err);
 	return NEAP_OK;
 }
 

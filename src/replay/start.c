@@ -20,7 +20,7 @@
 
 #define CHUNK_EVENTS  64
 #define RANGES_MAX    1024         /* a pair for every stream: no process has as many */
-#define SMALL_REACH   (1ull << 30) /* all small blocks of a process are hardly more */
+#define SMALL_REACH   (64ull << 20) /* small segments that give ten pages back lie near other small ones */
 #define LARGEST_REACH (1ull << 40) /* the addresses of a device of 900 GiB */
 
 /* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
