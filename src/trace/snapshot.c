@@ -596,7 +596,7 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 	struct neap_build *build = machine->build;
 	uint64_t events = 0;
 
-	if (top->type == VALUE_SEGMENTS && top->list)
+	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == VALUE_LIST)
 		machine->has_segments = true; /* what memory_snapshot() gave */
 	else if (top->type != VALUE_TOP)
 		return neap_pickle_fail(machine,
