@@ -37,7 +37,11 @@ static struct neap_trace *read_bytes(const void *bytes, size_t length, struct ne
 {
 	struct neap_trace *trace = NULL;
 
-	assert_int_equal(neap_file_write(path, bytes, length, NULL), NEAP_OK);
+	FILE *file = fopen(path, "w");
+
+	assert_non_null(file);
+	assert_int_equal(fwrite(bytes, 1, length, file), length);
+	assert_int_equal(fclose(file), 0);
 	enum neap_status status = neap_trace_read(path, &trace, err);
 	assert_int_equal(status == NEAP_OK, trace != NULL);
 	return trace;
