@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* fuzz/fuzz_sidecar.c */
+
 struct seen {
 	char text[256];
 };
@@ -138,12 +140,57 @@ static void test_hostile(void **state)
 	}
 }
 
+/* The fuzz target over good files and names with bytes changed, cut out and doubled. */
+static void test_fuzz(void **state)
+{
+	static const char *const corpus[] = {
+		"{\"val_loss\": 0.5, \"log_history\": [{\"eval_loss\": 1e-3, \"x\": [true, null, \"\\u00e9\"]}], "
+		"\"n\": NaN}",
+		"# metrics\nval_loss: .nan # late\nnested:\n  a: 1\n'acc' : -1.5e3\r\n---\n",
+		"mymodel-epoch=3-step=1000-val_loss=-0.123e-4-f1=0.9-v1.ckpt.tmp-12-0",
+		"ep1-ba100_neg_loss_nan.best.pth.tar",
+	};
+	const char *seed_text = getenv("NEAP_TEST_SEED");
+	unsigned seed = seed_text ? (unsigned)strtoul(seed_text, NULL, 10) : 1;
+
+	(void)state;
+	printf("fuzz seed %u\n", seed);
+	srand(seed);
+	for (int round = 0; round < 20000; round++) {
+		const char *from = corpus[rand() % 4];
+		uint8_t text[512];
+		size_t length = strlen(from);
+
+		memcpy(text, from, length);
+		for (int edits = rand() % 6; edits >= 0 && length > 1; edits--) {
+			size_t at = (size_t)rand() % length, span = (size_t)rand() % (length - at) + 1;
+
+			switch (rand() % 3) {
+			case 0:
+				text[at] = (uint8_t)(rand() % 4 ? "{}[]:,\"\\ \n-+.e0=_"[rand() % 18] : rand());
+				break;
+			case 1:
+				memmove(text + at, text + at + span, length - at - span);
+				length -= span;
+				break;
+			default:
+				if (length + span > sizeof(text))
+					break;
+				memmove(text + at + span, text + at, length - at);
+				length += span;
+			}
+		}
+		LLVMFuzzerTestOneInput(text, length);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
 		cmocka_unit_test(test_bad),
 		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
