@@ -12,7 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#define ROOM 256
+#define ROOM       256
+#define CELL_WIDTH 36
 
 static const char *local_time(uint64_t wall_ns, char text[32])
 {
@@ -200,37 +201,58 @@ static void print_padded(const char *text, size_t width)
 	printf("%s%*s", text, columns < width ? (int)(width - columns) : 0, "");
 }
 
+/* One run's cell; numbers with their change from the first run's. */
+static void tell_compared(const struct figure *figure, const struct neap_history_run *runs, size_t index,
+			  char ret_cell[ROOM + 32])
+{
+	char text[ROOM], first[ROOM];
+	double from = tell(figure, runs[0].result, first), to = tell(figure, runs[index].result, text);
+	bool changed =
+		strcmp(text, first) && from != 0 && isfinite(from) && isfinite(to) && figure->kind != FIGURE_WHEN;
+	snprintf(ret_cell, ROOM + 32, changed ? "%s (%+.1f %%)" : "%s", text, 100 * (to - from) / fabs(from));
+}
+
+/* Short texts side by side, long ones below each other. */
+static void print_figure(const struct figure *figure, const struct neap_history_run *runs, size_t count)
+{
+	char first[ROOM + 32], cell[ROOM + 32];
+	bool differs = false, any = false, wide = false;
+	for (size_t r = 0; r < count; r++) {
+		tell_compared(figure, runs, r, cell);
+		if (r == 0)
+			strcpy(first, cell);
+		differs = differs || strcmp(cell, first);
+		any = any || strcmp(cell, "-");
+		wide = wide || neap_report_width(cell, strlen(cell)) > CELL_WIDTH;
+	}
+	if (!any)
+		return;
+	printf("%c %-15s", differs ? '*' : ' ', figure->label);
+	for (size_t r = 0; r < count; r++) {
+		tell_compared(figure, runs, r, cell);
+		if (wide) {
+			printf("%s  %s\n", r ? "                 " : "", cell);
+			if (!differs)
+				return;
+			continue;
+		}
+		printf("  ");
+		print_padded(cell, r + 1 < count ? CELL_WIDTH : 0);
+	}
+	if (!wide)
+		putchar('\n');
+}
+
 void history_print_compared(const struct neap_history_run *runs, size_t count)
 {
-	char text[ROOM], first[ROOM], cell[ROOM + 32];
 	printf("  %-15s", "run");
 	for (size_t r = 0; r < count; r++) {
 		printf("  ");
-		print_padded(runs[r].result->run_id, r + 1 < count ? 36 : 0);
+		print_padded(runs[r].result->run_id, r + 1 < count ? CELL_WIDTH : 0);
 	}
 	putchar('\n');
-	for (size_t i = 0; i < FIGURES; i++) {
-		bool differs = false, any = false;
-		double from = tell(&figures[i], runs[0].result, first);
-		for (size_t r = 0; r < count; r++) {
-			tell(&figures[i], runs[r].result, text);
-			differs = differs || strcmp(text, first);
-			any = any || strcmp(text, "-");
-		}
-		if (!any)
-			continue;
-		printf("%c %-15s", differs ? '*' : ' ', figures[i].label);
-		for (size_t r = 0; r < count; r++) {
-			double to = tell(&figures[i], runs[r].result, text);
-			bool changed = r > 0 && from != 0 && isfinite(from) && isfinite(to) && from != to &&
-				       figures[i].kind != FIGURE_WHEN;
-			snprintf(cell, sizeof cell, changed ? "%s (%+.1f %%)" : "%s", text,
-				 100 * (to - from) / fabs(from));
-			printf("  ");
-			print_padded(cell, r + 1 < count ? 36 : 0);
-		}
-		putchar('\n');
-	}
+	for (size_t i = 0; i < FIGURES; i++)
+		print_figure(&figures[i], runs, count);
 }
 
 /* --- the list --- */
