@@ -1,0 +1,93 @@
+"""What the callbacks have in common: when to clean up, what to log, what to say of an out-of-memory error."""
+
+from __future__ import annotations
+
+import logging
+from typing import Optional
+
+from .. import _abi, _events, hunt, memory
+from ..manager import Growing, MemoryManager
+
+log = logging.getLogger("neap")
+
+
+class Watch:
+    """Options and effects; a callback passes its instants on. Steps are optimizer updates."""
+
+    def __init__(
+        self,
+        clear_memory_on_start: bool = True,
+        clear_memory_on_end: bool = True,
+        clear_memory_after_save: bool = False,
+        cleanup_every_steps: int = 0,
+        cleanup_every_epochs: int = 0,
+        leak_watch_every_steps: int = 200,
+    ) -> None:
+        if min(cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps) < 0:
+            raise ValueError("a period is a number of steps or epochs; 0: never")
+        self._on_start, self._on_end, self._after_save = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
+        self._steps, self._epochs, self._look = cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps
+        self._manager = MemoryManager()
+        self.cleanups: list[memory.ClearResult] = []
+        self.marks: list[tuple[str, memory.MemoryStats]] = []
+        self.out_of_memory: Optional[memory.ClearResult] = None
+
+    @property
+    def growing(self) -> tuple[Growing, ...]:
+        """Kinds of tensors that became more at each look."""
+        return self._manager.growing
+
+    def begin(self) -> None:
+        """Training begins: model and optimizer are there."""
+        if self._on_start:
+            self._clear(_abi.Reason.START)
+        self._mark(_abi.Mark.START, "start")
+
+    def step(self, number: int) -> None:
+        """An optimizer update is done. The number is the framework's; nothing happens twice for the same one."""
+        if self._steps and number % self._steps == 0:
+            self._clear(_abi.Reason.PERIODIC)
+        if self._look and number % self._look == 0:
+            self._manager.look()
+
+    def epoch(self, number: int) -> None:
+        """An epoch is done; the first is 1."""
+        self._mark(_abi.Mark.EPOCH_END, f"epoch {number}", number)
+        if self._epochs and number % self._epochs == 0:
+            self._clear(_abi.Reason.EPOCH)
+
+    def saved(self, step: int) -> None:
+        """A checkpoint was saved."""
+        self._mark(_abi.Mark.SAVED, "saved", step)
+        if self._after_save:
+            self._clear(_abi.Reason.SAVED)
+
+    def failed(self, error: BaseException) -> None:
+        """Training ends with an exception. Of an out-of-memory error what its traceback pins is released."""
+        if not memory.is_out_of_memory(error):
+            return
+        self._mark(_abi.Mark.OOM, "oom")
+        hunt.forget_frames(error)
+        self.out_of_memory = self._clear(_abi.Reason.OOM)
+        log.warning(
+            "Out of memory. Halve the batch and double the accumulation (the effective batch stays), switch on gradient "
+            "checkpointing, or start with `neap run --on-oom`, which does so and starts again"
+        )
+
+    def end(self) -> None:
+        """Training is over."""
+        self._mark(_abi.Mark.END, "end")
+        if self._on_end:
+            self._clear(_abi.Reason.END)
+
+    def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
+        self.marks.append((name, memory.log_gpu_memory_stats(name)))
+        _events.mark(mark, name, value)
+
+    def _clear(self, reason: _abi.Reason) -> memory.ClearResult:
+        result = memory.clear_gpu_memory()
+        self.cleanups.append(result)
+        _events.cleanup(reason, max(result.freed, 0), result.seconds)
+        return result
+
+

@@ -1,0 +1,53 @@
+"""A callback for Lightning:
+
+    from neap.integrations.lightning import MemoryCallback
+    trainer = lightning.pytorch.Trainer(callbacks=[MemoryCallback(cleanup_every_epochs=1)])
+
+Also for the older package name, pytorch_lightning, where the program has imported that one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from ._watch import Watch
+
+_name = "pytorch_lightning" if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules else "lightning.pytorch"
+_Callback: Any = importlib.import_module(_name).Callback
+
+
+class MemoryCallback(_Callback):  # type: ignore[misc]
+    """Cleans up, logs and watches for leaks at Lightning's instants. Options: see Watch. `watch` has what it found."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.watch = Watch(**options)
+        self._step = 0
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Lightning's."""
+        self.watch.begin()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Lightning's, after each micro-batch: a step only where the optimizer was updated."""
+        if trainer.global_step != self._step:
+            self._step = trainer.global_step
+            self.watch.step(self._step)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Lightning's."""
+        self.watch.epoch(trainer.current_epoch + 1)
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
+        """Lightning's."""
+        self.watch.saved(trainer.global_step)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Lightning's."""
+        self.watch.failed(exception)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Lightning's."""
+        self.watch.end()

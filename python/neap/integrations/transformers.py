@@ -1,0 +1,44 @@
+"""A callback for the Hugging Face Trainer:
+
+    from neap.integrations.transformers import MemoryCallback
+    trainer = transformers.Trainer(..., callbacks=[MemoryCallback(cleanup_every_steps=500)])
+
+The Trainer tells its callbacks nothing of an exception: call `callback.watch.failed(error)` where you catch it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ._watch import Watch
+
+_Callback: Any = importlib.import_module("transformers").TrainerCallback
+
+
+class MemoryCallback(_Callback):  # type: ignore[misc]
+    """Cleans up, logs and watches for leaks at the Trainer's instants. Options: see Watch. `watch` has what it found."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.watch = Watch(**options)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer's."""
+        self.watch.begin()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer's, after each optimizer update."""
+        self.watch.step(int(state.global_step))
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer's."""
+        self.watch.epoch(round(state.epoch))
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer's."""
+        self.watch.saved(int(state.global_step))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The Trainer's."""
+        self.watch.end()
