@@ -9,10 +9,10 @@ import contextlib
 import ctypes
 import functools
 import struct
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, Collection, Iterator, TypeVar
 
 from . import _abi, _library, _sources
-from ._ladder import Split
+from ._ladder import Split, rung_bits
 
 _UNKNOWN = (1 << 64) - 1
 _F = TypeVar("_F", bound=Callable[..., None])
@@ -96,21 +96,22 @@ def held_mark(text: str, allocated: int, reserved: int) -> None:
 
 
 @_harmless
-def split(now: Split) -> None:
-    """The split in force."""
+def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
+    """The split, and the rungs, in force."""
     allocated, reserved, _, _ = held()
     emit(
         _abi.EventKind.SPLIT,
         address=now.micro_batch,
         size=now.accumulate,
         block=now.ranks,
+        stream=rung_bits(rungs),
         a=allocated,
         b=reserved,
     )
 
 
 @_harmless
-def rung(kind: _abi.Rung, before: Split, after: Split) -> None:
+def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Rung]) -> None:
     """A rung was taken."""
     emit(
         _abi.EventKind.RUNG,
@@ -119,8 +120,9 @@ def rung(kind: _abi.Rung, before: Split, after: Split) -> None:
         size=after.accumulate,
         a=before.micro_batch,
         b=before.accumulate,
+        stream=rung_bits(rungs),
     )
-    split(after)
+    split(after, rungs)
 
 
 @_harmless

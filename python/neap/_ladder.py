@@ -27,8 +27,8 @@ class Split(NamedTuple):
 
 def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
     """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
-    now, after = _abi.TrainSettings(_abi.Split(*split), _bits(active)), _abi.TrainSettings()
-    rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), _bits(offered), ctypes.byref(after)))
+    now, after = _abi.TrainSettings(_abi.Split(*split), rung_bits(active)), _abi.TrainSettings()
+    rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), rung_bits(offered), ctypes.byref(after)))
     return rung, Split(after.split.micro_batch, after.split.accumulate, after.split.ranks)
 
 
@@ -44,5 +44,6 @@ def rung_name(rung: Rung) -> str:
     return text.decode()
 
 
-def _bits(rungs: Collection[Rung]) -> int:
+def rung_bits(rungs: Collection[Rung]) -> int:
+    """As libneap wants a set of rungs."""
     return sum(1 << rung for rung in set(rungs))

@@ -184,7 +184,7 @@ class Agent:
             if self._ended or sys.is_finalizing():
                 self._refuse(request, _abi.Status.ESTATE, "the program is ending")
             elif torch is not None and torch.cuda.is_current_stream_capturing():
-                self._refuse(request, _abi.Status.ESTATE, "a CUDA graph is being captured: try again")
+                self._refuse(request, _abi.Status.EBUSY, "a CUDA graph is being captured: try again")
             else:
                 self._answer(request, torch)
         except BaseException as exception:

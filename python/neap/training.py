@@ -189,6 +189,9 @@ class Training:
         self._rungs: list[RungTaken] = []
         self._milestones: list[Milestone] = []
         self._cleanups: list[memory.ClearResult] = []
+        self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
+        if gradient_checkpointing:
+            self._active.add(Rung.CHECKPOINTING)
         if gradient_checkpointing and not _efficient.checkpoint_layers(self.model, torch):
             log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
         self._word = torch.zeros(1, device=self._place)  # what the ranks agree in; made while there is memory
@@ -348,24 +351,25 @@ class Training:
             )
         kind, what = taken
         self._rungs.append(RungTaken(self._step + 1, what, why, self.split))
-        _events.rung(kind, before, self.split)
+        _events.rung(kind, before, self.split, self._active)
         log.warning("Going on with less: %s (effective batch %d stays)", what, self.split.effective)
 
     def _next_rung(self) -> Optional[tuple[Rung, str]]:
         """Takes the next rung that libneap chooses of those this loop can take; None at the ladder's end."""
-        active, offered = {Rung.MIXED_PRECISION} if self.mixed_precision else set(), {Rung.SPLIT}
+        offered = {Rung.SPLIT}
         if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch):
             offered.add(Rung.EFFICIENT_ATTENTION)
         if self._allow_mixed:
             offered.add(Rung.MIXED_PRECISION)
         if self._allow_checkpointing and _efficient.can_checkpoint(self.model, self._torch):
             offered.add(Rung.CHECKPOINTING)
-        rung, split = next_rung(self.split, active, offered) if self._ladder else (Rung.STOP, self.split)
+        rung, split = next_rung(self.split, self._active, offered) if self._ladder else (Rung.STOP, self.split)
         if rung == Rung.STOP:
             return None
         if rung == Rung.SPLIT:
             self.split = split
             return rung, f"micro_batch {split.micro_batch}, accumulate {split.accumulate}"
+        self._active.add(rung)
         if rung == Rung.EFFICIENT_ATTENTION:
             _efficient.efficient_attention(self._torch)
         elif rung == Rung.MIXED_PRECISION:
@@ -399,7 +403,7 @@ class Training:
             before, taken = self.split, self._next_rung()
             if taken is not None:
                 self._rungs.append(RungTaken(self._step, taken[1], "low device memory", self.split))
-                _events.rung(taken[0], before, self.split)
+                _events.rung(taken[0], before, self.split, self._active)
                 log.warning("Low device memory: going on with %s", taken[1])
 
     # Around the steps.
@@ -456,7 +460,7 @@ class Training:
         self._mark(_abi.Mark.START, "start")
         self._mark(_abi.Mark.MODEL_READY, "model ready")
         self._mark(_abi.Mark.OPTIMIZER_READY, "optimizer ready")
-        _events.split(self.split)
+        _events.split(self.split, self._active)
         self.model.train()
         try:
             while epoch < self.epochs and not self._stopped:
