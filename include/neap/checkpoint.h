@@ -7,7 +7,8 @@
  *
  *   keep     best N by a metric; newest N; every K steps; pinned; resumed from; young; and without being asked: the
  *            newest (by its step and by its time, where they disagree both), what is open, what a symbolic link or a
- *            `latest` file names, what cannot be read, what lies on another file system, last.*, best.* and the like
+ *            `latest` file names, what cannot be read, what lies on another file system, last.*, best.* and the like,
+ *            and what has neither a step nor a metric (unless a pattern says which names are checkpoints)
  *   delete   older than a time; beyond a total size; or all the rest
  *
  * Rules apply to each folder by itself; folders below are not entered, but may be checkpoints themselves (sharded
@@ -103,6 +104,8 @@ enum neap_checkpoint_fact {
 	NEAP_CHECKPOINT_UNREADABLE = 1u << 6, /* part of it, or of what stands beside it, cannot be read */
 	NEAP_CHECKPOINT_ELSEWHERE = 1u << 7,  /* on another file system: it cannot be renamed into the trash */
 	NEAP_CHECKPOINT_UNFINISHED = 1u << 8, /* a temporary of a save that was killed; no keep rule counts it */
+	NEAP_CHECKPOINT_UNNUMBERED =
+		1u << 9, /* neither a step nor a metric tells it from a file that was put there */
 };
 
 /* Why it stays (`keep`), why it would go (`drop`). */
@@ -118,6 +121,7 @@ enum neap_retention_reason {
 	NEAP_KEEP_OPEN = 1u << 8,
 	NEAP_KEEP_UNREADABLE = 1u << 9,
 	NEAP_KEEP_ELSEWHERE = 1u << 10,
+	NEAP_KEEP_UNNUMBERED = 1u << 11,
 	NEAP_DROP_OLD = 1u << 16,
 	NEAP_DROP_SIZE = 1u << 17,
 	NEAP_DROP_REST = 1u << 18,

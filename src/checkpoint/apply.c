@@ -209,6 +209,22 @@ static bool send_after(void *context, int batch_fd, const char *batch, uint64_t 
 	return true;
 }
 
+/* Another process may take the empty trash away between its making and its use: then once more. */
+static enum neap_status begin_batch(struct apply *apply, uint64_t until_s, char *ret_name, struct neap_error *err)
+{
+	enum neap_status status = NEAP_ENOENT;
+
+	for (int round = 0; round < 10 && status == NEAP_ENOENT; round++) {
+		if (apply->trash_fd >= 0)
+			close(apply->trash_fd);
+		apply->trash_fd = -1;
+		status = checkpoint_trash_open(apply->folder_fd, true, &apply->trash_fd, err);
+		if (status == NEAP_OK)
+			status = checkpoint_trash_begin(apply->trash_fd, until_s, &apply->batch_fd, ret_name, err);
+	}
+	return status;
+}
+
 static enum neap_status take_away(struct apply *apply, struct neap_retention_plan *plan,
 				  const struct neap_retention_options *options, struct neap_error *err)
 {
@@ -221,9 +237,7 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 	if (status == NEAP_OK)
 		status = flush_newest(apply, plan, err);
 	if (status == NEAP_OK)
-		status = checkpoint_trash_open(apply->folder_fd, true, &apply->trash_fd, err);
-	if (status == NEAP_OK)
-		status = checkpoint_trash_begin(apply->trash_fd, until_s, &apply->batch_fd, batch, err);
+		status = begin_batch(apply, until_s, batch, err);
 	if (status != NEAP_OK)
 		return status;
 	move_all(apply, plan);

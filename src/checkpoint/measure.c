@@ -1,5 +1,5 @@
-/* checkpoint/measure.c: what one checkpoint takes. A folder is walked without following symbolic links; what cannot be
- * read is a fact, not an error, for it only has to make it stay. */
+/* checkpoint/measure.c: what one checkpoint takes. A folder is walked without following symbolic links; what cannot
+ * be read is a fact, not an error, for it only has to make it stay. */
 #include "checkpoint/open_files.h"
 #include "checkpoint/scan.h"
 

@@ -207,6 +207,7 @@ bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_numbe
 			number.whole = false;
 		}
 		read_word(from, sign ? p - 1 : p, number.word);
+		number.apart = (p == from || !isalpha((unsigned char)p[-1])) && !isalnum((unsigned char)**at);
 		*ret_number = number;
 		return true;
 	}
@@ -233,6 +234,19 @@ static enum checkpoint_count count_kind(const char *word)
 	return CHECKPOINT_BARE;
 }
 
+/* Whether a number after this word may count checkpoints: not a metric, a library's "-v1", the part of a whole. */
+static bool is_plain_count(const char *word)
+{
+	static const char *const others[] = {"v",     "version", "of",   "rank", "part",
+					     "shard", "fold",    "seed", "lr",   "bs"};
+	const char *part = word + last_part(word, strlen(word));
+
+	for (size_t i = 0; i < COUNT(others); i++)
+		if (!strcmp(part, others[i]))
+			return false;
+	return !checkpoint_metric_known(word, NULL);
+}
+
 bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, uint64_t *ret_count)
 {
 	enum checkpoint_count best = CHECKPOINT_COUNTS;
@@ -248,10 +262,8 @@ bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, ui
 
 		if (!number.whole || kind > best || (kind == best && kind != CHECKPOINT_BARE))
 			continue;
-		if (kind == CHECKPOINT_BARE &&
-		    (checkpoint_metric_known(number.word, NULL) ||
-		     !strcmp(number.word + last_part(number.word, strlen(number.word)), "v")))
-			continue; /* a metric, or a library's "-v1" */
+		if (kind == CHECKPOINT_BARE && (!number.apart || !is_plain_count(number.word)))
+			continue;
 		best = kind;
 		count = number.count;
 	}
@@ -318,11 +330,40 @@ bool checkpoint_is_beside(const char *name)
 	return has_extension(name, beside, COUNT(beside));
 }
 
+static bool has_metric(const char *name)
+{
+	struct checkpoint_number number;
+
+	while (checkpoint_number_next(&name, &number))
+		if (checkpoint_metric_known(number.word, NULL))
+			return true;
+	return false;
+}
+
+/* "model-00001-of-00002": its number of parts. */
+static bool is_part(const char *name)
+{
+	struct checkpoint_number number;
+
+	while (checkpoint_number_next(&name, &number))
+		if (number.whole && !strcmp(number.word, "of"))
+			return true;
+	return false;
+}
+
+bool checkpoint_is_numbered(const char *name)
+{
+	enum checkpoint_count kind;
+	uint64_t count;
+
+	return checkpoint_count_read(name, &kind, &count) || has_metric(name);
+}
+
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern)
 {
-	static const char *const usual[] = {"ckpt", "pt",   "pth",   "bin",        "safetensors",
-					    "h5",   "hdf5", "keras", "npz",        "msgpack",
-					    "pkl",  "tar",  "chk",   "checkpoint", "pdparams"};
+	static const char *const own[] = {"ckpt",  "pt",  "pth",        "safetensors",
+					  "keras", "chk", "checkpoint", "pdparams"};
+	static const char *const shared[] = {"bin", "h5", "hdf5", "npz", "msgpack", "pkl", "tar"};
 	enum checkpoint_count kind = CHECKPOINT_BARE;
 	uint64_t count;
 
@@ -334,12 +375,14 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 		return CHECKPOINT_OTHER;
 	if (pattern)
 		return fnmatch(pattern, name, 0) == 0 ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
-	if (has_extension(name, usual, COUNT(usual)))
+	if (is_part(name))
+		return CHECKPOINT_OTHER;
+	if (has_extension(name, own, COUNT(own)))
 		return CHECKPOINT_ONE;
-	/* Without an extension: its name has to count something that checkpoints count. */
-	if ((folder || !strchr(name, '.')) && checkpoint_count_read(name, &kind, &count) && kind != CHECKPOINT_BARE)
-		return CHECKPOINT_ONE;
-	return CHECKPOINT_OTHER;
+	if (!folder && strchr(name, '.') && !has_extension(name, shared, COUNT(shared)))
+		return CHECKPOINT_OTHER;
+	bool counted = checkpoint_count_read(name, &kind, &count) && kind != CHECKPOINT_BARE;
+	return counted || (!folder && has_metric(name)) ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
 }
 
 bool checkpoint_is_named(const char *name)

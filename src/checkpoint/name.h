@@ -17,6 +17,7 @@ struct checkpoint_number {
 	char word[CHECKPOINT_WORD_ROOM]; /* before it, normalized: "val_loss", "step"; "" none */
 	double value;
 	bool whole; /* digits only: `count` holds it */
+	bool apart; /* no letter touches it: the 50 of "resnet50" is part of a name */
 	uint64_t count;
 };
 
@@ -43,9 +44,13 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 /* The metric in the name. 0: not there, 1: there, 2: there with several values. */
 int checkpoint_metric_read(const char *name, const char *metric, double *ret_value);
 
-/* By its name, what may a file or folder be? `folder`: it is one. */
+/* By its name, what may a file or folder be? `folder`: it is one. Extensions that other data have too (.bin, .tar,
+ * ...) and names without one need a step, an epoch or a metric; one part of several (model-00001-of-00002) is no
+ * checkpoint of its own. */
 enum checkpoint_class { CHECKPOINT_OTHER, CHECKPOINT_ONE, CHECKPOINT_TEMPORARY };
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
+/* Whether the name has a number or a well-known metric by which checkpoints are told apart. */
+bool checkpoint_is_numbered(const char *name);
 /* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
 bool checkpoint_is_named(const char *name);
 /* Whether it is, by its extension, a file of metrics or a pin: never a checkpoint, whatever the pattern. */

@@ -99,6 +99,7 @@ static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_
 		{NEAP_CHECKPOINT_PINNED, NEAP_KEEP_PINNED},         {NEAP_CHECKPOINT_RESUME, NEAP_KEEP_RESUME},
 		{NEAP_CHECKPOINT_NAMED, NEAP_KEEP_NAMED},           {NEAP_CHECKPOINT_OPEN, NEAP_KEEP_OPEN},
 		{NEAP_CHECKPOINT_UNREADABLE, NEAP_KEEP_UNREADABLE}, {NEAP_CHECKPOINT_ELSEWHERE, NEAP_KEEP_ELSEWHERE},
+		{NEAP_CHECKPOINT_UNNUMBERED, NEAP_KEEP_UNNUMBERED},
 	};
 
 	entry->reasons = 0;
@@ -318,6 +319,7 @@ static void add_keeps(const struct neap_retention_plan *plan, const struct neap_
 		     {NEAP_KEEP_RESUME, "resumed from"},
 		     {NEAP_KEEP_OPEN, "open in a process"},
 		     {NEAP_KEEP_NAMED, "named so by its trainer"},
+		     {NEAP_KEEP_UNNUMBERED, "neither step nor metric: it may be no checkpoint"},
 		     {NEAP_KEEP_UNREADABLE, "part of it cannot be read"},
 		     {NEAP_KEEP_ELSEWHERE, "on another file system"},
 		     {NEAP_KEEP_YOUNG, "too young"}};

@@ -104,6 +104,8 @@ static bool add_candidate(struct scan *scan, size_t index, enum checkpoint_class
 		entry->facts |= NEAP_CHECKPOINT_RESUME;
 	if (checkpoint_is_named(name))
 		entry->facts |= NEAP_CHECKPOINT_NAMED;
+	else if (!scan->options->pattern && !checkpoint_is_numbered(name))
+		entry->facts |= NEAP_CHECKPOINT_UNNUMBERED;
 	if (checkpoint_count_read(name, &kind, &count))
 		scan->kinds[kind]++;
 	return true;
@@ -387,6 +389,7 @@ static void measure_metric(const struct scan *scan, struct neap_retention_entry 
 	} else if (beside || in_name == 1) {
 		entry->metric = wanted.has_top ? wanted.top : wanted.has_deep ? wanted.deep : value;
 		entry->facts |= NEAP_CHECKPOINT_MEASURED;
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
 	}
 }
 

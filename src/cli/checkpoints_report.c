@@ -191,6 +191,7 @@ static json_t *reasons_json(uint32_t reasons)
 		     {NEAP_KEEP_OPEN, "open"},
 		     {NEAP_KEEP_UNREADABLE, "unreadable"},
 		     {NEAP_KEEP_ELSEWHERE, "elsewhere"},
+		     {NEAP_KEEP_UNNUMBERED, "unnumbered"},
 		     {NEAP_DROP_OLD, "old"},
 		     {NEAP_DROP_SIZE, "size"},
 		     {NEAP_DROP_REST, "rest"},

@@ -76,6 +76,11 @@ static void test_count(void **state)
 		{"last-v1.ckpt", -1, 0},
 		{"val_loss=3.pt", -1, 0},
 		{"best.pt", -1, 0},
+		{"resnet50.pt", -1, 0},
+		{"llama-7b.pt", -1, 0},
+		{"mp_rank_00_model_states.pt", -1, 0},
+		{"model-seed-3.pt", -1, 0},
+		{"model_12.pt", CHECKPOINT_BARE, 12},
 		{"step_99999999999999999999999.pt", -1, 0}, /* more than can be counted */
 	};
 
@@ -129,7 +134,14 @@ static void test_classify(void **state)
 	} table[] = {
 		{"model.ckpt", false, NULL, CHECKPOINT_ONE},
 		{"model.PTH", false, NULL, CHECKPOINT_ONE},
-		{"model.pth.tar", false, NULL, CHECKPOINT_ONE},
+		{"model.pth.tar", false, NULL, CHECKPOINT_OTHER}, /* any archive */
+		{"model_epoch_3.pth.tar", false, NULL, CHECKPOINT_ONE},
+		{"loss=0.5.bin", false, NULL, CHECKPOINT_ONE},
+		{"pytorch_model.bin", false, NULL, CHECKPOINT_OTHER},
+		{"dataset-00012.tar", false, NULL, CHECKPOINT_OTHER},
+		{"model-00001-of-00002.safetensors", false, NULL, CHECKPOINT_OTHER},
+		{"step_5-00001-of-00002.pt", false, NULL, CHECKPOINT_OTHER},
+		{"resnet50.pt", false, NULL, CHECKPOINT_ONE},
 		{"checkpoint_500", false, NULL, CHECKPOINT_ONE},
 		{"checkpoint-500", true, NULL, CHECKPOINT_ONE},
 		{"epoch=3.ckpt", true, NULL, CHECKPOINT_ONE},
@@ -152,6 +164,8 @@ static void test_classify(void **state)
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		if (checkpoint_classify(table[i].name, table[i].folder, table[i].pattern) != table[i].class)
 			fail_msg("%s", table[i].name);
+	assert_true(checkpoint_is_numbered("model_12.pt") && checkpoint_is_numbered("loss=0.1.pt"));
+	assert_false(checkpoint_is_numbered("resnet50.pt") || checkpoint_is_numbered("optimizer.pt"));
 	assert_true(checkpoint_is_named("last.ckpt"));
 	assert_true(checkpoint_is_named("last-v1.ckpt"));
 	assert_true(checkpoint_is_named("model_best.pth.tar"));

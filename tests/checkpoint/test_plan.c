@@ -130,7 +130,8 @@ static void test_facts(void **state)
 {
 	static const uint32_t holding[] = {NEAP_CHECKPOINT_PINNED,     NEAP_CHECKPOINT_RESUME,
 					   NEAP_CHECKPOINT_NAMED,      NEAP_CHECKPOINT_OPEN,
-					   NEAP_CHECKPOINT_UNREADABLE, NEAP_CHECKPOINT_ELSEWHERE};
+					   NEAP_CHECKPOINT_UNREADABLE, NEAP_CHECKPOINT_ELSEWHERE,
+					   NEAP_CHECKPOINT_UNNUMBERED};
 	const struct neap_retention_options rest = {.delete_rest = true};
 
 	(void)state;
@@ -252,7 +253,7 @@ static void test_random(void **state)
 						  .step = rand() % 5 ? (uint64_t)rand() % 30 : NONE,
 						  .bytes = (uint64_t)rand() % 10,
 						  .metric = rand() % 5 ? rand() % 10 / 10.0 : NO_METRIC,
-						  .facts = rand() % 8 ? 0 : 1u << rand() % 9};
+						  .facts = rand() % 8 ? 0 : 1u << rand() % 10};
 		}
 		given[0].metric = 0.5;
 		given[0].facts = 0;

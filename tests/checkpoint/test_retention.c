@@ -154,6 +154,8 @@ static void test_holds(void **state)
 	put("latest_checkpointed_iteration.txt", "4", 0);
 	put("checkpoint", "model_checkpoint_path: \"somewhere/step_5.pt\"\n", 0);
 	put("last.pt", "last", 50);
+	put("resnet50.pt", "weights from elsewhere", 50);
+	put("dataset.tar", "data", 50);
 	put("step_6-pinned-by-pattern.pt", "6", 40);
 	assert_int_equal(mkdir("checkpoint-7", 0755), 0);
 	put("checkpoint-7/model.bin", "7", 40);
@@ -176,6 +178,7 @@ static void test_holds(void **state)
 					   "last.pt",
 					   "step_6-pinned-by-pattern.pt",
 					   "checkpoint-7",
+					   "resnet50.pt",
 					   "step_9.pt.tmp-99-0",
 					   "step_10.pt",
 					   "step_11.pt",
@@ -189,7 +192,9 @@ static void test_holds(void **state)
 	assert_int_equal(made.link_count, 2);
 	assert_int_equal(made.drop_count, 11 + 1);
 	for (size_t i = 0; i < made.count; i++)
-		assert_true(strcmp(made.entries[i].name, "step_99.pt") && strcmp(made.entries[i].name, "step_98.pt"));
+		assert_true(strcmp(made.entries[i].name, "step_99.pt") &&
+			    strcmp(made.entries[i].name, "step_98.pt") &&
+			    strcmp(made.entries[i].name, "dataset.tar"));
 
 	/* between plan and apply: one is opened by another process, one written anew, one pinned, one taken away */
 	int ready[2], status;
@@ -322,6 +327,48 @@ static void test_save(void **state)
 	assert_int_equal(access("step=7.pt", F_OK) | access("step=2-loss=0.2.pt", F_OK), 0);
 }
 
+/* Several processes save into one folder and tidy it at once: nobody fails, and the newest is there. */
+static void test_together(void **state)
+{
+	enum { PROCESSES = 3, SAVES = 20 };
+	const struct neap_retention_options rules = {.keep_last = 2, .delete_rest = true};
+	pid_t children[PROCESSES];
+
+	(void)state;
+	for (int i = 0; i < PROCESSES; i++) {
+		children[i] = fork();
+		assert_true(children[i] >= 0);
+		if (children[i])
+			continue;
+		for (int step = 0; step < SAVES; step++) {
+			struct neap_error err = {0}, retention = {0};
+			struct neap_checkpoint *checkpoint = NULL;
+			char path[64];
+
+			snprintf(path, sizeof(path), "by%c_step_%d.pt", 'a' + i, step * PROCESSES + i);
+			if (neap_checkpoint_begin(path, &checkpoint, &err) ||
+			    neap_checkpoint_write(checkpoint, path, strlen(path), &err) ||
+			    neap_checkpoint_commit_and_retain(checkpoint, &rules, NULL, &retention, &err) ||
+			    retention.status) {
+				fprintf(stderr, "%s%s\n", err.message, retention.message);
+				_exit(1);
+			}
+		}
+		_exit(0);
+	}
+	for (int i = 0; i < PROCESSES; i++) {
+		int status = -1;
+		assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(access("byc_step_59.pt", F_OK), 0);
+	struct neap_retention_plan made = plan(&rules);
+	assert_true(made.count >= 2);
+	for (size_t i = 0; i < made.count; i++)
+		assert_int_equal(made.entries[i].bytes, strlen(made.entries[i].name));
+	neap_retention_plan_fini(&made);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -329,6 +376,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_holds, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
