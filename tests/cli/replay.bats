@@ -1,0 +1,144 @@
+#!/usr/bin/env bats
+# neap replay: traces that can be worked out by hand, through each policy.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	cd "$dir"
+	# 12, 40, 30 MiB; on a device of 76 MiB the third needs what the first gave back
+	cat >small.txt <<-END
+		# one step
+		a 1 $((12 << 20)) 0
+		a 2 $((40 << 20)) 0
+		f 1
+		a 3 $((30 << 20)) 0
+		s
+		f 2
+		a 4 1000 0
+	END
+}
+
+teardown() {
+	cd /
+	rm -rf "$dir"
+}
+
+# keys of the JSON output, as "a b c"
+figures() {
+	python3 -c 'import json, sys
+data = json.load(sys.stdin)
+print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
+}
+
+@test "for people" {
+	run "$NEAP" replay small.txt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == "small.txt under PyTorch's policy, on a device without bound"* ]]
+	[[ "$output" == *"reserved peak          84.0 MiB  +20.00 % over requested"* ]]
+}
+
+@test "JSON has every key, and the figures are those worked out by hand" {
+	run "$NEAP" replay small.txt --json
+	[ "$status" -eq 0 ]
+	[ "$(figures schema events events_applied retries ooms driver_calls synchronizations)" = "1 6 6 0 0 4 0" ]
+	[ "$(figures requested_peak allocated_peak reserved_peak)" = "$((70 << 20)) $((70 << 20)) $((84 << 20))" ]
+	[ "$(figures smallest_memory memory first_oom_event)" = "None None None" ]
+	[ "$(figures ns_per_event)" != "0" ]
+	python3 -c 'import json, sys; assert len(json.load(sys.stdin)["memory_stats"]) == 122' <<<"$output"
+}
+
+@test "the smallest device: as much as is requested; expandable segments need whole pages of 20 MiB" {
+	run "$NEAP" replay small.txt --json --smallest
+	[ "$(figures smallest_memory)" = "$((70 << 20))" ]
+	run "$NEAP" replay small.txt --json --smallest --policy neap
+	[ "$status" -eq 0 ]
+	[ "$(figures smallest_memory requested_peak)" = "$((70 << 20)) $((70 << 20))" ]
+	run "$NEAP" replay small.txt --json --smallest --policy torch-expandable
+	[ "$(figures smallest_memory)" = "$((100 << 20))" ]
+}
+
+@test "a device that is full: one retry, then out of memory; stop or continue" {
+	run "$NEAP" replay small.txt --json --memory 76MiB
+	[ "$(figures retries ooms reserved_peak synchronizations)" = "1 0 $((72 << 20)) 1" ]
+	run "$NEAP" replay small.txt --json --memory 60MiB
+	[ "$status" -eq 0 ]
+	[ "$(figures retries ooms first_oom_event events_applied)" = "1 1 3 4" ]
+	run "$NEAP" replay small.txt --json --memory 60MiB --on-oom continue
+	[ "$(figures retries ooms first_oom_event events_applied)" = "1 1 3 6" ]
+	run "$NEAP" replay small.txt --json --memory 120MiB --fraction 0.5
+	[ "$(figures ooms first_oom_event)" = "1 3" ]
+	run "$NEAP" replay small.txt --memory 60MiB
+	[[ "$output" == *"Out of memory at event 3: 30.0 MiB wanted, 40.0 MiB allocated, 40.0 MiB reserved."* ]]
+	run "$NEAP" replay small.txt --json --memory 60MiB --policy neap
+	[ "$(figures ooms first_oom_event)" = "1 3" ]
+}
+
+@test "settings: rounding, expandable segments, max_split_size" {
+	run "$NEAP" replay small.txt --json --settings roundup_power2_divisions:1
+	[ "$(figures allocated_peak)" = "$((70 << 20))" ]
+	run "$NEAP" replay small.txt --json --settings roundup_power2_divisions:2
+	[ "$(figures allocated_peak)" = "$((80 << 20))" ] # 48 and 32; of 12 nothing is rounded
+	run "$NEAP" replay small.txt --json --settings expandable_segments:True
+	[ "$(figures reserved_peak)" = "$((102 << 20))" ]
+	run "$NEAP" replay small.txt --json --settings max_split_size_mb:32
+	[ "$(figures memory_stats | tr , '\n' | grep oversize_allocations.peak)" = " 'oversize_allocations.peak': 1" ]
+}
+
+@test "a use on another stream ends --event-delay events after the free" {
+	printf 'a 1 %d 0\nr 1 1\nf 1\na 2 %d 0\na 3 %d 0\n' $((20 << 20)) $((20 << 20)) $((20 << 20)) >streams.txt
+	for policy in torch neap; do
+		run "$NEAP" replay streams.txt --json --policy $policy
+		[ "$(figures reserved_peak)" = "$((40 << 20))" ]
+		run "$NEAP" replay streams.txt --json --policy $policy --event-delay 1
+		[ "$(figures reserved_peak)" = "$((40 << 20))" ]
+		run "$NEAP" replay streams.txt --json --policy $policy --event-delay 3
+		[ "$(figures reserved_peak)" = "$((60 << 20))" ]
+	done
+}
+
+@test "from a pipe; what is not known of is counted" {
+	run bash -c '"$NEAP" replay /dev/stdin --json <small.txt'
+	[ "$(figures events reserved_peak)" = "6 $((84 << 20))" ]
+	printf 'a 1 512 0\nf 1\n' >short.txt
+	run "$NEAP" replay short.txt --json --memory 1MiB --on-oom continue
+	[ "$(figures ooms events_applied events_ignored)" = "1 2 1" ]
+}
+
+@test "Ctrl-C ends it at once, with the signal's status and no half of an answer" {
+	awk 'BEGIN { for (i = 1; i <= 300000; i++) printf "a %d %d 0\n", i, 1000 + i % 7 * 100000
+		for (i = 1; i <= 300000; i++) printf "f %d\n", i }' >long.txt
+	"$NEAP" replay long.txt --json --smallest >out 2>err &
+	pid=$!
+	until grep -q '^SigCgt:.*[2367abef]$' "/proc/$pid/status"; do kill -0 "$pid"; done
+	kill -INT "$pid"
+	status=0
+	wait "$pid" || status=$?
+	cat err
+	[ "$status" -eq 130 ]
+	[ ! -s out ]
+	[ "$(cat err)" = "neap replay: stopped" ]
+}
+
+@test "what is wrong is said, with its place" {
+	run --separate-stderr "$NEAP" replay none.txt
+	[ "$status" -eq 66 ]
+	echo "a 1 x 0" >bad.txt
+	run --separate-stderr "$NEAP" replay bad.txt
+	[ "$status" -eq 65 ]
+	[[ "$stderr" == *"bad.txt"* ]]
+	run --separate-stderr "$NEAP" replay small.txt --settings max_split_size_mb:3
+	[ "$status" -eq 64 ]
+	[[ "$stderr" == *"column 19"* ]]
+	for wrong in "--policy best" "--memory 0" "--memory much" "--fraction 2" "--on-oom panic" "--event-delay -1" \
+		"--device x" "--policy neap --settings max_split_size_mb:32"; do
+		# shellcheck disable=SC2086
+		run "$NEAP" replay small.txt $wrong
+		echo "$wrong: $output"
+		[ "$status" -eq 64 ]
+	done
+	run "$NEAP" replay small.txt --device 1
+	[ "$status" -eq 64 ]
+	run "$NEAP" replay
+	[ "$status" -eq 64 ]
+}
