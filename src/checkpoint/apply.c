@@ -171,6 +171,10 @@ static enum neap_status flush_newest(const struct apply *apply, const struct nea
 		int fd = openat(apply->folder_fd, entry->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 		if (fd < 0 && (errno == EACCES || errno == EPERM))
 			continue;
+		if (fd < 0 && errno == ENOENT)
+			return neap_fail(err, NEAP_EBUSY,
+					 "the newest, %.120s, is gone since the plan was made: nothing was moved",
+					 entry->name);
 		if (fd < 0)
 			return neap_fail_errno(err, errno,
 					       "opening the newest, %.120s, to flush it to disk: nothing was "

@@ -327,7 +327,8 @@ static void test_save(void **state)
 	assert_int_equal(access("step=7.pt", F_OK) | access("step=2-loss=0.2.pt", F_OK), 0);
 }
 
-/* Several processes save into one folder and tidy it at once: nobody fails, and the newest is there. */
+/* Several processes save into one folder and tidy it at once: no save fails, who comes too late to tidy says so, and
+ * the newest is there. */
 static void test_together(void **state)
 {
 	enum { PROCESSES = 3, SAVES = 20 };
@@ -349,7 +350,7 @@ static void test_together(void **state)
 			if (neap_checkpoint_begin(path, &checkpoint, &err) ||
 			    neap_checkpoint_write(checkpoint, path, strlen(path), &err) ||
 			    neap_checkpoint_commit_and_retain(checkpoint, &rules, NULL, &retention, &err) ||
-			    retention.status) {
+			    (retention.status && retention.status != NEAP_EBUSY)) {
 				fprintf(stderr, "%s%s\n", err.message, retention.message);
 				_exit(1);
 			}
