@@ -12,7 +12,7 @@ import pickle
 import random
 import sys
 
-BYTES_PER_EVENT = {"none": 53, "python": 76, "all": 130}
+BYTES_PER_EVENT = {"none": 42.6, "python": 64, "all": 88}
 BASE = 139637976727552
 
 

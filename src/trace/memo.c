@@ -27,15 +27,14 @@ static bool add_low(struct neap_memo *memo, uint64_t number)
 
 static size_t page_of(uint64_t number) { return (size_t)(number / 64 - NEAP_MEMO_LOW / 64); }
 
-/* Pages up to the one that holds `number`. */
-static bool add_pages(struct neap_memo *memo, uint64_t number)
+static bool grow_pages(struct neap_memo *memo, uint64_t number)
 {
+	/* The low numbers are all there before the first page is. */
 	if (!add_low(memo, number < NEAP_MEMO_LOW ? number : NEAP_MEMO_LOW - 1))
 		return false;
 	if (number < NEAP_MEMO_LOW)
 		return true;
 	size_t wanted = page_of(number) + 1;
-
 	if (wanted > memo->page_room) {
 		size_t room = memo->page_room ? memo->page_room + memo->page_room / 2 : 16;
 		room = room < wanted ? wanted : room;
@@ -50,16 +49,23 @@ static bool add_pages(struct neap_memo *memo, uint64_t number)
 	return true;
 }
 
+/* Pages up to the one that holds `number`; mostly they are there. */
+static bool add_pages(struct neap_memo *memo, uint64_t number)
+{
+	if (number < NEAP_MEMO_LOW ? number < memo->low_room : page_of(number) < memo->page_count)
+		return true;
+	return grow_pages(memo, number);
+}
+
 enum neap_memo_result neap_memo_put(struct neap_memo *memo, uint64_t number, uint64_t entry)
 {
-	uint64_t *known = neap_memo_get(memo, number);
-
-	if (known) {
+	if (number < memo->next) {
+		uint64_t *known = neap_memo_get(memo, number);
+		if (!known)
+			return NEAP_MEMO_ORDER;
 		*known = entry;
 		return NEAP_MEMO_DONE;
 	}
-	if (number < memo->next)
-		return NEAP_MEMO_ORDER;
 	if (!add_pages(memo, number))
 		return NEAP_MEMO_NO_MEMORY;
 	if (number < NEAP_MEMO_LOW) {

@@ -469,7 +469,7 @@ static enum neap_status check_length(struct machine *machine, uint64_t length, c
 
 	if (!input->compressed && input->file_bytes != UINT64_MAX &&
 	    (position > input->file_bytes || length > input->file_bytes - position))
-		return neap_pickle_fail(machine, "%s of %llu bytes goes beyond the file's end", what,
+		return neap_pickle_fail(machine, "%s of %llu bytes goes beyond the file's end: it is cut short", what,
 					(unsigned long long)length);
 	return NEAP_OK;
 }
@@ -738,49 +738,42 @@ static void push_run(struct machine *machine)
 	struct value *top = machine->stack + machine->depth, *limit = machine->stack + machine->room;
 	uint64_t low = machine->memo.next < NEAP_MEMO_LOW ? machine->memo.next : NEAP_MEMO_LOW;
 
+	/* Conditions in this order, not a switch: the processor foresees them, since keys and values take turns. */
 	for (; at <= last && top < limit; top++) {
-		uint64_t number = at[1], entry;
-		size_t width = 1;
-		switch (*at) {
-		case 'j':
-			width = 4;
-			number = little_endian(at + 1, 4);
-			/* fall through */
-		case 'h':
+		uint64_t number = at[1];
+		if (*at == 'h' || *at == 'j') {
+			size_t width = *at == 'h' ? 1 : 4;
+			if (width == 4)
+				number = little_endian(at + 1, 4);
 			if (number >= low)
-				goto out;
-			entry = machine->memo.low[number];
-			if ((entry & 31) != VALUE_TEXT && (entry & 31) != VALUE_FRAME && (entry & 31) != VALUE_STACK)
-				goto out;
-			*top = (struct value){
-				.type = entry & 31, .list = (entry & 31) == VALUE_STACK, .a = entry >> 5};
-			break;
-		case 'M':
-			width = 2;
-			number = little_endian(at + 1, 2);
-			/* fall through */
-		case 'K':
-			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
-			break;
-		case 'J':
-			width = 4;
-			number = (uint64_t)(int64_t)(int32_t)little_endian(at + 1, 4);
-			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
-			break;
-		case 0x8a: /* LONG1, here only of 1 to 7 bytes, as addresses and times are */
-			if (number < 1 || number > 7)
-				goto out;
-			width = 1 + (size_t)number;
-			number = (uint64_t)((int64_t)(little_endian(at + 1, 8) >> 8 << (64 - 8 * number)) >>
-					    (64 - 8 * number));
-			*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
-			break;
-		default:
-			goto out;
+				break;
+			uint64_t entry = machine->memo.low[number];
+			unsigned type = entry & 31;
+			if (type != VALUE_TEXT && type != VALUE_FRAME && type != VALUE_STACK)
+				break;
+			*top = (struct value){.type = (uint8_t)type, .list = type == VALUE_STACK, .a = entry >> 5};
+			at += 1 + width;
+			continue;
 		}
-		at += 1 + width;
+		if (*at == 0x8a) { /* LONG1, here only of 1 to 7 bytes, as addresses and times are */
+			if (number < 1 || number > 7)
+				break;
+			unsigned spare = 64 - 8 * (unsigned)number;
+			at += 2 + number;
+			number = (uint64_t)((int64_t)(little_endian(at - number - 1, 8) >> 8 << spare) >> spare);
+		} else if (*at == 'J') {
+			number = (uint64_t)(int64_t)(int32_t)little_endian(at + 1, 4);
+			at += 5;
+		} else if (*at == 'K') {
+			at += 2;
+		} else if (*at == 'M') {
+			number = little_endian(at + 1, 2);
+			at += 3;
+		} else {
+			break;
+		}
+		*top = (struct value){.type = VALUE_INT, .fresh = true, .a = number};
 	}
-out:
 	machine->input->at = at;
 	machine->depth = (size_t)(top - machine->stack);
 }

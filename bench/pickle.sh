@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# bench/pickle.sh [MEGABYTES] [none|python|all...]: reads a snapshot made by Python's pickler with neap's reader and with
+# Python's pickle.load, each in a process of its own, and prints time and peak memory of both. Target: memory at most a
+# quarter of the file and 64 MiB, and at least 5 times as fast. BUILD says where neap is built (build). A snapshot of
+# 1000 MB takes Python some 8 GB of memory, to make as to load.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+megabytes=${1:-100}
+shift || true
+[ $# -gt 0 ] || set -- none python all
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+printf '%-8s %9s %10s | %8s %9s %12s | %8s %9s | %7s %s\n' stacks 'file MB' events 'neap s' 'neap MB' 'of its limit' \
+	'load s' 'load MB' faster target
+for kind in "$@"; do
+	file=$folder/$kind.pickle
+	python3 bench/make_snapshot.py "$file" "$megabytes" "$kind"
+	read -r ours_s ours_bytes events < <("${BUILD:-build}/bench/read_trace" "$file")
+	read -r theirs_s theirs_bytes < <(python3 - "$file" <<'PYTHON'
+import pickle, resource, sys, time
+begin = time.monotonic()
+with open(sys.argv[1], "rb") as file:
+    snapshot = pickle.load(file)
+print("%.3f %d" % (time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024), flush=True)
+import os
+os._exit(0)
+PYTHON
+	)
+	python3 - "$kind" "$(stat -c %s "$file")" "$events" "$ours_s" "$ours_bytes" "$theirs_s" "$theirs_bytes" <<'PYTHON'
+import sys
+kind, *numbers = sys.argv[1:]
+size, events, ours_s, ours, theirs_s, theirs = map(float, numbers)
+limit = size / 4 + 64 * 2**20
+met = ours <= limit and theirs_s >= 5 * ours_s
+print("%-8s %9.0f %10d | %8.2f %9.0f %11.0f%% | %8.2f %9.0f | %6.1fx %s" % (
+    kind, size / 1e6, events, ours_s, ours / 1e6, 100 * ours / limit, theirs_s, theirs / 1e6, theirs_s / ours_s,
+    "met" if met else "missed"))
+PYTHON
+	rm -f "$file"
+done
