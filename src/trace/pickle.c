@@ -732,7 +732,7 @@ static enum neap_status step(struct machine *machine, unsigned char code)
  * with everything in registers, and stops before anything else, an error included: step() sees to it. */
 static void push_run(struct machine *machine)
 {
-	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX)
+	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX || !machine->room)
 		return;
 	const unsigned char *at = machine->input->at, *last = machine->input->end - ARGUMENT_MAX;
 	struct value *top = machine->stack + machine->depth, *limit = machine->stack + machine->room;
