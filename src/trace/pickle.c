@@ -732,7 +732,7 @@ static enum neap_status step(struct machine *machine, unsigned char code)
  * with everything in registers, and stops before anything else, an error included: step() sees to it. */
 static void push_run(struct machine *machine)
 {
-	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX || !machine->room)
+	if ((size_t)(machine->input->end - machine->input->at) < ARGUMENT_MAX)
 		return;
 	const unsigned char *at = machine->input->at, *last = machine->input->end - ARGUMENT_MAX;
 	struct value *top = machine->stack + machine->depth, *limit = machine->stack + machine->room;
@@ -807,7 +807,9 @@ enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *b
 	struct machine machine = {.input = input, .build = build, .err = err};
 
 	neap_snapshot_begin(&machine);
-	enum neap_status status = run(&machine);
+	enum neap_status status = grow_stack(&machine);
+	if (status == NEAP_OK)
+		status = run(&machine);
 	if (status == NEAP_OK && !build->failed && (machine.depth != 1 || machine.mark_count))
 		status = neap_pickle_fail(&machine, "%zu values are left at STOP, not one", machine.depth);
 	if (status == NEAP_OK && !build->failed && neap_input_has(input, 1))
