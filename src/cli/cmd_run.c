@@ -17,6 +17,7 @@
 
 #define WAIT_LIMIT_NS  (600ull * 1000000000ull)
 #define DRAIN_LIMIT_NS (60ull * 1000000000ull)
+#define GRACE_NS       (10ull * 1000000000ull)
 #define RETRIES        8u
 
 static const struct neap_option options[] = {
@@ -29,7 +30,11 @@ static const struct neap_option options[] = {
 	 "default none"},
 	{"wait-limit", "DURATION", "give up waiting for it after this long; default 10m"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to be given back; default 60s"},
-	{"time-limit", "DURATION", "end the command after this long: SIGTERM, 10 s later SIGKILL; default none"},
+	{"time-limit", "DURATION", "end the command after this long; default none"},
+	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
+	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
+	{"min-disk", "SIZE", "end it when less than this is free where DIR is; default none"},
+	{"grace", "DURATION", "between the SIGTERM that asks it to end and the SIGKILL that ends it; default 10s"},
 	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
 	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 	{"on-oom", "RULES", "what to change when device memory ran out, before the command is started again"},
@@ -52,6 +57,17 @@ static int parse_duration(const struct neap_arguments *arguments, const char *op
 	const char *text = neap_argument(arguments, option);
 	if (text && neap_duration_parse(text, ns, &err))
 		return neap_misuse(arguments, "--%s: %s", option, err.message);
+	return 0;
+}
+
+static int parse_size(const struct neap_arguments *arguments, const char *option, uint64_t *bytes)
+{
+	struct neap_error err = {0};
+	const char *text = neap_argument(arguments, option);
+	if (text && neap_size_parse(text, bytes, &err))
+		return neap_misuse(arguments, "--%s: %s", option, err.message);
+	if (text && !*bytes)
+		return neap_misuse(arguments, "--%s: expected a size above 0", option);
 	return 0;
 }
 
@@ -140,7 +156,11 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 		return neap_misuse(arguments, "--needs: %s", err.message);
 	if ((code = parse_duration(arguments, "wait-limit", &run->wait_limit_ns)) ||
 	    (code = parse_duration(arguments, "drain-limit", &run->drain_limit_ns)) ||
-	    (code = parse_duration(arguments, "time-limit", &run->time_limit_ns)) ||
+	    (code = parse_duration(arguments, "time-limit", &run->limits.at[NEAP_LIMIT_TIME])) ||
+	    (code = parse_duration(arguments, "grace", &run->limits.grace_ns)) ||
+	    (code = parse_size(arguments, "max-device", &run->limits.at[NEAP_LIMIT_DEVICE])) ||
+	    (code = parse_size(arguments, "max-host", &run->limits.at[NEAP_LIMIT_HOST])) ||
+	    (code = parse_size(arguments, "min-disk", &run->limits.at[NEAP_LIMIT_DISK])) ||
 	    (code = parse_number(arguments, "lock-fd", 1u << 20, &lock_fd)))
 		return code;
 	run->lock_fd = (int)lock_fd;
@@ -304,7 +324,8 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 
 static int run_command(const struct neap_arguments *arguments)
 {
-	struct neap_supervise_options run = {.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS};
+	struct neap_supervise_options run = {.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS,
+					     .limits.grace_ns = GRACE_NS};
 	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
 	struct additions additions = {0};
 	struct neap_error err = {0};
@@ -366,6 +387,12 @@ const struct neap_command neap_command_run = {
 		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own and "
 		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 turns "
 		"it off; python -I, -E and -S do as well.\n"
+		"\n"
+		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned of "
+		"from 90 % on (disk: below 10/9). A command that crosses one is asked to end by SIGTERM, and ended by "
+		"SIGKILL when --grace has passed; its outcome is 'stopped', and says why. Host memory counts a page that "
+		"several processes share once; where the driver does not name the run's processes, device memory is what "
+		"is used more than before the start.\n"
 		"\n"
 		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL.\n"
 		"\n"

@@ -126,6 +126,7 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns)
 	observe->attached_count = observe->pid_count = 0;
 	observe->peak_allocated_bytes = observe->peak_reserved_bytes = observe->peak_device_bytes = 0;
 	observe->highest_used_bytes = 0;
+	observe->run_bytes = NEAP_BYTES_UNKNOWN;
 }
 
 static bool is_run_process(const struct neap_observe *observe, pid_t pid)
@@ -293,6 +294,9 @@ void neap_observe_take(struct neap_observe *observe, uint64_t now_ns)
 		sample.device_bytes = run_bytes(observe, observe->watched, &observe->now);
 		raise_to(&observe->highest_used_bytes, observe->now.used_bytes);
 	}
+	observe->run_bytes = sample.device_bytes;
+	if (observe->run_bytes == NEAP_BYTES_UNKNOWN && sample.reserved_bytes)
+		observe->run_bytes = sample.reserved_bytes;
 	take_other_devices(observe);
 	raise_to(&observe->peak_allocated_bytes, sample.allocated_bytes);
 	raise_to(&observe->peak_reserved_bytes, sample.reserved_bytes);

@@ -59,6 +59,7 @@ struct neap_observe {
 	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
 	size_t pid_count;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
+	uint64_t run_bytes; /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
 	uint64_t peak_device_bytes;                         /* the driver's figure for the run; 0 unknown */
 	uint64_t highest_used_bytes;                        /* of the device, others included */
 	size_t turn;                                        /* the device that is looked at beside the watched one */

@@ -105,6 +105,8 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 		say(&verdict, NEAP_OUTCOME_KILLED, text);
 	} else if (evidence->timed_out) {
 		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
+	} else if (evidence->limit_text[0]) { /* however it took it */
+		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
 	} else if (evidence->stop_text[0] &&
 		   (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
 		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);

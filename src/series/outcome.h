@@ -18,6 +18,7 @@ struct neap_evidence {
 	char oom_text[256];       /* the last one in words; "" when unknown */
 	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
 	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */
+	char limit_text[160];     /* it crossed a limit (series/limits.h) and we sent signals: which; "" none */
 	uint64_t host_kills;      /* how much the host's oom_kill counter rose meanwhile */
 	const char *host_counter; /* its name; NULL unknown */
 };
@@ -28,7 +29,8 @@ struct neap_verdict {
 	char evidence[320];
 };
 
-/* The first that holds: not started; not found; canceled; killed; timeout; stopped early; success; OOM; host OOM;
+/* The first that holds: not started; not found; canceled; killed; timeout; stopped at a limit;
+ * stopped early; success; OOM; host OOM;
  * signal; failure. A command that ends with 0 has succeeded, whatever it went through; but one that was asked to stop early, and
  * ends with 0 or NEAP_EXIT_STOPPED (75), has stopped early. */
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);

@@ -32,7 +32,6 @@
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 #define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
 #define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
-#define GRACE_NS      (10 * NEAP_NS_PER_S) /* between SIGTERM and SIGKILL at the time limit */
 /* A memory curve of NEAP_CURVE_POINTS, and the texts. */
 #define RESULT_ROOM_BYTES (256 * 1024)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
@@ -206,7 +205,8 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
 		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
-		if (why.status == NEAP_EINVAL || run->options.needs.kind != NEAP_NEEDS_NONE) {
+		if (why.status == NEAP_EINVAL || run->options.needs.kind != NEAP_NEEDS_NONE ||
+		    run->options.limits.at[NEAP_LIMIT_DEVICE]) {
 			if (err)
 				*err = why;
 			return why.status;
@@ -316,35 +316,12 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 	return room;
 }
 
-static void enforce_time_limit(struct neap_supervise *run, uint64_t now_ns)
-{
-	uint64_t limit_ns = run->options.time_limit_ns;
-	uint64_t ran_ns = now_ns - run->started_ns;
-	if (!limit_ns || ran_ns < limit_ns || run->child.ended)
-		return;
-	if (!run->timed_out) {
-		char text[NEAP_UNITS_ROOM];
-		run->timed_out = true;
-		neap_log(run->options.log, NEAP_LOG_WARNING, "The time limit of %s passed: ending the command",
-			 neap_duration_format(limit_ns, text));
-		neap_child_signal(run, SIGTERM);
-		neap_child_signal(run, SIGCONT);
-	} else if (!run->limit_killed && ran_ns - limit_ns >= GRACE_NS) {
-		run->limit_killed = true;
-		neap_child_signal(run, SIGKILL);
-	}
-}
-
 /* How long until the next thing is due. */
 static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t look_ns)
 {
-	uint64_t next = look_ns;
-	uint64_t limit_ns = run->options.time_limit_ns;
-	if (limit_ns && !run->limit_killed) {
-		uint64_t due_ns = run->started_ns + limit_ns + (run->timed_out ? GRACE_NS : 0);
-		next = due_ns < next ? due_ns : next;
-	}
-	return next > now_ns ? next - now_ns : 0;
+	uint64_t next = look_ns > now_ns ? look_ns - now_ns : 0;
+	uint64_t due_ns = neap_limits_due_ns(&run->options.limits, &run->limits, now_ns - run->started_ns, now_ns);
+	return due_ns < next ? due_ns : next;
 }
 
 static void observe_until_end(struct neap_supervise *run)
@@ -352,12 +329,12 @@ static void observe_until_end(struct neap_supervise *run)
 	uint64_t look_ns = run->started_ns;
 	while (!run->child.ended) {
 		uint64_t now_ns = now();
-		enforce_time_limit(run, now_ns);
 		if (now_ns >= look_ns) {
 			neap_observe_take(&run->observe, now_ns);
 			neap_facts_show_cards(run);
 			look_ns = now() + LOOK_NS;
 		}
+		neap_supervise_limits_look(run);
 		neap_child_wait(run, next_ns(run, now(), look_ns));
 	}
 }
@@ -464,7 +441,8 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 static enum neap_status run_once(struct neap_supervise *run, struct neap_evidence *evidence, struct neap_error *err)
 {
 	char **words = NULL;
-	run->timed_out = run->limit_killed = false;
+	run->limits = (struct neap_limits_state){0};
+	run->host_look_ns = 0;
 	run->cards_shown = 0;
 	run->drained = true;
 	run->child = (struct neap_child){0};
@@ -496,7 +474,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;
 	evidence->canceled_by = run->canceled_by;
-	evidence->timed_out = run->timed_out;
+	neap_supervise_limits_evidence(run, evidence);
 	evidence->host_kills = neap_host_kills(&evidence->host_counter) - kills_before;
 	log_cleanup(run);
 	drain(run, end_leftovers(run));

@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "series/degrade.h"
 #include "series/drain.h"
+#include "series/limits.h"
 #include "store/result.h"
 
 #define NEAP_RUN_ID_ROOM 64
@@ -39,7 +40,7 @@ struct neap_supervise_options {
 	struct neap_needs needs;
 	uint64_t wait_limit_ns; /* for these bytes */
 	uint64_t drain_limit_ns;
-	uint64_t time_limit_ns; /* of each start; 0: none */
+	struct neap_limits limits; /* of each start; what is crossed ends it */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
 	uint32_t retries;         /* restarts after an OOM, at most */

@@ -33,7 +33,8 @@ struct neap_supervise {
 	/* of this start */
 	int canceled_by; /* the first signal from the user */
 	unsigned cancel_count;
-	bool timed_out, limit_killed;
+	struct neap_limits_state limits;
+	uint64_t host_look_ns; /* not before then: host memory is read */
 	uint64_t started_ns, log_offset; /* where stderr.log began */
 	uint64_t cards_shown;
 	/* of the whole run */
@@ -64,6 +65,13 @@ void neap_child_signal(struct neap_supervise *run, int number);
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err);
 void neap_child_signals_end(struct neap_supervise *run);
+
+/* supervise_limits.c */
+
+/* Looks at what the limits are about; warns of them, and ends the command that crossed one. */
+void neap_supervise_limits_look(struct neap_supervise *run);
+/* Which one was crossed in this start. */
+void neap_supervise_limits_evidence(const struct neap_supervise *run, struct neap_evidence *evidence);
 
 /* supervise_spec.c */
 

@@ -36,7 +36,8 @@ enum neap_outcome {
 	NEAP_OUTCOME_NOT_FOUND, /* the command does not exist or cannot be run (126, 127) */
 	NEAP_OUTCOME_NO_MEMORY, /* the bytes it needs did not become free in time: never started */
 	NEAP_OUTCOME_LOST,      /* its supervisor died without a result (written by the series) */
-	NEAP_OUTCOME_STOPPED,   /* its session asked it to stop early, memory being short; `evidence` says why */
+	NEAP_OUTCOME_STOPPED,   /* its session asked it to stop early, memory being short, or it crossed a limit of
+				   its run and was ended; `evidence` says why */
 	NEAP_OUTCOME_KILLED,    /* `neap kill` ended it */
 	NEAP_OUTCOME_COUNT
 };

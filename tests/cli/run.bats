@@ -149,6 +149,62 @@ END
 	[ "$(result .outcome)" = timeout ]
 }
 
+@test "a limit on device memory, host memory or disk space ends it, and the result says which" {
+	NEAP_ATTACH=0 run "$NEAP" run --folder device --max-device 1GiB -- "$HOLD" --for 60000 2G
+	[ "$status" -eq 143 ]
+	[ "$(result .outcome device)" = "stopped early" ]
+	[[ "$(result .evidence device)" == "device memory 2."*" GiB above 1.00 GiB" ]]
+	[[ "$output" == *"Ending the command: device memory 2."* ]]
+	[[ "$output" == *": stopped early (device memory 2."* ]]
+	# Two processes: neither alone is above it.
+	cat >take <<-'END'
+		import os, time
+		os.fork()
+		held = bytearray(os.urandom(1 << 20)) * 60
+		time.sleep(60)
+	END
+	run "$NEAP" run --folder host --max-host 100MiB -- python3 take
+	[ "$status" -eq 143 ]
+	[ "$(result .outcome host)" = "stopped early" ]
+	[[ "$(result .evidence host)" == "host memory 1"*" MiB above 100 MiB" ]]
+	run "$NEAP" run --folder disk --min-disk 1000000TiB -- sleep 60
+	[ "$status" -eq 143 ]
+	[ "$(result .outcome disk)" = "stopped early" ]
+	[[ "$(result .evidence disk)" == "disk space "*" below "* ]]
+}
+
+@test "near a limit it is warned of, once, and goes on" {
+	run "$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --for 300 2G
+	[ "$status" -eq 0 ]
+	[ "$(result .outcome)" = ok ]
+	[ "$(grep -c "Running short: device memory 2.* GiB near 2.15 GiB" <<<"$output")" -eq 1 ]
+}
+
+@test "pages that processes share count once" {
+	cat >share <<-'END'
+		import os, time
+		held = bytearray(os.urandom(1 << 20)) * 60
+		for i in range(3):
+		    if os.fork() == 0: break
+		time.sleep(0.6)
+	END
+	run "$NEAP" run --folder run --max-host 200MiB -- python3 share
+	[ "$status" -eq 0 ]
+	[ "$(result .outcome)" = ok ]
+}
+
+@test "a command that does not heed SIGTERM is killed when the grace has passed" {
+	run "$NEAP" run --folder run --max-device 1GiB --grace 100ms -- \
+		sh -c 'trap "echo heard" TERM; "$HOLD" --for 60000 2G; while :; do sleep 0.02; done'
+	[ "$status" -eq 137 ]
+	[[ "$output" == *heard*SIGKILL* ]]
+	[ "$(result .outcome)" = "stopped early" ]
+	run "$NEAP" run --folder run2 --time-limit 500ms --grace 100ms -- \
+		sh -c 'trap "" TERM; while :; do sleep 0.02; done'
+	[ "$status" -eq 137 ]
+	[ "$(result .outcome run2)" = timeout ]
+}
+
 @test "the command dies with its supervisor, and the lock is free then" {
 	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' &
 	pid=$!
@@ -195,7 +251,7 @@ END
 
 @test "wrong options: 64, and nothing is run" {
 	for options in '--needs lots' '--time-limit soon' '--param 9=1' '--param a=1 --param a=2' '--retries 3' \
-		'--on-oom halve' '--param a=1 --on-oom "halve b"' '--run-id a/b' '--lock-fd 3' '--retries x' '--frobnicate'; do
+		'--on-oom halve' '--max-host much' '--min-disk 0' '--grace soon' '--param a=1 --on-oom "halve b"' '--run-id a/b' '--lock-fd 3' '--retries x' '--frobnicate'; do
 		eval "run \"\$NEAP\" run $options -- touch ran"
 		echo "$options: $status: $output"
 		[ "$status" -eq 64 ]

@@ -51,6 +51,15 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_KILLED, 0, "by neap kill, process 42");
 	e = ran, e.timed_out = true, e.wait_status = SIGTERM;
 	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
+	/* It crossed a limit: however it ended. */
+	strcpy(e.limit_text, "host memory 3.10 GiB above 3.00 GiB");
+	decide(e, NEAP_OUTCOME_TIMEOUT, 143, "time limit");
+	e.timed_out = false;
+	decide(e, NEAP_OUTCOME_STOPPED, 143, "host memory 3.10 GiB above 3.00 GiB");
+	e.wait_status = 0;
+	decide(e, NEAP_OUTCOME_STOPPED, 0, "host memory 3.10 GiB above 3.00 GiB");
+	e.wait_status = EXITED(1);
+	decide(e, NEAP_OUTCOME_STOPPED, 1, "host memory 3.10 GiB above 3.00 GiB");
 	/* Asked to stop early, and it did; with another status something else went wrong. */
 	strcpy(ran.stop_text, "device memory below 1.00 GiB");
 	e = ran, e.wait_status = EXITED(75);
