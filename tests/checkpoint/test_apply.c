@@ -377,6 +377,63 @@ static void test_restore(void **state)
 	assert_true(calls > 10);
 }
 
+static enum neap_status save(const char *path, const char *content, struct neap_error *err)
+{
+	struct neap_checkpoint *checkpoint = NULL;
+	enum neap_status status = neap_checkpoint_begin(path, &checkpoint, err);
+
+	if (status != NEAP_OK)
+		return status;
+	status = neap_checkpoint_write(checkpoint, content, strlen(content), err);
+	if (status == NEAP_OK)
+		return neap_checkpoint_commit(checkpoint, err);
+	neap_checkpoint_abort(checkpoint);
+	return status;
+}
+
+/* A save: the old file or the new one, whole, at any instant; a failure is told, and leaves the old one, until the
+ * last call (the folder's flush), after which the new one is there already. */
+static void test_save_calls(void **state)
+{
+	unsigned long calls = 0;
+	char path[160];
+
+	(void)state;
+	make_folder();
+	snprintf(path, sizeof(path), "%s/epoch=8.ckpt", folder);
+	for (unsigned long call = 0; call <= 2 * calls; call++) {
+		struct neap_error err = {0};
+		bool killing = call > calls;
+		int status = 0;
+
+		assert_int_equal(save(path, "the old one", NULL), NEAP_OK);
+		pid_t child = call ? fork() : 0;
+		if (child == 0) {
+			failing_calls =
+				(struct failing_calls){.armed = true, .error = call % 2 ? ENOSPC : EIO, .proc = proc};
+			failing_calls.fail_at = killing ? 0 : call;
+			failing_calls.kill_at = killing ? call - calls : 0;
+			enum neap_status said = save(path, "the new one", &err);
+			failing_calls.armed = false;
+			if (call)
+				_exit(said == NEAP_OK                                                 ? 0
+				      : strstr(err.message, "epoch=8") || strstr(err.message, folder) ? 1
+												      : 2);
+			assert_int_equal(said, NEAP_OK);
+			calls = failing_calls.asked;
+			continue;
+		}
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_true(killing ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 1);
+		if (!holds(path, "the old one") && !holds(path, "the new one"))
+			fail_msg("call %lu: neither the old one nor the new one", call);
+		if (!killing && call + 2 < calls)
+			assert_true(holds(path, "the old one"));
+	}
+	printf("a save: %lu calls failed in turn, killed at %lu instants\n", calls, calls);
+	assert_true(calls >= 6);
+}
+
 static int begin(void **state)
 {
 	(void)state;
@@ -399,6 +456,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_into_trash, begin, end),
 		cmocka_unit_test_setup_teardown(test_for_good, begin, end),
 		cmocka_unit_test_setup_teardown(test_restore, begin, end),
+		cmocka_unit_test_setup_teardown(test_save_calls, begin, end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -196,6 +196,8 @@ run 64 --batch 10 --micro-batch 4
 has err 'does not divide'
 run 64 --width 30 --heads 4
 run 64 --resume
+run 64 --keep-best 2
+has err '--keep-best needs --checkpoint'
 has err 'needs --checkpoint'
 run 0 --help
 has out '--leak-per-step SIZE'
