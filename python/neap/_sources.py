@@ -244,10 +244,14 @@ class TorchSource:
         self._torch = torch
 
     def indices(self) -> list[int]:
-        """The devices on which this process has memory or works: asking others would create a context there."""
-        cuda = self._cuda
-        current = cuda.current_device()
-        return [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i) > 0]
+        """The devices on which this process has, or ever had, memory of PyTorch's. Asking the driver about another would
+        create a context there."""
+        found = []
+        for i in range(self._cuda.device_count()):
+            stats = self._cuda.memory_stats(i)
+            if any(stats.get(f"reserved_bytes.all.{value}", 0) for value in ("current", "peak", "allocated")):
+                found.append(i)
+        return found
 
     def devices(self) -> list[DeviceMemory]:
         cuda, found = self._cuda, []
@@ -272,7 +276,11 @@ class TorchSource:
         return found
 
     def capturing(self) -> bool:
-        return bool(self._cuda.is_current_stream_capturing())
+        for i in self.indices():
+            with self._cuda.device(i):
+                if self._cuda.is_current_stream_capturing():
+                    return True
+        return False
 
     def empty(self, force: bool) -> None:
         if force:
@@ -317,4 +325,6 @@ def why_none() -> str:
         available = torch.cuda.is_available()
     except Exception:
         available = False
-    return "PyTorch has not used CUDA yet: this process holds no device memory" if available else "no CUDA device"
+    if not available:
+        return "no CUDA device"
+    return "PyTorch has allocated nothing on a CUDA device yet: this process holds no device memory"

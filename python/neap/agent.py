@@ -59,7 +59,8 @@ class Agent:
         self._thread: Optional[threading.Thread] = None
         self._pid = 0
         self._limits: dict[int, int] = {}  # by device, what a fraction allows
-        self._shown: set[int] = set()
+        self.fraction: Optional[float] = None  # NEAP_FRACTION, for each device as it comes into use
+        self._fractioned: set[int] = set()
         self._notes: list[str] = []
         self._attached = False
         self._pending: Optional[_abi.ExternalRequest] = None
@@ -76,7 +77,7 @@ class Agent:
         _library.call("neap_attach")
         _library.call("neap_external_open", b"PyTorch")
         if self._pid != os.getpid():  # the first time, or in a fork's child
-            self._shown.clear()
+            self._fractioned.clear()
             self._limits.clear()
             self._told_peak = 0
         self._pid, self._attached = os.getpid(), True
@@ -122,6 +123,7 @@ class Agent:
 
     def _wait(self) -> None:
         library, request, error, pid = _library.library(), _abi.ExternalRequest(), _abi.Error(), os.getpid()
+        unpublished = False
         while self._pid == pid and not self._ended:
             status = library.neap_external_next(_WAIT_MS, ctypes.byref(request), ctypes.byref(error))
             if status == _abi.Status.ECANCELED:
@@ -131,11 +133,11 @@ class Agent:
                     self._pending = _abi.ExternalRequest.from_buffer_copy(request)
                     if ctypes.pythonapi.Py_AddPendingCall(self._call, None) != 0:
                         self._refuse(request, _abi.Status.EBUSY, "the interpreter's queue of pending calls is full")
-                else:
+                elif not unpublished:
                     self.publish()
             except Exception as exception:
+                unpublished = True  # requests are served all the same
                 self.note(f"agent: {type(exception).__name__}: {exception}")
-                return
 
     def publish(self) -> None:
         """What PyTorch holds, into the statistics page. Asks only devices on which it has memory."""
@@ -143,10 +145,10 @@ class Agent:
         if torch is None or not self.attached:
             return
         self._tell_peaks(ending=self._ended)
-        for index in range(torch.cuda.device_count()):
+        for index in _sources.TorchSource(torch).indices():
             stats = torch.cuda.memory_stats(index)
-            if index not in self._shown and not stats.get("reserved_bytes.all.peak", 0):
-                continue
+            if self.fraction is not None and index not in self._fractioned:
+                self.limit(torch, index)
             uuid = device_uuid(torch, index)
             if uuid is None:
                 raise RuntimeError("this PyTorch does not tell a device's UUID")
@@ -154,7 +156,6 @@ class Agent:
             counters.device_uuid[:] = uuid
             _fill_stats(counters.stats, stats)
             _library.call("neap_external_publish", ctypes.byref(counters))
-            self._shown.add(index)
 
     def _tell_peaks(self, ending: bool) -> None:
         """A new peak, into the recording, so that a short run's is known as well: at the instant it is noticed, with what is
@@ -183,7 +184,7 @@ class Agent:
             torch = _sources.torch_with_cuda()
             if self._ended or sys.is_finalizing():
                 self._refuse(request, _abi.Status.ESTATE, "the program is ending")
-            elif torch is not None and torch.cuda.is_current_stream_capturing():
+            elif torch is not None and _sources.TorchSource(torch).capturing():
                 self._refuse(request, _abi.Status.EBUSY, "a CUDA graph is being captured: try again")
             else:
                 self._answer(request, torch)
@@ -202,7 +203,7 @@ class Agent:
         limits = dict(self._limits)
         began = time.monotonic_ns()
         if request.kind == _abi.ExternalKind.CLEAR:
-            result = memory.clear(bool(request.force))
+            result = memory.clear(bool(request.force), only=[] if source is None else [source])  # libneap clears its own
             lines = [str(item) for item in result.lingering]
             if request.force and not lines:
                 lines = ["no tensor lingers on a device"]
@@ -245,6 +246,13 @@ class Agent:
     def limit_of(self, index: int) -> Optional[int]:
         """What may be reserved on a device; None: no limit that neap knows of."""
         return self._limits.get(index)
+
+    def limit(self, torch: Any, index: int) -> None:
+        """Follows NEAP_FRACTION on a device that this process uses: elsewhere it would create a context."""
+        if self.fraction is not None:
+            self._fractioned.add(index)
+            torch.cuda.set_per_process_memory_fraction(self.fraction, index)
+            self.limited(index, self.fraction, torch.cuda.get_device_properties(index).total_memory)
 
     def limited(self, index: int, fraction: float, total: Optional[int]) -> None:
         """Remembers the limit in force on a device, for the page."""

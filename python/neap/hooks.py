@@ -80,9 +80,11 @@ def _limit(torch: Any) -> None:
     fraction = float(text)
     if not 0 < fraction <= 1:
         raise ValueError(f"{text!r} is no fraction above 0 and at most 1")
-    for index in range(torch.cuda.device_count()):
-        torch.cuda.set_per_process_memory_fraction(fraction, index)
-        agent.limited(index, fraction, torch.cuda.get_device_properties(index).total_memory)
+    agent.fraction = fraction
+    if torch.cuda.device_count() == 1:
+        agent.limit(torch, 0)
+    # Of several, each one once there is memory on it, within a quarter of a second: setting a limit on another would create a
+    # context there (each of torchrun's ranks on the first device, say).
 
 
 # Out of memory.

@@ -15,7 +15,7 @@ import resource
 import sys
 import time
 import types
-from typing import Any, Collection, Optional, TextIO, Type
+from typing import Any, Collection, Optional, Sequence, TextIO, Type
 
 from . import _sources, _units, hunt
 from ._sources import DeviceMemory
@@ -219,9 +219,13 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
     return result
 
 
-def clear(force: bool = False, device_types: Collection[str] = ("cuda",)) -> ClearResult:
-    """clear_gpu_memory without its log lines."""
-    sources = _sources.sources()
+def clear(
+    force: bool = False,
+    device_types: Collection[str] = ("cuda",),
+    only: Optional[Sequence[_sources.Source]] = None,
+) -> ClearResult:
+    """clear_gpu_memory without its log lines; of all the process's allocators, or only these."""
+    sources = _sources.sources() if only is None else only
     before = get_gpu_memory_stats()
     if any(source.capturing() for source in sources):
         return ClearResult(before, before, 0.0, 0, (), "a CUDA graph is being captured")

@@ -193,6 +193,38 @@ class OnTheSimulator(unittest.TestCase):
         self.allocator.malloc(1)
 
 
+ATTACHED = """
+import subprocess, sys, os, json, neap
+neap.attach()
+neap.attach()
+assert neap.describe() == "attached"
+allocator = neap.Allocator()
+kept, gone = allocator.malloc(4 << 20), allocator.malloc(16 << 20)
+allocator.free(gone)
+asking = subprocess.Popen([os.environ["NEAP"], "clear", "--pid", str(os.getpid()), "--json"], stdout=subprocess.PIPE)
+out = b""
+while asking.poll() is None:
+    pass  # the main thread runs, so that the request is served
+(device,) = json.load(asking.stdout)["processes"][0]["devices"]
+print(device["allocated"], device["freed"] >= 16 << 20)
+neap.detach()
+print(neap.describe())
+"""
+
+
+class Attached(unittest.TestCase):
+    def test_a_program_that_attaches_itself_is_reached(self):
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "XDG_RUNTIME_DIR": folder, "NEAP_SIM": f"mem=1GiB,world=attached-{os.getpid()}"}
+            done = subprocess.run([sys.executable, "-c", ATTACHED], env=environment, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout, "4194304 True\nnot attached: this process is not attached\n", done.stderr)
+
+    def test_it_can_be_forbidden(self):
+        code = "import neap\ntry:\n    neap.attach()\nexcept neap.NeapError as e:\n    print(e.status.name)"
+        done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NEAP_ATTACH": "0"}, capture_output=True, text=True)
+        self.assertEqual(done.stdout, "ECANCELED\n", done.stderr)
+
+
 class Checkpoints(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()

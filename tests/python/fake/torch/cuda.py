@@ -37,6 +37,17 @@ def init():
             function()
 
 
+class device:
+    def __init__(self, index):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
 def device_count():
     return 1
 
