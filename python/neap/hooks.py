@@ -10,13 +10,12 @@ Each part on its own: one that fails (a PyTorch without it, say) is noted and le
 from __future__ import annotations
 
 import os
-import re
 import sys
 import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _abi, _events, _library, _sources, _units, memory
+from . import _abi, _events, _library, _sources, memory
 from ._ladder import Split
 from .agent import agent
 
@@ -141,26 +140,14 @@ def _tell_oom(torch: Any, device: int, requested: int, total: int, free: int) ->
 
 
 def _tell_uncaught(error: BaseException) -> None:
-    """An out-of-memory error ends the program: evidence for `neap run`, also where no observer told of it (an error made
-    by a test, a library's own). Its text has the figures, where there are any."""
-    if _State.ooms or not memory.is_out_of_memory(error) or os.environ.get("NEAP_ATTACH") != "1":
+    """An out-of-memory error ends the program. Where no observer told of it (one made by a test, or by a library), its text
+    is the evidence for `neap run`."""
+    folder = os.environ.get("NEAP_RUN_DIR")
+    if _State.ooms or not folder or os.environ.get("NEAP_ATTACH") != "1" or not memory.is_out_of_memory(error):
         return
-    agent.attach()
-    text = str(error)
-
-    def figure(pattern: str) -> int:
-        match = re.search(pattern, text)
-        return _units.parse_size(match[1]) if match else 0
-
-    size = r"(\d+(?:\.\d+)? [KMGT]?i?[Bb](?:ytes)?)"
-    device = re.search(r"GPU (\d+)", text)
-    _events.out_of_memory(
-        int(device[1]) if device else 0,
-        figure(rf"Tried to allocate {size}"),
-        figure(rf"{size} is free") or figure(rf"{size} free"),
-        figure(rf"total capacity of {size}") or figure(rf"{size} total capacity"),
-        0,
-    )
+    text = f"{type(error).__name__}: {error}".split("\n", 1)[0][:4000]
+    with open(os.path.join(folder, f"oom.{os.getpid()}"), "w", encoding="utf-8", errors="replace") as file:
+        file.write(text + "\n")
 
 
 def _hook_errors() -> None:

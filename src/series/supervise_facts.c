@@ -31,19 +31,20 @@
 #define SAMPLED_POINTS  500u
 #define RECORDED_POINTS (NEAP_CURVE_POINTS - SAMPLED_POINTS)
 
-/* The PID in "record.PID", 0 when the name is another. */
-static pid_t record_pid(const char *name)
+/* The PID in "record.PID", or after another prefix; 0 when the name is another. */
+static pid_t file_pid(const char *name, const char *prefix)
 {
 	uint64_t pid = 0;
-	if (strncmp(name, "record.", 7) != 0 || neap_u64_parse(name + 7, &pid, NULL) || pid > INT32_MAX)
+	size_t length = strlen(prefix);
+	if (strncmp(name, prefix, length) != 0 || neap_u64_parse(name + length, &pid, NULL) || pid > INT32_MAX)
 		return 0;
 	return (pid_t)pid;
 }
 
-/* Calls `visit` for each recording of this start. */
-static void each_recording(struct neap_supervise *run,
-			   void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
-			   void *context)
+/* Calls `visit` for each file of this start whose name is the prefix and a PID. */
+static void each_file(struct neap_supervise *run, const char *prefix,
+		      void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+		      void *context)
 {
 	DIR *folder = opendir(run->folder);
 	if (!folder)
@@ -51,14 +52,21 @@ static void each_recording(struct neap_supervise *run,
 	char names[RECORDINGS][32];
 	size_t count = 0;
 	for (struct dirent *entry; count < RECORDINGS && (entry = readdir(folder));)
-		if (record_pid(entry->d_name) && strlen(entry->d_name) < sizeof names[0])
+		if (file_pid(entry->d_name, prefix) && strlen(entry->d_name) < sizeof names[0])
 			strcpy(names[count++], entry->d_name);
 	closedir(folder);
 	for (size_t i = 0; i < count; i++) {
 		char path[4200];
 		if (!neap_path_join(path, sizeof path, run->folder, names[i]))
-			visit(run, path, record_pid(names[i]), context);
+			visit(run, path, file_pid(names[i], prefix), context);
 	}
+}
+
+static void each_recording(struct neap_supervise *run,
+			   void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			   void *context)
+{
+	each_file(run, "record.", visit, context);
 }
 
 static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid)
@@ -189,12 +197,25 @@ static void scan_log(struct neap_supervise *run, struct neap_evidence *evidence)
 	close(fd);
 }
 
+/* "oom.PID": the error that ended a Python program, as its text was (python/neap/hooks.py). Also without --log. */
+static void read_last_words(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct neap_evidence *evidence = context;
+	struct neap_buffer text = {0};
+	(void)run, (void)pid;
+	if (!evidence->stderr_line[0] && neap_file_read(path, TAIL_BYTES, &text, NULL) == NEAP_OK)
+		neap_outcome_scan(neap_buffer_string(&text), text.length, evidence->stderr_line,
+				  sizeof evidence->stderr_line);
+	neap_buffer_fini(&text);
+}
+
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct evidence_search search = {.evidence = evidence};
 	each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
 	scan_log(run, evidence);
+	each_file(run, "oom.", read_last_words, evidence);
 	if (!evidence->ooms && evidence->stderr_line[0])
 		run->ooms++; /* it said so itself; nobody counted */
 }
@@ -202,14 +223,19 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	char target[4200], name[64];
-	(void)context;
-	snprintf(name, sizeof name, "start-%u.record.%d", run->retries, (int)pid);
+	const char *prefix = context;
+	snprintf(name, sizeof name, "start-%u.%s%d", run->retries, prefix, (int)pid);
 	if (neap_path_join(target, sizeof target, run->folder, name) || rename(path, target))
-		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be kept: renaming %s: %s", path,
-			 strerror(errno));
+		neap_log(run->options.log, NEAP_LOG_WARNING, "A file of this start cannot be kept: renaming %s: %s",
+			 path, strerror(errno));
 }
 
-void neap_facts_set_aside(struct neap_supervise *run) { each_recording(run, set_aside, NULL); }
+void neap_facts_set_aside(struct neap_supervise *run)
+{
+	static char recording[] = "record.", last_words[] = "oom.";
+	each_file(run, recording, set_aside, recording);
+	each_file(run, last_words, set_aside, last_words);
+}
 
 /* The recording with the highest peak. */
 struct best {

@@ -267,6 +267,11 @@ class Launcher(unittest.TestCase):
         self.assertEqual(done.stdout, "2 4\n")
         result = self.result()
         self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 2, 2))
+        self.assertEqual((result["oom_card"], self.recordings()), ("", []))  # nothing is known but the text
+        self.run_neap(PYTHON, "script.py", "8", "1", check=False)
+        result = self.result()
+        self.assertEqual(result["outcome"], "oom")
+        self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
 
     def test_the_programs_own_hook_is_called(self):
         self.script(
