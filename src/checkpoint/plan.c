@@ -31,6 +31,9 @@ void neap_retention_defaults(struct neap_retention_options *ret_options)
 						       .trash_ns = DAY_NS};
 }
 
+/* They stay in any case, and are often copies: as the best or the newest they would take a checkpoint's place. */
+#define UNRANKED (NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_UNNUMBERED)
+
 /* --- orders; each is total, for names differ --- */
 
 static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
@@ -246,7 +249,7 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 				       uint64_t now_ns, struct neap_error *err)
 {
 	struct neap_retention_entry **order = calloc(plan->count + 1, sizeof(struct neap_retention_entry *));
-	size_t count = 0;
+	size_t count = 0, ranked = 0;
 
 	if (!order)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory to plan for %.120s", plan->folder);
@@ -256,14 +259,19 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 		hold_by_facts(&plan->entries[i], options, now_ns);
 		if (plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED)
 			drop_unfinished(&plan->entries[i], options, now_ns);
-		else
-			order[count++] = &plan->entries[i];
+		else if (!(plan->entries[i].facts & UNRANKED))
+			order[ranked++] = &plan->entries[i];
 	}
-	enum neap_status status = hold_best(plan, options, order, count, err);
+	count = ranked;
+	for (size_t i = 0; i < plan->count; i++)
+		if (!(plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED) && (plan->entries[i].facts & UNRANKED))
+			order[count++] = &plan->entries[i];
+	enum neap_status status = hold_best(plan, options, order, ranked, err);
 	if (status == NEAP_OK) {
-		hold_newest(plan, options, order, count);
+		hold_newest(plan, options, order, ranked);
 		for (size_t i = 0; i < count; i++)
 			drop_by_age(order[i], options, now_ns);
+		qsort(order, count, sizeof(struct neap_retention_entry *), newest_by_time);
 		drop_by_size(plan, options, order, count);
 		take_verdicts(plan);
 	}

@@ -147,6 +147,21 @@ static void test_facts(void **state)
 	expect(young, 2, NEAP_METRIC_MODE_UNKNOWN, &rest, ""); /* and it is not "the newest" */
 }
 
+/* last.ckpt is the youngest and best.ckpt a copy of the best: they take nobody's place. */
+static void test_copies(void **state)
+{
+	static const struct given copies[] = {{"best", 1, NONE, 1, 0.1, NEAP_CHECKPOINT_NAMED},
+					      {"last", 0, NONE, 1, 0.1, NEAP_CHECKPOINT_NAMED},
+					      {"other", 0, NONE, 1, NO_METRIC, NEAP_CHECKPOINT_UNNUMBERED},
+					      {"a", 4, NONE, 1, 0.3, 0},
+					      {"b", 5, NONE, 1, 0.1, 0},
+					      {"c", 6, NONE, 1, 0.2, 0}};
+
+	(void)state;
+	expect(copies, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_best = 1, .delete_rest = true},
+	       "c ");
+}
+
 /* Step and time disagree: both ends stay. */
 static void test_newest(void **state)
 {
@@ -317,8 +332,9 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rules),        cmocka_unit_test(test_facts), cmocka_unit_test(test_newest),
-		cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_text),  cmocka_unit_test(test_random),
+		cmocka_unit_test(test_rules),  cmocka_unit_test(test_facts),        cmocka_unit_test(test_newest),
+		cmocka_unit_test(test_copies), cmocka_unit_test(test_not_a_number), cmocka_unit_test(test_text),
+		cmocka_unit_test(test_random),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
