@@ -1,0 +1,147 @@
+/* analyze/analysis.c: the parts in the order in which they need one another. */
+#include "analyze/analysis.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t busiest(const struct neap_trace *trace)
+{
+	size_t best = 0;
+	for (size_t i = 1; i < trace->device_count; i++) {
+		const struct neap_trace_device *device = &trace->devices[i], *other = &trace->devices[best];
+		if (device->event_count != other->event_count ? device->event_count > other->event_count
+							      : device->segment_count > other->segment_count)
+			best = i;
+	}
+	return best;
+}
+
+/* The first event `offset_us` after the first one that has a time. */
+static uint64_t event_at_time(const struct neap_analysis *analysis, uint64_t offset_us, bool *ret_has_times)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(analysis->trace, analysis->device, 0);
+	struct neap_trace_event event;
+	uint64_t first = 0, at = 0;
+	*ret_has_times = false;
+	for (; neap_trace_next(&cursor, &event); at++) {
+		if (!first)
+			first = event.time_us;
+		*ret_has_times |= event.time_us != 0;
+		if (first && event.time_us >= first && event.time_us - first >= offset_us)
+			return at;
+	}
+	return at;
+}
+
+static enum neap_status resolve(const struct neap_analysis *analysis, const struct neap_instant *instant,
+				const char *name, uint64_t none, uint64_t *ret_event, struct neap_error *err)
+{
+	uint64_t events = analysis->trace->devices[analysis->device].event_count;
+	bool has_times = false;
+	switch (instant->kind) {
+	case NEAP_INSTANT_EVENT:
+		if (instant->value > events)
+			return neap_fail(err, NEAP_EINVAL, "%s: there are %" PRIu64 " events, no number %" PRIu64,
+					 name, events, instant->value);
+		*ret_event = instant->value;
+		return NEAP_OK;
+	case NEAP_INSTANT_STEP:
+		if (instant->value == 0 || instant->value > analysis->steps.count + 1)
+			return neap_fail(err, NEAP_EINVAL, "%s: %zu steps end in this trace, no step %" PRIu64, name,
+					 analysis->steps.count, instant->value);
+		*ret_event = instant->value == 1 ? 0 : analysis->steps.ends[instant->value - 2];
+		return NEAP_OK;
+	case NEAP_INSTANT_TIME:
+		*ret_event = event_at_time(analysis, instant->value, &has_times);
+		if (!has_times)
+			return neap_fail(err, NEAP_EINVAL, "%s: this trace has no times: give event:N or step:N",
+					 name);
+		return NEAP_OK;
+	default:
+		*ret_event = none;
+		return NEAP_OK;
+	}
+}
+
+static enum neap_status count_streams(struct neap_analysis *analysis, struct neap_error *err)
+{
+	uint8_t *seen = calloc(analysis->trace->stream_count + 1, 1);
+	if (!seen)
+		return neap_fail(err, NEAP_ENOMEM, "no memory to count streams");
+	for (size_t i = 0; i < analysis->lives.count; i++) {
+		uint8_t *mark = &seen[analysis->lives.items[i].stream];
+		analysis->streams += !*mark;
+		*mark = 1;
+	}
+	free(seen);
+	return NEAP_OK;
+}
+
+/* The replay under the trace's own settings; neap's own recordings are of neap's allocator. */
+static enum neap_status replay_own(struct neap_analysis *analysis, const struct neap_analysis_options *options,
+				   struct neap_error *err)
+{
+	bool own = analysis->trace->source == NEAP_TRACE_RECORDING;
+	struct neap_replay_options replay = {.policy = own ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH,
+					     .device = analysis->device,
+					     .go_on = true,
+					     .progress = options->progress,
+					     .context = options->context};
+	return neap_replay(analysis->trace, &replay, &analysis->replay, err);
+}
+
+static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap_error *err)
+{
+	uint64_t peak = analysis->profile.requested_peak.event, events = analysis->timeline.count;
+	neap_categories_at(&analysis->lives, &analysis->sites, &analysis->steps, events, peak, &analysis->categories);
+	return neap_holders_at(&analysis->lives, &analysis->sites, peak, &analysis->holders, &analysis->holder_count,
+			       err);
+}
+
+enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
+			      struct neap_analysis *ret_analysis, struct neap_error *err)
+{
+	struct neap_analysis *analysis = ret_analysis;
+	uint64_t from = 0, to = UINT64_MAX;
+
+	*analysis = (struct neap_analysis){.trace = trace};
+	analysis->device = options->device == SIZE_MAX ? busiest(trace) : options->device;
+	if (analysis->device >= trace->device_count)
+		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
+				 trace->device_count == 1 ? "" : "s", analysis->device);
+	enum neap_status status = neap_lives_find(trace, analysis->device, &analysis->lives, err);
+	if (status == NEAP_OK)
+		status = neap_sites_make(trace, &analysis->sites, err);
+	if (status == NEAP_OK)
+		status = neap_steps_find(trace, analysis->device, &analysis->steps, err);
+	if (status == NEAP_OK)
+		status = count_streams(analysis, err);
+	if (status == NEAP_OK)
+		status = resolve(analysis, &options->from, "--from", 0, &from, err);
+	if (status == NEAP_OK)
+		status = resolve(analysis, &options->to, "--to", UINT64_MAX, &to, err);
+	if (status == NEAP_OK && from > to)
+		status = neap_fail(err, NEAP_EINVAL, "--from is after --to");
+	if (status == NEAP_OK)
+		status = replay_own(analysis, options, err);
+	if (status == NEAP_OK)
+		status = neap_timeline_make(trace, analysis->device, &analysis->lives, &analysis->replay.settings,
+					    &analysis->timeline, err);
+	if (status != NEAP_OK)
+		return status;
+	neap_profile_take(&analysis->timeline, from, to, &analysis->profile);
+	return look_at_peak(analysis, err);
+}
+
+void neap_analysis_fini(struct neap_analysis *analysis)
+{
+	neap_lives_fini(&analysis->lives);
+	neap_sites_fini(&analysis->sites);
+	neap_steps_fini(&analysis->steps);
+	neap_timeline_fini(&analysis->timeline);
+	free(analysis->holders);
+	*analysis = (struct neap_analysis){0};
+}

@@ -1,0 +1,64 @@
+/* analyze/analysis.h: everything `neap analyze` says of one device of a trace. Pure.
+ *
+ *   trace ── lives ── timeline ── profile (peaks)
+ *     │        └───── holders, categories at the peak, trends over steps
+ *     ├── sites, steps
+ *     └── replays: under its own settings (is the model exact here?) and under others
+ *
+ * Memory: 16 bytes per event, 64 per allocation, and a replay's own.
+ */
+#ifndef NEAP_ANALYZE_ANALYSIS_H
+#define NEAP_ANALYZE_ANALYSIS_H
+
+#include "analyze/categories.h"
+#include "analyze/holders.h"
+#include "analyze/timeline.h"
+#include "replay/replay.h"
+
+enum neap_instant_kind { NEAP_INSTANT_NONE, NEAP_INSTANT_TIME, NEAP_INSTANT_EVENT, NEAP_INSTANT_STEP };
+
+/* A place in a trace. */
+struct neap_instant {
+	enum neap_instant_kind kind;
+	uint64_t value; /* TIME: microseconds since the first event; EVENT: from 0; STEP: where this one begins, from
+			   1 */
+};
+
+struct neap_analysis_options {
+	size_t device; /* SIZE_MAX: the one with the most events */
+	struct neap_instant from, to;
+	/* As in neap_replay_options. */
+	bool (*progress)(void *context, uint64_t done, uint64_t total);
+	void *context;
+};
+
+struct neap_analysis {
+	const struct neap_trace *trace; /* borrowed */
+	size_t device;
+	struct neap_lives lives;
+	struct neap_sites sites;
+	struct neap_steps steps;
+	struct neap_timeline timeline;
+	struct neap_profile profile;
+	struct neap_holder *holders; /* at the requested peak */
+	size_t holder_count;
+	struct neap_categories categories; /* likewise */
+	struct neap_replay_result replay;  /* under the trace's own settings */
+	uint16_t streams;                  /* used by allocations of this device */
+};
+
+/* The caller calls neap_analysis_fini, also after a failure. Errors: NEAP_EINVAL for a device or an instant that is
+ * not there; NEAP_ENOMEM; NEAP_ECANCELED. */
+enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
+			      struct neap_analysis *ret_analysis, struct neap_error *err);
+void neap_analysis_fini(struct neap_analysis *analysis);
+
+/* Whether every block and segment of the replay was the recorded one: then what it says of allocated bytes is exact.
+ */
+static inline bool neap_analysis_exact(const struct neap_analysis *analysis)
+{
+	return analysis->replay.match.compared && analysis->replay.match.first_difference == UINT64_MAX &&
+	       analysis->replay.events > 0;
+}
+
+#endif

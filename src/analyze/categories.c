@@ -1,0 +1,145 @@
+/* analyze/categories.c: the rules of the header, in its order. */
+#include "analyze/categories.h"
+
+#include <string.h>
+
+struct span {
+	size_t crossed;  /* ends of steps between its begin and its end */
+	bool before;     /* begun before the first step did */
+	bool first;      /* begun in the first step */
+	bool long_lived; /* within a step: a tenth of it or longer */
+};
+
+static struct span span_of(const struct neap_steps *steps, uint64_t events, const struct neap_life *life)
+{
+	uint64_t begin = life->begin == NEAP_LIFE_BEFORE ? 0 : life->begin;
+	uint64_t end = life->end == NEAP_LIFE_AFTER ? events : life->end;
+	size_t from = life->begin == NEAP_LIFE_BEFORE ? 0 : neap_steps_before(steps, begin);
+	size_t to = neap_steps_before(steps, end);
+	uint64_t step_begin = from > 0 ? steps->ends[from - 1] : 0;
+	uint64_t step_end = from < steps->count ? steps->ends[from] : events;
+	bool known = steps->first_begin != UINT64_MAX;
+
+	if (from == 0 && known && steps->first_begin > 0 && steps->first_begin <= begin)
+		step_begin = steps->first_begin;
+	return (struct span){
+		.crossed = to > from ? to - from : 0,
+		.before = life->begin == NEAP_LIFE_BEFORE || (known && begin < steps->first_begin),
+		.first = known && from == 0 && begin >= steps->first_begin && life->begin != NEAP_LIFE_BEFORE,
+		.long_lived = (end - begin) * 10 >= step_end - step_begin,
+	};
+}
+
+static enum neap_category by_tag(const char *tag)
+{
+	static const struct {
+		const char *tag;
+		enum neap_category category;
+	} known[] = {{"parameters", NEAP_CATEGORY_PARAMETERS}, {"gradients", NEAP_CATEGORY_GRADIENTS},
+		     {"optimizer", NEAP_CATEGORY_OPTIMIZER},   {"activations", NEAP_CATEGORY_ACTIVATIONS},
+		     {"attention", NEAP_CATEGORY_ACTIVATIONS}, {"temporaries", NEAP_CATEGORY_TEMPORARIES},
+		     {"workspace", NEAP_CATEGORY_WORKSPACES},  {"batch", NEAP_CATEGORY_INPUTS}};
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcmp(known[i].tag, tag) == 0)
+			return known[i].category;
+	return NEAP_CATEGORY_UNKNOWN;
+}
+
+static enum neap_category by_frames(const struct neap_sites *sites, const struct neap_steps *steps,
+				    const struct span *span, const struct neap_life *life)
+{
+	enum neap_phase freed = (enum neap_phase)sites->phases[life->freed_stack];
+	bool kept = life->freed == NEAP_LIFE_AFTER, over = steps->count > 0 ? span->crossed > 0 : kept;
+	switch ((enum neap_phase)sites->phases[life->stack]) {
+	case NEAP_PHASE_MODEL:
+		return NEAP_CATEGORY_PARAMETERS;
+	case NEAP_PHASE_OPTIMIZER:
+		return over ? NEAP_CATEGORY_OPTIMIZER : NEAP_CATEGORY_TEMPORARIES;
+	case NEAP_PHASE_BACKWARD:
+		return over || freed == NEAP_PHASE_ZERO_GRAD || freed == NEAP_PHASE_OPTIMIZER
+			       ? NEAP_CATEGORY_GRADIENTS
+			       : NEAP_CATEGORY_TEMPORARIES;
+	case NEAP_PHASE_FORWARD:
+		if (span->crossed >= 2 || (steps->count == 0 && kept))
+			return NEAP_CATEGORY_UNKNOWN;
+		if (freed == NEAP_PHASE_FORWARD)
+			return NEAP_CATEGORY_TEMPORARIES;
+		return freed == NEAP_PHASE_BACKWARD || (steps->count > 0 && span->long_lived)
+			       ? NEAP_CATEGORY_ACTIVATIONS
+			       : NEAP_CATEGORY_TEMPORARIES;
+	case NEAP_PHASE_WORKSPACE:
+		return NEAP_CATEGORY_WORKSPACES;
+	default:
+		return NEAP_CATEGORY_UNKNOWN;
+	}
+}
+
+static enum neap_category by_lifetime(const struct neap_steps *steps, const struct span *span)
+{
+	if (steps->count < 2)
+		return NEAP_CATEGORY_UNKNOWN;
+	if (span->crossed >= 2)
+		return span->before  ? NEAP_CATEGORY_PARAMETERS
+		       : span->first ? NEAP_CATEGORY_OPTIMIZER
+				     : NEAP_CATEGORY_UNKNOWN;
+	if (span->before)
+		return NEAP_CATEGORY_UNKNOWN;
+	if (span->crossed == 1)
+		return NEAP_CATEGORY_GRADIENTS;
+	return span->long_lived ? NEAP_CATEGORY_ACTIVATIONS : NEAP_CATEGORY_TEMPORARIES;
+}
+
+enum neap_category neap_category_of(const struct neap_sites *sites, const struct neap_steps *steps, uint64_t events,
+				    const struct neap_life *life, enum neap_category_how *ret_how)
+{
+	const struct neap_trace *trace = sites->trace;
+	struct span span = span_of(steps, events, life);
+	enum neap_category found = NEAP_CATEGORY_UNKNOWN;
+
+	if (trace->source == NEAP_TRACE_RECORDING && life->stack) {
+		*ret_how = NEAP_HOW_TAG;
+		found = by_tag(neap_trace_text(trace, trace->frames[sites->frames[life->stack]].name));
+		if (found != NEAP_CATEGORY_UNKNOWN)
+			return found;
+	}
+	*ret_how = NEAP_HOW_FRAMES;
+	found = by_frames(sites, steps, &span, life);
+	if (found != NEAP_CATEGORY_UNKNOWN)
+		return found;
+	*ret_how = NEAP_HOW_LIFETIME;
+	found = by_lifetime(steps, &span);
+	if (found == NEAP_CATEGORY_UNKNOWN)
+		*ret_how = NEAP_HOW_NOTHING;
+	return found;
+}
+
+void neap_categories_at(const struct neap_lives *lives, const struct neap_sites *sites,
+			const struct neap_steps *steps, uint64_t events, uint64_t event,
+			struct neap_categories *ret_categories)
+{
+	struct neap_categories categories = {0};
+	for (size_t i = 0; i < lives->count; i++) {
+		const struct neap_life *life = &lives->items[i];
+		enum neap_category_how how = NEAP_HOW_NOTHING;
+		if (!neap_life_at(life, event))
+			continue;
+		enum neap_category category = neap_category_of(sites, steps, events, life, &how);
+		categories.bytes[category][how] += life->size;
+		categories.blocks[category][how]++;
+	}
+	*ret_categories = categories;
+}
+
+const char *neap_category_name(enum neap_category category)
+{
+	static const char *const names[NEAP_CATEGORIES] = {"parameters",  "gradients",   "optimizer state",
+							   "activations", "temporaries", "workspaces",
+							   "inputs",      "unknown"};
+	return names[category];
+}
+
+const char *neap_category_how_name(enum neap_category_how how)
+{
+	static const char *const names[NEAP_HOWS] = {"tag", "frames", "lifetime", "nothing tells"};
+	return names[how];
+}

@@ -1,0 +1,154 @@
+/* analyze/sites.c: a stack's answer is its innermost frame's, or else its parent's, whose number is lower: one pass
+ * over the tree of calls. */
+#include "analyze/sites.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum rank { RANK_PLUMBING, RANK_NATIVE, RANK_NODE, RANK_LIBRARY, RANK_PROGRAM };
+
+static bool ends(const char *text, const char *end)
+{
+	size_t length = strlen(text), tail = strlen(end);
+	return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static bool begins(const char *text, const char *start) { return strncmp(text, start, strlen(start)) == 0; }
+
+static bool is_any(const char *text, const char *const *words)
+{
+	for (; *words; words++)
+		if (strcmp(text, *words) == 0)
+			return true;
+	return false;
+}
+
+static bool of_torch(const char *file) { return strstr(file, "/torch/") || begins(file, "torch/"); }
+
+/* Python's own modules: lib/python3.12/contextlib.py, but not what is installed beside them. */
+static bool of_python(const char *file)
+{
+	const char *lib = strstr(file, "/lib/python");
+	return begins(file, "<") || (lib && !strstr(lib, "site-packages") && !strstr(lib, "dist-packages"));
+}
+
+static enum rank rank_of(const struct neap_trace *trace, const struct neap_trace_frame *frame)
+{
+	static const char *const plumbing[] = {"torch::unwind",
+					       "torch::CapturedTraceback",
+					       "torch::cuda::(anonymous",
+					       "c10::",
+					       "at::detail::empty",
+					       "Py",
+					       "_Py",
+					       "__libc",
+					       NULL};
+	const char *file = neap_trace_text(trace, frame->file), *name = neap_trace_text(trace, frame->name);
+	if (trace->source == NEAP_TRACE_RECORDING)
+		return RANK_PROGRAM;
+	if (ends(file, ".py") || begins(file, "<"))
+		return of_torch(file) || of_python(file) ? RANK_LIBRARY : RANK_PROGRAM;
+	if (!name[0] || strcmp(name, "??") == 0 || strcmp(name, "_start") == 0)
+		return RANK_PLUMBING;
+	for (size_t i = 0; plumbing[i]; i++)
+		if (begins(name, plumbing[i]))
+			return RANK_PLUMBING;
+	/* In the threads of autograd there is no Python: the node of the graph says the most. */
+	return strstr(name, "Backward") && strstr(name, "::apply(") ? RANK_NODE : RANK_NATIVE;
+}
+
+static enum neap_phase phase_of_python(const char *file, const char *name)
+{
+	static const char *const step[] = {"step", "_init_group", "_step", "wrapper", "profile_hook_step", NULL};
+	static const char *const model[] = {
+		"load_state_dict",  "_load_from_state_dict", "from_pretrained", "init_weights",
+		"reset_parameters", "init_weight",           "build_model",     NULL};
+	static const char *const moved[] = {"_apply", "convert", "to", "cuda", "to_empty", NULL};
+	if (strcmp(name, "zero_grad") == 0)
+		return NEAP_PHASE_ZERO_GRAD;
+	if (strstr(file, "torch/optim/") || (strstr(file, "optim") && is_any(name, step)))
+		return NEAP_PHASE_OPTIMIZER;
+	if (strcmp(name, "backward") == 0 || strstr(file, "torch/autograd/"))
+		return NEAP_PHASE_BACKWARD;
+	if (strcmp(name, "forward") == 0)
+		return NEAP_PHASE_FORWARD;
+	if (ends(file, "torch/nn/modules/module.py"))
+		return is_any(name, moved) ? NEAP_PHASE_MODEL : NEAP_PHASE_FORWARD;
+	return is_any(name, model) ? NEAP_PHASE_MODEL : NEAP_PHASE_UNKNOWN;
+}
+
+static enum neap_phase phase_of(const struct neap_trace *trace, const struct neap_trace_frame *frame)
+{
+	const char *file = neap_trace_text(trace, frame->file), *name = neap_trace_text(trace, frame->name);
+	if (trace->source == NEAP_TRACE_RECORDING)
+		return NEAP_PHASE_UNKNOWN;
+	if (ends(file, ".py"))
+		return phase_of_python(file, name);
+	if (strstr(name, "orkspace") && (strstr(name, "cublas") || strstr(name, "Blas") || strstr(name, "BLAS") ||
+					 strstr(name, "cudnn") || strstr(name, "Cudnn")))
+		return NEAP_PHASE_WORKSPACE;
+	return strstr(name, "autograd::Engine") ? NEAP_PHASE_BACKWARD : NEAP_PHASE_UNKNOWN;
+}
+
+enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sites *ret_sites, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	uint32_t *frames = calloc(trace->call_count + 1, sizeof(*frames));
+	uint8_t *phases = calloc(trace->call_count + 1, 1), *ranks = calloc(trace->frame_count + 1, 1);
+	uint8_t *own = calloc(trace->frame_count + 1, 1);
+
+	if (!frames || !phases || !ranks || !own) {
+		status = neap_fail(err, NEAP_ENOMEM, "no memory for the lines of a trace's stacks");
+		goto out;
+	}
+	for (size_t i = 1; i < trace->frame_count; i++) {
+		ranks[i] = (uint8_t)rank_of(trace, &trace->frames[i]);
+		own[i] = (uint8_t)phase_of(trace, &trace->frames[i]);
+	}
+	for (size_t i = 1; i < trace->call_count; i++) {
+		const struct neap_trace_call *call = &trace->calls[i];
+		uint32_t outer = call->parent < i ? call->parent : 0;
+		bool nearer = !frames[outer] || ranks[call->frame] >= ranks[frames[outer]];
+		frames[i] = nearer ? call->frame : frames[outer];
+		phases[i] = own[call->frame] ? own[call->frame] : phases[outer];
+	}
+	*ret_sites = (struct neap_sites){.trace = trace, .frames = frames, .phases = phases};
+	frames = NULL;
+	phases = NULL;
+out:
+	free(frames);
+	free(phases);
+	free(ranks);
+	free(own);
+	return status;
+}
+
+void neap_sites_fini(struct neap_sites *sites)
+{
+	free(sites->frames);
+	free(sites->phases);
+	*sites = (struct neap_sites){0};
+}
+
+void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t room)
+{
+	const struct neap_trace_frame *found = &trace->frames[frame < trace->frame_count ? frame : 0];
+	const char *file = neap_trace_text(trace, found->file), *name = neap_trace_text(trace, found->name);
+	const char *tail = file + strlen(file);
+
+	if (!ends(file, ".py") && !begins(file, "<")) { /* a tag, or a C++ function without its arguments */
+		snprintf(ret_text, room, "%.*s", (int)strcspn(name, "("), name);
+		if (!ret_text[0])
+			snprintf(ret_text, room, "%s", name[0] ? name : "?");
+		return;
+	}
+	for (int slashes = 0; tail > file && (tail[-1] != '/' || ++slashes < 2); tail--)
+		;
+	if (found->line)
+		snprintf(ret_text, room, "%s:%u %s", tail, found->line, name);
+	else
+		snprintf(ret_text, room, "%s %s", tail, name);
+}

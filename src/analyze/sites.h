@@ -1,0 +1,39 @@
+/* analyze/sites.h: of each stack, the line of the program that asked, and what the program was doing. Pure.
+ *
+ * The line is the innermost Python frame outside torch and Python's own library; without one the innermost Python
+ * frame; without one autograd's node, or the innermost frame that is not the allocator's own. In a recording of
+ * neap's it is the tag.
+ *
+ * What the program was doing follows from names that mean one thing in every program (torch/optim, autograd::Engine,
+ * nn.Module._call_impl, functions named forward, backward or step, cuBLAS's workspaces), the innermost first.
+ */
+#ifndef NEAP_ANALYZE_SITES_H
+#define NEAP_ANALYZE_SITES_H
+
+#include "trace/trace.h"
+
+enum neap_phase {
+	NEAP_PHASE_UNKNOWN,
+	NEAP_PHASE_MODEL, /* made, moved or loaded: Module.to, load_state_dict, ... */
+	NEAP_PHASE_FORWARD,
+	NEAP_PHASE_BACKWARD,
+	NEAP_PHASE_OPTIMIZER,
+	NEAP_PHASE_ZERO_GRAD,
+	NEAP_PHASE_WORKSPACE,
+};
+
+struct neap_sites {
+	const struct neap_trace *trace; /* borrowed */
+	uint32_t *frames;               /* by stack: index in trace->frames; [0] is 0 */
+	uint8_t *phases;                /* by stack: enum neap_phase */
+};
+
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sites *ret_sites,
+				 struct neap_error *err);
+void neap_sites_fini(struct neap_sites *sites);
+
+/* "train/gpt.py:69 forward": the last two parts of the file's path; a tag, or a C++ function, is its name alone. */
+void neap_site_text(const struct neap_trace *trace, uint32_t frame, char *ret_text, size_t room);
+
+#endif

@@ -1,0 +1,119 @@
+/* analyze/steps.c: a range's name with its numbers replaced is what repeats. */
+#include "analyze/steps.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES 64 /* different ones that are looked at */
+
+/* "epoch 3 step 17" -> "epoch # step #" */
+static void stem_of(const char *name, char ret_stem[64])
+{
+	size_t length = 0;
+	for (bool digits = false; *name && length < 63; name++) {
+		bool digit = *name >= '0' && *name <= '9';
+		if (!digit || !digits)
+			ret_stem[length++] = digit ? '#' : *name;
+		digits = digit;
+	}
+	while (length > 0 && ((unsigned char)ret_stem[length - 1] & 0x80) && length == 63)
+		length--;
+	ret_stem[length] = '\0';
+}
+
+/* Names that speak of steps come before those that do not: layers end more often than steps. */
+static bool speaks_of_steps(const char *stem)
+{
+	return strstr(stem, "step") || strstr(stem, "Step") || strstr(stem, "iter") || strstr(stem, "Iter");
+}
+
+/* The stem with the most ends of ranges; "" when none has two. */
+static void find_stem(const struct neap_trace *trace, const struct neap_trace_device *device, char ret_stem[64])
+{
+	char stems[NAMES][64], stem[64];
+	size_t counts[NAMES] = {0}, used = 0, best = 0;
+
+	for (size_t i = 0; i < device->mark_count; i++) {
+		const struct neap_trace_mark *mark = &trace->marks[device->first_mark + i];
+		size_t n = 0;
+		if (mark->kind != NEAP_TRACE_END)
+			continue;
+		stem_of(neap_trace_text(trace, mark->name), stem);
+		while (n < used && strcmp(stems[n], stem) != 0)
+			n++;
+		if (n == NAMES)
+			continue;
+		if (n == used)
+			memcpy(stems[used++], stem, sizeof(stem));
+		counts[n]++;
+	}
+	for (size_t n = 1; n < used; n++) {
+		bool steps = counts[n] >= 2 && speaks_of_steps(stems[n]), best_steps = speaks_of_steps(stems[best]);
+		if (steps != best_steps ? steps : counts[n] > counts[best])
+			best = n;
+	}
+	ret_stem[0] = '\0';
+	if (used > 0 && counts[best] >= 2)
+		memcpy(ret_stem, stems[best], sizeof(stems[best]));
+}
+
+static bool is_of(const struct neap_trace *trace, const struct neap_trace_mark *mark, const char *stem)
+{
+	char other[64];
+	stem_of(neap_trace_text(trace, mark->name), other);
+	return strcmp(other, stem) == 0;
+}
+
+enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, struct neap_steps *ret_steps,
+				 struct neap_error *err)
+{
+	const struct neap_trace_device *info = &trace->devices[device];
+	const struct neap_trace_mark *marks = trace->marks + info->first_mark;
+	struct neap_steps steps = {.first_begin = UINT64_MAX};
+	char stem[64] = "";
+	uint8_t wanted = NEAP_TRACE_END;
+
+	for (size_t i = 0; i < info->mark_count; i++)
+		if (marks[i].kind == NEAP_TRACE_STEP)
+			wanted = NEAP_TRACE_STEP;
+	if (wanted == NEAP_TRACE_END)
+		find_stem(trace, info, stem);
+	steps.ends = malloc((info->mark_count + 1) * sizeof(*steps.ends));
+	if (!steps.ends)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
+	for (size_t i = 0; i < info->mark_count; i++) {
+		bool named = wanted == NEAP_TRACE_STEP || (stem[0] && is_of(trace, &marks[i], stem));
+		if (named && marks[i].kind == NEAP_TRACE_BEGIN && steps.first_begin == UINT64_MAX && steps.count == 0)
+			steps.first_begin = marks[i].event;
+		if (named && marks[i].kind == wanted)
+			steps.ends[steps.count++] = marks[i].event;
+	}
+	if (wanted == NEAP_TRACE_STEP && steps.count > 0)
+		snprintf(steps.how, sizeof(steps.how), "marks of steps");
+	else if (steps.count > 0)
+		snprintf(steps.how, sizeof(steps.how), "ranges named '%s'", stem);
+	*ret_steps = steps;
+	return NEAP_OK;
+}
+
+void neap_steps_fini(struct neap_steps *steps)
+{
+	free(steps->ends);
+	*steps = (struct neap_steps){0};
+}
+
+size_t neap_steps_before(const struct neap_steps *steps, uint64_t event)
+{
+	size_t low = 0, high = steps->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (steps->ends[middle] <= event)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}

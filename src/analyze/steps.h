@@ -1,0 +1,27 @@
+/* analyze/steps.h: where a trace's training steps end. Pure.
+ *
+ * From marks that say so (the session's, `s` of a text trace); else from ranges that repeat under one name, numbers
+ * apart ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
+ * speaks of steps or iterations before one that does not.
+ */
+#ifndef NEAP_ANALYZE_STEPS_H
+#define NEAP_ANALYZE_STEPS_H
+
+#include "trace/trace.h"
+
+struct neap_steps {
+	uint64_t *ends; /* by order: a step ends before this event of the device */
+	size_t count;
+	uint64_t first_begin; /* the first step begins before this event; UINT64_MAX: not known */
+	char how[96];         /* "marks of steps", "ranges named 'iter #'"; "": no steps */
+};
+
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, struct neap_steps *ret_steps,
+				 struct neap_error *err);
+void neap_steps_fini(struct neap_steps *steps);
+
+/* How many steps have ended when `event` happens. */
+size_t neap_steps_before(const struct neap_steps *steps, uint64_t event);
+
+#endif

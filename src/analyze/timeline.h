@@ -1,0 +1,61 @@
+/* analyze/timeline.h: a device's memory after each event of a trace. Pure.
+ *
+ *   requested   sum of the sizes that the program asked for, until their bytes are reusable
+ *   rounded     the same as the settings round them, until the program frees them: PyTorch's "allocated", less what
+ *               blocks are larger than asked because their rest could not be split off
+ *   reserved    segments; known where the trace has events of segments or a final state
+ *
+ * What was there before the first event is the file's final state with the events undone.
+ */
+#ifndef NEAP_ANALYZE_TIMELINE_H
+#define NEAP_ANALYZE_TIMELINE_H
+
+#include "analyze/lives.h"
+#include "replay/torch_settings.h"
+
+struct neap_levels {
+	uint64_t requested, rounded, reserved; /* bytes */
+	uint64_t time_us;                      /* 0: the trace has no times */
+	uint64_t event;                        /* just after this one; NEAP_LIFE_BEFORE: before the first */
+};
+
+struct neap_timeline {
+	const struct neap_trace *trace;
+	size_t device;
+	uint64_t count;               /* events */
+	int64_t *requested, *rounded; /* by how much each event changes them */
+	struct neap_levels start;
+	bool reserved_known;
+};
+
+/* Errors: NEAP_ENOMEM. The trace is borrowed. Takes 16 bytes per event. */
+enum neap_status neap_timeline_make(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
+				    const struct neap_torch_settings *settings, struct neap_timeline *ret_timeline,
+				    struct neap_error *err);
+void neap_timeline_fini(struct neap_timeline *timeline);
+
+struct neap_timeline_cursor {
+	const struct neap_timeline *timeline;
+	struct neap_trace_cursor events;
+	struct neap_trace_event event; /* the last one */
+	struct neap_levels now;        /* after it */
+};
+
+struct neap_timeline_cursor neap_timeline_begin(const struct neap_timeline *timeline);
+/* False at the end; then nothing has changed. */
+bool neap_timeline_next(struct neap_timeline_cursor *cursor);
+
+/* A stretch of events [from, to) in figures. */
+struct neap_profile {
+	uint64_t from, to;
+	uint64_t kinds[16]; /* how many events of each enum neap_trace_kind */
+	uint64_t first_time_us, last_time_us;
+	struct neap_levels start, end;
+	struct neap_levels requested_peak, rounded_peak, reserved_peak; /* the first instant that was as high */
+	double utilization; /* requested / reserved, the mean over events where reserved is not 0; 0: unknown */
+};
+
+void neap_profile_take(const struct neap_timeline *timeline, uint64_t from, uint64_t to,
+		       struct neap_profile *ret_profile);
+
+#endif

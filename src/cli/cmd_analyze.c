@@ -1,0 +1,161 @@
+/* cli/cmd_analyze.c: `neap analyze`: what a trace says of one device's memory. */
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/analysis_json.h"
+#include "cli/command.h"
+#include "report/analysis.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOP 10
+
+static volatile sig_atomic_t interrupted_by;
+static void on_signal(int number) { interrupted_by = number; }
+
+static bool progress(void *context, uint64_t done, uint64_t total)
+{
+	(void)context;
+	(void)done;
+	(void)total;
+	return !interrupted_by;
+}
+
+/* "250ms", "event:1200", "step:12" */
+static enum neap_status read_instant(const char *text, struct neap_instant *ret_instant, struct neap_error *err)
+{
+	static const struct {
+		const char *prefix;
+		enum neap_instant_kind kind;
+	} kinds[] = {{"event:", NEAP_INSTANT_EVENT}, {"step:", NEAP_INSTANT_STEP}};
+	uint64_t value = 0;
+
+	if (!text)
+		return NEAP_OK;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		size_t length = strlen(kinds[i].prefix);
+		if (strncmp(text, kinds[i].prefix, length) != 0)
+			continue;
+		enum neap_status status = neap_u64_parse(text + length, &value, err);
+		if (status == NEAP_OK)
+			*ret_instant = (struct neap_instant){kinds[i].kind, value};
+		return status;
+	}
+	enum neap_status status = neap_duration_parse(text, &value, err);
+	if (status == NEAP_OK)
+		*ret_instant = (struct neap_instant){NEAP_INSTANT_TIME, value / 1000};
+	return status;
+}
+
+static int read_arguments(const struct neap_arguments *arguments, struct neap_analysis_options *options,
+			  size_t *ret_top)
+{
+	const char *device = neap_argument(arguments, "device"), *top = neap_argument(arguments, "top");
+	const char *from = neap_argument(arguments, "from"), *to = neap_argument(arguments, "to");
+	struct neap_error err;
+	uint64_t number = 0;
+
+	if (device && (neap_u64_parse(device, &number, &err) != NEAP_OK || number > 255))
+		return neap_misuse(arguments, "--device: a number from 0 to 255, not '%s'", device);
+	if (device)
+		options->device = (size_t)number;
+	if (top && (neap_u64_parse(top, &number, &err) != NEAP_OK || number == 0 || number > 10000))
+		return neap_misuse(arguments, "--top: a number from 1 to 10000, not '%s'", top);
+	if (top)
+		*ret_top = (size_t)number;
+	if (read_instant(from, &options->from, &err) != NEAP_OK)
+		return neap_misuse(arguments,
+				   "--from: a time since the first event such as 250ms, event:N or step:N, not '%s'",
+				   from);
+	if (read_instant(to, &options->to, &err) != NEAP_OK)
+		return neap_misuse(arguments,
+				   "--to: a time since the first event such as 250ms, event:N or step:N, not '%s'",
+				   to);
+	return NEAP_EXIT_OK;
+}
+
+static int print_people(const struct neap_analysis *analysis, const char *path, size_t top)
+{
+	struct neap_buffer out = {0};
+	struct neap_error err;
+
+	neap_report_analysis(&out, analysis, path, top);
+	int code = NEAP_EXIT_OK;
+	if (neap_buffer_status(&out, &err) != NEAP_OK)
+		code = neap_complain("analyze", &err);
+	else
+		fputs(neap_buffer_string(&out), stdout);
+	neap_buffer_fini(&out);
+	return code;
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = progress};
+	struct sigaction action = {.sa_handler = on_signal};
+	const char *path = neap_operand(arguments, 0);
+	struct neap_analysis analysis = {0};
+	struct neap_trace *trace = NULL;
+	struct neap_error err = {0};
+	size_t top = TOP;
+
+	int code = read_arguments(arguments, &options, &top);
+	if (code != NEAP_EXIT_OK)
+		return code;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	enum neap_status status = neap_trace_read(path, &trace, &err);
+	if (status == NEAP_OK)
+		status = neap_analyze(trace, &options, &analysis, &err);
+	if (status == NEAP_ECANCELED && interrupted_by) {
+		fputs("neap analyze: stopped\n", stderr);
+		code = 128 + interrupted_by;
+	} else if (status == NEAP_EINVAL) {
+		code = neap_misuse(arguments, "%s", err.message);
+	} else if (status != NEAP_OK) {
+		code = neap_complain("analyze", &err);
+	} else if (neap_argument(arguments, "json")) {
+		code = analysis_print_json(&analysis, path, top);
+	} else {
+		code = print_people(&analysis, path, top);
+	}
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+	return code;
+}
+
+const struct neap_command neap_command_analyze = {
+	.name = "analyze",
+	.usage = "FILE [--device N] [--from T] [--to T] [--top K] [--json]",
+	.summary = "what a trace says: peaks, who held the memory and what for",
+	.details = "FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
+		   "text trace "
+		   "(also zstd-compressed). Nothing in it is executed.\n"
+		   "\n"
+		   "Memory at the peak is told by the line of the program that asked for it (the innermost Python "
+		   "frame outside "
+		   "torch), in recordings by tag, and where a file has neither by size. What it was for (parameters, "
+		   "gradients, "
+		   "...) is told with what says so: the tag; the frames, by names that mean one thing in every "
+		   "program; or the "
+		   "lifetime, measured in steps. What none of them tells is called unknown.\n"
+		   "\n"
+		   "requested: what the program asked for. allocated: the same as PyTorch's blocks are. rounded: the "
+		   "same "
+		   "rounded up as the settings say, where blocks are not known. reserved: segments.\n"
+		   "\n"
+		   "Exits 65 for a malformed file, with the place in it, and 66 when there is none.",
+	.options =
+		(const struct neap_option[]){
+			{"device", "N", "which device of the trace; the one with the most events"},
+			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
+			{"to", "T", "likewise; the peaks are those in between"},
+			{"top", "K", "how many holders are listed; 10"},
+			{"json", NULL, "every figure, as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = run,
+};

@@ -1,0 +1,198 @@
+/* report/analysis.c: one screen: what the file is, the peaks, who held the memory at the peak and what for. */
+#include "report/analysis.h"
+
+#include "base/units.h"
+#include "report/cells.h"
+#include "report/wrap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define TIME(us)    neap_duration_format((us)*1000, (char[NEAP_UNITS_ROOM]){0})
+
+const char *neap_report_source_name(enum neap_trace_source source)
+{
+	return source == NEAP_TRACE_TEXT       ? "text trace"
+	       : source == NEAP_TRACE_SNAPSHOT ? "PyTorch snapshot"
+					       : "recording";
+}
+
+static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
+
+static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
+
+static void put_file(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path)
+{
+	const struct neap_trace *trace = analysis->trace;
+	const struct neap_profile *profile = &analysis->profile;
+	uint64_t allocs = profile->kinds[NEAP_TRACE_ALLOC], frees = profile->kinds[NEAP_TRACE_FREE_REQUESTED];
+	char text[512], name[512];
+
+	if (!frees) /* older layouts */
+		frees = profile->kinds[NEAP_TRACE_FREE_COMPLETED];
+	neap_report_clean(name, sizeof(name), path);
+	snprintf(text, sizeof(text), "%s, device %zu of %zu, %u stream%s", neap_report_source_name(trace->source),
+		 analysis->device, trace->device_count, analysis->streams, plural(analysis->streams));
+	neap_buffer_format(out, "%s: %s\n", name, text);
+	neap_buffer_format(out, "  %" PRIu64 " event%s", profile->to - profile->from,
+			   plural(profile->to - profile->from));
+	if (profile->from > 0 || profile->to < analysis->timeline.count)
+		neap_buffer_format(out, " (from %" PRIu64 " to %" PRIu64 " of %" PRIu64 ")", profile->from,
+				   profile->to, analysis->timeline.count);
+	if (profile->last_time_us > profile->first_time_us)
+		neap_buffer_format(out, " in %s", TIME(profile->last_time_us - profile->first_time_us));
+	neap_buffer_format(out, ": %" PRIu64 " allocation%s, %" PRIu64 " free%s", allocs, plural(allocs), frees,
+			   plural(frees));
+	if (profile->kinds[NEAP_TRACE_OOM])
+		neap_buffer_format(out, ", %" PRIu64 " out of memory", profile->kinds[NEAP_TRACE_OOM]);
+	neap_buffer_text(out, "\n");
+	if (analysis->lives.before > 0)
+		neap_buffer_format(out, "  %zu blocks (%s) were there before the first event\n",
+				   analysis->lives.before, SIZE(analysis->timeline.start.requested));
+	if (analysis->steps.count > 0)
+		neap_buffer_format(out, "  ends of steps: %zu, from %s\n", analysis->steps.count,
+				   analysis->steps.how);
+	else
+		neap_buffer_text(out, "  steps are not marked in it: no figures per step\n");
+	if (trace->settings.known)
+		neap_buffer_format(out, "  settings: %s\n",
+				   trace->settings.conf ? neap_trace_text(trace, trace->settings.conf)
+							: "PyTorch's defaults");
+}
+
+static void put_level(struct neap_buffer *out, const struct neap_analysis *analysis, const char *name, uint64_t bytes,
+		      const struct neap_levels *at)
+{
+	neap_buffer_format(out, "  %-12s %10s", name, SIZE(bytes));
+	if (at->event == NEAP_LIFE_BEFORE) {
+		neap_buffer_text(out, "  before the first event\n");
+		return;
+	}
+	neap_buffer_format(out, "  at event %" PRIu64, at->event);
+	if (at->time_us && at->time_us >= analysis->profile.first_time_us)
+		neap_buffer_format(out, ", after %s", TIME(at->time_us - analysis->profile.first_time_us));
+	if (analysis->steps.count > 0)
+		neap_buffer_format(out, ", in step %zu", neap_steps_before(&analysis->steps, at->event) + 1);
+	neap_buffer_text(out, "\n");
+}
+
+static uint64_t replayed(const struct neap_analysis *analysis, enum neap_metric metric)
+{
+	return (uint64_t)analysis->replay.usage.stats.metric[metric][NEAP_CLASS_ALL].peak;
+}
+
+static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_profile *profile = &analysis->profile;
+	const struct neap_levels *peak = &profile->reserved_peak;
+	bool whole = profile->from == 0 && profile->to == analysis->timeline.count;
+
+	neap_buffer_text(out, "\nPeaks\n");
+	put_level(out, analysis, "requested", profile->requested_peak.requested, &profile->requested_peak);
+	if (whole && neap_analysis_exact(analysis))
+		neap_buffer_format(out, "  %-12s %10s  by replay, which chose every recorded block and segment\n",
+				   "allocated", SIZE(replayed(analysis, NEAP_METRIC_ALLOCATED_BYTES)));
+	else
+		put_level(out, analysis, "rounded", profile->rounded_peak.rounded, &profile->rounded_peak);
+	if (analysis->timeline.reserved_known) {
+		put_level(out, analysis, "reserved", peak->reserved, peak);
+		neap_buffer_format(
+			out,
+			"  utilization: %.1f %% of reserved was requested at the peak of reserved, %.1f %% on "
+			"average\n",
+			percent(peak->requested, peak->reserved), 100 * profile->utilization);
+	} else if (whole) {
+		neap_buffer_format(out,
+				   "  %-12s %10s  predicted: by replay under PyTorch's policy with its defaults\n",
+				   "reserved", SIZE(replayed(analysis, NEAP_METRIC_RESERVED_BYTES)));
+	}
+}
+
+static void put_holders(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top)
+{
+	uint64_t total = analysis->profile.requested_peak.requested, rest = 0, rest_blocks = 0;
+	char text[320], clean[320], first[64];
+
+	neap_buffer_format(out, "\nHeld at the peak of requested memory, by %s\n",
+			   analysis->trace->source == NEAP_TRACE_RECORDING ? "tag"
+			   : analysis->holder_count > 0 && analysis->holders[0].kind == NEAP_HOLDER_SIZE
+				   ? "size (the file does not say where)"
+				   : "line");
+	for (size_t i = 0; i < analysis->holder_count; i++) {
+		const struct neap_holder *holder = &analysis->holders[i];
+		if (i >= top) {
+			rest += holder->bytes;
+			rest_blocks += holder->blocks;
+			continue;
+		}
+		neap_holder_text(analysis->trace, holder, text, sizeof(text));
+		neap_report_clean(clean, sizeof(clean), text);
+		snprintf(first, sizeof(first), "  %10s %5.1f %% %6" PRIu64 " block%-2s ", SIZE(holder->bytes),
+			 percent(holder->bytes, total), holder->blocks, plural(holder->blocks));
+		neap_report_wrap(out, first, clean);
+	}
+	if (rest_blocks > 0)
+		neap_buffer_format(out, "  %10s %5.1f %% %6" PRIu64 " block%-2s %zu more\n", SIZE(rest),
+				   percent(rest, total), rest_blocks, plural(rest_blocks),
+				   analysis->holder_count - top);
+}
+
+static void put_categories(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	uint64_t total = analysis->profile.requested_peak.requested;
+	if (!total)
+		return;
+	neap_buffer_text(out, "\nWhat it was for, and what tells so\n");
+	for (int category = 0; category < NEAP_CATEGORIES; category++)
+		for (int how = 0; how < NEAP_HOWS; how++) {
+			uint64_t bytes = analysis->categories.bytes[category][how];
+			if (bytes > 0)
+				neap_buffer_format(out, "  %10s %5.1f %%  %-16s %s\n", SIZE(bytes),
+						   percent(bytes, total),
+						   neap_category_name((enum neap_category)category),
+						   neap_category_how_name((enum neap_category_how)how));
+		}
+}
+
+static void put_warnings(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	const struct neap_trace *trace = analysis->trace;
+	const struct neap_replay_match *match = &analysis->replay.match;
+	char text[400];
+
+	if (trace->warning_count == 0 && analysis->lives.odd == 0 && analysis->replay.ignored == 0 &&
+	    (!match->compared || match->first_difference == UINT64_MAX))
+		return;
+	neap_buffer_text(out, "\nTo be known of this file\n");
+	for (size_t i = 0; i < trace->warning_count; i++) {
+		const struct neap_trace_warning *warning = &trace->warnings[i];
+		snprintf(text, sizeof(text), "%s (%" PRIu64 " time%s, first at %s %" PRIu64 ")", warning->text,
+			 warning->count, plural(warning->count), trace->source == NEAP_TRACE_TEXT ? "line" : "byte",
+			 warning->position);
+		neap_report_wrap(out, "  ", text);
+	}
+	if (analysis->lives.odd > 0)
+		neap_buffer_format(out, "  %" PRIu64 " events do not fit the others: freed twice, or never\n",
+				   analysis->lives.odd);
+	if (match->compared && match->first_difference != UINT64_MAX) {
+		snprintf(text, sizeof(text),
+			 "PyTorch's policy as replayed parts from the recording at event %" PRIu64 ": %" PRIu64
+			 " of %" PRIu64 " blocks and %" PRIu64 " of %" PRIu64
+			 " segment events are the recorded ones; what is predicted "
+			 "from replays is approximate",
+			 match->first_difference, match->same_allocs, match->allocs, match->same_segments,
+			 match->segments);
+		neap_report_wrap(out, "  ", text);
+	}
+}
+
+void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path, size_t top)
+{
+	put_file(out, analysis, path);
+	put_peaks(out, analysis);
+	put_holders(out, analysis, top);
+	put_categories(out, analysis);
+	put_warnings(out, analysis);
+}

@@ -1,0 +1,15 @@
+/* report/analysis.h: an analysis of a trace for a terminal. Pure functions into buffers; at most 100 columns. */
+#ifndef NEAP_REPORT_ANALYSIS_H
+#define NEAP_REPORT_ANALYSIS_H
+
+#include "analyze/analysis.h"
+#include "base/buffer.h"
+
+/* `path` is shown as it is given; `top`: how many lines a list has at most. */
+void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
+			  size_t top);
+
+/* "PyTorch snapshot". Static. */
+const char *neap_report_source_name(enum neap_trace_source source);
+
+#endif

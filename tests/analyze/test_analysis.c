@@ -1,0 +1,267 @@
+/* What is said of a trace, on traces small enough to be reckoned by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "analyze/analysis.h"
+#include "trace/build.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MIB (1ull << 20)
+
+static struct neap_trace *read_text(const char *text)
+{
+	char path[] = "/tmp/neap-analysis-XXXXXX";
+	struct neap_trace *trace = NULL;
+	struct neap_error err;
+	int fd = mkstemp(path);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	enum neap_status status = neap_trace_read(path, &trace, &err);
+	unlink(path);
+	if (status != NEAP_OK)
+		fail_msg("%s", err.message);
+	return trace;
+}
+
+static void analyze(const struct neap_trace *trace, struct neap_instant from, struct neap_instant to,
+		    struct neap_analysis *analysis)
+{
+	struct neap_analysis_options options = {.device = SIZE_MAX, .from = from, .to = to};
+	struct neap_error err;
+	if (neap_analyze(trace, &options, analysis, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+}
+
+/* Requested after each event: 1000, 3000, 7000, 6000, 6100. Rounded: 1024, 3072, 7168, 6144, 6656. */
+static void peaks_of_a_text_trace(void **state)
+{
+	(void)state;
+	struct neap_trace *trace = read_text("a 1 1000 0\na 2 2000 0\na 3 4000 1\nf 1\na 4 100 0\n");
+	struct neap_analysis analysis = {0};
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.profile.requested_peak.requested, 7000);
+	assert_int_equal(analysis.profile.requested_peak.event, 2);
+	assert_int_equal(analysis.profile.rounded_peak.rounded, 7168);
+	assert_int_equal(analysis.profile.end.requested, 6100);
+	assert_int_equal(analysis.profile.end.rounded, 6656);
+	assert_int_equal(analysis.profile.kinds[NEAP_TRACE_ALLOC], 4);
+	assert_int_equal(analysis.streams, 2);
+	assert_false(analysis.timeline.reserved_known);
+	neap_analysis_fini(&analysis);
+
+	analyze(trace, (struct neap_instant){NEAP_INSTANT_EVENT, 3}, (struct neap_instant){NEAP_INSTANT_EVENT, 5},
+		&analysis);
+	assert_int_equal(analysis.profile.start.requested, 7000);
+	assert_int_equal(analysis.profile.requested_peak.requested, 7000);
+	assert_int_equal(analysis.profile.kinds[NEAP_TRACE_ALLOC], 1);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+static void instants_that_are_not_there(void **state)
+{
+	(void)state;
+	struct neap_trace *trace = read_text("a 1 1000 0\ns\nf 1\n");
+	static const struct neap_instant bad[] = {
+		{NEAP_INSTANT_EVENT, 3}, {NEAP_INSTANT_STEP, 0}, {NEAP_INSTANT_STEP, 3}, {NEAP_INSTANT_TIME, 0}};
+	struct neap_analysis analysis = {0};
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct neap_analysis_options options = {.device = SIZE_MAX, .from = bad[i]};
+		assert_int_equal(neap_analyze(trace, &options, &analysis, NULL), NEAP_EINVAL);
+		neap_analysis_fini(&analysis);
+	}
+	struct neap_analysis_options options = {.device = 1};
+	assert_int_equal(neap_analyze(trace, &options, &analysis, NULL), NEAP_EINVAL);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* A snapshot is built by hand. */
+
+struct maker {
+	struct neap_build build;
+	uint64_t events;
+};
+
+static uint32_t frame(struct maker *maker, const char *file, const char *name, uint32_t line)
+{
+	return neap_build_frame(&maker->build, neap_build_text(&maker->build, file, strlen(file)),
+				neap_build_text(&maker->build, name, strlen(name)), line);
+}
+
+static uint32_t stack(struct maker *maker, const char *file, const char *name, uint32_t line)
+{
+	uint32_t frames[] = {frame(maker, "??", "torch::unwind::unwind()", 0),
+			     frame(maker, "/venv/lib/python3.12/site-packages/torch/nn/functional.py", "linear", 9),
+			     frame(maker, file, name, line), frame(maker, "/home/me/job/train.py", "<module>", 412)};
+	return neap_build_stack(&maker->build, frames, 4);
+}
+
+static void event(struct maker *maker, enum neap_trace_kind kind, uint64_t address, uint64_t size, uint32_t where)
+{
+	struct neap_trace_event event = {.address = address,
+					 .size = size,
+					 .stack = where,
+					 .kind = (uint8_t)kind,
+					 .time_us = 1000 + 10 * maker->events++};
+	neap_build_event(&maker->build, &event);
+}
+
+static void release(struct maker *maker, uint64_t address, uint64_t size, uint32_t where)
+{
+	event(maker, NEAP_TRACE_FREE_REQUESTED, address, size, where);
+	event(maker, NEAP_TRACE_FREE_COMPLETED, address, size, where);
+}
+
+static void range(struct maker *maker, enum neap_trace_mark_kind kind, const char *name)
+{
+	struct neap_trace_mark mark = {.event = maker->events,
+				       .kind = (uint8_t)kind,
+				       .name = neap_build_text(&maker->build, name, strlen(name))};
+	neap_build_mark(&maker->build, &mark);
+}
+
+static void begin(struct maker *maker)
+{
+	*maker = (struct maker){0};
+	assert_int_equal(neap_build_init(&maker->build, NEAP_TRACE_SNAPSHOT, NULL), NEAP_OK);
+	assert_true(neap_build_device(&maker->build, 0));
+}
+
+static struct neap_trace *finish(struct maker *maker)
+{
+	struct neap_trace *trace = NULL;
+	maker->build.trace->devices[0].event_count = maker->events;
+	assert_int_equal(neap_build_finish(&maker->build, &trace, NULL), NEAP_OK);
+	return trace;
+}
+
+/* Parameters (made before the steps), then per step: an activation that backward frees, a gradient that lives into
+ * the next step, a temporary of the optimizer, and in the first step the optimizer's state. */
+static struct neap_trace *training(size_t steps)
+{
+	struct maker maker;
+	begin(&maker);
+	uint32_t made = stack(&maker, "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", "_apply", 7);
+	uint32_t forward = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	uint32_t backward = stack(&maker, "/home/me/job/train.py", "backward", 30);
+	uint32_t optimizer = stack(&maker, "/venv/lib/python3.12/site-packages/torch/optim/adam.py", "step", 40);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x10000000, 64 * MIB, made);
+	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 8 * MIB, made);
+	for (size_t i = 0; i < steps; i++) {
+		char name[32];
+		snprintf(name, sizeof(name), "step %zu", i);
+		range(&maker, NEAP_TRACE_BEGIN, name);
+		event(&maker, NEAP_TRACE_ALLOC, 0x11000000, 20 * MIB, forward);
+		if (i > 0)
+			release(&maker, 0x12800000, 8 * MIB,
+				stack(&maker, "/x/torch/optim/optimizer.py", "zero_grad", 1));
+		event(&maker, NEAP_TRACE_ALLOC, 0x12800000, 8 * MIB, backward);
+		release(&maker, 0x11000000, 20 * MIB, backward);
+		if (i == 0)
+			event(&maker, NEAP_TRACE_ALLOC, 0x13000000, 16 * MIB, optimizer);
+		event(&maker, NEAP_TRACE_ALLOC, 0x10800000, MIB, optimizer);
+		release(&maker, 0x10800000, MIB, optimizer);
+		range(&maker, NEAP_TRACE_END, name);
+	}
+	return finish(&maker);
+}
+
+/* At the second step's forward: 8 parameters + 16 state + 8 gradients + 20 activations. */
+static void what_a_training_step_holds(void **state)
+{
+	(void)state;
+	struct neap_trace *trace = training(4);
+	struct neap_analysis analysis = {0};
+	char text[320];
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	const struct neap_categories *categories = &analysis.categories;
+	assert_int_equal(analysis.steps.count, 4);
+	assert_string_equal(analysis.steps.how, "ranges named 'step #'");
+	assert_int_equal(analysis.profile.requested_peak.requested, 52 * MIB);
+	assert_int_equal(neap_steps_before(&analysis.steps, analysis.profile.requested_peak.event), 1);
+	assert_int_equal(analysis.profile.reserved_peak.reserved, 64 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_FRAMES], 8 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_OPTIMIZER][NEAP_HOW_FRAMES], 16 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_FRAMES], 8 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_ACTIVATIONS][NEAP_HOW_FRAMES], 20 * MIB);
+	assert_int_equal(analysis.holder_count, 3); /* model.py, train.py: two lines of it */
+	neap_holder_text(trace, &analysis.holders[0], text, sizeof(text));
+	assert_string_equal(text, "job/train.py:412 <module>");
+	assert_int_equal(analysis.holders[0].bytes, 24 * MIB);
+	neap_holder_text(trace, &analysis.holders[1], text, sizeof(text));
+	assert_string_equal(text, "job/model.py:20 forward");
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* The same without frames: lifetimes tell, and say that they did. */
+static void what_lifetimes_tell(void **state)
+{
+	(void)state;
+	struct neap_trace *trace =
+		read_text("a 1 8388608 0\nm x\n"
+			  "a 2 16777216 0\na 3 4096 0\nf 3\na 9 99 0\nf 9\na 9 99 0\nf 9\na 9 99 0\nf 9\nf 2\n"
+			  "a 5 8388608 0\ns\nf 5\na 2 16777216 0\na 3 4096 0\nf 3\nf 2\na 5 8388608 0\ns\n"
+			  "f 5\ns\n");
+	struct neap_analysis analysis = {0};
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_string_equal(analysis.steps.how, "marks of steps");
+	assert_int_equal(analysis.steps.count, 3);
+	const struct neap_categories *categories = &analysis.categories;
+	/* Where the first step began is not known: the first block may be a parameter or not. */
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING], 8 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_ACTIVATIONS][NEAP_HOW_LIFETIME], 16 * MIB);
+	assert_int_equal(categories->bytes[NEAP_CATEGORY_TEMPORARIES][NEAP_HOW_LIFETIME], 4096);
+	assert_int_equal(analysis.holders[0].kind, NEAP_HOLDER_SIZE);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* A block freed and never allocated was there before; one allocated twice has lost its free. */
+static void lives_from_before(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_lives lives;
+	begin(&maker);
+	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 10, 0);
+	release(&maker, 0x1000, 700, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 20, 0);
+	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x2000, 20, 0);
+	struct neap_trace *trace = finish(&maker);
+	assert_int_equal(neap_lives_find(trace, 0, &lives, NULL), NEAP_OK);
+	assert_int_equal(lives.count, 3);
+	assert_int_equal(lives.before, 1);
+	assert_int_equal(lives.odd, 1);
+	assert_int_equal(lives.items[0].size, 700);
+	assert_int_equal(lives.items[0].freed, 1);
+	assert_int_equal(lives.items[0].end, 2);
+	assert_int_equal(lives.items[1].end, 3);
+	assert_int_equal(lives.items[2].freed, 4);
+	assert_true(lives.items[2].end == NEAP_LIFE_AFTER);
+	assert_true(neap_life_at(&lives.items[0], NEAP_LIFE_BEFORE));
+	assert_true(neap_life_at(&lives.items[0], 1));
+	assert_false(neap_life_at(&lives.items[0], 2));
+	neap_lives_fini(&lives);
+	neap_trace_free(trace);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_lifetimes_tell),
+		cmocka_unit_test(lives_from_before),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

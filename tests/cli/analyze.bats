@@ -1,0 +1,73 @@
+#!/usr/bin/env bats
+# neap analyze: a text trace, a snapshot made from it, and files that are none.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	unset NO_COLOR LD_LIBRARY_PATH
+	cd "$dir"
+	printf 'a 1 8388608 0\na 2 16777216 0\nf 2\na 3 4096 1\ns\n' >trace.txt
+}
+
+teardown() {
+	cd /
+	rm -rf "$dir"
+}
+
+@test "a text trace: its peaks, and what is not known is said" {
+	run "$NEAP" analyze trace.txt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "trace.txt: text trace, device 0 of 1, 2 streams" ]
+	[ "${lines[1]}" = "  4 events: 3 allocations, 1 free" ]
+	[ "${lines[2]}" = "  ends of steps: 1, from marks of steps" ]
+	[[ "$output" == *"  requested      24.0 MiB  at event 1, in step 1"* ]]
+	[[ "$output" == *"by size (the file does not say where)"* ]]
+}
+
+@test "--json: numbers, and nothing but JSON" {
+	run --separate-stderr "$NEAP" analyze trace.txt --json
+	[ "$status" -eq 0 ]
+	[ "$(jq -r '.schema, .requested_peak, .at_requested_peak.event, .reserved_peak, .counts.alloc, .steps' <<<"$output")" = \
+		"$(printf '1\n25165824\n1\nnull\n3\n1')" ]
+	[ "$(jq -r '.holders | map(.bytes) | add' <<<"$output")" = 25165824 ]
+	[ "$(jq -r '.categories | map(.bytes) | add' <<<"$output")" = 25165824 ]
+}
+
+@test "--from, --to, --top: a part of it" {
+	run --separate-stderr "$NEAP" analyze trace.txt --from event:3 --top 1 --json
+	[ "$status" -eq 0 ]
+	[ "$(jq -r '.requested_peak, .from_event, .counts.alloc, (.holders | length), .holder_count' <<<"$output")" = \
+		"$(printf '8392704\n3\n1\n1\n2')" ]
+	run "$NEAP" analyze trace.txt --from 10ms
+	[ "$status" -eq 64 ]
+	[[ "$output" == "neap analyze: --from: this trace has no times: give event:N or step:N"* ]]
+	run "$NEAP" analyze trace.txt --to event:9
+	[ "$status" -eq 64 ]
+	run "$NEAP" analyze trace.txt --from soon
+	[ "$status" -eq 64 ]
+	run "$NEAP" analyze trace.txt --device 3
+	[ "$status" -eq 64 ]
+	run "$NEAP" analyze trace.txt --top 0
+	[ "$status" -eq 64 ]
+}
+
+@test "files that are none: where in them, and the exit code" {
+	printf 'a 1 100 0\nf 2\n' >bad.txt
+	run "$NEAP" analyze bad.txt
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"(line 2, column "* ]]
+	printf '\x80\x04}\x94(' >cut.pickle
+	run "$NEAP" analyze cut.pickle
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"(at byte "* ]]
+	run "$NEAP" analyze missing
+	[ "$status" -eq 66 ]
+	: >empty
+	run "$NEAP" analyze empty
+	echo "$output"
+	[ "$status" -eq 65 ]
+	[[ "$output" == "neap analyze: "*"it is empty" ]]
+}
