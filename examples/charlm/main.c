@@ -52,7 +52,7 @@ static int help(void)
 /* One training for each rate. What one leaves on the device is named, and is there no less for the next; one that
  * runs out of memory does not keep the next from its try. */
 static enum neap_status train_trials(struct options options, struct gpu *gpu, const struct data *data,
-				     enum neap_train_wish *ret_wish, struct neap_error *err)
+				     struct trainer_end *ret_end, struct neap_error *err)
 {
 	enum neap_status worst = NEAP_OK;
 
@@ -64,7 +64,7 @@ static enum neap_status train_trials(struct options options, struct gpu *gpu, co
 		options.rate = options.trial_rates[i];
 		snprintf(name, sizeof(name), "rate=%g", options.rate);
 		neap_trial_begin(&trial, gpu_alloc(gpu), neap_log_stderr(), name);
-		enum neap_status status = trainer_run(&options, gpu, data, &stop, ret_wish, &failure);
+		enum neap_status status = trainer_run(&options, gpu, data, &stop, ret_end, &failure);
 		neap_trial_end(&trial, NULL);
 		if (status != NEAP_OK) {
 			worst = status;
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 	struct neap_error err = {0};
 	struct data data = {0};
 	struct gpu *gpu = NULL;
-	enum neap_train_wish wish = NEAP_TRAIN_GO_ON;
+	struct trainer_end end = {0};
 	int exit_status = EXIT_SUCCESS;
 
 	if (options_parse(&options, argc, argv, &err) != NEAP_OK) {
@@ -99,12 +99,12 @@ int main(int argc, char **argv)
 		goto out;
 	}
 	catch_signals();
-	switch (options.trials ? train_trials(options, gpu, &data, &wish, &err)
-			       : trainer_run(&options, gpu, &data, &stop, &wish, &err)) {
+	switch (options.trials ? train_trials(options, gpu, &data, &end, &err)
+			       : trainer_run(&options, gpu, &data, &stop, &end, &err)) {
 	case NEAP_OK:
 		break;
 	case NEAP_ECANCELED:
-		exit_status = refuse(wish == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
+		exit_status = refuse(end.wish == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
 		break;
 	default:
 		exit_status = refuse(EXIT_FAILURE, &err);
@@ -112,8 +112,8 @@ int main(int argc, char **argv)
 out:
 	gpu_close(gpu);
 	data_fini(&data);
-	if (wish == NEAP_TRAIN_RESTART) {
-		neap_restart(argv, "--resume", &err);
+	if (end.wish == NEAP_TRAIN_RESTART) {
+		neap_restart(argv, "--resume", &end.settings, &err);
 		exit_status = refuse(EXIT_FAILURE, &err); /* only an exec that failed comes back */
 	}
 	return exit_status;

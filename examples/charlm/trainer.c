@@ -273,15 +273,30 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 	return options->resume ? resume(trainer, err) : NEAP_OK;
 }
 
+/* Whatever went before: an allocator that does not know what it holds is worse than any failure. */
+static enum neap_status check_books(struct gpu *gpu, enum neap_status status, struct neap_error *err)
+{
+	struct neap_error broken;
+
+	if (neap_alloc_check(gpu_alloc(gpu), &broken) == NEAP_OK)
+		return status;
+	*err = (struct neap_error){.status = NEAP_EINTERNAL};
+	snprintf(err->message, sizeof(err->message), "the allocator's books are wrong: %.200s", broken.message);
+	return NEAP_EINTERNAL;
+}
+
 enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
-			     const volatile sig_atomic_t *stop, enum neap_train_wish *ret_wish,
-			     struct neap_error *err)
+			     const volatile sig_atomic_t *stop, struct trainer_end *ret_end, struct neap_error *err)
 {
 	struct trainer trainer = {.options = options, .gpu = gpu, .data = data};
+	struct trainer_end end = {0};
 	enum neap_status status = begin(&trainer, err);
 
 	if (status == NEAP_OK)
-		status = loop(&trainer, stop, ret_wish, err);
+		status = loop(&trainer, stop, &end.wish, err);
+	if (trainer.session)
+		neap_train_settings(trainer.session, &end.settings);
+	status = check_books(gpu, status, err);
 	if (status != NEAP_OK && status != NEAP_ECANCELED && trainer.session)
 		neap_train_mark(trainer.session, NEAP_MARK_FAILED, trainer.step);
 	leak_forget();
@@ -296,5 +311,6 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	}
 	free(trainer.ids);
 	free(trainer.targets);
+	*ret_end = end;
 	return status;
 }

@@ -18,7 +18,7 @@
  *         if (neap_train_recover(t, &err) == NEAP_OK) goto again;      one rung down, the same samples again
  *         else give up
  *     neap_train_end(&t)
- *     free everything, close the device; neap_restart(argv, "--resume", &err) if that was the wish
+ *     free everything, close the device; neap_restart(argv, "--resume", &now, &err) if that was the wish
  *
  * Threads: one session is used by one thread at a time.
  */
@@ -190,9 +190,14 @@ NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, co
  * is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on the host.
  * Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent, has the
  * driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the same recording.
+ * `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new image that is asked
+ * for the same effective batch and is offered their rungs begins with them, so that what did not fit is not tried again.
+ * NULL: it begins as it is asked to.
  * Errors, the process being as it was but detached: NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
-NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, struct neap_error *err);
-/* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment. */
+NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, const struct neap_train_settings *settings,
+				       struct neap_error *err);
+/* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
+ * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS. */
 NEAP_API unsigned neap_restarts(void);
 
 /* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "neap/attach.h"
-#include "neap/train.h"
+#include "train/session_internal.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,16 +16,58 @@ extern char **environ;
 
 #define COUNT_NAME "NEAP_RESTARTS="
 
-/* "PID.COUNT": what a child inherits is not its own. */
-unsigned neap_restarts(void)
+/* What the image before this one left: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS". */
+enum { PID, COUNT, MICRO_BATCH, ACCUMULATE, RANKS, RUNGS, NUMBERS };
+
+/* How many numbers there are; 0 when it is none of ours: what a child inherits is its parent's. */
+static size_t read_entry(uint64_t ret_numbers[NUMBERS])
 {
 	const char *text = getenv("NEAP_RESTARTS");
-	char *dot;
-	uint64_t count = 0;
+	size_t count = 0;
 
-	if (!text || strtol(text, &dot, 10) != getpid() || *dot != '.')
-		return 0;
-	return neap_u64_parse(dot + 1, &count, NULL) == NEAP_OK && count <= UINT32_MAX ? (unsigned)count : 0;
+	for (bool more = text != NULL; more && count < NUMBERS; count++) {
+		size_t length = strcspn(text, ".");
+		char number[24];
+		if (length >= sizeof number)
+			return 0;
+		memcpy(number, text, length);
+		number[length] = '\0';
+		if (neap_u64_parse(number, &ret_numbers[count], NULL) != NEAP_OK)
+			return 0;
+		more = text[length] == '.';
+		text += length + more;
+	}
+	bool whole = (count == COUNT + 1 || count == NUMBERS) && !*text;
+	return whole && ret_numbers[PID] == (uint64_t)getpid() && ret_numbers[COUNT] <= UINT32_MAX ? count : 0;
+}
+
+unsigned neap_restarts(void)
+{
+	uint64_t numbers[NUMBERS] = {0};
+
+	return read_entry(numbers) ? (unsigned)numbers[COUNT] : 0;
+}
+
+bool neap_session_settings_left(struct neap_train_settings *ret_settings)
+{
+	uint64_t numbers[NUMBERS] = {0};
+
+	if (read_entry(numbers) != NUMBERS || numbers[COUNT] == 0 || numbers[RUNGS] & ~(uint64_t)NEAP_RUNGS_SWITCHED)
+		return false;
+	*ret_settings = (struct neap_train_settings){{numbers[MICRO_BATCH], numbers[ACCUMULATE], numbers[RANKS]},
+						     (uint32_t)numbers[RUNGS]};
+	return true;
+}
+
+static void write_entry(const struct neap_train_settings *settings, char *text, size_t room)
+{
+	int length = snprintf(text, room, COUNT_NAME "%d.%u", (int)getpid(), neap_restarts() + 1);
+
+	if (settings)
+		snprintf(text + length, room - (size_t)length, ".%llu.%llu.%llu.%u",
+			 (unsigned long long)settings->split.micro_batch,
+			 (unsigned long long)settings->split.accumulate, (unsigned long long)settings->split.ranks,
+			 (unsigned)settings->rungs);
 }
 
 static size_t count_of(char *const *list)
@@ -88,12 +130,13 @@ static void close_devices_at_exec(void)
 		closedir(folder);
 }
 
-enum neap_status neap_restart(char *const *argv, const char *flag, struct neap_error *err)
+enum neap_status neap_restart(char *const *argv, const char *flag, const struct neap_train_settings *settings,
+			      struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
-	char entry[sizeof COUNT_NAME + 40];
+	char entry[sizeof COUNT_NAME + NUMBERS * 21];
 
-	snprintf(entry, sizeof entry, COUNT_NAME "%d.%u", (int)getpid(), neap_restarts() + 1);
+	write_entry(settings, entry, sizeof entry);
 	char **arguments = make_arguments(argv, flag), **environment = make_environment(entry);
 	if (!arguments || !environment) {
 		status = neap_fail(err, NEAP_ENOMEM, "beginning anew: out of host memory");

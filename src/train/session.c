@@ -212,6 +212,38 @@ static enum neap_status check_options(const struct neap_train_options *options, 
 	return NEAP_OK;
 }
 
+static bool same_batch(const struct neap_split *a, const struct neap_split *b)
+{
+	uint64_t of_a, of_b;
+
+	return !__builtin_mul_overflow(a->micro_batch, a->accumulate, &of_a) &&
+	       !__builtin_mul_overflow(b->micro_batch, b->accumulate, &of_b) && of_a == of_b && a->ranks == b->ranks;
+}
+
+/* After a restart in place: what had to be given up before it is not tried again. Only what the ladder could have
+ * made of the settings asked for. */
+static void take_over_settings(struct neap_train *train)
+{
+	struct neap_train_settings before, *now = &train->now;
+	uint32_t offered = train->options.rungs_offered;
+
+	if (!neap_session_settings_left(&before) || before.split.micro_batch == 0 ||
+	    !same_batch(&before.split, &now->split) || now->rungs & ~before.rungs ||
+	    before.rungs & ~(now->rungs | offered))
+		return;
+	bool smaller = before.split.micro_batch < now->split.micro_batch && offered & 1u << NEAP_RUNG_SPLIT;
+	if (!smaller && before.split.micro_batch != now->split.micro_batch)
+		return;
+	if (smaller || before.rungs != now->rungs)
+		neap_log(train->options.log, NEAP_LOG_INFO,
+			 "%s: going on with what was in force before the restart: micro-batch %llu x accumulation "
+			 "%llu%s",
+			 train->name, (unsigned long long)before.split.micro_batch,
+			 (unsigned long long)before.split.accumulate,
+			 before.rungs != now->rungs ? ", and the rungs that were taken" : "");
+	*now = before;
+}
+
 enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 				  struct neap_train **ret_train, struct neap_error *err)
 {
@@ -239,6 +271,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	if (!train->options.leak_margin_steps)
 		train->options.leak_margin_steps = (train->options.leak_watch_every_steps + 1) / 2;
 	train->began_ns = neap_clock_now(neap_clock_system());
+	take_over_settings(train);
 	if (neap_restarts())
 		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_RESTART, .block = neap_restarts()});
 	emit_settings(train);

@@ -58,6 +58,12 @@ void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, cons
 /* Ends what earlier runs left on our device, names the rest. Blocks as neap_leftovers_clear does. */
 void neap_session_clear_leftovers(struct neap_train *train);
 
+/* restart.c */
+
+/* The settings that the image before this one was restarted with (neap_restart). False: none. They are hostile, as the
+ * environment is. */
+bool neap_session_settings_left(struct neap_train_settings *ret_settings);
+
 /* recover.c */
 
 /* One rung down the ladder, if there is one: false at its end. Between two steps, or two tries at one. */

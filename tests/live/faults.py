@@ -107,6 +107,8 @@ def check(result, code, once):
             wrong.append(f"the error does not say what failed: {last[-1]}")
     else:
         wrong.append(f"exit status {result.status}")
+    if "the allocator's books are wrong" in result.err:
+        wrong.append("a broken invariant (neap_alloc_check)")
     if "Sanitizer" in result.err or "runtime error:" in result.err:
         wrong.append("the sanitizer found something")
     for mine, undisturbed in zip(result.losses, plain.losses):

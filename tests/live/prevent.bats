@@ -43,6 +43,16 @@ result() { python3 -c "import json; d=json.load(open('$1/result.json')); print((
 	[ "$("$NEAP" info --json | python3 -c "import json,sys; print(json.load(sys.stdin)['processes'])")" = "[]" ]
 }
 
+@test "... does not run out again of what it had run out of before it restarted" {
+	export NEAP_SIM="mem=10MiB,world=prevent-$$-$BATS_TEST_NUMBER"
+	run "$NEAP" run --no-history --folder run -- "$CHARLM" --steps 80 --batch 32 --layers 1 --width 16 --context 64 \
+		--log-every 0 --leak-per-step 48KiB --on-leak restart --checkpoint state
+	[ "$status" -eq 0 ]
+	[[ $output == *"going on with what was in force before the restart: micro-batch 16 x accumulation 2"* ]]
+	[ "$(result run "d['outcome'], d['restarts'], d['ooms'], d['rungs'], d['rung'], d['micro_batch']")" = \
+		"('ok', 1, 1, 1, 'micro_batch 32 -> 16, accumulate 1 -> 2', 16)" ]
+}
+
 @test "... finishes because it clears by force, as often as needed" {
 	run "$NEAP" run --no-history --folder run -- "${leaking[@]}" --steps 300 --on-leak clear
 	[ "$status" -eq 0 ]

@@ -103,6 +103,51 @@ static uint64_t micro_batch(const struct neap_train *train)
 	return settings.split.micro_batch;
 }
 
+/* What a restart left: taken over where the ladder could have come from what is asked for to it, else not believed.
+ */
+static void test_settings_of_before_a_restart(void **state)
+{
+	static const struct {
+		const char *left;
+		uint64_t micro_batch;
+		uint32_t rungs;
+	} cases[] = {
+		{"1.15.4.1.16", 15, 16},
+		{"1.60.1.1.4", 60, 4},
+		{"1.60.1.1.0", 60, 0},
+		{"1.15.5.1.0", 60, 0}, /* another effective batch */
+		{"1.15.4.2.0", 60, 0},
+		{"1.120.0.1.0", 60, 0},
+		{"1.0.60.1.0", 60, 0},
+		{"1.15.4.1.8", 60, 0}, /* a rung that is not offered */
+		{"1.15.4.1.2", 60, 0},
+		{"1.15.4.1.4294967312", 60, 0},
+		{"0.15.4.1.0", 60, 0},
+		{"1", 60, 0},
+		{"1.4611686018427387919.4.1.0", 60, 0}, /* 60 modulo 2^64 */
+	};
+	const uint32_t offered =
+		1u << NEAP_RUNG_SPLIT | 1u << NEAP_RUNG_EFFICIENT_ATTENTION | 1u << NEAP_RUNG_CHECKPOINTING;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		char entry[96];
+		struct neap_train_settings now;
+		snprintf(entry, sizeof entry, "%d.%s", (int)getpid(), cases[i].left);
+		setenv("NEAP_RESTARTS", entry, 1);
+		struct neap_train *train =
+			begin((struct neap_train_options){.split = {.micro_batch = 60}, .rungs_offered = offered});
+		neap_train_settings(train, &now);
+		if (now.split.micro_batch != cases[i].micro_batch || now.rungs != cases[i].rungs ||
+		    now.split.micro_batch * now.split.accumulate != 60)
+			fail_msg("%s: micro-batch %d, rungs 0x%x", cases[i].left, (int)now.split.micro_batch,
+				 now.rungs);
+		neap_train_end(train, NULL);
+	}
+	unsetenv("NEAP_RESTARTS");
+	assert_int_equal(lines_with("going on with what was in force before the restart"), 2);
+}
+
 /* 248 MiB for us: 120 at the peak of a step with micro-batch 60. */
 static void test_degrades_then_stops(void **state)
 {
@@ -279,7 +324,7 @@ static void test_leak_cleared(void **state)
 	struct neap_train_summary summary;
 
 	(void)state;
-	assert_int_equal(leak(train, 450), 450); /* twice what the memory would last for */
+	assert_int_equal(leak(train, 450), 450);              /* twice what the memory would last for */
 	assert_int_equal(lines_with("clearing by force"), 2); /* each time the interval is as narrow as the first */
 	assert_true(lines_with("training: the program says that it released 19") >= 1); /* 19x MiB */
 	neap_train_end(train, &summary);
@@ -373,6 +418,7 @@ int main(void)
 		TEST(test_leak_cleared),
 		TEST(test_leak_restarts),
 		TEST(test_fruitless),
+		TEST(test_settings_of_before_a_restart),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ static int image(int argc, char **argv)
 	char pid[16];
 	snprintf(pid, sizeof pid, "%d", (int)getpid());
 	argv[3] = pid;
-	neap_restart(argv, "--resume", &err);
+	neap_restart(argv, "--resume", NULL, &err);
 	return 13;
 }
 
@@ -71,8 +71,20 @@ static void test_count(void **state)
 	static const struct {
 		const char *format;
 		unsigned expected;
-	} cases[] = {{"%d.3", 3},  {"%d.0", 0},           {"%d", 0},   {"%d.", 0},
-		     {"%d.-1", 0}, {"%d.99999999999", 0}, {"%d.x", 0}, {" %d.4x", 0}};
+	} cases[] = {{"%d.3", 3},
+		     {"%d.0", 0},
+		     {"%d", 0},
+		     {"%d.", 0},
+		     {"%d.-1", 0},
+		     {"%d.99999999999", 0},
+		     {"%d.x", 0},
+		     {" %d.4x", 0},
+		     {"%d.3.16.2.1.0", 3},
+		     {"%d.3.16", 0},
+		     {"%d.3.16.2.1.0.9", 0},
+		     {"%d.3.16.2.1.", 0},
+		     {"%d.3.16.2.1.-1", 0},
+		     {"%d.3.16.2.1.99999999999999999999999999", 0}};
 
 	(void)state;
 	unsetenv("NEAP_RESTARTS");
