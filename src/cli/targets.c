@@ -78,11 +78,15 @@ enum neap_status targets_call(struct neap_client *client, enum neap_request requ
 	uint64_t start_ns = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_client_call(client, request, arguments, length, ret_reply, err);
 	charge(client, start_ns);
+	if (status == NEAP_ETIMEDOUT && is_stopped(client->pid))
+		return neap_fail(err, status,
+				 "process %d was stopped before it answered; what it has not begun by now it will "
+				 "not do. Continue it (kill -CONT %d) and ask again",
+				 (int)client->pid, (int)client->pid);
 	if (status == NEAP_ETIMEDOUT)
-		return neap_fail(
-			err, status,
-			"process %d did not answer within %d s%s; what it has not begun by now it will not do",
-			(int)client->pid, TARGETS_BOUND_S, is_stopped(client->pid) ? ": it is stopped" : "");
+		return neap_fail(err, status,
+				 "process %d did not answer within %d s; what it has not begun by now it will not do",
+				 (int)client->pid, TARGETS_BOUND_S);
 	if (status == NEAP_EIO && is_ending(client->pid))
 		return neap_fail(err, NEAP_ENOENT, "process %d ended before it answered", (int)client->pid);
 	return status;

@@ -8,12 +8,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#define LOOK_MS 100 /* whether the process is stopped */
 
 enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, struct sockaddr_un *ret_address,
 				     int *ret_folder_fd, struct neap_error *err)
@@ -132,6 +136,25 @@ enum neap_status neap_client_post(struct neap_client *client, enum neap_request 
 	return status;
 }
 
+/* Waits for the answer to begin. One that is stopped meanwhile cannot give it: two looks, so that what is stopped for
+ * a moment (by a debugger, say) is waited for. */
+static enum neap_status wait_for_answer(const struct neap_client *client, uint64_t deadline_ns,
+					struct neap_error *err)
+{
+	struct pollfd peer = {.fd = client->fd, .events = POLLIN};
+	struct neap_process process;
+
+	for (unsigned stopped = 0; stopped < 2;) {
+		int count = poll(&peer, 1, LOOK_MS);
+		if (count > 0 || (count < 0 && errno != EINTR) || neap_clock_now(neap_clock_system()) >= deadline_ns)
+			return NEAP_OK; /* receiving says which */
+		bool is_stopped = neap_process_read(client->pid, &process, NULL) == NEAP_OK &&
+				  (process.state == 'T' || process.state == 't');
+		stopped = is_stopped ? stopped + 1 : 0;
+	}
+	return neap_fail(err, NEAP_ETIMEDOUT, "it was stopped before it answered");
+}
+
 enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_fields *ret_reply, struct neap_error *err)
 {
@@ -139,6 +162,8 @@ enum neap_status neap_client_call(struct neap_client *client, enum neap_request 
 	struct neap_frame frame = {0}, answer = {0};
 	struct neap_fields reply = {0};
 	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
+	if (status == NEAP_OK)
+		status = wait_for_answer(client, deadline_ns, err);
 	if (status == NEAP_OK)
 		status = neap_frame_receive(client->fd, &answer, &client->payload, deadline_ns, err);
 	if (status == NEAP_OK)

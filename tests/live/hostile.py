@@ -5,7 +5,7 @@ training is not disturbed.
 
 SUBJECT is subject.c: an attached process that does what it is told. Each test has a world and folders of its own.
 """
-import concurrent.futures, contextlib, fcntl, json, os, shutil, signal, socket, struct, subprocess, sys, tempfile
+import concurrent.futures, contextlib, fcntl, json, os, shutil, signal, socket, struct, subprocess, sys, tempfile, time
 
 NEAP, CHARLM, SUBJECT = map(os.path.abspath, sys.argv[1:4])
 BOUND_S = 60  # for the test itself: the command's own is half of it
@@ -207,6 +207,18 @@ def test_a_target_that_ends_in_the_middle_of_a_request():
 		assert tell(subject, "die") == "ok"
 		said = place.neap("clear", "--force", "--pid", str(subject.pid), expect=66)
 		assert f"process {subject.pid} ended before it answered" in said, said
+
+
+def test_a_target_that_is_stopped_in_the_middle_of_a_request():
+	with Place("halt") as place:
+		subject = place.subject()
+		assert tell(subject, "halt") == "ok"
+		began = time.monotonic()
+		said = place.neap("clear", "--force", "--pid", str(subject.pid), expect=75)
+		assert f"process {subject.pid} was stopped before it answered" in said and "kill -CONT" in said, said
+		assert time.monotonic() - began < 20  # noticed, not waited for to the bound of 30 s
+		go_on(subject.pid)
+		place.neap("clear", "--pid", str(subject.pid))
 
 
 def test_a_target_in_the_middle_of_a_capture():

@@ -4,11 +4,13 @@
  *   capture, end    takes 1 MiB on a stream of its own, begins and ends the capture of a graph there: "ok"
  *   fork            a child that waits for a signal: its PID
  *   exec 0|1        becomes this program anew, with NEAP_ATTACH=0 or 1: "ready", from the new image
+ *   halt            from now on is stopped (SIGSTOP) in the middle of a clear that is forced: "ok"
  *   die             from now on ends in the middle of a clear that is forced: "ok"
  */
 #include "device/driver.h"
 #include "neap/neap.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +69,14 @@ static uint64_t die(void *context, bool force)
 	_exit(3);
 }
 
+static uint64_t halt(void *context, bool force)
+{
+	(void)context;
+	(void)force;
+	raise(SIGSTOP); /* this very thread */
+	return 0;
+}
+
 static void fork_child(void)
 {
 	pid_t child = fork();
@@ -99,6 +109,8 @@ int main(int argc, char **argv)
 			setenv("NEAP_ATTACH", line + 5, 1);
 			execv("/proc/self/exe", argv);
 			puts("failed");
+		} else if (strcmp(line, "halt") == 0) {
+			puts(neap_attach_on_clear(halt, NULL) == NEAP_OK ? "ok" : "failed");
 		} else if (strcmp(line, "die") == 0) {
 			puts(neap_attach_on_clear(die, NULL) == NEAP_OK ? "ok" : "failed");
 		} else {
