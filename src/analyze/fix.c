@@ -193,8 +193,8 @@ static void fix_limit(struct neap_oom_card *card)
 	uint64_t wanted = plus(card->limit_bytes, fix->sufficient ? card->shortfall_bytes : saving);
 	double fraction = card->device_total_bytes ? (double)wanted / (double)card->device_total_bytes : 1;
 	fraction = fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
-	snprintf(fix->text, sizeof fix->text, "limit raised from %s to %s (fraction %.2f)",
-		 neap_size_format(card->limit_bytes, from), neap_size_format(wanted, to), fraction);
+	snprintf(fix->text, sizeof fix->text, "limit raised by %s to %s (fraction %.2f)",
+		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to), fraction);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
 		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
 }

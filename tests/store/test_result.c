@@ -231,6 +231,42 @@ static void test_hostile(void **state)
 	neap_buffer_fini(&good);
 }
 
+/* A key that earlier versions did not write is what they knew of it: nothing. */
+static void test_earlier_versions(void **state)
+{
+	static const char *const newer[] = {"memory_ends_step", "restarts",        "savings",        "advice",
+					    "micro_batch",      "kept_accumulate", "stray_contexts", "marks"};
+	(void)state;
+	struct neap_result result, got = {0};
+	struct neap_buffer good = {0};
+	struct neap_error err = {0};
+	fill(&result);
+	assert_int_equal(neap_result_write(path, &result, NULL), NEAP_OK);
+	neap_result_fini(&result);
+	assert_int_equal(neap_file_read(path, 1 << 20, &good, NULL), NEAP_OK);
+	neap_buffer_string(&good);
+	for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+		char key[64];
+		snprintf(key, sizeof key, "\"%s\":", newer[i]);
+		char *place = strstr((char *)good.data, key);
+		if (!place)
+			fail_msg("the good file has no %s", key);
+		place[1] = 'X'; /* a key that nobody knows */
+	}
+	assert_int_equal(neap_file_write(path, good.data, good.length, NULL), NEAP_OK);
+	if (neap_result_read(path, &got, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	assert_int_equal(got.exit_status, 137);
+	assert_string_equal(got.advice, "");
+	assert_string_equal(got.savings, "");
+	assert_string_equal(got.stray_contexts, "");
+	assert_int_equal(got.micro_batch, 0);
+	assert_int_equal(got.kept_accumulate, 0);
+	assert_int_equal(got.mark_count, 0);
+	neap_result_fini(&got);
+	neap_buffer_fini(&good);
+}
+
 static uint64_t next_random(uint64_t *seed)
 {
 	*seed ^= *seed << 13;
@@ -293,7 +329,7 @@ int main(void)
 		cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_unknown_loss_and_bad_bytes),
 		cmocka_unit_test(test_every_outcome), cmocka_unit_test(test_write_refuses_nonsense),
 		cmocka_unit_test(test_missing_file),  cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_fuzz),          cmocka_unit_test(test_earlier_versions),
 	};
 	return cmocka_run_group_tests_name("result", tests, make_folder, remove_folder);
 }
