@@ -99,8 +99,9 @@ enum neap_checkpoint_fact {
 	NEAP_CHECKPOINT_MEASURED = 1u << 1, /* `metric` was found; it may be NaN */
 	NEAP_CHECKPOINT_PINNED = 1u << 2,
 	NEAP_CHECKPOINT_RESUME = 1u << 3, /* options.resume, or what a link or a `latest` file here names */
-	NEAP_CHECKPOINT_NAMED = 1u << 4,  /* last.ckpt, best.pt, ...: a trainer's own; takes no place among the best or newest */
-	NEAP_CHECKPOINT_OPEN = 1u << 5,   /* open in, or mapped by, a process of this user (of anyone, for root) */
+	NEAP_CHECKPOINT_NAMED =
+		1u << 4, /* last.ckpt, best.pt, ...: a trainer's own; takes no place among the best or newest */
+	NEAP_CHECKPOINT_OPEN = 1u << 5, /* open in, or mapped by, a process of this user (of anyone, for root) */
 	NEAP_CHECKPOINT_UNREADABLE = 1u << 6, /* part of it, or of what stands beside it, cannot be read */
 	NEAP_CHECKPOINT_ELSEWHERE = 1u << 7,  /* on another file system: it cannot be renamed into the trash */
 	NEAP_CHECKPOINT_UNFINISHED = 1u << 8, /* a temporary of a save that was killed; no keep rule counts it */

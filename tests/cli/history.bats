@@ -77,9 +77,9 @@ three() {
 	[ "$status" -eq 0 ]
 	[ "${lines[0]}" = "run              $id" ]
 	[[ "$output" == *"name             hold"*"outcome          ok"*"exit status      0"*"peak reserved    1.00 GiB"* ]]
-	run "$NEAP" history "${id:0:8}"
+	run "$NEAP" history "${id:0:2}"
 	[ "$status" -eq 64 ]
-	[[ "$output" == *"3 runs begin with '${id:0:8}': say more of it"* ]]
+	[[ "$output" == *"3 runs begin with '${id:0:2}': say more of it"* ]]
 	run "$NEAP" history small "$id"
 	echo "$output"
 	[ "$status" -eq 0 ]
