@@ -291,10 +291,16 @@ uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t p
 
 	if (!memcmp(&trace->streams[build->last_stream], &wanted, sizeof wanted))
 		return build->last_stream;
-	/* Few: dozens in real files. A hostile one with 65536 of them costs a second. */
-	for (size_t i = 0; i < trace->stream_count; i++)
-		if (!memcmp(&trace->streams[i], &wanted, sizeof wanted))
-			return build->last_stream = (uint16_t)i;
+	if (!handle && !pool0 && !pool1) /* there from the start, and not in the index */
+		return build->last_stream = 0;
+	if (!index_reserve(build, &build->streams))
+		return 0;
+	uint32_t hash = mix((handle * 31 + pool0) * 0x9e3779b97f4a7c15ull + pool1);
+	size_t at = hash & (build->streams.capacity - 1);
+	struct neap_index_slot *slot;
+	for (; (slot = index_next(&build->streams, hash, &at))->number; at = (at + 1) & (build->streams.capacity - 1))
+		if (!memcmp(&trace->streams[slot->number - 1], &wanted, sizeof wanted))
+			return build->last_stream = (uint16_t)(slot->number - 1);
 	if (trace->stream_count > UINT16_MAX) {
 		build->failed = build->failed ? build->failed : NEAP_EPARSE;
 		return 0;
@@ -302,6 +308,7 @@ uint16_t neap_build_stream(struct neap_build *build, uint64_t handle, uint64_t p
 	if (!MAKE_ROOM(build, trace->streams, trace->stream_count, build->stream_room))
 		return 0;
 	trace->streams[trace->stream_count] = wanted;
+	index_add(&build->streams, slot, hash, trace->stream_count);
 	return build->last_stream = (uint16_t)trace->stream_count++;
 }
 
@@ -410,6 +417,7 @@ void neap_build_fini(struct neap_build *build)
 	free(build->frames.slots);
 	free(build->calls.slots);
 	free(build->stacks.slots);
+	free(build->streams.slots);
 	*build = (struct neap_build){0};
 }
 

@@ -24,7 +24,7 @@ struct neap_index {
 
 struct neap_build {
 	struct neap_trace *trace;
-	struct neap_index texts, frames, calls, stacks;
+	struct neap_index texts, frames, calls, stacks, streams;
 	size_t device_room, stream_room, mark_room, segment_room, block_room, setting_room, frame_room, call_room;
 	uint16_t last_stream;
 	enum neap_status failed; /* NEAP_OK, NEAP_ENOMEM, or NEAP_EPARSE: a table is full */

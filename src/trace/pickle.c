@@ -255,6 +255,8 @@ static enum neap_status put(struct machine *machine, uint64_t number)
 	if (status != NEAP_OK)
 		return status;
 	struct value *top = &machine->stack[machine->depth - 1];
+	if (top->memoised)
+		return neap_pickle_fail(machine, "a value is put into the memo twice");
 	/* Every number was put by an instruction of its own. */
 	if (number > machine->position)
 		return neap_pickle_fail(machine, "memo %llu is more than a file of this length can have",

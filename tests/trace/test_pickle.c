@@ -119,6 +119,7 @@ static const struct {
 	{BYTES(P "Nr\xff\xff\xff\xff."), 3, "memo 4294967295 is more than a file of this length can have"},
 	{BYTES(P "\x94."), 2, "a put into the memo needs 1 value"},
 	{BYTES(P "K\x01\x94."), 4, "a number is put into the memo"},
+	{BYTES(P "N\x94\x94."), 4, "a value is put into the memo twice"},
 	{BYTES(P "]q\x02]q\x01."), 6, "memo 1 is put out of order"},
 	{BYTES(P "]\x94h\x00" "a."), 4, "the list or dict of memo 0 contains itself"},
 	{BYTES(P "]\x94(h\x00" "e."), 5, "the list or dict of memo 0 contains itself"},
