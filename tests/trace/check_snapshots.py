@@ -28,6 +28,31 @@ def stack(frames):
     return "".join(" <%s:%d:%s>" % (clean(f["filename"]), f["line"], clean(f["name"])) for f in frames or [])
 
 
+def live_before(snapshot, device, trace):
+    """What was live before the first event."""
+    out, seen = [], set()
+    for e in trace:
+        if e["action"] == "alloc":
+            seen.add(e["addr"])
+        elif e["action"] in ("free_requested", "free_completed"):
+            if e["addr"] not in seen:
+                out.append((device, e["addr"], e["size"], 1 if e["action"] == "free_requested" else 2))
+            seen.add(e["addr"])
+    for s in snapshot["segments"]:
+        at = s["address"]
+        for b in s["blocks"] if s["device"] == device else []:
+            at = b.get("address", at)
+            if b["state"] != "inactive" and at not in seen:
+                out.append((device, at, requested_of(b), STATES[b["state"]]))
+            at += b["size"]
+    return ["before %d %d %d %d" % line for line in out]
+
+
+def requested_of(block):
+    history = block.get("history") or [{}]
+    return block.get("requested_size", history[0].get("real_size", block["size"]))
+
+
 def lines(snapshot):
     """What the tool prints of it, the warnings left out."""
     out, times, traces = [], [], snapshot.get("device_traces", [])
@@ -38,6 +63,9 @@ def lines(snapshot):
             out.append("event %d %s %d %d %d %d %d,%d" % (
                 device, e["action"], e.get("addr", e.get("device_free", 0)), e["size"], e.get("time_us", 0), e["stream"], *pool)
                 + stack(e.get("frames")))
+        out += live_before(snapshot, device, trace)
+    for device in range(len(traces), max([s["device"] + 1 for s in snapshot["segments"]], default=1)):
+        out += live_before(snapshot, device, [])
     for s in sorted(snapshot["segments"], key=lambda s: s["device"]):
         out.append("segment %d %d %d %d %d %d %s %d %d %d,%d" % (
             s["device"], s["address"], s["total_size"], s["allocated_size"], s["active_size"],
@@ -47,8 +75,7 @@ def lines(snapshot):
         for b in s["blocks"]:
             at = b.get("address", at)
             history = b.get("history") or [{}]
-            requested = b.get("requested_size", history[0].get("real_size", b["size"]))
-            out.append("block %d %d %d %d" % (at, b["size"], requested, STATES[b["state"]])
+            out.append("block %d %d %d %d" % (at, b["size"], requested_of(b), STATES[b["state"]])
                        + stack(b.get("frames", history[0].get("frames"))))
             at += b["size"]
     settings = snapshot.get("allocator_settings")
@@ -199,7 +226,17 @@ def check_written(tool, path, folder, expected):
     run(tool, path, "snapshot", written)
     with open(written, "rb") as file:
         data = file.read()
+    counts = [0]  # of values above each MARK
     for code, argument, position in pickletools.genops(data):
+        if code.name == "MARK":
+            counts.append(0)
+        elif code.name in ("APPENDS", "SETITEMS"):
+            if counts.pop() > (1000 if code.name == "APPENDS" else 2000):
+                sys.exit("a batch of more than 1000 items at byte %d of a written snapshot" % position)
+        elif code.name == "TUPLE2":
+            counts[-1] -= 1
+        elif code.stack_after and code.name not in ("MEMOIZE", "APPEND", "SETITEM"):
+            counts[-1] += 1
         if code.name not in VIEWER or (code.name == "PROTO" and argument != 4):
             sys.exit("%s at byte %d of a written snapshot" % (code.name, position))
     snapshot = pickle.loads(data)

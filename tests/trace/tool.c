@@ -37,6 +37,19 @@ static void print_events(const struct neap_trace *trace, size_t device)
 	}
 }
 
+static void print_before(const struct neap_trace *trace, size_t device)
+{
+	struct neap_trace_block *blocks = NULL;
+	size_t count = 0;
+
+	if (neap_trace_live_before(trace, device, &blocks, &count, NULL) != NEAP_OK)
+		exit(1);
+	for (size_t i = 0; i < count; i++)
+		printf("before %zu %" PRIu64 " %" PRIu64 " %u\n", device, blocks[i].address, blocks[i].requested,
+		       blocks[i].state);
+	free(blocks);
+}
+
 static void print_segment(const struct neap_trace *trace, const struct neap_trace_segment *segment)
 {
 	printf("segment %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s %d", segment->device,
@@ -86,8 +99,10 @@ int main(int argc, char **argv)
 						 : neap_trace_write_text(trace, 0, argv[3], &err);
 	if (status != NEAP_OK)
 		fprintf(stderr, "%s\n", err.message);
-	for (size_t d = 0; status == NEAP_OK && argc == 2 && d < trace->device_count; d++)
+	for (size_t d = 0; status == NEAP_OK && argc == 2 && d < trace->device_count; d++) {
 		print_events(trace, d);
+		print_before(trace, d);
+	}
 	for (size_t i = 0; status == NEAP_OK && argc == 2 && i < trace->segment_count; i++)
 		print_segment(trace, &trace->segments[i]);
 	if (status == NEAP_OK && argc == 2)
