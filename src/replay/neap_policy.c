@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define UNBOUNDED  (1ull << 50)
+#define UNBOUNDED  (1ull << 41) /* pages are real work: no bound means more than any device has */
 #define PAGE_BYTES (2ull << 20)
 /* Held frees wait on streams of their own. Events of one stream are over in order and those of a recording need not
  * be: with several streams few wait for longer than they must. */

@@ -238,8 +238,124 @@ static void test_windows(void **state)
 	}
 }
 
+/* A recording in which some events are lost, repeated, or say something else. */
+static void damage(struct recording *recording, uint64_t *state)
+{
+	for (size_t i = 0; i < recording->count; i++) {
+		struct neap_trace_event *event = &recording->events[i];
+		if (workload_random(state) % 16)
+			continue;
+		switch (workload_random(state) % 5) {
+		case 0:
+			event->kind = (uint8_t)(1 + workload_random(state) % NEAP_TRACE_EMPTY_CACHE);
+			break;
+		case 1:
+			*event = recording->events[workload_random(state) % recording->count];
+			break;
+		case 2:
+			event->size = workload_random(state) >> workload_random(state) % 64;
+			break;
+		case 3:
+			event->address = workload_random(state) >> workload_random(state) % 64;
+			break;
+		default:
+			event->stream = (uint16_t)(workload_random(state) % 4);
+		}
+	}
+	for (size_t i = 0; i < recording->block_count; i++) {
+		struct neap_trace_block *block = &recording->blocks[i];
+		if (workload_random(state) % 16 == 0)
+			block->size = workload_random(state) >> workload_random(state) % 64;
+		if (workload_random(state) % 16 == 0)
+			block->state = (uint8_t)(1 + workload_random(state) % 3);
+	}
+	for (size_t i = 0; i < recording->segment_count; i++) {
+		struct neap_trace_segment *segment = &recording->segments[i];
+		if (workload_random(state) % 16 == 0)
+			segment->size = workload_random(state) >> workload_random(state) % 64;
+		if (workload_random(state) % 16 == 0)
+			segment->address =
+				recording->segments[workload_random(state) % recording->segment_count].address;
+		if (workload_random(state) % 16 == 0)
+			segment->expandable = !segment->expandable;
+	}
+}
+
+/* Nothing that a file says ends the replay, under any policy. */
+static void test_damaged(void **state)
+{
+	static const char *const settings[] = {"", "expandable_segments:True", "max_split_size_mb:32"};
+	uint64_t random = seed_of();
+	(void)state;
+	for (int round = 0; round < 12; round++) {
+		struct recording recording;
+		record(&recording, (enum workload_kind)(round % WORKLOAD_KINDS), random, settings[round / 3 % 3],
+		       800 * NEAP_MIB);
+		damage(&recording, &random);
+		struct neap_trace *trace = snapshot(&recording, round % 2 ? recording.ends[400] : 0);
+		for (int policy = NEAP_REPLAY_TORCH; policy <= NEAP_REPLAY_NEAP; policy++) {
+			struct neap_replay_options options = {.policy = (enum neap_replay_policy)policy,
+							      .memory_bytes = round % 3 ? NEAP_GIB : 0,
+							      .go_on = true};
+			struct neap_replay_result result;
+			struct neap_error err = {0};
+			if (neap_replay(trace, &options, &result, &err) != NEAP_OK)
+				fail_msg("round %d, policy %d: %s", round, policy, err.message);
+			assert_true(result.first_oom_event == 0 || result.events_applied == result.events);
+		}
+		neap_trace_free(trace);
+		forget(&recording);
+	}
+}
+
+static bool stop(void *context, uint64_t done, uint64_t total)
+{
+	*(uint64_t *)context += done < total;
+	return false;
+}
+
+/* Under other settings than its own, and under neap's policy, the program's requests are the same. */
+static void test_what_if(void **state)
+{
+	struct recording recording;
+	struct neap_error err = {0};
+	uint64_t asked = 0, smallest = 0;
+	(void)state;
+	record(&recording, WORKLOAD_STEPS, seed_of(), "", 0);
+	struct neap_trace *trace = snapshot(&recording, recording.ends[300]);
+	struct neap_replay_result own = replay(trace, 0, 0), result;
+	for (int policy = NEAP_REPLAY_TORCH; policy <= NEAP_REPLAY_NEAP; policy++) {
+		struct neap_replay_options options = {.policy = (enum neap_replay_policy)policy,
+						      .settings = policy == NEAP_REPLAY_TORCH ? "max_split_size_mb:64"
+											      : NULL};
+		assert_int_equal(neap_replay(trace, &options, &result, &err), NEAP_OK);
+		assert_false(result.match.compared);
+		assert_int_equal(result.ignored, 0);
+		assert_int_equal(result.usage.stats.metric[NEAP_METRIC_ALLOCATION][0].current,
+				 own.usage.stats.metric[NEAP_METRIC_ALLOCATION][0].current);
+		/* It completes on the smallest device, and on none of the eight above does it fail. */
+		assert_int_equal(neap_replay_smallest(trace, &options, &smallest, &err), NEAP_OK);
+		for (uint64_t pages = 0; pages <= 8; pages++) {
+			options.memory_bytes = smallest + pages * NEAP_REPLAY_PAGE_BYTES;
+			assert_int_equal(neap_replay(trace, &options, &result, &err), NEAP_OK);
+			assert_true(result.first_oom_event == UINT64_MAX);
+		}
+		options.memory_bytes = smallest - NEAP_REPLAY_PAGE_BYTES;
+		assert_int_equal(neap_replay(trace, &options, &result, &err), NEAP_OK);
+		assert_true(result.first_oom_event != UINT64_MAX);
+	}
+	struct neap_replay_options stopped = {.progress = stop, .context = &asked};
+	assert_int_equal(neap_replay(trace, &stopped, &result, &err), NEAP_ECANCELED);
+	assert_int_equal(asked, 1);
+	struct neap_replay_options nowhere = {.device = 1};
+	assert_int_equal(neap_replay(trace, &nowhere, &result, &err), NEAP_EINVAL);
+	neap_trace_free(trace);
+	forget(&recording);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows), cmocka_unit_test(test_what_if),
+					   cmocka_unit_test(test_damaged)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
