@@ -15,6 +15,7 @@
 #define PAGES_MAX       (1ull << 23)
 #define PASSES          3    /* of a step: fragmentation shows from the second on */
 #define SHORT_STEP      8192 /* operations; a longer one is done once */
+#define LINE_SHARE      8    /* of the room: a straight line less certain than that is no advice */
 #define LOOK_AHEAD      16   /* micro-batches above the first that does not fit */
 
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
@@ -274,6 +275,9 @@ static void advise_by_line(struct neap_advice *advice, const struct neap_record 
 		 "a straight line through the %s of the steps: no whole step was left in the recording",
 		 advice->two_splits ? "peaks at two splits" : "lowest and highest bytes");
 	conclude(advice, &predictor);
+	if (advice->given && advice->uncertainty_bytes > advice->room_bytes / LINE_SHARE)
+		give_none(advice, "no whole step was left in the recording, and the lowest and highest bytes of the "
+				  "steps do not tell well enough what another micro-batch takes");
 }
 
 void neap_advice(const struct neap_record *record, const struct neap_leak *leak, struct neap_advice *ret_advice)
@@ -309,12 +313,32 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 	*ret_advice = advice;
 }
 
+/* What a micro-batch would take, and leave. */
+static void describe_room(const struct neap_advice *advice, char *text, size_t room)
+{
+	char all[NEAP_UNITS_ROOM], taken[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM];
+
+	neap_size_format(advice->room_bytes, all);
+	neap_size_format(less(advice->room_bytes, advice->headroom_bytes), taken);
+	neap_size_format(advice->headroom_bytes, left);
+	neap_size_format(advice->uncertainty_bytes, uncertainty);
+	if (advice->uncertainty_bytes)
+		snprintf(text, room,
+			 "it would reserve %s of the %s that this process can have, headroom %s \u00b1 %s", taken,
+			 all, left, uncertainty);
+	else if (advice->headroom_bytes)
+		snprintf(text, room, "it would reserve %s of the %s that this process can have, headroom %s", taken,
+			 all, left);
+	else
+		snprintf(text, room, "it would reserve all of the %s that this process can have", all);
+}
+
 void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 {
 	const struct neap_split *split = &advice->split;
 	unsigned long long ranks = split->ranks ? split->ranks : 1;
 	unsigned long long batch = times(times(split->micro_batch, split->accumulate), ranks);
-	char headroom[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM], kept[NEAP_UNITS_ROOM], which[160] = "";
+	char kept[NEAP_UNITS_ROOM], taken[200], which[160] = "";
 
 	if (!advice->given) {
 		snprintf(text, room, "none: %s", advice->why);
@@ -325,12 +349,10 @@ void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 			 (unsigned long long)advice->kept_accumulate, batch);
 	else if (advice->kept_micro_batch)
 		snprintf(which, sizeof which,
-			 "; the effective batch of %llu is kept by %llu x accumulation %llu, with %s", batch,
+			 "; the effective batch of %llu is kept by %llu x accumulation %llu, headroom %s", batch,
 			 (unsigned long long)advice->kept_micro_batch, (unsigned long long)advice->kept_accumulate,
 			 neap_size_format(advice->kept_headroom_bytes, kept));
-	snprintf(text, room,
-		 "micro-batch %llu is the largest predicted to fit (now %llu), with %s \u00b1 %s of headroom%s",
-		 (unsigned long long)advice->micro_batch, (unsigned long long)split->micro_batch,
-		 neap_size_format(advice->headroom_bytes, headroom),
-		 neap_size_format(advice->uncertainty_bytes, uncertainty), which);
+	describe_room(advice, taken, sizeof taken);
+	snprintf(text, room, "micro-batch %llu is the largest predicted to fit (now %llu): %s%s",
+		 (unsigned long long)advice->micro_batch, (unsigned long long)split->micro_batch, taken, which);
 }

@@ -6,13 +6,14 @@
  * allocator, on a counted device of the room that this process had (NEAP_EVENT_ROOM): so rounding, pages and
  * fragmentation are in it.
  *
- *   which bytes scale     two splits seen: solved for from both; else sizes that the micro-batch divides do, but
- * those tagged "parameters", "gradients", "optimizer" or "workspace" no whole step is left (the ring has wrapped
- * within one): from the steps' lowest and highest bytes, in a straight line; `replayed` is false and the uncertainty
- * wide
+ * Which bytes scale: seen at two splits, they are solved for from both; else sizes that the micro-batch divides do, but
+ * those tagged "parameters", "gradients", "optimizer" or "workspace".
  *
- *   uncertainty           what the prediction misses at the micro-batch that was measured, and pages for what is live
- * but not in the recording. The micro-batch fits with the uncertainty taken away from the room.
+ * Where no whole step is left (the ring has wrapped within one): from the steps' lowest and highest bytes, in a straight
+ * line; `replayed` is false and the uncertainty wide. Above an eighth of the room it is no advice.
+ *
+ * Uncertainty: what the prediction misses at the micro-batch that was measured, and pages for what is live but not in
+ * the recording. The micro-batch fits with the uncertainty taken away from the room.
  */
 #ifndef NEAP_ANALYZE_ADVICE_H
 #define NEAP_ANALYZE_ADVICE_H

@@ -116,9 +116,11 @@ static void test_largest_that_fits(void **state)
 	assert_int_equal(advice.kept_accumulate, 1);
 	assert_int_equal(advice.kept_headroom_bytes, 41 * NEAP_MIB);
 	neap_advice_text(&advice, text, sizeof text);
-	assert_string_equal(text,
-			    "micro-batch 72 is the largest predicted to fit (now 8), with 1.00 MiB \u00b1 0 B of "
-			    "headroom; the effective batch of 32 is kept by 32 x accumulation 1, with 41.0 MiB");
+	assert_string_equal(
+		text,
+		"micro-batch 72 is the largest predicted to fit (now 8): it would reserve 100 MiB of the 101 MiB "
+		"that this process can have, headroom 1.00 MiB; the effective batch of 32 is kept by 32 x "
+		"accumulation 1, headroom 41.0 MiB");
 	recording_end(&story.recording);
 
 	/* The tag says that the scratch memory grows: 10 pages are left as they are, the rest is for 2 MiB a sample.
@@ -138,6 +140,7 @@ static void test_largest_that_fits(void **state)
 static void test_least_room_counts(void **state)
 {
 	struct story story = story_begin(100, 8, 1);
+	char text[512];
 
 	(void)state;
 	do_step(&story, 8, "", 0);
@@ -149,6 +152,10 @@ static void test_least_room_counts(void **state)
 	assert_int_equal(advice.micro_batch, 50);
 	assert_int_equal(advice.headroom_bytes, 0);
 	assert_int_equal(advice.kept_micro_batch, 8);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(text,
+			       "micro-batch 50 is the largest predicted to fit (now 8): it would reserve all of the "
+			       "50.0 MiB that this process can have; "));
 	recording_add(&story.recording,
 		      (struct neap_event){.kind = NEAP_EVENT_ROOM, .size = 6 * NEAP_MIB, .stream = PAGE_KIB});
 	advice = advise(&story);
@@ -251,6 +258,25 @@ static void test_no_whole_step(void **state)
 	assert_int_equal(advice.uncertainty_bytes, 4 * NEAP_MIB);
 	neap_advice_text(&advice, text, sizeof text);
 	assert_non_null(strstr(advice.why, "a straight line"));
+	assert_non_null(strstr(text, "headroom 4.00 MiB \u00b1 4.00 MiB"));
+	recording_end(&story.recording);
+
+	/* At micro-batch 1 a page for each of many small blocks: the line says nothing of what 50 would take. */
+	story = story_begin(100, 1, 64);
+	for (int i = 0; i < 3; i++) {
+		give(&story, "activations", take(&story, "activations", NEAP_MIB), NEAP_MIB);
+		recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
+								    .address = (uint64_t)i + 1,
+								    .size = NEAP_MIB,
+								    .stream = 64,
+								    .b = 3 * NEAP_MIB});
+	}
+	story.recording.record.allocations_lost = 1000000;
+	story.recording.record.allocation_count = 0;
+	advice = advise(&story);
+	assert_false(advice.given);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(text, "none: no whole step was left in the recording"));
 	recording_end(&story.recording);
 }
 

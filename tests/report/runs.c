@@ -77,7 +77,7 @@ void runs_init(struct neap_result results[RUN_COUNT])
 	results[0].accumulate = 1;
 	results[0].advised_micro_batch = 107;
 	set(&results[0].advice,
-	    "micro-batch 107 is the largest predicted to fit (now 16), with 2.00 MiB of headroom");
+	    "micro-batch 107 is the largest predicted to fit (now 16): it would reserve 92.0 MiB of the 94.0 MiB that this process can have, headroom 2.00 MiB");
 
 	common(&results[1], "too large", "charlm --steps 30 --batch 64");
 	draw(&results[1], 620 * NEAP_MIB, 1100 * NEAP_MIB, 2, 0);
