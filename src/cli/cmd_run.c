@@ -37,6 +37,8 @@ static const struct neap_option options[] = {
 	{"min-disk", "SIZE", "end it when less than this is free where DIR is; default none"},
 	{"grace", "DURATION", "between the SIGTERM that asks it to end and the SIGKILL that ends it; default 10s"},
 	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
+	{"only-device", "DEVICE", "as --device, and the only one the command sees: CUDA_VISIBLE_DEVICES is set to its UUID"},
+	{"directory", "PATH", "the folder to start the command in; default: this one"},
 	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 	{"on-oom", "RULES", "what to change when device memory ran out, before the command is started again"},
 	{"retries", "N", "starts after the first, at most; default 8"},
@@ -147,6 +149,12 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 	run->name = neap_argument(arguments, "name");
 	run->run_id = neap_argument(arguments, "run-id");
 	run->device = neap_argument(arguments, "device");
+	run->only_device = neap_argument(arguments, "only-device") != NULL;
+	if (run->only_device && run->device)
+		return neap_misuse(arguments, "--device and --only-device say the same: give one of them");
+	if (run->only_device)
+		run->device = neap_argument(arguments, "only-device");
+	run->directory = neap_argument(arguments, "directory");
 	run->clear_memory_on_start = neap_argument(arguments, "clear-memory-on-start") != NULL;
 	run->log_files = neap_argument(arguments, "log") != NULL;
 	run->has_lock = neap_argument(arguments, "lock-fd") != NULL;

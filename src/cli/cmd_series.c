@@ -4,6 +4,7 @@
 #include "report/report.h"
 #include "series/series.h"
 #include "series/series_check.h"
+#include "series/spec_settings.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -52,8 +53,13 @@ static int print_plan(const struct neap_spec *spec)
 			printf("     params   %s\n", params);
 		printf("     needs    %s\n",
 		       experiment->needs ? experiment->needs : "as measured before, else the whole device");
-		if (experiment->on_oom)
-			printf("     on_oom   %s\n", experiment->on_oom);
+		for (const struct neap_setting *setting = neap_settings; setting->key; setting++) {
+			const char *value = neap_setting_value(setting, experiment);
+			if (value && value != experiment->needs)
+				printf("     %-8s %s\n", setting->key, value);
+		}
+		for (size_t k = 0; k < experiment->env.count; k++)
+			printf("     env      %s\n", experiment->env.items[k]);
 		free(command);
 		free(params);
 	}
@@ -177,8 +183,11 @@ const struct neap_command neap_command_series = {
 		"Keys of an experiment, and of defaults: command (a line, split as a shell does but never given to "
 		"one, "
 		"or a list of words), env, params, needs (a size, device or none; default: as measured by an earlier "
-		"run, else device), time_limit, wait_limit, drain_limit, on_oom, retries and clear_memory_on_start "
-		"(true or false), as the options of 'neap run'. An experiment has a name too, and may have a grid, which gives one "
+		"run, else device), device (the only one it sees: as --only-device), directory, time_limit, max_device, "
+		"max_host, min_disk, grace, wait_limit, drain_limit, on_oom, retries and clear_memory_on_start "
+		"(true or false), as the options of 'neap run', and retry_failed, how often an experiment is run again "
+		"that failed, was ended by a signal or passed its time limit (memory that ran out has on_oom, and a "
+		"device that is gone is waited for as long as wait_limit says). An experiment has a name too, and may have a grid, which gives one "
 		"experiment for each "
 		"combination, and compare_to with the name of another experiment: below the table then stands what it "
 		"saved and cost against that one, beside what was predicted from that one's recording.\n"

@@ -13,12 +13,17 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
  */
 #define LOOK_MS 25
+/* What a supervisor ends with when there is no device (EX_UNAVAILABLE); how long that is waited for by default. */
+#define NO_DEVICE      69
+#define DEVICE_WAIT_NS (600ull * NEAP_NS_PER_S)
+#define DEVICE_LOOK_NS (200 * NEAP_NS_PER_MS)
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -166,6 +171,27 @@ static void say_end(const struct neap_series *series, struct neap_step step, con
 			result->rung, *result->evidence ? ": " : "", result->evidence);
 }
 
+/* A result that cannot be read is no result: the attempt is lost, and said to be. */
+static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s", step.experiment + 1,
+			series->spec->count, name_of(series, step), step.attempt, err->message);
+	enum neap_status status =
+		record(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
+	turn_away(series);
+	return status;
+}
+
+/* Memory that ran out has its ladder, and what was stopped at a limit would be so again. */
+static bool is_to_be_retried(const struct neap_series *series, struct neap_step step,
+			     const struct neap_result *result)
+{
+	const char *limit = series->spec->experiments[step.experiment].retry_failed;
+	bool failed = result->outcome == NEAP_OUTCOME_FAILED || result->outcome == NEAP_OUTCOME_SIGNALED ||
+		      result->outcome == NEAP_OUTCOME_HOST_OOM || result->outcome == NEAP_OUTCOME_TIMEOUT;
+	return failed && limit && series->state.experiments[step.experiment].failed < strtoul(limit, NULL, 10);
+}
+
 static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	char path[4096];
@@ -174,6 +200,8 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	if (neap_path_join(path, sizeof path, series->attempt.folder, "result.json"))
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", series->attempt.folder);
 	enum neap_status status = neap_result_read(path, &result, err);
+	if (status == NEAP_EPARSE) /* half a disk block, or a hand: as good as none */
+		return lose_damaged(series, step, err);
 	if (status)
 		return status;
 	neap_attempt_show(&series->attempt, say_line, series);
@@ -182,6 +210,13 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	 * not. */
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->interrupts_sent || !waited)) {
 		status = record(series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
+	} else if (is_to_be_retried(series, step, &result)) {
+		say_end(series, step, &result);
+		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", step.experiment + 1,
+				series->spec->count, name_of(series, step),
+				series->state.experiments[step.experiment].failed + 1,
+				series->spec->experiments[step.experiment].retry_failed);
+		status = record(series, neap_series_record_of("retry", name_of(series, step), step.attempt), err);
 	} else {
 		int code = result.exit_status < 0 || result.exit_status > 255 ? 255 : result.exit_status;
 		say_end(series, step, &result);
@@ -217,6 +252,33 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
+/* A device that is gone, or a driver that is being restarted, may come back: true when it is worth another attempt.
+ */
+static bool wait_for_device(struct neap_series *series, struct neap_step step, enum neap_status *status,
+			    struct neap_error *err)
+{
+	const char *text = series->spec->experiments[step.experiment].wait_limit;
+	uint64_t limit_ns = DEVICE_WAIT_NS, pause_ns = 0, now_ns = neap_clock_now(neap_clock_system());
+	if (text)
+		neap_duration_parse(text, &limit_ns, NULL); /* checked when the file was read */
+	if (series->device_of != step.experiment) {
+		series->device_of = step.experiment;
+		series->device_since_ns = now_ns;
+		neap_series_say(series, "[%zu/%zu] %s: there is no device: trying again for %s", step.experiment + 1,
+				series->spec->count, name_of(series, step),
+				neap_duration_format(limit_ns, (char[NEAP_UNITS_ROOM]){0}));
+	}
+	uint64_t waited_ns = now_ns - series->device_since_ns;
+	if (waited_ns >= limit_ns)
+		return false;
+	for (pause_ns = waited_ns / 8 + DEVICE_LOOK_NS; pause_ns > LOOK_MS * NEAP_NS_PER_MS && !interrupts(series);
+	     pause_ns -= LOOK_MS * NEAP_NS_PER_MS)
+		neap_attempt_sleep(&(struct neap_attempt){.pidfd = -1}, LOOK_MS);
+	if (interrupts(series))
+		*status = neap_fail(err, NEAP_ECANCELED, "interrupted");
+	return true;
+}
+
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
@@ -229,6 +291,8 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 		record(series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
 	turn_away(series);
 	if (status)
+		return status;
+	if (code == NO_DEVICE && wait_for_device(series, step, &status, err))
 		return status;
 	if (refused || is_failure(code)) {
 		series->summary->supervisor_exit = code;
@@ -326,8 +390,11 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 {
 	*ret_summary = (struct neap_series_summary){0};
 	struct neap_error local;
-	struct neap_series series = {
-		.spec = spec, .options = options, .summary = ret_summary, .attempt_of = spec->count};
+	struct neap_series series = {.spec = spec,
+				     .options = options,
+				     .summary = ret_summary,
+				     .attempt_of = spec->count,
+				     .device_of = spec->count};
 	if (!err)
 		err = &local;
 	enum neap_status status = neap_series_state_init(&series.state, spec, err);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "series/spec_settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,18 +110,19 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 		{"--run-id", run_id},
 		{"--name", experiment->name},
 		{"--needs", needs},
-		{"--wait-limit", experiment->wait_limit},
-		{"--drain-limit", experiment->drain_limit},
-		{"--time-limit", experiment->time_limit},
 		/* without rules there is nothing to retry with */
 		{"--retries", experiment->on_oom ? experiment->retries : NULL},
-		{"--on-oom", experiment->on_oom},
 	};
 	bool failed = neap_words_add(argv, "neap") || neap_words_add(argv, "run") ||
 		      neap_words_add(argv, "--lock-fd") || neap_words_format(argv, "%d", attempt->lock_fd);
 	for (size_t i = 0; i < sizeof options / sizeof *options && !failed; i++)
 		failed = options[i].value &&
 			 (neap_words_add(argv, options[i].option) || neap_words_add(argv, options[i].value));
+	for (const struct neap_setting *setting = neap_settings; setting->key && !failed; setting++) {
+		const char *value = neap_setting_value(setting, experiment);
+		failed = setting->option && value &&
+			 (neap_words_add(argv, setting->option) || neap_words_add(argv, value));
+	}
 	const char *clear = experiment->clear_memory_on_start;
 	if (!failed && clear && !strcmp(clear, "true"))
 		failed = neap_words_add(argv, "--clear-memory-on-start");

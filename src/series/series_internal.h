@@ -19,6 +19,8 @@ struct neap_series {
 	struct neap_attempt attempt;  /* the one under way, where `attempt_of` < count */
 	size_t attempt_of;
 	sig_atomic_t interrupts_sent;
+	size_t device_of; /* the experiment that waits for a device; count: none */
+	uint64_t device_since_ns;
 };
 
 /* One line of progress. */

@@ -111,15 +111,16 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 		return apply_start(state, at, (uint32_t)attempt, record, err);
 	if (!strcmp(type, "give_up"))
 		return apply_give_up(state, at, err);
-	bool lost = !strcmp(type, "lost"), cancel = !strcmp(type, "cancel");
-	if (!lost && !cancel && strcmp(type, "end"))
+	bool lost = !strcmp(type, "lost"), cancel = !strcmp(type, "cancel"), retry = !strcmp(type, "retry");
+	if (!lost && !cancel && !retry && strcmp(type, "end"))
 		return neap_fail(err, NEAP_EPARSE, "unknown type '%.40s'", type);
 	if (!experiment->open || experiment->attempts != (uint32_t)attempt)
 		return neap_fail(err, NEAP_EPARSE, "the end of an attempt that was not going on");
-	if (!lost && !cancel)
+	if (!lost && !cancel && !retry)
 		return apply_end(state, at, record, err);
 	experiment->open = false;
 	experiment->lost += lost;
+	experiment->failed += retry;
 	return NEAP_OK;
 }
 

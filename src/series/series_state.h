@@ -5,6 +5,7 @@
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
  *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
+ *   {"type":"retry","experiment":E,"attempt":A,...}                               failed, and is to be run again
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
  *
@@ -53,7 +54,7 @@ enum neap_status neap_series_state_replay(struct neap_series_state *state, const
 json_t *neap_series_record_begin(const struct neap_spec *spec);
 json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
-/* "lost", "cancel", "give_up" */
+/* "lost", "cancel", "retry", "give_up" */
 json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt);
 json_t *neap_series_record_finish(void);
 

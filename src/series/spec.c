@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/units.h"
+#include "series/spec_settings.h"
 #include "series/spec_yaml.h"
 
 #include <ctype.h>
@@ -75,81 +75,6 @@ static enum neap_status read_name(struct reader *reader, const char *key, struct
 		"%s: expected at most 64 letters, digits and any of %s, beginning with a letter or digit", key, more);
 	free(*ret_text);
 	*ret_text = NULL;
-	return status;
-}
-
-static enum neap_status read_needs(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	uint64_t bytes;
-	if (!status && strlen(text) >= NEAP_UNITS_ROOM)
-		status =
-			neap_fail_at(reader->err, value.line, value.column, "%s: expected a size such as 20GiB", key);
-	if (!status && strcmp(text, "device") && strcmp(text, "none") && neap_size_parse(text, &bytes, NULL))
-		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected a size such as 20GiB, device or none, not '%.60s'", key, text);
-	if (!status)
-		status = set_text(&reader->experiment->needs, text, reader->err);
-	free(text);
-	return status;
-}
-
-static char **duration_field(struct neap_experiment *experiment, const char *key)
-{
-	if (!strcmp(key, "time_limit"))
-		return &experiment->time_limit;
-	return !strcmp(key, "wait_limit") ? &experiment->wait_limit : &experiment->drain_limit;
-}
-
-static enum neap_status read_duration(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	uint64_t ns;
-	if (!status && neap_duration_parse(text, &ns, NULL))
-		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected a duration such as 90s, 15m or 2h, not '%.60s'", key, text);
-	if (!status)
-		status = set_text(duration_field(reader->experiment, key), text, reader->err);
-	free(text);
-	return status;
-}
-
-static enum neap_status read_retries(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	uint64_t count;
-	if (!status && (neap_u64_parse(text, &count, NULL) || count > 100))
-		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected a whole number from 0 to 100, not '%.60s'", key, text);
-	if (!status)
-		status = set_text(&reader->experiment->retries, text, reader->err);
-	free(text);
-	return status;
-}
-
-static enum neap_status read_clear(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	if (!status && strcmp(text, "true") && strcmp(text, "false"))
-		status = neap_fail_at(reader->err, value.line, value.column,
-				      "%s: expected true or false, not '%.60s'", key, text);
-	if (!status)
-		status = set_text(&reader->experiment->clear_memory_on_start, text, reader->err);
-	free(text);
-	return status;
-}
-
-static enum neap_status read_on_oom(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	if (!status)
-		status = set_text(&reader->experiment->on_oom, text, reader->err);
-	free(text);
 	return status;
 }
 
@@ -282,16 +207,6 @@ static enum neap_status read_experiment_name(struct reader *reader, const char *
 	return status;
 }
 
-static enum neap_status read_compare_to(struct reader *reader, const char *key, struct neap_yaml value)
-{
-	char *text = NULL;
-	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
-	if (!status)
-		status = set_text(&reader->experiment->compare_to, text, reader->err);
-	free(text);
-	return status;
-}
-
 static enum neap_status read_series_name(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	char *text = NULL;
@@ -306,21 +221,31 @@ static enum neap_status read_series_name(struct reader *reader, const char *key,
 /* --- mappings ----------------------------------------------------------------------------------------------------
  */
 
-#define SETTINGS                                                                                                     \
-	{"command", read_command}, {"env", read_env}, {"needs", read_needs}, {"time_limit", read_duration},          \
-		{"wait_limit", read_duration}, {"drain_limit", read_duration}, {"retries", read_retries},            \
-		{"on_oom", read_on_oom}, {"clear_memory_on_start", read_clear},                                      \
-	{                                                                                                            \
-		"params", read_params                                                                                \
-	}
-
-static const struct key defaults_keys[] = {SETTINGS, {NULL}};
+/* Beside the settings of spec_settings.h. */
+static const struct key defaults_keys[] = {
+	{"command", read_command}, {"env", read_env}, {"params", read_params}, {NULL}};
 static const struct key experiment_keys[] = {
-	{"name", read_experiment_name}, SETTINGS, {"grid", read_grid}, {"compare_to", read_compare_to}, {NULL}};
+	{"name", read_experiment_name}, {"command", read_command}, {"env", read_env},
+	{"params", read_params},        {"grid", read_grid},       {NULL}};
+
+static enum neap_status read_setting(struct reader *reader, const struct neap_setting *setting,
+				     struct neap_yaml value)
+{
+	char *text = NULL;
+	enum neap_status status = neap_yaml_text(value, setting->key, &text, reader->err);
+	if (!status && !setting->is_good(text))
+		status = neap_fail_at(reader->err, value.line, value.column, "%s: expected %s, not '%.60s'",
+				      setting->key, setting->expected, text);
+	if (!status)
+		status = set_text(neap_setting_text(setting, reader->experiment), text, reader->err);
+	free(text);
+	return status;
+}
 
 struct table_context {
 	struct reader *reader;
 	const struct key *keys;
+	const struct neap_setting *settings; /* NULL: none */
 	const char *where;
 };
 
@@ -334,12 +259,21 @@ static enum neap_status read_key(void *context, struct neap_yaml key, struct nea
 	const struct key *found = table->keys;
 	while (found->name && strcmp(found->name, name))
 		found++;
+	bool defaults = table->keys == defaults_keys;
+	const struct neap_setting *setting = table->settings;
+	while (setting && setting->key && (strcmp(setting->key, name) || (defaults && setting->only_experiment)))
+		setting++;
 	if (found->name) {
 		status = found->read(table->reader, found->name, value);
+	} else if (setting && setting->key) {
+		status = read_setting(table->reader, setting, value);
 	} else {
 		struct neap_buffer known = {0};
 		for (const struct key *k = table->keys; k->name; k++)
 			neap_buffer_format(&known, "%s%s", k == table->keys ? "" : ", ", k->name);
+		for (setting = table->settings; setting && setting->key; setting++)
+			if (!defaults || !setting->only_experiment)
+				neap_buffer_format(&known, ", %s", setting->key);
 		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s",
 				      table->where, name, neap_buffer_string(&known));
 		neap_buffer_fini(&known);
@@ -350,18 +284,16 @@ static enum neap_status read_key(void *context, struct neap_yaml key, struct nea
 
 static enum neap_status read_defaults(struct reader *reader, const char *key, struct neap_yaml value)
 {
-	struct table_context table = {reader, defaults_keys, key};
+	struct table_context table = {reader, defaults_keys, neap_settings, key};
 	reader->experiment = reader->defaults;
 	return neap_yaml_each_pair(value, key, read_key, &table, reader->err);
 }
 
 static void experiment_fini(struct neap_experiment *experiment)
 {
-	char *texts[] = {experiment->name,       experiment->needs,       experiment->time_limit,
-			 experiment->wait_limit, experiment->drain_limit, experiment->retries,
-			 experiment->on_oom,     experiment->compare_to,  experiment->clear_memory_on_start};
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-		free(texts[i]);
+	for (const struct neap_setting *setting = neap_settings; setting->key; setting++)
+		free(*neap_setting_text(setting, experiment));
+	free(experiment->name);
 	neap_words_fini(&experiment->command);
 	neap_words_fini(&experiment->env);
 	neap_words_fini(&experiment->params);
@@ -376,13 +308,11 @@ static enum neap_status copy_text(char **to, const char *from)
 static enum neap_status experiment_copy(const struct neap_experiment *from, struct neap_experiment *ret_copy)
 {
 	struct neap_experiment copy = {.line = from->line};
-	if (copy_text(&copy.name, from->name) || copy_text(&copy.needs, from->needs) ||
-	    copy_text(&copy.time_limit, from->time_limit) || copy_text(&copy.wait_limit, from->wait_limit) ||
-	    copy_text(&copy.drain_limit, from->drain_limit) || copy_text(&copy.retries, from->retries) ||
-	    copy_text(&copy.on_oom, from->on_oom) ||
-	    copy_text(&copy.clear_memory_on_start, from->clear_memory_on_start) ||
-	    copy_text(&copy.compare_to, from->compare_to) || neap_words_copy(&from->command, &copy.command) ||
-	    neap_words_copy(&from->env, &copy.env) || neap_words_copy(&from->params, &copy.params)) {
+	bool failed = copy_text(&copy.name, from->name) != NEAP_OK;
+	for (const struct neap_setting *setting = neap_settings; setting->key && !failed; setting++)
+		failed = copy_text(neap_setting_text(setting, &copy), neap_setting_value(setting, from));
+	if (failed || neap_words_copy(&from->command, &copy.command) || neap_words_copy(&from->env, &copy.env) ||
+	    neap_words_copy(&from->params, &copy.params)) {
 		experiment_fini(&copy);
 		return NEAP_ENOMEM;
 	}
@@ -473,7 +403,7 @@ static enum neap_status read_experiment(void *context, struct neap_yaml item, st
 {
 	struct reader *reader = context;
 	struct neap_experiment experiment = {0};
-	struct table_context table = {reader, experiment_keys, "experiments"};
+	struct table_context table = {reader, experiment_keys, neap_settings, "experiments"};
 	if (experiment_copy(reader->defaults, &experiment))
 		return no_memory(err);
 	experiment.line = item.line;
@@ -529,7 +459,7 @@ static enum neap_status check_compared(const struct neap_spec *spec, struct neap
 
 static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 {
-	struct table_context table = {reader, top_keys, "series"};
+	struct table_context table = {reader, top_keys, NULL, "series"};
 	enum neap_status status = neap_yaml_each_pair(root, "series", read_key, &table, reader->err);
 	if (status)
 		return status;

@@ -38,10 +38,13 @@ struct neap_experiment {
 	struct neap_words params;  /* "NAME=VALUE" */
 	/* As written, checked; NULL: not given. */
 	char *needs; /* a size, "device" or "none" */
-	char *time_limit, *wait_limit, *drain_limit, *on_oom;
+	char *device; /* number or UUID: the one it runs on, and the only one it sees */
+	char *directory; /* where the command is started; relative to where the series is */
+	char *time_limit, *max_device, *max_host, *min_disk, *grace, *wait_limit, *drain_limit, *on_oom;
 	char *compare_to; /* another experiment's name: the report shows what changed against it */
 	char *clear_memory_on_start; /* "true" or "false" */
 	char *retries; /* restarts by on_oom; of no meaning without it */
+	char *retry_failed; /* further attempts after one that failed, not for want of memory */
 	uint32_t line; /* where it begins in the file */
 };
 

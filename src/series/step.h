@@ -26,6 +26,7 @@ struct neap_step_experiment {
 	uint32_t lost;     /* of them */
 	bool open;         /* the last one was started and has no end */
 	bool ended;        /* it has a result that counts */
+	uint32_t failed;   /* of the attempts, and run again for it */
 };
 
 /* What the world says of the open attempt. */

@@ -205,7 +205,7 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
 		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
-		if (why.status == NEAP_EINVAL || run->options.needs.kind != NEAP_NEEDS_NONE ||
+		if (why.status == NEAP_EINVAL || run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE ||
 		    run->options.limits.at[NEAP_LIMIT_DEVICE]) {
 			if (err)
 				*err = why;
@@ -213,8 +213,13 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 		}
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched: %s", why.message);
 	}
-	return neap_observe_init(&run->observe, run->monitor, run->options.device, visible_devices(run, uuid_text),
-				 run->run_id, err);
+	enum neap_status status = neap_observe_init(&run->observe, run->monitor, run->options.device,
+						    visible_devices(run, uuid_text), run->run_id, err);
+	if (!status && run->options.only_device)
+		status = neap_observe_read(&run->observe, err);
+	if (!status && run->options.only_device)
+		snprintf(run->visible, sizeof run->visible, "%s", run->observe.now.uuid_text);
+	return status;
 }
 
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
@@ -463,10 +468,13 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	}
 	status = neap_child_start(run, words, &evidence->spawn_errno, err);
 	if (status || evidence->spawn_errno) {
-		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s", words[0]);
+		bool in_folder = evidence->spawn_errno < 0; /* its folder could not be entered */
+		evidence->spawn_errno = abs(evidence->spawn_errno);
+		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s",
+			 in_folder ? run->options.directory : words[0]);
 		if (!status)
-			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot run '%s': %s", words[0],
-				 strerror(evidence->spawn_errno));
+			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot %s '%s': %s", in_folder ? "run in" : "run",
+				 evidence->spawn_name, strerror(evidence->spawn_errno));
 		goto out;
 	}
 	observe_until_end(run);
@@ -539,8 +547,10 @@ enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_resu
 		return status;
 	result.ended_wall_ns = neap_wall_ns();
 	result.started_wall_ns = run->started_once ? run->first_wall_ns : result.ended_wall_ns;
-	if (run->child.ended)
+	if (run->child.ended) { /* the drain is not the command's */
 		result.duration_ns = run->child.ended_ns - run->first_started_ns;
+		result.ended_wall_ns = result.started_wall_ns + result.duration_ns;
+	}
 	*ret_result = result;
 	return NEAP_OK;
 }

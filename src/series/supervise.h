@@ -37,6 +37,8 @@ struct neap_supervise_options {
 	int lock_fd;          /* taken over: closed at the end */
 	const char *run_id;   /* NULL: a new one. Letters, digits, '.', '_' and '-', at most 63 */
 	const char *device;   /* index or UUID; NULL: the first visible */
+	bool only_device;     /* `device` is the only one the command sees */
+	const char *directory; /* where the command is started; NULL: where we are */
 	struct neap_needs needs;
 	uint64_t wait_limit_ns; /* for these bytes */
 	uint64_t drain_limit_ns;

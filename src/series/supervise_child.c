@@ -82,26 +82,27 @@ static bool is_replaced(const char *entry, char *const *settings)
 	return false;
 }
 
-/* Our environment with the options' settings and our three variables in it. One block: free() it. */
+/* Our environment with the options' settings and our own variables in it. One block: free() it. */
 static char **make_environment(const struct neap_supervise *run)
 {
-	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID"};
+	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "CUDA_VISIBLE_DEVICES"};
 	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off, also under us */
-	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id};
+	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, run->visible};
 	char *const *settings = run->options.environment;
-	char *ours[4] = {NULL};
+	char *ours[5] = {NULL};
+	const size_t own = run->visible[0] ? 4 : 3;
 	size_t count = 0, bytes = 0, kept = 0;
 	while (environ[count])
 		count++;
 	for (size_t i = 0; settings && settings[i]; i++)
 		count++;
-	for (size_t i = 0; i < 3; i++)
+	for (size_t i = 0; i < own; i++)
 		bytes += strlen(names[i]) + strlen(values[i]) + 2;
-	char **block = malloc((count + 4) * sizeof *block + bytes);
+	char **block = malloc((count + 5) * sizeof *block + bytes);
 	if (!block)
 		return NULL;
-	char *text = (char *)(block + count + 4);
-	for (size_t i = 0; i < 3; i++) {
+	char *text = (char *)(block + count + 5);
+	for (size_t i = 0; i < own; i++) {
 		ours[i] = text;
 		text += sprintf(text, "%s=%s", names[i], values[i]) + 1;
 	}
@@ -109,7 +110,8 @@ static char **make_environment(const struct neap_supervise *run)
 		if (!is_replaced(environ[i], ours) && !is_replaced(environ[i], settings))
 			block[kept++] = environ[i];
 	for (size_t i = 0; settings && settings[i]; i++)
-		block[kept++] = settings[i];
+		if (!is_replaced(settings[i], ours))
+			block[kept++] = settings[i];
 	memcpy(block + kept, ours, sizeof ours); /* with its NULL */
 	return block;
 }
@@ -156,6 +158,12 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 		goto failed;
 	restore_ignored(run);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+	if (run->options.directory && chdir(run->options.directory)) {
+		int cause = -errno; /* below 0: not the command's */
+		ssize_t told = write(report_fd, &cause, sizeof cause);
+		(void)told;
+		_exit(127);
+	}
 	execvpe(words[0], words, environment);
 	/* A folder of PATH that may not be searched is no reason to say that a command is there. */
 	if (errno == EACCES && !strchr(words[0], '/'))

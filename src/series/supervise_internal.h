@@ -28,6 +28,7 @@ struct neap_supervise {
 	struct sigaction pipe_before, size_before; /* of SIGPIPE and SIGXFSZ; the command gets them back */
 	struct neap_monitor *monitor;              /* NULL: no driver */
 	struct neap_observe observe;
+	char visible[48]; /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
 	struct neap_parameters parameters; /* of this start */
 	struct neap_child child;
 	/* of this start */
@@ -56,7 +57,8 @@ void neap_supervise_words_free(char **words);
 
 /* supervise_child.c */
 
-/* Starts the command. *ret_spawn_errno: why it could not be run; then no child. */
+/* Starts the command. *ret_spawn_errno: why it could not be run, below 0: why its folder could not be entered; then
+ * no child. */
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
 				  struct neap_error *err);
 /* Sends to the command and, where it has one, to its group. */

@@ -44,6 +44,7 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	[ "$(result first-1 .outcome)" = signaled ]
 	[ "$(result second-1 .outcome)" = ok ]
 	[ "$(result first-1 '.drained and .drain_ns >= 300000000')" = true ]
+	[ "$(result first-1 '.ended_wall_ns - .started_wall_ns - .duration_ns | fabs < 10000')" = true ] # without the drain
 	# From start to start: the first run, and then its drain.
 	first="$(result first-1 .started_wall_ns)"
 	second="$(result second-1 .started_wall_ns)"
@@ -145,6 +146,116 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	run grep -E '^State:.[^ZX]' "/proc/$(cat child)/status"
 	[ "$status" -ne 0 ]
 	[ "$(result e-2 .outcome)" = ok ]
+}
+
+@test "an experiment has its folder, its device and its limits" {
+	mkdir "a folder"
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none}
+		experiments:
+		- {name: folder, command: "sh -c 'pwd > where; echo \$CUDA_VISIBLE_DEVICES > device'", directory: a folder, device: 1}
+		- {name: nowhere, command: "true", directory: nowhere}
+		- {name: limit, command: "$HOLD --for 60000 2G", device: 1, max_device: 1GiB}
+		- {name: fine, command: "$HOLD 10M"}
+	EOF
+	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(cat "a folder/where")" = "$dir/a folder" ]
+	uuid="$(result folder-1 .device_uuid)"
+	[[ "$uuid" == GPU-* ]]
+	[ "$(cat "a folder/device")" = "$uuid" ]
+	[ "$(result fine-1 .device_uuid)" != "$uuid" ]
+	[ "$(result nowhere-1 .outcome)" = "not found" ]
+	[[ "$(result nowhere-1 .evidence)" == *"'nowhere': No such file"* ]]
+	[ "$(result limit-1 .outcome)" = "stopped early" ]
+	[ "$(result limit-1 .device_uuid)" = "$uuid" ]
+	[[ "$(result limit-1 .evidence)" == "device memory 2."*" above 1.00 GiB" ]]
+	[ "$(result fine-1 .outcome)" = ok ]
+}
+
+@test "what failed is run again as often as retry_failed says; what ran out of memory is not" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none, retry_failed: 2}
+		experiments:
+		- {name: second, command: "sh -c 'test -e second || { touch second; exit 3; }'"}
+		- {name: never, command: "sh -c 'kill -SEGV \$\$'"}
+		- {name: memory, command: "$HOLD 8G"}
+		- {name: once, command: "false", retry_failed: 0}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(result second-1 .outcome)" = failed ]
+	[ "$(result second-2 .outcome)" = ok ]
+	[[ "$output" == *"second: failed, another attempt (1 of 2)"* ]]
+	[ "$(result never-3 .outcome)" = signaled ]
+	[ ! -e s/runs/never-4 ]
+	[ "$(result memory-1 .outcome)" = oom ]
+	[ ! -e s/runs/memory-2 ]
+	[ ! -e s/runs/once-2 ]
+	run "$NEAP" series s.yaml --folder s --resume # what is journaled can be read
+	[ "$status" -eq 1 ]
+}
+
+@test "a device that is gone is waited for" {
+	NEAP_DEVICE=cuda LD_LIBRARY_PATH= "$NEAP" info >/dev/null 2>&1 && skip "there is a driver"
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: 100M, wait_limit: 60s, env: {NEAP_DEVICE: cuda, LD_LIBRARY_PATH: "$dir/driver"}}
+		experiments:
+		- {name: e, command: "$HOLD 10M"}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until grep -q "e: there is no device: trying again for 1 m" err; do kill -0 "$series"; sleep 0.02; done
+	ln -s "$NEAP_SIM_PATH" driver
+	wait "$series"
+	[ "$(cat s/runs/e-*/result.json | jq -r .outcome)" = ok ]
+	rm driver
+	sed 's/60s/0s/' s.yaml > t.yaml
+	run "$NEAP" series t.yaml --folder t
+	[ "$status" -eq 69 ]
+	[[ "$output" == *"1 experiment left; go on with: "* ]]
+}
+
+@test "a result that is damaged is a lost attempt, and said to be" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none}
+		experiments:
+		- {name: e, command: "sh -c 'test -e go || { touch begun; sleep 300; }'"}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	kill -KILL "$series"
+	wait "$series" || true
+	read -r supervisor _ < s/runs/e-1/supervisor
+	kill -TERM "$supervisor"
+	until [ -e s/runs/e-1/result.json ]; do sleep 0.01; done
+	until flock --nonblock s/runs/e-1/lock true; do sleep 0.01; done
+	echo '{"schema": 1, "na' > s/runs/e-1/result.json
+	touch go
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"e: attempt 1 is lost: its result is damaged: "* ]]
+	[ "$(result e-2 .outcome)" = ok ]
+}
+
+@test "the plan shows every setting, and starts nothing" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: touch ran, needs: 2GiB, directory: /, max_host: 3GiB, retry_failed: 1, env: {A: b c}}
+	EOF
+	run "$NEAP" series s.yaml --dry-run
+	[ "$status" -eq 0 ]
+	for line in 'needs    2GiB' 'directory /' 'max_host 3GiB' 'retry_failed 1' 'env      A=b c'; do
+		[[ "$output" == *"     $line"* ]]
+	done
+	[ ! -e ran ]
+	[ ! -e "$XDG_STATE_HOME/neap/series" ]
 }
 
 @test "a series that is stopped says how to go on with it, and that works" {

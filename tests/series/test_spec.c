@@ -42,6 +42,10 @@ static void test_plain(void **state)
 				      "    drain_limit: 250ms\n"
 				      "    clear_memory_on_start: true\n"
 				      "    retries: 3\n"
+				      "    retry_failed: 2\n"
+				      "    max_device: 7GiB\n"
+				      "    directory: /data\n"
+				      "    device: GPU-12\n"
 				      "    on_oom: halve micro_batch, double accumulate\n"
 				      "    params: {micro_batch: 64, accumulate: 0x1, lr: 1e-3}\n"
 				      "    env: {A: 1, B: \"x y\"}\n"
@@ -57,6 +61,10 @@ static void test_plain(void **state)
 	assert_string_equal(a->drain_limit, "250ms");
 	assert_string_equal(a->clear_memory_on_start, "true");
 	assert_string_equal(a->retries, "3");
+	assert_string_equal(a->retry_failed, "2");
+	assert_string_equal(a->max_device, "7GiB");
+	assert_string_equal(a->directory, "/data");
+	assert_string_equal(a->device, "GPU-12");
 	assert_string_equal(a->on_oom, "halve micro_batch, double accumulate");
 	check_words(&a->params, "micro_batch=64 accumulate=0x1 lr=1e-3"); /* as written, not as understood */
 	check_words(&a->env, "A=1 'B=x y'");
@@ -67,7 +75,7 @@ static void test_plain(void **state)
 	assert_null(b->time_limit);
 	assert_null(b->on_oom);
 	assert_int_equal(b->params.count, 0);
-	assert_int_equal(b->line, 14);
+	assert_int_equal(b->line, 18);
 	neap_spec_fini(&spec);
 }
 

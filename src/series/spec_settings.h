@@ -1,0 +1,25 @@
+/* series/spec_settings.h: the settings of an experiment that are one text each, declared once: their keys, what they
+ * may be, and which option of `neap run` they become.
+ */
+#ifndef NEAP_SERIES_SPEC_SETTINGS_H
+#define NEAP_SERIES_SPEC_SETTINGS_H
+
+#include "series/spec.h"
+
+struct neap_setting {
+	const char *key;
+	size_t offset; /* of its text in struct neap_experiment */
+	bool (*is_good)(const char *text);
+	const char *expected; /* in words */
+	const char *option;   /* of neap run, with the text as its value; NULL: the series' own matter */
+	bool only_experiment; /* not in defaults */
+};
+
+/* Ends with one whose key is NULL. */
+extern const struct neap_setting neap_settings[];
+
+/* The experiment's text of this setting. */
+char **neap_setting_text(const struct neap_setting *setting, struct neap_experiment *experiment);
+const char *neap_setting_value(const struct neap_setting *setting, const struct neap_experiment *experiment);
+
+#endif
