@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
+#define NUMBER_ROOM  48
 #define COUNT(array) (sizeof(array) / sizeof(*(array)))
 
 /* --- words --- */
@@ -122,11 +123,10 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 /* How many characters of a number stand at `text`: digits, a fraction, an exponent. 0: none. */
 static size_t number_length(const char *text, bool *ret_whole)
 {
-	size_t length = strspn(text, "0123456789");
-
 	*ret_whole = true;
-	if (length == 0)
+	if (!isdigit((unsigned char)*text))
 		return 0;
+	size_t length = strspn(text, "0123456789");
 	if (text[length] == '.' && isdigit((unsigned char)text[length + 1])) {
 		length += 1 + strspn(text + length + 1, "0123456789");
 		*ret_whole = false;
@@ -144,19 +144,34 @@ static size_t number_length(const char *text, bool *ret_whole)
 }
 
 /* "nan", "inf", "infinity": how many characters; 0 when it is part of a word. */
-static size_t special_length(const char *text, double *ret_value)
+static size_t special_length(const char *text)
 {
 	static const char *const words[] = {"infinity", "nan", "inf"};
 
+	if (!strchr("iInN", *text))
+		return 0;
 	for (size_t i = 0; i < COUNT(words); i++) {
 		size_t length = strlen(words[i]);
 
-		if (strncasecmp(text, words[i], length) || isalnum((unsigned char)text[length]))
-			continue;
-		*ret_value = i == 1 ? (double)NAN : (double)INFINITY;
-		return length;
+		if (!strncasecmp(text, words[i], length) && !isalnum((unsigned char)text[length]))
+			return length;
 	}
 	return 0;
+}
+
+double checkpoint_number_value(const struct checkpoint_number *number)
+{
+	double value = (double)INFINITY; /* beyond what a number can be */
+	char digits[NUMBER_ROOM];
+
+	if (tolower((unsigned char)number->text[0]) == 'n') {
+		value = (double)NAN;
+	} else if (isdigit((unsigned char)number->text[0])) {
+		memcpy(digits, number->text, number->length);
+		digits[number->length] = '\0';
+		neap_double_parse(digits, &value, NULL);
+	}
+	return number->negative ? -value : value;
 }
 
 /* The word before `end`, not reaching before `from`; without the separator. */
@@ -170,45 +185,51 @@ static void read_word(const char *from, const char *end, char ret_word[CHECKPOIN
 	checkpoint_word_normalize(begin, (size_t)(end - begin), ret_word);
 }
 
+/* Fills the number that stands at `p`; `from`: where its word may begin. */
+static void take_number(const char *from, const char *p, size_t length, bool whole, struct checkpoint_number *number)
+{
+	bool sign = p - from >= 2 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == '=' || p[-2] == ':');
+	char digits[NUMBER_ROOM];
+
+	number->text = p;
+	number->length = length;
+	number->negative = sign && p[-1] == '-';
+	number->whole = whole && !number->negative;
+	number->apart = (p == from || !isalpha((unsigned char)p[-1])) && !isalnum((unsigned char)p[length]);
+	number->count = 0;
+	memcpy(digits, p, length);
+	digits[length] = '\0';
+	if (number->whole && neap_u64_parse(digits, &number->count, NULL) != NEAP_OK)
+		number->whole = false;
+	read_word(from, sign ? p - 1 : p, number->word);
+}
+
 bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number)
 {
 	const char *from = *at;
 
 	for (const char *p = from; *p; p++) {
-		struct checkpoint_number number = {.value = NAN};
-		char digits[48];
-		bool separated = p > from && strchr("=:_-", p[-1]);
-		bool sign = p - from >= 2 && (p[-1] == '-' || p[-1] == '+') && (p[-2] == '=' || p[-2] == ':');
-		size_t length = number_length(p, &number.whole), special = 0;
+		bool whole, separated = p > from && strchr("=:_-", p[-1]);
+		size_t length = number_length(p, &whole);
 
-		if (length == 0 && separated)
-			special = special_length(p, &number.value);
-		if (length + special == 0)
+		if (length == 0 && separated) {
+			length = special_length(p);
+			whole = false;
+		}
+		if (length == 0)
 			continue;
 		/* The digit of "f1=0.9" belongs to the word. */
-		if (number.whole && length > 0 && (p[length] == '=' || p[length] == ':') && p > from &&
-		    isalpha((unsigned char)p[-1])) {
+		if (whole && (p[length] == '=' || p[length] == ':') && p > from && isalpha((unsigned char)p[-1])) {
 			p += length - 1;
 			continue;
 		}
-		*at = p + length + special;
-		if (length >= sizeof(digits))
-			return checkpoint_number_next(at, ret_number);
-		memcpy(digits, p, length);
-		digits[length] = '\0';
-		if (special > 0)
-			number.whole = false;
-		else if (neap_double_parse(digits, &number.value, NULL) != NEAP_OK)
-			number.value = INFINITY; /* beyond what a number can be */
-		if (number.whole && neap_u64_parse(digits, &number.count, NULL) != NEAP_OK)
-			number.whole = false;
-		if (sign && p[-1] == '-') {
-			number.value = -number.value;
-			number.whole = false;
+		*at = p + length;
+		if (length >= NUMBER_ROOM) { /* no number that anybody meant */
+			from = p + length;
+			p = from - 1;
+			continue;
 		}
-		read_word(from, sign ? p - 1 : p, number.word);
-		number.apart = (p == from || !isalpha((unsigned char)p[-1])) && !isalnum((unsigned char)**at);
-		*ret_number = number;
+		take_number(from, p, length, whole, ret_number);
 		return true;
 	}
 	return false;
@@ -283,10 +304,10 @@ int checkpoint_metric_read(const char *name, const char *metric, double *ret_val
 	while (checkpoint_number_next(&name, &number)) {
 		if (!strcmp(number.word, metric)) {
 			exact++;
-			exact_value = number.value;
+			exact_value = checkpoint_number_value(&number);
 		} else if (checkpoint_word_is(number.word, metric)) {
 			found++;
-			value = number.value;
+			value = checkpoint_number_value(&number);
 		}
 	}
 	if (exact + found == 0)

@@ -15,7 +15,9 @@
 
 struct checkpoint_number {
 	char word[CHECKPOINT_WORD_ROOM]; /* before it, normalized: "val_loss", "step"; "" none */
-	double value;
+	const char *text; /* its characters in the name, sign apart: checkpoint_number_value reads them */
+	size_t length;
+	bool negative;
 	bool whole; /* digits only: `count` holds it */
 	bool apart; /* no letter touches it: the 50 of "resnet50" is part of a name */
 	uint64_t count;
@@ -23,6 +25,9 @@ struct checkpoint_number {
 
 /* The next number of the name from *at on; moves *at behind it. False: no more. */
 bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number);
+
+/* NaN and infinities where the name says so, or where it is too large. */
+double checkpoint_number_value(const struct checkpoint_number *number);
 
 /* What a number counts, best first: a checkpoint's place in time is its number of the smallest kind. */
 enum checkpoint_count { CHECKPOINT_STEP, CHECKPOINT_EPOCH, CHECKPOINT_ORDINAL, CHECKPOINT_BARE, CHECKPOINT_COUNTS };
