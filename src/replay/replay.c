@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "base/units.h"
 #include "replay/neap_policy.h"
 #include "replay/start.h"
 #include "replay/torch_policy.h"
@@ -22,6 +23,7 @@
 #include <string.h>
 
 #define PROGRESS_EVENTS 16384
+#define CORRECTIONS     32
 
 struct replay {
 	const struct neap_trace *trace;
@@ -37,9 +39,13 @@ struct replay {
 	size_t deferred_count, deferred_room;
 	uint32_t *pool_of; /* number of the pool of each of the trace's streams */
 	struct neap_start start;
-	struct neap_trace_cursor cursor;   /* after the event being replayed */
-	struct neap_trace_cursor segments; /* after the last segment event that was compared */
-	struct neap_trace_event event;     /* being replayed */
+	const struct neap_map *extra;        /* for the start */
+	uint64_t found_bytes;                /* of the block that the model will choose for the request */
+	uint64_t wrong_address, wrong_bytes; /* the first block chosen that was not recorded, and by how much it is
+						too large to have been passed over */
+	struct neap_trace_cursor cursor;     /* after the event being replayed */
+	struct neap_trace_cursor segments;   /* after the last segment event that was compared */
+	struct neap_trace_event event;       /* being replayed */
 };
 
 static bool is_release(const struct neap_trace_event *event)
@@ -78,6 +84,16 @@ static void differs(struct replay *replay)
 		match->first_difference = replay->result.events_applied;
 }
 
+/* The model chose a block that was not chosen then: it must have been smaller. */
+static void note_wrong(struct replay *replay, uint64_t address)
+{
+	uint64_t size = neap_torch_round(&replay->result.settings, replay->event.size);
+	if (replay->result.match.first_difference != UINT64_MAX || replay->found_bytes < size)
+		return;
+	replay->wrong_address = address;
+	replay->wrong_bytes = replay->found_bytes - size + 512;
+}
+
 /* The model did something: is it what the recording has there? */
 static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
 {
@@ -92,10 +108,12 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 	struct neap_trace_event event;
 	(void)stream;
 	if (action == NEAP_TORCH_ALLOC && replay->event.kind == NEAP_TRACE_ALLOC) {
-		if (address == replay->event.address)
+		if (address == replay->event.address) {
 			match->same_allocs++;
-		else
+		} else {
+			note_wrong(replay, address);
 			differs(replay);
+		}
 	}
 	if (!kinds[action])
 		return;
@@ -189,6 +207,9 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
 		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
 	replay->refuse = 0;
+	if (replay->same && replay->start.segment_count && replay->result.match.first_difference == UINT64_MAX)
+		replay->found_bytes = neap_torch_cached(replay->policy, event->size, stream->handle,
+							replay->pool_of[event->stream]);
 	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream], &block, err);
 	complete_deferred(replay);
@@ -506,7 +527,7 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 		status = number_pools(replay, err);
 	if (status == NEAP_OK && trace->source == NEAP_TRACE_SNAPSHOT)
 		status = neap_start_make(trace, options->device, &replay->result.settings, options->memory_bytes,
-					 replay->pool_of, &replay->start, err);
+					 replay->pool_of, replay->extra, &replay->start, err);
 	if (status == NEAP_OK)
 		status = make_policy(replay, err);
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
@@ -527,10 +548,34 @@ static void fini(struct replay *replay)
 	free(replay->deferred);
 }
 
-enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,
-			     struct neap_replay_result *ret_result, struct neap_error *err)
+/* The block before the one that was wrongly chosen, if its size was a guess: it may reach into it. Adds what it must
+ * have had to *extra. */
+static bool correct_guess(const struct replay *replay, struct neap_map *extra)
 {
-	struct replay replay = {.trace = trace, .options = options};
+	for (size_t i = 0; i < replay->start.segment_count && replay->wrong_bytes; i++) {
+		const struct neap_torch_segment *segment = &replay->start.segments[i];
+		uint64_t address = segment->address, before = 0;
+		for (size_t j = 0; j < segment->piece_count; j++) {
+			const struct neap_torch_piece *piece = j ? &segment->pieces[j - 1] : NULL;
+			if (address == replay->wrong_address && piece && piece->guessed) {
+				uint64_t bytes = 0;
+				neap_map_get(extra, before, &bytes);
+				bytes += replay->wrong_bytes;
+				return bytes <= NEAP_MIB && neap_map_put(extra, before, bytes);
+			}
+			before = address;
+			address += segment->pieces[j].size;
+		}
+	}
+	return false;
+}
+
+/* One replay; *ret_again: the start held a wrong guess, which *extra now corrects. */
+static enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
+				    struct neap_map *extra, struct neap_replay_result *ret_result, bool *ret_again,
+				    struct neap_error *err)
+{
+	struct replay replay = {.trace = trace, .options = options, .extra = extra};
 	const struct neap_clock *clock = neap_clock_system();
 	enum neap_status status = prepare(&replay, err);
 	if (status != NEAP_OK)
@@ -546,9 +591,32 @@ enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_r
 	replay.result.match.compared = replay.same;
 	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
 		differs(&replay);
+	*ret_again = status == NEAP_OK && correct_guess(&replay, extra);
 out:
 	fini(&replay);
 	if (status == NEAP_OK)
 		*ret_result = replay.result;
+	return status;
+}
+
+/* The first difference from the recording, where there is one, may show that a size at its start was guessed wrongly.
+ */
+enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct neap_replay_result *ret_result, struct neap_error *err)
+{
+	struct neap_map extra = {0};
+	struct neap_replay_result result, better;
+	bool again = false;
+	enum neap_status status = replay_once(trace, options, &extra, &result, &again, err);
+	for (int i = 0; status == NEAP_OK && again && i < CORRECTIONS; i++) {
+		status = replay_once(trace, options, &extra, &better, &again, err);
+		if (status == NEAP_OK && better.match.first_difference <= result.match.first_difference)
+			break;
+		if (status == NEAP_OK)
+			result = better;
+	}
+	neap_map_fini(&extra);
+	if (status == NEAP_OK)
+		*ret_result = result;
 	return status;
 }

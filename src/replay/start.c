@@ -19,9 +19,9 @@
 #include <stdlib.h>
 
 #define CHUNK_EVENTS  64
-#define RANGES_MAX    1024         /* a pair for every stream: no process has as many */
+#define RANGES_MAX    1024          /* a pair for every stream: no process has as many */
 #define SMALL_REACH   (64ull << 20) /* small segments that give ten pages back lie near other small ones */
-#define LARGEST_REACH (1ull << 40) /* the addresses of a device of 900 GiB */
+#define LARGEST_REACH (1ull << 40)  /* the addresses of a device of 900 GiB */
 
 /* A reservation of addresses: what an expandable segment was before the snapshot cut it up. */
 struct range {
@@ -184,6 +184,7 @@ static void give_rest_back(struct undo *undo, struct block *block)
 	    block->segment->expandable)
 		return;
 	owner->size += rest->size;
+	owner->guessed = false;
 	piece_drop(undo, rest);
 }
 
@@ -200,7 +201,25 @@ static void undo_completion(struct undo *undo, const struct neap_trace_event *ev
 		return;
 	block->events = 1;
 	block->requested = event->size;
+	block->guessed = !block->pool->small && !block->segment->expandable && block->next && is_free(block->next);
 	give_rest_back(undo, block);
+}
+
+/* Moves the end of guessed blocks. */
+static void add_extra(struct undo *undo, const struct neap_map *extra)
+{
+	const struct neap_map_slot *slot;
+	for (size_t cursor = 0; (slot = neap_map_next(extra, &cursor));) {
+		struct block *block = piece_at(undo, slot->key), *next = block ? block->next : NULL;
+		if (!block || block->address != slot->key || !block->guessed || !next || !is_free(next) ||
+		    next->size <= slot->value)
+			continue;
+		set_remove(&undo->pieces, next);
+		next->address += slot->value;
+		next->size -= slot->value;
+		set_insert(&undo->pieces, next);
+		block->size += slot->value;
+	}
 }
 
 static void undo_free(struct undo *undo, const struct neap_trace_event *event)
@@ -476,8 +495,11 @@ static struct neap_torch_segment *give_segment(struct undo *undo, const struct s
 					      : block->allocated ? NEAP_TORCH_LIVE
 					      : block->events    ? NEAP_TORCH_PENDING
 								 : NEAP_TORCH_FREE;
-		to->pieces[count++] = (struct neap_torch_piece){
-			.size = block->size, .requested = block->requested, .state = state, .token = block->address};
+		to->pieces[count++] = (struct neap_torch_piece){.size = block->size,
+								.requested = block->requested,
+								.state = state,
+								.guessed = block->guessed,
+								.token = block->address};
 	}
 	return to;
 }
@@ -515,7 +537,8 @@ static void fini(struct undo *undo)
 
 enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 				 const struct neap_torch_settings *settings, uint64_t device_bytes,
-				 const uint32_t *pool_of, struct neap_start *ret_start, struct neap_error *err)
+				 const uint32_t *pool_of, const struct neap_map *extra, struct neap_start *ret_start,
+				 struct neap_error *err)
 {
 	struct neap_start start = {0};
 	struct undo undo = {.trace = trace,
@@ -533,6 +556,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 	for (size_t i = 0; i < from->segment_count && !undo.arena.starved; i++)
 		load_segment(&undo, &trace->segments[from->first_segment + i]);
 	undo_events(&undo);
+	add_extra(&undo, extra);
 	if (undo.arena.starved)
 		status = neap_fail(err, NEAP_ENOMEM, "the start of a recording: this machine is out of memory");
 	else

@@ -8,6 +8,7 @@
 #ifndef NEAP_REPLAY_START_H
 #define NEAP_REPLAY_START_H
 
+#include "base/map.h"
 #include "replay/torch_policy.h"
 #include "trace/trace.h"
 
@@ -18,10 +19,12 @@ struct neap_start {
 	uint64_t odd; /* events that do not fit the state at the end */
 };
 
-/* `pool_of` has a pool's number for each of the trace's streams. Errors: NEAP_ENOMEM. */
+/* `pool_of` has a pool's number for each of the trace's streams; `extra`, by address, the bytes by which blocks are
+ * known to be larger than they would be guessed. Errors: NEAP_ENOMEM. */
 enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 				 const struct neap_torch_settings *settings, uint64_t device_bytes,
-				 const uint32_t *pool_of, struct neap_start *ret_start, struct neap_error *err);
+				 const uint32_t *pool_of, const struct neap_map *extra, struct neap_start *ret_start,
+				 struct neap_error *err);
 void neap_start_fini(struct neap_start *start);
 
 #endif

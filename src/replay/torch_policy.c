@@ -290,15 +290,16 @@ static bool find_free(struct torch *torch, struct request *request)
 	return true;
 }
 
-bool neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool)
+uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool)
 {
 	struct torch *torch = torch_of(policy);
 	struct request request = {.stream = stream};
 	if (bytes >= LARGEST_REQUEST)
-		return false;
+		return 0;
 	request.size = neap_torch_round(&torch->options.settings, bytes);
 	request.pool = pool_find(torch, pool, request.size <= SMALL_REQUEST);
-	return request.pool && look_for_free(torch, &request);
+	struct block *block = request.pool ? look_for_free(torch, &request) : NULL;
+	return block ? block->size : 0;
 }
 
 static bool should_split(const struct torch *torch, const struct request *request)

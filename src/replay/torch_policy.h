@@ -48,8 +48,8 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 /* The address of a block that is live or whose free is pending. */
 uint64_t neap_torch_address(const void *block);
 
-/* Whether a request would be served from what is cached. */
-bool neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
+/* The bytes of the cached block that would serve a request; 0: none would. */
+uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
 
 /* The driver refuses the next `count` times that the next request asks it for memory: for recordings of a device
  * whose size is not known, but not that it was full. */
@@ -61,6 +61,7 @@ struct neap_torch_piece {
 	uint64_t size;
 	uint64_t requested;
 	enum neap_torch_state state; /* UNMAPPED: of expandable segments only, in whole pages */
+	bool guessed;                /* out of start.h: by how much it exceeds its requested size is not known */
 	uint64_t token;              /* of a PENDING one: as in free_held */
 	void *block;                 /* set by restore: LIVE ones' handle */
 };
