@@ -1,4 +1,5 @@
-/* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the stack machine) and snapshot.c (the shapes).
+/* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the instructions), machine.c (stack and
+ * memo) and snapshot.c (the shapes).
  *
  * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
  * would import or call something are refused by name. No tree of objects is built: a container is recognised when its
@@ -86,6 +87,25 @@ struct machine {
 /* Fails at the current instruction; always returns NEAP_EPARSE. */
 enum neap_status neap_pickle_fail(struct machine *machine, const char *format, ...) NEAP_PRINTF(2, 3);
 enum neap_status neap_pickle_no_memory(struct machine *machine);
+
+/* Room for more values. */
+enum neap_status neap_machine_grow(struct machine *machine);
+void neap_machine_fini(struct machine *machine);
+
+/* What instructions do; each fails at the current one. `need`: at least so many values above the innermost mark. */
+enum neap_status neap_machine_need(struct machine *machine, size_t count, const char *name);
+enum neap_status neap_machine_push(struct machine *machine, enum value_type type, uint64_t a, uint64_t b);
+enum neap_status neap_machine_push_mark(struct machine *machine);
+enum neap_status neap_machine_pop(struct machine *machine);
+enum neap_status neap_machine_pop_marked(struct machine *machine);
+enum neap_status neap_machine_put(struct machine *machine, uint64_t number);
+enum neap_status neap_machine_get(struct machine *machine, uint64_t number);
+/* SETITEMS or APPENDS; SETITEM or APPEND; DICT or LIST. */
+enum neap_status neap_machine_add_marked(struct machine *machine, bool dict);
+enum neap_status neap_machine_add_one(struct machine *machine, bool dict);
+enum neap_status neap_machine_collect(struct machine *machine, bool dict);
+enum neap_status neap_machine_make_tuple(struct machine *machine, size_t count);
+enum neap_status neap_machine_make_marked_tuple(struct machine *machine);
 
 /* Gives `dict`, which is below them, its items: `count` values, key and value in turn. */
 enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict, struct value *items, size_t count);
