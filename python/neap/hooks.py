@@ -66,8 +66,8 @@ def _cuda_used(torch: Any) -> None:
 
 
 def _observe(torch: Any) -> None:
-    def ran_out(device: int, requested: int, total: int, free: int) -> None:
-        _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(total), int(free))
+    def ran_out(device: int, requested: int, _total_or_limit: int, free: int) -> None:
+        _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(free))
 
     torch._C._cuda_attach_out_of_memory_observer(ran_out)
 
@@ -127,8 +127,9 @@ def _tell_holders(torch: Any, device: int, allocated: int) -> None:
         _events.tag_bytes(device, "activations and other" if _State.optimizers else "all", rest, 0)
 
 
-def _tell_oom(torch: Any, device: int, requested: int, total: int, free: int) -> None:
+def _tell_oom(torch: Any, device: int, requested: int, free: int) -> None:
     _State.ooms += 1
+    total = torch.cuda.get_device_properties(device).total_memory
     limit = agent.limit_of(device)
     largest = 0
     try:

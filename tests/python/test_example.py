@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ class Example(unittest.TestCase):
 
     def run_neap(self, *words, options=()):
         command = [NEAP, "run", "--folder", str(self.folder / "run"), *options, "--", sys.executable, *words]
-        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200)
 
     def test_it_goes_through_unchanged(self):
         small = ["--steps", "10", "--batch", "2", "--accumulate", "2", "--width", "16", "--layers", "1", "--context", "8"]
@@ -55,6 +56,49 @@ class Example(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "4 2\n"), done.stderr)
         result = json.loads((self.folder / "run" / "result.json").read_text())
         self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 1, 1))
+
+
+    def test_a_training_tells_of_itself(self):
+        script = self.folder / "train.py"
+        script.write_text(
+            "import sys\n"
+            "import torch, neap\n"
+            "from torch import nn\n"
+            "class Tight(nn.Linear):\n"
+            "    def forward(self, x):\n"
+            "        if len(x) > 4: raise torch.OutOfMemoryError('CUDA out of memory.')\n"
+            "        return super().forward(x)\n"
+            "model = Tight(4, 1)\n"
+            "neap.attach()\n"
+            "data = (torch.zeros(24, 4), torch.zeros(24, 1))\n"
+            "neap.Training(model, torch.optim.SGD(model.parameters(), lr=1.0), nn.functional.mse_loss, data, batch_size=8).train()\n"
+        )
+        done = self.run_neap(str(script))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads((self.folder / "run" / "result.json").read_text())
+        self.assertEqual((result["steps"], result["rungs"], result["attached"]), (3, 1, True))
+        self.assertGreater(result["last_loss"], 0)
+        self.assertEqual(result["rung"], "micro_batch 8 -> 4, accumulate 1 -> 2")
+
+    @unittest.skipUnless(os.environ.get("NEAP_TEST_LONG"), "six processes that import PyTorch: in ./test --long")
+    def test_one_rank_that_runs_out_ends_all_and_the_ladder_goes_on(self):
+        script = self.folder / "ranks.py"
+        script.write_text(
+            "import sys, torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "batch = int(sys.argv[1])\n"
+            "if dist.get_rank() == 1 and batch > 4:\n"
+            "    raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+            "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here, for one that is gone
+            "if dist.get_rank() == 0: print('done', batch, flush=True)\n"
+        )
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        self.environment["GLOO_SOCKET_IFNAME"] = "lo"
+        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port]
+        done = self.run_neap(*torchrun, str(script), "{b}", options=["--param", "b=8", "--on-oom", "halve b"])
+        self.assertEqual((done.returncode, done.stdout), (0, "done 4\n"), done.stderr)
 
 
 if __name__ == "__main__":
