@@ -80,7 +80,7 @@ class Example(unittest.TestCase):
         self.assertGreater(result["last_loss"], 0)
         self.assertEqual(result["rung"], "micro_batch 8 -> 4, accumulate 1 -> 2")
 
-    @unittest.skipUnless(os.environ.get("NEAP_TEST_LONG"), "six processes that import PyTorch: in ./test --long")
+    @unittest.skipUnless(os.environ.get("NEAP_LONG"), "six processes that import PyTorch: in ./test --long")
     def test_one_rank_that_runs_out_ends_all_and_the_ladder_goes_on(self):
         script = self.folder / "ranks.py"
         script.write_text(
