@@ -124,24 +124,26 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 		differs(replay);
 }
 
-/* Where the driver put the segment that the recording has next. */
-static uint64_t place(void *context, uint64_t size, uint64_t stream, bool expandable)
+/* Where the driver put the segment that the recording has next. Addresses of an expandable one are reserved before
+ * the driver is asked for memory, which may take until another request. */
+static uint64_t place(void *context, uint64_t size, uint64_t stream, uint64_t page)
 {
 	struct replay *replay = context;
 	struct neap_trace_cursor cursor = replay->segments;
 	struct neap_trace_event event;
-	if (replay->result.match.first_difference != UINT64_MAX || !next_segment(&cursor, &event))
+	if (replay->result.match.first_difference != UINT64_MAX)
 		return 0;
-	/* Addresses are reserved before the driver is asked for memory, and so before any is given back for want of
-	 * it. */
-	while (expandable && is_release(&event))
-		if (!next_segment(&cursor, &event))
-			return 0;
-	if (replay->trace->streams[event.stream].handle != stream)
-		return 0;
-	if (expandable)
-		return event.kind == NEAP_TRACE_SEGMENT_MAP ? event.address : 0;
-	return event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address : 0;
+	while (next_segment(&cursor, &event)) {
+		bool ours = replay->trace->streams[event.stream].handle == stream;
+		if (!page)
+			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
+												    : 0;
+		/* Small ones grow by single pages of 2 MiB. */
+		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
+		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES))
+			return event.address;
+	}
+	return 0;
 }
 
 static uint64_t reserved(struct replay *replay)
@@ -213,6 +215,8 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream], &block, err);
 	complete_deferred(replay);
+	if ((status == NEAP_EOOM) != failed)
+		differs(replay);
 	if (status == NEAP_EOOM)
 		return note_oom(replay, err);
 	if (status != NEAP_OK)

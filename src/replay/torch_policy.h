@@ -36,8 +36,9 @@ struct neap_torch_options {
 	/* Told of every action; NULL: nobody. Must not call the policy. */
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
-	/* Where the next segment goes (of an expandable one: its whole range); 0: no wish. NULL: never one. */
-	uint64_t (*place)(void *context, uint64_t size, uint64_t stream, bool expandable);
+	/* Where the next segment goes; of an expandable one, of pages of `page_bytes`, its whole range; 0 for plain
+	 * ones. 0: no wish. NULL: never one. */
+	uint64_t (*place)(void *context, uint64_t size, uint64_t stream, uint64_t page_bytes);
 	void *context;
 };
 

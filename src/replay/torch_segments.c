@@ -13,10 +13,10 @@
 #define LAST_ADDRESS  (1ull << 63)
 
 /* Room for `size` bytes of addresses; false: there is none left. */
-static bool place(struct torch *torch, uint64_t size, uint64_t stream, bool expandable, uint64_t *ret_address)
+static bool place(struct torch *torch, uint64_t size, uint64_t stream, uint64_t page, uint64_t *ret_address)
 {
 	const struct neap_torch_options *options = &torch->options;
-	uint64_t wish = options->place ? options->place(options->context, size, stream, expandable) : 0;
+	uint64_t wish = options->place ? options->place(options->context, size, stream, page) : 0;
 	if (!torch->next_address)
 		torch->next_address = options->first_address ? options->first_address : FIRST_ADDRESS;
 	uint64_t address = wish ? wish : torch->next_address;
@@ -53,7 +53,7 @@ static bool plain_alloc(struct torch *torch, struct request *request)
 {
 	uint64_t size = request->segment_size, address = 0;
 	struct neap_policy_usage *usage = &torch->usage;
-	if (size > torch->device_bytes - torch->reserved || !place(torch, size, request->stream, false, &address)) {
+	if (size > torch->device_bytes - torch->reserved || !place(torch, size, request->stream, 0, &address)) {
 		usage->calls.failed_allocs++;
 		return false;
 	}
@@ -150,7 +150,7 @@ static struct block *find_room(struct torch *torch, const struct request *reques
 			return from;
 	}
 	uint64_t size = (torch->device_bytes + torch->device_bytes / 8 + page - 1) / page * page;
-	if (!place(torch, size, request->stream, true, &address))
+	if (!place(torch, size, request->stream, page, &address))
 		return NULL;
 	struct segment *segment = segment_new(torch, address, size, true);
 	if (!segment)
