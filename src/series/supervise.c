@@ -9,10 +9,11 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "device/leftovers.h"
+#include "device/visible.h"
 #include "neap/trace.h"
+#include "series/holders.h"
 #include "series/killed.h"
 #include "series/orphans.h"
-#include "device/visible.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,9 +30,9 @@
 #include <unistd.h>
 
 #define FIRST_DEVICE_NS (10ull * 1000000000ull) /* for the driver to say which is the first */
-#define LOOK_NS       (50 * NEAP_NS_PER_MS)
-#define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
-#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
+#define LOOK_NS         (50 * NEAP_NS_PER_MS)
+#define ROOM_LOOK_NS    (100 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS   (20 * NEAP_NS_PER_MS)
 /* A memory curve of NEAP_CURVE_POINTS, and the texts. */
 #define RESULT_ROOM_BYTES (256 * 1024)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
@@ -205,8 +206,8 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
 		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
-		if (why.status == NEAP_EINVAL || run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE ||
-		    run->options.limits.at[NEAP_LIMIT_DEVICE]) {
+		if (why.status == NEAP_EINVAL || run->options.only_device ||
+		    run->options.needs.kind != NEAP_NEEDS_NONE || run->options.limits.at[NEAP_LIMIT_DEVICE]) {
 			if (err)
 				*err = why;
 			return why.status;
@@ -403,6 +404,20 @@ static void log_driver_report(struct neap_supervise *run)
 		 (unsigned long long)(reading->free_bytes / NEAP_MIB));
 }
 
+/* Adds to the note who has the devices' files open: the driver may list nobody for what is still used. */
+static void name_holders(struct neap_supervise *run)
+{
+	struct neap_holders holders;
+	struct neap_buffer text = {0};
+	size_t length = strlen(run->drain_note);
+	if (neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM || /* it has no files */
+	    neap_holders_find("/dev/nvidia", &holders, NULL))
+		return;
+	neap_holders_text(&holders, &text);
+	snprintf(run->drain_note + length, sizeof run->drain_note - length, "; %s", neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+}
+
 /* Waits until what the run held is free again. */
 static void drain(struct neap_supervise *run, uint64_t ended_ns)
 {
@@ -433,6 +448,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 				 neap_size_format(left, text),
 				 neap_duration_format(run->drain_ns, (char[NEAP_UNITS_ROOM]){0}),
 				 run->cancel_count > cancels ? " (interrupted)" : "");
+			name_holders(run);
 			neap_log(run->options.log, NEAP_LOG_WARNING, "Memory was not given back: %s",
 				 run->drain_note);
 			return;

@@ -45,7 +45,7 @@ struct neap_supervise {
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
 	char unwatched[256]; /* why no device could be named from the start; "" */
-	char drain_note[256];
+	char drain_note[512];
 	uint32_t retries;
 };
 
