@@ -615,7 +615,8 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 	if (!events)
 		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
 	if (machine->free_completions && !machine->free_requests)
-		neap_build_warn(build, machine->position,
-				"no free was requested, only completed: how long blocks waited for streams is unknown");
+		neap_build_warn(
+			build, machine->position,
+			"no free was requested, only completed: how long blocks waited for streams is unknown");
 	return place_marks(machine);
 }

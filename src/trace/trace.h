@@ -113,8 +113,8 @@ struct neap_trace_device {
 	uint64_t event_count;
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
-	uint64_t lost;                       /* events of all devices that the recorder overwrote before the first here */
-	uint64_t first_event;                /* of the store; for the cursor alone */
+	uint64_t lost;        /* events of all devices that the recorder overwrote before the first here */
+	uint64_t first_event; /* of the store; for the cursor alone */
 };
 
 /* The allocator's settings as PyTorch wrote them; `known` says whether the file had any. */
@@ -210,7 +210,8 @@ bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *
 
 /* The blocks that were live (or pending) before the first event of the device: those that were freed and never
  * allocated, then those that are there at the end and never were; an empty history gives the state at the end. Of the
- * first kind `size` is unknown. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM. */
+ * first kind `size` is unknown. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM.
+ */
 enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
 					struct neap_trace_block **ret_blocks, size_t *ret_count,
 					struct neap_error *err);

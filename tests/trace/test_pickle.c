@@ -1,5 +1,5 @@
-/* Pickles written by hand: what must be refused, with the byte where it is; what is odd but read, with its warnings; and
- * any change whatever of a good file, by the fuzz target's checks. */
+/* Pickles written by hand: what must be refused, with the byte where it is; what is odd but read, with its warnings;
+ * and any change whatever of a good file, by the fuzz target's checks. */
 #include "base/buffer.h"
 #include "base/file.h"
 #include "neap/trace.h"
@@ -52,18 +52,46 @@ static struct neap_trace *read_bytes(const void *bytes, size_t length, struct ne
 }
 
 /* Protocol 4; a short text; an event's first keys. */
-#define P          "\x80\x04"
-#define EVENT_KEYS "\x8c\x06" "action" "\x8c\x05" "alloc"
-#define ADDR       "\x8c\x04" "addr" "K\x01"
-#define SIZE       "\x8c\x04" "size" "K\x09"
-#define EVENT      "}(" EVENT_KEYS ADDR SIZE "u"
-#define SEGMENTS   "\x8c\x08" "segments"
-#define TRACES     "\x8c\x0d" "device_traces"
-#define BLOCK(more) "}(\x8c\x05" "state" "\x8c\x08" "inactive" SIZE more "u"
-#define BLOCKS     "\x8c\x06" "blocks"
-#define TOTAL      "\x8c\x0a" "total_size" "K\x09"
-#define ADDRESS    "\x8c\x07" "address" "K\x05"
-#define DEVICE     "\x8c\x06" "device"
+#define P "\x80\x04"
+#define EVENT_KEYS                                                                                                   \
+	"\x8c\x06"                                                                                                   \
+	"action"                                                                                                     \
+	"\x8c\x05"                                                                                                   \
+	"alloc"
+#define ADDR                                                                                                         \
+	"\x8c\x04"                                                                                                   \
+	"addr"                                                                                                       \
+	"K\x01"
+#define SIZE                                                                                                         \
+	"\x8c\x04"                                                                                                   \
+	"size"                                                                                                       \
+	"K\x09"
+#define EVENT "}(" EVENT_KEYS ADDR SIZE "u"
+#define SEGMENTS                                                                                                     \
+	"\x8c\x08"                                                                                                   \
+	"segments"
+#define TRACES                                                                                                       \
+	"\x8c\x0d"                                                                                                   \
+	"device_traces"
+#define BLOCK(more)                                                                                                  \
+	"}(\x8c\x05"                                                                                                 \
+	"state"                                                                                                      \
+	"\x8c\x08"                                                                                                   \
+	"inactive" SIZE more "u"
+#define BLOCKS                                                                                                       \
+	"\x8c\x06"                                                                                                   \
+	"blocks"
+#define TOTAL                                                                                                        \
+	"\x8c\x0a"                                                                                                   \
+	"total_size"                                                                                                 \
+	"K\x09"
+#define ADDRESS                                                                                                      \
+	"\x8c\x07"                                                                                                   \
+	"address"                                                                                                    \
+	"K\x05"
+#define DEVICE                                                                                                       \
+	"\x8c\x06"                                                                                                   \
+	"device"
 #define BYTES(text) text, sizeof(text) - 1
 
 static const struct {
@@ -93,10 +121,18 @@ static const struct {
 	{BYTES("\x80\x01."), 0, "protocol 1"},
 	{BYTES("\x80\x06."), 0, "protocol 6"},
 	{BYTES(P "J\x01\x02"), 2, "the file ends inside BININT"},
-	{BYTES(P "\x8c\x05" "abc"), 2, "a text of 5 bytes goes beyond the file's end"},
-	{BYTES(P "X\xff\xff\xff\xff" "abc"), 2, "a text of 4294967295 bytes goes beyond the file's end"},
-	{BYTES(P "\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "abc"), 2, "goes beyond the file's end"},
-	{BYTES(P "\x95\xff\xff\xff\xff\xff\xff\xff\xff" "abc"), 2, "a frame of"},
+	{BYTES(P "\x8c\x05"
+		 "abc"),
+	 2, "a text of 5 bytes goes beyond the file's end"},
+	{BYTES(P "X\xff\xff\xff\xff"
+		 "abc"),
+	 2, "a text of 4294967295 bytes goes beyond the file's end"},
+	{BYTES(P "\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+		 "abc"),
+	 2, "goes beyond the file's end"},
+	{BYTES(P "\x95\xff\xff\xff\xff\xff\xff\xff\xff"
+		 "abc"),
+	 2, "a frame of"},
 	{BYTES(P "\x8a\x09\x01"), 2, "a number of 9 bytes goes beyond the file's end"},
 	{BYTES(P "\x8b\xff\xff\xff\xff"), 2, "a number of 4294967295 bytes"},
 	{BYTES(P "B\x10\x00\x00\x00"), 2, "a run of bytes of 16 bytes goes beyond the file's end"},
@@ -121,11 +157,20 @@ static const struct {
 	{BYTES(P "K\x01\x94."), 4, "a number is put into the memo"},
 	{BYTES(P "N\x94\x94."), 4, "a value is put into the memo twice"},
 	{BYTES(P "]q\x02]q\x01."), 6, "memo 1 is put out of order"},
-	{BYTES(P "]\x94h\x00" "a."), 4, "the list or dict of memo 0 contains itself"},
-	{BYTES(P "]\x94(h\x00" "e."), 5, "the list or dict of memo 0 contains itself"},
+	{BYTES(P "]\x94h\x00"
+		 "a."),
+	 4, "the list or dict of memo 0 contains itself"},
+	{BYTES(P "]\x94(h\x00"
+		 "e."),
+	 5, "the list or dict of memo 0 contains itself"},
 	{BYTES(P "}\x94(\x8c\x01xh\x00u."), 8, "the list or dict of memo 0 contains itself"},
-	{BYTES(P "](]\x94(K\x01" "eh\x00K\x02" "ae."), 14, "items are added to a list that was complete"},
-	{BYTES(P "](" EVENT "\x94h\x00" "e."), 39, "is used a second time"},
+	{BYTES(P "](]\x94(K\x01"
+		 "eh\x00K\x02"
+		 "ae."),
+	 14, "items are added to a list that was complete"},
+	{BYTES(P "](" EVENT "\x94h\x00"
+		 "e."),
+	 39, "is used a second time"},
 	{BYTES(P "]}\x94(" EVENT_KEYS ADDR SIZE "uah\x00."), 39, "is used a second time"},
 	/* The shapes. */
 	{BYTES(P "N."), 3, "the pickle holds no snapshot"},
@@ -133,8 +178,17 @@ static const struct {
 	{BYTES(P "](K"), 4, "the file ends inside BININT1"},
 	{BYTES(P "}(" EVENT_KEYS SIZE "u."), 27, "an event without 'addr'"},
 	{BYTES(P "}(" EVENT_KEYS ADDR "u."), 27, "an event without 'size'"},
-	{BYTES(P "}(" EVENT_KEYS ADDR "\x8c\x04" "size" "J\xff\xff\xff\xff" "u."), 38, "'size' of an event is negative"},
-	{BYTES(P "}(" EVENT_KEYS ADDR "\x8c\x04" "size" "\x8c\x01" "1" "u."), 36, "'size' of an event is no whole number"},
+	{BYTES(P "}(" EVENT_KEYS ADDR "\x8c\x04"
+		 "size"
+		 "J\xff\xff\xff\xff"
+		 "u."),
+	 38, "'size' of an event is negative"},
+	{BYTES(P "}(" EVENT_KEYS ADDR "\x8c\x04"
+		 "size"
+		 "\x8c\x01"
+		 "1"
+		 "u."),
+	 36, "'size' of an event is no whole number"},
 	{BYTES(P "](N" EVENT "e."), 39, "in a list of something else"},
 	{BYTES(P "](" EVENT "Ne."), 39, "holds something else"},
 	{BYTES(P "](" EVENT "e](" EVENT "e0(" EVENT "e."), 112, "is built out of order"},
@@ -228,10 +282,7 @@ static void test_stack_limit(void **state)
 }
 
 /* A snapshot of one segment and one event, with what is asked for put in. */
-static void begin_snapshot(struct neap_buffer *buffer)
-{
-	append(buffer, BYTES(P "}("));
-}
+static void begin_snapshot(struct neap_buffer *buffer) { append(buffer, BYTES(P "}(")); }
 
 static struct neap_trace *read_snapshot(struct neap_buffer *buffer)
 {
@@ -261,7 +312,11 @@ static void test_odd(void **state)
 	(void)state;
 	/* An action of the future is left out, and so is what follows the pickle; no segments. */
 	begin_snapshot(&buffer);
-	append(&buffer, BYTES(TRACES "](](" EVENT "}(\x8c\x06" "action" "\x8c\x06" "foobar" "u" EVENT "ee"));
+	append(&buffer, BYTES(TRACES "](](" EVENT "}(\x8c\x06"
+				     "action"
+				     "\x8c\x06"
+				     "foobar"
+				     "u" EVENT "ee"));
 	append(&buffer, BYTES("u.junk"));
 	struct neap_error err = {0};
 	trace = read_buffer(&buffer, &err);
@@ -275,10 +330,17 @@ static void test_odd(void **state)
 
 	/* Blocks that do not fill their segment, in a state of the future; a history that is not there. */
 	begin_snapshot(&buffer);
-	append(&buffer, BYTES(SEGMENTS "](}(" BLOCKS "](}(\x8c\x05" "state" "\x8c\x05" "state" SIZE "ueu" "e"));
+	append(&buffer, BYTES(SEGMENTS "](}(" BLOCKS "](}(\x8c\x05"
+				       "state"
+				       "\x8c\x05"
+				       "state" SIZE "ueu"
+				       "e"));
 	neap_buffer_fini(&buffer);
 	begin_snapshot(&buffer);
-	append(&buffer, BYTES(SEGMENTS "](}(" BLOCKS "](}(\x8c\x05" "state" "\x8c\x05" "weird" SIZE "u" BLOCK(ADDRESS) "e"));
+	append(&buffer, BYTES(SEGMENTS "](}(" BLOCKS "](}(\x8c\x05"
+				       "state"
+				       "\x8c\x05"
+				       "weird" SIZE "u" BLOCK(ADDRESS) "e"));
 	append(&buffer, BYTES(TOTAL ADDRESS "ue"));
 	trace = read_snapshot(&buffer);
 	assert_int_equal(trace->segment_count, 1);
@@ -298,8 +360,12 @@ static void test_spellings(void **state)
 		const char *bytes;
 		size_t length;
 	} spellings[] = {
-		{BYTES("](" EVENT EVENT "e")},	      {BYTES("(" EVENT EVENT "l")},	   {BYTES("]" EVENT "a" EVENT "a")},
-		{BYTES("(K\x01" "1](" EVENT EVENT "e")}, {BYTES("](N0" EVENT "(0" EVENT "e")},
+		{BYTES("](" EVENT EVENT "e")},
+		{BYTES("(" EVENT EVENT "l")},
+		{BYTES("]" EVENT "a" EVENT "a")},
+		{BYTES("(K\x01"
+		       "1](" EVENT EVENT "e")},
+		{BYTES("](N0" EVENT "(0" EVENT "e")},
 	};
 
 	(void)state;
@@ -331,12 +397,18 @@ static void write_recording(const char *to, uint64_t capacity)
 	uint16_t tag = observer->name(observer->context, "weights");
 	struct neap_event event = {.time_ns = 1000, .kind = NEAP_EVENT_SEGMENT_ALLOC, .address = 512, .size = 4096};
 	emit(recorder, event);
-	event = (struct neap_event){
-		.time_ns = 2000, .kind = NEAP_EVENT_ALLOC, .address = 512, .size = 700, .block = 1024, .tag = tag, .stream = 3};
+	event = (struct neap_event){.time_ns = 2000,
+				    .kind = NEAP_EVENT_ALLOC,
+				    .address = 512,
+				    .size = 700,
+				    .block = 1024,
+				    .tag = tag,
+				    .stream = 3};
 	emit(recorder, event);
 	event = (struct neap_event){.time_ns = 2500, .kind = NEAP_EVENT_STEP, .address = 1};
 	emit(recorder, event);
-	event = (struct neap_event){.time_ns = 3000, .kind = NEAP_EVENT_OOM, .address = 99, .size = 5, .block = 512, .device = 2};
+	event = (struct neap_event){
+		.time_ns = 3000, .kind = NEAP_EVENT_OOM, .address = 99, .size = 5, .block = 512, .device = 2};
 	emit(recorder, event);
 	event = (struct neap_event){.time_ns = 4000, .kind = NEAP_EVENT_FREE_REQUESTED, .address = 512, .size = 700};
 	emit(recorder, event);
@@ -397,7 +469,8 @@ static void test_recording(void **state)
 	assert_null(trace);
 }
 
-/* --- changed files ----------------------------------------------------------------------------------------------- */
+/* --- changed files -----------------------------------------------------------------------------------------------
+ */
 
 static uint64_t next_random(uint64_t *seed)
 {
@@ -409,9 +482,9 @@ static uint64_t next_random(uint64_t *seed)
 /* Copies of `bytes` with a few places changed, cut, doubled or moved. */
 static void change(const unsigned char *bytes, size_t length, unsigned rounds, uint64_t seed)
 {
-	static const unsigned char interesting[] = {0x80, 0x94, '(', '}', ']', 'u', 'e', 'a', 's', 'h', 'j', 'q', 'r', '.',
-						    'K',  'J',  'X', 'd', 'l', 't', '0', '1', 0xff, 0,   1,   0x8a, 0x8c, ' ',
-						    '\n'};
+	static const unsigned char interesting[] = {0x80, 0x94, '(',  '}', ']', 'u',  'e',  'a', 's', 'h',
+						    'j',  'q',  'r',  '.', 'K', 'J',  'X',  'd', 'l', 't',
+						    '0',  '1',  0xff, 0,   1,   0x8a, 0x8c, ' ', '\n'};
 	unsigned char *copy = malloc(length * 2 + 64);
 
 	assert_non_null(copy);
@@ -456,14 +529,39 @@ static const unsigned char *snapshot_bytes(size_t *ret_length)
 
 	neap_buffer_clear(&buffer);
 	begin_snapshot(&buffer);
-	append(&buffer, BYTES("\x8c\x08" "segments\x94](}(\x8c\x06" "device\x94K\x00" ADDRESS TOTAL "\x8c\x06" "stream\x94K\x07"));
-	append(&buffer, BYTES("\x8c\x0f" "segment_pool_id(K\x01K\x02t\x94\x8c\x06" "frames\x94]\x94(}\x94(\x8c\x04" "name\x94"));
-	append(&buffer, BYTES("\x8c\x01" "f\x94\x8c\x08" "filename\x94\x8c\x04" "a.py\x94\x8c\x04" "line\x94K\x07ue"));
+	append(&buffer, BYTES("\x8c\x08"
+			      "segments\x94](}(\x8c\x06"
+			      "device\x94K\x00" ADDRESS TOTAL "\x8c\x06"
+			      "stream\x94K\x07"));
+	append(&buffer, BYTES("\x8c\x0f"
+			      "segment_pool_id(K\x01K\x02t\x94\x8c\x06"
+			      "frames\x94]\x94(}\x94(\x8c\x04"
+			      "name\x94"));
+	append(&buffer, BYTES("\x8c\x01"
+			      "f\x94\x8c\x08"
+			      "filename\x94\x8c\x04"
+			      "a.py\x94\x8c\x04"
+			      "line\x94K\x07ue"));
 	append(&buffer, BYTES(BLOCKS "](" BLOCK("h\x04h\x05") BLOCK(ADDRESS) "eue"));
-	append(&buffer, BYTES("\x8c\x14" "external_annotations" "](}(\x8c\x05" "stage" "\x8c\x05" "START" "h\x07\x8c\x01" "i"));
-	append(&buffer, BYTES("\x8c\x07" "time_usK\x05h\x01K\x00ue"));
-	append(&buffer, BYTES("\x8c\x12" "allocator_settings" "}(\x8c\x0e" "max_split_size" "J\xff\xff\xff\xff\x8c\x01zG"));
-	append(&buffer, BYTES("\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x18" "roundup_power2_divisions" "}(\x8c\x01" "1K\x04uu"));
+	append(&buffer, BYTES("\x8c\x14"
+			      "external_annotations"
+			      "](}(\x8c\x05"
+			      "stage"
+			      "\x8c\x05"
+			      "START"
+			      "h\x07\x8c\x01"
+			      "i"));
+	append(&buffer, BYTES("\x8c\x07"
+			      "time_usK\x05h\x01K\x00ue"));
+	append(&buffer, BYTES("\x8c\x12"
+			      "allocator_settings"
+			      "}(\x8c\x0e"
+			      "max_split_size"
+			      "J\xff\xff\xff\xff\x8c\x01zG"));
+	append(&buffer, BYTES("\x3f\xe0\x00\x00\x00\x00\x00\x00\x8c\x18"
+			      "roundup_power2_divisions"
+			      "}(\x8c\x01"
+			      "1K\x04uu"));
 	append(&buffer, BYTES(TRACES "](](" EVENT EVENT "e](" EVENT "}\x94(" EVENT_KEYS ADDR SIZE "h\x04h\x05u"));
 	append(&buffer, BYTES("eeu."));
 	assert_int_equal(neap_buffer_status(&buffer, NULL), NEAP_OK);
@@ -513,7 +611,8 @@ static void test_changed_others(void **state)
 	unsigned char *bytes = (unsigned char *)recording.data;
 	uint64_t seed = 5;
 	for (int i = 0; i < 600; i++) {
-		size_t at = i % 2 ? next_random(&seed) % 112 : 16384 + next_random(&seed) % (recording.length - 16384);
+		size_t at =
+			i % 2 ? next_random(&seed) % 112 : 16384 + next_random(&seed) % (recording.length - 16384);
 		unsigned char kept = bytes[at];
 		bytes[at] ^= (unsigned char)(1u << next_random(&seed) % 8);
 		LLVMFuzzerTestOneInput(bytes, recording.length);
@@ -527,10 +626,14 @@ static void test_changed_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad),	    cmocka_unit_test(test_nested),
-		cmocka_unit_test(test_laughs),	    cmocka_unit_test(test_stack_limit),
-		cmocka_unit_test(test_odd),	    cmocka_unit_test(test_spellings),
-		cmocka_unit_test(test_recording),   cmocka_unit_test(test_changed_pickles),
+		cmocka_unit_test(test_bad),
+		cmocka_unit_test(test_nested),
+		cmocka_unit_test(test_laughs),
+		cmocka_unit_test(test_stack_limit),
+		cmocka_unit_test(test_odd),
+		cmocka_unit_test(test_spellings),
+		cmocka_unit_test(test_recording),
+		cmocka_unit_test(test_changed_pickles),
 		cmocka_unit_test(test_changed_others),
 	};
 
