@@ -5,11 +5,11 @@
 #                                                    complete-torch: PyTorch (several GB), Lightning, transformers
 #
 # Prints what it did in one line. Without an index, disk space or time it says so and ends with 0: the tests that need it
-# are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 420).
+# are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 300).
 set -u
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/neap/python-$version
-bound=${NEAP_TEST_VENV_SECONDS:-420}
+bound=${NEAP_TEST_VENV_SECONDS:-300}
 began=$(date +%s)
 tools="pytest mypy meson-python meson ninja"
 torch="torch numpy lightning transformers accelerate"

@@ -174,7 +174,7 @@ END
 }
 
 @test "near a limit it is warned of, once, and goes on" {
-	run "$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --for 300 2G
+	run "$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --for 1000 2G
 	[ "$status" -eq 0 ]
 	[ "$(result .outcome)" = ok ]
 	[ "$(grep -c "Running short: device memory 2.* GiB near 2.15 GiB" <<<"$output")" -eq 1 ]
@@ -363,14 +363,18 @@ END
 }
 
 @test "the start waits for the bytes it needs" {
-	"$HOLD" --for 400 2G &
+	"$HOLD" --for 60000 2G 3>&- &
 	holder=$!
 	until "$NEAP" run --quiet --folder "probe-$RANDOM$RANDOM" --needs 3GiB --wait-limit 0 -- true >/dev/null 2>&1; [ $? -eq 75 ]; do sleep 0.01; done
-	run "$NEAP" run --folder run --needs 3GiB -- true
-	echo "$output"
-	wait $holder
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"Waiting for 3.00 GiB"*"holds"* ]]
+	"$NEAP" run --folder run --needs 3GiB -- true >out 2>&1 3>&- &
+	waiting=$!
+	until grep -q "Waiting for 3.00 GiB.*holds" out; do
+		kill -0 "$waiting"
+		sleep 0.01
+	done
+	kill -9 "$holder"
+	wait "$holder" || true
+	wait "$waiting" # it ends well, or the test fails
 	[ "$(result '.waited_ns > 0')" = true ]
 	run "$NEAP" run --folder run2 --needs 5GiB -- touch ran
 	[ "$status" -eq 75 ]
@@ -446,7 +450,7 @@ END
 
 @test "a context on a device that its process does not use is named, by info and at the end of the run" {
 	export NEAP_SIM="mem=1GiB,gpus=2,context=8MiB,order=reversed,world=run-$$-$BATS_TEST_NUMBER"
-	"$NEAP" run --folder stray -- "$HOLD" --stray --for 1500 4M >out 2>&1 &
+	"$NEAP" run --folder stray -- "$HOLD" --stray --for 3000 4M >out 2>&1 &
 	tries=0
 	until "$NEAP" info --json >info.json && jq -e 'any(.processes[]; .stray_context)' info.json >/dev/null; do
 		tries=$((tries + 1))
