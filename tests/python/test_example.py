@@ -28,6 +28,12 @@ class Example(unittest.TestCase):
             "OMP_NUM_THREADS": "1",
         }
 
+        self.addCleanup(self.forget_world)
+
+    def forget_world(self):
+        for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-example-{os.getpid()}"):
+            path.unlink(missing_ok=True)
+
     def run_neap(self, *words, options=()):
         command = [NEAP, "run", "--folder", str(self.folder / "run"), *options, "--", sys.executable, *words]
         return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=200)

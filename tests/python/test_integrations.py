@@ -138,6 +138,8 @@ class Pytest(Folder):
         environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
         environment = {**environment, "NEAP_DEVICE": "sim", "NEAP_SIM": f"mem=1GiB,world=pytest-{os.getpid()}", "COLUMNS": "200"}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
+        for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-pytest-{os.getpid()}"):
+            path.unlink(missing_ok=True)
         for name in ("within", "without_a_device", "unlimited"):
             self.assertIn(f"PASSED test_it.py::test_{name}", done.stdout)
         self.assertIn("FAILED test_it.py::test_over - Failed: held 70.0 MiB of device memory at once, over its limit of 64.0 MiB", done.stdout)

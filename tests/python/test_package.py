@@ -10,6 +10,9 @@ import tempfile
 import time
 import unittest
 
+if __name__ == "__main__":  # a world of its own, also for the processes it starts
+    os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
+
 import neap
 from neap import _units
 
@@ -285,5 +288,12 @@ class Series(unittest.TestCase):
         self.assertEqual(runner.run_one("local", lambda: 1).outcome, "failed")
 
 
+def forget_worlds():
+    for name in ("package", "attached"):
+        for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-{name}-{os.getpid()}"):
+            path.unlink(missing_ok=True)
+
+
 if __name__ == "__main__":
+    unittest.addModuleCleanup(forget_worlds)
     unittest.main()
