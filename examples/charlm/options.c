@@ -273,6 +273,9 @@ static enum neap_status check(struct options *options, struct neap_error *err)
 		return refuse(err, "--keep-%s needs --checkpoint FILE", options->keep_last ? "last" : "best");
 	if (!options->checkpoint && options->on_leak == NEAP_ON_LEAK_RESTART)
 		return refuse(err, "--on-leak restart needs --checkpoint FILE");
+	if (options->host_limit_bytes && !options->host.warn_bytes && !options->host.degrade_bytes &&
+	    !options->host.stop_bytes)
+		return refuse(err, "--host-limit needs --host-warn, --host-degrade or --host-stop: it is for these");
 	return options->rates ? take_rates(options, err) : NEAP_OK;
 }
 
@@ -341,5 +344,5 @@ void options_help(char *text, size_t room)
 		snprintf(text + used, room - (size_t)used,
 			 "\nExit status: 0 done, 1 failed (out of device memory, say), 64 wrong usage, 66 no text,\n"
 			 "69 no simulator, 75 stopped early because memory was short, 130 and 143 stopped by a "
-			 "signal after the step under way.\n");
+			 "signal, after the micro-batch under way.\n");
 }

@@ -23,6 +23,7 @@ struct trainer {
 	const struct options *options;
 	struct gpu *gpu;
 	const struct data *data;
+	const volatile sig_atomic_t *stop;
 	struct model *model;
 	struct optimizer optimizer;
 	struct neap_train *session;
@@ -70,7 +71,16 @@ static uint32_t rungs_of(const struct options *options, enum use use)
 	       (options->checkpointing == use ? 1u << NEAP_RUNG_CHECKPOINTING : 0);
 }
 
-/* All that a step does before it is known to fit. */
+/* Asked to stop in the middle of a step, which may be long: nothing is updated yet, so that it was never begun. */
+static enum neap_status abandon(struct trainer *trainer, struct neap_error *err)
+{
+	model_loss(trainer->model); /* waits for what is queued */
+	enum neap_status status = gpu_take_error(trainer->gpu, err);
+
+	return status == NEAP_OK ? NEAP_ECANCELED : status;
+}
+
+/* All that a step does before it is known to fit. NEAP_ECANCELED: asked to stop. */
 static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
@@ -80,6 +90,8 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 	neap_train_settings(trainer->session, &now);
 	model_begin(trainer->model, modes_of(&now));
 	for (uint64_t i = 0; i < now.split.accumulate && !gpu_failed(trainer->gpu); i++) {
+		if (i > 0 && *trainer->stop)
+			return abandon(trainer, err);
 		data_samples(trainer->data, options->seed, trainer->step, i * now.split.micro_batch,
 			     now.split.micro_batch, options->context, trainer->ids, trainer->targets);
 		model_micro_batch(trainer->model, trainer->ids, trainer->targets, now.split.micro_batch, scale);
@@ -210,6 +222,10 @@ static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_
 
 	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*stop && wish == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
+		if (status == NEAP_ECANCELED) {
+			status = NEAP_OK;
+			break;
+		}
 		if (status == NEAP_OK)
 			status = after_step(trainer, loss, err);
 		wish = neap_train_wish(trainer->session, &reason);
@@ -288,7 +304,7 @@ static enum neap_status check_books(struct gpu *gpu, enum neap_status status, st
 enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
 			     const volatile sig_atomic_t *stop, struct trainer_end *ret_end, struct neap_error *err)
 {
-	struct trainer trainer = {.options = options, .gpu = gpu, .data = data};
+	struct trainer trainer = {.options = options, .gpu = gpu, .data = data, .stop = stop};
 	struct trainer_end end = {0};
 	enum neap_status status = begin(&trainer, err);
 

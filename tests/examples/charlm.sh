@@ -145,6 +145,21 @@ for signal in INT TERM; do
 	mv state.bin whole.bin
 	rm pipe
 done
+# A step of hours is not waited for: nothing of it is kept.
+mkfifo pipe
+"$charlm" $small --steps 2 --batch 65536 --micro-batch 1 --checkpoint long.bin > out 2> pipe &
+pid=$!
+exec 3< pipe
+while read -r line <&3 && ! echo "$line" | grep -q 'optimizer created'; do :; done
+kill -TERM $pid
+cat <&3 > err
+exec 3<&-
+status=0
+wait $pid || status=$?
+[ $status -eq 143 ] || fail "stopped within a step: exit status $status"
+has err '^charlm: stopped after step 0$'
+[ ! -e long.bin ] || fail "a checkpoint of a step that was not done"
+rm pipe
 run 0 $small --steps 12 --checkpoint fresh.bin --checkpoint-every 5 --resume --losses after
 has out 'no checkpoint yet'
 cmp fresh.bin whole.bin || fail "stopping and resuming ends in another state"
@@ -201,6 +216,8 @@ has err '--keep-best needs --checkpoint'
 has err 'needs --checkpoint'
 run 0 --help
 has out '--leak-per-step SIZE'
+run 64 --host-limit 1GiB
+has err '--host-limit needs --host-warn'
 run 66 --text nowhere
 has err 'nowhere'
 run 66 --text out --context 4096
