@@ -101,6 +101,29 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
+/* Other settings: on the device that ran out, or without a bound. */
+static enum neap_status replay_others(struct neap_analysis *analysis, const struct neap_analysis_options *options,
+				      struct neap_error *err)
+{
+	struct neap_replay_options replay = {.device = analysis->device,
+					     .memory_bytes = options->memory_bytes,
+					     .progress = options->progress,
+					     .context = options->context};
+	const struct neap_stats *stats = &analysis->replay.usage.stats;
+	double reserved = (double)stats->metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
+	double requested = (double)stats->metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].peak;
+	enum neap_status status = neap_trace_oom_find(&analysis->timeline, &analysis->lives, &analysis->sites,
+						      &analysis->steps, &replay, &analysis->oom, err);
+
+	analysis->has_oom = status == NEAP_OK;
+	if (status != NEAP_ENOENT)
+		return status;
+	if (reserved - requested <= reserved * NEAP_WASTE_MIN)
+		return NEAP_OK;
+	replay.memory_bytes = 0;
+	return neap_whatifs_find(analysis->trace, &replay, &analysis->whatifs, err);
+}
+
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
 			      struct neap_analysis *ret_analysis, struct neap_error *err)
 {
@@ -133,7 +156,14 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 	if (status != NEAP_OK)
 		return status;
 	neap_profile_take(&analysis->timeline, from, to, &analysis->profile);
-	return look_at_peak(analysis, err);
+	status = look_at_peak(analysis, err);
+	if (status == NEAP_OK)
+		status = neap_trends_find(&analysis->timeline, &analysis->lives, &analysis->sites, &analysis->steps,
+					  &analysis->trends, err);
+	if (status == NEAP_OK)
+		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
+					     &analysis->fragments, err);
+	return status == NEAP_OK ? replay_others(analysis, options, err) : status;
 }
 
 void neap_analysis_fini(struct neap_analysis *analysis)
@@ -142,6 +172,7 @@ void neap_analysis_fini(struct neap_analysis *analysis)
 	neap_sites_fini(&analysis->sites);
 	neap_steps_fini(&analysis->steps);
 	neap_timeline_fini(&analysis->timeline);
+	neap_trends_fini(&analysis->trends);
 	free(analysis->holders);
 	*analysis = (struct neap_analysis){0};
 }

@@ -3,7 +3,9 @@
  *   trace ── lives ── timeline ── profile (peaks)
  *     │        └───── holders, categories at the peak, trends over steps
  *     ├── sites, steps
- *     └── replays: under its own settings (is the model exact here?) and under others
+ *     ├── fragments: the state at the end
+ *     └── replays: under its own settings (is the model exact here?); under others, where more than
+ *         NEAP_WASTE_MIN of reserved was not asked for, or a request failed
  *
  * Memory: 16 bytes per event, 64 per allocation, and a replay's own.
  */
@@ -11,9 +13,12 @@
 #define NEAP_ANALYZE_ANALYSIS_H
 
 #include "analyze/categories.h"
+#include "analyze/fragments.h"
 #include "analyze/holders.h"
-#include "analyze/timeline.h"
-#include "replay/replay.h"
+#include "analyze/trace_oom.h"
+#include "analyze/trends.h"
+
+#define NEAP_WASTE_MIN 0.02
 
 enum neap_instant_kind { NEAP_INSTANT_NONE, NEAP_INSTANT_TIME, NEAP_INSTANT_EVENT, NEAP_INSTANT_STEP };
 
@@ -27,6 +32,7 @@ struct neap_instant {
 struct neap_analysis_options {
 	size_t device; /* SIZE_MAX: the one with the most events */
 	struct neap_instant from, to;
+	uint64_t memory_bytes; /* of the device that ran out; 0: what the trace tells */
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;
@@ -45,6 +51,11 @@ struct neap_analysis {
 	struct neap_categories categories; /* likewise */
 	struct neap_replay_result replay;  /* under the trace's own settings */
 	uint16_t streams;                  /* used by allocations of this device */
+	struct neap_trends trends;
+	struct neap_fragments fragments;
+	bool has_oom;
+	struct neap_trace_oom oom;   /* of the last one, on the device it failed on */
+	struct neap_whatifs whatifs; /* without a failure, on a device without bound; count 0: nothing to gain */
 };
 
 /* The caller calls neap_analysis_fini, also after a failure. Errors: NEAP_EINVAL for a device or an instant that is

@@ -104,7 +104,7 @@ void neap_profile_take(const struct neap_timeline *timeline, uint64_t from, uint
 {
 	struct neap_profile profile = {.from = from, .to = to < timeline->count ? to : timeline->count};
 	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
-	const struct neap_levels *now = &cursor.now;
+	const struct neap_trace_levels *now = &cursor.now;
 	uint64_t counted = 0;
 	double used = 0;
 	bool more = true;

@@ -13,7 +13,7 @@
 #include "analyze/lives.h"
 #include "replay/torch_settings.h"
 
-struct neap_levels {
+struct neap_trace_levels {
 	uint64_t requested, rounded, reserved; /* bytes */
 	uint64_t time_us;                      /* 0: the trace has no times */
 	uint64_t event;                        /* just after this one; NEAP_LIFE_BEFORE: before the first */
@@ -24,7 +24,7 @@ struct neap_timeline {
 	size_t device;
 	uint64_t count;               /* events */
 	int64_t *requested, *rounded; /* by how much each event changes them */
-	struct neap_levels start;
+	struct neap_trace_levels start;
 	bool reserved_known;
 };
 
@@ -38,7 +38,7 @@ struct neap_timeline_cursor {
 	const struct neap_timeline *timeline;
 	struct neap_trace_cursor events;
 	struct neap_trace_event event; /* the last one */
-	struct neap_levels now;        /* after it */
+	struct neap_trace_levels now;        /* after it */
 };
 
 struct neap_timeline_cursor neap_timeline_begin(const struct neap_timeline *timeline);
@@ -50,8 +50,8 @@ struct neap_profile {
 	uint64_t from, to;
 	uint64_t kinds[16]; /* how many events of each enum neap_trace_kind */
 	uint64_t first_time_us, last_time_us;
-	struct neap_levels start, end;
-	struct neap_levels requested_peak, rounded_peak, reserved_peak; /* the first instant that was as high */
+	struct neap_trace_levels start, end;
+	struct neap_trace_levels requested_peak, rounded_peak, reserved_peak; /* the first instant that was as high */
 	double utilization; /* requested / reserved, the mean over events where reserved is not 0; 0: unknown */
 };
 

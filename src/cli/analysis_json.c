@@ -24,7 +24,8 @@ static void add(json_t *array, json_t *value, bool *ret_failed)
 static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
 static json_t *number_or_null(uint64_t value, uint64_t none) { return value == none ? json_null() : number(value); }
 
-static json_t *levels_json(const struct neap_analysis *analysis, const struct neap_levels *levels, bool *ret_failed)
+static json_t *levels_json(const struct neap_analysis *analysis, const struct neap_trace_levels *levels,
+			   bool *ret_failed)
 {
 	json_t *object = json_object();
 	set(object, "event", number_or_null(levels->event, NEAP_LIFE_BEFORE), ret_failed);
@@ -126,6 +127,126 @@ static json_t *replay_json(const struct neap_analysis *analysis, bool *ret_faile
 	return object;
 }
 
+static json_t *leak_json(const struct neap_leak *leak, bool *ret_failed)
+{
+	static const char *const verdicts[] = {"too short", "clean", "leak"};
+	json_t *object = json_object();
+	set(object, "verdict", json_string(verdicts[leak->verdict]), ret_failed);
+	set(object, "bytes_per_step", json_real(leak->bytes_per_step), ret_failed);
+	set(object, "low_bytes_per_step", json_real(leak->low_bytes_per_step), ret_failed);
+	set(object, "high_bytes_per_step", json_real(leak->high_bytes_per_step), ret_failed);
+	set(object, "confidence", json_real(leak->confidence), ret_failed);
+	set(object, "steps", number(leak->steps), ret_failed);
+	set(object, "warm_up_steps", number(leak->warm_up_steps), ret_failed);
+	return object;
+}
+
+static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_failed)
+{
+	static const char *const causes[] = {"unknown",    "none",     "step",    "accumulation",
+					     "evaluation", "periodic", "variable"};
+	const struct neap_trends *trends = &analysis->trends;
+	json_t *object = json_object(), *growing = json_array();
+	if (trends->steps == 0) {
+		json_decref(growing);
+		json_decref(object);
+		return json_null();
+	}
+	for (size_t i = 0; i < trends->growing_count; i++) {
+		json_t *holder = holder_json(analysis, &trends->growing[i].holder, ret_failed);
+		set(holder, "leak", leak_json(&trends->growing[i].leak, ret_failed), ret_failed);
+		add(growing, holder, ret_failed);
+	}
+	set(object, "leak", leak_json(&trends->leak, ret_failed), ret_failed);
+	set(object, "growing", growing, ret_failed);
+	set(object, "cause", json_string(causes[trends->swing]), ret_failed);
+	set(object, "amplitude", number(trends->amplitude_bytes), ret_failed);
+	set(object, "teeth_per_step", json_real(trends->teeth_per_step), ret_failed);
+	set(object, "spread", json_real(trends->spread), ret_failed);
+	set(object, "period_steps", number_or_null(trends->period, 0), ret_failed);
+	set(object, "peak_event", number(trends->peak_event), ret_failed);
+	set(object, "trough_event", number(trends->trough_event), ret_failed);
+	set(object, "cache_emptied", number(trends->emptied), ret_failed);
+	return object;
+}
+
+static json_t *fragments_json(const struct neap_analysis *analysis, size_t top, bool *ret_failed)
+{
+	const struct neap_fragments *found = &analysis->fragments;
+	json_t *object = json_object(), *worst = json_array();
+	for (size_t i = 0; i < found->worst_count && i < top; i++) {
+		const struct neap_pinned_segment *segment = &found->worst[i];
+		json_t *item = json_object(), *pins = json_array();
+		for (size_t n = 0; n < segment->pin_count; n++)
+			add(pins, holder_json(analysis, &segment->pins[n], ret_failed), ret_failed);
+		set(item, "address", number(segment->address), ret_failed);
+		set(item, "size", number(segment->size), ret_failed);
+		set(item, "pinned", number(segment->pinned), ret_failed);
+		set(item, "largest_free", number(segment->largest_free), ret_failed);
+		set(item, "live_bytes", number(segment->live_bytes), ret_failed);
+		set(item, "live_blocks", number(segment->live_blocks), ret_failed);
+		set(item, "pins", pins, ret_failed);
+		add(worst, item, ret_failed);
+	}
+	set(object, "segments", number(found->segments), ret_failed);
+	set(object, "reserved", number(found->reserved), ret_failed);
+	set(object, "live", number(found->live), ret_failed);
+	set(object, "releasable", number(found->releasable), ret_failed);
+	set(object, "pinned", number(found->pinned), ret_failed);
+	set(object, "pinned_segments", number(found->pinned_segments), ret_failed);
+	set(object, "largest_free", number(found->largest_free), ret_failed);
+	set(object, "most_pinned", worst, ret_failed);
+	return object;
+}
+
+static json_t *whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < whatifs->count; i++) {
+		const struct neap_whatif *item = &whatifs->items[i];
+		json_t *object = json_object();
+		set(object, "name", json_string(item->name), ret_failed);
+		set(object, "settings", item->settings ? json_string(item->settings) : json_null(), ret_failed);
+		set(object, "as_it_was", json_boolean(item->own), ret_failed);
+		set(object, "active_already", json_boolean(item->active), ret_failed);
+		set(object, "fits", json_boolean(item->fits), ret_failed);
+		set(object, "first_oom_event", number_or_null(item->first_oom_event, UINT64_MAX), ret_failed);
+		set(object, "reserved_peak", number(item->reserved_peak), ret_failed);
+		set(object, "driver_calls", number(item->driver_calls), ret_failed);
+		set(object, "retries", number(item->retries), ret_failed);
+		add(list, object, ret_failed);
+	}
+	return list;
+}
+
+static json_t *oom_json(const struct neap_analysis *analysis, bool *ret_failed)
+{
+	static const char *const causes[] = {"capacity", "limit", "fragmentation"};
+	const struct neap_trace_oom *oom = &analysis->oom;
+	const struct neap_trace *trace = analysis->trace;
+	uint32_t frame = analysis->sites.frames[oom->stack];
+	json_t *object = json_object();
+	char text[320];
+
+	neap_site_text(trace, frame, text, sizeof(text));
+	set(object, "event", number(oom->event), ret_failed);
+	set(object, "count", number(oom->count), ret_failed);
+	set(object, "asked", number(oom->asked_bytes), ret_failed);
+	set(object, "by", frame ? look_json_text(text) : json_null(), ret_failed);
+	set(object, "cause", json_string(causes[oom->cause]), ret_failed);
+	set(object, "requested", number(oom->levels.requested), ret_failed);
+	set(object, "reserved", number(oom->levels.reserved), ret_failed);
+	set(object, "device_free", number(oom->device_free_bytes), ret_failed);
+	set(object, "memory", number(oom->memory_bytes), ret_failed);
+	set(object, "missing", number(oom->missing_bytes), ret_failed);
+	set(object, "largest_free",
+	    oom->at_end && analysis->fragments.known ? number(analysis->fragments.largest_free) : json_null(),
+	    ret_failed);
+	set(object, "smallest_memory", number_or_null(oom->smallest_bytes, 0), ret_failed);
+	set(object, "settings", whatifs_json(&oom->whatifs, ret_failed), ret_failed);
+	return object;
+}
+
 static void put_file(json_t *root, const struct neap_analysis *analysis, const char *path, bool *ret_failed)
 {
 	const struct neap_trace *trace = analysis->trace;
@@ -177,6 +298,12 @@ int analysis_print_json(const struct neap_analysis *analysis, const char *path, 
 	set(root, "holders", holders, &failed);
 	set(root, "holder_count", number(analysis->holder_count), &failed);
 	set(root, "categories", categories_json(analysis, &failed), &failed);
+	set(root, "steps_trends", trends_json(analysis, &failed), &failed);
+	set(root, "fragmentation", analysis->fragments.known ? fragments_json(analysis, top, &failed) : json_null(),
+	    &failed);
+	set(root, "oom", analysis->has_oom ? oom_json(analysis, &failed) : json_null(), &failed);
+	set(root, "other_settings", analysis->whatifs.count ? whatifs_json(&analysis->whatifs, &failed) : json_null(),
+	    &failed);
 	set(root, "replay", replay_json(analysis, &failed), &failed);
 	set(root, "warnings", warnings_json(analysis->trace, &failed), &failed);
 	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)

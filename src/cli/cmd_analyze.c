@@ -54,8 +54,13 @@ static int read_arguments(const struct neap_arguments *arguments, struct neap_an
 	const char *device = neap_argument(arguments, "device"), *top = neap_argument(arguments, "top");
 	const char *from = neap_argument(arguments, "from"), *to = neap_argument(arguments, "to");
 	struct neap_error err;
+	const char *memory = neap_argument(arguments, "memory");
 	uint64_t number = 0;
 
+	if (memory && (neap_size_parse(memory, &options->memory_bytes, &err) != NEAP_OK || !options->memory_bytes ||
+		       options->memory_bytes > 1ull << 50))
+		return neap_misuse(arguments, "--memory: a size from 1 B to 1024 TiB such as 24GiB, not '%s'",
+				   memory);
 	if (device && (neap_u64_parse(device, &number, &err) != NEAP_OK || number > 255))
 		return neap_misuse(arguments, "--device: a number from 0 to 255, not '%s'", device);
 	if (device)
@@ -127,7 +132,7 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_analyze = {
 	.name = "analyze",
-	.usage = "FILE [--device N] [--from T] [--to T] [--top K] [--json]",
+	.usage = "FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json]",
 	.summary = "what a trace says: peaks, who held the memory and what for",
 	.details = "FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
 		   "text trace "
@@ -145,12 +150,19 @@ const struct neap_command neap_command_analyze = {
 		   "same "
 		   "rounded up as the settings say, where blocks are not known. reserved: segments.\n"
 		   "\n"
+		   "What other settings would have done is found by replaying this very trace with them: on the "
+		   "device that ran "
+		   "out of memory, else on one without bound, and only where more than 2 % of what was reserved was "
+		   "not asked "
+		   "for. What changes of training would save is predicted from what memory was for.\n"
+		   "\n"
 		   "Exits 65 for a malformed file, with the place in it, and 66 when there is none.",
 	.options =
 		(const struct neap_option[]){
 			{"device", "N", "which device of the trace; the one with the most events"},
 			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
 			{"to", "T", "likewise; the peaks are those in between"},
+			{"memory", "SIZE", "of the device that ran out of memory; what was reserved and free then"},
 			{"top", "K", "how many holders are listed; 10"},
 			{"json", NULL, "every figure, as JSON"},
 			{NULL, NULL, NULL},

@@ -3,6 +3,7 @@
 #include "replay/replay.h"
 
 #define CONFIRMED_PAGES 8
+#define PLENTY_BYTES    (1ull << 44)
 
 struct search {
 	const struct neap_trace *trace;
@@ -52,6 +53,11 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 {
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(search->trace, &search->options, &result, err);
+	if (status == NEAP_OK && result.first_oom_event != UINT64_MAX) {
+		/* A recorded failure fails again where the device is not known: is it enough if there were plenty? */
+		search->options.memory_bytes = PLENTY_BYTES;
+		status = neap_replay(search->trace, &search->options, &result, err);
+	}
 	if (status != NEAP_OK)
 		return status;
 	if (result.first_oom_event != UINT64_MAX)

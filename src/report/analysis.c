@@ -63,7 +63,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 }
 
 static void put_level(struct neap_buffer *out, const struct neap_analysis *analysis, const char *name, uint64_t bytes,
-		      const struct neap_levels *at)
+		      const struct neap_trace_levels *at)
 {
 	neap_buffer_format(out, "  %-12s %10s", name, SIZE(bytes));
 	if (at->event == NEAP_LIFE_BEFORE) {
@@ -86,7 +86,7 @@ static uint64_t replayed(const struct neap_analysis *analysis, enum neap_metric 
 static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analysis)
 {
 	const struct neap_profile *profile = &analysis->profile;
-	const struct neap_levels *peak = &profile->reserved_peak;
+	const struct neap_trace_levels *peak = &profile->reserved_peak;
 	bool whole = profile->from == 0 && profile->to == analysis->timeline.count;
 
 	neap_buffer_text(out, "\nPeaks\n");
@@ -194,5 +194,11 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
 	put_peaks(out, analysis);
 	put_holders(out, analysis, top);
 	put_categories(out, analysis);
+	neap_report_trends(out, analysis);
+	neap_report_fragments(out, analysis, top);
+	if (analysis->has_oom)
+		neap_report_trace_oom(out, analysis);
+	else
+		neap_report_whatifs(out, analysis);
 	put_warnings(out, analysis);
 }

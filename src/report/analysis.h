@@ -9,6 +9,13 @@
 void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path,
 			  size_t top);
 
+/* Its parts. analysis_oom.c: fragmentation, what other settings would have done, a failure; analysis_steps.c: trends.
+ */
+void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top);
+void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
+void neap_report_trace_oom(struct neap_buffer *out, const struct neap_analysis *analysis);
+void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);
+
 /* "PyTorch snapshot". Static. */
 const char *neap_report_source_name(enum neap_trace_source source);
 

@@ -256,12 +256,141 @@ static void lives_from_before(void **state)
 	neap_trace_free(trace);
 }
 
+/* 40 steps; in each 3 MiB are kept by one line, and 64 MiB come and go. */
+static void a_leak_has_a_line(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	char text[320], name[32];
+	begin(&maker);
+	uint32_t forward = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	uint32_t kept = stack(&maker, "/home/me/job/log.py", "remember", 5);
+	for (size_t i = 0; i < 40; i++) {
+		snprintf(name, sizeof(name), "iter %zu", i);
+		range(&maker, NEAP_TRACE_BEGIN, name);
+		event(&maker, NEAP_TRACE_ALLOC, 0x1000, 64 * MIB, forward);
+		event(&maker, NEAP_TRACE_ALLOC, 0x100000000 + i * 4 * MIB, 3 * MIB, kept);
+		release(&maker, 0x1000, 64 * MIB, forward);
+		range(&maker, NEAP_TRACE_END, name);
+	}
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	const struct neap_trends *trends = &analysis.trends;
+	assert_int_equal(trends->leak.verdict, NEAP_LEAK_FOUND);
+	assert_int_equal((uint64_t)trends->leak.bytes_per_step, 3 * MIB);
+	assert_int_equal(trends->growing_count, 1);
+	assert_int_equal(trends->growing[0].holder.bytes, 120 * MIB);
+	neap_holder_text(trace, &trends->growing[0].holder, text, sizeof(text));
+	assert_string_equal(text, "job/log.py:5 remember");
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+/* Without growth: `high` MiB at its highest in every step, in `teeth` teeth; every `period`th step twice that. */
+static void swing_of(size_t teeth, size_t period, struct neap_trends *ret_trends)
+{
+	struct neap_analysis analysis = {0};
+	char text[16384] = "a 1 1048576 0\n";
+	for (size_t step = 0, length = strlen(text); step < 24; step++) {
+		for (size_t tooth = 0; tooth < teeth; tooth++)
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "a 2 %d 0\nf 2\n",
+						   period && step % period == 0 ? 32 << 20 : 16 << 20);
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "s\n");
+	}
+	struct neap_trace *trace = read_text(text);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	*ret_trends = analysis.trends;
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
+static void swings_and_their_causes(void **state)
+{
+	(void)state;
+	struct neap_trends trends;
+	swing_of(1, 0, &trends);
+	assert_int_equal(trends.swing, NEAP_SWING_STEP);
+	assert_int_equal(trends.amplitude_bytes, 16 * MIB);
+	assert_int_equal(trends.leak.verdict, NEAP_LEAK_CLEAN);
+	swing_of(4, 0, &trends);
+	assert_int_equal(trends.swing, NEAP_SWING_ACCUMULATION);
+	assert_true(trends.teeth_per_step > 3.5 && trends.teeth_per_step <= 4.0);
+	swing_of(1, 5, &trends);
+	assert_int_equal(trends.swing, NEAP_SWING_PERIODIC);
+	assert_int_equal(trends.period, 5);
+}
+
+/* A device of 100 MiB, full: 60 live and 40 free in two pieces that live blocks keep apart; 30 are asked for. */
+static void a_failure_by_fragmentation(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	begin(&maker);
+	uint32_t where = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	for (uint64_t i = 0; i < 5; i++) {
+		event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000 + i * 20 * MIB, 20 * MIB, where);
+		event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB, 9 * MIB, where);
+		if (i < 3)
+			event(&maker, NEAP_TRACE_ALLOC, 0x40000000 + i * 20 * MIB + 9 * MIB, 9 * MIB, where);
+		struct neap_trace_segment segment = {.address = 0x40000000 + i * 20 * MIB,
+						     .size = 20 * MIB,
+						     .large = true,
+						     .first_block = (size_t)maker.build.trace->block_count,
+						     .block_count = i < 3 ? 3 : 2};
+		struct neap_trace_block live = {.address = segment.address,
+						.size = 9 * MIB,
+						.requested = 9 * MIB,
+						.stack = where,
+						.state = NEAP_TRACE_BLOCK_LIVE};
+		struct neap_trace_block rest = {.address = segment.address + (i < 3 ? 18 : 9) * MIB,
+						.size = (i < 3 ? 2 : 11) * MIB,
+						.state = NEAP_TRACE_BLOCK_FREE};
+		neap_build_segment(&maker.build, &segment);
+		neap_build_block(&maker.build, &live);
+		live.address += 9 * MIB;
+		if (i < 3)
+			neap_build_block(&maker.build, &live);
+		neap_build_block(&maker.build, &rest);
+	}
+	event(&maker, NEAP_TRACE_OOM, MIB, 24 * MIB, where); /* address: 1 MiB free on the device */
+	maker.build.trace->devices[0].segment_count = 5;
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+
+	const struct neap_fragments *fragments = &analysis.fragments;
+	assert_int_equal(fragments->reserved, 100 * MIB);
+	assert_int_equal(fragments->live, 72 * MIB);
+	assert_int_equal(fragments->pinned, 28 * MIB);
+	assert_int_equal(fragments->releasable, 0);
+	assert_int_equal(fragments->largest_free, 11 * MIB);
+	assert_int_equal(fragments->worst[0].pinned, 11 * MIB);
+	assert_int_equal(fragments->worst[0].pins[0].bytes, 9 * MIB);
+
+	const struct neap_trace_oom *oom = &analysis.oom;
+	assert_true(analysis.has_oom);
+	assert_int_equal(oom->cause, NEAP_TRACE_OOM_FRAGMENTATION);
+	assert_int_equal(oom->asked_bytes, 24 * MIB);
+	assert_int_equal(oom->memory_bytes, 101 * MIB);
+	assert_true(oom->at_end);
+	assert_true(oom->whatifs.items[0].own);
+	assert_false(oom->whatifs.items[0].fits);
+	assert_true(oom->whatifs.items[1].fits);
+	assert_string_equal(oom->whatifs.items[1].name, "expandable_segments:True");
+	/* PyTorch puts two blocks of 9 MiB into each segment of 20 MiB: four of them, and 24 MiB. */
+	assert_int_equal(oom->smallest_bytes, 104 * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
 		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(lives_from_before),
+		cmocka_unit_test(lives_from_before),          cmocka_unit_test(a_leak_has_a_line),
+		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(a_failure_by_fragmentation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,23 @@ teardown() {
 	[ "$(jq -r '.categories | map(.bytes) | add' <<<"$output")" = 25165824 ]
 }
 
+@test "steps: a leak is found and its holders named; other settings are replayed" {
+	for i in $(seq 40); do
+		printf 'a %d 3145728 0\na x 67108864 0\nf x\ns\n' "$i"
+	done | sed 's/ x/ 1000/' >leak.txt
+	run "$NEAP" analyze leak.txt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"  leak: +3.00 MiB per step"* ]]
+	[[ "$output" == *"+3.00 MiB per step, 120 MiB at the end: blocks of 2.00 MiB to 4.00 MiB, no stack"* ]]
+	[[ "$output" == *"  cause: once per step: forward and backward"* ]]
+	run --separate-stderr "$NEAP" analyze leak.txt --json
+	[ "$status" -eq 0 ]
+	[ "$(jq -r '.steps_trends.leak | .verdict, .bytes_per_step' <<<"$output")" = "$(printf 'leak\n3145728')" ]
+	[ "$(jq -r '.other_settings | map(select(.as_it_was)) | length' <<<"$output")" = 1 ]
+	[ "$(jq -r '.oom, .fragmentation' <<<"$output")" = "$(printf 'null\nnull')" ]
+}
+
 @test "--from, --to, --top: a part of it" {
 	run --separate-stderr "$NEAP" analyze trace.txt --from event:3 --top 1 --json
 	[ "$status" -eq 0 ]
@@ -47,6 +64,8 @@ teardown() {
 	run "$NEAP" analyze trace.txt --from soon
 	[ "$status" -eq 64 ]
 	run "$NEAP" analyze trace.txt --device 3
+	[ "$status" -eq 64 ]
+	run "$NEAP" analyze trace.txt --memory much
 	[ "$status" -eq 64 ]
 	run "$NEAP" analyze trace.txt --top 0
 	[ "$status" -eq 64 ]

@@ -1,0 +1,131 @@
+/* analyze/fragments.c: segments of the final state, block by block. Their sums are made here: what a file says of
+ * them need not be true. */
+#include "analyze/fragments.h"
+
+#include "base/error.h"
+#include "base/map.h"
+
+#include <string.h>
+
+#define LARGE_PAGE (20ull << 20)
+#define SMALL_PAGE (2ull << 20)
+
+struct finder {
+	const struct neap_trace *trace;
+	const struct neap_lives *lives;
+	const struct neap_sites *sites;
+	struct neap_map live; /* address -> index of the life that holds it at the end */
+	struct neap_fragments *found;
+};
+
+/* Of a free range in an expandable segment, the bytes in pages that are free as a whole. */
+static uint64_t whole_pages(const struct neap_trace_segment *segment, uint64_t offset, uint64_t size)
+{
+	uint64_t page = segment->large ? LARGE_PAGE : SMALL_PAGE;
+	uint64_t first = (offset + page - 1) / page * page, end = (offset + size) / page * page;
+	return end > first ? end - first : 0;
+}
+
+static void add_pin(struct finder *finder, struct neap_pinned_segment *segment, const struct neap_trace_block *block)
+{
+	struct neap_life life = {.begin = NEAP_LIFE_BEFORE, .size = block->size};
+	uint64_t index = 0;
+
+	if (neap_map_get(&finder->live, block->address, &index))
+		life = finder->lives->items[index];
+	else
+		life.stack = block->stack;
+	uint64_t key = neap_holder_key(finder->sites, &life);
+	struct neap_holder *pins = segment->pins;
+	size_t at = 0;
+	while (at < segment->pin_count && ((uint64_t)pins[at].kind << 32 | pins[at].frame) != key)
+		at++;
+	if (at == NEAP_FRAGMENT_PINS) /* more than are told: the smallest gives way to a larger one */
+		at = pins[NEAP_FRAGMENT_PINS - 1].bytes < block->size ? NEAP_FRAGMENT_PINS - 1 : at;
+	if (at == NEAP_FRAGMENT_PINS)
+		return;
+	if (at == segment->pin_count || ((uint64_t)pins[at].kind << 32 | pins[at].frame) != key) {
+		segment->pin_count += at == segment->pin_count;
+		pins[at] = (struct neap_holder){.kind = (enum neap_holder_kind)(key >> 32), .frame = (uint32_t)key};
+	}
+	pins[at].bytes += block->size;
+	pins[at].blocks++;
+	for (; at > 0 && pins[at].bytes > pins[at - 1].bytes; at--) {
+		struct neap_holder other = pins[at];
+		pins[at] = pins[at - 1];
+		pins[at - 1] = other;
+	}
+}
+
+static void keep(struct neap_fragments *found, const struct neap_pinned_segment *segment)
+{
+	size_t at = found->worst_count;
+	while (at > 0 && found->worst[at - 1].pinned < segment->pinned)
+		at--;
+	if (at == NEAP_FRAGMENT_SEGMENTS)
+		return;
+	if (found->worst_count < NEAP_FRAGMENT_SEGMENTS)
+		found->worst_count++;
+	memmove(&found->worst[at + 1], &found->worst[at], (found->worst_count - 1 - at) * sizeof(found->worst[0]));
+	found->worst[at] = *segment;
+}
+
+static void look_at(struct finder *finder, const struct neap_trace_segment *from)
+{
+	struct neap_fragments *found = finder->found;
+	struct neap_pinned_segment segment = {.address = from->address,
+					      .size = from->size,
+					      .stream = from->stream,
+					      .large = from->large,
+					      .expandable = from->expandable};
+	uint64_t free = 0, whole = 0, offset = 0;
+
+	for (size_t i = 0; i < from->block_count; i++) {
+		const struct neap_trace_block *block = &finder->trace->blocks[from->first_block + i];
+		if (block->state == NEAP_TRACE_BLOCK_FREE) {
+			free += block->size;
+			whole += from->expandable ? whole_pages(from, offset, block->size) : 0;
+			segment.largest_free =
+				block->size > segment.largest_free ? block->size : segment.largest_free;
+		} else {
+			segment.live_bytes += block->size;
+			segment.live_blocks++;
+			add_pin(finder, &segment, block);
+		}
+		offset += block->size;
+	}
+	if (!from->expandable && segment.live_blocks == 0)
+		whole = free;
+	segment.pinned = free - whole;
+	found->segments++;
+	found->reserved += from->size;
+	found->live += segment.live_bytes;
+	found->releasable += whole;
+	found->pinned += segment.pinned;
+	found->pinned_segments += segment.pinned > 0;
+	if (segment.largest_free > found->largest_free)
+		found->largest_free = segment.largest_free;
+	if (segment.pinned > 0)
+		keep(found, &segment);
+}
+
+enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
+				     const struct neap_sites *sites, struct neap_fragments *ret_fragments,
+				     struct neap_error *err)
+{
+	const struct neap_trace_device *info = &trace->devices[device];
+	struct neap_fragments found = {.known = info->segment_count > 0};
+	struct finder finder = {.trace = trace, .lives = lives, .sites = sites, .found = &found};
+	bool ok = true;
+
+	for (size_t i = 0; ok && found.known && i < lives->count; i++)
+		if (lives->items[i].end == NEAP_LIFE_AFTER)
+			ok = neap_map_put(&finder.live, lives->items[i].address, i);
+	for (size_t i = 0; ok && i < info->segment_count; i++)
+		look_at(&finder, &trace->segments[info->first_segment + i]);
+	neap_map_fini(&finder.live);
+	if (!ok)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the segments of a trace");
+	*ret_fragments = found;
+	return NEAP_OK;
+}

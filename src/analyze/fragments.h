@@ -1,0 +1,37 @@
+/* analyze/fragments.h: the state at a trace's end: where reserved memory lies free, and what keeps it there. Pure.
+ *
+ *   reserved = live + releasable + pinned
+ *
+ *   releasable   free, in segments (of expandable ones: in pages) without a live block: emptying the cache returns it
+ *   pinned       free, but a live block of the same segment (page) keeps it from being returned
+ */
+#ifndef NEAP_ANALYZE_FRAGMENTS_H
+#define NEAP_ANALYZE_FRAGMENTS_H
+
+#include "analyze/holders.h"
+
+#define NEAP_FRAGMENT_SEGMENTS 16
+#define NEAP_FRAGMENT_PINS     3
+
+struct neap_pinned_segment {
+	uint64_t address, size, pinned, largest_free, live_bytes, live_blocks;
+	uint16_t stream;
+	bool large, expandable;
+	struct neap_holder pins[NEAP_FRAGMENT_PINS]; /* of the live blocks, the largest share first */
+	size_t pin_count;
+};
+
+struct neap_fragments {
+	bool known; /* the file has a state at its end */
+	size_t segments, pinned_segments;
+	uint64_t reserved, live, releasable, pinned, largest_free; /* bytes; live as rounded, pending ones too */
+	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS];  /* the most pinned bytes first */
+	size_t worst_count;
+};
+
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
+				     const struct neap_sites *sites, struct neap_fragments *ret_fragments,
+				     struct neap_error *err);
+
+#endif

@@ -1,0 +1,327 @@
+/* analyze/trends.c: one pass for each step's levels, one for the teeth, and the lives laid over the steps' ends for
+ * who grows. */
+#include "analyze/trends.h"
+
+#include "base/error.h"
+#include "base/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define CANDIDATES 16 /* holders that are tested for a trend: those that grew most since a third of the steps */
+
+static int by_value(const void *left, const void *right)
+{
+	const uint64_t *a = left, *b = right;
+	return (*a > *b) - (*a < *b);
+}
+
+static uint64_t median(uint64_t *values, size_t count)
+{
+	qsort(values, count, sizeof(*values), by_value);
+	return count ? values[count / 2] : 0;
+}
+
+/* The first step begins where that is known: making the model is not a part of it. */
+static void find_levels(const struct neap_timeline *timeline, const struct neap_steps *steps,
+			struct neap_trends *trends)
+{
+	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
+	uint64_t begin = steps->first_begin != UINT64_MAX ? steps->first_begin : 0;
+	size_t step = 0;
+
+	for (size_t i = 0; i < steps->count; i++)
+		trends->levels[i].low = UINT64_MAX;
+	while (neap_timeline_next(&cursor)) {
+		while (step < steps->count && steps->ends[step] <= cursor.now.event)
+			step++;
+		if (step == steps->count)
+			break;
+		struct neap_step_levels *levels = &trends->levels[step];
+		if (cursor.now.event < begin)
+			continue;
+		if (cursor.now.requested >= levels->high) {
+			levels->high = cursor.now.requested;
+			levels->high_event = cursor.now.event;
+		}
+		if (cursor.now.requested < levels->low) {
+			levels->low = cursor.now.requested;
+			levels->low_event = cursor.now.event;
+		}
+	}
+	for (size_t i = 0; i < steps->count; i++)
+		if (trends->levels[i].low == UINT64_MAX) /* no event in it: as the one before */
+			trends->levels[i] = i > 0 ? trends->levels[i - 1] : (struct neap_step_levels){0};
+}
+
+/* Falls and rises by half the amplitude, over all steps. */
+static double count_teeth(const struct neap_timeline *timeline, const struct neap_steps *steps, uint64_t half)
+{
+	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
+	uint64_t begin = steps->first_begin != UINT64_MAX ? steps->first_begin : 0;
+	uint64_t extreme = 0, teeth = 0;
+	bool rising = true;
+
+	if (!half)
+		return 0;
+	while (neap_timeline_next(&cursor) && cursor.now.event < steps->ends[steps->count - 1]) {
+		uint64_t level = cursor.now.requested;
+		if (cursor.now.event < begin)
+			continue;
+		if (rising ? level >= extreme : level <= extreme) {
+			extreme = level;
+		} else if (rising ? extreme - level >= half : level - extreme >= half) {
+			teeth += rising;
+			rising = !rising;
+			extreme = level;
+		}
+	}
+	return (double)teeth / (double)steps->count;
+}
+
+/* How often the cache was emptied. A request that found the device full releases too, and grows next. */
+static uint64_t count_emptied(const struct neap_timeline *timeline)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(timeline->trace, timeline->device, 0);
+	struct neap_trace_event event;
+	uint64_t emptied = 0, said = 0;
+	bool releasing = false;
+
+	while (neap_trace_next(&cursor, &event)) {
+		said += event.kind == NEAP_TRACE_EMPTY_CACHE;
+		if (event.kind == NEAP_TRACE_SEGMENT_FREE || event.kind == NEAP_TRACE_SEGMENT_UNMAP) {
+			releasing = true;
+		} else if (releasing && event.kind != NEAP_TRACE_FREE_COMPLETED) {
+			emptied += event.kind != NEAP_TRACE_SEGMENT_ALLOC && event.kind != NEAP_TRACE_SEGMENT_MAP &&
+				   event.kind != NEAP_TRACE_OOM;
+			releasing = false;
+		}
+	}
+	return said ? said : emptied + releasing;
+}
+
+/* Who grows */
+
+struct growth {
+	uint64_t key;
+	int64_t bytes;
+};
+
+static int by_growth(const void *left, const void *right)
+{
+	const struct growth *a = left, *b = right;
+	return (a->bytes < b->bytes) - (a->bytes > b->bytes);
+}
+
+/* The indices [from, to) of the steps at whose end the life holds its bytes. */
+static void steps_of(const struct neap_steps *steps, const struct neap_life *life, size_t *ret_from, size_t *ret_to)
+{
+	*ret_from = life->begin == NEAP_LIFE_BEFORE ? 0 : neap_steps_before(steps, life->begin);
+	*ret_to = life->end == NEAP_LIFE_AFTER ? steps->count : neap_steps_before(steps, life->end);
+}
+
+/* The keys that hold more at the last step's end than at a third of them, the most first. */
+static bool find_growth(const struct neap_lives *lives, const struct neap_sites *sites,
+			const struct neap_steps *steps, struct growth **ret_growths, size_t *ret_count)
+{
+	struct neap_map map = {0};
+	struct growth *growths = NULL;
+	size_t count = 0, room = 0, from, to, early = steps->count / 3, late = steps->count - 1;
+	bool ok = true;
+
+	for (size_t i = 0; ok && i < lives->count; i++) {
+		uint64_t key = neap_holder_key(sites, &lives->items[i]), index = 0;
+		steps_of(steps, &lives->items[i], &from, &to);
+		bool at_early = from <= early && early < to, at_late = from <= late && late < to;
+		if (at_early == at_late)
+			continue;
+		if (!neap_map_get(&map, key, &index)) {
+			if (count == room) {
+				room = room ? 2 * room : 64;
+				struct growth *grown = realloc(growths, room * sizeof(*grown));
+				ok = grown != NULL;
+				growths = ok ? grown : growths;
+			}
+			ok = ok && neap_map_put(&map, key, count);
+			if (!ok)
+				break;
+			index = count;
+			growths[count++] = (struct growth){.key = key};
+		}
+		growths[index].bytes += at_late ? (int64_t)lives->items[i].size : -(int64_t)lives->items[i].size;
+	}
+	neap_map_fini(&map);
+	if (count > 0)
+		qsort(growths, count, sizeof(*growths), by_growth);
+	*ret_growths = growths;
+	*ret_count = count;
+	return ok;
+}
+
+static void test_growth(const struct neap_lives *lives, const struct neap_sites *sites,
+			const struct neap_steps *steps, uint64_t key, int64_t *series,
+			struct neap_growing *ret_growing)
+{
+	struct neap_growing growing = {.holder.kind = (enum neap_holder_kind)(key >> 32),
+				       .holder.frame = (uint32_t)key};
+	size_t from, to;
+
+	memset(series, 0, (steps->count + 1) * sizeof(*series));
+	for (size_t i = 0; i < lives->count; i++) {
+		const struct neap_life *life = &lives->items[i];
+		if (neap_holder_key(sites, life) != key)
+			continue;
+		steps_of(steps, life, &from, &to);
+		if (from >= to)
+			continue;
+		series[from] += (int64_t)life->size;
+		series[to] -= (int64_t)life->size;
+		if (to == steps->count) {
+			growing.holder.bytes += life->size;
+			growing.holder.blocks++;
+			growing.holder.largest =
+				life->size > growing.holder.largest ? life->size : growing.holder.largest;
+		}
+	}
+	for (size_t i = 1; i < steps->count; i++)
+		series[i] += series[i - 1];
+	neap_leak_test((const uint64_t *)series, steps->count, UINT64_MAX, &growing.leak);
+	*ret_growing = growing;
+}
+
+static bool find_growing(const struct neap_lives *lives, const struct neap_sites *sites,
+			 const struct neap_steps *steps, struct neap_trends *trends)
+{
+	struct growth *growths = NULL;
+	size_t count = 0;
+	int64_t *series = malloc((steps->count + 1) * sizeof(*series));
+	bool ok = series && find_growth(lives, sites, steps, &growths, &count);
+
+	for (size_t i = 0; ok && i < count && i < CANDIDATES && growths[i].bytes > 0; i++) {
+		struct neap_growing growing;
+		size_t at = trends->growing_count;
+		test_growth(lives, sites, steps, growths[i].key, series, &growing);
+		if (growing.leak.verdict != NEAP_LEAK_FOUND)
+			continue;
+		while (at > 0 && trends->growing[at - 1].leak.bytes_per_step < growing.leak.bytes_per_step)
+			at--;
+		if (at == NEAP_GROWING)
+			continue;
+		if (trends->growing_count < NEAP_GROWING)
+			trends->growing_count++;
+		memmove(&trends->growing[at + 1], &trends->growing[at],
+			(trends->growing_count - 1 - at) * sizeof(trends->growing[0]));
+		trends->growing[at] = growing;
+	}
+	free(growths);
+	free(series);
+	return ok;
+}
+
+/* Fluctuation */
+
+static bool speaks_of_evaluation(const char *name)
+{
+	return strstr(name, "eval") || strstr(name, "Eval") || strstr(name, "valid") || strstr(name, "Valid");
+}
+
+static bool has_evaluation(const struct neap_timeline *timeline)
+{
+	const struct neap_trace *trace = timeline->trace;
+	const struct neap_trace_device *device = &trace->devices[timeline->device];
+	for (size_t i = 0; i < device->mark_count; i++)
+		if (speaks_of_evaluation(neap_trace_text(trace, trace->marks[device->first_mark + i].name)))
+			return true;
+	return false;
+}
+
+/* The smallest lag at which the peaks, less their median, agree to nine tenths of their own power. */
+static size_t find_period(const struct neap_step_levels *levels, size_t count, uint64_t middle)
+{
+	for (size_t lag = 2; lag <= count / 3; lag++) {
+		double power = 0, agreement = 0;
+		for (size_t i = lag; i < count; i++) {
+			double now = (double)levels[i].high - (double)middle;
+			double then = (double)levels[i - lag].high - (double)middle;
+			power += now * now + then * then;
+			agreement += 2 * now * then;
+		}
+		if (power > 0 && agreement >= 0.9 * power)
+			return lag;
+	}
+	return 0;
+}
+
+static bool find_swing(const struct neap_timeline *timeline, const struct neap_steps *steps,
+		       struct neap_trends *trends)
+{
+	size_t skipped = steps->count >= 3 ? 1 : 0, count = steps->count - skipped; /* the first step warms up */
+	const struct neap_step_levels *levels = trends->levels + skipped;
+	uint64_t *values = malloc(count * sizeof(*values));
+	size_t highest = 0, lowest = 0;
+
+	if (!values)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		values[i] = levels[i].high - levels[i].low;
+		highest = levels[i].high > levels[highest].high ? i : highest;
+		lowest = levels[i].high < levels[lowest].high ? i : lowest;
+	}
+	trends->amplitude_bytes = median(values, count);
+	for (size_t i = 0; i < count; i++)
+		values[i] = levels[i].high;
+	uint64_t middle = median(values, count);
+	free(values);
+	trends->highest_bytes = levels[highest].high;
+	trends->peak_event = levels[highest].high_event;
+	trends->trough_event = levels[highest].low_event;
+	trends->spread = middle ? (double)(levels[highest].high - levels[lowest].high) / (double)middle : 0;
+	trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
+	if (trends->spread >= 0.05)
+		trends->period = find_period(levels, count, middle);
+	if (trends->spread >= 0.05)
+		trends->swing = has_evaluation(timeline) ? NEAP_SWING_EVALUATION
+				: trends->period         ? NEAP_SWING_PERIODIC
+							 : NEAP_SWING_VARIABLE;
+	else if (trends->amplitude_bytes * 20 < trends->highest_bytes)
+		trends->swing = NEAP_SWING_NONE;
+	else
+		trends->swing = trends->teeth_per_step >= 1.5 ? NEAP_SWING_ACCUMULATION : NEAP_SWING_STEP;
+	return true;
+}
+
+enum neap_status neap_trends_find(const struct neap_timeline *timeline, const struct neap_lives *lives,
+				  const struct neap_sites *sites, const struct neap_steps *steps,
+				  struct neap_trends *ret_trends, struct neap_error *err)
+{
+	struct neap_trends trends = {.steps = steps->count, .emptied = count_emptied(timeline)};
+	bool ok = true;
+
+	if (steps->count > 0) {
+		trends.levels = calloc(steps->count, sizeof(*trends.levels));
+		uint64_t *lows = malloc(steps->count * sizeof(*lows));
+		ok = trends.levels && lows;
+		if (ok) {
+			find_levels(timeline, steps, &trends);
+			for (size_t i = 0; i < steps->count; i++)
+				lows[i] = trends.levels[i].low;
+			neap_leak_test(lows, steps->count, UINT64_MAX, &trends.leak);
+			ok = find_swing(timeline, steps, &trends);
+		}
+		free(lows);
+		if (ok && trends.leak.verdict == NEAP_LEAK_FOUND)
+			ok = find_growing(lives, sites, steps, &trends);
+	}
+	if (!ok) {
+		neap_trends_fini(&trends);
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the trends of a trace");
+	}
+	*ret_trends = trends;
+	return NEAP_OK;
+}
+
+void neap_trends_fini(struct neap_trends *trends)
+{
+	free(trends->levels);
+	*trends = (struct neap_trends){0};
+}

@@ -1,0 +1,61 @@
+/* analyze/trends.h: a trace over its steps: does memory grow, where, and how does it swing within and across them?
+ * Pure.
+ *
+ *   amplitude   median over steps of (highest - lowest requested bytes)
+ *   teeth       per step: how often the level falls and rises again by half the amplitude
+ *   period      in steps: the smallest lag from 2 to a third of the steps at which the steps' peaks repeat, where
+ * they differ by 5 % of their median or more
+ */
+#ifndef NEAP_ANALYZE_TRENDS_H
+#define NEAP_ANALYZE_TRENDS_H
+
+#include "analyze/holders.h"
+#include "analyze/leak.h"
+#include "analyze/steps.h"
+#include "analyze/timeline.h"
+
+struct neap_step_levels {
+	uint64_t high, low;             /* requested bytes within the step */
+	uint64_t high_event, low_event; /* just after these */
+};
+
+/* A line (or tag, or size) whose bytes grow with the steps. */
+struct neap_growing {
+	struct neap_holder holder; /* at the last step's end; kind and frame say who, the rest how much */
+	struct neap_leak leak;     /* of its bytes at the steps' ends */
+};
+
+enum neap_swing {
+	NEAP_SWING_UNKNOWN,      /* no steps */
+	NEAP_SWING_NONE,         /* amplitude below 5 % of the peak, and the peaks alike */
+	NEAP_SWING_STEP,         /* once per step: forward and backward */
+	NEAP_SWING_ACCUMULATION, /* several teeth per step: one per micro-batch */
+	NEAP_SWING_EVALUATION,   /* the higher or lower steps are those with marks of evaluation */
+	NEAP_SWING_PERIODIC,     /* every `period` steps, by something that is not marked */
+	NEAP_SWING_VARIABLE,     /* steps differ without a period: changing shapes */
+};
+
+#define NEAP_GROWING 5
+
+struct neap_trends {
+	struct neap_step_levels *levels; /* of each step */
+	size_t steps;
+	struct neap_leak leak;                     /* of the steps' lowest levels */
+	struct neap_growing growing[NEAP_GROWING]; /* only with a leak; the steepest first */
+	size_t growing_count;
+	enum neap_swing swing;
+	uint64_t amplitude_bytes, highest_bytes; /* highest: of all steps */
+	double teeth_per_step;
+	double spread;                     /* (highest - lowest step's peak) / median peak, warm-up left out */
+	size_t period;                     /* 0: none */
+	uint64_t peak_event, trough_event; /* of the step with the highest peak */
+	uint64_t emptied;                  /* times the cache was emptied: runs of releases that no growth followed */
+};
+
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_trends_find(const struct neap_timeline *timeline, const struct neap_lives *lives,
+				  const struct neap_sites *sites, const struct neap_steps *steps,
+				  struct neap_trends *ret_trends, struct neap_error *err);
+void neap_trends_fini(struct neap_trends *trends);
+
+#endif
