@@ -7,6 +7,7 @@ struct span {
 	size_t crossed;  /* ends of steps between its begin and its end */
 	bool before;     /* begun before the first step did */
 	bool first;      /* begun in the first step */
+	bool freed;      /* its end is in the trace */
 	bool long_lived; /* within a step: a tenth of it or longer */
 };
 
@@ -26,6 +27,7 @@ static struct span span_of(const struct neap_steps *steps, uint64_t events, cons
 		.crossed = to > from ? to - from : 0,
 		.before = life->begin == NEAP_LIFE_BEFORE || (known && begin < steps->first_begin),
 		.first = known && from == 0 && begin >= steps->first_begin && life->begin != NEAP_LIFE_BEFORE,
+		.freed = life->end != NEAP_LIFE_AFTER,
 		.long_lived = (end - begin) * 10 >= step_end - step_begin,
 	};
 }
@@ -84,8 +86,10 @@ static enum neap_category by_lifetime(const struct neap_steps *steps, const stru
 				     : NEAP_CATEGORY_UNKNOWN;
 	if (span->before)
 		return NEAP_CATEGORY_UNKNOWN;
-	if (span->crossed == 1)
+	if (span->crossed == 1 && span->freed)
 		return NEAP_CATEGORY_GRADIENTS;
+	if (span->crossed == 1)
+		return NEAP_CATEGORY_UNKNOWN;
 	return span->long_lived ? NEAP_CATEGORY_ACTIVATIONS : NEAP_CATEGORY_TEMPORARIES;
 }
 

@@ -14,9 +14,8 @@
  *                before the first step, kept over 2 step ends      parameters
  *                begun in the first step, kept over 2 step ends    optimizer state (gradients that are kept, rather
  *                                                                  than set to none, look the same)
- *                over one step's end                               gradients (a batch loaded ahead looks the same)
- *                within a step, a tenth of it or longer            activations
- *                within a step, shorter                            temporaries
+ *                over one step's end, and freed                         gradients (a batch loaded ahead looks the
+ * same) within a step, a tenth of it or longer            activations within a step, shorter temporaries
  *
  * What none of them tells is unknown.
  */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SPREAD_MIN 0.05
 #define CANDIDATES 16 /* holders that are tested for a trend: those that grew most since a third of the steps */
 
 static int by_value(const void *left, const void *right)
@@ -236,13 +237,12 @@ static bool has_evaluation(const struct neap_timeline *timeline)
 }
 
 /* The smallest lag at which the peaks, less their median, agree to nine tenths of their own power. */
-static size_t find_period(const struct neap_step_levels *levels, size_t count, uint64_t middle)
+static size_t find_period(const double *peaks, size_t count, double middle)
 {
 	for (size_t lag = 2; lag <= count / 3; lag++) {
 		double power = 0, agreement = 0;
 		for (size_t i = lag; i < count; i++) {
-			double now = (double)levels[i].high - (double)middle;
-			double then = (double)levels[i - lag].high - (double)middle;
+			double now = peaks[i] - middle, then = peaks[i - lag] - middle;
 			power += now * now + then * then;
 			agreement += 2 * now * then;
 		}
@@ -252,34 +252,49 @@ static size_t find_period(const struct neap_step_levels *levels, size_t count, u
 	return 0;
 }
 
+/* How the steps' peaks differ, apart from a leak. `values`: room for one of each. */
+static void compare_steps(const struct neap_step_levels *levels, size_t count, double *peaks, uint64_t *values,
+			  struct neap_trends *trends)
+{
+	double slope = trends->leak.verdict == NEAP_LEAK_FOUND ? trends->leak.bytes_per_step : 0;
+	double highest = 0, lowest = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		peaks[i] = (double)levels[i].high - slope * (double)i;
+		peaks[i] = peaks[i] > 0 ? peaks[i] : 0;
+		values[i] = (uint64_t)peaks[i];
+		highest = i == 0 || peaks[i] > highest ? peaks[i] : highest;
+		lowest = i == 0 || peaks[i] < lowest ? peaks[i] : lowest;
+	}
+	double middle = (double)median(values, count);
+	trends->spread = middle > 0 ? (highest - lowest) / middle : 0;
+	if (trends->spread >= SPREAD_MIN)
+		trends->period = find_period(peaks, count, middle);
+}
+
 static bool find_swing(const struct neap_timeline *timeline, const struct neap_steps *steps,
 		       struct neap_trends *trends)
 {
 	size_t skipped = steps->count >= 3 ? 1 : 0, count = steps->count - skipped; /* the first step warms up */
 	const struct neap_step_levels *levels = trends->levels + skipped;
 	uint64_t *values = malloc(count * sizeof(*values));
-	size_t highest = 0, lowest = 0;
+	double *peaks = malloc(count * sizeof(*peaks));
+	size_t highest = 0;
+	bool ok = values && peaks;
 
-	if (!values)
-		return false;
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; ok && i < count; i++) {
 		values[i] = levels[i].high - levels[i].low;
 		highest = levels[i].high > levels[highest].high ? i : highest;
-		lowest = levels[i].high < levels[lowest].high ? i : lowest;
 	}
-	trends->amplitude_bytes = median(values, count);
-	for (size_t i = 0; i < count; i++)
-		values[i] = levels[i].high;
-	uint64_t middle = median(values, count);
-	free(values);
-	trends->highest_bytes = levels[highest].high;
-	trends->peak_event = levels[highest].high_event;
-	trends->trough_event = levels[highest].low_event;
-	trends->spread = middle ? (double)(levels[highest].high - levels[lowest].high) / (double)middle : 0;
-	trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
-	if (trends->spread >= 0.05)
-		trends->period = find_period(levels, count, middle);
-	if (trends->spread >= 0.05)
+	if (ok) {
+		trends->amplitude_bytes = median(values, count);
+		compare_steps(levels, count, peaks, values, trends);
+		trends->highest_bytes = levels[highest].high;
+		trends->peak_event = levels[highest].high_event;
+		trends->trough_event = levels[highest].low_event;
+		trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
+	}
+	if (trends->spread >= SPREAD_MIN)
 		trends->swing = has_evaluation(timeline) ? NEAP_SWING_EVALUATION
 				: trends->period         ? NEAP_SWING_PERIODIC
 							 : NEAP_SWING_VARIABLE;
@@ -287,7 +302,9 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 		trends->swing = NEAP_SWING_NONE;
 	else
 		trends->swing = trends->teeth_per_step >= 1.5 ? NEAP_SWING_ACCUMULATION : NEAP_SWING_STEP;
-	return true;
+	free(values);
+	free(peaks);
+	return ok;
 }
 
 enum neap_status neap_trends_find(const struct neap_timeline *timeline, const struct neap_lives *lives,

@@ -46,7 +46,7 @@ struct neap_trends {
 	enum neap_swing swing;
 	uint64_t amplitude_bytes, highest_bytes; /* highest: of all steps */
 	double teeth_per_step;
-	double spread;                     /* (highest - lowest step's peak) / median peak, warm-up left out */
+	double spread;                     /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
 	size_t period;                     /* 0: none */
 	uint64_t peak_event, trough_event; /* of the step with the highest peak */
 	uint64_t emptied;                  /* times the cache was emptied: runs of releases that no growth followed */
