@@ -39,7 +39,10 @@ static void print_line(void *context, const char *text)
 
 static int print_plan(const struct neap_spec *spec)
 {
-	printf("%s: %zu experiment%s\n", spec->name, spec->count, spec->count == 1 ? "" : "s");
+	printf("%s: %zu experiment%s", spec->name, spec->count, spec->count == 1 ? "" : "s");
+	if (spec->parallel > 1)
+		printf(", up to %u at the same time", spec->parallel);
+	printf("\n");
 	for (size_t i = 0; i < spec->count; i++) {
 		const struct neap_experiment *experiment = &spec->experiments[i];
 		char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
@@ -191,6 +194,11 @@ const struct neap_command neap_command_series = {
 		"experiment for each "
 		"combination, and compare_to with the name of another experiment: below the table then stands what it "
 		"saved and cost against that one, beside what was predicted from that one's recording.\n"
+		"\n"
+		"With 'parallel: N' beside name, up to N experiments (at most 16) run at the same time, begun in the file's "
+		"order: each on the device with the most room, and only when what it needs fits beside what the others "
+		"there need. One that needs a whole device is alone on it, one that needs none waits for nobody and is "
+		"given no device.\n"
 		"\n"
 		"Each experiment runs under a supervisor of its own ('neap run'), which outlives the series: when "
 		"this "

@@ -36,7 +36,16 @@ void neap_series_say(const struct neap_series *series, const char *format, ...)
 		series->options->line(series->options->line_context, text);
 }
 
-static void say_line(void *context, const char *text) { neap_series_say(context, "%s", text); }
+/* What a supervisor says; beside others, with its experiment's name. */
+static void say_line(void *context, const char *text)
+{
+	const struct neap_running *running = context;
+	const struct neap_spec *spec = running->series->spec;
+	if (spec->parallel > 1)
+		neap_series_say(running->series, "%s: %s", spec->experiments[running->of].name, text);
+	else
+		neap_series_say(running->series, "%s", text);
+}
 
 static sig_atomic_t interrupts(const struct neap_series *series)
 {
@@ -73,25 +82,37 @@ static const char *name_of(const struct neap_series *series, struct neap_step st
 	return series->spec->experiments[step.experiment].name;
 }
 
-/* Makes `attempt` the one this step is about, and keeps it if it is that already. */
+/* Makes `now` the attempt that this step is about. */
 static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
-	if (series->attempt_of == step.experiment)
-		return NEAP_OK;
-	enum neap_status status = neap_attempt_init(&series->attempt, series->summary->folder, name_of(series, step),
-						    step.attempt, err);
+	struct neap_running *free_one = NULL;
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
+		series->now = &series->running[i];
+		if (series->now->of == step.experiment)
+			return NEAP_OK;
+		if (series->now->of == series->spec->count)
+			free_one = series->now;
+	}
+	if (!free_one) /* more in the journal than any file allows */
+		return neap_fail(err, NEAP_EPARSE, "more than %d attempts are under way", NEAP_SPEC_PARALLEL);
+	series->now = free_one;
+	enum neap_status status = neap_attempt_init(&free_one->attempt, series->summary->folder,
+						    name_of(series, step), step.attempt, err);
+	free_one->series = series;
+	free_one->started = free_one->told = false;
+	free_one->cancels = 0;
 	if (!status)
-		series->attempt_of = step.experiment;
+		free_one->of = step.experiment;
 	return status;
 }
 
-static void turn_away(struct neap_series *series)
+static void turn_away(struct neap_series *series, struct neap_running *running)
 {
-	if (series->attempt_of < series->spec->count) {
-		neap_attempt_show(&series->attempt, say_line, series);
-		neap_attempt_fini(&series->attempt);
+	if (running->of < series->spec->count) {
+		neap_attempt_show(&running->attempt, say_line, running);
+		neap_attempt_fini(&running->attempt);
 	}
-	series->attempt_of = series->spec->count;
+	running->of = series->spec->count;
 }
 
 /* What it needs: said in the file, measured by an earlier run, or else the whole device. `text` is for the
@@ -111,49 +132,106 @@ static void find_needs(struct neap_series *series, const struct neap_experiment 
 	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 }
 
-static enum neap_status start(struct neap_series *series, struct neap_step step, struct neap_error *err)
+/* Where it may be started beside those that run; false: not yet. One that was started before a kill may need
+ * anything: what needs memory waits for its end. */
+static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
+		       const struct neap_needs *needs, size_t *ret_device)
 {
-	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
-	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64];
-	if (interrupts(series))
-		return neap_fail(err, NEAP_ECANCELED, "interrupted");
-	turn_away(series);
-	enum neap_status status = turn_to(series, step, err);
+	struct neap_series_room *room = &series->room;
+	struct neap_packing_device devices[NEAP_ROOM_DEVICES];
+	size_t only = NEAP_PACKING_ANY;
+	*ret_device = NEAP_PACKING_ANY;
+	if (series->spec->parallel == 1 || needs->kind == NEAP_NEEDS_NONE || !room->count)
+		return true;
+	memcpy(devices, room->devices, sizeof devices);
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
+		const struct neap_running *running = &series->running[i];
+		if (running->of == series->spec->count)
+			continue;
+		if (!running->started)
+			return false;
+		if (running->device != NEAP_PACKING_ANY)
+			neap_packing_add(&devices[running->device], &running->needs);
+	}
+	if (experiment->device && (only = neap_series_room_find(room, experiment->device)) == room->count)
+		return true; /* its supervisor says that it is not there */
+	size_t chosen = neap_packing_choose(devices, room->count, needs, only);
+	*ret_device = chosen < room->count ? chosen : NEAP_PACKING_ANY;
+	return chosen < room->count;
+}
+
+/* *ret_started: false when there is no room for it yet. */
+static enum neap_status start(struct neap_series *series, struct neap_step step, bool *ret_started,
+			      struct neap_error *err)
+{
+	struct neap_experiment experiment = series->spec->experiments[step.experiment];
+	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64], on[64] = "";
+	struct neap_needs parsed = {0};
+	size_t device;
+	find_needs(series, &experiment, needs, words);
+	enum neap_status status = neap_needs_parse(needs, &parsed, err);
+	*ret_started = !status && find_place(series, &experiment, &parsed, &device);
+	if (!*ret_started)
+		return status;
+	status = turn_to(series, step, err);
 	if (!status)
-		status = neap_attempt_claim(&series->attempt, err);
+		status = neap_attempt_claim(&series->now->attempt, err);
 	/* Its start was journaled in a line that did not survive: once journaled again, it is adopted. */
 	bool adopt = status == NEAP_EBUSY || status == NEAP_EEXIST;
 	if (status && !adopt)
 		return status;
 	neap_run_id_make(run_id);
-	status = record(series, neap_series_record_start(experiment->name, step.attempt, run_id), err);
+	status = record(series, neap_series_record_start(experiment.name, step.attempt, run_id), err);
 	if (status || adopt)
 		return status;
-	find_needs(series, experiment, needs, words);
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s", step.experiment + 1, series->spec->count,
-			experiment->name, step.attempt, words);
-	return neap_attempt_start(&series->attempt, series->options->program, experiment, needs, run_id,
+	series->now->started = true;
+	series->now->needs = parsed;
+	series->now->device = device;
+	if (device != NEAP_PACKING_ANY) {
+		experiment.device = series->room.uuids[device];
+		snprintf(on, sizeof on, ", on %s", experiment.device);
+	}
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s%s", step.experiment + 1, series->spec->count,
+			experiment.name, step.attempt, words, on);
+	return neap_attempt_start(&series->now->attempt, series->options->program, &experiment, needs, run_id,
 				  series->options->quiet, err);
 }
 
-static enum neap_status wait_for(struct neap_series *series, struct neap_step step, struct neap_error *err)
+/* Asks what runs to end, once for each time that the user asked. */
+static void pass_interrupts_on(struct neap_series *series)
 {
-	struct neap_attempt *attempt = &series->attempt;
-	enum neap_step_found found = NEAP_STEP_FOUND_LOCK;
-	enum neap_status status = NEAP_OK;
-	if (!attempt->child)
-		neap_series_say(series, "[%zu/%zu] %s: attempt %u goes on, waiting for it", step.experiment + 1,
-				series->spec->count, name_of(series, step), step.attempt);
-	while (!status && found == NEAP_STEP_FOUND_LOCK) {
-		if (interrupts(series) > series->interrupts_sent && !neap_attempt_cancel(attempt, NULL)) {
-			series->interrupts_sent++;
-			neap_series_say(series, "interrupted: ending %s", name_of(series, step));
-		}
-		neap_attempt_sleep(attempt, LOOK_MS);
-		neap_attempt_show(attempt, say_line, series);
-		status = neap_attempt_find(attempt, &found, err);
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
+		struct neap_running *running = &series->running[i];
+		if (running->of == series->spec->count || running->cancels >= interrupts(series) ||
+		    neap_attempt_cancel(&running->attempt, NULL))
+			continue;
+		running->cancels++;
+		neap_series_say(series, "interrupted: ending %s", series->spec->experiments[running->of].name);
 	}
-	return status;
+}
+
+/* Sleeps for a while, less when the first of those that run ends. */
+static void wait_a_while(struct neap_series *series)
+{
+	int timeout_ms = LOOK_MS;
+	pass_interrupts_on(series);
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
+		struct neap_running *running = &series->running[i];
+		if (running->of == series->spec->count)
+			continue;
+		neap_attempt_sleep(&running->attempt, timeout_ms);
+		neap_attempt_show(&running->attempt, say_line, running);
+		timeout_ms = 0;
+	}
+}
+
+static void say_waiting(struct neap_series *series, struct neap_step step)
+{
+	if (series->now->attempt.child || series->now->attempt.exit_code >= 0 || series->now->told)
+		return;
+	series->now->told = true;
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u goes on, waiting for it", step.experiment + 1,
+			series->spec->count, name_of(series, step), step.attempt);
 }
 
 static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
@@ -178,7 +256,7 @@ static enum neap_status lose_damaged(struct neap_series *series, struct neap_ste
 			series->spec->count, name_of(series, step), step.attempt, err->message);
 	enum neap_status status =
 		record(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
-	turn_away(series);
+	turn_away(series, series->now);
 	return status;
 }
 
@@ -196,19 +274,20 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 {
 	char path[4096];
 	struct neap_result result = {0};
-	bool waited = series->attempt.child || series->attempt.exit_code >= 0;
-	if (neap_path_join(path, sizeof path, series->attempt.folder, "result.json"))
-		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", series->attempt.folder);
+	bool waited = series->now->attempt.child || series->now->attempt.exit_code >= 0;
+	if (neap_path_join(path, sizeof path, series->now->attempt.folder, "result.json"))
+		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s",
+				 series->now->attempt.folder);
 	enum neap_status status = neap_result_read(path, &result, err);
 	if (status == NEAP_EPARSE) /* half a disk block, or a hand: as good as none */
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
-	neap_attempt_show(&series->attempt, say_line, series);
+	neap_attempt_show(&series->now->attempt, say_line, series->now);
 	neap_series_keep(series, &result);
 	/* Canceled on its own account it is over; canceled with the series, this one or one that was killed, it is
 	 * not. */
-	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->interrupts_sent || !waited)) {
+	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
 		status = record(series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
 	} else if (is_to_be_retried(series, step, &result)) {
 		say_end(series, step, &result);
@@ -225,7 +304,7 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 				err);
 	}
 	neap_result_fini(&result);
-	turn_away(series);
+	turn_away(series, series->now);
 	return status;
 }
 
@@ -282,14 +361,14 @@ static bool wait_for_device(struct neap_series *series, struct neap_step step, e
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
-	for (int i = 0; series->attempt.child && i < 200; i++) /* its lock is free: it is about to be gone */
-		neap_attempt_sleep(&series->attempt, LOOK_MS);
+	for (int i = 0; series->now->attempt.child && i < 200; i++) /* its lock is free: it is about to be gone */
+		neap_attempt_sleep(&series->now->attempt, LOOK_MS);
 	end_orphans(series, step);
-	int code = series->attempt.exit_code;
+	int code = series->now->attempt.exit_code;
 	bool refused = is_refusal(code);
 	enum neap_status status =
 		record(series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
-	turn_away(series);
+	turn_away(series, series->now);
 	if (status)
 		return status;
 	if (code == NO_DEVICE && wait_for_device(series, step, &status, err))
@@ -317,50 +396,72 @@ static enum neap_status give_up(struct neap_series *series, struct neap_step ste
 
 static enum neap_status finish(struct neap_series *series, struct neap_error *err)
 {
-	turn_away(series);
 	enum neap_status status = neap_series_report(series, err);
 	if (!status && !series->state.finished)
 		status = record(series, neap_series_record_finish(), err);
 	return status;
 }
 
-static enum neap_status run_steps(struct neap_series *series, struct neap_error *err)
+/* Looks at what is open. *ret_moved: something has ended. */
+static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved, struct neap_error *err)
 {
+	const struct neap_step_experiment *experiments = series->state.experiments;
+	size_t count = series->spec->count;
 	enum neap_status status = NEAP_OK;
-	while (!status) {
-		const struct neap_step_experiment *experiments = series->state.experiments;
-		size_t count = series->spec->count, open = neap_step_open(experiments, count);
+	for (size_t at = 0; !status && (at = neap_step_open(experiments, count, at)) < count; at++) {
 		enum neap_step_found found = NEAP_STEP_FOUND_NOTHING;
-		if (open < count) {
-			status = turn_to(series, (struct neap_step){NEAP_STEP_WAIT, open, experiments[open].attempts},
-					 err);
-			if (!status)
-				status = neap_attempt_find(&series->attempt, &found, err);
-			if (status)
-				break;
-		}
-		struct neap_step step = neap_step_next(experiments, count, found, NEAP_SERIES_LOST_LIMIT);
-		switch (step.kind) {
-		case NEAP_STEP_START:
-			status = start(series, step, err);
-			break;
-		case NEAP_STEP_WAIT:
-			status = wait_for(series, step, err);
-			break;
-		case NEAP_STEP_TAKE:
-			status = take(series, step, err);
-			break;
-		case NEAP_STEP_LOSE:
-			status = lose(series, step, err);
-			break;
-		case NEAP_STEP_GIVE_UP:
-			status = give_up(series, step, err);
-			break;
-		case NEAP_STEP_FINISH:
-			return finish(series, err);
-		}
+		struct neap_step step = {NEAP_STEP_WAIT, at, experiments[at].attempts};
+		status = turn_to(series, step, err);
+		if (!status)
+			status = neap_attempt_find(&series->now->attempt, &found, err);
+		if (status)
+			return status;
+		step.kind = neap_step_of_open(found);
+		if (step.kind == NEAP_STEP_WAIT)
+			say_waiting(series, step);
+		else
+			status = step.kind == NEAP_STEP_TAKE ? take(series, step, err) : lose(series, step, err);
+		*ret_moved = *ret_moved || step.kind != NEAP_STEP_WAIT;
 	}
 	return status;
+}
+
+static enum neap_status run_steps(struct neap_series *series, struct neap_error *err)
+{
+	const struct neap_step_experiment *experiments = series->state.experiments;
+	size_t count = series->spec->count;
+	for (;;) {
+		bool moved = false;
+		enum neap_status status = look_at_open(series, &moved, err);
+		if (status)
+			return status;
+		if (moved)
+			continue;
+		struct neap_step step =
+			neap_step_beside(experiments, count, series->spec->parallel, NEAP_SERIES_LOST_LIMIT);
+		if (step.kind == NEAP_STEP_FINISH)
+			return finish(series, err);
+		if (step.kind == NEAP_STEP_GIVE_UP) {
+			status = give_up(series, step, err);
+			moved = true;
+		} else if (step.kind == NEAP_STEP_START && !interrupts(series)) {
+			status = start(series, step, &moved, err);
+		} else if (neap_step_open(experiments, count, 0) == count) {
+			return neap_fail(err, NEAP_ECANCELED, "interrupted");
+		}
+		if (status)
+			return status;
+		if (!moved)
+			wait_a_while(series);
+	}
+}
+
+/* Where several share the devices, what there is of them. */
+static void open_room(struct neap_series *series)
+{
+	struct neap_error err = {0};
+	if (series->spec->parallel > 1 && neap_series_room_init(&series->room, &err))
+		neap_series_say(series, "experiments are not given devices: %s", err.message);
 }
 
 static void open_history(struct neap_series *series)
@@ -390,11 +491,10 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 {
 	*ret_summary = (struct neap_series_summary){0};
 	struct neap_error local;
-	struct neap_series series = {.spec = spec,
-				     .options = options,
-				     .summary = ret_summary,
-				     .attempt_of = spec->count,
-				     .device_of = spec->count};
+	struct neap_series series = {
+		.spec = spec, .options = options, .summary = ret_summary, .device_of = spec->count};
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
+		series.running[i].of = spec->count;
 	if (!err)
 		err = &local;
 	enum neap_status status = neap_series_state_init(&series.state, spec, err);
@@ -409,9 +509,11 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (!series.state.begun)
 		status = record(&series, neap_series_record_begin(spec), err);
 	open_history(&series);
+	open_room(&series);
 	if (!status)
 		status = run_steps(&series, err);
-	turn_away(&series);
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
+		turn_away(&series, &series.running[i]);
 	count_ends(&series);
 out:
 	neap_history_close(series.history);

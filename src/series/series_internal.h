@@ -5,8 +5,21 @@
 #include "series/journal.h"
 #include "series/series.h"
 #include "series/series_attempt.h"
+#include "series/series_room.h"
 #include "series/series_state.h"
 #include "store/history.h"
+
+/* An attempt under way. */
+struct neap_running {
+	struct neap_attempt attempt;
+	struct neap_series *series;
+	size_t of;    /* the experiment; count: none, and the rest is of no meaning */
+	bool started; /* by us, with these needs: */
+	struct neap_needs needs;
+	size_t device;        /* in `room`; NEAP_PACKING_ANY: none in particular */
+	bool told;            /* an adopted one: that it is waited for */
+	sig_atomic_t cancels; /* how often it was asked to end */
+};
 
 struct neap_series {
 	const struct neap_spec *spec;
@@ -16,9 +29,9 @@ struct neap_series {
 	struct neap_series_state state;
 	struct neap_history *history; /* NULL: cannot be opened; the series goes on without */
 	bool history_behind;          /* a result did not get in: all are put again at the end */
-	struct neap_attempt attempt;  /* the one under way, where `attempt_of` < count */
-	size_t attempt_of;
-	sig_atomic_t interrupts_sent;
+	struct neap_running running[NEAP_SPEC_PARALLEL];
+	struct neap_running *now; /* of them, the one that a step is about */
+	struct neap_series_room room;
 	size_t device_of; /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
 };

@@ -58,8 +58,7 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 {
 	struct neap_step_experiment *experiment = &state->experiments[at];
 	const char *run_id = text_of(record, "run_id");
-	if (experiment->ended || neap_step_open(state->experiments, state->count) < state->count ||
-	    attempt != experiment->attempts + 1)
+	if (experiment->ended || experiment->open || attempt != experiment->attempts + 1)
 		return neap_fail(err, NEAP_EPARSE, "a start out of order");
 	if (!*run_id || strlen(run_id) >= sizeof state->ends[at].run_id)
 		return neap_fail(err, NEAP_EPARSE, "expected a run_id");

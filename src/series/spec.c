@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
 #include "series/spec_settings.h"
 #include "series/spec_yaml.h"
 
@@ -426,6 +427,21 @@ static enum neap_status read_experiment(void *context, struct neap_yaml item, st
 	return status;
 }
 
+static enum neap_status read_parallel(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	char *text = NULL;
+	uint64_t count = 0;
+	enum neap_status status = neap_yaml_text(value, key, &text, reader->err);
+	if (!status && (neap_u64_parse(text, &count, NULL) || !count || count > NEAP_SPEC_PARALLEL))
+		status = neap_fail_at(reader->err, value.line, value.column,
+				      "%s: expected a whole number from 1 to %d, not '%.60s'", key,
+				      NEAP_SPEC_PARALLEL, text);
+	if (!status)
+		reader->spec->parallel = (uint32_t)count;
+	free(text);
+	return status;
+}
+
 /* The defaults count wherever they stand, so the list is read after the rest of the file. */
 static enum neap_status keep_experiments(struct reader *reader, const char *key, struct neap_yaml value)
 {
@@ -438,8 +454,11 @@ static enum neap_status keep_experiments(struct reader *reader, const char *key,
 /* --- the file ----------------------------------------------------------------------------------------------------
  */
 
-static const struct key top_keys[] = {
-	{"name", read_series_name}, {"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
+static const struct key top_keys[] = {{"name", read_series_name},
+				      {"parallel", read_parallel},
+				      {"defaults", read_defaults},
+				      {"experiments", keep_experiments},
+				      {NULL}};
 
 /* Names must be those of other experiments, as they are once grids are expanded. */
 static enum neap_status check_compared(const struct neap_spec *spec, struct neap_error *err)
@@ -500,7 +519,7 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err)
 {
 	struct neap_error local;
-	struct neap_spec spec = {.hash = neap_spec_hash(text, length)};
+	struct neap_spec spec = {.parallel = 1, .hash = neap_spec_hash(text, length)};
 	struct neap_experiment defaults = {0};
 	struct reader reader = {.spec = &spec, .defaults = &defaults, .err = err ? err : &local};
 	struct neap_yaml_document *document = NULL;

@@ -1,6 +1,7 @@
 /* series/spec.h: a series file, read and checked.
  *
  *   name: nightly
+ *   parallel: 2                         # at most so many at the same time; default 1
  *   defaults: {needs: 20GiB, time_limit: 2h, env: {OMP_NUM_THREADS: 4}}
  *   experiments:
  *     - name: plain                       # runs/plain-1
@@ -29,6 +30,7 @@
 
 #define NEAP_SPEC_LIMIT_BYTES (1024 * 1024)
 #define NEAP_SPEC_EXPERIMENTS 10000
+#define NEAP_SPEC_PARALLEL    16
 #define NEAP_SPEC_NAME_ROOM   129 /* of an experiment, expanded, terminator included */
 
 struct neap_experiment {
@@ -50,6 +52,7 @@ struct neap_experiment {
 
 struct neap_spec {
 	char *name;
+	uint32_t parallel; /* experiments that may run at the same time; at least 1 */
 	uint64_t hash; /* of the file's bytes: another content is another series */
 	struct neap_experiment *experiments;
 	size_t count; /* at least 1 */

@@ -10,9 +10,9 @@
  *   open attempt                                        lock free, no result                   LOSE
  *   all ended                                           -                                      FINISH
  *
- * Experiments go in the file's order, one at a time.
+ * Experiments start in the file's order, one at a time or as many as the file says.
  *
- *   invariant: at most one experiment has an open attempt; every one before it has ended
+ *   invariant: at most `parallel` experiments have an open attempt, and none that has ended
  */
 #ifndef NEAP_SERIES_STEP_H
 #define NEAP_SERIES_STEP_H
@@ -51,10 +51,19 @@ struct neap_step {
 	uint32_t attempt;  /* its number, from 1; START: the new one */
 };
 
-/* The experiment with an open attempt, or `count`: whom to look at before asking for the next step. */
-size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count);
+/* The first experiment from `from` on with an open attempt, or `count`: whom to look at before asking for the next
+ * step. */
+size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count, size_t from);
 
-/* `found` is of that experiment's open attempt; of no meaning where there is none. */
+/* What is next for an open attempt of which this is found: WAIT, TAKE or LOSE. */
+enum neap_step_kind neap_step_of_open(enum neap_step_found found);
+
+/* What is next beside the open ones, of which there may be `parallel`: START, GIVE_UP or FINISH; WAIT (for one of
+ * them, of the experiment `count`) when there are as many, or no other experiment is left. */
+struct neap_step neap_step_beside(const struct neap_step_experiment *experiments, size_t count, size_t parallel,
+				  uint32_t limit);
+
+/* Both, where one runs at a time. `found` is of the first open attempt; of no meaning where there is none. */
 struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
 				enum neap_step_found found, uint32_t limit);
 

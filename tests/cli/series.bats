@@ -174,6 +174,98 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	[ "$(result fine-1 .outcome)" = ok ]
 }
 
+# spans FILE: how many of its lines "begin" and "end", in their order, were at most under way together.
+most_together() {
+	awk '$1 == "begin" { if (++now > most) most = now } $1 == "end" { now-- } END { print most }' "$1"
+}
+
+@test "parallel experiments run at the same time" {
+	cat > meet <<-'EOF'
+		#!/bin/sh
+		touch "here-$1"
+		until [ -e here-1 ] && [ -e here-2 ] && [ -e here-3 ]; do sleep 0.02; done
+	EOF
+	chmod +x meet
+	cat > s.yaml <<-EOF
+		name: s
+		parallel: 3
+		defaults: {needs: none, time_limit: 60s}
+		experiments:
+		- {name: e, command: "./meet {i}", grid: {i: [1, 2, 3]}}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 0 ]
+	[ "$(cat s/runs/*/result.json | jq -r .outcome | sort | uniq -c | xargs)" = "3 ok" ]
+}
+
+@test "parallel experiments are packed by the bytes they need" {
+	cat > part <<-EOF
+		#!/bin/sh
+		echo begin >> log
+		"$HOLD" --for 200 1G
+		status=\$?
+		echo end >> log
+		exit \$status
+	EOF
+	chmod +x part
+	cat > s.yaml <<-EOF
+		name: s
+		parallel: 4
+		experiments:
+		- {name: e, command: "./part {i}", needs: 1500MiB, grid: {i: [1, 2, 3, 4, 5]}}
+		- {name: whole, command: ./part, needs: device}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 0 ]
+	[ "$(most_together log)" = 2 ] # of 4 GiB
+	[ "$(tail -n 2 log | xargs)" = "begin end" ] # the whole device, alone
+}
+
+@test "parallel experiments are given devices, by UUID" {
+	cat > s.yaml <<-EOF
+		name: s
+		parallel: 2
+		experiments:
+		- {name: e, command: "sh -c 'echo \$CUDA_VISIBLE_DEVICES > on-{i}; exec $HOLD --for 200 3G'", needs: 3200MiB,
+		   grid: {i: [1, 2]}}
+	EOF
+	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 0 ]
+	[[ "$(cat on-1)" == GPU-* && "$(cat on-2)" == GPU-* ]]
+	[ "$(cat on-1)" != "$(cat on-2)" ]
+	[ "$(result e-i=2-1 .device_uuid)" = "$(cat on-2)" ]
+	# Only those that may be seen.
+	NEAP_SIM="$NEAP_SIM,gpus=2" CUDA_VISIBLE_DEVICES="$(cat on-2)" run "$NEAP" series s.yaml --folder t
+	[ "$status" -eq 0 ]
+	[ "$(jq -r .device_uuid t/runs/*/result.json | sort -u)" = "$(cat on-2)" ]
+}
+
+@test "interrupted, all parallel experiments end, and are run again" {
+	cat > s.yaml <<-EOF
+		name: s
+		parallel: 2
+		defaults: {needs: none}
+		experiments:
+		- {name: e, command: "sh -c 'test -e go || { touch begun-{i}; exec sleep 300; }'", grid: {i: [1, 2, 3]}}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until [ -e begun-1 ] && [ -e begun-2 ]; do kill -0 "$series"; sleep 0.01; done
+	kill -TERM "$series"
+	status=0
+	wait "$series" || status=$?
+	[ "$status" -eq 143 ]
+	grep -q "3 experiments left" err
+	[ "$(result e-i=1-1 .outcome)" = canceled ]
+	[ "$(result e-i=2-1 .outcome)" = canceled ]
+	[ ! -e begun-3 ]
+	touch go
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 0 ]
+	[ "$(result e-i=2-2 .outcome)" = ok ]
+	[ "$(result e-i=3-1 .outcome)" = ok ]
+}
+
 @test "what failed is run again as often as retry_failed says; what ran out of memory is not" {
 	cat > s.yaml <<-EOF
 		name: s

@@ -29,7 +29,7 @@ TRAIN = """#!/bin/sh
 echo start >> ran/$1-$2
 case $1 in
 ok) exec HOLD 50M ;;
-oom) exec HOLD 8G ;;
+oom) exec HOLD 80G ;;
 ladder) exec HOLD ${3}G ;;
 crash) kill -SEGV $$ ;;
 hang) trap '' TERM; while :; do sleep 0.05; done ;;
@@ -37,13 +37,13 @@ esac
 """
 
 
-def series_file():
+def series_file(parallel):
     numbers = ", ".join(str(i) for i in range(EACH))
-    text = "name: night\ndefaults: {needs: none, time_limit: 5m, grace: 100ms}\nexperiments:\n"
+    text = f"name: night\nparallel: {parallel}\n" + "defaults: {needs: none, time_limit: 5m, grace: 100ms}\nexperiments:\n"
     for kind in KINDS:
         text += f"- name: {kind}\n  grid: {{i: [{numbers}]}}\n"
         if kind == "ladder":
-            text += "  params: {gib: 8}\n  on_oom: halve gib\n  command: ./train ladder {i} {gib}\n"
+            text += "  params: {gib: 80}\n  on_oom: set gib=50; set gib=1\n  command: ./train ladder {i} {gib}\n"
         else:
             text += f"  command: ./train {kind} {{i}}\n"
         if kind == "hang":
@@ -56,7 +56,7 @@ def die(text):
 
 
 def supervisor(folder):
-    """The supervisor of the attempt under way, or None."""
+    """The supervisor of the newest attempt, if it is under way, or None."""
     runs = sorted(os.scandir(f"{folder}/runs"), key=lambda entry: entry.stat().st_mtime)
     if not runs or os.path.exists(f"{runs[-1].path}/result.json"):
         return None
@@ -155,7 +155,7 @@ def main():
     world = f"night-{os.getpid()}"
     os.environ.update(
         HOME=folder, XDG_STATE_HOME=f"{folder}/state", XDG_RUNTIME_DIR=f"{folder}/runtime",
-        NEAP_SIM=f"mem=4GiB,world={world}",
+        NEAP_SIM=f"mem=8GiB,world={world}",
     )
     os.mkdir("runtime", 0o700)
     os.mkdir("ran")
@@ -163,7 +163,8 @@ def main():
         file.write(TRAIN.replace("HOLD", HOLD))
     os.chmod("train", 0o755)
     with open("night.yaml", "w") as file:
-        file.write(series_file())
+        parallel = rng.randrange(1, 5)
+        file.write(series_file(parallel))
     try:
         code, killed = run_to_the_end(rng, time.monotonic() + DEADLINE_S)
         if code != 1:
@@ -173,7 +174,7 @@ def main():
         check_nothing_is_left(folder)
         given_up = sum(count["give_up"] for count in counts.values())
         print(
-            f"{len(counts)} experiments: {EACH} each of {', '.join(KINDS)}; the runner was killed {killed['runner']} "
+            f"{len(counts)} experiments, {parallel} at a time: {EACH} each of {', '.join(KINDS)}; the runner was killed {killed['runner']} "
             f"times, a supervisor {killed['supervisor']} times; {lost} attempts lost, {given_up} experiments given up; "
             "every experiment is in the journal, the table, the page and the history once"
         )

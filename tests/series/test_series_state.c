@@ -80,7 +80,7 @@ static void test_refused(void **unused)
 		const char *message;
 	} rows[] = {
 		{{START("a", 2)}, "record 2: a start out of order"},
-		{{START("a", 1), START("b", 1)}, "record 3: a start out of order"},
+		{{START("a", 1), START("b", 1), START("a", 2)}, "record 4: a start out of order"},
 		{{START("a", 1), END("a", 1), START("a", 2)}, "record 4: a start out of order"},
 		{{START("c", 1)}, "record 2: expected an experiment of the series and an attempt's number"},
 		{{START("a", 0)}, "record 2: expected an experiment of the series and an attempt's number"},

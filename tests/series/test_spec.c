@@ -197,7 +197,7 @@ static void test_read(void **state)
 	assert_int_equal(neap_file_write(path, wrong, sizeof wrong - 1, NULL), NEAP_OK);
 	assert_int_equal(neap_spec_read(path, &again, &err), NEAP_EPARSE);
 	snprintf(complaint, sizeof complaint,
-		 "%s:2:1: series: unknown key 'experiment', expected one of: name, defaults, experiments", path);
+		 "%s:2:1: series: unknown key 'experiment', expected one of: name, parallel, defaults, experiments", path);
 	assert_string_equal(err.message, complaint);
 	unlink(path);
 	assert_int_equal(neap_spec_read(path, &again, &err), NEAP_ENOENT);

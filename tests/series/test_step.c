@@ -54,6 +54,34 @@ static void test_table(void **state)
 	}
 }
 
+static void test_beside(void **state)
+{
+	(void)state;
+	static const struct {
+		struct neap_step_experiment experiments[4];
+		size_t parallel;
+		struct neap_step next;
+	} rows[] = {
+		{{{0}, {0}, {0}, {0}}, 2, {NEAP_STEP_START, 0, 1}},
+		{{{1, 0, true, false}, {0}, {0}, {0}}, 2, {NEAP_STEP_START, 1, 1}},
+		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_WAIT, 4, 0}},
+		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 3, {NEAP_STEP_START, 2, 1}},
+		/* one ended in between, the first is to be tried again */
+		{{{1, 0, false, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_START, 0, 2}},
+		{{ENDED(1), ENDED(1), {3, 3, false, false}, {1, 0, true, false}}, 2, {NEAP_STEP_GIVE_UP, 2, 3}},
+		/* only open ones are left */
+		{{ENDED(1), {1, 0, true, false}, ENDED(1), ENDED(1)}, 2, {NEAP_STEP_WAIT, 4, 0}},
+		{{ENDED(1), ENDED(1), ENDED(1), ENDED(1)}, 2, {NEAP_STEP_FINISH, 4, 0}},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct neap_step step = neap_step_beside(rows[i].experiments, 4, rows[i].parallel, 3);
+		if (step.kind != rows[i].next.kind || step.experiment != rows[i].next.experiment ||
+		    step.attempt != rows[i].next.attempt)
+			fail_msg("row %zu: got %d of %zu, attempt %u", i, (int)step.kind, step.experiment,
+				 step.attempt);
+	}
+}
+
 /* Random worlds: whatever is found, a series comes to its end, and each experiment ends exactly once. */
 static void test_walks(void **state)
 {
@@ -100,6 +128,7 @@ static void test_walks(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_walks)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_table), cmocka_unit_test(test_beside),
+					   cmocka_unit_test(test_walks)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
