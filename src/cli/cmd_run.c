@@ -138,6 +138,15 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 	return 0;
 }
 
+/* It stands in lines on terminals and in tables. */
+static bool is_name(const char *text)
+{
+	for (const char *c = text; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			return false;
+	return *text != '\0';
+}
+
 static int parse(const struct neap_arguments *arguments, struct neap_supervise_options *run)
 {
 	struct neap_error err = {0};
@@ -147,6 +156,8 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 		return neap_misuse(arguments, "no command to run");
 	run->command = neap_rest(arguments);
 	run->name = neap_argument(arguments, "name");
+	if (run->name && !is_name(run->name))
+		return neap_misuse(arguments, "--name: expected a text of one line, without control characters");
 	run->run_id = neap_argument(arguments, "run-id");
 	run->device = neap_argument(arguments, "device");
 	run->only_device = neap_argument(arguments, "only-device") != NULL;

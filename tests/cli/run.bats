@@ -219,6 +219,15 @@ END
 	[ ! -e run/result.json ]
 }
 
+@test "a name is one line of text" {
+	for name in "" $'two\nlines' $'a\e[31m'; do
+		run "$NEAP" run --name "$name" -- true
+		[ "$status" -eq 64 ]
+		[[ $output == *"--name: expected a text of one line"* ]]
+	done
+	"$NEAP" run --quiet --name "Größe 1" -- true
+}
+
 @test "what the command leaves running is named and ended" {
 	run "$NEAP" run --folder run -- sh -c 'sleep 1000 & echo $! >one; setsid sleep 1000 & echo $! >two; exit 0'
 	[ "$status" -eq 0 ]
