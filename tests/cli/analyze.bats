@@ -90,3 +90,22 @@ teardown() {
 	[ "$status" -eq 65 ]
 	[[ "$output" == "neap analyze: "*"it is empty" ]]
 }
+
+@test "compare: figures, purposes and holders of two traces" {
+	printf 'a 1 8388608 0\na 2 4194304 0\nf 2\na 3 4096 1\ns\n' >less.txt
+	run "$NEAP" compare trace.txt less.txt
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"  requested peak           24.0 MiB     12.0 MiB  -50.0 %"* ]]
+	[[ "$output" == *"   -16.0 MiB    16.0 MiB -> 0 B         blocks of 16.0 MiB to 32.0 MiB, no stack"* ]]
+	run --separate-stderr "$NEAP" compare trace.txt less.txt --json
+	[ "$(jq -r '.schema, .requested_peak.a, .requested_peak.b, .reserved_peak.a, .cleanups.a' <<<"$output")" = \
+		"$(printf '1\n25165824\n12582912\nnull\nnull')" ]
+	run "$NEAP" compare trace.txt trace.txt
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"  none" ]]
+	run "$NEAP" compare trace.txt missing
+	[ "$status" -eq 66 ]
+	run "$NEAP" compare trace.txt
+	[ "$status" -eq 64 ]
+}

@@ -1,0 +1,254 @@
+/* cli/cmd_compare.c: `neap compare`: what changed between two traces, such as before and after an optimisation. */
+#include "analyze/changes.h"
+#include "analyze/run.h"
+#include "base/error.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/look.h"
+#include "report/cells.h"
+#include "report/wrap.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+
+#define SCHEMA 1
+#define TOP    10
+#define NONE   UINT64_MAX
+
+struct side {
+	const char *path;
+	struct neap_trace *trace;
+	struct neap_analysis analysis;
+	uint64_t cleanups, cleanup_ns, cleanup_freed; /* NONE: only recordings of neap's say */
+};
+
+enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NS };
+
+static enum neap_status load(struct side *side, const char *path, struct neap_error *err)
+{
+	struct neap_analysis_options options = {.device = SIZE_MAX};
+	struct neap_run_facts facts;
+	struct neap_record record;
+
+	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
+	enum neap_status status = neap_trace_read(path, &side->trace, err);
+	if (status == NEAP_OK)
+		status = neap_analyze(side->trace, &options, &side->analysis, err);
+	if (status != NEAP_OK || side->trace->source != NEAP_TRACE_RECORDING)
+		return status;
+	status = neap_record_read(path, &record, err);
+	if (status != NEAP_OK)
+		return status;
+	neap_run_facts(&record, 0, &facts);
+	side->cleanups = facts.cleanups;
+	side->cleanup_ns = facts.cleanup_ns;
+	side->cleanup_freed = facts.cleanup_freed_bytes;
+	neap_record_fini(&record);
+	return NEAP_OK;
+}
+
+static void unload(struct side *side)
+{
+	neap_analysis_fini(&side->analysis);
+	neap_trace_free(side->trace);
+}
+
+#define FIGURES 10
+struct figure {
+	const char *name, *key;
+	enum unit unit;
+	uint64_t before, after; /* NONE: not known */
+};
+
+static uint64_t slope(const struct side *side)
+{
+	const struct neap_leak *leak = &side->analysis.trends.leak;
+	return side->analysis.trends.steps == 0 || leak->verdict == NEAP_LEAK_TOO_SHORT ? NONE
+	       : leak->verdict == NEAP_LEAK_FOUND ? (uint64_t)fmax(leak->bytes_per_step, 0)
+						  : 0;
+}
+
+static void take_figures(const struct side *side, bool after, struct figure figures[FIGURES])
+{
+	const struct neap_analysis *analysis = &side->analysis;
+	const struct neap_profile *profile = &analysis->profile;
+	bool known = analysis->timeline.reserved_known;
+	const struct {
+		const char *name, *key;
+		enum unit unit;
+		uint64_t value;
+	} rows[FIGURES] = {
+		{"requested peak", "requested_peak", UNIT_BYTES, profile->requested_peak.requested},
+		{"rounded peak", "rounded_peak", UNIT_BYTES, profile->rounded_peak.rounded},
+		{"reserved peak", "reserved_peak", UNIT_BYTES, known ? profile->reserved_peak.reserved : NONE},
+		{"swing within a step", "amplitude", UNIT_BYTES,
+		 analysis->trends.steps ? analysis->trends.amplitude_bytes : NONE},
+		{"leak per step", "leak_bytes_per_step", UNIT_BYTES, slope(side)},
+		{"allocations", "allocations", UNIT_COUNT, profile->kinds[NEAP_TRACE_ALLOC]},
+		{"cache emptied", "cache_emptied", UNIT_COUNT, analysis->trends.emptied},
+		{"cleanups", "cleanups", UNIT_COUNT, side->cleanups},
+		{"time in cleanups", "cleanup_ns", UNIT_NS, side->cleanup_ns},
+		{"given back by them", "cleanup_freed", UNIT_BYTES, side->cleanup_freed},
+	};
+	for (size_t i = 0; i < FIGURES; i++) {
+		figures[i].name = rows[i].name;
+		figures[i].key = rows[i].key;
+		figures[i].unit = rows[i].unit;
+		*(after ? &figures[i].after : &figures[i].before) = rows[i].value;
+	}
+}
+
+static const char *show(enum unit unit, uint64_t value, char text[NEAP_UNITS_ROOM])
+{
+	if (value == NONE)
+		return "-";
+	if (unit == UNIT_BYTES)
+		return neap_size_format(value, text);
+	if (unit == UNIT_NS)
+		return neap_duration_format(value, text);
+	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, value);
+	return text;
+}
+
+static void put_row(struct neap_buffer *out, const char *name, enum unit unit, uint64_t before, uint64_t after)
+{
+	char left[NEAP_UNITS_ROOM], right[NEAP_UNITS_ROOM], change[32] = "";
+	if (before == NONE && after == NONE)
+		return;
+	if (before != NONE && after != NONE && before > 0 && before != after)
+		snprintf(change, sizeof(change), "  %+.1f %%",
+			 100.0 * ((double)after - (double)before) / (double)before);
+	neap_buffer_format(out, "  %-20s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
+			   change);
+}
+
+static int print_people(const struct side *before, const struct side *after, const struct figure *figures,
+			const struct neap_change *changes, size_t count)
+{
+	struct neap_buffer out = {0};
+	struct neap_error err;
+	char first[64], delta[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM], now[NEAP_UNITS_ROOM];
+
+	neap_report_wrap(&out, "A: ", before->path);
+	neap_report_wrap(&out, "B: ", after->path);
+	neap_buffer_format(&out, "\n  %-20s %12s %12s\n", "", "A", "B");
+	for (size_t i = 0; i < FIGURES; i++)
+		put_row(&out, figures[i].name, figures[i].unit, figures[i].before, figures[i].after);
+	neap_buffer_text(&out, "\nAt the peak of requested memory, by what it was for\n");
+	for (int category = 0; category < NEAP_CATEGORIES; category++) {
+		uint64_t was = neap_category_bytes(&before->analysis, (enum neap_category)category);
+		uint64_t is = neap_category_bytes(&after->analysis, (enum neap_category)category);
+		if (was || is)
+			put_row(&out, neap_category_name((enum neap_category)category), UNIT_BYTES, was, is);
+	}
+	neap_buffer_text(&out, "\nAnd by who holds it, the largest changes\n");
+	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
+		snprintf(first, sizeof(first), "  %11s  %10s -> %-10s  ",
+			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
+			 neap_size_format(changes[i].before_bytes, bytes),
+			 neap_size_format(changes[i].after_bytes, now));
+		neap_report_wrap(&out, first, changes[i].name);
+	}
+	if (count == 0 || !neap_change_bytes(&changes[0]))
+		neap_buffer_text(&out, "  none\n");
+	int code = NEAP_EXIT_OK;
+	if (neap_buffer_status(&out, &err) != NEAP_OK)
+		code = neap_complain("compare", &err);
+	else
+		fputs(neap_buffer_string(&out), stdout);
+	neap_buffer_fini(&out);
+	return code;
+}
+
+static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
+{
+	if (json_object_set_new(object, key, value) != 0)
+		*ret_failed = true;
+}
+
+static json_t *pair(uint64_t before, uint64_t after, bool *ret_failed)
+{
+	json_t *object = json_object();
+	set(object, "a", before == NONE ? json_null() : json_integer((json_int_t)before), ret_failed);
+	set(object, "b", after == NONE ? json_null() : json_integer((json_int_t)after), ret_failed);
+	return object;
+}
+
+static int print_json(const struct side *before, const struct side *after, const struct figure *figures,
+		      const struct neap_change *changes, size_t count)
+{
+	json_t *root = json_object(), *categories = json_object(), *holders = json_array();
+	bool failed = false;
+
+	set(root, "schema", json_integer(SCHEMA), &failed);
+	set(root, "a", look_json_text(before->path), &failed);
+	set(root, "b", look_json_text(after->path), &failed);
+	for (size_t i = 0; i < FIGURES; i++)
+		set(root, figures[i].key, pair(figures[i].before, figures[i].after, &failed), &failed);
+	for (int category = 0; category < NEAP_CATEGORIES; category++)
+		set(categories, neap_category_name((enum neap_category)category),
+		    pair(neap_category_bytes(&before->analysis, (enum neap_category)category),
+			 neap_category_bytes(&after->analysis, (enum neap_category)category), &failed),
+		    &failed);
+	set(root, "categories", categories, &failed);
+	for (size_t i = 0; i < count; i++) {
+		json_t *holder = pair(changes[i].before_bytes, changes[i].after_bytes, &failed);
+		set(holder, "text", look_json_text(changes[i].name), &failed);
+		if (json_array_append_new(holders, holder) != 0)
+			failed = true;
+	}
+	set(root, "holders", holders, &failed);
+	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	if (failed)
+		fputs("neap compare: out of memory\n", stderr);
+	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct side before = {0}, after = {0};
+	struct figure figures[FIGURES] = {0};
+	struct neap_change *changes = NULL;
+	struct neap_error err = {0};
+	size_t count = 0;
+	int code = NEAP_EXIT_OK;
+
+	enum neap_status status = load(&before, neap_operand(arguments, 0), &err);
+	if (status == NEAP_OK)
+		status = load(&after, neap_operand(arguments, 1), &err);
+	if (status == NEAP_OK)
+		status = neap_changes_find(&before.analysis, &after.analysis, &changes, &count, &err);
+	if (status == NEAP_OK) {
+		take_figures(&before, false, figures);
+		take_figures(&after, true, figures);
+		code = (neap_argument(arguments, "json") ? print_json : print_people)(&before, &after, figures,
+										      changes, count);
+	} else {
+		code = neap_complain("compare", &err);
+	}
+	free(changes);
+	unload(&before);
+	unload(&after);
+	return code;
+}
+
+const struct neap_command neap_command_compare = {
+	.name = "compare",
+	.usage = "A B [--json]",
+	.summary = "what changed between two traces, such as before and after an optimisation",
+	.details = "A and B are what `neap analyze` reads. Peaks, swing and leak per step, what the memory at the "
+		   "peak was for "
+		   "and who held it. Holders are matched by file and function, by tag, or by size: lines move. "
+		   "Cleanups with "
+		   "their cost are in neap's own recordings only.\n"
+		   "\n"
+		   "Exits 65 for a malformed file, 66 when there is none.",
+	.options = (const struct neap_option[]){{"json", NULL, "every figure, as JSON"}, {NULL, NULL, NULL}},
+	.operands_min = 2,
+	.operands_max = 2,
+	.run = run,
+};
