@@ -1,4 +1,4 @@
-/* cli/cmd_series.c: `neap series`: a file of experiments, one after another, each exactly once. */
+/* cli/cmd_series.c: `neap series`: a file of experiments, each exactly once. */
 #include "base/paths.h"
 #include "cli/command.h"
 #include "report/report.h"

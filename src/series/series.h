@@ -1,4 +1,4 @@
-/* series/series.h: a series of experiments, one after another, each exactly once.
+/* series/series.h: a series of experiments, one after another or several at a time, each exactly once.
  *
  *   STATE/series/NAME-HASH/        of the file's path; NAME-HASH-2, -3, ... once one is finished
  *     lock, journal                what has been done (series/journal.h, series/series_state.h)
