@@ -8,7 +8,7 @@ struct span {
 	bool before;     /* begun before the first step did */
 	bool first;      /* begun in the first step */
 	bool freed;      /* its end is in the trace */
-	bool long_lived; /* within a step: a tenth of it or longer */
+	bool long_lived; /* within a step: for long, as the header says */
 };
 
 static struct span span_of(const struct neap_steps *steps, uint64_t events, const struct neap_life *life)
@@ -28,7 +28,7 @@ static struct span span_of(const struct neap_steps *steps, uint64_t events, cons
 		.before = life->begin == NEAP_LIFE_BEFORE || (known && begin < steps->first_begin),
 		.first = known && from == 0 && begin >= steps->first_begin && life->begin != NEAP_LIFE_BEFORE,
 		.freed = life->end != NEAP_LIFE_AFTER,
-		.long_lived = (end - begin) * 10 >= step_end - step_begin,
+		.long_lived = end - begin > 8 && (end - begin) * 40 >= step_end - step_begin,
 	};
 }
 

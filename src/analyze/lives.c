@@ -148,6 +148,27 @@ static bool add_final(struct finder *finder, const struct neap_trace *trace, siz
 	return true;
 }
 
+/* PyTorch gives a free the stack of its allocation where stacks of frees were not asked for. Then no free tells its
+ * own place, and those of blocks from before tell where they were allocated. */
+static void see_whose_stacks(struct finder *finder)
+{
+	size_t freed = 0, same = 0;
+	for (size_t i = 0; i < finder->begun.count; i++) {
+		const struct neap_life *life = &finder->begun.items[i];
+		freed += life->stack && life->freed_stack;
+		same += life->stack && life->freed_stack == life->stack;
+	}
+	if (same == 0 || same != freed)
+		return;
+	for (size_t i = 0; i < finder->begun.count; i++)
+		finder->begun.items[i].freed_stack = 0;
+	for (size_t i = 0; i < finder->early.count; i++) {
+		struct neap_life *life = &finder->early.items[i];
+		life->stack = life->stack ? life->stack : life->freed_stack;
+		life->freed_stack = 0;
+	}
+}
+
 enum neap_status neap_lives_find(const struct neap_trace *trace, size_t device, struct neap_lives *ret_lives,
 				 struct neap_error *err)
 {
@@ -155,6 +176,7 @@ enum neap_status neap_lives_find(const struct neap_trace *trace, size_t device, 
 	struct neap_life *items = NULL;
 	bool ok = walk(&finder, trace, device) && add_final(&finder, trace, device);
 	size_t count = finder.begun.count + finder.early.count;
+	see_whose_stacks(&finder);
 
 	if (ok) {
 		items = malloc((count + 1) * sizeof(*items));

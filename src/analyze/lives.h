@@ -17,7 +17,7 @@ struct neap_life {
 	uint64_t freed;         /* the event in which the program freed it */
 	uint64_t end;           /* from this event on its bytes are reusable: `freed`, or later after record_stream */
 	uint32_t stack;         /* where it was allocated; 0: unknown */
-	uint32_t freed_stack;   /* where it was freed; 0: unknown, or it was not */
+	uint32_t freed_stack;   /* where it was freed; 0: unknown, or it was not, or the file has its allocation's */
 	uint16_t stream;
 };
 

@@ -256,6 +256,27 @@ static void lives_from_before(void **state)
 	neap_trace_free(trace);
 }
 
+/* Where frees have their allocations' stacks, they say nothing of the free, but where an early block came from. */
+static void frees_with_the_stacks_of_allocations(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_lives lives;
+	begin(&maker);
+	uint32_t one = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	uint32_t other = stack(&maker, "/home/me/job/model.py", "forward", 21);
+	release(&maker, 0x1000, 700, other);
+	event(&maker, NEAP_TRACE_ALLOC, 0x2000, 10, one);
+	release(&maker, 0x2000, 10, one);
+	struct neap_trace *trace = finish(&maker);
+	assert_int_equal(neap_lives_find(trace, 0, &lives, NULL), NEAP_OK);
+	assert_int_equal(lives.items[0].stack, other);
+	assert_int_equal(lives.items[0].freed_stack, 0);
+	assert_int_equal(lives.items[1].freed_stack, 0);
+	neap_lives_fini(&lives);
+	neap_trace_free(trace);
+}
+
 /* 40 steps; in each 3 MiB are kept by one line, and 64 MiB come and go. */
 static void a_leak_has_a_line(void **state)
 {
@@ -387,10 +408,15 @@ static void a_failure_by_fragmentation(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(peaks_of_a_text_trace),      cmocka_unit_test(instants_that_are_not_there),
-		cmocka_unit_test(what_a_training_step_holds), cmocka_unit_test(what_lifetimes_tell),
-		cmocka_unit_test(lives_from_before),          cmocka_unit_test(a_leak_has_a_line),
-		cmocka_unit_test(swings_and_their_causes),    cmocka_unit_test(a_failure_by_fragmentation),
+		cmocka_unit_test(peaks_of_a_text_trace),
+		cmocka_unit_test(instants_that_are_not_there),
+		cmocka_unit_test(what_a_training_step_holds),
+		cmocka_unit_test(what_lifetimes_tell),
+		cmocka_unit_test(lives_from_before),
+		cmocka_unit_test(a_leak_has_a_line),
+		cmocka_unit_test(frees_with_the_stacks_of_allocations),
+		cmocka_unit_test(swings_and_their_causes),
+		cmocka_unit_test(a_failure_by_fragmentation),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
