@@ -411,7 +411,7 @@ static enum neap_status read_experiment(void *context, struct neap_yaml item, st
 	reader->experiment = &experiment;
 	enum neap_status status = neap_yaml_each_pair(item, "experiments", read_key, &table, err);
 	if (!status && !experiment.name)
-		status = neap_fail_at(err, item.line, item.column, "experiments: expected a name");
+		status = neap_fail_at(err, item.line, item.column, "experiments: expected the key 'name'");
 	if (!status && !experiment.command.count)
 		status = neap_fail_at(err, item.line, item.column, "experiments: expected a command for '%s'",
 				      experiment.name);
@@ -483,9 +483,9 @@ static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 	if (status)
 		return status;
 	if (!reader->spec->name)
-		return neap_fail_at(reader->err, root.line, root.column, "series: expected a name");
+		return neap_fail_at(reader->err, root.line, root.column, "series: expected the key 'name'");
 	if (!reader->list.node)
-		return neap_fail_at(reader->err, root.line, root.column, "series: expected a list of experiments");
+		return neap_fail_at(reader->err, root.line, root.column, "series: expected the key 'experiments', a list");
 	status = neap_yaml_each_item(reader->list, read_experiment, reader, reader->err);
 	if (!status && !reader->spec->count)
 		status = neap_fail_at(reader->err, reader->list.line, reader->list.column,
