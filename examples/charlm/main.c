@@ -106,9 +106,6 @@ int main(int argc, char **argv)
 	case NEAP_ECANCELED:
 		exit_status = refuse(end.wish == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
 		break;
-	case NEAP_EINVAL: /* options that make no sense together */
-		exit_status = refuse(EXIT_USAGE, &err);
-		break;
 	default:
 		exit_status = refuse(EXIT_FAILURE, &err);
 	}
