@@ -202,7 +202,7 @@ most_together() {
 	cat > part <<-EOF
 		#!/bin/sh
 		echo begin >> log
-		"$HOLD" --for 200 1G
+		"$HOLD" --for 600 1G
 		status=\$?
 		echo end >> log
 		exit \$status

@@ -47,7 +47,7 @@ def series_file(parallel):
         else:
             text += f"  command: ./train {kind} {{i}}\n"
         if kind == "hang":
-            text += "  time_limit: 150ms\n"
+            text += "  time_limit: 500ms\n"
     return text
 
 
