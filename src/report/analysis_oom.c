@@ -109,8 +109,11 @@ static void put_cause(struct neap_buffer *out, const struct neap_trace_oom *oom)
 	case NEAP_TRACE_OOM_LIMIT:
 		snprintf(text, sizeof(text),
 			 "a limit: the device had %s free, enough for the request; a fraction set on the process, or "
-			 "something like it, allowed no more than about the %s that were reserved",
-			 SIZE(oom->device_free_bytes), SIZE(oom->levels.reserved));
+			 "something like it, allowed %s at least and less than about %s. Replayed below with the "
+			 "least: the "
+			 "message of the error names the limit, give it with --memory",
+			 SIZE(oom->device_free_bytes), SIZE(oom->levels.reserved),
+			 SIZE(oom->levels.reserved + oom->asked_bytes + (20ull << 20)));
 		break;
 	default:
 		snprintf(text, sizeof(text),

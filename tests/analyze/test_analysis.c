@@ -405,6 +405,41 @@ static void a_failure_by_fragmentation(void **state)
 	neap_trace_free(trace);
 }
 
+/* A segment without a live block goes back whole; of an expandable one the pages of 20 MiB that are free as a whole.
+ */
+static void what_emptying_the_cache_returns(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	struct neap_trace_segment segment = {
+		.address = 0x40000000, .size = 20 * MIB, .large = true, .block_count = 1};
+	struct neap_trace_block block = {.address = 0x40000000, .size = 20 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
+	begin(&maker);
+	neap_build_segment(&maker.build, &segment);
+	neap_build_block(&maker.build, &block);
+	segment = (struct neap_trace_segment){.address = 0x80000000,
+					      .size = 60 * MIB,
+					      .large = true,
+					      .expandable = true,
+					      .first_block = 1,
+					      .block_count = 2};
+	neap_build_segment(&maker.build, &segment);
+	block = (struct neap_trace_block){.address = 0x80000000, .size = 5 * MIB, .state = NEAP_TRACE_BLOCK_LIVE};
+	neap_build_block(&maker.build, &block);
+	block = (struct neap_trace_block){
+		.address = 0x80000000 + 5 * MIB, .size = 55 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
+	neap_build_block(&maker.build, &block);
+	maker.build.trace->devices[0].segment_count = 2;
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(analysis.fragments.releasable, 60 * MIB);
+	assert_int_equal(analysis.fragments.pinned, 15 * MIB);
+	assert_int_equal(analysis.fragments.pinned_segments, 1);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -414,6 +449,7 @@ int main(void)
 		cmocka_unit_test(what_lifetimes_tell),
 		cmocka_unit_test(lives_from_before),
 		cmocka_unit_test(a_leak_has_a_line),
+		cmocka_unit_test(what_emptying_the_cache_returns),
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),
 		cmocka_unit_test(a_failure_by_fragmentation),
