@@ -50,7 +50,8 @@ enum neap_status neap_timeline_make(const struct neap_trace *trace, size_t devic
 	}
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct neap_life *life = &lives->items[i];
-		int64_t size = (int64_t)life->size, rounded = (int64_t)neap_torch_round(settings, life->size);
+		uint64_t block = neap_torch_round(settings, life->size);
+		int64_t size = (int64_t)life->size, rounded = block > INT64_MAX ? INT64_MAX : (int64_t)block;
 		if (life->begin == NEAP_LIFE_BEFORE) {
 			timeline.start.requested += life->size;
 			timeline.start.rounded += (uint64_t)rounded;

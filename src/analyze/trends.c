@@ -149,7 +149,8 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 			index = count;
 			growths[count++] = (struct growth){.key = key};
 		}
-		growths[index].bytes += at_late ? (int64_t)lives->items[i].size : -(int64_t)lives->items[i].size;
+		growths[index].bytes = (int64_t)((uint64_t)growths[index].bytes +
+						 (at_late ? lives->items[i].size : 0 - lives->items[i].size));
 	}
 	neap_map_fini(&map);
 	if (count > 0)
@@ -160,7 +161,7 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 }
 
 static void test_growth(const struct neap_lives *lives, const struct neap_sites *sites,
-			const struct neap_steps *steps, uint64_t key, int64_t *series,
+			const struct neap_steps *steps, uint64_t key, uint64_t *series,
 			struct neap_growing *ret_growing)
 {
 	struct neap_growing growing = {.holder.kind = (enum neap_holder_kind)(key >> 32),
@@ -175,8 +176,8 @@ static void test_growth(const struct neap_lives *lives, const struct neap_sites 
 		steps_of(steps, life, &from, &to);
 		if (from >= to)
 			continue;
-		series[from] += (int64_t)life->size;
-		series[to] -= (int64_t)life->size;
+		series[from] += life->size;
+		series[to] -= life->size;
 		if (to == steps->count) {
 			growing.holder.bytes += life->size;
 			growing.holder.blocks++;
@@ -186,7 +187,7 @@ static void test_growth(const struct neap_lives *lives, const struct neap_sites 
 	}
 	for (size_t i = 1; i < steps->count; i++)
 		series[i] += series[i - 1];
-	neap_leak_test((const uint64_t *)series, steps->count, UINT64_MAX, &growing.leak);
+	neap_leak_test(series, steps->count, UINT64_MAX, &growing.leak);
 	*ret_growing = growing;
 }
 
@@ -195,7 +196,7 @@ static bool find_growing(const struct neap_lives *lives, const struct neap_sites
 {
 	struct growth *growths = NULL;
 	size_t count = 0;
-	int64_t *series = malloc((steps->count + 1) * sizeof(*series));
+	uint64_t *series = malloc((steps->count + 1) * sizeof(*series));
 	bool ok = series && find_growth(lives, sites, steps, &growths, &count);
 
 	for (size_t i = 0; ok && i < count && i < CANDIDATES && growths[i].bytes > 0; i++) {
