@@ -139,6 +139,8 @@ static void find_cause(struct neap_oom_card *card)
 	card->shortfall_bytes = less(need, there);
 	if (need <= there) {
 		uint64_t piece = card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
+		if (piece >= need) /* it failed: the largest piece is of another stream or pool, of no use here */
+			piece = grow;
 		/* Where the device had room, only the limit kept it from growing past its fragments. */
 		bool limited = grow < need && need <= card->device_free_bytes;
 		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;
