@@ -285,6 +285,8 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 		return status;
 	neap_attempt_show(&series->now->attempt, say_line, series->now);
 	neap_series_keep(series, &result);
+	if (result.device_uuid && result.device_uuid[0])
+		series->device_seen = true;
 	/* Canceled on its own account it is over; canceled with the series, this one or one that was killed, it is
 	 * not. */
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
@@ -338,6 +340,8 @@ static bool wait_for_device(struct neap_series *series, struct neap_step step, e
 {
 	const char *text = series->spec->experiments[step.experiment].wait_limit;
 	uint64_t limit_ns = DEVICE_WAIT_NS, pause_ns = 0, now_ns = neap_clock_now(neap_clock_system());
+	if (!text && !series->device_seen)
+		return false; /* a machine without a driver: nothing is gone that might come back */
 	if (text)
 		neap_duration_parse(text, &limit_ns, NULL); /* checked when the file was read */
 	if (series->device_of != step.experiment) {

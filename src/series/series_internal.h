@@ -32,6 +32,7 @@ struct neap_series {
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* of them, the one that a step is about */
 	struct neap_series_room room;
+	bool device_seen; /* a run of ours has had one: where there is none now, it is gone */
 	size_t device_of; /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
 };

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define KEYS_SHOWN      160 /* bytes: a message has room for no more */
 #define GRID_PARAMETERS 16
 
 /* Everything a key's reader may need. Settings readers use `experiment`. */
@@ -276,7 +277,9 @@ static enum neap_status read_key(void *context, struct neap_yaml key, struct nea
 			if (!defaults || !setting->only_experiment)
 				neap_buffer_format(&known, ", %s", setting->key);
 		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s",
-				      table->where, name, neap_buffer_string(&known));
+				      table->where, name,
+				      known.length <= KEYS_SHOWN ? neap_buffer_string(&known)
+								 : "those that 'neap help series' explains");
 		neap_buffer_fini(&known);
 	}
 	free(name);
@@ -485,7 +488,8 @@ static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 	if (!reader->spec->name)
 		return neap_fail_at(reader->err, root.line, root.column, "series: expected the key 'name'");
 	if (!reader->list.node)
-		return neap_fail_at(reader->err, root.line, root.column, "series: expected the key 'experiments', a list");
+		return neap_fail_at(reader->err, root.line, root.column,
+				    "series: expected the key 'experiments', a list");
 	status = neap_yaml_each_item(reader->list, read_experiment, reader, reader->err);
 	if (!status && !reader->spec->count)
 		status = neap_fail_at(reader->err, reader->list.line, reader->list.column,
