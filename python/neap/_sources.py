@@ -60,8 +60,8 @@ class Source(Protocol):
     def reset_peaks(self) -> None:
         """Begins the peaks anew."""
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
-        """Limits what may be reserved on one device or all; the indices it was done for."""
+    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
+        """Limits what may be reserved on one device or all; the indices it was done for, with the device's bytes."""
 
 
 _backends = {"default": 0, "cuda": 1, "sim": 2}
@@ -213,11 +213,11 @@ class NeapSource:
         for a in self._open():
             a.reset_peak_stats()
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
-        chosen = [a for a in self._open() if index is None or a.index == index]
-        for a in chosen:
-            a.set_fraction(fraction)
-        return [a.index for a in chosen]
+    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
+        for a in self._open():
+            if index is None or a.index == index:
+                a.set_fraction(fraction)
+        return {d.index: d.total for d in self.devices() if index is None or d.index == index}
 
 
 def torch_module() -> Any:
@@ -293,14 +293,16 @@ class TorchSource:
         for i in self.indices():
             self._cuda.reset_peak_memory_stats(i)
 
-    def set_fraction(self, fraction: float, index: Optional[int]) -> list[int]:
-        chosen = self.indices() if index is None else [index]
+    def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
+        totals: dict[int, Optional[int]] = {}
+        chosen = (self.indices() or [self._cuda.current_device()]) if index is None else [index]
         for i in chosen:
             total = self._cuda.get_device_properties(i).total_memory
             if fraction * total < self._cuda.memory_reserved(i):
                 self._cuda.empty_cache()  # below what is cached: first give that back
             self._cuda.set_per_process_memory_fraction(fraction, i)
-        return chosen
+            totals[i] = total
+        return totals
 
 
 def sources() -> list[Source]:

@@ -259,18 +259,39 @@ def set_memory_fraction(fraction: float, device: Optional[int] = None) -> list[F
     """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
 
     Above 0, at most 1 (no limit). Where more is cached, the cache is emptied first; live memory is never touched. The
-    limit is not for the CUDA context and what libraries take past the allocator. An empty list: there was nothing to limit.
+    limit is not for the CUDA context and what libraries take past the allocator.
+
+    Where PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list
+    is empty. Without a device it is empty too, which is logged: there is nothing to limit.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
     results = []
     for source in _sources.sources():
-        chosen = source.set_fraction(fraction, device)
-        for d in source.devices():
-            if d.index in chosen:
-                limit = None if d.total is None else int(fraction * d.total)
-                results.append(FractionResult(d.index, fraction, limit, d.reserved))
+        totals = source.set_fraction(fraction, device)
+        reserved = {d.index: d.reserved for d in source.devices()}
+        for index, total in totals.items():
+            limit = None if total is None else int(fraction * total)
+            results.append(FractionResult(index, fraction, limit, reserved.get(index, 0)))
+    if not _limit_when_used(fraction, device) and not results:
+        log.warning("No memory was limited: %s", _sources.why_none())
     return results
+
+
+def _limit_when_used(fraction: float, device: Optional[int]) -> bool:
+    """Sets the limit once PyTorch uses CUDA, if it can and has not; setting it now would begin to use it."""
+    torch = _sources.torch_module()
+    try:
+        if torch is None or torch.cuda.is_initialized() or not torch.cuda.is_available():
+            return False
+    except Exception:
+        return False
+
+    def limit() -> None:
+        torch.cuda.set_per_process_memory_fraction(fraction, torch.cuda.current_device() if device is None else device)
+
+    torch.cuda._lazy_call(limit)
+    return True
 
 
 def enable_memory_efficient_settings() -> Settings:

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import unittest
 
@@ -59,11 +60,28 @@ class Without(unittest.TestCase):
         self.assertIn("torch is not imported", stats.note)
         self.assertGreater(stats.host, MIB)
         self.assertIsNone(neap.get_cuda_memory_info())
-        self.assertEqual(neap.set_memory_fraction(0.5), [])
+        with self.assertLogs("neap", "WARNING") as logged:
+            self.assertEqual(neap.set_memory_fraction(0.5), [])
+        self.assertIn("torch is not imported", logged.output[0])
         self.assertEqual(neap.clear_gpu_memory(force=True).freed, 0)
         out = io.StringIO()
         neap.print_cuda_memory_info(file=out)
         self.assertIn("torch is not imported", out.getvalue())
+
+    def test_a_limit_before_cuda_is_used(self):
+        code = textwrap.dedent("""
+            import torch, neap
+            first = neap.set_memory_fraction(0.5)
+            print(first, torch.cuda.is_initialized(), torch.cuda.fractions)
+            torch.cuda.init()
+            print(torch.cuda.fractions)
+            print([r.limit == torch.cuda.TOTAL // 4 for r in neap.set_memory_fraction(0.25)], torch.cuda.fractions)
+            """)
+        path = os.pathsep.join([str(pathlib.Path(__file__).resolve().parent / "fake"), *filter(None, sys.path)])
+        printed = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
+        ).stdout
+        self.assertEqual(printed, "[] False []\n[(0.5, 0)]\n[True] [(0.5, 0), (0.25, 0)]\n")
 
     def test_wrong_arguments(self):
         for fraction in (0, -1, 1.5, float("nan")):
