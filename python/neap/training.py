@@ -163,6 +163,12 @@ class Training:
             raise RuntimeError("Training needs torch to be imported")
         if batch_size < 1 or accumulate < 1 or epochs < 0:
             raise ValueError("Training: batch_size and accumulate are at least 1, epochs at least 0")
+        if cleanup_every_steps < 0 or cleanup_every_epochs < 0:
+            raise ValueError("Training: cleanup_every_steps and cleanup_every_epochs are at least 0 (never)")
+        if isinstance(memory_limit, float) and not 0 < memory_limit <= 1:
+            raise ValueError(f"Training: memory_limit {memory_limit}: a share is above 0 and at most 1")
+        if isinstance(memory_limit, (int, str)):
+            memory_limit = _units.parse_size(memory_limit)
         self._torch, self._dist = torch, self._distributed(torch)
         ranks = self._dist.get_world_size() if self._dist else 1
         self._rank = self._dist.get_rank() if self._dist else 0
@@ -170,7 +176,8 @@ class Training:
         self.model = model.module if wrapped and isinstance(model, wrapped) else model
         self.optimizer, self.loss_fn, self.data, self.epochs = optimizer, loss_fn, data, epochs
         self.split = Split(batch_size, accumulate, ranks)
-        self.mixed_precision, self._memory_limit = mixed_precision, memory_limit
+        self.mixed_precision = mixed_precision
+        self._memory_limit: Optional[Union[float, int]] = memory_limit
         self._clear_start, self._clear_end, self._clear_saved = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
         self._schedule = _Schedule(cleanup_every_steps, cleanup_every_epochs)
         self._warn, self._degrade, self._stop = _size(warn_below), _size(degrade_below), _size(stop_below)
@@ -421,12 +428,13 @@ class Training:
         if limit is None:
             return
         if isinstance(limit, float):
-            memory.set_memory_fraction(limit)
+            memory.set_memory_fraction(limit)  # which warns where it limits nothing
             return
-        wanted = _units.parse_size(limit)
-        for d in memory.get_gpu_memory_stats().devices:
-            if d.total:
-                memory.set_memory_fraction(min(wanted / d.total, 1.0), d.index)
+        totals = {d.index: d.total for d in memory.get_gpu_memory_stats().devices if d.total}
+        for index, total in totals.items():
+            memory.set_memory_fraction(min(limit / total, 1.0), index)
+        if not totals:
+            log.warning("No memory was limited: %s", _sources.why_none())
 
     def _after_step(self) -> None:
         if self._schedule.after_step(self._step):

@@ -309,6 +309,19 @@ class Train(unittest.TestCase):
         for p, q in zip(one.parameters(), other.parameters()):
             self.assertTrue(torch.allclose(p, q, atol=10**-places), (p - q).abs().max())
 
+    def test_options_that_make_no_sense(self):
+        wrong = ({"cleanup_every_steps": -1}, {"cleanup_every_epochs": -1}, {"memory_limit": 1.5}, {"memory_limit": 0.0},
+                 {"memory_limit": "junk"}, {"batch_size": 0})  # fmt: skip
+        for options in wrong:
+            with self.assertRaises(ValueError, msg=str(options)):
+                training(Blocks(), **options)
+
+    def test_a_limit_without_a_device_is_said(self):
+        for limit in (0.5, "1 GiB"):
+            with self.assertLogs("neap", "WARNING") as logged:
+                training(Blocks(), memory_limit=limit).train()
+            self.assertTrue(any("No memory was limited" in line for line in logged.output), logged.output)
+
     def test_one_brought_through_has_the_weights_of_one_that_never_ran_out(self):
         plain, tight = Blocks(), Blocks(room=3)
         expected = training(plain, epochs=2).train()
