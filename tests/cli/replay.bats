@@ -110,6 +110,7 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 		for (i = 1; i <= 300000; i++) printf "f %d\n", i }' >long.txt
 	"$NEAP" replay long.txt --json --smallest >out 2>err &
 	pid=$!
+	until [ "/proc/$pid/exe" -ef "$NEAP" ]; do kill -0 "$pid"; done # before, it is a shell that catches it as well
 	until grep -q '^SigCgt:.*[2367abef]$' "/proc/$pid/status"; do kill -0 "$pid"; done
 	kill -INT "$pid"
 	status=0
