@@ -264,8 +264,14 @@ class Training:
     def _exchange(self) -> None:
         if self._dist is None:
             return
-        for parameter in self.model.parameters():
-            if parameter.grad is not None:
+        torch, parameters = self._torch, [p for p in self.model.parameters() if p.requires_grad]
+        # A parameter that one rank did not use has no gradient there: all have to exchange the same ones, or they wait.
+        used = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float32, device=self._place)
+        self._dist.all_reduce(used, op=self._dist.ReduceOp.MAX)
+        for parameter, anywhere in zip(parameters, used.tolist()):
+            if anywhere:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
                 self._dist.all_reduce(parameter.grad)
                 parameter.grad /= self.split.ranks
 

@@ -473,6 +473,11 @@ model = Blocks(room=3 if rank == 1 else None)
 result = training(model, batch_size=4).train()
 print(result.split.micro_batch, result.steps, round(float(sum(p.double().sum() for p in model.parameters())), 5))
 model = Blocks()
+if rank == 1:  # a layer that only the other rank uses: it has no gradient here
+    model.layers[-1].forward = lambda x: x
+training(model, batch_size=4).train()
+print(round(float(sum(p.double().sum() for p in model.parameters())), 5))
+model = Blocks()
 if rank == 1:
     model.head.register_forward_pre_hook(lambda *_: torch.mm(torch.zeros(2, 3), torch.zeros(2, 3)))
 try:
@@ -505,8 +510,9 @@ class Ranks(unittest.TestCase):
                 self.fail("a rank hangs")
             self.assertEqual(process.returncode, 0, err)
             said.append(out.splitlines())
-        (rung, failed), (other_rung, own_failure) = said
+        (rung, unused, failed), (other_rung, other_unused, own_failure) = said
         self.assertEqual(rung, other_rung)
+        self.assertEqual(unused, other_unused)
         self.assertEqual(rung.split()[:2], ["2", "3"])
         self.assertEqual(failed, "another rank failed")
         self.assertIn("mm", own_failure)
