@@ -37,7 +37,8 @@ static const struct neap_option options[] = {
 	{"min-disk", "SIZE", "end it when less than this is free where DIR is; default none"},
 	{"grace", "DURATION", "between the SIGTERM that asks it to end and the SIGKILL that ends it; default 10s"},
 	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
-	{"only-device", "DEVICE", "as --device, and the only one the command sees: CUDA_VISIBLE_DEVICES is set to its UUID"},
+	{"only-device", "DEVICE",
+	 "as --device, and the only one the command sees: CUDA_VISIBLE_DEVICES is set to its UUID"},
 	{"directory", "PATH", "the folder to start the command in; default: this one"},
 	{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 	{"on-oom", "RULES", "what to change when device memory ran out, before the command is started again"},
@@ -100,12 +101,19 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 		return neap_misuse(arguments, "--on-oom: column %u: %s", err.column, err.message);
 	if (neap_argument(arguments, "retries") && !text)
 		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");
+	const char *attach = getenv("NEAP_ATTACH");
+	if (text && attach && strcmp(attach, "0") == 0 && !neap_argument(arguments, "log"))
+		fputs("neap run: NEAP_ATTACH=0 is set: without --log nothing will tell that memory ran out, and "
+		      "--on-oom "
+		      "changes nothing\n",
+		      stderr);
 	int code = parse_number(arguments, "retries", 1000, &retries);
 	run->retries = text ? (uint32_t)retries : 0;
 	return code;
 }
 
-/* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set there already. */
+/* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set
+ * there already. */
 struct additions {
 	char fraction[64];
 	char *python_path; /* NULL: as it is */
@@ -345,8 +353,8 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 
 static int run_command(const struct neap_arguments *arguments)
 {
-	struct neap_supervise_options run = {.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS,
-					     .limits.grace_ns = GRACE_NS};
+	struct neap_supervise_options run = {
+		.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS, .limits.grace_ns = GRACE_NS};
 	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
 	struct additions additions = {0};
 	struct neap_error err = {0};
@@ -406,14 +414,20 @@ const struct neap_command neap_command_run = {
 		"left "
 		"to the shell.\n"
 		"\n"
-		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own and "
-		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 turns "
+		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own "
+		"and "
+		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 "
+		"turns "
 		"it off; python -I, -E and -S do as well.\n"
 		"\n"
-		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned of "
-		"from 90 % on (disk: below 10/9). A command that crosses one is asked to end by SIGTERM, and ended by "
-		"SIGKILL when --grace has passed; its outcome is 'stopped', and says why. Host memory counts a page that "
-		"several processes share once; where the driver does not name the run's processes, device memory is what "
+		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned "
+		"of "
+		"from 90 % on (disk: below 10/9). A command that crosses one is asked to end by SIGTERM, and ended "
+		"by "
+		"SIGKILL when --grace has passed; its outcome is 'stopped', and says why. Host memory counts a page "
+		"that "
+		"several processes share once; where the driver does not name the run's processes, device memory is "
+		"what "
 		"is used more than before the start.\n"
 		"\n"
 		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL.\n"

@@ -306,6 +306,16 @@ END
 	[ "$(result .outcome run3)" = failed ]
 }
 
+@test "--on-oom where nothing can tell that memory ran out: said" {
+	NEAP_ATTACH=0 run "$NEAP" run --folder run --param b=64 --on-oom 'halve b' -- true
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "neap run: NEAP_ATTACH=0 is set: without --log nothing will tell that memory ran out, and --on-oom changes nothing" ]]
+	NEAP_ATTACH=0 run "$NEAP" run --folder run2 --log --param b=64 --on-oom 'halve b' -- true
+	[[ "$output" != *NEAP_ATTACH* ]]
+	run "$NEAP" run --folder run3 --param b=64 --on-oom 'halve b' -- true
+	[[ "$output" != *NEAP_ATTACH* ]]
+}
+
 @test "attached: peaks, device, headroom, curve" {
 	run "$NEAP" run --folder run -- "$HOLD" --for 150 1G
 	echo "$output"
