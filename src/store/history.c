@@ -23,6 +23,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define BUSY_MS 5000 /* how long another process is waited for */
+
 struct neap_history {
 	sqlite3 *database;
 	char path[4096];
@@ -179,7 +181,7 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 		sqlite3_open_v2(history->path, &history->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 	if (code != SQLITE_OK)
 		return fail_sqlite(history->database, "opening", history->path, err);
-	sqlite3_busy_timeout(history->database, 5000);
+	sqlite3_busy_timeout(history->database, BUSY_MS);
 	code = sqlite3_exec(history->database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;", NULL, NULL,
 			    NULL);
 	if (code != SQLITE_OK) {
@@ -195,6 +197,22 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 	status = migrate(history, err);
 	*ret_damaged = status && is_damage(sqlite3_errcode(history->database));
 	return status;
+}
+
+/* SQLite's own patience does not cover the change of a new file to WAL: whoever loses that race is told at once that
+ * the file is busy. So opening is tried again for as long. */
+static enum neap_status open_patiently(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
+	for (;;) {
+		enum neap_status status = open_checked(history, ret_damaged, err);
+		if (status != NEAP_EBUSY || neap_clock_now(clock) >= give_up_ns)
+			return status;
+		sqlite3_close(history->database);
+		history->database = NULL;
+		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
+	}
 }
 
 /* Renames the file, never over one that was set aside before, and with it its log where SQLite has left one: it may
@@ -239,13 +257,13 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 		return neap_fail(err, NEAP_EINVAL, "the history's path is too long: %.100s", path);
 	}
 	bool damaged;
-	enum neap_status status = open_checked(history, &damaged, err);
+	enum neap_status status = open_patiently(history, &damaged, err);
 	if (status && damaged) {
 		sqlite3_close(history->database);
 		history->database = NULL;
 		status = set_aside(path, note, err);
 		if (!status)
-			status = open_checked(history, &damaged, err);
+			status = open_patiently(history, &damaged, err);
 	}
 	if (status) {
 		neap_history_close(history);
