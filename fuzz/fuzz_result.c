@@ -32,7 +32,7 @@ static void use(const struct neap_result *result)
 		abort();
 	}
 	if (again.outcome != result->outcome || strcmp(again.command, result->command) != 0 ||
-	    again.sample_count != result->sample_count)
+	    again.sample_count != result->sample_count || again.rank_count != result->rank_count)
 		abort();
 	neap_result_fini(&again);
 	unlink(path);

@@ -69,6 +69,17 @@ enum neap_event_kind {
 					threshold; of a leak size, address: the interval of the forecast */
 	NEAP_EVENT_RESTART = 43,     /* the process has begun anew in place: nothing of what it held remains. block: how
 					often it has */
+	NEAP_EVENT_PROCESS = 44,     /* what the process is in its run, as far as it knows by now; the last one counts. block:
+					enum neap_process_role; address: rank; size: local rank; a: ranks in all; b: PID of
+					its parent (UINT64_MAX: unknown, each). tag: UUID of a device that it uses; such an
+					event for each */
+};
+
+enum neap_process_role {
+	NEAP_PROCESS_PLAIN = 0,
+	NEAP_PROCESS_RANK = 1,   /* of a distributed training */
+	NEAP_PROCESS_WORKER = 2, /* loads data; the rank is the one that it works for */
+	NEAP_PROCESS_ROLES
 };
 
 struct neap_event {

@@ -90,6 +90,15 @@ class EventKind(enum.IntEnum):
     RUNG = 28
     METRIC = 31
     LEAK = 32
+    PROCESS = 44
+
+
+class Role(enum.IntEnum):
+    """enum neap_process_role: what a process is in its run."""
+
+    PLAIN = 0
+    RANK = 1
+    WORKER = 2
 
 
 class ExternalKind(enum.IntEnum):
@@ -127,6 +136,7 @@ ENUMS = {
     "NEAP_MARK_": Mark,
     "NEAP_CLEANUP_": Reason,
     "NEAP_EVENT_": EventKind,
+    "NEAP_PROCESS_": Role,
     "NEAP_EXTERNAL_": ExternalKind,
 }
 

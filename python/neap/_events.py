@@ -90,6 +90,14 @@ def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
 
 
 @_harmless
+def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
+    """What this process is among those of its run. Below 0: unknown."""
+    known = [_UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
+    tag = name(device) if device else 0
+    emit(_abi.EventKind.PROCESS, tag=tag, block=role, address=known[0], size=known[1], a=known[2], b=known[3])
+
+
+@_harmless
 def held_mark(text: str, allocated: int, reserved: int) -> None:
     """A mark with these figures instead of what is held now."""
     emit(_abi.EventKind.MARK, tag=name(text), address=_abi.Mark.USER, a=allocated, b=reserved)

@@ -52,6 +52,24 @@ def _fill_stats(stats: _abi.Stats, torch_stats: dict[str, Any]) -> None:
         setattr(stats, name, int(torch_stats.get(name, 0)))
 
 
+def _number(name: str) -> int:
+    """A whole number from the environment; -1 where there is none."""
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+def _place() -> tuple[_abi.Role, int, int, int]:
+    """What this process is in a distributed training, as far as is known by now: role, rank, local rank, ranks in all."""
+    rank, local_rank, ranks = _number("RANK"), _number("LOCAL_RANK"), _number("WORLD_SIZE")
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, ranks = int(distributed.get_rank()), int(distributed.get_world_size())
+    data = sys.modules.get("torch.utils.data")
+    if data is not None and data.get_worker_info() is not None:
+        return _abi.Role.WORKER, rank, local_rank, ranks
+    return _abi.Role.PLAIN if rank < 0 else _abi.Role.RANK, rank, local_rank, ranks
+
+
 class Agent:
     """The one of this process."""
 
@@ -67,6 +85,8 @@ class Agent:
         self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
         self._ended = False
         self._told_peak = 0
+        self._told_place: Optional[tuple[_abi.Role, int, int, int]] = None
+        self._told_devices: set[str] = set()
 
     # Coming and going.
 
@@ -80,7 +100,10 @@ class Agent:
             self._fractioned.clear()
             self._limits.clear()
             self._told_peak = 0
+            self._told_place = None
+            self._told_devices.clear()
         self._pid, self._attached = os.getpid(), True
+        self._tell_place(None)
         if self._notes:
             self._show_notes()
         self._thread = threading.Thread(target=self._wait, name="neap", daemon=True)
@@ -156,6 +179,24 @@ class Agent:
             counters.device_uuid[:] = uuid
             _fill_stats(counters.stats, stats)
             _library.call("neap_external_publish", ctypes.byref(counters))
+            self._tell_place(uuid)
+
+    def _tell_place(self, device: Optional[bytes]) -> None:
+        """What this process is in its run, and a device that it uses, into the recording: once, and when it changes."""
+        try:
+            place = _place()
+        except Exception:  # a torch.distributed that is being set up
+            return
+        d = "" if device is None else device.hex()
+        uuid = d and f"GPU-{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
+        if place == self._told_place and (not uuid or uuid in self._told_devices):
+            return
+        if self._told_place is not None and place[1] < 0:  # the group was destroyed: it stays what it was
+            place = self._told_place
+        self._told_place = place
+        if uuid:
+            self._told_devices.add(uuid)
+        _events.process(*place, os.getppid(), uuid)
 
     def _tell_peaks(self, ending: bool) -> None:
         """A new peak, into the recording, so that a short run's is known as well: at the instant it is noticed, with what is

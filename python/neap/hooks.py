@@ -15,7 +15,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _abi, _events, _library, _sources, memory
+from . import _events, _library, _sources, memory
 from ._ladder import Split
 from .agent import agent
 
@@ -60,9 +60,6 @@ def _cuda_used(torch: Any) -> None:
     agent.attach()
     _part("out-of-memory observer", _observe, torch)
     _part("NEAP_FRACTION", _limit, torch)
-    rank = os.environ.get("RANK")
-    if rank is not None and rank.isdigit():
-        _events.mark(_abi.Mark.USER, f"rank {rank}", int(rank))
 
 
 def _observe(torch: Any) -> None:

@@ -7,6 +7,7 @@
 #include "analyze/run.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,6 +54,22 @@ static void take_settings(struct neap_run_facts *facts, uint64_t micro_batch, ui
 	facts->last_rungs = rungs;
 }
 
+static void take_process(struct neap_run_process *process, const struct neap_record *record,
+			 const struct neap_event *event)
+{
+	const char *device = neap_record_name(record, event->tag);
+	size_t length = strlen(process->devices), room = sizeof process->devices - length;
+
+	process->role = event->block < NEAP_PROCESS_ROLES ? (enum neap_process_role)event->block : NEAP_PROCESS_PLAIN;
+	process->rank = event->address;
+	process->local_rank = event->size;
+	process->ranks = event->a;
+	process->parent = event->b;
+	if (*device && !strchr(device, ' ') && !strstr(process->devices, device) &&
+	    strlen(device) + (length > 0) < room)
+		snprintf(process->devices + length, room, "%s%s", length ? " " : "", device);
+}
+
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
 			 const struct neap_event *event)
 {
@@ -87,6 +104,9 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 		break;
 	case NEAP_EVENT_RESTART:
 		facts->restarts = event->block;
+		break;
+	case NEAP_EVENT_PROCESS:
+		take_process(&facts->process, record, event);
 		break;
 	case NEAP_EVENT_FORECAST:
 		facts->memory_ends_step = event->address;
@@ -210,7 +230,9 @@ static void find_leak(struct neap_run_facts *facts, const struct neap_record *re
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)
 {
-	struct neap_run_facts facts = {.last_loss = NAN};
+	struct neap_run_facts facts = {
+		.last_loss = NAN,
+		.process = {NEAP_PROCESS_PLAIN, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, ""}};
 	uint64_t *room = NULL;
 
 	for (size_t i = 0; i < record->allocation_count; i++)

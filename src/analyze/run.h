@@ -19,6 +19,13 @@ enum neap_fluctuation_cause {
 	NEAP_FLUCTUATION_OTHER,
 };
 
+/* What the process said it is: the last NEAP_EVENT_PROCESS. Without any: a plain one, all else unknown. */
+struct neap_run_process {
+	enum neap_process_role role;
+	uint64_t rank, local_rank, ranks, parent; /* UINT64_MAX: unknown */
+	char devices[4 * NEAP_RECORD_NAME_ROOM];  /* UUIDs of those it used, separated by spaces; as many as fit */
+};
+
 struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t cleanup_freed_bytes, cleanup_ns;
@@ -31,6 +38,7 @@ struct neap_run_facts {
 	uint64_t restarts; /* how often the process began anew in place */
 	/* The session's own last forecast of where memory ends, and its interval; 0: none. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
+	struct neap_run_process process;
 	struct {
 		uint64_t amplitude_bytes; /* median over steps of (peak - lowest) */
 		double teeth_per_step;    /* how often allocated rises and falls by half the amplitude within a step */

@@ -284,7 +284,7 @@ static void print_summary(const struct neap_result *result, const char *folder)
 		fprintf(stderr, "  advice    %s\n", result->advice);
 	if (result->savings[0])
 		fprintf(stderr, "  savings   %s\n", result->savings);
-	run_processes_print(folder, stderr);
+	run_processes_print(result, stderr);
 	run_python_print_notes(folder, stderr);
 	fprintf(stderr, "  result    %s/result.json%s\n", folder, result->oom_card[0] ? " (with the OOM card)" : "");
 }

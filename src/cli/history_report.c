@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/run_processes.h"
 #include "report/cells.h"
 
 #include <inttypes.h>
@@ -191,6 +192,10 @@ void history_print_run(const struct neap_history_run *run)
 		if (result->marks[i].value)
 			printf(" %" PRIu64, result->marks[i].value);
 		putchar('\n');
+	}
+	if (run_processes_worth(result)) {
+		puts("\nProcesses");
+		run_processes_print(result, stdout);
 	}
 	print_text("The last OOM", result->oom_card);
 }

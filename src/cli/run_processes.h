@@ -2,9 +2,14 @@
 #ifndef NEAP_CLI_RUN_PROCESSES_H
 #define NEAP_CLI_RUN_PROCESSES_H
 
+#include "store/result.h"
+
 #include <stdio.h>
 
-/* A line for each recording in the run's folder, by rank, where there are at least two. */
-void run_processes_print(const char *folder, FILE *out);
+/* Whether there is more to tell than the run's own figures do: several processes, or a rank. */
+bool run_processes_worth(const struct neap_result *result);
+
+/* A line for each, ranks first. Nothing where there is nothing worth it. */
+void run_processes_print(const struct neap_result *result, FILE *out);
 
 #endif

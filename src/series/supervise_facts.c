@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "report/report.h"
+#include "series/ranks.h"
 #include "series/words.h"
 
 #include <dirent.h>
@@ -243,6 +244,7 @@ struct best {
 	struct neap_record record;
 	struct neap_run_facts facts;
 	uint64_t total_bytes, rungs, ooms;
+	struct neap_ranks ranks; /* of every recording */
 };
 
 static void choose(struct neap_supervise *run, const char *path, pid_t pid, void *context)
@@ -250,10 +252,11 @@ static void choose(struct neap_supervise *run, const char *path, pid_t pid, void
 	struct best *best = context;
 	struct neap_record record = {0};
 	struct neap_run_facts facts;
-	(void)run, (void)pid;
+	(void)run;
 	if (neap_record_read(path, &record, NULL))
 		return;
 	neap_run_facts(&record, best->total_bytes, &facts);
+	neap_ranks_add(&best->ranks, (uint64_t)pid, &facts);
 	best->rungs += facts.rungs;
 	if (best->found && facts.peak_reserved_bytes <= best->facts.peak_reserved_bytes) {
 		neap_record_fini(&record);
@@ -570,6 +573,8 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 	status = put_names(run, verdict, &result, err);
 	if (!status)
 		status = put_story(run, &best, &result, err);
+	if (!status)
+		status = neap_ranks_put(&best.ranks, &result, err);
 	if (!status)
 		status = put_advice(&best, &result, err);
 	if (!status)

@@ -7,6 +7,7 @@
  *    ...
  *    "samples": [[time_ns, allocated_bytes, reserved_bytes, device_bytes or null], ...]
  *    "marks": [[time_ns, name, value], ...]
+ *    "ranks": [{"role": "rank", "rank": 0, "local_rank": 0, "pid": 4711, "device": "GPU-...", ...}, ...]
  *   }
  *
  * Keys are the names of the struct's fields; keys that are not known are skipped, so that a later version may add
@@ -39,6 +40,7 @@ enum field_kind {
 	FIELD_OUTCOME,
 	FIELD_SAMPLES,
 	FIELD_MARKS,
+	FIELD_RANKS,
 };
 
 static const struct field {
@@ -100,6 +102,7 @@ static const struct field {
 	{FIELD(oom_card), FIELD_STRING},
 	{FIELD(samples), FIELD_SAMPLES},
 	{FIELD(marks), FIELD_MARKS, true},
+	{FIELD(ranks), FIELD_RANKS, true},
 #undef FIELD
 };
 #define FIELD_COUNT (sizeof fields / sizeof *fields)
@@ -125,6 +128,33 @@ const char *neap_outcome_name(enum neap_outcome outcome)
 		return "unknown";
 	return outcome_names[outcome];
 }
+
+static const char *const role_names[NEAP_ROLE_COUNT] = {
+	[NEAP_ROLE_PROCESS] = "process",
+	[NEAP_ROLE_RANK] = "rank",
+	[NEAP_ROLE_WORKER] = "worker",
+};
+
+const char *neap_role_name(enum neap_role role)
+{
+	return (unsigned)role < NEAP_ROLE_COUNT ? role_names[role] : role_names[NEAP_ROLE_PROCESS];
+}
+
+/* The figures of a rank. */
+static const struct figure {
+	const char *key;
+	size_t offset;
+	bool nullable;
+} rank_figures[] = {
+	{"rank", offsetof(struct neap_result_rank, rank), true},
+	{"local_rank", offsetof(struct neap_result_rank, local_rank), true},
+	{"pid", offsetof(struct neap_result_rank, pid), false},
+	{"peak_allocated_bytes", offsetof(struct neap_result_rank, peak_allocated_bytes), false},
+	{"peak_reserved_bytes", offsetof(struct neap_result_rank, peak_reserved_bytes), false},
+	{"steps", offsetof(struct neap_result_rank, steps), false},
+	{"ooms", offsetof(struct neap_result_rank, ooms), false},
+};
+#define RANK_FIGURES (sizeof rank_figures / sizeof *rank_figures)
 
 enum neap_status neap_result_set(char **field, const char *text, struct neap_error *err)
 {
@@ -166,6 +196,7 @@ void neap_result_fini(struct neap_result *result)
 			free(*(char **)at(result, &fields[i]));
 	free(result->samples);
 	free(result->marks);
+	free(result->ranks);
 	*result = (struct neap_result){.last_loss = NAN};
 }
 
@@ -256,6 +287,36 @@ static json_t *marks_value(const struct neap_result *result, struct neap_error *
 	return rows;
 }
 
+static json_t *rank_value(const struct neap_result_rank *rank, struct neap_error *err)
+{
+	json_t *object = json_object();
+	int bad = !object || json_object_set_new(object, "role", json_string(neap_role_name(rank->role))) ||
+		  json_object_set_new(object, "device", string_value(rank->device));
+	for (size_t i = 0; !bad && i < RANK_FIGURES; i++) {
+		uint64_t figure = *(const uint64_t *)((const char *)rank + rank_figures[i].offset);
+		bad = json_object_set_new(object, rank_figures[i].key,
+					  rank_figures[i].nullable && figure == UINT64_MAX
+						  ? json_null()
+						  : u64_value(figure, "ranks", err));
+	}
+	if (bad)
+		json_decref(object);
+	return bad ? NULL : object;
+}
+
+static json_t *ranks_value(const struct neap_result *result, struct neap_error *err)
+{
+	json_t *rows = json_array();
+	for (size_t i = 0; rows && i < result->rank_count; i++) {
+		json_t *object = rank_value(&result->ranks[i], err);
+		if (!object || json_array_append_new(rows, object)) {
+			json_decref(rows);
+			return NULL;
+		}
+	}
+	return rows;
+}
+
 /* NULL: *err says what is wrong, or (status 0) the host is out of memory. */
 static json_t *field_value(const struct neap_result *result, const struct field *field, struct neap_error *err)
 {
@@ -286,6 +347,8 @@ static json_t *field_value(const struct neap_result *result, const struct field 
 		return samples_value(result, err);
 	case FIELD_MARKS:
 		return marks_value(result, err);
+	case FIELD_RANKS:
+		return ranks_value(result, err);
 	}
 	return NULL;
 }
@@ -393,6 +456,43 @@ static const char *read_marks(const json_t *rows, struct neap_result *result)
 	return NULL;
 }
 
+static bool read_rank(const json_t *object, struct neap_result_rank *rank)
+{
+	const json_t *role = json_object_get(object, "role"), *device = json_object_get(object, "device");
+	int found = -1;
+	for (int i = 0; json_is_string(role) && i < NEAP_ROLE_COUNT; i++)
+		if (!strcmp(json_string_value(role), role_names[i]))
+			found = i;
+	if (found < 0 || !json_is_string(device) || json_string_length(device) >= sizeof rank->device)
+		return false;
+	rank->role = (enum neap_role)found;
+	snprintf(rank->device, sizeof rank->device, "%s", json_string_value(device));
+	for (size_t i = 0; i < RANK_FIGURES; i++) {
+		const json_t *value = json_object_get(object, rank_figures[i].key);
+		uint64_t *figure = (uint64_t *)((char *)rank + rank_figures[i].offset);
+		*figure = UINT64_MAX;
+		if (!(rank_figures[i].nullable && json_is_null(value)) && !get_u64(value, figure))
+			return false;
+	}
+	return true;
+}
+
+static const char *read_ranks(const json_t *rows, struct neap_result *result)
+{
+	if (!json_is_array(rows) || json_array_size(rows) > NEAP_RESULT_RANKS)
+		return "must be an array of at most 64 processes";
+	size_t count = json_array_size(rows);
+	result->ranks = calloc(count ? count : 1, sizeof *result->ranks);
+	if (!result->ranks)
+		return "does not fit into host memory";
+	for (size_t i = 0; i < count; i++)
+		if (!read_rank(json_array_get(rows, i), &result->ranks[i]))
+			return "has a process whose role, rank, local_rank, pid, device, peaks, steps or ooms are "
+			       "missing or wrong";
+	result->rank_count = count;
+	return NULL;
+}
+
 static const char *read_number(const json_t *value, enum field_kind kind, double *ret_number)
 {
 	if (kind == FIELD_LOSS && json_is_null(value))
@@ -459,6 +559,8 @@ static const char *read_field(const struct field *field, const json_t *value, st
 		return read_samples(value, result);
 	case FIELD_MARKS:
 		return read_marks(value, result);
+	case FIELD_RANKS:
+		return read_ranks(value, result);
 	}
 	return "is of an unknown kind";
 }

@@ -58,6 +58,27 @@ struct neap_result_mark {
 	char name[48];
 };
 
+/* An attached process of the run's last start. Of a distributed training: its ranks, and what they started. */
+enum neap_role {
+	NEAP_ROLE_PROCESS = 0,
+	NEAP_ROLE_RANK,
+	NEAP_ROLE_WORKER, /* loads data for the rank */
+	NEAP_ROLE_COUNT
+};
+
+/* "process", "rank", "worker"; never NULL. */
+const char *neap_role_name(enum neap_role role);
+
+struct neap_result_rank {
+	enum neap_role role;
+	uint64_t rank, local_rank; /* UINT64_MAX: none (null in JSON) */
+	uint64_t pid;
+	char device[4 * 48]; /* UUIDs of the devices it used, separated by spaces; "" unknown */
+	uint64_t peak_allocated_bytes, peak_reserved_bytes;
+	uint64_t steps, ooms;
+};
+
+#define NEAP_RESULT_RANKS 64
 #define NEAP_RESULT_MARKS 256 /* of more, the first and the last half are kept */
 
 struct neap_result {
@@ -105,6 +126,8 @@ struct neap_result {
 	size_t sample_count;
 	struct neap_result_mark *marks; /* oldest first; of the process with the highest peak */
 	size_t mark_count;
+	struct neap_result_rank *ranks; /* ranks first; by rank, role and PID; at most NEAP_RESULT_RANKS */
+	size_t rank_count;
 };
 
 /* All strings of a result are owned by it, allocated by malloc, never NULL after read or init. */

@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
@@ -25,6 +26,46 @@ static struct recording make_run(uint64_t steps, uint64_t ticks)
 		recording_step(&recording, step, 100 * NEAP_MIB, 300 * NEAP_MIB, (uint32_t)ticks);
 	}
 	return recording;
+}
+
+static void test_process(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.process.role, NEAP_PROCESS_PLAIN);
+	assert_true(facts.process.rank == UINT64_MAX && facts.process.parent == UINT64_MAX);
+	assert_string_equal(facts.process.devices, "");
+	static const char *const devices[] = {"GPU-1", "", "GPU-2", "GPU-1", "with space", "GPU-3"};
+	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
+		recording_add(&recording,
+			      (struct neap_event){.kind = NEAP_EVENT_PROCESS,
+						  .tag = recording_name(&recording, devices[i]),
+						  .block = i == 5 ? NEAP_PROCESS_RANK : i, /* hostile, too */
+						  .address = i,
+						  .size = 1,
+						  .a = 8,
+						  .b = 99});
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.process.role, NEAP_PROCESS_RANK);
+	assert_int_equal(facts.process.rank, 5);
+	assert_int_equal(facts.process.local_rank, 1);
+	assert_int_equal(facts.process.ranks, 8);
+	assert_int_equal(facts.process.parent, 99);
+	assert_string_equal(facts.process.devices, "GPU-1 GPU-2 GPU-3");
+	for (int i = 0; i < 20; i++) { /* more than there is room for */
+		char name[40];
+		snprintf(name, sizeof name, "GPU-%08d-123456789-123456789-12", i % 100);
+		recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PROCESS,
+							      .tag = recording_name(&recording, name),
+							      .block = 77});
+	}
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.process.role, NEAP_PROCESS_PLAIN);
+	assert_int_equal(strlen(facts.process.devices), 17 + 4 * 36);
+	recording_end(&recording);
 }
 
 static void test_facts(void **state)
@@ -188,7 +229,8 @@ static void test_curve(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_facts), cmocka_unit_test(test_fluctuation),
-					   cmocka_unit_test(test_leak), cmocka_unit_test(test_curve)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_process), cmocka_unit_test(test_facts),
+					   cmocka_unit_test(test_fluctuation), cmocka_unit_test(test_leak),
+					   cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

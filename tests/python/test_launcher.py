@@ -290,14 +290,49 @@ class Launcher(unittest.TestCase):
 
     def test_children_are_followed(self):
         self.script(USES_CUDA, "child.py")
-        code = "import os, subprocess, sys\nfor r in '01': subprocess.run([sys.executable, 'child.py'], env={**os.environ, 'RANK': r})"
-        done = self.run_neap(PYTHON, "-c", code.replace("'01'", "'10'"))
+        code = "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, 'child.py'])"
+        done = self.run_neap(PYTHON, "-c", code)
         self.assertEqual(len(self.recordings()), 2)
-        ranks = [line for line in done.stderr.splitlines() if line.startswith("  rank")]
-        wanted = r"^  rank {}    \d+: peak 300 MiB allocated, 300 MiB reserved; 0 steps, ran out 0 times$"
-        self.assertEqual(len(ranks), 2)
-        for rank in (0, 1):
-            self.assertRegex(ranks[rank], wanted.format(rank))
+        self.assertEqual([(r["role"], r["rank"], r["peak_reserved_bytes"]) for r in self.result()["ranks"]], [("process", None, 300 * MIB)] * 2)
+        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("  process  ")]), 2)
+
+    def test_ranks_and_what_they_start_are_told_apart(self):
+        self.script(
+            """
+            import os, subprocess, sys, torch
+            if sys.argv[1] == "worker":
+                import torch.utils.data
+                torch.utils.data.info = "what a worker is told"
+            torch.cuda.take((int(os.environ["RANK"]) + 1) << 20)
+            if sys.argv[1] == "rank":
+                for started in ("worker", "helper"):  # with RANK in their environment
+                    subprocess.run([sys.executable, "rank.py", started])
+            """,
+            "rank.py",
+        )
+        code = (
+            "import os, subprocess, sys\n"
+            "def start(rank):\n"
+            "    names = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2'}\n"
+            "    return subprocess.Popen([sys.executable, 'rank.py', 'rank'], env={**os.environ, **names})\n"
+            "for process in [start('1'), start('0')]: process.wait()\n"
+        )
+        done = self.run_neap(PYTHON, "-c", code)
+        ranks = self.result()["ranks"]
+        self.assertEqual(
+            [(r["role"], r["rank"], r["local_rank"]) for r in ranks],
+            [("rank", 0, 0), ("rank", 1, 1), ("process", 0, 0), ("worker", 0, 0), ("process", 1, 1), ("worker", 1, 1)],
+        )
+        self.assertEqual([r["peak_allocated_bytes"] for r in ranks], [MIB, 2 * MIB, MIB, MIB, 2 * MIB, 2 * MIB])
+        self.assertEqual({r["device"] for r in ranks}, {self.environment["FAKE_TORCH_UUID"]})
+        lines = [line for line in done.stderr.splitlines() if " on GPU-" in line]
+        self.assertRegex(lines[1], r"^  rank 1    \d+: peak 2\.00 MiB allocated, 2\.00 MiB reserved on GPU-\S+; 0 steps, ran out 0 times$")
+        self.assertEqual(len(lines), 6)
+        self.assertRegex(lines[3], r"^  worker    \d+ of rank 0: peak ")
+        (kept,) = self.neap("history", "--json")["runs"]
+        self.assertEqual(kept["ranks"], ranks)
+        shown = self.command(NEAP, "history", kept["run_id"]).stdout
+        self.assertEqual(shown[shown.index("\nProcesses\n") + 11 :].splitlines(), lines)
 
     def test_a_forked_child_begins_anew(self):
         code = "import os, torch\npid = os.fork()\nif pid == 0:\n    torch.cuda.take(5 << 20)\nelse:\n    os.waitpid(pid, 0)\n"

@@ -65,6 +65,11 @@ static void fill(struct neap_result *result)
 	result->marks[0] = (struct neap_result_mark){5, 0, "start"};
 	result->marks[1] = (struct neap_result_mark){6, 40, "saved \"it\""};
 	result->mark_count = 2;
+	result->ranks = calloc(2, sizeof *result->ranks);
+	assert_non_null(result->ranks);
+	result->ranks[0] = (struct neap_result_rank){NEAP_ROLE_RANK, 0, 3, 77, "GPU-x", 5, 6, 7, 8};
+	result->ranks[1] = (struct neap_result_rank){NEAP_ROLE_WORKER, UINT64_MAX, UINT64_MAX, 78, "", 0, 0, 0, 0};
+	result->rank_count = 2;
 }
 
 static void test_round_trip(void **state)
@@ -97,6 +102,8 @@ static void test_round_trip(void **state)
 	assert_memory_equal(got.samples, written.samples, 2 * sizeof *got.samples);
 	assert_int_equal(got.mark_count, 2);
 	assert_memory_equal(got.marks, written.marks, 2 * sizeof *got.marks);
+	assert_int_equal(got.rank_count, 2);
+	assert_memory_equal(got.ranks, written.ranks, 2 * sizeof *got.ranks);
 	neap_result_fini(&got);
 	neap_result_fini(&written);
 }
@@ -217,6 +224,19 @@ static void test_hostile(void **state)
 		{"[5, \"start\", 0]", "[5, \"start\"]", "marks"},
 		{"[5, \"start\", 0]", "[5, 7, 0]", "marks"},
 		{"[5, \"start\", 0]", "[-5, \"start\", 0]", "marks"},
+		{"\"role\": \"rank\"", "\"role\": \"king\"", "ranks"},
+		{"\"role\": \"rank\"", "\"role\": 1", "ranks"},
+		{"\"pid\": 77", "\"pid\": null", "ranks"},
+		{"\"pid\": 77", "\"pip\": 77", "ranks"},
+		{"\"local_rank\": 3", "\"local_rank\": -3", "ranks"},
+		{"\"GPU-x\"", "7", "ranks"},
+		{"\"GPU-x\"",
+		 "\"0123456789-012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+		 "012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678"
+		 "9\"",
+		 "ranks"},
+		{"\"ranks\": [", "\"ranks\": [0, ", "ranks"},
+		{"\"ranks\": [", "\"ranks\": 0, \"x\": [", "ranks"},
 		{"{", "[{", "result.json"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -234,8 +254,8 @@ static void test_hostile(void **state)
 /* A key that earlier versions did not write is what they knew of it: nothing. */
 static void test_earlier_versions(void **state)
 {
-	static const char *const newer[] = {"memory_ends_step", "restarts",        "savings",        "advice",
-					    "micro_batch",      "kept_accumulate", "stray_contexts", "marks"};
+	static const char *const newer[] = {"memory_ends_step", "restarts",       "savings", "advice", "micro_batch",
+					    "kept_accumulate",  "stray_contexts", "marks",   "ranks"};
 	(void)state;
 	struct neap_result result, got = {0};
 	struct neap_buffer good = {0};
@@ -263,6 +283,7 @@ static void test_earlier_versions(void **state)
 	assert_int_equal(got.micro_batch, 0);
 	assert_int_equal(got.kept_accumulate, 0);
 	assert_int_equal(got.mark_count, 0);
+	assert_int_equal(got.rank_count, 0);
 	neap_result_fini(&got);
 	neap_buffer_fini(&good);
 }

@@ -1,0 +1,5 @@
+info = None
+
+
+def get_worker_info():
+    return info
