@@ -49,6 +49,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	struct neap_input input;
 	struct neap_build build = {0};
 	enum neap_status status = neap_input_open(&input, path, err);
+	bool named = false; /* the message says the path already */
 
 	if (status != NEAP_OK)
 		return status;
@@ -64,7 +65,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	if (status == NEAP_OK && source == NEAP_TRACE_SNAPSHOT)
 		status = neap_pickle_read(&input, &build, err);
 	else if (status == NEAP_OK && source == NEAP_TRACE_RECORDING)
-		status = neap_recording_read(path, &build, err);
+		named = (status = neap_recording_read(path, &build, err)) != NEAP_OK;
 	else if (status == NEAP_OK)
 		status = neap_text_read(&input, &build, err);
 	if (status == NEAP_OK) {
@@ -72,7 +73,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		status = neap_build_finish(&build, ret_trace, err);
 	}
 out:
-	if (status != NEAP_OK && !input.failed && (!err || !strstr(err->message, path)))
+	if (status != NEAP_OK && !input.failed && !named)
 		neap_error_prefix(err, "reading %s", path);
 	neap_build_fini(&build);
 	neap_input_close(&input);
