@@ -10,14 +10,10 @@
  * Only what the program did is replayed; the rest tells when and why. Completions right before a release came from
  * waiting for all streams inside the request, not from a poll before it.
  */
-#include "replay/replay.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/map.h"
-#include "base/units.h"
 #include "replay/neap_policy.h"
-#include "replay/start.h"
-#include "replay/torch_policy.h"
+#include "replay/replay_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,41 +21,7 @@
 #define PROGRESS_EVENTS 16384
 #define CORRECTIONS     32
 
-struct replay {
-	const struct neap_trace *trace;
-	const struct neap_replay_options *options;
-	struct neap_replay_result result;
-	struct neap_policy *policy;
-	bool recorded;        /* the trace says what its allocator did */
-	bool same;            /* under the policy and the settings of the recording */
-	bool emptied;         /* within a run of released segments that has been seen to */
-	bool refuse;          /* the device was full when the next request was made */
-	struct neap_map live; /* address or id -> block */
-	uint64_t *deferred;   /* tokens of frees that completed inside the next request */
-	size_t deferred_count, deferred_room;
-	uint32_t *pool_of; /* number of the pool of each of the trace's streams */
-	struct neap_start start;
-	const struct neap_map *extra;        /* for the start */
-	uint64_t found_bytes;                /* of the block that the model will choose for the request */
-	uint64_t wrong_address, wrong_bytes; /* the first block chosen that was not recorded, and by how much it is
-						too large to have been passed over */
-	struct neap_trace_cursor cursor;     /* after the event being replayed */
-	struct neap_trace_cursor segments;   /* after the last segment event that was compared */
-	struct neap_trace_event event;       /* being replayed */
-};
-
-static bool is_release(const struct neap_trace_event *event)
-{
-	return event->kind == NEAP_TRACE_SEGMENT_FREE || event->kind == NEAP_TRACE_SEGMENT_UNMAP;
-}
-
-static bool is_growth(const struct neap_trace_event *event)
-{
-	return event->kind == NEAP_TRACE_SEGMENT_ALLOC || event->kind == NEAP_TRACE_SEGMENT_MAP;
-}
-
-/* The next event that is neither a completion nor, with `past_releases`, a release; false at the end. */
-static bool look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)
+bool replay_look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)
 {
 	struct neap_trace_cursor cursor = replay->cursor;
 	while (neap_trace_next(&cursor, ret_event))
@@ -68,85 +30,7 @@ static bool look_ahead(const struct replay *replay, bool past_releases, struct n
 	return false;
 }
 
-/* The next recorded segment event. */
-static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
-{
-	while (neap_trace_next(cursor, ret_event))
-		if (is_release(ret_event) || is_growth(ret_event))
-			return true;
-	return false;
-}
-
-static void differs(struct replay *replay)
-{
-	struct neap_replay_match *match = &replay->result.match;
-	if (match->first_difference == UINT64_MAX)
-		match->first_difference = replay->result.events_applied;
-}
-
-/* The model chose a block that was not chosen then: it must have been smaller. */
-static void note_wrong(struct replay *replay, uint64_t address)
-{
-	uint64_t size = neap_torch_round(&replay->result.settings, replay->event.size);
-	if (replay->result.match.first_difference != UINT64_MAX || replay->found_bytes < size)
-		return;
-	replay->wrong_address = address;
-	replay->wrong_bytes = replay->found_bytes - size + 512;
-}
-
-/* The model did something: is it what the recording has there? */
-static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
-{
-	static const uint8_t kinds[NEAP_TORCH_ACTIONS] = {
-		[NEAP_TORCH_SEGMENT_ALLOC] = NEAP_TRACE_SEGMENT_ALLOC,
-		[NEAP_TORCH_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
-		[NEAP_TORCH_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
-		[NEAP_TORCH_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP,
-	};
-	struct replay *replay = context;
-	struct neap_replay_match *match = &replay->result.match;
-	struct neap_trace_event event;
-	(void)stream;
-	if (action == NEAP_TORCH_ALLOC && replay->event.kind == NEAP_TRACE_ALLOC) {
-		if (address == replay->event.address) {
-			match->same_allocs++;
-		} else {
-			note_wrong(replay, address);
-			differs(replay);
-		}
-	}
-	if (!kinds[action])
-		return;
-	if (next_segment(&replay->segments, &event) && event.kind == kinds[action] && event.size == size &&
-	    event.address == address)
-		match->same_segments++;
-	else
-		differs(replay);
-}
-
-/* Where the driver put the segment that the recording has next. Addresses of an expandable one are reserved before
- * the driver is asked for memory, which may take until another request. */
-static uint64_t place(void *context, uint64_t size, uint64_t stream, uint64_t page)
-{
-	struct replay *replay = context;
-	struct neap_trace_cursor cursor = replay->segments;
-	struct neap_trace_event event;
-	if (replay->result.match.first_difference != UINT64_MAX)
-		return 0;
-	while (next_segment(&cursor, &event)) {
-		bool ours = replay->trace->streams[event.stream].handle == stream;
-		if (!page)
-			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
-												    : 0;
-		/* Small ones grow by single pages of 2 MiB. */
-		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
-		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES))
-			return event.address;
-	}
-	return 0;
-}
-
-static uint64_t reserved(struct replay *replay)
+uint64_t replay_reserved(struct replay *replay)
 {
 	replay->policy->usage(replay->policy, &replay->result.usage);
 	return (uint64_t)replay->result.usage.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
@@ -165,7 +49,7 @@ static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 		result->first_oom_event = result->events_applied;
 	if (result->oom_count < NEAP_REPLAY_OOMS) {
 		struct neap_replay_oom *oom = &result->ooms[result->oom_count++];
-		oom->reserved = reserved(replay);
+		oom->reserved = replay_reserved(replay);
 		const struct neap_stats *stats = &result->usage.stats;
 		oom->allocated = (uint64_t)stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current;
 		oom->event = result->events_applied;
@@ -176,7 +60,7 @@ static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 	return neap_fail(err, NEAP_EOOM, "out of memory at event %llu", (unsigned long long)result->events_applied);
 }
 
-static void complete_deferred(struct replay *replay)
+void replay_complete_deferred(struct replay *replay)
 {
 	while (replay->deferred_count)
 		replay->policy->complete(replay->policy, replay->deferred[--replay->deferred_count]);
@@ -214,9 +98,9 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 							replay->pool_of[event->stream]);
 	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream], &block, err);
-	complete_deferred(replay);
+	replay_complete_deferred(replay);
 	if ((status == NEAP_EOOM) != failed)
-		differs(replay);
+		replay_differs(replay);
 	if (status == NEAP_EOOM)
 		return note_oom(replay, err);
 	if (status != NEAP_OK)
@@ -263,86 +147,17 @@ static enum neap_status replay_completion(struct replay *replay, struct neap_err
 	/* Older recordings have no requests of frees. */
 	if (forget(replay, replay->event.address, &block) == NEAP_OK)
 		return replay->policy->free(replay->policy, block, err);
-	if (look_ahead(replay, false, &next) && is_release(&next))
+	if (replay_look_ahead(replay, false, &next) && is_release(&next))
 		return defer(replay, replay->event.address, err);
 	replay->policy->complete(replay->policy, replay->event.address);
 	return NEAP_OK;
 }
 
-static enum neap_status empty(struct replay *replay, struct neap_error *err)
+enum neap_status replay_empty(struct replay *replay, struct neap_error *err)
 {
 	enum neap_status status = replay->policy->empty_cache(replay->policy, err);
-	complete_deferred(replay);
+	replay_complete_deferred(replay);
 	return status;
-}
-
-/* How often the driver must have refused the request that released segments and then grew; 0: never, the cache was
- * emptied. With max_split_size a refused request first frees oversize blocks of its stream, the largest first, until
- * they are enough; emptying the cache begins with the smallest. */
-static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t stream, uint64_t *ret_first_bytes)
-{
-	const struct neap_torch_settings *settings = &replay->result.settings;
-	struct neap_trace_event event = replay->event;
-	struct neap_trace_cursor cursor = replay->cursor;
-	uint64_t limit = settings->max_split_bytes, size = neap_torch_round(settings, bytes), last = UINT64_MAX;
-	uint64_t released = 0;
-	bool more = true;
-	if (limit == NEAP_TORCH_UNLIMITED)
-		return 1;
-	for (; more && is_release(&event) && event.size >= limit && event.size <= last && event.stream == stream;
-	     more = neap_trace_next(&cursor, &event)) {
-		last = event.size;
-		released += event.size;
-	}
-	*ret_first_bytes = released;
-	if (!is_release(&event))
-		return 1;
-	if (released)
-		return released >= (size > limit ? size : limit) ? 2 : 1;
-	for (; more && !is_growth(&event); more = neap_trace_next(&cursor, &event))
-		if (is_release(&event) && event.size >= limit && event.stream == stream)
-			return 0;
-	return 1;
-}
-
-/* The next request after releases and growth; false: none. */
-static bool next_request(const struct replay *replay, struct neap_trace_event *ret_event)
-{
-	struct neap_trace_cursor cursor = replay->cursor;
-	while (neap_trace_next(&cursor, ret_event))
-		if (ret_event->kind == NEAP_TRACE_ALLOC || ret_event->kind == NEAP_TRACE_OOM)
-			return true;
-	return false;
-}
-
-/* The first of a run of releases that were recorded: why were they made? */
-static enum neap_status replay_release(struct replay *replay, struct neap_error *err)
-{
-	uint64_t memory = replay->options->memory_bytes, oversize = 0;
-	struct neap_trace_event next, request;
-	if (replay->emptied || replay->trace->source == NEAP_TRACE_RECORDING)
-		return NEAP_OK;
-	replay->emptied = true;
-	bool more = look_ahead(replay, true, &next);
-	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
-		return empty(replay, err);
-	if (!replay->same || !is_growth(&next) || !next_request(replay, &request))
-		return NEAP_OK;
-	if (neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
-			      replay->pool_of[request.stream]))
-		return empty(replay, err); /* there was no need of more */
-	if (replay->result.settings.fraction > 0)
-		return NEAP_OK;
-	unsigned refused = refusals(replay, request.size, request.stream, &oversize);
-	if (!memory) {
-		replay->refuse = refused;
-		return refused ? NEAP_OK : empty(replay, err);
-	}
-	/* Was the device full, and did it stay so without those first blocks? */
-	uint64_t held = reserved(replay), left = refused == 2 && oversize <= held ? held - oversize : held;
-	if (!refused || (left <= memory && next.size <= memory - left))
-		return empty(replay, err);
-	return NEAP_OK;
 }
 
 static enum neap_status replay_event(struct replay *replay, struct neap_error *err)
@@ -370,7 +185,7 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 		replay->result.ignored++;
 		return NEAP_OK;
 	case NEAP_TRACE_EMPTY_CACHE:
-		return empty(replay, err);
+		return replay_empty(replay, err);
 	case NEAP_TRACE_SEGMENT_FREE:
 	case NEAP_TRACE_SEGMENT_UNMAP:
 		replay->result.match.segments++;
@@ -513,8 +328,8 @@ static enum neap_status make_policy(struct replay *replay, struct neap_error *er
 					   .context = replay};
 	if (replay->same) {
 		torch.first_address = replay->start.end;
-		torch.observe = observe;
-		torch.place = place;
+		torch.observe = replay_observe;
+		torch.place = replay_place;
 	}
 	return neap_torch_create(&torch, &replay->policy, err);
 }
@@ -552,28 +367,6 @@ static void fini(struct replay *replay)
 	free(replay->deferred);
 }
 
-/* The block before the one that was wrongly chosen, if its size was a guess: it may reach into it. Adds what it must
- * have had to *extra. */
-static bool correct_guess(const struct replay *replay, struct neap_map *extra)
-{
-	for (size_t i = 0; i < replay->start.segment_count && replay->wrong_bytes; i++) {
-		const struct neap_torch_segment *segment = &replay->start.segments[i];
-		uint64_t address = segment->address, before = 0;
-		for (size_t j = 0; j < segment->piece_count; j++) {
-			const struct neap_torch_piece *piece = j ? &segment->pieces[j - 1] : NULL;
-			if (address == replay->wrong_address && piece && piece->guessed) {
-				uint64_t bytes = 0;
-				neap_map_get(extra, before, &bytes);
-				bytes += replay->wrong_bytes;
-				return bytes <= NEAP_MIB && neap_map_put(extra, before, bytes);
-			}
-			before = address;
-			address += segment->pieces[j].size;
-		}
-	}
-	return false;
-}
-
 /* One replay; *ret_again: the start held a wrong guess, which *extra now corrects. */
 static enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
 				    struct neap_map *extra, struct neap_replay_result *ret_result, bool *ret_again,
@@ -594,8 +387,8 @@ static enum neap_status replay_once(const struct neap_trace *trace, const struct
 	replay.policy->usage(replay.policy, &replay.result.usage);
 	replay.result.match.compared = replay.same;
 	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
-		differs(&replay);
-	*ret_again = status == NEAP_OK && correct_guess(&replay, extra);
+		replay_differs(&replay);
+	*ret_again = status == NEAP_OK && replay_correct_guess(&replay, extra);
 out:
 	fini(&replay);
 	if (status == NEAP_OK)

@@ -1,0 +1,101 @@
+/* replay/replay_match.c: the replay against its recording, action by action. */
+#include "base/units.h"
+#include "replay/replay_internal.h"
+
+/* The next recorded segment event. */
+static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
+{
+	while (neap_trace_next(cursor, ret_event))
+		if (is_release(ret_event) || is_growth(ret_event))
+			return true;
+	return false;
+}
+
+void replay_differs(struct replay *replay)
+{
+	struct neap_replay_match *match = &replay->result.match;
+	if (match->first_difference == UINT64_MAX)
+		match->first_difference = replay->result.events_applied;
+}
+
+/* The model chose a block that was not chosen then: it must have been smaller. */
+static void note_wrong(struct replay *replay, uint64_t address)
+{
+	uint64_t size = neap_torch_round(&replay->result.settings, replay->event.size);
+	if (replay->result.match.first_difference != UINT64_MAX || replay->found_bytes < size)
+		return;
+	replay->wrong_address = address;
+	replay->wrong_bytes = replay->found_bytes - size + 512;
+}
+
+/* The model did something: is it what the recording has there? */
+void replay_observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
+{
+	static const uint8_t kinds[NEAP_TORCH_ACTIONS] = {
+		[NEAP_TORCH_SEGMENT_ALLOC] = NEAP_TRACE_SEGMENT_ALLOC,
+		[NEAP_TORCH_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
+		[NEAP_TORCH_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
+		[NEAP_TORCH_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP,
+	};
+	struct replay *replay = context;
+	struct neap_replay_match *match = &replay->result.match;
+	struct neap_trace_event event;
+	(void)stream;
+	if (action == NEAP_TORCH_ALLOC && replay->event.kind == NEAP_TRACE_ALLOC) {
+		if (address == replay->event.address) {
+			match->same_allocs++;
+		} else {
+			note_wrong(replay, address);
+			replay_differs(replay);
+		}
+	}
+	if (!kinds[action])
+		return;
+	if (next_segment(&replay->segments, &event) && event.kind == kinds[action] && event.size == size &&
+	    event.address == address)
+		match->same_segments++;
+	else
+		replay_differs(replay);
+}
+
+/* Where the driver put the segment that the recording has next. Addresses of an expandable one are reserved before
+ * the driver is asked for memory, which may take until another request. */
+uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t page)
+{
+	struct replay *replay = context;
+	struct neap_trace_cursor cursor = replay->segments;
+	struct neap_trace_event event;
+	if (replay->result.match.first_difference != UINT64_MAX)
+		return 0;
+	while (next_segment(&cursor, &event)) {
+		bool ours = replay->trace->streams[event.stream].handle == stream;
+		if (!page)
+			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
+												    : 0;
+		/* Small ones grow by single pages of 2 MiB. */
+		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
+		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES))
+			return event.address;
+	}
+	return 0;
+}
+
+bool replay_correct_guess(const struct replay *replay, struct neap_map *extra)
+{
+	for (size_t i = 0; i < replay->start.segment_count && replay->wrong_bytes; i++) {
+		const struct neap_torch_segment *segment = &replay->start.segments[i];
+		uint64_t address = segment->address, before = 0;
+		for (size_t j = 0; j < segment->piece_count; j++) {
+			const struct neap_torch_piece *piece = j ? &segment->pieces[j - 1] : NULL;
+			if (address == replay->wrong_address && piece && piece->guessed) {
+				uint64_t bytes = 0;
+				neap_map_get(extra, before, &bytes);
+				bytes += replay->wrong_bytes;
+				return bytes <= NEAP_MIB && neap_map_put(extra, before, bytes);
+			}
+			before = address;
+			address += segment->pieces[j].size;
+		}
+	}
+	return false;
+}
