@@ -50,7 +50,18 @@ static bool nearly_full(const struct neap_oom_text *found)
 	       found->cached_bytes < found->reserved_bytes / 10;
 }
 
-void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom_text *found)
+static void put_capacity(struct neap_buffer *out, const struct neap_oom_text *found, uint64_t missing)
+{
+	neap_buffer_format(out, "capacity: with everything cached in one piece, %s would still be missing",
+			   SIZE(missing));
+	if (known(found->allocated_bytes) && found->allocated_bytes > 0)
+		neap_buffer_format(out, " (S - F - C): live memory must fall by %.1f %%.",
+				   100. * (double)missing / (double)found->allocated_bytes);
+	else
+		neap_buffer_text(out, " (S - F - C).");
+}
+
+static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	uint64_t missing = found->shortfall_bytes, cached = known(found->cached_bytes) ? found->cached_bytes : 0;
 
@@ -85,13 +96,7 @@ void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom
 				   SIZE(missing), SIZE(found->others_bytes), SIZE(cached));
 		break;
 	case NEAP_TEXT_CAPACITY:
-		neap_buffer_format(out, "capacity: with everything cached in one piece, %s would still be missing",
-				   SIZE(missing - cached));
-		if (known(found->allocated_bytes) && found->allocated_bytes > 0)
-			neap_buffer_format(out, " (S - F - C): live memory must fall by %.1f %%.",
-					   100. * (double)(missing - cached) / (double)found->allocated_bytes);
-		else
-			neap_buffer_text(out, " (S - F - C).");
+		put_capacity(out, found, missing - cached);
 		break;
 	case NEAP_TEXT_REFUSED:
 		neap_buffer_format(
@@ -110,6 +115,11 @@ void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom
 				     : "unknown: the text lacks the figures it would take.");
 		break;
 	}
+}
+
+void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom_text *found)
+{
+	put_text_cause(out, found);
 	if (found->cause == NEAP_TEXT_FRAGMENTATION && nearly_full(found))
 		neap_buffer_text(
 			out,
