@@ -52,8 +52,7 @@ static sig_atomic_t interrupts(const struct neap_series *series)
 	return series->options->interrupts ? *series->options->interrupts : 0;
 }
 
-/* Takes the record over; makes it durable, then true. */
-static enum neap_status record(struct neap_series *series, json_t *entry, struct neap_error *err)
+enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err)
 {
 	if (!entry)
 		return neap_fail(err, NEAP_ENOMEM, "writing the series journal: out of memory");
@@ -115,9 +114,7 @@ static void turn_away(struct neap_series *series, struct neap_running *running)
 	running->of = series->spec->count;
 }
 
-/* What it needs: said in the file, measured by an earlier run, or else the whole device. `text` is for the
- * supervisor, `words` for people. */
-static void find_needs(struct neap_series *series, const struct neap_experiment *experiment,
+void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
 		       char text[NEAP_UNITS_ROOM], char words[64])
 {
 	uint64_t bytes;
@@ -168,7 +165,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64], on[64] = "";
 	struct neap_needs parsed = {0};
 	size_t device;
-	find_needs(series, &experiment, needs, words);
+	neap_series_needs(series, &experiment, needs, words);
 	enum neap_status status = neap_needs_parse(needs, &parsed, err);
 	*ret_started = !status && find_place(series, &experiment, &parsed, &device);
 	if (!*ret_started)
@@ -181,7 +178,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	if (status && !adopt)
 		return status;
 	neap_run_id_make(run_id);
-	status = record(series, neap_series_record_start(experiment.name, step.attempt, run_id), err);
+	status = neap_series_append(series, neap_series_record_start(experiment.name, step.attempt, run_id), err);
 	if (status || adopt)
 		return status;
 	series->now->started = true;
@@ -234,7 +231,7 @@ static void say_waiting(struct neap_series *series, struct neap_step step)
 			series->spec->count, name_of(series, step), step.attempt);
 }
 
-static void say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
+void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
 {
 	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[400] = "";
 	uint64_t bytes = result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
@@ -255,14 +252,13 @@ static enum neap_status lose_damaged(struct neap_series *series, struct neap_ste
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s", step.experiment + 1,
 			series->spec->count, name_of(series, step), step.attempt, err->message);
 	enum neap_status status =
-		record(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
+		neap_series_append(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
 	turn_away(series, series->now);
 	return status;
 }
 
-/* Memory that ran out has its ladder, and what was stopped at a limit would be so again. */
-static bool is_to_be_retried(const struct neap_series *series, struct neap_step step,
-			     const struct neap_result *result)
+bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
+				  const struct neap_result *result)
 {
 	const char *limit = series->spec->experiments[step.experiment].retry_failed;
 	bool failed = result->outcome == NEAP_OUTCOME_FAILED || result->outcome == NEAP_OUTCOME_SIGNALED ||
@@ -290,20 +286,22 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	/* Canceled on its own account it is over; canceled with the series, this one or one that was killed, it is
 	 * not. */
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
-		status = record(series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
-	} else if (is_to_be_retried(series, step, &result)) {
-		say_end(series, step, &result);
+		status = neap_series_append(
+			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
+	} else if (neap_series_is_to_be_retried(series, step, &result)) {
+		neap_series_say_end(series, step, &result);
 		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", step.experiment + 1,
 				series->spec->count, name_of(series, step),
 				series->state.experiments[step.experiment].failed + 1,
 				series->spec->experiments[step.experiment].retry_failed);
-		status = record(series, neap_series_record_of("retry", name_of(series, step), step.attempt), err);
+		status = neap_series_append(series,
+					    neap_series_record_of("retry", name_of(series, step), step.attempt), err);
 	} else {
 		int code = result.exit_status < 0 || result.exit_status > 255 ? 255 : result.exit_status;
-		say_end(series, step, &result);
-		status = record(series,
-				neap_series_record_end(name_of(series, step), step.attempt, result.outcome, code),
-				err);
+		neap_series_say_end(series, step, &result);
+		status = neap_series_append(
+			series, neap_series_record_end(name_of(series, step), step.attempt, result.outcome, code),
+			err);
 	}
 	neap_result_fini(&result);
 	turn_away(series, series->now);
@@ -370,8 +368,8 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 	end_orphans(series, step);
 	int code = series->now->attempt.exit_code;
 	bool refused = is_refusal(code);
-	enum neap_status status =
-		record(series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
+	enum neap_status status = neap_series_append(
+		series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
 	turn_away(series, series->now);
 	if (status)
 		return status;
@@ -395,14 +393,14 @@ static enum neap_status give_up(struct neap_series *series, struct neap_step ste
 {
 	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", step.experiment + 1,
 			series->spec->count, name_of(series, step), NEAP_SERIES_LOST_LIMIT);
-	return record(series, neap_series_record_of("give_up", name_of(series, step), step.attempt), err);
+	return neap_series_append(series, neap_series_record_of("give_up", name_of(series, step), step.attempt), err);
 }
 
-static enum neap_status finish(struct neap_series *series, struct neap_error *err)
+enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err)
 {
 	enum neap_status status = neap_series_report(series, err);
 	if (!status && !series->state.finished)
-		status = record(series, neap_series_record_finish(), err);
+		status = neap_series_append(series, neap_series_record_finish(), err);
 	return status;
 }
 
@@ -444,7 +442,7 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 		struct neap_step step =
 			neap_step_beside(experiments, count, series->spec->parallel, NEAP_SERIES_LOST_LIMIT);
 		if (step.kind == NEAP_STEP_FINISH)
-			return finish(series, err);
+			return neap_series_finish(series, err);
 		if (step.kind == NEAP_STEP_GIVE_UP) {
 			status = give_up(series, step, err);
 			moved = true;
@@ -468,7 +466,7 @@ static void open_room(struct neap_series *series)
 		neap_series_say(series, "experiments are not given devices: %s", err.message);
 }
 
-static void open_history(struct neap_series *series)
+void neap_series_open_history(struct neap_series *series)
 {
 	char path[4096], note[512] = "";
 	struct neap_error err = {0};
@@ -480,7 +478,7 @@ static void open_history(struct neap_series *series)
 		neap_series_say(series, "%s", note);
 }
 
-static void count_ends(struct neap_series *series)
+void neap_series_count_ends(struct neap_series *series)
 {
 	for (size_t i = 0; i < series->state.count; i++) {
 		if (!series->state.experiments[i].ended)
@@ -488,6 +486,19 @@ static void count_ends(struct neap_series *series)
 		else if (series->state.ends[i].outcome != NEAP_OUTCOME_OK)
 			series->summary->failed++;
 	}
+}
+
+/* What is under way in Slurm is not ours to wait for, nor to call lost. */
+static enum neap_status check_submitted(const struct neap_series *series, struct neap_error *err)
+{
+	for (size_t i = 0; i < series->state.count; i++)
+		if (series->state.experiments[i].open && series->state.ends[i].submission)
+			return neap_fail(
+				err, NEAP_EBUSY,
+				"the series in %.100s was submitted to Slurm, and '%.60s' has not ended there: "
+				"go on with --slurm --resume",
+				series->summary->folder, series->spec->experiments[i].name);
+	return NEAP_OK;
 }
 
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
@@ -507,18 +518,21 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 						 err);
 	if (status)
 		goto out;
+	status = check_submitted(&series, err);
+	if (status)
+		goto out;
 	if (neap_journal_dropped(series.journal))
 		neap_series_say(&series, "cut a torn record of %zu bytes off the journal in %s",
 				neap_journal_dropped(series.journal), ret_summary->folder);
 	if (!series.state.begun)
-		status = record(&series, neap_series_record_begin(spec), err);
-	open_history(&series);
+		status = neap_series_append(&series, neap_series_record_begin(spec), err);
+	neap_series_open_history(&series);
 	open_room(&series);
 	if (!status)
 		status = run_steps(&series, err);
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
 		turn_away(&series, &series.running[i]);
-	count_ends(&series);
+	neap_series_count_ends(&series);
 out:
 	neap_history_close(series.history);
 	neap_journal_close(series.journal);

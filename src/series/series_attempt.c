@@ -146,10 +146,10 @@ static void leave_name(const char *path)
 	neap_file_write(path, text, strlen(text), NULL);
 }
 
-/* In the child: never returns. */
-static void become_supervisor(const struct neap_attempt *attempt, const char *program,
-			      const struct neap_experiment *experiment, char **argv, const char *name_path,
-			      int log_fd)
+/* From here on this process is the supervisor's: its descriptors, its signals, its environment. Returns when the
+ * program cannot be started. */
+static void exec_supervisor(const struct neap_attempt *attempt, const char *program,
+			    const struct neap_experiment *experiment, char **argv, int log_fd)
 {
 	sigset_t none;
 	struct sigaction usual = {.sa_handler = SIG_DFL};
@@ -157,11 +157,10 @@ static void become_supervisor(const struct neap_attempt *attempt, const char *pr
 	sigaction(SIGXFSZ, &usual, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	setsid();
 	int null_fd = open("/dev/null", O_RDONLY);
 	if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
 	    dup2(log_fd, STDERR_FILENO) < 0 || fcntl(attempt->lock_fd, F_SETFD, 0))
-		_exit(71);
+		return;
 	if (null_fd > STDERR_FILENO)
 		close(null_fd);
 	for (size_t i = 0; i < experiment->env.count; i++) {
@@ -171,10 +170,52 @@ static void become_supervisor(const struct neap_attempt *attempt, const char *pr
 		setenv(pair, equals + 1, 1);
 		*equals = '=';
 	}
-	leave_name(name_path);
 	execv(program, argv);
 	dprintf(STDERR_FILENO, "cannot start the supervisor %s: %s\n", program, strerror(errno));
+}
+
+/* In the child: never returns. */
+static void become_supervisor(const struct neap_attempt *attempt, const char *program,
+			      const struct neap_experiment *experiment, char **argv, const char *name_path,
+			      int log_fd)
+{
+	setsid();
+	leave_name(name_path);
+	exec_supervisor(attempt, program, experiment, argv, log_fd);
 	_exit(71);
+}
+
+static enum neap_status open_log(const struct neap_attempt *attempt, int *ret_fd, struct neap_error *err)
+{
+	char path[4096];
+	enum neap_status status = path_of(attempt, "neap.log", path, err);
+	if (status)
+		return status;
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "opening %.150s", path);
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *program,
+				     const struct neap_experiment *experiment, const char *needs, const char *run_id,
+				     struct neap_error *err)
+{
+	struct neap_words argv = {0};
+	int log_fd = -1;
+	enum neap_status status = open_log(attempt, &log_fd, err);
+	if (!status && make_arguments(attempt, experiment, needs, run_id, false, &argv))
+		status = neap_fail(err, NEAP_ENOMEM, "starting '%s': out of memory", experiment->name);
+	if (!status) {
+		exec_supervisor(attempt, program, experiment, argv.items, log_fd);
+		status =
+			neap_fail(err, NEAP_EIO, "cannot start the supervisor: see %.150s/neap.log", attempt->folder);
+	}
+	if (log_fd >= 0)
+		close(log_fd);
+	neap_words_fini(&argv);
+	return status;
 }
 
 enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *program,
@@ -182,20 +223,15 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 				    bool quiet, struct neap_error *err)
 {
 	struct neap_words argv = {0};
-	char name_path[4096], log_path[4096];
+	char name_path[4096];
 	int log_fd = -1;
 	enum neap_status status = path_of(attempt, "supervisor", name_path, err);
-	if (!status)
-		status = path_of(attempt, "neap.log", log_path, err);
 	if (!status && make_arguments(attempt, experiment, needs, run_id, quiet, &argv))
 		status = neap_fail(err, NEAP_ENOMEM, "starting '%s': out of memory", experiment->name);
+	if (!status)
+		status = open_log(attempt, &log_fd, err);
 	if (status)
 		goto out;
-	log_fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (log_fd < 0) {
-		status = neap_fail_errno(err, errno, "opening %.150s", log_path);
-		goto out;
-	}
 	attempt->child = fork();
 	if (!attempt->child)
 		become_supervisor(attempt, program, experiment, argv.items, name_path, log_fd);

@@ -49,6 +49,12 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 				    const struct neap_experiment *experiment, const char *needs, const char *run_id,
 				    bool quiet, struct neap_error *err);
 
+/* Makes this process the supervisor, with the claimed lock: a task of a job array has nothing else to do. Stays in
+ * its session, so that whoever started it finds it. Returns only on failure. */
+enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *program,
+				     const struct neap_experiment *experiment, const char *needs, const char *run_id,
+				     struct neap_error *err);
+
 /* Shows what the supervisor has said since, line by line. */
 void neap_attempt_show(struct neap_attempt *attempt, void (*line)(void *context, const char *text), void *context);
 

@@ -1,7 +1,8 @@
-/* series/series_internal.h: one series being run; shared by series.c and series_report.c. */
+/* series/series_internal.h: one series being run; shared by series*.c and slurm*.c. */
 #ifndef NEAP_SERIES_SERIES_INTERNAL_H
 #define NEAP_SERIES_SERIES_INTERNAL_H
 
+#include "base/units.h"
 #include "series/journal.h"
 #include "series/series.h"
 #include "series/series_attempt.h"
@@ -39,6 +40,30 @@ struct neap_series {
 
 /* One line of progress. */
 void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
+
+/* Takes the record over (NULL: memory was short); makes it durable, then true. Errors: of neap_journal_append. */
+enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err);
+
+/* What an experiment needs: said in the file, measured by an earlier run, or else the whole device. `text` is for the
+ * supervisor, `words` for people. */
+void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
+		       char text[NEAP_UNITS_ROOM], char words[64]);
+
+/* The line of an attempt's end. */
+void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result);
+
+/* Whether retry_failed asks for another attempt. Memory that ran out has its ladder, and what was stopped at a limit
+ * would be so again. */
+bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
+				  const struct neap_result *result);
+
+/* All has ended: the report, and the journal's last record. */
+enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err);
+
+void neap_series_open_history(struct neap_series *series);
+
+/* Fills the summary's `failed` and `left`. */
+void neap_series_count_ends(struct neap_series *series);
 
 /* Puts a result into the history; failing is said, not an error. */
 void neap_series_keep(struct neap_series *series, const struct neap_result *result);

@@ -27,6 +27,7 @@ void neap_series_state_fini(struct neap_series_state *state)
 {
 	free(state->experiments);
 	free(state->ends);
+	free(state->jobs);
 	*state = (struct neap_series_state){0};
 }
 
@@ -53,6 +54,31 @@ static enum neap_status apply_begin(struct neap_series_state *state, const struc
 	return NEAP_OK;
 }
 
+/* Room for the submissions up to this one. */
+static enum neap_status reach_submission(struct neap_series_state *state, uint32_t submission, struct neap_error *err)
+{
+	if (submission <= state->submissions)
+		return NEAP_OK;
+	uint32_t *jobs = realloc(state->jobs, (size_t)submission * sizeof *jobs);
+	if (!jobs)
+		return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
+	memset(jobs + state->submissions, 0, (submission - state->submissions) * sizeof *jobs);
+	state->jobs = jobs;
+	state->submissions = submission;
+	return NEAP_OK;
+}
+
+static enum neap_status apply_submit(struct neap_series_state *state, const json_t *record, struct neap_error *err)
+{
+	json_int_t submission = json_integer_value(json_object_get(record, "submission"));
+	json_int_t job = json_integer_value(json_object_get(record, "job"));
+	if (submission < 1 || submission > state->submissions || job < 1 || job > UINT32_MAX ||
+	    state->jobs[submission - 1])
+		return neap_fail(err, NEAP_EPARSE, "expected the job of a submission that has none");
+	state->jobs[submission - 1] = (uint32_t)job;
+	return NEAP_OK;
+}
+
 static enum neap_status apply_start(struct neap_series_state *state, size_t at, uint32_t attempt,
 				    const json_t *record, struct neap_error *err)
 {
@@ -62,6 +88,14 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 		return neap_fail(err, NEAP_EPARSE, "a start out of order");
 	if (!*run_id || strlen(run_id) >= sizeof state->ends[at].run_id)
 		return neap_fail(err, NEAP_EPARSE, "expected a run_id");
+	const json_t *number = json_object_get(record, "submission");
+	json_int_t submission = json_integer_value(number);
+	if (number && (submission < 1 || submission > NEAP_SERIES_SUBMISSIONS))
+		return neap_fail(err, NEAP_EPARSE, "expected a submission's number");
+	enum neap_status status = reach_submission(state, (uint32_t)submission, err);
+	if (status)
+		return status;
+	state->ends[at].submission = (uint32_t)submission;
 	strcpy(state->ends[at].run_id, run_id);
 	experiment->attempts = attempt;
 	experiment->open = true;
@@ -131,6 +165,8 @@ enum neap_status neap_series_state_apply(struct neap_series_state *state, const 
 		return apply_begin(state, spec, record, err);
 	if (!state->begun || state->finished)
 		return neap_fail(err, NEAP_EPARSE, "a record outside of a series");
+	if (!strcmp(type, "submit"))
+		return apply_submit(state, record, err);
 	if (strcmp(type, "finish"))
 		return apply_to_experiment(state, spec, type, record, err);
 	if (neap_step_next(state->experiments, state->count, NEAP_STEP_FOUND_NOTHING, UINT32_MAX).kind !=
@@ -168,6 +204,19 @@ json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const
 {
 	return json_pack("{s:s, s:s, s:I, s:s, s:I}", "type", "start", "experiment", experiment, "attempt",
 			 (json_int_t)attempt, "run_id", run_id, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission)
+{
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "type", "start", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission, "wall_ns",
+			 (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_submit(uint32_t submission, uint32_t job)
+{
+	return json_pack("{s:s, s:I, s:I, s:I}", "type", "submit", "submission", (json_int_t)submission, "job",
+			 (json_int_t)job, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status)

@@ -2,12 +2,18 @@
  *
  *   {"type":"series","schema":1,"name":N,"spec_hash":H,"wall_ns":T}               first, once
  *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T}           before its supervisor exists
+ *       ... "submission":S}                                                        by a task of a job array, see
+ * below
+ *   {"type":"submit","submission":S,"job":J,...}                                  Slurm took submission S as job J
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
  *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
  *   {"type":"retry","experiment":E,"attempt":A,...}                               failed, and is to be run again
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
+ *
+ * Attempts that Slurm runs are journaled as started before their array is submitted: a kill in between leaves them
+ * without a job, and series/slurm.h says how that comes right.
  *
  * The journal is hostile: types, names, numbers and the order are checked.
  *
@@ -22,8 +28,9 @@
 
 #include <jansson.h>
 
-#define NEAP_SERIES_SCHEMA     1
-#define NEAP_SERIES_LOST_LIMIT 3
+#define NEAP_SERIES_SCHEMA      1
+#define NEAP_SERIES_LOST_LIMIT  3
+#define NEAP_SERIES_SUBMISSIONS (1u << 20)
 
 struct neap_series_state {
 	struct neap_step_experiment *experiments; /* one per experiment of the spec */
@@ -31,8 +38,11 @@ struct neap_series_state {
 		char run_id[64];           /* of the last attempt; "" none */
 		enum neap_outcome outcome; /* of one that has ended */
 		int exit_status;
-	} * ends; /* likewise */
+		uint32_t submission; /* of the last attempt; 0: it was started on this machine */
+	} * ends;                    /* likewise */
 	size_t count;
+	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
+	uint32_t submissions;
 	bool begun, finished;
 };
 
@@ -53,6 +63,9 @@ enum neap_status neap_series_state_replay(struct neap_series_state *state, const
 /* Makers of records; NULL when memory is short. */
 json_t *neap_series_record_begin(const struct neap_spec *spec);
 json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id);
+/* As the one before, for a task of a job array. */
+json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission);
+json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
 /* "lost", "cancel", "retry", "give_up" */
 json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt);

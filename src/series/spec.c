@@ -441,8 +441,15 @@ static enum neap_status read_parallel(struct reader *reader, const char *key, st
 				      NEAP_SPEC_PARALLEL, text);
 	if (!status)
 		reader->spec->parallel = (uint32_t)count;
+	reader->spec->has_parallel = true;
 	free(text);
 	return status;
+}
+
+static enum neap_status read_slurm(struct reader *reader, const char *key, struct neap_yaml value)
+{
+	(void)key;
+	return neap_slurm_settings_read(value, &reader->spec->slurm, reader->err);
 }
 
 /* The defaults count wherever they stand, so the list is read after the rest of the file. */
@@ -459,6 +466,7 @@ static enum neap_status keep_experiments(struct reader *reader, const char *key,
 
 static const struct key top_keys[] = {{"name", read_series_name},
 				      {"parallel", read_parallel},
+				      {"slurm", read_slurm},
 				      {"defaults", read_defaults},
 				      {"experiments", keep_experiments},
 				      {NULL}};
@@ -565,5 +573,6 @@ void neap_spec_fini(struct neap_spec *spec)
 		experiment_fini(&spec->experiments[i]);
 	free(spec->experiments);
 	free(spec->name);
+	neap_slurm_settings_fini(&spec->slurm);
 	*spec = (struct neap_spec){0};
 }

@@ -248,7 +248,7 @@ static void test_refused(void **state)
 		const char *text, *said;
 	} rows[] = {
 		{"name: t\nexperiment: []\n", "neap series: s.yaml:2:1: series: unknown key 'experiment', expected "
-					      "one of: name, parallel, defaults, experiments\n"},
+					      "one of: name, parallel, slurm, defaults, experiments\n"},
 		{HEAD "- {name: ok, command: [sh, -c, 'echo > ran']}\n"
 		      "- {name: e, command: 'x {lr} {batch}', params: {batch: 1}}\n",
 		 "s.yaml:5: experiment 'e': command: "},

@@ -29,6 +29,9 @@ static int free_spec(void **state)
 }
 
 #define START(e, n) "{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"}"
+#define TASK(e, n, s)                                                                                                \
+	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\",\"submission\":" #s "}"
+#define SUBMIT(s, j) "{\"type\":\"submit\",\"submission\":" #s ",\"job\":" #j "}"
 #define END(e, n)                                                                                                    \
 	"{\"type\":\"end\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"outcome\":\"failed\",\"exit_status\":3}"
 #define OF(type, e, n) "{\"type\":\"" type "\",\"experiment\":\"" e "\",\"attempt\":" #n "}"
@@ -72,6 +75,26 @@ static void test_whole(void **unused)
 	neap_series_state_fini(&state);
 }
 
+/* Attempts that a job array runs, beside one of this machine. */
+static void test_submitted(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	struct neap_error err = {0};
+	const char *const texts[] = {TASK("a", 1, 1),      TASK("b", 1, 1), SUBMIT(1, 17),
+				     OF("cancel", "a", 1), TASK("a", 2, 3), SUBMIT(3, 4294967295),
+				     OF("lost", "b", 1),   START("b", 2),   NULL};
+	if (apply(&state, texts, &err))
+		fail_msg("%s", err.message);
+	assert_int_equal(state.submissions, 3);
+	assert_int_equal(state.jobs[0], 17);
+	assert_int_equal(state.jobs[1], 0);
+	assert_int_equal(state.jobs[2], UINT32_MAX);
+	assert_int_equal(state.ends[0].submission, 3);
+	assert_int_equal(state.ends[1].submission, 0);
+	neap_series_state_fini(&state);
+}
+
 static void test_refused(void **unused)
 {
 	(void)unused;
@@ -96,6 +119,14 @@ static void test_refused(void **unused)
 		 "record 2: expected an experiment of the series and an attempt's number"},
 		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1}"}, "record 2: expected a run_id"},
 		{{FINISH}, "record 2: a finish before the last experiment's end"},
+		{{TASK("a", 1, 0)}, "record 2: expected a submission's number"},
+		{{TASK("a", 1, 99999999)}, "record 2: expected a submission's number"},
+		{{SUBMIT(1, 2)}, "record 2: expected the job of a submission that has none"},
+		{{TASK("a", 1, 1), SUBMIT(1, 0)}, "record 3: expected the job of a submission that has none"},
+		{{TASK("a", 1, 1), SUBMIT(1, 4294967296)},
+		 "record 3: expected the job of a submission that has none"},
+		{{TASK("a", 1, 1), SUBMIT(1, 5), SUBMIT(1, 5)},
+		 "record 4: expected the job of a submission that has none"},
 		{{"{\"type\":\"series\"}"}, "record 2: a second beginning"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -128,7 +159,7 @@ static void test_changed(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_changed)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_submitted),
+					   cmocka_unit_test(test_refused), cmocka_unit_test(test_changed)};
 	return cmocka_run_group_tests(tests, make_spec, free_spec);
 }

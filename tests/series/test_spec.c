@@ -197,7 +197,9 @@ static void test_read(void **state)
 	assert_int_equal(neap_file_write(path, wrong, sizeof wrong - 1, NULL), NEAP_OK);
 	assert_int_equal(neap_spec_read(path, &again, &err), NEAP_EPARSE);
 	snprintf(complaint, sizeof complaint,
-		 "%s:2:1: series: unknown key 'experiment', expected one of: name, parallel, defaults, experiments", path);
+		 "%s:2:1: series: unknown key 'experiment', expected one of: name, parallel, slurm, defaults, "
+		 "experiments",
+		 path);
 	assert_string_equal(err.message, complaint);
 	unlink(path);
 	assert_int_equal(neap_spec_read(path, &again, &err), NEAP_ENOENT);
@@ -234,6 +236,28 @@ static void test_key(void **state)
 		neap_spec_fini(&spec);
 	}
 	assert_int_equal(strlen(first), NEAP_EXPERIMENT_KEY_ROOM - 1);
+}
+
+/* What --slurm submits with. */
+static void test_slurm(void **state)
+{
+	(void)state;
+	static const char text[] = "name: n\nslurm: {partition: 'gpu,long', account: a, qos: q+, gres: 'gpu:a100:1', "
+				   "time: 90m, mem: 2GiB, "
+				   "cpus: 4, sbatch: [--nice=100, '--comment=a b', --wait-all-nodes=1]}\n"
+				   "experiments:\n- {name: a, command: x}\n";
+	struct neap_spec spec = {0};
+	assert_int_equal(neap_spec_parse(text, sizeof text - 1, &spec, NULL), NEAP_OK);
+	assert_string_equal(spec.slurm.partition, "gpu,long");
+	assert_string_equal(spec.slurm.account, "a");
+	assert_string_equal(spec.slurm.qos, "q+");
+	assert_string_equal(spec.slurm.gres, "gpu:a100:1");
+	assert_string_equal(spec.slurm.time, "90m");
+	assert_string_equal(spec.slurm.mem, "2GiB");
+	assert_string_equal(spec.slurm.cpus, "4");
+	check_words(&spec.slurm.sbatch, "--nice=100 '--comment=a b' --wait-all-nodes=1");
+	assert_false(spec.has_parallel);
+	neap_spec_fini(&spec);
 }
 
 static void test_words(void **state)
@@ -315,8 +339,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain), cmocka_unit_test(test_defaults), cmocka_unit_test(test_grid),
 		cmocka_unit_test(test_bad),   cmocka_unit_test(test_too_many), cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_read),  cmocka_unit_test(test_words),    cmocka_unit_test(test_key),
-		cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_read),  cmocka_unit_test(test_slurm),    cmocka_unit_test(test_words),
+		cmocka_unit_test(test_key),   cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

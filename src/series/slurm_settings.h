@@ -1,0 +1,32 @@
+/* series/slurm_settings.h: the mapping `slurm:` of a series file: what a series is submitted to Slurm with.
+ *
+ *   slurm:
+ *     partition: gpu
+ *     gres: gpu:a100:1        # default gpu:1 for experiments that need device memory; none: ask for no device
+ *     time: 4h                # default: from the experiments' time_limit
+ *     mem: 32GiB              # default: from the experiments' max_host
+ *     sbatch: [--constraint=nvme, --nice=100]
+ *
+ * Every value is checked where the file is read: it becomes a word of sbatch's command line, never a shell's.
+ */
+#ifndef NEAP_SERIES_SLURM_SETTINGS_H
+#define NEAP_SERIES_SLURM_SETTINGS_H
+
+#include "series/spec_yaml.h"
+#include "series/words.h"
+
+/* As written, checked; NULL: not given. */
+struct neap_slurm_settings {
+	char *partition, *account, *qos, *gres;
+	char *time;               /* a duration */
+	char *mem;                /* a size */
+	char *cpus;               /* of each task; a number above 0 */
+	struct neap_words sbatch; /* further options, each "--NAME" or "--NAME=VALUE" */
+};
+
+/* Fills `settings` (zeroed before; the caller frees it in any case). Errors: NEAP_EPARSE, NEAP_ENOMEM. */
+enum neap_status neap_slurm_settings_read(struct neap_yaml mapping, struct neap_slurm_settings *settings,
+					  struct neap_error *err);
+void neap_slurm_settings_fini(struct neap_slurm_settings *settings);
+
+#endif
