@@ -63,7 +63,6 @@ class Example(unittest.TestCase):
         result = json.loads((self.folder / "run" / "result.json").read_text())
         self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 1, 1))
 
-
     def test_a_training_tells_of_itself(self):
         script = self.folder / "train.py"
         script.write_text(
@@ -86,24 +85,44 @@ class Example(unittest.TestCase):
         self.assertGreater(result["last_loss"], 0)
         self.assertEqual(result["rung"], "micro_batch 8 -> 4, accumulate 1 -> 2")
 
-    @unittest.skipUnless(os.environ.get("NEAP_LONG"), "six processes that import PyTorch: in ./test --long")
-    def test_one_rank_that_runs_out_ends_all_and_the_ladder_goes_on(self):
+    def torchrun(self, text, *words, options=()):
+        """Two ranks of a script, without a network."""
         script = self.folder / "ranks.py"
-        script.write_text(
-            "import sys, torch, torch.distributed as dist\n"
-            "dist.init_process_group('gloo')\n"
-            "batch = int(sys.argv[1])\n"
-            "if dist.get_rank() == 1 and batch > 4:\n"
-            "    raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
-            "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here, for one that is gone
-            "if dist.get_rank() == 0: print('done', batch, flush=True)\n"
-        )
+        script.write_text("import sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n" + text)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         self.environment["GLOO_SOCKET_IFNAME"] = "lo"
         torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port]
-        done = self.run_neap(*torchrun, str(script), "{b}", options=["--param", "b=8", "--on-oom", "halve b"])
+        return self.run_neap(*torchrun, str(script), *words, options=options)
+
+    def test_a_rank_that_runs_out_ends_all_and_each_is_told(self):
+        done = self.torchrun(
+            "import neap\n"
+            "neap.attach()\n"  # what the first use of CUDA does
+            "dist.all_reduce(torch.ones(1))\n"
+            "if dist.get_rank() == 1: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+            "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here, for one that is gone
+            "print('done')\n"
+        )
+        self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+        result = json.loads((self.folder / "run" / "result.json").read_text())
+        self.assertEqual(result["outcome"], "oom")
+        self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
+        self.assertEqual([(r["role"], r["rank"], r["local_rank"]) for r in result["ranks"]], [("rank", 0, 0), ("rank", 1, 1)])
+        self.assertRegex(done.stderr, r"\n  rank 1    \d+: peak 0 B allocated")
+
+    @unittest.skipUnless(os.environ.get("NEAP_LONG"), "six processes that import PyTorch: in ./test --long")
+    def test_after_a_rank_ran_out_the_ladder_goes_on_with_all(self):
+        done = self.torchrun(
+            "batch = int(sys.argv[1])\n"
+            "if dist.get_rank() == 1 and batch > 4:\n"
+            "    raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
+            "dist.all_reduce(torch.ones(1))\n"
+            "if dist.get_rank() == 0: print('done', batch, flush=True)\n",
+            "{b}",
+            options=["--param", "b=8", "--on-oom", "halve b"],
+        )
         self.assertEqual((done.returncode, done.stdout), (0, "done 4\n"), done.stderr)
 
 
