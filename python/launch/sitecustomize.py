@@ -107,6 +107,17 @@ def _load_neap():
     return package
 
 
+def _too_old():
+    """neap's package does not parse here; that is said where it would have been used."""
+    import atexit
+
+    def tell():
+        if "torch" in sys.modules:
+            _note("PyTorch is not attached: it needs Python 3.9 or later, and this is %d.%d" % tuple(sys.version_info[:2]))
+
+    atexit.register(tell)
+
+
 def _chain():
     """Runs the sitecustomize that comes after us on the path, in our place. Its exceptions are its own."""
     if sys.version_info < (3,):
@@ -132,8 +143,11 @@ def _chain():
 
 sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
 try:
-    if os.environ.get("NEAP_ATTACH") == "1" and sys.version_info >= (3, 9):
-        _install()
+    if os.environ.get("NEAP_ATTACH") == "1":
+        if sys.version_info >= (3, 9):
+            _install()
+        else:
+            _too_old()
 except Exception as _error:
     _note("Python is not attached: %s: %s" % (type(_error).__name__, _error))
 _chain()

@@ -106,6 +106,9 @@ class Agent:
         self._tell_place(None)
         if self._notes:
             self._show_notes()
+        processes = sys.modules.get("multiprocessing.util")
+        if processes is not None:  # its children end without atexit
+            processes.Finalize(None, self.end, exitpriority=-100)
         self._thread = threading.Thread(target=self._wait, name="neap", daemon=True)
         self._thread.start()
 

@@ -117,6 +117,7 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 struct additions {
 	char fraction[64];
 	char *python_path; /* NULL: as it is */
+	char python_trouble[RUN_PYTHON_ROOM]; /* why Python programs are not attached; "" they are */
 	struct settings settings;
 	char *entries[3 + SETTINGS_MAX];
 };
@@ -139,7 +140,7 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
-	additions->python_path = run_python_path();
+	additions->python_path = run_python_path(run->command, additions->python_trouble);
 	if (additions->python_path)
 		additions->entries[count++] = additions->python_path;
 	run->environment = additions->entries;
@@ -280,6 +281,8 @@ static void print_summary(const struct neap_result *result, const char *folder)
 		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
 	if (result->stray_contexts[0])
 		fprintf(stderr, "  stray     %s\n", result->stray_contexts);
+	if (result->not_attached[0])
+		fprintf(stderr, "  outside   not attached: %s\n", result->not_attached);
 	if (result->advice[0])
 		fprintf(stderr, "  advice    %s\n", result->advice);
 	if (result->savings[0])
@@ -370,6 +373,7 @@ static int run_command(const struct neap_arguments *arguments)
 	run.folder = neap_argument(arguments, "folder");
 	if (!run.folder) {
 		if (default_folder(run.run_id, folder, sizeof folder, &err)) {
+			fputs("neap run: without --folder, the run's folder is under XDG_STATE_HOME, else HOME\n", stderr);
 			code = neap_complain("run", &err);
 			goto out;
 		}
@@ -379,10 +383,8 @@ static int run_command(const struct neap_arguments *arguments)
 		run.log = neap_log_stderr();
 		run.show = show;
 	}
-	const char *isolated = run_python_isolated(run.command);
-	if (isolated)
-		neap_log(run.log, NEAP_LOG_WARNING, "%s %s ignores PYTHONPATH: the program runs, but is not attached",
-			 run.command[0], isolated);
+	if (additions.python_trouble[0])
+		neap_log(run.log, NEAP_LOG_WARNING, "%s", additions.python_trouble);
 	code = supervise(arguments, &run);
 out:
 	settings_fini(&additions.settings);

@@ -81,6 +81,7 @@ static const struct figure {
 	{"cleanup", FIGURE_TEXT, AT(cleanup)},
 	{"advice", FIGURE_TEXT, AT(advice)},
 	{"stray contexts", FIGURE_TEXT, AT(stray_contexts)},
+	{"not attached", FIGURE_TEXT, AT(not_attached)},
 #undef AT
 };
 #define FIGURES (sizeof figures / sizeof *figures)

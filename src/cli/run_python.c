@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "series/outsider.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -33,17 +34,38 @@ static bool find_launch(char path[PATH_MAX])
 		    !realpath(wanted, path))
 			continue;
 		*strrchr(path, '/') = '\0';
-		return !strchr(path, ':'); /* such a path cannot be in PYTHONPATH */
+		return true;
 	}
 	return false;
 }
 
-char *run_python_path(void)
+char *run_python_path(char *const *command, char ret_trouble[RUN_PYTHON_ROOM])
 {
 	char launch[PATH_MAX], *entry = NULL;
 	const char *attach = getenv("NEAP_ATTACH"), *before = getenv("PYTHONPATH");
-	if ((attach && !strcmp(attach, "0")) || !find_launch(launch))
+	const char *const *words = (const char *const *)command;
+	const char *isolated = neap_python_isolated(words);
+	ret_trouble[0] = '\0';
+	if (attach && !strcmp(attach, "0"))
 		return NULL;
+	if (isolated)
+		snprintf(ret_trouble, RUN_PYTHON_ROOM,
+			 "%s %s ignores %s: the program runs, but is not attached (without %s it would be)", words[0],
+			 isolated, strcmp(isolated, "-S") ? "PYTHONPATH" : "sitecustomize", isolated);
+	if (!find_launch(launch)) {
+		if (neap_is_python(words[0]))
+			snprintf(ret_trouble, RUN_PYTHON_ROOM,
+				 "Python programs are not attached: share/neap/python/launch is missing beside this "
+				 "command (install neap whole, by 'meson install')");
+		return NULL;
+	}
+	if (strchr(launch, ':')) {
+		snprintf(ret_trouble, RUN_PYTHON_ROOM,
+			 "Python programs are not attached: PYTHONPATH cannot hold the path %s, for its ':' (install "
+			 "neap, or move its folder, to a path without one)",
+			 launch);
+		return NULL;
+	}
 	if (!before)
 		before = "";
 	size_t length = strlen(launch);
@@ -53,35 +75,6 @@ char *run_python_path(void)
 	if (asprintf(&entry, "PYTHONPATH=%s%s%s", launch, before[0] ? ":" : "", before) < 0)
 		return NULL;
 	return entry;
-}
-
-static bool is_python(const char *word)
-{
-	const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
-	return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.tdmu") == strlen(name + 6);
-}
-
-const char *run_python_isolated(char *const *command)
-{
-	if (!command[0] || !is_python(command[0]))
-		return NULL;
-	for (size_t i = 1; command[i] && command[i][0] == '-' && command[i][1] && command[i][1] != '-'; i++) {
-		for (const char *letter = command[i] + 1; *letter; letter++) {
-			if (*letter == 'I')
-				return "-I";
-			if (*letter == 'E')
-				return "-E";
-			if (*letter == 'S')
-				return "-S";
-			if (strchr("cm", *letter)) /* the program; all else is its own */
-				return NULL;
-			if (strchr("WX", *letter)) { /* with a value, in this word or the next */
-				i += !letter[1] && command[i + 1];
-				break;
-			}
-		}
-	}
-	return NULL;
 }
 
 void run_python_print_notes(const char *folder, FILE *out)

@@ -5,13 +5,12 @@
 
 #include <stdio.h>
 
-/* "PYTHONPATH=LAUNCH[:what it was]"; the caller frees it. NULL: nothing to set: there is no package beside this
- * command, NEAP_ATTACH=0, it is on the path already, or memory is out. */
-char *run_python_path(void);
+#define RUN_PYTHON_ROOM 4400
 
-/* Why this command is not attached, being a Python that was told to ignore PYTHONPATH: the option ("-I"); NULL
- * otherwise. */
-const char *run_python_isolated(char *const *command);
+/* "PYTHONPATH=LAUNCH[:what it was]" for the command's environment; the caller frees it. NULL: nothing to set
+ * (NEAP_ATTACH=0, it is on the path already, memory is out), or nothing that can be. `ret_trouble`: why Python
+ * programs will not be attached, and what to do; "" where they will be, or are not to be. */
+char *run_python_path(char *const *command, char ret_trouble[RUN_PYTHON_ROOM]);
 
 /* What Python processes of the run left there to say: "note.PID" files; a line each. */
 void run_python_print_notes(const char *folder, FILE *out);

@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "device/ledger.h"
+#include "series/outsider.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,7 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns)
 	}
 	observe->started_ns = now_ns;
 	observe->samples.count = observe->samples.each = observe->samples.inside = 0;
-	observe->attached_count = observe->pid_count = 0;
+	observe->attached_count = observe->pid_count = observe->outsider_count = 0;
 	observe->peak_allocated_bytes = observe->peak_reserved_bytes = observe->peak_device_bytes = 0;
 	observe->highest_used_bytes = 0;
 	observe->run_bytes = NEAP_BYTES_UNKNOWN;
@@ -154,6 +155,18 @@ static void note_pid(struct neap_observe *observe, pid_t pid)
 {
 	if (!seen(observe, pid) && observe->pid_count < NEAP_OBSERVED_PROCESSES)
 		observe->pids[observe->pid_count++] = pid;
+}
+
+/* At first sight: a process may be gone when it is over. Most of them are attached a moment later. */
+static void note_outsider(struct neap_observe *observe, pid_t pid)
+{
+	size_t at = observe->outsider_count;
+	if (seen(observe, pid) || at == NEAP_OBSERVED_OUTSIDERS)
+		return;
+	if (neap_outsider_tell(pid, observe->outsiders[at].text, sizeof observe->outsiders[at].text)) {
+		observe->outsiders[at].pid = pid;
+		observe->outsider_count++;
+	}
 }
 
 static struct neap_observed *observed(struct neap_observe *observe, const struct neap_attached *page)
@@ -252,6 +265,7 @@ static uint64_t run_bytes(struct neap_observe *observe, size_t index, const stru
 		const struct neap_reading_process *process = &reading->processes[i];
 		if (!seen(observe, process->pid) && !is_run_process(observe, process->pid))
 			continue;
+		note_outsider(observe, process->pid);
 		note_pid(observe, process->pid);
 		note_stray(observe, index, process);
 		observe->touched[index] = true;
@@ -346,6 +360,17 @@ void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer 
 				known ? neap_size_format(slot->stray_bytes, size) : "", d,
 				observe->before[d].uuid_text);
 		}
+	}
+}
+
+void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out)
+{
+	for (size_t i = 0; i < observe->outsider_count; i++) {
+		bool attached = false;
+		for (size_t k = 0; k < observe->attached_count; k++)
+			attached = attached || observe->attached[k].pid == observe->outsiders[i].pid;
+		if (!attached)
+			neap_buffer_format(out, "%s%s", out->length ? "; " : "", observe->outsiders[i].text);
 	}
 }
 

@@ -41,6 +41,7 @@ struct neap_observed {
 };
 
 #define NEAP_OBSERVED_PROCESSES 256
+#define NEAP_OBSERVED_OUTSIDERS 4
 
 struct neap_observe {
 	struct neap_monitor *monitor; /* borrowed; NULL: none */
@@ -58,6 +59,12 @@ struct neap_observe {
 	size_t attached_count;
 	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
 	size_t pid_count;
+	/* Of those that the driver listed before they were attached, the first few: who and why not (series/outsider.h). */
+	struct {
+		pid_t pid;
+		char text[320];
+	} outsiders[NEAP_OBSERVED_OUTSIDERS];
+	size_t outsider_count;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
 	uint64_t run_bytes; /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
 	uint64_t peak_device_bytes;                         /* the driver's figure for the run; 0 unknown */
@@ -90,6 +97,10 @@ void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_alloca
 
 /* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did. */
 void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out);
+
+/* Names processes of the run that used a device and never were attached, with the reason, into `out`; nothing when there
+ * was none. */
+void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out);
 
 /* False: no sign that the run used a device. */
 bool neap_observe_used(const struct neap_observe *observe);

@@ -35,6 +35,9 @@
 #define DRAIN_LOOK_NS   (20 * NEAP_NS_PER_MS)
 /* A memory curve of NEAP_CURVE_POINTS, and the texts. */
 #define RESULT_ROOM_BYTES (256 * 1024)
+/* Processes that the command left are not ended before this: many end by themselves because it did. */
+#define LEAVING_NS      (500 * NEAP_NS_PER_MS)
+#define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
  */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
@@ -359,16 +362,34 @@ static void tell_leftover(void *context, const struct neap_ended *orphan)
 			 process->command);
 }
 
+/* A moment for those that end because the command did: Python's resource tracker, which then removes what the command
+ * left in shared memory; the last of a pipe. False: none was there. */
+static bool let_leave(struct neap_supervise *run)
+{
+	uint64_t begun_ns = now();
+	unsigned cancels = run->cancel_count;
+	struct neap_process left;
+	for (size_t count, looks = 0;; looks++) {
+		if (neap_orphans_find(run->run_id, getpid(), &left, 1, &count, NULL) || !count)
+			return looks > 0;
+		if (now() - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
+			return true;
+		neap_child_wait(run, LEAVING_LOOK_NS);
+	}
+}
+
 /* Ends what the command left running. Returns when the run's last process ended. */
 static uint64_t end_leftovers(struct neap_supervise *run)
 {
 	struct neap_error err = {0};
 	size_t count = 0;
+	if (!let_leave(run))
+		return run->child.ended_ns;
 	if (neap_orphans_end_all(run->run_id, getpid(), tell_leftover, run, &count, &err))
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
 	neap_child_wait(run, 0); /* reaps them */
-	return count ? now() : run->child.ended_ns;
+	return now();
 }
 
 static double gigabytes(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }

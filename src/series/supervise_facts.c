@@ -527,13 +527,14 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer parameters = {0}, strays = {0};
+	struct neap_buffer parameters = {0}, strays = {0}, outsiders = {0};
 	char *command = NULL;
 	enum neap_status status = command_line(run, &command, err);
 	if (status)
 		return status;
 	neap_parameters_text(&run->parameters, &parameters);
 	neap_observe_strays(&run->observe, &strays);
+	neap_observe_outsiders(&run->observe, &outsiders);
 	const struct {
 		char **field;
 		const char *text;
@@ -548,6 +549,7 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 		{&result->evidence, verdict->evidence},
 		{&result->drain_note, run->drain_note},
 		{&result->stray_contexts, neap_buffer_string(&strays)},
+		{&result->not_attached, neap_buffer_string(&outsiders)},
 		{&result->oom_card, neap_buffer_string(&run->last_card)},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
@@ -555,6 +557,7 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	free(command);
 	neap_buffer_fini(&parameters);
 	neap_buffer_fini(&strays);
+	neap_buffer_fini(&outsiders);
 	return status;
 }
 

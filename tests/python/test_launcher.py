@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,19 @@ open("ready", "w").close()
 end = time.monotonic() + 50
 while not os.path.exists("go") and time.monotonic() < end:
     time.sleep(0.01)
+"""
+
+
+# Uses the device without PyTorch, until it is ended.
+HOLDS = """
+import ctypes, os, sys, time
+cuda = ctypes.CDLL(os.path.join(os.environ["NEAP_SIM_PATH"], "libcuda.so.1"))
+device, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+failed = (cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0)
+          or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) or cuda.cuCtxSetCurrent(context)
+          or cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(200 << 20)))
+assert not failed, failed
+time.sleep(50)
 """
 
 
@@ -140,8 +154,53 @@ class Launcher(unittest.TestCase):
         for option in ("-I", "-E", "-uS"):
             done = self.run_neap(PYTHON, option, "-c", "print('fine')")
             self.assertEqual(done.stdout, "fine\n")
-            self.assertIn("ignores PYTHONPATH: the program runs, but is not attached", done.stderr)
+            self.assertRegex(done.stderr, "ignores (PYTHONPATH|sitecustomize): the program runs, but is not attached")
         self.assertNotIn("ignores", self.run_neap(PYTHON, "-c", "pass", "-I").stderr)
+
+    def test_who_uses_a_device_and_is_not_attached_is_named_with_the_reason(self):
+        self.script(HOLDS, "holds.py")
+        (self.folder / "holds.sh").write_text("exec " + PYTHON + " -E holds.py\n")
+        kept = [f"{name}={self.environment[name]}" for name in ("NEAP_SIM", "XDG_RUNTIME_DIR")]
+        kept.append("NEAP_SIM_PATH=" + os.environ["NEAP_SIM_PATH"])
+        for command, reason in (
+            (["env", "-i", *kept, PYTHON, "holds.py"], "its environment was emptied on the way: NEAP_ATTACH is not in it"),
+            (["sh", "holds.sh"], "python -E ignores PYTHONPATH, by which neap comes in"),
+            (["env", "PYTHONPATH=.", PYTHON, "holds.py"], "PYTHONPATH, by which neap comes in, is not as neap run sets it"),
+            ([PYTHON, "holds.py"], "a Python program is attached when it uses PyTorch, or calls neap.attach()"),
+        ):
+            # What ends it is that it was seen.
+            options = ["--max-device", "100MiB", "--name", "held"]
+            done = self.run_neap(*command, options=options, check=False, NEAP_SIM_PATH=os.environ["NEAP_SIM_PATH"])
+            result = self.result()
+            self.assertEqual((result["outcome"], result["attached"], result["ranks"]), ("stopped early", False, []), done.stderr)
+            self.assertRegex(result["not_attached"], r"^process \d+ \(.*holds\.py\): " + reason)
+            self.assertIn("  outside   not attached: " + result["not_attached"], done.stderr)
+
+    def test_a_path_that_pythonpath_cannot_hold_is_said(self):
+        odd = self.folder / "a:b"
+        (odd / "src").mkdir(parents=True)
+        shutil.copy(NEAP, odd / "src" / "neap")
+        command = [odd / "src" / "neap", "run", "--folder", "run", "--drain-limit", "1s", "--", PYTHON, "-c", "print('fine')"]
+        done = self.command(*command)
+        self.assertEqual(done.stdout, "fine\n")
+        self.assertIn("python/launch is missing beside this command", done.stderr)
+        shutil.copytree(pathlib.Path(NEAP).parents[1] / "python" / "launch", odd / "python" / "launch")
+        shutil.rmtree(self.folder / "run")
+        done = self.command(*command)
+        self.assertEqual(done.stdout, "fine\n")
+        self.assertRegex(done.stderr, "PYTHONPATH cannot hold the path .*/a:b/python/launch, for its ':'")
+
+    def test_a_python_that_is_too_old_says_so(self):
+        launch = pathlib.Path(NEAP).parents[1] / "python" / "launch" / "sitecustomize.py"
+        code = (
+            "import sys\nsys.version_info = (3, 8, 18)\n"
+            f"exec(compile(open({str(launch)!r}).read(), {str(launch)!r}, 'exec'), {{'__file__': {str(launch)!r}}})\n"
+            "import torch\nprint(torch.cuda.is_available(), len(sys.meta_path))"
+        )
+        done = self.run_neap(PYTHON, "-I", "-c", f"import sys\nsys.path.insert(0, {FAKE!r})\n" + code)
+        plain = self.command(PYTHON, "-I", "-c", "import sys; print(True, len(sys.meta_path))")
+        self.assertEqual(done.stdout, plain.stdout)
+        self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached: it needs Python 3\.9 or later, and this is 3\.8\n")
 
     def test_turned_off(self):
         code = "import sys, torch; print('neap' in sys.modules, [type(f).__name__ for f in sys.meta_path])" + USES_CUDA
@@ -169,6 +228,40 @@ class Launcher(unittest.TestCase):
         done = self.run_neap(PYTHON, "-c", "print('on')" + USES_CUDA, PYTHONPATH=path)
         self.assertEqual(done.stdout, "on\n")
         self.assertIn(plain.stderr.splitlines()[-1], done.stderr)
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_the_users_usercustomize(self):
+        self.script("print('customized', __name__)", "own/usercustomize.py")
+        path = f"{self.folder / 'own'}:{FAKE}"
+        plain = self.command("/usr/bin/python3", "-c", "print('on')", PYTHONPATH=path)
+        self.assertIn("customized", plain.stdout)
+        done = self.run_neap("/usr/bin/python3", "-c", "print('on')" + USES_CUDA, PYTHONPATH=path)
+        self.assertEqual(done.stdout, plain.stdout)
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_paths_of_all_kinds(self):
+        shown = "import sys; print([p for p in sys.path if not p.endswith('fake')])" + USES_CUDA
+        for more in (
+            {"PYTHONSAFEPATH": "1"},
+            {"PYTHONPATH": FAKE + "::nowhere:"},
+            {"HOME": "/proc/nowhere", "PYTHONNOUSERSITE": "1"},
+        ):
+            plain = self.command(PYTHON, "-c", shown, **more)
+            done = self.run_neap(PYTHON, "-c", shown, **more)
+            self.assertEqual(done.stdout, plain.stdout)
+            self.assertEqual(len(self.recordings()), 1, more)
+        keeps = f"import sys; sys.path[:] = [p for p in sys.path if 'python3' in p] + [{FAKE!r}]" + USES_CUDA
+        self.run_neap(PYTHON, "-c", keeps)
+        self.assertEqual(len(self.recordings()), 1)
+
+    def test_a_prefix_of_its_own(self):
+        self.command(PYTHON, "-m", "venv", "--copies", "--without-pip", "conda")
+        (site,) = (self.folder / "conda").glob("lib/python3*/site-packages")
+        shutil.copytree(FAKE + "/torch", site / "torch")
+        entry = self.folder / "conda" / "bin" / "train"
+        entry.write_text(f"#!{self.folder}/conda/bin/python\n" + USES_CUDA)
+        entry.chmod(0o755)
+        self.run_neap("conda/bin/train", PYTHONPATH="")
         self.assertEqual(len(self.recordings()), 1)
 
     def test_debians_sitecustomize(self):
@@ -341,6 +434,52 @@ class Launcher(unittest.TestCase):
         code = USES_CUDA + "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\nelse:\n    os.waitpid(pid, 0)\n"
         self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "child\n")
         self.assertEqual(len(self.recordings()), 1)  # the parent's
+
+    def test_however_python_is_started(self):
+        self.script(USES_CUDA + "print('done')")
+        (self.folder / "train.sh").write_text(f"#!/bin/sh\n{PYTHON} script.py\n")
+        (self.folder / "train.sh").chmod(0o755)
+        execs = f"import os; os.execv({PYTHON!r}, [{PYTHON!r}, 'script.py'])"
+        for words in (["./train.sh"], ["env", PYTHON, "script.py"], [PYTHON, "-c", execs], [PYTHON, "-c", USES_CUDA + execs]):
+            done = self.run_neap(*words)
+            self.assertEqual(done.stdout, "done\n")
+            self.assertEqual(len(self.recordings()), 1, words)
+            self.assertEqual(self.result()["peak_reserved_bytes"], 300 * MIB)
+
+    def test_multiprocessing(self):
+        self.script(
+            """
+            import multiprocessing, sys
+            def work():
+                import torch
+                torch.cuda.take(50 << 20)
+            if __name__ == "__main__":
+                context = multiprocessing.get_context(sys.argv[1])
+                children = [context.Process(target=work) for _ in range(2)]
+                for child in children: child.start()
+                for child in children: child.join()
+                print([child.exitcode for child in children])
+            """
+        )
+        for method in ("spawn", "fork", "forkserver"):
+            done = self.run_neap(PYTHON, "script.py", method)
+            self.assertEqual(done.stdout, "[0, 0]\n")
+            peaks = [(r["role"], r["peak_allocated_bytes"]) for r in self.result()["ranks"]]
+            self.assertEqual(peaks, [("process", 50 * MIB)] * 2, method)
+
+    def test_signals(self):
+        for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
+            done = self.run_neap(PYTHON, "-c", USES_CUDA + f"import os; os.kill(os.getpid(), {int(number)})", check=False)
+            self.assertEqual((done.returncode, self.result()["outcome"]), (128 + number, "signaled"))
+
+    def test_an_interrupt_is_the_programs(self):
+        self.script(WAITS + "print('went on')")
+        process, _ = self.start(PYTHON, "script.py")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=BOUND)
+        self.assertEqual((process.returncode, out), (130, ""))
+        self.assertEqual(err.splitlines()[-1], "KeyboardInterrupt")
+        self.assertEqual(self.result()["outcome"], "canceled")
 
     # Our own failures.
 
