@@ -11,24 +11,10 @@
 
 static uint64_t word_load(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
-static void word_store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-
-static void write_open(struct neap_alloc *alloc)
-{
-	if (alloc->published_sequence % 2 == 0)
-		word_store(&alloc->published->sequence, ++alloc->published_sequence);
-}
-
-void neap_published_word(struct neap_alloc *alloc, uint64_t *word, uint64_t value)
-{
-	write_open(alloc);
-	word_store(word, value);
-}
-
 void neap_published_close(struct neap_alloc *alloc)
 {
 	if (alloc->published_sequence % 2 == 1)
-		word_store(&alloc->published->sequence, ++alloc->published_sequence);
+		__atomic_store_n(&alloc->published->sequence, ++alloc->published_sequence, __ATOMIC_RELEASE);
 }
 
 /* Writes a whole copy: at the start, in a new place, and after a change of everything. */

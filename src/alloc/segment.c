@@ -445,9 +445,10 @@ static void segment_give_up(struct neap_alloc *alloc, struct neap_segment *segme
 		alloc->cuda->cuMemFree(segment->address);
 		return;
 	}
-	for (uint64_t index = 0; index < segment->bytes / page; index++) {
+	for (uint64_t index = 0, left = segment->held_pages; left > 0 && index < segment->bytes / page; index++) {
 		if (!segment->handles[index])
 			continue;
+		left--;
 		alloc->cuda->cuMemUnmap(segment->address + index * page, page);
 		alloc->cuda->cuMemRelease(segment->handles[index]);
 	}

@@ -46,17 +46,18 @@ static bool grow(struct neap_map *map)
 
 bool neap_map_put(struct neap_map *map, uint64_t key, uint64_t value)
 {
-	if (map->capacity > 0) {
-		size_t i = find_slot(map->slots, map->capacity, key);
-		if (map->slots[i].used) {
-			map->slots[i].value = value;
-			return true;
-		}
+	size_t i = map->capacity > 0 ? find_slot(map->slots, map->capacity, key) : 0;
+
+	if (map->capacity > 0 && map->slots[i].used) {
+		map->slots[i].value = value;
+		return true;
 	}
-	if (map->count + 1 > map->capacity / 4 * 3 && !grow(map))
-		return false;
-	map->slots[find_slot(map->slots, map->capacity, key)] =
-		(struct neap_map_slot){.key = key, .value = value, .used = true};
+	if (map->count + 1 > map->capacity / 4 * 3) {
+		if (!grow(map))
+			return false;
+		i = find_slot(map->slots, map->capacity, key);
+	}
+	map->slots[i] = (struct neap_map_slot){.key = key, .value = value, .used = true};
 	map->count++;
 	return true;
 }
@@ -75,11 +76,14 @@ bool neap_map_get(const struct neap_map *map, uint64_t key, uint64_t *ret_value)
 
 bool neap_map_remove(struct neap_map *map, uint64_t key, uint64_t *ret_value)
 {
-	if (!neap_map_get(map, key, ret_value))
+	if (map->count == 0)
 		return false;
-
 	size_t mask = map->capacity - 1;
 	size_t hole = find_slot(map->slots, map->capacity, key);
+	if (!map->slots[hole].used)
+		return false;
+	if (ret_value)
+		*ret_value = map->slots[hole].value;
 	for (size_t i = (hole + 1) & mask; map->slots[i].used; i = (i + 1) & mask) {
 		/* A slot may fill the hole if the hole lies on its way from home. */
 		size_t home = (size_t)mix(map->slots[i].key) & mask;
