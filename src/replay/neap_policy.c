@@ -85,6 +85,9 @@ static void own_usage(struct neap_policy *policy, struct neap_policy_usage *ret_
 	struct own *own = (struct own *)policy;
 	*ret_usage = (struct neap_policy_usage){.calls = own->paper.calls,
 						.synchronizations = own->paper.synchronizations,
+						/* Its ranges of addresses are as large as the device. */
+						.same_from_bytes = own->paper.room_bytes,
+						.same_below_bytes = own->paper.room_bytes + 1,
 						.events_recorded = own->paper.events_recorded};
 	neap_get_stats(own->alloc, &ret_usage->stats);
 }

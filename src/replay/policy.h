@@ -23,6 +23,9 @@ struct neap_policy_usage {
 	struct neap_policy_calls calls;
 	uint64_t synchronizations; /* of the device, a stream or an event; a plain free of device memory is one */
 	uint64_t events_recorded;
+	/* On a device of [same_from, same_below) bytes everything would have gone in the same way: the driver would
+	 * have granted and refused the same requests. Its own size is among them. */
+	uint64_t same_from_bytes, same_below_bytes;
 	/* Segments made, given back, mapped and unmapped: how often and how many bytes in all. */
 	uint64_t segment_allocs, segment_frees, segment_maps, segment_unmaps;
 	uint64_t segment_alloc_bytes, segment_free_bytes, segment_map_bytes, segment_unmap_bytes;

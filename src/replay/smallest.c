@@ -1,32 +1,169 @@
-/* replay/smallest.c: the smallest device on which a trace completes. */
+/* replay/smallest.c: the smallest device on which a trace completes.
+ *
+ * Bisection, a whole replay per size. What costs least is not to replay:
+ *
+ *   fewer bytes than were requested at once, where nothing waits for streams    fails
+ *   the interval of sizes on which a replay went in the very same way (neap_policy_usage)    ends as that one did
+ *
+ * and the sizes that are asked for next, whatever comes out (those right above, the middles of both halves), are
+ * replayed side by side, one thread each. The answer does not depend on how many processors there are.
+ */
 #include "base/error.h"
 #include "replay/replay.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 #define CONFIRMED_PAGES 8
 #define PLENTY_BYTES    (1ull << 44)
+#define THREADS_MAX     8
 
+/* What is known of devices of [from, below) bytes. */
+struct outcome {
+	uint64_t from, below;
+	bool fits;
+};
+
+#define OUTCOMES 128
 struct search {
 	const struct neap_trace *trace;
 	struct neap_replay_options options;
 	uint64_t low, high; /* pages: fails, fits */
+	struct outcome outcomes[OUTCOMES];
+	size_t outcome_count; /* the oldest give way */
+	unsigned threads;
+	atomic_bool stopped;
 };
 
-static enum neap_status try(struct search *search, uint64_t pages, bool *ret_fits, struct neap_error *err)
-{
+/* One replay of several at a time. */
+struct attempt {
+	struct search *search;
+	struct neap_replay_options options;
+	bool first; /* in the caller's thread */
+	pthread_t thread;
+	enum neap_status status;
 	struct neap_replay_result result;
-	search->options.memory_bytes = pages * NEAP_REPLAY_PAGE_BYTES;
-	enum neap_status status = neap_replay(search->trace, &search->options, &result, err);
-	if (status == NEAP_OK)
-		*ret_fits = result.first_oom_event == UINT64_MAX;
+	struct neap_error err;
+};
+
+static uint64_t requested_peak(const struct neap_replay_result *result)
+{
+	return (uint64_t)result->usage.stats.metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].peak;
+}
+
+static uint64_t reserved_peak(const struct neap_replay_result *result)
+{
+	return (uint64_t)result->usage.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
+}
+
+static void note(struct search *search, uint64_t from, uint64_t below, bool fits)
+{
+	search->outcomes[search->outcome_count++ % OUTCOMES] = (struct outcome){from, below, fits};
+}
+
+static void note_result(struct search *search, uint64_t bytes, const struct neap_replay_result *result)
+{
+	const struct neap_policy_usage *usage = &result->usage;
+	bool fits = result->first_oom_event == UINT64_MAX;
+	/* A snapshot's own events are read in the light of the device's size. */
+	if (search->trace->source == NEAP_TRACE_SNAPSHOT || bytes < usage->same_from_bytes ||
+	    bytes >= usage->same_below_bytes)
+		note(search, bytes, bytes + 1, fits);
+	else
+		note(search, usage->same_from_bytes, usage->same_below_bytes, fits);
+}
+
+static bool known(const struct search *search, uint64_t pages, bool *ret_fits)
+{
+	uint64_t bytes = pages * NEAP_REPLAY_PAGE_BYTES;
+	size_t count = search->outcome_count < OUTCOMES ? search->outcome_count : OUTCOMES;
+	for (size_t i = 0; i < count; i++) {
+		const struct outcome *outcome = &search->outcomes[i];
+		if (bytes < outcome->from || bytes >= outcome->below)
+			continue;
+		*ret_fits = outcome->fits;
+		return true;
+	}
+	return false;
+}
+
+static bool tell_progress(void *context, uint64_t done, uint64_t total)
+{
+	struct attempt *attempt = context;
+	const struct neap_replay_options *options = &attempt->search->options;
+	if (attempt->first && options->progress && !options->progress(options->context, done, total))
+		atomic_store(&attempt->search->stopped, true);
+	return !atomic_load(&attempt->search->stopped);
+}
+
+static void *run_attempt(void *argument)
+{
+	struct attempt *attempt = argument;
+	attempt->status = neap_replay(attempt->search->trace, &attempt->options, &attempt->result, &attempt->err);
+	return NULL;
+}
+
+/* Replays at these sizes, at most THREADS_MAX, side by side. */
+static enum neap_status replay_all(struct search *search, const uint64_t *pages, size_t count, struct neap_error *err)
+{
+	struct attempt attempts[THREADS_MAX] = {0};
+	bool started[THREADS_MAX] = {false};
+	for (size_t i = 0; i < count; i++) {
+		struct attempt *attempt = &attempts[i];
+		*attempt = (struct attempt){.search = search, .options = search->options, .first = i == 0};
+		attempt->options.memory_bytes = pages[i] * NEAP_REPLAY_PAGE_BYTES;
+		attempt->options.progress = tell_progress;
+		attempt->options.context = attempt;
+		if (i > 0)
+			started[i] = pthread_create(&attempt->thread, NULL, run_attempt, attempt) == 0;
+	}
+	run_attempt(&attempts[0]);
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; i < count; i++) {
+		if (started[i])
+			pthread_join(attempts[i].thread, NULL);
+		else if (i > 0) /* no thread was to be had: it may be asked for later */
+			continue;
+		if (attempts[i].status == NEAP_OK)
+			note_result(search, pages[i] * NEAP_REPLAY_PAGE_BYTES, &attempts[i].result);
+		else if (status == NEAP_OK || i == 0)
+			status = neap_fail(err, attempts[i].status, "%s", attempts[i].err.message);
+	}
 	return status;
 }
+
+/* Whether it fits at pages[0]; the other sizes are likely to be asked for next, and are replayed where a processor is
+ * to be had. */
+static enum neap_status try(struct search *search, const uint64_t *pages, size_t count, bool *ret_fits,
+			    struct neap_error *err)
+{
+	uint64_t unknown[THREADS_MAX];
+	bool fits = false;
+	size_t unknown_count = 0;
+	if (known(search, pages[0], ret_fits))
+		return NEAP_OK;
+	for (size_t i = 0; i < count && unknown_count < search->threads; i++)
+		if (!known(search, pages[i], &fits))
+			unknown[unknown_count++] = pages[i];
+	enum neap_status status = replay_all(search, unknown, unknown_count, err);
+	if (status == NEAP_OK && !known(search, pages[0], ret_fits))
+		return neap_fail(err, NEAP_EINTERNAL, "a replay was not noted");
+	return status;
+}
+
+static uint64_t between(uint64_t low, uint64_t high) { return low + (high - low) / 2; }
 
 static enum neap_status bisect(struct search *search, struct neap_error *err)
 {
 	while (search->high - search->low > 1) {
-		uint64_t middle = search->low + (search->high - search->low) / 2;
+		uint64_t middle = between(search->low, search->high);
+		/* Three more processors: what is asked next, for either answer, and the likelier one after that. */
+		uint64_t upper = between(middle, search->high), lower = between(search->low, middle);
+		uint64_t pages[] = {middle, upper, lower, between(upper, search->high)};
 		bool fits = false;
-		enum neap_status status = try(search, middle, &fits, err);
+		enum neap_status status =
+			try(search, pages, search->threads > 2 ? sizeof(pages) / sizeof(pages[0]) : 1, &fits, err);
 		if (status != NEAP_OK)
 			return status;
 		*(fits ? &search->high : &search->low) = middle;
@@ -39,7 +176,7 @@ static enum neap_status raise(struct search *search, struct neap_error *err)
 {
 	for (int doublings = 0; doublings < 24; doublings++) {
 		bool fits = false;
-		enum neap_status status = try(search, search->high, &fits, err);
+		enum neap_status status = try(search, &search->high, 1, &fits, err);
 		if (status != NEAP_OK || fits)
 			return status;
 		search->low = search->high;
@@ -51,20 +188,23 @@ static enum neap_status raise(struct search *search, struct neap_error *err)
 /* A first `high`: what is reserved without a bound. */
 static enum neap_status begin(struct search *search, struct neap_error *err)
 {
+	struct neap_replay_options options = search->options;
 	struct neap_replay_result result;
-	enum neap_status status = neap_replay(search->trace, &search->options, &result, err);
+	enum neap_status status = neap_replay(search->trace, &options, &result, err);
 	if (status == NEAP_OK && result.first_oom_event != UINT64_MAX) {
 		/* A recorded failure fails again where the device is not known: is it enough if there were plenty? */
-		search->options.memory_bytes = PLENTY_BYTES;
-		status = neap_replay(search->trace, &search->options, &result, err);
+		options.memory_bytes = PLENTY_BYTES;
+		status = neap_replay(search->trace, &options, &result, err);
 	}
 	if (status != NEAP_OK)
 		return status;
 	if (result.first_oom_event != UINT64_MAX)
 		return neap_fail(err, NEAP_EOOM, "no device is large enough: event %llu asks for too much",
 				 (unsigned long long)result.first_oom_event);
-	uint64_t bytes = (uint64_t)result.usage.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
-	search->high = bytes / NEAP_REPLAY_PAGE_BYTES + 1;
+	/* What waits for another stream counts as requested, and does not where the device is full. */
+	if (search->trace->source == NEAP_TRACE_TEXT && result.usage.events_recorded == 0)
+		note(search, 0, requested_peak(&result), false);
+	search->high = reserved_peak(&result) / NEAP_REPLAY_PAGE_BYTES + 1;
 	return raise(search, err);
 }
 
@@ -72,10 +212,13 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
  * goes on above it, below `top`, which fits. */
 static enum neap_status confirm(struct search *search, uint64_t top, bool *ret_confirmed, struct neap_error *err)
 {
-	uint64_t found = search->high;
-	for (uint64_t pages = found + 1; pages <= found + CONFIRMED_PAGES; pages++) {
+	uint64_t found = search->high, above[CONFIRMED_PAGES];
+	for (uint64_t i = 0; i < CONFIRMED_PAGES; i++)
+		above[i] = found + 1 + i;
+	for (uint64_t i = 0; i < CONFIRMED_PAGES; i++) {
+		uint64_t pages = above[i];
 		bool fits = false;
-		enum neap_status status = try(search, pages, &fits, err);
+		enum neap_status status = try(search, &above[i], CONFIRMED_PAGES - i, &fits, err);
 		if (status != NEAP_OK)
 			return status;
 		if (fits)
@@ -89,10 +232,16 @@ static enum neap_status confirm(struct search *search, uint64_t top, bool *ret_c
 	return NEAP_OK;
 }
 
+static unsigned processors(void)
+{
+	long count = sysconf(_SC_NPROCESSORS_ONLN);
+	return count < 1 ? 1 : count > THREADS_MAX ? THREADS_MAX : (unsigned)count;
+}
+
 enum neap_status neap_replay_smallest(const struct neap_trace *trace, const struct neap_replay_options *options,
 				      uint64_t *ret_bytes, struct neap_error *err)
 {
-	struct search search = {.trace = trace, .options = *options};
+	struct search search = {.trace = trace, .options = *options, .threads = processors()};
 	search.options.memory_bytes = 0;
 	search.options.go_on = false;
 	enum neap_status status = begin(&search, err);

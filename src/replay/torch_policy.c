@@ -495,7 +495,13 @@ static void torch_at(struct neap_policy *policy, uint64_t event) { torch_of(poli
 
 static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *ret_usage)
 {
-	*ret_usage = torch_of(policy)->usage;
+	const struct torch *torch = torch_of(policy);
+	*ret_usage = torch->usage;
+	/* A fraction is one of the device's bytes, and so are the ranges of expandable segments. */
+	if (torch->limited || torch->options.settings.expandable_segments) {
+		ret_usage->same_from_bytes = torch->device_bytes;
+		ret_usage->same_below_bytes = torch->device_bytes + 1;
+	}
 }
 
 uint64_t neap_torch_address(const void *block) { return ((const struct block *)block)->address; }
@@ -551,6 +557,7 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 	torch->options = *options;
 	torch->device_bytes = options->device_bytes ? options->device_bytes : UNBOUNDED;
 	torch->limited = settings->fraction > 0;
+	torch->usage.same_below_bytes = UINT64_MAX;
 	torch->allowed_bytes = (uint64_t)(settings->fraction * (double)torch->device_bytes);
 	torch->usage.stats.max_split_size =
 		settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? -1 : (int64_t)settings->max_split_bytes;

@@ -49,11 +49,24 @@ void segment_drop(struct torch *torch, struct segment *segment)
 	free(segment);
 }
 
+/* Asks the driver for `size` bytes. */
+static bool granted(struct torch *torch, uint64_t size)
+{
+	struct neap_policy_usage *usage = &torch->usage;
+	uint64_t all = size > UINT64_MAX - torch->reserved ? UINT64_MAX : torch->reserved + size;
+	if (all <= torch->device_bytes) {
+		usage->same_from_bytes = all > usage->same_from_bytes ? all : usage->same_from_bytes;
+		return true;
+	}
+	usage->same_below_bytes = all < usage->same_below_bytes ? all : usage->same_below_bytes;
+	return false;
+}
+
 static bool plain_alloc(struct torch *torch, struct request *request)
 {
 	uint64_t size = request->segment_size, address = 0;
 	struct neap_policy_usage *usage = &torch->usage;
-	if (size > torch->device_bytes - torch->reserved || !place(torch, size, request->stream, 0, &address)) {
+	if (!granted(torch, size) || !place(torch, size, request->stream, 0, &address)) {
 		usage->calls.failed_allocs++;
 		return false;
 	}
@@ -83,7 +96,7 @@ static bool create_pages(struct torch *torch, uint64_t size, uint64_t page)
 {
 	struct neap_policy_calls *calls = &torch->usage.calls;
 	uint64_t wanted = size / page, possible = (torch->device_bytes - torch->reserved) / page;
-	if (possible < wanted) {
+	if (!granted(torch, size)) {
 		calls->creates += possible;
 		calls->failed_creates++;
 		calls->releases += possible;
