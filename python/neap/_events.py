@@ -1,32 +1,21 @@
 """What a training tells the recording of its process: include/neap/trace.h has the meaning of each event's fields.
 
-Nothing is told where the process is not attached, and nothing here ever raises: a training must not end for its record.
+Nothing is told where the process is not attached. What is marked harmless never raises, a training must not end for its
+record: its failures are notes (_notes.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import struct
-from typing import Any, Callable, Collection, Iterator, TypeVar
+from typing import Collection, Iterator
 
 from . import _abi, _library, _sources
 from ._ladder import Split, rung_bits
+from ._notes import harmless
 
 _UNKNOWN = (1 << 64) - 1
-_F = TypeVar("_F", bound=Callable[..., None])
-
-
-def _harmless(function: _F) -> _F:
-    @functools.wraps(function)
-    def wrapped(*arguments: Any, **named: Any) -> None:
-        try:
-            function(*arguments, **named)
-        except Exception:
-            pass
-
-    return wrapped  # type: ignore[return-value]
 
 
 class _State:
@@ -82,14 +71,14 @@ def emit(kind: _abi.EventKind, **fields: int) -> None:
     _library.library().neap_external_emit(ctypes.byref(event))
 
 
-@_harmless
+@harmless("recording marks")
 def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
     """A milestone."""
     allocated, reserved, _, _ = held()
     emit(_abi.EventKind.MARK, tag=name(text), address=which, size=value, a=allocated, b=reserved)
 
 
-@_harmless
+@harmless("what this process is")
 def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
     """What this process is among those of its run. Below 0: unknown."""
     known = [_UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
@@ -97,13 +86,13 @@ def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int
     emit(_abi.EventKind.PROCESS, tag=tag, block=role, address=known[0], size=known[1], a=known[2], b=known[3])
 
 
-@_harmless
+@harmless("recording marks")
 def held_mark(text: str, allocated: int, reserved: int) -> None:
     """A mark with these figures instead of what is held now."""
     emit(_abi.EventKind.MARK, tag=name(text), address=_abi.Mark.USER, a=allocated, b=reserved)
 
 
-@_harmless
+@harmless("recording the split")
 def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
     """The split, and the rungs, in force."""
     allocated, reserved, _, _ = held()
@@ -118,7 +107,7 @@ def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
     )
 
 
-@_harmless
+@harmless("recording rungs")
 def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Rung]) -> None:
     """A rung was taken."""
     emit(
@@ -133,7 +122,7 @@ def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Ru
     split(after, rungs)
 
 
-@_harmless
+@harmless("recording steps")
 def step(number: int, loss: float, now: Split) -> None:
     """One optimizer update is done. The highest bytes inside it are known where they were a new peak of the process; else
     what is held at its end stands in: a lower bound. Its lowest bytes are those at its end."""
@@ -154,7 +143,7 @@ def step(number: int, loss: float, now: Split) -> None:
         emit(_abi.EventKind.METRIC, tag=name("loss"), address=bits, size=number, a=allocated, b=reserved)
 
 
-@_harmless
+@harmless("recording cleanups")
 def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
     """A cleanup ran."""
     allocated, reserved, _, _ = held()
@@ -162,13 +151,13 @@ def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
     emit(_abi.EventKind.CLEANUP, size=freed, address=nanoseconds, block=reason, a=allocated, b=reserved)
 
 
-@_harmless
+@harmless("recording an out-of-memory error")
 def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
     """After an OOM: how much of this there is."""
     emit(_abi.EventKind.TAG_BYTES, device=device, tag=name(tag), a=live, b=live, size=blocks)
 
 
-@_harmless
+@harmless("recording an out-of-memory error")
 def out_of_memory(device: int, requested: int, free: int, total: int, largest_free: int, limit: int = _UNKNOWN) -> None:
     """A request that failed; `requested` as the allocator asked the driver."""
     allocated, reserved, _, _ = held()

@@ -11,6 +11,7 @@ of a CUDA graph, and while the interpreter ends, requests are refused.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
@@ -19,7 +20,7 @@ import threading
 import time
 from typing import Any, Optional
 
-from . import _abi, _events, _library, _sources, memory
+from . import _abi, _events, _library, _notes, _sources, memory
 
 _WAIT_MS = 250
 _UNKNOWN = (1 << 64) - 1
@@ -79,7 +80,6 @@ class Agent:
         self._limits: dict[int, int] = {}  # by device, what a fraction allows
         self.fraction: Optional[float] = None  # NEAP_FRACTION, for each device as it comes into use
         self._fractioned: set[int] = set()
-        self._notes: list[str] = []
         self._attached = False
         self._pending: Optional[_abi.ExternalRequest] = None
         self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
@@ -87,6 +87,7 @@ class Agent:
         self._told_peak = 0
         self._told_place: Optional[tuple[_abi.Role, int, int, int]] = None
         self._told_devices: set[str] = set()
+        self._interrupted = False
 
     # Coming and going.
 
@@ -104,8 +105,7 @@ class Agent:
             self._told_devices.clear()
         self._pid, self._attached = os.getpid(), True
         self._tell_place(None)
-        if self._notes:
-            self._show_notes()
+        _notes.show()
         processes = sys.modules.get("multiprocessing.util")
         if processes is not None:  # its children end without atexit
             processes.Finalize(None, self.end, exitpriority=-100)
@@ -126,19 +126,10 @@ class Agent:
         """The interpreter ends: no more requests. The recording and the page stay to the last."""
         self._ended = True
         if self._attached and self._pid == os.getpid():
-            self.publish()
+            _notes.harmless("figures at the end")(self.publish)()
             _library.library().neap_external_close()
             if self._thread is not None:
                 self._thread.join(1)
-
-    def note(self, text: str) -> None:
-        """A part of the integration that could not be set up: shown by `neap info`."""
-        self._notes.append(text)
-        if self._attached and self._pid == os.getpid():
-            self._show_notes()
-
-    def _show_notes(self) -> None:
-        _library.library().neap_attach_note("; ".join(self._notes)[:190].encode("utf-8", "replace"))
 
     @property
     def attached(self) -> bool:
@@ -154,6 +145,9 @@ class Agent:
             status = library.neap_external_next(_WAIT_MS, ctypes.byref(request), ctypes.byref(error))
             if status == _abi.Status.ECANCELED:
                 return
+            if self._interrupted:  # a Ctrl-C that fell into a request: out of a pending call it could not get
+                self._interrupted = False
+                _thread.interrupt_main()
             try:
                 if status == _abi.Status.OK:
                     self._pending = _abi.ExternalRequest.from_buffer_copy(request)
@@ -163,7 +157,7 @@ class Agent:
                     self.publish()
             except Exception as exception:
                 unpublished = True  # requests are served all the same
-                self.note(f"agent: {type(exception).__name__}: {exception}")
+                _notes.note("figures", exception)
 
     def publish(self) -> None:
         """What PyTorch holds, into the statistics page. Asks only devices on which it has memory."""
@@ -233,11 +227,17 @@ class Agent:
             else:
                 self._answer(request, torch)
         except BaseException as exception:
-            try:
-                self._refuse(request, _abi.Status.EINTERNAL, f"{type(exception).__name__}: {exception}")
-            except BaseException:
-                pass
+            self._failed(request, exception)
         return 0
+
+    def _failed(self, request: _abi.ExternalRequest, exception: BaseException) -> None:
+        """Tells the peer; where that fails as well, or nobody waits any more, whoever looks."""
+        _notes.note("a request", exception)
+        try:
+            self._refuse(request, _abi.Status.EINTERNAL, f"{type(exception).__name__}: {exception}")
+        except BaseException as another:
+            _notes.note("a request's answer", another)
+        self._interrupted = isinstance(exception, KeyboardInterrupt)
 
     def _answer(self, request: _abi.ExternalRequest, torch: Any) -> None:
         source = None if torch is None else _sources.TorchSource(torch)
@@ -322,11 +322,14 @@ def detach() -> None:
 
 
 def describe() -> str:
-    """Whether this process is attached, and what of it could not be set up."""
+    """One line: whether this process is attached, or why not; then, after a semicolon, each failure of neap's own that was
+    swallowed so that the program goes on (a hook that this PyTorch lacks, say). `neap info` shows the same of an attached
+    process. From any thread. Raises ImportError where libneap cannot be loaded, and nothing else."""
     error = _abi.Error()
-    if _library.library().neap_attach_state(ctypes.byref(error)) == _abi.Status.OK:
-        return "attached"
-    return f"not attached: {error.message.decode('utf-8', 'replace')}"
+    state = "attached"
+    if _library.library().neap_attach_state(ctypes.byref(error)) != _abi.Status.OK:
+        state = f"not attached: {error.message.decode('utf-8', 'replace')}"
+    return "; ".join(filter(None, (state, _notes.told())))
 
 
 __all__ = ["Agent", "agent", "attach", "describe", "detach", "device_uuid"]

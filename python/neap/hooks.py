@@ -4,7 +4,7 @@
     CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied
     fork               -> the child begins anew, when it uses CUDA itself
 
-Each part on its own: one that fails (a PyTorch without it, say) is noted and left out.
+Each part on its own: one that fails (a PyTorch without it, say) is noted (_notes.py) and left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _events, _library, _sources, memory
+from . import _events, _library, _notes, _sources, memory
 from ._ladder import Split
 from .agent import agent
 
@@ -35,13 +35,7 @@ class _State:
 
 def _part(name: str, function: Callable[..., None], *arguments: Any) -> None:
     """Runs one part; a failure is a note."""
-    try:
-        function(*arguments)
-    except Exception as error:
-        try:
-            agent.note(f"{name}: {type(error).__name__}: {error}")
-        except Exception:
-            pass
+    _notes.harmless(name)(function)(*arguments)
 
 
 def torch_imported(torch: Any) -> None:
@@ -168,20 +162,18 @@ def _hook_steps() -> None:
     register_optimizer_step_post_hook(_stepped)
 
 
+@_notes.harmless("optimizer steps")
 def _stepped(optimizer: Any, *_: Any) -> None:
     """After an optimizer's update. Of several optimizers the first one's updates are the steps. Where CUDA is not in use
     this costs two comparisons."""
-    try:
-        if not agent.attached or _sources.torch_with_cuda() is None:
-            return
-        _State.optimizers.add(optimizer)
-        if _State.stepper is None or not any(id(o) == _State.stepper for o in _State.optimizers):
-            _State.stepper = id(optimizer)
-        if id(optimizer) == _State.stepper and not _events.in_training():
-            _State.steps += 1
-            _events.step(_State.steps, float("nan"), Split(1, 1))
-    except Exception:
-        pass
+    if not agent.attached or _sources.torch_with_cuda() is None:
+        return
+    _State.optimizers.add(optimizer)
+    if _State.stepper is None or not any(id(o) == _State.stepper for o in _State.optimizers):
+        _State.stepper = id(optimizer)
+    if id(optimizer) == _State.stepper and not _events.in_training():
+        _State.steps += 1
+        _events.step(_State.steps, float("nan"), Split(1, 1))
 
 
 # Forks.

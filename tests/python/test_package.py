@@ -1,6 +1,7 @@
 """The package without torch: on neap's own allocator, over the simulator."""
 
 import io
+import json
 import logging
 import os
 import pathlib
@@ -244,6 +245,109 @@ class Attached(unittest.TestCase):
         code = "import neap\ntry:\n    neap.attach()\nexcept neap.NeapError as e:\n    print(e.status.name)"
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "NEAP_ATTACH": "0"}, capture_output=True, text=True)
         self.assertEqual(done.stdout, "ECANCELED\n", done.stderr)
+
+
+NOTES = """
+import os, subprocess, sys, torch, neap
+from neap import _abi, _events, _library, _notes, _sources, hooks
+from neap.agent import agent
+
+def broken(*_, **__):
+    raise ValueError("broken on purpose")
+
+hooks.torch_imported(torch)
+torch.cuda.take(1 << 20)
+assert neap.describe() == "attached", neap.describe()
+emit, _events.emit = _events.emit, broken
+split, rungs = neap.Split(4, 1), {_abi.Rung.SPLIT}
+calls = {
+    "recording marks": lambda: _events.mark(_abi.Mark.START, "start"),
+    "recording the split": lambda: _events.split(split, rungs),
+    "recording rungs": lambda: _events.rung(_abi.Rung.SPLIT, split, split, rungs),
+    "recording steps": lambda: _events.step(1, 0.5, split),
+    "recording cleanups": lambda: _events.cleanup(_abi.Reason.END, 1, 0.1),
+    "recording an out-of-memory error": lambda: _events.tag_bytes(0, "all", 1, 1),
+}
+for part, call in calls.items():
+    _notes._found.clear()
+    call()
+    call()
+    assert _notes.told() == part + ": ValueError: broken on purpose", (part, _notes.told())
+_notes._found.clear()
+_events.out_of_memory(0, 1, 1, 1, 1)
+_events.held_mark("peak", 1, 1)
+assert list(_notes._found) == [("recording an out-of-memory error", "ValueError"), ("recording marks", "ValueError")]
+_events.emit = emit
+_notes._found.clear()
+
+hooks._events.in_training = broken
+torch.optim.optimizer.Optimizer().step()
+hooks.memory.is_out_of_memory, folder = broken, os.environ.pop("NEAP_RUN_DIR", None)
+os.environ.update(NEAP_RUN_DIR=sys.argv[1], NEAP_ATTACH="1")
+sys.__excepthook__ = lambda *_: None
+hooks._State.previous_hook = None
+sys.excepthook(MemoryError, MemoryError(), None)
+torch.cuda.get_device_properties = broken
+try:
+    torch.cuda.take(2 << 30)
+except torch.OutOfMemoryError:
+    pass
+agent.publish = broken
+agent.end()
+expected = ["optimizer steps", "uncaught error", "out-of-memory observer", "figures at the end"]
+assert [part for part, _ in _notes._found] == expected, _notes.told()
+with open(os.path.join(sys.argv[1], "note.%d" % os.getpid())) as file:
+    assert [line.split(":")[0] for line in file] == expected[1:], "each once"
+shown = subprocess.run([os.environ["NEAP"], "info"], capture_output=True, text=True).stdout
+assert "optimizer steps: ValueError: broken on purpose; uncaught error" in shown, shown
+assert neap.describe().startswith("attached; optimizer steps: ValueError"), neap.describe()
+for n in range(100):
+    _notes.note("part %d" % n, ValueError("x" * 10000))
+assert len(_notes._found) == 16 and len(_notes.told()) < 16 * 402
+print("fine")
+"""
+
+REFUSED = """
+import os, subprocess, time, torch, neap
+from neap import hooks, memory
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+hooks.torch_imported(torch)
+torch.cuda.take(1 << 20)
+memory.clear = interrupted
+asking = subprocess.Popen([os.environ["NEAP"], "clear", "--pid", str(os.getpid())], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.PIPE, text=True)
+try:
+    for _ in range(6000):
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    print("the interrupt arrived")
+print("KeyboardInterrupt" in asking.communicate(timeout=30)[1], "a request: KeyboardInterrupt" in neap.describe())
+"""
+
+
+class Notes(unittest.TestCase):
+    """What fails of neap's own is swallowed, and told."""
+
+    def run_it(self, code):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.pathsep.join([str(pathlib.Path(__file__).resolve().parent / "fake"), *filter(None, sys.path)])
+            environment = {**os.environ, "XDG_RUNTIME_DIR": folder, "NEAP_SIM": f"mem=1GiB,world=attached-{os.getpid()}"}
+            devices = subprocess.run([os.environ["NEAP"], "info", "--json"], env=environment, capture_output=True, check=True)
+            environment.update(PYTHONPATH=path, FAKE_TORCH_UUID=json.loads(devices.stdout)["devices"][0]["uuid"])
+            command = [sys.executable, "-c", code, folder]
+            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+
+    def test_each_hook_that_fails(self):
+        done = self.run_it(NOTES)
+        self.assertEqual((done.stdout, done.returncode), ("fine\n", 0), done.stderr)
+        self.assertEqual(done.stderr, "")
+
+    def test_a_request_that_fails_keeps_no_interrupt(self):
+        done = self.run_it(REFUSED)
+        self.assertEqual(done.stdout, "the interrupt arrived\nTrue True\n", done.stderr)
 
 
 class Checkpoints(unittest.TestCase):

@@ -1,0 +1,67 @@
+"""neap's own failures inside someone's program: swallowed there, and told to whoever looks at the process.
+
+    a hook fails -> note("optimizer steps", error) -> `neap info` (while attached), the end of `neap run`, neap.describe()
+
+One note for each part and kind of error, however often it fails; so many parts at most. May be called from any thread and
+from a pending call that interrupted it: no lock, only single operations on a dictionary.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any, Callable, TypeVar
+
+from . import _library
+
+_MOST = 16
+_ROOM = 190  # bytes of neap_attach_note
+_LINE = 400
+
+_found: dict[tuple[str, str], str] = {}
+_F = TypeVar("_F", bound=Callable[..., None])
+
+
+def note(part: str, error: BaseException) -> None:
+    """Remembers and shows that this part failed. Never raises; keeps the text, not the error."""
+    try:
+        kind = (part, type(error).__name__)
+        if kind in _found or len(_found) >= _MOST:
+            return
+        text = " ".join(f"{part}: {type(error).__name__}: {error}".split())[:_LINE]
+        if _found.setdefault(kind, text) is not text:
+            return
+        show()
+        folder = os.environ.get("NEAP_RUN_DIR")
+        if folder and os.environ.get("NEAP_ATTACH") == "1":
+            with open(os.path.join(folder, f"note.{os.getpid()}"), "a", encoding="utf-8", errors="replace") as file:
+                file.write(text + "\n")
+    except Exception:  # nowhere is left to tell it
+        pass
+
+
+def show() -> None:
+    """Into the page that `neap info` reads; nothing while the process is not attached."""
+    if _found:
+        _library.library().neap_attach_note(told().encode("utf-8", "replace")[:_ROOM])
+
+
+def told() -> str:
+    """All of them, in one line; "" for none."""
+    return "; ".join(list(_found.values()))
+
+
+def harmless(part: str) -> Callable[[_F], _F]:
+    """For a function that must not disturb the program: what it raises becomes a note."""
+
+    def decorate(function: _F) -> _F:
+        @functools.wraps(function)
+        def wrapped(*arguments: Any, **named: Any) -> None:
+            try:
+                function(*arguments, **named)
+            except Exception as error:
+                note(part, error)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
