@@ -1,5 +1,8 @@
 """Experiments one after another, each callable in a fresh process: what one leaves behind is gone before the next begins.
 
+    this process --spawns--> child, leader of a process group of its own: function -> (outcome, value, figures) --pipe--> here
+        ends for whatever reason (also a Ctrl-C here, an exception, the time limit): the whole group is ended with it
+
 For commands, with waiting for free memory, a journal and resuming, there is `neap series`; this is for functions.
 """
 
@@ -8,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
-import pickle
+import multiprocessing.connection
+import os
 import signal
 import time
 import traceback
@@ -21,18 +25,23 @@ log = logging.getLogger("neap")
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentResult:
-    """What became of one experiment."""
+    """What became of one experiment. Plain data; nothing of the process is left."""
 
     name: str
     outcome: str  # "ok", "oom", "failed", "killed", "timeout"
     value: Any  # what the function returned
     error: str  # its traceback, or how it ended; "" when ok
-    seconds: float
+    seconds: float  # from its start until its processes were gone
     stats: Optional[memory.MemoryStats]  # at its end, peaks included; None when it could not say
-    exit_status: Optional[int]
+    exit_status: Optional[int]  # of its process; -N: ended by signal N; None: there was none
+
+
+_GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+_LEAVE_SECONDS = 10.0  # for a process that has given its result, to end by itself
 
 
 def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    os.setpgid(0, 0)  # so that what it starts can be ended with it, and a Ctrl-C is its parent's to answer
     outcome, value, error = "ok", None, ""
     try:
         value = function(*arguments, **named)
@@ -47,6 +56,47 @@ def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], 
     pipe.close()
 
 
+class _Process:
+    """A child and the group it leads. While the child is not waited for, its PID, and so the group's, is not reused."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        process.start()
+        self._ended: Any = process.sentinel  # readable once it has ended, and all that inherited the sentinel's other end
+        self._owned = False
+        try:
+            self._ended = os.pidfd_open(process.pid)  # readable once it has ended
+            self._owned = True
+        except (AttributeError, OSError):  # an old kernel, or Python for an old one
+            pass
+
+    def wait(self, pipe: Any, seconds: Optional[float]) -> bool:
+        """Until it has said something or ended; False when the time is over."""
+        return bool(multiprocessing.connection.wait([self._ended] + ([pipe] if pipe else []), seconds))
+
+    def _signal(self, number: signal.Signals) -> None:
+        for send, pid in ((os.killpg, self._process.pid), (os.kill, self._process.pid)):
+            try:
+                send(pid, number)
+            except (ProcessLookupError, PermissionError):  # it leads no group yet, or all are gone
+                pass
+
+    def end(self, leave: float) -> int:
+        """Ends it, unless it does so by itself within so many seconds, and whatever it started and left; its exit status."""
+        try:
+            if not self.wait(None, leave):
+                self._signal(signal.SIGTERM)
+                self.wait(None, _GRACE_SECONDS)
+        finally:  # also when a second Ctrl-C comes meanwhile
+            self._signal(signal.SIGKILL)
+            self._process.join()
+            status = int(self._process.exitcode)
+            self._process.close()
+            if self._owned:
+                os.close(self._ended)
+        return status
+
+
 class ExperimentSeriesRunner:
     """Runs functions one after another, each in a process of its own (spawned, so that none inherits CUDA):
 
@@ -54,15 +104,22 @@ class ExperimentSeriesRunner:
         results = runner.run([("small", train, {"width": 64}), ("large", train, {"width": 512})])
 
     A function must be importable (defined at a module's top level) and its result picklable. One that fails, runs out of
-    memory, is killed or takes longer than `timeout` seconds does not keep the next from running.
+    memory, is killed or takes longer than `timeout` seconds (None: no limit) does not keep the next from running, unless
+    `stop_on_failure`. With the process what it started ends too, if it stayed in its process group: SIGTERM and 5 s for one
+    that is late or interrupted, then SIGKILL.
+
+    On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception goes on; `results` has
+    those that were done. One runner runs one experiment at a time, from one thread.
     """
 
     def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False) -> None:
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout {timeout}: expected seconds above 0, or None for no limit")
         self.timeout, self.stop_on_failure = timeout, stop_on_failure
         self.results: list[ExperimentResult] = []
 
     def run(self, experiments: Iterable[tuple[str, Callable[..., Any], dict[str, Any]]]) -> list[ExperimentResult]:
-        """Runs them all; the results in their order."""
+        """Runs them all, each (name, function, its named arguments); the results in their order, also in `results`."""
         self.results = []
         for name, function, named in experiments:
             self.results.append(self.run_one(name, function, **named))
@@ -70,52 +127,54 @@ class ExperimentSeriesRunner:
                 break
         return self.results
 
-    def run_one(self, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> ExperimentResult:
-        """Runs one, cleans up before and after, and waits until its process is gone."""
+    def run_one(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> ExperimentResult:
+        """Runs one, cleans up this process before and after it (memory.clear_gpu_memory), and waits until its process and
+        what that left behind are gone. Raises only what is not the experiment's: KeyboardInterrupt, OSError."""
         memory.clear_gpu_memory()
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(theirs, function, arguments, named), name=name)
         log.info("Experiment %s: begins", name)
-        began = time.monotonic()
-        try:
-            process.start()
-        except (pickle.PicklingError, AttributeError, TypeError) as exception:
-            theirs.close()
-            ours.close()
-            return ExperimentResult(name, "failed", None, f"cannot be sent to a process: {exception}", 0.0, None, None)
-        theirs.close()
-        answer: Any = None
-        late = not ours.poll(self.timeout)
-        if not late:
-            try:
-                answer = ours.recv()
-            except (EOFError, OSError):  # it ended without a word
-                pass
-        if late:
-            self._end(process)
-        process.join(10)
-        if process.is_alive():  # it has answered and does not go
-            self._end(process)
-        ours.close()
-        result = self._result(name, answer, late, process.exitcode, time.monotonic() - began)
-        process.close()
+        result = self._run(name, function, arguments, named)
         log.info("Experiment %s: %s after %.1f s", name, result.outcome, result.seconds)
+        memory.clear_gpu_memory()
         return result
 
-    def _end(self, process: Any) -> None:
-        process.terminate()
-        process.join(5)
-        if process.is_alive():
-            process.kill()
-            process.join()
+    def _run(self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]) -> ExperimentResult:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe(duplex=False)
+        began = time.monotonic()
+        try:
+            process = _Process(context.Process(target=_child, args=(theirs, function, arguments, named), name=name))
+        except OSError:
+            ours.close()
+            raise
+        except Exception as exception:  # whatever pickling it raises
+            ours.close()
+            return ExperimentResult(name, "failed", None, f"cannot be sent to a process: {exception}", 0.0, None, None)
+        finally:
+            theirs.close()
+        answer, late, leave = None, False, 0.0
+        try:
+            late = not process.wait(ours, self.timeout)
+            answer = None if late else self._answer(ours)
+            leave = 0.0 if answer is None else _LEAVE_SECONDS
+        finally:
+            ours.close()
+            code = process.end(leave)
+        return self._result(name, answer, late, code, time.monotonic() - began)
 
-    def _result(self, name: str, answer: Any, late: bool, code: Optional[int], seconds: float) -> ExperimentResult:
+    def _answer(self, pipe: Any) -> Any:
+        try:
+            return pipe.recv() if pipe.poll(0) else None
+        except (EOFError, OSError):  # it ended without a word
+            return None
+        except Exception as exception:  # unpickling runs the result's own code
+            return "failed", None, f"its result cannot be read: {type(exception).__name__}: {exception}", None
+
+    def _result(self, name: str, answer: Any, late: bool, code: int, seconds: float) -> ExperimentResult:
         if late:
             text = f"took longer than {self.timeout} s"
             return ExperimentResult(name, "timeout", None, text, seconds, None, code)
         if answer is None:
-            how = f"exit status {code}" if code is None or code >= 0 else f"killed by {signal.Signals(-code).name}"
+            how = f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
             return ExperimentResult(name, "killed", None, f"ended without a result: {how}", seconds, None, code)
         outcome, value, error, stats = answer
         return ExperimentResult(name, outcome, value, error, seconds, stats, code)

@@ -5,10 +5,12 @@ import json
 import logging
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import unittest
 
@@ -40,8 +42,59 @@ def dies():
     os.kill(os.getpid(), 9)
 
 
-def hangs():
-    time.sleep(600)
+def hangs(folder=None):
+    if folder:
+        left = os.fork()
+        if left == 0:
+            signal.pause()
+        pathlib.Path(folder, "pids.new").write_text(f"{os.getpid()} {left}")
+        os.rename(pathlib.Path(folder, "pids.new"), pathlib.Path(folder, "pids"))
+    signal.pause()
+
+
+def is_killed_and_leaves_a_process(folder):
+    threading.Thread(target=lambda: (wait_for(pathlib.Path(folder, "pids")), os.kill(os.getpid(), 9))).start()
+    hangs(folder)
+
+
+def leaves_a_process(folder):
+    left = os.fork()
+    if left == 0:
+        signal.pause()
+    pathlib.Path(folder, "pids").write_text(f"{os.getpid()} {left}")
+
+
+def cannot_be_read():
+    return Unreadable()
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def wait_for(path):
+    for _ in range(6000):
+        if path.exists():
+            return path
+        time.sleep(0.01)
+    raise TimeoutError(path)
+
+
+def gone(folder):
+    """Of the processes that wrote their PIDs there, none runs (one that its new parent has not waited for does not)."""
+    for pid in wait_for(pathlib.Path(folder, "pids")).read_text().split():
+        for _ in range(3000):
+            try:
+                state = pathlib.Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
+            except (FileNotFoundError, ProcessLookupError):
+                break
+            if state in "ZX":
+                break
+            time.sleep(0.01)
+        else:
+            return False
+    return True
 
 
 class Without(unittest.TestCase):
@@ -408,6 +461,36 @@ class Series(unittest.TestCase):
         results = runner.run([("hangs", hangs, {}), ("never", uses, {"count": 1})])
         self.assertEqual([r.outcome for r in results], ["timeout"])
         self.assertEqual(runner.run_one("local", lambda: 1).outcome, "failed")
+        for wrong in (0, -1, float("nan")):
+            with self.assertRaises(ValueError):
+                neap.ExperimentSeriesRunner(timeout=wrong)
+
+    def test_what_it_started_ends_with_it(self):
+        for function, outcome in ((leaves_a_process, "ok"), (is_killed_and_leaves_a_process, "killed")):
+            with tempfile.TemporaryDirectory() as folder:
+                result = neap.ExperimentSeriesRunner().run_one("leaves", function, folder)
+                self.assertEqual(result.outcome, outcome, result.error)
+                self.assertTrue(gone(folder))
+
+    def test_a_result_that_cannot_be_read(self):
+        result = neap.ExperimentSeriesRunner().run_one("unreadable", cannot_be_read)
+        self.assertEqual(result.outcome, "failed")
+        self.assertIn("its result cannot be read: ValueError", result.error)
+
+    def test_an_exception_here_ends_the_experiment_and_keeps_the_results(self):
+        def interrupt():
+            wait_for(pathlib.Path(folder, "pids"))
+            os.kill(os.getpid(), signal.SIGINT)
+
+        runner = neap.ExperimentSeriesRunner()
+        with tempfile.TemporaryDirectory() as folder:
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            with self.assertRaises(KeyboardInterrupt):
+                runner.run([("uses", uses, {"count": MIB}), ("hangs", hangs, {"folder": folder}), ("never", uses, {"count": 1})])
+            thread.join()
+            self.assertTrue(gone(folder))
+        self.assertEqual([(r.name, r.outcome) for r in runner.results], [("uses", "ok")])
 
 
 def forget_worlds():
