@@ -285,6 +285,8 @@ enum neap_status neap_retention_apply(struct neap_retention_plan *plan, const st
 	}
 	apply.device = info.st_dev;
 	status = checkpoint_listing_read(apply.folder_fd, &apply.listing, &local);
+	if (status == NEAP_OK && !checkpoint_listing_count_stems(&apply.listing))
+		status = neap_fail(&local, NEAP_ENOMEM, "out of host memory");
 	if (status != NEAP_OK)
 		goto out;
 	if (plan->drop_count > 0)

@@ -32,18 +32,6 @@ static uint64_t stem_of(const char *name)
 	return hash_bytes(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
 }
 
-static bool count_stem(struct checkpoint_listing *listing, const char *name)
-{
-	uint64_t stem = stem_of(name), count = 0;
-
-	if (checkpoint_is_beside(name)) {
-		listing->beside_count++;
-		return true;
-	}
-	neap_map_get(&listing->by_stem, stem, &count);
-	return neap_map_put(&listing->by_stem, stem, count + 1);
-}
-
 static bool make_room(struct checkpoint_listing *listing)
 {
 	size_t room = listing->room ? 2 * listing->room : 64;
@@ -71,9 +59,9 @@ static bool keep_name(struct checkpoint_listing *listing, const char *name, unsi
 		return false;
 	listing->names[listing->count] = copy;
 	listing->types[listing->count++] = type;
-	return (neap_map_get(&listing->by_hash, hash, &index) ||
-		neap_map_put(&listing->by_hash, hash, listing->count - 1)) &&
-	       count_stem(listing, name);
+	listing->beside_count += checkpoint_is_beside(name);
+	return neap_map_get(&listing->by_hash, hash, &index) ||
+	       neap_map_put(&listing->by_hash, hash, listing->count - 1);
 }
 
 enum neap_status checkpoint_listing_read(int fd, struct checkpoint_listing *listing, struct neap_error *err)
@@ -114,6 +102,21 @@ size_t checkpoint_listing_find(const struct checkpoint_listing *listing, const c
 		if (!strcmp(listing->names[i], name))
 			return i;
 	return listing->count;
+}
+
+bool checkpoint_listing_count_stems(struct checkpoint_listing *listing)
+{
+	bool fine = true;
+
+	for (size_t i = 0; fine && i < listing->count; i++) {
+		uint64_t stem = stem_of(listing->names[i]), count = 0;
+
+		if (checkpoint_is_beside(listing->names[i]))
+			continue;
+		neap_map_get(&listing->by_stem, stem, &count);
+		fine = neap_map_put(&listing->by_stem, stem, count + 1);
+	}
+	return fine;
 }
 
 bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name)

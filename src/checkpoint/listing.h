@@ -15,8 +15,8 @@ struct checkpoint_listing {
 	size_t count, room;
 	size_t beside_count;     /* of files of metrics and pins */
 	struct neap_map by_hash; /* of a name: its index */
-	struct neap_map
-		by_stem; /* of a name without its extension: how many have it, files of metrics and pins apart */
+	struct neap_map by_stem; /* of a name without its extension: how many have it, files of metrics and pins
+				    apart; empty until they are counted */
 };
 
 /* All names in the folder but "." and "..". `fd` stays the caller's. Errors: NEAP_ENOMEM, NEAP_EIO. The caller calls
@@ -24,6 +24,8 @@ struct checkpoint_listing {
 enum neap_status checkpoint_listing_read(int fd, struct checkpoint_listing *listing, struct neap_error *err);
 /* The index of the name; count when it is not there. */
 size_t checkpoint_listing_find(const struct checkpoint_listing *listing, const char *name);
+/* Before the next; false: the host is out of memory. */
+bool checkpoint_listing_count_stems(struct checkpoint_listing *listing);
 /* Whether something but files of metrics and pins has the same name as `name`, up to its last extension. */
 bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name);
 void checkpoint_listing_fini(struct checkpoint_listing *listing);

@@ -8,7 +8,6 @@
 
 #include "base/units.h"
 
-#include <ctype.h>
 #include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,6 +19,11 @@
 
 /* --- words --- */
 
+/* Names are bytes, and what counts in them is ASCII, whatever the locale. A folder may have 10^5 of them. */
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static bool is_letter(char c) { return lower(c) >= 'a' && lower(c) <= 'z'; }
+static bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 static bool is_joint(char c) { return c == '_' || c == '-' || c == '/' || c == ' ' || c == '.' || c == '+'; }
 
 void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM])
@@ -31,7 +35,7 @@ void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CH
 	while (length > 0 && is_joint(text[length - 1]))
 		length--;
 	for (size_t i = 0; i < length && used < CHECKPOINT_WORD_ROOM - 1; i++)
-		ret_word[used++] = is_joint(text[i]) ? '_' : (char)tolower((unsigned char)text[i]);
+		ret_word[used++] = is_joint(text[i]) ? '_' : lower(text[i]);
 	ret_word[used] = '\0';
 }
 
@@ -101,7 +105,7 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 	enum neap_metric_mode mode = NEAP_METRIC_MODE_UNKNOWN;
 
 	for (size_t i = 0; i < COUNT(known_metrics) && !mode; i++)
-		if (!strcmp(word + begin, known_metrics[i].name))
+		if (word[begin] == known_metrics[i].name[0] && !strcmp(word + begin, known_metrics[i].name))
 			mode = known_metrics[i].mode;
 	while (mode && begin > 0) {
 		size_t before = last_part(word, begin - 1), part = begin - 1 - before;
@@ -124,10 +128,10 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 static size_t number_length(const char *text, bool *ret_whole)
 {
 	*ret_whole = true;
-	if (!isdigit((unsigned char)*text))
+	if (!is_digit(*text))
 		return 0;
 	size_t length = strspn(text, "0123456789");
-	if (text[length] == '.' && isdigit((unsigned char)text[length + 1])) {
+	if (text[length] == '.' && is_digit(text[length + 1])) {
 		length += 1 + strspn(text + length + 1, "0123456789");
 		*ret_whole = false;
 	}
@@ -148,12 +152,12 @@ static size_t special_length(const char *text)
 {
 	static const char *const words[] = {"infinity", "nan", "inf"};
 
-	if (!strchr("iInN", *text))
+	if (lower(*text) != 'i' && lower(*text) != 'n')
 		return 0;
 	for (size_t i = 0; i < COUNT(words); i++) {
 		size_t length = strlen(words[i]);
 
-		if (!strncasecmp(text, words[i], length) && !isalnum((unsigned char)text[length]))
+		if (!strncasecmp(text, words[i], length) && !is_letter_or_digit(text[length]))
 			return length;
 	}
 	return 0;
@@ -164,9 +168,9 @@ double checkpoint_number_value(const struct checkpoint_number *number)
 	double value = (double)INFINITY; /* beyond what a number can be */
 	char digits[NUMBER_ROOM];
 
-	if (tolower((unsigned char)number->text[0]) == 'n') {
+	if (lower(number->text[0]) == 'n') {
 		value = (double)NAN;
-	} else if (isdigit((unsigned char)number->text[0])) {
+	} else if (is_digit(number->text[0])) {
 		memcpy(digits, number->text, number->length);
 		digits[number->length] = '\0';
 		neap_double_parse(digits, &value, NULL);
@@ -180,7 +184,7 @@ static void read_word(const char *from, const char *end, char ret_word[CHECKPOIN
 	if (end > from && (end[-1] == '=' || end[-1] == ':'))
 		end--;
 	const char *begin = end;
-	while (begin > from && (isalnum((unsigned char)begin[-1]) || (is_joint(begin[-1]) && begin[-1] != '.')))
+	while (begin > from && (is_letter_or_digit(begin[-1]) || (is_joint(begin[-1]) && begin[-1] != '.')))
 		begin--;
 	checkpoint_word_normalize(begin, (size_t)(end - begin), ret_word);
 }
@@ -195,7 +199,7 @@ static void take_number(const char *from, const char *p, size_t length, bool who
 	number->length = length;
 	number->negative = sign && p[-1] == '-';
 	number->whole = whole && !number->negative;
-	number->apart = (p == from || !isalpha((unsigned char)p[-1])) && !isalnum((unsigned char)p[length]);
+	number->apart = (p == from || !is_letter(p[-1])) && !is_letter_or_digit(p[length]);
 	number->count = 0;
 	memcpy(digits, p, length);
 	digits[length] = '\0';
@@ -209,7 +213,7 @@ bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_numbe
 	const char *from = *at;
 
 	for (const char *p = from; *p; p++) {
-		bool whole, separated = p > from && strchr("=:_-", p[-1]);
+		bool whole, separated = p > from && (p[-1] == '=' || p[-1] == ':' || p[-1] == '_' || p[-1] == '-');
 		size_t length = number_length(p, &whole);
 
 		if (length == 0 && separated) {
@@ -219,7 +223,7 @@ bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_numbe
 		if (length == 0)
 			continue;
 		/* The digit of "f1=0.9" belongs to the word. */
-		if (whole && (p[length] == '=' || p[length] == ':') && p > from && isalpha((unsigned char)p[-1])) {
+		if (whole && (p[length] == '=' || p[length] == ':') && p > from && is_letter(p[-1])) {
 			p += length - 1;
 			continue;
 		}
@@ -275,7 +279,7 @@ bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, ui
 	struct checkpoint_number number;
 	uint64_t count = 0;
 
-	if (!extension || !isalpha((unsigned char)extension[1]))
+	if (!extension || !is_letter(extension[1]))
 		extension = name + strlen(name);
 	/* The 5 of ".h5" counts nothing. */
 	while (checkpoint_number_next(&name, &number) && name <= extension) {
@@ -331,7 +335,7 @@ static bool is_temporary(const char *name)
 	if (pid == 0 || at[pid] != '-')
 		return false;
 	at += pid + 1;
-	return isdigit((unsigned char)*at) && at[strspn(at, "0123456789")] == '\0';
+	return is_digit(*at) && at[strspn(at, "0123456789")] == '\0';
 }
 
 static bool has_extension(const char *name, const char *const *extensions, size_t count)
@@ -351,7 +355,7 @@ bool checkpoint_is_beside(const char *name)
 	return has_extension(name, beside, COUNT(beside));
 }
 
-static bool has_metric(const char *name)
+bool checkpoint_has_metric(const char *name)
 {
 	struct checkpoint_number number;
 
@@ -370,14 +374,6 @@ static bool is_part(const char *name)
 		if (number.whole && !strcmp(number.word, "of"))
 			return true;
 	return false;
-}
-
-bool checkpoint_is_numbered(const char *name)
-{
-	enum checkpoint_count kind;
-	uint64_t count;
-
-	return checkpoint_count_read(name, &kind, &count) || has_metric(name);
 }
 
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern)
@@ -403,7 +399,7 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 	if (!folder && strchr(name, '.') && !has_extension(name, shared, COUNT(shared)))
 		return CHECKPOINT_OTHER;
 	bool counted = checkpoint_count_read(name, &kind, &count) && kind != CHECKPOINT_BARE;
-	return counted || (!folder && has_metric(name)) ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
+	return counted || (!folder && checkpoint_has_metric(name)) ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
 }
 
 bool checkpoint_is_named(const char *name)

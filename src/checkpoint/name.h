@@ -54,8 +54,9 @@ int checkpoint_metric_read(const char *name, const char *metric, double *ret_val
  * checkpoint of its own. */
 enum checkpoint_class { CHECKPOINT_OTHER, CHECKPOINT_ONE, CHECKPOINT_TEMPORARY };
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
-/* Whether the name has a number or a well-known metric by which checkpoints are told apart. */
-bool checkpoint_is_numbered(const char *name);
+/* Whether the name has the number of a well-known metric. With a count (checkpoint_count_read) it is what tells
+ * checkpoints apart. */
+bool checkpoint_has_metric(const char *name);
 /* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
 bool checkpoint_is_named(const char *name);
 /* Whether it is, by its extension, a file of metrics or a pin: never a checkpoint, whatever the pattern. */

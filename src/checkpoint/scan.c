@@ -38,8 +38,9 @@ struct scan {
 	struct neap_retention_plan *plan;
 	struct checkpoint_listing listing;
 	struct neap_map open_files;
-	struct neap_map links;   /* keys of the files that symbolic links name */
-	struct neap_map of_name; /* index in the listing -> index of the entry */
+	struct neap_map links; /* keys of the files that symbolic links name */
+	size_t *of_name;       /* index in the listing -> number of the entry, from 1; 0: none */
+	unsigned char *counts; /* of each entry: which number its name has (enum checkpoint_count) */
 	size_t room;
 	size_t kinds[CHECKPOINT_COUNTS];
 	enum checkpoint_count kind; /* that most names count */
@@ -57,6 +58,10 @@ static struct neap_retention_entry *new_entry(struct scan *scan)
 		if (!larger)
 			return NULL;
 		plan->entries = larger;
+		larger = realloc(scan->counts, room);
+		if (!larger)
+			return NULL;
+		scan->counts = larger;
 		scan->room = room;
 	}
 	plan->entries[plan->count] = (struct neap_retention_entry){.step = NEAP_STEP_UNKNOWN, .metric = (double)NAN};
@@ -80,20 +85,20 @@ static bool add_candidate(struct scan *scan, size_t index, enum checkpoint_class
 	const char *name = scan->listing.names[index];
 	struct checkpoint_extent extent;
 	enum checkpoint_count kind;
-	uint64_t count;
 
 	if (checkpoint_measure(scan->fd, name, scan->device, &scan->open_files, &extent) != 0)
 		return true; /* gone, or nothing that can be a checkpoint */
 	struct neap_retention_entry *entry = new_entry(scan);
-	if (!entry || !(entry->name = strdup(name)) || !neap_map_put(&scan->of_name, index, scan->plan->count))
-		return entry ? (free((char *)entry->name), false) : false;
-	scan->plan->count++;
+	if (!entry || !(entry->name = strdup(name)))
+		return false;
+	scan->of_name[index] = ++scan->plan->count;
 	entry->bytes = extent.bytes;
 	entry->freed_bytes = extent.freed_bytes;
 	entry->modified_ns = extent.modified_ns;
 	entry->device = extent.device;
 	entry->inode = extent.inode;
 	entry->facts = extent.facts;
+	scan->counts[scan->plan->count - 1] = CHECKPOINT_COUNTS;
 	if (class == CHECKPOINT_TEMPORARY) {
 		entry->facts |= NEAP_CHECKPOINT_UNFINISHED;
 		return true;
@@ -102,12 +107,15 @@ static bool add_candidate(struct scan *scan, size_t index, enum checkpoint_class
 		entry->facts |= NEAP_CHECKPOINT_PINNED;
 	if (scan->options->resume && !strcmp(scan->options->resume, name))
 		entry->facts |= NEAP_CHECKPOINT_RESUME;
+	bool counted = checkpoint_count_read(name, &kind, &entry->step);
+	if (counted) {
+		scan->counts[scan->plan->count - 1] = (unsigned char)kind;
+		scan->kinds[kind]++;
+	}
 	if (checkpoint_is_named(name))
 		entry->facts |= NEAP_CHECKPOINT_NAMED;
-	else if (!scan->options->pattern && !checkpoint_is_numbered(name))
+	else if (!scan->options->pattern && !counted && !checkpoint_has_metric(name))
 		entry->facts |= NEAP_CHECKPOINT_UNNUMBERED;
-	if (checkpoint_count_read(name, &kind, &count))
-		scan->kinds[kind]++;
 	return true;
 }
 
@@ -135,7 +143,8 @@ static unsigned char type_of(const struct scan *scan, size_t index)
 
 static enum neap_status find_candidates(struct scan *scan, struct neap_error *err)
 {
-	bool fine = true;
+	scan->of_name = calloc(scan->listing.count + 1, sizeof(*scan->of_name));
+	bool fine = scan->of_name != NULL;
 
 	for (size_t i = 0; fine && i < scan->listing.count; i++) {
 		const char *name = scan->listing.names[i];
@@ -159,14 +168,9 @@ static void set_steps(struct scan *scan)
 	for (size_t kind = 1; kind < CHECKPOINT_COUNTS; kind++)
 		if (scan->kinds[kind] > scan->kinds[scan->kind])
 			scan->kind = (enum checkpoint_count)kind;
-	for (size_t i = 0; i < scan->plan->count; i++) {
-		struct neap_retention_entry *entry = &scan->plan->entries[i];
-		enum checkpoint_count kind;
-		uint64_t count;
-
-		if (checkpoint_count_read(entry->name, &kind, &count) && kind == scan->kind)
-			entry->step = count;
-	}
+	for (size_t i = 0; i < scan->plan->count; i++)
+		if (scan->counts[i] != scan->kind)
+			scan->plan->entries[i].step = NEAP_STEP_UNKNOWN;
 }
 
 /* --- what a restart resumes from --- */
@@ -175,7 +179,7 @@ static void set_steps(struct scan *scan)
 static void read_pointer(struct scan *scan, const char *name)
 {
 	char text[POINTER_MOST_BYTES + 1], *rest = NULL;
-	uint64_t found, step;
+	uint64_t step;
 	int fd = openat(scan->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 
 	if (fd < 0)
@@ -189,8 +193,8 @@ static void read_pointer(struct scan *scan, const char *name)
 		const char *slash = strrchr(word, '/');
 		size_t index = checkpoint_listing_find(&scan->listing, slash && slash[1] ? slash + 1 : word);
 
-		if (neap_map_get(&scan->of_name, index, &found))
-			scan->plan->entries[found].facts |= NEAP_CHECKPOINT_RESUME;
+		if (scan->of_name[index]) /* it has one more than the listing */
+			scan->plan->entries[scan->of_name[index] - 1].facts |= NEAP_CHECKPOINT_RESUME;
 		size_t digits = strspn(word, "0123456789");
 		if (word[digits] || digits == 0 || digits > 18)
 			continue;
@@ -245,31 +249,34 @@ static void tally_word(struct tally *tally, const char *word)
 	tally->metrics[i].last = tally->entry;
 }
 
-static void tally_number(void *context, const char *word, unsigned depth, double value)
-{
-	(void)value;
-	(void)depth;
-	tally_word(context, word);
-}
-
-struct wanted {
-	const char *metric;
+/* What stands beside an entry of one metric. */
+struct beside {
 	double top, deep; /* in the file itself; the last one deeper in it */
 	bool has_top, has_deep;
+	bool unreadable; /* some of it cannot be understood */
 };
 
-static void take_wanted(void *context, const char *word, unsigned depth, double value)
-{
-	struct wanted *wanted = context;
+/* One look at what stands beside an entry. */
+struct look {
+	struct tally *tally; /* NULL: nothing is counted */
+	const char *metric;  /* whose value is taken; "" none */
+	struct beside *beside;
+};
 
-	if (strcmp(word, wanted->metric))
+static void take_number(void *context, const char *word, unsigned depth, double value)
+{
+	struct look *look = context;
+
+	if (look->tally)
+		tally_word(look->tally, word);
+	if (strcmp(word, look->metric))
 		return;
 	if (depth == 1) {
-		wanted->top = value;
-		wanted->has_top = true;
+		look->beside->top = value;
+		look->beside->has_top = true;
 	} else {
-		wanted->deep = value;
-		wanted->has_deep = true;
+		look->beside->deep = value;
+		look->beside->has_deep = true;
 	}
 }
 
@@ -349,45 +356,73 @@ static bool is_preferred(const struct tally *tally, size_t a, size_t b)
 	return rank != other ? rank < other : strcmp(tally->metrics[a].name, tally->metrics[b].name) < 0;
 }
 
-static void infer_metric(struct scan *scan)
+/* The one that most carry so far; "" none. */
+static const char *preferred(const struct tally *tally)
 {
-	struct tally tally = {0};
-	struct checkpoint_sidecar_visitor visitor = {.number = tally_number, .context = &tally};
-	struct checkpoint_number number;
 	size_t best = 0;
 
-	for (size_t i = 0; i < scan->plan->count; i++) {
-		const char *rest = scan->plan->entries[i].name;
+	for (size_t i = 1; i < tally->count; i++)
+		if (is_preferred(tally, i, best))
+			best = i;
+	return tally->count > 0 ? tally->metrics[best].name : "";
+}
+
+static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
+			struct beside *beside)
+{
+	struct look look = {.tally = tally, .metric = metric, .beside = beside};
+	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &look};
+
+	beside->has_top = beside->has_deep = false;
+	beside->unreadable = !visit_sidecars(scan, &scan->plan->entries[index], &visitor);
+}
+
+/* The values of plan->metric beside the entries. */
+static void look_beside_all(const struct scan *scan, struct beside *beside)
+{
+	for (size_t i = 0; i < scan->plan->count; i++)
+		look_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
+}
+
+/* Which metric most carry. Its values are taken on the way, as far as the first entry lets it be guessed: each file
+ * is read once, unless others carry another one. */
+static void infer_metric(struct scan *scan, struct beside *beside)
+{
+	struct neap_retention_plan *plan = scan->plan;
+	char guess[CHECKPOINT_WORD_ROOM] = "";
+	struct tally tally = {0};
+	struct checkpoint_number number;
+
+	for (size_t i = 0; i < plan->count; i++) {
+		const char *rest = plan->entries[i].name;
 
 		tally.entry = i + 1;
 		while (checkpoint_number_next(&rest, &number))
 			tally_word(&tally, number.word);
-		visit_sidecars(scan, &scan->plan->entries[i], &visitor);
+		look_beside(scan, i, guess, &tally, &beside[i]);
+		if (!guess[0] && tally.count > 0) {
+			strcpy(guess, preferred(&tally));
+			look_beside(scan, i, guess, NULL, &beside[i]);
+		}
 	}
-	for (size_t i = 1; i < tally.count; i++)
-		if (is_preferred(&tally, i, best))
-			best = i;
-	if (tally.count > 0) {
-		strcpy(scan->plan->metric, tally.metrics[best].name);
-		scan->plan->metric_inferred = true;
-	}
+	strcpy(plan->metric, preferred(&tally));
+	plan->metric_inferred = plan->metric[0];
+	if (strcmp(plan->metric, guess))
+		look_beside_all(scan, beside);
 }
 
-static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry)
+static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry, const struct beside *found)
 {
-	struct wanted wanted = {.metric = scan->plan->metric};
-	struct checkpoint_sidecar_visitor visitor = {.number = take_wanted, .context = &wanted};
 	double value = (double)NAN;
 
 	if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
 		return;
-	bool readable = visit_sidecars(scan, entry, &visitor);
 	int in_name = checkpoint_metric_read(entry->name, scan->plan->metric, &value);
-	bool beside = wanted.has_top || wanted.has_deep;
-	if (!readable || (in_name == 2 && !beside)) {
+	bool beside = found->has_top || found->has_deep;
+	if (found->unreadable || (in_name == 2 && !beside)) {
 		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it may be the best */
 	} else if (beside || in_name == 1) {
-		entry->metric = wanted.has_top ? wanted.top : wanted.has_deep ? wanted.deep : value;
+		entry->metric = found->has_top ? found->top : found->has_deep ? found->deep : value;
 		entry->facts |= NEAP_CHECKPOINT_MEASURED;
 		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
 	}
@@ -397,21 +432,26 @@ static enum neap_status find_metric(struct scan *scan, struct neap_error *err)
 {
 	const struct neap_retention_options *options = scan->options;
 	struct neap_retention_plan *plan = scan->plan;
+	struct beside *beside = calloc(plan->count + 1, sizeof(*beside));
 
-	if (options->metric)
+	if (!beside)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	if (options->metric) {
 		checkpoint_word_normalize(options->metric, strlen(options->metric), plan->metric);
-	else
-		infer_metric(scan);
-	if (!plan->metric[0])
-		return options->metric ? neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric)
-				       : NEAP_OK;
-	plan->mode = options->mode;
-	if (!plan->mode) {
+		look_beside_all(scan, beside);
+	} else {
+		infer_metric(scan, beside);
+	}
+	plan->mode = plan->metric[0] ? options->mode : NEAP_METRIC_MODE_UNKNOWN;
+	if (plan->metric[0] && !plan->mode) {
 		plan->mode = checkpoint_metric_known(plan->metric, NULL);
 		plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
 	}
-	for (size_t i = 0; i < plan->count; i++)
-		measure_metric(scan, &plan->entries[i]);
+	for (size_t i = 0; plan->metric[0] && i < plan->count; i++)
+		measure_metric(scan, &plan->entries[i], &beside[i]);
+	free(beside);
+	if (!plan->metric[0] && options->metric)
+		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric);
 	return NEAP_OK;
 }
 
@@ -446,6 +486,7 @@ out:
 	checkpoint_listing_fini(&scan.listing);
 	neap_map_fini(&scan.open_files);
 	neap_map_fini(&scan.links);
-	neap_map_fini(&scan.of_name);
+	free(scan.of_name);
+	free(scan.counts);
 	return status;
 }

@@ -20,8 +20,9 @@ static void print_name(const char *name, int width)
 	int length = 0;
 
 	for (; *name; name++, length++)
-		putchar((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
-	printf("%*s", length < width ? width - length : 0, "");
+		putchar_unlocked((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
+	for (; length < width; length++)
+		putchar_unlocked(' ');
 }
 
 static int name_width(const struct neap_retention_plan *plan)

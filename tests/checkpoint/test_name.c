@@ -164,8 +164,8 @@ static void test_classify(void **state)
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		if (checkpoint_classify(table[i].name, table[i].folder, table[i].pattern) != table[i].class)
 			fail_msg("%s", table[i].name);
-	assert_true(checkpoint_is_numbered("model_12.pt") && checkpoint_is_numbered("loss=0.1.pt"));
-	assert_false(checkpoint_is_numbered("resnet50.pt") || checkpoint_is_numbered("optimizer.pt"));
+	assert_true(checkpoint_has_metric("loss=0.1.pt") && checkpoint_has_metric("step=3-val_loss=nan.pt"));
+	assert_false(checkpoint_has_metric("model_12.pt") || checkpoint_has_metric("optimizer.pt"));
 	assert_true(checkpoint_is_named("last.ckpt"));
 	assert_true(checkpoint_is_named("last-v1.ckpt"));
 	assert_true(checkpoint_is_named("model_best.pth.tar"));

@@ -238,90 +238,125 @@ static void test_text(void **state)
 	neap_retention_plan_fini(&plan);
 }
 
+enum { MOST = 24, ROUNDS = 3000 };
+
+static uint64_t below(unsigned limit) { return (uint64_t)rand() % limit; }
+
+static struct neap_retention_options random_rules(void)
+{
+	return (struct neap_retention_options){.keep_best = below(4),
+					       .keep_last = below(4),
+					       .newest_for_best = true,
+					       .keep_every_steps = below(5),
+					       .grace_ns = below(3) * DAY,
+					       .older_than_ns = below(10) * DAY,
+					       .max_total_bytes = below(2) ? below(100) : 0,
+					       .delete_rest = below(4) == 0};
+}
+
+static struct neap_retention_plan random_plan(void)
+{
+	struct given given[MOST];
+	char names[MOST][8];
+	size_t count = 1 + below(MOST);
+
+	for (size_t i = 0; i < count; i++) {
+		snprintf(names[i], sizeof(names[i]), "n%zu", i);
+		given[i] = (struct given){.name = names[i],
+					  .age_days = below(20),
+					  .step = below(5) ? below(30) : NONE,
+					  .bytes = below(10),
+					  .metric = below(5) ? (double)below(10) / 10 : NO_METRIC,
+					  .facts = below(8) ? 0 : 1u << below(10)};
+	}
+	given[0].metric = 0.5;
+	given[0].facts = 0;
+	return plan_of(given, count, NEAP_METRIC_MIN);
+}
+
+/* One that goes: it was due, nothing held it, and enough of the others are as good. */
+static void check_dropped(const struct neap_retention_plan *plan, const struct neap_retention_options *options,
+			  const struct neap_retention_entry *entry)
+{
+	uint64_t age_ns = NOW - entry->modified_ns;
+	size_t as_good = 0;
+
+	assert_int_equal(entry->facts & ~(NEAP_CHECKPOINT_FOLDER | NEAP_CHECKPOINT_MEASURED), 0);
+	assert_true(options->delete_rest || options->max_total_bytes ||
+		    (options->older_than_ns && age_ns > options->older_than_ns));
+	assert_true(age_ns >= options->grace_ns);
+	assert_false(options->keep_every_steps && entry->step != NONE &&
+		     entry->step % options->keep_every_steps == 0);
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct neap_retention_entry *other = &plan->entries[i];
+
+		as_good += !(other->facts & NEAP_CHECKPOINT_UNFINISHED) && isfinite(other->metric) &&
+			   other != entry && other->metric <= entry->metric;
+	}
+	if (isfinite(entry->metric))
+		assert_true(as_good >= options->keep_best);
+}
+
+static void check_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *options)
+{
+	uint64_t youngest = 0, step = 0, kept = 0, gone = 0;
+	bool newest_by_time = false, newest_by_step = false;
+
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct neap_retention_entry *entry = &plan->entries[i];
+
+		gone += entry->drop ? entry->bytes : 0;
+		if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+			continue;
+		youngest = entry->modified_ns > youngest ? entry->modified_ns : youngest;
+		step = entry->step != NONE && entry->step > step ? entry->step : step;
+		kept += entry->drop ? 0 : entry->bytes;
+	}
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct neap_retention_entry *entry = &plan->entries[i];
+
+		if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+			continue;
+		newest_by_time = newest_by_time || (!entry->drop && entry->modified_ns == youngest);
+		newest_by_step = newest_by_step || (!entry->drop && entry->step == step);
+		if (entry->drop)
+			check_dropped(plan, options, entry);
+	}
+	assert_true(newest_by_time && (newest_by_step || step == 0));
+	assert_int_equal(plan->keep_bytes, kept);
+	assert_int_equal(plan->drop_bytes, gone);
+}
+
+static void shuffle(struct neap_retention_plan *plan)
+{
+	for (size_t i = plan->count; i-- > 1;) {
+		size_t j = below((unsigned)i + 1);
+		struct neap_retention_entry swap = plan->entries[i];
+
+		plan->entries[i] = plan->entries[j];
+		plan->entries[j] = swap;
+	}
+}
+
 /* Whatever the facts and rules: the best N, the newest and all that is held stay; what goes was due; the sums hold;
  * and the order in which the folder was read changes nothing. */
 static void test_random(void **state)
 {
 	const char *seed_text = getenv("NEAP_TEST_SEED");
 	unsigned seed = seed_text ? (unsigned)strtoul(seed_text, NULL, 10) : 1;
-	enum { MOST = 24, ROUNDS = 3000 };
 
 	(void)state;
 	printf("seed %u, %d folders\n", seed, ROUNDS);
 	srand(seed);
 	for (int round = 0; round < ROUNDS; round++) {
-		struct given given[MOST];
-		char names[MOST][8], first[256], second[256];
-		size_t count = 1 + (size_t)rand() % MOST;
-		struct neap_retention_options options = {.keep_best = (uint64_t)rand() % 4,
-							 .keep_last = (uint64_t)rand() % 4,
-							 .newest_for_best = true,
-							 .keep_every_steps = (uint64_t)rand() % 5,
-							 .grace_ns = (uint64_t)rand() % 3 * DAY,
-							 .older_than_ns = (uint64_t)rand() % 10 * DAY,
-							 .max_total_bytes = rand() % 2 ? (uint64_t)rand() % 100 : 0,
-							 .delete_rest = rand() % 4 == 0};
-		for (size_t i = 0; i < count; i++) {
-			snprintf(names[i], sizeof(names[i]), "n%zu", i);
-			given[i] = (struct given){.name = names[i],
-						  .age_days = (uint64_t)rand() % 20,
-						  .step = rand() % 5 ? (uint64_t)rand() % 30 : NONE,
-						  .bytes = (uint64_t)rand() % 10,
-						  .metric = rand() % 5 ? rand() % 10 / 10.0 : NO_METRIC,
-						  .facts = rand() % 8 ? 0 : 1u << rand() % 10};
-		}
-		given[0].metric = 0.5;
-		given[0].facts = 0;
-		struct neap_retention_plan plan = plan_of(given, count, NEAP_METRIC_MIN);
+		const struct neap_retention_options options = random_rules();
+		struct neap_retention_plan plan = random_plan();
+		char first[256], second[256];
+
 		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
-		uint64_t youngest = 0, step = 0, kept = 0, gone = 0;
-		size_t better_than_dropped = 0;
-		for (size_t i = 0; i < count; i++) {
-			struct neap_retention_entry *entry = &plan.entries[i];
-			if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
-				continue;
-			youngest = entry->modified_ns > youngest ? entry->modified_ns : youngest;
-			step = entry->step != NONE && entry->step > step ? entry->step : step;
-			kept += entry->drop ? 0 : entry->bytes;
-		}
-		bool newest_by_time = false, newest_by_step = step == 0;
-		for (size_t i = 0; i < count; i++) {
-			struct neap_retention_entry *entry = &plan.entries[i];
-			uint32_t holds = entry->facts & ~(NEAP_CHECKPOINT_FOLDER | NEAP_CHECKPOINT_MEASURED |
-							  NEAP_CHECKPOINT_UNFINISHED);
-			gone += entry->drop ? entry->bytes : 0;
-			if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
-				continue;
-			newest_by_time = newest_by_time || (!entry->drop && entry->modified_ns == youngest);
-			newest_by_step = newest_by_step || (!entry->drop && entry->step == step);
-			if (!entry->drop)
-				continue;
-			assert_int_equal(holds, 0);
-			assert_true(options.delete_rest || options.max_total_bytes ||
-				    (options.older_than_ns && NOW - entry->modified_ns > options.older_than_ns));
-			assert_true(NOW - entry->modified_ns >= options.grace_ns);
-			assert_false(options.keep_every_steps && entry->step != NONE &&
-				     entry->step % options.keep_every_steps == 0);
-			better_than_dropped = 0;
-			for (size_t j = 0; j < count; j++) {
-				const struct neap_retention_entry *other = &plan.entries[j];
-				better_than_dropped += !(other->facts & NEAP_CHECKPOINT_UNFINISHED) &&
-						       isfinite(other->metric) && other != entry &&
-						       other->metric <= entry->metric;
-			}
-			if (isfinite(entry->metric))
-				assert_true(better_than_dropped >= options.keep_best);
-		}
-		assert_true(newest_by_time && newest_by_step);
-		assert_int_equal(plan.keep_bytes, kept);
-		assert_int_equal(plan.drop_bytes, gone);
+		check_plan(&plan, &options);
 		dropped(&plan, first, sizeof(first));
-		for (size_t i = count; i-- > 1;) {
-			size_t j = (size_t)rand() % (i + 1);
-			struct neap_retention_entry swap = plan.entries[i];
-			plan.entries[i] = plan.entries[j];
-			plan.entries[j] = swap;
-		}
+		shuffle(&plan);
 		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
 		dropped(&plan, second, sizeof(second));
 		assert_string_equal(first, second);

@@ -128,18 +128,9 @@ static void test_metrics(void **state)
 	assert_non_null(strstr(err.message, "say min or max"));
 }
 
-/* Nothing that somebody needs, or that cannot be judged, goes. */
-static void test_holds(void **state)
+/* Twenty old checkpoints; of some there is a reason to stay, which the comments say. */
+static void put_held(const char *outside)
 {
-	struct neap_retention_plan made;
-	struct neap_retention_options options = all_old;
-	const char *pins[] = {"*pinned-by*"};
-	char outside[80];
-
-	(void)state;
-	options.pins = pins;
-	options.pin_count = 1;
-	options.resume = "step_12.pt";
 	for (int i = 1; i <= 20; i++) {
 		char name[32];
 		snprintf(name, sizeof(name), "step_%d.pt", i);
@@ -147,7 +138,6 @@ static void test_holds(void **state)
 	}
 	put("step_1.pt.pin", "", 0);
 	assert_int_equal(symlink("step_2.pt", "newest.pt"), 0);
-	snprintf(outside, sizeof(outside), "%s-outside.pt", folder);
 	put(outside, "outside", 99);
 	assert_int_equal(symlink(outside, "step_99.pt"), 0);
 	put("latest", "step_3.pt\n", 0);
@@ -163,13 +153,10 @@ static void test_holds(void **state)
 	put("step_8.pt.tmp-99-0", "half", 3);
 	put("step_9.pt.tmp-99-0", "half", 0);
 	assert_int_equal(mkfifo("step_98.pt", 0600), 0);
-	int fd = open("step_10.pt", O_RDONLY);
-	int mapped = open("step_11.pt", O_RDONLY);
-	void *map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0);
-	assert_true(fd >= 0 && map != MAP_FAILED);
-	close(mapped);
+}
 
-	made = plan(&options);
+static void check_held(const struct neap_retention_plan *made)
+{
 	static const char *const stay[] = {"step_1.pt",
 					   "step_2.pt",
 					   "step_3.pt",
@@ -180,50 +167,89 @@ static void test_holds(void **state)
 					   "checkpoint-7",
 					   "resnet50.pt",
 					   "step_9.pt.tmp-99-0",
-					   "step_10.pt",
-					   "step_11.pt",
-					   "step_12.pt",
+					   "step_10.pt", /* open */
+					   "step_11.pt", /* mapped */
+					   "step_12.pt", /* resumed from */
 					   "step_20.pt"};
-	for (size_t i = 0; i < sizeof(stay) / sizeof(*stay); i++)
-		if (entry(&made, stay[i])->drop)
-			fail_msg("%s goes", stay[i]);
-	assert_true(entry(&made, "step_8.pt.tmp-99-0")->drop);
-	assert_true(entry(&made, "step_7.pt")->drop);
-	assert_int_equal(made.link_count, 2);
-	assert_int_equal(made.drop_count, 11 + 1);
-	for (size_t i = 0; i < made.count; i++)
-		assert_true(strcmp(made.entries[i].name, "step_99.pt") &&
-			    strcmp(made.entries[i].name, "step_98.pt") &&
-			    strcmp(made.entries[i].name, "dataset.tar"));
 
-	/* between plan and apply: one is opened by another process, one written anew, one pinned, one taken away */
-	int ready[2], status;
+	for (size_t i = 0; i < sizeof(stay) / sizeof(*stay); i++)
+		if (entry(made, stay[i])->drop)
+			fail_msg("%s goes", stay[i]);
+	assert_true(entry(made, "step_8.pt.tmp-99-0")->drop);
+	assert_true(entry(made, "step_7.pt")->drop);
+	assert_int_equal(made->link_count, 2);
+	assert_int_equal(made->drop_count, 11 + 1);
+	for (size_t i = 0; i < made->count; i++)
+		assert_true(strcmp(made->entries[i].name, "step_99.pt") &&
+			    strcmp(made->entries[i].name, "step_98.pt") &&
+			    strcmp(made->entries[i].name, "dataset.tar"));
+}
+
+/* A process that has opened the file, and holds it until it is killed. */
+static pid_t start_holder(const char *name)
+{
+	int ready[2];
 	char byte;
+
 	assert_int_equal(pipe(ready), 0);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		if (open("step_13.pt", O_RDONLY) < 0 || write(ready[1], "x", 1) != 1)
+		if (open(name, O_RDONLY) < 0 || write(ready[1], "x", 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return child;
+}
+
+/* Between plan and apply one is opened by another process, one written anew, one pinned, one taken away. */
+static void apply_changed(struct neap_retention_plan *made, const struct neap_retention_options *options)
+{
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	pid_t holder = start_holder("step_13.pt");
+
 	put("step_14.pt", "another", 16);
 	put("step_15.pt.pin", "", 0);
 	assert_int_equal(unlink("step_16.pt"), 0);
-	struct neap_retention_result result;
-	struct neap_error err = {0};
-	if (neap_retention_apply(&made, &options, &result, &err) != NEAP_OK)
+	if (neap_retention_apply(made, options, &result, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
-	kill(child, SIGKILL);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(entry(&made, "step_13.pt")->done, NEAP_RETENTION_CHANGED);
-	assert_int_equal(entry(&made, "step_14.pt")->done, NEAP_RETENTION_CHANGED);
-	assert_int_equal(entry(&made, "step_15.pt")->done, NEAP_RETENTION_CHANGED);
-	assert_int_equal(entry(&made, "step_16.pt")->done, NEAP_RETENTION_GONE);
+	kill(holder, SIGKILL);
+	assert_int_equal(waitpid(holder, NULL, 0), holder);
+	assert_int_equal(entry(made, "step_13.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(made, "step_14.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(made, "step_15.pt")->done, NEAP_RETENTION_CHANGED);
+	assert_int_equal(entry(made, "step_16.pt")->done, NEAP_RETENTION_GONE);
 	assert_int_equal(result.moved_count, 12 - 4);
 	assert_int_equal(result.changed_count, 3);
+}
+
+/* Nothing that somebody needs, or that cannot be judged, goes. */
+static void test_holds(void **state)
+{
+	struct neap_retention_options options = all_old;
+	const char *pins[] = {"*pinned-by*"};
+	char outside[80];
+
+	(void)state;
+	options.pins = pins;
+	options.pin_count = 1;
+	options.resume = "step_12.pt";
+	snprintf(outside, sizeof(outside), "%s-outside.pt", folder);
+	put_held(outside);
+	int fd = open("step_10.pt", O_RDONLY);
+	int mapped = open("step_11.pt", O_RDONLY);
+	void *map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, mapped, 0);
+	assert_true(fd >= 0 && map != MAP_FAILED);
+	close(mapped);
+
+	struct neap_retention_plan made = plan(&options);
+	check_held(&made);
+	apply_changed(&made, &options);
 	assert_int_equal(access("step_14.pt", F_OK), 0);
 	assert_int_equal(access(outside, F_OK), 0);
 	assert_int_equal(access("step_99.pt", F_OK), 0);
@@ -234,9 +260,36 @@ static void test_holds(void **state)
 	neap_retention_plan_fini(&made);
 	munmap(map, 4096);
 	close(fd);
-	close(ready[0]);
-	close(ready[1]);
 	unlink(outside);
+}
+
+/* The metric is the one that most carry, in whatever order they are read: two of three, whichever the third is. */
+static void test_inferred(void **state)
+{
+	const struct neap_retention_options options = {.keep_best = 1, .older_than_ns = DAY_NS};
+
+	(void)state;
+	for (int other = 1; other <= 3; other++) {
+		struct neap_retention_plan made;
+		for (int i = 1; i <= 3; i++) {
+			char name[32], text[48];
+			snprintf(name, sizeof(name), "step_%d.pt", i);
+			put(name, "weights", 5);
+			snprintf(name, sizeof(name), "step_%d.json", i);
+			snprintf(text, sizeof(text), "{\"%s\": 0.%d}", i == other ? "loss" : "acc", i);
+			put(name, text, 5);
+		}
+		made = plan(&options);
+		assert_string_equal(made.metric, "acc");
+		for (int i = 1; i <= 3; i++) {
+			char name[32];
+			snprintf(name, sizeof(name), "step_%d.pt", i);
+			assert_int_equal(!(entry(&made, name)->facts & NEAP_CHECKPOINT_MEASURED), i == other);
+			if (i != other)
+				assert_true(entry(&made, name)->metric == i / 10.0);
+		}
+		neap_retention_plan_fini(&made);
+	}
 }
 
 static void test_trash(void **state)
@@ -374,6 +427,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_metrics, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_inferred, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_holds, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
