@@ -395,7 +395,10 @@ enum neap_status neap_build_init(struct neap_build *build, enum neap_trace_sourc
 	if (!trace->store || !trace->warnings || !neap_build_device(build, 0) ||
 	    !MAKE_ROOM(build, trace->streams, 0, build->stream_room) ||
 	    !MAKE_ROOM(build, trace->frames, 0, build->frame_room) ||
-	    !MAKE_ROOM(build, trace->calls, 0, build->call_room)) {
+	    !MAKE_ROOM(build, trace->calls, 0, build->call_room) ||
+	    !MAKE_ROOM(build, trace->marks, 0, build->mark_room) ||
+	    !MAKE_ROOM(build, trace->segments, 0, build->segment_room) ||
+	    !MAKE_ROOM(build, trace->blocks, 0, build->block_room)) {
 		neap_build_fini(build);
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	}

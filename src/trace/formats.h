@@ -15,6 +15,7 @@
  *
  * Words are apart by blanks; a name is the rest of its line. An id is live from its `a` to its `f` and may then be
  * used again; `f` and `r` of an id that is not live are errors. Lines hold at most 65535 bytes. */
+#define NEAP_TEXT_BYTES_MAX ((1ull << 47) - 1) /* of one allocation */
 enum neap_status neap_text_read(struct neap_input *input, struct neap_build *build, struct neap_error *err);
 
 /* A PyTorch snapshot as torch.cuda.memory._dump_snapshot and _snapshot write it, or what memory_snapshot() gave, in

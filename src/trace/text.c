@@ -22,8 +22,8 @@ struct text_reader {
 	struct neap_error *err;
 };
 
-/* What a live id was allocated with fits in one number: sizes have 47 bits, or the trace is refused. */
-#define SIZE_BITS 47
+/* What a live id was allocated with is one number: its size above the 16 bits of its stream. */
+_Static_assert(NEAP_TEXT_BYTES_MAX >> 48 == 0, "a size and a stream fit in one number");
 
 static enum neap_status fail_at(struct text_reader *reader, const struct line *line, const char *at, const char *what)
 {
@@ -92,7 +92,7 @@ static enum neap_status read_alloc(struct text_reader *reader, struct line *line
 	const char *id_end = line->at;
 
 	if (status == NEAP_OK)
-		status = get_number(reader, line, "the number of bytes", (1ull << SIZE_BITS) - 1, &event.size);
+		status = get_number(reader, line, "the number of bytes", NEAP_TEXT_BYTES_MAX, &event.size);
 	if (status == NEAP_OK && event.size == 0)
 		return fail_at(reader, line, line->at - 1, "an allocation of 0 bytes");
 	if (status == NEAP_OK)

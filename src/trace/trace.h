@@ -155,6 +155,7 @@ struct neap_trace_call {
 	uint32_t parent; /* index in calls; 0: outermost */
 };
 
+/* The tables of marks, segments and blocks are never NULL, also where they are empty. */
 struct neap_trace {
 	enum neap_trace_source source;
 	struct neap_trace_device *devices; /* at least one */

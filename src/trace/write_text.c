@@ -1,6 +1,7 @@
 /* trace/write_text.c: a history in the text form. */
 #include "base/error.h"
 #include "base/map.h"
+#include "trace/formats.h"
 #include "trace/output.h"
 #include "trace/trace.h"
 
@@ -12,6 +13,7 @@ struct text_writer {
 	struct neap_output output;
 	struct neap_map ids; /* address of what is live in the text -> id */
 	uint64_t next_id;
+	uint64_t too_large; /* bytes of an allocation that the form does not take */
 	bool no_memory;
 };
 
@@ -19,6 +21,8 @@ static void write_alloc(struct text_writer *writer, uint64_t address, uint64_t s
 {
 	uint64_t id = writer->trace->source == NEAP_TRACE_TEXT ? address : ++writer->next_id, old;
 
+	if (size > NEAP_TEXT_BYTES_MAX)
+		writer->too_large = size;
 	/* The free between two allocations at one address was lost. */
 	if (neap_map_get(&writer->ids, address, &old))
 		neap_output_format(&writer->output, "f %" PRIu64 "\n", old);
@@ -127,6 +131,10 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 		write_mark(&writer, mark);
 	if (status == NEAP_OK && writer.no_memory)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	if (status == NEAP_OK && writer.too_large)
+		status = neap_fail(err, NEAP_EINVAL,
+				   "an allocation of %" PRIu64 " bytes has no place in a text trace: the most is %llu",
+				   writer.too_large, NEAP_TEXT_BYTES_MAX);
 	neap_map_fini(&writer.ids);
 	return neap_output_end(&writer.output, status);
 }

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
+# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar spec trace) for SECONDS (60) over seeds
+# made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
+# build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift || true
+[ $# -gt 0 ] || set -- analyze frame page record result sidecar spec trace
+for tool in clang meson ninja; do
+	command -v "$tool" >/dev/null || {
+		echo "fuzz/run.sh needs $tool" >&2
+		exit 69
+	}
+done
+build=${BUILD:-build} folder=build-fuzz sanitize=(-fsanitize=address,undefined -fno-sanitize-recover=undefined)
+libraries=("$folder/src/libneap_command.a" "$folder/src/libneap_core.a")
+
+[ -f "$folder/build.ninja" ] || CC=clang meson setup "$folder" -Db_sanitize=address,undefined -Db_lundef=false -Dwerror=false \
+	-Doptimization=1 -Dc_args="-fsanitize=fuzzer-no-link -fno-sanitize-recover=undefined" >/dev/null
+ninja -C "$folder" --quiet src/libneap_command.a src/libneap_core.a >"$folder/build.log" 2>&1 || { cat "$folder/build.log" >&2; exit 70; }
+for target in "$@"; do
+	clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer "${sanitize[@]}" -Iinclude -Isrc "fuzz/fuzz_$target.c" -o \
+		"$folder/fuzz_$target" -Wl,--start-group "${libraries[@]}" -Wl,--end-group -ljansson -lfyaml -lsqlite3 -lzstd -lm \
+		-lpthread -ldl
+done
+
+# Seeds: small files of each kind, good ones.
+seeds=$folder/seeds
+rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,spec,trace}
+run=$(mktemp -d)
+trap 'rm -rf "$run"' EXIT
+XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
+	--folder "$run/run" -- "$build/examples/charlm/charlm" --steps 2 --batch 2 --layers 1 --width 16 --context 8 >/dev/null 2>&1
+python3 - "$run"/run/record.* "$seeds"/{record,trace}/recording <<'PYTHON'
+# A recording with rings of 64 events: the first of each of the whole one.
+import struct, sys
+CAPACITY, EVENT, HEADER, COUNTERS = 64, 64, 16384, 40
+whole = open(sys.argv[1], "rb").read()
+journal, allocations, *written = struct.unpack_from("<4Q", whole, COUNTERS)
+header = bytearray(whole[:HEADER])
+struct.pack_into("<4Q", header, COUNTERS, CAPACITY, CAPACITY, *(min(count, CAPACITY) for count in written))
+rings = [whole[at:at + CAPACITY * EVENT] for at in (HEADER, HEADER + journal * EVENT)]
+for path in sys.argv[2:]:
+    with open(path, "wb") as file:
+        file.write(bytes(header) + b"".join(rings))
+PYTHON
+cp "$run/run/result.json" "$seeds/result/"
+cp examples/series.yaml "$seeds/spec/"
+printf 'a 1 4096 0\nm evaluation\na 2 2097152 1\nr 2 0\nf 1\ns\ne\nf 2\ns\n' >"$seeds/trace/plain.txt"
+printf '{"metrics": {"loss": 0.25, "accuracy": NaN}, "epoch": 3, "list": [1, -2e3, "x"]}' >"$seeds/sidecar/metrics"
+printf 'epoch=3-val_loss=0.25.ckpt' >"$seeds/sidecar/name"
+python3 - "$seeds/trace" <<'PYTHON'
+import pickle, sys
+frames = [{"filename": "train.py", "line": 3, "name": "forward"}, {"filename": "??", "line": 0, "name": "c10::empty"}]
+def event(action, size=4096, addr=1 << 40):
+    return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 5, "frames": frames}
+block = {"address": 1 << 40, "size": 4096, "requested_size": 4000, "state": "active_allocated", "frames": frames}
+segment = {"device": 0, "address": 1 << 40, "total_size": 2 << 20, "allocated_size": 4096, "active_size": 4096,
+           "requested_size": 4000, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False,
+           "frames": frames, "blocks": [block, {**block, "address": (1 << 40) + 4096, "size": (2 << 20) - 4096, "state": "inactive"}]}
+oom = {"action": "oom", "device_free": 5, "size": 1 << 30, "stream": 0, "time_us": 9}
+trace = [event("segment_alloc", 2 << 20), event("alloc"), event("free_requested"), event("free_completed"), event("alloc"), oom]
+for number, snapshot in enumerate([
+    {"segments": [segment], "device_traces": [trace, []], "allocator_settings": {"expandable_segments": True,
+        "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128", "max_split_size": -1},
+     "external_annotations": [{"device": 0, "stage": "START", "name": "iter 1", "time_us": 4}]},
+    {"segments": [{**segment, "blocks": [{"size": 4096, "state": "active_allocated", "history": [{"real_size": 3}]}]}]},
+]):
+    for protocol in (2, 3, 4, 5):
+        with open(f"{sys.argv[1]}/{number}.{protocol}.pickle", "wb") as file:
+            pickle.dump(snapshot, file, protocol=protocol)
+PYTHON
+
+cp -r "$seeds/trace" "$seeds/analyze"
+
+failed=0
+for target in "$@"; do
+	mkdir -p "$folder/corpus/$target"
+	printf '== %s: ' "$target"
+	if "$folder/fuzz_$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=4096 -max_len=32768 -print_final_stats=1 \
+		-artifact_prefix="$folder/$target-" "$folder/corpus/$target" "$seeds/$target" >"$folder/$target.log" 2>&1; then
+		sed -n 's/^stat::number_of_executed_units: *\([0-9]*\)/\1 inputs, none failed/p' "$folder/$target.log"
+	else
+		failed=1
+		echo "FAILED, see $folder/$target.log"
+	fi
+done
+exit "$failed"
