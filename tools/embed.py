@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""embed.py OUTPUT NAME=PATH...: writes a C file with each file's bytes as a terminated array NAME and its NAME_length.
+"""embed.py OUTPUT NAME=PATH...: writes a C file with each file's bytes as a terminated array NAME, its NAME_length, and its
+NAME_sha256, by which a content policy allows a script or style of exactly these bytes.
 
 What goes into a page's <script> or <style> must not be able to end it, and must not make a browser fetch anything: a
 closing tag is refused, comments that name a source map are dropped.
 """
+import base64
+import hashlib
 import re
 import sys
 
@@ -25,6 +28,8 @@ def main() -> int:
                 values = (byte - 256 if byte > 127 else byte for byte in data[start:start + 32])
                 out.write(",".join(map(str, values)) + ",\n")
             out.write(f"0}};\nconst size_t {name}_length = sizeof({name}) - 1;\n")
+            digest = base64.b64encode(hashlib.sha256(data).digest()).decode("ascii")
+            out.write(f"const char {name}_sha256[] = \"{digest}\";\n")
     return 0
 
 

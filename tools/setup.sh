@@ -4,7 +4,7 @@
 #   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made anew
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
-libzstd-dev libcmocka-dev bats libjs-dygraphs"
+libzstd-dev zlib1g-dev libcmocka-dev bats libjs-dygraphs"
 test_packages="jq python3-venv valgrind"
 
 say() { printf '%s\n' "$*" >&2; }

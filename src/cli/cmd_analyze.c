@@ -4,6 +4,8 @@
 #include "cli/analysis_json.h"
 #include "cli/command.h"
 #include "report/analysis.h"
+#include "report/page_file.h"
+#include "report/trace_page.h"
 
 #include <signal.h>
 #include <string.h>
@@ -95,36 +97,72 @@ static int print_people(const struct neap_analysis *analysis, const char *path, 
 	return code;
 }
 
+/* The page, whole or not at all. *ret_bytes: of it; 0: it went to standard output. */
+static enum neap_status write_page(struct neap_page_file *file, const struct neap_analysis *analysis,
+				   const struct neap_trace_page_options *options, uint64_t *ret_bytes,
+				   struct neap_error *err)
+{
+	bool piped = file->direct && !file->opened;
+	enum neap_status status = neap_trace_page_write(file->fd, analysis, options, ret_bytes, err);
+
+	if (status != NEAP_OK && status != NEAP_ECANCELED)
+		neap_error_prefix(err, "the page");
+	if (status == NEAP_OK)
+		status = neap_page_file_commit(file, err);
+	if (piped)
+		*ret_bytes = 0;
+	return status;
+}
+
+static int explain_failure(const struct neap_arguments *arguments, enum neap_status status,
+			   const struct neap_error *err)
+{
+	if (status == NEAP_ECANCELED && interrupted_by) {
+		fputs("neap analyze: stopped\n", stderr);
+		return 128 + interrupted_by;
+	}
+	return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err->message) : neap_complain("analyze", err);
+}
+
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = progress};
 	struct sigaction action = {.sa_handler = on_signal};
-	const char *path = neap_operand(arguments, 0);
+	const char *path = neap_operand(arguments, 0), *html = neap_argument(arguments, "html");
+	struct neap_trace_page_options page = {.path = path, .top = TOP, .analysis = &options};
+	struct neap_page_file file = {0};
 	struct neap_analysis analysis = {0};
 	struct neap_trace *trace = NULL;
 	struct neap_error err = {0};
-	size_t top = TOP;
+	uint64_t page_bytes = 0;
 
-	int code = read_arguments(arguments, &options, &top);
+	int code = read_arguments(arguments, &options, &page.top);
 	if (code != NEAP_EXIT_OK)
 		return code;
+	bool piped = html && strcmp(html, "-") == 0;
+	if (piped && neap_argument(arguments, "json"))
+		return neap_misuse(arguments, "--html - and --json would both go to standard output");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	enum neap_status status = neap_trace_read(path, &trace, &err);
+	if (status == NEAP_OK && html) {
+		status = neap_page_file_begin(&file, html, path, &err);
+		if (status == NEAP_ENOENT)
+			err.status = NEAP_EEXIST; /* exits 73: the input is there */
+	}
 	if (status == NEAP_OK)
 		status = neap_analyze(trace, &options, &analysis, &err);
-	if (status == NEAP_ECANCELED && interrupted_by) {
-		fputs("neap analyze: stopped\n", stderr);
-		code = 128 + interrupted_by;
-	} else if (status == NEAP_EINVAL) {
-		code = neap_misuse(arguments, "%s", err.message);
-	} else if (status != NEAP_OK) {
-		code = neap_complain("analyze", &err);
-	} else if (neap_argument(arguments, "json")) {
-		code = analysis_print_json(&analysis, path, top);
-	} else {
-		code = print_people(&analysis, path, top);
-	}
+	if (status == NEAP_OK && html)
+		status = write_page(&file, &analysis, &page, &page_bytes, &err);
+	if (status != NEAP_OK)
+		code = explain_failure(arguments, status, &err);
+	else if (neap_argument(arguments, "json"))
+		code = analysis_print_json(&analysis, path, page.top);
+	else if (!piped)
+		code = print_people(&analysis, path, page.top);
+	if (page_bytes > 0 && code == NEAP_EXIT_OK && !neap_argument(arguments, "json"))
+		printf("\nPage: %s, %s\n", html, neap_size_format(page_bytes, (char[NEAP_UNITS_ROOM]){0}));
+	neap_page_file_abort(&file);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 	return code;
@@ -132,7 +170,7 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_analyze = {
 	.name = "analyze",
-	.usage = "FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json]",
+	.usage = "FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT]",
 	.summary = "what a trace says: peaks, who held the memory and what for",
 	.details = "FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
 		   "text trace "
@@ -156,7 +194,15 @@ const struct neap_command neap_command_analyze = {
 		   "not asked "
 		   "for. What changes of training would save is predicted from what memory was for.\n"
 		   "\n"
-		   "Exits 65 for a malformed file, with the place in it, and 66 when there is none.",
+		   "The page is one file that fetches nothing: every allocation over time, addresses, segments and "
+		   "what holds "
+		   "them, stacks. With --device, --from or --to it has that device and stretch alone, else every "
+		   "device of "
+		   "the trace.\n"
+		   "\n"
+		   "Exits 65 for a malformed file, with the place in it, and 66 when there is none; 73, 74 or 77 "
+		   "when the page "
+		   "cannot be written.",
 	.options =
 		(const struct neap_option[]){
 			{"device", "N", "which device of the trace; the one with the most events"},
@@ -165,6 +211,7 @@ const struct neap_command neap_command_analyze = {
 			{"memory", "SIZE", "of the device that ran out of memory; what was reserved and free then"},
 			{"top", "K", "how many holders are listed; 10"},
 			{"json", NULL, "every figure, as JSON"},
+			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},
 			{NULL, NULL, NULL},
 		},
 	.operands_min = 1,

@@ -1,11 +1,24 @@
 /* report/embedded.h: files that the build turns into arrays (tools/embed.py), for a page that needs nothing else.
- * Terminated; the length does not count the terminator. */
+ * Terminated; the length does not count the terminator. NAME_sha256 is the hash, in base64, that a content policy knows
+ * a script or style of these bytes by. */
 #ifndef NEAP_REPORT_EMBEDDED_H
 #define NEAP_REPORT_EMBEDDED_H
 
 #include <stddef.h>
 
-extern const char neap_dygraphs_js[], neap_dygraphs_css[], neap_page_js[], neap_page_css[];
-extern const size_t neap_dygraphs_js_length, neap_dygraphs_css_length, neap_page_js_length, neap_page_css_length;
+#define NEAP_EMBEDDED(name)                                                                                            \
+	extern const char name[], name##_sha256[];                                                                     \
+	extern const size_t name##_length
+
+NEAP_EMBEDDED(neap_dygraphs_js);
+NEAP_EMBEDDED(neap_dygraphs_css);
+NEAP_EMBEDDED(neap_page_js);
+NEAP_EMBEDDED(neap_page_css);
+NEAP_EMBEDDED(neap_trace_page_html);
+NEAP_EMBEDDED(neap_trace_page_css);
+NEAP_EMBEDDED(neap_trace_data_js);
+NEAP_EMBEDDED(neap_trace_draw_js);
+NEAP_EMBEDDED(neap_trace_view_js);
+#undef NEAP_EMBEDDED
 
 #endif

@@ -6,12 +6,13 @@
  *   section   per run: curve (numbers as JSON), facts, OOM card
  *   scripts   dygraphs, then ours, which draws each curve from the JSON beside it
  *
- * Text from outside goes through put_text alone, into element content or a quoted attribute. The JSON holds numbers
- * only, so nothing in it can end its script element. A content policy forbids the page to fetch anything.
+ * Text from outside goes through neap_markup_text alone, into element content or a quoted attribute. The JSON holds
+ * numbers only, so nothing in it can end its script element. A content policy forbids the page to fetch anything.
  */
 #include "base/units.h"
 #include "report/cells.h"
 #include "report/embedded.h"
+#include "report/markup.h"
 #include "report/report.h"
 
 #include <inttypes.h>
@@ -27,43 +28,13 @@
 static const char *const tone_class[] = {
 	[NEAP_TONE_PLAIN] = "", [NEAP_TONE_GOOD] = "good", [NEAP_TONE_WARN] = "warn", [NEAP_TONE_BAD] = "bad"};
 
-/* Escaped for element content and quoted attributes; line ends stay, other control characters become '?'. */
-static void put_text(struct neap_buffer *out, const char *text)
-{
-	char clean[2] = {0};
-
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
-		switch (c) {
-		case '&':
-			neap_buffer_text(out, "&amp;");
-			break;
-		case '<':
-			neap_buffer_text(out, "&lt;");
-			break;
-		case '>':
-			neap_buffer_text(out, "&gt;");
-			break;
-		case '"':
-			neap_buffer_text(out, "&quot;");
-			break;
-		case '\'':
-			neap_buffer_text(out, "&#39;");
-			break;
-		default:
-			clean[0] = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : *text;
-			neap_buffer_append(out, clean, 1);
-		}
-	}
-}
-
 static void put_head(struct neap_buffer *out, const char *title)
 {
 	neap_buffer_text(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
 			      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
 			      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n"
 			      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
-	put_text(out, title);
+	neap_markup_text(out, title);
 	neap_buffer_text(out, "</title>\n<style>\n");
 	neap_buffer_append(out, neap_dygraphs_css, neap_dygraphs_css_length);
 	neap_buffer_append(out, neap_page_css, neap_page_css_length);
@@ -97,12 +68,12 @@ static void put_summary(struct neap_buffer *out, const char *title, const struct
 			first = results[i].started_wall_ns;
 	}
 	neap_buffer_text(out, "<h1>");
-	put_text(out, title);
+	neap_markup_text(out, title);
 	neap_buffer_format(out, "</h1>\n<p class=\"summary quiet\">%zu run%s", count, count == 1 ? "" : "s");
 	put_time(out, first);
 	if (count > 0 && results[0].device_name[0]) {
 		neap_buffer_text(out, ", on ");
-		put_text(out, results[0].device_name);
+		neap_markup_text(out, results[0].device_name);
 		if (results[0].device_total_bytes > 0)
 			neap_buffer_format(out, " (%s)", neap_size_format(results[0].device_total_bytes, size));
 	}
@@ -149,7 +120,7 @@ static void put_table(struct neap_buffer *out, const struct neap_result **ranked
 					   neap_report_headings[c].right ? "right " : "", tone_class[cells.tone[c]]);
 			if (c == NEAP_COLUMN_NAME)
 				neap_buffer_format(out, "<a href=\"#run-%zu\">", i + 1);
-			put_text(out, cells.text[c]);
+			neap_markup_text(out, cells.text[c]);
 			if (c == NEAP_COLUMN_NAME)
 				neap_buffer_text(out, "</a>");
 			if (c == NEAP_COLUMN_PEAK)
@@ -254,7 +225,7 @@ static void put_fact(struct neap_buffer *out, const char *label, const char *tex
 	if (!text[0])
 		return;
 	neap_buffer_format(out, "<dt>%s</dt><dd class=\"%s\">", label, tone_class[tone]);
-	put_text(out, text);
+	neap_markup_text(out, text);
 	neap_buffer_text(out, "</dd>\n");
 }
 
@@ -362,19 +333,19 @@ static void put_run(struct neap_buffer *out, const struct neap_result *result, s
 
 	neap_report_cells(result, &cells);
 	neap_buffer_format(out, "<section id=\"run-%zu\">\n<div class=\"head\"><h2>", number);
-	put_text(out, result->name[0] ? result->name : "-");
+	neap_markup_text(out, result->name[0] ? result->name : "-");
 	neap_buffer_format(out, "</h2><span class=\"%s\">%s</span><span class=\"quiet\">",
 			   tone_class[cells.tone[NEAP_COLUMN_OUTCOME]], cells.text[NEAP_COLUMN_OUTCOME]);
 	if (result->outcome != NEAP_OUTCOME_OK)
 		neap_buffer_format(out, "exit %d, ", result->exit_status);
 	neap_buffer_format(out, "%s</span></div>\n<code class=\"command\">", cells.text[NEAP_COLUMN_TIME]);
-	put_text(out, result->command);
+	neap_markup_text(out, result->command);
 	neap_buffer_text(out, "</code>\n");
 	put_curve(out, result);
 	put_facts(out, result);
 	if (result->oom_card[0]) {
 		neap_buffer_text(out, "<pre>");
-		put_text(out, result->oom_card);
+		neap_markup_text(out, result->oom_card);
 		neap_buffer_text(out, "</pre>\n");
 	}
 	neap_buffer_text(out, "</section>\n");
@@ -391,11 +362,11 @@ static void put_comparisons(struct neap_buffer *out, const struct neap_compariso
 		neap_buffer_clear(&text);
 		neap_report_comparison_head(&text, &comparisons[i]);
 		neap_buffer_text(out, "<dt>");
-		put_text(out, neap_buffer_string(&text));
+		neap_markup_text(out, neap_buffer_string(&text));
 		neap_buffer_clear(&text);
 		neap_report_comparison_figures(&text, &comparisons[i]);
 		neap_buffer_text(out, "</dt><dd>");
-		put_text(out, neap_buffer_string(&text));
+		neap_markup_text(out, neap_buffer_string(&text));
 		neap_buffer_text(out, "</dd>\n");
 	}
 	neap_buffer_text(out, "</dl>\n</section>\n");

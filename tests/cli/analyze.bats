@@ -109,3 +109,61 @@ teardown() {
 	run "$NEAP" compare trace.txt
 	[ "$status" -eq 64 ]
 }
+
+@test "--html: one page beside the report, with nothing to fetch; names in it stay text" {
+	printf 'm <b>x</b>\n' >>trace.txt
+	mv trace.txt 'a<b>"&.txt'
+	run "$NEAP" analyze 'a<b>"&.txt' --html page.html
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = 'a<b>"&.txt: text trace, device 0 of 1, 2 streams' ]
+	[[ "${lines[-1]}" == "Page: page.html, "*" KiB" ]]
+	[ "$(head -c 15 page.html)" = "<!DOCTYPE html>" ]
+	[ "$(tail -n 1 page.html)" = "</html>" ]
+	grep -q "<h1>a&lt;b&gt;&quot;&amp;.txt</h1>" page.html
+	run grep -E 'https?://|src=|<b>x|<link|url\(' page.html
+	[ "$status" -eq 1 ]
+	"$NEAP" analyze 'a<b>"&.txt' >report
+	python3 - <<'PYTHON'
+import html, re
+page = open("page.html", encoding="utf-8").read()
+assert html.unescape(re.search("<pre>(.*?)</pre>", page, re.S)[1]) == open("report").read()
+PYTHON
+}
+
+@test "--html: standard output, with --json, with --from" {
+	"$NEAP" analyze trace.txt --html - >page.html
+	[ "$(head -c 15 page.html)" = "<!DOCTYPE html>" ]
+	[ "$(tail -n 1 page.html)" = "</html>" ]
+	run --separate-stderr "$NEAP" analyze trace.txt --html other.html --json --from event:1
+	[ "$status" -eq 0 ]
+	[ "$(jq -r .from_event <<<"$output")" = 1 ]
+	grep -q '"from":1,"to":4,"events":4,"lives":3' other.html
+	run "$NEAP" analyze trace.txt --html - --json
+	[ "$status" -eq 64 ]
+}
+
+@test "--html: where it cannot be written nothing is lost" {
+	run "$NEAP" analyze trace.txt --html ./trace.txt
+	echo "$output"
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"is the trace itself"* ]]
+	[ "$(head -n 1 trace.txt)" = "a 1 8388608 0" ]
+	run "$NEAP" analyze trace.txt --html .
+	[ "$status" -eq 64 ]
+	run "$NEAP" analyze trace.txt --html missing/page.html
+	echo "$output"
+	[ "$status" -eq 73 ]
+	run "$NEAP" analyze trace.txt --html /dev/full
+	echo "$output"
+	[ "$status" -eq 74 ]
+	[ -c /dev/full ]
+	echo old >page.html
+	printf 'a 1 100 0\nf 2\n' >bad.txt
+	run "$NEAP" analyze bad.txt --html page.html
+	[ "$status" -eq 65 ]
+	[ "$(cat page.html)" = old ]
+	(ulimit -f 8; trap '' XFSZ; run "$NEAP" analyze trace.txt --html page.html; [ "$status" -eq 74 ])
+	[ "$(cat page.html)" = old ]
+	[ "$(ls | wc -l)" -eq 3 ]
+}

@@ -1,0 +1,22 @@
+/* report/page_file.h: where a page goes: a file that is replaced whole or not at all, or what cannot be replaced (a
+ * pipe, a device, standard output), which is written as it is. */
+#ifndef NEAP_REPORT_PAGE_FILE_H
+#define NEAP_REPORT_PAGE_FILE_H
+
+#include "base/file.h"
+
+struct neap_page_file {
+	struct neap_file file;
+	int fd; /* to be written to */
+	bool direct, opened;
+};
+
+/* "-" is standard output. Errors: NEAP_EINVAL for a folder, and for `input` itself (a file the page is made from);
+ * those of opening. On failure there is nothing to abort. */
+enum neap_status neap_page_file_begin(struct neap_page_file *file, const char *path, const char *input,
+				      struct neap_error *err);
+enum neap_status neap_page_file_commit(struct neap_page_file *file, struct neap_error *err);
+/* Idempotent; also after commit, and for a zeroed struct. */
+void neap_page_file_abort(struct neap_page_file *file);
+
+#endif

@@ -1,0 +1,32 @@
+/* report/trace_page.h: the page of a trace: one file, no reference to anything outside it, for a browser.
+ *
+ * It shows every allocation between the analysis's first and last event: live memory over time, addresses over time,
+ * the segments at an instant; and the figures of neap_report_analysis. Some 3 to 4 bytes per event.
+ *
+ *   header ── a device: figures, coarse curve (SVG), text ── the chart's frame ── scripts ── names, data ── a device
+ * ...
+ *
+ * A browser paints what stands before the scripts without them. Text from outside is either escaped
+ * (neap_markup_text) or lies in base64; a content policy allows the page's own scripts and style by their hashes and
+ * nothing else.
+ */
+#ifndef NEAP_REPORT_TRACE_PAGE_H
+#define NEAP_REPORT_TRACE_PAGE_H
+
+#include "analyze/analysis.h"
+
+struct neap_trace_page_options {
+	const char *path; /* of the trace, as it is shown */
+	size_t top;       /* how many lines a list of the text has at most */
+	/* How `analysis` was made. The trace's other devices are analyzed in the same way and follow it, unless a
+	 * device or a stretch of events was chosen. Its progress is asked while the page is written, too. */
+	const struct neap_analysis_options *analysis;
+};
+
+/* Writes it to `fd`, as it is made: memory is a few times that of the device's sizes and addresses, and of the
+ * analysis of one more device. Errors: those of writing; NEAP_ENOMEM; NEAP_ECANCELED. */
+enum neap_status neap_trace_page_write(int fd, const struct neap_analysis *analysis,
+				       const struct neap_trace_page_options *options, uint64_t *ret_bytes,
+				       struct neap_error *err);
+
+#endif
