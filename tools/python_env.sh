@@ -3,45 +3,82 @@
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, pytest, meson-python
 #                                                    complete-torch: PyTorch (several GB), Lightning, transformers
+#                                                    begun-STAGE: its installation was killed; all is made anew
 #
 # Prints what it did in one line. Without an index, disk space or time it says so and ends with 0: the tests that need it
 # are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 300).
 set -u
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0
-folder=${XDG_CACHE_HOME:-$HOME/.cache}/neap/python-$version
+parent=${XDG_CACHE_HOME:-$HOME/.cache}/neap
+folder=$parent/python-$version
 bound=${NEAP_TEST_VENV_SECONDS:-300}
 began=$(date +%s)
 tools="pytest mypy meson-python meson ninja"
 torch="torch numpy lightning transformers accelerate"
+tools_bytes=400000000
 torch_bytes=12000000000
 
 say() { printf 'Python tests: %s\n' "$*"; }
+skip() {
+	say "$*; those that need packages are skipped"
+	exit 0
+}
 left() { echo $((bound - $(date +%s) + began)); }
-install() {
-	local seconds
+has_space() { [ "$(df --output=avail -B1 "$folder" 2>/dev/null | tail -1)" -ge "$1" ] 2>/dev/null; }
+
+# stage NAME PIP_ARG...: installs once. False: why says why not.
+stage() {
+	local name=$1 seconds
+	shift
 	seconds=$(left)
+	why="no time left of $bound s (NEAP_TEST_VENV_SECONDS)"
 	[ "$seconds" -gt 5 ] || return 1
-	PIP_DEFAULT_TIMEOUT=15 timeout "$seconds" "$folder/bin/python" -m pip install --quiet --no-input --no-cache-dir \
+	why="$folder cannot be written"
+	touch "$folder/begun-$name" 2>/dev/null || return 1
+	PIP_DEFAULT_TIMEOUT=15 timeout -k 5 "$seconds" "$folder/bin/python" -m pip install --quiet --no-input --no-cache-dir \
 		--disable-pip-version-check --retries 1 "$@" >"$folder/log" 2>&1
+	case $? in
+	0)
+		mv "$folder/begun-$name" "$folder/complete-$name"
+		return
+		;;
+	124 | 137) why="not installed within $bound s (NEAP_TEST_VENV_SECONDS)" ;; # begun it stays: it may be half there
+	*)
+		why="pip failed: $(grep -v '^WARNING' "$folder/log" | tail -1 | cut -c1-200) (see $folder/log)"
+		rm -f "$folder/begun-$name"
+		;;
+	esac
+	return 1
 }
 
-mkdir -p "$folder" 2>/dev/null || { say "cannot make $folder; those that need packages are skipped"; exit 0; }
-exec 9>"$folder/lock"
-flock -w "$bound" 9 || { say "another test run is making $folder; skipped"; exit 0; }
+mkdir -p "$parent" 2>/dev/null || skip "cannot make $parent"
+{ : >>"$parent/lock"; } 2>/dev/null || skip "cannot write in $parent"
+exec 9>>"$parent/lock"
+flock -w "$bound" 9 || skip "another test run is making $folder"
+# Where an installation was killed nobody knows what is whole.
+for half in "$folder"/begun-*; do
+	[ -e "$half" ] && rm -rf "$folder"
+done
 if [ ! -e "$folder/complete-tools" ]; then
-	python3 -m venv "$folder" >"$folder/log" 2>&1 || { say "python3 -m venv fails; those that need packages are skipped"; exit 0; }
+	rm -rf "$folder"
+	mkdir -p "$folder" && touch "$folder/begun-venv" 2>/dev/null || skip "cannot write in $folder"
+	has_space "$tools_bytes" || skip "less than 400 MB free for packages in $folder"
+	seconds=$(left)
+	{ [ "$seconds" -gt 0 ] && timeout -k 5 "$seconds" python3 -m venv "$folder" >"$folder/log" 2>&1; } ||
+		skip "python3 -m venv fails or takes too long (see $folder/log)"
+	rm -f "$folder/begun-venv"
 	# shellcheck disable=SC2086
-	install $tools || { say "no package index, or too slow; those that need packages are skipped"; exit 0; }
-	touch "$folder/complete-tools"
+	stage tools $tools || skip "$why"
 fi
 if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; then
-	free=$(df --output=avail -B1 "$folder" | tail -1)
-	if [ "$free" -lt "$torch_bytes" ]; then
-		say "less than 12 GB free for PyTorch in $folder; its tests are skipped"
+	has_space "$torch_bytes" || {
+		say "with $folder; less than 12 GB free for PyTorch there: its tests are skipped"
 		exit 0
-	fi
+	}
 	# shellcheck disable=SC2086
-	install --no-compile $torch || { say "PyTorch could not be installed within ${bound} s (see $folder/log); its tests are skipped"; exit 0; }
-	touch "$folder/complete-torch"
+	stage torch --no-compile $torch || {
+		say "with $folder, without PyTorch: $why; its tests are skipped"
+		exit 0
+	}
 fi
 say "with $folder"

@@ -9,6 +9,9 @@ import os
 import sys
 
 _here = os.path.dirname(os.path.abspath(__file__))
+_packages = os.path.dirname(_here)  # where our package lies: beside us, or (in a wheel) around us
+if os.path.exists(os.path.join(_packages, "_abi.py")):
+    _packages = os.path.dirname(_packages)
 
 
 def _is_here(folder):
@@ -30,17 +33,18 @@ def _note(text):
 
 
 def _install():
-    import importlib.machinery
     import importlib.util
+    from importlib.machinery import PathFinder
 
     class _Attach(object):
-        """Finds torch as it would be found, and has neap.hooks called once it is loaded."""
+        """Finds torch as it would be found, and has neap.hooks called once it is loaded. And makes `import neap` work in a
+        script where no neap is installed, as if our folder were the last on the path."""
 
         def __init__(self):
             self.busy = False
 
         def find_spec(self, name, path=None, target=None):
-            if name != "torch" or self.busy:
+            if name not in ("torch", "neap") or self.busy:
                 return None
             self.busy = True  # the finders after us, as if we were not there
             try:
@@ -49,6 +53,8 @@ def _install():
                 return None
             finally:
                 self.busy = False
+            if name == "neap":  # a folder that only has the name is no package
+                return spec if spec is not None and spec.origin else PathFinder.find_spec(name, [_packages])
             if spec is not None and spec.loader is not None and hasattr(spec.loader, "exec_module"):
                 spec.loader = _Loader(spec.loader)
             return spec
@@ -73,16 +79,7 @@ def _install():
             except Exception as error:
                 _note("PyTorch is not attached: %s: %s" % (type(error).__name__, error))
 
-    class _Fallback(object):
-        """`import neap` in a script works under `neap run` where neap is not installed."""
-
-        def find_spec(self, name, path=None, target=None):
-            if name != "neap":
-                return None
-            return importlib.machinery.PathFinder.find_spec(name, [os.path.dirname(_here)])
-
     sys.meta_path.insert(0, _Attach())
-    sys.meta_path.append(_Fallback())
 
 
 def _load_neap():
@@ -96,7 +93,7 @@ def _load_neap():
     if any(os.path.exists(os.path.join(folder, "_abi.py")) for folder in folders):
         importlib.import_module("neap.hooks")
         return sys.modules["neap"]
-    folder = os.path.join(os.path.dirname(_here), "neap")
+    folder = os.path.join(_packages, "neap")
     spec = importlib.util.spec_from_file_location(
         "_neap_attached", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )

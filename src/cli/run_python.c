@@ -15,10 +15,10 @@
 
 #define NOTES 16 /* more would be the same */
 
-/* The launcher's folder: in the build tree, or where it is installed, as seen from this program. */
+/* The launcher's folder, as seen from this program: in the build tree, where it is installed, in a wheel. */
 static bool find_launch(char path[PATH_MAX])
 {
-	static const char *const places[] = {"../python/launch", "../share/neap/python/launch"};
+	static const char *const places[] = {"../python/launch", "../share/neap/python/launch", "launch"};
 	char self[PATH_MAX], wanted[PATH_MAX];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (length <= 0)

@@ -277,7 +277,13 @@ class Launcher(unittest.TestCase):
         self.assertEqual(self.run_neap(PYTHON, "script.py").stdout, "theirs\n")
         self.assertEqual(len(self.recordings()), 1)
 
+    def test_a_device_that_cannot_be_told_is_no_matter(self):
+        done = self.run_neap(PYTHON, "-c", USES_CUDA, FAKE_TORCH_UUID="")
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertEqual(self.result()["peak_reserved_bytes"], 300 * MIB)
+
     def test_import_neap_where_it_is_not_installed(self):
+        (self.folder / "neap").mkdir()  # a clone of the sources, say
         code = "import neap; print(neap.get_gpu_memory_stats().devices)"
         self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "()\n")
 

@@ -1,4 +1,4 @@
-"""`pip install` from the tree: what it installs works by itself, with libneap beside it."""
+"""`pip install` from the tree: what it installs works by itself, with libneap, the simulator and the command beside it."""
 
 import os
 import pathlib
@@ -8,29 +8,69 @@ import tempfile
 import unittest
 
 SOURCE = os.environ["NEAP_SOURCE"]
+FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake")
+DROPPED = ("PYTHONPATH", "LD_LIBRARY_PATH", "NEAP_LIBRARY", "NEAP_SIM_PATH", "NEAP_ATTACH")
 
 
 class Wheel(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.environment = {k: v for k, v in os.environ.items() if k not in DROPPED}
+        (self.folder / "runtime").mkdir(mode=0o700)
+        scripts = os.path.dirname(sys.executable)
+        self.environment["PATH"] = scripts + os.pathsep + self.environment.get("PATH", "")
+        world = f"wheel-{os.getpid()}"
+        self.environment.update(NEAP_DEVICE="sim", NEAP_SIM=f"mem=1GiB,world={world}", XDG_STATE_HOME=str(self.folder / "state"))
+        self.environment.update(XDG_RUNTIME_DIR=str(self.folder / "runtime"), PYTHONDONTWRITEBYTECODE="1")
+        self.addCleanup(lambda: [p.unlink(missing_ok=True) for p in pathlib.Path("/dev/shm").glob(f"neap-sim-*-{world}")])
+
+    def command(self, *words, status=0, **more):
+        done = subprocess.run([str(w) for w in words], env={**self.environment, **more}, cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
     def test_it_installs_and_works(self):
-        with tempfile.TemporaryDirectory() as folder:
-            scripts = os.path.dirname(sys.executable)
-            environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LD_LIBRARY_PATH", "NEAP_LIBRARY")}
-            environment["PATH"] = scripts + os.pathsep + environment.get("PATH", "")
-            target = os.path.join(folder, "installed")
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation", "--no-deps"]
-            build = ["--config-settings=build-dir=" + os.path.join(folder, "build"), "--target", target, SOURCE]
-            done = subprocess.run(pip + build, env=environment, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            there = {path.name for path in pathlib.Path(target, "neap").iterdir()}
-            self.assertLessEqual({"__init__.py", "py.typed", "libneap.so.0"}, there)
-            environment["PYTHONPATH"] = target
-            code = "import neap; print(neap.__file__, neap.version(), neap.next_split(neap.Split(8, 1)))"
-            command = [sys.executable, "-c", code]
-            done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
-            where, version, _ = done.stdout.split(" ", 2)
-            self.assertEqual(os.path.dirname(where), os.path.join(target, "neap"))
-            self.assertRegex(version, r"^\d+\.\d+\.\d+$")
-            self.assertIn("micro-batch 4 x accumulation 2", done.stdout)
+        # Into an environment of its own, as users do; without optimization it is built in half the time.
+        self.command(sys.executable, "-m", "venv", "--without-pip", "venv")
+        python = self.folder / "venv" / "bin" / "python"
+        pip, offline = [sys.executable, "-m", "pip", "--quiet"], ["--no-index", "--no-deps"]
+        build = [f"--config-settings=build-dir={self.folder}/build", "--config-settings=setup-args=-Doptimization=0"]
+        self.command(*pip, "wheel", *offline, "--no-build-isolation", *build, SOURCE)
+        (wheel,) = self.folder.glob("neap-*.whl")
+        self.command(*pip, "--python", python, "install", *offline, wheel)
+        (package,) = (self.folder / "venv").glob("lib/python3*/site-packages/neap")
+        there = {path.name for path in package.iterdir()}
+        self.assertLessEqual({"__init__.py", "py.typed", "libneap.so.0", "neap", "sim", "launch"}, there)
+
+        code = "import neap; print(neap.__file__, neap.version(), neap.next_split(neap.Split(8, 1)))"
+        where, version, _ = self.command(python, "-c", code).stdout.split(" ", 2)
+        self.assertEqual(os.path.dirname(where), str(package))
+        self.assertRegex(version, r"^\d+\.\d+\.\d+$")
+
+        neap = self.folder / "venv" / "bin" / "neap"
+        self.assertEqual(self.command(neap, "--version").stdout, f"neap {version}\n")
+        self.assertIn("Simulated GPU", self.command(neap, "info").stdout)
+        self.assertEqual(self.command(neap, "run", "--quiet", "--", "sh", "-c", "exit 7", status=7).stdout, "")
+        # Any Python, not only the one that neap was installed for.
+        script = "import neap, sys, torch\ntorch.cuda.take(5 << 20)\nprint(neap.__file__, neap.describe())"
+        for interpreter in (python, "/usr/bin/python3"):
+            done = self.command(neap, "run", "--", interpreter, "-c", script, PYTHONPATH=FAKE)
+            self.assertEqual(done.stdout, f"{package}/__init__.py attached\n")
+            self.assertIn("peak      5.00 MiB allocated", done.stderr)
+
+    def test_without_what_the_command_needs(self):
+        setup = ["meson", "setup", "-Dwheel=true", "-Dcommand=auto", "build", SOURCE]
+        self.command(*setup, PKG_CONFIG_LIBDIR=str(self.folder), CMAKE="/bin/false")
+        targets = self.command("ninja", "-C", "build", "-t", "targets", "all").stdout
+        self.assertIn("src/libneap.so.0: ", targets)
+        self.assertNotIn("src/neap: ", targets)
+        text = (self.folder / "build" / "python" / "_command.py").read_text()
+        program = self.folder / "_command.py"
+        program.write_text(text + "\n\nsys.exit(main())\n")
+        done = self.command(sys.executable, program, "info", status=69)
+        self.assertRegex(done.stderr, r"Install the Debian packages libjansson-dev [a-z0-9 -]*libzstd-dev[a-z0-9 -]*, and then neap again")
 
 
 if __name__ == "__main__":

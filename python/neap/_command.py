@@ -1,0 +1,22 @@
+"""The `neap` of a wheel: the command itself lies beside the modules, where what it needs was there when it was built."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+_MISSING = "@missing@"  # Debian packages, when this was built
+
+
+def main() -> int:
+    """Becomes the command."""
+    command = pathlib.Path(__file__).resolve().parent / "neap"
+    if not command.is_file():
+        print(
+            f"neap: only the Python package is installed here: when it was built, what the command needs was missing. Install "
+            f"the Debian packages {_MISSING}, and then neap again (pip install --force-reinstall)",
+            file=sys.stderr,
+        )
+        return 69
+    os.execv(command, [sys.argv[0], *sys.argv[1:]])
