@@ -18,7 +18,7 @@
 struct neap_holders {
 	struct {
 		struct neap_process process;
-		char path[64]; /* the first such file */
+		char path[256]; /* the first such file */
 	} items[NEAP_HOLDERS];
 	size_t count;  /* may be above NEAP_HOLDERS */
 	size_t unseen; /* processes whose files we may not see */

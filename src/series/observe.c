@@ -122,6 +122,8 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns)
 		if (neap_monitor_read(observe->monitor, i, &observe->before[i], NULL))
 			observe->before[i].total_bytes = 0;
 	}
+	if (observe->watched < observe->device_count && observe->before[observe->watched].total_bytes)
+		observe->now = observe->before[observe->watched];
 	observe->started_ns = now_ns;
 	observe->samples.count = observe->samples.each = observe->samples.inside = 0;
 	observe->attached_count = observe->pid_count = observe->outsider_count = 0;

@@ -18,12 +18,31 @@ static const char *const oom_phrases[] = {
 	"CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED: Out of memory",
 };
 
+/* What CUDA says of a device that cannot be used any more, or not now: CUresult 46, 214 and 220, by name and in the
+ * runtime's words. Not 700, 714 and 719, which are a program's own errors more often than not: where it was the
+ * device after all, NVML tells. */
+static const char *const lost_phrases[] = {
+	"CUDA_ERROR_ECC_UNCORRECTABLE",  "uncorrectable ECC error",
+	"cudaErrorECCUncorrectable",     "CUDA_ERROR_NVLINK_UNCORRECTABLE",
+	"uncorrectable NVLink error",    "cudaErrorNvlinkUncorrectable",
+	"CUDA_ERROR_DEVICE_UNAVAILABLE", "busy or unavailable",
+	"cudaErrorDevicesUnavailable",   "GPU is lost",
+};
+
+static const struct {
+	const char *const *items;
+	size_t count;
+} phrases[] = {
+	[NEAP_WORDS_OOM] = {oom_phrases, sizeof oom_phrases / sizeof *oom_phrases},
+	[NEAP_WORDS_LOST] = {lost_phrases, sizeof lost_phrases / sizeof *lost_phrases},
+};
+
 static bool contains(const char *text, size_t length, const char *phrase)
 {
 	return memmem(text, length, phrase, strlen(phrase)) != NULL;
 }
 
-void neap_outcome_scan(const char *text, size_t length, char *ret_line, size_t room)
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line, size_t room)
 {
 	ret_line[0] = '\0';
 	size_t end = length;
@@ -32,8 +51,8 @@ void neap_outcome_scan(const char *text, size_t length, char *ret_line, size_t r
 			end--;
 		const char *newline = end ? memrchr(text, '\n', end) : NULL;
 		size_t begin = newline ? (size_t)(newline - text) + 1 : 0;
-		for (size_t i = 0; i < sizeof oom_phrases / sizeof *oom_phrases; i++) {
-			if (contains(text + begin, end - begin, oom_phrases[i])) {
+		for (size_t i = 0; i < phrases[words].count; i++) {
+			if (contains(text + begin, end - begin, phrases[words].items[i])) {
 				snprintf(ret_line, room, "%.*s", (int)(end - begin < 4096 ? end - begin : 4096),
 					 text + begin);
 				return;
@@ -59,7 +78,12 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 	char text[320];
 	/* A shell or a launcher tells so of a child of its own that was killed. */
 	bool killed = status_of(evidence->wait_status) == 128 + SIGKILL;
-	if (evidence->ooms && !evidence->recovered) {
+	if (evidence->lost_text[0]) {
+		say(verdict, NEAP_OUTCOME_NO_DEVICE, evidence->lost_text);
+	} else if (evidence->lost_line[0]) {
+		snprintf(text, sizeof text, "stderr: %s", evidence->lost_line);
+		say(verdict, NEAP_OUTCOME_NO_DEVICE, text);
+	} else if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
 		say(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* of one that was come through, stderr tells too */
@@ -89,7 +113,8 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 	char text[256];
 	if (evidence->no_memory) {
 		verdict.exit_status = 75; /* sysexits' "try again later" */
-		say(&verdict, NEAP_OUTCOME_NO_MEMORY, "the bytes it needs did not become free in time");
+		say(&verdict, NEAP_OUTCOME_NO_MEMORY,
+		    evidence->wait_text[0] ? evidence->wait_text : "the bytes it needs did not become free in time");
 	} else if (evidence->spawn_errno) {
 		verdict.exit_status = evidence->spawn_errno == ENOENT ? 127 : 126;
 		snprintf(text, sizeof text, "cannot run '%s': %s", evidence->spawn_name,
@@ -107,8 +132,7 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
 	} else if (evidence->limit_text[0]) { /* however it took it */
 		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
-	} else if (evidence->stop_text[0] &&
-		   (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
+	} else if (evidence->stop_text[0] && (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
 		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);
 	} else if (verdict.exit_status == 0) {
 		say(&verdict, NEAP_OUTCOME_OK, "");

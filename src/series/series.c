@@ -20,10 +20,8 @@
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
  */
 #define LOOK_MS 25
-/* What a supervisor ends with when there is no device (EX_UNAVAILABLE); how long that is waited for by default. */
-#define NO_DEVICE      69
-#define DEVICE_WAIT_NS (600ull * NEAP_NS_PER_S)
-#define DEVICE_LOOK_NS (200 * NEAP_NS_PER_MS)
+/* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
+#define NO_DEVICE 69
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -47,7 +45,7 @@ static void say_line(void *context, const char *text)
 		neap_series_say(running->series, "%s", text);
 }
 
-static sig_atomic_t interrupts(const struct neap_series *series)
+sig_atomic_t neap_series_interrupts(const struct neap_series *series)
 {
 	return series->options->interrupts ? *series->options->interrupts : 0;
 }
@@ -98,7 +96,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	enum neap_status status = neap_attempt_init(&free_one->attempt, series->summary->folder,
 						    name_of(series, step), step.attempt, err);
 	free_one->series = series;
-	free_one->started = free_one->told = false;
+	free_one->placed = free_one->told = false;
 	free_one->cancels = 0;
 	if (!status)
 		free_one->of = step.experiment;
@@ -129,8 +127,23 @@ void neap_series_needs(struct neap_series *series, const struct neap_experiment 
 	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 }
 
-/* Where it may be started beside those that run; false: not yet. One that was started before a kill may need
- * anything: what needs memory waits for its end. */
+/* An attempt that was started before a kill: what it may take is in the journal. */
+static void recall_place(struct neap_series *series, struct neap_running *running)
+{
+	const struct neap_series_end *end = &series->state.ends[running->of];
+	if (running->placed || !*end->needs || neap_needs_parse(end->needs, &running->needs, NULL))
+		return;
+	running->device = NEAP_PACKING_ANY;
+	if (running->needs.kind != NEAP_NEEDS_NONE) {
+		if (*end->device)
+			running->device = neap_series_room_find(&series->room, end->device);
+		if (running->device >= series->room.count)
+			return; /* on whichever device: what needs memory waits for its end */
+	}
+	running->placed = true;
+}
+
+/* Where it may be started beside those that run; false: not yet. */
 static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
 		       const struct neap_needs *needs, size_t *ret_device)
 {
@@ -142,10 +155,11 @@ static bool find_place(struct neap_series *series, const struct neap_experiment 
 		return true;
 	memcpy(devices, room->devices, sizeof devices);
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
-		const struct neap_running *running = &series->running[i];
+		struct neap_running *running = &series->running[i];
 		if (running->of == series->spec->count)
 			continue;
-		if (!running->started)
+		recall_place(series, running);
+		if (!running->placed)
 			return false;
 		if (running->device != NEAP_PACKING_ANY)
 			neap_packing_add(&devices[running->device], &running->needs);
@@ -163,6 +177,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 {
 	struct neap_experiment experiment = series->spec->experiments[step.experiment];
 	char run_id[NEAP_RUN_ID_ROOM], needs[NEAP_UNITS_ROOM], words[64], on[64] = "";
+	const char *uuid = "";
 	struct neap_needs parsed = {0};
 	size_t device;
 	neap_series_needs(series, &experiment, needs, words);
@@ -178,16 +193,20 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	if (status && !adopt)
 		return status;
 	neap_run_id_make(run_id);
-	status = neap_series_append(series, neap_series_record_start(experiment.name, step.attempt, run_id), err);
+	if (device != NEAP_PACKING_ANY) {
+		uuid = experiment.device = series->room.uuids[device];
+		snprintf(on, sizeof on, ", on %s", uuid);
+	}
+	/* one that is adopted was given whatever it was given */
+	status = neap_series_append(series,
+				    neap_series_record_start(experiment.name, step.attempt, run_id,
+							     adopt ? "" : needs, adopt ? "" : uuid),
+				    err);
 	if (status || adopt)
 		return status;
-	series->now->started = true;
+	series->now->placed = true;
 	series->now->needs = parsed;
 	series->now->device = device;
-	if (device != NEAP_PACKING_ANY) {
-		experiment.device = series->room.uuids[device];
-		snprintf(on, sizeof on, ", on %s", experiment.device);
-	}
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u, needs %s%s", step.experiment + 1, series->spec->count,
 			experiment.name, step.attempt, words, on);
 	return neap_attempt_start(&series->now->attempt, series->options->program, &experiment, needs, run_id,
@@ -199,7 +218,7 @@ static void pass_interrupts_on(struct neap_series *series)
 {
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
 		struct neap_running *running = &series->running[i];
-		if (running->of == series->spec->count || running->cancels >= interrupts(series) ||
+		if (running->of == series->spec->count || running->cancels >= neap_series_interrupts(series) ||
 		    neap_attempt_cancel(&running->attempt, NULL))
 			continue;
 		running->cancels++;
@@ -266,6 +285,13 @@ bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_
 	return failed && limit && series->state.experiments[step.experiment].failed < strtoul(limit, NULL, 10);
 }
 
+/* A device that was lost is waited for, and the experiment begun anew; one that keeps losing it comes to an end. */
+static bool is_deviceless(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
+{
+	return result->outcome == NEAP_OUTCOME_NO_DEVICE &&
+	       series->state.experiments[step.experiment].deviceless + 1 < NEAP_SERIES_LOST_LIMIT;
+}
+
 static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	char path[4096];
@@ -288,6 +314,12 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
 		status = neap_series_append(
 			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
+	} else if (is_deviceless(series, step, &result)) {
+		neap_series_say_end(series, step, &result);
+		status = neap_series_append(
+			series, neap_series_record_of("device_lost", name_of(series, step), step.attempt), err);
+		if (!status)
+			status = neap_series_device_return(series, step, result.device_uuid, err);
 	} else if (neap_series_is_to_be_retried(series, step, &result)) {
 		neap_series_say_end(series, step, &result);
 		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", step.experiment + 1,
@@ -331,35 +363,6 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
-/* A device that is gone, or a driver that is being restarted, may come back: true when it is worth another attempt.
- */
-static bool wait_for_device(struct neap_series *series, struct neap_step step, enum neap_status *status,
-			    struct neap_error *err)
-{
-	const char *text = series->spec->experiments[step.experiment].wait_limit;
-	uint64_t limit_ns = DEVICE_WAIT_NS, pause_ns = 0, now_ns = neap_clock_now(neap_clock_system());
-	if (!text && !series->device_seen)
-		return false; /* a machine without a driver: nothing is gone that might come back */
-	if (text)
-		neap_duration_parse(text, &limit_ns, NULL); /* checked when the file was read */
-	if (series->device_of != step.experiment) {
-		series->device_of = step.experiment;
-		series->device_since_ns = now_ns;
-		neap_series_say(series, "[%zu/%zu] %s: there is no device: trying again for %s", step.experiment + 1,
-				series->spec->count, name_of(series, step),
-				neap_duration_format(limit_ns, (char[NEAP_UNITS_ROOM]){0}));
-	}
-	uint64_t waited_ns = now_ns - series->device_since_ns;
-	if (waited_ns >= limit_ns)
-		return false;
-	for (pause_ns = waited_ns / 8 + DEVICE_LOOK_NS; pause_ns > LOOK_MS * NEAP_NS_PER_MS && !interrupts(series);
-	     pause_ns -= LOOK_MS * NEAP_NS_PER_MS)
-		neap_attempt_sleep(&(struct neap_attempt){.pidfd = -1}, LOOK_MS);
-	if (interrupts(series))
-		*status = neap_fail(err, NEAP_ECANCELED, "interrupted");
-	return true;
-}
-
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
@@ -373,7 +376,7 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 	turn_away(series, series->now);
 	if (status)
 		return status;
-	if (code == NO_DEVICE && wait_for_device(series, step, &status, err))
+	if (code == NO_DEVICE && neap_series_device_wait(series, step, &status, err))
 		return status;
 	if (refused || is_failure(code)) {
 		series->summary->supervisor_exit = code;
@@ -446,7 +449,7 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 		if (step.kind == NEAP_STEP_GIVE_UP) {
 			status = give_up(series, step, err);
 			moved = true;
-		} else if (step.kind == NEAP_STEP_START && !interrupts(series)) {
+		} else if (step.kind == NEAP_STEP_START && !neap_series_interrupts(series)) {
 			status = start(series, step, &moved, err);
 		} else if (neap_step_open(experiments, count, 0) == count) {
 			return neap_fail(err, NEAP_ECANCELED, "interrupted");
@@ -524,6 +527,12 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (neap_journal_dropped(series.journal))
 		neap_series_say(&series, "cut a torn record of %zu bytes off the journal in %s",
 				neap_journal_dropped(series.journal), ret_summary->folder);
+	if (!series.state.begun)
+		status = neap_series_device_check(spec, err);
+	if (status) {
+		ret_summary->folder[0] = '\0'; /* nothing has begun that could be gone on with */
+		goto out;
+	}
 	if (!series.state.begun)
 		status = neap_series_append(&series, neap_series_record_begin(spec), err);
 	neap_series_open_history(&series);

@@ -14,8 +14,8 @@
 struct neap_running {
 	struct neap_attempt attempt;
 	struct neap_series *series;
-	size_t of;    /* the experiment; count: none, and the rest is of no meaning */
-	bool started; /* by us, with these needs: */
+	size_t of;   /* the experiment; count: none, and the rest is of no meaning */
+	bool placed; /* what it may take, and where, is known: started by us, or as the journal says */
 	struct neap_needs needs;
 	size_t device;        /* in `room`; NEAP_PACKING_ANY: none in particular */
 	bool told;            /* an adopted one: that it is waited for */
@@ -64,6 +64,25 @@ void neap_series_open_history(struct neap_series *series);
 
 /* Fills the summary's `failed` and `left`. */
 void neap_series_count_ends(struct neap_series *series);
+
+/* How often the user has asked to stop. */
+sig_atomic_t neap_series_interrupts(const struct neap_series *series);
+
+/* series_device.c */
+
+/* Before a series begins: that the devices which experiments name are there. One that is given a wait_limit is waited
+ * for instead, and without a driver nothing can be said. Errors: NEAP_ENODEVICE, with what there is. */
+enum neap_status neap_series_device_check(const struct neap_spec *spec, struct neap_error *err);
+
+/* A supervisor found no device: false when it is not, or no longer, worth another attempt; else waits a while.
+ * *ret_status: NEAP_ECANCELED when interrupted meanwhile. */
+bool neap_series_device_wait(struct neap_series *series, struct neap_step step, enum neap_status *ret_status,
+			     struct neap_error *err);
+
+/* An experiment's device was lost: waits until the one with this UUID ("": any) can be read again. Errors:
+ * NEAP_ENODEVICE when it does not come back within the experiment's wait_limit; NEAP_ECANCELED. */
+enum neap_status neap_series_device_return(struct neap_series *series, struct neap_step step, const char *uuid_text,
+					   struct neap_error *err);
 
 /* Puts a result into the history; failing is said, not an error. */
 void neap_series_keep(struct neap_series *series, const struct neap_result *result);

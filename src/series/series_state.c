@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "series/drain.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -95,6 +96,13 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 	enum neap_status status = reach_submission(state, (uint32_t)submission, err);
 	if (status)
 		return status;
+	const char *needs = text_of(record, "needs"), *device = text_of(record, "device");
+	struct neap_needs parsed;
+	if (strlen(needs) >= sizeof state->ends[at].needs || strlen(device) >= sizeof state->ends[at].device ||
+	    (*needs && neap_needs_parse(needs, &parsed, NULL)))
+		return neap_fail(err, NEAP_EPARSE, "expected what an attempt needs, and a device");
+	strcpy(state->ends[at].needs, needs);
+	strcpy(state->ends[at].device, device);
 	state->ends[at].submission = (uint32_t)submission;
 	strcpy(state->ends[at].run_id, run_id);
 	experiment->attempts = attempt;
@@ -145,15 +153,17 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 	if (!strcmp(type, "give_up"))
 		return apply_give_up(state, at, err);
 	bool lost = !strcmp(type, "lost"), cancel = !strcmp(type, "cancel"), retry = !strcmp(type, "retry");
-	if (!lost && !cancel && !retry && strcmp(type, "end"))
+	bool deviceless = !strcmp(type, "device_lost");
+	if (!lost && !cancel && !retry && !deviceless && strcmp(type, "end"))
 		return neap_fail(err, NEAP_EPARSE, "unknown type '%.40s'", type);
 	if (!experiment->open || experiment->attempts != (uint32_t)attempt)
 		return neap_fail(err, NEAP_EPARSE, "the end of an attempt that was not going on");
-	if (!lost && !cancel && !retry)
+	if (!lost && !cancel && !retry && !deviceless)
 		return apply_end(state, at, record, err);
 	experiment->open = false;
 	experiment->lost += lost;
 	experiment->failed += retry;
+	experiment->deviceless += deviceless;
 	return NEAP_OK;
 }
 
@@ -200,10 +210,12 @@ json_t *neap_series_record_begin(const struct neap_spec *spec)
 			 spec->name, "spec_hash", hash, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id)
+json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id, const char *needs,
+				 const char *device)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I}", "type", "start", "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "run_id", run_id, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I}", "type", "start", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "wall_ns",
+			 (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission)

@@ -1,7 +1,10 @@
 /* series/series_state.h: what a journal says of a series, replayed record by record. Pure.
  *
  *   {"type":"series","schema":1,"name":N,"spec_hash":H,"wall_ns":T}               first, once
- *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T}           before its supervisor exists
+ *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T,           before its supervisor exists
+ *       "needs":TEXT,"device":UUID}                                               what it may take, and where; the
+ *                                                                                 device where it was given one.
+ *                                                                                 Earlier versions wrote neither
  *       ... "submission":S}                                                        by a task of a job array, see
  * below
  *   {"type":"submit","submission":S,"job":J,...}                                  Slurm took submission S as job J
@@ -9,6 +12,7 @@
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
  *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
  *   {"type":"retry","experiment":E,"attempt":A,...}                               failed, and is to be run again
+ *   {"type":"device_lost","experiment":E,"attempt":A,...}                         likewise, once the device is back
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
  *
@@ -39,6 +43,8 @@ struct neap_series_state {
 		enum neap_outcome outcome; /* of one that has ended */
 		int exit_status;
 		uint32_t submission; /* of the last attempt; 0: it was started on this machine */
+		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" not known */
+		char device[48];     /* likewise: the UUID of the one that it was given; "" none in particular */
 	} * ends;                    /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
@@ -62,12 +68,14 @@ enum neap_status neap_series_state_replay(struct neap_series_state *state, const
 
 /* Makers of records; NULL when memory is short. */
 json_t *neap_series_record_begin(const struct neap_spec *spec);
-json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id);
+/* `device`: a UUID; "" none in particular. */
+json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id, const char *needs,
+				 const char *device);
 /* As the one before, for a task of a job array. */
 json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
-/* "lost", "cancel", "retry", "give_up" */
+/* "lost", "cancel", "retry", "device_lost", "give_up" */
 json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt);
 json_t *neap_series_record_finish(void);
 

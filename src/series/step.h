@@ -22,11 +22,12 @@
 #include <stdint.h>
 
 struct neap_step_experiment {
-	uint32_t attempts; /* started so far; the open or last one has this number */
-	uint32_t lost;     /* of them */
-	bool open;         /* the last one was started and has no end */
-	bool ended;        /* it has a result that counts */
-	uint32_t failed;   /* of the attempts, and run again for it */
+	uint32_t attempts;   /* started so far; the open or last one has this number */
+	uint32_t lost;       /* of them */
+	bool open;           /* the last one was started and has no end */
+	bool ended;          /* it has a result that counts */
+	uint32_t failed;     /* of the attempts, and run again for it */
+	uint32_t deviceless; /* of the attempts: their device was lost, and it is run again for it */
 };
 
 /* What the world says of the open attempt. */

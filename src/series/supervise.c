@@ -219,7 +219,10 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	}
 	enum neap_status status = neap_observe_init(&run->observe, run->monitor, run->options.device,
 						    visible_devices(run, uuid_text), run->run_id, err);
-	if (!status && run->options.only_device)
+	/* One that cannot be read now, no process can use; whoever waits for it asks again, with a driver opened
+	 * anew. */
+	bool needed = run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE;
+	if (!status && needed && run->observe.watched < run->observe.device_count)
 		status = neap_observe_read(&run->observe, err);
 	if (!status && run->options.only_device)
 		snprintf(run->visible, sizeof run->visible, "%s", run->observe.now.uuid_text);
@@ -319,6 +322,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 	}
 	run->waited_ns += told ? now() - begun_ns : 0;
 	evidence->no_memory = !room && !run->cancel_count;
+	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
 	evidence->canceled_by = run->canceled_by;
 	if (why[0])
 		neap_log(run->options.log, NEAP_LOG_ERROR, "%s", why);
@@ -348,18 +352,49 @@ static void observe_until_end(struct neap_supervise *run)
 	}
 }
 
+/* A command that fails because its device is gone: the driver says so. */
+static void look_for_device(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	struct neap_error err = {0};
+	if (run->observe.watched < run->observe.device_count &&
+	    neap_observe_read(&run->observe, &err) == NEAP_ENODEVICE)
+		snprintf(evidence->lost_text, sizeof evidence->lost_text, "%s", err.message);
+}
+
+/* How the names of the devices' files begin; false: they have none. The simulator has files that stand for them where
+ * it is told a folder. */
+static bool device_files(const struct neap_supervise *run, char prefix[512])
+{
+	const char *folder = getenv("NEAP_SIM_FILES");
+	bool simulated = run->monitor && neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM;
+	if (simulated && (!folder || !*folder))
+		return false;
+	snprintf(prefix, 512, "%.490s/nvidia", simulated ? folder : "/dev");
+	return true;
+}
+
+struct leftovers {
+	struct neap_supervise *run;
+	struct neap_holders holders; /* before they were ended */
+};
+
 static void tell_leftover(void *context, const struct neap_ended *orphan)
 {
-	struct neap_supervise *run = context;
+	const struct leftovers *leftovers = context;
+	const struct neap_log_sink *log = leftovers->run->options.log;
 	const struct neap_process *process = &orphan->process;
+	const char *path = NULL;
+	for (size_t i = 0; i < leftovers->holders.count && i < NEAP_HOLDERS; i++)
+		if (leftovers->holders.items[i].process.pid == process->pid)
+			path = leftovers->holders.items[i].path;
 	if (orphan->ended_by)
-		neap_log(run->options.log, NEAP_LOG_WARNING,
-			 "Ended process %d (%s), which the command left running (SIG%s)", process->pid,
-			 process->command, sigabbrev_np(orphan->ended_by));
+		neap_log(log, NEAP_LOG_WARNING, "Ended process %d (%s), which the command left running%s%s%s (SIG%s)",
+			 process->pid, process->command, path ? " with " : "", path ? path : "", path ? " open" : "",
+			 sigabbrev_np(orphan->ended_by));
 	else
-		neap_log(run->options.log, NEAP_LOG_ERROR,
-			 "Process %d (%s), which the command left running, cannot be ended", process->pid,
-			 process->command);
+		neap_log(log, NEAP_LOG_ERROR,
+			 "Process %d (%s), which the command left running%s%s%s, cannot be ended", process->pid,
+			 process->command, path ? " with " : "", path ? path : "", path ? " open" : "");
 }
 
 /* A moment for those that end because the command did: Python's resource tracker, which then removes what the command
@@ -385,7 +420,11 @@ static uint64_t end_leftovers(struct neap_supervise *run)
 	size_t count = 0;
 	if (!let_leave(run))
 		return run->child.ended_ns;
-	if (neap_orphans_end_all(run->run_id, getpid(), tell_leftover, run, &count, &err))
+	struct leftovers leftovers = {.run = run};
+	char prefix[512];
+	if (device_files(run, prefix))
+		neap_holders_find(prefix, &leftovers.holders, NULL);
+	if (neap_orphans_end_all(run->run_id, getpid(), tell_leftover, &leftovers, &count, &err))
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
 	neap_child_wait(run, 0); /* reaps them */
@@ -431,8 +470,8 @@ static void name_holders(struct neap_supervise *run)
 	struct neap_holders holders;
 	struct neap_buffer text = {0};
 	size_t length = strlen(run->drain_note);
-	if (neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM || /* it has no files */
-	    neap_holders_find("/dev/nvidia", &holders, NULL))
+	char prefix[512];
+	if (!device_files(run, prefix) || neap_holders_find(prefix, &holders, NULL))
 		return;
 	neap_holders_text(&holders, &text);
 	snprintf(run->drain_note + length, sizeof run->drain_note - length, "; %s", neap_buffer_string(&text));
@@ -453,6 +492,11 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 			 !run->monitor       ? "no driver"
 			 : run->unwatched[0] ? run->unwatched
 					     : "no device is visible");
+		return;
+	}
+	struct neap_error err = {0};
+	if (neap_observe_read(&run->observe, &err)) {
+		snprintf(run->drain_note, sizeof run->drain_note, "the device cannot be read: %s", err.message);
 		return;
 	}
 	if (!neap_observe_used(&run->observe) && limit_ns > UNSEEN_DRAIN_NS)
@@ -515,6 +559,7 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		goto out;
 	}
 	observe_until_end(run);
+	look_for_device(run, evidence);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;

@@ -191,8 +191,12 @@ static void scan_log(struct neap_supervise *run, struct neap_evidence *evidence)
 		from = (off_t)run->log_offset;
 	if (tail && end > from) {
 		ssize_t length = pread(fd, tail, (size_t)(end - from), from);
-		if (length > 0)
-			neap_outcome_scan(tail, (size_t)length, evidence->stderr_line, sizeof evidence->stderr_line);
+		if (length > 0) {
+			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_OOM, evidence->stderr_line,
+					  sizeof evidence->stderr_line);
+			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_LOST, evidence->lost_line,
+					  sizeof evidence->lost_line);
+		}
 	}
 	free(tail);
 	close(fd);
@@ -205,7 +209,7 @@ static void read_last_words(struct neap_supervise *run, const char *path, pid_t 
 	struct neap_buffer text = {0};
 	(void)run, (void)pid;
 	if (!evidence->stderr_line[0] && neap_file_read(path, TAIL_BYTES, &text, NULL) == NEAP_OK)
-		neap_outcome_scan(neap_buffer_string(&text), text.length, evidence->stderr_line,
+		neap_outcome_scan(neap_buffer_string(&text), text.length, NEAP_WORDS_OOM, evidence->stderr_line,
 				  sizeof evidence->stderr_line);
 	neap_buffer_fini(&text);
 }

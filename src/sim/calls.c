@@ -104,6 +104,7 @@ static struct {
 	atomic_uint fault_count;
 	struct fault faults[FAULT_LIMIT]; /* sim.lock */
 	atomic_int log;                   /* descriptor + 1; 0: none */
+	char lost[512];                   /* NEAP_SIM_LOST: while this file is there; "" none */
 } calls;
 
 /* -1 for "*", -2 for an unknown name. */
@@ -215,6 +216,8 @@ CUresult sim_call_enter(enum sim_call call)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (atomic_load(&sim.ended))
 		return CUDA_ERROR_DEINITIALIZED;
+	if (calls.lost[0] && access(calls.lost, F_OK) == 0)
+		return CUDA_ERROR_UNKNOWN; /* as a driver whose device has fallen off the bus */
 	sim_engine_advance(sim.engine, latency_of(call));
 	result = sim_fault_take(call);
 	if (result != CUDA_SUCCESS || (need & NEEDS_INIT))
@@ -338,7 +341,7 @@ static enum neap_status each_entry(const char *variable, bool (*add)(char *entry
 
 enum neap_status sim_calls_configure(struct neap_error *err)
 {
-	const char *log = getenv("NEAP_SIM_LOG");
+	const char *log = getenv("NEAP_SIM_LOG"), *lost = getenv("NEAP_SIM_LOST");
 	enum neap_status status;
 	int old, fd = -1;
 
@@ -347,6 +350,8 @@ enum neap_status sim_calls_configure(struct neap_error *err)
 		status = each_entry("NEAP_SIM_LATENCY", add_latency, "FUNCTION:ns=N", err);
 	if (status != NEAP_OK)
 		return status;
+	if ((size_t)snprintf(calls.lost, sizeof(calls.lost), "%s", lost ? lost : "") >= sizeof(calls.lost))
+		return neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
 	if (log && *log) {
 		fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0)

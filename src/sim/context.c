@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/units.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +46,9 @@ __attribute__((destructor)) static void ended(void)
 /* What cuInit depends on, in one line. */
 static void read_environment(char text[sizeof(sim.environment)])
 {
-	static const char *const names[] = {"NEAP_SIM",         "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-					    "NEAP_SIM_FAULT",   "NEAP_SIM_LATENCY",     "NEAP_SIM_LOG",
-					    "NEAP_SIM_HIDDEN"};
+	static const char *const names[] = {"NEAP_SIM",        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+					    "NEAP_SIM_FAULT",  "NEAP_SIM_LATENCY",     "NEAP_SIM_LOG",
+					    "NEAP_SIM_HIDDEN", "NEAP_SIM_LOST",        "NEAP_SIM_FILES"};
 	size_t i, used = 0, room = sizeof(sim.environment);
 
 	text[0] = '\0';
@@ -151,6 +153,32 @@ static bool any_context(void)
 	return sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
 }
 
+/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the devices' files. As with those, a process that uses
+ * the device has its file open as long as it lives, and so have its forked children. */
+static enum neap_status open_files(struct neap_error *err)
+{
+	const char *folder = getenv("NEAP_SIM_FILES");
+	char path[512];
+
+	for (uint32_t i = 0; folder && *folder && i < sim.device_count; i++) {
+		snprintf(path, sizeof(path), "%s/nvidia%u", folder, sim.devices[i].index);
+		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+		if (fd < 0)
+			return neap_fail_errno(err, errno, "NEAP_SIM_FILES: opening %.300s", path);
+		sim.files[i] = fd + 1;
+	}
+	return NEAP_OK;
+}
+
+static void close_files(void)
+{
+	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++) {
+		if (sim.files[i] > 0)
+			close(sim.files[i] - 1);
+		sim.files[i] = 0;
+	}
+}
+
 /* Lock held; nothing of the old state is in use. */
 static void forget_old(void)
 {
@@ -165,6 +193,7 @@ static void forget_old(void)
 	sim.engine = NULL;
 	sim_flights_drop();
 	sim_calls_reset();
+	close_files();
 	sim.device_count = 0;
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
 	memset(&sim.report, 0, sizeof(sim.report));
@@ -197,18 +226,20 @@ static CUresult enter_world(void)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	sim.pid = getpid();
 	if (sim_world_join(&sim.spec, hidden && strcmp(hidden, "1") == 0, &sim.world, &err) == NEAP_OK) {
+		const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
 		choose_devices();
-		if (sim.device_count > 0) {
+		if (sim.device_count == 0) {
+			neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device%s",
+				  list && strstr(list, "MIG-") ? ": no device is simulated in MIG instances" : "");
+		} else if (open_files(&err) == NEAP_OK) {
 			sim.message[0] = '\0';
 			atomic_store(&sim.initialized, true);
 			return CUDA_SUCCESS;
 		}
+		close_files();
 		sim_world_leave(sim.world);
 		sim.world = NULL;
-		const char *list = getenv("CUDA_VISIBLE_DEVICES");
-
-		neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device%s",
-			  list && strstr(list, "MIG-") ? ": no device is simulated in MIG instances" : "");
 	}
 	sim_engine_destroy(sim.engine);
 	sim.engine = NULL;

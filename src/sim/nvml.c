@@ -1,6 +1,6 @@
 /* libnvidia-ml.so.1: the devices seen from outside. It looks at the world anew for each question, enters nothing, and
  * so costs no context and is no process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver lists
- * processes without their bytes.
+ * processes without their bytes. NEAP_SIM_LOST=FILE: while FILE is there, the devices are lost.
  */
 #include "base/error.h"
 #include "device/nvml_api.h"
@@ -29,13 +29,14 @@ static struct {
 	atomic_int pid;   /* of the process that initialised: NVML does not survive fork */
 	struct sim_spec spec;
 	bool no_process_bytes;
+	char lost[512];                                 /* "" none */
 	char message[320];                              /* why nvmlInit failed */
 	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses mean something */
 } nvml;
 
 static nvmlReturn_t read_settings(struct neap_error *err)
 {
-	const char *mode = getenv("NEAP_SIM_NVML");
+	const char *mode = getenv("NEAP_SIM_NVML"), *lost = getenv("NEAP_SIM_LOST");
 
 	if (sim_spec_parse(getenv("NEAP_SIM"), &nvml.spec, err) != NEAP_OK)
 		return NVML_ERROR_INVALID_ARGUMENT;
@@ -44,7 +45,10 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	}
 	nvml.no_process_bytes = mode && *mode;
-	return NVML_SUCCESS;
+	if ((size_t)snprintf(nvml.lost, sizeof(nvml.lost), "%s", lost ? lost : "") < sizeof(nvml.lost))
+		return NVML_SUCCESS;
+	neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
+	return NVML_ERROR_INVALID_ARGUMENT;
 }
 
 /* The caller frees it; NULL: *ret_result says why. */
@@ -136,8 +140,10 @@ nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned int room)
 	return ready() ? copy_text(text, room, DRIVER_VERSION_TEXT) : NVML_ERROR_UNINITIALIZED;
 }
 
+static bool is_lost(void) { return nvml.lost[0] && access(nvml.lost, F_OK) == 0; }
+
 /* The world as it is now, and the device's index in it; the caller frees the view. */
-static nvmlReturn_t see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
 {
 	struct neap_error err;
 	struct sim_view *view;
@@ -162,6 +168,11 @@ static nvmlReturn_t see(nvmlDevice_t device, struct sim_view **ret_view, uint32_
 	return NVML_SUCCESS;
 }
 
+static nvmlReturn_t see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+{
+	return is_lost() ? NVML_ERROR_GPU_IS_LOST : see_any(device, ret_view, ret_index);
+}
+
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
 	struct sim_view *view;
@@ -170,7 +181,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 
 	if (!count)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	result = see(&nvml.devices[0], &view, &index);
+	result = see_any(&nvml.devices[0], &view, &index);
 	if (result != NVML_SUCCESS)
 		return result;
 	*count = view->device_count;
@@ -187,6 +198,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 		return result;
 	if (!device || index >= count)
 		return NVML_ERROR_INVALID_ARGUMENT;
+	if (is_lost())
+		return NVML_ERROR_GPU_IS_LOST;
 	*device = &nvml.devices[index];
 	return NVML_SUCCESS;
 }

@@ -238,6 +238,7 @@ struct sim_state {
 	struct sim_engine *engine;
 	uint32_t device_count;
 	struct sim_device devices[SIM_DEVICE_LIMIT];
+	int files[SIM_DEVICE_LIMIT]; /* descriptors + 1 of the files that stand for theirs; 0: none */
 
 	uint64_t next_id; /* of handles and of pinned memory */
 	struct neap_map handles;

@@ -121,6 +121,7 @@ static const char *const outcome_names[NEAP_OUTCOME_COUNT] = {
 	[NEAP_OUTCOME_NO_MEMORY] = "no memory",
 	[NEAP_OUTCOME_LOST] = "lost",
 	[NEAP_OUTCOME_STOPPED] = "stopped early",
+	[NEAP_OUTCOME_NO_DEVICE] = "device lost",
 };
 
 const char *neap_outcome_name(enum neap_outcome outcome)

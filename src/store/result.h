@@ -39,6 +39,7 @@ enum neap_outcome {
 	NEAP_OUTCOME_STOPPED,   /* its session asked it to stop early, memory being short, or it crossed a limit of
 				   its run and was ended; `evidence` says why */
 	NEAP_OUTCOME_KILLED,    /* `neap kill` ended it */
+	NEAP_OUTCOME_NO_DEVICE, /* it failed because its device was lost meanwhile; `evidence` says how we know */
 	NEAP_OUTCOME_COUNT
 };
 

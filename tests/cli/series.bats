@@ -311,6 +311,171 @@ most_together() {
 	[[ "$output" == *"1 experiment left; go on with: "* ]]
 }
 
+@test "a device that is lost while an experiment runs is waited for, and the experiment made again" {
+	cat > train <<-EOF
+		#!/bin/sh
+		[ -e second ] && exec "$HOLD" 10M
+		"$HOLD" 10M
+		touch second "$dir/lost"
+		exec "$HOLD" 10M
+	EOF
+	chmod +x train
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: ./train, needs: 100M}
+		- {name: after, command: "$HOLD 10M", needs: 100M}
+	EOF
+	NEAP_SIM_LOST="$dir/lost" "$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until grep -q "e: its device was lost: another attempt (1 of 2) when it is back, within 10 m" err; do
+		kill -0 "$series"
+		sleep 0.02
+	done
+	[ "$(result e-1 .outcome)" = "device lost" ]
+	[[ "$(result e-1 .evidence)" == *"NVML error 15: GPU is lost" ]]
+	[ "$(result e-1 .drained)" = false ]
+	rm lost
+	wait "$series"
+	grep -q "e: the device is back after" err
+	[ "$(result e-2 .outcome)" = ok ]
+	[ "$(result after-1 .outcome)" = ok ]
+}
+
+@test "a lost device that does not come back stops the series, which goes on later" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {wait_limit: 0s}
+		experiments:
+		- {name: e, command: "sh -c 'test -e second || { touch second lost; exit 1; }'", needs: none}
+	EOF
+	NEAP_SIM_LOST="$dir/lost" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 69 ]
+	[[ "$output" == *"the device GPU-"*", which 'e' lost, did not come back within 0"* ]]
+	[[ "$output" == *"1 experiment left; go on with: neap series s.yaml --resume"* ]]
+	rm lost
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 0 ]
+	[ "$(result e-2 .outcome)" = ok ]
+}
+
+@test "an experiment that keeps losing its device comes to an end; retry_failed is not about it" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none, retry_failed: 5}
+		experiments:
+		- {name: e, command: "sh -c 'echo CUDA error: uncorrectable ECC error encountered >&2; exit 1'"}
+		- {name: after, command: "true"}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 1 ]
+	[ "$(result e-3 .outcome)" = "device lost" ]
+	[ "$(result e-3 .evidence)" = "stderr: CUDA error: uncorrectable ECC error encountered" ]
+	[ ! -e s/runs/e-4 ]
+	[ "$(result after-1 .outcome)" = ok ]
+	run "$NEAP" series s.yaml --folder s --resume # what is journaled can be read
+	[ "$status" -eq 1 ]
+}
+
+@test "a device that is not there is refused before anything starts, unless it is to be waited for" {
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: fine, command: touch ran, needs: none}
+		- {name: e, command: touch ran, needs: none, device: 7}
+	EOF
+	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 69 ]
+	[[ "$output" == *"experiment 'e' (line 4): there is no device '7'; there are: 0 (GPU-"*"), 1 (GPU-"*"). With a wait_limit it is waited for"* ]]
+	[[ "$output" != *"go on with"* ]]
+	[ ! -e ran ]
+	sed 's/device: 7/device: GPU-nonsense/' s.yaml > t.yaml
+	run "$NEAP" series t.yaml --folder t
+	[ "$status" -eq 69 ]
+	sed 's/device: 7/device: 7, wait_limit: 0s/' s.yaml > u.yaml
+	run "$NEAP" series u.yaml --folder u
+	[ "$status" -eq 69 ]
+	[ -e ran ]
+	sed 's/device: 7/device: 1/' s.yaml > v.yaml
+	NEAP_SIM="$NEAP_SIM,gpus=2" run "$NEAP" series v.yaml --folder v
+	[ "$status" -eq 0 ]
+}
+
+@test "after a runner's crash, what still runs counts with what it needs" {
+	cat > part <<-EOF
+		#!/bin/sh
+		echo "begin \$1" >> log
+		case \$1 in
+		first) until [ -e go ]; do sleep 0.02; done; sleep 0.3 ;; # longer than it takes to overlook it
+		fits) touch go ;;
+		esac
+		echo "end \$1" >> log
+	EOF
+	chmod +x part
+	cat > s.yaml <<-EOF
+		name: s
+		parallel: 2
+		defaults: {time_limit: 60s}
+		experiments:
+		- {name: first, command: ./part first, needs: 2500MiB}
+		- {name: fits, command: ./part fits, needs: 1GiB}
+		- {name: large, command: ./part large, needs: 2500MiB}
+	EOF
+	# Killed once the first one runs, before the next one is begun: its start is the third record.
+	mkdir s
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until grep -qs "begin first" log; do kill -0 "$series"; sleep 0.005; done
+	kill -KILL "$series"
+	wait "$series" || true
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 0 ]
+	[ "$(grep -n -e "end first" log | cut -d: -f1)" -lt "$(grep -n -e "begin large" log | cut -d: -f1)" ]
+	[ "$(grep -n -e "begin fits" log | cut -d: -f1)" -lt "$(grep -n -e "end first" log | cut -d: -f1)" ]
+}
+
+@test "memory that is not given back: who has the device's file open is named" {
+	mkdir files
+	export NEAP_SIM_FILES="$dir/files"
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: "sh -c 'touch begun; until [ -e go ]; do sleep 0.02; done'", needs: none, drain_limit: 100ms}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err &
+	series=$!
+	until [ -e begun ]; do kill -0 "$series"; sleep 0.01; done
+	# Not the run's, and not listed by the driver: as the worker of a loader whose parent is gone.
+	NEAP_SIM_HIDDEN=1 "$HOLD" --for 60000 1G &
+	holder=$!
+	until "$NEAP" sim inspect | grep -q "memory 1.00 GiB"; do kill -0 "$holder"; sleep 0.02; done
+	touch go
+	wait "$series"
+	kill "$holder"
+	[ "$(result e-1 .drained)" = false ]
+	[[ "$(result e-1 .drain_note)" == *"; process $holder (hold --for 60000 1G) has $dir/files/nvidia0 open"* ]]
+}
+
+@test "what an experiment leaves behind with the device's file open is named and ended, and its memory comes back" {
+	mkdir files
+	export NEAP_SIM_FILES="$dir/files"
+	cat > train <<-EOF
+		#!/bin/sh
+		NEAP_SIM_HIDDEN=1 setsid "$HOLD" --for 60000 1G &
+		until "$NEAP" sim inspect | grep -q "memory 1.00 GiB"; do sleep 0.02; done
+	EOF
+	chmod +x train
+	cat > s.yaml <<-EOF
+		name: s
+		experiments:
+		- {name: e, command: ./train, needs: none}
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Ended process "*" (hold --for 60000 1G), which the command left running with $dir/files/nvidia0 open"* ]]
+	[ "$(result e-1 .drained)" = true ]
+}
+
 @test "a result that is damaged is a lost attempt, and said to be" {
 	cat > s.yaml <<-EOF
 		name: s

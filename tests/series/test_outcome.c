@@ -39,6 +39,8 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_NOT_FOUND, 126, "Permission denied");
 	e = (struct neap_evidence){.no_memory = true};
 	decide(e, NEAP_OUTCOME_NO_MEMORY, 75, "did not become free");
+	strcpy(e.wait_text, "needs 5 GiB, more than X has");
+	decide(e, NEAP_OUTCOME_NO_MEMORY, 75, "needs 5 GiB, more than X has");
 	e = (struct neap_evidence){.canceled_by = SIGINT}; /* while it waited for memory */
 	decide(e, NEAP_OUTCOME_CANCELED, 130, "signal 2");
 	e = ran, e.canceled_by = SIGINT, e.wait_status = SIGINT;
@@ -101,10 +103,45 @@ static void test_oom_and_what_looks_like_it(void **state)
 	decide(e, NEAP_OUTCOME_CANCELED, 137, "signal 2");
 }
 
+/* A lost device is the cause, whatever else its loss looked like to the command. */
+static void test_lost_device(void **state)
+{
+	(void)state;
+	struct neap_evidence e = {.started = true, .wait_status = EXITED(1), .ooms = 1};
+	strcpy(e.lost_text, "asking for a device: NVML error 15: GPU is lost");
+	strcpy(e.oom_text, "process 7 asked for 1 MiB");
+	decide(e, NEAP_OUTCOME_NO_DEVICE, 1, "NVML error 15: GPU is lost");
+	e.wait_status = SIGABRT;
+	decide(e, NEAP_OUTCOME_NO_DEVICE, 134, "GPU is lost");
+	e.wait_status = 0; /* lost, and of no matter to it */
+	decide(e, NEAP_OUTCOME_OK, 0, "");
+	e.wait_status = EXITED(1), e.lost_text[0] = '\0', e.ooms = 0;
+	strcpy(e.lost_line, "CUDA error: uncorrectable ECC error encountered");
+	decide(e, NEAP_OUTCOME_NO_DEVICE, 1, "stderr: CUDA error: uncorrectable ECC error encountered");
+	static const struct {
+		const char *text;
+		bool lost;
+	} rows[] = {
+		{"RuntimeError: CUDA error: uncorrectable ECC error encountered", true},
+		{"CUDA_ERROR_ECC_UNCORRECTABLE (code 214)", true},
+		{"CUDA error: CUDA-capable device(s) is/are busy or unavailable", true},
+		{"CUDA error: uncorrectable NVLink error detected during the execution", true},
+		{"CUDA error: an illegal memory access was encountered", false},
+		{"CUDA error: unspecified launch failure", false},
+		{"CUDA error: hardware stack error", false},
+		{"CUDA out of memory", false},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char line[256];
+		neap_outcome_scan(rows[i].text, strlen(rows[i].text), NEAP_WORDS_LOST, line, sizeof line);
+		assert_string_equal(line, rows[i].lost ? rows[i].text : "");
+	}
+}
+
 static void scan(const char *text, const char *expected)
 {
 	char line[64] = "untouched";
-	neap_outcome_scan(text, strlen(text), line, sizeof line);
+	neap_outcome_scan(text, strlen(text), NEAP_WORDS_OOM, line, sizeof line);
 	assert_string_equal(line, expected);
 }
 
@@ -127,7 +164,7 @@ static void test_scan(void **state)
 	memset(text, 'x', 300);
 	strcpy(text + 300, " CUDA out of memory\n");
 	char line[64];
-	neap_outcome_scan(text, strlen(text), line, sizeof line);
+	neap_outcome_scan(text, strlen(text), NEAP_WORDS_OOM, line, sizeof line);
 	assert_int_equal(strlen(line), 63);
 }
 
@@ -211,9 +248,9 @@ static void test_drain_left(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outcomes),   cmocka_unit_test(test_oom_and_what_looks_like_it),
-		cmocka_unit_test(test_scan),       cmocka_unit_test(test_room),
-		cmocka_unit_test(test_drain_left),
+		cmocka_unit_test(test_outcomes),    cmocka_unit_test(test_oom_and_what_looks_like_it),
+		cmocka_unit_test(test_lost_device), cmocka_unit_test(test_scan),
+		cmocka_unit_test(test_room),        cmocka_unit_test(test_drain_left),
 	};
 	return cmocka_run_group_tests_name("outcome", tests, NULL, NULL);
 }

@@ -95,6 +95,31 @@ static void test_submitted(void **unused)
 	neap_series_state_fini(&state);
 }
 
+#define PLACED(e, n, more)                                                                                           \
+	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"," more "}"
+
+/* What an attempt may take, and where; earlier versions did not say. */
+static void test_placed(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	struct neap_error err = {0};
+	const char *const texts[] = {PLACED("a", 1, "\"needs\":\"1500MiB\",\"device\":\"GPU-1\""),
+				     OF("device_lost", "a", 1), START("a", 2), NULL};
+	if (apply(&state, texts, &err))
+		fail_msg("%s", err.message);
+	assert_string_equal(state.ends[0].needs, "");
+	assert_string_equal(state.ends[0].device, "");
+	assert_int_equal(state.experiments[0].deviceless, 1);
+	assert_int_equal(state.experiments[0].failed, 0);
+	json_t *record = neap_series_record_start("b", 1, "r", "device", "GPU-2");
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
+	json_decref(record);
+	assert_string_equal(state.ends[1].needs, "device");
+	assert_string_equal(state.ends[1].device, "GPU-2");
+	neap_series_state_fini(&state);
+}
+
 static void test_refused(void **unused)
 {
 	(void)unused;
@@ -103,6 +128,7 @@ static void test_refused(void **unused)
 		const char *message;
 	} rows[] = {
 		{{START("a", 2)}, "record 2: a start out of order"},
+		{{PLACED("a", 1, "\"needs\":\"much\"")}, "record 2: expected what an attempt needs, and a device"},
 		{{START("a", 1), START("b", 1), START("a", 2)}, "record 4: a start out of order"},
 		{{START("a", 1), END("a", 1), START("a", 2)}, "record 4: a start out of order"},
 		{{START("c", 1)}, "record 2: expected an experiment of the series and an attempt's number"},
@@ -160,6 +186,7 @@ static void test_changed(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_submitted),
-					   cmocka_unit_test(test_refused), cmocka_unit_test(test_changed)};
+					   cmocka_unit_test(test_placed), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_changed)};
 	return cmocka_run_group_tests(tests, make_spec, free_spec);
 }
