@@ -16,10 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAIT_LIMIT_NS  (600ull * 1000000000ull)
-#define DRAIN_LIMIT_NS (60ull * 1000000000ull)
-#define GRACE_NS       (10ull * 1000000000ull)
-#define RETRIES        8u
+#define RETRIES 8u
 
 static const struct neap_option options[] = {
 	{"name", "NAME", "what to call the run; default: the program's name"},
@@ -356,8 +353,9 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 
 static int run_command(const struct neap_arguments *arguments)
 {
-	struct neap_supervise_options run = {
-		.wait_limit_ns = WAIT_LIMIT_NS, .drain_limit_ns = DRAIN_LIMIT_NS, .limits.grace_ns = GRACE_NS};
+	struct neap_supervise_options run = {.wait_limit_ns = NEAP_RUN_WAIT_LIMIT_NS,
+					     .drain_limit_ns = NEAP_RUN_DRAIN_LIMIT_NS,
+					     .limits.grace_ns = NEAP_RUN_GRACE_NS};
 	char run_id[NEAP_RUN_ID_ROOM], folder[4096];
 	struct additions additions = {0};
 	struct neap_error err = {0};

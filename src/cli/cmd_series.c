@@ -1,6 +1,7 @@
 /* cli/cmd_series.c: `neap series`: a file of experiments, each exactly once. */
 #include "base/paths.h"
 #include "cli/command.h"
+#include "cli/series_slurm.h"
 #include "report/report.h"
 #include "series/series.h"
 #include "series/series_check.h"
@@ -101,40 +102,85 @@ static int complain(const struct neap_series_summary *summary, const struct neap
 	return code;
 }
 
-static int run_series(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
+static struct neap_series_options make_options(const struct neap_arguments *arguments, const char *file,
+					       const char *state, const char *program)
 {
-	struct neap_series_summary summary = {0};
-	struct neap_buffer table = {0};
-	struct neap_error err = {0};
-	char state[4096];
-	if (neap_path_state(state, sizeof state, &err))
-		return neap_complain("series", &err);
-	struct neap_series_options options = {
+	return (struct neap_series_options){
 		.file = file,
 		.folder = neap_argument(arguments, "folder"),
 		.state_folder = state,
-		.program = "/proc/self/exe",
+		.program = program,
 		.resume = neap_argument(arguments, "resume") != NULL,
 		.quiet = neap_argument(arguments, "quiet") != NULL,
 		.line = print_line,
 		.interrupts = &interrupts,
 	};
+}
+
+/* The table, and as the last line the page's path. */
+static int print_report(const struct neap_arguments *arguments, const struct neap_series_summary *summary, int code)
+{
+	struct neap_buffer table = {0};
+	struct neap_error err = {0};
+	neap_report_table(&table, summary->results, summary->count, neap_color(arguments, stdout));
+	neap_report_comparisons(&table, summary->comparisons, summary->comparison_count);
+	if (neap_buffer_status(&table, &err))
+		code = neap_complain("series", &err);
+	else
+		printf("%s\n%s\n", neap_buffer_string(&table), summary->report);
+	neap_buffer_fini(&table);
+	return code;
+}
+
+/* Slurm's nodes start neap by the path that it has here. */
+static int run_slurm(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
+{
+	struct neap_slurm_summary summary = {0};
+	struct neap_error err = {0};
+	char state[4096], program[4096];
+	bool report = false;
+	ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+	if (length <= 0 || (size_t)length == sizeof program - 1) {
+		fputs("neap series: cannot tell where the neap command is: reading /proc/self/exe failed\n", stderr);
+		return NEAP_EXIT_OS;
+	}
+	program[length] = '\0';
+	if (neap_argument(arguments, "slurm-task"))
+		return series_slurm_task(arguments, spec, program);
+	if (neap_slurm_check(spec, file, &err) || neap_path_state(state, sizeof state, &err))
+		return neap_complain("series", &err);
+	struct neap_slurm_options options = {
+		.series = make_options(arguments, file, state, program),
+		.wait = neap_argument(arguments, "wait") != NULL,
+	};
+	if (neap_argument(arguments, "dry-run")) {
+		int code = print_plan(spec);
+		return code ? code : series_slurm_print_plan(spec, &options);
+	}
+	catch_signals();
+	int code = series_slurm_run(arguments, spec, &options, &summary, &report);
+	if (report)
+		code = print_report(arguments, &summary.series, code);
+	if (code == NEAP_EXIT_FAILED && !report && interrupts)
+		code = 128 + interrupted_by;
+	neap_slurm_summary_fini(&summary);
+	return code;
+}
+
+static int run_series(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
+{
+	struct neap_series_summary summary = {0};
+	struct neap_error err = {0};
+	char state[4096];
+	if (neap_path_state(state, sizeof state, &err))
+		return neap_complain("series", &err);
+	struct neap_series_options options = make_options(arguments, file, state, "/proc/self/exe");
 	catch_signals();
 	int code;
-	if (neap_series_run(spec, &options, &summary, &err)) {
+	if (neap_series_run(spec, &options, &summary, &err))
 		code = complain(&summary, &options, &err);
-		goto out;
-	}
-	neap_report_table(&table, summary.results, summary.count, neap_color(arguments, stdout));
-	neap_report_comparisons(&table, summary.comparisons, summary.comparison_count);
-	if (neap_buffer_status(&table, &err)) {
-		code = neap_complain("series", &err);
-		goto out;
-	}
-	printf("%s\n%s\n", neap_buffer_string(&table), summary.report);
-	code = summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK;
-out:
-	neap_buffer_fini(&table);
+	else
+		code = print_report(arguments, &summary, summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK);
 	neap_series_summary_fini(&summary);
 	return code;
 }
@@ -152,7 +198,13 @@ static int series_command(const struct neap_arguments *arguments)
 		neap_spec_fini(&spec);
 		return neap_complain("series", &err);
 	}
-	int code = neap_argument(arguments, "dry-run") ? print_plan(&spec) : run_series(arguments, &spec, file);
+	int code;
+	if (neap_argument(arguments, "slurm") || neap_argument(arguments, "slurm-task"))
+		code = run_slurm(arguments, &spec, file);
+	else if (neap_argument(arguments, "wait"))
+		code = neap_misuse(arguments, "--wait is for --slurm: without it every series is waited for");
+	else
+		code = neap_argument(arguments, "dry-run") ? print_plan(&spec) : run_series(arguments, &spec, file);
 	neap_spec_fini(&spec);
 	return code;
 }
@@ -161,13 +213,16 @@ static const struct neap_option options[] = {
 	{"resume", NULL, "go on with an unfinished series; with a finished one, show its report again"},
 	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
 	{"dry-run", NULL, "show what would be run, and start nothing"},
+	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
+	{"wait", NULL, "with --slurm: stay until all has ended"},
+	{"slurm-task", "N", "what a task of submission N runs, in the script that --slurm writes"},
 	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
 	{0},
 };
 
 const struct neap_command neap_command_series = {
 	.name = "series",
-	.usage = "FILE [--resume] [--folder DIR] [--dry-run] [--quiet]",
+	.usage = "FILE [--resume] [--slurm [--wait]] [--folder DIR] [--dry-run] [--quiet]",
 	.summary = "run a list of experiments, each in its own process and exactly once",
 	.details =
 		"FILE is YAML:\n"
@@ -215,9 +270,30 @@ const struct neap_command neap_command_series = {
 		"end "
 		"the experiment under way, which is run again after --resume.\n"
 		"\n"
+		"With --slurm the file becomes a job array, each task of which is 'neap run' on the node and the "
+		"devices "
+		"that Slurm gives it. The command submits and returns; with --resume it gathers what has ended, "
+		"submits "
+		"again what was lost, cancelled or is to be retried, and at the end makes the same report; without "
+		"--resume it only gathers. --wait does all of it and stays. 'parallel' limits how many tasks run at "
+		"a "
+		"time, without it Slurm decides; FOLDER and FILE must be where the nodes see them, and neap too. "
+		"Device, time and memory are asked for from the experiments (gpu:1 where device memory is needed, "
+		"time_limit with the waits around it, max_host), or as the file says:\n"
+		"\n"
+		"  slurm: {partition: gpu, account: lab, qos: high, gres: 'gpu:a100:1', time: 4h, mem: 64GiB,\n"
+		"          cpus: 8, sbatch: [--constraint=nvme]}\n"
+		"\n"
+		"Each of its keys may be left out; 'gres: none' asks for no device. A task that Slurm requeues goes "
+		"on as "
+		"the next attempt. 'device' has no place here.\n"
+		"\n"
 		"On stdout: the table of runs and, as the last line, the path of the report. Exit status: 0 when all "
 		"went well, 1 when an experiment did not, 65 for a malformed file, 74 for a full disk, 75 when the "
-		"series is unfinished and --resume is not given or another process runs it, 128+N when interrupted.",
+		"series is unfinished and --resume is not given or another process runs it, 128+N when interrupted; "
+		"with "
+		"--slurm 0 when it was submitted, 75 while tasks are under way, 69 without Slurm or when sbatch "
+		"refuses.",
 	.options = options,
 	.operands_min = 1,
 	.operands_max = 1,

@@ -19,8 +19,8 @@
 
 #define NUMBERS 100000
 
-static enum neap_status base_folder(const struct neap_spec *spec, const struct neap_series_options *options,
-				    char folder[4096], struct neap_error *err)
+enum neap_status neap_series_folder_name(const struct neap_spec *spec, const struct neap_series_options *options,
+					 char folder[4096], struct neap_error *err)
 {
 	int length;
 	if (options->folder) {
@@ -80,7 +80,7 @@ enum neap_status neap_series_folder_open(const struct neap_spec *spec, const str
 {
 	char base[4096], folder[4096], next[4096];
 	struct neap_journal *journal = NULL;
-	enum neap_status status = base_folder(spec, options, base, err);
+	enum neap_status status = neap_series_folder_name(spec, options, base, err);
 	for (unsigned number = 1; !status && number < NUMBERS; number++) {
 		numbered(base, number, folder);
 		numbered(base, number + 1, next);

@@ -91,8 +91,9 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 		return neap_fail(err, NEAP_EPARSE, "expected a run_id");
 	const json_t *number = json_object_get(record, "submission");
 	json_int_t submission = json_integer_value(number);
-	if (number && (submission < 1 || submission > NEAP_SERIES_SUBMISSIONS))
-		return neap_fail(err, NEAP_EPARSE, "expected a submission's number");
+	json_int_t task = json_integer_value(json_object_get(record, "task"));
+	if (number && (submission < 1 || submission > NEAP_SERIES_SUBMISSIONS || task < 1 || task > UINT32_MAX))
+		return neap_fail(err, NEAP_EPARSE, "expected the numbers of a submission and a task");
 	enum neap_status status = reach_submission(state, (uint32_t)submission, err);
 	if (status)
 		return status;
@@ -104,6 +105,7 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 	strcpy(state->ends[at].needs, needs);
 	strcpy(state->ends[at].device, device);
 	state->ends[at].submission = (uint32_t)submission;
+	state->ends[at].task = number ? (uint32_t)task : 0;
 	strcpy(state->ends[at].run_id, run_id);
 	experiment->attempts = attempt;
 	experiment->open = true;
@@ -218,11 +220,12 @@ json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const
 			 (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission)
+json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
+				uint32_t task)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I}", "type", "start", "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission, "wall_ns",
-			 (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:I}", "type", "start", "experiment", experiment, "attempt",
+			 (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission, "task",
+			 (json_int_t)task, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job)

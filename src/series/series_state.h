@@ -5,8 +5,7 @@
  *       "needs":TEXT,"device":UUID}                                               what it may take, and where; the
  *                                                                                 device where it was given one.
  *                                                                                 Earlier versions wrote neither
- *       ... "submission":S}                                                        by a task of a job array, see
- * below
+ *       ... "submission":S,"task":K}                                              for a job array's task, see below
  *   {"type":"submit","submission":S,"job":J,...}                                  Slurm took submission S as job J
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
@@ -43,6 +42,7 @@ struct neap_series_state {
 		enum neap_outcome outcome; /* of one that has ended */
 		int exit_status;
 		uint32_t submission; /* of the last attempt; 0: it was started on this machine */
+		uint32_t task;       /* of that submission's array */
 		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" not known */
 		char device[48];     /* likewise: the UUID of the one that it was given; "" none in particular */
 	} * ends;                    /* likewise */
@@ -72,7 +72,8 @@ json_t *neap_series_record_begin(const struct neap_spec *spec);
 json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id, const char *needs,
 				 const char *device);
 /* As the one before, for a task of a job array. */
-json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission);
+json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
+				uint32_t task);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
 /* "lost", "cancel", "retry", "device_lost", "give_up" */

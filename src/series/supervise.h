@@ -28,6 +28,11 @@
 
 #define NEAP_RUN_ID_ROOM 64
 
+/* What `neap run` takes where it is not told. */
+#define NEAP_RUN_WAIT_LIMIT_NS  (600ull * 1000000000ull)
+#define NEAP_RUN_DRAIN_LIMIT_NS (60ull * 1000000000ull)
+#define NEAP_RUN_GRACE_NS       (10ull * 1000000000ull)
+
 /* Borrowed while the supervise lives. A zeroed struct is the default but for `command` and `folder`. */
 struct neap_supervise_options {
 	char *const *command; /* NULL-terminated, {NAME} not replaced yet */

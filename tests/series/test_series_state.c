@@ -30,7 +30,8 @@ static int free_spec(void **state)
 
 #define START(e, n) "{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"}"
 #define TASK(e, n, s)                                                                                                \
-	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\",\"submission\":" #s "}"
+	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\",\"submission\":" #s        \
+	",\"task\":7}"
 #define SUBMIT(s, j) "{\"type\":\"submit\",\"submission\":" #s ",\"job\":" #j "}"
 #define END(e, n)                                                                                                    \
 	"{\"type\":\"end\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"outcome\":\"failed\",\"exit_status\":3}"
@@ -91,6 +92,7 @@ static void test_submitted(void **unused)
 	assert_int_equal(state.jobs[1], 0);
 	assert_int_equal(state.jobs[2], UINT32_MAX);
 	assert_int_equal(state.ends[0].submission, 3);
+	assert_int_equal(state.ends[0].task, 7);
 	assert_int_equal(state.ends[1].submission, 0);
 	neap_series_state_fini(&state);
 }
@@ -145,8 +147,10 @@ static void test_refused(void **unused)
 		 "record 2: expected an experiment of the series and an attempt's number"},
 		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1}"}, "record 2: expected a run_id"},
 		{{FINISH}, "record 2: a finish before the last experiment's end"},
-		{{TASK("a", 1, 0)}, "record 2: expected a submission's number"},
-		{{TASK("a", 1, 99999999)}, "record 2: expected a submission's number"},
+		{{TASK("a", 1, 0)}, "record 2: expected the numbers of a submission and a task"},
+		{{TASK("a", 1, 99999999)}, "record 2: expected the numbers of a submission and a task"},
+		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1,\"run_id\":\"r\",\"submission\":1}"},
+		 "record 2: expected the numbers of a submission and a task"},
 		{{SUBMIT(1, 2)}, "record 2: expected the job of a submission that has none"},
 		{{TASK("a", 1, 1), SUBMIT(1, 0)}, "record 3: expected the job of a submission that has none"},
 		{{TASK("a", 1, 1), SUBMIT(1, 4294967296)},

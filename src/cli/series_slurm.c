@@ -1,0 +1,114 @@
+/* cli/series_slurm.c: see series_slurm.h. */
+#include "cli/series_slurm.h"
+
+#include "base/error.h"
+#include "base/units.h"
+#include "series/slurm_task.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* "12,13", of the jobs that have tasks under way, with this between them. */
+static void print_jobs(const struct neap_slurm_summary *summary, const char *between)
+{
+	for (size_t i = 0; i < summary->job_count; i++)
+		printf("%s%" PRIu32, i ? between : "", summary->jobs[i]);
+	printf("\n");
+}
+
+/* The command that looks again, as it can be pasted into a shell; malloc, or NULL. */
+static char *go_on_command(const struct neap_slurm_options *options)
+{
+	struct neap_words words = {0};
+	char *text = NULL;
+	if (!neap_words_add(&words, options->series.file) && !neap_words_add(&words, "--slurm") &&
+	    !neap_words_add(&words, "--resume") &&
+	    (!options->series.folder ||
+	     (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->series.folder))))
+		text = neap_words_join(&words);
+	neap_words_fini(&words);
+	return text;
+}
+
+static void print_unfinished(const struct neap_slurm_summary *summary, const struct neap_slurm_options *options)
+{
+	char *command = go_on_command(options);
+	const char *go_on = command ? command : "FILE --slurm --resume";
+	if (summary->submitted && summary->job_count) {
+		printf("follow   squeue --array --jobs=");
+		print_jobs(summary, ",");
+		printf("cancel   scancel ");
+		print_jobs(summary, " ");
+		printf("gather   neap series %s\n", go_on);
+	} else {
+		fprintf(stderr, "neap series: %zu experiment%s left: %zu running, %zu pending", summary->series.left,
+			summary->series.left == 1 ? "" : "s", summary->running, summary->pending);
+		if (summary->waiting)
+			fprintf(stderr, ", %zu to be submitted again", summary->waiting);
+		fprintf(stderr, "; go on with: neap series %s\n", go_on);
+	}
+	free(command);
+}
+
+int series_slurm_run(const struct neap_arguments *arguments, const struct neap_spec *spec,
+		     const struct neap_slurm_options *options, struct neap_slurm_summary *summary, bool *ret_report)
+{
+	struct neap_error err = {0};
+	(void)arguments;
+	*ret_report = false;
+	if (neap_slurm_run(spec, options, summary, &err)) {
+		err.line = 0; /* the message says where, with the file's name */
+		int code = neap_complain("series", &err);
+		if (summary->series.left && err.status != NEAP_EBUSY)
+			print_unfinished(summary, options);
+		return code;
+	}
+	if (*summary->series.report) {
+		*ret_report = true;
+		return summary->series.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK;
+	}
+	print_unfinished(summary, options);
+	/* 'until neap series FILE --slurm --resume; do sleep 60; done' must not end before the series does. */
+	bool begun = summary->submitted && !options->series.resume && !options->wait;
+	return begun ? NEAP_EXIT_OK : NEAP_EXIT_TRY_AGAIN;
+}
+
+int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options)
+{
+	struct neap_slurm_plan plan = {0};
+	struct neap_error err = {0};
+	char folder[4096];
+	enum neap_status status = neap_slurm_plan_first(spec, options, &plan, folder, &err);
+	for (size_t i = 0; i < plan.count && !status; i++) {
+		struct neap_words words = {0};
+		struct neap_buffer script = {0};
+		uint32_t number = (uint32_t)i + 1;
+		status = neap_slurm_words(spec, &plan.batches[i], folder, number, 0, false, &words, &err);
+		if (!status)
+			status = neap_slurm_script(spec, &words, options->series.program, folder, number, &script,
+						   &err);
+		if (!status)
+			printf("\nSubmission %zu of %zu, %zu task%s: %s/slurm/%" PRIu32 ".sh%s\n\n%s", i + 1,
+			       plan.count, plan.batches[i].count, plan.batches[i].count == 1 ? "" : "s", folder,
+			       number, i && spec->has_parallel ? ", after the one before" : "",
+			       neap_buffer_string(&script));
+		neap_words_fini(&words);
+		neap_buffer_fini(&script);
+	}
+	neap_slurm_plan_fini(&plan);
+	return status ? neap_complain("series", &err) : NEAP_EXIT_OK;
+}
+
+int series_slurm_task(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *program)
+{
+	struct neap_error err = {0};
+	uint64_t submission = 0;
+	char note[256];
+	const char *folder = neap_argument(arguments, "folder"), *text = neap_argument(arguments, "slurm-task");
+	if (neap_u64_parse(text, &submission, &err) || !submission || submission > UINT32_MAX || !folder)
+		return neap_misuse(arguments, "--slurm-task is for the script that --slurm writes");
+	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, note, &err))
+		return neap_complain("series", &err);
+	fprintf(stderr, "neap series: %s\n", note);
+	return NEAP_EXIT_OK;
+}

@@ -1,0 +1,18 @@
+/* cli/series_slurm.h: what `neap series --slurm` does beside what every series does. */
+#ifndef NEAP_CLI_SERIES_SLURM_H
+#define NEAP_CLI_SERIES_SLURM_H
+
+#include "cli/command.h"
+#include "series/slurm.h"
+
+/* Submits, looks or gathers. Returns the exit code; `*ret_report`: there is one, and the summary has it. */
+int series_slurm_run(const struct neap_arguments *arguments, const struct neap_spec *spec,
+		     const struct neap_slurm_options *options, struct neap_slurm_summary *summary, bool *ret_report);
+
+/* After the plan of every series: the arrays, the words and the script. */
+int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options);
+
+/* A task of a job array: becomes `neap run`. */
+int series_slurm_task(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *program);
+
+#endif

@@ -1,0 +1,161 @@
+/* series/slurm_call.c: see slurm_call.h. */
+#include "series/slurm_call.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LIMIT_NS    (120 * NEAP_NS_PER_S)
+#define LIMIT_BYTES (64u * 1024 * 1024)
+
+extern char **environ;
+
+static bool is_habit(const char *entry)
+{
+	static const char *const prefixes[] = {
+		"SQUEUE_",           "SACCT_",       "SLURM_CLUSTERS=", "SBATCH_CLUSTERS=", "SBATCH_WAIT=",
+		"SBATCH_ARRAY_INX=", "SBATCH_DEBUG="};
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+		if (!strncmp(entry, prefixes[i], strlen(prefixes[i])))
+			return true;
+	return false;
+}
+
+/* In the child: never returns. */
+static void become(char *const *words, char **environment, int output_fd, int errors_fd, int report_fd)
+{
+	struct sigaction usual = {.sa_handler = SIG_DFL};
+	setpgid(0, 0);
+	sigaction(SIGPIPE, &usual, NULL);
+	sigaction(SIGXFSZ, &usual, NULL);
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (null_fd >= 0 && dup2(null_fd, STDIN_FILENO) >= 0 && dup2(output_fd, STDOUT_FILENO) >= 0 &&
+	    dup2(errors_fd, STDERR_FILENO) >= 0)
+		execvpe(words[0], words, environment);
+	int cause = errno;
+	ssize_t told = write(report_fd, &cause, sizeof cause);
+	(void)told;
+	_exit(127);
+}
+
+/* Reads both pipes until they end. */
+static enum neap_status read_all(int fds[2], struct neap_buffer *buffers[2], const char *name, struct neap_error *err)
+{
+	uint64_t began_ns = neap_clock_now(neap_clock_system());
+	bool open[2] = {true, true};
+	char bytes[16384];
+	while (open[0] || open[1]) {
+		struct pollfd polled[2];
+		for (int i = 0; i < 2; i++)
+			polled[i] = (struct pollfd){.fd = open[i] ? fds[i] : -1, .events = POLLIN};
+		if (neap_clock_now(neap_clock_system()) - began_ns > LIMIT_NS)
+			return neap_fail(err, NEAP_ETIMEDOUT, "%s did not answer within two minutes", name);
+		poll(polled, 2, 1000);
+		for (int i = 0; i < 2; i++) {
+			if (!polled[i].revents)
+				continue;
+			ssize_t got = read(fds[i], bytes, sizeof bytes);
+			if (got > 0)
+				neap_buffer_append(buffers[i], bytes, (size_t)got);
+			else if (!got || (errno != EINTR && errno != EAGAIN))
+				open[i] = false;
+			if (buffers[i]->length > LIMIT_BYTES)
+				return neap_fail(err, NEAP_EPROTO, "%s printed more than 64 MiB", name);
+		}
+	}
+	return neap_buffer_status(buffers[0], err) ? NEAP_ENOMEM : neap_buffer_status(buffers[1], err);
+}
+
+static int wait_for(pid_t pid)
+{
+	int status = 0;
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return 255;
+	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static char **make_environment(void)
+{
+	size_t count = 0, kept = 0;
+	while (environ[count])
+		count++;
+	char **environment = calloc(count + 1, sizeof *environment);
+	for (size_t i = 0; environment && i < count; i++)
+		if (!is_habit(environ[i]))
+			environment[kept++] = environ[i];
+	return environment;
+}
+
+enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output,
+				 struct neap_buffer *errors, int *ret_exit_status, struct neap_error *err)
+{
+	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* stdout, stderr, and why exec failed */
+	struct neap_buffer *buffers[2] = {output, errors};
+	const char *name = words->items[0];
+	char **environment = make_environment();
+	enum neap_status status =
+		environment ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "starting %s: out of memory", name);
+	for (int i = 0; i < 3 && !status; i++)
+		if (pipe2(pipes[i], O_CLOEXEC))
+			status = neap_fail_errno(err, errno, "starting %s", name);
+	pid_t pid = status ? -1 : fork();
+	if (pid == 0)
+		become(words->items, environment, pipes[0][1], pipes[1][1], pipes[2][1]);
+	if (!status && pid < 0)
+		status = neap_fail_errno(err, errno, "starting %s", name);
+	for (int i = 0; i < 3; i++)
+		if (pipes[i][1] >= 0)
+			close(pipes[i][1]);
+	if (!status) {
+		int cause = 0, exit_status = 0;
+		ssize_t got;
+		while ((got = read(pipes[2][0], &cause, sizeof cause)) < 0 && errno == EINTR)
+			;
+		if (got == (ssize_t)sizeof cause)
+			status = cause == ENOENT
+					 ? neap_fail(err, NEAP_ENOTSUP,
+						     "%s is not on PATH: --slurm works on a machine with Slurm's "
+						     "commands (Debian: slurm-client)",
+						     name)
+					 : neap_fail_errno(err, cause, "starting %s", name);
+		else
+			status = read_all((int[]){pipes[0][0], pipes[1][0]}, buffers, name, err);
+		if (status)
+			kill(pid, SIGKILL);
+		exit_status = wait_for(pid);
+		if (!status)
+			*ret_exit_status = exit_status;
+	}
+	for (int i = 0; i < 3; i++)
+		if (pipes[i][0] >= 0)
+			close(pipes[i][0]);
+	free(environment);
+	return status;
+}
+
+void neap_slurm_complaint(const struct neap_buffer *errors, char *text, size_t room)
+{
+	const char *all = neap_buffer_string(errors);
+	size_t end = errors->length, begin = 0;
+	while (end && (all[end - 1] == '\n' || all[end - 1] == ' '))
+		end--;
+	const char *newline = end ? memrchr(all, '\n', end) : NULL;
+	begin = newline ? (size_t)(newline - all) + 1 : 0;
+	const char *error = memmem(all + begin, end - begin, "error: ", 7);
+	if (error)
+		begin = (size_t)(error - all) + 7;
+	size_t length = end - begin < room ? end - begin : room - 1;
+	for (size_t i = 0; i < length; i++)
+		text[i] = (unsigned char)all[begin + i] >= 0x20 && all[begin + i] != 0x7f ? all[begin + i] : '?';
+	text[length] = '\0';
+}

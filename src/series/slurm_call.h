@@ -1,0 +1,23 @@
+/* series/slurm_call.h: one of Slurm's commands, started by its words and never through a shell.
+ *
+ * It runs in a process group of its own, so that Ctrl-C on our terminal does not end it half-way: whether sbatch has
+ * submitted would not be known. Variables by which users give these commands habits of their own are not passed on
+ * (SQUEUE_*, SACCT_*, and of sbatch's those that change what it does or prints).
+ */
+#ifndef NEAP_SERIES_SLURM_CALL_H
+#define NEAP_SERIES_SLURM_CALL_H
+
+#include "base/buffer.h"
+#include "series/words.h"
+
+/* Runs it to its end. NEAP_OK: it ran, *ret_exit_status is its own (128 + N: ended by signal N), and `output` and
+ * `errors` have what it wrote. Errors: NEAP_ENOTSUP when it is not on PATH; NEAP_ETIMEDOUT after two minutes, it
+ * being killed then; NEAP_EPROTO for more output than any cluster gives; NEAP_ENOMEM, NEAP_EIO. */
+enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output,
+				 struct neap_buffer *errors, int *ret_exit_status, struct neap_error *err);
+
+/* What it said on stderr, fit for a message: the last line that says something, printable, without "NAME: error: ".
+ */
+void neap_slurm_complaint(const struct neap_buffer *errors, char *text, size_t room);
+
+#endif

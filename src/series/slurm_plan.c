@@ -1,0 +1,261 @@
+/* series/slurm_plan.c: see slurm_plan.h. */
+#include "series/slurm_plan.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "series/supervise.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MINUTE_NS    (60 * NEAP_NS_PER_S)
+#define NEAP_OWN_MIB 64 /* host memory of neap itself, beside what the command may take */
+
+static bool needs_device(const struct neap_spec *spec, const struct neap_experiment *experiment)
+{
+	if (spec->slurm.gres)
+		return strcmp(spec->slurm.gres, "none") != 0 &&
+		       !(experiment->needs && !strcmp(experiment->needs, "none"));
+	return !experiment->needs || strcmp(experiment->needs, "none") != 0;
+}
+
+static uint64_t duration_or(const char *text, uint64_t otherwise_ns)
+{
+	uint64_t ns = otherwise_ns;
+	if (text)
+		neap_duration_parse(text, &ns, NULL); /* checked when the file was read */
+	return ns;
+}
+
+/* What a task may take in all: the wait for memory, the command, its end, the drain. One that may be started again,
+ * its memory having run out, has twice its time. 0: no limit. */
+static uint64_t minutes_of(const struct neap_experiment *experiment)
+{
+	if (!experiment->time_limit)
+		return 0;
+	uint64_t limit_ns = duration_or(experiment->time_limit, 0);
+	uint64_t parts_ns[] = {duration_or(experiment->wait_limit, NEAP_RUN_WAIT_LIMIT_NS), limit_ns,
+			       experiment->on_oom ? limit_ns : 0, duration_or(experiment->grace, NEAP_RUN_GRACE_NS),
+			       duration_or(experiment->drain_limit, NEAP_RUN_DRAIN_LIMIT_NS)};
+	uint64_t seconds = 0;
+	for (size_t i = 0; i < sizeof parts_ns / sizeof *parts_ns; i++)
+		seconds += parts_ns[i] / NEAP_NS_PER_S + 1;
+	return seconds / 60 + 1;
+}
+
+static uint64_t mebibytes_of(const struct neap_experiment *experiment)
+{
+	uint64_t bytes = 0;
+	if (!experiment->max_host)
+		return 0;
+	neap_size_parse(experiment->max_host, &bytes, NULL);
+	return bytes / NEAP_MIB + 1 + NEAP_OWN_MIB;
+}
+
+/* The larger of both, where 0 is without a limit. */
+static uint64_t larger(uint64_t a, uint64_t b) { return !a || !b ? 0 : a > b ? a : b; }
+
+/* Fills what is asked of Slurm. */
+static void ask(const struct neap_spec *spec, struct neap_slurm_batch *batch)
+{
+	uint64_t ns = 0, bytes = 0;
+	for (size_t i = 0; i < batch->count; i++) {
+		const struct neap_experiment *experiment = &spec->experiments[batch->members[i]];
+		uint64_t minutes = minutes_of(experiment), mebibytes = mebibytes_of(experiment);
+		batch->minutes = i ? larger(batch->minutes, minutes) : minutes;
+		batch->mebibytes = i ? larger(batch->mebibytes, mebibytes) : mebibytes;
+	}
+	if (spec->slurm.time && !neap_duration_parse(spec->slurm.time, &ns, NULL))
+		batch->minutes = ns / MINUTE_NS + (ns % MINUTE_NS != 0);
+	if (spec->slurm.mem && !neap_size_parse(spec->slurm.mem, &bytes, NULL))
+		batch->mebibytes = bytes / NEAP_MIB + (bytes % NEAP_MIB != 0);
+}
+
+static enum neap_status add_batch(const struct neap_spec *spec, const bool *wanted, size_t first, size_t end,
+				  bool device, struct neap_slurm_plan *plan)
+{
+	struct neap_slurm_batch batch = {.first = (uint32_t)first, .device = device};
+	for (size_t i = first; i < end; i++)
+		batch.count += wanted[i] && needs_device(spec, &spec->experiments[i]) == device;
+	if (!batch.count)
+		return NEAP_OK;
+	struct neap_slurm_batch *grown = realloc(plan->batches, (plan->count + 1) * sizeof *grown);
+	if (!grown)
+		return NEAP_ENOMEM;
+	plan->batches = grown;
+	batch.members = calloc(batch.count, sizeof *batch.members);
+	if (!batch.members)
+		return NEAP_ENOMEM;
+	batch.count = 0;
+	for (size_t i = first; i < end; i++)
+		if (wanted[i] && needs_device(spec, &spec->experiments[i]) == device)
+			batch.members[batch.count++] = i;
+	ask(spec, &batch);
+	plan->batches[plan->count++] = batch;
+	return NEAP_OK;
+}
+
+enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *wanted, uint32_t max_array,
+				      struct neap_slurm_plan *ret_plan, struct neap_error *err)
+{
+	struct neap_slurm_plan plan = {0};
+	enum neap_status status = NEAP_OK;
+	if (max_array < 2) /* the highest task is one below */
+		return neap_fail(err, NEAP_ENOTSUP, "this cluster allows no job arrays (MaxArraySize is %" PRIu32 ")",
+				 max_array);
+	for (size_t first = 0; first < spec->count && !status; first += max_array - 1) {
+		size_t end = spec->count - first < max_array - 1 ? spec->count : first + max_array - 1;
+		status = add_batch(spec, wanted, first, end, true, &plan);
+		if (!status)
+			status = add_batch(spec, wanted, first, end, false, &plan);
+	}
+	if (status) {
+		neap_slurm_plan_fini(&plan);
+		return neap_fail(err, status, "planning job arrays: out of memory");
+	}
+	*ret_plan = plan;
+	return NEAP_OK;
+}
+
+void neap_slurm_plan_fini(struct neap_slurm_plan *plan)
+{
+	for (size_t i = 0; i < plan->count; i++)
+		free(plan->batches[i].members);
+	free(plan->batches);
+	*plan = (struct neap_slurm_plan){0};
+}
+
+uint32_t neap_slurm_task_of(const struct neap_slurm_batch *batch, size_t experiment)
+{
+	return (uint32_t)(experiment - batch->first + 1);
+}
+
+enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err)
+{
+	for (size_t i = 0; i < spec->count; i++)
+		if (spec->experiments[i].device)
+			return neap_fail(
+				err, NEAP_EINVAL,
+				"%s:%" PRIu32 ": experiment '%.60s': 'device' cannot be chosen with --slurm, "
+				"Slurm gives each task its own: remove it (slurm: {gres: ...} says which kind)",
+				file, spec->experiments[i].line, spec->experiments[i].name);
+	return NEAP_OK;
+}
+
+enum neap_status neap_slurm_path(const char *folder, uint32_t submission, const char *ending, char path[4096],
+				 struct neap_error *err)
+{
+	int length = snprintf(path, 4096, "%s/slurm/%" PRIu32 "%s", folder, submission, ending);
+	if (length < 0 || length >= 4096)
+		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", folder);
+	return NEAP_OK;
+}
+
+/* "1-3,5": the tasks of a batch. */
+static void put_tasks(const struct neap_slurm_batch *batch, struct neap_buffer *text)
+{
+	for (size_t i = 0, end; i < batch->count; i = end) {
+		for (end = i + 1; end < batch->count && batch->members[end] == batch->members[end - 1] + 1;)
+			end++;
+		neap_buffer_format(text, "%s%" PRIu32, i ? "," : "", neap_slurm_task_of(batch, batch->members[i]));
+		if (end - i > 1)
+			neap_buffer_format(text, "-%" PRIu32, neap_slurm_task_of(batch, batch->members[end - 1]));
+	}
+}
+
+/* Slurm replaces %x in a file's name, takes backslashes for its own, and cuts a script's line at its end. */
+static enum neap_status put_output(const char *folder, uint32_t submission, struct neap_buffer *text,
+				   struct neap_error *err)
+{
+	for (const char *c = folder; *c; c++) {
+		if (*c == '\\' || (unsigned char)*c < 0x20 || *c == 0x7f)
+			return neap_fail(
+				err, NEAP_EINVAL,
+				"the folder %.120s: Slurm cannot write where a name has backslashes or control "
+				"characters: choose another with --folder",
+				folder);
+		neap_buffer_text(text, *c == '%' ? "%" : "");
+		neap_buffer_append(text, c, 1);
+	}
+	neap_buffer_format(text, "/slurm/%" PRIu32 "-%%a.out", submission);
+	return NEAP_OK;
+}
+
+enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
+				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
+				  struct neap_words *words, struct neap_error *err)
+{
+	const struct neap_slurm_settings *slurm = &spec->slurm;
+	struct neap_buffer tasks = {0}, output = {0};
+	char script[4096];
+	put_tasks(batch, &tasks);
+	if (spec->has_parallel)
+		neap_buffer_format(&tasks, "%%%" PRIu32, spec->parallel);
+	enum neap_status status = put_output(folder, submission, &output, err);
+	if (!status)
+		status = neap_slurm_path(folder, submission, ".sh", script, err);
+	if (status)
+		goto out;
+	const struct {
+		const char *option, *value;
+	} texts[] = {
+		{"--job-name=", spec->name},
+		{"--array=", neap_buffer_string(&tasks)},
+		{"--output=", neap_buffer_string(&output)},
+		{"--gres=", batch->device ? slurm->gres ? slurm->gres : "gpu:1" : NULL},
+		{"--cpus-per-task=", slurm->cpus},
+		{"--partition=", slurm->partition},
+		{"--account=", slurm->account},
+		{"--qos=", slurm->qos},
+	};
+	bool failed = neap_words_add(words, "sbatch") || neap_words_add(words, "--parsable") ||
+		      (test_only && neap_words_add(words, "--test-only")) ||
+		      neap_words_add(words, "--open-mode=append");
+	for (size_t i = 0; i < sizeof texts / sizeof *texts && !failed; i++)
+		failed = texts[i].value && neap_words_format(words, "%s%s", texts[i].option, texts[i].value);
+	failed = failed || (batch->minutes && neap_words_format(words, "--time=%" PRIu64, batch->minutes)) ||
+		 (batch->mebibytes && neap_words_format(words, "--mem=%" PRIu64 "M", batch->mebibytes)) ||
+		 (after && neap_words_format(words, "--dependency=afterany:%" PRIu32, after));
+	for (size_t i = 0; i < slurm->sbatch.count && !failed; i++)
+		failed = neap_words_add(words, slurm->sbatch.items[i]);
+	if (failed || neap_words_add(words, script) || tasks.failed || output.failed)
+		status = neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
+out:
+	neap_buffer_fini(&tasks);
+	neap_buffer_fini(&output);
+	return status;
+}
+
+enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
+				   const char *folder, uint32_t submission, struct neap_buffer *script,
+				   struct neap_error *err)
+{
+	struct neap_words command = {0};
+	char file[4096];
+	char *submitted = neap_words_join(words), *line = NULL;
+	enum neap_status status = NEAP_OK;
+	if (neap_path_join(file, sizeof file, folder, "slurm/series.yaml"))
+		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", folder);
+	else if (!neap_words_add(&command, program) && !neap_words_add(&command, "series") &&
+		 !neap_words_add(&command, file) && !neap_words_add(&command, "--folder") &&
+		 !neap_words_add(&command, folder) && !neap_words_add(&command, "--slurm-task") &&
+		 !neap_words_format(&command, "%" PRIu32, submission))
+		line = neap_words_join(&command);
+	if (!status && line && submitted)
+		neap_buffer_format(script,
+				   "#!/bin/sh\n"
+				   "# A task of the series %s: one experiment under 'neap run'. Submitted with\n"
+				   "#   %s\n"
+				   "exec %s\n",
+				   spec->name, submitted, line);
+	if (!status && (!line || !submitted || script->failed))
+		status = neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
+	free(submitted);
+	free(line);
+	neap_words_fini(&command);
+	return status;
+}

@@ -1,0 +1,63 @@
+/* series/slurm_plan.h: from experiments to job arrays: which go together, what is asked of Slurm for them, and the
+ * words and the script that are given to sbatch. Pure.
+ *
+ *   experiments 1..1500, MaxArraySize 1001, of which 3 and 4 need no device
+ *
+ *   submission 1   --array=1-2,5-1000   --gres=gpu:1     task = number of the experiment in the file
+ *   submission 2   --array=3-4
+ *   submission 3   --array=1-500        --gres=gpu:1     task = number - 1000
+ *
+ * The tasks of an array ask for the same: time and memory are what the largest of them needs. Where the file limits
+ * how many run at a time, each array waits for the one before.
+ */
+#ifndef NEAP_SERIES_SLURM_PLAN_H
+#define NEAP_SERIES_SLURM_PLAN_H
+
+#include "base/buffer.h"
+#include "series/spec.h"
+
+#define NEAP_SLURM_MAX_ARRAY 1001 /* where the cluster does not say: Slurm's default */
+
+/* One job array. */
+struct neap_slurm_batch {
+	uint32_t first;     /* number of the experiment, from 0, that task 1 is */
+	size_t *members;    /* experiments, ascending */
+	size_t count;       /* at least 1 */
+	bool device;        /* its tasks need one */
+	uint64_t minutes;   /* --time; 0: the partition's default */
+	uint64_t mebibytes; /* --mem; 0: likewise */
+};
+
+struct neap_slurm_plan {
+	struct neap_slurm_batch *batches;
+	size_t count;
+};
+
+/* Of all experiments whose `wanted` is true. `max_array`: MaxArraySize. Errors: NEAP_ENOMEM; NEAP_ENOTSUP where the
+ * cluster allows no arrays. */
+enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *wanted, uint32_t max_array,
+				      struct neap_slurm_plan *ret_plan, struct neap_error *err);
+void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
+
+/* The task that runs an experiment. */
+uint32_t neap_slurm_task_of(const struct neap_slurm_batch *batch, size_t experiment);
+
+/* Errors: NEAP_EINVAL for what Slurm decides itself (`device`), with the experiment's name. */
+enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
+
+/* Where things of a submission are: FOLDER/slurm/NUMBER.sh and so on. */
+enum neap_status neap_slurm_path(const char *folder, uint32_t submission, const char *ending, char path[4096],
+				 struct neap_error *err);
+
+/* sbatch's words. `after`: the job that it waits for; 0 none. `test_only`: to be checked, not to be submitted.
+ * Errors: NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would read otherwise. */
+enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
+				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
+				  struct neap_words *words, struct neap_error *err);
+
+/* The script of a submission, whose words are given for people to read. `program`: neap's absolute path. */
+enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
+				   const char *folder, uint32_t submission, struct neap_buffer *script,
+				   struct neap_error *err);
+
+#endif
