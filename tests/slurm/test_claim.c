@@ -1,0 +1,234 @@
+/* Who may run an attempt, and what a task is told. */
+#include "base/file.h"
+#include "series/slurm_call.h"
+#include "series/slurm_claim.h"
+#include "series/slurm_task.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/neap-test-claim-XXXXXX";
+
+static int make_folder(void **state)
+{
+	(void)state;
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	char command[128];
+	snprintf(command, sizeof command, "rm -rf '%s'", folder);
+	return system(command);
+}
+
+static const char *path_of(const char *name)
+{
+	static char path[256];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	return path;
+}
+
+static void test_once(void **state)
+{
+	(void)state;
+	struct neap_slurm_claim claim = {12, 3, 1, "n17"}, read = {0};
+	struct neap_error err = {0};
+	assert_int_equal(neap_slurm_claim_read(path_of("e-1"), &read, &err), NEAP_ENOENT);
+	assert_int_equal(neap_slurm_claim_make(path_of("e-1"), &claim, &err), NEAP_OK);
+	assert_int_equal(neap_slurm_claim_make(path_of("e-1"), &(struct neap_slurm_claim){0}, &err), NEAP_EEXIST);
+	assert_int_equal(neap_slurm_claim_read(path_of("e-1"), &read, &err), NEAP_OK);
+	assert_int_equal(read.job, 12);
+	assert_int_equal(read.task, 3);
+	assert_int_equal(read.restarts, 1);
+	assert_string_equal(read.node, "n17");
+	assert_int_equal(neap_slurm_claim_make(path_of("e-2"), &(struct neap_slurm_claim){0}, &err), NEAP_OK);
+	assert_int_equal(neap_slurm_claim_make(path_of("e-2"), &claim, &err), NEAP_EEXIST);
+	assert_int_equal(neap_slurm_claim_read(path_of("e-2"), &read, &err), NEAP_OK);
+	assert_int_equal(read.job, 0);
+	struct stat info; /* nothing is left beside it */
+	assert_int_equal(stat(path_of("e-2/claim"), &info), 0);
+	assert_int_equal(info.st_nlink, 1);
+}
+
+#define CLAIMANTS 16
+static pthread_barrier_t barrier;
+
+static char race[256];
+
+static void *claim_one(void *argument)
+{
+	struct neap_slurm_claim claim = {1, 0, 0, "n"};
+	claim.task = (uint32_t)(uintptr_t)argument;
+	pthread_barrier_wait(&barrier);
+	return (void *)(uintptr_t)neap_slurm_claim_make(race, &claim, NULL);
+}
+
+static void test_race(void **state)
+{
+	(void)state;
+	pthread_t threads[CLAIMANTS];
+	unsigned won = 0, winner = CLAIMANTS;
+	struct neap_slurm_claim read = {0};
+	strcpy(race, path_of("race"));
+	pthread_barrier_init(&barrier, NULL, CLAIMANTS);
+	for (uintptr_t i = 0; i < CLAIMANTS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, claim_one, (void *)i), 0);
+	for (unsigned i = 0; i < CLAIMANTS; i++) {
+		void *status;
+		pthread_join(threads[i], &status);
+		if ((uintptr_t)status == NEAP_OK) {
+			won++;
+			winner = i;
+		} else {
+			assert_int_equal((uintptr_t)status, NEAP_EEXIST);
+		}
+	}
+	pthread_barrier_destroy(&barrier);
+	assert_int_equal(won, 1);
+	assert_int_equal(neap_slurm_claim_read(path_of("race"), &read, NULL), NEAP_OK);
+	assert_int_equal(read.task, winner);
+}
+
+static void test_damaged(void **state)
+{
+	(void)state;
+	static const char *const texts[] = {"",
+					    "x",
+					    "withdrawn",
+					    "job 1 task 2 restart 0 node n",
+					    "job 0 task 2 restart 0 node n\n",
+					    "job 1 task 2 restart 0 node n m\n",
+					    "job 1 task 2 restart 0 node n\nx",
+					    "job 1 task 2 restart 0 node \n"};
+	assert_int_equal(mkdir(path_of("bad"), 0700), 0);
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		struct neap_slurm_claim read = {.job = 77};
+		assert_int_equal(neap_file_write(path_of("bad/claim"), texts[i], strlen(texts[i]), NULL), NEAP_OK);
+		if (neap_slurm_claim_read(path_of("bad"), &read, NULL) != NEAP_EPARSE || read.job != 77)
+			fail_msg("taken: '%s'", texts[i]);
+	}
+}
+
+static void test_tasks(void **state)
+{
+	(void)state;
+	static const char text[] = "name: n\nexperiments: [{name: a, command: x}, {name: b, command: x}]\n";
+	struct neap_spec spec = {0};
+	struct neap_error err = {0};
+	struct neap_slurm_task tasks[] = {{1, 0, 1, "r1", "device"}, {2, 1, 3, "r2", "104857600"}}, read = {0};
+	assert_int_equal(neap_spec_parse(text, sizeof text - 1, &spec, NULL), NEAP_OK);
+	assert_int_equal(neap_slurm_tasks_write(path_of("1.json"), &spec, tasks, 2, NULL), NEAP_OK);
+	assert_int_equal(neap_slurm_tasks_read(path_of("1.json"), &spec, 2, &read, &err), NEAP_OK);
+	assert_int_equal(read.experiment, 1);
+	assert_int_equal(read.attempt, 3);
+	assert_string_equal(read.run_id, "r2");
+	assert_string_equal(read.needs, "104857600");
+	assert_int_equal(neap_slurm_tasks_read(path_of("1.json"), &spec, 3, &read, &err), NEAP_ENOENT);
+	spec.hash++;
+	assert_int_equal(neap_slurm_tasks_read(path_of("1.json"), &spec, 2, &read, &err), NEAP_EPARSE);
+	spec.hash--;
+	static const char *const bad[] = {
+		"",
+		"[]",
+		"{\"schema\": 2}",
+		"{\"schema\":1,\"spec_hash\":\"%s\",\"tasks\":{}}",
+		"{\"schema\":1,\"spec_hash\":\"%s\",\"tasks\":[{\"task\":2}]}",
+		"{\"schema\":1,\"spec_hash\":\"%s\",\"tasks\":[{\"task\":2,\"experiment\":\"c\",\"attempt\":1,\"run_"
+		"id\":\"r\",\"needs\":\"none\"}]}",
+		"{\"schema\":1,\"spec_hash\":\"%s\",\"tasks\":[{\"task\":2,\"experiment\":\"a\",\"attempt\":0,\"run_"
+		"id\":\"r\",\"needs\":\"none\"}]}",
+		"{\"schema\":1,\"spec_hash\":\"%s\",\"tasks\":[{\"task\":2,\"experiment\":\"a\",\"attempt\":1,\"run_"
+		"id\":\"\",\"needs\":\"none\"}]}",
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct neap_buffer filled = {0};
+		const char *place = strstr(bad[i], "%s");
+		neap_buffer_append(&filled, bad[i], place ? (size_t)(place - bad[i]) : strlen(bad[i]));
+		if (place)
+			neap_buffer_format(&filled, "%016llx%s", (unsigned long long)spec.hash, place + 2);
+		assert_int_equal(neap_file_write(path_of("2.json"), neap_buffer_string(&filled), filled.length, NULL),
+				 NEAP_OK);
+		if (neap_slurm_tasks_read(path_of("2.json"), &spec, 2, &read, &err) != NEAP_EPARSE)
+			fail_msg("taken: %s", neap_buffer_string(&filled));
+		neap_buffer_fini(&filled);
+	}
+	neap_spec_fini(&spec);
+}
+
+static void test_run_id(void **state)
+{
+	(void)state;
+	char run_id[NEAP_RUN_ID_ROOM];
+	neap_slurm_run_id("20261121-093000-12345-012345678", 0, run_id);
+	assert_string_equal(run_id, "20261121-093000-12345-012345678");
+	neap_slurm_run_id("20261121-093000-12345-012345678", 2, run_id);
+	assert_string_equal(run_id, "20261121-093000-12345-012345678.r2");
+}
+
+static enum neap_status call(const char *const *texts, struct neap_buffer *output, struct neap_buffer *errors,
+			     int *code, struct neap_error *err)
+{
+	struct neap_words words = {0};
+	for (size_t i = 0; texts[i]; i++)
+		assert_int_equal(neap_words_add(&words, texts[i]), NEAP_OK);
+	enum neap_status status = neap_slurm_call(&words, output, errors, code, err);
+	neap_words_fini(&words);
+	return status;
+}
+
+static void test_call(void **state)
+{
+	(void)state;
+	struct neap_buffer output = {0}, errors = {0};
+	struct neap_error err = {0};
+	char text[32];
+	int code = -1;
+	setenv("SQUEUE_PARTITION", "p", 1);
+	setenv("SBATCH_WAIT", "1", 1);
+	setenv("SBATCH_PARTITION", "mine", 1);
+	assert_int_equal(call((const char *const[]){"sh", "-c",
+						    "echo \"$SQUEUE_PARTITION$SBATCH_WAIT$SBATCH_PARTITION $1\"; "
+						    "echo 'sbatch: error: Bad' >&2; exit 3",
+						    "sh", "$(x); y", NULL},
+			      &output, &errors, &code, &err),
+			 NEAP_OK);
+	assert_int_equal(code, 3);
+	assert_string_equal(neap_buffer_string(&output), "mine $(x); y\n"); /* no shell but the one that is meant */
+	neap_slurm_complaint(&errors, text, sizeof text);
+	assert_string_equal(text, "Bad");
+	/* more than a pipe holds, on both */
+	neap_buffer_clear(&output);
+	neap_buffer_clear(&errors);
+	assert_int_equal(
+		call((const char *const[]){"sh", "-c", "yes | head -c 300000; yes | head -c 300000 >&2; kill -9 $$",
+					   NULL},
+		     &output, &errors, &code, &err),
+		NEAP_OK);
+	assert_int_equal(code, 128 + 9);
+	assert_int_equal(output.length, 300000);
+	assert_int_equal(errors.length, 300000);
+	assert_int_equal(call((const char *const[]){"neap-no-such-command", NULL}, &output, &errors, &code, &err),
+			 NEAP_ENOTSUP);
+	assert_non_null(strstr(err.message, "neap-no-such-command is not on PATH"));
+	neap_buffer_fini(&output);
+	neap_buffer_fini(&errors);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_once),    cmocka_unit_test(test_race),
+					   cmocka_unit_test(test_damaged), cmocka_unit_test(test_tasks),
+					   cmocka_unit_test(test_run_id),  cmocka_unit_test(test_call)};
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
