@@ -139,7 +139,7 @@ enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file
 	for (size_t i = 0; i < spec->count; i++)
 		if (spec->experiments[i].device)
 			return neap_fail(
-				err, NEAP_EINVAL,
+				err, NEAP_EPARSE,
 				"%s:%" PRIu32 ": experiment '%.60s': 'device' cannot be chosen with --slurm, "
 				"Slurm gives each task its own: remove it (slurm: {gres: ...} says which kind)",
 				file, spec->experiments[i].line, spec->experiments[i].name);

@@ -42,7 +42,7 @@ void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
 /* The task that runs an experiment. */
 uint32_t neap_slurm_task_of(const struct neap_slurm_batch *batch, size_t experiment);
 
-/* Errors: NEAP_EINVAL for what Slurm decides itself (`device`), with the experiment's name. */
+/* Errors: NEAP_EPARSE for what Slurm decides itself (`device`), with the experiment's name. */
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
 /* Where things of a submission are: FOLDER/slurm/NUMBER.sh and so on. */

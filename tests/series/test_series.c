@@ -263,7 +263,7 @@ static void test_refused(void **state)
 	assert_int_not_equal(access("ran", F_OK), 0);
 	assert_int_equal(SERIES(NULL, "missing.yaml"), 66);
 	assert_int_equal(SERIES(NULL, "--resume"), 64);
-	assert_int_equal(SERIES(NULL, "s.yaml", "--slurm"), 64);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--wait"), 64); /* without --slurm */
 }
 
 static void test_dry_run(void **state)

@@ -128,7 +128,7 @@ static void test_device(void **state)
 	struct neap_spec spec =
 		read_spec("name: n\nexperiments:\n- {name: a, command: x}\n- {name: b, command: x, device: 0}\n");
 	struct neap_error err = {0};
-	assert_int_equal(neap_slurm_check(&spec, "f.yaml", &err), NEAP_EINVAL);
+	assert_int_equal(neap_slurm_check(&spec, "f.yaml", &err), NEAP_EPARSE);
 	assert_string_equal(err.message,
 			    "f.yaml:4: experiment 'b': 'device' cannot be chosen with --slurm, Slurm gives "
 			    "each task its own: remove it (slurm: {gres: ...} says which kind)");
