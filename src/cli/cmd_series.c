@@ -187,6 +187,8 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 
 static int series_command(const struct neap_arguments *arguments)
 {
+	if (neap_argument(arguments, "wait") && !neap_argument(arguments, "slurm"))
+		return neap_misuse(arguments, "--wait is for --slurm: without it every series is waited for");
 	const char *file = neap_operand(arguments, 0);
 	struct neap_spec spec = {0};
 	struct neap_error err = {0};
@@ -201,8 +203,6 @@ static int series_command(const struct neap_arguments *arguments)
 	int code;
 	if (neap_argument(arguments, "slurm") || neap_argument(arguments, "slurm-task"))
 		code = run_slurm(arguments, &spec, file);
-	else if (neap_argument(arguments, "wait"))
-		code = neap_misuse(arguments, "--wait is for --slurm: without it every series is waited for");
 	else
 		code = neap_argument(arguments, "dry-run") ? print_plan(&spec) : run_series(arguments, &spec, file);
 	neap_spec_fini(&spec);
