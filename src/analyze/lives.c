@@ -148,6 +148,23 @@ static bool add_final(struct finder *finder, const struct neap_trace *trace, siz
 	return true;
 }
 
+/* What a recording has lost and nothing speaks of later (neap_trace_live_before). */
+static bool add_rest(struct finder *finder, const struct neap_trace *trace, size_t device)
+{
+	struct neap_trace_block *blocks = NULL;
+	size_t count = 0;
+
+	if (!trace->devices[device].before_bytes)
+		return true;
+	if (neap_trace_live_before(trace, device, &blocks, &count, NULL) != NEAP_OK)
+		return false;
+	const struct neap_trace_block *last = count ? &blocks[count - 1] : NULL;
+	bool ok = !last || last->address != NEAP_TRACE_REST ||
+		  early_life(finder, last->address, last->requested, 0) != NULL;
+	free(blocks);
+	return ok;
+}
+
 /* PyTorch gives a free the stack of its allocation where stacks of frees were not asked for. Then no free tells its
  * own place, and those of blocks from before tell where they were allocated. */
 static void see_whose_stacks(struct finder *finder)
@@ -174,7 +191,8 @@ enum neap_status neap_lives_find(const struct neap_trace *trace, size_t device, 
 {
 	struct finder finder = {0};
 	struct neap_life *items = NULL;
-	bool ok = walk(&finder, trace, device) && add_final(&finder, trace, device);
+	bool ok =
+		walk(&finder, trace, device) && add_final(&finder, trace, device) && add_rest(&finder, trace, device);
 	size_t count = finder.begun.count + finder.early.count;
 	see_whose_stacks(&finder);
 

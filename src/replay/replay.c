@@ -307,10 +307,32 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 	return status;
 }
 
+/* What a recording that has lost its beginning knows of it: blocks without a place. */
+static enum neap_status begin_recording(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace *trace = replay->trace;
+	struct neap_trace_block *blocks = NULL;
+	size_t count = 0;
+	enum neap_status status = neap_trace_live_before(trace, replay->options->device, &blocks, &count, err);
+	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+		const struct neap_trace_block *from = &blocks[i];
+		void *block = NULL;
+		if (!from->requested)
+			continue;
+		status = replay->policy->alloc(replay->policy, from->requested, 0, 0, &block, err);
+		if (status == NEAP_OK && !neap_map_put(&replay->live, from->address, (uint64_t)(uintptr_t)block))
+			status = starved(err);
+	}
+	free(blocks);
+	return status;
+}
+
 /* The state before the first event. NEAP_EOOM: the device is too small for it. */
 static enum neap_status begin(struct replay *replay, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
+	if (replay->trace->devices[replay->options->device].before_bytes)
+		return begin_recording(replay, err);
 	for (size_t i = 0; status == NEAP_OK && i < replay->start.segment_count; i++)
 		status = begin_segment(replay, &replay->start.segments[i], err);
 	return status;

@@ -47,6 +47,23 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 	}
 }
 
+/* What a recording's ring has lost and nothing speaks of later: in rounded bytes. */
+static bool add_rest(struct before *before, uint64_t all)
+{
+	struct neap_trace_block rest = {.address = NEAP_TRACE_REST, .state = NEAP_TRACE_BLOCK_LIVE};
+	uint64_t known = 0;
+
+	for (size_t i = 0; i < before->count; i++) {
+		uint64_t bytes = before->blocks[i].requested;
+		if (before->blocks[i].state == NEAP_TRACE_BLOCK_LIVE && bytes < UINT64_MAX / 2 - known)
+			known += (bytes + 511) / 512 * 512;
+	}
+	if (all <= known)
+		return true;
+	rest.requested = rest.size = all - known;
+	return add(before, &rest);
+}
+
 enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
 					struct neap_trace_block **ret_blocks, size_t *ret_count,
 					struct neap_error *err)
@@ -67,6 +84,8 @@ enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t d
 				ok = add(&before, block);
 		}
 	}
+	if (ok && device < trace->device_count)
+		ok = add_rest(&before, trace->devices[device].before_bytes);
 	neap_map_fini(&before.seen);
 	if (!ok) {
 		free(before.blocks);

@@ -11,6 +11,7 @@
 #include "trace/formats.h"
 #include "trace/record.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct recording {
@@ -149,6 +150,23 @@ static void take_mark(struct recording *recording, const struct neap_event *from
 	neap_build_mark(recording->build, &mark);
 }
 
+/* What was allocated before the first event that the ring still has: each says what there was after it. */
+static uint64_t allocated_before(const struct neap_record *record, uint8_t device)
+{
+	for (size_t i = 0; i < record->allocation_count; i++) {
+		const struct neap_event *event = &record->allocations[i];
+		if (event->device != device)
+			continue;
+		if (event->kind == NEAP_EVENT_FREE_REQUESTED)
+			return event->a > UINT64_MAX / 4 || event->block > UINT64_MAX / 4 ? 0
+											  : event->a + event->block;
+		if (event->kind != NEAP_EVENT_ALLOC)
+			return event->a > UINT64_MAX / 4 ? 0 : event->a;
+		return event->a > event->block && event->a <= UINT64_MAX / 4 ? event->a - event->block : 0;
+	}
+	return 0;
+}
+
 static void take_device(struct recording *recording, uint8_t device)
 {
 	const struct neap_record *record = recording->record;
@@ -182,6 +200,7 @@ static void take_device(struct recording *recording, uint8_t device)
 	taken->first_event = first;
 	taken->event_count = store->count - first;
 	taken->lost = record->allocations_lost;
+	taken->before_bytes = taken->lost ? allocated_before(record, device) : 0;
 }
 
 static uint64_t highest_device(const struct neap_event *events, size_t count, uint64_t *ret_impossible)
@@ -197,37 +216,46 @@ static uint64_t highest_device(const struct neap_event *events, size_t count, ui
 	return highest;
 }
 
+static void warn(struct neap_build *build, const struct neap_record *record, uint64_t impossible)
+{
+	if (record->allocations_lost)
+		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
+				(unsigned long long)record->allocations_lost);
+	if (record->journal_lost)
+		neap_build_warn(build, 0, "the ring was full: %llu older marks were overwritten",
+				(unsigned long long)record->journal_lost);
+	if (record->torn)
+		neap_build_warn(build, 0, "%llu events were being written when it was read or its process died",
+				(unsigned long long)record->torn);
+	if (impossible)
+		neap_build_warn(build, 0, "%llu events of no possible device are left out",
+				(unsigned long long)impossible);
+}
+
 enum neap_status neap_recording_read(const char *path, struct neap_build *build, struct neap_error *err)
 {
-	struct neap_record record;
-	struct recording recording = {.record = &record, .build = build};
-	enum neap_status status = neap_record_read(path, &record, err);
+	struct neap_record *record = calloc(1, sizeof *record);
+	struct recording recording = {.record = record, .build = build};
 	uint64_t impossible = 0;
 
-	if (status != NEAP_OK)
+	if (!record)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for recording %s", path);
+	enum neap_status status = neap_record_read(path, record, err);
+	if (status != NEAP_OK) {
+		free(record);
 		return status;
-	uint64_t devices = highest_device(record.allocations, record.allocation_count, &impossible);
-	uint64_t others = highest_device(record.journal, record.journal_count, &impossible);
+	}
+	build->trace->record = record; /* the trace's from here on */
+	uint64_t devices = highest_device(record->allocations, record->allocation_count, &impossible);
+	uint64_t others = highest_device(record->journal, record->journal_count, &impossible);
 	devices = devices > others ? devices : others;
 	neap_build_device(build, devices);
-	for (size_t i = 0; i < record.journal_count; i++)
-		recording.restarts |= record.journal[i].kind == NEAP_EVENT_RESTART;
+	for (size_t i = 0; i < record->journal_count; i++)
+		recording.restarts |= record->journal[i].kind == NEAP_EVENT_RESTART;
 	for (uint64_t device = 0; device <= devices && !build->failed; device++) {
 		take_device(&recording, (uint8_t)device);
 		neap_map_fini(&recording.live);
 	}
-	if (record.allocations_lost)
-		neap_build_warn(build, 0, "the ring was full: %llu older allocation events were overwritten",
-				(unsigned long long)record.allocations_lost);
-	if (record.journal_lost)
-		neap_build_warn(build, 0, "the ring was full: %llu older marks were overwritten",
-				(unsigned long long)record.journal_lost);
-	if (record.torn)
-		neap_build_warn(build, 0, "%llu events were being written when it was read or its process died",
-				(unsigned long long)record.torn);
-	if (impossible)
-		neap_build_warn(build, 0, "%llu events of no possible device are left out",
-				(unsigned long long)impossible);
-	neap_record_fini(&record);
+	warn(build, record, impossible);
 	return NEAP_OK;
 }

@@ -2,6 +2,7 @@
  *
  * Only this process writes what is unpacked here, so unpacking trusts it. */
 #include "trace/store.h"
+#include "trace/record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -236,5 +237,8 @@ void neap_trace_free(struct neap_trace *trace)
 	free(trace->frames);
 	free(trace->calls);
 	free(trace->warnings);
+	if (trace->record)
+		neap_record_fini(trace->record);
+	free(trace->record);
 	free(trace);
 }

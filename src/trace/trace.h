@@ -49,6 +49,8 @@ enum neap_trace_kind {
 	NEAP_TRACE_EMPTY_CACHE,
 };
 
+struct neap_record;
+
 struct neap_trace_event {
 	uint64_t address; /* text: the id */
 	uint64_t size;    /* FREE_* of a text trace: the size of its alloc */
@@ -109,11 +111,16 @@ struct neap_trace_segment {
 	bool expandable;
 };
 
+#define NEAP_TRACE_REST 1u /* the address of what was there before and is never spoken of: no block's own */
+
 struct neap_trace_device {
 	uint64_t event_count;
 	size_t first_mark, mark_count;       /* in marks, sorted by event */
 	size_t first_segment, segment_count; /* in segments, in the file's order */
-	uint64_t lost;        /* events of all devices that the recorder overwrote before the first here */
+	uint64_t lost; /* events of all devices that the recorder overwrote before the first here */
+	/* Of a recording that has lost events: what was allocated, in rounded bytes, before the first that it has.
+	 * neap_trace_live_before gives what nothing tells of it as one block, at NEAP_TRACE_REST. */
+	uint64_t before_bytes;
 	uint64_t first_event; /* of the store; for the cursor alone */
 };
 
@@ -176,8 +183,11 @@ struct neap_trace {
 	struct neap_trace_call *calls; /* [0] is no call */
 	size_t call_count;
 	struct neap_trace_warning *warnings;
-	size_t warning_count;           /* at most 32 different ones */
-	uint64_t bytes_read;            /* of the file */
+	size_t warning_count; /* at most 32 different ones */
+	uint64_t bytes_read;  /* of the file */
+	struct neap_record
+		*record; /* what a RECORDING came from, with the figures of its journal (record.h); else NULL
+			  */
 	struct neap_trace_store *store; /* the rest, behind the functions below */
 };
 
@@ -211,7 +221,8 @@ bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *
 
 /* The blocks that were live (or pending) before the first event of the device: those that were freed and never
  * allocated, then those that are there at the end and never were; an empty history gives the state at the end. Of the
- * first kind `size` is unknown. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM.
+ * first kind `size` is unknown. Of a recording that has lost its beginning, the rest of what was allocated then comes
+ * last, as one block. *ret_blocks is the caller's to free(); NULL when there are none. Errors: NEAP_ENOMEM.
  */
 enum neap_status neap_trace_live_before(const struct neap_trace *trace, size_t device,
 					struct neap_trace_block **ret_blocks, size_t *ret_count,
