@@ -105,23 +105,24 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 static enum neap_status replay_others(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				      struct neap_error *err)
 {
-	struct neap_replay_options replay = {.device = analysis->device,
+	struct neap_replay_options replay = {
+		.device = analysis->device, .progress = options->progress, .context = options->context};
+	struct neap_trace_oom_options oom = {.index = SIZE_MAX,
 					     .memory_bytes = options->memory_bytes,
 					     .progress = options->progress,
 					     .context = options->context};
+	struct neap_trace_parts parts = {&analysis->timeline, &analysis->lives, &analysis->sites, &analysis->steps};
 	const struct neap_stats *stats = &analysis->replay.usage.stats;
 	double reserved = (double)stats->metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
 	double requested = (double)stats->metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].peak;
-	enum neap_status status = neap_trace_oom_find(&analysis->timeline, &analysis->lives, &analysis->sites,
-						      &analysis->steps, &replay, &analysis->oom, err);
+	enum neap_status status = neap_trace_oom_card(&parts, &oom, &analysis->oom, err);
 
 	analysis->has_oom = status == NEAP_OK;
 	if (status != NEAP_ENOENT)
 		return status;
 	if (reserved - requested <= reserved * NEAP_WASTE_MIN)
 		return NEAP_OK;
-	replay.memory_bytes = 0;
-	return neap_whatifs_find(analysis->trace, &replay, &analysis->whatifs, err);
+	return neap_whatifs_find(analysis->trace, &replay, 0, &analysis->whatifs, err);
 }
 
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
@@ -162,7 +163,12 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 					  &analysis->trends, err);
 	if (status == NEAP_OK)
 		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
-					     &analysis->fragments, err);
+					     NEAP_LIFE_AFTER, &analysis->fragments, err);
+	if (status == NEAP_OK && analysis->timeline.reserved_known &&
+	    analysis->profile.reserved_peak.event != NEAP_LIFE_BEFORE)
+		status =
+			neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
+					    analysis->profile.reserved_peak.event, &analysis->fragments_at_peak, err);
 	return status == NEAP_OK ? replay_others(analysis, options, err) : status;
 }
 

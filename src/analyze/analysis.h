@@ -3,7 +3,7 @@
  *   trace ── lives ── timeline ── profile (peaks)
  *     │        └───── holders, categories at the peak, trends over steps
  *     ├── sites, steps
- *     ├── fragments: the state at the end
+ *     ├── fragments: the state at the end, and at the peak of reserved memory
  *     └── replays: under its own settings (is the model exact here?); under others, where more than
  *         NEAP_WASTE_MIN of reserved was not asked for, or a request failed
  *
@@ -52,9 +52,10 @@ struct neap_analysis {
 	struct neap_replay_result replay;  /* under the trace's own settings */
 	uint16_t streams;                  /* used by allocations of this device */
 	struct neap_trends trends;
-	struct neap_fragments fragments;
+	struct neap_fragments fragments;         /* at the end */
+	struct neap_fragments fragments_at_peak; /* of reserved memory */
 	bool has_oom;
-	struct neap_trace_oom oom;   /* of the last one, on the device it failed on */
+	struct neap_oom_card oom;    /* of the last one, on the device it failed on */
 	struct neap_whatifs whatifs; /* without a failure, on a device without bound; count 0: nothing to gain */
 };
 

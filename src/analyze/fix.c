@@ -4,7 +4,6 @@
  * each fix's `how`. */
 #include "analyze/leak.h"
 #include "analyze/oom_internal.h"
-#include "analyze/predict.h"
 #include "base/units.h"
 
 #include <assert.h>
@@ -21,28 +20,15 @@ static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from
 /* A double as bytes, whatever a recording made of it. */
 static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
 
-static struct neap_demand find_demand(const struct neap_oom_card *card)
-{
-	struct neap_demand demand = {0};
-	uint64_t tagged = 0;
-
-	for (size_t i = 0; i < card->tag_count; i++) {
-		neap_demand_add(&demand, card->tags[i].tag, card->tags[i].live_bytes);
-		tagged = plus(tagged, card->tags[i].live_bytes);
-	}
-	demand.unknown = plus(demand.unknown, less(card->allocated_bytes, tagged)); /* tags that were not recorded */
-	neap_demand_add(&demand, card->tag, card->block_bytes);
-	return demand;
-}
-
 static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
 				uint64_t uncertainty_bytes)
 {
-	assert(card->fix_count < NEAP_OOM_FIXES); /* there are as many kinds as there is room, and each comes once */
+	assert(card->fix_count < NEAP_OOM_FIXES); /* room for each kind, and for each setting that is tried */
 	struct neap_fix *fix = &card->fixes[card->fix_count++];
 	*fix = (struct neap_fix){.kind = kind,
 				 .saving_bytes = saving_bytes,
 				 .uncertainty_bytes = uncertainty_bytes,
+				 .order = (int)card->fix_count,
 				 .sufficient = saving_bytes >= card->shortfall_bytes};
 	return fix;
 }
@@ -181,6 +167,16 @@ static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *dema
 		fix_rung(card, demand, &savings[i]);
 }
 
+static void say_limit(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
+{
+	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
+	double fraction = card->device_total_bytes ? (double)wanted / (double)card->device_total_bytes : 1;
+
+	fraction = fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
+	snprintf(fix->text, sizeof fix->text, "limit raised by %s to %s (fraction %.2f)",
+		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to), fraction);
+}
+
 static void fix_limit(struct neap_oom_card *card)
 {
 	uint64_t headroom = less(card->limit_bytes, card->reserved_bytes);
@@ -191,10 +187,7 @@ static void fix_limit(struct neap_oom_card *card)
 	uint64_t saving = card->device_free_bytes - headroom;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
 	uint64_t wanted = plus(card->limit_bytes, fix->sufficient ? card->shortfall_bytes : saving);
-	double fraction = card->device_total_bytes ? (double)wanted / (double)card->device_total_bytes : 1;
-	fraction = fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
-	snprintf(fix->text, sizeof fix->text, "limit raised by %s to %s (fraction %.2f)",
-		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to), fraction);
+	say_limit(card, wanted, fix);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
 		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
 }
@@ -217,17 +210,16 @@ static void fix_neighbours(struct neap_oom_card *card)
 }
 
 /* Cached or pending bytes that could not serve the request. */
-static void fix_cached(struct neap_oom_card *card, const struct neap_record *record)
+static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 {
 	uint64_t reusable = less(card->cached_bytes, card->pending_bytes);
 	char size[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
-	if (card->cause == NEAP_OOM_FRAGMENTATION) {
+	/* Of a trace of PyTorch's the replays tell. */
+	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING) {
 		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
-		for (size_t i = 0; i < record->allocation_count && !fix->active_already; i++)
-			fix->active_already = record->allocations[i].device == card->device &&
-					      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;
+		fix->active_already = pages_mapped;
 		snprintf(fix->text, sizeof fix->text,
 			 "expandable segments: cached pages are joined to serve one request");
 		snprintf(fix->how, sizeof fix->how, "measured: %s were cached, the largest free block had %s",
@@ -243,37 +235,24 @@ static void fix_cached(struct neap_oom_card *card, const struct neap_record *rec
 }
 
 /* Growth with the steps before the failure, since the split last changed. */
-static void fix_leak(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t count)
 {
-	uint64_t *low = calloc(at + 1, sizeof *low);
 	char slope[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM];
 	struct neap_leak leak;
-	size_t count = 0;
 
-	if (!low)
-		return; /* short of host memory: no statement */
-	for (size_t i = 0; i < at; i++) {
-		if (record->journal[i].kind == NEAP_EVENT_RUNG || record->journal[i].kind == NEAP_EVENT_SPLIT)
-			count = 0;
-		else if (record->journal[i].kind == NEAP_EVENT_STEP)
-			low[count++] = record->journal[i].block;
-	}
 	neap_leak_test(low, count, 0, &leak);
-	if (leak.verdict == NEAP_LEAK_FOUND) {
-		double predicted = leak.bytes_per_step * (double)leak.steps;
-		double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
-		double apart = predicted > measured ? predicted - measured : measured - predicted;
-		struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, to_bytes(predicted), to_bytes(apart));
-		snprintf(fix->text, sizeof fix->text,
-			 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
-			 neap_size_format(to_bytes(leak.bytes_per_step), slope),
-			 neap_size_format(to_bytes(predicted), all));
-		snprintf(fix->how, sizeof fix->how,
-			 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus "
-			 "first",
-			 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
-	}
-	free(low);
+	if (leak.verdict != NEAP_LEAK_FOUND)
+		return;
+	double predicted = leak.bytes_per_step * (double)leak.steps;
+	double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
+	double apart = predicted > measured ? predicted - measured : measured - predicted;
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, to_bytes(predicted), to_bytes(apart));
+	snprintf(fix->text, sizeof fix->text,
+		 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
+		 neap_size_format(to_bytes(leak.bytes_per_step), slope), neap_size_format(to_bytes(predicted), all));
+	snprintf(fix->how, sizeof fix->how,
+		 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus first",
+		 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
 }
 
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
@@ -325,6 +304,8 @@ static int cost(enum neap_fix_kind kind)
 		return 2;
 	case NEAP_FIX_EXPANDABLE_SEGMENTS:
 		return 3;
+	case NEAP_FIX_SETTING: /* among them in the order of the replays */
+		return 3;
 	case NEAP_FIX_FREE_NEIGHBOURS:
 		return 4;
 	case NEAP_FIX_SMALLER_MICRO_BATCH:
@@ -360,20 +341,98 @@ static int by_use(const void *left, const void *right)
 		return group(a) - group(b);
 	if (group(a) == 2 && a->saving_bytes != b->saving_bytes)
 		return a->saving_bytes > b->saving_bytes ? -1 : 1;
-	return cost(a->kind) - cost(b->kind);
+	if (cost(a->kind) != cost(b->kind))
+		return cost(a->kind) - cost(b->kind);
+	return a->order - b->order;
 }
 
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
 {
-	struct neap_demand demand = find_demand(card);
-
-	fix_leak(card, record, at);
+	fix_leak(card, inputs->low, inputs->low_count);
 	fix_limit(card);
-	fix_cached(card, record);
+	fix_cached(card, inputs->pages_mapped);
 	fix_neighbours(card);
-	fix_micro_batch(card, &demand);
-	fix_rungs(card, &demand);
-	fix_model(card, &demand);
+	if (inputs->training) {
+		fix_micro_batch(card, &inputs->demand);
+		fix_rungs(card, &inputs->demand);
+		fix_model(card, &inputs->demand);
+	}
 	strike_active(card);
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
+}
+
+/* A limit whose size nobody recorded: the replays say how much it takes. */
+static void fix_unknown_limit(struct neap_oom_card *card)
+{
+	uint64_t smallest = card->replays.smallest_bytes, had = card->replays.memory_bytes;
+	char size[NEAP_UNITS_ROOM], from[NEAP_UNITS_ROOM];
+
+	if (card->cause != NEAP_OOM_LIMIT || card->limit_bytes != UINT64_MAX || smallest <= had)
+		return;
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, 0, 0);
+	fix->replayed = true;
+	fix->sufficient = smallest - had <= card->device_free_bytes;
+	snprintf(fix->text, sizeof fix->text, "a limit of %s at least, instead of about %s",
+		 neap_size_format(smallest, size), neap_size_format(had, from));
+	snprintf(fix->how, sizeof fix->how, "replayed: with %s the trace ends as it was; the device had %s free",
+		 size, neap_size_format(card->device_free_bytes, from));
+}
+
+/* The bytes missing for the request are the least that it takes; with those of pages and pieces it may be more. */
+static void refine_limit(struct neap_oom_card *card)
+{
+	uint64_t smallest = card->replays.smallest_bytes;
+	char size[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
+
+	for (size_t i = 0; i < card->fix_count; i++) {
+		struct neap_fix *fix = &card->fixes[i];
+		if (fix->kind != NEAP_FIX_RAISE_LIMIT || card->limit_bytes == UINT64_MAX ||
+		    smallest <= card->limit_bytes)
+			continue;
+		fix->sufficient = smallest - card->limit_bytes <= fix->saving_bytes;
+		say_limit(card, smallest, fix);
+		fix->replayed = true;
+		snprintf(fix->how, sizeof fix->how,
+			 "replayed: the trace ends with %s; measured: the device had %s free",
+			 neap_size_format(smallest, size), neap_size_format(card->device_free_bytes, device));
+	}
+}
+
+void neap_oom_replay_fixes(struct neap_oom_card *card)
+{
+	const struct neap_whatifs *whatifs = &card->replays.whatifs;
+	char reserved[NEAP_UNITS_ROOM], room[NEAP_UNITS_ROOM];
+
+	refine_limit(card);
+	fix_unknown_limit(card);
+	for (size_t i = 0; i < whatifs->count && card->source != NEAP_TRACE_RECORDING; i++) {
+		const struct neap_whatif *item = &whatifs->items[i];
+		if (item->own || !item->settings || !item->tried || (!item->fits && !item->active))
+			continue;
+		struct neap_fix *fix = add_fix(card, NEAP_FIX_SETTING, 0, 0);
+		fix->replayed = true;
+		fix->sufficient = item->fits && !item->active;
+		fix->active_already = item->active;
+		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF=%s", item->settings);
+		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
+			 neap_size_format(item->reserved_peak, reserved),
+			 neap_size_format(whatifs->memory_bytes, room));
+	}
+	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
+}
+
+const char *neap_fix_name(enum neap_fix_kind kind)
+{
+	static const char *const names[] = {"smaller micro-batch",
+					    "memory-efficient attention",
+					    "mixed precision",
+					    "gradient checkpointing",
+					    "higher limit",
+					    "end other processes",
+					    "expandable segments",
+					    "mend the leak",
+					    "smaller model",
+					    "wait for queued work",
+					    "setting of the allocator"};
+	return names[kind];
 }

@@ -1,7 +1,7 @@
-/* analyze/fragments.c: segments of the final state, block by block. Their sums are made here: what a file says of
+/* analyze/fragments.c: segments at one instant, block by block. Their sums are made here: what a file says of
  * them need not be true. */
 #include "analyze/fragments.h"
-
+#include "analyze/state_at.h"
 #include "base/error.h"
 #include "base/map.h"
 
@@ -14,7 +14,8 @@ struct finder {
 	const struct neap_trace *trace;
 	const struct neap_lives *lives;
 	const struct neap_sites *sites;
-	struct neap_map live; /* address -> index of the life that holds it at the end */
+	const struct neap_trace_block *blocks;
+	struct neap_map live; /* address -> index of the life that holds it then */
 	struct neap_fragments *found;
 };
 
@@ -81,7 +82,7 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 	uint64_t free = 0, whole = 0, offset = 0;
 
 	for (size_t i = 0; i < from->block_count; i++) {
-		const struct neap_trace_block *block = &finder->trace->blocks[from->first_block + i];
+		const struct neap_trace_block *block = &finder->blocks[from->first_block + i];
 		if (block->state == NEAP_TRACE_BLOCK_FREE) {
 			free += block->size;
 			whole += from->expandable ? whole_pages(from, offset, block->size) : 0;
@@ -109,21 +110,56 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 		keep(found, &segment);
 }
 
-enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
-				     const struct neap_sites *sites, struct neap_fragments *ret_fragments,
-				     struct neap_error *err)
+static bool look_at_all(struct finder *finder, const struct neap_trace_segment *segments, size_t count,
+			uint64_t event)
 {
-	const struct neap_trace_device *info = &trace->devices[device];
-	struct neap_fragments found = {.known = info->segment_count > 0};
-	struct finder finder = {.trace = trace, .lives = lives, .sites = sites, .found = &found};
+	const struct neap_lives *lives = finder->lives;
 	bool ok = true;
 
-	for (size_t i = 0; ok && found.known && i < lives->count; i++)
-		if (lives->items[i].end == NEAP_LIFE_AFTER)
-			ok = neap_map_put(&finder.live, lives->items[i].address, i);
-	for (size_t i = 0; ok && i < info->segment_count; i++)
-		look_at(&finder, &trace->segments[info->first_segment + i]);
-	neap_map_fini(&finder.live);
+	for (size_t i = 0; ok && i < lives->count; i++)
+		if (event == NEAP_LIFE_AFTER ? lives->items[i].end == NEAP_LIFE_AFTER
+					     : neap_life_at(&lives->items[i], event))
+			ok = neap_map_put(&finder->live, lives->items[i].address, i);
+	for (size_t i = 0; ok && i < count; i++)
+		look_at(finder, &segments[i]);
+	neap_map_fini(&finder->live);
+	return ok;
+}
+
+/* Whether nothing happened to memory after `event`: then the file's own state is that of the instant. */
+static bool is_end(const struct neap_trace *trace, size_t device, uint64_t event)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);
+	struct neap_trace_event next;
+
+	while (neap_trace_next(&cursor, &next))
+		if (next.kind != NEAP_TRACE_OOM && next.kind != NEAP_TRACE_SNAPSHOT_TAKEN)
+			return false;
+	return true;
+}
+
+enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
+				     const struct neap_sites *sites, uint64_t event,
+				     struct neap_fragments *ret_fragments, struct neap_error *err)
+{
+	const struct neap_trace_device *info = &trace->devices[device];
+	struct neap_fragments found = {.known = info->segment_count > 0, .event = event};
+	struct finder finder = {
+		.trace = trace, .lives = lives, .sites = sites, .found = &found, .blocks = trace->blocks};
+	struct neap_state state = {0};
+	bool ok = true;
+
+	if (found.known && (event == NEAP_LIFE_AFTER || is_end(trace, device, event))) {
+		ok = look_at_all(&finder, trace->segments + info->first_segment, info->segment_count,
+				 NEAP_LIFE_AFTER);
+	} else if (event != NEAP_LIFE_AFTER) {
+		enum neap_status status = neap_state_at(trace, device, lives, event, &state, &found.known, err);
+		if (status != NEAP_OK)
+			return status;
+		finder.blocks = state.blocks;
+		ok = look_at_all(&finder, state.segments, state.segment_count, event);
+		neap_state_fini(&state);
+	}
 	if (!ok)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the segments of a trace");
 	*ret_fragments = found;

@@ -1,4 +1,5 @@
-/* analyze/fragments.h: the state at a trace's end: where reserved memory lies free, and what keeps it there. Pure.
+/* analyze/fragments.h: the state at one instant of a trace: where reserved memory lies free, and what keeps it there.
+ * Pure.
  *
  *   reserved = live + releasable + pinned
  *
@@ -22,7 +23,8 @@ struct neap_pinned_segment {
 };
 
 struct neap_fragments {
-	bool known; /* the file has a state at its end */
+	bool known;     /* segments and addresses are (state_at.h); at the end: the file has that state */
+	uint64_t event; /* just after this one; NEAP_LIFE_AFTER: at the end */
 	size_t segments, pinned_segments;
 	uint64_t reserved, live, releasable, pinned, largest_free; /* bytes; live as rounded, pending ones too */
 	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS];  /* the most pinned bytes first */
@@ -31,7 +33,7 @@ struct neap_fragments {
 
 /* Errors: NEAP_ENOMEM. */
 enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
-				     const struct neap_sites *sites, struct neap_fragments *ret_fragments,
-				     struct neap_error *err);
+				     const struct neap_sites *sites, uint64_t event,
+				     struct neap_fragments *ret_fragments, struct neap_error *err);
 
 #endif

@@ -116,13 +116,19 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 			card->split.ranks = card->split.ranks ? card->split.ranks : 1;
 		} else if (event->kind == NEAP_EVENT_STEP && event->address < UINT64_MAX) {
 			card->step = event->address + 1;
+			if (event->size > card->step_peak_bytes)
+				card->step_peak_bytes = event->size;
 		}
+		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
+			card->step_peak_bytes = 0;
 	}
 }
 
 /* Bytes that other processes hold: what is neither free, nor ours, nor our context's, nor likely the driver's own. */
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 {
+	if (card->others_bytes == NEAP_OOM_UNKNOWN)
+		return 0;
 	return less(card->others_bytes, plus(card->context_bytes, card->device_total_bytes / DRIVER_SHARE));
 }
 
@@ -156,11 +162,69 @@ static void find_cause(struct neap_oom_card *card)
 	}
 }
 
+/* Which of its device's it is. */
+static void count_device(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+{
+	for (size_t i = 0; i < record->journal_count; i++) {
+		if (record->journal[i].kind != NEAP_EVENT_OOM ||
+		    record->journal[i].device != record->journal[at].device)
+			continue;
+		card->count++;
+		card->number += i <= at;
+	}
+}
+
+static struct neap_demand find_demand(const struct neap_oom_card *card)
+{
+	struct neap_demand demand = {0};
+	uint64_t tagged = 0;
+
+	for (size_t i = 0; i < card->tag_count; i++) {
+		neap_demand_add(&demand, card->tags[i].tag, card->tags[i].live_bytes);
+		tagged = plus(tagged, card->tags[i].live_bytes);
+	}
+	demand.unknown = plus(demand.unknown, less(card->allocated_bytes, tagged)); /* tags that were not recorded */
+	return demand;
+}
+
+static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at,
+				   struct neap_error *err)
+{
+	struct neap_oom_inputs inputs = {.demand = find_demand(card), .training = true};
+	uint64_t *low = calloc(at + 1, sizeof *low);
+
+	if (!low)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
+	for (size_t i = 0; i < at; i++) {
+		if (record->journal[i].kind == NEAP_EVENT_RUNG || record->journal[i].kind == NEAP_EVENT_SPLIT)
+			inputs.low_count = 0;
+		else if (record->journal[i].kind == NEAP_EVENT_STEP)
+			low[inputs.low_count++] = record->journal[i].block;
+	}
+	for (size_t i = 0; i < record->allocation_count && !inputs.pages_mapped; i++)
+		inputs.pages_mapped = record->allocations[i].device == card->device &&
+				      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;
+	inputs.low = low;
+	card->unknown_bytes = inputs.demand.unknown;
+	neap_demand_add(&inputs.demand, card->tag, card->block_bytes);
+	neap_oom_fixes(card, &inputs);
+	free(low);
+	return NEAP_OK;
+}
+
+const char *neap_oom_cause_name(enum neap_oom_cause cause)
+{
+	static const char *const names[] = {"capacity", "limit", "neighbours", "fragmentation", "pending"};
+	return names[cause];
+}
+
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err)
 {
 	size_t at = find_oom(record, index);
-	struct neap_oom_card card = {0};
+	struct neap_oom_card card = {
+		.source = NEAP_TRACE_RECORDING, .event = NEAP_OOM_UNKNOWN, .live_requested_bytes = NEAP_OOM_UNKNOWN};
+	enum neap_status status = NEAP_OK;
 
 	if (at == record->journal_count)
 		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
@@ -175,12 +239,14 @@ enum neap_status neap_oom_card(const struct neap_record *record, size_t index, s
 	card.cached_bytes = less(oom->b, oom->a);
 	card.limit_bytes = UINT64_MAX;
 	snprintf(card.tag, sizeof card.tag, "%s", neap_record_name(record, oom->tag));
+	count_device(&card, record, at);
 	read_before(&card, record, at);
 	read_after(&card, record, at);
 	if (card.split.micro_batch > MICRO_BATCH_MAX)
 		card.split = (struct neap_split){0};
 	find_cause(&card);
-	neap_oom_fixes(&card, record, at);
-	*ret_card = card;
-	return NEAP_OK;
+	status = fill_fixes(&card, record, at, err);
+	if (status == NEAP_OK)
+		*ret_card = card;
+	return status;
 }

@@ -1,11 +1,19 @@
-/* analyze/oom.h: the OOM card: why a request failed, and what would have helped, computed from a recording. Pure.
+/* analyze/oom.h: the OOM card: why a request failed, and what would have helped. Pure.
  *
- * Run by the parent (`neap run`), never inside the process that has just run out. Every figure is a measured one of
- * this run or is marked as predicted, with the reason in words.
+ *   a recording's journal ── neap_oom_card ─┐
+ *   a snapshot, a text trace ───────────────┼─ neap_trace_oom_card (trace_oom.h): the same, and what replays of the
+ *   a recording's allocations ──────────────┘  trace say: other settings, the smallest device
+ *
+ * One struct, one text (report/report.h) and one JSON (cli/oom_json.h), whatever the source: what a source does not
+ * know is marked so. Made by the parent (`neap run`) or on demand, never inside the process that has just run out.
+ * Every figure is a measured one of this run or is marked as predicted, with the reason in words.
  */
 #ifndef NEAP_ANALYZE_OOM_H
 #define NEAP_ANALYZE_OOM_H
 
+#include "analyze/fragments.h"
+#include "analyze/predict.h"
+#include "analyze/whatif.h"
 #include "neap/train.h"
 #include "trace/record.h"
 
@@ -27,53 +35,88 @@ enum neap_fix_kind {
 	NEAP_FIX_EXPANDABLE_SEGMENTS,
 	NEAP_FIX_LEAK, /* memory grew with the steps: fix that first */
 	NEAP_FIX_SMALLER_MODEL,
-	NEAP_FIX_WAIT, /* synchronise before the request: bytes freed are still in use by queued work */
+	NEAP_FIX_WAIT,    /* synchronise before the request: bytes freed are still in use by queued work */
+	NEAP_FIX_SETTING, /* of PyTorch's allocator, with which the trace was replayed and ended */
 };
 
 struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
 	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; how: in `how` */
-	bool sufficient;            /* the saving covers the shortfall */
+	bool sufficient;            /* the saving covers the shortfall; replayed: the trace ends */
 	bool active_already;        /* struck out */
 	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
 	char how[160];              /* where the prediction comes from */
+	bool replayed;              /* no saving is predicted: `how` says what the replay did */
+	int order;                  /* in which it was found: among equals the first stays first */
 };
 
-#define NEAP_OOM_FIXES 10
-#define NEAP_OOM_TAGS 33
+#define NEAP_OOM_FIXES     16
+#define NEAP_OOM_TAGS      33
+#define NEAP_OOM_NAME_ROOM 160
+#define NEAP_OOM_UNKNOWN   UINT64_MAX
 
+/* Who holds memory: a tag, or a line of the program. */
 struct neap_oom_tag {
-	char tag[NEAP_RECORD_NAME_ROOM];
-	uint64_t live_bytes, peak_bytes, live_blocks;
+	char tag[NEAP_OOM_NAME_ROOM];
+	uint64_t live_bytes, peak_bytes /* NEAP_OOM_UNKNOWN: not known */, live_blocks;
+};
+
+/* What only the trace, not the journal, tells. */
+struct neap_oom_replays {
+	bool done;             /* false: nothing of this is known */
+	uint64_t memory_bytes; /* of the device: what this process could have had */
+	struct neap_whatifs whatifs;
+	uint64_t smallest_bytes; /* device on which the trace ends under its own settings; 0: not found, or not tried
+				  */
+	bool smallest_tried;
+	uint64_t lost_events;  /* that the recording's ring has overwritten */
+	uint64_t before_bytes; /* live all along, of which nothing else is known: replayed as one block */
 };
 
 struct neap_oom_card {
-	uint64_t time_ns, step;
+	enum neap_trace_source source;
+	uint64_t time_ns;       /* of a recording */
+	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: from the journal alone */
+	uint64_t number, count; /* which of the device's OOMs, from 1; how many there are. 0: not counted */
+	uint64_t step;          /* in which it failed, from 1; 0: not known */
 	uint32_t device;
 	uint64_t requested_bytes, block_bytes;
-	char tag[NEAP_RECORD_NAME_ROOM]; /* what it was for; "" when untagged */
+	char tag[NEAP_OOM_NAME_ROOM]; /* what it was for, or the line that asked; "" when nothing tells */
+	/* The device's total is 0 and others_bytes NEAP_OOM_UNKNOWN where the source does not say; the limit is
+	 * UINT64_MAX where there is none, or none is known. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
-	uint64_t context_bytes;   /* of others_bytes, this process's own context; 0: not known */
-	uint64_t shortfall_bytes; /* bytes missing for this one request */
+	uint64_t context_bytes;        /* of others_bytes, this process's own context; 0: not known */
+	uint64_t shortfall_bytes;      /* bytes missing for this one request */
+	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */
+	uint64_t unknown_bytes;        /* live, of which nothing tells what they are for */
+	uint64_t step_peak_bytes; /* allocated: the highest of whole steps before, with the same settings; 0: none */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
 	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak before all else; the sufficient, cheapest first;
 						the insufficient by saving; the active already */
 	size_t fix_count;
-	struct neap_split split; /* in force when it failed; zero: unknown */
-	uint32_t rungs_active;   /* likewise: bits 1u << enum neap_rung */
-	uint32_t layers;         /* of the model; 0: unknown */
+	struct neap_split split;   /* in force when it failed; zero: unknown */
+	uint32_t rungs_active;     /* likewise: bits 1u << enum neap_rung */
+	uint32_t layers;           /* of the model; 0: unknown */
 	enum neap_rung rung_taken; /* by the process itself, afterwards; NEAP_RUNG_NONE */
 	struct neap_split split_after;
+#define NEAP_OOM_PINS 3
+	char pins[NEAP_OOM_PINS][NEAP_OOM_NAME_ROOM]; /* who keeps the most of each of the most pinned segments */
+	struct neap_fragments fragments;              /* at the failure; known: false where addresses are not */
+	struct neap_oom_replays replays;
 };
 
 /* How many OOMs the recording has. */
 size_t neap_oom_count(const struct neap_record *record);
-/* The card of the `index`th (from 0). Errors: NEAP_ENOENT. */
+/* The card of the `index`th (from 0), from the journal alone: without replays. Errors: NEAP_ENOENT. */
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err);
+
+/* "capacity", "limit", "neighbours", "fragmentation", "pending"; "smaller micro-batch", ... Static. */
+const char *neap_oom_cause_name(enum neap_oom_cause cause);
+const char *neap_fix_name(enum neap_fix_kind kind);
 
 #endif

@@ -7,7 +7,19 @@
 /* Bytes other processes hold, as far as the record can tell them from contexts and the driver. */
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
 
-/* Fills fixes and fix_count of a card that is complete but for them. `at`: the failure's index in the journal. */
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at);
+/* What fixes are found from, besides the card. */
+struct neap_oom_inputs {
+	struct neap_demand demand; /* at the failure, the request among it */
+	const uint64_t *low;       /* lowest bytes of each whole step before it, since the settings last changed */
+	size_t low_count;
+	bool training;     /* enough is known of what memory is for to predict changes of training */
+	bool pages_mapped; /* segments grow in place already */
+};
+
+/* Fills fixes and fix_count of a card that is complete but for them. */
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
+
+/* What replays add to a card that has its other fixes. */
+void neap_oom_replay_fixes(struct neap_oom_card *card);
 
 #endif

@@ -1,108 +1,303 @@
 /* analyze/trace_oom.c: figures of the failure, then replays on the device it failed on. */
 #include "analyze/trace_oom.h"
 
+#include "analyze/oom_internal.h"
 #include "base/error.h"
+#include "base/units.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Notes the last failure and whether anything came after it. */
-static bool find_event(const struct neap_timeline *timeline, struct neap_trace_oom *oom)
+static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
+
+struct failure {
+	struct neap_trace_event event;
+	struct neap_trace_levels levels; /* just before it */
+	uint64_t number, count;          /* from 1 */
+};
+
+/* False when there are not so many. */
+static bool find_failure(const struct neap_timeline *timeline, size_t index, struct failure *failure)
 {
 	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
 	while (neap_timeline_next(&cursor)) {
-		if (cursor.event.kind == NEAP_TRACE_OOM) {
-			oom->event = cursor.now.event;
-			oom->count++;
-			oom->asked_bytes = cursor.event.size;
-			oom->device_free_bytes = cursor.event.address;
-			oom->stack = cursor.event.stack;
-			oom->levels = cursor.now;
-			oom->at_end = true;
-		} else if (cursor.event.kind != NEAP_TRACE_SNAPSHOT_TAKEN) {
-			oom->at_end = false;
+		if (cursor.event.kind != NEAP_TRACE_OOM)
+			continue;
+		if (failure->count == index || index == SIZE_MAX) {
+			failure->event = cursor.event;
+			failure->levels = cursor.now;
+			failure->number = failure->count + 1;
 		}
+		failure->count++;
 	}
-	return oom->count > 0;
+	return failure->number > 0;
 }
 
 /* The segment that PyTorch would have made for the request. */
 static uint64_t segment_of(uint64_t bytes, bool expandable)
 {
-	const uint64_t mib = 1ull << 20;
-	if (bytes <= mib)
-		return 2 * mib;
-	if (expandable || bytes < 10 * mib)
-		return (bytes + 20 * mib - 1) / (20 * mib) * (20 * mib);
-	return (bytes + 2 * mib - 1) / (2 * mib) * (2 * mib);
+	if (bytes <= NEAP_MIB)
+		return 2 * NEAP_MIB;
+	if (expandable || bytes < 10 * NEAP_MIB)
+		return (bytes + 20 * NEAP_MIB - 1) / (20 * NEAP_MIB) * (20 * NEAP_MIB);
+	return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
 }
 
-static void find_cause(struct neap_trace_oom *oom, bool expandable, uint64_t given_bytes)
+static void find_cause(struct neap_oom_card *card, bool expandable, uint64_t given_bytes)
 {
-	bool limited = oom->device_free_bytes >= segment_of(oom->asked_bytes, expandable);
-	uint64_t needed = oom->levels.requested + oom->asked_bytes;
+	bool limited = card->device_free_bytes >= segment_of(card->block_bytes, expandable) && !given_bytes;
+	uint64_t needed = card->live_requested_bytes + card->block_bytes, memory;
 
-	oom->memory_bytes = given_bytes ? given_bytes
-			    : limited   ? oom->levels.reserved
-					: oom->levels.reserved + oom->device_free_bytes;
-	oom->missing_bytes = needed > oom->memory_bytes ? needed - oom->memory_bytes : 0;
-	oom->cause = limited && !given_bytes  ? NEAP_TRACE_OOM_LIMIT
-		     : oom->missing_bytes > 0 ? NEAP_TRACE_OOM_CAPACITY
-					      : NEAP_TRACE_OOM_FRAGMENTATION;
+	memory = given_bytes ? given_bytes
+		 : limited   ? card->reserved_bytes
+			     : card->reserved_bytes + card->device_free_bytes;
+	card->replays.memory_bytes = memory;
+	card->cause = limited ? NEAP_OOM_LIMIT : needed > memory ? NEAP_OOM_CAPACITY : NEAP_OOM_FRAGMENTATION;
+	card->shortfall_bytes = needed > memory ? needed - memory
+				: limited       ? less(card->block_bytes, card->largest_free_bytes)
+					  : less(card->block_bytes, card->largest_free_bytes > card->device_free_bytes
+									    ? card->largest_free_bytes
+									    : card->device_free_bytes);
 }
 
-/* What changes of training would save at the failure. The request itself is counted to what its stack says. */
-static void predict(const struct neap_lives *lives, const struct neap_sites *sites, const struct neap_steps *steps,
-		    uint64_t events, struct neap_trace_oom *oom)
+static enum neap_status find_holders(const struct neap_trace_parts *parts, struct neap_oom_card *card,
+				     struct neap_error *err)
 {
-	struct neap_train_settings whole = {.split = {.micro_batch = 2, .accumulate = 1, .ranks = 1}}, half = whole;
+	struct neap_holder *holders = NULL;
+	size_t count = 0;
+	enum neap_status status = neap_holders_at(parts->lives, parts->sites, card->event, &holders, &count, err);
+	for (size_t i = 0; status == NEAP_OK && i < count && i < NEAP_OOM_TAGS; i++) {
+		struct neap_oom_tag *tag = &card->tags[card->tag_count++];
+		neap_holder_text(parts->timeline->trace, &holders[i], tag->tag, sizeof(tag->tag));
+		tag->live_bytes = holders[i].bytes;
+		tag->peak_bytes = NEAP_OOM_UNKNOWN;
+		tag->live_blocks = holders[i].blocks;
+	}
+	free(holders);
+	return status;
+}
+
+static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint64_t event)
+{
 	struct neap_categories found;
 	uint64_t sums[NEAP_CATEGORIES] = {0};
 
-	neap_categories_at(lives, sites, steps, events, oom->event, &found);
+	neap_categories_at(parts->lives, parts->sites, parts->steps, parts->timeline->count, event, &found);
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
 		for (int how = 0; how < NEAP_HOWS; how++)
 			sums[category] += found.bytes[category][how];
-	struct neap_demand demand = {.activations = sums[NEAP_CATEGORY_ACTIVATIONS],
-				     .temporaries = sums[NEAP_CATEGORY_TEMPORARIES],
-				     .inputs = sums[NEAP_CATEGORY_INPUTS],
-				     .parameters = sums[NEAP_CATEGORY_PARAMETERS],
-				     .model = sums[NEAP_CATEGORY_GRADIENTS] + sums[NEAP_CATEGORY_OPTIMIZER] +
-					      sums[NEAP_CATEGORY_WORKSPACES],
-				     .unknown = sums[NEAP_CATEGORY_UNKNOWN]};
-	half.split.micro_batch = 1;
-	half.split.accumulate = 2;
-	oom->unknown_bytes = demand.unknown;
-	/* Where most is unknown the intervals would span nearly everything. */
-	if (demand.activations == 0 || demand.unknown > neap_demand_total(&demand) / 2)
-		return;
-	oom->half_batch_known = neap_predict(&demand, &whole, &half, 0, &oom->half_batch);
-	oom->saving_count = neap_predict_savings(&demand, 0, 0, oom->savings);
+	return (struct neap_demand){.activations = sums[NEAP_CATEGORY_ACTIVATIONS],
+				    .temporaries = sums[NEAP_CATEGORY_TEMPORARIES],
+				    .inputs = sums[NEAP_CATEGORY_INPUTS],
+				    .parameters = sums[NEAP_CATEGORY_PARAMETERS],
+				    .model = sums[NEAP_CATEGORY_GRADIENTS] + sums[NEAP_CATEGORY_OPTIMIZER] +
+					     sums[NEAP_CATEGORY_WORKSPACES],
+				    .unknown = sums[NEAP_CATEGORY_UNKNOWN]};
 }
 
-enum neap_status neap_trace_oom_find(const struct neap_timeline *timeline, const struct neap_lives *lives,
-				     const struct neap_sites *sites, const struct neap_steps *steps,
-				     const struct neap_replay_options *options, struct neap_trace_oom *ret_oom,
-				     struct neap_error *err)
+/* The lowest requested bytes of each whole step before the failure, and the highest of them all. */
+static uint64_t *find_lows(const struct neap_trace_parts *parts, struct neap_oom_card *card, size_t *ret_count)
 {
-	const struct neap_trace *trace = timeline->trace;
-	struct neap_trace_oom oom = {0};
-	struct neap_replay_options replay = *options;
-	struct neap_error ignored;
+	const struct neap_steps *steps = parts->steps;
+	struct neap_timeline_cursor cursor = neap_timeline_begin(parts->timeline);
+	uint64_t *low = calloc(steps->count + 1, sizeof(*low)), lowest = UINT64_MAX, highest = 0;
+	size_t count = 0;
 
-	if (!find_event(timeline, &oom))
-		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
-	find_cause(&oom, trace->settings.expandable_segments, options->memory_bytes);
-	replay.memory_bytes = oom.memory_bytes;
-	enum neap_status status = neap_whatifs_find(trace, &replay, &oom.whatifs, err);
+	if (!low)
+		return NULL;
+	while (count < steps->count && neap_timeline_next(&cursor) && cursor.now.event < card->event) {
+		for (; count < steps->count && steps->ends[count] <= cursor.now.event; count++) {
+			low[count] = lowest == UINT64_MAX ? cursor.now.requested : lowest;
+			card->step_peak_bytes = highest > card->step_peak_bytes ? highest : card->step_peak_bytes;
+			lowest = UINT64_MAX;
+			highest = 0;
+		}
+		lowest = cursor.now.requested < lowest ? cursor.now.requested : lowest;
+		highest = cursor.now.rounded > highest ? cursor.now.rounded : highest;
+	}
+	*ret_count = count;
+	return low;
+}
+
+/* Of a trace without a journal. */
+static enum neap_status fill(const struct neap_trace_parts *parts, const struct failure *failure,
+			     uint64_t given_bytes, struct neap_oom_card *card, struct neap_error *err)
+{
+	const struct neap_trace *trace = parts->timeline->trace;
+	uint32_t frame = parts->sites->frames[failure->event.stack];
+	struct neap_oom_inputs inputs = {0};
+
+	card->requested_bytes = card->block_bytes = failure->event.size;
+	card->device_free_bytes = failure->event.address;
+	card->allocated_bytes = failure->levels.rounded;
+	card->reserved_bytes = failure->levels.reserved;
+	card->cached_bytes = less(card->reserved_bytes, card->allocated_bytes);
+	card->limit_bytes = UINT64_MAX;
+	card->others_bytes = NEAP_OOM_UNKNOWN;
+	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
+	card->largest_free_bytes = card->fragments.known ? card->fragments.largest_free : 0;
+	if (frame)
+		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
+	find_cause(card, trace->settings.expandable_segments, given_bytes);
+	enum neap_status status = find_holders(parts, card, err);
 	if (status != NEAP_OK)
 		return status;
-	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
-	status = neap_replay_smallest(trace, &replay, &oom.smallest_bytes, &ignored);
-	if (status != NEAP_OK && status != NEAP_EOOM) {
-		neap_fail(err, status, "%s", ignored.message);
-		return status;
-	}
-	predict(lives, sites, steps, timeline->count, &oom);
-	*ret_oom = oom;
+	uint64_t *low = find_lows(parts, card, &inputs.low_count);
+	if (!low)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
+	inputs.low = low;
+	inputs.demand = find_demand(parts, card->event);
+	card->unknown_bytes = inputs.demand.unknown;
+	/* Where most is unknown the intervals would span nearly everything. */
+	inputs.training =
+		inputs.demand.activations > 0 && inputs.demand.unknown <= neap_demand_total(&inputs.demand) / 2;
+	neap_oom_fixes(card, &inputs);
+	free(low);
 	return NEAP_OK;
+}
+
+/* Of a recording: the journal has it all. */
+static enum neap_status fill_recorded(const struct neap_trace *trace, size_t device, const struct failure *failure,
+				      uint64_t given_bytes, struct neap_oom_card *card, struct neap_error *err)
+{
+	const struct neap_record *record = trace->record;
+	size_t index = 0, number = 0;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		if (record->journal[i].kind != NEAP_EVENT_OOM)
+			continue;
+		if (record->journal[i].device == device && ++number == failure->number)
+			break;
+		index++;
+	}
+	enum neap_status status = neap_oom_card(record, index, card, err);
+	if (status != NEAP_OK)
+		return status;
+	card->replays.memory_bytes = card->reserved_bytes + card->device_free_bytes;
+	if (card->limit_bytes < card->replays.memory_bytes)
+		card->replays.memory_bytes = card->limit_bytes;
+	if (given_bytes)
+		card->replays.memory_bytes = given_bytes;
+	return NEAP_OK;
+}
+
+static enum neap_status run_replays(const struct neap_trace *trace, size_t device,
+				    const struct neap_trace_oom_options *options, struct neap_oom_card *card,
+				    struct neap_error *err)
+{
+	struct neap_oom_replays *replays = &card->replays;
+	struct neap_replay_options asked = {.device = device,
+					    .memory_bytes = replays->memory_bytes,
+					    .progress = options->progress,
+					    .context = options->context};
+	struct neap_patience patience = {.deadline_ns = options->deadline_ns, .asked = &asked};
+
+	if (!replays->memory_bytes) /* a hostile file: nothing to replay on */
+		return NEAP_OK;
+	enum neap_status status = neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
+	if (status != NEAP_OK)
+		return status;
+	struct neap_replay_options replay = neap_patience_options(&patience);
+	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
+	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
+	replays->smallest_tried = status == NEAP_OK || status == NEAP_EOOM;
+	replays->done = true;
+	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
+}
+
+enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err)
+{
+	const struct neap_trace *trace = parts->timeline->trace;
+	size_t device = parts->timeline->device;
+	struct neap_oom_card card = {0};
+	struct neap_fragments fragments;
+	struct failure failure = {0};
+
+	if (!find_failure(parts->timeline, options->index, &failure))
+		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
+	uint64_t event = failure.levels.event;
+	enum neap_status status =
+		neap_fragments_find(trace, device, parts->lives, parts->sites, event, &fragments, err);
+	if (status != NEAP_OK)
+		return status;
+	card.source = trace->source;
+	card.event = event;
+	card.device = (uint32_t)device;
+	card.fragments = fragments;
+	card.live_requested_bytes = failure.levels.requested;
+	status = trace->record ? fill_recorded(trace, device, &failure, options->memory_bytes, &card, err)
+			       : fill(parts, &failure, options->memory_bytes, &card, err);
+	if (status != NEAP_OK)
+		return status;
+	card.event = event;
+	card.fragments = fragments;
+	card.live_requested_bytes = failure.levels.requested;
+	for (size_t i = 0; i < fragments.worst_count && i < NEAP_OOM_PINS; i++)
+		if (fragments.worst[i].pin_count > 0)
+			neap_holder_text(trace, &fragments.worst[i].pins[0], card.pins[i], sizeof(card.pins[i]));
+	card.number = failure.number;
+	card.count = failure.count;
+	card.replays.lost_events = trace->devices[device].lost;
+	for (size_t i = 0; i < parts->lives->before; i++)
+		if (parts->lives->items[i].address == NEAP_TRACE_REST)
+			card.replays.before_bytes = parts->lives->items[i].size;
+	status = run_replays(trace, device, options, &card, err);
+	if (status != NEAP_OK)
+		return status;
+	neap_oom_replay_fixes(&card);
+	*ret_card = card;
+	return NEAP_OK;
+}
+
+enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t device,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err)
+{
+	struct neap_torch_settings settings;
+	struct neap_lives lives = {0};
+	struct neap_sites sites = {0};
+	struct neap_steps steps = {0};
+	struct neap_timeline timeline = {0};
+
+	if (device >= trace->device_count)
+		return neap_fail(err, NEAP_ENOENT, "no request of device %zu ran out of memory", device);
+	neap_torch_settings_default(&settings);
+	enum neap_status status = neap_lives_find(trace, device, &lives, err);
+	if (status == NEAP_OK)
+		status = neap_sites_make(trace, &sites, err);
+	if (status == NEAP_OK)
+		status = neap_steps_find(trace, device, &steps, err);
+	if (status == NEAP_OK)
+		status = neap_timeline_make(trace, device, &lives, &settings, &timeline, err);
+	if (status == NEAP_OK)
+		status = neap_trace_oom_card(&(struct neap_trace_parts){&timeline, &lives, &sites, &steps}, options,
+					     ret_card, err);
+	neap_timeline_fini(&timeline);
+	neap_steps_fini(&steps);
+	neap_sites_fini(&sites);
+	neap_lives_fini(&lives);
+	return status;
+}
+
+enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t index,
+					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+					 struct neap_error *err)
+{
+	const struct neap_record *record = trace->record;
+	struct neap_trace_oom_options asked = *options;
+	size_t seen = 0, at = 0;
+
+	while (record && at < record->journal_count &&
+	       (record->journal[at].kind != NEAP_EVENT_OOM || seen++ != index))
+		at++;
+	if (!record || at == record->journal_count)
+		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
+	asked.index = 0;
+	for (size_t i = 0; i < at; i++)
+		asked.index += record->journal[i].kind == NEAP_EVENT_OOM &&
+			       record->journal[i].device == record->journal[at].device;
+	return neap_trace_oom_read(trace, record->journal[at].device, &asked, ret_card, err);
 }

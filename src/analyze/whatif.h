@@ -9,11 +9,12 @@
 #include "replay/replay.h"
 
 struct neap_whatif {
-	char name[48]; /* "expandable_segments:True", "neap's allocator" */
+	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_..." */
 	enum neap_replay_policy policy;
 	const char *settings;
 	bool own;    /* the trace's own settings: nothing changes */
 	bool active; /* another name for the trace's own */
+	bool tried;  /* false: patience ended before; nothing below is meant */
 	bool fits;   /* no request ran out of memory */
 	uint64_t reserved_peak, first_oom_event, driver_calls, retries;
 };
@@ -27,8 +28,21 @@ struct neap_whatifs {
 	uint64_t memory_bytes; /* of the device they were replayed on; 0: no bound */
 };
 
-/* `options`: device, memory_bytes and progress count; the rest is chosen here. Errors: as neap_replay. */
+/* How long replays may take in all: for a supervisor, which has more to do. */
+struct neap_patience {
+	uint64_t deadline_ns;                    /* of neap_clock_system; 0: for ever */
+	const struct neap_replay_options *asked; /* whose progress is told as well */
+	bool over;                               /* set when a replay was stopped for it */
+};
+
+/* The options of a replay that `patience` (whose `asked` is set) may stop. */
+struct neap_replay_options neap_patience_options(struct neap_patience *patience);
+/* Whether a replay that failed so was only stopped by it. */
+bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
+
+/* `options`: device, memory_bytes and progress count; the rest is chosen here. What `deadline_ns` (0: none) leaves no
+ * time for is listed, not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
-				   struct neap_whatifs *ret_whatifs, struct neap_error *err);
+				   uint64_t deadline_ns, struct neap_whatifs *ret_whatifs, struct neap_error *err);
 
 #endif

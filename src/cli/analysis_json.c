@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/look.h"
+#include "cli/oom_json.h"
 #include "report/analysis.h"
 
 #include <jansson.h>
@@ -170,9 +171,11 @@ static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_faile
 	return object;
 }
 
-static json_t *fragments_json(const struct neap_analysis *analysis, size_t top, bool *ret_failed)
+static json_t *fragments_json(const struct neap_analysis *analysis, const struct neap_fragments *found, size_t top,
+			      bool *ret_failed)
 {
-	const struct neap_fragments *found = &analysis->fragments;
+	if (!found->known)
+		return json_null();
 	json_t *object = json_object(), *worst = json_array();
 	for (size_t i = 0; i < found->worst_count && i < top; i++) {
 		const struct neap_pinned_segment *segment = &found->worst[i];
@@ -196,54 +199,6 @@ static json_t *fragments_json(const struct neap_analysis *analysis, size_t top, 
 	set(object, "pinned_segments", number(found->pinned_segments), ret_failed);
 	set(object, "largest_free", number(found->largest_free), ret_failed);
 	set(object, "most_pinned", worst, ret_failed);
-	return object;
-}
-
-static json_t *whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed)
-{
-	json_t *list = json_array();
-	for (size_t i = 0; i < whatifs->count; i++) {
-		const struct neap_whatif *item = &whatifs->items[i];
-		json_t *object = json_object();
-		set(object, "name", json_string(item->name), ret_failed);
-		set(object, "settings", item->settings ? json_string(item->settings) : json_null(), ret_failed);
-		set(object, "as_it_was", json_boolean(item->own), ret_failed);
-		set(object, "active_already", json_boolean(item->active), ret_failed);
-		set(object, "fits", json_boolean(item->fits), ret_failed);
-		set(object, "first_oom_event", number_or_null(item->first_oom_event, UINT64_MAX), ret_failed);
-		set(object, "reserved_peak", number(item->reserved_peak), ret_failed);
-		set(object, "driver_calls", number(item->driver_calls), ret_failed);
-		set(object, "retries", number(item->retries), ret_failed);
-		add(list, object, ret_failed);
-	}
-	return list;
-}
-
-static json_t *oom_json(const struct neap_analysis *analysis, bool *ret_failed)
-{
-	static const char *const causes[] = {"capacity", "limit", "fragmentation"};
-	const struct neap_trace_oom *oom = &analysis->oom;
-	const struct neap_trace *trace = analysis->trace;
-	uint32_t frame = analysis->sites.frames[oom->stack];
-	json_t *object = json_object();
-	char text[320];
-
-	neap_site_text(trace, frame, text, sizeof(text));
-	set(object, "event", number(oom->event), ret_failed);
-	set(object, "count", number(oom->count), ret_failed);
-	set(object, "asked", number(oom->asked_bytes), ret_failed);
-	set(object, "by", frame ? look_json_text(text) : json_null(), ret_failed);
-	set(object, "cause", json_string(causes[oom->cause]), ret_failed);
-	set(object, "requested", number(oom->levels.requested), ret_failed);
-	set(object, "reserved", number(oom->levels.reserved), ret_failed);
-	set(object, "device_free", number(oom->device_free_bytes), ret_failed);
-	set(object, "memory", number(oom->memory_bytes), ret_failed);
-	set(object, "missing", number(oom->missing_bytes), ret_failed);
-	set(object, "largest_free",
-	    oom->at_end && analysis->fragments.known ? number(analysis->fragments.largest_free) : json_null(),
-	    ret_failed);
-	set(object, "smallest_memory", number_or_null(oom->smallest_bytes, 0), ret_failed);
-	set(object, "settings", whatifs_json(&oom->whatifs, ret_failed), ret_failed);
 	return object;
 }
 
@@ -299,11 +254,12 @@ int analysis_print_json(const struct neap_analysis *analysis, const char *path, 
 	set(root, "holder_count", number(analysis->holder_count), &failed);
 	set(root, "categories", categories_json(analysis, &failed), &failed);
 	set(root, "steps_trends", trends_json(analysis, &failed), &failed);
-	set(root, "fragmentation", analysis->fragments.known ? fragments_json(analysis, top, &failed) : json_null(),
-	    &failed);
-	set(root, "oom", analysis->has_oom ? oom_json(analysis, &failed) : json_null(), &failed);
-	set(root, "other_settings", analysis->whatifs.count ? whatifs_json(&analysis->whatifs, &failed) : json_null(),
-	    &failed);
+	set(root, "fragmentation", fragments_json(analysis, &analysis->fragments, top, &failed), &failed);
+	set(root, "fragmentation_at_reserved_peak",
+	    fragments_json(analysis, &analysis->fragments_at_peak, top, &failed), &failed);
+	set(root, "oom", analysis->has_oom ? oom_card_json(&analysis->oom, &failed) : json_null(), &failed);
+	set(root, "other_settings",
+	    analysis->whatifs.count ? oom_whatifs_json(&analysis->whatifs, &failed) : json_null(), &failed);
 	set(root, "replay", replay_json(analysis, &failed), &failed);
 	set(root, "warnings", warnings_json(analysis->trace, &failed), &failed);
 	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)

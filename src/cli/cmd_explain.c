@@ -1,15 +1,13 @@
 /* cli/cmd_explain.c: `neap explain`: a topic with this machine's figures, a recording's, or a log's error message. */
-#include "analyze/oom.h"
 #include "analyze/oom_text.h"
-#include "analyze/run.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/explain_record.h"
 #include "cli/explain_topics.h"
 #include "report/explain.h"
-#include "report/report.h"
 #include "report/wrap.h"
 
 #include <errno.h>
@@ -193,47 +191,6 @@ static int explain_log(const char *path, bool json)
 	return status == NEAP_OK ? print_messages(messages, count, more, json) : neap_complain("explain", &err);
 }
 
-/* --record */
-
-static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts)
-{
-	const struct neap_leak *leak = &facts->leak;
-	char slope[NEAP_UNITS_ROOM];
-	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
-		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
-		return;
-	}
-	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence %.4f\n",
-			   leak->verdict == NEAP_LEAK_FOUND ? "leak" : "no leak",
-			   neap_size_format_delta((int64_t)leak->bytes_per_step, slope), leak->steps,
-			   leak->confidence);
-	if (leak->verdict == NEAP_LEAK_FOUND && leak->steps_until_full != UINT64_MAX)
-		neap_buffer_format(out,
-				   "    at this slope memory ends %" PRIu64 " steps after the last one (predicted)\n",
-				   leak->steps_until_full);
-}
-
-static void put_recording(struct neap_buffer *out, const struct neap_record *record, bool leak_only)
-{
-	struct neap_run_facts facts;
-	struct neap_oom_card card;
-	size_t ooms = neap_oom_count(record);
-	uint64_t total = 0;
-
-	if (ooms > 0 && neap_oom_card(record, ooms - 1, &card, NULL) == NEAP_OK)
-		total = card.device_total_bytes;
-	neap_run_facts(record, total, &facts);
-	neap_buffer_format(
-		out, "    process %" PRIu64 ": %" PRIu64 " steps, peak %s allocated, %s reserved, %zu OOM%s\n",
-		record->pid, facts.steps, neap_size_format(facts.peak_allocated_bytes, (char[NEAP_UNITS_ROOM]){0}),
-		neap_size_format(facts.peak_reserved_bytes, (char[NEAP_UNITS_ROOM]){0}), ooms, ooms == 1 ? "" : "s");
-	put_leak(out, &facts);
-	if (!leak_only && total > 0) {
-		neap_buffer_text(out, "\n");
-		neap_report_oom_card(out, &card);
-	}
-}
-
 /* A topic */
 
 static void put_list(struct neap_buffer *out, const char *title, const char *const *texts)
@@ -278,7 +235,7 @@ static const struct explain_topic *find_topic(const char *name)
 	return NULL;
 }
 
-static int explain_topic(const struct explain_topic *topic, const char *record_path)
+static int explain_topic(const struct explain_topic *topic, const struct explain_record *from)
 {
 	struct neap_buffer out = {0};
 	struct neap_error err = {0};
@@ -287,23 +244,26 @@ static int explain_topic(const struct explain_topic *topic, const char *record_p
 	neap_buffer_format(&out, "%s: %s\n", topic->name, topic->summary);
 	put_list(&out, "Causes", topic->causes);
 	put_list(&out, "What to do", topic->fixes);
-	if (record_path) {
-		struct neap_record record;
-		status = neap_record_read(record_path, &record, &err);
-		if (status == NEAP_OK) {
-			neap_buffer_format(&out, "\n  In %s\n", record_path);
-			put_recording(&out, &record, strcmp(topic->name, "leak") == 0);
-			neap_record_fini(&record);
-		}
-	} else {
+	if (from->path)
+		status = explain_record_text(&out, from, strcmp(topic->name, "leak") == 0, &err);
+	else
 		put_here(&out, topic);
-	}
 	if (status == NEAP_OK)
 		status = neap_buffer_status(&out, &err);
 	if (status == NEAP_OK)
 		fputs(neap_buffer_string(&out), stdout);
 	neap_buffer_fini(&out);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
+}
+
+static int explain_json(const struct explain_record *from)
+{
+	struct neap_error err = {0};
+	bool failed = false;
+	json_t *root = NULL;
+
+	enum neap_status status = explain_record_json(from, &root, &failed, &err);
+	return status == NEAP_OK ? write_json(root, failed) : neap_complain("explain", &err);
 }
 
 static int list_topics(void)
@@ -317,32 +277,47 @@ static int list_topics(void)
 
 static int run(const struct neap_arguments *arguments)
 {
-	const char *log = neap_argument(arguments, "from"), *record = neap_argument(arguments, "record");
+	const char *log = neap_argument(arguments, "from"), *pid = neap_argument(arguments, "pid");
+	struct explain_record from = {.path = neap_argument(arguments, "record")};
 	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
 	bool json = neap_argument(arguments, "json");
 
-	if (log && (name || record))
-		return neap_misuse(arguments, "--from explains a log alone: without a topic and --record");
-	if (json && !log)
-		return neap_misuse(arguments, "--json belongs to --from");
+	if (log && (name || from.path || pid))
+		return neap_misuse(arguments, "--from explains a log alone: without a topic, --record and --pid");
+	if (from.path && pid)
+		return neap_misuse(arguments, "--record and --pid are two recordings: give one");
+	if (json && !log && !from.path && !pid)
+		return neap_misuse(arguments, "--json belongs to --from, --record or --pid");
+	if (json && name)
+		return neap_misuse(arguments, "--json has figures, not a topic's words: leave '%s' out", name);
 	if (log)
 		return explain_log(log, json);
-	if (!name && !record)
+	if (pid) {
+		int code = explain_record_of(arguments, pid, &from);
+		if (code != NEAP_EXIT_OK)
+			return code;
+	}
+	if (json)
+		return explain_json(&from);
+	if (!name && !from.path)
 		return list_topics();
 	const struct explain_topic *topic = find_topic(name ? name : "oom");
 	if (!topic)
 		return neap_misuse(arguments, "no topic '%s': 'neap explain' lists them", name);
-	return explain_topic(topic, record);
+	return explain_topic(topic, &from);
 }
 
 const struct neap_command neap_command_explain = {
 	.name = "explain",
-	.usage = "[TOPIC] [--record FILE] | --from LOG [--json]",
+	.usage = "[TOPIC] [--record FILE | --pid P] [--json] | --from LOG [--json]",
 	.summary = "the common memory errors: causes and fixes, with figures",
-	.details = "A topic is told with this machine's figures, or with a recording's (--record). --from reads "
-		   "nothing but "
-		   "the "
-		   "text of an out-of-memory message, as every PyTorch since 1.0 has worded it, and says with the "
+	.details = "A topic is told with this machine's figures, with a recording's (--record), or with those of a "
+		   "running attached process (--pid), which is not disturbed: its recording is read. Where a request "
+		   "ran out of memory there, the card says why, and what would have helped: what was recorded is "
+		   "replayed with other settings. Without one it says who holds the memory now, and what is left.\n"
+		   "\n"
+		   "--from reads nothing but the text of an out-of-memory message, as every PyTorch since 1.0 has "
+		   "worded it, and says with the "
 		   "arithmetic "
 		   "whether it was capacity, fragmentation, neighbours or a limit, and what to try first.\n"
 		   "\n"
@@ -352,7 +327,8 @@ const struct neap_command neap_command_explain = {
 			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
 			{"record", "FILE",
 			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
-			{"json", NULL, "what --from found, as JSON"},
+			{"pid", "P", "the recording of this attached process, while it runs"},
+			{"json", NULL, "what --from, --record or --pid found, as JSON"},
 			{NULL, NULL, NULL},
 		},
 	.operands_max = 1,

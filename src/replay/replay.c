@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROGRESS_EVENTS 16384
+#define PROGRESS_EVENTS 1024
 #define CORRECTIONS     32
 
 bool replay_look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)

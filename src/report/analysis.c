@@ -3,6 +3,7 @@
 
 #include "base/units.h"
 #include "report/cells.h"
+#include "report/report.h"
 #include "report/wrap.h"
 
 #include <inttypes.h>
@@ -196,9 +197,11 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
 	put_categories(out, analysis);
 	neap_report_trends(out, analysis);
 	neap_report_fragments(out, analysis, top);
-	if (analysis->has_oom)
-		neap_report_trace_oom(out, analysis);
-	else
+	if (analysis->has_oom) {
+		neap_buffer_text(out, "\n");
+		neap_report_oom_card(out, &analysis->oom);
+	} else {
 		neap_report_whatifs(out, analysis);
+	}
 	put_warnings(out, analysis);
 }

@@ -13,7 +13,6 @@ void neap_report_analysis(struct neap_buffer *out, const struct neap_analysis *a
  */
 void neap_report_fragments(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top);
 void neap_report_whatifs(struct neap_buffer *out, const struct neap_analysis *analysis);
-void neap_report_trace_oom(struct neap_buffer *out, const struct neap_analysis *analysis);
 void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *analysis);
 
 /* "PyTorch snapshot". Static. */

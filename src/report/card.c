@@ -1,12 +1,8 @@
-/* report/card.c: the OOM card as text.
+/* report/card.c: the OOM card as text: what was asked, the arithmetic, the cause, who holds the memory and what pins
+ * the rest, what was in force, what would help (card_help.c).
  *
- *   what was asked, for what, when
- *   the arithmetic: the device's bytes, line by line, and what is missing
- *   the cause, in one sentence with its figures
- *   who holds the memory
- *   what would help: predicted savings, the cheapest sufficient first; what is on already is marked so
- *
- * No line is wider than 100 columns, whatever the tags and texts in the card are.
+ * What the card's source does not know has no line. No line is wider than 100 columns, whatever the tags and texts in
+ * the card are.
  */
 #include "base/units.h"
 #include "report/cells.h"
@@ -25,6 +21,12 @@ static void line(struct neap_buffer *out, const char *what, uint64_t bytes, cons
 			   note);
 }
 
+/* Whether the largest free piece is one that was seen. */
+static bool known_pieces(const struct neap_oom_card *card)
+{
+	return card->event == NEAP_OOM_UNKNOWN || card->source == NEAP_TRACE_RECORDING || card->fragments.known;
+}
+
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char note[96], size[NEAP_UNITS_ROOM];
@@ -34,16 +36,44 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	if (card->pending_bytes > 0)
 		line(out, "freed, still in use", card->pending_bytes, "queued work has to end first");
 	snprintf(note, sizeof(note), "largest free piece %s", neap_size_format(card->largest_free_bytes, size));
+	if (!known_pieces(card))
+		note[0] = '\0';
 	line(out, "cached: reserved, not live", card->cached_bytes, note);
 	line(out, "reserved from the driver", card->reserved_bytes, "");
-	if (card->others_bytes > 0)
+	if (card->others_bytes > 0 && card->others_bytes != NEAP_OOM_UNKNOWN)
 		line(out, "others: the rest of its use", card->others_bytes, "other processes, contexts, the driver");
 	line(out, "free on the device", card->device_free_bytes, "");
-	line(out, "the device in all", card->device_total_bytes, "");
+	if (card->device_total_bytes > 0)
+		line(out, "the device in all", card->device_total_bytes, "");
 	if (card->limit_bytes != UINT64_MAX && card->limit_bytes > 0)
 		line(out, "limit set on this process", card->limit_bytes, "");
 	line(out, "asked for", card->block_bytes ? card->block_bytes : card->requested_bytes, "");
 	line(out, "missing", card->shortfall_bytes, "for this one request");
+}
+
+static void limit_text(const struct neap_oom_card *card, const char *asked, const char *live, const char *missing,
+		       char *text, size_t room)
+{
+	char limit[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
+
+	neap_size_format(card->limit_bytes, limit);
+	if (card->limit_bytes == UINT64_MAX)
+		snprintf(text, room,
+			 "the limit. The device had %s free, enough for the %s asked for; a fraction set on the "
+			 "process, or something like it, allowed %s at least. The error's text names the limit.",
+			 neap_size_format(card->device_free_bytes, other), asked,
+			 neap_size_format(card->reserved_bytes, limit));
+	else if (card->block_bytes <= card->limit_bytes &&
+		 card->allocated_bytes <= card->limit_bytes - card->block_bytes)
+		snprintf(text, room,
+			 "the limit. Of the %s that this process may reserve no free piece holds the %s asked for; "
+			 "the device itself had room.",
+			 limit, asked);
+	else
+		snprintf(text, room,
+			 "the limit. %s live and %s asked for are %s over the %s that this process may reserve; the "
+			 "device itself had room.",
+			 live, asked, missing, limit);
 }
 
 static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
@@ -58,24 +88,11 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 	case NEAP_OOM_CAPACITY:
 		snprintf(text, sizeof(text),
 			 "capacity. %s live and %s asked for are %s more than this device can hold: something has to "
-			 "become "
-			 "smaller.",
+			 "become smaller.",
 			 live, asked, missing);
 		break;
 	case NEAP_OOM_LIMIT:
-		neap_size_format(card->limit_bytes, other);
-		if (card->block_bytes <= card->limit_bytes &&
-		    card->allocated_bytes <= card->limit_bytes - card->block_bytes)
-			snprintf(
-				text, sizeof(text),
-				"the limit. Of the %s that this process may reserve no free piece holds the %s asked "
-				"for; the device itself had room.",
-				other, asked);
-		else
-			snprintf(text, sizeof(text),
-				 "the limit. %s live and %s asked for are %s over the %s that this process may "
-				 "reserve; the device itself had room.",
-				 live, asked, missing, other);
+		limit_text(card, asked, live, missing, text, sizeof(text));
 		break;
 	case NEAP_OOM_NEIGHBOURS:
 		snprintf(
@@ -84,16 +101,21 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 			neap_size_format(card->others_bytes, other), asked);
 		break;
 	case NEAP_OOM_FRAGMENTATION:
-		snprintf(text, sizeof(text),
-			 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked for.",
-			 neap_size_format(card->cached_bytes, other),
-			 neap_size_format(card->largest_free_bytes, live), asked);
+		neap_size_format(card->cached_bytes, other);
+		if (known_pieces(card))
+			snprintf(text, sizeof(text),
+				 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked "
+				 "for.",
+				 other, neap_size_format(card->largest_free_bytes, live), asked);
+		else
+			snprintf(text, sizeof(text),
+				 "fragmentation. %s are cached, but not in one piece, and %s were asked for.", other,
+				 asked);
 		break;
 	case NEAP_OOM_PENDING:
 		snprintf(text, sizeof(text),
 			 "queued work. %s are freed but still in use by work on streams; once it has ended, the %s "
-			 "asked for "
-			 "fit.",
+			 "asked for fit.",
 			 neap_size_format(card->pending_bytes, other), asked);
 		break;
 	}
@@ -101,72 +123,71 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, "  Cause: ", text);
 }
 
+/* "31.0 KiB" or, where it is not known, nothing. */
+static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_ROOM])
+{
+	if (bytes == NEAP_OOM_UNKNOWN)
+		text[0] = '\0';
+	else
+		neap_size_format(bytes, text);
+	return text;
+}
+
+#define HOLDERS_SHOWN 10
 static void put_holders(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	size_t count = card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS;
-	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], tag[NEAP_RECORD_NAME_ROOM];
+	bool peaks = count > 0 && card->tags[0].peak_bytes != NEAP_OOM_UNKNOWN;
+	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], tag[NEAP_OOM_NAME_ROOM];
+	uint64_t rest = 0;
 
 	if (count == 0)
 		return;
-	neap_buffer_text(out, "\n  Who holds it (measured)                    live        peak      blocks\n");
+	neap_buffer_format(out, "\n  Who holds it (measured)                    live  %10s      blocks\n",
+			   peaks ? "peak" : "");
 	for (size_t i = 0; i < count; i++) {
+		if (i >= HOLDERS_SHOWN) {
+			rest += card->tags[i].live_bytes;
+			continue;
+		}
 		neap_report_clean(tag, sizeof(tag), card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
 		size_t width = neap_report_width(tag, strlen(tag));
+		if (width > 32) { /* a line of its own */
+			neap_report_wrap(out, "    ", tag);
+			tag[0] = '\0';
+			width = 0;
+		}
 		neap_buffer_format(out, "    %s%*s %10s  %10s  %10" PRIu64 "\n", tag,
 				   width < 32 ? (int)(32 - width) : 0, "",
 				   neap_size_format(card->tags[i].live_bytes, live),
-				   neap_size_format(card->tags[i].peak_bytes, peak), card->tags[i].live_blocks);
+				   peak_text(card->tags[i].peak_bytes, peak), card->tags[i].live_blocks);
 	}
+	if (count > HOLDERS_SHOWN)
+		neap_buffer_format(out, "    %-32s %10s\n", "others", neap_size_format(rest, live));
 }
 
-/* The whole interval decides: its middle alone would claim more than is known. */
-static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
+/* Only where it is worth a word: a fiftieth of what is reserved. */
+static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
+	const struct neap_fragments *found = &card->fragments;
+	char free[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], text[480];
+	char pin[NEAP_OOM_NAME_ROOM];
 
-	if (saving > half && saving - half >= shortfall_bytes)
-		return "enough for this request";
-	if (saving >= shortfall_bytes)
-		return "probably enough for this request";
-	return half >= shortfall_bytes - saving ? "perhaps enough for this request" : "not enough alone";
-}
-
-static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_t shortfall_bytes, size_t number)
-{
-	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[16], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
-
-	if (fix->active_already) {
-		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
-		neap_report_wrap(out, "    -  ", text);
+	if (!found->known || found->pinned < found->reserved / 50 || found->pinned == 0)
 		return;
+	neap_buffer_format(out, "\n  What pins free memory: %s in %zu segment%s, kept by live blocks\n",
+			   neap_size_format(found->pinned, free), found->pinned_segments,
+			   found->pinned_segments == 1 ? "" : "s");
+	for (size_t i = 0; i < found->worst_count && i < NEAP_OOM_PINS; i++) {
+		const struct neap_pinned_segment *segment = &found->worst[i];
+		neap_report_clean(pin, sizeof(pin), card->pins[i]);
+		snprintf(text, sizeof(text), "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
+			 neap_size_format(segment->pinned, free), neap_size_format(segment->size, size),
+			 segment->live_blocks, segment->live_blocks == 1 ? "" : "s",
+			 neap_size_format(segment->live_bytes, live), card->pins[i][0] ? ": " : "",
+			 pin, segment->stream);
+		neap_report_wrap(out, "    ", text);
 	}
-	snprintf(first, sizeof(first), "    %zu. ", number);
-	neap_report_wrap(out, first, fix->text);
-	if (fix->uncertainty_bytes > 0)
-		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
-	if (fix->saving_bytes > 0)
-		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
-			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, shortfall_bytes),
-			 fix->how);
-	else
-		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
-	neap_report_wrap(out, "       ", text);
-}
-
-static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
-{
-	size_t count = card->fix_count < NEAP_OOM_FIXES ? card->fix_count : NEAP_OOM_FIXES;
-	size_t number = 1;
-
-	if (count == 0)
-		return;
-	neap_buffer_text(out, "\n  What would help (predicted)\n");
-	for (size_t i = 0; i < count; i++)
-		if (!card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], card->shortfall_bytes, number++);
-	for (size_t i = 0; i < count; i++)
-		if (card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], card->shortfall_bytes, 0);
 }
 
 static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
@@ -194,21 +215,36 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 		neap_buffer_format(out, "  Taken: the process went on with %s\n", neap_rung_name(card->rung_taken));
 }
 
-void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)
+static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char asked[NEAP_UNITS_ROOM], block[NEAP_UNITS_ROOM], rounded[64] = "", text[320];
+	char asked[NEAP_UNITS_ROOM], block[NEAP_UNITS_ROOM], rounded[64] = "", text[480], where[96] = "",
+							     which[96] = "";
 
 	neap_size_format(card->requested_bytes, asked);
 	if (card->block_bytes > card->requested_bytes &&
 	    strcmp(neap_size_format(card->block_bytes, block), asked) != 0)
 		snprintf(rounded, sizeof(rounded), " (%s rounded)", block);
-	snprintf(text, sizeof(text), "%s%s for %s%s%s at step %" PRIu64 " on device %" PRIu32, asked, rounded,
+	if (card->step > 0)
+		snprintf(where, sizeof(where), " at step %" PRIu64, card->step);
+	else if (card->source != NEAP_TRACE_RECORDING)
+		snprintf(where, sizeof(where), " at event %" PRIu64, card->event);
+	else
+		snprintf(where, sizeof(where), " at step 0");
+	if (card->count > 1)
+		snprintf(which, sizeof(which), " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
+	snprintf(text, sizeof(text), "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
 		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : "an untagged request", card->tag[0] ? "\"" : "",
-		 card->step, card->device);
+		 where, card->device, which);
 	neap_report_wrap(out, "Out of device memory: ", text);
+}
+
+void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	put_title(out, card);
 	put_arithmetic(out, card);
 	put_cause(out, card);
 	put_holders(out, card);
+	put_pins(out, card);
 	put_split(out, card);
-	put_fixes(out, card);
+	neap_report_oom_help(out, card);
 }

@@ -18,5 +18,9 @@ void neap_report_page(struct neap_buffer *out, const char *title, const struct n
 
 /* The OOM card for a terminal, at most 100 columns. */
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card);
+/* Its last part: what would have helped. */
+void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card);
+/* One line of a table of settings. */
+void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *whatifs, const struct neap_whatif *item);
 
 #endif

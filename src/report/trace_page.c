@@ -89,7 +89,7 @@ static void put_tiles(struct page *page, const struct neap_analysis *analysis)
 			 "predicted, PyTorch's defaults");
 	}
 	if (analysis->has_oom)
-		put_tile(page, "out of memory", analysis->oom.asked_bytes, analysis->oom.event, NULL);
+		put_tile(page, "out of memory", analysis->oom.block_bytes, analysis->oom.event, NULL);
 	neap_buffer_text(page->text, "</dl>\n");
 }
 
@@ -204,7 +204,7 @@ static void put_streams(struct page *page)
 static void put_facts(struct page *page, const struct neap_analysis *analysis, const struct neap_pieces *pieces)
 {
 	const struct neap_profile *profile = &analysis->profile;
-	uint64_t limit = analysis->has_oom ? analysis->oom.memory_bytes : page->options->analysis->memory_bytes;
+	uint64_t limit = analysis->has_oom ? analysis->oom.replays.memory_bytes : page->options->analysis->memory_bytes;
 
 	neap_buffer_format(page->text,
 			   "<script type=\"application/json\" id=\"facts-%zu\">{\"device\":%zu,\"from\":%" PRIu64

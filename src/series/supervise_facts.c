@@ -8,6 +8,8 @@
 #include "analyze/advice.h"
 #include "analyze/predict.h"
 #include "analyze/run.h"
+#include "analyze/trace_oom.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
@@ -27,6 +29,8 @@
 #define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
 #define TAIL_BYTES  65536u /* of stderr.log */
 #define RECORDINGS  64u
+/* For the replays of the cards that are told at once: the run has to be watched meanwhile. */
+#define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
 
 /* Of the curve: from the recording, and from our samples. */
 #define SAMPLED_POINTS  500u
@@ -78,25 +82,37 @@ static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid
 	return NULL;
 }
 
-/* Cards of the OOMs of a recording from number `first` on: shown, and the last one kept. Returns how many OOMs it
- * has. */
-static size_t tell_ooms(struct neap_supervise *run, const struct neap_record *record, size_t first,
-			struct neap_oom_card *ret_last)
+/* The card of a recording's OOM, with what replays of it say as long as there is patience; where the trace cannot be
+ * had, what the journal says. */
+static bool make_card(const char *path, const struct neap_record *record, size_t index, uint64_t deadline_ns,
+		      struct neap_oom_card *ret_card)
 {
+	const struct neap_trace_oom_options options = {.deadline_ns = deadline_ns};
+	struct neap_trace *trace = NULL;
+	bool made = neap_trace_read(path, &trace, NULL) == NEAP_OK &&
+		    neap_trace_oom_recorded(trace, index, &options, ret_card, NULL) == NEAP_OK;
+
+	neap_trace_free(trace);
+	return made || neap_oom_card(record, index, ret_card, NULL) == NEAP_OK;
+}
+
+/* Cards of the OOMs of a recording from number `first` on: shown, as many as are worth it. Returns how many OOMs it
+ * has. */
+static size_t tell_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
+{
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS;
 	size_t count = neap_oom_count(record);
-	for (size_t i = first; i < count; i++) {
+	for (size_t i = first; i < count; i++, run->cards_shown++) {
 		struct neap_oom_card card;
-		if (neap_oom_card(record, i, &card, NULL))
+		if (run->cards_shown == CARDS_SHOWN && run->options.show)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Out of device memory again; further OOM cards are not shown");
+		if (run->cards_shown >= CARDS_SHOWN || !run->options.show ||
+		    !make_card(path, record, i, deadline_ns, &card))
 			continue;
 		neap_buffer_clear(&run->last_card);
 		neap_report_oom_card(&run->last_card, &card);
-		*ret_last = card;
-		if (run->options.show && run->cards_shown < CARDS_SHOWN)
-			run->options.show(run->options.show_context, neap_buffer_string(&run->last_card));
-		else if (run->options.show && run->cards_shown == CARDS_SHOWN)
-			neap_log(run->options.log, NEAP_LOG_WARNING,
-				 "Out of device memory again; further OOM cards are not shown");
-		run->cards_shown++;
+		run->options.show(run->options.show_context, neap_buffer_string(&run->last_card));
 	}
 	return count;
 }
@@ -106,10 +122,9 @@ void neap_facts_show_cards(struct neap_supervise *run)
 	for (size_t i = 0; i < run->observe.attached_count; i++) {
 		struct neap_observed *process = &run->observe.attached[i];
 		struct neap_record record = {0};
-		struct neap_oom_card card;
 		if (!process->ooms_rose || neap_record_read(process->record_path, &record, NULL))
 			continue;
-		process->cards_shown = tell_ooms(run, &record, process->cards_shown, &card);
+		process->cards_shown = tell_ooms(run, process->record_path, &record, process->cards_shown);
 		neap_record_fini(&record);
 	}
 }
@@ -145,10 +160,12 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 	gather_wish(&record, evidence);
 	struct neap_observed *process = find_observed(run, pid);
 	struct neap_oom_card card = {0};
-	size_t count = tell_ooms(run, &record, process ? process->cards_shown : 0, &card);
+	size_t count = tell_ooms(run, path, &record, process ? process->cards_shown : 0);
 	if (process)
 		process->cards_shown = count;
-	if (count && !neap_oom_card(&record, count - 1, &card, NULL)) {
+	/* Again: shown while it ran, it did not yet say which rung was taken. */
+	if (count &&
+	    make_card(path, &record, count - 1, neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS, &card)) {
 		char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
 		uint64_t last_oom_ns = 0;
 		bool went_on = false;
@@ -164,7 +181,6 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on;
 		if (last_oom_ns >= search->last_oom_ns) {
 			search->last_oom_ns = last_oom_ns;
-			/* Again: shown while it ran, it did not yet say which rung was taken. */
 			neap_buffer_clear(&run->last_card);
 			neap_report_oom_card(&run->last_card, &card);
 			snprintf(evidence->oom_text, sizeof evidence->oom_text,

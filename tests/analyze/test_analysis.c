@@ -389,18 +389,30 @@ static void a_failure_by_fragmentation(void **state)
 	assert_int_equal(fragments->worst[0].pinned, 11 * MIB);
 	assert_int_equal(fragments->worst[0].pins[0].bytes, 9 * MIB);
 
-	const struct neap_trace_oom *oom = &analysis.oom;
+	const struct neap_oom_card *oom = &analysis.oom;
 	assert_true(analysis.has_oom);
-	assert_int_equal(oom->cause, NEAP_TRACE_OOM_FRAGMENTATION);
-	assert_int_equal(oom->asked_bytes, 24 * MIB);
-	assert_int_equal(oom->memory_bytes, 101 * MIB);
-	assert_true(oom->at_end);
-	assert_true(oom->whatifs.items[0].own);
-	assert_false(oom->whatifs.items[0].fits);
-	assert_true(oom->whatifs.items[1].fits);
-	assert_string_equal(oom->whatifs.items[1].name, "expandable_segments:True");
+	assert_int_equal(oom->source, NEAP_TRACE_SNAPSHOT);
+	assert_int_equal(oom->cause, NEAP_OOM_FRAGMENTATION);
+	assert_int_equal(oom->block_bytes, 24 * MIB);
+	assert_int_equal(oom->largest_free_bytes, 11 * MIB);
+	assert_int_equal(oom->fragments.pinned, 28 * MIB);
+	assert_string_equal(oom->pins[0], "job/model.py:20 forward");
+	assert_int_equal(oom->shortfall_bytes, 13 * MIB);
+	assert_int_equal(oom->replays.memory_bytes, 101 * MIB);
+	const struct neap_whatifs *whatifs = &oom->replays.whatifs;
+	assert_true(whatifs->items[0].own);
+	assert_false(whatifs->items[0].fits);
+	assert_true(whatifs->items[1].fits);
+	assert_string_equal(whatifs->items[1].name, "expandable_segments:True");
 	/* PyTorch puts two blocks of 9 MiB into each segment of 20 MiB: four of them, and 24 MiB. */
-	assert_int_equal(oom->smallest_bytes, 104 * MIB);
+	assert_int_equal(oom->replays.smallest_bytes, 104 * MIB);
+	assert_int_equal(oom->fixes[0].kind, NEAP_FIX_SETTING);
+	assert_true(oom->fixes[0].replayed && oom->fixes[0].sufficient);
+	assert_string_equal(oom->fixes[0].text, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+	/* Nothing tells what most of it is for: no change of training is predicted. */
+	assert_int_equal(oom->unknown_bytes, 72 * MIB);
+	for (size_t i = 0; i < oom->fix_count; i++)
+		assert_int_equal(oom->fixes[i].kind, NEAP_FIX_SETTING);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
 }
@@ -440,6 +452,59 @@ static void what_emptying_the_cache_returns(void **state)
 	neap_trace_free(trace);
 }
 
+/* Two plain segments and an expandable one, of which the end has only one plain one: before, all were there. */
+static void the_state_at_an_instant(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	struct neap_fragments found;
+	struct neap_error err = {0};
+	begin(&maker);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 20 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 5 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x50000000, 20 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x50000000 + 8 * MIB, 4 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_MAP, 0x60000000, 20 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_MAP, 0x60000000 + 20 * MIB, 40 * MIB, 0);
+	event(&maker, NEAP_TRACE_ALLOC, 0x60000000 + 19 * MIB, 2 * MIB, 0); /* 6: the instant */
+	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x50000000 + 8 * MIB, 4 * MIB, 0);
+	event(&maker, NEAP_TRACE_FREE_COMPLETED, 0x50000000 + 8 * MIB, 4 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_FREE, 0x50000000, 20 * MIB, 0);
+	event(&maker, NEAP_TRACE_FREE_REQUESTED, 0x60000000 + 19 * MIB, 2 * MIB, 0);
+	event(&maker, NEAP_TRACE_FREE_COMPLETED, 0x60000000 + 19 * MIB, 2 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_UNMAP, 0x60000000, 40 * MIB, 0);
+	event(&maker, NEAP_TRACE_SEGMENT_UNMAP, 0x60000000 + 40 * MIB, 20 * MIB, 0);
+	struct neap_trace_segment segment = {
+		.address = 0x40000000, .size = 20 * MIB, .large = true, .first_block = 0, .block_count = 2};
+	struct neap_trace_block live = {
+		.address = 0x40000000, .size = 5 * MIB, .requested = 5 * MIB, .state = NEAP_TRACE_BLOCK_LIVE};
+	struct neap_trace_block rest = {
+		.address = 0x40000000 + 5 * MIB, .size = 15 * MIB, .state = NEAP_TRACE_BLOCK_FREE};
+	neap_build_segment(&maker.build, &segment);
+	neap_build_block(&maker.build, &live);
+	neap_build_block(&maker.build, &rest);
+	maker.build.trace->devices[0].segment_count = 1;
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, &found, &err), NEAP_OK);
+	assert_true(found.known);
+	assert_int_equal(found.segments, 3);
+	assert_int_equal(found.reserved, 100 * MIB);
+	assert_int_equal(found.live, 11 * MIB);
+	/* 15 + 16, and of the expandable one what is free in the two pages that the block is in. */
+	assert_int_equal(found.pinned, (15 + 16 + 38) * MIB);
+	assert_int_equal(found.releasable, 20 * MIB);
+	assert_int_equal(found.largest_free, 39 * MIB);
+	/* The peak is that very instant; the end is the file's own. */
+	assert_int_equal(analysis.fragments_at_peak.reserved, 100 * MIB);
+	assert_int_equal(analysis.fragments.reserved, 20 * MIB);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, &found, &err), NEAP_OK);
+	assert_int_equal(found.reserved, 80 * MIB);
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -453,6 +518,7 @@ int main(void)
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),
 		cmocka_unit_test(a_failure_by_fragmentation),
+		cmocka_unit_test(the_state_at_an_instant),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,6 +121,8 @@ void runs_fini(struct neap_result results[RUN_COUNT])
 void card_of_capacity(struct neap_oom_card *ret_card)
 {
 	struct neap_oom_card card = {
+		.source = NEAP_TRACE_RECORDING,
+		.event = NEAP_OOM_UNKNOWN,
 		.step = 7,
 		.requested_bytes = 512 * NEAP_MIB,
 		.block_bytes = 512 * NEAP_MIB,

@@ -46,13 +46,15 @@ static const char capacity_text[] =
 	"  In force: micro-batch 64 x accumulation 1 x ranks 1 = effective batch 64\n"
 	"  Taken: the process went on with micro-batch 32 x accumulation 2 x ranks 1 = 64\n"
 	"\n"
-	"  What would help (predicted)\n"
+	"  What would help (predicted, but where it says replayed)\n"
 	"    1. micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)\n"
 	"       predicted to save 600 MiB ± 30.0 MiB, enough for this request; half of what was allocated per\n"
 	"       step, measured over 7 steps\n"
 	"    2. gradient checkpointing\n"
 	"       predicted to save 300 MiB, not enough alone; activations of the layers kept\n"
-	"    -  mixed precision (on already: nothing more to gain)\n";
+	"    -  mixed precision (on already: nothing more to gain)\n"
+	"    No whole step came before with these settings: what the rest of the step takes is not known, and\n"
+	"    may be more than this request.\n";
 static const char fragmentation_text[] =
 	"Out of device memory: 512 MiB for an untagged request at step 7 on device 0\n"
 	"\n"

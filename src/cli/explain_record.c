@@ -1,0 +1,212 @@
+/* cli/explain_record.c: a recording in figures: steps, leak, the last failure's card; without a failure, who holds
+ * the memory at its end and, of a process that runs, how near its limit it is. */
+#include "cli/explain_record.h"
+
+#include "analyze/holders.h"
+#include "analyze/run.h"
+#include "analyze/trace_oom.h"
+#include "base/error.h"
+#include "base/paths.h"
+#include "base/units.h"
+#include "cli/look.h"
+#include "cli/oom_json.h"
+#include "report/cells.h"
+#include "report/report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOLDERS_SHOWN 10
+
+/* A recording read, and what was found in it. */
+struct found {
+	struct neap_trace *trace;
+	struct neap_run_facts facts;
+	bool has_card;
+	struct neap_oom_card card; /* of the last failure */
+	size_t ooms;
+};
+
+static enum neap_status look_into(const struct explain_record *from, bool card_wanted, struct found *found,
+				  struct neap_error *err)
+{
+	const struct neap_trace_oom_options options = {0};
+	enum neap_status status = neap_trace_read(from->path, &found->trace, err);
+
+	if (status == NEAP_OK && !found->trace->record)
+		status = neap_fail(err, NEAP_EPARSE,
+				   "%s is no recording of neap's: 'neap analyze' reads other traces", from->path);
+	if (status != NEAP_OK)
+		return status;
+	found->ooms = neap_oom_count(found->trace->record);
+	if (found->ooms > 0 && card_wanted)
+		status = neap_trace_oom_recorded(found->trace, found->ooms - 1, &options, &found->card, err);
+	found->has_card = found->ooms > 0 && card_wanted && status == NEAP_OK;
+	neap_run_facts(found->trace->record, found->has_card ? found->card.device_total_bytes : 0, &found->facts);
+	return status;
+}
+
+int explain_record_of(const struct neap_arguments *arguments, const char *pid, struct explain_record *ret_from)
+{
+	struct neap_error err = {0};
+	char folder[4096];
+	uint64_t number = 0;
+
+	if (neap_u64_parse(pid, &number, NULL) != NEAP_OK || number == 0 || number > INT32_MAX)
+		return neap_misuse(arguments, "--pid: a process number, not '%s'", pid);
+	enum neap_status status = neap_path_runtime(folder, sizeof(folder), &err);
+	if (status == NEAP_OK)
+		status = neap_page_read(folder, (pid_t)number, &ret_from->page, &err);
+	if (status == NEAP_ENOENT)
+		status = neap_fail(&err, NEAP_ENOENT,
+				   "process %" PRIu64 " is not attached: what it allocates is not recorded. Start it "
+				   "with 'neap run -- COMMAND'",
+				   number);
+	if (status == NEAP_OK && !ret_from->page.record_path[0])
+		status = neap_fail(&err, NEAP_ENOENT, "process %" PRIu64 " (%s) has no recording%s%s", number,
+				   ret_from->page.name, ret_from->page.note[0] ? ": " : "", ret_from->page.note);
+	if (status != NEAP_OK)
+		return neap_complain("explain", &err);
+	ret_from->live = true;
+	ret_from->path = ret_from->page.record_path;
+	return NEAP_EXIT_OK;
+}
+
+static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts)
+{
+	const struct neap_leak *leak = &facts->leak;
+	char slope[NEAP_UNITS_ROOM];
+	if (leak->verdict == NEAP_LEAK_TOO_SHORT) {
+		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
+		return;
+	}
+	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence %.4f\n",
+			   leak->verdict == NEAP_LEAK_FOUND ? "leak" : "no leak",
+			   neap_size_format_delta((int64_t)leak->bytes_per_step, slope), leak->steps,
+			   leak->confidence);
+	if (leak->verdict == NEAP_LEAK_FOUND && leak->steps_until_full != UINT64_MAX)
+		neap_buffer_format(out,
+				   "    at this slope memory ends %" PRIu64 " steps after the last one (predicted)\n",
+				   leak->steps_until_full);
+}
+
+/* What the process says of itself at this moment. */
+static void put_live(struct neap_buffer *out, const struct neap_attached *page)
+{
+	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+
+	for (size_t i = 0; i < page->device_count; i++) {
+		const struct neap_published *now = &page->devices[i];
+		const struct neap_stat *metric[] = {now->stats.metric[NEAP_METRIC_ALLOCATED_BYTES],
+						    now->stats.metric[NEAP_METRIC_RESERVED_BYTES]};
+		uint64_t held = (uint64_t)metric[1][NEAP_CLASS_ALL].current;
+		neap_buffer_format(out, "    now: %s allocated, %s reserved",
+				   neap_size_format((uint64_t)metric[0][NEAP_CLASS_ALL].current, allocated),
+				   neap_size_format(held, reserved));
+		if (now->limit_bytes != UINT64_MAX && now->limit_bytes > 0)
+			neap_buffer_format(
+				out, ", limit %s (%s left)", neap_size_format(now->limit_bytes, limit),
+				neap_size_format(now->limit_bytes > held ? now->limit_bytes - held : 0, left));
+		neap_buffer_text(out, "\n");
+	}
+}
+
+/* Who holds the memory at the end of what was recorded, device by device. */
+static enum neap_status put_holders(struct neap_buffer *out, const struct neap_trace *trace, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+
+	for (size_t device = 0; status == NEAP_OK && device < trace->device_count; device++) {
+		struct neap_lives lives = {0};
+		struct neap_sites sites = {0};
+		struct neap_holder *holders = NULL;
+		size_t count = 0;
+		if (trace->devices[device].event_count == 0)
+			continue;
+		status = neap_lives_find(trace, device, &lives, err);
+		if (status == NEAP_OK)
+			status = neap_sites_make(trace, &sites, err);
+		if (status == NEAP_OK)
+			status = neap_holders_at(&lives, &sites, trace->devices[device].event_count - 1, &holders,
+						 &count, err);
+		if (status == NEAP_OK && count > 0)
+			neap_buffer_format(out, "\n  Who holds the memory of device %zu, as far as it is recorded\n",
+					   device);
+		for (size_t i = 0; i < count && i < HOLDERS_SHOWN; i++) {
+			char text[320], clean[320], size[NEAP_UNITS_ROOM];
+			neap_holder_text(trace, &holders[i], text, sizeof(text));
+			neap_report_clean(clean, sizeof(clean), text);
+			neap_buffer_format(out, "    %10s  %8" PRIu64 " block%s  %s\n",
+					   neap_size_format(holders[i].bytes, size), holders[i].blocks,
+					   holders[i].blocks == 1 ? " " : "s", clean);
+		}
+		free(holders);
+		neap_sites_fini(&sites);
+		neap_lives_fini(&lives);
+	}
+	return status;
+}
+
+enum neap_status explain_record_text(struct neap_buffer *out, const struct explain_record *from, bool leak_only,
+				     struct neap_error *err)
+{
+	struct found found = {0};
+	enum neap_status status = look_into(from, !leak_only, &found, err);
+	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM];
+
+	if (status == NEAP_OK) {
+		const struct neap_run_facts *facts = &found.facts;
+		neap_buffer_format(out, "\n  In %s\n", from->path);
+		neap_buffer_format(out,
+				   "    process %" PRIu64 ": %" PRIu64
+				   " steps, peak %s allocated, %s reserved, %zu OOM%s\n",
+				   found.trace->record->pid, facts->steps,
+				   neap_size_format(facts->peak_allocated_bytes, allocated),
+				   neap_size_format(facts->peak_reserved_bytes, reserved), found.ooms,
+				   found.ooms == 1 ? "" : "s");
+		if (from->live)
+			put_live(out, &from->page);
+		put_leak(out, facts);
+		if (found.has_card) {
+			neap_buffer_text(out, "\n");
+			neap_report_oom_card(out, &found.card);
+		} else if (!leak_only) {
+			status = put_holders(out, found.trace, err);
+		}
+	}
+	neap_trace_free(found.trace);
+	return status;
+}
+
+enum neap_status explain_record_json(const struct explain_record *from, json_t **ret_root, bool *ret_failed,
+				     struct neap_error *err)
+{
+	struct found found = {0};
+	enum neap_status status = look_into(from, true, &found, err);
+
+	if (status == NEAP_OK) {
+		json_t *root = json_object();
+		const struct {
+			const char *key;
+			json_t *value;
+		} fields[] = {
+			{"schema", json_integer(1)},
+			{"file", look_json_text(from->path)},
+			{"pid", json_integer((json_int_t)found.trace->record->pid)},
+			{"running", json_boolean(from->live)},
+			{"steps", json_integer((json_int_t)found.facts.steps)},
+			{"peak_allocated", json_integer((json_int_t)found.facts.peak_allocated_bytes)},
+			{"peak_reserved", json_integer((json_int_t)found.facts.peak_reserved_bytes)},
+			{"ooms", json_integer((json_int_t)found.ooms)},
+			{"oom", found.has_card ? oom_card_json(&found.card, ret_failed) : json_null()},
+		};
+		for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+			if (json_object_set_new(root, fields[i].key, fields[i].value) != 0)
+				*ret_failed = true;
+		*ret_root = root;
+	}
+	neap_trace_free(found.trace);
+	return status;
+}

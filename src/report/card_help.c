@@ -1,0 +1,195 @@
+/* report/card_help.c: what would have helped: fixes, the cheapest sufficient first; what replays of the trace say;
+ * and what is not known, with what would make it known. */
+#include "base/units.h"
+#include "report/report.h"
+#include "report/wrap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The whole interval decides: its middle alone would claim more than is known. */
+static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
+{
+	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
+
+	if (saving > half && saving - half >= shortfall_bytes)
+		return "enough for this request";
+	if (saving >= shortfall_bytes)
+		return "probably enough for this request";
+	return half >= shortfall_bytes - saving ? "perhaps enough for this request" : "not enough alone";
+}
+
+static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_t shortfall_bytes, size_t number)
+{
+	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
+
+	if (fix->active_already) {
+		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
+		neap_report_wrap(out, "    -  ", text);
+		return;
+	}
+	snprintf(first, sizeof(first), "    %zu. ", number);
+	neap_report_wrap(out, first, fix->text);
+	if (fix->uncertainty_bytes > 0)
+		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
+	if (fix->replayed)
+		snprintf(text, sizeof(text), "%s", fix->how);
+	else if (fix->saving_bytes > 0)
+		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
+			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, shortfall_bytes),
+			 fix->how);
+	else
+		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
+	neap_report_wrap(out, "       ", text);
+}
+
+/* The shortfall is this request's. What the rest of the step takes is known where whole steps went before. */
+static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	uint64_t need = card->allocated_bytes + card->block_bytes;
+	char peak[NEAP_UNITS_ROOM], text[320];
+
+	if (card->step_peak_bytes == 0)
+		snprintf(text, sizeof(text),
+			 "No whole step came before with these settings: what the rest of the step takes is not "
+			 "known, and may be more than this request.");
+	else if (card->step_peak_bytes <= need)
+		snprintf(text, sizeof(text),
+			 "Whole steps before took %s at most: this one needs more, and how much in the end is not "
+			 "known.",
+			 neap_size_format(card->step_peak_bytes, peak));
+	else
+		snprintf(text, sizeof(text),
+			 "Whole steps before took %s at most, more than now with this request: that much is needed "
+			 "in the end.",
+			 neap_size_format(card->step_peak_bytes, peak));
+	neap_report_wrap(out, "    ", text);
+}
+
+static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	size_t count = card->fix_count < NEAP_OOM_FIXES ? card->fix_count : NEAP_OOM_FIXES;
+	size_t number = 1;
+
+	if (count == 0)
+		return;
+	neap_buffer_text(out, "\n  What would help (predicted, but where it says replayed)\n");
+	for (size_t i = 0; i < count; i++)
+		if (!card->fixes[i].active_already)
+			put_fix(out, &card->fixes[i], card->shortfall_bytes, number++);
+	for (size_t i = 0; i < count; i++)
+		if (card->fixes[i].active_already)
+			put_fix(out, &card->fixes[i], card->shortfall_bytes, 0);
+	put_scope(out, card);
+}
+
+void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *whatifs, const struct neap_whatif *item)
+{
+	uint64_t own = whatifs->items[0].reserved_peak;
+	char change[64] = "", size[NEAP_UNITS_ROOM];
+
+	neap_size_format(item->reserved_peak, size);
+	if (!item->own && own)
+		snprintf(change, sizeof(change), " (%+.1f %%)",
+			 100.0 * ((double)item->reserved_peak - (double)own) / (double)own);
+	int width = 26;
+	for (size_t i = 0; i < whatifs->count; i++)
+		width = (int)strlen(whatifs->items[i].name) > width ? (int)strlen(whatifs->items[i].name) : width;
+	neap_buffer_format(out, "%-*s ", width + 1, item->name);
+	if (!item->tried) {
+		neap_buffer_text(out, "not tried: the time for it was over\n");
+		return;
+	}
+	if (item->active) {
+		neap_buffer_text(out, "struck out: it was so already\n");
+		return;
+	}
+	if (whatifs->memory_bytes && item->fits)
+		neap_buffer_format(out, "fits, reserved peak %s%s", size, change);
+	else if (whatifs->memory_bytes)
+		neap_buffer_format(out, "fails at event %" PRIu64 " with %s reserved", item->first_oom_event, size);
+	else
+		neap_buffer_format(out, "reserved peak %s%s", size, change);
+	neap_buffer_format(out, ", %" PRIu64 " driver calls\n", item->driver_calls);
+}
+
+static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	const struct neap_oom_replays *replays = &card->replays;
+	bool others = card->others_bytes != NEAP_OOM_UNKNOWN && card->others_bytes > 0;
+	char smallest[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], text[256];
+
+	neap_size_format(replays->smallest_bytes, smallest);
+	if (!replays->smallest_tried)
+		snprintf(text, sizeof(text), "not tried: the time for it was over");
+	else if (!replays->smallest_bytes)
+		snprintf(text, sizeof(text), "none: a request is larger than any device");
+	else if (others)
+		snprintf(text, sizeof(text), "%s for this process as it was, %s with what others and contexts held",
+			 smallest, neap_size_format(replays->smallest_bytes + card->others_bytes, all));
+	else
+		snprintf(text, sizeof(text), "%s for this process as it was, without its context", smallest);
+	neap_report_wrap(out, "    the smallest device that fits: ", text);
+}
+
+static void put_replays(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	const struct neap_oom_replays *replays = &card->replays;
+	const struct neap_whatifs *whatifs = &replays->whatifs;
+	char size[NEAP_UNITS_ROOM], text[320];
+
+	if (!replays->done)
+		return;
+	neap_buffer_format(out, "\n  This trace, up to its end, replayed on a device of %s\n",
+			   neap_size_format(replays->memory_bytes, size));
+	for (size_t i = 0; i < whatifs->count; i++) {
+		neap_buffer_text(out, "    ");
+		neap_report_whatif(out, whatifs, &whatifs->items[i]);
+	}
+	put_smallest(out, card);
+	if (whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits)
+		neap_report_wrap(
+			out, "    ",
+			"As it was it does not fail in the replay: what failed is not in the trace alone, and "
+			"what is said to fit may not.");
+	if (replays->lost_events) {
+		snprintf(text, sizeof(text),
+			 "The recording's ring has overwritten %" PRIu64 " older events. What was live before is "
+			 "counted; of %s of it nothing else is known, and it was replayed as one block: "
+			 "fragmentation may be more than it seems.",
+			 replays->lost_events, neap_size_format(replays->before_bytes, size));
+		neap_report_wrap(out, "    ", text);
+	}
+}
+
+/* What is not known, and what would make it known. */
+static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	char unknown[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], text[640];
+	bool recorded = card->source == NEAP_TRACE_RECORDING;
+
+	if (card->unknown_bytes == 0 || card->unknown_bytes < card->allocated_bytes / 20)
+		return;
+	snprintf(text, sizeof(text), "Of %s live nothing tells what %s are for%s. %s",
+		 neap_size_format(card->allocated_bytes, live), neap_size_format(card->unknown_bytes, unknown),
+		 !recorded && card->unknown_bytes > card->allocated_bytes / 2
+			 ? ": too much to predict changes of training"
+			 : "",
+		 recorded ? "Tags tell: neap_tag_set(\"activations\"), \"parameters\", \"optimizer\", ... around "
+			    "what allocates."
+		 : card->source == NEAP_TRACE_SNAPSHOT
+			 ? "Stacks and steps tell: torch.cuda.memory._record_memory_history(stacks=\"python\") "
+			   "before the "
+			   "model is made, and torch.profiler.record_function(\"step\") around each step."
+			 : "Steps tell: a line 's' at the end of each training step.");
+	neap_buffer_text(out, "\n");
+	neap_report_wrap(out, "  Not known: ", text);
+}
+
+void neap_report_oom_help(struct neap_buffer *out, const struct neap_oom_card *card)
+{
+	put_fixes(out, card);
+	put_replays(out, card);
+	put_unknown(out, card);
+}
