@@ -243,6 +243,7 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 	neap_leak_test(low, count, 0, &leak);
 	if (leak.verdict != NEAP_LEAK_FOUND)
 		return;
+	card->growth_bytes = to_bytes(leak.bytes_per_step);
 	double predicted = leak.bytes_per_step * (double)leak.steps;
 	double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
 	double apart = predicted > measured ? predicted - measured : measured - predicted;
@@ -290,6 +291,32 @@ static void strike_active(struct neap_oom_card *card)
 	for (size_t f = 0; f < card->fix_count; f++)
 		if (card->fixes[f].active_already)
 			card->fixes[f].sufficient = false;
+}
+
+/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
+ * another kind of step, unless what it needs more is a leak's. */
+static uint64_t step_need(const struct neap_oom_card *card)
+{
+	uint64_t now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t before = plus(card->step_peak_bytes, card->growth_bytes);
+
+	if (!card->step_peak_bytes || now > plus(before, card->growth_bytes))
+		return 0;
+	return before > now ? before : now;
+}
+
+static void judge_steps(struct neap_oom_card *card)
+{
+	uint64_t need = step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
+
+	for (size_t i = 0; i < card->fix_count && need; i++) {
+		struct neap_fix *fix = &card->fixes[i];
+		uint64_t sure = less(fix->saving_bytes, fix->uncertainty_bytes);
+		if (fix->active_already || fix->replayed)
+			continue;
+		fix->step = sure >= plus(card->shortfall_bytes, need - now) ? NEAP_FIX_STEP_ENOUGH
+									    : NEAP_FIX_STEP_NOT_ENOUGH;
+	}
 }
 
 /* What a fix costs its user, from nothing on. */
@@ -358,6 +385,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 		fix_model(card, &inputs->demand);
 	}
 	strike_active(card);
+	judge_steps(card);
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
 }
 
@@ -392,6 +420,7 @@ static void refine_limit(struct neap_oom_card *card)
 		fix->sufficient = smallest - card->limit_bytes <= fix->saving_bytes;
 		say_limit(card, smallest, fix);
 		fix->replayed = true;
+		fix->step = NEAP_FIX_STEP_UNKNOWN;
 		snprintf(fix->how, sizeof fix->how,
 			 "replayed: the trace ends with %s; measured: the device had %s free",
 			 neap_size_format(smallest, size), neap_size_format(card->device_free_bytes, device));

@@ -39,6 +39,10 @@ enum neap_fix_kind {
 	NEAP_FIX_SETTING, /* of PyTorch's allocator, with which the trace was replayed and ended */
 };
 
+/* A request that fits is not yet a step that ends. What a step takes is known where whole ones went before with the
+ * same settings, and were higher than this one is: something else has become less. Else more may be to come. */
+enum neap_fix_step { NEAP_FIX_STEP_UNKNOWN, NEAP_FIX_STEP_ENOUGH, NEAP_FIX_STEP_NOT_ENOUGH };
+
 struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
@@ -47,6 +51,7 @@ struct neap_fix {
 	bool active_already;        /* struck out */
 	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
 	char how[160];              /* where the prediction comes from */
+	enum neap_fix_step step;    /* whether it, less its uncertainty, is enough for the whole step */
 	bool replayed;              /* no saving is predicted: `how` says what the replay did */
 	int order;                  /* in which it was found: among equals the first stays first */
 };
@@ -92,6 +97,7 @@ struct neap_oom_card {
 	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */
 	uint64_t unknown_bytes;        /* live, of which nothing tells what they are for */
 	uint64_t step_peak_bytes; /* allocated: the highest of whole steps before, with the same settings; 0: none */
+	uint64_t growth_bytes;    /* by which each step needs more than the one before: a leak; 0: none found */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;

@@ -72,6 +72,10 @@ static json_t *fixes_json(const struct neap_oom_card *card, bool *ret_failed)
 		set(object, "saving", fix->replayed ? json_null() : number(fix->saving_bytes), ret_failed);
 		set(object, "uncertainty", fix->replayed ? json_null() : number(fix->uncertainty_bytes), ret_failed);
 		set(object, "sufficient", json_boolean(fix->sufficient), ret_failed);
+		set(object, "sufficient_for_step",
+		    fix->step == NEAP_FIX_STEP_UNKNOWN ? json_null()
+						       : json_boolean(fix->step == NEAP_FIX_STEP_ENOUGH),
+		    ret_failed);
 		set(object, "active_already", json_boolean(fix->active_already), ret_failed);
 		add(list, object, ret_failed);
 	}

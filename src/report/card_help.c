@@ -13,6 +13,8 @@ static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
 {
 	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
 
+	if (fix->step == NEAP_FIX_STEP_ENOUGH)
+		return "enough for the whole step";
 	if (saving > half && saving - half >= shortfall_bytes)
 		return "enough for this request";
 	if (saving >= shortfall_bytes)
@@ -47,23 +49,25 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_
 /* The shortfall is this request's. What the rest of the step takes is known where whole steps went before. */
 static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	uint64_t need = card->allocated_bytes + card->block_bytes;
 	char peak[NEAP_UNITS_ROOM], text[320];
+	bool known = false;
 
-	if (card->step_peak_bytes == 0)
+	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES; i++)
+		known |= card->fixes[i].step != NEAP_FIX_STEP_UNKNOWN;
+	neap_size_format(card->step_peak_bytes, peak);
+	if (known)
+		snprintf(text, sizeof(text),
+			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,
+			 card->growth_bytes ? ", and what leaked since" : "");
+	else if (card->step_peak_bytes == 0)
 		snprintf(text, sizeof(text),
 			 "No whole step came before with these settings: what the rest of the step takes is not "
 			 "known, and may be more than this request.");
-	else if (card->step_peak_bytes <= need)
+	else
 		snprintf(text, sizeof(text),
 			 "Whole steps before took %s at most: this one needs more, and how much in the end is not "
 			 "known.",
-			 neap_size_format(card->step_peak_bytes, peak));
-	else
-		snprintf(text, sizeof(text),
-			 "Whole steps before took %s at most, more than now with this request: that much is needed "
-			 "in the end.",
-			 neap_size_format(card->step_peak_bytes, peak));
+			 peak);
 	neap_report_wrap(out, "    ", text);
 }
 
