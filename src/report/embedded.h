@@ -18,6 +18,9 @@ NEAP_EMBEDDED(neap_trace_page_html);
 NEAP_EMBEDDED(neap_trace_page_css);
 NEAP_EMBEDDED(neap_trace_data_js);
 NEAP_EMBEDDED(neap_trace_draw_js);
+NEAP_EMBEDDED(neap_trace_words_js);
+NEAP_EMBEDDED(neap_trace_lines_js);
+NEAP_EMBEDDED(neap_trace_panels_js);
 NEAP_EMBEDDED(neap_trace_view_js);
 #undef NEAP_EMBEDDED
 

@@ -26,6 +26,21 @@ struct page {
 	const struct neap_trace *trace;
 };
 
+/* In the order in which they run. */
+static const struct {
+	const char *text, *sha256;
+	const size_t *length;
+} scripts[] = {
+#define SCRIPT(name)                                                                                                 \
+	{                                                                                                            \
+		name, name##_sha256, &name##_length                                                                  \
+	}
+	SCRIPT(neap_trace_data_js),  SCRIPT(neap_trace_draw_js),   SCRIPT(neap_trace_words_js),
+	SCRIPT(neap_trace_lines_js), SCRIPT(neap_trace_panels_js), SCRIPT(neap_trace_view_js),
+#undef SCRIPT
+};
+#define SCRIPTS (sizeof(scripts) / sizeof(scripts[0]))
+
 static void put_head(struct page *page)
 {
 	struct neap_buffer *text = page->text;
@@ -34,11 +49,12 @@ static void put_head(struct page *page)
 		text,
 		"<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
 		"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri 'none'; "
-		"form-action 'none'; style-src 'sha256-%s'; script-src 'sha256-%s' 'sha256-%s' 'sha256-%s'\">\n"
-		"<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-		"<meta name=\"color-scheme\" content=\"light dark\">\n<title>",
-		neap_trace_page_css_sha256, neap_trace_data_js_sha256, neap_trace_draw_js_sha256,
-		neap_trace_view_js_sha256);
+		"form-action 'none'; style-src 'sha256-%s'; script-src",
+		neap_trace_page_css_sha256);
+	for (size_t i = 0; i < SCRIPTS; i++)
+		neap_buffer_format(text, " 'sha256-%s'", scripts[i].sha256);
+	neap_buffer_text(text, "\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+			       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
 	neap_markup_text(text, page->options->path);
 	neap_buffer_text(text, " - neap</title>\n<style>");
 	neap_buffer_append(text, neap_trace_page_css, neap_trace_page_css_length);
@@ -238,13 +254,12 @@ static void put_scripts(struct page *page)
 		neap_holder_text(page->trace, &holder, class, sizeof(class));
 		neap_buffer_format(text, "%s\"%s\"", holder.frame > 9 ? "," : "],\"classes\":[", class);
 	}
-	neap_buffer_text(text, "]}</script>\n<script>");
-	neap_buffer_append(text, neap_trace_data_js, neap_trace_data_js_length);
-	neap_buffer_text(text, "</script>\n<script>");
-	neap_buffer_append(text, neap_trace_draw_js, neap_trace_draw_js_length);
-	neap_buffer_text(text, "</script>\n<script>");
-	neap_buffer_append(text, neap_trace_view_js, neap_trace_view_js_length);
-	neap_buffer_text(text, "</script>\n");
+	neap_buffer_text(text, "]}</script>\n");
+	for (size_t i = 0; i < SCRIPTS; i++) {
+		neap_buffer_text(text, "<script>");
+		neap_buffer_append(text, scripts[i].text, *scripts[i].length);
+		neap_buffer_text(text, "</script>\n");
+	}
 }
 
 static void put_device(struct page *page, const struct neap_analysis *analysis, bool first)

@@ -405,7 +405,7 @@ static void names_stay_text(void **state)
 	assert_null(strstr(page, "\xe2\x80\xae"));
 	assert_int_equal(occurrences(page, "</title>"), 1);
 	assert_int_equal(occurrences(page, "<script"), occurrences(page, "</script>"));
-	assert_int_equal(occurrences(page, "<script"), 3 + 2 + 2); /* scripts, facts and words, names and data */
+	assert_int_equal(occurrences(page, "<script"), 6 + 2 + 2); /* scripts, facts and words, names and data */
 	assert_int_equal(occurrences(page, "http://") + occurrences(page, "https://") + occurrences(page, "src="), 0);
 	assert_non_null(strstr(page, "default-src 'none'"));
 	assert_non_null(strstr(page, "&lt;/script&gt;&lt;b&gt;")); /* in the report: a holder */
