@@ -194,21 +194,28 @@ function drawAxes(panel, context, look, isStack) {
 	context.strokeRect(panel.left + .5, .5, panel.width - 1, bottom - 1);
 }
 
-function drawLevel(panel, context, levels, color, dashes) {
-	const w = panel.raster.width, instants = panel.instants, scale = panel.width / w;
+/* A level that goes up and down nearly everywhere is drawn without its steep parts: they would hide all else. */
+function isDense(values) {
+	let turns = 0;
+	for (let c = 2; c < values.length; c++)
+		if ((values[c] - values[c - 1]) * (values[c - 1] - values[c - 2]) < 0) turns++;
+	return turns > values.length / 8;
+}
+
+function drawLevel(panel, context, levels, color) {
+	const instants = panel.instants, scale = panel.width / instants.length;
+	const values = Array.from(instants, (event, c) => levels.values[levels === device.requested ? event
+		: levels.at(c ? Math.min(instants[c - 1] + 1, event) : event, event)]);
+	const dense = isDense(values);
 	context.strokeStyle = color;
-	context.setLineDash(dashes);
 	context.lineWidth = 1.5;
 	context.beginPath();
-	for (let c = 0; c < w; c++) {
-		const low = c ? Math.min(instants[c - 1] + 1, instants[c]) : instants[c];
-		const value = levels.values[levels === device.requested ? instants[c] : levels.at(low, instants[c])];
-		const y = panel.height - (value - view.y0) / (view.y1 - view.y0) * panel.height, x = panel.left + c * scale;
-		if (c === 0) context.moveTo(x, y); else context.lineTo(x, y);
+	for (let c = 0; c < values.length; c++) {
+		const y = panel.height - (values[c] - view.y0) / (view.y1 - view.y0) * panel.height, x = panel.left + c * scale;
+		if (c === 0 || dense) context.moveTo(x, y); else context.lineTo(x, y);
 		context.lineTo(x + scale, y);
 	}
 	context.stroke();
-	context.setLineDash([]);
 }
 
 function vertical(panel, context, event, color, dashes, width) {
@@ -253,7 +260,7 @@ function drawMarks(panel, context, look, isStack) {
 }
 
 function label(context, look, text, x, y, color) {
-	const room = context.canvas.width / panels.stack.ratio, width = context.measureText(text).width;
+	const room = panels.stack.left + panels.stack.width, width = context.measureText(text).width;
 	if (x + width > room) x = room - width - 2;
 	context.fillStyle = look.card;
 	context.globalAlpha = .85;
@@ -299,9 +306,9 @@ function drawLines(panel, look, isStack) {
 	context.rect(panel.left, 0, panel.width, panel.height);
 	context.clip();
 	if (isStack && panel.drawn && JSON.stringify(panel.drawn) === JSON.stringify(view)) {
-		drawLevel(panel, context, device.rounded, look.rounded, []);
-		drawLevel(panel, context, device.requested, look.requested, []);
-		if (device.reservedKnown) drawLevel(panel, context, device.reserved, look.reserved, []);
+		drawLevel(panel, context, device.rounded, look.rounded);
+		drawLevel(panel, context, device.requested, look.requested);
+		if (device.reservedKnown) drawLevel(panel, context, device.reserved, look.reserved);
 	}
 	if (isStack && device.facts.limit) {
 		const y = panel.height - (device.facts.limit - view.y0) / (view.y1 - view.y0) * panel.height;
