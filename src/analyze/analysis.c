@@ -101,6 +101,28 @@ static enum neap_status look_at_peak(struct neap_analysis *analysis, struct neap
 			       err);
 }
 
+/* On a device of the size that was asked about: would it fail? NEAP_ENOENT: it would not. */
+static enum neap_status predict_oom(struct neap_analysis *analysis, const struct neap_trace_parts *parts,
+				    const struct neap_trace_oom_options *options, struct neap_error *err)
+{
+	bool own = analysis->trace->source == NEAP_TRACE_RECORDING;
+	struct neap_trace_oom_options predicted = *options;
+	struct neap_replay_options replay = {.policy = own ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH,
+					     .device = analysis->device,
+					     .memory_bytes = options->memory_bytes,
+					     .progress = options->progress,
+					     .context = options->context};
+	struct neap_replay_result result;
+	enum neap_status status = neap_replay(analysis->trace, &replay, &result, err);
+
+	if (status != NEAP_OK)
+		return status;
+	if (result.oom_count == 0)
+		return NEAP_ENOENT;
+	predicted.predicted = result.ooms;
+	return neap_trace_oom_card(parts, &predicted, &analysis->oom, err);
+}
+
 /* Other settings: on the device that ran out, or without a bound. */
 static enum neap_status replay_others(struct neap_analysis *analysis, const struct neap_analysis_options *options,
 				      struct neap_error *err)
@@ -117,6 +139,8 @@ static enum neap_status replay_others(struct neap_analysis *analysis, const stru
 	double requested = (double)stats->metric[NEAP_METRIC_REQUESTED_BYTES][NEAP_CLASS_ALL].peak;
 	enum neap_status status = neap_trace_oom_card(&parts, &oom, &analysis->oom, err);
 
+	if (status == NEAP_ENOENT && options->memory_bytes)
+		status = predict_oom(analysis, &parts, &oom, err);
 	analysis->has_oom = status == NEAP_OK;
 	if (status != NEAP_ENOENT)
 		return status;

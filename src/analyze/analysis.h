@@ -32,7 +32,9 @@ struct neap_instant {
 struct neap_analysis_options {
 	size_t device; /* SIZE_MAX: the one with the most events */
 	struct neap_instant from, to;
-	uint64_t memory_bytes; /* of the device that ran out; 0: what the trace tells */
+	/* Of the device that ran out; 0: what the trace tells. Of a trace without a failure: of a device on which it
+	 * is replayed, and may fail. */
+	uint64_t memory_bytes;
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;

@@ -167,14 +167,24 @@ static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *dema
 		fix_rung(card, demand, &savings[i]);
 }
 
+/* Rounded up to hundredths. */
+static double fraction_of(const struct neap_oom_card *card, uint64_t bytes)
+{
+	double fraction = card->device_total_bytes ? (double)bytes / (double)card->device_total_bytes : 1;
+
+	return fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
+}
+
+/* The least that it takes, and the most that the device had: more may be needed before the step ends. */
 static void say_limit(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
 {
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
-	double fraction = card->device_total_bytes ? (double)wanted / (double)card->device_total_bytes : 1;
+	uint64_t most = plus(card->reserved_bytes, card->device_free_bytes);
+	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], up[NEAP_UNITS_ROOM];
 
-	fraction = fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
-	snprintf(fix->text, sizeof fix->text, "limit raised by %s to %s (fraction %.2f)",
-		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to), fraction);
+	snprintf(fix->text, sizeof fix->text,
+		 "limit raised by at least %s to %s (fraction %.2f); the device had room for %s",
+		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to),
+		 fraction_of(card, wanted), neap_size_format(most, up));
 }
 
 static void fix_limit(struct neap_oom_card *card)

@@ -10,6 +10,7 @@
  *   else                                                                              capacity
  *
  * What would have helped is in fix.c. */
+#include "analyze/leak.h"
 #include "analyze/oom_internal.h"
 #include "base/error.h"
 
@@ -187,6 +188,30 @@ static struct neap_demand find_demand(const struct neap_oom_card *card)
 	return demand;
 }
 
+/* The lowest bytes of the steps before the failure, since the settings last changed; where those are too few to tell
+ * a leak, of the last stretch before that had enough: a rung makes room, and mends no leak. `low`: room for all. */
+static size_t find_lows(const struct neap_record *record, size_t at, uint64_t *low)
+{
+	size_t end = at, count = 0;
+
+	while (end > 0) {
+		size_t first = end;
+		struct neap_leak leak;
+		count = 0;
+		while (first > 0 && record->journal[first - 1].kind != NEAP_EVENT_RUNG &&
+		       record->journal[first - 1].kind != NEAP_EVENT_SPLIT)
+			first--;
+		for (size_t i = first; i < end; i++)
+			if (record->journal[i].kind == NEAP_EVENT_STEP)
+				low[count++] = record->journal[i].block;
+		neap_leak_test(low, count, 0, &leak);
+		if (leak.verdict != NEAP_LEAK_TOO_SHORT)
+			return count;
+		end = first > 0 ? first - 1 : 0;
+	}
+	return count;
+}
+
 static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at,
 				   struct neap_error *err)
 {
@@ -195,12 +220,7 @@ static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap
 
 	if (!low)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
-	for (size_t i = 0; i < at; i++) {
-		if (record->journal[i].kind == NEAP_EVENT_RUNG || record->journal[i].kind == NEAP_EVENT_SPLIT)
-			inputs.low_count = 0;
-		else if (record->journal[i].kind == NEAP_EVENT_STEP)
-			low[inputs.low_count++] = record->journal[i].block;
-	}
+	inputs.low_count = find_lows(record, at, low);
 	for (size_t i = 0; i < record->allocation_count && !inputs.pages_mapped; i++)
 		inputs.pages_mapped = record->allocations[i].device == card->device &&
 				      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;

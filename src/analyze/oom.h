@@ -81,6 +81,7 @@ struct neap_oom_replays {
 
 struct neap_oom_card {
 	enum neap_trace_source source;
+	bool predicted;         /* it did not fail: it would have, by replay, on a device of that size */
 	uint64_t time_ns;       /* of a recording */
 	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: from the journal alone */
 	uint64_t number, count; /* which of the device's OOMs, from 1; how many there are. 0: not counted */

@@ -34,6 +34,29 @@ static bool find_failure(const struct neap_timeline *timeline, size_t index, str
 	return failure->number > 0;
 }
 
+/* Just before the event at which a replay failed. */
+static bool predict_failure(const struct neap_timeline *timeline, const struct neap_trace_oom_options *options,
+			    struct failure *failure)
+{
+	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
+	const struct neap_replay_oom *oom = options->predicted;
+	struct neap_trace_levels before = cursor.now;
+
+	while (neap_timeline_next(&cursor) && cursor.now.event < oom->event)
+		before = cursor.now;
+	if (cursor.now.event != oom->event)
+		return false;
+	failure->event = cursor.event;
+	failure->event.size = oom->requested;
+	failure->event.address = less(options->memory_bytes, oom->reserved);
+	failure->levels = before;
+	failure->levels.event = oom->event;
+	failure->levels.rounded = oom->allocated;
+	failure->levels.reserved = oom->reserved;
+	failure->number = failure->count = 1;
+	return true;
+}
+
 /* The segment that PyTorch would have made for the request. */
 static uint64_t segment_of(uint64_t bytes, bool expandable)
 {
@@ -216,23 +239,27 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	struct neap_fragments fragments;
 	struct failure failure = {0};
 
-	if (!find_failure(parts->timeline, options->index, &failure))
+	if (options->predicted ? !predict_failure(parts->timeline, options, &failure)
+			       : !find_failure(parts->timeline, options->index, &failure))
 		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
-	uint64_t event = failure.levels.event;
+	/* What was there just before a request that would fail. */
+	uint64_t event = failure.levels.event - (options->predicted != NULL);
 	enum neap_status status =
 		neap_fragments_find(trace, device, parts->lives, parts->sites, event, &fragments, err);
 	if (status != NEAP_OK)
 		return status;
 	card.source = trace->source;
 	card.event = event;
+	card.predicted = options->predicted != NULL;
 	card.device = (uint32_t)device;
 	card.fragments = fragments;
 	card.live_requested_bytes = failure.levels.requested;
-	status = trace->record ? fill_recorded(trace, device, &failure, options->memory_bytes, &card, err)
-			       : fill(parts, &failure, options->memory_bytes, &card, err);
+	status = trace->record && !options->predicted
+			 ? fill_recorded(trace, device, &failure, options->memory_bytes, &card, err)
+			 : fill(parts, &failure, options->memory_bytes, &card, err);
 	if (status != NEAP_OK)
 		return status;
-	card.event = event;
+	card.event = failure.levels.event;
 	card.fragments = fragments;
 	card.live_requested_bytes = failure.levels.requested;
 	for (size_t i = 0; i < fragments.worst_count && i < NEAP_OOM_PINS; i++)

@@ -20,7 +20,10 @@ struct neap_trace_parts {
 };
 
 struct neap_trace_oom_options {
-	size_t index;          /* which of the device's, from 0; SIZE_MAX: the last */
+	size_t index; /* which of the device's, from 0; SIZE_MAX: the last */
+	/* Instead: one that no trace has, but a replay of it on a device of memory_bytes had, under its own settings;
+	 * NULL: none. */
+	const struct neap_replay_oom *predicted;
 	uint64_t memory_bytes; /* what this process could have had; 0: what the trace tells */
 	uint64_t deadline_ns;  /* of neap_clock_system: replays that it leaves no time for are named as not tried; 0:
 				  none */

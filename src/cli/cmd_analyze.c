@@ -208,7 +208,9 @@ const struct neap_command neap_command_analyze = {
 			{"device", "N", "which device of the trace; the one with the most events"},
 			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
 			{"to", "T", "likewise; the peaks are those in between"},
-			{"memory", "SIZE", "of the device that ran out of memory; what was reserved and free then"},
+			{"memory", "SIZE",
+			 "of the device that ran out of memory; what was reserved and free then. Of a trace without a "
+			 "failure: would it fail on such a device, and what would help?"},
 			{"top", "K", "how many holders are listed; 10"},
 			{"json", NULL, "every figure, as JSON"},
 			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},

@@ -277,11 +277,16 @@ static int list_topics(void)
 
 static int run(const struct neap_arguments *arguments)
 {
-	const char *log = neap_argument(arguments, "from"), *pid = neap_argument(arguments, "pid");
+	const char *log = neap_argument(arguments, "from"), *pid = neap_argument(arguments, "pid"),
+		   *number = neap_argument(arguments, "number");
 	struct explain_record from = {.path = neap_argument(arguments, "record")};
 	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
 	bool json = neap_argument(arguments, "json");
 
+	if (number && (!from.path && !pid))
+		return neap_misuse(arguments, "--number is of a recording's failures: with --record or --pid");
+	if (number && (neap_u64_parse(number, &from.number, NULL) != NEAP_OK || from.number == 0))
+		return neap_misuse(arguments, "--number: which of a recording's failures, from 1, not '%s'", number);
 	if (log && (name || from.path || pid))
 		return neap_misuse(arguments, "--from explains a log alone: without a topic, --record and --pid");
 	if (from.path && pid)
@@ -309,7 +314,7 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_explain = {
 	.name = "explain",
-	.usage = "[TOPIC] [--record FILE | --pid P] [--json] | --from LOG [--json]",
+	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | --from LOG [--json]",
 	.summary = "the common memory errors: causes and fixes, with figures",
 	.details = "A topic is told with this machine's figures, with a recording's (--record), or with those of a "
 		   "running attached process (--pid), which is not disturbed: its recording is read. Where a request "
@@ -327,6 +332,7 @@ const struct neap_command neap_command_explain = {
 			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
 			{"record", "FILE",
 			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
+			{"number", "N", "the card of its Nth failure; the last"},
 			{"pid", "P", "the recording of this attached process, while it runs"},
 			{"json", NULL, "what --from, --record or --pid found, as JSON"},
 			{NULL, NULL, NULL},

@@ -25,7 +25,7 @@ struct found {
 	struct neap_trace *trace;
 	struct neap_run_facts facts;
 	bool has_card;
-	struct neap_oom_card card; /* of the last failure */
+	struct neap_oom_card card; /* of the failure that was asked for */
 	size_t ooms;
 };
 
@@ -41,8 +41,12 @@ static enum neap_status look_into(const struct explain_record *from, bool card_w
 	if (status != NEAP_OK)
 		return status;
 	found->ooms = neap_oom_count(found->trace->record);
+	if (from->number > found->ooms)
+		return neap_fail(err, NEAP_EINVAL, "--number %" PRIu64 ": memory ran out %zu time%s in %s",
+				 from->number, found->ooms, found->ooms == 1 ? "" : "s", from->path);
 	if (found->ooms > 0 && card_wanted)
-		status = neap_trace_oom_recorded(found->trace, found->ooms - 1, &options, &found->card, err);
+		status = neap_trace_oom_recorded(found->trace, (from->number ? from->number : found->ooms) - 1,
+						 &options, &found->card, err);
 	found->has_card = found->ooms > 0 && card_wanted && status == NEAP_OK;
 	neap_run_facts(found->trace->record, found->has_card ? found->card.device_total_bytes : 0, &found->facts);
 	return status;

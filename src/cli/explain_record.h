@@ -10,6 +10,7 @@
 
 struct explain_record {
 	const char *path; /* NULL: none was asked for */
+	uint64_t number;  /* which failure, from 1; 0: the last */
 	bool live;        /* of a running process: `page` is what it says of itself now */
 	struct neap_attached page;
 };

@@ -88,6 +88,7 @@ static void put_failure(json_t *object, const struct neap_oom_card *card, bool *
 	bool largest = card->source == NEAP_TRACE_RECORDING || pieces->known;
 
 	set(object, "event", known(card->event), ret_failed);
+	set(object, "predicted", json_boolean(card->predicted), ret_failed);
 	set(object, "number", number(card->number), ret_failed);
 	set(object, "count", number(card->count), ret_failed);
 	set(object, "device", number(card->device), ret_failed);

@@ -31,7 +31,8 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 {
 	char note[96], size[NEAP_UNITS_ROOM];
 
-	neap_buffer_text(out, "\n  The arithmetic (measured when it failed)\n");
+	neap_buffer_format(out, "\n  The arithmetic (%s)\n",
+			   card->predicted ? "predicted, by replay" : "measured when it failed");
 	line(out, "allocated: live here", card->allocated_bytes, "");
 	if (card->pending_bytes > 0)
 		line(out, "freed, still in use", card->pending_bytes, "queued work has to end first");
@@ -184,8 +185,8 @@ static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(text, sizeof(text), "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
 			 neap_size_format(segment->pinned, free), neap_size_format(segment->size, size),
 			 segment->live_blocks, segment->live_blocks == 1 ? "" : "s",
-			 neap_size_format(segment->live_bytes, live), card->pins[i][0] ? ": " : "",
-			 pin, segment->stream);
+			 neap_size_format(segment->live_bytes, live), card->pins[i][0] ? ": " : "", pin,
+			 segment->stream);
 		neap_report_wrap(out, "    ", text);
 	}
 }
@@ -235,7 +236,7 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 	snprintf(text, sizeof(text), "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
 		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : "an untagged request", card->tag[0] ? "\"" : "",
 		 where, card->device, which);
-	neap_report_wrap(out, "Out of device memory: ", text);
+	neap_report_wrap(out, card->predicted ? "Would run out of device memory: " : "Out of device memory: ", text);
 }
 
 void neap_report_oom_card(struct neap_buffer *out, const struct neap_oom_card *card)

@@ -55,7 +55,11 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES; i++)
 		known |= card->fixes[i].step != NEAP_FIX_STEP_UNKNOWN;
 	neap_size_format(card->step_peak_bytes, peak);
-	if (known)
+	if (card->predicted)
+		snprintf(text, sizeof(text),
+			 "The trace goes on after it: what is replayed below ended with its end. A saving that is "
+			 "predicted is that at this request.");
+	else if (known)
 		snprintf(text, sizeof(text),
 			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,
 			 card->growth_bytes ? ", and what leaked since" : "");
@@ -76,6 +80,8 @@ static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 	size_t count = card->fix_count < NEAP_OOM_FIXES ? card->fix_count : NEAP_OOM_FIXES;
 	size_t number = 1;
 
+	if (count == 0 && card->replays.done)
+		neap_buffer_text(out, "\n  What would help: none of the settings that were tried is enough\n");
 	if (count == 0)
 		return;
 	neap_buffer_text(out, "\n  What would help (predicted, but where it says replayed)\n");

@@ -164,7 +164,9 @@ static void test_limit(void **state)
 	assert_int_equal(card.fixes[0].kind, NEAP_FIX_RAISE_LIMIT);
 	assert_int_equal(card.fixes[0].saving_bytes, 3600 * NEAP_MIB);
 	assert_true(card.fixes[0].sufficient);
-	assert_string_equal(card.fixes[0].text, "limit raised by 900 MiB to 4.79 GiB (fraction 0.62)");
+	assert_string_equal(
+		card.fixes[0].text,
+		"limit raised by at least 900 MiB to 4.79 GiB (fraction 0.62); the device had room for 7.42 GiB");
 	/* In pieces it would have fitted under the limit; the device had room for the whole. */
 	oom.limit = 5000;
 	oom.allocated = 3900;

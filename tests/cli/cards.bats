@@ -1,0 +1,186 @@
+#!/usr/bin/env bats
+# The OOM card against what really happens: a failure is made, its card's first fix is applied, and it is run again.
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir" HOME="$dir"
+	world="cards-$$-$BATS_TEST_NUMBER"
+	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NEAP_FRACTION NO_COLOR LD_LIBRARY_PATH
+	cd "$dir"
+}
+
+teardown() {
+	[ -z "$other" ] || kill -9 "$other" || true
+	cd /
+	rm -rf "$dir" "/dev/shm/"*"$world"
+}
+
+device() { # MEM
+	export NEAP_SIM="mem=$1,context=8MiB,reserved=2MiB,world=$world"
+}
+
+# FOLDER ARGUMENT...: a training, recorded; its first card as JSON in FOLDER.json
+train() {
+	local folder="$1"
+	shift
+	"$NEAP" run --quiet --folder "$folder" "${limits[@]}" -- "$CHARLM" --log-every 0 "$@" >/dev/null 2>&1 || true
+	"$NEAP" explain --record "$folder"/record.* --json >"$folder.json" --number 1 2>/dev/null ||
+		"$NEAP" explain --record "$folder"/record.* --json >"$folder.json"
+}
+
+card() { # FILE FILTER
+	jq -r ".oom | $2" "$1.json"
+}
+
+# What the first fix of A's card says is what B, run with it, shows.
+assert_held() { # A B
+	echo "$1: $(jq -c '.oom | [.cause, .event, .fixes[0]]' "$1.json") then $(jq -c '[.ooms, .oom.event]' "$2.json")"
+	[ "$(card "$1" '.fixes[0].sufficient')" = true ]
+	if [ "$(card "$1" '.fixes[0].sufficient_for_step')" = true ]; then
+		[ "$(jq .ooms "$2.json")" = 0 ]
+	else # only this request is promised: what fails next, if anything does, is a later one
+		[ "$(jq --argjson was "$(card "$1" .event)" '.ooms == 0 or .oom.event > $was' "$2.json")" = true ]
+	fi
+}
+
+@test "capacity: the micro-batch it names fits" {
+	device 48MiB
+	train a --steps 1 --batch 128
+	[ "$(jq .ooms a.json)" = 1 ]
+	[ "$(card a .cause)" = capacity ]
+	[ "$(card a '.fixes[0].kind')" = "smaller micro-batch" ]
+	[ "$(card a '.settings | map(select(.name == "PyTorch with its defaults")) | length')" = 1 ]
+	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
+	train b --steps 1 --batch 128 --micro-batch "$(card a '.fixes[0].text' | sed 's/.*-> \([0-9]*\),.*/\1/')"
+	assert_held a b
+	[ "$(jq .ooms b.json)" = 0 ]
+	# The device that it says would have done, does: what others and contexts held is beside it.
+	device "$(($(card a '.smallest_memory + .others') / 1024 + 2048))KiB"
+	train c --steps 1 --batch 128
+	[ "$(jq --argjson was "$(card a .event)" '.ooms == 0 or .oom.event > $was' c.json)" = true ]
+}
+
+@test "the limit of a fraction: the fraction it names lets the request pass" {
+	device 96MiB
+	limits=(--fraction 0.2)
+	train a --steps 1 --layers 1 --batch 128
+	[ "$(card a .cause)" = limit ]
+	[ "$(card a '.fixes[0].kind')" = "higher limit" ]
+	limits=(--fraction "$(card a '.fixes[0].text' | sed 's/.*(fraction \([0-9.]*\)).*/\1/')")
+	train b --steps 1 --layers 1 --batch 128
+	assert_held a b
+}
+
+@test "neighbours: without them it ends" {
+	device 96MiB
+	mkfifo out in
+	"$TARGET" 40 1 <in >out 3>&- &
+	other=$!
+	exec 20>in
+	read -r line <out
+	[ "$line" = ready ]
+	train a --steps 1 --batch 128
+	[ "$(card a .cause)" = neighbours ]
+	[ "$(card a '.fixes[0].kind')" = "end other processes" ]
+	kill -9 "$other"
+	wait "$other" || true
+	other=
+	train b --steps 1 --batch 128
+	assert_held a b
+	[ "$(jq .ooms b.json)" = 0 ]
+}
+
+@test "a leak: mended, the steps fit" {
+	device 32MiB
+	train a --steps 60 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 512KiB
+	[ "$(card a '.fixes[0].kind')" = "mend the leak" ]
+	train b --steps 60 --layers 1 --batch 8 --width 32 --context 16
+	assert_held a b
+	[ "$(jq .ooms b.json)" = 0 ]
+}
+
+# A text trace on a device of SIZE: what the card says of each setting is what a replay with it does.
+assert_replays() { # TRACE SIZE
+	"$NEAP" analyze "$1" --memory "$2" --json >"$1.json"
+	jq -c '.oom | [.cause, .missing, (.fixes | map(.text))]' "$1.json"
+	[ "$(card "$1" .predicted)" = true ]
+	local settings fits
+	while read -r settings fits; do
+		run --separate-stderr "$NEAP" replay "$1" --memory "$2" --settings "$settings" --json
+		[ "$(jq '.ooms == 0' <<<"$output")" = "$fits" ]
+	done < <(card "$1" '.settings[] | select(.settings) | "\(.settings) \(.fits)"')
+	run --separate-stderr "$NEAP" replay "$1" --memory "$2" --policy neap --json
+	[ "$(jq '.ooms == 0' <<<"$output")" = "$(card "$1" '.settings[] | select(.name == "neap'"'"'s allocator") | .fits')" ]
+	# Nothing that is said to be enough stands behind what is not.
+	[ "$(card "$1" '[.fixes[] | select(.active_already | not) | .sufficient] | . == (sort | reverse)')" = true ]
+	run --separate-stderr "$NEAP" replay "$1" --memory "$(card "$1" .smallest_memory)" --json
+	[ "$(jq .ooms <<<"$output")" = 0 ]
+	run --separate-stderr "$NEAP" replay "$1" --memory "$(($(card "$1" .smallest_memory) - 2097152))" --json
+	[ "$(jq '.ooms > 0' <<<"$output")" = true ]
+}
+
+@test "fragmentation by odd sizes: the setting it names ends the trace" {
+	{ for i in $(seq 8); do echo "a $i 9437184 0"; done; echo "a 9 25165824 0"; } >odd
+	assert_replays odd 101MiB
+	[ "$(card odd .cause)" = fragmentation ]
+	[ "$(card odd '.fixes[0] | .text, .sufficient, .replayed')" = \
+		"$(printf 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\ntrue\ntrue')" ]
+}
+
+@test "stranded on other streams: no setting of PyTorch's is said to help, and none does" {
+	for stream in 1 2 3 4; do
+		printf 'a %d 9437184 %d\na %d 9437184 %d\nf %d\n' "1$stream" "$stream" "2$stream" "$stream" "2$stream"
+	done >stranded
+	echo "a 99 18874368 0" >>stranded
+	assert_replays stranded 81MiB
+	[ "$(card stranded .cause)" = fragmentation ]
+	[ "$(card stranded '[.fixes[] | select(.sufficient)] | length')" = 0 ]
+	[ "$(card stranded '.settings[] | select(.name == "neap'"'"'s allocator") | .fits')" = true ]
+}
+
+@test "one request that is larger than the device: capacity, and the device that would do" {
+	printf 'a 1 10485760 0\na 2 524288000 0\n' >giant
+	assert_replays giant 100MiB
+	[ "$(card giant .cause)" = capacity ]
+	[ "$(card giant '[.fixes[] | select(.sufficient)] | length')" = 0 ]
+	[ "$(card giant .smallest_memory)" = $((510 << 20)) ]
+}
+
+@test "a device that is large enough: no card" {
+	printf 'a 1 10485760 0\n' >small
+	run --separate-stderr "$NEAP" analyze small --memory 100MiB --json
+	[ "$(jq .oom <<<"$output")" = null ]
+}
+
+@test "live: who holds the memory of a process that runs, then the card of its failure" {
+	device 34MiB
+	mkfifo in out
+	NEAP_ATTACH=1 "$TARGET" 4 8 <in >out 3>&- &
+	other=$!
+	exec 20>in
+	read -r line <out
+	run "$NEAP" explain --pid "$other"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"    now: 4.00 MiB allocated, 12.0 MiB reserved"* ]]
+	[[ "$output" == *"  Who holds the memory of device 0"*"4.00 MiB"* ]]
+	[ "$("$NEAP" explain --pid "$other" --json | jq -r '.running, .ooms, .oom')" = "$(printf 'true\n0\nnull')" ]
+	kill -0 "$other"
+	run "$NEAP" explain --pid $$
+	[ "$status" -eq 66 ]
+	[[ "$output" == *"process $$ is not attached"* ]]
+	run "$NEAP" explain --pid x
+	[ "$status" -eq 64 ]
+}
+
+@test "a recording whose ring has lost its beginning: the card says so, and what was live before counts" {
+	device 24MiB
+	train a --steps 1500 --layers 1 --batch 8 --width 32 --context 16 --leak-per-step 16KiB
+	[ "$(card a '.lost_events > 0')" = true ]
+	# What leaked before the ring's first event is in no event: it is replayed all the same, and it fails again.
+	[ "$(card a '.live_before_unknown > 1048576')" = true ]
+	[ "$(card a '.settings[0] | .as_it_was, .fits')" = "$(printf 'true\nfalse')" ]
+	run "$NEAP" explain --record a/record.*
+	[[ "$output" == *"The recording's ring has overwritten"* ]]
+}
