@@ -3,7 +3,8 @@
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, pytest, meson-python
 #                                                    complete-torch: PyTorch (several GB), Lightning, transformers
-#                                                    begun-STAGE: its installation was killed; all is made anew
+#                                                    begun-STAGE: its installation was cut short; all is made anew
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/downloads/      what came so far, until all is there: a slow index gets there in the end
 #
 # Prints what it did in one line. Without an index, disk space or time it says so and ends with 0: the tests that need it
 # are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 300).
@@ -35,8 +36,8 @@ stage() {
 	[ "$seconds" -gt 5 ] || return 1
 	why="$folder cannot be written"
 	touch "$folder/begun-$name" 2>/dev/null || return 1
-	PIP_DEFAULT_TIMEOUT=15 timeout -k 5 "$seconds" "$folder/bin/python" -m pip install --quiet --no-input --no-cache-dir \
-		--disable-pip-version-check --retries 1 "$@" >"$folder/log" 2>&1
+	PIP_DEFAULT_TIMEOUT=15 timeout -k 5 "$seconds" "$folder/bin/python" -m pip install --quiet --no-input \
+		--cache-dir "$parent/downloads" --disable-pip-version-check --retries 1 "$@" >"$folder/log" 2>&1
 	case $? in
 	0)
 		mv "$folder/begun-$name" "$folder/complete-$name"
@@ -81,4 +82,5 @@ if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; the
 		exit 0
 	}
 fi
+rm -rf "$parent/downloads"
 say "with $folder"

@@ -1,10 +1,16 @@
-"""On a real GPU, with a real PyTorch: run by tests/gpu.sh. Prints what it measured, one line a figure, for
-docs/gpu-results.md. NEAP: the command, where it is built; else what needs it is skipped."""
+"""On a real GPU, with a real PyTorch: run by tests/gpu.sh. Prints a section for docs/gpu-results.md: what was measured, and
+which tests passed. NEAP: the command, where it is built; else what needs it is skipped.
+
+NEAP_GPU_DRY=1 runs the same code without a GPU, so that it works when there is one: PyTorch on the CPU, tests/python/fake in
+the processes that the command acts on, and the simulator's driver. What is measured then means nothing, and is not shown.
+"""
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -17,15 +23,22 @@ from torch.nn import functional as F
 
 import neap
 
-sys.path.insert(0, os.path.join(os.environ["NEAP_SOURCE"], "examples"))
+SOURCE = os.environ["NEAP_SOURCE"]
+sys.path.insert(0, os.path.join(SOURCE, "examples"))
 from train_torch import Model  # noqa: E402
 
 NEAP = os.environ.get("NEAP")
+REAL = os.environ.get("NEAP_GPU_DRY") != "1"
+DEVICE = "cuda" if REAL else "cpu"
+FAKE = os.path.join(SOURCE, "tests", "python", "fake")
 MIB = 1 << 20
+BOUND = 200  # of one process
+figures = []
 
 
 def told(name, text):
-    print(f"{name}: {text}", flush=True)
+    figures.append((name, text))
+    print(f"{name}: {text}", file=sys.stderr, flush=True)
 
 
 def mib(count):
@@ -34,160 +47,413 @@ def mib(count):
 
 def fresh():
     neap.clear_gpu_memory()
-    torch.cuda.reset_peak_memory_stats()
+    if REAL:
+        torch.cuda.reset_peak_memory_stats()
 
 
-@unittest.skipUnless(torch.cuda.is_available(), "no CUDA device")
-class Gpu(unittest.TestCase):
+def peak():
+    return torch.cuda.max_memory_allocated()
+
+
+def bytes_on_device(count):
+    return torch.zeros(count, dtype=torch.uint8, device=DEVICE)
+
+
+class Inside(unittest.TestCase):
+    """The package, in this process."""
+
     def setUp(self):
         fresh()
 
     def test_statistics_are_pytorchs(self):
-        kept = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
-        gone = torch.zeros(192 * MIB, dtype=torch.uint8, device="cuda")
+        kept = bytes_on_device(64 * MIB)
+        gone = bytes_on_device(192 * MIB)
         del gone
-        found = neap.get_cuda_memory_info()
-        self.assertEqual(found.allocated, torch.cuda.memory_allocated())
-        self.assertEqual(found.reserved, torch.cuda.memory_reserved())
-        self.assertEqual(found.max_allocated, torch.cuda.max_memory_allocated())
+        if REAL:
+            found = neap.get_cuda_memory_info()
+            self.assertEqual(found.allocated, torch.cuda.memory_allocated())
+            self.assertEqual(found.reserved, torch.cuda.memory_reserved())
+            self.assertEqual(found.max_allocated, torch.cuda.max_memory_allocated())
+            self.assertEqual(found.max_reserved, torch.cuda.max_memory_reserved())
+            self.assertEqual((found.total - found.free, found.total), (found.used, torch.cuda.mem_get_info()[1]))
         result = neap.clear_gpu_memory()
-        self.assertGreaterEqual(result.freed, 192 * MIB)
-        self.assertEqual(result.after.allocated, torch.cuda.memory_allocated())
-        told("clear", f"gave back {mib(result.freed)} in {result.seconds * 1000:.1f} ms")
+        if REAL:
+            self.assertGreaterEqual(result.freed, 192 * MIB)
+            self.assertEqual(result.after.allocated, torch.cuda.memory_allocated())
+        told("`clear_gpu_memory()`", f"gave back {mib(result.freed)} in {result.seconds * 1000:.1f} ms")
+        neap.reset_peak_memory_stats()
+        if REAL:
+            self.assertEqual(torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated())
         del kept
 
     def test_what_pins_memory_is_released(self):
         def fail():
-            activations = torch.zeros(256 * MIB, dtype=torch.uint8, device="cuda")
+            activations = bytes_on_device(256 * MIB)
             raise ValueError(len(activations))
 
         try:
             fail()
         except ValueError as error:
             saved = error
-        result = neap.clear_gpu_memory(force=True)
-        self.assertGreaterEqual(result.released, 256 * MIB)
-        self.assertIn("activations of", str(result.lingering[0]))
-        told("clear --force", str(result.lingering[0]))
+        if REAL:
+            result = neap.clear_gpu_memory(force=True)
+            self.assertGreaterEqual(result.released, 256 * MIB)
+            self.assertIn("activations of", str(result.lingering[0]))
+            told("`clear_gpu_memory(force=True)`", str(result.lingering[0]))
+        else:
+            self.assertIn("activations of", str(neap.lingering(device_types=["cpu"])[0]))
         del saved
 
+    @unittest.skipUnless(REAL, "PyTorch on the CPU has no limit")
     def test_a_fraction_limits(self):
         (done,) = neap.set_memory_fraction(0.1)
         try:
             with self.assertRaises(torch.OutOfMemoryError):
-                torch.zeros(done.limit + 64 * MIB, dtype=torch.uint8, device="cuda")
+                bytes_on_device(done.limit + 64 * MIB)
         finally:
             neap.set_memory_fraction(1)
+        told("`set_memory_fraction(0.1)`", f"limit {mib(done.limit)}; a request 64 MiB above it fails")
 
     def test_saving_takes_no_device_memory(self):
-        model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(8))).cuda()
+        width = 4096 if REAL else 64
+        model = nn.Sequential(*(nn.Linear(width, width) for _ in range(8))).to(DEVICE)
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(1, width, device=DEVICE)).sum().backward()
+        optimizer.step()
+        fresh()
         before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
         with tempfile.TemporaryDirectory() as folder:
-            saved = neap.save_checkpoint(os.path.join(folder, "model.pt"), model)
+            saved = neap.save_checkpoint(os.path.join(folder, "model.pt"), model, optimizer)
             loaded = torch.load(saved.path)
-        rise = torch.cuda.max_memory_allocated() - before
+        rise = peak() - before
         self.assertEqual(loaded["model"]["0.weight"].device.type, "cpu")
         self.assertEqual(rise, 0)
-        told("save_checkpoint", f"{mib(saved.bytes)} written, device memory rose by {mib(rise)}")
+        told("`save_checkpoint()`", f"{mib(saved.bytes)} written; device memory rose by {mib(rise)}")
 
     def test_offloading_gives_everything_back(self):
-        model = nn.Linear(8192, 8192).cuda()
-        model(torch.ones(1, 8192, device="cuda")).sum().backward()
-        weight, before = model.weight.detach().cpu(), torch.cuda.memory_allocated()
+        width = 8192 if REAL else 64
+        model = nn.Linear(width, width).to(DEVICE)
+        model(torch.ones(1, width, device=DEVICE)).sum().backward()
+        weight, before = model.weight.detach().cpu().clone(), torch.cuda.memory_allocated()
         with neap.offloaded(model):
             self.assertEqual(model.weight.device.type, "cpu")
-            told("offloaded", f"{mib(before)} before, {mib(torch.cuda.memory_allocated())} inside")
-            self.assertLess(torch.cuda.memory_allocated(), before // 8)
-        self.assertEqual((model.weight.device.type, model.weight.grad.device.type), ("cuda", "cuda"))
+            inside = torch.cuda.memory_allocated()
+            told("`offloaded(model)`", f"{mib(before)} before, {mib(inside)} inside")
+            if REAL:
+                self.assertLess(inside, before // 8)
+        self.assertEqual((model.weight.device.type, model.weight.grad.device.type), (DEVICE, DEVICE))
         self.assertTrue(torch.equal(model.weight.detach().cpu(), weight))
 
-    def peak_of_a_step(self, **options):
+    def training(self, sequences, **options):
+        """A model of nanoGPT's smallest size (its "shakespeare_char": 6 layers, 6 heads, 384 wide, context 256)."""
         torch.manual_seed(1)
-        model = Model(96, 256, 384, 6, 6).cuda()
-        data = (torch.randint(96, (64, 256)), torch.randint(96, (64, 256)))
-        loss = lambda out, wanted: F.cross_entropy(out.flatten(0, 1), wanted.flatten())
+        context, width, layers, heads = (256, 384, 6, 6) if REAL else (8, 12, 1, 2)
+        model = Model(96, context, width, layers, heads).to(DEVICE)
+        sequences = sequences if REAL else 8
+        data = (torch.randint(96, (sequences, context)), torch.randint(96, (sequences, context)))
+        loss = lambda out, wanted: F.cross_entropy(out.flatten(0, 1).float(), wanted.flatten())  # noqa: E731
         fresh()
-        training = neap.Training(model, torch.optim.AdamW(model.parameters()), loss, data, epochs=3, batch_size=64, **options)
-        result = training.train()
-        return torch.cuda.max_memory_allocated(), result
+        return neap.Training(model, torch.optim.AdamW(model.parameters()), loss, data, batch_size=sequences, **options)
 
     def test_measured_savings_on_a_model_of_nanogpts_size(self):
-        plain, first = self.peak_of_a_step()
-        for name in ("mixed_precision", "gradient_checkpointing"):
-            peak, result = self.peak_of_a_step(**{name: True})
-            self.assertLess(peak, plain)
+        def measure(**options):
+            result = self.training(64, epochs=5, **options).train()
+            return peak(), result, result.seconds / result.steps
+
+        plain, first, seconds = measure()
+        told("a step of 64 x 256 tokens, 6 layers of 384, fp32", f"peak {mib(plain)}, {seconds * 1000:.0f} ms a step")
+        for name, options in (
+            ("mixed precision", {"mixed_precision": True}),
+            ("gradient checkpointing", {"gradient_checkpointing": True}),
+            ("both", {"mixed_precision": True, "gradient_checkpointing": True}),
+        ):
+            found, result, seconds = measure(**options)
             self.assertLess(abs(result.losses[0] - first.losses[0]), 0.05)
-            told(name, f"peak {mib(peak)} instead of {mib(plain)} (-{100 * (plain - peak) / plain:.0f} %)")
+            if REAL:
+                self.assertLess(found, plain)
+                share = 100 * (plain - found) / plain
+                told(f"the same with {name}", f"peak {mib(found)} (-{share:.0f} %), {seconds * 1000:.0f} ms a step")
 
     def test_running_out_is_come_through(self):
-        torch.manual_seed(1)
-        model = Model(96, 256, 384, 6, 6).cuda()
-        data = (torch.randint(96, (256, 256)), torch.randint(96, (256, 256)))
-        loss = lambda out, wanted: F.cross_entropy(out.flatten(0, 1), wanted.flatten())
-        total = torch.cuda.get_device_properties(0).total_memory
-        fresh()
+        training = self.training(512)
+        if REAL:
+            total = torch.cuda.get_device_properties(0).total_memory
+            neap.set_memory_fraction(min(3 << 30, total // 2) / total)
+        else:
+            plain = training.model.forward
+
+            def forward(x):
+                if len(x) > 4:
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return plain(x)
+
+            training.model.forward = forward
         try:
-            training = neap.Training(
-                model, torch.optim.AdamW(model.parameters()), loss, data, batch_size=256, memory_limit=min(3 << 30, total) / total
-            )
             result = training.train()
         finally:
-            neap.set_memory_fraction(1)
+            if REAL:
+                neap.set_memory_fraction(1)
         self.assertGreater(result.ooms, 0)
-        self.assertEqual((result.steps, result.split.effective), (1, 256))
-        told("out of memory", f"{result.ooms} times, then {result.split}")
+        self.assertEqual((result.steps, result.split.effective), (1, 512 if REAL else 8))
+        told("out of memory inside `Training`", f"{result.ooms} times, then {result.split}; the effective batch stayed")
 
 
-LIVE = """
-import os, time, torch
-kept = torch.zeros(128 << 20, dtype=torch.uint8, device="cuda")
-gone = torch.zeros(512 << 20, dtype=torch.uint8, device="cuda")
-del gone
-open("ready", "w").close()
-end = time.monotonic() + 120
-while time.monotonic() < end:
-    time.sleep(0.02)
+class NeapsAllocator(unittest.TestCase):
+    """libneap's own allocator on the driver: each block keeps its bytes, and the books are in order."""
+
+    def test_random_blocks_keep_their_bytes(self):
+        seed = int(os.environ.get("NEAP_TEST_SEED", "7"))
+        rng = random.Random(seed)
+        folder = os.environ.get("NEAP_SIM_PATH", "") if not REAL else ""
+        cuda = ctypes.CDLL(os.path.join(folder, "libcuda.so.1") if folder else "libcuda.so.1")
+        context = ctypes.c_void_p()
+        self.assertEqual(cuda.cuInit(0), 0)
+        self.assertEqual(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), 0)
+        self.addCleanup(cuda.cuDevicePrimaryCtxRelease_v2, 0)
+        self.assertEqual(cuda.cuCtxSetCurrent(context), 0)
+        most = (2 << 30) if REAL else (64 << 20)
+        largest = most // 8
+        blocks, live, operations = [], 0, 600
+        back = ctypes.create_string_buffer(16)
+        with neap.Allocator() as allocator:
+
+            def check(block):
+                address, size, byte = block
+                for at in (0, size // 2, size - 1):
+                    self.assertEqual(cuda.cuMemcpyDtoH_v2(back, ctypes.c_uint64(address + at), ctypes.c_size_t(1)), 0)
+                    self.assertEqual(back.raw[0], byte, f"seed {seed}: block {address:#x} of {size}, byte {at}")
+
+            began = time.monotonic()
+            for number in range(operations):
+                if blocks and (rng.random() < 0.45 or live > most):
+                    block = blocks.pop(rng.randrange(len(blocks)))
+                    check(block)
+                    allocator.free(block[0])
+                    live -= block[1]
+                else:
+                    size = 1 + int(largest ** rng.random())
+                    address, byte = allocator.malloc(size), number % 251
+                    filled = cuda.cuMemsetD8_v2(ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size))
+                    self.assertEqual(filled, 0)
+                    blocks.append((address, size, byte))
+                    live += size
+                if number % 97 == 0:
+                    allocator.empty_cache()
+                found = allocator.memory()
+                self.assertLessEqual(live, found.allocated)
+                self.assertLessEqual(found.allocated, found.reserved)
+            for block in blocks:
+                check(block)
+                allocator.free(block[0])
+            seconds, highest = time.monotonic() - began, allocator.memory()
+            allocator.empty_cache()
+            self.assertEqual((allocator.memory().allocated, allocator.memory().reserved), (0, 0))
+            allocator.set_fraction(0.01)
+            with self.assertRaises(neap.OutOfMemory):
+                allocator.malloc((highest.total or 1 << 40) // 50)
+            told(
+                "neap's allocator on the driver",
+                f"{operations} operations, checked by reading back, in {seconds:.2f} s; at most {mib(highest.max_allocated)} "
+                f"allocated, {mib(highest.max_reserved)} reserved",
+            )
+
+
+TAKES = """
+import json, os, sys, time, torch
+held = []
+def take(count):
+    if hasattr(torch.cuda, "take"): torch.cuda.take(count)
+    else: held.append(torch.zeros(count, dtype=torch.uint8, device="cuda"))
+def drop(count):
+    if hasattr(torch.cuda, "drop"): torch.cuda.drop(count)
+    else: del held[-1]
+def wait(go="go", ready="ready"):
+    open(ready, "w").close()
+    end = time.monotonic() + 100
+    while not os.path.exists(go) and time.monotonic() < end: time.sleep(0.02)
 """
 
 
-@unittest.skipUnless(torch.cuda.is_available() and NEAP, "no CUDA device, or the command is not built (NEAP)")
+@unittest.skipUnless(NEAP, "the command is not built (NEAP)")
 class Live(unittest.TestCase):
+    """The command, on other processes."""
+
+    def setUp(self):
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
+        self.stack, self.folder = stack, pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        dropped = ("NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "LD_LIBRARY_PATH" if not REAL else "")
+        self.environment = {k: v for k, v in os.environ.items() if k not in dropped}
+        runtime = self.folder / "runtime"
+        runtime.mkdir(mode=0o700)
+        self.environment.update(XDG_RUNTIME_DIR=str(runtime), XDG_STATE_HOME=str(self.folder / "state"))
+        if not REAL:
+            self.environment["PYTHONPATH"] = FAKE
+            self.environment["FAKE_TORCH_UUID"] = self.ask("info", "--json")["devices"][0]["uuid"]
+
+    def command(self, *words, check=True):
+        command = [str(w) for w in (NEAP, *words)]
+        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=BOUND)
+        if check:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def ask(self, *words):
+        return json.loads(self.command(*words).stdout)
+
+    def start(self, code):
+        """A run of this code, and its PID once it waits."""
+        command = [NEAP, "run", "--folder", "run", "--", sys.executable, "-c", TAKES + code]
+        log = self.stack.enter_context(open(self.folder / "log", "w+"))
+        process = subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
+        self.stack.callback(lambda: process.poll() is None and (process.terminate(), process.wait(BOUND)))
+        end = time.monotonic() + BOUND
+        while not (self.folder / "ready").exists():
+            self.assertIsNone(process.poll(), (self.folder / "log").read_text())
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
+        (recording,) = (self.folder / "run").glob("record.*")
+        return process, recording.name.split(".")[1]
+
+    def result(self):
+        return json.loads((self.folder / "run" / "result.json").read_text())
+
     def test_the_verbs_on_a_live_process(self):
-        with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-            environment = {k: v for k, v in os.environ.items() if k not in ("NEAP_ATTACH", "NEAP_DEVICE")}
-            environment.update(XDG_RUNTIME_DIR=folder, XDG_STATE_HOME=folder)
-            command = [NEAP, "run", "--folder", "run", "--", sys.executable, "-c", LIVE]
-            process = subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
-            stack.callback(process.kill)
-            while not pathlib.Path(folder, "ready").exists():
-                self.assertIsNone(process.poll())
-                time.sleep(0.05)
-            (recording,) = pathlib.Path(folder, "run").glob("record.*")
-            pid = recording.name.split(".")[1]
+        process, pid = self.start(
+            "take(128 << 20); take(512 << 20); drop(512 << 20)\n"
+            "open('stats', 'w').write(json.dumps([torch.cuda.memory_allocated(), torch.cuda.memory_reserved()]))\n"
+            "wait()\n"
+        )
+        allocated, reserved = json.loads((self.folder / "stats").read_text())
+        end = time.monotonic() + BOUND
+        while True:  # the page is written four times a second
+            (device,) = [d for d in self.ask("info", "--json")["devices"] if d["ledger"]["allocated"]] or [None]
+            ledger = device["ledger"] if device else {}
+            if (ledger.get("allocated"), ledger.get("cached")) == (allocated, reserved - allocated):
+                break
+            self.assertLess(time.monotonic(), end, ledger)
+            time.sleep(0.1)
+        parts = ("driver_reserved", "contexts", "allocated", "cached", "not_attached", "unexplained", "free")
+        self.assertEqual(sum(ledger[part] for part in parts), ledger["total"])
+        told("`neap info`, as PyTorch says in the process itself", f"allocated {mib(allocated)}, reserved {mib(reserved)}")
+        told("`neap info`, its ledger", ", ".join(f"{part} {mib(ledger[part])}" for part in (*parts, "total")))
 
-            def ask(*words):
-                done = subprocess.run([NEAP, *words], env=environment, capture_output=True, text=True, check=True)
-                return json.loads(done.stdout)
+        (device,) = self.ask("clear", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertGreaterEqual(device["freed"], 512 * MIB)
+        self.assertEqual(device["allocated"], allocated)
+        told("`neap clear` on a live process", f"gave back {mib(device['freed'])}")
+        self.ask("clear", "--pid", pid, "--force", "--json")
+        self.ask("reset", "--pid", pid, "--json")
+        (device,) = self.ask("clear", "--pid", pid, "--stats-only", "--json")["processes"][0]["devices"]
+        self.assertEqual(device["max_allocated"], allocated)
+        (device,) = self.ask("fraction", "0.2", "--pid", pid, "--json")["processes"][0]["devices"]
+        self.assertAlmostEqual(device["limit"] / device["total"], 0.2, places=3)
+        told("`neap fraction 0.2` on a live process", f"limit {mib(device['limit'])}")
 
-            (device,) = ask("clear", "--pid", pid, "--json")["processes"][0]["devices"]
-            self.assertGreaterEqual(device["freed"], 512 * MIB)
-            told("neap clear", f"gave back {mib(device['freed'])}")
-            (device,) = ask("reset", "--pid", pid, "--json")["processes"][0]["devices"]
-            (device,) = ask("fraction", "0.2", "--pid", pid, "--json")["processes"][0]["devices"]
-            self.assertAlmostEqual(device["limit"] / device["total"], 0.2, places=3)
-            ledger = ask("info", "--json")["devices"][0]["ledger"]
-            parts = ("driver_reserved", "contexts", "allocated", "cached", "not_attached", "unexplained", "free")
-            self.assertEqual(sum(ledger[part] for part in parts), ledger["total"])
-            told("neap info", json.dumps(ledger))
-            subprocess.run([NEAP, "kill", "--pid", pid, "--yes"], env=environment, check=True)
-            process.wait(60)
-            result = json.loads(pathlib.Path(folder, "run", "result.json").read_text())
-            self.assertEqual(result["outcome"], "killed")
-            self.assertGreaterEqual(result["peak_reserved_bytes"], 640 * MIB)
+        self.command("kill", "--pid", pid, "--yes")
+        process.wait(BOUND)
+        result = self.result()
+        self.assertEqual(result["outcome"], "killed")
+        self.assertEqual(result["peak_reserved_bytes"], reserved)
+        drain = f"its memory was free again after {result['drain_ns'] / 1e6:.0f} ms" if result["drained"] else result["drain_note"]
+        told("`neap kill` on a live process", drain)
+
+    @unittest.skipUnless(REAL, "tests/python/test_launcher.py has it on a stand-in")
+    def test_not_while_a_graph_is_captured(self):
+        process, pid = self.start(
+            "x = torch.ones(4, device='cuda')\n"
+            "side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()\n"
+            "x + 1; torch.cuda.synchronize()\n"
+            "with torch.cuda.graph(graph, capture_error_mode='thread_local'):\n"
+            "    y = x + 1\n"
+            "    wait()\n"
+            "graph.replay(); torch.cuda.synchronize(); print('replayed', y.tolist())\n"
+        )
+        done = self.command("clear", "--pid", pid, check=False)
+        (self.folder / "go").touch()
+        process.wait(BOUND)
+        log = (self.folder / "log").read_text()
+        self.assertIn("replayed [2.0, 2.0, 2.0, 2.0]", log)
+        self.assertEqual(done.returncode, 75, done.stderr)
+        self.assertIn("a CUDA graph is being captured", done.stderr)
+        told("`neap clear` during the capture of a CUDA graph", "refused (exit status 75); the graph replays")
+
+    def fraction_of(self, count):
+        return count / (torch.cuda.get_device_properties(0).total_memory if REAL else 1 << 30)
+
+    def test_an_error_makes_the_card(self):
+        code = TAKES + "take(512 << 20)\ntake(900 << 20)\n"
+        limit = f"{self.fraction_of(1 << 30):.6f}"
+        done = self.command("run", "--folder", "run", "--fraction", limit, "--", sys.executable, "-c", code, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        result = self.result()
+        self.assertEqual((result["outcome"], result["ooms"]), ("oom", 1))
+        self.assertIn("Out of device memory: 900 MiB", result["oom_card"])  # the observer's arguments are as we take them
+        self.assertRegex(result["oom_card"], r"allocated: live here +512 MiB")
+        told("the OOM card of a PyTorch script", result["oom_card"].split("\n", 1)[0])
+
+    def test_the_ladder_of_an_unchanged_script(self):
+        batch = 128
+        ladder = ["--param", f"batch={batch}", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
+        limit = f"{self.fraction_of((3 << 30) if REAL else (1 << 30)):.6f}"
+        script = [os.path.join(SOURCE, "examples", "train_torch.py"), "--steps", "2", "--context", "256", "--width", "384"]
+        script += ["--layers", "6", "--heads", "6", "--batch", "{batch}", "--accumulate", "{accumulate}"]
+        if not REAL:
+            script = ["-c", TAKES + "take(int(sys.argv[1]) << 24)\nprint('2 steps on cuda')", "{batch}"]
+        done = self.command("run", "--folder", "run", "--fraction", limit, *ladder, "--", sys.executable, *script)
+        result = self.result()
+        self.assertIn("2 steps on cuda", done.stdout)
+        self.assertGreater(result["retries"], 0)
+        names = dict(word.split("=") for word in result["parameters"].split())
+        self.assertEqual(int(names["batch"]) * int(names["accumulate"]), batch)
+        told("`neap run --on-oom` on `examples/train_torch.py`", f"{result['retries']} restarts, then {result['parameters']}")
+
+    @unittest.skipUnless(REAL, "tests/python/test_example.py has it on the CPU")
+    def test_torchruns_ranks(self):
+        script = self.folder / "ranks.py"
+        script.write_text(
+            "import torch, torch.distributed as dist\n"
+            "dist.init_process_group('gloo')\n"
+            "x = torch.zeros((dist.get_rank() + 1) << 28, dtype=torch.uint8, device='cuda:0')\n"
+            "dist.barrier()\n"
+        )
+        self.environment["GLOO_SOCKET_IFNAME"] = "lo"
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+        self.command("run", "--folder", "run", "--", sys.executable, *torchrun)
+        ranks = self.result()["ranks"]
+        self.assertEqual([(r["role"], r["rank"], r["peak_allocated_bytes"]) for r in ranks], [("rank", 0, 1 << 28), ("rank", 1, 1 << 29)])
+        self.assertEqual(len({r["device"] for r in ranks}), 1)
+        told("`neap run -- torchrun`, two ranks on one device", ", ".join(f"rank {r['rank']}: {mib(r['peak_allocated_bytes'])}" for r in ranks))
+
+
+def cells(*texts):
+    """A row of a table in markdown."""
+    return "| " + " | ".join(str(text).replace("|", "\\|").replace("\n", " ") for text in texts) + " |"
+
+
+def section(result, seconds):
+    print(f"## {time.strftime('%Y-%m-%d')}, {torch.cuda.get_device_name(0)}\n")
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+    ).stdout.split("\n")[0] if any(os.access(os.path.join(p, "nvidia-smi"), os.X_OK) for p in os.environ.get("PATH", "").split(":")) else ""
+    print(f"Driver {driver or 'unknown'}, PyTorch {torch.__version__}, Python {sys.version.split()[0]}, neap {neap.version()}. "
+          f"`tests/gpu.sh` took {seconds:.0f} s: {result.testsRun} tests, {len(result.failures) + len(result.errors)} failed, "
+          f"{len(result.skipped)} skipped.\n")
+    print(cells("what", "measured"))
+    print(cells("---", "---"))
+    for name, text in figures:
+        print(cells(name, text))
+    for kind, found in (("failed", result.failures + result.errors), ("skipped", result.skipped)):
+        for test, text in found:
+            print(f"\n- {kind}: `{test.id().split('.', 1)[-1]}`: {text.strip().splitlines()[-1]}")
 
 
 if __name__ == "__main__":
-    print(f"# {time.strftime('%Y-%m-%d')}, ", end="")
-    print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no CUDA device", f", PyTorch {torch.__version__}", sep="")
-    unittest.main()
+    if REAL and not torch.cuda.is_available():
+        print("no CUDA device", file=sys.stderr)
+        sys.exit(69)
+    began = time.monotonic()
+    program = unittest.main(exit=False, verbosity=2)
+    if REAL:
+        section(program.result, time.monotonic() - began)
+    sys.exit(not program.result.wasSuccessful())
