@@ -147,11 +147,11 @@ struct neap_train;
 /* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points, rungs, levels or on_leak make no sense, NEAP_ENOMEM. The
  * allocator outlives the session.
  *
- * With clear_memory_on_start: processes of earlier runs that still hold memory of our device are looked for, through NVML.
- * Those of this user that neap started, and whose run is over or whose supervisor is gone, are ended (SIGTERM, 2 s,
- * SIGKILL) and their memory is waited for (2 s); others of this user are named in the log, other users' are counted. Never
- * touched: our own run, and any run whose supervisor lives. Then the cache is emptied. It takes 6 s at most, and that only
- * where something has to be ended; what fails is logged. */
+ * With clear_memory_on_start: processes of earlier runs that still hold memory of our device are looked for, through
+ * NVML. Those of this user that neap started, and whose run is over or whose supervisor is gone, are ended (SIGTERM,
+ * 2 s, SIGKILL, at most 30 s) and their memory is waited for (at most 10 s); others of this user are named in the log,
+ * other users' are counted. Never touched: our own run, and any run whose supervisor lives. Then the cache is emptied.
+ * It takes time only where something has to be ended; what fails is logged. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 

@@ -10,7 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define KILL_WAIT_MS 2000
+/* Giving back what a large process had mapped takes seconds, on a loaded machine many; one that hangs in a driver's
+ * call never ends. */
+#define KILL_WAIT_MS 30000
 
 /* A pidfd of exactly this process, or -1 when it is gone. */
 static int open_process(const struct neap_process *process)

@@ -3,6 +3,7 @@
  */
 #include "base/process.h"
 #include "base/buffer.h"
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <ctype.h>
@@ -15,6 +16,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define KERNEL_THREAD     0x00200000u /* of the flags in /proc/PID/stat */
+#define EXEC_TRIES        500         /* of 1 ms */
+#define EXEC_SETTLED      5
+#define ENVIRONMENT_CHUNK 4096
 
 /* Reads up to room - 1 bytes of /proc/PID/NAME and terminates them. The length, or -1 with errno. */
 static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
@@ -149,29 +155,71 @@ enum neap_status neap_process_each(bool (*visit)(void *context, const struct nea
 	return NEAP_OK;
 }
 
-enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room)
+/* Not so: a kernel thread, and what has ended. */
+static bool runs_a_program(pid_t pid)
 {
-	struct neap_buffer buffer = {0};
-	enum neap_status status = NEAP_ENOENT;
-	size_t name_length = strlen(name);
-	char path[64], chunk[4096];
+	char text[2048], state;
+	unsigned flags;
+
+	if (read_proc(pid, "stat", text, sizeof(text)) <= 0)
+		return false;
+	const char *close = strrchr(text, ')'); /* then 3 state, 4 ppid, ... 9 flags */
+	return close && sscanf(close + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && state != 'Z' &&
+	       state != 'X' && !(flags & KERNEL_THREAD);
+}
+
+static enum neap_status read_environment_once(pid_t pid, struct neap_buffer *buffer)
+{
+	char path[64], chunk[ENVIRONMENT_CHUNK];
 	ssize_t n;
 
+	neap_buffer_clear(buffer);
 	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? NEAP_EPERM : NEAP_ENOENT;
 	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR))
 		if (n > 0)
-			neap_buffer_append(&buffer, chunk, (size_t)n);
+			neap_buffer_append(buffer, chunk, (size_t)n);
 	int cause = n < 0 ? errno : 0;
 	close(fd);
-	if (cause == EACCES || cause == EPERM)
-		status = NEAP_EPERM;
-	if (buffer.failed)
-		status = NEAP_ENOMEM;
-	if (cause == 0 && !buffer.failed) {
+	if (cause)
+		return cause == EACCES || cause == EPERM ? NEAP_EPERM : NEAP_ENOENT;
+	return neap_buffer_status(buffer, NULL);
+}
+
+/* In the middle of an exec a process has, for a moment (a long one, on a loaded machine), neither an environment nor
+ * a command line, and an environment that was being read ends with the chunk before. Whoever looks for the processes
+ * of a run must not miss it: it is waited for. */
+static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
+{
+	char byte[2];
+
+	for (int tries = 0, settled = 0;; tries++) {
+		enum neap_status status = read_environment_once(pid, buffer);
+		if (status != NEAP_OK || buffer->length % ENVIRONMENT_CHUNK || tries == EXEC_TRIES)
+			return status;
+		if (read_proc(pid, "cmdline", byte, sizeof(byte)) > 0) {
+			if (++settled == EXEC_SETTLED) /* it was started with none, or with just so much */
+				return NEAP_OK;
+			continue;
+		}
+		if (!runs_a_program(pid))
+			return NEAP_OK;
+		settled = 0;
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
+	}
+}
+
+enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room)
+{
+	struct neap_buffer buffer = {0};
+	size_t name_length = strlen(name);
+	enum neap_status status = read_environment(pid, &buffer);
+
+	if (status == NEAP_OK) {
 		const char *at = neap_buffer_string(&buffer), *end = at + buffer.length;
+		status = NEAP_ENOENT;
 		for (; at < end; at += strlen(at) + 1) {
 			if (strncmp(at, name, name_length) != 0 || at[name_length] != '=')
 				continue;

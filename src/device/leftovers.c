@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define GRACE_MS 2000
-#define DRAIN_MS 2000
+#define DRAIN_MS 10000
 #define LOOK_NS  (10 * NEAP_NS_PER_MS)
 #define DEPTH    64
 /* The driver's bookkeeping moves by a few MiB with every context. */

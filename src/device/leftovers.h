@@ -42,7 +42,7 @@ struct neap_leftovers_options {
 	const unsigned char *uuid; /* this device alone; NULL: all */
 	const char *run_id;        /* ours */
 	uint64_t grace_ms;         /* between SIGTERM and SIGKILL; 0: 2000 */
-	uint64_t drain_ms;         /* how long the memory of ended ones is waited for; 0: 2000 */
+	uint64_t drain_ms;         /* how long the memory of ended ones is waited for; 0: 10000 */
 	const struct neap_log_sink *log;
 };
 
@@ -54,7 +54,7 @@ struct neap_leftovers {
 };
 
 /* Looks, says what it found in the log, ends what is to be ended, and waits for its memory. Takes at most the grace,
- * 2 s after SIGKILL, and the drain; nothing noticeable where nothing is to be ended. At most 64 processes are ended.
+ * 30 s after SIGKILL, and the drain; nothing noticeable where nothing is to be ended. At most 64 processes are ended.
  * Errors: those of reading the devices, then nothing was done. */
 enum neap_status neap_leftovers_clear(struct neap_monitor *monitor, const struct neap_leftovers_options *options,
 				      struct neap_leftovers *ret_leftovers, struct neap_error *err);

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define READ_TRIES      1000
-#define SLOW_TRIES      50 /* for a writer that is waiting for a processor */
+#define SLOW_TRIES      500 /* for a writer that is waiting for a processor */
 #define SLOW_TRY_NS     (2 * NEAP_NS_PER_MS)
 #define RECORD_KEEP_S   86400
 #define RUNTIME_ENTRIES 4096 /* looked at in one listing */
@@ -349,7 +349,10 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 	owner.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (owner.fd < 0)
 		return neap_fail_errno(err, errno, "making the statistics page %s", temporary);
-	int error_number = posix_fallocate(owner.fd, 0, sizeof(struct neap_page));
+	int error_number;
+	do /* a host's signals, a profiler's say, interrupt it */
+		error_number = posix_fallocate(owner.fd, 0, sizeof(struct neap_page));
+	while (error_number == EINTR);
 	if (error_number == 0) {
 		map = mmap(NULL, sizeof(struct neap_page), PROT_READ | PROT_WRITE, MAP_SHARED, owner.fd, 0);
 		error_number = map == MAP_FAILED ? errno : 0;

@@ -20,7 +20,7 @@ enum neap_status neap_orphans_find(const char *run_id, pid_t ancestor, struct ne
 bool neap_orphans_match(const struct neap_process *process, const char *process_run_id, const char *run_id,
 			bool descends, pid_t self, uid_t uid);
 
-/* Finds and ends them: SIGTERM, `grace_ms`, SIGKILL, at most 2 s more; again for what appeared meanwhile. Ended ones
+/* Finds and ends them: SIGTERM, `grace_ms`, SIGKILL, at most 30 s more; again for what appeared meanwhile. Ended ones
  * that are our children are left as zombies for the caller to reap. */
 enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_ended *ret_orphans,
 				  size_t room, size_t *ret_count, struct neap_error *err);

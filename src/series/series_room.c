@@ -9,7 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define FIRST_DEVICE_NS (10ull * 1000000000ull)
+#define FIRST_DEVICE_NS (60ull * 1000000000ull)
 
 /* Whether every entry of the list is a UUID or the beginning of one. */
 static bool names_uuids(const char *list)

@@ -29,7 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_DEVICE_NS (10ull * 1000000000ull) /* for the driver to say which is the first */
+#define FIRST_DEVICE_NS (60ull * 1000000000ull) /* for the driver to say which is the first */
 #define LOOK_NS         (50 * NEAP_NS_PER_MS)
 #define ROOM_LOOK_NS    (100 * NEAP_NS_PER_MS)
 #define DRAIN_LOOK_NS   (20 * NEAP_NS_PER_MS)
@@ -156,7 +156,10 @@ static enum neap_status take_room(struct neap_supervise *run, struct neap_error 
 	unlink(path);
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < RESULT_ROOM_BYTES)
 		return NEAP_OK;
-	int cause = posix_fallocate(run->room_fd, 0, RESULT_ROOM_BYTES);
+	int cause;
+	do
+		cause = posix_fallocate(run->room_fd, 0, RESULT_ROOM_BYTES);
+	while (cause == EINTR);
 	if (cause == ENOSPC || cause == EDQUOT) /* with another cause the file system cannot do it */
 		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result",
 				       RESULT_ROOM_BYTES / 1024, run->folder);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 #include "base/units.h"
 #include "series/orphans.h"
 
@@ -23,18 +24,22 @@
 
 static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
 
-/* The process's share of what it holds; its resident bytes where that cannot be read. */
+/* The process's share of what it holds. Where that cannot be read its resident bytes, as they are now: one that has
+ * just ended has neither, and workers that end together must not count as if each had held all that they shared. */
 static uint64_t share_bytes(const struct neap_process *process)
 {
 	struct neap_buffer text = {0};
+	struct neap_process again = {0};
+	const char *line = NULL;
 	char path[64];
-	uint64_t bytes = process->rss_bytes;
+	uint64_t bytes = 0;
 	snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)process->pid);
-	if (!neap_file_read(path, 1u << 16, &text, NULL)) {
-		const char *line = strstr(neap_buffer_string(&text), "\nPss:");
-		if (line)
-			bytes = strtoull(line + strlen("\nPss:"), NULL, 10) * NEAP_KIB;
-	}
+	if (!neap_file_read(path, 1u << 16, &text, NULL))
+		line = strstr(neap_buffer_string(&text), "\nPss:");
+	if (line)
+		bytes = strtoull(line + strlen("\nPss:"), NULL, 10) * NEAP_KIB;
+	else if (!neap_process_read(process->pid, &again, NULL) && again.start_ticks == process->start_ticks)
+		bytes = again.rss_bytes;
 	neap_buffer_fini(&text);
 	return bytes;
 }

@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define BUSY_MS 5000 /* how long another process is waited for */
+#define BUSY_MS 30000 /* how long another process is waited for */
 
 struct neap_history {
 	sqlite3 *database;

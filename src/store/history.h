@@ -1,6 +1,6 @@
 /* store/history.h: every run that ever was, in SQLite (WAL) at STATE/history.db.
  *
- * Threads: one handle, one thread. Several processes may write at once (they wait up to 5 s for each other).
+ * Threads: one handle, one thread. Several processes may write at once (they wait up to 30 s for each other).
  */
 #ifndef NEAP_STORE_HISTORY_H
 #define NEAP_STORE_HISTORY_H

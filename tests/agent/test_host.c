@@ -168,7 +168,7 @@ static void forking_while_an_allocator_works(void **state)
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		alarm(5);
+		alarm(60);
 		status = neap_free(holder.alloc, block) == NEAP_OK ? 0 : 1;
 		neap_alloc_destroy(holder.alloc);
 		_exit(status);

@@ -6,6 +6,7 @@
 #include "proto/client.h"
 #include "proto/commands.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -20,7 +21,9 @@
 
 #include <cmocka.h>
 
-#define ECHO 77u
+#define ECHO     77u
+#define BOUND_MS 60000 /* against hanging: nothing here waits for it */
+#define BOUND_NS (BOUND_MS * NEAP_NS_PER_MS)
 
 static char folder[64];
 static struct neap_server server;
@@ -80,22 +83,30 @@ static void stop(void)
 static void open_client(struct neap_client *client)
 {
 	struct neap_error err = {0};
-	if (neap_client_open(folder, getpid(), 0, client, &err) != NEAP_OK)
+	if (neap_client_open(folder, getpid(), BOUND_NS, client, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 }
 
-static void expect_echo(struct neap_client *client, uint64_t value)
+static enum neap_status try_echo(struct neap_client *client, uint64_t value, struct neap_error *err)
 {
 	unsigned char data[32];
 	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
 	struct neap_fields reply;
 	uint64_t got = 0;
-	struct neap_error err = {0};
 	neap_write_u64(&writer, 1, value);
-	if (neap_client_call(client, ECHO, data, writer.length, &reply, &err) != NEAP_OK)
+	enum neap_status status = neap_client_call(client, ECHO, data, writer.length, &reply, err);
+	if (status == NEAP_OK) {
+		assert_true(neap_fields_u64(&reply, 1, &got));
+		assert_true(got == value + 1);
+	}
+	return status;
+}
+
+static void expect_echo(struct neap_client *client, uint64_t value)
+{
+	struct neap_error err = {0};
+	if (try_echo(client, value, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
-	assert_true(neap_fields_u64(&reply, 1, &got));
-	assert_true(got == value + 1);
 }
 
 /* Reads until the server closes; what came before is an error frame with these words. */
@@ -106,7 +117,7 @@ static void expect_refusal(int fd, enum neap_status status, const char *words)
 	struct neap_fields fields;
 	struct neap_error err = {0};
 	char text[256] = "", byte;
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + 5 * NEAP_NS_PER_S;
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + BOUND_NS;
 	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 	assert_int_equal(frame.status, status);
@@ -124,7 +135,7 @@ static void requests_are_answered(void **state)
 	struct neap_client client;
 	struct neap_fields reply;
 	struct neap_error err;
-	start(5000);
+	start(BOUND_MS);
 	open_client(&client);
 	for (uint64_t i = 0; i < 20; i++)
 		expect_echo(&client, i);
@@ -162,7 +173,7 @@ static void broken_frames_are_refused(void **state)
 		{{.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 3}, "NEAP", "cut short", 3},
 	};
 	struct neap_client good, client;
-	start(5000);
+	start(BOUND_MS);
 	open_client(&good);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 3] = {0};
@@ -180,25 +191,30 @@ static void broken_frames_are_refused(void **state)
 	assert_int_equal(failures, 0);
 }
 
-/* Peers that stop in the middle fill every place; the bound frees them, and those who waited are served. */
+/* Peers that stop in the middle fill every place; the bound frees them, and those who waited are served. It may
+ * strike whoever is slow, us too. */
 static void stalled_peers_are_dropped(void **state)
 {
 	(void)state;
 	struct neap_client stalled[NEAP_SERVER_CLIENTS], good;
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
+	struct neap_error err;
 	char byte;
 	neap_frame_encode(&frame, header);
 	start(30);
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&stalled[i]);
 		size_t part = i % 2 ? sizeof(header) : sizeof(header) / 2;
-		assert_int_equal(send(stalled[i].fd, header, part, MSG_NOSIGNAL), part);
+		ssize_t sent = send(stalled[i].fd, header, part, MSG_NOSIGNAL);
+		assert_true(sent == (ssize_t)part || errno == EPIPE);
 	}
-	open_client(&good);
-	expect_echo(&good, 1);
+	for (open_client(&good); try_echo(&good, 1, &err) != NEAP_OK; open_client(&good))
+		neap_client_close(&good);
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
-		assert_int_equal(recv(stalled[i].fd, &byte, 1, 0), 0); /* closed by the server */
+		/* closed by the server, which may have left bytes unread */
+		ssize_t got = recv(stalled[i].fd, &byte, 1, 0);
+		assert_true(got == 0 || (got < 0 && errno == ECONNRESET));
 		neap_client_close(&stalled[i]);
 	}
 	neap_client_close(&good);
@@ -216,7 +232,7 @@ static void hanging_up_anywhere(void **state)
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = 16};
 	neap_write_u64(&writer, 1, 3);
 	neap_frame_encode(&frame, bytes);
-	start(5000);
+	start(BOUND_MS);
 	open_client(&good);
 	for (size_t cut = 0; cut <= sizeof(bytes); cut++) {
 		open_client(&client);
@@ -246,7 +262,7 @@ static void expect_answer(int fd, uint64_t value)
 	struct neap_buffer payload = {0};
 	struct neap_fields fields;
 	struct neap_error err = {0};
-	uint64_t got = 0, deadline_ns = neap_clock_now(neap_clock_system()) + 5 * NEAP_NS_PER_S;
+	uint64_t got = 0, deadline_ns = neap_clock_now(neap_clock_system()) + BOUND_NS;
 	if (neap_frame_receive(fd, &frame, &payload, deadline_ns, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
 	assert_int_equal(frame.status, NEAP_OK);
@@ -266,7 +282,7 @@ static void many_at_once(void **state)
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	char byte;
 	neap_frame_encode(&frame, header);
-	start(6400); /* those who wait give way after 0.4 s */
+	start(16000); /* those who wait give way after 1 s */
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&silent[i]);
 		assert_int_equal(send(silent[i].fd, header, i % sizeof(header), MSG_NOSIGNAL), i % sizeof(header));
@@ -297,7 +313,7 @@ static void given_up_requests_are_not_executed(void **state)
 	assert_int_equal(sem_init(&entered, 0, 0), 0);
 	assert_int_equal(sem_init(&gate, 0, 0), 0);
 	forbidden = left_behind = 0;
-	start(5000);
+	start(BOUND_MS);
 	open_client(&slow);
 	send_request(slow.fd, 2000, false);
 	assert_int_equal(sem_wait(&entered), 0);
@@ -326,7 +342,7 @@ static void host_closes_descriptors(void **state)
 {
 	(void)state;
 	struct neap_client client;
-	start(5000);
+	start(BOUND_MS);
 	open_client(&client);
 	expect_echo(&client, 1);
 	int listening = server.listening.fd;

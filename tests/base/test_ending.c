@@ -10,6 +10,8 @@
 
 #include <cmocka.h>
 
+#define GRACE_MS 60000 /* nobody waits for it: those that it is given to heed SIGTERM */
+
 /* A child that waits for signals; SIGTERM ignored when `stubborn`. It is ready when this returns. */
 static struct neap_ended start(bool stubborn)
 {
@@ -43,18 +45,19 @@ static int reap(const struct neap_ended *child)
 static void each_is_ended_by_what_it_takes(void **unused)
 {
 	(void)unused;
-	struct neap_ended children[3] = {start(false), start(true), start(false)};
+	struct neap_ended children[2] = {start(false), start(false)}, stubborn = start(true);
 	int status;
-	kill(children[2].process.pid, SIGSTOP);
-	assert_int_equal(waitpid(children[2].process.pid, &status, WUNTRACED), children[2].process.pid);
+	kill(children[1].process.pid, SIGSTOP);
+	assert_int_equal(waitpid(children[1].process.pid, &status, WUNTRACED), children[1].process.pid);
 	assert_true(WIFSTOPPED(status));
-	neap_process_end(children, 3, 100);
+	neap_process_end(children, 2, GRACE_MS);
+	neap_process_end(&stubborn, 1, 100);
 	assert_int_equal(children[0].ended_by, SIGTERM);
-	assert_int_equal(children[1].ended_by, SIGKILL);
-	assert_int_equal(children[2].ended_by, SIGTERM);
+	assert_int_equal(children[1].ended_by, SIGTERM);
+	assert_int_equal(stubborn.ended_by, SIGKILL);
 	assert_int_equal(reap(&children[0]), SIGTERM);
-	assert_int_equal(reap(&children[1]), SIGKILL);
-	assert_int_equal(reap(&children[2]), SIGTERM);
+	assert_int_equal(reap(&children[1]), SIGTERM);
+	assert_int_equal(reap(&stubborn), SIGKILL);
 }
 
 static void a_reused_pid_is_left_alone(void **unused)
@@ -66,7 +69,7 @@ static void a_reused_pid_is_left_alone(void **unused)
 	assert_int_equal(earlier.ended_by, SIGTERM);
 	assert_int_equal(waitpid(child.process.pid, NULL, WNOHANG), 0);
 	assert_true(neap_process_alive(child.process.pid, child.process.start_ticks));
-	neap_process_end(&child, 1, 1000);
+	neap_process_end(&child, 1, GRACE_MS);
 	assert_int_equal(reap(&child), SIGTERM);
 }
 
@@ -76,7 +79,7 @@ static void more_than_a_batch(void **unused)
 	struct neap_ended children[NEAP_ENDING_BATCH + 1];
 	for (size_t i = 0; i < NEAP_ENDING_BATCH + 1; i++)
 		children[i] = start(false);
-	neap_process_end(children, NEAP_ENDING_BATCH + 1, 5000);
+	neap_process_end(children, NEAP_ENDING_BATCH + 1, GRACE_MS);
 	for (size_t i = 0; i < NEAP_ENDING_BATCH + 1; i++) {
 		assert_int_equal(children[i].ended_by, SIGTERM);
 		assert_int_equal(reap(&children[i]), SIGTERM);

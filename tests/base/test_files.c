@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+static char itself[] = "/proc/self/exe";
 static char folder[] = "/tmp/neap-test-base-XXXXXX";
 
 static const char *in_folder(const char *name)
@@ -208,6 +209,30 @@ static bool find_self(void *context, const struct neap_process *process)
 	return process->pid != getpid();
 }
 
+/* One that goes from program to program: there is no instant at which it has no environment. */
+static void the_environment_is_read_in_the_middle_of_an_exec(void **unused)
+{
+	(void)unused;
+	char mark[] = "NEAP_TEST_MARK=at the end", filler[5000], text[64];
+	char *environment[] = {filler, mark, NULL}, *words[] = {itself, "again", NULL};
+	memset(filler, 'x', sizeof(filler) - 1);
+	filler[sizeof(filler) - 1] = '\0';
+	filler[1] = '=';
+	pid_t child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execve(itself, words, environment);
+		_exit(1);
+	}
+	while (neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof(text)) != NEAP_OK)
+		assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+	for (int i = 0; i < 5000; i++)
+		assert_int_equal(neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof(text)), NEAP_OK);
+	assert_string_equal(text, "at the end");
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 static void processes_are_read(void **unused)
 {
 	struct neap_process self, other = {.pid = 77};
@@ -271,12 +296,17 @@ static int clean_up(void **unused)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(files_appear_whole),        cmocka_unit_test(failed_writes_leave_the_old_file),
-		cmocka_unit_test(short_reads_go_on),         cmocka_unit_test(paths_are_joined),
-		cmocka_unit_test(runtime_folder_is_checked), cmocka_unit_test(processes_are_read),
+		cmocka_unit_test(files_appear_whole),
+		cmocka_unit_test(failed_writes_leave_the_old_file),
+		cmocka_unit_test(short_reads_go_on),
+		cmocka_unit_test(paths_are_joined),
+		cmocka_unit_test(runtime_folder_is_checked),
+		cmocka_unit_test(processes_are_read),
+		cmocka_unit_test(the_environment_is_read_in_the_middle_of_an_exec),
 	};
 
-	(void)argc;
+	if (argc > 1 && strcmp(argv[1], "again") == 0)
+		return execv("/proc/self/exe", argv);
 	/* What a process started with is only in /proc if it was there at exec. */
 	if (!getenv("NEAP_TEST_START")) {
 		setenv("NEAP_TEST_START", "here=now", 1);

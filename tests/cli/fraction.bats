@@ -94,13 +94,13 @@ json() { python3 -c 'import json, sys; j = json.loads(sys.argv[1]); print(eval(s
 	start 4 8
 	kill -STOP "$target"
 	until grep -q '^State:.T' "/proc/$target/status"; do :; done
-	run --separate-stderr timeout 10 "$NEAP" fraction 0.02 --pid "$target"
+	run --separate-stderr timeout 60 "$NEAP" fraction 0.02 --pid "$target"
 	echo "$output$stderr"
 	[ "$status" -eq 0 ]
 	[ "${lines[0]%% (*}" = "Process $target" ]
 	[[ "${lines[0]}" == *" is stopped" ]]
 	[ "${lines[1]}" = "  the limit (0.02 of each device) was left with it: it takes effect as soon as the process goes on (kill -CONT $target)" ]
-	run --separate-stderr timeout 10 "$NEAP" clear --pid "$target"
+	run --separate-stderr timeout 60 "$NEAP" clear --pid "$target"
 	[ "$status" -eq 75 ]
 	[[ "$stderr" == "neap clear: process $target ("*") is stopped and cannot answer; nothing was changed."* ]]
 	kill -CONT "$target"

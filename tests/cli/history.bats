@@ -130,10 +130,7 @@ three() {
 	EOF
 	"$NEAP" series s.yaml --quiet >/dev/null 2>&1 3>&- &
 	series=$!
-	for _ in $(seq 300); do
-		[ "$("$NEAP" history --json | jq '.runs | length')" = 1 ] && break
-		sleep 0.02
-	done
+	until [ "$("$NEAP" history --json | jq '.runs | length')" = 1 ]; do kill -0 "$series"; sleep 0.02; done
 	for i in 1 2 3 4; do "$NEAP" run --quiet -- sh -c 'exit 0' 3>&- & writers+=($!); done
 	wait "${writers[@]}"
 	[ "$("$NEAP" history --json | jq '.runs | length')" = 5 ]

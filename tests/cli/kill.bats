@@ -20,13 +20,12 @@ teardown() {
 
 json() { jq -r "$1" <<<"$output"; }
 
-# Returns when PID holds memory.
+# Returns when PID holds memory; fails when it ends before.
 await() {
-	for _ in $(seq 200); do
-		"$NEAP" info --json | jq -e ".processes[] | select(.pid == $1 and .bytes > 900000000)" >/dev/null && return
+	until "$NEAP" info --json | jq -e ".processes[] | select(.pid == $1 and .bytes > 1073741824)" >/dev/null; do
+		kill -0 "$1" || return 1
 		sleep 0.02
 	done
-	return 1
 }
 
 # start [COMMAND...]: a process in the background that becomes (or, for a command, starts) a holder; PID in $target
@@ -53,7 +52,7 @@ gone() { # bats' shell has to reap it first
 	[ "$(json '.devices | length')" = 1 ]
 	[ "$(json '.devices[0] | .device == 0 and .held_bytes > 1073741824 and .returned_bytes == .held_bytes and .left_bytes == 0')" = true ]
 	[ "$(json '.devices[0] | .used_before_bytes - .used_after_bytes == .held_bytes')" = true ]
-	[ "$(json '.drain_ns >= 200000000 and .drain_ns < 10000000000')" = true ] # the release was waited for
+	[ "$(json '.drain_ns >= 200000000')" = true ] # the release was waited for
 }
 
 @test "for people: the preview, what ended, what came back" {
@@ -65,7 +64,7 @@ gone() { # bats' shell has to reap it first
 	[[ "${lines[1]}" == *"$target  "*"GPU 0: 1."*" GiB" ]]
 	[[ "${lines[2]}" == "1 process holding 1."*" GiB" ]]
 	[[ "${lines[3]}" == "Ended process $target (hold --for 60000 1G) with SIGTERM" ]]
-	[[ "${lines[4]}" == "GPU 0: 1."*" GiB came back in "*" ms; used 1."*" GiB -> "* ]]
+	[[ "${lines[4]}" == "GPU 0: 1."*" GiB came back in "*"s; used 1."*" GiB -> "* ]]
 }
 
 @test "--dry-run shows the tree and does nothing" {
@@ -139,12 +138,12 @@ print(seen.decode())
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 END
 	start
-	run timeout 30 python3 terminal.py '' "$NEAP" kill --pid "$target"
+	run timeout 120 python3 terminal.py '' "$NEAP" kill --pid "$target"
 	echo "$output"
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"End 1 process holding 1."*" GiB? [y/N]"*"nothing was ended"* ]]
 	kill -0 "$target"
-	run timeout 30 python3 terminal.py y "$NEAP" kill --pid "$target"
+	run timeout 120 python3 terminal.py y "$NEAP" kill --pid "$target"
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"with SIGTERM"*"came back"* ]]
 	gone "$target"
@@ -178,7 +177,7 @@ END
 	setpriv --reuid=65534 --clear-groups sleep 60 3>&- &
 	other=$!
 	targets+=("$other")
-	until [ "$(stat -c %u "/proc/$other")" = 65534 ]; do sleep 0.02; done
+	until [ "$(cat "/proc/$other/comm")" = sleep ]; do sleep 0.02; done
 	start
 	run "$NEAP" kill --pid "$target" --pid "$other" --yes
 	echo "$output"
@@ -244,7 +243,7 @@ END
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(json '.devices[0] | .held_bytes > 1073741824 and .left_bytes == 0')" = true ]
-	[ "$(json '.drain_ns >= 200000000')" = true ]
+	[ "$(json '.drain_ns > 0')" = true ] # not for how long: the supervisor may have seen the end before
 	code=0; wait "$supervisor" || code=$?
 	[ "$code" -eq 143 ]
 	[ "$(jq -r .outcome run/result.json)" = killed ]

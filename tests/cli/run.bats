@@ -137,7 +137,7 @@ except OSError:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 END
 	code=0
-	timeout 30 python3 terminal.py "$NEAP" run --folder run -- sh -c \
+	timeout 120 python3 terminal.py "$NEAP" run --folder run -- sh -c \
 		'trap "echo >>ints" INT; echo ready; read x; echo "read $x"; while [ ! -s ints ]; do sleep 0.02; done; exit 6' || code=$?
 	[ "$code" -eq 6 ]
 	[ "$(result .outcome)" = canceled ]
@@ -153,9 +153,10 @@ END
 	NEAP_ATTACH=0 run "$NEAP" run --folder device --max-device 1GiB -- "$HOLD" --for 60000 2G
 	[ "$status" -eq 143 ]
 	[ "$(result .outcome device)" = "stopped early" ]
-	[[ "$(result .evidence device)" == "device memory 2."*" GiB above 1.00 GiB" ]]
-	[[ "$output" == *"Ending the command: device memory 2."* ]]
-	[[ "$output" == *": stopped early (device memory 2."* ]]
+	evidence=$(result .evidence device)
+	[[ "$evidence" == "device memory "[12].*" GiB above 1.00 GiB" ]] # a look may come before all of it is taken
+	[[ "$output" == *"Ending the command: $evidence"* ]]
+	[[ "$output" == *": stopped early ($evidence)"* ]]
 	# Two processes: neither alone is above it.
 	cat >take <<-'END'
 		import os, time
@@ -174,10 +175,13 @@ END
 }
 
 @test "near a limit it is warned of, once, and goes on" {
-	run "$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --for 1000 2G
-	[ "$status" -eq 0 ]
+	"$NEAP" run --folder run --max-device 2200MiB -- "$HOLD" --until warned --looks 8 2G 2>err 3>&- &
+	pid=$!
+	until grep -q "Running short: device memory [12].* GiB near 2.15 GiB" err; do kill -0 "$pid"; sleep 0.02; done
+	touch warned
+	wait "$pid"
 	[ "$(result .outcome)" = ok ]
-	[ "$(grep -c "Running short: device memory 2.* GiB near 2.15 GiB" <<<"$output")" -eq 1 ]
+	[ "$(grep -c "Running short" err)" -eq 1 ]
 }
 
 @test "pages that processes share count once" {
@@ -195,12 +199,13 @@ END
 
 @test "a command that does not heed SIGTERM is killed when the grace has passed" {
 	run "$NEAP" run --folder run --max-device 1GiB --grace 100ms -- \
-		sh -c 'trap "echo heard" TERM; "$HOLD" --for 60000 2G; while :; do sleep 0.02; done'
+		sh -c 'trap "" TERM; exec "$HOLD" --for 60000 2G'
 	[ "$status" -eq 137 ]
-	[[ "$output" == *heard*SIGKILL* ]]
+	[[ "$output" == *"Ending the command"*"It did not end within 100 ms: SIGKILL"* ]]
 	[ "$(result .outcome)" = "stopped early" ]
-	run "$NEAP" run --folder run2 --time-limit 500ms --grace 100ms -- \
-		sh -c 'trap "" TERM; while :; do sleep 0.02; done'
+	# However early the limit comes: it is ignored from the start.
+	run python3 -c 'import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])' \
+		"$NEAP" run --folder run2 --time-limit 100ms --grace 100ms -- sleep 1000
 	[ "$status" -eq 137 ]
 	[ "$(result .outcome run2)" = timeout ]
 }
@@ -213,8 +218,7 @@ END
 	[ "$status" -ne 0 ]
 	kill -KILL $pid
 	wait $pid || true
-	for _ in $(seq 100); do [ -e "/proc/$(cat pid)" ] || break; sleep 0.02; done
-	[ ! -e "/proc/$(cat pid)" ]
+	while [ -e "/proc/$(cat pid)" ]; do sleep 0.02; done
 	flock --nonblock run/lock true
 	[ ! -e run/result.json ]
 }
@@ -317,7 +321,7 @@ END
 }
 
 @test "attached: peaks, device, headroom, curve" {
-	run "$NEAP" run --folder run -- "$HOLD" --for 150 1G
+	run "$NEAP" run --folder run -- "$HOLD" --looks 8 1G
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(result .outcome)" = ok ]
@@ -336,16 +340,17 @@ END
 }
 
 @test "the drain is waited for and measured" {
-	NEAP_SIM="$NEAP_SIM,release_delay=300ms" run "$NEAP" run --folder run -- "$HOLD" --for 100 --kill 9 1G
+	NEAP_SIM="$NEAP_SIM,release_delay=1s" run "$NEAP" run --folder run -- "$HOLD" --looks 4 --kill 9 1G
 	[ "$status" -eq 137 ]
 	[ "$(result .outcome)" = signaled ]
 	[ "$(result .drained)" = true ]
-	[ "$(result '.drain_ns >= 250000000')" = true ]
-	[ "$(result '.drain_ns < 5000000000')" = true ]
+	# From when the end was noticed, which may come after the driver's second has begun.
+	[ "$(result '.drain_ns >= 500000000')" = true ]
+	[ "$("$NEAP" info --json | jq '.devices[0].ledger | .free + .driver_reserved == .total')" = true ]
 }
 
 @test "a drain that takes too long is said" {
-	NEAP_SIM="$NEAP_SIM,release_delay=30s" run "$NEAP" run --drain-limit 100ms --folder run -- "$HOLD" --for 100 1G
+	NEAP_SIM="$NEAP_SIM,release_delay=30s" run "$NEAP" run --drain-limit 100ms --folder run -- "$HOLD" 1G
 	[ "$status" -eq 0 ]
 	[ "$(result .drained)" = false ]
 	[[ "$(result .drain_note)" == *"GiB still held after"* ]]
@@ -469,24 +474,24 @@ END
 
 @test "a context on a device that its process does not use is named, by info and at the end of the run" {
 	export NEAP_SIM="mem=1GiB,gpus=2,context=8MiB,order=reversed,world=run-$$-$BATS_TEST_NUMBER"
-	"$NEAP" run --folder stray -- "$HOLD" --stray --for 3000 4M >out 2>&1 &
-	tries=0
+	"$NEAP" run --folder stray -- "$HOLD" --stray --until seen --looks 8 4M >out 2>&1 3>&- &
 	until "$NEAP" info --json >info.json && jq -e 'any(.processes[]; .stray_context)' info.json >/dev/null; do
-		tries=$((tries + 1))
-		[ $tries -lt 200 ]
+		kill -0 $!
+		sleep 0.02
 	done
 	run "$NEAP" info
 	[[ "$output" == *"8.00 MiB a stray context: it has no allocation here, it works on GPU 1"* ]]
 	# CUDA's first device is NVML's second here: the process works there, and the other is the stray one
 	[ "$(jq -c '[.processes[] | select(.attached) | [.device, .stray_context]]' info.json)" = '[[1,false]]' ]
 	[ "$(jq -c '[.processes[] | select(.stray_context) | [.device, .bytes]]' info.json)" = '[[0,8388608]]' ]
+	touch seen
 	wait $!
 	pid=$(jq '[.processes[] | select(.stray_context)][0].pid' info.json)
 	uuid=$(jq -r '.devices[0].uuid' info.json)
 	[ "$(result .stray_contexts stray)" = \
 		"process $pid held a context of 8.00 MiB on GPU 0 ($uuid) and allocated nothing there" ]
 	grep -q "^  stray     process $pid held a context of 8.00 MiB on GPU 0" out
-	run "$NEAP" run --folder tidy -- "$HOLD" --for 200 4M
+	run "$NEAP" run --folder tidy -- "$HOLD" --looks 8 4M
 	[ "$(result .stray_contexts tidy)" = "" ]
 	[[ "$output" != *stray* ]]
 }

@@ -1,12 +1,12 @@
 /* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as told.
  *
- *   hold [--for MS] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE
+ *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE
  *
- * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, and ends without giving
- * them back: with status N (default 0) or by SIGNAL. When there is not enough memory: says so on stderr and ends with
- * 9; with
- * --recover it takes half as much, again and again, and marks each step it then makes.
- * With --stray it also makes a context on the second device, and uses it for nothing.
+ * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, until FILE is there, and
+ * until its parent, a supervisor that sleeps between its looks, has slept N times more; all three by default not at
+ * all. Then it ends without giving them back: with status N (default 0) or by SIGNAL. When there is not enough
+ * memory: says so on stderr and ends with 9; with --recover it takes half as much, again and again, and marks each
+ * step it then makes. With --stray it also makes a context on the second device, and uses it for nothing.
  */
 #include "neap/alloc.h"
 #include "neap/train.h"
@@ -32,6 +32,27 @@ static void hold_for(unsigned long ms)
 	struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
 	while (nanosleep(&left, &left) && errno == EINTR)
 		;
+}
+
+/* How often the parent has gone to sleep; what cannot be read has not slept. */
+static unsigned long parents_sleeps(void)
+{
+	char path[64], line[256];
+	unsigned long sleeps = 0;
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+	FILE *file = fopen(path, "r");
+	while (file && fgets(line, sizeof(line), file) && !sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps))
+		;
+	if (file)
+		fclose(file);
+	return sleeps;
+}
+
+static void hold_while_looked_at(unsigned long looks)
+{
+	unsigned long enough = parents_sleeps() + looks;
+	while (parents_sleeps() < enough)
+		hold_for(5);
 }
 
 static void say(const char *what, const struct neap_error *err)
@@ -71,7 +92,8 @@ int main(int argc, char **argv)
 	struct neap_device *device = NULL, *unused = NULL;
 	struct neap_alloc *alloc = NULL;
 	struct neap_error err = {0};
-	unsigned long hold_ms = 0;
+	unsigned long hold_ms = 0, looks = 0;
+	const char *until = NULL;
 	int status = 0, number = 0, at = 1;
 	bool recover = false, stray = false;
 	for (; at < argc && argv[at][0] == '-'; at++) {
@@ -81,21 +103,30 @@ int main(int argc, char **argv)
 			stray = true;
 		else if (at + 1 < argc && !strcmp(argv[at], "--for"))
 			hold_ms = strtoul(argv[++at], NULL, 10);
+		else if (at + 1 < argc && !strcmp(argv[at], "--until"))
+			until = argv[++at];
+		else if (at + 1 < argc && !strcmp(argv[at], "--looks"))
+			looks = strtoul(argv[++at], NULL, 10);
 		else if (at + 1 < argc && !strcmp(argv[at], "--exit"))
 			status = atoi(argv[++at]);
 		else if (at + 1 < argc && !strcmp(argv[at], "--kill"))
 			number = atoi(argv[++at]);
 	}
 	if (at + 1 != argc) {
-		fprintf(stderr, "usage: hold [--for MS] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE\n");
+		fprintf(stderr,
+			"usage: hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] "
+			"[--stray] SIZE\n");
 		return 64;
 	}
 	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err) ||
-	    neap_alloc_create(device, NULL, &alloc, &err) ||
-	    (stray && neap_device_open(driver, 1, &unused, &err)))
+	    neap_alloc_create(device, NULL, &alloc, &err) || (stray && neap_device_open(driver, 1, &unused, &err)))
 		say("device", &err);
 	take(alloc, size_of(argv[at]), recover);
 	hold_for(hold_ms);
+	while (until && access(until, F_OK))
+		hold_for(5);
+	if (looks)
+		hold_while_looked_at(looks);
 	if (number)
 		raise(number);
 	_exit(status);
