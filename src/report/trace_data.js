@@ -297,14 +297,6 @@ const NeapData = (function () {
 		return region.place + Math.min(Math.max(address - region.low, 0), region.high - region.low);
 	}
 
-	/* The address at a place, or null in a gap. */
-	function addressAt(device, place) {
-		for (const region of device.regions)
-			if (place >= region.place && place < region.place + region.high - region.low)
-				return region.low + place - region.place;
-		return null;
-	}
-
 	async function readDevice(facts, hasAddresses) {
 		const reader = new Reader(await unpack("data-" + facts.device)), device = { facts: facts, events: facts.events };
 		await pause();
@@ -324,5 +316,5 @@ const NeapData = (function () {
 	}
 
 	return { NEVER: NEVER, unpack: unpack, readNames: readNames, readDevice: readDevice, stackLines: stackLines,
-		addressAt: addressAt, pause: pause };
+		placeOf: placeOf, pause: pause };
 })();

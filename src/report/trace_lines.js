@@ -3,12 +3,12 @@
 
 /* ---- geometry ---- */
 
-const xAll = () => view.byTime ? Math.max(device.times[device.length - 1], 1) : device.length;
+const xAll = () => view.byTime ? Math.max(device.times[device.length - 1], 1) : Math.max(device.length, 1);
 const xOf = (event) => view.byTime ? device.times[Math.min(Math.max(event - device.from, 0), device.length - 1)] : event - device.from;
 
 function eventAt(x) {
 	const at = view.byTime ? NeapDraw.eventAtTime(device.times, x) : Math.floor(x);
-	return device.from + Math.min(Math.max(at, 0), device.length - 1);
+	return device.from + Math.max(Math.min(at, device.length - 1), 0);
 }
 
 function pixelOf(panel, x) { return panel.left + (x - view.x0) / (view.x1 - view.x0) * panel.width; }

@@ -215,6 +215,7 @@ const parse = (id) => JSON.parse($(id).textContent);
 
 /* What memory is for tells little where most of it is unknown: then who asked for it. */
 function chooseColor() {
+	device.ranks = new Map(sums(groups.holder).list.slice(0, 24).map((sum, rank) => [sum.key, rank]));
 	const held = sums(groups.category), unknown = held.list.find((sum) => sum.key === words.categories.length - 1);
 	if (unknown && unknown.bytes > held.total / 2) $("color").value = "site";
 	fillLegend();
@@ -252,7 +253,7 @@ async function show(number) {
 	device = devices[number];
 	device.top = topLevel();
 	device.stepsBefore = facts[number].stepsBefore;
-	state.textContent = check();
+	state.textContent = device.length ? check() : "The trace has no events here: there is only the state at its end.";
 	state.classList.toggle("bad", state.textContent !== "");
 	const coarse = place.querySelector(".coarse");
 	if (coarse) $("overview").prepend(coarse);
@@ -272,9 +273,18 @@ async function show(number) {
 	panels.stack.drawn = panels.map.drawn = null;
 	ready = true;
 	fillDetails();
+	device.ranks = device.ranks || new Map();
 	toPeak();
 	chooseColor();
 	draw();
+}
+
+/* What stands in the page is on the screen; a page that is not to be seen paints nothing. */
+function painted() {
+	return new Promise((go) => {
+		requestAnimationFrame(() => setTimeout(go, 0));
+		setTimeout(go, 500);
+	});
 }
 
 async function begin() {
@@ -295,6 +305,7 @@ async function begin() {
 	listenOverview();
 	listenSegments();
 	listenControls();
+	await painted();
 	await show(Number(sections[0].dataset.device));
 	performance.mark("neap-ready");
 }
@@ -308,6 +319,10 @@ window.neapPage = {
 	place(event, bytes) {
 		const panel = panels.stack, box = panel.box.getBoundingClientRect();
 		return [box.left + pixelOf(panel, xOf(event) + (view.byTime ? 0 : .5)), box.top + panel.height - (bytes - view.y0) / (view.y1 - view.y0) * panel.height];
+	},
+	placeOfAddress(event, address) {
+		const panel = panels.map, box = panel.box.getBoundingClientRect(), place = NeapData.placeOf(device, address);
+		return [box.left + pixelOf(panel, xOf(event) + (view.byTime ? 0 : .5)), box.top + panel.height - (place - view.m0) / (view.m1 - view.m0) * panel.height];
 	},
 	/* Whether what is drawn is what is to be seen. */
 	settled() { return ready && !frame && JSON.stringify(panels.stack.drawn) === JSON.stringify(view); },

@@ -101,9 +101,12 @@ function colorOf(kind, value) {
 	if (kind === "category") return hues.category[value % 8];
 	if (kind === "size") return [250 - (value - 9) * 11 + 360, 52, 54];
 	if (kind === "stream") return [(212 + value * 137.5) % 360, 52, 52];
+	/* Those that hold the most at the peak are far apart from one another. */
+	const rank = device.ranks.get(value);
+	if (rank !== undefined) return [(212 + rank * 137.508) % 360, 58 - rank % 3 * 8, 48 + rank % 4 * 4];
 	let hash = Math.imul(value + 1, 2654435761) >>> 0;
-	hash ^= hash >>> 15;
-	return [hash % 360, 42 + (hash >>> 9) % 22, 46 + (hash >>> 17) % 16];
+	hash = (hash ^ hash >>> 15) >>> 0;
+	return [hash % 360, 38 + (hash >>> 9) % 18, 50 + (hash >>> 17) % 12];
 }
 
 const cssColor = (kind, value) => { const c = colorOf(kind, value); return "hsl(" + c[0] + " " + c[1] + "% " + c[2] + "%)"; };

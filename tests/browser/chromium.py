@@ -115,7 +115,9 @@ class Chromium:
         page.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         page.url = url
-        page.call("Page.navigate", url=url)
+        failed = page.call("Page.navigate", url=url).get("errorText")
+        if failed:
+            raise BrowserError(f"{url}: {failed}")
         return page
 
 

@@ -108,7 +108,47 @@ def check_picture(page, shots, places):
     return took
 
 
-def check_controls(page, shots, places):
+def check_hole(page, hole):
+    """In the map, where a block was that left its segment empty."""
+    page.evaluate("document.querySelector('#map').focus()")
+    page.key("0")
+    page.evaluate("document.querySelector('#map').scrollIntoView({block: 'center'})")
+    page.until("neapPage.settled()")
+    page.move(*page.evaluate(f"neapPage.placeOfAddress({hole['event']}, {hole['address']})"))
+    expect([size_text(hole["size"]) + " segment", "at " + hole["low"], size_text(hole["size"]) + " free", "nothing live"],
+           text_of(page, "#tip"), "pointing at a hole")
+
+
+def check_segments(page, places):
+    """At the landmark: the segment that it fills is told as held by it, the one with the most free bytes stands first."""
+    landmark = next(known for known in places if known["what"] == "landmark")
+    page.evaluate("""(() => { const order = document.querySelector('#order'); order.value = 'size';
+        order.dispatchEvent(new Event('change')); document.querySelector('#segments').scrollIntoView({block: 'center'}); })()""")
+    page.frame()
+    box = page.evaluate("(() => { const box = document.querySelector('#segments').getBoundingClientRect();"
+                        " return [box.left, box.top, box.width]; })()")
+    page.move(box[0] + 60, box[1] + 12)
+    expect([size_text(landmark["size"]) + " segment", "held by 1 block", "landmark.py:77 landmark"], text_of(page, "#tip"),
+           "pointing at a segment's name")
+    page.move(box[0] + box[2] * 0.6, box[1] + 12)
+    expect([landmark["address"], "landmark.py:77 landmark"], text_of(page, "#tip"), "pointing at a segment's block")
+
+
+def check_keys(page):
+    page.evaluate("document.querySelector('#stack').focus()")
+    before = page.evaluate("neapPage.state()")
+    page.key(".")
+    page.key("ArrowDown")
+    page.key("+")
+    page.key("ArrowRight")
+    after = page.evaluate("neapPage.state()")
+    if after["cursor"] != before["cursor"] + 1 or after["pinned"] >= before["pinned"] or after["pinned"] < 0:
+        raise AssertionError(f"keys: {before} became {after}")
+    if not after["view"]["x1"] - after["view"]["x0"] < before["view"]["x1"] - before["view"]["x0"]:
+        raise AssertionError("plus does not zoom")
+
+
+def check_controls(page, shots, places, hole):
     landmark = next(known for known in places if known["what"] == "landmark")
     page.evaluate("document.querySelector('#stack').focus()")
     page.key("0")
@@ -121,7 +161,13 @@ def check_controls(page, shots, places):
     if page.evaluate("document.querySelector('#held tbody button').getAttribute('aria-pressed')") != "true":
         raise AssertionError("choosing a holder does not show as chosen")
     page.screenshot(os.path.join(shots, "chosen.png"))
-    page.evaluate("document.querySelector('#unselect').click()")
+    check_segments(page, places)
+    check_hole(page, hole)
+    page.evaluate("scrollTo(0, 0)")
+    page.click(*place(page, landmark))
+    check_keys(page)
+    page.key("0")
+    page.evaluate("document.querySelector('#unselect:not([hidden])')?.click()")
     page.evaluate("(() => { const axis = document.querySelector('#axis'); axis.value = 'time';"
                   " axis.dispatchEvent(new Event('change')); })()")
     page.until("neapPage.settled()")
@@ -164,14 +210,14 @@ def measure(executable, url, folder, times):
     return found
 
 
-def look(executable, url, folder, shots, places):
+def look(executable, url, folder, shots, places, hole):
     own = os.path.join(folder, "look")
     os.mkdir(own)
     with chromium.Chromium(executable, own, limit=300) as browser:
         page = open_page(browser, url, 1400, 900)
         times = times_of(page)
         took = check_picture(page, shots, places)
-        check_controls(page, shots, places)
+        check_controls(page, shots, places, hole)
         problems = page.problems
         page.close()
         for name, width, height, dark in (("dark", 1400, 900, True), ("narrow", 420, 800, False)):
@@ -207,7 +253,7 @@ def main():
                                           capture_output=True, text=True).stdout)
         subprocess.run([arguments.neap, "analyze", trace, "--html", page], check=True, stdout=subprocess.DEVNULL)
         url = "file://" + page
-        first, took = look(executable, url, folder, shots, truth["places"])
+        first, took = look(executable, url, folder, shots, truth["places"], truth["hole"])
         paints, readies = zip(first, *measure(executable, url, folder, arguments.times - 1))
     size = os.path.getsize(page)
     print(f"{truth['events']} events, {size / 2**20:.2f} MiB, {size / truth['events']:.2f} bytes per event")

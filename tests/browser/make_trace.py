@@ -162,6 +162,9 @@ class Run:
                     self.note(landmark, "landmark")
                 else:
                     self.release(landmark, (("forget", "/work/train/landmark.py", 99), loop))
+                    segment = max(self.segments, key=lambda known: known[1])
+                    self.hole = {"address": segment[0] + segment[1] // 2, "low": hex(segment[0]), "size": segment[1],
+                                 "event": self.events + self.wanted // 50}
             self.step(step)
             step += 1
 
@@ -206,7 +209,7 @@ def main():
         file.write(writer.text("external_annotations") + b"](" + b"".join(
             writer.map((("name", writer.text(name)), ("stage", writer.text(stage)), ("device", number(0)),
                         ("time_us", number(time)))) for name, stage, time in run.marks) + b"eu.")
-    print(json.dumps({"events": run.events, "places": run.truth}))
+    print(json.dumps({"events": run.events, "places": run.truth, "hole": run.hole}))
 
 
 main()
