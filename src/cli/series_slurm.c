@@ -59,7 +59,7 @@ int series_slurm_run(const struct neap_arguments *arguments, const struct neap_s
 	if (neap_slurm_run(spec, options, summary, &err)) {
 		err.line = 0; /* the message says where, with the file's name */
 		int code = neap_complain("series", &err);
-		if (summary->series.left && err.status != NEAP_EBUSY)
+		if (summary->begun)
 			print_unfinished(summary, options);
 		return code;
 	}

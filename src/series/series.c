@@ -522,8 +522,10 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (status)
 		goto out;
 	status = check_submitted(&series, err);
-	if (status)
+	if (status) {
+		ret_summary->folder[0] = '\0'; /* nothing to go on with here */
 		goto out;
+	}
 	if (neap_journal_dropped(series.journal))
 		neap_series_say(&series, "cut a torn record of %zu bytes off the journal in %s",
 				neap_journal_dropped(series.journal), ret_summary->folder);

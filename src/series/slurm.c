@@ -145,6 +145,7 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 		neap_series_open_history(&slurm.series);
 		status = slurm.series.state.finished ? neap_series_finish(&slurm.series, err) : go_on(&slurm, err);
 		neap_series_count_ends(&slurm.series);
+		ret_summary->begun = slurm.series.state.begun;
 	}
 	neap_history_close(slurm.series.history);
 	neap_journal_close(slurm.series.journal);

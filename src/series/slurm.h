@@ -32,6 +32,7 @@ struct neap_slurm_options {
 
 struct neap_slurm_summary {
 	struct neap_series_summary series;
+	bool begun;       /* there is a series to go on with */
 	size_t submitted; /* tasks, by this call */
 	size_t running, pending;
 	size_t waiting; /* experiments that are to be submitted again, which this call was not to do */

@@ -35,16 +35,21 @@ static struct neap_slurm_verdict decide_by_state(enum neap_slurm_state state)
 	}
 }
 
-static struct neap_slurm_verdict decide_canceled(const struct neap_slurm_facts *facts)
+bool neap_slurm_may_have_ended(enum neap_outcome outcome)
+{
+	return outcome == NEAP_OUTCOME_CANCELED || outcome == NEAP_OUTCOME_SIGNALED || outcome == NEAP_OUTCOME_FAILED;
+}
+
+static struct neap_slurm_verdict decide_killed(const struct neap_slurm_facts *facts)
 {
 	if (facts->begun_again)
 		return verdict(NEAP_SLURM_CANCEL, "Slurm requeued its task");
 	if (!is_over(facts))
 		return verdict(NEAP_SLURM_WAIT, "");
 	struct neap_slurm_verdict by_state = decide_by_state(facts->state);
-	if (facts->state == NEAP_SLURM_NODE_FAIL) /* it had the time to say so itself */
-		by_state.action = NEAP_SLURM_CANCEL;
-	return by_state.action == NEAP_SLURM_LOSE ? take(NEAP_OUTCOME_CANCELED, "") : by_state;
+	if (facts->state == NEAP_SLURM_NODE_FAIL && facts->outcome == NEAP_OUTCOME_CANCELED)
+		by_state.action = NEAP_SLURM_CANCEL; /* it had the time to say so itself */
+	return by_state.action == NEAP_SLURM_LOSE ? take(facts->outcome, "") : by_state;
 }
 
 static struct neap_slurm_verdict decide_unbegun(const struct neap_slurm_facts *facts)
@@ -63,10 +68,8 @@ static struct neap_slurm_verdict decide_unbegun(const struct neap_slurm_facts *f
 
 struct neap_slurm_verdict neap_slurm_decide(const struct neap_slurm_facts *facts)
 {
-	if (facts->has_result && facts->outcome != NEAP_OUTCOME_CANCELED)
-		return take(facts->outcome, "");
 	if (facts->has_result)
-		return decide_canceled(facts);
+		return neap_slurm_may_have_ended(facts->outcome) ? decide_killed(facts) : take(facts->outcome, "");
 	if (facts->claimed == NEAP_SLURM_WITHDRAWN)
 		return verdict(NEAP_SLURM_CANCEL, "it was withdrawn before it had begun");
 	if (facts->lock_held)

@@ -6,11 +6,12 @@
  *
  *   a result                        Slurm                          so
  *   -----------------------------   ----------------------------   -------------------------------------------------
- *   not "canceled"                  whatever                       TAKE
- *   "canceled" (neap got SIGTERM)   not over, or cannot be asked   WAIT
- *                                   begun again (requeued)         CANCEL: the next attempt goes on
- *                                   timeout, out of memory         TAKE, as what it was
- *                                   cancelled, preempted, node     CANCEL
+ *   of another kind                 whatever                       TAKE
+ *   canceled, signaled, failed      not over, or cannot be asked   WAIT
+ *   (Slurm's SIGTERM may have       begun again (requeued)         CANCEL: the next attempt goes on
+ *   done it, to neap or to the      timeout, out of memory         TAKE, as what it was
+ *   command, whoever was first)     cancelled, preempted           CANCEL
+ *                                   node failure                   CANCEL if it says canceled
  *                                   else                           TAKE: it was ended on its own account
  *   none, lock held                 whatever                       WAIT
  *   none                            not over, or cannot be asked   WAIT
@@ -62,6 +63,9 @@ struct neap_slurm_verdict {
 	bool counts;               /* WITHDRAW: once withdrawn it is lost, else canceled */
 	const char *why;           /* for people; static; "" when the result says it all */
 };
+
+/* Whether a run that ended so may have been ended by Slurm. */
+bool neap_slurm_may_have_ended(enum neap_outcome outcome);
 
 struct neap_slurm_verdict neap_slurm_decide(const struct neap_slurm_facts *facts);
 

@@ -190,18 +190,24 @@ static void output_path(const struct neap_slurm *slurm, size_t at, char path[440
 	snprintf(path, 4400, "%s/slurm/%" PRIu32 "-%" PRIu32 ".out", slurm->folder, end->submission, end->task);
 }
 
+/* The end of a file; 0 bytes when it is not there. */
+static size_t read_tail(const char *path, char text[LAST_WORDS_BYTES])
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return 0;
+	off_t end = lseek(fd, 0, SEEK_END);
+	ssize_t got = pread(fd, text, LAST_WORDS_BYTES, end > LAST_WORDS_BYTES ? end - LAST_WORDS_BYTES : 0);
+	close(fd);
+	return got > 0 ? (size_t)got : 0;
+}
+
 /* Nobody knows it any more, but slurmstepd may have said why it ended it. */
 static enum neap_slurm_state read_last_words(const struct neap_slurm *slurm, size_t at)
 {
 	char path[4400], text[LAST_WORDS_BYTES];
 	output_path(slurm, at, path);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return NEAP_SLURM_GONE;
-	off_t end = lseek(fd, 0, SEEK_END);
-	ssize_t got = pread(fd, text, sizeof text, end > LAST_WORDS_BYTES ? end - LAST_WORDS_BYTES : 0);
-	close(fd);
-	return got > 0 ? neap_slurm_last_words(text, (size_t)got) : NEAP_SLURM_GONE;
+	return neap_slurm_last_words(text, read_tail(path, text));
 }
 
 static enum neap_status ask_slurm(struct neap_slurm *slurm, struct neap_error *err)
@@ -253,6 +259,20 @@ static void say_of(struct neap_slurm *slurm, size_t at, const char *why)
 {
 	neap_series_say(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 ": %s", at + 1, slurm->series.spec->count,
 			name_of(slurm, at), slurm->series.state.experiments[at].attempts, why);
+}
+
+/* A lost attempt, with the last thing that was said in a file. */
+static enum neap_status lose(struct neap_slurm *slurm, size_t at, const char *why, const char *path,
+			     struct neap_error *err)
+{
+	char tail[LAST_WORDS_BYTES], last[160], text[400];
+	struct neap_buffer bytes = {0};
+	neap_buffer_append(&bytes, tail, read_tail(path, tail));
+	neap_slurm_complaint(&bytes, last, sizeof last);
+	neap_buffer_fini(&bytes);
+	snprintf(text, sizeof text, "is lost: %s%s%s", why, *last ? ": " : "", last);
+	say_of(slurm, at, text);
+	return append_of(slurm, "lost", at, err);
 }
 
 /* All that is known of an open attempt. */
@@ -446,14 +466,16 @@ static enum neap_status withdraw(struct neap_slurm *slurm, size_t at, struct fou
 		return status;
 	if (!verdict->counts)
 		return cancel(slurm, at, found, verdict->why, err);
-	say_of(slurm, at, verdict->why);
-	return append_of(slurm, "lost", at, err);
+	char path[4400];
+	output_path(slurm, at, path);
+	return lose(slurm, at, verdict->why, path, err);
 }
 
 /* *ret_moved: the journal says more than before. */
 static enum neap_status go_on_with(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct found found;
+	char path[4200];
 	enum neap_status status = look_at(slurm, at, &found, err);
 	struct neap_slurm_verdict verdict = neap_slurm_decide(&found.facts);
 	*ret_moved = !status && verdict.action != NEAP_SLURM_WAIT;
@@ -475,8 +497,8 @@ static enum neap_status go_on_with(struct neap_slurm *slurm, size_t at, bool *re
 			status = withdraw(slurm, at, &found, &verdict, ret_moved, err);
 			break;
 		case NEAP_SLURM_LOSE:
-			say_of(slurm, at, verdict.why);
-			status = append_of(slurm, "lost", at, err);
+			snprintf(path, sizeof path, "%s/neap.log", found.attempt.folder);
+			status = lose(slurm, at, verdict.why, path, err);
 			break;
 		}
 	}

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "series/series_attempt.h"
 #include "series/slurm_claim.h"
+#include "series/slurm_decide.h"
 #include "series/slurm_plan.h"
 #include "store/result.h"
 
@@ -149,7 +150,7 @@ static bool has_end(const char *folder)
 	struct neap_result result = {0};
 	if (neap_path_join(path, sizeof path, folder, "result.json") || neap_result_read(path, &result, NULL))
 		return false;
-	bool end = result.outcome != NEAP_OUTCOME_CANCELED;
+	bool end = !neap_slurm_may_have_ended(result.outcome);
 	neap_result_fini(&result);
 	return end;
 }

@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""neap series --slurm against a real Slurm.
+
+usage: slurm.py NEAP HOLD. Exit status 77 where Slurm's packages are not installed.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import cluster  # noqa: E402  (it lies beside this file)
+from cluster import wait_for  # noqa: E402
+
+NEAP, HOLD = map(os.path.abspath, sys.argv[1:3])
+
+# Six experiments, of which five come to an end by themselves: well, down the ladder, failed, at their own time limit.
+# MaxArraySize is 4: three tasks an array.
+SERIES = f"""\
+name: s
+slurm: {{mem: 20MiB, sbatch: [--nice=0, "--comment=a 'comment'"]}}
+defaults: {{needs: 100M, env: {{WORD: "two words"}}}}
+experiments:
+- {{name: fine, command: "sh -c 'echo $WORD; exec {HOLD} 100M'"}}
+- name: large
+  command: "{HOLD} {{gib}}G"
+  params: {{gib: 8, parts: 1}}
+  on_oom: halve gib, double parts
+- {{name: wrong, command: "sh -c 'exit 3'", needs: none}}
+- {{name: late, command: sleep 300, needs: none, time_limit: 1s, grace: 1s}}
+- name: held
+  command: "sh -c 'echo x >> begun; until [ -e go ]; do sleep 0.1; done'"
+  needs: none
+- {{name: again, command: "sh -c 'test -e second || {{ touch second; exit 3; }}'", needs: none, retry_failed: 1}}
+"""
+
+# What a local series and one by Slurm must agree on, of each result.
+SAME = ("name", "outcome", "exit_status", "command", "parameters", "rung", "retries", "evidence", "leak_verdict", "attached",
+        "backend", "peak_allocated_bytes")
+
+
+def neap(*words, **options):
+    return subprocess.run([NEAP, "series", *words], capture_output=True, text=True, timeout=300, **options)
+
+
+def check(condition, *told):
+    if not condition:
+        raise AssertionError("\n".join(str(one) for one in told))
+
+
+def expect(done, status):
+    check(done.returncode == status, f"exit status {done.returncode}, not {status}", done.args, done.stdout, done.stderr)
+    return done
+
+
+def read(path):
+    try:
+        with open(path) as text:
+            return text.read()
+    except FileNotFoundError:
+        return ""
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def result(folder, run):
+    return json.loads(read(f"{folder}/runs/{run}/result.json"))
+
+
+def records(folder):
+    return [json.loads(line[9:]) for line in read(f"{folder}/journal").splitlines()]
+
+
+def count(folder, kind, experiment):
+    return sum(r["type"] == kind and r["experiment"] == experiment for r in records(folder) if "experiment" in r)
+
+
+def job_of(folder, submission):
+    return next(r["job"] for r in records(folder) if r["type"] == "submit" and r["submission"] == submission)
+
+
+def columns(table):
+    """The table without what depends on the clock."""
+    rows = {}
+    for line in table.splitlines():
+        words = re.split(r"  +", line.strip())
+        if len(words) > 8:
+            rows[words[0]] = [words[1]] + words[6:9]  # outcome, retries, rung, leak
+    return rows
+
+
+def gather_until_ended(*words, status):
+    """The loop that a user would write. It never says that it is over before it is."""
+    while True:
+        done = neap(*words)
+        if done.returncode != 75:
+            return expect(done, status)
+        check("go on with: neap series" in done.stderr or "gather   neap series" in done.stdout, done.stdout, done.stderr)
+        time.sleep(0.2)
+
+
+def test_whole(slurm):
+    """All of it: submitted in two arrays, one task cancelled and run again, the report as a local series makes it."""
+    write("s.yaml", SERIES)
+    before = len(slurm.states())
+    plan = expect(neap("s.yaml", "--slurm", "--dry-run", "--folder", "s"), 0).stdout
+    check("--array=1-2 " in plan and "--array=3 " in plan and "--array=1-3 " in plan, plan)
+    check("series.yaml' --folder" in plan and not os.path.exists("s")
+          and len(slurm.states()) == before, plan)
+    submitted = expect(neap("s.yaml", "--slurm", "--folder", "s"), 0)
+    check("follow   squeue --array --jobs=" in submitted.stdout and "\ncancel   scancel " in submitted.stdout
+          and "\ngather   neap series s.yaml --slurm --resume --folder s" in submitted.stdout, submitted.stdout)
+    busy = neap("s.yaml", "--folder", "s", "--resume")  # not on this machine
+    check(busy.returncode == 75 and "submitted to Slurm" in busy.stderr and "left" not in busy.stderr, busy.stderr)
+    wait_for("the task that is to be cancelled", lambda: read("begun"))
+    submission = next(r["submission"] for r in records("s") if r.get("experiment") == "held")
+    task = f"{job_of('s', submission)}_2"
+    check(slurm.states()[task] == "RUNNING", slurm.states())
+    slurm.ask("scancel", task)
+    wait_for("the cancelled task's end", lambda: slurm.states()[task] == "CANCELLED")
+    looked = expect(neap("s.yaml", "--slurm", "--folder", "s"), 75)
+    check("held: attempt 1: its task was cancelled (scancel)" in looked.stderr
+          and "to be submitted again" in looked.stderr, looked.stderr)
+    check(count("s", "start", "held") == 1, "without --resume nothing is submitted")
+    write("go", "")
+    done = gather_until_ended("s.yaml", "--slurm", "--resume", "--folder", "s", status=1)
+    check(read("begun") == "x\nx\n" and count("s", "start", "held") == 2, read("begun"))
+    check(count("s", "retry", "again") == 1 and result("s", "again-2")["outcome"] == "ok", records("s"))
+    check(read("s/runs/fine-1/stdout.log") == "two words\n", read("s/runs/fine-1/stdout.log"))
+    check(result("s", "large-1")["rung"] == "gib 8 -> 2, parts 1 -> 4", result("s", "large-1")["rung"])
+    check(records("s")[-1]["type"] == "finish", records("s")[-1])
+
+    os.remove("second")
+    local = expect(neap("s.yaml", "--folder", "local"), 1)
+    for name, run in (("fine", 1), ("large", 1), ("wrong", 1), ("late", 1), ("again", 2)):
+        here, there = result("local", f"{name}-{run}"), result("s", f"{name}-{run}")
+        check(all(here[key] == there[key] for key in SAME), name, {key: (here[key], there[key]) for key in SAME})
+    check(result("s", "held-2")["outcome"] == "ok", result("s", "held-2"))
+    check(columns(done.stdout) == columns(local.stdout) and len(columns(local.stdout)) == 7, done.stdout, local.stdout)
+    for name in ("fine", "large", "wrong", "late", "held", "again"):
+        check(name in read("s/report.html") and name in read("local/report.html"), name)
+    check(sorted(set(os.listdir("s/runs/fine-1")) - {"claim"}) ==
+          sorted(set(re.sub(r"record\.\d+", "record.1", entry) for entry in os.listdir("local/runs/fine-1"))
+                 - {"supervisor"}) or any(e.startswith("record.") for e in os.listdir("s/runs/fine-1")),
+          os.listdir("s/runs/fine-1"))
+
+    # Both ways to see it again show the same.
+    for words in (("--slurm", "--resume"), ("--resume",)):
+        check(expect(neap("s.yaml", "--folder", "s", *words), 1).stdout == done.stdout, words)
+    history = subprocess.run([NEAP, "history", "--json"], capture_output=True, text=True, timeout=60).stdout
+    ids = [r["run_id"] for r in records("s") if r["type"] == "start"]
+    check(all(history.count(f'"{one}"') == 1 for one in ids), ids, history)
+
+
+def test_parallel(_slurm):
+    """Where the file says that one runs at a time, one does."""
+    write("o.yaml", "name: o\nparallel: 1\nexperiments:\n- name: e\n  needs: none\n  grid: {i: [1, 2, 3]}\n"
+                    "  command: \"sh -c 'echo begin >> o-log; sleep 0.2; echo end >> o-log'\"\n")
+    done = expect(neap("o.yaml", "--slurm", "--wait", "--folder", "o"), 0)
+    check("as job" in done.stderr and "--array=1-3%1" in done.stderr, done.stderr)
+    check(read("o-log").split() == ["begin", "end"] * 3, read("o-log"))
+
+
+def test_refused(slurm):
+    """What sbatch says is what the user reads, and nothing has begun that another file could not begin anew."""
+    write("r.yaml", "name: r\nslurm: {partition: nowhere}\nexperiments:\n- {name: e, command: 'true', needs: none}\n")
+    before = len(slurm.states())
+    done = expect(neap("r.yaml", "--slurm", "--folder", "r"), 69)
+    check("sbatch refused: " in done.stderr and "artition" in done.stderr and "go on" not in done.stderr, done.stderr)
+    check(len(slurm.states()) == before and read("r/journal") == "", slurm.states())
+    write("r.yaml", "name: r\nexperiments:\n- {name: e, command: 'true', needs: none}\n")
+    done = expect(neap("r.yaml", "--slurm", "--wait", "--folder", "r"), 0)
+    check(done.stdout.splitlines()[-1] == "r/report.html", done.stdout)
+
+
+REAL_SBATCH = shutil.which("sbatch")
+
+
+def with_sbatch(folder, script):
+    """An environment whose sbatch is this one."""
+    os.makedirs(folder)
+    write(f"{folder}/sbatch", script.replace("REAL", REAL_SBATCH or ""))
+    os.chmod(f"{folder}/sbatch", 0o755)
+    return dict(os.environ, PATH=f"{os.path.abspath(folder)}:{os.environ['PATH']}")
+
+
+def killed_after(folder, options):
+    """sbatch that submits, and takes neap with it before it can journal the job's number."""
+    return with_sbatch(folder, "#!/bin/sh\ncase \"$*\" in *--test-only*) exec REAL \"$@\";; esac\n"
+                               f"REAL {options} \"$@\" > {folder}/job && kill -KILL $PPID\n")
+
+
+ONCE = "name: {0}\nexperiments:\n- {{name: a, command: \"sh -c 'echo a >> {0}-ran'\", needs: none}}\n" \
+       "- {{name: b, command: \"sh -c 'echo b >> {0}-ran'\", needs: none}}\n"
+
+
+def test_killed_begun(slurm):
+    """Killed between sbatch and the journal; the tasks have run meanwhile."""
+    write("k.yaml", ONCE.format("k"))
+    check(neap("k.yaml", "--slurm", "--folder", "k", env=killed_after("kbin", "")).returncode == -9, "not killed")
+    job = read("kbin/job").strip()
+    wait_for("both tasks", lambda: slurm.states().get(f"{job}_1") == slurm.states().get(f"{job}_2") == "COMPLETED")
+    gather_until_ended("k.yaml", "--slurm", "--resume", "--folder", "k", status=0)
+    check(sorted(read("k-ran").split()) == ["a", "b"] and count("k", "start", "a") == 1, read("k-ran"))
+
+
+def test_killed_pending(slurm):
+    """Likewise, but they had not begun: they are submitted anew, and do nothing when they come at last."""
+    write("p.yaml", ONCE.format("p"))
+    check(neap("p.yaml", "--slurm", "--folder", "p", env=killed_after("pbin", "--hold")).returncode == -9, "not killed")
+    job = read("pbin/job").strip()
+    done = expect(neap("p.yaml", "--slurm", "--wait", "--folder", "p"), 0)
+    check("a: attempt 1: it was never submitted" in done.stderr, done.stderr)
+    slurm.ask("scontrol", "release", job)
+    wait_for("the forgotten tasks' end",
+             lambda: slurm.states().get(f"{job}_1") == slurm.states().get(f"{job}_2") == "COMPLETED")
+    check("withdrawn: nothing to do" in read("p/slurm/1-1.out"), read("p/slurm/1-1.out"))
+    check(sorted(read("p-ran").split()) == ["a", "b"] and result("p", "a-2")["outcome"] == "ok", read("p-ran"))
+
+
+REQUEUED = """\
+name: q
+experiments:
+- name: e
+  needs: none
+  command: "sh -c 'echo x >> q-begun; test $(wc -l < q-begun) -ge 2 || exec sleep 300'"
+"""
+
+
+def test_requeued(slurm):
+    """A task that Slurm requeues goes on as the next attempt, of the same submission."""
+    write("q.yaml", REQUEUED)
+    expect(neap("q.yaml", "--slurm", "--folder", "q"), 0)
+    task = f"{job_of('q', 1)}_1"
+    wait_for("the first start", lambda: read("q-begun"))
+    slurm.ask("scontrol", "requeue", task)
+    wait_for("the requeued task", lambda: slurm.states()[task] == "PENDING")
+    wait_for("its second start",  # Slurm would wait two minutes
+             lambda: slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now") or len(read("q-begun")) > 2)
+    done = gather_until_ended("q.yaml", "--slurm", "--resume", "--folder", "q", status=0)
+    check(read("q-begun") == "x\nx\n" and result("q", "e-2")["outcome"] == "ok", read("q-begun"))
+    starts = [r for r in records("q") if r["type"] == "start"]
+    check([r["submission"] for r in starts] == [1, 1] and starts[1]["run_id"] == starts[0]["run_id"] + ".r1", starts)
+    check(count("q", "cancel", "e") == 1 and result("q", "e-2")["run_id"] == starts[1]["run_id"], done.stderr)
+
+
+class TimeLimit:
+    """Slurm ends a task at its own time limit. It looks every half minute only: begun first, checked last."""
+
+    def __init__(self, slurm):
+        write("t.yaml", "name: t\nexperiments:\n- {name: e, command: sleep 600, needs: none}\n")
+        expect(neap("t.yaml", "--slurm", "--folder", "t"), 0)
+        self.task = f"{job_of('t', 1)}_1"
+        wait_for("its claim", lambda: read("t/runs/e-1/claim"))
+        wait_for("its end's new time", lambda: self.is_to_end(slurm))
+
+    def is_to_end(self, slurm):
+        slurm.ask("scontrol", "update", f"JobId={self.task}", "TimeLimit=1", "EndTime=now")
+        return "TimeLimit=00:01:00" in slurm.ask("scontrol", "show", "job", self.task)
+
+    def check(self, slurm):
+        wait_for("Slurm's time limit", lambda: slurm.states()[self.task] == "TIMEOUT")
+        gather_until_ended("t.yaml", "--slurm", "--resume", "--folder", "t", status=1)
+        ended = result("t", "e-1")
+        check(ended["outcome"] == "timeout" and "Slurm ended it at the job's time limit" in ended["evidence"], ended)
+
+
+def main():
+    absent = cluster.missing()
+    if absent:
+        print("skipped: Slurm is not installed (Debian: slurmctld slurmd slurm-client munge); missing:", *absent)
+        return 77
+    with tempfile.TemporaryDirectory(prefix="neap-slurm-") as folder:
+        work = os.path.join(folder, "50% of it's")  # no pattern of Slurm's, no word of a shell
+        os.mkdir(work)
+        os.mkdir(f"{folder}/runtime", 0o700)
+        os.chmod(folder, 0o755)
+        os.environ.update(XDG_STATE_HOME=f"{folder}/state", XDG_RUNTIME_DIR=f"{folder}/runtime", HOME=folder,
+                          NEAP_SIM=f"mem=4GiB,gpus=2,world=slurm-{os.getpid()}")
+        os.chdir(work)
+        try:
+            with cluster.Cluster(f"{folder}/slurm", max_array=4) as slurm:
+                try:
+                    test_refused(slurm)
+                    limit = TimeLimit(slurm)
+                    for test in (test_whole, test_parallel, test_killed_begun, test_killed_pending, test_requeued):
+                        began = time.monotonic()
+                        test(slurm)
+                        print(f"ok {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+                    limit.check(slurm)
+                except BaseException:
+                    print(slurm.logs(), file=sys.stderr)
+                    raise
+        finally:
+            os.chdir("/")
+            for name in os.listdir("/dev/shm"):
+                if f"slurm-{os.getpid()}" in name:
+                    os.remove(f"/dev/shm/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
