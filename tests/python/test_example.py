@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -124,6 +125,54 @@ class Example(unittest.TestCase):
             options=["--param", "b=8", "--on-oom", "halve b"],
         )
         self.assertEqual((done.returncode, done.stdout), (0, "done 4\n"), done.stderr)
+
+
+class Readme(unittest.TestCase):
+    """What README shows of the package is there, and does what it says."""
+
+    def setUp(self):
+        self.text = pathlib.Path(SOURCE, "README.md").read_text(encoding="utf-8")
+
+    def test_the_five_lines(self):
+        (lines,) = re.findall(r"^```python\n(import neap\n.*?)^```$", self.text, re.M | re.S)
+        self.assertEqual(len(lines.splitlines()), 5)
+        code = (
+            "import torch\nfrom torch import nn\n"
+            "model = nn.Linear(4, 1)\noptimizer = torch.optim.AdamW(model.parameters())\nloss_fn = nn.functional.mse_loss\n"
+            "data = (torch.zeros(64, 4), torch.ones(64, 1))\n" + lines + "assert set(torch.load('model.pt')) >= {'model', 'optimizer'}\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no CUDA device", done.stdout)
+
+    def test_the_table(self):
+        import neap
+
+        table = self.text[self.text.index("| what you used to write by hand |") :].split("\n\n")[0]
+        names, commands = set(), set()
+        for row in table.splitlines()[2:]:
+            for span in re.findall(r"`([^`]+)`", row.split("|")[2]):
+                if span.startswith("neap "):
+                    commands.add(span)
+                elif span.startswith("neap.integrations."):
+                    path = pathlib.Path(neap.__file__).parent / "integrations" / (span.split(".")[2] + ".py")
+                    self.assertIn("class " + span.split(".")[3], path.read_text(encoding="utf-8"))
+                elif span.startswith("@pytest.mark."):
+                    self.assertIn("neap_limit", pathlib.Path(neap.__file__).with_name("pytest_plugin.py").read_text(encoding="utf-8"))
+                elif span != "except":
+                    names.add(span)
+        self.assertGreater(len(names), 15)
+        for span in names:
+            first, *rest = [name for name in re.findall(r"([A-Za-z_]\w*)\(", span)]
+            self.assertTrue(callable(getattr(neap, first)), span)
+            for name in rest:
+                self.assertTrue(callable(getattr(getattr(neap, first), name)), span)
+        self.assertGreater(len(commands), 3)
+        for command in commands:
+            shown = subprocess.run([NEAP, "help", command.split()[1]], capture_output=True, text=True, check=True).stdout
+            for option in re.findall(r"--[\w-]+", command):
+                self.assertIn(option, shown)
 
 
 if __name__ == "__main__":
