@@ -10,6 +10,7 @@ Each part on its own: one that fails (a PyTorch without it, say) is noted (_note
 from __future__ import annotations
 
 import os
+import re
 import sys
 import types
 import weakref
@@ -131,13 +132,24 @@ def _tell_oom(torch: Any, device: int, requested: int, free: int) -> None:
     agent.publish()
 
 
+def _out_of_memory_line(error: BaseException) -> str:
+    """What an error says of memory that ran out; "" nothing."""
+    if memory.is_out_of_memory(error):
+        return f"{type(error).__name__}: {error}".split("\n", 1)[0]
+    # torch.multiprocessing.spawn raises here what ended a child: its traceback, as text.
+    found = re.search(r"^[\w.]*(OutOfMemoryError|RuntimeError): CUDA out of memory.*", str(error), re.MULTILINE)
+    return found[0] if found else ""
+
+
 def _tell_uncaught(error: BaseException) -> None:
     """An out-of-memory error ends the program. Where no observer told of it (one made by a test, or by a library), its text
     is the evidence for `neap run`."""
     folder = os.environ.get("NEAP_RUN_DIR")
-    if _State.ooms or not folder or os.environ.get("NEAP_ATTACH") != "1" or not memory.is_out_of_memory(error):
+    if _State.ooms or not folder or os.environ.get("NEAP_ATTACH") != "1":
         return
-    text = f"{type(error).__name__}: {error}".split("\n", 1)[0][:4000]
+    text = _out_of_memory_line(error)[:4000]
+    if not text:
+        return
     with open(os.path.join(folder, f"oom.{os.getpid()}"), "w", encoding="utf-8", errors="replace") as file:
         file.write(text + "\n")
 

@@ -373,6 +373,15 @@ class Launcher(unittest.TestCase):
         self.assertEqual(result["outcome"], "oom")
         self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
 
+    def test_an_error_that_ended_a_child_is_evidence(self):
+        """As torch.multiprocessing.spawn raises it."""
+        told = "\\n-- Process 1 terminated with the following error:\\nTraceback ...\\ntorch.OutOfMemoryError: CUDA out of memory. Tried\\n"
+        code = f"import sys, torch\nif sys.argv[1] == '8': raise Exception('{told}')\nprint('done')"
+        done = self.run_neap(PYTHON, "-c", code, "{b}", options=["--param", "b=8", "--on-oom", "halve b"])
+        self.assertEqual((done.stdout, self.result()["retries"]), ("done\n", 1))
+        self.run_neap(PYTHON, "-c", code.replace("CUDA out", "Not CUDA out"), "8", check=False)
+        self.assertEqual(self.result()["outcome"], "failed")
+
     def test_the_programs_own_hook_is_called(self):
         self.script(
             """
