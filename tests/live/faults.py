@@ -31,7 +31,7 @@ OPTIONS = ["--steps", "2", "--batch", "24", "--context", "32", "--width", "32", 
            "--device-warn", "1KiB", "--device-stop", "1KiB", "--host-stop", "1KiB", "--clear-memory-on-start"]
 TIGHT = "8MiB"
 TIGHT_OPTIONS = ["--steps", "2", "--batch", "2", "--context", "256", "--width", "32", "--heads", "2", "--layers", "3", "--checkpoint-every", "1"]
-BOUND_S = 60 if SAMPLED else 20
+BOUND_S = 60
 OUT_OF_MEMORY, UNKNOWN = 2, 999
 # What was taken, and the call that gives it back.
 PAIRS = {"cuMemCreate": "cuMemRelease", "cuMemMap": "cuMemUnmap", "cuMemAddressReserve": "cuMemAddressFree",

@@ -11,7 +11,7 @@ import fcntl, json, os, random, socket, struct, subprocess, sys
 pid, path, pipe, losses, neap = sys.argv[1:]
 EPROTO = 12
 F_SETPIPE_SZ = 1031
-BOUND_S = 20
+BOUND_S = 60
 
 
 def header(magic=b"NEAP", version=1, command=2, request=7, status=0, length=0):

@@ -84,7 +84,7 @@ def wait_for(path):
 def gone(folder):
     """Of the processes that wrote their PIDs there, none runs (one that its new parent has not waited for does not)."""
     for pid in wait_for(pathlib.Path(folder, "pids")).read_text().split():
-        for _ in range(3000):
+        for _ in range(12000):
             try:
                 state = pathlib.Path("/proc", pid, "stat").read_text().rsplit(")", 1)[1].split()[0]
             except (FileNotFoundError, ProcessLookupError):
@@ -291,7 +291,7 @@ class Attached(unittest.TestCase):
     def test_a_program_that_attaches_itself_is_reached(self):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "XDG_RUNTIME_DIR": folder, "NEAP_SIM": f"mem=1GiB,world=attached-{os.getpid()}"}
-            done = subprocess.run([sys.executable, "-c", ATTACHED], env=environment, capture_output=True, text=True, timeout=60)
+            done = subprocess.run([sys.executable, "-c", ATTACHED], env=environment, capture_output=True, text=True, timeout=150)
         self.assertEqual(done.stdout, "4194304 True\nnot attached: this process is not attached\n", done.stderr)
 
     def test_it_can_be_forbidden(self):
@@ -377,7 +377,7 @@ try:
         time.sleep(0.01)
 except KeyboardInterrupt:
     print("the interrupt arrived")
-print("KeyboardInterrupt" in asking.communicate(timeout=30)[1], "a request: KeyboardInterrupt" in neap.describe())
+print("KeyboardInterrupt" in asking.communicate(timeout=120)[1], "a request: KeyboardInterrupt" in neap.describe())
 """
 
 
@@ -391,7 +391,7 @@ class Notes(unittest.TestCase):
             devices = subprocess.run([os.environ["NEAP"], "info", "--json"], env=environment, capture_output=True, check=True)
             environment.update(PYTHONPATH=path, FAKE_TORCH_UUID=json.loads(devices.stdout)["devices"][0]["uuid"])
             command = [sys.executable, "-c", code, folder]
-            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+            return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=150)
 
     def test_each_hook_that_fails(self):
         done = self.run_it(NOTES)

@@ -106,7 +106,7 @@ int series_run(const char *order, const char *const *args) { return series_wait(
 void series_await(const char *name)
 {
 	struct stat found;
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < 120000; i++) {
 		if (!stat(name, &found) && found.st_size > 0)
 			return;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
