@@ -11,6 +11,7 @@
 
 #include "neap/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +59,15 @@ struct neap_stats {
  * ..., "segment.small_pool.peak". */
 NEAP_API void neap_stats_each(const struct neap_stats *stats,
 			      void (*visit)(void *context, const char *key, int64_t value), void *context);
+
+/* Room of a summary, its terminator included, for any counters. */
+#define NEAP_SUMMARY_ROOM 8192
+
+/* The counters as the box of torch.cuda.memory_summary, in PyTorch's layout and units, each line with its newline.
+ * `abbreviated`: without the rows of the two pools. The bytes of `title` beyond 75 are left out; `ret_text` has
+ * NEAP_SUMMARY_ROOM bytes. Errors: NEAP_ENOMEM, NEAP_ENOSPC (never for a real allocator's figures). Any thread. */
+NEAP_API enum neap_status neap_stats_summary(const struct neap_stats *stats, const char *title, bool abbreviated,
+					     char *ret_text);
 
 /* What a process publishes of one device, in shared memory: 8-byte words, written under the allocator's lock between
  * two increments of `sequence` (odd while being written). Read it with neap_published_read only. */

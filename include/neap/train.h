@@ -108,6 +108,36 @@ struct neap_levels {
 	uint64_t stop_bytes;    /* below: neap_train_wish says NEAP_TRAIN_STOP */
 };
 
+#define NEAP_LEFT_UNKNOWN UINT64_MAX
+/* A rung or a stop needs so many steps below its threshold in a row: one dip is none. */
+#define NEAP_THRESHOLD_STEPS 2
+/* After a rung, so many steps are waited for its effect before anything else is done. */
+#define NEAP_THRESHOLD_SETTLE 8
+
+/* What was seen of one kind of memory so far. Zeroed: nothing. */
+struct neap_threshold {
+	bool warned;                        /* until a quarter more than the threshold is left again */
+	uint64_t below_degrade, below_stop; /* steps in a row */
+	uint64_t settled_at;                /* the step from which on something may be done again */
+};
+
+enum neap_threshold_act {
+	NEAP_THRESHOLD_NOTHING = 0,
+	NEAP_THRESHOLD_WARN = 1,    /* once, until it has risen again */
+	NEAP_THRESHOLD_DEGRADE = 2, /* clean up, then take a rung */
+	NEAP_THRESHOLD_STOP = 3,
+};
+
+/* What a session does about its levels, for loops that have none: decides for the end of step `step` (from 1), `left_bytes`
+ * being left (NEAP_LEFT_UNKNOWN: nothing happens, and what was counted in a row begins anew). `rung_left`: the ladder has a
+ * rung to take. Degrading comes before stopping: a stop is decided only when no rung can be taken or degrading is not asked
+ * for. A pure function but for `threshold`. */
+NEAP_API enum neap_threshold_act neap_threshold_decide(struct neap_threshold *threshold, const struct neap_levels *levels,
+						       uint64_t left_bytes, bool rung_left, uint64_t step);
+
+/* Below what it warns: where no rung is left, the threshold of degrading warns too. */
+NEAP_API uint64_t neap_threshold_warns_below(const struct neap_levels *levels, bool rung_left);
+
 /* What to do before memory ends because it leaks. */
 enum neap_on_leak {
 	NEAP_ON_LEAK_WARN = 0,
@@ -154,6 +184,12 @@ struct neap_train;
  * It takes time only where something has to be ended; what fails is logged. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
+
+/* The same search for leftovers alone, for a process whose memory is not an allocator's of neap (PyTorch's): on the device of
+ * this UUID, as the driver of NEAP_DEVICE shows it. `log` may be NULL. NEAP_EINVAL without a UUID; else the errors of reading
+ * the devices, then nothing was done. */
+NEAP_API enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct neap_log_sink *log,
+					       struct neap_error *err);
 
 NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 /* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in

@@ -60,6 +60,7 @@ class Mark(enum.IntEnum):
     OOM = 7
     END = 8
     EVALUATION = 9
+    FAILED = 10
     USER = 100
 
 
@@ -75,6 +76,17 @@ class Reason(enum.IntEnum):
     PERIODIC = 6
     OOM = 7
     REQUEST = 8
+    LOW = 9
+    LEAK = 10
+
+
+class ThresholdAct(enum.IntEnum):
+    """enum neap_threshold_act: what is done about little memory."""
+
+    NOTHING = 0
+    WARN = 1
+    DEGRADE = 2
+    STOP = 3
 
 
 class EventKind(enum.IntEnum):
@@ -138,7 +150,10 @@ ENUMS = {
     "NEAP_EVENT_": EventKind,
     "NEAP_PROCESS_": Role,
     "NEAP_EXTERNAL_": ExternalKind,
+    "NEAP_THRESHOLD_": ThresholdAct,
 }
+
+SUMMARY_ROOM = 8192  # NEAP_SUMMARY_ROOM
 
 METRICS = (
     "allocation",
@@ -386,7 +401,36 @@ class RetentionResult(c.Structure):
     ]
 
 
+class Levels(c.Structure):
+    """struct neap_levels"""
+
+    _fields_ = [("warn_bytes", c.c_uint64), ("degrade_bytes", c.c_uint64), ("stop_bytes", c.c_uint64)]
+
+
+class Threshold(c.Structure):
+    """struct neap_threshold"""
+
+    _fields_ = [
+        ("warned", c.c_bool),
+        ("below_degrade", c.c_uint64),
+        ("below_stop", c.c_uint64),
+        ("settled_at", c.c_uint64),
+    ]
+
+
+LogLine = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+
+
+class LogSink(c.Structure):
+    """struct neap_log_sink"""
+
+    _fields_ = [("line", LogLine), ("context", c.c_void_p)]
+
+
 STRUCTS = {
+    "neap_levels": Levels,
+    "neap_threshold": Threshold,
+    "neap_log_sink": LogSink,
     "neap_retention_options": RetentionOptions,
     "neap_retention_entry": RetentionEntry,
     "neap_retention_plan": RetentionPlan,
@@ -432,6 +476,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_get_stats": (None, (_handle, c.POINTER(Stats))),
     "neap_reset_peak_stats": (None, (_handle,)),
     "neap_reset_accumulated_stats": (None, (_handle,)),
+    "neap_stats_summary": (c.c_int, (c.POINTER(Stats), c.c_char_p, c.c_bool, c.c_char_p)),
     # the agent
     "neap_attach": (c.c_int, (_err,)),
     "neap_detach": (None, ()),
@@ -449,6 +494,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     # the ladder
     "neap_ladder_next": (c.c_int, (c.POINTER(TrainSettings), c.c_uint32, c.POINTER(TrainSettings))),
     "neap_rung_name": (c.c_char_p, (c.c_int,)),
+    # thresholds and leftovers
+    "neap_threshold_decide": (c.c_int, (c.POINTER(Threshold), c.POINTER(Levels), c.c_uint64, c.c_bool, c.c_uint64)),
+    "neap_threshold_warns_below": (c.c_uint64, (c.POINTER(Levels), c.c_bool)),
+    "neap_clear_leftovers": (c.c_int, (c.c_void_p, c.POINTER(LogSink), _err)),
     # checkpoints
     "neap_checkpoint_begin": (c.c_int, (c.c_char_p, _out_handle, _err)),
     "neap_checkpoint_write": (c.c_int, (_handle, c.c_void_p, c.c_size_t, _err)),

@@ -63,6 +63,12 @@ class Source(Protocol):
     def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
         """Limits what may be reserved on one device or all; the indices it was done for, with the device's bytes."""
 
+    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+        """The counters of one device, None being the one in use, under PyTorch's names; {}: it holds nothing there."""
+
+    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+        """The same as PyTorch's table; "": it holds nothing there."""
+
 
 _backends = {"default": 0, "cuda": 1, "sim": 2}
 _allocators: "weakref.WeakSet[Allocator]" = weakref.WeakSet()
@@ -124,22 +130,19 @@ class Allocator:
         """Begins the peaks anew."""
         _library.library().neap_reset_peak_stats(self._live())
 
-    def memory_stats(self) -> dict[str, int]:
-        """The counters under PyTorch's 122 names (torch.cuda.memory_stats)."""
+    def counters(self) -> _abi.Stats:
+        """As libneap keeps them. Raises ValueError when it is closed."""
         stats = _abi.Stats()
         _library.library().neap_get_stats(self._live(), ctypes.byref(stats))
-        found: dict[str, int] = {}
-        for m, metric in enumerate(_abi.METRICS):
-            for p, pool in enumerate(_abi.POOLS):
-                for value in _abi.VALUES:
-                    found[f"{metric}.{pool}.{value}"] = getattr(stats.metric[m][p], value)
-        for name, kind in _abi.Stats._fields_[1:]:  # type: ignore[misc]
-            entry = getattr(stats, name)
-            if kind is _abi.Stat:
-                found.update({f"{name}.{value}": getattr(entry, value) for value in _abi.VALUES})
-            else:
-                found[name] = entry
-        return dict(sorted(found.items()))
+        return stats
+
+    def memory_stats(self) -> dict[str, int]:
+        """The counters under PyTorch's 122 names (torch.cuda.memory_stats), in bytes or pieces."""
+        return _named(self.counters())
+
+    def memory_summary(self, abbreviated: bool = False) -> str:
+        """The counters as torch.cuda.memory_summary lays them out; `abbreviated`: without the two pools."""
+        return _summary(self.counters(), self.index, abbreviated)
 
     def memory(self) -> DeviceMemory:
         """What it holds, and what the driver says of the device."""
@@ -193,6 +196,42 @@ class Allocator:
             self.close()
 
 
+def _named(stats: _abi.Stats) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for m, metric in enumerate(_abi.METRICS):
+        for p, pool in enumerate(_abi.POOLS):
+            for value in _abi.VALUES:
+                found[f"{metric}.{pool}.{value}"] = getattr(stats.metric[m][p], value)
+    for name, kind in _abi.Stats._fields_[1:]:  # type: ignore[misc]
+        entry = getattr(stats, name)
+        if kind is _abi.Stat:
+            found.update({f"{name}.{value}": getattr(entry, value) for value in _abi.VALUES})
+        else:
+            found[name] = entry
+    return dict(sorted(found.items()))
+
+
+def _sum(several: list[_abi.Stats]) -> _abi.Stats:
+    """Of several allocators of one device: peaks are the sum of theirs; a limit of splitting is the first one's."""
+    total = _abi.Stats()
+    words = ctypes.sizeof(total) // 8
+    into = (ctypes.c_int64 * words).from_buffer(total)
+    for stats in several:
+        for at, count in enumerate((ctypes.c_int64 * words).from_buffer(stats)):
+            into[at] += count
+    total.max_split_size = several[0].max_split_size
+    return total
+
+
+def _summary(stats: _abi.Stats, index: int, abbreviated: bool) -> str:
+    text = ctypes.create_string_buffer(_abi.SUMMARY_ROOM)
+    title = f"neap CUDA memory summary, device ID {index}".encode()
+    status = _library.library().neap_stats_summary(ctypes.byref(stats), title, abbreviated, text)
+    if status != _abi.Status.OK:
+        raise NeapError(status, f"the summary of device {index} could not be made")
+    return text.value.decode("utf-8", "replace")
+
+
 class NeapSource:
     """The Allocators of this process that are open."""
 
@@ -218,6 +257,19 @@ class NeapSource:
             if index is None or a.index == index:
                 a.set_fraction(fraction)
         return {d.index: d.total for d in self.devices() if index is None or d.index == index}
+
+    def _counters(self, index: Optional[int]) -> tuple[int, list[_abi.Stats]]:
+        open_ones = self._open()
+        chosen = open_ones[0].index if index is None and open_ones else index
+        return chosen or 0, [a.counters() for a in open_ones if a.index == chosen]
+
+    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+        _, found = self._counters(index)
+        return dict(_named(_sum(found))) if found else {}
+
+    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+        chosen, found = self._counters(index)
+        return _summary(_sum(found), chosen, abbreviated) if found else ""
 
 
 def torch_module() -> Any:
@@ -303,6 +355,31 @@ class TorchSource:
             self._cuda.set_per_process_memory_fraction(fraction, i)
             totals[i] = total
         return totals
+
+
+    def _used(self, index: Optional[int]) -> int:
+        return int(self._cuda.current_device()) if index is None else index
+
+    def memory_stats(self, index: Optional[int]) -> dict[str, Any]:
+        chosen = self._used(index)
+        return dict(self._cuda.memory_stats(chosen)) if chosen in self.indices() else {}
+
+    def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
+        chosen = self._used(index)
+        return str(self._cuda.memory_summary(chosen, abbreviated)) if chosen in self.indices() else ""
+
+
+def device_index(device: Any) -> Optional[int]:
+    """The number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
+    ValueError for what is no CUDA device."""
+    number = getattr(device, "index", None) if hasattr(device, "type") else device
+    kind = getattr(device, "type", "cuda")
+    if isinstance(device, str):
+        kind, _, text = device.partition(":")
+        number = int(text) if text.isdigit() else None if not text else -1
+    if kind != "cuda" or isinstance(number, bool) or not (number is None or (isinstance(number, int) and number >= 0)):
+        raise ValueError(f"device {device!r}: expected a number of a CUDA device, 'cuda:N' or a torch.device of it")
+    return number
 
 
 def sources() -> list[Source]:

@@ -132,16 +132,41 @@ def get_gpu_memory_stats() -> MemoryStats:
     return MemoryStats(devices, host_bytes(), "" if devices else _sources.why_none())
 
 
-def get_cuda_memory_info(device: Optional[int] = None) -> Optional[DeviceMemory]:
-    """One device's figures: `device`, or the first one that this process uses. None: it uses none such."""
+def get_cuda_memory_info(device: Any = None) -> Optional[DeviceMemory]:
+    """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first one that this process
+    uses. None: it uses none such. Raises ValueError for what is no CUDA device."""
+    device = _sources.device_index(device)
     for found in get_gpu_memory_stats().devices:
         if device is None or found.index == device:
             return found
     return None
 
 
-def print_cuda_memory_info(device: Optional[int] = None, file: Optional[TextIO] = None) -> None:
-    """Prints what this process holds, one device a line, or why there is nothing to print."""
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    """The allocator's counters on one device under PyTorch's own keys, as torch.cuda.memory_stats gives them: bytes, or
+    pieces. PyTorch's where it has memory there, else those of neap's own Allocators there (several: their sum). `device` as
+    for get_cuda_memory_info; None: PyTorch's current one, or the first Allocator's. {}: this process holds nothing there."""
+    index = _sources.device_index(device)
+    return next(filter(None, (source.memory_stats(index) for source in _sources.sources())), {})
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """The same counters as a table, in the layout of torch.cuda.memory_summary; `abbreviated`: without the small and the
+    large pool. Where this process holds nothing on the device, a sentence that says why."""
+    index = _sources.device_index(device)
+    tables = (source.memory_summary(index, abbreviated) for source in _sources.sources())
+    return next(filter(None, tables), "") or (_nothing_on(index) + "\n")
+
+
+def _nothing_on(index: Optional[int]) -> str:
+    stats = get_gpu_memory_stats()
+    return stats.note or f"this process does not use GPU {index}"
+
+
+def print_cuda_memory_info(device: Any = None, file: Optional[TextIO] = None) -> None:
+    """Prints what this process holds, one device a line, or why there is nothing to print, to `file` (None: sys.stdout).
+    `device` as for get_cuda_memory_info; None: each that it uses."""
+    device = _sources.device_index(device)
     stats = get_gpu_memory_stats()
     shown = [d for d in stats.devices if device is None or d.index == device]
     for d in shown:
@@ -152,7 +177,7 @@ def print_cuda_memory_info(device: Optional[int] = None, file: Optional[TextIO] 
             file=file,
         )
     if not shown:
-        print(stats.note or f"this process does not use GPU {device}", file=file)
+        print(_nothing_on(device), file=file)
 
 
 def log_gpu_memory_stats(prefix: str = "") -> MemoryStats:
@@ -255,7 +280,7 @@ def reset_peak_memory_stats() -> MemoryStats:
     return before
 
 
-def set_memory_fraction(fraction: float, device: Optional[int] = None) -> list[FractionResult]:
+def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionResult]:
     """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
 
     Above 0, at most 1 (no limit). Where more is cached, the cache is emptied first; live memory is never touched. The
@@ -266,6 +291,7 @@ def set_memory_fraction(fraction: float, device: Optional[int] = None) -> list[F
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
+    device = _sources.device_index(device)
     results = []
     for source in _sources.sources():
         totals = source.set_fraction(fraction, device)

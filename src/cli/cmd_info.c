@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/look.h"
-#include "cli/summary.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -287,13 +286,14 @@ static void print_summary(const struct look *look)
 	for (size_t i = 0; i < look->attached_count; i++) {
 		for (size_t d = 0; d < look->device_count; d++) {
 			struct neap_published published;
-			char title[128];
+			char title[128], text[NEAP_SUMMARY_ROOM];
 			const unsigned char *uuid = look->devices[d].reading.uuid;
 			if (!neap_attached_device(&look->attached[i], uuid, &published))
 				continue;
 			snprintf(title, sizeof(title), "%.30s (PID %d) CUDA memory summary, device ID %zu",
 				 look->attached[i].name, (int)look->attached[i].pid, device_index(look, uuid));
-			summary_print(stdout, title, &published.stats);
+			if (neap_stats_summary(&published.stats, title, false, text) == NEAP_OK)
+				fputs(text, stdout);
 		}
 	}
 }

@@ -3,7 +3,6 @@
 #define NEAP_TRAIN_SESSION_INTERNAL_H
 
 #include "train/cleanup.h"
-#include "train/thresholds.h"
 
 #define LOW_MARKS 512 /* of the newest steps; as many as the leak test looks at */
 

@@ -2,11 +2,28 @@
  * would give nothing back; what an earlier process holds is what is in the way. */
 #include "train/session_internal.h"
 
+#include "base/error.h"
 #include "base/log.h"
 #include "device/driver.h"
 #include "device/leftovers.h"
 
 #include <stdlib.h>
+
+enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct neap_log_sink *log,
+				      struct neap_error *err)
+{
+	struct neap_leftovers_options options = {.uuid = uuid, .run_id = getenv("NEAP_RUN_ID"), .log = log};
+	struct neap_monitor *monitor = NULL;
+	struct neap_leftovers found;
+
+	if (!uuid)
+		return neap_fail(err, NEAP_EINVAL, "leftovers: no device's UUID was given");
+	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, err);
+	if (status == NEAP_OK)
+		status = neap_leftovers_clear(monitor, &options, &found, err);
+	neap_monitor_close(monitor);
+	return status;
+}
 
 void neap_session_clear_leftovers(struct neap_train *train)
 {

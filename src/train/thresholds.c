@@ -1,5 +1,5 @@
 /* Thresholds: warn, degrade, stop. See the header; the order of the questions is the decision. */
-#include "train/thresholds.h"
+#include "neap/train.h"
 
 /* `low` in a row. */
 static void count(uint64_t *in_a_row, bool low) { *in_a_row = low ? *in_a_row + 1 : 0; }

@@ -19,6 +19,7 @@ SIMPLE = {
     "uint64_t": ctypes.c_uint64,
     "uint32_t": ctypes.c_uint32,
     "uint16_t": ctypes.c_uint16,
+    "bool": ctypes.c_bool,
     "void": None,
 }
 
@@ -33,8 +34,8 @@ def as_ctypes(text):
         if match[2] == "**":
             return {ctypes.POINTER(ctypes.c_void_p)}
         return {ctypes.POINTER(mirrored)} if mirrored else {ctypes.c_void_p}
-    if match := re.fullmatch(r"(\w+)\s*\*", text):
-        return {ctypes.c_char_p} if match[1] == "char" else {ctypes.c_void_p, ctypes.POINTER(SIMPLE.get(match[1]) or ctypes.c_ubyte)}
+    if match := re.fullmatch(r"(?:unsigned )?(\w+)\s*\*", text):
+        return {ctypes.c_char_p} if text.startswith("char") else {ctypes.c_void_p, ctypes.POINTER(SIMPLE.get(match[1]) or ctypes.c_ubyte)}
     return {SIMPLE[text]}
 
 

@@ -118,6 +118,8 @@ class Without(unittest.TestCase):
             self.assertEqual(neap.set_memory_fraction(0.5), [])
         self.assertIn("torch is not imported", logged.output[0])
         self.assertEqual(neap.clear_gpu_memory(force=True).freed, 0)
+        self.assertEqual(neap.memory_stats(), {})
+        self.assertIn("torch is not imported", neap.memory_summary())
         out = io.StringIO()
         neap.print_cuda_memory_info(file=out)
         self.assertIn("torch is not imported", out.getvalue())
@@ -211,6 +213,24 @@ class OnTheSimulator(unittest.TestCase):
         self.allocator.malloc(1000)
         self.assertEqual(self.allocator.memory_stats()["requested_bytes.all.current"], 1000)
         self.assertEqual(self.allocator.memory_stats()["allocated_bytes.all.current"], 1024)
+
+    def test_counters_and_summary(self):
+        self.allocator.malloc(5 * MIB)
+        with neap.Allocator() as second:  # on the same device
+            second.malloc(3 * MIB)
+            stats = neap.memory_stats("cuda:0")
+            self.assertEqual((len(stats), stats["allocated_bytes.all.current"]), (122, 8 * MIB))
+        self.assertEqual(neap.memory_stats(), self.allocator.memory_stats())
+        self.assertEqual((neap.memory_stats(7), neap.memory_summary(7)), ({}, "this process does not use GPU 7\n"))
+        text = neap.memory_summary()
+        self.assertEqual(text, self.allocator.memory_summary())
+        self.assertEqual({len(line) for line in text.splitlines()}, {77})
+        self.assertIn("| Allocated memory      |   5120 KiB |   5120 KiB |   5120 KiB |      0 B   |\n", text)
+        self.assertIn("neap CUDA memory summary, device ID 0", text)
+        self.assertEqual((text.count("from large pool"), neap.memory_summary(abbreviated=True).count("pool")), (9, 0))
+        for wrong in (-1, "cpu", "cuda:x", 1.5, True):
+            with self.assertRaises(ValueError):
+                neap.memory_stats(wrong)
 
     def test_fraction_limits_and_names_itself(self):
         total = self.allocator.memory().total

@@ -4,6 +4,7 @@ out-of-memory errors."""
 import collections
 import contextlib
 import copy
+import ctypes
 import dataclasses
 import gc
 import logging
@@ -24,7 +25,7 @@ import torch
 from torch import nn
 
 import neap
-from neap import _efficient, hunt, memory
+from neap import _abi, _efficient, _sources, hunt, memory
 
 CPU = ("cpu",)
 kept_in_a_global = []
@@ -459,6 +460,24 @@ class Train(unittest.TestCase):
         self.assertTrue(neap.is_out_of_memory(RuntimeError("CUDA out of memory. Tried")))
         for other in (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), ValueError("CUDA out of memory"), MemoryError(), None):
             self.assertFalse(neap.is_out_of_memory(other))
+
+
+class Summary(unittest.TestCase):
+    def test_ours_is_pytorchs_line_by_line(self):
+        stats = _abi.Stats()
+        numbers = (ctypes.c_int64 * (ctypes.sizeof(stats) // 8)).from_buffer(stats)
+        scales = (3, 700 << 10, 900 << 10, 5 << 20, 700 << 20, 800 << 20, 3 << 30, 80 << 30, 749_999, 750_000, 10**7, 10**12)
+        for at in range(len(numbers)):
+            numbers[at] = scales[at * 7 % len(scales)] + at
+        stats.num_ooms, stats.num_alloc_retries = 3, 12345
+        named = _sources._named(stats)
+        for abbreviated in (False, True):
+            with unittest.mock.patch.object(torch.cuda, "memory_stats", lambda device=None: named), \
+                    unittest.mock.patch.object(torch.cuda.memory, "memory_stats", lambda device=None: named):
+                theirs = torch.cuda.memory_summary(0, abbreviated)
+            ours = _sources._summary(stats, 0, abbreviated)
+            self.assertEqual(ours.splitlines()[2:], theirs.splitlines()[2:])
+            self.assertEqual(ours.splitlines()[1].strip("| ").replace("neap", "PyTorch"), theirs.splitlines()[1].strip("| "))
 
 
 RANK_PROGRAM = """

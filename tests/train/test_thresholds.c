@@ -1,5 +1,5 @@
 /* What is done about little memory, decided over plain numbers: a table of steps each. */
-#include "train/thresholds.h"
+#include "neap/train.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
