@@ -10,6 +10,7 @@ Importing it needs neither torch nor a GPU, creates no CUDA context and starts n
 from ._abi import Status
 from ._ladder import Split, next_split
 from ._library import NeapError, version
+from ._ranks import RankFailed
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from .agent import attach, describe, detach
 from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, restore_checkpoints
@@ -36,7 +37,8 @@ from .memory import (
 from .manager import Growing, MemoryManager, TrialResult
 from .moving import SavedCheckpoint, cleanup_model_memory, offloaded, safe_tensor_to_cpu, save_checkpoint
 from .series import ExperimentResult, ExperimentSeriesRunner
-from .training import Training, TrainingOutOfMemory, TrainingResult
+from ._step import TrainingOutOfMemory
+from .training import Milestone, RungTaken, Training, TrainingResult
 
 __all__ = [
     "Allocator",
@@ -50,10 +52,13 @@ __all__ = [
     "GPUMemoryContext",
     "Growing",
     "Lingering",
+    "Milestone",
+    "RungTaken",
     "MemoryManager",
     "MemoryStats",
     "NeapError",
     "OutOfMemory",
+    "RankFailed",
     "SavedCheckpoint",
     "Settings",
     "Split",

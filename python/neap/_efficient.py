@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 
-def _wrap(layer: Any, torch: Any) -> None:
-    from torch.utils.checkpoint import checkpoint
+def unwrapped(model: Any, torch: Any) -> Any:
+    """The model as its user wrote it: without DistributedDataParallel, DataParallel and torch.compile around it."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
 
-    plain = layer.forward
 
-    def forward(*arguments: Any, **named: Any) -> Any:
-        if layer.training and torch.is_grad_enabled():
+class _Recomputed:
+    """A layer's `forward` that keeps no activations but its inputs. Copied and pickled with the layer: it finds its own."""
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+        self.plain: Optional[Any] = layer.__dict__.get("forward")  # of somebody who has put his own there
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        plain = self.plain or type(self.layer).forward.__get__(self.layer)
+        if self.layer.training and torch.is_grad_enabled():
             return checkpoint(plain, *arguments, use_reentrant=False, **named)
         return plain(*arguments, **named)
 
-    layer.forward = forward
-    layer._neap_checkpointed = True
 
-
-def _layers(model: Any, torch: Any) -> list[Any]:
-    """The children of the outermost lists of layers."""
-    found: list[Any] = []
-    for child in model.children():
-        if isinstance(child, (torch.nn.ModuleList, torch.nn.Sequential)) and len(child) > 1:
-            found += list(child)
-        else:
-            found += _layers(child, torch)
-    return found
+def _lists(model: Any, torch: Any) -> list[Any]:
+    """The children of the outermost lists of layers, each once."""
+    if isinstance(model, (torch.nn.ModuleList, torch.nn.Sequential)) and len(model) > 1:
+        return list(model)
+    return [layer for child in model.children() for layer in _lists(child, torch)]
 
 
 def _unchecked(model: Any, torch: Any) -> list[Any]:
     """The layers that could be checkpointed and are not."""
-    if isinstance(model, torch.nn.Sequential) and len(model) > 1:
-        layers = list(model)
-    else:
-        layers = _layers(model, torch)
-    layers = [layer for layer in layers if not getattr(layer, "_neap_checkpointed", False)]
+    layers = {id(layer): layer for layer in _lists(model, torch)}.values()  # one that is in two places is one layer
+    layers = [layer for layer in layers if not isinstance(layer.__dict__.get("forward"), _Recomputed)]  # type: ignore
     return [layer for layer in layers if any(True for _ in layer.parameters())]
 
 
 def can_checkpoint(model: Any, torch: Any) -> bool:
     """Whether checkpoint_layers would find something to do."""
+    if isinstance(model, torch.nn.DataParallel):  # its replicas would call the layers of the first
+        return False
+    model = unwrapped(model, torch)
     if callable(getattr(model, "gradient_checkpointing_enable", None)):
         supported = getattr(model, "supports_gradient_checkpointing", True)
         return bool(supported) and not getattr(model, "is_gradient_checkpointing", False)
@@ -53,14 +63,19 @@ def checkpoint_layers(model: Any, torch: Any) -> int:
     Hugging Face's do), else for each child of a Sequential or ModuleList. How many layers (1 for a switch); 0: none."""
     if not can_checkpoint(model, torch):
         return 0
-    switch = getattr(model, "gradient_checkpointing_enable", None)
+    inner = unwrapped(model, torch)
+    switch = getattr(inner, "gradient_checkpointing_enable", None)
     if callable(switch):
         switch()
-        return 1
-    layers = _unchecked(model, torch)
-    for layer in layers:
-        _wrap(layer, torch)
-    return len(layers)
+        count = 1
+    else:
+        layers = _unchecked(inner, torch)
+        for layer in layers:
+            layer.forward = _Recomputed(layer)
+        count = len(layers)
+    if inner is not model:
+        torch.compiler.reset()  # what was compiled keeps activations
+    return count
 
 
 def attention_is_efficient(torch: Any) -> bool:

@@ -369,6 +369,17 @@ class TorchSource:
         return str(self._cuda.memory_summary(chosen, abbreviated)) if chosen in self.indices() else ""
 
 
+def device_uuid(torch: Any, index: int) -> Optional[bytes]:
+    """The 16 bytes that CUDA and NVML know a device by; None where this torch does not tell."""
+    text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
+    digits = text.removeprefix("GPU-").replace("-", "")
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return raw if len(raw) == 16 else None
+
+
 def device_index(device: Any) -> Optional[int]:
     """The number of a device given as a number, as "cuda:1", or as a torch.device; None for None and for "cuda". Raises
     ValueError for what is no CUDA device."""

@@ -29,17 +29,6 @@ _TEXT = 8000
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
-def device_uuid(torch: Any, index: int) -> Optional[bytes]:
-    """The 16 bytes that CUDA and NVML know a device by; None where this torch does not tell."""
-    text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
-    digits = text.removeprefix("GPU-").replace("-", "")
-    try:
-        raw = bytes.fromhex(digits)
-    except ValueError:
-        return None
-    return raw if len(raw) == 16 else None
-
-
 def _fill_stats(stats: _abi.Stats, torch_stats: dict[str, Any]) -> None:
     """PyTorch's counters, which have the same names. Fields that this torch does not have stay zero."""
     for m, metric in enumerate(_abi.METRICS):
@@ -169,7 +158,7 @@ class Agent:
             stats = torch.cuda.memory_stats(index)
             if self.fraction is not None and index not in self._fractioned:
                 self.limit(torch, index)
-            uuid = device_uuid(torch, index)
+            uuid = _sources.device_uuid(torch, index)
             if uuid is None:
                 raise RuntimeError("this PyTorch does not tell a device's UUID")
             counters = _abi.Published(limit_bytes=self._limits.get(index, _UNKNOWN))
@@ -262,7 +251,7 @@ class Agent:
         shown = before if request.kind == _abi.ExternalKind.RESET_PEAK else {d.index: d for d in after}
         for answer, now in zip(answers, after):
             was, peaks = before.get(now.index, now), shown.get(now.index, now)
-            answer.uuid[:] = device_uuid(torch, now.index) or bytes(16)
+            answer.uuid[:] = _sources.device_uuid(torch, now.index) or bytes(16)
             answer.ordinal, answer.name = now.index, now.name.encode("utf-8", "replace")[:95]
             answer.total = _UNKNOWN if now.total is None else now.total
             answer.allocated, answer.reserved = now.allocated, now.reserved
@@ -332,4 +321,4 @@ def describe() -> str:
     return "; ".join(filter(None, (state, _notes.told())))
 
 
-__all__ = ["Agent", "agent", "attach", "describe", "detach", "device_uuid"]
+__all__ = ["Agent", "agent", "attach", "describe", "detach"]

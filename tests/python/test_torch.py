@@ -10,8 +10,6 @@ import gc
 import logging
 import os
 import pathlib
-import socket
-import subprocess
 import sys
 import tempfile
 import typing
@@ -338,15 +336,15 @@ class Train(unittest.TestCase):
     def test_nothing_of_the_failed_step_is_held_when_it_is_made_again(self):
         model = Blocks(room=4)
         held = []
-        original = neap.Training._rung
+        original = neap.Training._take
 
-        def rung(self, why):
+        def rung(self, step, why):
             held.append([ref() for ref in model.refs if ref() is not None])
-            original(self, why)
+            original(self, step, why)
 
         gc.disable()
         self.addCleanup(gc.enable)
-        with unittest.mock.patch.object(neap.Training, "_rung", rung), unittest.mock.patch.object(gc, "collect", lambda: 0):
+        with unittest.mock.patch.object(neap.Training, "_take", rung), unittest.mock.patch.object(gc, "collect", lambda: 0):
             training(model).train()
         self.assertEqual(held, [[]])  # not even a collection is needed
 
@@ -439,8 +437,9 @@ class Train(unittest.TestCase):
         self.assertEqual(result.cleanups, 1 + 3 + 2 + 2 + 1)
         self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [3, 6])
 
-    def low(self, free):
-        device = memory.DeviceMemory(0, "A device", "torch", 1, 2, 3, 4, free, 1 << 30)
+    def low(self, free, peak=3 << 20):
+        """A device of 1 GiB of which so much is free; all this process has is its peak."""
+        device = memory.DeviceMemory(0, "A device", "torch", 1 << 20, 2 << 20, peak, 4 << 20, free, 1 << 30)
         stats = memory.MemoryStats((device,), 1, "")
         return unittest.mock.patch.object(memory, "get_gpu_memory_stats", lambda: stats)
 
@@ -448,12 +447,33 @@ class Train(unittest.TestCase):
         with self.low(100 << 20):
             result = training(Blocks(), degrade_below="200 MiB").train()
             self.assertEqual((result.ooms, result.rungs[0].what), (0, "micro_batch 4, accumulate 2"))
-            self.assertEqual((result.rungs[0].why, result.steps), ("low device memory", 3))
+            self.assertEqual((result.rungs[0].why, result.rungs[0].step), ("low: device memory below 200 MiB (99.0 MiB left)", 2))
+            self.assertEqual((result.steps, len(result.rungs)), (3, 1))
             result = training(Blocks(), epochs=5, stop_below="200 MiB").train()
-            self.assertEqual((result.steps, result.stopped), (1, "low memory after step 1"))
+            stopped = "device memory below 200 MiB (99.0 MiB left) after step 2"
+            self.assertEqual((result.steps, result.epochs, result.stopped), (2, 0, stopped))
             self.assertEqual(training(Blocks(), stop_below="50 MiB").train().stopped, "")
         with unittest.mock.patch.object(memory, "host_available_bytes", lambda: 1 << 20):
-            self.assertEqual(training(Blocks(), host_stop_below="2 MiB").train().steps, 1)
+            self.assertEqual(training(Blocks(), host_stop_below="2 MiB").train().steps, 2)
+        with self.assertRaises(ValueError):
+            training(Blocks(), warn_below="1 GiB", degrade_below="2 GiB")
+
+    def test_a_threshold_backs_off(self):
+        with self.low(100 << 20):
+            with self.assertLogs("neap", "WARNING") as logged:
+                result = training(Blocks(), epochs=10, degrade_below="200 MiB", ladder=False).train()
+            self.assertEqual((result.steps, result.cleanups, result.rungs), (30, 1, ()))  # the one at the start
+            self.assertEqual(len(logged.output), 1, logged.output)
+            self.assertIn("device memory below 200 MiB (99.0 MiB left); no rung of the ladder is left", logged.output[0])
+            rungs = training(Blocks(), epochs=10, degrade_below="200 MiB", allow_checkpointing=False).train().rungs
+            self.assertEqual([r.step for r in rungs], [2, 11, 20])  # eight steps for each to show its effect
+            self.assertEqual((rungs[0].peak_before, rungs[0].peak_after), (3 << 20, 3 << 20))
+
+    def test_cleanups_that_only_slow_are_said_to(self):
+        with self.low(100 << 20), self.assertLogs("neap", "WARNING") as logged:
+            training(Blocks(), epochs=5, cleanup_every_steps=1).train()
+        self.assertEqual(len(logged.output), 1, logged.output)
+        self.assertRegex(logged.output[0], r"3 cleanups in a row after each step gave nothing back and took \d+\.\d ms")
 
     def test_what_is_an_out_of_memory_error(self):
         self.assertTrue(neap.is_out_of_memory(torch.OutOfMemoryError("x")))
@@ -480,62 +500,7 @@ class Summary(unittest.TestCase):
             self.assertEqual(ours.splitlines()[1].strip("| ").replace("neap", "PyTorch"), theirs.splitlines()[1].strip("| "))
 
 
-RANK_PROGRAM = """
-import os, sys, warnings
-warnings.filterwarnings("ignore")
-sys.path.insert(0, os.environ["TESTS"])
-import torch, neap
-from test_torch import Blocks, training
-torch.distributed.init_process_group("gloo")
-rank = torch.distributed.get_rank()
-model = Blocks(room=3 if rank == 1 else None)
-result = training(model, batch_size=4).train()
-print(result.split.micro_batch, result.steps, round(float(sum(p.double().sum() for p in model.parameters())), 5))
-model = Blocks()
-if rank == 1:  # a layer that only the other rank uses: it has no gradient here
-    model.layers[-1].forward = lambda x: x
-training(model, batch_size=4).train()
-print(round(float(sum(p.double().sum() for p in model.parameters())), 5))
-model = Blocks()
-if rank == 1:
-    model.head.register_forward_pre_hook(lambda *_: torch.mm(torch.zeros(2, 3), torch.zeros(2, 3)))
-try:
-    training(model, batch_size=4).train()
-except RuntimeError as error:
-    print(str(error).split(":")[0], flush=True)
-os._exit(0)
-"""
-
-
-class Ranks(unittest.TestCase):
-    def test_all_take_the_rung_that_one_needs_and_all_fail_where_one_does(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        processes = []
-        for rank in range(2):
-            environment = {
-                **os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                "TESTS": os.path.dirname(os.path.abspath(__file__)), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
-            }
-            command = [sys.executable, "-W", "ignore", "-c", RANK_PROGRAM]
-            processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        said = []
-        for process in processes:
-            try:
-                out, err = process.communicate(timeout=120)
-            except subprocess.TimeoutExpired:
-                [p.kill() for p in processes]
-                self.fail("a rank hangs")
-            self.assertEqual(process.returncode, 0, err)
-            said.append(out.splitlines())
-        (rung, unused, failed), (other_rung, other_unused, own_failure) = said
-        self.assertEqual(rung, other_rung)
-        self.assertEqual(unused, other_unused)
-        self.assertEqual(rung.split()[:2], ["2", "3"])
-        self.assertEqual(failed, "another rank failed")
-        self.assertIn("mm", own_failure)
-
+class Wrapped(unittest.TestCase):
     def test_what_is_wrapped_is_unwrapped(self):
         wrapped = nn.parallel.DistributedDataParallel.__new__(nn.parallel.DistributedDataParallel)
         nn.Module.__init__(wrapped)

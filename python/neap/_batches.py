@@ -1,0 +1,184 @@
+"""The samples of a training, step by step, and cutting what is too large into micro-batches.
+
+    a tuple or dict of tensors, a map-style dataset    -> indices -> one batch a step, made when it is needed, and again if
+                                                          memory ran out while it was made
+    a DataLoader, an iterable of batches               -> `accumulate` of its batches a step
+
+A batch is a tensor, or a container of tensors (tuple, list, dict, named tuple) whose first dimension is the samples. What is
+no tensor, or has another first dimension, belongs to each micro-batch whole; a list with one entry a sample is cut as well.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import itertools
+import random
+from typing import Any, Callable, Iterator, Optional
+
+from ._ladder import Split
+
+
+def is_tensor(value: Any) -> bool:
+    """A tensor, or an array that has its shape."""
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _parts(batch: Any) -> Optional[list[Any]]:
+    """What a container holds; None for what is no container."""
+    if isinstance(batch, collections.abc.Mapping):
+        return list(batch.values())
+    return list(batch) if isinstance(batch, (list, tuple)) else None
+
+
+def _first_length(batch: Any) -> Optional[int]:
+    if is_tensor(batch):
+        return int(batch.shape[0]) if len(batch.shape) else None
+    return next((n for n in map(_first_length, _parts(batch) or ()) if n is not None), None)
+
+
+def _is_list_of_samples(batch: Any, count: int) -> bool:
+    return isinstance(batch, (list, tuple)) and len(batch) == count and not any(is_tensor(p) or _parts(p) for p in batch)
+
+
+def length(batch: Any) -> int:
+    """How many samples: the first dimension of its first tensor, else the length of its first list; 1 for what has neither."""
+    found = _first_length(batch)
+    if found is None:
+        lists = [batch] if isinstance(batch, (list, tuple)) else [p for p in _parts(batch) or () if isinstance(p, (list, tuple))]
+        found = len(lists[0]) if lists else 1
+    return found
+
+
+def cut(batch: Any, begin: int, end: int, count: int, place: Callable[[Any], Any]) -> Any:
+    """Samples begin..end of a batch of `count`, each tensor put in its place."""
+    if is_tensor(batch):
+        return place(batch[begin:end] if len(batch.shape) and batch.shape[0] == count else batch)
+    if _is_list_of_samples(batch, count):
+        return batch[begin:end]
+    if isinstance(batch, collections.abc.Mapping):
+        parts = {key: cut(value, begin, end, count, place) for key, value in batch.items()}
+        return parts if type(batch) is dict else _like(batch, parts)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(cut(value, begin, end, count, place) for value in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(cut(value, begin, end, count, place) for value in batch)
+    return place(batch) if hasattr(batch, "to") else batch
+
+
+def _like(mapping: Any, parts: dict[Any, Any]) -> Any:
+    try:
+        return type(mapping)(parts)
+    except TypeError:  # a mapping of its own mind
+        return parts
+
+
+class Batches:
+    """One rank's steps. `split` is where it begins: for data that comes in batches, theirs."""
+
+    def __init__(self, torch: Any, data: Any, split: Split, rank: int, shuffle: bool, seed: int) -> None:
+        self._torch, self._rank, self._shuffle, self._seed = torch, rank, shuffle, seed
+        self._loader: Any = None  # gives batches
+        self._count, self._sized = 0, False
+        self._data = data
+        if isinstance(data, torch.utils.data.IterableDataset):
+            each = split.micro_batch
+            self._loader, self._sized = torch.utils.data.DataLoader(data, batch_size=each), True
+        elif isinstance(data, torch.utils.data.DataLoader) or not self._is_map(data):
+            if not isinstance(data, collections.abc.Iterable):
+                raise TypeError(f"data: a {type(data).__name__} is no tuple or dict of tensors, dataset, DataLoader or iterable")
+            self._loader = data
+            split = self._split_of_loader(data, split)
+        else:
+            self._count = self._length_of_map(data)
+            self._refuse_too_few(split)
+        self.split = split
+        self._largest = 0
+        self._fitted = self._loader is None or self._sized
+        self._step = split.micro_batch * split.accumulate  # samples of this rank
+
+    # What it is.
+
+    def _is_columns(self, data: Any) -> bool:
+        parts = list(data.values()) if isinstance(data, dict) else data if isinstance(data, tuple) else ()
+        return len(parts) > 0 and all(is_tensor(part) for part in parts)
+
+    def _is_map(self, data: Any) -> bool:
+        return self._is_columns(data) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
+
+    def _length_of_map(self, data: Any) -> int:
+        if not self._is_columns(data):
+            return len(data)
+        lengths = [len(part) for part in (data.values() if isinstance(data, dict) else data)]
+        if min(lengths) != max(lengths):
+            raise ValueError(f"data: the tensors have {', '.join(map(str, lengths))} samples: expected as many in each")
+        return lengths[0]
+
+    def _split_of_loader(self, loader: Any, split: Split) -> Split:
+        size = getattr(loader, "batch_size", None) or getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+        if not isinstance(size, int):
+            return split  # known when one comes
+        self._sized = True
+        if split.micro_batch not in (size, 32):
+            raise ValueError(
+                f"the DataLoader's batches have {size} samples, batch_size is {split.micro_batch}: leave batch_size out, and "
+                f"accumulate so many of the loader's batches a step"
+            )
+        return split._replace(micro_batch=size)
+
+    def _refuse_too_few(self, split: Split) -> None:
+        if self._count == 0:
+            raise ValueError("data: there are no samples")
+        step = split.effective if split.ranks > 1 else 1  # ranks make whole steps only
+        if self._count < step:
+            raise ValueError(f"data: {self._count} samples are less than one step of all ranks ({split})")
+
+    def fitted(self, make: Optional[Callable[[], list[Any]]], split: Split, rung_taken: bool) -> Split:
+        """The split for a step of batches whose size is not known beforehand: as large as the largest there was, until a rung
+        is taken."""
+        if self._fitted or make is None or rung_taken:
+            return split
+        largest = max(map(length, make()))
+        known = self._largest = max(self._largest, largest)
+        return split._replace(micro_batch=known)
+
+    # Steps.
+
+    def epoch(self, epoch: int) -> Iterator[Callable[[], list[Any]]]:
+        """One step at a time: a function that makes its batches, and can be called again if it raised."""
+        if self._loader is not None:
+            yield from self._of_loader(epoch)
+            return
+        order = list(range(self._count))
+        if self._shuffle:
+            random.Random(self._seed * 1_000_003 + epoch).shuffle(order)  # the same on every rank
+        ranks = self.split.ranks
+        if ranks > 1:  # whole steps only, so that every rank makes the same number
+            order = order[: len(order) // (self._step * ranks) * self._step * ranks][self._rank :: ranks]
+        for begin in range(0, len(order), self._step):
+            chosen = order[begin : begin + self._step]
+            yield lambda chosen=chosen: [self._chosen(chosen)]  # type: ignore[misc]
+
+    def _of_loader(self, epoch: int) -> Iterator[Callable[[], list[Any]]]:
+        for sampler in (getattr(self._loader, "sampler", None), getattr(self._loader, "batch_sampler", None)):
+            set_epoch = getattr(sampler, "set_epoch", None)  # without it a DistributedSampler gives the same order each epoch
+            if callable(set_epoch):
+                set_epoch(epoch)
+        batches = iter(self._loader)
+        while True:
+            step = list(itertools.islice(batches, self.split.accumulate))
+            if not step:
+                return
+            yield lambda step=step: step  # type: ignore[misc]
+
+    def _chosen(self, chosen: list[int]) -> Any:
+        torch, data = self._torch, self._data
+        if not self._is_columns(data):
+            return torch.utils.data.default_collate([data[i] for i in chosen])
+        index = torch.tensor(chosen)
+
+        def rows(part: Any) -> Any:
+            return part[index.to(part.device)] if torch.is_tensor(part) else torch.as_tensor(part[index.numpy()])
+
+        if isinstance(data, dict):
+            return {key: rows(part) for key, part in data.items()}
+        return tuple(rows(part) for part in data)

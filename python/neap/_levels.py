@@ -1,0 +1,62 @@
+"""How much memory is left, on the device and on the host, and what is done about little of it (libneap decides)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from . import _abi, _library, _sources, _units, memory
+from .agent import agent
+
+_UNKNOWN = (1 << 64) - 1
+
+
+def _limit(index: int, total: int) -> int:
+    """What may be reserved on a device in all."""
+    known = agent.limit_of(index)
+    torch = _sources.torch_with_cuda()
+    ask = getattr(getattr(torch, "cuda", None), "get_per_process_memory_fraction", None)
+    if known is None and ask is not None:
+        known = int(ask(index) * total)
+    return total if known is None else known
+
+
+def device_left() -> int:
+    """Bytes that this process could still have allocated at the peak since the peaks were begun anew, on the fullest of its
+    devices: free there, and its cache, within its limit. All ones where the driver says nothing."""
+    left = _UNKNOWN
+    for d in memory.get_gpu_memory_stats().devices:
+        if d.free is not None and d.total is not None:
+            most = min(d.free + d.reserved, _limit(d.index, d.total))
+            left = min(left, max(most - d.max_allocated, 0))
+    return left
+
+
+class Level:
+    """The thresholds of one kind of memory; 0 for one that is not asked for."""
+
+    def __init__(self, name: str, warn: Any = None, degrade: Any = None, stop: Any = None) -> None:
+        sizes = [0 if size is None else _units.parse_size(size) for size in (warn, degrade, stop)]
+        asked = [size for size in sizes if size]
+        if asked != sorted(asked, reverse=True):
+            raise ValueError(f"thresholds of {name}: expected to warn at least as early as to degrade, and that as to stop")
+        self.name, self._levels, self._seen = name, _abi.Levels(*sizes), _abi.Threshold()
+        self.asked = bool(asked)
+
+    def decide(self, left: int, rung_left: bool, step: int) -> _abi.ThresholdAct:
+        """For the end of this step."""
+        decide = _library.library().neap_threshold_decide
+        act: int = decide(ctypes.byref(self._seen), ctypes.byref(self._levels), left, rung_left, step)
+        return _abi.ThresholdAct(act)
+
+    def degrades_at(self, left: int) -> bool:
+        """Whether so little asks for a rung."""
+        return left != _UNKNOWN and left < int(self._levels.degrade_bytes)
+
+    def told(self, act: _abi.ThresholdAct, left: int, rung_left: bool) -> str:
+        """ "device memory below 1.00 GiB (312 MiB left)" """
+        warns = _library.library().neap_threshold_warns_below(ctypes.byref(self._levels), rung_left)
+        of = {_abi.ThresholdAct.STOP: self._levels.stop_bytes, _abi.ThresholdAct.DEGRADE: self._levels.degrade_bytes}
+        rest = "" if left == _UNKNOWN else f" ({_units.size(left)} left)"
+        return f"{self.name} below {_units.size(int(of.get(act, warns)))}{rest}"
+

@@ -1,0 +1,177 @@
+"""Ranks of torch.distributed that train together: what they agree in, and their gradients, so that none waits for one that
+is gone.
+
+    agreement   one all_reduce (MAX) of one vector on the host, in a gloo group of its own with a time limit:
+                  a word of each rank | samples of each rank | which parameters have a gradient somewhere | lack one somewhere
+    word        FINE < OUT (of memory: all take the rung) < OVER (no more data: all end the epoch) < FAILED (all fail)
+
+Every agreement is the same operation. So a rank that leaves, for whatever reason and from wherever, says FAILED as its next
+word, and the others hear it wherever they are; from one whose process ended they hear that the connection is closed; from
+one that hangs, nothing, until the time limit. The gradients' exchange allocates nothing of ours, and nobody waits for it before
+all have begun it; a rank that fails in it leaves the process group as well, whose other members' waiting then fails.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+from typing import Any, Optional, Sequence
+
+from . import memory
+
+FINE, OUT, OVER, FAILED = range(4)
+_LEAVE_SECONDS = 5.0  # for the others to hear the last word; it reaches them later as well while this process lives
+
+
+class RankFailed(RuntimeError):
+    """Another rank failed, is gone, or did not answer in time: this one cannot go on. Its own error is in its own log."""
+
+
+class Ranks:
+    """This process among those that train together; alone where torch.distributed is not in use."""
+
+    def __init__(self, torch: Any, timeout_seconds: float) -> None:
+        dist = torch.distributed
+        self._dist: Any = dist if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 else None
+        self._torch, self._timeout = torch, datetime.timedelta(seconds=timeout_seconds)
+        self.size: int = self._dist.get_world_size() if self._dist else 1
+        self.rank: int = self._dist.get_rank() if self._dist else 0
+        self._parameters: list[Any] = []
+        self._group: Any = None
+        self._vector: Any = None
+        self._last: Any = None
+        self._left = False
+
+    # Beginning and end.
+
+    def open(self, model: Any, facts: dict[str, Any], same_weights: bool) -> None:
+        """Makes the group. Every rank begins a training at the same place, of the same shape: `facts` are compared. Unless
+        they have the same weights (DistributedDataParallel saw to it), those of rank 0 become everyone's."""
+        if self._dist is None:
+            return
+        self._left = False
+        self._parameters = list(model.parameters())
+        facts = {**facts, "parameters": len(self._parameters)}
+        try:
+            self._group = self._dist.new_group(backend="gloo", timeout=self._timeout)
+            everyone: list[Any] = [None] * self.size
+            self._dist.all_gather_object(everyone, facts, group=self._group)
+        except Exception as error:
+            raise RankFailed(f"not all ranks began to train within {self._seconds()}: {_line(error)}") from error
+        if any(other != facts for other in everyone):
+            self._left = True
+            raise ValueError("the ranks were given different trainings: " + "; ".join(map(str, everyone)))
+        self._vector = self._torch.zeros(2 * self.size + 2 * len(self._parameters), dtype=self._torch.int64)
+        if not same_weights:
+            for tensor in [*self._parameters, *model.buffers()]:
+                self._dist.broadcast(tensor.data, 0)
+
+    def close(self) -> None:
+        """The group is not used any more. Idempotent."""
+        group, self._group = self._group, None
+        if group is not None and (self._last is None or self._last.is_completed()):
+            try:
+                self._dist.destroy_process_group(group)
+            except Exception:  # it went with its process group, which a failed exchange or the program destroyed
+                pass
+
+    def leave(self) -> None:
+        """The last word of a rank that fails; nothing where the others know. Never raises; takes 5 s at most."""
+        if self._group is None or self._left:
+            return
+        self._left = True
+        try:
+            self._fill(FAILED, 0, ())
+            work = self._last = self._all_reduce(self._vector, async_op=True)
+            end = time.monotonic() + _LEAVE_SECONDS
+            while not work.is_completed() and time.monotonic() < end:
+                time.sleep(0.01)
+        except Exception:  # the others are gone
+            pass
+
+    # Agreement.
+
+    def agree(self, word: int = FINE, number: int = 0, gradients: bool = False) -> tuple[int, list[int]]:
+        """The highest word, and everyone's number (by rank); with `gradients`, which parameters have one is exchanged too.
+        Raises RankFailed."""
+        if self._dist is None:
+            return word, [number]
+        self._fill(word, number, self._parameters if gradients else ())
+        try:
+            self._all_reduce(self._vector)
+        except Exception as error:
+            self._left = True
+            raise RankFailed(f"another rank is gone, or did not answer within {self._seconds()}: {_line(error)}") from error
+        words = self._vector[: self.size].tolist()
+        failed = [rank for rank, said in enumerate(words) if said == FAILED]
+        if failed:
+            self._left = True
+            raise RankFailed(f"another rank failed ({', '.join(f'rank {rank}' for rank in failed)}): this one stops as well")
+        return max(words), self._vector[self.size : 2 * self.size].tolist()
+
+    def missing(self) -> Optional[list[Any]]:
+        """After an agreement with gradients: the parameters that another rank has a gradient of, and this one lacks. None
+        where no rank lacks any."""
+        if self._dist is None:
+            return None
+        some, lacked = self._vector[2 * self.size :].view(2, -1).bool()
+        if not bool((some & lacked).any()):
+            return None
+        return [p for p, anywhere in zip(self._parameters, some.tolist()) if anywhere and p.grad is None]
+
+    def exchange(self, share: float) -> None:
+        """Every gradient becomes the sum over the ranks of theirs times their share. They all have the same ones."""
+        if self._dist is None:
+            return
+        try:
+            works = []
+            try:
+                for parameter in self._parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(share)
+                        works.append(self._dist.all_reduce(parameter.grad, async_op=True))
+            except BaseException:
+                self.leave()  # the others hear it where they ask whether all have begun
+                raise
+            self.agree()
+            for work in works:
+                self._wait(work)
+        except BaseException:
+            self._abort()
+            raise
+
+    def _wait(self, work: Any) -> None:
+        try:
+            # gloo's waiting has no limit but its group's; NCCL's is the stream's, and a limit would make the host wait.
+            work.wait(self._timeout) if self._dist.get_backend() == "gloo" else work.wait()
+        except Exception as error:
+            if memory.is_out_of_memory(error):
+                raise
+            text = f"another rank failed in the exchange of gradients, or is gone: {_line(error)}"
+            raise RankFailed(text) from error
+
+    def _abort(self) -> None:
+        """A collective failed half-way: the process group cannot be used any more, and whoever waits in it must not. Nothing
+        may be said first: the end of a group waits for what is under way in it."""
+        self._left, self._group = True, None
+        try:
+            self._dist.destroy_process_group()
+        except Exception:  # it is gone already
+            pass
+
+    def _all_reduce(self, vector: Any, async_op: bool = False) -> Any:
+        return self._dist.all_reduce(vector, op=self._dist.ReduceOp.MAX, group=self._group, async_op=async_op)
+
+    def _fill(self, word: int, number: int, parameters: Sequence[Any]) -> None:
+        vector = [0] * len(self._vector)
+        vector[self.rank], vector[self.size + self.rank] = word, number
+        for index, parameter in enumerate(parameters):
+            vector[2 * self.size + index + (0 if parameter.grad is not None else len(parameters))] = 1
+        self._vector = self._torch.tensor(vector, dtype=self._torch.int64)
+
+    def _seconds(self) -> str:
+        return f"{self._timeout.total_seconds():g} s"
+
+
+def _line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0][:200]

@@ -1,0 +1,189 @@
+"""One step of a training: micro-batches, exchange of gradients, update; undone, and nothing of it held, if memory ran out.
+
+    make the samples -> zero_grad -> (forward, backward) for each micro-batch -> the ranks agree -> exchange -> update
+      an out-of-memory error here ....................................| becomes a word of this rank, outside the `except`
+                                                                        (whose traceback would pin the step's tensors)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+from . import _batches, memory
+from ._ranks import FINE, OUT, OVER, Ranks
+
+
+class TrainingOutOfMemory(RuntimeError):
+    """Memory ran out and no rung is left, or the update was half done. The text is the last word: what was tried, and what is
+    in force. It holds no tensor."""
+
+
+class Outcome(NamedTuple):
+    """What became of an attempt: FINE, OUT or OVER, on the worst of the ranks."""
+
+    word: int
+    loss: float
+    reason: str  # of OUT
+
+
+def _one_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """Raises TypeError or ValueError for what cannot be one of a Training."""
+    if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
+        raise TypeError(f"optimizer: a {type(optimizer).__name__} is no torch.optim.Optimizer")
+    with contextlib.suppress(TypeError, ValueError):
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is None or closure.default is not inspect.Parameter.empty:
+            return
+        raise ValueError(
+            f"optimizer: {type(optimizer).__name__}.step needs a closure that computes the loss again and again: such an "
+            f"update cannot be made again after memory ran out, and is not supported"
+        ) from None
+
+
+def precision(torch: Any, place: Any, wanted: Union[bool, str]) -> Any:
+    """The type that mixed precision computes in; None: not at all. bfloat16, or float16 where a GPU lacks it."""
+    named = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp16": torch.float16, "float16": torch.float16}
+    if isinstance(wanted, str):
+        if wanted not in named:
+            raise ValueError(f"mixed_precision {wanted!r}: expected True, False, 'bf16' or 'fp16'")
+        return named[wanted]
+    if not wanted:
+        return None
+    if place.type == "cuda" and torch.cuda.get_device_capability(place) < (8, 0):
+        return torch.float16
+    return torch.bfloat16
+
+
+class Stepper:
+    """Makes steps with one model and optimizer."""
+
+    def __init__(
+        self, torch: Any, model: Any, optimizer: Any, loss_fn: Any, compute: Any, place: Any, ranks: Ranks
+    ) -> None:
+        self._torch, self._model, self._optimizer, self._ranks, self._place = torch, model, optimizer, ranks, place
+        self._loss_fn: Optional[Callable[..., Any]] = loss_fn
+        self._compute: Optional[Callable[[Any, Any], Any]] = compute
+        self.precision(False)
+
+    def precision(self, wanted: Union[bool, str]) -> None:
+        """Computes in mixed precision from now on, or not."""
+        self._wanted = wanted
+        self._dtype = precision(self._torch, self._place, wanted)
+        # float16 loses small gradients unless the loss is scaled; otherwise the scaler does nothing.
+        self._scaler = self._torch.amp.GradScaler(self._place.type, enabled=self._dtype is self._torch.float16)
+
+    def attempt(self, make: Optional[Callable[[], list[Any]]], micro_batch: int) -> Outcome:
+        """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else
+        nothing is, and nothing of it is held: call it again with less (OUT), or not (OVER). What else is raised is raised."""
+        word, reason, loss, count = FINE if make else OVER, "memory ran out on another rank", 0.0, 0
+        try:
+            if make:
+                loss, count = self._gradients(make(), micro_batch)
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            word, reason = OUT, _one_line(error)
+        said, counts = self._ranks.agree(word, count, gradients=True)
+        if said == FINE:
+            out = self._complete()
+            said, reason = (FINE, "") if out is None else (OUT, out)
+        if said == FINE:
+            self._ranks.exchange(count / max(sum(counts), 1))
+            out = self._update()
+            said, reason = (FINE, "") if out is None else (OUT, out)
+        return Outcome(said, loss, reason)
+
+    def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
+        """Of the whole step, piece by piece: each sample weighs the same. Its mean loss, and its samples."""
+        torch, total = self._torch, 0.0
+        counts = [_batches.length(batch) for batch in batches]
+        self._optimizer.zero_grad(set_to_none=True)
+        for batch, count in zip(batches, counts):
+            for begin in range(0, count, micro_batch):
+                end = min(begin + micro_batch, count)
+                piece = _batches.cut(batch, begin, end, count, self._placed)
+                with torch.autocast(self._place.type, dtype=self._dtype or torch.bfloat16, enabled=self._dtype is not None):
+                    loss = self._loss(piece) * ((end - begin) / sum(counts))
+                self._scaler.scale(loss).backward()
+                total += float(loss.detach())
+        return total, sum(counts)
+
+    def _placed(self, value: Any) -> Any:
+        torch = self._torch
+        if torch.is_tensor(value):
+            return value.to(self._place, non_blocking=True)
+        return torch.as_tensor(value).to(self._place) if _batches.is_tensor(value) else value.to(self._place)
+
+    def _loss(self, piece: Any) -> Any:
+        if self._compute is not None:
+            loss = self._compute(self._model, piece)
+        else:
+            if not isinstance(piece, (tuple, list)) or len(piece) != 2:
+                what = f"{len(piece)} parts" if isinstance(piece, (tuple, list)) else f"type {type(piece).__name__}"
+                raise TypeError(f"a batch of {what} is no (input, target): say how its loss is computed with compute=")
+            inputs, target = piece
+            output = self._model(inputs)
+            if self._torch.is_tensor(target) and self._torch.is_tensor(output):
+                target = target.to(output.device)  # of a model on several devices
+            assert self._loss_fn is not None
+            loss = self._loss_fn(output, target)
+        if not self._torch.is_tensor(loss) or loss.numel() != 1:
+            shape = f"a tensor of shape {list(loss.shape)}" if self._torch.is_tensor(loss) else type(loss).__name__
+            raise TypeError(f"the loss is {shape}: expected one number in a tensor, the mean over the samples")
+        return loss
+
+    def _complete(self) -> Optional[str]:
+        """Gradients that only other ranks have, as zeros here, so that all exchange the same ones. Why not; None: done."""
+        missing, word, reason = self._ranks.missing(), FINE, "memory ran out on another rank"
+        if missing is None:
+            return None
+        try:
+            for parameter in missing:
+                parameter.grad = self._torch.zeros_like(parameter)
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            word, reason = OUT, _one_line(error)
+        return None if self._ranks.agree(word)[0] == FINE else reason
+
+    # The update.
+
+    def _versions(self) -> dict[int, tuple[Any, int]]:
+        torch = self._torch
+        found = {id(p): (p, p._version) for group in self._optimizer.param_groups for p in group["params"]}
+        for state in self._optimizer.state.values():
+            found.update({id(v): (v, v._version) for v in state.values() if torch.is_tensor(v)})
+        return found
+
+    def _update(self) -> Optional[str]:
+        """optimizer.step. Why it ran out of memory before it changed anything; None: it is done."""
+        before = self._versions()
+        try:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            return None
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            reason = _one_line(error)
+        scale = self._scaler.state_dict()
+        self.precision(self._wanted)  # a scaler that does not take the next gradients for ones it has seen
+        self._scaler.load_state_dict(scale)
+        after = self._versions()
+        if any(version != before.get(key, (None, 0))[1] for key, (_, version) in after.items()):
+            raise TrainingOutOfMemory(
+                "memory ran out in the middle of the optimizer's update, which cannot be made again: start from the last "
+                "checkpoint, with foreach=False in the optimizer or a smaller model"
+            )
+        if self._ranks.size > 1:
+            raise TrainingOutOfMemory(
+                f"memory ran out in the optimizer's update, which other ranks may have made: {reason}. Start from the last "
+                f"checkpoint, with foreach=False in the optimizer or a smaller model"
+            )
+        return reason
