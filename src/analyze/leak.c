@@ -15,21 +15,29 @@
  * and in the last third it is above it by a part of what the slope promises. A plateau, a cache that has filled, a
  * tooth that falls back, a mere change of level: none of them does that.
  *
+ * A warm-up that bends into a leak answers no to the second: its residuals resemble each other too well. So the
+ * second half of a run is asked again by itself, and then the floor has to rise as a straight line does, which what
+ * levels off does not.
+ *
  * Nothing is allocated; the stack holds three arrays of 512 doubles at a time. */
 #include "analyze/leak.h"
 
 #include <math.h>
 #include <string.h>
 
-#define SAMPLES         512
-#define STEPS_MIN       20
-#define CONFIDENCE_MIN  0.999
-#define CONFIDENCE_MAX  0.9999 /* what the normal approximation says beyond is not to be believed */
-#define RISE_MIN        0.2    /* of what the slope promises, from window to window of the last third */
-#define WARM_UP_JUMP    8.0    /* times the median change of a step */
-#define BISECTIONS      64
-#define CORRELATION_MAX 0.95
-#define INTERVAL_Z      2.5758 /* 99 %, two-sided */
+#define SAMPLES           512
+#define STEPS_MIN         20
+#define CONFIDENCE_MIN    0.999
+#define SHORT             40 /* samples: how neighbours resemble each other is told badly by few, so more is asked */
+#define CONFIDENCE_MAX    0.9999 /* what the normal approximation says beyond is not to be believed */
+#define RISE_MIN          0.2    /* of what the slope promises, from window to window of the last third */
+#define LATER_SAMPLES_MIN 60
+#define STRAIGHT_MIN      0.7 /* likewise in each window, where only the second half is asked */
+#define WARM_UP_JUMP      8.0 /* times how much a step's change usually differs from the median one */
+#define STEEP             8.0 /* times the residuals' range: a rise that no resemblance of neighbours explains */
+#define BISECTIONS        64
+#define CORRELATION_MAX   0.95
+#define INTERVAL_Z        2.5758 /* 99 %, two-sided */
 
 static void merge(const double *from, double *to, size_t left, size_t middle, size_t right, uint64_t *inversions)
 {
@@ -95,19 +103,21 @@ static double slope_at(const double *y, size_t count, double rank)
 /* How much less than independent neighbours say: (1+r)/(1-r) of the residuals, at least 1. */
 static double correlation_factor(const double *y, size_t count, double slope)
 {
-	double mean = 0, products = 0, squares = 0, previous = 0;
+	double mean = 0, products = 0, squares = 0, previous = 0, lowest = INFINITY, highest = -INFINITY;
 
 	for (size_t i = 0; i < count; i++)
 		mean += (y[i] - slope * (double)i) / (double)count;
 	for (size_t i = 0; i < count; i++) {
 		double residual = y[i] - slope * (double)i - mean;
 		squares += residual * residual;
+		lowest = fmin(lowest, residual);
+		highest = fmax(highest, residual);
 		if (i > 0)
 			products += residual * previous;
 		previous = residual;
 	}
-	/* Residuals below a byte are rounding, not noise. */
-	if (squares < (double)count || products <= 0)
+	/* Residuals below a byte are rounding, and a level that wanders so little does not rise so far. */
+	if (squares < (double)count || products <= 0 || fabs(slope) * (double)count >= STEEP * (highest - lowest))
 		return 1;
 	double r = products / squares;
 	if (r > CORRELATION_MAX)
@@ -158,7 +168,8 @@ static double floor_of(const double *y, size_t first, size_t end, double slope)
 	return floor;
 }
 
-static bool floor_keeps_rising(const double *y, size_t count, double slope)
+/* `straight`: not only in the last third, and as evenly as a straight line does. */
+static bool floor_keeps_rising(const double *y, size_t count, double slope, bool straight)
 {
 	size_t windows = count >= 36 ? 6 : 4;
 	double previous = 0;
@@ -167,15 +178,17 @@ static bool floor_keeps_rising(const double *y, size_t count, double slope)
 		size_t first = w * count / windows, end = (w + 1) * count / windows;
 		double now = floor_of(y, first, end, slope);
 		double promised = slope * (double)count / (double)windows;
-		double wanted = 3 * w >= 2 * windows ? RISE_MIN * promised : 0;
-		if (w > 0 && now - previous < wanted)
+		double wanted = straight ? STRAIGHT_MIN * promised : 3 * w >= 2 * windows ? RISE_MIN * promised : 0;
+		double most = straight ? promised / STRAIGHT_MIN : INFINITY;
+		if (w > 0 && (now - previous < wanted || now - previous > most))
 			return false;
 		previous = now;
 	}
 	return true;
 }
 
-/* Samples to leave out: up to the last jump within the first third that is far larger than a usual change. */
+/* Samples to leave out: up to the last jump within the first third that is far above a usual change. (A leak is a
+ * usual change, so that what a warm-up adds to it is seen.) */
 static size_t find_warm_up(const double *y, size_t count)
 {
 	double changes[SAMPLES];
@@ -184,10 +197,13 @@ static size_t find_warm_up(const double *y, size_t count)
 	if (count < 3)
 		return 0;
 	for (size_t i = 1; i < count; i++)
-		changes[i - 1] = fabs(y[i] - y[i - 1]);
-	double usual = median_of(changes, count - 1);
+		changes[i - 1] = y[i] - y[i - 1];
+	double usual = fmax(median_of(changes, count - 1), 0);
+	for (size_t i = 1; i < count; i++)
+		changes[i - 1] = fabs(y[i] - y[i - 1] - usual);
+	double deviation = median_of(changes, count - 1);
 	for (size_t i = 1; i < count / 3; i++)
-		if (y[i] - y[i - 1] > WARM_UP_JUMP * usual)
+		if (y[i] - y[i - 1] - usual > WARM_UP_JUMP * deviation)
 			warm_up = i;
 	return warm_up;
 }
@@ -226,40 +242,47 @@ static void put_interval(struct neap_leak *leak, const double *y, size_t count, 
 	leak->high_bytes_per_step = fmax(slope, slope_at(y, count, fmin((pairs + around) / 2, pairs - 1)) / stride);
 }
 
+/* The three questions, of the samples from `first` on. `straight`: as in floor_keeps_rising. */
+static struct neap_leak ask(const double *samples, size_t count, size_t first, size_t steps, bool straight)
+{
+	double stride = (double)steps / (double)count;
+	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .warm_up_steps = (size_t)(stride * (double)first)};
+	const double *y = samples + first;
+
+	leak.steps = steps - leak.warm_up_steps;
+	count -= first;
+	if (leak.steps < STEPS_MIN)
+		return leak;
+	double slope = slope_at(y, count, floor(pairs_of(count) / 2));
+	double variance = score_variance(y, count, slope);
+	leak.verdict = NEAP_LEAK_CLEAN;
+	leak.bytes_per_step = leak.low_bytes_per_step = leak.high_bytes_per_step = slope / stride;
+	leak.confidence = mann_kendall(y, count, variance);
+	if (slope > 0 && leak.confidence >= (count < SHORT ? CONFIDENCE_MAX : CONFIDENCE_MIN) &&
+	    floor_keeps_rising(y, count, slope, straight)) {
+		leak.verdict = NEAP_LEAK_FOUND;
+		put_interval(&leak, y, count, variance, stride);
+	}
+	return leak;
+}
+
 void neap_leak_test(const uint64_t *low_bytes, size_t steps, uint64_t free_bytes, struct neap_leak *ret_leak)
 {
-	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT,
-				 .steps = steps,
-				 .steps_until_full = UINT64_MAX,
-				 .low_steps_until_full = UINT64_MAX,
-				 .high_steps_until_full = UINT64_MAX};
+	struct neap_leak leak = {.verdict = NEAP_LEAK_TOO_SHORT, .steps = steps}, later;
 	double samples[SAMPLES];
-	size_t count, warm_up;
 
-	if (steps < STEPS_MIN) {
-		*ret_leak = leak;
-		return;
-	}
-	count = take_samples(low_bytes, steps, samples);
-	warm_up = find_warm_up(samples, count);
-	double stride = (double)steps / (double)count;
-	leak.warm_up_steps = (size_t)(stride * (double)warm_up);
-	leak.steps = steps - leak.warm_up_steps;
-	const double *y = samples + warm_up;
-	count -= warm_up;
-	if (leak.steps >= STEPS_MIN) {
-		double slope = slope_at(y, count, floor(pairs_of(count) / 2));
-		double variance = score_variance(y, count, slope);
-		leak.bytes_per_step = leak.low_bytes_per_step = leak.high_bytes_per_step = slope / stride;
-		leak.confidence = mann_kendall(y, count, variance);
-		leak.verdict = NEAP_LEAK_CLEAN;
-		if (slope > 0 && leak.confidence >= CONFIDENCE_MIN && floor_keeps_rising(y, count, slope)) {
-			leak.verdict = NEAP_LEAK_FOUND;
-			put_interval(&leak, y, count, variance, stride);
+	if (steps >= STEPS_MIN) {
+		size_t count = take_samples(low_bytes, steps, samples);
+		leak = ask(samples, count, find_warm_up(samples, count), steps, false);
+		/* A warm-up that bends hides the straight line after it. */
+		if (leak.verdict != NEAP_LEAK_FOUND && count >= LATER_SAMPLES_MIN) {
+			later = ask(samples, count, count / 2, steps, true);
+			leak = later.verdict == NEAP_LEAK_FOUND ? later : leak;
 		}
-		leak.steps_until_full = steps_left(free_bytes, leak.bytes_per_step);
-		leak.low_steps_until_full = steps_left(free_bytes, leak.high_bytes_per_step);
-		leak.high_steps_until_full = steps_left(free_bytes, leak.low_bytes_per_step);
 	}
+	bool known = leak.verdict != NEAP_LEAK_TOO_SHORT;
+	leak.steps_until_full = known ? steps_left(free_bytes, leak.bytes_per_step) : UINT64_MAX;
+	leak.low_steps_until_full = known ? steps_left(free_bytes, leak.high_bytes_per_step) : UINT64_MAX;
+	leak.high_steps_until_full = known ? steps_left(free_bytes, leak.low_bytes_per_step) : UINT64_MAX;
 	*ret_leak = leak;
 }
