@@ -269,6 +269,8 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	char size[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], more[64] = "";
+	if (plus(demand->parameters, demand->model) == 0) /* nothing says that the model is any of it */
+		return;
 	struct neap_fix *fix =
 		add_fix(card, NEAP_FIX_SMALLER_MODEL,
 			plus(plus(demand->parameters, demand->model) / 2, demand->unknown / 4), demand->unknown / 4);

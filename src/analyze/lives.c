@@ -159,10 +159,14 @@ static bool add_rest(struct finder *finder, const struct neap_trace *trace, size
 	if (neap_trace_live_before(trace, device, &blocks, &count, NULL) != NEAP_OK)
 		return false;
 	const struct neap_trace_block *last = count ? &blocks[count - 1] : NULL;
-	bool ok = !last || last->address != NEAP_TRACE_REST ||
-		  early_life(finder, last->address, last->requested, 0) != NULL;
+	struct neap_life *rest = NULL;
+	bool wanted = last && last->address == NEAP_TRACE_REST;
+	if (wanted)
+		rest = early_life(finder, last->address, last->requested, 0);
+	if (rest)
+		rest->stack = trace->devices[device].before_stack;
 	free(blocks);
-	return ok;
+	return !wanted || rest;
 }
 
 /* PyTorch gives a free the stack of its allocation where stacks of frees were not asked for. Then no free tells its

@@ -96,8 +96,17 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 				   leak->steps_until_full);
 }
 
-/* What the process says of itself at this moment. */
-static void put_live(struct neap_buffer *out, const struct neap_attached *page)
+/* What a session's process may reserve in all, as it last said; 0: it did not. */
+static uint64_t room_of(const struct neap_record *record)
+{
+	for (size_t i = record->journal_count; i > 0; i--)
+		if (record->journal[i - 1].kind == NEAP_EVENT_ROOM)
+			return record->journal[i - 1].size;
+	return 0;
+}
+
+/* What the process says of itself at this moment. `room_bytes`: of its only device; 0: not known. */
+static void put_live(struct neap_buffer *out, const struct neap_attached *page, uint64_t room_bytes)
 {
 	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], limit[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
 
@@ -113,6 +122,9 @@ static void put_live(struct neap_buffer *out, const struct neap_attached *page)
 			neap_buffer_format(
 				out, ", limit %s (%s left)", neap_size_format(now->limit_bytes, limit),
 				neap_size_format(now->limit_bytes > held ? now->limit_bytes - held : 0, left));
+		else if (room_bytes > 0 && page->device_count == 1)
+			neap_buffer_format(out, " of the %s that it could have when its session began",
+					   neap_size_format(room_bytes, limit));
 		neap_buffer_text(out, "\n");
 	}
 }
@@ -171,7 +183,7 @@ enum neap_status explain_record_text(struct neap_buffer *out, const struct expla
 				   neap_size_format(facts->peak_reserved_bytes, reserved), found.ooms,
 				   found.ooms == 1 ? "" : "s");
 		if (from->live)
-			put_live(out, &from->page);
+			put_live(out, &from->page, room_of(found.trace->record));
 		put_leak(out, facts);
 		if (found.has_card) {
 			neap_buffer_text(out, "\n");

@@ -136,10 +136,12 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 	else if (!replays->smallest_bytes)
 		snprintf(text, sizeof(text), "none: a request is larger than any device");
 	else if (others)
-		snprintf(text, sizeof(text), "%s for this process as it was, %s with what others and contexts held",
+		snprintf(text, sizeof(text),
+			 "%s for this request and all else in the trace, %s with what others and contexts held",
 			 smallest, neap_size_format(replays->smallest_bytes + card->others_bytes, all));
 	else
-		snprintf(text, sizeof(text), "%s for this process as it was, without its context", smallest);
+		snprintf(text, sizeof(text), "%s for this request and all else in the trace, without the context",
+			 smallest);
 	neap_report_wrap(out, "    the smallest device that fits: ", text);
 }
 
@@ -192,7 +194,8 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 			 ? "Stacks and steps tell: torch.cuda.memory._record_memory_history(stacks=\"python\") "
 			   "before the "
 			   "model is made, and torch.profiler.record_function(\"step\") around each step."
-			 : "Steps tell: a line 's' at the end of each training step.");
+		 : card->step > 0 ? "A snapshot with stacks tells what a text trace cannot."
+				  : "Steps tell: a line 's' at the end of each training step.");
 	neap_buffer_text(out, "\n");
 	neap_report_wrap(out, "  Not known: ", text);
 }

@@ -201,6 +201,14 @@ static void take_device(struct recording *recording, uint8_t device)
 	taken->event_count = store->count - first;
 	taken->lost = record->allocations_lost;
 	taken->before_bytes = taken->lost ? allocated_before(record, device) : 0;
+	if (taken->before_bytes) {
+		static const char name[] = "there before the recording's first event";
+		uint32_t text = neap_build_text(recording->build, name, sizeof name - 1);
+		uint32_t frame = neap_build_frame(recording->build, 0, text, 0);
+		/* Building may move the devices. */
+		uint32_t stack = neap_build_stack(recording->build, &frame, 1);
+		recording->build->trace->devices[device].before_stack = stack;
+	}
 }
 
 static uint64_t highest_device(const struct neap_event *events, size_t count, uint64_t *ret_impossible)

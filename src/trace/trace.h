@@ -121,6 +121,7 @@ struct neap_trace_device {
 	/* Of a recording that has lost events: what was allocated, in rounded bytes, before the first that it has.
 	 * neap_trace_live_before gives what nothing tells of it as one block, at NEAP_TRACE_REST. */
 	uint64_t before_bytes;
+	uint32_t before_stack; /* what that block is called, as a stack; 0: there is none */
 	uint64_t first_event; /* of the store; for the cursor alone */
 };
 

@@ -206,6 +206,7 @@ static void a_beginning_that_is_lost(void **state)
 	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){0});
 	assert_true(card.replays.lost_events > 0);
 	assert_int_equal(card.replays.before_bytes, 20 * MIB);
+	assert_true(trace->devices[0].before_stack > 0);
 	assert_int_equal(card.live_requested_bytes, 20 * MIB);
 	assert_false(card.fragments.known); /* segments from before are in no event */
 	assert_int_equal(card.replays.memory_bytes, 32 * MIB);
