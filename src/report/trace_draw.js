@@ -54,50 +54,62 @@ const NeapDraw = (function () {
 		return { count: shown, id: id.subarray(0, shown), c0: c0.subarray(0, shown), c1: c1.subarray(0, shown) };
 	}
 
-	function lowestEnding(shown, width) {
-		const lowest = new Int32Array(width + 1).fill(NEVER);
-		for (let i = 0; i < shown.count; i++)
-			if (lowest[shown.c1[i]] > i) lowest[shown.c1[i]] = i;
-		return lowest;
-	}
-
-	function lowerBound(array, count, value) {
-		let low = 0, high = count;
-		while (low < high) {
-			const middle = (low + high) >> 1;
-			if (array[middle] < value) low = middle + 1; else high = middle;
+	/* Sums of bytes over items in their order, of which each can change (a Fenwick tree). */
+	class Sums {
+		constructor(count) {
+			this.tree = new Float64Array(count + 1);
+			this.count = count;
+			this.total = 0;
+			for (this.highest = 1; this.highest * 2 <= count;) this.highest *= 2;
 		}
-		return low;
+		add(item, bytes) {
+			this.total += bytes;
+			for (let i = item + 1; i <= this.count; i += i & -i) this.tree[i] += bytes;
+		}
+		below(item) {
+			let sum = 0;
+			for (let i = item; i > 0; i -= i & -i) sum += this.tree[i];
+			return sum;
+		}
+		/* The item that covers `offset`, which is less than the total; `start` is then where it begins. */
+		at(offset) {
+			let item = 0, rest = offset;
+			for (let step = this.highest; step > 0; step >>= 1)
+				if (item + step <= this.count && this.tree[item + step] <= rest) {
+					item += step;
+					rest -= this.tree[item];
+				}
+			this.start = offset - rest;
+			return item;
+		}
 	}
 
-	/* pick[column * height + row] = 1 + index in shown; 0: nothing. */
+	/* pick[column * height + row] = 1 + index in shown; 0: nothing. The work for a column is that of what can be seen in
+	 * it above the lowest change, however much is live. */
 	function stack(device, shown, view, width, height) {
-		const pick = new Int32Array(width * height), ending = lowestEnding(shown, width);
-		const live = new Int32Array(shown.count), below = new Float64Array(shown.count + 1);
+		const pick = new Int32Array(width * height), ends = byEnd(shown, width), sums = new Sums(shown.count);
 		const perRow = (view.y1 - view.y0) / height, y0 = view.y0;
-		let count = 0, next = 0;
-		for (let c = 0; c < width; c++) {
-			let start = count, added = false;
-			if (ending[c] !== NEVER) {
-				start = lowerBound(live, count, ending[c]);
-				let kept = start;
-				for (let k = start; k < count; k++)
-					if (shown.c1[live[k]] > c) live[kept++] = live[k];
-				count = kept;
+		const rowOf = (offset) => Math.min(Math.max(Math.ceil((offset - y0) / perRow - 0.5), 0), height);
+		const bytes = (item) => device.sizes[device.size[shown.id[item]]];
+		for (let c = 0, base = 0, next = 0; c < width; c++, base += height) {
+			let lowest = next;
+			for (let k = ends.first[c]; k < ends.first[c + 1]; k++) {
+				const item = ends.items[k];
+				sums.add(item, -bytes(item));
+				lowest = Math.min(lowest, item);
 			}
-			for (; next < shown.count && shown.c0[next] <= c; next++) { live[count++] = next; added = true; }
-			const base = c * height;
-			let offset = below[start], row = Math.min(Math.max(Math.ceil((offset - y0) / perRow - 0.5), 0), height);
-			if (c > 0) pick.copyWithin(base, base - height, base - height + (start === count && !added ? height : row));
-			for (let k = start; k < count; k++) {
-				const item = live[k];
-				below[k] = offset;
-				offset += device.sizes[device.size[shown.id[item]]];
-				const top = Math.min(Math.ceil((offset - y0) / perRow - 0.5), height);
-				if (top > row) { pick.fill(item + 1, base + row, base + top); row = top; }
+			const same = lowest === next;
+			for (; next < shown.count && shown.c0[next] <= c; next++) sums.add(next, bytes(next));
+			let row = same && lowest === next ? height : rowOf(sums.below(lowest));
+			if (c > 0) pick.copyWithin(base, base - height, base - height + row);
+			else row = 0;
+			while (row < height) {
+				const offset = y0 + (row + 0.5) * perRow;
+				if (offset >= sums.total) break; /* the rest is 0 */
+				const item = sums.at(offset), top = Math.max(rowOf(sums.start + bytes(item)), row + 1);
+				pick.fill(item + 1, base + row, base + top);
+				row = top;
 			}
-			below[count] = offset;
-			if (row < height) pick.fill(0, base + row, base + height);
 		}
 		return pick;
 	}
