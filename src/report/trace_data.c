@@ -168,9 +168,15 @@ static void put_size(struct device_data *data, const struct neap_life *life)
 	neap_packed_number(&data->packed, table_number(&data->sizes, life->size));
 }
 
+/* A text trace has ids instead, one for each allocation: nothing to draw. */
+static uint64_t address_of(const struct device_data *data, const struct neap_life *life)
+{
+	return data->analysis->trace->source == NEAP_TRACE_TEXT ? 0 : life->address;
+}
+
 static void put_address(struct device_data *data, const struct neap_life *life)
 {
-	uint64_t number = table_number(&data->addresses, life->address);
+	uint64_t number = table_number(&data->addresses, address_of(data, life));
 	neap_packed_signed(&data->packed, (int64_t)(number - data->before));
 	data->before = number;
 }
@@ -202,7 +208,7 @@ static void put_category(struct device_data *data, const struct neap_life *life)
 static void number_value(struct device_data *data, const struct neap_life *life)
 {
 	table_number(&data->sizes, life->size);
-	table_number(&data->addresses, life->address);
+	table_number(&data->addresses, address_of(data, life));
 }
 
 static void each_life(struct device_data *data, void (*put)(struct device_data *, const struct neap_life *))

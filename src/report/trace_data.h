@@ -6,7 +6,7 @@
  *   names    texts: number n, n numbers (bytes), the bytes; frames: n, files, names, lines; calls: n, frames,
  *            calls - parent; sites of calls: each the number of a site; sites: n, texts as above (neap_site_text)
  *   device   first event, end event
- *            sizes: n, u64 requested, u64 rounded;  addresses: n, u64
+ *            sizes: n, u64 requested, u64 rounded;  addresses: n, u64 (of a text trace one, 0)
  *            lives: n, how many from before; begins - the one before (of those not from before); ends: 0 not within
  * the trace, else end - begin + 1 (from before: end + 1); frees: 0 not freed, else end - freed + 1; sizes; addresses
  * (signed, - the one before); stacks; stacks of frees; streams; category * 4 + how pieces: n, begins + 1 (0: from

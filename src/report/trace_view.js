@@ -3,22 +3,25 @@
 
 /* ---- mouse and keys ---- */
 
+/* What is under the pointer. The picture may still be that of the view before. */
 function hit(panel, event) {
-	const box = panel.box.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+	const box = panel.box.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, drawn = panel.drawn;
 	const inside = x >= panel.left && x < panel.left + panel.width && y >= 0 && y < panel.height;
-	const found = { x: x, y: y, inside: inside, item: 0 };
-	if (inside && panel.pick && panel.drawn) {
-		const c = Math.floor((x - panel.left) * panel.raster.width / panel.width);
-		const row = panel.raster.height - 1 - Math.floor(y * panel.raster.height / panel.height);
-		found.column = c;
-		found.item = panel.pick[c * panel.raster.height + row];
-	}
+	const found = { x: x, y: y, inside: inside, item: 0, event: eventAt(xAt(panel, x)) };
+	if (!inside || !panel.pick || !drawn || drawn.byTime !== view.byTime) return found;
+	const [low, high] = panel === panels.stack ? ["y0", "y1"] : ["m0", "m1"], w = panel.raster.width, h = panel.raster.height;
+	const level = view[low] + (panel.height - y) / panel.height * (view[high] - view[low]);
+	const column = Math.floor((xAt(panel, x) - drawn.x0) / (drawn.x1 - drawn.x0) * w + 1e-6);
+	const row = Math.ceil((level - drawn[low]) / (drawn[high] - drawn[low]) * h - 1e-6) - 1;
+	if (column < 0 || column >= w || row < 0 || row >= h) return found;
+	found.item = panel.pick[column * h + row];
+	found.event = device.from + panels.stack.instants[column];
 	return found;
 }
 
 function holeLines(panel, found) {
 	const pieces = device.pieces, p = panels.map.pieces.id[-1 - found.item];
-	const at = device.from + panels.stack.instants[found.column];
+	const at = found.event;
 	const segment = { low: pieces.address[p], high: pieces.address[p] + pieces.size[p], expandable: pieces.expandable[p] === 1, stream: pieces.stream[p], begin: pieces.begin[p], blocks: [] };
 	for (let i = 0; i < device.count && device.begin[i] <= at; i++) {
 		const address = device.addresses[device.address[i]];
@@ -61,7 +64,7 @@ function onUp(panel, event) {
 	} else if (!was.moved) {
 		const found = hit(panel, event);
 		if (!found.inside) return;
-		moveCursor(device.from + (panels.stack.instants ? panels.stack.instants[found.column] : 0));
+		moveCursor(found.event);
 		if (found.item > 0) pin(panels.stack.shown.id[found.item - 1]);
 	}
 	changed();
