@@ -418,6 +418,7 @@ most_together() {
 		echo "begin \$1" >> log
 		case \$1 in
 		first) until [ -e go ]; do sleep 0.02; done; sleep 0.3 ;; # longer than it takes to overlook it
+		gate) until [ -e open ]; do sleep 0.02; done ;;
 		fits) touch go ;;
 		esac
 		echo "end \$1" >> log
@@ -429,16 +430,17 @@ most_together() {
 		defaults: {time_limit: 60s}
 		experiments:
 		- {name: first, command: ./part first, needs: 2500MiB}
+		- {name: gate, command: ./part gate, needs: 1GiB}
 		- {name: fits, command: ./part fits, needs: 1GiB}
 		- {name: large, command: ./part large, needs: 2500MiB}
 	EOF
-	# Killed once the first one runs, before the next one is begun: its start is the third record.
-	mkdir s
 	"$NEAP" series s.yaml --folder s >out 2>err &
 	series=$!
-	until grep -qs "begin first" log; do kill -0 "$series"; sleep 0.005; done
+	until grep -qs "begin first" log && grep -qs "begin gate" log; do kill -0 "$series"; sleep 0.01; done
 	kill -KILL "$series"
 	wait "$series" || true
+	touch open
+	until [ -e s/runs/gate-1/result.json ]; do sleep 0.01; done
 	run "$NEAP" series s.yaml --folder s --resume
 	[ "$status" -eq 0 ]
 	[ "$(grep -n -e "end first" log | cut -d: -f1)" -lt "$(grep -n -e "begin large" log | cut -d: -f1)" ]
