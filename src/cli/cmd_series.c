@@ -1,6 +1,7 @@
 /* cli/cmd_series.c: `neap series`: a file of experiments, each exactly once. */
 #include "base/paths.h"
 #include "cli/command.h"
+#include "cli/progress.h"
 #include "cli/series_slurm.h"
 #include "report/report.h"
 #include "series/series.h"
@@ -34,8 +35,14 @@ static void catch_signals(void)
 
 static void print_line(void *context, const char *text)
 {
-	(void)context;
+	if (context)
+		progress_clear(context);
 	fprintf(stderr, "%s\n", text);
+}
+
+static void show_progress(void *context, const struct neap_series_progress *progress)
+{
+	progress_draw(context, progress);
 }
 
 static int print_plan(const struct neap_spec *spec)
@@ -171,13 +178,19 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 {
 	struct neap_series_summary summary = {0};
 	struct neap_error err = {0};
+	struct progress_line progress;
 	char state[4096];
 	if (neap_path_state(state, sizeof state, &err))
 		return neap_complain("series", &err);
 	struct neap_series_options options = make_options(arguments, file, state, "/proc/self/exe");
 	catch_signals();
 	int code;
-	if (neap_series_run(spec, &options, &summary, &err))
+	progress_begin(&progress, stderr);
+	options.line_context = &progress;
+	options.progress = progress.stream ? show_progress : NULL;
+	enum neap_status status = neap_series_run(spec, &options, &summary, &err);
+	progress_clear(&progress);
+	if (status)
 		code = complain(&summary, &options, &err);
 	else
 		code = print_report(arguments, &summary, summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK);
@@ -287,6 +300,12 @@ const struct neap_command neap_command_series = {
 		"Each of its keys may be left out; 'gres: none' asks for no device. A task that Slurm requeues goes "
 		"on as "
 		"the next attempt. 'device' has no place here.\n"
+		"\n"
+		"Where stderr is a terminal (and TERM is not dumb), its last line shows what runs: how long, how "
+		"long "
+		"it "
+		"took the last time, step and loss of a training session, memory; elsewhere there are plain lines "
+		"only.\n"
 		"\n"
 		"On stdout: the table of runs and, as the last line, the path of the report. Exit status: 0 when all "
 		"went well, 1 when an experiment did not, 65 for a malformed file, 74 for a full disk, 75 when the "

@@ -19,7 +19,8 @@
 
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
  */
-#define LOOK_MS 25
+#define LOOK_MS     25
+#define PROGRESS_NS (250 * NEAP_NS_PER_MS)
 /* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
 #define NO_DEVICE 69
 
@@ -96,7 +97,8 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	enum neap_status status = neap_attempt_init(&free_one->attempt, series->summary->folder,
 						    name_of(series, step), step.attempt, err);
 	free_one->series = series;
-	free_one->placed = free_one->told = false;
+	free_one->placed = free_one->told = free_one->asked = false;
+	free_one->usual_ns = 0;
 	free_one->cancels = 0;
 	if (!status)
 		free_one->of = step.experiment;
@@ -230,7 +232,12 @@ static void pass_interrupts_on(struct neap_series *series)
 static void wait_a_while(struct neap_series *series)
 {
 	int timeout_ms = LOOK_MS;
+	uint64_t now_ns = neap_clock_now(neap_clock_system());
 	pass_interrupts_on(series);
+	if (series->options->progress && now_ns - series->progress_ns >= PROGRESS_NS) {
+		series->progress_ns = now_ns;
+		neap_series_progress_tell(series);
+	}
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
 		struct neap_running *running = &series->running[i];
 		if (running->of == series->spec->count)
@@ -465,7 +472,8 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 static void open_room(struct neap_series *series)
 {
 	struct neap_error err = {0};
-	if (series->spec->parallel > 1 && neap_series_room_init(&series->room, &err))
+	bool parallel = series->spec->parallel > 1;
+	if ((parallel || series->options->progress) && neap_series_room_init(&series->room, &err) && parallel)
 		neap_series_say(series, "experiments are not given devices: %s", err.message);
 }
 

@@ -16,6 +16,7 @@
 #ifndef NEAP_SERIES_SERIES_H
 #define NEAP_SERIES_SERIES_H
 
+#include "series/series_progress.h"
 #include "series/spec.h"
 #include "report/comparison.h"
 #include "store/result.h"
@@ -30,7 +31,9 @@ struct neap_series_options {
 	bool resume;
 	bool quiet;                                    /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
-	void *line_context;
+	/* Several times a second, while something runs; NULL: not wanted */
+	void (*progress)(void *context, const struct neap_series_progress *progress);
+	void *line_context; /* of both */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
 };
 

@@ -19,6 +19,8 @@ struct neap_running {
 	struct neap_needs needs;
 	size_t device;        /* in `room`; NEAP_PACKING_ANY: none in particular */
 	bool told;            /* an adopted one: that it is waited for */
+	bool asked;           /* the history, how long it usually takes: */
+	uint64_t usual_ns;    /* 0: not known */
 	sig_atomic_t cancels; /* how often it was asked to end */
 };
 
@@ -34,6 +36,7 @@ struct neap_series {
 	struct neap_running *now; /* of them, the one that a step is about */
 	struct neap_series_room room;
 	bool device_seen; /* a run of ours has had one: where there is none now, it is gone */
+	uint64_t progress_ns; /* when progress was told */
 	size_t device_of; /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
 };
@@ -67,6 +70,9 @@ void neap_series_count_ends(struct neap_series *series);
 
 /* How often the user has asked to stop. */
 sig_atomic_t neap_series_interrupts(const struct neap_series *series);
+
+/* series_progress.c: tells options->progress. */
+void neap_series_progress_tell(struct neap_series *series);
 
 /* series_device.c */
 

@@ -436,17 +436,15 @@ out:
 	return status;
 }
 
-enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
-				   const char *key, uint64_t *ret_bytes, struct neap_error *err)
+/* One number about the runs of an experiment; none: NEAP_ENOENT. */
+static enum neap_status read_number(struct neap_history *history, const char *sql, const char *series,
+				    const char *experiment, const char *key, uint64_t *ret_number,
+				    struct neap_error *err)
 {
 	const char *const words[] = {series, experiment, key};
 	sqlite3_stmt *statement = NULL;
 	enum neap_status status = NEAP_OK;
-	int code = sqlite3_prepare_v2(history->database,
-				      "SELECT max(max(peak_device_bytes, peak_reserved_bytes)) AS peak FROM runs "
-				      "WHERE series = ? AND name = ? AND experiment_key = ? AND outcome = 'ok' AND "
-				      "max(peak_device_bytes, peak_reserved_bytes) > 0",
-				      -1, &statement, NULL);
+	int code = sqlite3_prepare_v2(history->database, sql, -1, &statement, NULL);
 	for (int i = 0; i < 3 && code == SQLITE_OK; i++)
 		code = sqlite3_bind_text(statement, i + 1, words[i], -1, SQLITE_STATIC);
 	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW)
@@ -454,9 +452,29 @@ enum neap_status neap_history_peak(struct neap_history *history, const char *ser
 	else if (sqlite3_column_type(statement, 0) == SQLITE_NULL)
 		status = neap_fail(err, NEAP_ENOENT, "no successful run of '%.80s' in the history", experiment);
 	else
-		*ret_bytes = (uint64_t)sqlite3_column_int64(statement, 0);
+		*ret_number = (uint64_t)sqlite3_column_int64(statement, 0);
 	sqlite3_finalize(statement);
 	return status;
+}
+
+enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
+				   const char *key, uint64_t *ret_bytes, struct neap_error *err)
+{
+	return read_number(history,
+			   "SELECT max(max(peak_device_bytes, peak_reserved_bytes)) AS peak FROM runs "
+			   "WHERE series = ? AND name = ? AND experiment_key = ? AND outcome = 'ok' AND "
+			   "max(peak_device_bytes, peak_reserved_bytes) > 0",
+			   series, experiment, key, ret_bytes, err);
+}
+
+enum neap_status neap_history_duration(struct neap_history *history, const char *series, const char *experiment,
+				       const char *key, uint64_t *ret_ns, struct neap_error *err)
+{
+	return read_number(
+		history,
+		"SELECT (SELECT duration_ns FROM runs WHERE series = ? AND name = ? AND experiment_key = ? AND "
+		"outcome = 'ok' ORDER BY ended_wall_ns DESC LIMIT 1)",
+		series, experiment, key, ret_ns, err);
 }
 
 /* --- choosing ----------------------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 enum neap_status neap_history_peak(struct neap_history *history, const char *series, const char *experiment,
 				   const char *key, uint64_t *ret_bytes, struct neap_error *err);
 
+/* How long the last successful run of this experiment took; keys as above. NEAP_ENOENT: no such run. */
+enum neap_status neap_history_duration(struct neap_history *history, const char *series, const char *experiment,
+				       const char *key, uint64_t *ret_ns, struct neap_error *err);
+
 /* Which runs; a zeroed struct: all. Names are patterns with *, ? and [...] (SQLite's GLOB). */
 struct neap_history_filter {
 	const char *series, *name, *outcome;   /* NULL: any. outcome: its name */

@@ -26,6 +26,10 @@ struct neap_record {
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 void neap_record_fini(struct neap_record *record);
 
+/* The newest step that the journal's end tells of, and the newest loss there (NaN: none). Reads that end only. Errors:
+ * NEAP_ENOENT without the file or a step, NEAP_EPARSE. */
+enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, double *ret_loss, struct neap_error *err);
+
 /* The name of an event's tag; "" when it has none. Never NULL. */
 const char *neap_record_name(const struct neap_record *record, uint16_t tag);
 

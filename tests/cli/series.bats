@@ -489,6 +489,35 @@ most_together() {
 	[ "$(result e-1 .drained)" = true ]
 }
 
+@test "on a terminal the last line shows what runs; elsewhere, and on a dumb terminal, there are plain lines only" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none}
+		experiments:
+		- {name: quick, command: "true"}
+		- {name: steps, command: "sh -c '$HOLD --recover --for 20000 1G & until [ -e go ]; do sleep 0.02; done; kill \$!'"}
+	EOF
+	export TERM=xterm
+	python3 "$BATS_TEST_DIRNAME/pty.py" screen 60 "$NEAP" series s.yaml --folder s --quiet >out &
+	series=$!
+	until grep -aq "\[2/2\] steps: .* s, step 1, loss 1.5, 1.00 GiB of 3.97.." screen; do
+		kill -0 "$series"
+		sleep 0.05
+	done
+	touch go
+	wait "$series"
+	! tr '\r' '\n' < screen | sed 's/\x1b\[K//g' | grep -aE '.{60}' # cut to the terminal's width
+	# What the screen shows in the end: the plain lines, each whole, and no rest of the other.
+	sed 's/.*\r\x1b\[K//; s/\r$//' screen > lines
+	[ "$(grep -ac "^\[1/2\] quick: " lines)" = 2 ]
+	[ "$(grep -ac "^\[2/2\] steps: " lines)" = 2 ]
+	grep -aq "^\[2/2\] steps: ok in " lines
+	TERM=dumb python3 "$BATS_TEST_DIRNAME/pty.py" dumb 60 "$NEAP" series s.yaml --folder t --quiet >out
+	! grep -aq $'\x1b' dumb
+	"$NEAP" series s.yaml --folder u --quiet >out 2>err
+	! grep -q $'\x1b' err
+}
+
 @test "a result that is damaged is a lost attempt, and said to be" {
 	cat > s.yaml <<-EOF
 		name: s
