@@ -31,7 +31,7 @@ static const struct neap_option options[] = {
 	{"time-limit", "DURATION", "end the command after this long; default none"},
 	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
 	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
-	{"min-disk", "SIZE", "end it when less than this is free where DIR is; default none"},
+	{"min-disk", "SIZE", "end it when less than this is free where DIR is, and do not start it then; default none"},
 	{"grace", "DURATION", "between the SIGTERM that asks it to end and the SIGKILL that ends it; default 10s"},
 	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
 	{"only-device", "DEVICE",
@@ -435,7 +435,7 @@ const struct neap_command neap_command_run = {
 		"The exit status is the command's own, 128+N when signal N ended it, 127 when it does not exist, 126 "
 		"when it cannot be run; 75 when the memory it needs did not become free in time, or (a status of the "
 		"command's own) when it stopped early because memory was short; 64 for a wrong option, "
-		"74 when the result could not be written.",
+		"74 when the result could not be written, or less than --min-disk was free at the start.",
 	.options = options,
 	.takes_rest = true,
 	.run = run_command,

@@ -255,6 +255,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 	if (!status)
 		status = take_lock(run, err);
 	if (!status)
+		status = neap_supervise_limits_check(run, err);
+	if (!status)
 		status = neap_child_signals_begin(run, err);
 	if (!status)
 		status = open_devices(run, err);

@@ -70,6 +70,9 @@ void neap_child_signals_end(struct neap_supervise *run);
 
 /* supervise_limits.c */
 
+/* Before anything is started: a disk that is below its limit already has no room for what a run writes. Errors:
+ * NEAP_ENOSPC. */
+enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, struct neap_error *err);
 /* Looks at what the limits are about; warns of them, and ends the command that crossed one. */
 void neap_supervise_limits_look(struct neap_supervise *run);
 /* Which one was crossed in this start. */

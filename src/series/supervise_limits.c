@@ -8,6 +8,7 @@
 #include "series/supervise_internal.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "base/units.h"
@@ -66,6 +67,17 @@ static uint64_t read_disk(const struct neap_supervise *run)
 {
 	struct statvfs disk;
 	return statvfs(run->folder, &disk) ? NEAP_READING_UNKNOWN : (uint64_t)disk.f_bavail * disk.f_frsize;
+}
+
+enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, struct neap_error *err)
+{
+	const struct neap_limits *limits = &run->options.limits;
+	uint64_t free_bytes = limits->at[NEAP_LIMIT_DISK] ? read_disk(run) : NEAP_READING_UNKNOWN;
+	char text[160];
+	if (free_bytes >= limits->at[NEAP_LIMIT_DISK])
+		return NEAP_OK;
+	neap_limits_text(limits, NEAP_LIMIT_DISK, free_bytes, text, sizeof text);
+	return neap_fail(err, NEAP_ENOSPC, "%s where %.120s is: not started; make room", text, run->folder);
 }
 
 static void read_all(struct neap_supervise *run, uint64_t now_ns, uint64_t readings[NEAP_LIMITS])

@@ -168,10 +168,32 @@ END
 	[ "$status" -eq 143 ]
 	[ "$(result .outcome host)" = "stopped early" ]
 	[[ "$(result .evidence host)" == "host memory 1"*" MiB above 100 MiB" ]]
-	run "$NEAP" run --folder disk --min-disk 1000000TiB -- sleep 60
+	# 8 MiB more than the limit, and then 24 MiB are written.
+	shm="$(mktemp -d /dev/shm/neap-test-XXXXXX)"
+	free_kib="$(df --output=avail "$shm" | tail -1)"
+	run "$NEAP" run --folder "$shm/run" --min-disk $((free_kib - 8192))KiB -- \
+		sh -c "head -c 24M /dev/zero >'$shm/data'; exec sleep 60"
+	cp "$shm/run/result.json" disk.json
+	rm -rf "$shm"
 	[ "$status" -eq 143 ]
-	[ "$(result .outcome disk)" = "stopped early" ]
-	[[ "$(result .evidence disk)" == "disk space "*" below "* ]]
+	[ "$(jq -r .outcome disk.json)" = "stopped early" ]
+	[[ "$(jq -r .evidence disk.json)" == "disk space "*" below "* ]]
+}
+
+@test "with less disk space than its limit at the start it is not started" {
+	run "$NEAP" run --folder run --min-disk 1000000TiB -- touch ran
+	[ "$status" -eq 74 ]
+	[[ "$output" == *"neap run: disk space "*" below "*" where $dir/run is: not started; make room"* ]]
+	[ ! -e ran ]
+	[ ! -e run/result.json ]
+	cat > s.yaml <<-EOF
+		name: s
+		experiments: [{name: e, command: touch ran, needs: none, min_disk: 1000000TiB}]
+	EOF
+	run "$NEAP" series s.yaml --folder s
+	[ "$status" -eq 74 ]
+	[[ "$output" == *": not started; make room"*"1 experiment left; make room on the disk and go on with: neap series s.yaml --resume --folder s"* ]]
+	[ ! -e ran ]
 }
 
 @test "near a limit it is warned of, once, and goes on" {
