@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,4 +110,18 @@ enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err
 	if ((status = neap_make_folder(path, 0700, err)) != NEAP_OK)
 		return status;
 	return copy_out(text, room, path, err);
+}
+
+bool neap_path_search(const char *name)
+{
+	const char *at = getenv("PATH");
+	char path[PATH_MAX];
+	while (at) {
+		int length = (int)strcspn(at, ":");
+		int needed = snprintf(path, sizeof path, "%.*s%s%s", length, at, length ? "/" : "", name);
+		if (needed > 0 && (size_t)needed < sizeof path && !access(path, F_OK))
+			return true;
+		at = at[length] ? at + length + 1 : NULL;
+	}
+	return false;
 }

@@ -8,11 +8,16 @@
 
 #include "neap/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
  * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
 enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err);
 enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
+
+/* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also comes
+ * from folders that may not be searched. Async-signal-safe. */
+bool neap_path_search(const char *name);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +123,8 @@ enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buf
 		while ((got = read(pipes[2][0], &cause, sizeof cause)) < 0 && errno == EINTR)
 			;
 		if (got == (ssize_t)sizeof cause)
-			status = cause == ENOENT
+			/* a folder of PATH that may not be searched is no reason to say that it is there */
+			status = cause == ENOENT || (cause == EACCES && !neap_path_search(name))
 					 ? neap_fail(err, NEAP_ENOTSUP,
 						     "%s is not on PATH: --slurm works on a machine with Slurm's "
 						     "commands (Debian: slurm-client)",

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,21 +131,6 @@ static enum neap_status open_log(const struct neap_supervise *run, const char *n
 	return NEAP_OK;
 }
 
-/* Whether a folder of PATH has a file of this name. */
-static bool is_on_path(const char *name)
-{
-	const char *at = getenv("PATH");
-	char path[PATH_MAX];
-	while (at) {
-		int length = (int)strcspn(at, ":");
-		int needed = snprintf(path, sizeof path, "%.*s%s%s", length, at, length ? "/" : "", name);
-		if (needed > 0 && (size_t)needed < sizeof path && !access(path, F_OK))
-			return true;
-		at = at[length] ? at + length + 1 : NULL;
-	}
-	return false;
-}
-
 /* In the child: never returns. */
 static void become(const struct neap_supervise *run, char *const *words, char **environment, const int *logs,
 		   int report_fd, pid_t supervisor)
@@ -167,7 +153,7 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 	execvpe(words[0], words, environment);
 	/* A folder of PATH that may not be searched is no reason to say that a command is there. */
 	if (errno == EACCES && !strchr(words[0], '/'))
-		errno = is_on_path(words[0]) ? EACCES : ENOENT;
+		errno = neap_path_search(words[0]) ? EACCES : ENOENT;
 failed:;
 	int cause = errno;
 	ssize_t written = write(report_fd, &cause, sizeof cause);
