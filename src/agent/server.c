@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define ACCEPT_PAUSE_NS (200 * NEAP_NS_PER_MS)
-#define GIVE_WAY_SHARE  16 /* of the bound: how long a peer may idle while others wait for its place */
+#define GIVE_WAY_SHARE  5 /* of the bound, see server.h */
 
 static const struct neap_descriptor closed = {.fd = -1};
 

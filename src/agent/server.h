@@ -7,10 +7,11 @@
  * A request whose peer has hung up before it begins is not executed, unless it says that its peer does not wait
  * (NEAP_FIELD_UNATTENDED). A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one
  * that breaks it is told so first. When every place is taken and another peer knocks, the one that has been idle longest
- * gives way to it, once it was idle for a sixteenth of the bound: 0.3 s with the default bound, so that stalled peers in
- * any number can delay an honest one, but not keep it out. The thread blocks every signal, so that none of its host's is delivered to it. Descriptors are
- * close-on-exec, and each is checked to be still what was opened before it is used: a host that closes descriptors it
- * does not know, and opens others, must not find us reading them.
+ * gives way to it, once it was idle for a fifth of the bound: 1 s with the default bound, so that stalled peers in any
+ * number can delay an honest one, but not keep it out; and that an honest one on a loaded machine, which waits for a
+ * processor between connecting and asking, is not taken for a stalled one. The thread blocks every signal, so that none
+ * of its host's is delivered to it. Descriptors are close-on-exec, and each is checked to be still what was opened
+ * before it is used: a host that closes descriptors it does not know, and opens others, must not find us reading them.
  *
  * The struct is the caller's storage. start, stop, lock, unlock and forsake from one thread at a time.
  */

@@ -282,7 +282,7 @@ static void many_at_once(void **state)
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	char byte;
 	neap_frame_encode(&frame, header);
-	start(16000); /* those who wait give way after 1 s */
+	start(10000); /* those who wait give way after 2 s */
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&silent[i]);
 		assert_int_equal(send(silent[i].fd, header, i % sizeof(header), MSG_NOSIGNAL), i % sizeof(header));

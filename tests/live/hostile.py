@@ -94,7 +94,8 @@ def flood(place, pid):
 	nothing; one that sends without end what is no frame."""
 	peers = [place.connect(pid) for _ in range(126)]
 	for i, peer in enumerate(peers):
-		peer.sendall(HELLO[:i % len(HELLO)])
+		with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has had to give way already
+			peer.sendall(HELLO[:i % len(HELLO)])
 	greedy = place.connect(pid)
 	greedy.setblocking(False)
 	with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
