@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from typing import Any, Callable, NamedTuple, Optional, Union
 
@@ -36,14 +35,15 @@ def check_optimizer(optimizer: Any) -> None:
     """Raises TypeError or ValueError for what cannot be one of a Training."""
     if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
         raise TypeError(f"optimizer: a {type(optimizer).__name__} is no torch.optim.Optimizer")
-    with contextlib.suppress(TypeError, ValueError):
+    try:
         closure = inspect.signature(optimizer.step).parameters.get("closure")
-        if closure is None or closure.default is not inspect.Parameter.empty:
-            return
+    except (TypeError, ValueError):  # it does not say
+        return
+    if closure is not None and closure.default is inspect.Parameter.empty:
         raise ValueError(
             f"optimizer: {type(optimizer).__name__}.step needs a closure that computes the loss again and again: such an "
             f"update cannot be made again after memory ran out, and is not supported"
-        ) from None
+        )
 
 
 def precision(torch: Any, place: Any, wanted: Union[bool, str]) -> Any:
@@ -163,7 +163,7 @@ class Stepper:
 
     def _update(self) -> Optional[str]:
         """optimizer.step. Why it ran out of memory before it changed anything; None: it is done."""
-        before = self._versions()
+        before, known = self._versions(), {key: set(state) for key, state in self._optimizer.state.items()}
         try:
             self._scaler.step(self._optimizer)
             self._scaler.update()
@@ -186,4 +186,7 @@ class Stepper:
                 f"memory ran out in the optimizer's update, which other ranks may have made: {reason}. Start from the last "
                 f"checkpoint, with foreach=False in the optimizer or a smaller model"
             )
+        for key, state in list(self._optimizer.state.items()):  # made half-way: an optimizer takes what is there for whole
+            for name in set(state) - known.get(key, set()):
+                del state[name]
         return reason

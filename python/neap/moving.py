@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import copy
 import ctypes
 import dataclasses
-import gc
 import os
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Union
 
 from . import _library, _sources, memory
 
@@ -21,44 +22,63 @@ def _torch() -> Any:
     return torch
 
 
-def _move(value: Any, convert: Any, memo: dict[int, Any]) -> Any:
-    """`value` with each tensor converted, once per tensor, so that what was shared is shared."""
-    torch = _torch()
-    key = id(value)
-    if key in memo:
-        return memo[key][1]
-    result: Any
-    if isinstance(value, torch.Tensor):
-        result = convert(value)
-    elif isinstance(value, dict):
-        moved = {k: _move(v, convert, memo) for k, v in value.items()}
-        try:
-            result = type(value)(moved) if type(value) is not dict else moved
-        except TypeError:  # a dict of its own mind (a defaultdict, ...)
-            result = value.copy()
-            result.update(moved)
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        result = type(value)(*(_move(v, convert, memo) for v in value))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        result = type(value)(_move(v, convert, memo) for v in value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: _move(getattr(value, f.name), convert, memo) for f in dataclasses.fields(value) if f.init}
-        result = dataclasses.replace(value, **fields)
-    else:
+class _Mover:
+    """Converts each tensor in a value once, so that what was shared is shared: a tensor in two places, and two tensors that
+    are the same part of one storage (tied weights in a state_dict)."""
+
+    def __init__(self, convert: Callable[[Any], Any]) -> None:
+        self._convert, self._tensor = convert, _torch().Tensor
+        self._memo: dict[Any, tuple[Any, Any]] = {}  # the value too: its id, and its storage, must stay its own
+
+    def move(self, value: Any) -> Any:
+        """The value converted; itself where it holds no tensor."""
+        key = self._key(value)
+        if key not in self._memo:
+            self._memo[key] = (value, value)  # of a container that holds itself
+            self._memo[key] = (value, self._moved(value))
+        return self._memo[key][1]
+
+    def _key(self, value: Any) -> Any:
+        if isinstance(value, self._tensor) and value.layout == _torch().strided and value.numel():
+            place = (value.data_ptr(), value.device, value.dtype, tuple(value.shape), value.stride())
+            return place if value.data_ptr() else id(value)
+        return id(value)
+
+    def _moved(self, value: Any) -> Any:
+        if isinstance(value, self._tensor):
+            return self._convert(value)
+        if isinstance(value, collections.abc.Mapping):
+            moved = {k: self.move(v) for k, v in value.items()}
+            return value if all(moved[k] is value[k] for k in moved) else self._mapping(value, moved)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            parts = [self.move(v) for v in value]
+            if all(new is old for new, old in zip(parts, value)):
+                return value
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            before = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+            after = {name: self.move(part) for name, part in before.items()}
+            return value if all(after[name] is before[name] for name in after) else dataclasses.replace(value, **after)
         return value
-    memo[key] = (value, result)  # the value too: its id must stay its own
-    return result
+
+    def _mapping(self, value: Any, moved: dict[Any, Any]) -> Any:
+        if type(value) is dict:
+            return moved
+        try:
+            result = copy.copy(value)  # with what it carries besides: a defaultdict's factory, a state_dict's _metadata
+            for key, part in moved.items():
+                result[key] = part
+            return result
+        except TypeError:  # it cannot be changed
+            return moved
 
 
 def safe_tensor_to_cpu(value: Any) -> Any:
-    """The same value with every tensor in it on the CPU: detached, in nested dicts, lists, tuples, sets, named tuples and
-    dataclasses too. What was shared stays shared; what holds no tensor is returned as it is. A tensor that is on the CPU
-    already is detached and not copied."""
-
-    def convert(tensor: Any) -> Any:
-        return tensor.detach().to("cpu")
-
-    return _move(value, convert, {})
+    """The same value with every tensor in it on the CPU: detached, in nested mappings, lists, tuples, sets, named tuples and
+    dataclasses too. What was shared stays shared; a container that holds no tensor is returned as it is, other objects
+    always (a module is not looked into). A tensor that is on the CPU already is detached and not copied. Raises
+    RuntimeError where torch was not imported. The device's memory is not given back: your own references hold it."""
+    return _Mover(lambda tensor: tensor.detach().to("cpu")).move(value)
 
 
 class _Atomic:
@@ -103,8 +123,10 @@ class SavedCheckpoint:
 
 def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **more: Any) -> SavedCheckpoint:
     """Writes {"model": state_dict, "optimizer": state_dict, **more} with torch.save: a crash or a full disk leaves the old
-    file, and device memory does not rise: tensors are copied to the host one after another, and nothing is gathered on the
-    device first. Load it with torch.load(path)."""
+    file, and device memory does not rise: tensors are copied to the host one after another (which needs their bytes of host
+    memory), and nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: whatever
+    has a state_dict, or the state itself; None: left out. Load it with torch.load(path). Raises NeapError for what the file
+    system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is there."""
     torch = _torch()
     state = dict(more)
     for name, part in (("model", model), ("optimizer", optimizer)):
@@ -143,33 +165,39 @@ def cleanup_model_memory(model: Any, optimizer: Any = None) -> memory.ClearResul
 @contextlib.contextmanager
 def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
     """Within it the model, its gradients and the optimizer's state are on the host and their device memory is given back;
-    afterwards each tensor is where it was, also when an exception passes through. The parameters stay the same objects."""
+    afterwards each tensor is where it was, also when an exception passes through. The parameters stay the same objects.
+    Needs as many bytes of host memory. Where the device has no room for them any more at the end, PyTorch's out-of-memory
+    error is raised and what was not moved back is on the host still. From one thread, and not while the model is used."""
     torch = _torch()
     places: list[tuple[Any, Any]] = []
-
-    def put_away(tensor: Optional[Any]) -> None:
-        if tensor is not None and tensor.device.type != "cpu":
-            places.append((tensor, tensor.device))
-            tensor.data = tensor.data.to("cpu")
-
-    with torch.no_grad():
-        for parameter in model.parameters():
-            put_away(parameter)
-            grad, parameter.grad = parameter.grad, None  # a gradient must be where its parameter is
-            if grad is not None:
-                put_away(grad)
-                parameter.grad = grad
-        for buffer in model.buffers():
-            put_away(buffer)
-        for state in optimizer.state.values() if optimizer is not None else ():
-            for value in state.values():
-                if torch.is_tensor(value):
-                    put_away(value)
-    gc.collect()
-    memory.clear_gpu_memory()
+    parameters = list(model.parameters())
+    gradients, inside = [parameter.grad for parameter in parameters], False
+    states = [value for state in optimizer.state.values() for value in state.values()] if optimizer is not None else []
     try:
+        with torch.no_grad():
+            _give(parameters, [None] * len(parameters))  # a gradient must be where its parameter is
+            for tensor in (*parameters, *gradients, *model.buffers(), *filter(torch.is_tensor, states)):
+                if tensor is not None and tensor.device.type != "cpu":
+                    device = tensor.device
+                    tensor.data = tensor.data.to("cpu")
+                    places.append((tensor, device))
+            _give(parameters, gradients)
+        inside = True
+        memory.clear_gpu_memory()
         yield model
     finally:
         with torch.no_grad():
+            if inside:  # there may be new ones
+                gradients = [parameter.grad for parameter in parameters]
+            _give(parameters, [None] * len(parameters))
             for tensor, device in places:
                 tensor.data = tensor.data.to(device)
+            for parameter, gradient in zip(parameters, gradients):
+                if gradient is not None and gradient.device != parameter.device:
+                    gradient.data = gradient.data.to(parameter.device)
+            _give(parameters, gradients)
+
+
+def _give(parameters: list[Any], gradients: list[Any]) -> None:
+    for parameter, gradient in zip(parameters, gradients):
+        parameter.grad = gradient

@@ -70,20 +70,26 @@ class TrainingResult:
     peak: int  # bytes allocated at most, over all devices
 
 
-def _check(torch: Any, model: Any, numbers: dict[str, Any], memory_limit: Any) -> Any:
-    """Raises for what makes no sense; the limit as a share (float) or bytes (int)."""
-    for name, value in numbers.items():
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
         least = 1 if name in ("batch_size", "accumulate") else 0
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"Training: {name}={value!r}: expected a whole number, at least {least}")
+
+
+def _check_model(torch: Any, model: Any) -> None:
     if not isinstance(model, torch.nn.Module) or not any(True for _ in model.parameters()):
         raise TypeError(f"Training: model: a {type(model).__name__} is no torch.nn.Module with parameters")
     kinds = {type(module).__name__ for module in model.modules()}
     if "FullyShardedDataParallel" in kinds or any(hasattr(p, "device_mesh") for p in model.parameters()):
         raise ValueError("Training: a model that is sharded over ranks exchanges inside its forward: not supported")
-    if isinstance(memory_limit, bool) or (isinstance(memory_limit, float) and not 0 < memory_limit <= 1):
-        raise ValueError(f"Training: memory_limit={memory_limit!r}: a share is above 0 and at most 1")
-    return _units.parse_size(memory_limit) if isinstance(memory_limit, (int, str)) else memory_limit
+
+
+def _parse_limit(limit: Any) -> Optional[Union[float, int]]:
+    """A share (float) or bytes (int)."""
+    if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
+        raise ValueError(f"Training: memory_limit={limit!r}: a share is above 0 and at most 1")
+    return _units.parse_size(limit) if isinstance(limit, (int, str)) else limit
 
 
 class Training:
@@ -160,16 +166,16 @@ class Training:
         torch = _sources.torch_module()
         if torch is None:
             raise RuntimeError("Training needs torch to be imported")
-        numbers = {
-            "epochs": epochs,
-            "batch_size": batch_size,
-            "accumulate": accumulate,
-            "cleanup_every_steps": cleanup_every_steps,
-            "cleanup_every_epochs": cleanup_every_epochs,
-            "milestone_every_steps": milestone_every_steps,
-            "leak_watch_every_steps": leak_watch_every_steps,
-        }
-        self._memory_limit = _check(torch, model, numbers, memory_limit)
+        _check_counts(
+            epochs=epochs,
+            batch_size=batch_size,
+            accumulate=accumulate,
+            cleanup_every_steps=cleanup_every_steps,
+            cleanup_every_epochs=cleanup_every_epochs,
+            milestone_every_steps=milestone_every_steps,
+            leak_watch_every_steps=leak_watch_every_steps,
+        )
+        _check_model(torch, model)
         _step.check_optimizer(optimizer)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
@@ -186,24 +192,22 @@ class Training:
         self._place = next(self.model.parameters()).device
         self._stepper = _step.Stepper(torch, self.model, optimizer, loss_fn, compute, self._place, self._ranks)
         self._stepper.precision(mixed_precision)
+        self._memory_limit = _parse_limit(memory_limit)
         self._every_steps, self._every_epochs = cleanup_every_steps, cleanup_every_epochs
         self._clear_start, self._clear_end, self._clear_saved = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
         self._device_level = _levels.Level("device memory", warn_below, degrade_below, stop_below)
         self._host_level = _levels.Level("host memory", stop=host_stop_below)
         self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
         self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
-        self._on_step, self._on_epoch = on_step, on_epoch
-        self._watch_every = leak_watch_every_steps
-        self._manager = MemoryManager(
-            memory_cleanup_frequency=max(leak_watch_every_steps, 1), device_types=(self._place.type,)
-        )
-        self._taken: set[Rung] = set()
+        self._on_step, self._on_epoch, self._watch_every = on_step, on_epoch, leak_watch_every_steps
+        self._manager = MemoryManager(device_types=(self._place.type,))
         self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
+        self._taken: set[Rung] = set()
+        self._begin()
         if gradient_checkpointing:
             self._active.add(Rung.CHECKPOINTING)
-        if gradient_checkpointing and not _efficient.checkpoint_layers(model, torch):
-            log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
-        self._begin()
+            if not _efficient.checkpoint_layers(model, torch):
+                log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
 
     def _begin(self) -> None:
         self._step, self._epoch, self._ooms, self._stopped, self._peak = 0, 0, 0, "", 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -69,6 +70,16 @@ class Lightning(Folder):
             self.fit(callback, fails=True)
         self.assertIsNotNone(callback.watch.out_of_memory)
         self.assertEqual(names(callback), ["start", "oom"])
+
+    def test_what_fails_of_ours_is_a_note(self):
+        import neap
+        from neap.integrations.lightning import MemoryCallback
+
+        callback = MemoryCallback(cleanup_every_steps=1)
+        with unittest.mock.patch.object(neap.memory, "clear_gpu_memory", lambda: 1 / 0):
+            self.fit(callback)
+        self.assertEqual((callback.watch.cleanups, names(callback)[-1]), ([], "end"))
+        self.assertIn("callback: ZeroDivisionError: division by zero", neap.describe())
 
     def test_wrong_options(self):
         from neap.integrations.lightning import MemoryCallback

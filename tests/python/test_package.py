@@ -13,12 +13,13 @@ import textwrap
 import threading
 import time
 import unittest
+import unittest.mock
 
 if __name__ == "__main__":  # a world of its own, also for the processes it starts
     os.environ["NEAP_SIM"] = f"mem=4GiB,world=package-{os.getpid()}"
 
 import neap
-from neap import _units
+from neap import _leftovers, _units
 
 MIB = 1 << 20
 
@@ -421,6 +422,48 @@ class Notes(unittest.TestCase):
     def test_a_request_that_fails_keeps_no_interrupt(self):
         done = self.run_it(REFUSED)
         self.assertEqual(done.stdout, "the interrupt arrived\nTrue True\n", done.stderr)
+
+
+HOLDS = """
+import os, sys
+if os.fork():
+    os._exit(0)  # so that it is no descendant of ours
+import neap
+with neap.Allocator() as allocator:
+    allocator.malloc(64 << 20)
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+USES_A_DEVICE = """
+import os, torch
+from neap import _cleanups, _leftovers
+found = []
+_leftovers.clear = found.append
+_cleanups.leftovers()
+torch.cuda.take(1 << 20)
+_cleanups.leftovers()
+print(found == [bytes.fromhex(os.environ["FAKE_TORCH_UUID"].removeprefix("GPU-").replace("-", ""))])
+"""
+
+
+class Leftovers(unittest.TestCase):
+    def test_what_another_process_of_ours_holds_is_named(self):
+        command = [sys.executable, "-c", HOLDS]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            pid = other.stdout.readline().strip()
+            with neap.Allocator() as allocator, self.assertLogs("neap", logging.INFO) as logged:
+                _leftovers.clear(allocator.uuid)
+            other.stdin.close()
+            other.stdout.read()  # until it has ended
+        self.assertTrue(any(pid in line for line in logged.output), logged.output)
+        with self.assertLogs("neap", logging.WARNING) as logged, unittest.mock.patch.dict(os.environ, NEAP_DEVICE="nothing"):
+            _leftovers.clear(bytes(16))
+        self.assertIn("Leftovers of earlier runs were not looked for", logged.output[0])
+
+    def test_on_the_devices_that_pytorch_uses(self):
+        done = Notes.run_it(self, USES_A_DEVICE)
+        self.assertEqual(done.stdout, "True\n", done.stderr)
 
 
 class Checkpoints(unittest.TestCase):

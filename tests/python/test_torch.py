@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 import neap
-from neap import _abi, _efficient, _sources, hunt, memory
+from neap import _abi, _efficient, _sources, hunt, memory, moving
 
 CPU = ("cpu",)
 kept_in_a_global = []
@@ -179,6 +179,36 @@ class Moving(unittest.TestCase):
         self.assertTrue(shared.requires_grad)
         self.assertEqual(neap.safe_tensor_to_cpu("text"), "text")
 
+    def test_what_has_no_tensor_is_itself_and_what_holds_itself_ends(self):
+        value = {"size": torch.Size([1, 2]), "user": collections.UserDict(a=1)}
+        self.assertIs(neap.safe_tensor_to_cpu(value), value)
+        circle = [torch.ones(2, requires_grad=True)]
+        circle.append(circle)
+        self.assertFalse(neap.safe_tensor_to_cpu(circle)[0].requires_grad)
+        user = neap.safe_tensor_to_cpu(collections.UserDict(a=circle[0]))
+        self.assertEqual((type(user), user["a"].requires_grad), (collections.UserDict, False))
+
+    def test_tied_weights_stay_tied_and_a_state_keeps_its_versions(self):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 4))
+        model[2].weight = model[0].weight
+        state = moving._Mover(lambda tensor: tensor.detach().clone()).move(model.state_dict())  # as from a device
+        self.assertIs(state["0.weight"], state["2.weight"])
+        self.assertEqual(state._metadata["1"], {"version": 2})
+        self.assertEqual(len(moving._Mover(lambda t: t.clone()).move([torch.ones(4)[:2], torch.ones(4)[2:]])), 2)
+
+    def test_putting_away_that_fails_half_way_leaves_what_was(self):
+        model = nn.Linear(3, 2)
+        model(torch.ones(1, 3)).sum().backward()
+        gradients = [p.grad for p in model.parameters()]
+        with unittest.mock.patch.object(nn.Module, "buffers", lambda self: 1 / 0), self.assertRaises(ZeroDivisionError):
+            with neap.offloaded(model):
+                self.fail("it is not entered")
+        self.assertTrue(all(p.grad is g for p, g in zip(model.parameters(), gradients)))
+        with neap.offloaded(model):
+            self.assertTrue(all(p.grad is g for p, g in zip(model.parameters(), gradients)))
+            model.weight.grad = None
+        self.assertEqual((model.weight.grad, model.bias.grad), (None, gradients[1]))
+
     def test_a_checkpoint_is_whole(self):
         model = nn.Linear(300, 200)
         optimizer = torch.optim.Adam(model.parameters())
@@ -276,7 +306,7 @@ def data(count=24):
 def training(model, **more):
     optimizer = more.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     options = {"batch_size": 8, "shuffle": False, **more}
-    return neap.Training(model, optimizer, nn.functional.mse_loss, options.pop("data", None) or data(), **options)
+    return neap.Training(model, optimizer, nn.functional.mse_loss, options.pop("data", data()), **options)
 
 
 class OutOnce(torch.optim.SGD):

@@ -1,18 +1,25 @@
-"""What the callbacks have in common: when to clean up, what to log, what to say of an out-of-memory error."""
+"""What the callbacks have in common: when to clean up, what to log, what to say of an out-of-memory error. What fails of it
+is a note (`neap info`, neap.describe()), and the training goes on."""
 
 from __future__ import annotations
 
 import logging
 from typing import Optional
 
-from .. import _abi, _events, hunt, memory
+from .. import _abi, _cleanups, _events, hunt, memory
+from .._notes import harmless
 from ..manager import Growing, MemoryManager
 
 log = logging.getLogger("neap")
 
 
 class Watch:
-    """Options and effects; a callback passes its instants on. Steps are optimizer updates."""
+    """Options and effects; a callback passes its instants on. Steps are optimizer updates.
+
+    `clear_memory_on_start` (which also ends what earlier runs of neap left on the device), `clear_memory_on_end`,
+    `clear_memory_after_save`: a cleanup then. `cleanup_every_steps`, `cleanup_every_epochs`, `leak_watch_every_steps`: 0 is
+    never. `cleanups`, `marks` and `growing` have what was done and found, `out_of_memory` the cleanup after such an error.
+    """
 
     def __init__(
         self,
@@ -28,6 +35,7 @@ class Watch:
         self._on_start, self._on_end, self._after_save = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
         self._steps, self._epochs, self._look = cleanup_every_steps, cleanup_every_epochs, leak_watch_every_steps
         self._manager = MemoryManager()
+        self._cleaner = _cleanups.Cleanups()
         self.cleanups: list[memory.ClearResult] = []
         self.marks: list[tuple[str, memory.MemoryStats]] = []
         self.out_of_memory: Optional[memory.ClearResult] = None
@@ -37,43 +45,50 @@ class Watch:
         """Kinds of tensors that became more at each look."""
         return self._manager.growing
 
+    @harmless("callback")
     def begin(self) -> None:
         """Training begins: model and optimizer are there."""
         if self._on_start:
+            _cleanups.leftovers()
             self._clear(_abi.Reason.START)
         self._mark(_abi.Mark.START, "start")
 
+    @harmless("callback")
     def step(self, number: int) -> None:
         """An optimizer update is done. The number is the framework's; nothing happens twice for the same one."""
         if self._steps and number % self._steps == 0:
-            self._clear(_abi.Reason.PERIODIC)
+            self._clear(_abi.Reason.EVERY_STEP if self._steps == 1 else _abi.Reason.PERIODIC)
         if self._look and number % self._look == 0:
             self._manager.look()
 
+    @harmless("callback")
     def epoch(self, number: int) -> None:
         """An epoch is done; the first is 1."""
         self._mark(_abi.Mark.EPOCH_END, f"epoch {number}", number)
         if self._epochs and number % self._epochs == 0:
             self._clear(_abi.Reason.EPOCH)
 
+    @harmless("callback")
     def saved(self, step: int) -> None:
         """A checkpoint was saved."""
         self._mark(_abi.Mark.SAVED, "saved", step)
         if self._after_save:
             self._clear(_abi.Reason.SAVED)
 
+    @harmless("callback")
     def failed(self, error: BaseException) -> None:
         """Training ends with an exception. Of an out-of-memory error what its traceback pins is released."""
         if not memory.is_out_of_memory(error):
             return
         self._mark(_abi.Mark.OOM, "oom")
         hunt.forget_frames(error)
-        self.out_of_memory = self._clear(_abi.Reason.OOM)
+        self._clear(_abi.Reason.OOM)
         log.warning(
             "Out of memory. Halve the batch and double the accumulation (the effective batch stays), switch on gradient "
             "checkpointing, or start with `neap run --on-oom`, which does so and starts again"
         )
 
+    @harmless("callback")
     def end(self) -> None:
         """Training is over."""
         self._mark(_abi.Mark.END, "end")
@@ -84,10 +99,7 @@ class Watch:
         self.marks.append((name, memory.log_gpu_memory_stats(name)))
         _events.mark(mark, name, value)
 
-    def _clear(self, reason: _abi.Reason) -> memory.ClearResult:
-        result = memory.clear_gpu_memory()
-        self.cleanups.append(result)
-        _events.cleanup(reason, max(result.freed, 0), result.seconds)
-        return result
-
-
+    def _clear(self, reason: _abi.Reason) -> None:
+        self.cleanups.append(self._cleaner.run(reason))
+        if reason == _abi.Reason.OOM:
+            self.out_of_memory = self.cleanups[-1]

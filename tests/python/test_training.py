@@ -1,0 +1,348 @@
+"""Training as a newcomer meets it: kinds of data, batches, models and optimizers, wrong arguments, callbacks, on the CPU."""
+
+import collections
+import copy
+import gc
+import logging
+import os
+import pickle
+import tempfile
+import unittest
+import unittest.mock
+import warnings
+
+warnings.filterwarnings("ignore")
+import torch
+from torch import nn
+
+import neap
+from neap import _batches, _efficient
+from test_torch import Blocks, data, training
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        gc.freeze()  # what the imports made need not be looked through in each of the many collections
+        cls.addClassCleanup(gc.unfreeze)
+
+    def setUp(self):
+        logging.getLogger("neap").setLevel(logging.CRITICAL)
+        self.addCleanup(logging.getLogger("neap").setLevel, logging.NOTSET)
+
+    def same(self, one, other, places=5):
+        for p, q in zip(one.parameters(), other.parameters()):
+            self.assertTrue(torch.allclose(p, q, atol=10**-places), (p - q).abs().max())
+
+
+def by_name(model, batch):
+    return nn.functional.mse_loss(model(batch["x"]), batch["y"])
+
+
+class Batches(torch.utils.data.IterableDataset):
+    def __init__(self, count):
+        self.x, self.y = data(count)
+
+    def __iter__(self):
+        return iter(list(zip(self.x, self.y)))
+
+
+class Data(Case):
+    def check(self, kind, count=22, wanted_steps=3, **options):
+        """Weights and steps are those of the same samples as tensors, also where memory runs out."""
+        wanted = Blocks()
+        training(wanted, data=data(count)).train()
+        for room in (None, 3):
+            model = Blocks(room)
+            result = training(model, data=kind(), **options).train()
+            self.assertEqual(result.steps, wanted_steps)
+            self.assertEqual(result.split.effective, 8)
+            self.same(wanted, model)
+
+    def test_columns(self):
+        x, y = data(22)
+        self.check(lambda: {"x": x, "y": y}, compute=by_name)
+        self.check(lambda: (x.numpy(), y.numpy()))
+
+    def test_iterables(self):
+        self.check(lambda: Batches(22))
+        x, y = data(22)
+        batches = [(x[n : n + 8], y[n : n + 8]) for n in range(0, 22, 8)]
+        self.check(lambda: (batch for batch in batches))
+
+    def test_loader_batches_are_accumulated(self):
+        dataset = torch.utils.data.TensorDataset(*data(22))
+        self.check(lambda: torch.utils.data.DataLoader(dataset, batch_size=4), batch_size=32, accumulate=2)
+        result = training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=4), batch_size=4, accumulate=2).train()
+        self.assertEqual(result.split, neap.Split(4, 2))
+        with self.assertRaisesRegex(ValueError, "the DataLoader's batches have 4 samples, batch_size is 8"):
+            training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=4))
+
+    def test_a_sampler_is_told_the_epoch(self):
+        dataset, seen = torch.utils.data.TensorDataset(*data(8)), []
+        sampler = torch.utils.data.distributed.DistributedSampler(dataset, num_replicas=1, rank=0)
+        sampler.set_epoch = seen.append
+        training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=8, sampler=sampler), epochs=3).train()
+        self.assertEqual(seen, [0, 1, 2])
+
+    def test_less_than_a_batch(self):
+        plain, tight = Blocks(), Blocks(room=1)
+        self.assertEqual(training(plain, data=data(3), batch_size=32).train().steps, 1)
+        training(tight, data=data(3), batch_size=32).train()
+        self.same(plain, tight)
+
+    def test_shuffling_is_by_seed_and_epoch(self):
+        def order(seed):
+            seen = []
+            model = Blocks()
+            model.register_forward_pre_hook(lambda m, args: seen.extend(args[0][:, 0].tolist()))
+            training(model, shuffle=True, seed=seed, epochs=2).train()
+            return seen
+
+        self.assertEqual(order(1), order(1))
+        self.assertNotEqual(order(1), order(2))
+        self.assertNotEqual(order(1)[:24], order(1)[24:])
+        self.assertEqual(sorted(order(1)[:24]), sorted(data()[0][:, 0].tolist()))
+
+    def test_what_is_no_data(self):
+        x, y = data(8)
+        for wrong, text in (
+            ((x, y[:7]), "8, 7 samples: expected as many in each"),
+            ([], "there are no samples"),
+            ((x[:0], y[:0]), "there are no samples"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                training(Blocks(), data=wrong)
+        with self.assertRaisesRegex(TypeError, "a int is no tuple or dict"):
+            training(Blocks(), data=7)
+        with self.assertRaisesRegex(ValueError, "no batch in epoch 2; what can be gone through once only"):
+            training(Blocks(), data=((x, y) for _ in range(2)), epochs=2).train()
+
+    def test_cutting(self):
+        Pair = collections.namedtuple("Pair", "a b")
+        mask, x = torch.ones(5, 5), torch.arange(4.0)
+        batch = {"x": x, "pair": Pair(x, mask), "names": ["a", "b", "c", "d"], "list": [x, 7], "scale": torch.tensor(2.0)}
+        batch.update(user=collections.UserDict(x=x), text="abcd", nothing=None)
+        self.assertEqual(_batches.length(batch), 4)
+        piece = _batches.cut(batch, 1, 3, 4, lambda t: t)
+        for found in (piece["x"], piece["pair"].a, piece["list"][0], piece["user"]["x"]):
+            self.assertEqual(found.tolist(), [1, 2])
+        self.assertEqual(piece["names"], ["b", "c"])
+        self.assertIs(piece["pair"].b, mask)  # another first dimension: each piece has it whole
+        self.assertEqual((piece["list"][1], piece["text"], piece["nothing"], piece["scale"].item()), (7, "abcd", None, 2.0))
+        self.assertEqual((type(piece["user"]), type(piece["pair"])), (collections.UserDict, Pair))
+        self.assertEqual([_batches.length(b) for b in (["a", "b"], {"n": [1, 2, 3]}, object(), torch.tensor(1.0))], [2, 3, 1, 1])
+
+    def test_a_batch_without_tensors(self):
+        model = Blocks()
+        seen = []
+
+        def compute(m, batch):
+            seen.append(list(batch))
+            return m(torch.tensor([[float(len(word))] * 8 for word in batch])).mean()
+
+        training(model, data=["a", "bb", "ccc"], batch_size=2, compute=compute).train()
+        self.assertEqual(seen, [["a", "bb"], ["ccc"]])
+
+    def test_batches_that_need_compute(self):
+        x, y = data(8)
+        for batches, text in (({"x": x, "y": y}, "type dict is no"), ((x, y, y), "3 parts is no"), ((x,), "1 parts is no")):
+            with self.assertRaisesRegex(TypeError, text + r" \(input, target\): say how its loss is computed with compute="):
+                training(Blocks(), data=batches).train()
+
+    def test_what_is_no_loss(self):
+        for loss, text in ((lambda m, b: m(b[0]), r"a tensor of shape \[8\]"), (lambda m, b: 1.5, "float"), (lambda m, b: None, "None")):
+            with self.assertRaisesRegex(TypeError, f"the loss is {text}.*: expected one number"):
+                training(Blocks(), compute=loss).train()
+
+
+class Models(Case):
+    def test_wrapped_and_compiled(self):
+        wanted = Blocks()
+        training(wanted).train()
+        with tempfile.TemporaryDirectory() as folder:
+            for wrap in (nn.DataParallel, lambda model: torch.compile(model, backend="eager")):
+                inner = Blocks(room=3)
+                path = os.path.join(folder, "model.pt")
+                result = training(wrap(inner), optimizer=torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9), checkpoint_path=path).train()
+                self.assertEqual(result.split, neap.Split(2, 4))
+                self.same(wanted, inner)
+                self.assertEqual(set(torch.load(path)["model"]), set(inner.state_dict()))  # without the wrapper's prefix
+
+    def test_a_compiled_model_is_checkpointed(self):
+        wanted, inner, calls = Blocks(), Blocks(), []
+        training(wanted).train()
+        inner.layers[0][0].register_forward_hook(lambda *_: calls.append(1))
+        model = torch.compile(inner, backend="eager")
+        model(data()[0])
+        training(model, optimizer=torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9), gradient_checkpointing=True).train()
+        self.same(wanted, inner)
+        self.assertTrue(all("forward" in layer.__dict__ for layer in inner.layers))
+
+    def test_parameters_and_layers_in_two_places(self):
+        def make():
+            torch.manual_seed(3)
+            layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+            return nn.Sequential(layer, layer, nn.Linear(8, 1), nn.Flatten(0))
+
+        wanted, shared = make(), make()
+        training(wanted).train()
+        calls = []
+        shared[0][0].register_forward_hook(lambda *_: calls.append(1))
+        training(shared, gradient_checkpointing=True).train()
+        self.same(wanted, shared)
+        self.assertEqual(len(calls), 3 * 2 * 2)  # each of its two uses once more, not twice
+        self.assertIs(shared[0], shared[1])
+
+    def test_a_checkpointed_model_can_be_copied_and_pickled(self):
+        model = Blocks()
+        _efficient.checkpoint_layers(model, torch)
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            with torch.no_grad():
+                for parameter in twin.parameters():
+                    parameter.zero_()
+            self.assertEqual(twin(torch.ones(2, 8)).tolist(), [0.0, 0.0])  # its own layers, not the first one's
+            self.assertFalse(_efficient.can_checkpoint(twin, torch))
+        self.assertNotEqual(model(torch.ones(2, 8)).tolist(), [0.0, 0.0])
+
+    def test_data_parallel_is_not_checkpointed(self):
+        self.assertFalse(_efficient.can_checkpoint(nn.DataParallel(Blocks()), torch))
+
+    def test_a_model_on_several_devices(self):
+        class Elsewhere(nn.Linear):
+            def forward(self, x):
+                return super().forward(x).to("meta")
+
+        seen = []
+
+        def loss_fn(output, target):
+            seen.append((output.device.type, target.device.type))
+            raise ZeroDivisionError  # as far as it can be followed here
+
+        model = Elsewhere(8, 1)
+        with self.assertRaises(ZeroDivisionError):
+            neap.Training(model, torch.optim.SGD(model.parameters(), lr=0.1), loss_fn, data()).train()
+        self.assertEqual(seen, [("meta", "meta")])
+
+    def test_sharded_models_are_refused(self):
+        class FullyShardedDataParallel(nn.Linear):
+            pass
+
+        with self.assertRaisesRegex(ValueError, "sharded over ranks"):
+            training(nn.Sequential(FullyShardedDataParallel(8, 1)))
+
+    def test_evaluation_in_a_callback_does_not_stay(self):
+        model, modes = Blocks(), []
+        model.register_forward_pre_hook(lambda m, _: modes.append(m.training))
+        training(model, epochs=2, on_epoch=lambda epoch: model.eval()).train()
+        self.assertEqual(set(modes), {True})
+
+
+class Optimizers(Case):
+    def test_closures_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "LBFGS.step needs a closure"):
+            training(Blocks(), optimizer=torch.optim.LBFGS(Blocks().parameters()))
+        for wrong in (object(), nn.Linear(1, 1)):
+            with self.assertRaisesRegex(TypeError, "is no torch.optim.Optimizer"):
+                training(Blocks(), optimizer=wrong)
+        model = Blocks()
+        with self.assertRaisesRegex(TypeError, "NoneType is no torch.optim.Optimizer"):
+            neap.Training(model, None, nn.functional.mse_loss, data())
+
+    def test_a_schedule(self):
+        model, rates = Blocks(), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        result = training(model, optimizer=optimizer, on_step=lambda step, loss: (schedule.step(), rates.extend(schedule.get_last_lr()))).train()
+        self.assertEqual((rates, result.steps), ([0.5, 0.25, 0.125], 3))
+
+    def test_half_precision_scales_the_loss(self):
+        seen, model = [], Blocks()
+        model.head.register_full_backward_hook(lambda m, i, o: seen.append(float(o[0].abs().max())))
+        model.head.register_forward_hook(lambda m, i, o: seen.append(o.dtype))
+        wanted = training(Blocks(), epochs=10).train().losses
+        found = training(model, mixed_precision="fp16", epochs=10).train().losses
+        self.assertIn(torch.float16, seen)
+        self.assertGreater(max(v for v in seen if isinstance(v, float)), 100)  # 65536 times the gradient of the loss
+        self.assertAlmostEqual(wanted[-1], found[-1], places=1)
+        with self.assertRaisesRegex(ValueError, "mixed_precision 'int8'"):
+            training(Blocks(), mixed_precision="int8")
+
+    def test_an_update_in_half_precision_is_made_again(self):
+        plain, model = Blocks(), Blocks()
+
+        class Once(torch.optim.SGD):
+            done = False
+
+            def step(self, closure=None):
+                if not self.done:
+                    self.done = True
+                    raise torch.OutOfMemoryError("CUDA out of memory.")
+                return super().step(closure)
+
+        training(plain, mixed_precision="fp16", optimizer=torch.optim.SGD(plain.parameters(), lr=0.1)).train()
+        result = training(model, mixed_precision="fp16", optimizer=Once(model.parameters(), lr=0.1)).train()
+        self.assertEqual((result.ooms, result.steps), (1, 3))
+        self.same(plain, model, places=2)  # not a scaled gradient taken for one
+
+    def test_adam_that_runs_out_while_it_makes_its_state(self):
+        plain, model = Blocks(), Blocks()
+        training(plain, optimizer=torch.optim.AdamW(plain.parameters())).train()
+        real, calls = torch.zeros_like, []
+
+        def third(value, **more):
+            calls.append(1)
+            if len(calls) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return real(value, **more)
+
+        with unittest.mock.patch.object(torch, "zeros_like", third):
+            result = training(model, optimizer=torch.optim.AdamW(model.parameters())).train()
+        self.assertEqual((result.ooms, result.steps), (1, 3))
+        self.same(plain, model)
+
+
+class Arguments(Case):
+    def test_what_makes_no_sense(self):
+        for wrong in ({"epochs": -1}, {"epochs": 1.5}, {"accumulate": 0}, {"batch_size": "8"}, {"leak_watch_every_steps": -1},
+                      {"milestone_every_steps": -1}, {"rank_timeout": 0}, {"memory_limit": True}, {"batch_size": True},
+                      {"degrade_below": "much"}):  # fmt: skip
+            with self.assertRaises(ValueError, msg=str(wrong)):
+                training(Blocks(), **wrong)
+        for model in (None, nn.Identity(), Blocks):
+            with self.assertRaisesRegex(TypeError, "is no torch.nn.Module with parameters"):
+                neap.Training(model, torch.optim.SGD(Blocks().parameters()), nn.functional.mse_loss, data())
+        with self.assertRaisesRegex(TypeError, "loss_fn or compute"):
+            neap.Training(Blocks(), torch.optim.SGD(Blocks().parameters()), None, data())
+
+    def test_no_epochs(self):
+        model, before = Blocks(), Blocks()
+        result = training(model, epochs=0).train()
+        self.assertEqual((result.steps, result.epochs, result.losses), (0, 0, ()))
+        self.same(model, before, places=9)
+
+    def test_train_again_goes_on(self):
+        wanted, model = Blocks(), Blocks(room=3)
+        training(wanted, epochs=2).train()
+        run = training(model)
+        self.assertEqual((run.train().ooms, run.train().ooms), (2, 0))  # the rungs stay
+        self.same(wanted, model)
+
+    def test_callbacks_that_raise(self):
+        for options in ({"on_step": lambda *_: 1 / 0}, {"on_epoch": lambda _: 1 / 0}):
+            model = Blocks()
+            with self.assertRaises(ZeroDivisionError), self.assertLogs("neap", "INFO") as logged:
+                logging.getLogger("neap").setLevel(logging.INFO)
+                training(model, clear_memory_on_start=False, **options).train()
+            self.assertTrue(any("Cleaning up" in line for line in logged.output))  # after the failure, too
+
+    def test_callbacks_are_told(self):
+        steps, epochs = [], []
+        training(Blocks(), epochs=2, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()
+        self.assertEqual(([s for s, _ in steps], epochs), ([1, 2, 3, 4, 5, 6], [1, 2]))
+        self.assertTrue(all(loss > 0 for _, loss in steps))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main(warnings="ignore")
