@@ -10,7 +10,8 @@
 # are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 300).
 set -u
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0
-parent=${XDG_CACHE_HOME:-$HOME/.cache}/neap
+home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
+parent=${XDG_CACHE_HOME:-$home/.cache}/neap
 folder=$parent/python-$version
 bound=${NEAP_TEST_VENV_SECONDS:-300}
 began=$(date +%s)
