@@ -243,12 +243,21 @@ def test_requeued(slurm):
     wait_for("the first start", lambda: read("q-begun"))
     slurm.ask("scontrol", "requeue", task)
     wait_for("the requeued task", lambda: slurm.states()[task] == "PENDING")
-    wait_for("its second start",  # Slurm would wait two minutes
-             lambda: slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now") or len(read("q-begun")) > 2)
+    hastened = set()
+
+    def begins_again():
+        """Slurm would wait two minutes; and it drops a start within the second of the end before, to try once more."""
+        told = slurm.ask("scontrol", "show", "job", task)
+        restarts = "".join(re.findall(r"JobState=PENDING.*Restarts=(\d+)", told, re.S))
+        if restarts and restarts not in hastened and not hastened.add(restarts):
+            slurm.ask("scontrol", "update", f"JobId={task}", "StartTime=now+3seconds")
+        return len(read("q-begun")) > 2
+
+    wait_for("its second start", begins_again)
     done = gather_until_ended("q.yaml", "--slurm", "--resume", "--folder", "q", status=0)
     check(read("q-begun") == "x\nx\n" and result("q", "e-2")["outcome"] == "ok", read("q-begun"))
     starts = [r for r in records("q") if r["type"] == "start"]
-    check([r["submission"] for r in starts] == [1, 1] and starts[1]["run_id"] == starts[0]["run_id"] + ".r1", starts)
+    check([r["submission"] for r in starts] == [1, 1] and starts[1]["run_id"].startswith(starts[0]["run_id"] + ".r"), starts)
     check(count("q", "cancel", "e") == 1 and result("q", "e-2")["run_id"] == starts[1]["run_id"], done.stderr)
 
 
