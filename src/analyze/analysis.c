@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t busiest(const struct neap_trace *trace)
+size_t neap_analysis_busiest(const struct neap_trace *trace)
 {
 	size_t best = 0;
 	for (size_t i = 1; i < trace->device_count; i++) {
@@ -156,7 +156,7 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 	uint64_t from = 0, to = UINT64_MAX;
 
 	*analysis = (struct neap_analysis){.trace = trace};
-	analysis->device = options->device == SIZE_MAX ? busiest(trace) : options->device;
+	analysis->device = options->device == SIZE_MAX ? neap_analysis_busiest(trace) : options->device;
 	if (analysis->device >= trace->device_count)
 		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
 				 trace->device_count == 1 ? "" : "s", analysis->device);

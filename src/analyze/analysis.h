@@ -66,6 +66,8 @@ struct neap_analysis {
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
 			      struct neap_analysis *ret_analysis, struct neap_error *err);
 void neap_analysis_fini(struct neap_analysis *analysis);
+/* The device with the most events. */
+size_t neap_analysis_busiest(const struct neap_trace *trace);
 
 /* Whether every block and segment of the replay was the recorded one: then what it says of allocated bytes is exact.
  */

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/analysis_json.h"
 #include "cli/command.h"
+#include "cli/write_trace.h"
 #include "report/analysis.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
@@ -129,6 +130,7 @@ static int run(const struct neap_arguments *arguments)
 	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = progress};
 	struct sigaction action = {.sa_handler = on_signal};
 	const char *path = neap_operand(arguments, 0), *html = neap_argument(arguments, "html");
+	const char *write = neap_argument(arguments, "write");
 	struct neap_trace_page_options page = {.path = path, .top = TOP, .analysis = &options};
 	struct neap_page_file file = {0};
 	struct neap_analysis analysis = {0};
@@ -142,6 +144,10 @@ static int run(const struct neap_arguments *arguments)
 	bool piped = html && strcmp(html, "-") == 0;
 	if (piped && neap_argument(arguments, "json"))
 		return neap_misuse(arguments, "--html - and --json would both go to standard output");
+	if (write && !write_trace_known(write))
+		return neap_misuse(arguments,
+				   "--write: a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'",
+				   write);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	enum neap_status status = neap_trace_read(path, &trace, &err);
@@ -150,6 +156,10 @@ static int run(const struct neap_arguments *arguments)
 		if (status == NEAP_ENOENT)
 			err.status = NEAP_EEXIST; /* exits 73: the input is there */
 	}
+	if (status == NEAP_OK && write)
+		status = write_trace(
+			trace, options.device < trace->device_count ? options.device : neap_analysis_busiest(trace),
+			write, &err);
 	if (status == NEAP_OK)
 		status = neap_analyze(trace, &options, &analysis, &err);
 	if (status == NEAP_OK && html)
@@ -170,49 +180,59 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_analyze = {
 	.name = "analyze",
-	.usage = "FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT]",
+	.usage =
+		"FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT] [--write OUT]",
 	.summary = "what a trace says: peaks, who held the memory and what for",
-	.details = "FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
-		   "text trace "
-		   "(also zstd-compressed). Nothing in it is executed.\n"
-		   "\n"
-		   "Memory at the peak is told by the line of the program that asked for it (the innermost Python "
-		   "frame outside "
-		   "torch), in recordings by tag, and where a file has neither by size. What it was for (parameters, "
-		   "gradients, "
-		   "...) is told with what says so: the tag; the frames, by names that mean one thing in every "
-		   "program; or the "
-		   "lifetime, measured in steps. What none of them tells is called unknown.\n"
-		   "\n"
-		   "requested: what the program asked for. allocated: the same as PyTorch's blocks are. rounded: the "
-		   "same "
-		   "rounded up as the settings say, where blocks are not known. reserved: segments.\n"
-		   "\n"
-		   "What other settings would have done is found by replaying this very trace with them: on the "
-		   "device that ran "
-		   "out of memory, else on one without bound, and only where more than 2 % of what was reserved was "
-		   "not asked "
-		   "for. What changes of training would save is predicted from what memory was for.\n"
-		   "\n"
-		   "The page is one file that fetches nothing: every allocation over time, addresses, segments and "
-		   "what holds "
-		   "them, stacks. With --device, --from or --to it has that device and stretch alone, else every "
-		   "device of "
-		   "the trace.\n"
-		   "\n"
-		   "Exits 65 for a malformed file, with the place in it, and 66 when there is none; 73, 74 or 77 "
-		   "when the page "
-		   "cannot be written.",
+	.details =
+		"FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
+		"text trace "
+		"(also zstd-compressed). Nothing in it is executed.\n"
+		"\n"
+		"Memory at the peak is told by the line of the program that asked for it (the innermost Python "
+		"frame outside "
+		"torch), in recordings by tag, and where a file has neither by size. What it was for (parameters, "
+		"gradients, "
+		"...) is told with what says so: the tag; the frames, by names that mean one thing in every "
+		"program; or the "
+		"lifetime, measured in steps. What none of them tells is called unknown.\n"
+		"\n"
+		"requested: what the program asked for. allocated: the same as PyTorch's blocks are. rounded: the "
+		"same "
+		"rounded up as the settings say, where blocks are not known. reserved: segments.\n"
+		"\n"
+		"What other settings would have done is found by replaying this very trace with them: on the "
+		"device that ran "
+		"out of memory, else on one without bound, and only where more than 2 % of what was reserved was "
+		"not asked "
+		"for. What changes of training would save is predicted from what memory was for.\n"
+		"\n"
+		"The page is one file that fetches nothing: every allocation over time, addresses, segments and "
+		"what holds "
+		"them, stacks. With --device, --from or --to it has that device and stretch alone, else every "
+		"device of "
+		"the trace.\n"
+		"\n"
+		"--write also writes the trace in the form that the name's end tells: .pickle (a snapshot as PyTorch "
+		"writes it, for "
+		"its viewer), .txt or .txt.zst (text, of one device), .record (a recording of neap's). What a form "
+		"has no place for is lost: text has no stacks, segments or times, a recording of a stack only its "
+		"line.\n"
+		"\n"
+		"Exits 65 for a malformed file, with the place in it, and 66 when there is none; 73, 74 or 77 "
+		"when the page or the trace "
+		"cannot be written.",
 	.options =
 		(const struct neap_option[]){
 			{"device", "N", "which device of the trace; the one with the most events"},
 			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
 			{"to", "T", "likewise; the peaks are those in between"},
 			{"memory", "SIZE",
-			 "of the device that ran out of memory; what was reserved and free then. Of a trace without a "
+			 "of the device that ran out of memory; what was reserved and free then. Of a trace without "
+			 "a "
 			 "failure: would it fail on such a device, and what would help?"},
 			{"top", "K", "how many holders are listed; 10"},
 			{"json", NULL, "every figure, as JSON"},
+			{"write", "OUT", "the whole trace in another form as well: .pickle, .txt, .txt.zst, .record"},
 			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},
 			{NULL, NULL, NULL},
 		},

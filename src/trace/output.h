@@ -1,4 +1,4 @@
-/* trace/output.h: a file written in pieces, whole or not at all. Appending never fails one by one: the first failure
+/* trace/output.h: a file written in pieces, whole or not at all; compressed by zstd where its name ends in .zst. Appending never fails one by one: the first failure
  * is kept, and neap_output_end says it. One thread. */
 #ifndef NEAP_TRACE_OUTPUT_H
 #define NEAP_TRACE_OUTPUT_H
@@ -9,6 +9,7 @@
 struct neap_output {
 	struct neap_file file;
 	struct neap_buffer buffer;
+	struct ZSTD_CCtx_s *zstd; /* NULL: as it is */
 	enum neap_status failed;
 	struct neap_error *err;
 };

@@ -20,7 +20,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CAPACITY_MAX (1u << 24) /* events in a ring; as the recorder's */
 #define CHUNK        512        /* events */
 #define FIELD(name)  offsetof(struct neap_record_header, name)
 
@@ -64,9 +63,9 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 		return fail_at(err, FIELD(version), path, "its version is not 1");
 	if (header->header_bytes != NEAP_RECORD_HEADER_BYTES)
 		return fail_at(err, FIELD(header_bytes), path, "its header has another size");
-	if (header->journal_capacity == 0 || header->journal_capacity > CAPACITY_MAX)
+	if (header->journal_capacity == 0 || header->journal_capacity > NEAP_RECORD_CAPACITY_MAX)
 		return fail_at(err, FIELD(journal_capacity), path, "the journal's capacity is impossible");
-	if (header->allocation_capacity == 0 || header->allocation_capacity > CAPACITY_MAX)
+	if (header->allocation_capacity == 0 || header->allocation_capacity > NEAP_RECORD_CAPACITY_MAX)
 		return fail_at(err, FIELD(allocation_capacity), path, "the allocation ring's capacity is impossible");
 	if (header->names_used == 0 || header->names_used > NEAP_RECORD_NAMES)
 		return fail_at(err, FIELD(names_used), path, "the number of names is impossible");

@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#define NEAP_RECORD_CAPACITY_MAX (1u << 24) /* events in a ring: what claims more is no recording */
+
 /* A copy in memory of one recording, at one instant. */
 struct neap_record {
 	uint64_t pid, start_ticks, wall_at_zero_ns;

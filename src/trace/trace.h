@@ -237,8 +237,19 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 
 /* Writes a snapshot as torch.cuda.memory._dump_snapshot does, whole or not at all, in pickle protocol 4 with the
  * instructions that PyTorch's own viewer knows. RECORD_STREAM and EMPTY_CACHE have no place in it; frees of a text
- * trace complete at once. */
+ * trace complete at once, and where there are no times an event takes a microsecond. A step becomes a range from the
+ * one before to its end, a mark a range of no length. */
 enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err);
+
+/* Names a stack, in at most room - 1 bytes. */
+typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_text, size_t room);
+
+/* Writes a recording (neap/trace.h), whole or not at all. A stack becomes the tag that `namer` gives it (NULL: the name of
+ * its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes; of more than 254 different names the rest is "other".
+ * Streams are numbered, pools and the state at the end have no place in it; frees of a text trace complete at once. Where
+ * the trace has no times, an event takes a microsecond. Errors: NEAP_EINVAL for more than 16 777 216 events. */
+enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
+					    const void *context, const char *path, struct neap_error *err);
 
 /* Words of the model: "alloc", "free_requested", ... as PyTorch spells them; "unknown" for no kind. */
 const char *neap_trace_kind_name(enum neap_trace_kind kind);

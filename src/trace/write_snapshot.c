@@ -24,6 +24,7 @@ struct snapshot_writer {
 	uint32_t *words; /* by number in `keys` */
 	uint32_t next;
 	bool frames_known; /* the trace has any: then every event has the key */
+	bool untimed;      /* the trace has no times: its events' numbers stand for them */
 };
 
 enum {
@@ -44,17 +45,17 @@ enum {
 #define KEYS                                                                                                         \
 	X(segments)                                                                                                  \
 	X(device_traces)                                                                                             \
-	X(allocator_settings) X(external_annotations) X(device) X(address) X(total_size) X(allocated_size)           \
-		X(active_size) X(requested_size) X(stream) X(segment_type) X(segment_pool_id) X(is_expandable)       \
-			X(frames) X(blocks) X(size) X(state) X(active_allocated) X(active_pending_free) X(inactive)  \
-				X(small) X(large) X(action) X(addr) X(device_free) X(time_us) X(pool_id) X(filename) \
-					X(line) X(name) X(stage) X(START) X(END) X(PYTORCH_CUDA_ALLOC_CONF)          \
-						X(max_split_size) X(garbage_collection_threshold)                    \
-							X(expandable_segments) X(roundup_power2_divisions) X(alloc)  \
-								X(free_requested) X(free_completed) X(segment_alloc) \
-									X(segment_free) X(segment_map)               \
-										X(segment_unmap) X(oom) X(snapshot)  \
-											X(step)
+	X(allocator_settings)                                                                                        \
+	X(external_annotations) X(device) X(address) X(total_size) X(allocated_size) X(active_size)                  \
+		X(requested_size) X(stream) X(segment_type) X(segment_pool_id) X(is_expandable) X(frames) X(blocks)  \
+			X(size) X(state) X(active_allocated) X(active_pending_free) X(inactive) X(small) X(large)    \
+				X(action) X(addr) X(device_free) X(time_us) X(pool_id) X(filename) X(line) X(name)   \
+					X(stage) X(START) X(END) X(PYTORCH_CUDA_ALLOC_CONF) X(max_split_size)        \
+						X(garbage_collection_threshold) X(expandable_segments)               \
+							X(roundup_power2_divisions) X(alloc) X(free_requested)       \
+								X(free_completed) X(segment_alloc) X(segment_free)   \
+									X(segment_map) X(segment_unmap) X(oom)       \
+										X(snapshot) X(step)
 
 enum key {
 #define X(name) KEY_##name,
@@ -336,7 +337,9 @@ static void put_events(struct snapshot_writer *writer, size_t device)
 	uint64_t count = 0;
 
 	put_byte(writer, EMPTY_LIST);
-	while (neap_trace_next(&cursor, &event) && !writer->output.failed) {
+	for (uint64_t index = 1; neap_trace_next(&cursor, &event) && !writer->output.failed; index++) {
+		if (writer->untimed)
+			event.time_us = index;
 		if (event.kind >= sizeof actions / sizeof *actions || event.kind == NEAP_TRACE_RECORD_STREAM)
 			continue;
 		list_item(writer, count++);
@@ -350,7 +353,8 @@ static void put_events(struct snapshot_writer *writer, size_t device)
 }
 
 /* One stage of one annotation. */
-static void put_annotation(struct snapshot_writer *writer, const struct neap_trace_mark *mark, enum key stage)
+static void put_annotation(struct snapshot_writer *writer, const struct neap_trace_mark *mark, enum key stage,
+			   uint64_t time_us)
 {
 	dict_begin(writer);
 	put_key(writer, KEY_stage);
@@ -361,26 +365,33 @@ static void put_annotation(struct snapshot_writer *writer, const struct neap_tra
 	else
 		put_text(writer, mark->name);
 	put_pair(writer, KEY_device, mark->device);
-	put_pair(writer, KEY_time_us, mark->time_us);
+	put_pair(writer, KEY_time_us, time_us);
 	put_byte(writer, SETITEMS);
 }
 
-/* An instant is a range of no length. */
+/* An instant is a range of no length, a step one that begins where the one before ended. */
 static void put_annotations(struct snapshot_writer *writer)
 {
-	uint64_t count = 0;
+	uint64_t count = 0, step_began_us = 0;
 
 	put_byte(writer, EMPTY_LIST);
 	for (size_t i = 0; i < writer->trace->mark_count; i++) {
 		const struct neap_trace_mark *mark = &writer->trace->marks[i];
+		bool first = i == 0 || mark[-1].device != mark->device;
+		uint64_t time_us = writer->untimed ? mark->event + 1 : mark->time_us;
+		if (first)
+			step_began_us = 0;
 		if (mark->kind != NEAP_TRACE_END) {
 			list_item(writer, count++);
-			put_annotation(writer, mark, KEY_START);
+			put_annotation(writer, mark, KEY_START,
+				       mark->kind == NEAP_TRACE_STEP ? step_began_us : time_us);
 		}
 		if (mark->kind != NEAP_TRACE_BEGIN) {
 			list_item(writer, count++);
-			put_annotation(writer, mark, KEY_END);
+			put_annotation(writer, mark, KEY_END, time_us);
 		}
+		if (mark->kind == NEAP_TRACE_STEP)
+			step_began_us = time_us;
 	}
 	list_end(writer, count);
 }
@@ -462,7 +473,8 @@ static void put_snapshot(struct snapshot_writer *writer)
 
 enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const char *path, struct neap_error *err)
 {
-	struct snapshot_writer writer = {.trace = trace, .frames_known = trace->call_count > 1};
+	struct snapshot_writer writer = {
+		.trace = trace, .frames_known = trace->call_count > 1, .untimed = trace->source == NEAP_TRACE_TEXT};
 	uint32_t highest = trace->settings.conf;
 	enum neap_status status = neap_output_begin(&writer.output, path, err);
 

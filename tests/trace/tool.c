@@ -1,5 +1,5 @@
 /* tool FILE                         prints a trace, one line per thing, for check_snapshots.py to compare
- * tool FILE snapshot|text OUT      writes it in another form */
+ * tool FILE snapshot|text|recording OUT      writes it in another form */
 #include "trace/trace.h"
 
 #include <inttypes.h>
@@ -95,8 +95,10 @@ int main(int argc, char **argv)
 		return 64;
 	status = neap_trace_read(argv[1], &trace, &err);
 	if (status == NEAP_OK && argc == 4)
-		status = strcmp(argv[2], "text") ? neap_trace_write_snapshot(trace, argv[3], &err)
-						 : neap_trace_write_text(trace, 0, argv[3], &err);
+		status = !strcmp(argv[2], "text") ? neap_trace_write_text(trace, 0, argv[3], &err)
+			 : !strcmp(argv[2], "snapshot")
+				 ? neap_trace_write_snapshot(trace, argv[3], &err)
+				 : neap_trace_write_recording(trace, NULL, NULL, argv[3], &err);
 	if (status != NEAP_OK)
 		fprintf(stderr, "%s\n", err.message);
 	for (size_t d = 0; status == NEAP_OK && argc == 2 && d < trace->device_count; d++) {
