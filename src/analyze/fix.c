@@ -387,14 +387,18 @@ static int by_use(const void *left, const void *right)
 
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
 {
+	struct neap_demand demand = inputs->demand;
+
 	fix_leak(card, inputs->low, inputs->low_count);
+	if (card->fix_count > 0) /* what leaked is under some tag, and none of it scales */
+		neap_demand_leak(&demand, plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
 	fix_limit(card);
 	fix_cached(card, inputs->pages_mapped);
 	fix_neighbours(card);
 	if (inputs->training) {
-		fix_micro_batch(card, &inputs->demand);
-		fix_rungs(card, &inputs->demand);
-		fix_model(card, &inputs->demand);
+		fix_micro_batch(card, &demand);
+		fix_rungs(card, &demand);
+		fix_model(card, &demand);
 	}
 	strike_active(card);
 	judge_steps(card);

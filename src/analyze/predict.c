@@ -31,10 +31,24 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 	*field = plus(*field, bytes);
 }
 
+/* Nothing says which tag: what would scale goes first, so that no more is predicted to be saved than can be. */
+void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
+{
+	uint64_t *fields[] = {&demand->activations, &demand->attention, &demand->temporaries, &demand->inputs,
+			      &demand->unknown};
+
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+		uint64_t part = bytes < *fields[i] ? bytes : *fields[i];
+		*fields[i] -= part;
+		demand->leaked = plus(demand->leaked, part);
+		bytes -= part;
+	}
+}
+
 uint64_t neap_demand_total(const struct neap_demand *demand)
 {
 	const uint64_t kinds[] = {demand->activations, demand->attention, demand->temporaries, demand->inputs,
-				  demand->parameters,  demand->model,     demand->unknown};
+				  demand->parameters,  demand->model,     demand->unknown,     demand->leaked};
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -177,6 +191,7 @@ bool neap_predict(const struct neap_demand *demand, const struct neap_train_sett
 		{demand->parameters, parameters.low, parameters.high},
 		{demand->model, 1, 1},
 		{demand->unknown, scale < 1 ? scale : 1, scale < 1 ? 1 : scale},
+		{demand->leaked, 1, 1},
 	};
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
 		low += (double)kinds[i].bytes * kinds[i].low;

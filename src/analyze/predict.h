@@ -12,6 +12,7 @@
  *   parameters   stay          stay                  x 1 .. 3/2        stay
  *   model        stay          stay                  stay              stay
  *   unknown      0 .. scale    stay                  stay              stay
+ *   leaked       stay          stay                  stay              stay
  *
  * Mixed precision: half to all of the activations go from 32 bits to 16 (they are taken to be in 32), and copies of
  * the parameters in 16 bits may be added. Checkpointing with L layers computes one layer at a time again and keeps
@@ -28,9 +29,12 @@
  * "parameters", "gradients", "optimizer" and "workspace" (model, which stays); any other is unknown. */
 struct neap_demand {
 	uint64_t activations, attention, temporaries, inputs, parameters, model, unknown;
+	uint64_t leaked; /* grown with the steps, whatever its tag: stays */
 };
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes);
+/* Of what is counted among activations and the like, `bytes` have leaked: they were kept over the steps. */
+void neap_demand_leak(struct neap_demand *demand, uint64_t bytes);
 uint64_t neap_demand_total(const struct neap_demand *demand);
 
 /* At the highest allocated bytes since the settings last changed, as far as the recording's allocations go back;

@@ -22,7 +22,14 @@ static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
 	return half >= shortfall_bytes - saving ? "perhaps enough for this request" : "not enough alone";
 }
 
-static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_t shortfall_bytes, size_t number)
+/* It makes room, and the steps go on to take it. */
+static bool leaks_on(const struct neap_oom_card *card, const struct neap_fix *fix)
+{
+	return card->growth_bytes > 0 && fix->kind != NEAP_FIX_LEAK && fix->saving_bytes >= card->shortfall_bytes;
+}
+
+static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
+		    size_t number)
 {
 	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
 
@@ -37,9 +44,15 @@ static void put_fix(struct neap_buffer *out, const struct neap_fix *fix, uint64_
 		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
 	if (fix->replayed)
 		snprintf(text, sizeof(text), "%s", fix->how);
+	else if (leaks_on(card, fix))
+		snprintf(text, sizeof(text),
+			 "predicted to save %s%s, enough for about %" PRIu64
+			 " steps, until the leak has taken it; %s",
+			 neap_size_format(fix->saving_bytes, saving), interval,
+			 (fix->saving_bytes - card->shortfall_bytes) / card->growth_bytes, fix->how);
 	else if (fix->saving_bytes > 0)
 		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
-			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, shortfall_bytes),
+			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, card->shortfall_bytes),
 			 fix->how);
 	else
 		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
@@ -87,10 +100,10 @@ static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_buffer_text(out, "\n  What would help (predicted, but where it says replayed)\n");
 	for (size_t i = 0; i < count; i++)
 		if (!card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], card->shortfall_bytes, number++);
+			put_fix(out, card, &card->fixes[i], number++);
 	for (size_t i = 0; i < count; i++)
 		if (card->fixes[i].active_already)
-			put_fix(out, &card->fixes[i], card->shortfall_bytes, 0);
+			put_fix(out, card, &card->fixes[i], 0);
 	put_scope(out, card);
 }
 
