@@ -70,6 +70,7 @@ struct neap_oom_tag {
 /* What only the trace, not the journal, tells. */
 struct neap_oom_replays {
 	bool done;             /* false: nothing of this is known */
+	bool unrecorded;       /* because no allocation was recorded: those of another allocator, as PyTorch\'s own */
 	uint64_t memory_bytes; /* of the device: what this process could have had */
 	struct neap_whatifs whatifs;
 	uint64_t smallest_bytes; /* device on which the trace ends under its own settings; 0: not found, or not tried

@@ -271,7 +271,9 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	for (size_t i = 0; i < parts->lives->before; i++)
 		if (parts->lives->items[i].address == NEAP_TRACE_REST)
 			card.replays.before_bytes = parts->lives->items[i].size;
-	status = run_replays(trace, device, options, &card, err);
+	card.replays.unrecorded = parts->lives->count == 0 && card.allocated_bytes > 0;
+	if (!card.replays.unrecorded)
+		status = run_replays(trace, device, options, &card, err);
 	if (status != NEAP_OK)
 		return status;
 	neap_oom_replay_fixes(&card);

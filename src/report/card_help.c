@@ -164,6 +164,15 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 	const struct neap_whatifs *whatifs = &replays->whatifs;
 	char size[NEAP_UNITS_ROOM], text[320];
 
+	if (replays->unrecorded) {
+		neap_buffer_text(out, "\n");
+		neap_report_wrap(
+			out, "  Not replayed: ",
+			"allocations of PyTorch's own allocator are not in neap's recording. A snapshot has "
+			"them: torch.cuda.memory._record_memory_history(), and after the error "
+			"torch.cuda.memory._dump_snapshot(\"FILE\"); 'neap analyze FILE' replays it with other "
+			"settings.");
+	}
 	if (!replays->done)
 		return;
 	neap_buffer_format(out, "\n  This trace, up to its end, replayed on a device of %s\n",

@@ -247,13 +247,31 @@ static void which_of_several(void **state)
 	neap_trace_free(trace);
 }
 
+/* Another allocator's failure is told without its allocations: there is nothing to replay, and that is said. */
+static void nothing_recorded(void **state)
+{
+	(void)state;
+	struct maker maker;
+	begin(&maker, 0);
+	maker.allocated = 20 * MIB;
+	maker.reserved = 24 * MIB;
+	run_out(&maker, 14 * MIB, 4 * MIB);
+	struct neap_trace *trace = end(&maker);
+	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){0});
+	assert_int_equal(card.cause, NEAP_OOM_CAPACITY);
+	assert_true(card.replays.unrecorded);
+	assert_false(card.replays.done);
+	assert_int_equal(card.replays.whatifs.count, 0);
+	assert_true(card.fix_count > 0);
+	neap_trace_free(trace);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(capacity_replayed),
-		cmocka_unit_test(no_patience),
-		cmocka_unit_test(a_beginning_that_is_lost),
-		cmocka_unit_test(which_of_several),
+		cmocka_unit_test(capacity_replayed),        cmocka_unit_test(no_patience),
+		cmocka_unit_test(a_beginning_that_is_lost), cmocka_unit_test(which_of_several),
+		cmocka_unit_test(nothing_recorded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
