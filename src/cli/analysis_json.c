@@ -262,10 +262,5 @@ int analysis_print_json(const struct neap_analysis *analysis, const char *path, 
 	    analysis->whatifs.count ? oom_whatifs_json(&analysis->whatifs, &failed) : json_null(), &failed);
 	set(root, "replay", replay_json(analysis, &failed), &failed);
 	set(root, "warnings", warnings_json(analysis->trace, &failed), &failed);
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
-	json_decref(root);
-	if (failed)
-		fputs("neap analyze: out of memory\n", stderr);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	return look_json_print("analyze", root, failed);
 }

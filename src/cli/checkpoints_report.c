@@ -275,8 +275,8 @@ static json_t *result_json(const struct neap_retention_result *result, bool *fai
 	return object;
 }
 
-bool checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
-			    const struct neap_retention_options *rules, bool dry_run)
+int checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
+			   const struct neap_retention_options *rules, bool dry_run)
 {
 	json_t *root = json_object(), *list = json_array(), *summary = json_object();
 	bool failed = false;
@@ -300,8 +300,5 @@ bool checkpoints_print_json(const struct checkpoints_folder *folders, size_t cou
 	set(root, "dry_run", json_boolean(dry_run), &failed);
 	set(root, "folders", list, &failed);
 	set(root, "summary", summary, &failed);
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
-	json_decref(root);
-	return !failed;
+	return look_json_print("checkpoints", root, failed);
 }

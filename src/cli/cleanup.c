@@ -244,12 +244,7 @@ static int print_json(const struct work *work)
 	json_t *root = json_object();
 	set(work, root, "schema", json_integer(SCHEMA));
 	set(work, root, "processes", json_incref(work->processes));
-	if (*work->json_failed)
-		fprintf(stderr, "neap %s: out of memory\n", work->options->command);
-	else if (json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n'); /* what could not be written, main finds */
-	json_decref(root);
-	return *work->json_failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	return look_json_print(work->options->command, root, *work->json_failed);
 }
 
 int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_options *options)

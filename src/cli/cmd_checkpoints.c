@@ -258,10 +258,9 @@ static int run(const struct neap_arguments *arguments)
 	for (size_t i = 0; i < count; i++)
 		folders[i].name = neap_operand(arguments, i);
 	code = request.restore ? restore(arguments, &request, folders) : prune(&request, folders, count);
-	if (request.json && code != NEAP_EXIT_USAGE &&
-	    !checkpoints_print_json(folders, count, &request.rules, request.dry_run)) {
-		fputs("neap checkpoints: out of memory\n", stderr);
-		code = NEAP_EXIT_OS;
+	if (request.json && code != NEAP_EXIT_USAGE) {
+		int printed = checkpoints_print_json(folders, count, &request.rules, request.dry_run);
+		code = printed ? printed : code;
 	}
 out:
 	for (size_t i = 0; folders && i < count; i++)

@@ -200,12 +200,7 @@ static int print_json(const struct side *before, const struct side *after, const
 			failed = true;
 	}
 	set(root, "holders", holders, &failed);
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
-	json_decref(root);
-	if (failed)
-		fputs("neap compare: out of memory\n", stderr);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	return look_json_print("compare", root, failed);
 }
 
 static int run(const struct neap_arguments *arguments)

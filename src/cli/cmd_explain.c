@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/explain_record.h"
 #include "cli/explain_topics.h"
+#include "cli/look.h"
 #include "report/explain.h"
 #include "report/wrap.h"
 
@@ -24,16 +25,6 @@ static void set(json_t *object, const char *key, json_t *value, bool *ret_failed
 {
 	if (json_object_set_new(object, key, value) != 0)
 		*ret_failed = true;
-}
-
-static int write_json(json_t *root, bool failed)
-{
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
-	json_decref(root);
-	if (failed)
-		fputs("neap explain: out of memory\n", stderr);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
 }
 
 static json_t *bytes_json(uint64_t bytes)
@@ -146,7 +137,7 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 		set(root, "schema", json_integer(SCHEMA), &failed);
 		set(root, "messages", array, &failed);
 		set(root, "repeated_or_left_out", json_integer((json_int_t)more), &failed);
-		return write_json(root, failed);
+		return look_json_print("explain", root, failed);
 	}
 	for (size_t i = 0; i < count; i++) {
 		neap_buffer_text(&out, i > 0 ? "\n" : "");
@@ -263,7 +254,7 @@ static int explain_json(const struct explain_record *from)
 	json_t *root = NULL;
 
 	enum neap_status status = explain_record_json(from, &root, &failed, &err);
-	return status == NEAP_OK ? write_json(root, failed) : neap_complain("explain", &err);
+	return status == NEAP_OK ? look_json_print("explain", root, failed) : neap_complain("explain", &err);
 }
 
 static int list_topics(void)

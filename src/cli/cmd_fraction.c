@@ -228,12 +228,7 @@ static int print_json(struct work *work)
 	set(work, root, "schema", json_integer(SCHEMA));
 	set(work, root, "fraction", json_real(work->fraction));
 	set(work, root, "processes", json_incref(work->processes));
-	if (work->json_failed)
-		fputs("neap fraction: out of memory\n", stderr);
-	else if (json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n'); /* what could not be written, main finds */
-	json_decref(root);
-	return work->json_failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	return look_json_print("fraction", root, work->json_failed);
 }
 
 static int run(const struct neap_arguments *arguments)

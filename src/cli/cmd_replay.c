@@ -207,12 +207,7 @@ static int print_json(const struct task *task)
 	neap_stats_each(&usage->stats, add_stat, &stats);
 	set(root, "memory_stats", stats.object, &failed);
 	failed = failed || stats.failed;
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
-	json_decref(root);
-	if (failed)
-		fputs("neap replay: out of memory\n", stderr);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	return look_json_print("replay", root, failed);
 }
 
 static void print_size(const char *name, uint64_t bytes, uint64_t base)

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/process.h"
+#include "cli/command.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -37,6 +38,16 @@ json_t *look_json_text(const char *text)
 		plain[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
 	plain[i] = '\0';
 	return json_string(plain);
+}
+
+int look_json_print(const char *command, json_t *root, bool failed)
+{
+	if (failed)
+		fprintf(stderr, "neap %s: out of memory\n", command);
+	else if (json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
+		putchar('\n');
+	json_decref(root);
+	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
 }
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }

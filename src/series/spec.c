@@ -464,12 +464,9 @@ static enum neap_status keep_experiments(struct reader *reader, const char *key,
 /* --- the file ----------------------------------------------------------------------------------------------------
  */
 
-static const struct key top_keys[] = {{"name", read_series_name},
-				      {"parallel", read_parallel},
-				      {"slurm", read_slurm},
-				      {"defaults", read_defaults},
-				      {"experiments", keep_experiments},
-				      {NULL}};
+static const struct key top_keys[] = {
+	{"name", read_series_name},  {"parallel", read_parallel},       {"slurm", read_slurm},
+	{"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
 
 /* Names must be those of other experiments, as they are once grids are expanded. */
 static enum neap_status check_compared(const struct neap_spec *spec, struct neap_error *err)
@@ -556,7 +553,10 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 	if (!err)
 		err = &local;
 	enum neap_status status = neap_file_read(path, NEAP_SPEC_LIMIT_BYTES, &text, err);
-	if (!status) {
+	if (status == NEAP_EINVAL) { /* too long */
+		status = NEAP_EPARSE;
+		err->status = status;
+	} else if (!status) {
 		status = neap_spec_parse(neap_buffer_string(&text), text.length, ret_spec, err);
 		if (status == NEAP_EPARSE)
 			neap_error_prefix(err, "%s:%u:%u", path, err->line, err->column);

@@ -32,10 +32,6 @@
 /* For the replays of the cards that are told at once: the run has to be watched meanwhile. */
 #define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
 
-/* Of the curve: from the recording, and from our samples. */
-#define SAMPLED_POINTS  500u
-#define RECORDED_POINTS (NEAP_CURVE_POINTS - SAMPLED_POINTS)
-
 /* The PID in "record.PID", or after another prefix; 0 when the name is another. */
 static pid_t file_pid(const char *name, const char *prefix)
 {
@@ -289,106 +285,6 @@ static void choose(struct neap_supervise *run, const char *path, pid_t pid, void
 	best->facts = facts;
 }
 
-/* The recording's points in time since the start; 0 when there is no curve to speak of. */
-static size_t read_curve(const struct neap_supervise *run, const struct best *best, struct neap_curve_point *points)
-{
-	const struct neap_record *record = &best->record;
-	if (!best->found)
-		return 0;
-	size_t count = neap_run_curve(record, points, RECORDED_POINTS);
-	uint64_t zero_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
-	if (record->allocation_count && record->allocations[0].time_ns < zero_ns)
-		zero_ns = record->allocations[0].time_ns;
-	uint64_t offset_ns = zero_ns > run->started_ns ? zero_ns - run->started_ns : 0;
-	for (size_t i = 0; i < count; i++) {
-		points[i].time_ns += offset_ns;
-		if (i && points[i].time_ns < points[i - 1].time_ns) /* a damaged recording */
-			points[i].time_ns = points[i - 1].time_ns;
-	}
-	return count;
-}
-
-/* Our samples, at most SAMPLED_POINTS of them: of each group the one with the most device bytes. */
-static size_t thin_samples(const struct neap_samples *samples, struct neap_result_sample *points)
-{
-	size_t each = (samples->count + SAMPLED_POINTS - 1) / SAMPLED_POINTS, count = 0;
-	for (size_t i = 0; i < samples->count; i += each) {
-		const struct neap_result_sample *best = &samples->items[i];
-		for (size_t k = i; k < i + each && k < samples->count; k++)
-			if (samples->items[k].device_bytes != NEAP_BYTES_UNKNOWN &&
-			    (best->device_bytes == NEAP_BYTES_UNKNOWN ||
-			     samples->items[k].device_bytes > best->device_bytes))
-				best = &samples->items[k];
-		points[count++] = *best;
-	}
-	return count;
-}
-
-/* The recording's curve, which is fine and exact, and between its points our samples, which know the driver's figure.
- */
-static enum neap_status make_curve(struct neap_supervise *run, const struct best *best, struct neap_result *result,
-				   struct neap_error *err)
-{
-	struct neap_curve_point *recorded = calloc(RECORDED_POINTS, sizeof *recorded);
-	struct neap_result_sample *sampled = calloc(NEAP_CURVE_POINTS, sizeof *sampled);
-	struct neap_result_sample *curve = calloc(NEAP_CURVE_POINTS, sizeof *curve);
-	enum neap_status status = NEAP_OK;
-	size_t count = 0, r = 0, s = 0;
-	uint64_t device_bytes = NEAP_BYTES_UNKNOWN;
-	if (!recorded || !sampled || !curve) {
-		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while drawing a run's memory curve");
-		goto out;
-	}
-	size_t recorded_count = read_curve(run, best, recorded);
-	size_t sampled_count = thin_samples(&run->observe.samples, sampled);
-	while (r < recorded_count || s < sampled_count) {
-		if (s < sampled_count && (r == recorded_count || sampled[s].time_ns <= recorded[r].time_ns)) {
-			device_bytes = sampled[s].device_bytes;
-			curve[count++] = sampled[s++];
-		} else {
-			curve[count++] = (struct neap_result_sample){recorded[r].time_ns, recorded[r].allocated_bytes,
-								     recorded[r].reserved_bytes, device_bytes};
-			r++;
-		}
-	}
-	result->samples = curve;
-	result->sample_count = count;
-	curve = NULL;
-out:
-	free(curve);
-	free(sampled);
-	free(recorded);
-	return status;
-}
-
-/* The marks of the recording: all, or the first and the last half of what there is room for. */
-static enum neap_status put_marks(const struct neap_supervise *run, const struct best *best,
-				  struct neap_result *result, struct neap_error *err)
-{
-	const struct neap_record *record = &best->record;
-	size_t all = 0, seen = 0;
-	const size_t half = NEAP_RESULT_MARKS / 2;
-	for (size_t i = 0; i < record->journal_count; i++)
-		all += record->journal[i].kind == NEAP_EVENT_MARK;
-	struct neap_result_mark *marks = calloc(NEAP_RESULT_MARKS, sizeof *marks);
-	if (!marks)
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a run's marks");
-	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->kind != NEAP_EVENT_MARK)
-			continue;
-		seen++;
-		if (all > NEAP_RESULT_MARKS && seen > half && seen <= all - half)
-			continue;
-		struct neap_result_mark *mark = &marks[result->mark_count++];
-		mark->time_ns = event->time_ns > run->started_ns ? event->time_ns - run->started_ns : 0;
-		mark->value = event->size > INT64_MAX ? INT64_MAX : event->size;
-		snprintf(mark->name, sizeof mark->name, "%s", neap_record_name(record, event->tag));
-	}
-	result->marks = marks;
-	return NEAP_OK;
-}
-
 static const char *const leak_words[] = {
 	[NEAP_LEAK_TOO_SHORT] = "too short",
 	[NEAP_LEAK_CLEAN] = "clean",
@@ -603,9 +499,9 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 	if (!status)
 		status = put_savings(&best, &result, err);
 	if (!status)
-		status = make_curve(run, &best, &result, err);
+		status = neap_facts_curve(run, best.found ? &best.record : NULL, &result, err);
 	if (!status && best.found)
-		status = put_marks(run, &best, &result, err);
+		status = neap_facts_marks(run, &best.record, &result, err);
 	if (best.found)
 		neap_record_fini(&best.record);
 	if (status)
@@ -613,41 +509,4 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 	else
 		*ret_result = result;
 	return status;
-}
-
-/* The number after "oom_kill " in a counters file. */
-static bool read_counter(const char *path, uint64_t *ret_count)
-{
-	struct neap_buffer text = {0};
-	bool found = false;
-	if (!neap_file_read(path, 1u << 20, &text, NULL)) {
-		const char *line = strstr(neap_buffer_string(&text), "oom_kill ");
-		if (line && (line == text.data || line[-1] == '\n')) {
-			*ret_count = strtoull(line + strlen("oom_kill "), NULL, 10);
-			found = true;
-		}
-	}
-	neap_buffer_fini(&text);
-	return found;
-}
-
-uint64_t neap_host_kills(const char **ret_name)
-{
-	struct neap_buffer groups = {0};
-	uint64_t count = 0;
-	bool found = false;
-	if (!neap_file_read("/proc/self/cgroup", 1u << 16, &groups, NULL)) {
-		char *line = strstr(groups.data ? groups.data : "", "0::");
-		char path[4200];
-		if (line) {
-			line[strcspn(line, "\n")] = '\0';
-			snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.events", line + 3);
-			found = read_counter(path, &count);
-		}
-	}
-	neap_buffer_fini(&groups);
-	*ret_name = "the control group's oom_kill counter";
-	if (!found && read_counter("/proc/vmstat", &count))
-		*ret_name = "the host's oom_kill counter";
-	return count;
 }

@@ -95,6 +95,17 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 /* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
 
+/* supervise_curve.c. Errors: NEAP_ENOMEM. */
+
+/* Fills the result's samples; `record`: NULL none. */
+enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct neap_record *record,
+				  struct neap_result *result, struct neap_error *err);
+/* Fills its marks. */
+enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct neap_record *record,
+				  struct neap_result *result, struct neap_error *err);
+
+/* supervise_host.c */
+
 /* How often the host's OOM killer has killed; *ret_name says which counter. */
 uint64_t neap_host_kills(const char **ret_name);
 

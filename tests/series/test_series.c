@@ -261,6 +261,14 @@ static void test_refused(void **state)
 		check_said(rows[i].said);
 	}
 	assert_int_not_equal(access("ran", F_OK), 0);
+	char *long_text = malloc((2u << 20) + 1);
+	assert_non_null(long_text);
+	memset(long_text, '#', 2u << 20);
+	long_text[2u << 20] = '\0';
+	series_write("s.yaml", long_text);
+	free(long_text);
+	assert_int_equal(SERIES(NULL, "s.yaml"), 65);
+	check_said("s.yaml is longer than the 1048576 bytes allowed");
 	assert_int_equal(SERIES(NULL, "missing.yaml"), 66);
 	assert_int_equal(SERIES(NULL, "--resume"), 64);
 	assert_int_equal(SERIES(NULL, "s.yaml", "--wait"), 64); /* without --slurm */

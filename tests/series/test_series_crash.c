@@ -139,6 +139,7 @@ static void test_each_write(void **state)
 			}
 			json_decref(records);
 		}
+	print_message("a series of one: killed, or the disk full, at %u instants of its journal's 4 writes\n", tried);
 }
 
 int main(int argc, char **argv)
