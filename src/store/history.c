@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUSY_MS 30000 /* how long another process is waited for */
@@ -215,6 +216,43 @@ static enum neap_status open_patiently(struct neap_history *history, bool *ret_d
 	}
 }
 
+/* PATH as an URI's, with room for three times its length and 32. */
+static void write_uri(const char *path, char *uri)
+{
+	static const char digits[] = "0123456789abcdef";
+	size_t length = (size_t)sprintf(uri, "file:");
+	for (const char *c = path; *c; c++) {
+		bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
+			     strchr("/._-", *c);
+		if (plain) {
+			uri[length++] = *c;
+			continue;
+		}
+		uri[length++] = '%';
+		uri[length++] = digits[(unsigned char)*c >> 4];
+		uri[length++] = digits[*c & 15];
+	}
+	strcpy(uri + length, "?immutable=1");
+}
+
+/* Where SQLite can make no index of the log beside the file (the disk is full): the file as it stands, for reading.
+ * Only when there is no log: what is in it would be missing. */
+static bool open_as_it_stands(struct neap_history *history)
+{
+	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";
+	struct stat info;
+	snprintf(log, sizeof log, "%s-wal", history->path);
+	if (!stat(log, &info) && info.st_size > 0)
+		return false;
+	write_uri(history->path, uri);
+	sqlite3_close(history->database);
+	history->database = NULL;
+	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
+		return false;
+	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
+}
+
 /* Renames the file, never over one that was set aside before, and with it its log where SQLite has left one: it may
  * hold rows that can be saved. The log's index can be made again. */
 static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
@@ -264,6 +302,10 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 		status = set_aside(path, note, err);
 		if (!status)
 			status = open_patiently(history, &damaged, err);
+	}
+	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !damaged && open_as_it_stands(history)) {
+		snprintf(note, sizeof note, "for reading only: %.400s", err ? err->message : "the disk is full");
+		status = NEAP_OK;
 	}
 	if (status) {
 		neap_history_close(history);

@@ -157,6 +157,21 @@ three() {
 	[[ "$output" == *"use a newer neap"* ]]
 }
 
+@test "on a full disk it can be read, and what is not kept is said" {
+	three
+	before="$("$NEAP" history --json | jq '.runs | length')"
+	[ "$before" = 3 ]
+	[ ! -s "$XDG_STATE_HOME/neap/history.db-wal" ]
+	# As with a full disk no file can grow, not even by the index of SQLite's log.
+	run bash -c "trap '' XFSZ; ulimit -f 0; { \"\$NEAP\" history --csv 2>&1; } | cat"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 5 ] # the note, the columns' names, and three runs
+	[[ "${lines[0]}" == "neap history: for reading only: opening the history "* ]]
+	run bash -c "trap '' XFSZ; ulimit -f 0; \"\$NEAP\" history --prune --name small --yes 2>&1 | cat"
+	[[ "$output" == *"readonly database"* ]]
+	[ "$("$NEAP" history --json | jq '.runs | length')" = 3 ]
+}
+
 @test "wrong usage: 64" {
 	for options in '--since soon' '--outcome great' '--limit x' '--json --csv' '--dry-run' '--prune --json --name a' \
 		'--prune run' '--older-than never'; do
