@@ -2,9 +2,11 @@
  * is written of it must be read again with as many events; never a fault. Built and run by fuzz/run.sh, and run over
  * a generated corpus by tests/analyze. */
 #include "report/analysis.h"
+#include "report/trace_page.h"
 
 #include "base/buffer.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,19 @@ static bool go_on(void *context, uint64_t done, uint64_t total)
 	return done < 20000;
 }
 
+static void write_page(const struct neap_analysis *analysis, const struct neap_analysis_options *options)
+{
+	struct neap_trace_page_options page = {.path = "a file", .top = 5, .analysis = options};
+	int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	uint64_t bytes = 0;
+
+	if (fd < 0)
+		return;
+	enum neap_status status = neap_trace_page_write(fd, analysis, &page, &bytes, NULL);
+	check(status == NEAP_ECANCELED || (status == NEAP_OK && bytes > 0));
+	close(fd);
+}
+
 static void analyze(const struct neap_trace *trace)
 {
 	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = go_on};
@@ -37,6 +52,7 @@ static void analyze(const struct neap_trace *trace)
 	if (status == NEAP_OK) {
 		neap_report_analysis(&out, &analysis, "a file", 5);
 		check(neap_buffer_status(&out, &err) == NEAP_OK && strlen(neap_buffer_string(&out)) > 0);
+		write_page(&analysis, &options);
 	} else {
 		check(status == NEAP_ECANCELED || err.message[0]);
 	}

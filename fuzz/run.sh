@@ -22,7 +22,7 @@ libraries=("$folder/src/libneap_command.a" "$folder/src/libneap_core.a")
 ninja -C "$folder" --quiet src/libneap_command.a src/libneap_core.a >"$folder/build.log" 2>&1 || { cat "$folder/build.log" >&2; exit 70; }
 for target in "$@"; do
 	clang -g -O1 -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer "${sanitize[@]}" -Iinclude -Isrc "fuzz/fuzz_$target.c" -o \
-		"$folder/fuzz_$target" -Wl,--start-group "${libraries[@]}" -Wl,--end-group -ljansson -lfyaml -lsqlite3 -lzstd -lm \
+		"$folder/fuzz_$target" -Wl,--start-group "${libraries[@]}" -Wl,--end-group -ljansson -lfyaml -lsqlite3 -lzstd -lz -lm \
 		-lpthread -ldl
 done
 
