@@ -33,7 +33,11 @@ def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung])
 
 
 def next_split(split: Split) -> Optional[Split]:
-    """The next smaller micro-batch with the same effective batch; None at the end."""
+    """The next smaller micro-batch with the same effective batch: divided by its smallest divisor, the accumulation multiplied
+    by it. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function."""
+    split = Split(*split)
+    if min(split) < 1:
+        raise ValueError(f"a split of {split}: each is at least 1")
     rung, after = next_rung(split, (), (Rung.SPLIT,))
     return after if rung == Rung.SPLIT else None
 

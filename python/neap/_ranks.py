@@ -40,7 +40,7 @@ class Ranks:
         self._group: Any = None
         self._vector: Any = None
         self._last: Any = None
-        self._left = False
+        self._left, self._host_waits = False, False
 
     # Beginning and end.
 
@@ -62,9 +62,15 @@ class Ranks:
             self._left = True
             raise ValueError("the ranks were given different trainings: " + "; ".join(map(str, everyone)))
         self._vector = self._torch.zeros(2 * self.size + 2 * len(self._parameters), dtype=self._torch.int64)
-        if not same_weights:
+        self._host_waits = self._dist.get_backend() == "gloo" or self._parameters[0].device.type == "cpu"
+        if same_weights:
+            return
+        try:
             for tensor in [*self._parameters, *model.buffers()]:
-                self._dist.broadcast(tensor.data, 0)
+                self._wait(self._dist.broadcast(tensor.data, 0, async_op=True))
+        except BaseException:
+            self._abort()
+            raise
 
     def close(self) -> None:
         """The group is not used any more. Idempotent."""
@@ -143,11 +149,11 @@ class Ranks:
     def _wait(self, work: Any) -> None:
         try:
             # gloo's waiting has no limit but its group's; NCCL's is the stream's, and a limit would make the host wait.
-            work.wait(self._timeout) if self._dist.get_backend() == "gloo" else work.wait()
+            work.wait(self._timeout) if self._host_waits else work.wait()
         except Exception as error:
             if memory.is_out_of_memory(error):
                 raise
-            text = f"another rank failed in the exchange of gradients, or is gone: {_line(error)}"
+            text = f"another rank failed in an exchange, or is gone: {_line(error)}"
             raise RankFailed(text) from error
 
     def _abort(self) -> None:

@@ -64,8 +64,17 @@ class Stepper:
     """Makes steps with one model and optimizer."""
 
     def __init__(
-        self, torch: Any, model: Any, optimizer: Any, loss_fn: Any, compute: Any, place: Any, ranks: Ranks
+        self,
+        torch: Any,
+        model: Any,
+        optimizer: Any,
+        loss_fn: Any,
+        compute: Any,
+        place: Any,
+        ranks: Ranks,
+        tick: Callable[[], None],
     ) -> None:
+        self._tick = tick  # a micro-batch is done
         self._torch, self._model, self._optimizer, self._ranks, self._place = torch, model, optimizer, ranks, place
         self._loss_fn: Optional[Callable[..., Any]] = loss_fn
         self._compute: Optional[Callable[[Any, Any], Any]] = compute
@@ -112,6 +121,8 @@ class Stepper:
                     loss = self._loss(piece) * ((end - begin) / sum(counts))
                 self._scaler.scale(loss).backward()
                 total += float(loss.detach())
+                del piece, loss
+                self._tick()
         return total, sum(counts)
 
     def _placed(self, value: Any) -> Any:

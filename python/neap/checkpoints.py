@@ -63,6 +63,12 @@ def _done(entry: Any) -> str:
     return "" if done == _abi.RetentionDone.NOTHING else done.name.lower()
 
 
+def _check(**numbers: float) -> None:
+    for name, value in numbers.items():
+        if not 0 <= value < 1e6:  # NaN too
+            raise ValueError(f"{name}={value!r}: expected a number from 0, below a million")
+
+
 def cleanup_checkpoints(
     folder: _Path,
     keep_best: int = 5,
@@ -72,7 +78,7 @@ def cleanup_checkpoints(
     keep_every_steps: int = 0,
     metric: Optional[str] = None,
     mode: Optional[str] = None,
-    pins: Sequence[str] = (),
+    pins: Union[str, Sequence[str]] = (),
     max_total_size: Optional[Union[int, str]] = None,
     delete_rest: bool = False,
     grace_minutes: float = 10,
@@ -82,9 +88,18 @@ def cleanup_checkpoints(
     """Moves checkpoints of this folder that are older than so many days into its trash: never the best N (by the metric
     found beside them; the newest N where there is none), the newest, one that is open, pinned, linked to, or young.
 
-    `mode`: "min" or "max", where the metric's name does not say. `delete_rest`: whatever their age. Raises NeapError, and
-    then nothing was moved: there is no such folder, or the best cannot be told (every value is NaN, say).
+    `keep_best`, `keep_last`: counts. `keep_every_steps`: those whose step is a multiple of it stay (0: no such rule). `metric`:
+    its name beside the checkpoints (None: the one found there); `mode`: "min" or "max", where the name does not say. `pins`:
+    names or patterns of names. `max_total_size`: bytes, or "20 GiB": older ones go until it is kept. `delete_rest`: whatever
+    their age. `grace_minutes`: one that was written so lately stays. What goes is in FOLDER/.neap-trash for `trash_days`, where
+    restore_checkpoints finds it, and is deleted by a later cleanup. `dry_run`: only says what would go.
+
+    Raises ValueError for arguments that make no sense, NeapError, and then nothing was moved: there is no such folder, or the
+    best cannot be told (every value is NaN, say). What fails of single checkpoints is in their `done`.
     """
+    _check(keep_best=keep_best, keep_last=keep_last, keep_every_steps=keep_every_steps)
+    _check(older_than_days=older_than_days, grace_minutes=grace_minutes, trash_days=trash_days)
+    pins = (pins,) if isinstance(pins, str) else pins
     modes = {None: 0, "min": 1, "max": 2}
     if mode not in modes:
         raise ValueError(f"mode {mode!r}: expected 'min' or 'max'")

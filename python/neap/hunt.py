@@ -25,7 +25,7 @@ import inspect
 import sys
 import types
 import weakref
-from typing import Any, Collection, Iterable, Iterator, Optional
+from typing import Any, Collection, Iterable, Iterator, Optional, Union
 
 from . import _sources, _units
 
@@ -62,6 +62,11 @@ class _OwnDict(dict):  # type: ignore[type-arg]
     """Likewise."""
 
 
+def kinds_of(device_types: Union[str, Collection[str]]) -> tuple[str, ...]:
+    """ "cuda" is one type, and not four letters."""
+    return (device_types,) if isinstance(device_types, str) else tuple(device_types)
+
+
 def storage_key(tensor: Any) -> tuple[int, str, int]:
     """Where a tensor's bytes are: the same for views of one storage, while it lives."""
     storage = tensor.untyped_storage()
@@ -70,7 +75,7 @@ def storage_key(tensor: Any) -> tuple[int, str, int]:
 
 def tensors(device_types: Collection[str]) -> Any:
     """The tensors on these devices, the largest storage first, one per storage. A list: drop it soon."""
-    torch = _sources.torch_module()
+    torch, device_types = _sources.torch_module(), kinds_of(device_types)
     found, seen = _Own(), set()
     if torch is None:
         return found
@@ -309,8 +314,10 @@ def lingering(
     skip: Collection[Any] = (),
     only: Optional[Collection[Any]] = None,
 ) -> tuple[Lingering, ...]:
-    """The largest tensors on these devices, each with what holds it; without those of the storage keys in `skip`, or only
-    those of `only`. Releases nothing."""
+    """The largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes and what
+    holds it; without those of the storage keys in `skip`, or only those of `only`. Releases nothing and raises nothing of its
+    own; () without torch. Goes through all of Python's objects: some tenths of a second in a large program. While it looks,
+    other threads should not allocate: what they make meanwhile may be named or not."""
     accounts, _ = _look(device_types, skip, only)
     return tuple(_told(accounts[:limit]))
 

@@ -8,11 +8,13 @@ import logging
 import os
 from typing import Any, Collection, Optional, Sequence, Type, Union
 
-from . import _units, hunt, memory
+from . import _abi, _units, hunt, memory
+from ._cleanups import Cleanups
 from .checkpoints import CheckpointCleanup, cleanup_checkpoints
 
 log = logging.getLogger("neap")
 
+_KEPT = 100
 _WATCH_POINTS = 5  # a group of tensors that grew at each of so many looks is growing
 
 
@@ -93,7 +95,7 @@ class MemoryManager:
 
     Every `memory_cleanup_frequency` steps it looks: above `memory_threshold_mb` (2**20 bytes) of reserved memory it cleans
     up, if at least a tenth of that is cached; and it counts tensors by shape: a kind that became more at each of five looks
-    is warned of, with its shape and what holds it (`growing`).
+    is warned of, with its shape and what holds it (`growing`). Use it from one thread.
     """
 
     def __init__(
@@ -110,16 +112,18 @@ class MemoryManager:
         self.cleanup_older_than_days = cleanup_older_than_days
         self.memory_threshold = memory_threshold_mb * _units.MIB
         self.memory_cleanup_frequency = memory_cleanup_frequency
-        self.device_types = tuple(device_types)
+        self.device_types = hunt.kinds_of(device_types)
         self.trials: list[TrialResult] = []
         self.growing: tuple[Growing, ...] = ()
-        self.cleanups: list[memory.ClearResult] = []
+        self.cleanups: list[memory.ClearResult] = []  # the last ones
+        self._cleaner = Cleanups()
         self._steps = 0
         self._history: list[dict[Any, tuple[int, int]]] = []
         self._warned: set[Any] = set()
 
     def trial(self, name: str = "trial") -> _Trial:
-        """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named."""
+        """A scope: at its end, failed or not, a cleanup; what then is left that was not there before is named. Where an
+        exception passes through, the variables that its traceback keeps alive are dropped (its text stays), and it goes on."""
         return _Trial(self, name)
 
     def cleanup_checkpoints(self, folder: Union[str, "os.PathLike[str]"], dry_run: bool = False) -> CheckpointCleanup:
@@ -142,9 +146,7 @@ class MemoryManager:
         stats = memory.get_gpu_memory_stats()
         if stats.reserved <= self.memory_threshold or stats.cached * 10 < stats.reserved:
             return None
-        self.cleanups.append(memory.clear_gpu_memory())
-        if len(self.cleanups) >= 3 and all(c.freed <= 0 for c in self.cleanups[-3:]):
-            log.warning("Three cleanups in a row gave nothing back: they only slow the training")
+        self.cleanups = [*self.cleanups[-_KEPT:], self._cleaner.run(_abi.Reason.PERIODIC)]
         return self.cleanups[-1]
 
     def look(self) -> tuple[Growing, ...]:

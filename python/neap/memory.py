@@ -2,7 +2,9 @@
 
 All work on PyTorch's allocator where torch is imported and has used CUDA, and on neap's own Allocators. Without either
 they do nothing, and say so: `stats.devices` is empty and `stats.note` is the reason. None of them creates a CUDA context.
-Sizes are bytes. Log lines go to the logger "neap" at level INFO.
+Sizes are bytes, times seconds. Log lines go to the logger "neap" at level INFO. Any thread may call them; the figures are of
+the whole process, and what another thread allocates meanwhile is in them. A CUDA error that is pending is raised by the call
+that meets it, as PyTorch's RuntimeError.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from ._sources import DeviceMemory
 from .hunt import Lingering
 
 log = logging.getLogger("neap")
+
+# How a RuntimeError begins that says so: of older PyTorch; of the driver, where a library asked it; of cuBLAS's workspace.
+_RAN_OUT = ("CUDA out of memory", "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +132,7 @@ def host_available_bytes() -> int:
 
 
 def get_gpu_memory_stats() -> MemoryStats:
-    """What this process holds on every device it uses."""
+    """What this process holds on every device it uses, and on the host. Collects and releases nothing."""
     devices = tuple(d for source in _sources.sources() for d in source.devices())
     return MemoryStats(devices, host_bytes(), "" if devices else _sources.why_none())
 
@@ -181,7 +186,8 @@ def print_cuda_memory_info(device: Any = None, file: Optional[TextIO] = None) ->
 
 
 def log_gpu_memory_stats(prefix: str = "") -> MemoryStats:
-    """Logs host and device memory; returns what it logged."""
+    """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
+    bytes; returns what it logged."""
     stats, head = get_gpu_memory_stats(), f"{prefix}: " if prefix else ""
     log.info("%sMemory usage: %s", head, _units.gb(stats.host))
     for d in stats.devices:
@@ -230,7 +236,8 @@ def clear_gpu_memory(force: bool = False, device_types: Collection[str] = ("cuda
     closures, reference cycles, globals and elsewhere are named with size, shape and holder; tracebacks' and cycles' are
     released (saved tracebacks keep their text and lose their local variables), and library workspaces with them.
 
-    While a CUDA graph is being captured nothing is done; `refused` says so.
+    Live tensors, the CUDA context and what libraries took past the allocator are not released. It waits for the devices'
+    work, so that one each step slows a training. While a CUDA graph is being captured nothing is done; `refused` says so.
     """
     log.info("Cleaning up CUDA memory...")
     log.info("Clearing CUDA cache...")
@@ -268,12 +275,13 @@ def clear(
 
 
 def clear_cuda_memory(force: bool = False) -> ClearResult:
-    """clear_gpu_memory under its other customary name."""
+    """clear_gpu_memory under its other customary name; see there."""
     return clear_gpu_memory(force)
 
 
 def reset_peak_memory_stats() -> MemoryStats:
-    """Begins the peaks anew; returns what they were."""
+    """Begins the peaks anew, of every device this process uses; returns the figures with the peaks as they were. Counters
+    other than peaks stay, and no memory is released."""
     before = get_gpu_memory_stats()
     for source in _sources.sources():
         source.reset_peaks()
@@ -283,7 +291,7 @@ def reset_peak_memory_stats() -> MemoryStats:
 def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionResult]:
     """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
 
-    Above 0, at most 1 (no limit). Where more is cached, the cache is emptied first; live memory is never touched. The
+    Above 0, at most 1 (no limit); else ValueError. Where more is cached, the cache is emptied first; live memory is never touched. The
     limit is not for the CUDA context and what libraries take past the allocator.
 
     Where PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list
@@ -406,7 +414,8 @@ class GPUMemoryContext:
 
 
 def is_out_of_memory(error: Optional[BaseException]) -> bool:
-    """Whether this says that device memory ran out: PyTorch's exception, its older wording, or neap's."""
+    """Whether this says that device memory ran out: PyTorch's exception, its older wording, the driver's or cuBLAS's own
+    words in a RuntimeError, or neap's. An error of cuDNN, or Python's MemoryError, does not say so. None: False."""
     if error is None:
         return False
     if isinstance(error, _sources.OutOfMemory):
@@ -415,4 +424,4 @@ def is_out_of_memory(error: Optional[BaseException]) -> bool:
     kinds: list[Any] = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
     if any(isinstance(kind, type) and isinstance(error, kind) for kind in kinds):
         return True
-    return isinstance(error, RuntimeError) and str(error).startswith("CUDA out of memory")
+    return isinstance(error, RuntimeError) and str(error).startswith(_RAN_OUT)

@@ -128,6 +128,8 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
     has a state_dict, or the state itself; None: left out. Load it with torch.load(path). Raises NeapError for what the file
     system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is there."""
     torch = _torch()
+    if model is None and optimizer is None and not more:
+        raise ValueError("save_checkpoint: neither a model, an optimizer nor anything else was given")
     state = dict(more)
     for name, part in (("model", model), ("optimizer", optimizer)):
         if part is not None:

@@ -103,7 +103,8 @@ class ExperimentSeriesRunner:
         runner = neap.ExperimentSeriesRunner()
         results = runner.run([("small", train, {"width": 64}), ("large", train, {"width": 512})])
 
-    A function must be importable (defined at a module's top level) and its result picklable. One that fails, runs out of
+    A function must be importable (defined at a module's top level; a script's own begins runs under `if __name__ ==
+    "__main__":`, since each process imports it anew) and its result picklable. One that fails, runs out of
     memory, is killed or takes longer than `timeout` seconds (None: no limit) does not keep the next from running, unless
     `stop_on_failure`. With the process what it started ends too, if it stayed in its process group: SIGTERM and 5 s for one
     that is late or interrupted, then SIGKILL.

@@ -117,10 +117,12 @@ class Training:
     loss)`, called after each update, or `on_epoch(epoch)`, from 1; what they raise ends the training.
 
     Memory. `memory_limit`: a share of the device (a float, 0 < f <= 1), or a size. `warn_below`, `degrade_below`,
-    `stop_below`: device memory left at the peak, at which to warn, to clean up and take a rung, to stop early and cleanly;
-    `host_stop_below`: free host memory at which to stop. Rungs and stops need two steps in a row below, and eight steps are
-    waited after a rung. `clear_memory_on_start` also ends what earlier runs of neap left on the device. Cleaning up every
-    step slows training (it synchronises and allocates anew): it is offered, and its cost is in the result.
+    `stop_below`: device memory left at the peak, at which to warn, to clean up and take a rung, to stop early and
+    cleanly; `host_warn_below`, `host_degrade_below`, `host_stop_below`: the same of what is available on the host. Rungs
+    and stops need two steps in a row below, and eight steps are waited after a rung. `cleanup_every_steps`, `_epochs`,
+    `_ticks` (micro-batches): 0 is never. `clear_memory_on_start` also ends what earlier runs of neap left on the device.
+    Cleaning up every step slows training (it synchronises and allocates anew): it is offered, and its cost is in the
+    result.
 
     Sizes are bytes, or text such as "2 GiB". `checkpoint_path`: written whole after each epoch, by rank 0: "model",
     "optimizer", "epoch", "step". Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak
@@ -146,9 +148,12 @@ class Training:
         clear_memory_after_save: bool = False,
         cleanup_every_steps: int = 0,
         cleanup_every_epochs: int = 0,
+        cleanup_every_ticks: int = 0,
         warn_below: Optional[Union[int, str]] = None,
         degrade_below: Optional[Union[int, str]] = None,
         stop_below: Optional[Union[int, str]] = None,
+        host_warn_below: Optional[Union[int, str]] = None,
+        host_degrade_below: Optional[Union[int, str]] = None,
         host_stop_below: Optional[Union[int, str]] = None,
         ladder: bool = True,
         allow_checkpointing: bool = True,
@@ -172,6 +177,7 @@ class Training:
             accumulate=accumulate,
             cleanup_every_steps=cleanup_every_steps,
             cleanup_every_epochs=cleanup_every_epochs,
+            cleanup_every_ticks=cleanup_every_ticks,
             milestone_every_steps=milestone_every_steps,
             leak_watch_every_steps=leak_watch_every_steps,
         )
@@ -190,13 +196,15 @@ class Training:
         self._batches = Batches(torch, data, split, self._ranks.rank, shuffle, seed)
         self.split, self.mixed_precision = self._batches.split, mixed_precision
         self._place = next(self.model.parameters()).device
-        self._stepper = _step.Stepper(torch, self.model, optimizer, loss_fn, compute, self._place, self._ranks)
+        self._stepper = _step.Stepper(
+            torch, self.model, optimizer, loss_fn, compute, self._place, self._ranks, self._ticked
+        )
         self._stepper.precision(mixed_precision)
         self._memory_limit = _parse_limit(memory_limit)
-        self._every_steps, self._every_epochs = cleanup_every_steps, cleanup_every_epochs
+        self._every_steps, self._every_epochs, self._every_ticks = cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks
         self._clear_start, self._clear_end, self._clear_saved = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
         self._device_level = _levels.Level("device memory", warn_below, degrade_below, stop_below)
-        self._host_level = _levels.Level("host memory", stop=host_stop_below)
+        self._host_level = _levels.Level("host memory", host_warn_below, host_degrade_below, host_stop_below)
         self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
         self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
         self._on_step, self._on_epoch, self._watch_every = on_step, on_epoch, leak_watch_every_steps
@@ -211,6 +219,7 @@ class Training:
 
     def _begin(self) -> None:
         self._step, self._epoch, self._ooms, self._stopped, self._peak = 0, 0, 0, "", 0
+        self._ticks = 0
         self._losses: list[float] = []
         self._rungs: list[RungTaken] = []
         self._milestones: list[Milestone] = []
@@ -244,6 +253,11 @@ class Training:
         if self._on_step is not None:
             self._on_step(self._step, done.loss)
         return True
+
+    def _ticked(self) -> None:
+        self._ticks += 1
+        if self._every_ticks and self._ticks % self._every_ticks == 0:
+            self._cleanups.run(_abi.Reason.PERIODIC)
 
     # The ladder.
 
@@ -305,12 +319,12 @@ class Training:
     def _thresholds(self) -> None:
         """Warn, degrade, stop: by what is left on the device, and on the host. All ranks do what one has to."""
         if self._device_level.asked:
-            self._threshold(self._device_level, _levels.device_left())
+            self._threshold(self._device_level, _levels.device_left)
         if self._host_level.asked and not self._stopped:
-            self._threshold(self._host_level, memory.host_available_bytes())
+            self._threshold(self._host_level, memory.host_available_bytes)
 
-    def _threshold(self, level: _levels.Level, left: int) -> None:
-        rung_left = self._next_rung()[0] != Rung.STOP
+    def _threshold(self, level: _levels.Level, look: Callable[[], int]) -> None:
+        left, rung_left = look(), self._next_rung()[0] != Rung.STOP
         own = level.decide(left, rung_left, self._step)
         act = ThresholdAct(max(self._ranks.agree(number=own)[1]))
         if act == ThresholdAct.NOTHING:
@@ -322,12 +336,12 @@ class Training:
             if own == act:
                 log.warning("Low: %s%s", what, "" if rung_left else "; no rung of the ladder is left")
         else:
-            self._degrade(level, what)
+            self._degrade(level, look, what)
 
-    def _degrade(self, level: _levels.Level, what: str) -> None:
+    def _degrade(self, level: _levels.Level, look: Callable[[], int], what: str) -> None:
         log.warning("Low: %s: cleaning up", what)
         self._cleanups.run(_abi.Reason.LOW)
-        still = level.degrades_at(_levels.device_left())
+        still = level.degrades_at(look())
         if not any(self._ranks.agree(number=still)[1]):
             log.info("The cleanup was enough: no rung is taken")
         elif self._next_rung()[0] != Rung.STOP:

@@ -167,6 +167,10 @@ class Without(unittest.TestCase):
             seen.append(split.micro_batch)
             split = neap.next_split(split)
         self.assertEqual(seen, [12, 6, 3, 1])
+        self.assertEqual(neap.next_split((8, 1)), neap.Split(4, 2, 1))
+        for wrong in ((0, 1), (4, -1), (4, 1, 0)):
+            with self.assertRaises(ValueError):
+                neap.next_split(wrong)
 
     def test_efficient_settings_are_merged(self):
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "garbage_collection_threshold:0.8,expandable_segments:False"
@@ -495,14 +499,17 @@ class Checkpoints(unittest.TestCase):
 
     def test_what_is_young_stays(self):
         self.assertEqual(neap.cleanup_checkpoints(self.folder, older_than_days=60).moved, 0)
-        self.assertEqual(neap.cleanup_checkpoints(self.folder, keep_best=1, older_than_days=60, delete_rest=True).moved, 6)
+        pinned = neap.cleanup_checkpoints(self.folder, keep_best=1, older_than_days=60, delete_rest=True, pins="step-7.pt")
+        self.assertEqual((pinned.moved, self.there()), (5, [2, 7, 8]))
 
     def test_errors(self):
         with self.assertRaises(neap.NeapError) as caught:
             neap.cleanup_checkpoints(self.folder / "nowhere")
         self.assertEqual(caught.exception.status, neap.Status.ENOENT)
-        with self.assertRaises(ValueError):
-            neap.cleanup_checkpoints(self.folder, mode="best")
+        for wrong in ({"mode": "best"}, {"keep_best": -1}, {"older_than_days": -1}, {"older_than_days": float("nan")},
+                      {"trash_days": float("inf")}, {"keep_last": -1}, {"grace_minutes": -1}):  # fmt: skip
+            with self.assertRaises(ValueError, msg=str(wrong)):
+                neap.cleanup_checkpoints(self.folder, **wrong)
         with self.assertRaises(neap.NeapError):
             neap.cleanup_checkpoints(self.folder, metric="no_such_metric", mode="min")
         self.assertEqual(len(self.there()), 8)

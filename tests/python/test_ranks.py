@@ -159,6 +159,11 @@ class Scenarios:
         self.gradients_fail(out_of_memory)
         return self.train()
 
+    def first_exchange_runs_out(self):
+        if self.here:
+            self.patch(dist, "broadcast", out_of_memory)
+        return self.train()
+
     def exchange_breaks_inside(self):
         self.gradients_fail(lambda *a, **n: Broken(torch.OutOfMemoryError(OUT)))
         return self.train()
@@ -249,7 +254,8 @@ ELSEWHERE = "RankFailed: another rank failed (rank 1): this one stops as well"
 FAILED = {  # what rank 0 says, and rank 1
     "forward_fails": (ELSEWHERE, "RuntimeError: "),
     "exchange_runs_out": (ELSEWHERE, "OutOfMemoryError: CUDA out of memory"),
-    "exchange_breaks_inside": ("RankFailed: another rank failed in the exchange of gradients, or is gone", "OutOfMemoryError: CUDA out"),
+    "first_exchange_runs_out": ("RankFailed: another rank ", "OutOfMemoryError: CUDA out of memory"),
+    "exchange_breaks_inside": ("RankFailed: another rank failed in an exchange, or is gone", "OutOfMemoryError: CUDA out"),
     "update_runs_out": (ELSEWHERE, "TrainingOutOfMemory: memory ran out in the optimizer's update, which other ranks may"),
     "checkpoint_fails_on_rank_0": ("NeapError: ", "RankFailed: another rank failed (rank 0)"),
     "callback_fails": (ELSEWHERE, "ZeroDivisionError"),
@@ -280,7 +286,7 @@ def be_a_rank(rank, folder):
         for patch in scenarios.patches:
             patch.stop()
         print(json.dumps([name, said, scenarios.weights]), flush=True)
-        if name == "does_not_begin" and dist.is_initialized():  # they have not made the same groups
+        if name in ("does_not_begin", "first_exchange_runs_out") and dist.is_initialized():  # only one has this group
             dist.destroy_process_group()
 
 

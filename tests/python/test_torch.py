@@ -225,6 +225,8 @@ class Moving(unittest.TestCase):
             neap.save_checkpoint(path, model, bad=lambda: 1)  # cannot be pickled: after the first bytes
         self.assertTrue(torch.equal(torch.load(path)["model"]["weight"], model.weight))
         self.assertEqual(os.listdir(self.folder), ["model.pt"])
+        with self.assertRaises(ValueError):
+            neap.save_checkpoint(path)
         with self.assertRaises(neap.NeapError) as caught:
             neap.save_checkpoint(self.folder / "nowhere" / "model.pt", model)
         self.assertEqual(caught.exception.status, neap.Status.ENOENT)
@@ -269,6 +271,12 @@ class Managing(unittest.TestCase):
         self.assertEqual(growing.bytes_per_look, 2 * 16 * 2004 * 4)
         self.assertTrue(any(".history" in h or "history[" in h for h in growing.holders), growing.holders)
         self.assertEqual(len(logged.output), 1)  # said once
+
+    def test_a_type_of_device_may_be_a_word(self):
+        self.kept = torch.zeros(64, 2006)
+        self.assertEqual(neap.MemoryManager(device_types="cpu").device_types, ("cpu",))
+        for result in (neap.lingering("cpu"), neap.clear_gpu_memory(force=True, device_types="cpu").lingering):
+            self.assertEqual(len([item for item in result if item.shape == (64, 2006)]), 1)
 
     def test_wrong_arguments(self):
         for wrong in ({"max_checkpoints": 0}, {"memory_cleanup_frequency": 0}, {"cleanup_older_than_days": -1}):
@@ -465,6 +473,7 @@ class Train(unittest.TestCase):
         names = [m.name for m in result.milestones]
         self.assertEqual(names, ["start", "model ready", "optimizer ready", "step 3", "epoch 1", "saved", "step 6", "epoch 2", "saved", "end"])
         self.assertEqual(result.cleanups, 1 + 3 + 2 + 2 + 1)
+        self.assertEqual(training(Blocks(room=4), cleanup_every_ticks=3).train().cleanups, 1 + 1 + 2)  # start, oom; six ticks
         self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [3, 6])
 
     def low(self, free, peak=3 << 20):
@@ -485,6 +494,11 @@ class Train(unittest.TestCase):
             self.assertEqual(training(Blocks(), stop_below="50 MiB").train().stopped, "")
         with unittest.mock.patch.object(memory, "host_available_bytes", lambda: 1 << 20):
             self.assertEqual(training(Blocks(), host_stop_below="2 MiB").train().steps, 2)
+            (rung,) = training(Blocks(), host_degrade_below="2 MiB").train().rungs
+            self.assertEqual((rung.step, rung.why), (2, "low: host memory below 2.00 MiB (1.00 MiB left)"))
+            with self.assertLogs("neap", "WARNING") as logged:
+                training(Blocks(), host_warn_below="2 MiB").train()
+            self.assertEqual(len(logged.output), 1)
         with self.assertRaises(ValueError):
             training(Blocks(), warn_below="1 GiB", degrade_below="2 GiB")
 
@@ -507,7 +521,9 @@ class Train(unittest.TestCase):
 
     def test_what_is_an_out_of_memory_error(self):
         self.assertTrue(neap.is_out_of_memory(torch.OutOfMemoryError("x")))
-        self.assertTrue(neap.is_out_of_memory(RuntimeError("CUDA out of memory. Tried")))
+        for text in ("CUDA out of memory. Tried", "CUDA error: out of memory\nCUDA kernel errors might be", "CUDA error: "
+                     "CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"):  # fmt: skip
+            self.assertTrue(neap.is_out_of_memory(RuntimeError(text)))
         for other in (RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"), ValueError("CUDA out of memory"), MemoryError(), None):
             self.assertFalse(neap.is_out_of_memory(other))
 

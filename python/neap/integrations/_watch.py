@@ -12,6 +12,8 @@ from ..manager import Growing, MemoryManager
 
 log = logging.getLogger("neap")
 
+_KEPT = 1000  # of cleanups and marks, the last ones
+
 
 class Watch:
     """Options and effects; a callback passes its instants on. Steps are optimizer updates.
@@ -96,10 +98,10 @@ class Watch:
             self._clear(_abi.Reason.END)
 
     def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
-        self.marks.append((name, memory.log_gpu_memory_stats(name)))
+        self.marks = [*self.marks[-_KEPT:], (name, memory.log_gpu_memory_stats(name))]
         _events.mark(mark, name, value)
 
     def _clear(self, reason: _abi.Reason) -> None:
-        self.cleanups.append(self._cleaner.run(reason))
+        self.cleanups = [*self.cleanups[-_KEPT:], self._cleaner.run(reason)]
         if reason == _abi.Reason.OOM:
             self.out_of_memory = self.cleanups[-1]
