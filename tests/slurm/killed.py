@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands, and
+gone on with: every experiment runs exactly once.
+
+usage: killed.py NEAP KILLER.SO. The seed is printed; NEAP_TEST_SEED repeats one. NEAP_LONG=1: ten times as many kills.
+
+Slurm is this file too, by the names sbatch, squeue, sacct and scontrol: it runs the tasks of an array one after another,
+in the background, whatever becomes of neap.
+"""
+
+import fcntl
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+EXPERIMENTS = 4
+KILLS = 100 if os.environ.get("NEAP_LONG") == "1" else 10
+DEADLINE_S = 1800 if os.environ.get("NEAP_LONG") == "1" else 200
+MODES = ("before", "torn", "written", "synced", "fork")
+
+
+def write(path, text):
+    with open(path + ".new", "w") as file:
+        file.write(text)
+    os.rename(path + ".new", path)
+
+
+def tasks_of(text):
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def sbatch(words):
+    if "--test-only" in words:
+        return
+    with open("lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        job = 1 + max([int(name.split("_")[0]) for name in os.listdir("states") if name[0].isdigit()], default=0)
+        array = next(word[len("--array="):] for word in words if word.startswith("--array="))
+        for task in tasks_of(array):
+            write(f"states/{job}_{task}", "PENDING")
+    if os.fork() == 0:
+        os.setsid()
+        with open("tasks.log", "a") as log:
+            for fd in (0, 1, 2):
+                os.dup2(log.fileno(), fd)
+            os.environ.pop("LD_PRELOAD", None)
+            for task in tasks_of(array):
+                write(f"states/{job}_{task}", "RUNNING")
+                done = subprocess.run([words[-1]], env=dict(os.environ, SLURM_ARRAY_JOB_ID=str(job),
+                                                            SLURM_ARRAY_TASK_ID=str(task), SLURMD_NODENAME="n"))
+                write(f"states/{job}_{task}", "FAILED" if done.returncode else "COMPLETED")
+        os._exit(0)
+    print(job)
+
+
+def squeue():
+    for name in os.listdir("states"):
+        if not name.endswith(".new"):
+            with open(f"states/{name}") as state:
+                print(f"{name.replace('_', '|')}|{state.read()}|None|n")
+
+
+SERIES = """\
+name: s
+experiments:
+- {{name: e, command: "sh -c 'echo x >> ran/{0}-{{i}}'", needs: none, grid: {{i: [{1}]}}}}
+"""
+
+
+def records(folder):
+    with open(f"{folder}/journal") as journal:
+        return [json.loads(line[9:]) for line in journal]
+
+
+def check(number):
+    """One end and one run for each; what was started more often was withdrawn before it began."""
+    told = records(f"s{number}")
+    for i in range(EXPERIMENTS):
+        own = [r["type"] for r in told if r.get("experiment") == f"e-i={i}"]
+        with open(f"ran/{number}-{i}") as ran:
+            runs = ran.read().count("x")
+        if runs != 1 or own.count("end") != 1 or own.count("start") != 1 + own.count("cancel"):
+            sys.exit(f"killed.py: series {number}, experiment {i}: ran {runs} times, journal {own}")
+    return sum(r["type"] == "cancel" for r in told), sum(r["type"] == "submit" for r in told)
+
+
+def main(neap, killer):
+    seed = int(os.environ.get("NEAP_TEST_SEED") or time.time_ns() % 10**9)
+    print("seed", seed)
+    chance = random.Random(seed)
+    began = time.monotonic()
+    kills = dict.fromkeys(MODES, 0)
+    number = cancels = submits = 0
+    os.mkdir("bin")
+    for name in ("sbatch", "squeue", "sacct", "scontrol"):
+        os.symlink(os.path.abspath(__file__), f"bin/{name}")
+    for name in ("states", "ran"):
+        os.mkdir(name)
+    os.environ.update(PATH=f"{os.getcwd()}/bin:{os.environ['PATH']}", FAKE_CLUSTER=os.getcwd(), HOME=os.getcwd(),
+                      XDG_STATE_HOME=f"{os.getcwd()}/state", NEAP_DEVICE="sim", LD_PRELOAD=killer)
+    while sum(kills.values()) < KILLS:
+        write("s.yaml", SERIES.format(number, ", ".join(map(str, range(EXPERIMENTS)))))
+        code = None
+        while code not in (0, 1):
+            if time.monotonic() - began > DEADLINE_S:
+                sys.exit(f"killed.py: not done within {DEADLINE_S} s")
+            mode = chance.choice(MODES)
+            order = f"{mode}:{chance.randint(1, 4 if mode == 'fork' else 10)}:{chance.randint(0, 200)}"
+            done = subprocess.run([neap, "series", "s.yaml", "--slurm", "--resume", "--folder", f"s{number}"],
+                                  env=dict(os.environ, NEAP_KILLER=order), capture_output=True, text=True)
+            code = done.returncode
+            if code == -9:
+                kills[mode] += 1
+            elif code not in (0, 75):
+                sys.exit(f"killed.py: {order}: exit status {code}\n{done.stderr}")
+            if code == 75:
+                time.sleep(0.02)
+        counts = check(number)
+        cancels, submits = cancels + counts[0], submits + counts[1]
+        number += 1
+    print(f"{number} series, {sum(kills.values())} kills {kills}, {submits} arrays known, {cancels} attempts withdrawn")
+    # What still comes of arrays that were forgotten changes nothing.
+    while any(re.search("PENDING|RUNNING", open(f"states/{name}").read()) for name in os.listdir("states")
+              if not name.endswith(".new")):
+        if time.monotonic() - began > DEADLINE_S + 60:
+            sys.exit("killed.py: the forgotten arrays do not end")
+        time.sleep(0.05)
+    for one in range(number):
+        check(one)
+
+
+if __name__ == "__main__":
+    if os.path.basename(sys.argv[0]) == "sbatch":
+        os.chdir(os.environ["FAKE_CLUSTER"])
+        sbatch(sys.argv[1:])
+    elif os.path.basename(sys.argv[0]) == "squeue":
+        os.chdir(os.environ["FAKE_CLUSTER"])
+        squeue()
+    elif os.path.basename(sys.argv[0]) in ("sacct", "scontrol"):
+        sys.exit(1)
+    else:
+        paths = [os.path.abspath(path) for path in sys.argv[1:3]]
+        with tempfile.TemporaryDirectory(prefix="neap-killed-") as folder:
+            os.chdir(folder)
+            try:
+                main(*paths)
+            finally:
+                os.chdir("/")
