@@ -5,7 +5,8 @@
 
 struct span {
 	size_t crossed;  /* ends of steps between its begin and its end */
-	bool before;     /* begun before the first step did */
+	bool unseen;     /* begun before the first event */
+	bool before;     /* begun before the first step did; not where training was under way by then */
 	bool first;      /* begun in the first step */
 	bool freed;      /* its end is in the trace */
 	bool long_lived; /* within a step: for long, as the header says */
@@ -25,8 +26,11 @@ static struct span span_of(const struct neap_steps *steps, uint64_t events, cons
 		step_begin = steps->first_begin;
 	return (struct span){
 		.crossed = to > from ? to - from : 0,
-		.before = life->begin == NEAP_LIFE_BEFORE || (known && begin < steps->first_begin),
-		.first = known && from == 0 && begin >= steps->first_begin && life->begin != NEAP_LIFE_BEFORE,
+		.unseen = life->begin == NEAP_LIFE_BEFORE,
+		.before =
+			!steps->midway && (life->begin == NEAP_LIFE_BEFORE || (known && begin < steps->first_begin)),
+		.first = known && !steps->midway && from == 0 && begin >= steps->first_begin &&
+			 life->begin != NEAP_LIFE_BEFORE,
 		.freed = life->end != NEAP_LIFE_AFTER,
 		.long_lived = end - begin > 8 && (end - begin) * 40 >= step_end - step_begin,
 	};
@@ -84,7 +88,7 @@ static enum neap_category by_lifetime(const struct neap_steps *steps, const stru
 		return span->before  ? NEAP_CATEGORY_PARAMETERS
 		       : span->first ? NEAP_CATEGORY_OPTIMIZER
 				     : NEAP_CATEGORY_UNKNOWN;
-	if (span->before)
+	if (span->before || span->unseen)
 		return NEAP_CATEGORY_UNKNOWN;
 	if (span->crossed == 1 && span->freed)
 		return NEAP_CATEGORY_GRADIENTS;

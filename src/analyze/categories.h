@@ -7,15 +7,18 @@
  *                making the model      parameters
  *                optimizer             kept past the step's end: optimizer state; else temporaries
  *                backward              kept past the step's end, or freed by zero_grad or the optimizer: gradients;
- * else temporaries forward               freed by backward, or alive for long: activations; kept over 2
- *                                      step ends: unknown; else temporaries
+ *                                      else temporaries
+ *                forward               freed by backward, or alive for long: activations; kept over 2 step ends:
+ *                                      unknown; else temporaries
  *                cuBLAS, cuDNN         workspaces
  *   lifetime   where steps are known:
- *                before the first step, kept over 2 step ends      parameters
+ *                before the first step, kept over 2 step ends      parameters; unknown where steps had ended before
+ *                                                                  the first event: optimizer state looks the same
  *                begun in the first step, kept over 2 step ends    optimizer state (gradients that are kept, rather
  *                                                                  than set to none, look the same)
- *                over one step's end, and freed                         gradients (a batch loaded ahead looks the
- * same) within a step, for long                          activations within a step, shorter temporaries
+ *                over one step's end, and freed                    gradients (a batch loaded ahead looks the same)
+ *                within a step, for long                           activations
+ *                within a step, shorter                            temporaries
  *
  * For long: a fortieth of the step's events, and more than 8 of them. (Where frames of frees tell, nine tenths of
  * what backward freed lived longer than that, and nine tenths of what forward itself freed did not.)

@@ -72,7 +72,7 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 {
 	const struct neap_trace_device *info = &trace->devices[device];
 	const struct neap_trace_mark *marks = trace->marks + info->first_mark;
-	struct neap_steps steps = {.first_begin = UINT64_MAX};
+	struct neap_steps steps = {.first_begin = UINT64_MAX, .midway = info->lost > 0};
 	char stem[64] = "";
 	uint8_t wanted = NEAP_TRACE_END;
 
@@ -88,8 +88,13 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 		bool named = wanted == NEAP_TRACE_STEP || (stem[0] && is_of(trace, &marks[i], stem));
 		if (named && marks[i].kind == NEAP_TRACE_BEGIN && steps.first_begin == UINT64_MAX && steps.count == 0)
 			steps.first_begin = marks[i].event;
-		if (named && marks[i].kind == wanted)
+		bool ends = named && marks[i].kind == wanted;
+		if (ends && marks[i].event > 0) {
 			steps.ends[steps.count++] = marks[i].event;
+		} else if (ends) {
+			steps.midway = true;
+			steps.first_begin = UINT64_MAX;
+		}
 	}
 	if (wanted == NEAP_TRACE_STEP && steps.count > 0)
 		snprintf(steps.how, sizeof(steps.how), "marks of steps");

@@ -2,7 +2,7 @@
  *
  * From marks that say so (the session's, `s` of a text trace); else from ranges that repeat under one name, numbers
  * apart ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
- * speaks of steps or iterations before one that does not.
+ * speaks of steps or iterations before one that does not. Steps that ended before the first event are none of the trace's.
  */
 #ifndef NEAP_ANALYZE_STEPS_H
 #define NEAP_ANALYZE_STEPS_H
@@ -13,6 +13,7 @@ struct neap_steps {
 	uint64_t *ends; /* by order: a step ends before this event of the device */
 	size_t count;
 	uint64_t first_begin; /* the first step begins before this event; UINT64_MAX: not known */
+	bool midway;          /* training had begun before the first event: steps had ended, or events were lost */
 	char how[96];         /* "marks of steps", "ranges named 'iter #'"; "": no steps */
 };
 

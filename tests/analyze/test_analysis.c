@@ -257,6 +257,39 @@ static void lives_from_before(void **state)
 }
 
 /* Where frees have their allocations' stacks, they say nothing of the free, but where an early block came from. */
+/* A block from before the first event that outlives two steps is a parameter only if no step had ended by then: the
+ * optimizer's state would look the same. */
+static void recordings_that_begin_midway(void **state)
+{
+	(void)state;
+	for (int midway = 0; midway < 2; midway++) {
+		struct neap_analysis analysis = {0};
+		struct maker maker;
+		begin(&maker);
+		if (midway)
+			range(&maker, NEAP_TRACE_END, "iter 0");
+		for (size_t step = 1; step < 5; step++) {
+			char name[32];
+			snprintf(name, sizeof(name), "iter %zu", step);
+			range(&maker, NEAP_TRACE_BEGIN, name);
+			event(&maker, NEAP_TRACE_ALLOC, 0x1000, 3 * MIB, 0);
+			release(&maker, 0x1000, 3 * MIB, 0);
+			range(&maker, NEAP_TRACE_END, name);
+		}
+		release(&maker, 0x9000, 5 * MIB, 0);
+		struct neap_trace *trace = finish(&maker);
+		analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+		assert_int_equal(analysis.steps.count, 4);
+		assert_int_equal(analysis.steps.midway, midway);
+		assert_int_equal(analysis.categories.bytes[NEAP_CATEGORY_PARAMETERS][NEAP_HOW_LIFETIME],
+				 midway ? 0 : 5 * MIB);
+		assert_int_equal(analysis.categories.bytes[NEAP_CATEGORY_UNKNOWN][NEAP_HOW_NOTHING],
+				 midway ? 5 * MIB : 0);
+		neap_analysis_fini(&analysis);
+		neap_trace_free(trace);
+	}
+}
+
 static void frees_with_the_stacks_of_allocations(void **state)
 {
 	(void)state;
@@ -513,6 +546,7 @@ int main(void)
 		cmocka_unit_test(what_a_training_step_holds),
 		cmocka_unit_test(what_lifetimes_tell),
 		cmocka_unit_test(lives_from_before),
+		cmocka_unit_test(recordings_that_begin_midway),
 		cmocka_unit_test(a_leak_has_a_line),
 		cmocka_unit_test(what_emptying_the_cache_returns),
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
