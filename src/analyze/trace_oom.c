@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MEMORY_MAX (1ull << 45) /* of a device; a file that says more lies, and pages are real work */
+
 static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
 
 struct failure {
@@ -216,7 +218,7 @@ static enum neap_status run_replays(const struct neap_trace *trace, size_t devic
 					    .context = options->context};
 	struct neap_patience patience = {.deadline_ns = options->deadline_ns, .asked = &asked};
 
-	if (!replays->memory_bytes) /* a hostile file: nothing to replay on */
+	if (!replays->memory_bytes || replays->memory_bytes > MEMORY_MAX) /* a hostile file: nothing to replay on */
 		return NEAP_OK;
 	enum neap_status status = neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
 	if (status != NEAP_OK)

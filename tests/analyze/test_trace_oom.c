@@ -247,6 +247,21 @@ static void which_of_several(void **state)
 	neap_trace_free(trace);
 }
 
+/* A file that makes up a device: no replay on it, and the rest stands. */
+static void a_device_that_cannot_be(void **state)
+{
+	(void)state;
+	struct maker maker;
+	begin(&maker, 0);
+	take(&maker, 0, 2 * MIB, "activations");
+	run_out(&maker, 1ull << 60, 1ull << 59);
+	struct neap_trace *trace = end(&maker);
+	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){0});
+	assert_false(card.replays.done);
+	assert_int_equal(card.block_bytes, 1ull << 60);
+	neap_trace_free(trace);
+}
+
 /* Another allocator's failure is told without its allocations: there is nothing to replay, and that is said. */
 static void nothing_recorded(void **state)
 {
@@ -271,7 +286,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(capacity_replayed),        cmocka_unit_test(no_patience),
 		cmocka_unit_test(a_beginning_that_is_lost), cmocka_unit_test(which_of_several),
-		cmocka_unit_test(nothing_recorded),
+		cmocka_unit_test(nothing_recorded),         cmocka_unit_test(a_device_that_cannot_be),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
