@@ -220,8 +220,9 @@ class Scenarios:
             if self.here:
                 wait_for(self.folder / "waited")
 
+        dist.barrier()  # both are there: what is waited for is the step
         try:
-            return self.train(on_step=stuck, rank_timeout=2 if not self.here else 60)
+            return self.train(on_step=stuck, rank_timeout=8 if not self.here else 60)
         finally:
             (self.folder / "waited").touch()
 
@@ -265,7 +266,7 @@ FAILED = {  # what rank 0 says, and rank 1
     "interrupted": (ELSEWHERE, "KeyboardInterrupt"),
     "the_ladders_end_of_one": (ELSEWHERE, "TrainingOutOfMemory: memory ran out at step 1 and no rung is left"),
     "different_trainings": ("ValueError: the ranks were given different trainings: ", "ValueError: the ranks were given"),
-    "does_not_answer": ("RankFailed: another rank is gone, or did not answer within 2 s: ", "RankFailed: another rank"),
+    "does_not_answer": ("RankFailed: another rank is gone, or did not answer within 8 s: ", "RankFailed: another rank"),
     "does_not_begin": ("RankFailed: not all ranks began to train within 2 s: ", "did not begin"),
     "is_gone": ("RankFailed: another rank is gone, or did not answer within 60 s: ", None),  # the last: one rank is left
 }
