@@ -91,6 +91,10 @@ static void write_again(const struct neap_trace *trace)
 	if (status == NEAP_OK)
 		check(neap_trace_read(path, &again, &err) == NEAP_OK || strstr(err.message, "it is empty"));
 	neap_trace_free(again);
+	again = NULL;
+	check(neap_trace_write_recording(trace, NULL, NULL, path, &err) == NEAP_OK);
+	check(neap_trace_read(path, &again, &err) == NEAP_OK && again->mark_count == trace->mark_count);
+	neap_trace_free(again);
 	unlink(path);
 }
 
