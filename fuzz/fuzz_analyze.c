@@ -1,6 +1,5 @@
 /* fuzz/fuzz_analyze.c: whatever a trace's reader lets through must be analysed, replayed and said in words, and what
- * is written of it must be read again with as many events; never a fault. Built and run by fuzz/run.sh, and run over
- * a generated corpus by tests/analyze. */
+ * is written of it must be read again with as many events; never a fault. Built and run by fuzz/run.sh. */
 #include "report/analysis.h"
 #include "report/trace_page.h"
 
