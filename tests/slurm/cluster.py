@@ -12,11 +12,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 PATIENCE_S = 90  # of every wait: a loaded machine is slow, not broken
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+LIBC = ctypes.CDLL(None)
 
 CONFIGURATION = """\
 ClusterName=neap
@@ -94,7 +96,8 @@ class Cluster:
         self.folder, self.max_array = folder, max_array
         self.host = socket.gethostname().split(".")[0]
         self.daemons = []
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+        LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a test that takes too long cleans up too
 
     def __enter__(self):
         try:
@@ -140,7 +143,8 @@ class Cluster:
     def launch(self, *words):
         with open(f"{self.place}/{words[0]}.out", "w") as output:
             self.daemons.append(subprocess.Popen(words, stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-                                                 start_new_session=True))
+                                                 start_new_session=True,
+                                                 preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)))
 
     def failed(self):
         return any(daemon.poll() is not None for daemon in self.daemons)
