@@ -443,6 +443,23 @@ static void refine_limit(struct neap_oom_card *card)
 	}
 }
 
+/* A variable that is set as told replaces what was in it: said where something was. */
+static void say_setting(const struct neap_whatifs *whatifs, const struct neap_whatif *item, struct neap_fix *fix)
+{
+	if (item->active)
+		snprintf(fix->text, sizeof fix->text, "%s in PYTORCH_CUDA_ALLOC_CONF", item->settings);
+	else if (!*item->settings)
+		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF not set: PyTorch with its defaults");
+	else if (item->alone)
+		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF=%s, and nothing else in it",
+			 item->settings);
+	else if (whatifs->own_set)
+		snprintf(fix->text, sizeof fix->text, "%s in PYTORCH_CUDA_ALLOC_CONF, beside what is set there",
+			 item->settings);
+	else
+		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF=%s", item->settings);
+}
+
 void neap_oom_replay_fixes(struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;
@@ -458,7 +475,7 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		fix->replayed = true;
 		fix->sufficient = item->fits && !item->active;
 		fix->active_already = item->active;
-		snprintf(fix->text, sizeof fix->text, "PYTORCH_CUDA_ALLOC_CONF=%s", item->settings);
+		say_setting(whatifs, item, fix);
 		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
 			 neap_size_format(item->reserved_peak, reserved),
 			 neap_size_format(whatifs->memory_bytes, room));

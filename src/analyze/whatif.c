@@ -9,19 +9,19 @@
 
 static const struct {
 	const char *name, *settings;
+	bool alone;
 	enum neap_replay_policy policy;
 } table[] = {
-	{"as it was", NULL, NEAP_REPLAY_TORCH},
-	{"PyTorch with its defaults", NULL,
-	 NEAP_REPLAY_TORCH}, /* of recordings; else it is the first, or a setting's */
-	{"expandable_segments:True", "expandable_segments:True", NEAP_REPLAY_TORCH},
-	{"max_split_size_mb:128", "max_split_size_mb:128", NEAP_REPLAY_TORCH},
-	{"max_split_size_mb:512", "max_split_size_mb:512", NEAP_REPLAY_TORCH},
-	{"roundup_power2_divisions:8", "roundup_power2_divisions:8", NEAP_REPLAY_TORCH},
-	{"neap's allocator", NULL, NEAP_REPLAY_NEAP},
+	{"as it was", NULL, false, NEAP_REPLAY_TORCH},
+	{"PyTorch with its defaults", "", true, NEAP_REPLAY_TORCH},
+	{"expandable_segments:True", "expandable_segments:True", true, NEAP_REPLAY_TORCH},
+	{"expandable_segments:True", "expandable_segments:True", false, NEAP_REPLAY_TORCH},
+	{"max_split_size_mb:128", "max_split_size_mb:128", false, NEAP_REPLAY_TORCH},
+	{"max_split_size_mb:512", "max_split_size_mb:512", false, NEAP_REPLAY_TORCH},
+	{"roundup_power2_divisions:8", "roundup_power2_divisions:8", false, NEAP_REPLAY_TORCH},
+	{"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
 };
-#define ROWS         (sizeof(table) / sizeof(table[0]))
-#define ROW_DEFAULTS 1
+#define ROWS (sizeof(table) / sizeof(table[0]))
 
 /* Lower comes first. Without a bound everything fits. */
 static uint64_t order(const struct neap_whatif *item, bool bounded, size_t row)
@@ -80,8 +80,23 @@ struct tries {
 	const struct neap_trace *trace;
 	struct neap_patience patience;
 	struct neap_torch_settings own;
+	bool own_set;    /* the trace came with settings: something to add to, and to leave out */
 	uint64_t plenty; /* for a device without bound: neap's allocator prepares tables for the whole of it */
 };
+
+/* Beside the trace's own settings, or without them: only said where there are some. */
+static void name_row(const struct tries *tries, size_t row, struct neap_whatif *item)
+{
+	const char *how = "";
+
+	if (table[row].settings && *table[row].settings && !item->active) {
+		if (tries->trace->source == NEAP_TRACE_RECORDING)
+			how = "PyTorch: ";
+		else if (tries->own_set)
+			how = table[row].alone ? "only " : "with ";
+	}
+	snprintf(item->name, sizeof(item->name), "%s%s", how, table[row].name);
+}
 
 static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif *item, struct neap_error *err)
 {
@@ -89,13 +104,14 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif 
 	struct neap_replay_options replay = neap_patience_options(&tries->patience);
 	struct neap_replay_result result;
 
-	snprintf(item->name, sizeof(item->name), "%s%s", neap && table[row].settings ? "PyTorch: " : "",
-		 table[row].name);
+	name_row(tries, row, item);
 	item->settings = table[row].settings;
+	item->alone = table[row].alone;
 	item->own = row == 0;
 	item->policy = row == 0 && neap ? NEAP_REPLAY_NEAP : table[row].policy;
 	replay.policy = item->policy;
 	replay.settings = item->settings;
+	replay.alone = item->alone;
 	replay.fraction = 0;
 	replay.go_on = replay.memory_bytes == 0; /* without a bound only what failed when recorded fails */
 	if (item->policy == NEAP_REPLAY_NEAP && !replay.memory_bytes)
@@ -105,19 +121,30 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif 
 	if (status != NEAP_OK)
 		return neap_patience_ended(&tries->patience, status) ? NEAP_OK : status;
 	if (row == 0) {
+		struct neap_torch_settings defaults;
+		neap_torch_settings_default(&defaults);
+		defaults.fraction = result.settings.fraction;
 		tries->own = result.settings;
+		tries->own_set = !neap && memcmp(&tries->own, &defaults, sizeof(defaults)) != 0;
 		tries->plenty = 4 * reserved_peak(&result) + (1ull << 30);
 	}
 	item->tried = true;
 	item->active = row > 0 && (item->policy == NEAP_REPLAY_NEAP
 					   ? neap
 					   : !neap && memcmp(&tries->own, &result.settings, sizeof(tries->own)) == 0);
+	name_row(tries, row, item);
 	item->first_oom_event = result.first_oom_event;
 	item->fits = result.first_oom_event == UINT64_MAX;
 	item->reserved_peak = reserved_peak(&result);
 	item->driver_calls = neap_policy_driver_calls(&result.usage.calls);
 	item->retries = (uint64_t)result.usage.stats.num_alloc_retries;
 	return NEAP_OK;
+}
+
+/* Only settings can be left out. A recording is of no PyTorch: there its defaults are news. */
+static bool is_news(const struct tries *tries, size_t row)
+{
+	return tries->trace->source == NEAP_TRACE_RECORDING ? !*table[row].settings : tries->own_set;
 }
 
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
@@ -130,13 +157,16 @@ enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct 
 	_Static_assert(ROWS <= NEAP_WHATIFS, "room for each");
 	for (size_t row = 0; row < ROWS; row++) {
 		struct neap_whatif item = {0};
-		if (row == ROW_DEFAULTS && trace->source != NEAP_TRACE_RECORDING)
+		if (table[row].alone && !is_news(&tries, row))
 			continue;
 		enum neap_status status = try(&tries, row, &item, err);
 		if (status != NEAP_OK)
 			return status;
+		if (item.active && item.alone)
+			continue;
 		insert(&whatifs, orders, &item, order(&item, options->memory_bytes > 0, row));
 	}
+	whatifs.own_set = tries.own_set;
 	*ret_whatifs = whatifs;
 	return NEAP_OK;
 }

@@ -9,13 +9,15 @@
 #include "replay/replay.h"
 
 struct neap_whatif {
-	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_..." */
+	char name[48]; /* "expandable_segments:True", "neap's allocator"; of a recording "PyTorch: max_...";
+			  where the trace has settings of its own, "with max_..." beside them, or "only max_..." */
 	enum neap_replay_policy policy;
-	const char *settings;
-	bool own;    /* the trace's own settings: nothing changes */
-	bool active; /* another name for the trace's own */
-	bool tried;  /* false: patience ended before; nothing below is meant */
-	bool fits;   /* no request ran out of memory */
+	const char *settings; /* NULL: those of the trace, or of no PyTorch; "": PyTorch's defaults */
+	bool alone;           /* instead of the trace's own settings; else over them */
+	bool own;             /* the trace's own settings: nothing changes */
+	bool active;          /* another name for the trace's own */
+	bool tried;           /* false: patience ended before; nothing below is meant */
+	bool fits;            /* no request ran out of memory */
 	uint64_t reserved_peak, first_oom_event, driver_calls, retries;
 };
 
@@ -25,6 +27,7 @@ struct neap_whatifs {
 						   does not fit, the least reserved first; the active last. Without a
 						   bound the least reserved first */
 	size_t count;
+	bool own_set;          /* the trace came with settings of PyTorch's that are not its defaults */
 	uint64_t memory_bytes; /* of the device they were replayed on; 0: no bound */
 };
 

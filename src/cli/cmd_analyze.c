@@ -148,6 +148,8 @@ static int run(const struct neap_arguments *arguments)
 		return neap_misuse(arguments,
 				   "--write: a name that ends in .pickle, .txt, .txt.zst or .record, not '%s'",
 				   write);
+	if (write && (neap_argument(arguments, "from") || neap_argument(arguments, "to")))
+		return neap_misuse(arguments, "--write writes the whole trace: not together with --from or --to");
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
 	enum neap_status status = neap_trace_read(path, &trace, &err);
@@ -214,7 +216,8 @@ const struct neap_command neap_command_analyze = {
 		"\n"
 		"--write also writes the trace in the form that the name's end tells: .pickle (a snapshot as PyTorch "
 		"writes it, for "
-		"its viewer), .txt or .txt.zst (text, of one device), .record (a recording of neap's). What a form "
+		"its viewer), .txt or .txt.zst (text, of one device), .record (a recording of neap's). It is the "
+		"whole trace: not together with --from or --to. What a form "
 		"has no place for is lost: text has no stacks, segments or times, a recording of a stack only its "
 		"line.\n"
 		"\n"

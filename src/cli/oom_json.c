@@ -27,6 +27,7 @@ json_t *oom_whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed)
 		json_t *object = json_object();
 		set(object, "name", json_string(item->name), ret_failed);
 		set(object, "settings", item->settings ? json_string(item->settings) : json_null(), ret_failed);
+		set(object, "alone", json_boolean(item->alone), ret_failed);
 		set(object, "as_it_was", json_boolean(item->own), ret_failed);
 		set(object, "active_already", json_boolean(item->active), ret_failed);
 		set(object, "tried", json_boolean(item->tried), ret_failed);

@@ -233,6 +233,10 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 		memcpy(own.divisions, found->roundup_power2_divisions, sizeof(own.divisions));
 	}
 	wanted = own;
+	if (options->alone) {
+		neap_torch_settings_default(&wanted);
+		wanted.fraction = own.fraction;
+	}
 	enum neap_status status = neap_torch_settings_parse(options->settings, &wanted, err);
 	if (status != NEAP_OK)
 		return status;

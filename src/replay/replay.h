@@ -18,6 +18,7 @@ enum neap_replay_policy { NEAP_REPLAY_TORCH, NEAP_REPLAY_TORCH_EXPANDABLE, NEAP_
 struct neap_replay_options {
 	enum neap_replay_policy policy;
 	const char *settings;  /* over those of the trace, else over the defaults; NULL: none. Not for NEAP */
+	bool alone;            /* they replace the trace's, all but a fraction that it was allowed */
 	size_t device;         /* index in the trace's devices */
 	uint64_t memory_bytes; /* that the driver may hand out; 0: no bound */
 	double fraction;       /* 0: none, or what the settings say */

@@ -111,16 +111,26 @@ static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analy
 	}
 }
 
+static const char *holders_by(const struct neap_analysis *analysis)
+{
+	size_t sizes = 0;
+
+	for (size_t i = 0; i < analysis->holder_count; i++)
+		sizes += analysis->holders[i].kind == NEAP_HOLDER_SIZE;
+	if (analysis->trace->source == NEAP_TRACE_RECORDING)
+		return "tag";
+	if (sizes == 0)
+		return "line";
+	return sizes < analysis->holder_count ? "line, and by size where the file does not say where"
+					      : "size (the file does not say where)";
+}
+
 static void put_holders(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top)
 {
 	uint64_t total = analysis->profile.requested_peak.requested, rest = 0, rest_blocks = 0;
 	char text[320], clean[320], first[64];
 
-	neap_buffer_format(out, "\nHeld at the peak of requested memory, by %s\n",
-			   analysis->trace->source == NEAP_TRACE_RECORDING ? "tag"
-			   : analysis->holder_count > 0 && analysis->holders[0].kind == NEAP_HOLDER_SIZE
-				   ? "size (the file does not say where)"
-				   : "line");
+	neap_buffer_format(out, "\nHeld at the peak of requested memory, by %s\n", holders_by(analysis));
 	for (size_t i = 0; i < analysis->holder_count; i++) {
 		const struct neap_holder *holder = &analysis->holders[i];
 		if (i >= top) {

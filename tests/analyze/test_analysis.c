@@ -375,6 +375,57 @@ static void swings_and_their_causes(void **state)
 	assert_int_equal(trends.period, 5);
 }
 
+static const struct neap_whatif *whatif(const struct neap_whatifs *whatifs, const char *name)
+{
+	for (size_t i = 0; i < whatifs->count; i++)
+		if (strcmp(whatifs->items[i].name, name) == 0)
+			return &whatifs->items[i];
+	fail_msg("no row '%s'", name);
+	return NULL;
+}
+
+/* max_split_size_mb:32 keeps a cached block of 64 MiB from serving 40 MiB, which takes a segment of its own: without
+ * the setting 64 MiB would have been enough. With expandable segments beside it likewise. */
+static void settings_that_are_better_left_out(void **state)
+{
+	(void)state;
+	struct maker maker;
+	struct neap_analysis analysis = {0};
+	begin(&maker);
+	uint32_t where = stack(&maker, "/home/me/job/model.py", "forward", 20);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x40000000, 64 * MIB, where);
+	event(&maker, NEAP_TRACE_ALLOC, 0x40000000, 64 * MIB, where);
+	release(&maker, 0x40000000, 64 * MIB, where);
+	event(&maker, NEAP_TRACE_SEGMENT_ALLOC, 0x80000000, 40 * MIB, where);
+	event(&maker, NEAP_TRACE_ALLOC, 0x80000000, 40 * MIB, where);
+	maker.build.trace->settings =
+		(struct neap_trace_settings){.known = true, .max_split_size = (int64_t)(32 * MIB)};
+	struct neap_trace *trace = finish(&maker);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	const struct neap_whatifs *whatifs = &analysis.whatifs;
+	assert_true(whatifs->own_set);
+	assert_true(whatifs->items[0].own);
+	assert_int_equal(whatifs->items[0].reserved_peak, 104 * MIB);
+	const struct neap_whatif *defaults = whatif(whatifs, "PyTorch with its defaults");
+	assert_true(defaults->alone && defaults->tried && !defaults->active);
+	assert_string_equal(defaults->settings, "");
+	assert_int_equal(defaults->reserved_peak, 64 * MIB);
+	assert_int_equal(whatif(whatifs, "only expandable_segments:True")->reserved_peak, 80 * MIB);
+	assert_int_equal(whatif(whatifs, "with roundup_power2_divisions:8")->reserved_peak, 104 * MIB);
+	neap_analysis_fini(&analysis);
+
+	/* What was set is struck out; what would not change anything has no row. */
+	trace->settings =
+		(struct neap_trace_settings){.known = true, .max_split_size = -1, .expandable_segments = true};
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	assert_true(whatif(&analysis.whatifs, "expandable_segments:True")->active);
+	assert_int_equal(whatif(&analysis.whatifs, "PyTorch with its defaults")->reserved_peak, 64 * MIB);
+	for (size_t i = 0; i < analysis.whatifs.count; i++)
+		assert_string_not_equal(analysis.whatifs.items[i].name, "only expandable_segments:True");
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+}
+
 /* A device of 100 MiB, full: 60 live and 40 free in two pieces that live blocks keep apart; 30 are asked for. */
 static void a_failure_by_fragmentation(void **state)
 {
@@ -551,6 +602,7 @@ int main(void)
 		cmocka_unit_test(what_emptying_the_cache_returns),
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),
+		cmocka_unit_test(settings_that_are_better_left_out),
 		cmocka_unit_test(a_failure_by_fragmentation),
 		cmocka_unit_test(the_state_at_an_instant),
 	};

@@ -56,6 +56,12 @@ teardown() {
 	[ "$status" -eq 0 ]
 	[ "$(jq -r '.requested_peak, .from_event, .counts.alloc, (.holders | length), .holder_count' <<<"$output")" = \
 		"$(printf '8392704\n3\n1\n1\n2')" ]
+	for part in --from --to; do
+		run "$NEAP" analyze trace.txt "$part" event:3 --write part.txt
+		[ "$status" -eq 64 ]
+		[[ "$output" == *"--write writes the whole trace: not together with --from or --to"* ]]
+		[ ! -e part.txt ]
+	done
 	run "$NEAP" analyze trace.txt --from 10ms
 	[ "$status" -eq 64 ]
 	[[ "$output" == "neap analyze: --from: this trace has no times: give event:N or step:N"* ]]
