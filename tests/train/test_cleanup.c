@@ -1,40 +1,14 @@
 /* The report of a cleanup: of the right device, in nvidia-smi's figures, and what is said where NVML cannot be asked.
  */
-#include "../alloc/harness.h"
-#include "neap/train.h"
-
-static struct {
-	char text[16][256];
-	size_t count;
-} lines;
-
-static void keep_line(void *context, enum neap_log_level level, const char *text)
-{
-	(void)context, (void)level;
-	assert_true(lines.count < 16);
-	snprintf(lines.text[lines.count++], sizeof lines.text[0], "%s", text);
-}
-
-static const struct neap_log_sink sink = {keep_line, NULL};
-
-static struct world world;
+#include "session_test.h"
 
 /* The second of two devices, which is the program's first. */
 static int open_second(void **state)
 {
 	(void)state;
-	lines.count = 0;
 	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
-	world_open(&world, "mem=256MiB,gpus=2,reserved=16MiB,context=8MiB");
+	open_world("mem=256MiB,gpus=2,reserved=16MiB,context=8MiB");
 	unsetenv("CUDA_VISIBLE_DEVICES");
-	world_alloc(&world, 0);
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	(void)state;
-	world_close(&world);
 	return 0;
 }
 

@@ -1,85 +1,10 @@
 /* The session over the simulator: its lines to the letter, its schedule, the ladder, the leak watch, and the story
  * its recording tells afterwards. */
-#include "../alloc/harness.h"
 #include "analyze/oom.h"
 #include "analyze/run.h"
-#include "neap/train.h"
+#include "session_test.h"
 
 #include <math.h>
-
-#define LINES 2048
-
-static struct {
-	char text[LINES][256];
-	enum neap_log_level level[LINES];
-	size_t count;
-} lines;
-
-static void keep_line(void *context, enum neap_log_level level, const char *text)
-{
-	(void)context;
-	assert_true(lines.count < LINES);
-	assert_null(strchr(text, '\n'));
-	lines.level[lines.count] = level;
-	snprintf(lines.text[lines.count++], sizeof lines.text[0], "%s", text);
-}
-
-static const struct neap_log_sink sink = {keep_line, NULL};
-
-static struct world world;
-
-#define SMALL_WORLD "mem=256MiB,reserved=0,context=8MiB"
-
-static int open_small_world(void **state)
-{
-	(void)state;
-	lines.count = 0;
-	world_open(&world, SMALL_WORLD);
-	world_alloc(&world, 0);
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	(void)state;
-	world_check(&world);
-	world_close(&world);
-	return 0;
-}
-
-static size_t lines_with(const char *part)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < lines.count; i++)
-		count += strstr(lines.text[i], part) != NULL;
-	return count;
-}
-
-/* Events of `kind` whose block is `block`; UINT64_MAX: any. */
-static size_t events_of(enum neap_event_kind kind, uint64_t block)
-{
-	size_t count = 0;
-
-	assert_true(world.events.count < EVENTS_KEPT);
-	for (size_t i = 0; i < world.events.count; i++)
-		count += world.events.list[i].kind == kind &&
-			 (block == UINT64_MAX || world.events.list[i].block == block);
-	return count;
-}
-
-static struct neap_train *begin(struct neap_train_options options)
-{
-	struct neap_train *train = NULL;
-	struct neap_error err = {0};
-
-	if (!options.split.micro_batch)
-		options.split.micro_batch = 8;
-	options.log = &sink;
-	if (neap_train_begin(world.alloc, &options, &train, &err) != NEAP_OK)
-		fail_msg("%s", err.message);
-	return train;
-}
 
 static bool every_stream(void *context, void *stream)
 {

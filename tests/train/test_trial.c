@@ -1,41 +1,7 @@
 /* Trials over the simulator: a clean one comes back to the baseline, a leaking one names exactly what it left, in
  * bounded room, whatever the driver does. */
-#include "../alloc/harness.h"
 #include "neap/trial.h"
-
-static struct {
-	char text[256][256];
-	enum neap_log_level level[256];
-	size_t count;
-} lines;
-
-static void keep_line(void *context, enum neap_log_level level, const char *text)
-{
-	(void)context;
-	assert_true(lines.count < 256);
-	lines.level[lines.count] = level;
-	snprintf(lines.text[lines.count++], sizeof lines.text[0], "%s", text);
-}
-
-static const struct neap_log_sink sink = {keep_line, NULL};
-static struct world world;
-
-static int open_world(void **state)
-{
-	(void)state;
-	lines.count = 0;
-	world_open(&world, "mem=256MiB,reserved=0,context=8MiB");
-	world_alloc(&world, 0);
-	return 0;
-}
-
-static int close_world(void **state)
-{
-	(void)state;
-	world_check(&world);
-	world_close(&world);
-	return 0;
-}
+#include "session_test.h"
 
 static uint64_t take_as(const char *tag, size_t bytes, void *stream)
 {
@@ -235,7 +201,7 @@ static void test_driver_fails(void **state)
 
 int main(void)
 {
-#define TEST(function) cmocka_unit_test_setup_teardown(function, open_world, close_world)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, open_small_world, close_world)
 	const struct CMUnitTest tests[] = {
 		TEST(test_clean_trial), TEST(test_survivors_are_named), TEST(test_many_survivors),
 		TEST(test_nested),      TEST(test_driver_fails),
