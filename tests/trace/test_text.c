@@ -1,51 +1,9 @@
 /* The text form: what a line says is what the events say, plain and zstd; every bad line is named by line and column.
  */
 #include "base/file.h"
-#include "trace/trace.h"
+#include "trace_test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 #include <zstd.h>
-
-#include <cmocka.h>
-
-static char folder[64];
-static char path[128];
-
-static int make_folder(void **state)
-{
-	(void)state;
-	strcpy(folder, "/tmp/neap-text-XXXXXX");
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(path, sizeof path, "%s/trace", folder);
-	return 0;
-}
-
-static int remove_folder(void **state)
-{
-	(void)state;
-	unlink(path);
-	return rmdir(folder);
-}
-
-static struct neap_trace *read_bytes(const void *bytes, size_t length, struct neap_error *err)
-{
-	struct neap_trace *trace = NULL;
-
-	FILE *file = fopen(path, "w");
-
-	assert_non_null(file);
-	assert_int_equal(fwrite(bytes, 1, length, file), length);
-	assert_int_equal(fclose(file), 0);
-	enum neap_status status = neap_trace_read(path, &trace, err);
-	assert_int_equal(status == NEAP_OK, trace != NULL);
-	return trace;
-}
 
 static void assert_event(struct neap_trace_cursor *cursor, enum neap_trace_kind kind, uint64_t address, uint64_t size,
 			 uint64_t handle, const struct neap_trace *trace)
