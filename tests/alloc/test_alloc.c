@@ -632,6 +632,34 @@ static void test_hook(void **state)
 	neap_alloc_destroy(NULL);
 }
 
+/* Of whatever counters, also those that no allocator has: within its room, and as wide as PyTorch's where they are
+ * sane. */
+static void test_summary(void **state)
+{
+	static const int64_t counts[] = {0, 1, 786432, (int64_t)1 << 50, INT64_MAX, -1, INT64_MIN};
+	static const char title[] =
+		"a title that is longer than the seventy-five columns which there are between the two bars";
+	char *text = malloc(NEAP_SUMMARY_ROOM);
+	struct neap_stats stats;
+	(void)state;
+	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+		for (int abbreviated = 0; abbreviated < 2; abbreviated++) {
+			int lines = 0;
+			for (size_t n = 0; n < sizeof(stats) / sizeof(int64_t); n++)
+				((int64_t *)&stats)[n] = counts[i];
+			memset(text, 'x', NEAP_SUMMARY_ROOM);
+			assert_int_equal(neap_stats_summary(&stats, title, abbreviated, text), NEAP_OK);
+			for (const char *at = text, *end; *at != '\0'; at = end + 1, lines++) {
+				end = strchr(at, '\n');
+				assert_non_null(end);
+				if (i < 3)
+					assert_int_equal(end - at, 77);
+			}
+			assert_int_equal(lines, abbreviated ? 29 : 47);
+		}
+	free(text);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -650,6 +678,7 @@ int main(void)
 		TEST(test_pool),
 		TEST(test_capture),
 		TEST(test_stats_keys),
+		TEST(test_summary),
 		TEST(test_events_and_extremes),
 		TEST(test_publish),
 		TEST(test_published_during_a_wait),
