@@ -85,7 +85,9 @@ class Stepper:
         self._wanted = wanted
         self._dtype = precision(self._torch, self._place, wanted)
         # float16 loses small gradients unless the loss is scaled; otherwise the scaler does nothing.
-        self._scaler = self._torch.amp.GradScaler(self._place.type, enabled=self._dtype is self._torch.float16)
+        kind, enabled = getattr(self._torch.amp, "GradScaler", None), self._dtype is self._torch.float16
+        # Before PyTorch 2.3 there is only CUDA's.
+        self._scaler = kind(self._place.type, enabled=enabled) if kind else self._torch.cuda.amp.GradScaler(enabled=enabled)
 
     def attempt(self, make: Optional[Callable[[], list[Any]]], micro_batch: int) -> Outcome:
         """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else

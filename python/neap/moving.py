@@ -40,8 +40,9 @@ class _Mover:
 
     def _key(self, value: Any) -> Any:
         if isinstance(value, self._tensor) and value.layout == _torch().strided and value.numel():
-            place = (value.data_ptr(), value.device, value.dtype, tuple(value.shape), value.stride())
-            return place if value.data_ptr() else id(value)
+            # A lazily conjugated or negated view is its base but for a bit.
+            reading = (value.dtype, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
+            return (value.data_ptr(), value.device, *reading) if value.data_ptr() else id(value)
         return id(value)
 
     def _moved(self, value: Any) -> Any:

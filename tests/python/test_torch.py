@@ -16,6 +16,7 @@ import typing
 import unittest
 import unittest.mock
 import warnings
+import warnings
 import weakref
 
 warnings.filterwarnings("ignore")
@@ -195,6 +196,12 @@ class Moving(unittest.TestCase):
         self.assertIs(state["0.weight"], state["2.weight"])
         self.assertEqual(state._metadata["1"], {"version": 2})
         self.assertEqual(len(moving._Mover(lambda t: t.clone()).move([torch.ones(4)[:2], torch.ones(4)[2:]])), 2)
+
+    def test_a_view_that_reads_the_same_bytes_otherwise_is_another(self):
+        number = torch.randn(3, dtype=torch.complex64)
+        moved = neap.safe_tensor_to_cpu([number, number.conj(), number.imag, number.conj().imag])
+        for tensor, expected in zip(moved, (number, number.conj(), number.imag, -number.imag)):
+            self.assertTrue(torch.equal(tensor.resolve_conj().resolve_neg(), expected.resolve_conj().resolve_neg()))
 
     def test_putting_away_that_fails_half_way_leaves_what_was(self):
         model = nn.Linear(3, 2)
@@ -391,6 +398,12 @@ class Train(unittest.TestCase):
         training(plain, data=data(11)).train()
         training(tight, data=data(11)).train()
         self.same(plain, tight)
+
+    def test_a_pytorch_whose_only_gradient_scaler_is_cudas(self):  # before 2.3
+        with unittest.mock.patch.object(torch.amp, "GradScaler", None), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = training(Blocks()).train()
+        self.assertEqual(result.losses, training(Blocks()).train().losses)
 
     def test_the_ladders_end(self):
         model = Blocks(room=0)
