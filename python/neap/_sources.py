@@ -352,10 +352,9 @@ class TorchSource:
             total = self._cuda.get_device_properties(i).total_memory
             if fraction * total < self._cuda.memory_reserved(i):
                 self._cuda.empty_cache()  # below what is cached: first give that back
-            self._cuda.set_per_process_memory_fraction(fraction, i)
+            limit(self._torch, fraction, i)
             totals[i] = total
         return totals
-
 
     def _used(self, index: Optional[int]) -> int:
         return int(self._cuda.current_device()) if index is None else index
@@ -369,15 +368,34 @@ class TorchSource:
         return str(self._cuda.memory_summary(chosen, abbreviated)) if chosen in self.indices() else ""
 
 
+def limit(torch: Any, fraction: float, index: int) -> None:
+    """Limits what PyTorch may reserve on a device; the current device stays the one it was, which PyTorch's own does not."""
+    with torch.cuda.device(index):
+        torch.cuda.set_per_process_memory_fraction(fraction, index)
+
+
 def device_uuid(torch: Any, index: int) -> Optional[bytes]:
-    """The 16 bytes that CUDA and NVML know a device by; None where this torch does not tell."""
+    """The 16 bytes that CUDA and NVML know a device by; None where neither this torch nor the driver tells. For a process that
+    has used CUDA."""
     text = str(getattr(torch.cuda.get_device_properties(index), "uuid", "") or "")
     digits = text.removeprefix("GPU-").replace("-", "")
     try:
         raw = bytes.fromhex(digits)
     except ValueError:
+        raw = b""
+    return raw if len(raw) == 16 else _driver_uuid(index)
+
+
+def _driver_uuid(index: int) -> Optional[bytes]:
+    """Of the driver's device of the same number, for a torch that does not tell (before 2.4 or so); of a MIG instance its own."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")  # the process has it already
+        ask = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
+        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        known = cuda.cuDeviceGet(ctypes.byref(device), index) == 0 and ask(ctypes.byref(raw), device) == 0
+    except (OSError, AttributeError):
         return None
-    return raw if len(raw) == 16 else None
+    return bytes(raw) if known else None
 
 
 def device_index(device: Any) -> Optional[int]:

@@ -284,7 +284,7 @@ class Agent:
         """Follows NEAP_FRACTION on a device that this process uses: elsewhere it would create a context."""
         if self.fraction is not None:
             self._fractioned.add(index)
-            torch.cuda.set_per_process_memory_fraction(self.fraction, index)
+            _sources.limit(torch, self.fraction, index)
             self.limited(index, self.fraction, torch.cuda.get_device_properties(index).total_memory)
 
     def limited(self, index: int, fraction: float, total: Optional[int]) -> None:

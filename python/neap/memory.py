@@ -322,7 +322,7 @@ def _limit_when_used(fraction: float, device: Optional[int]) -> bool:
         return False
 
     def limit() -> None:
-        torch.cuda.set_per_process_memory_fraction(fraction, torch.cuda.current_device() if device is None else device)
+        _sources.limit(torch, fraction, torch.cuda.current_device() if device is None else device)
 
     torch.cuda._lazy_call(limit)
     return True
@@ -335,15 +335,18 @@ def enable_memory_efficient_settings() -> Settings:
     to do instead (`neap run --enable`, or PYTORCH_CUDA_ALLOC_CONF).
     """
     applied: dict[str, str] = {}
-    name, wanted = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
-    present = os.environ.get(name) or os.environ.get("PYTORCH_ALLOC_CONF") or ""
-    if wanted in present:
+    name, other, wanted = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "expandable_segments:True"
+    # Versions differ in which of the two they read first, where both are set.
+    present = {n: os.environ[n] for n in (name, other) if os.environ.get(n)}
+    if present and all(wanted in settings.split(",") for settings in present.values()):
         applied[name] = "was active"
     elif _sources.torch_with_cuda() is not None:
         applied[name] = f"too late: PyTorch has used CUDA already; start with `neap run --enable` or {name}={wanted}"
     else:
-        kept = [s for s in present.split(",") if s and not s.startswith("expandable_segments:")]
-        os.environ[name] = ",".join(kept + [wanted])
+        present.setdefault(name, present.get(other, ""))
+        for variable, settings in present.items():
+            kept = [s for s in settings.split(",") if s and not s.strip().startswith("expandable_segments:")]
+            os.environ[variable] = ",".join(kept + [wanted])
         applied[name] = "set"
     torch = _sources.torch_module()
     for kind in ("flash", "mem_efficient"):

@@ -98,6 +98,13 @@ def gone(folder):
     return True
 
 
+def beside_the_fake(code, **more):
+    """What this program prints, where torch is the stand-in."""
+    path = os.pathsep.join([str(pathlib.Path(__file__).resolve().parent / "fake"), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": path, **more}
+    return subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+
+
 class Without(unittest.TestCase):
     """Without torch and without a device in use."""
 
@@ -134,11 +141,33 @@ class Without(unittest.TestCase):
             print(torch.cuda.fractions)
             print([r.limit == torch.cuda.TOTAL // 4 for r in neap.set_memory_fraction(0.25)], torch.cuda.fractions)
             """)
-        path = os.pathsep.join([str(pathlib.Path(__file__).resolve().parent / "fake"), *filter(None, sys.path)])
-        printed = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": path}
-        ).stdout
-        self.assertEqual(printed, "[] False []\n[(0.5, 0)]\n[True] [(0.5, 0), (0.25, 0)]\n")
+        self.assertEqual(beside_the_fake(code), "[] False []\n[(0.5, 0)]\n[True] [(0.5, 0), (0.25, 0)]\n")
+
+    def test_a_limit_leaves_the_current_device(self):
+        code = textwrap.dedent("""
+            import torch, neap
+            from neap.agent import agent
+            neap.set_memory_fraction(0.5, 1)
+            torch.cuda.init()
+            neap.set_memory_fraction(0.25, 2)
+            agent.fraction = 0.75
+            agent.limit(torch, 3)
+            print(torch.cuda.current_device(), torch.cuda.fractions)
+            """)
+        self.assertEqual(beside_the_fake(code), "0 [(0.5, 1), (0.25, 2), (0.75, 3)]\n")
+
+    def test_a_pytorch_that_does_not_tell_a_uuid(self):
+        code = textwrap.dedent("""
+            import ctypes, torch, neap
+            from neap import _sources
+            torch.cuda.init()
+            print(_sources.device_uuid(torch, 0))
+            ctypes.CDLL("libcuda.so.1").cuInit(0)
+            with neap.Allocator() as allocator:
+                print(_sources.device_uuid(torch, 0) == allocator.uuid, _sources.device_uuid(torch, 9))
+            """)
+        said = beside_the_fake(code, LD_LIBRARY_PATH=os.environ["NEAP_SIM_PATH"])
+        self.assertEqual(said, "None\nTrue None\n")
 
     def test_wrong_arguments(self):
         for fraction in (0, -1, 1.5, float("nan")):
@@ -183,6 +212,19 @@ class Without(unittest.TestCase):
             self.assertEqual(again.applied["PYTORCH_CUDA_ALLOC_CONF"], "was active")
         finally:
             del os.environ["PYTORCH_CUDA_ALLOC_CONF"]
+
+    def test_efficient_settings_under_both_names(self):
+        names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+        active = "expandable_segments:True"
+        for before, after in (
+            (("", "max_split_size_mb:64"), ("max_split_size_mb:64," + active, "max_split_size_mb:64," + active)),
+            ((active, "expandable_segments:False"), (active, active)),
+            (("", ""), (active, "")),
+        ):
+            with unittest.mock.patch.dict(os.environ, {n: v for n, v in zip(names, before) if v}):
+                self.assertEqual(neap.enable_memory_efficient_settings().applied[names[0]], "set")
+                self.assertEqual(tuple(os.environ.get(n, "") for n in names), after)
+                self.assertEqual(neap.enable_memory_efficient_settings().applied[names[0]], "was active")
 
 
 class OnTheSimulator(unittest.TestCase):

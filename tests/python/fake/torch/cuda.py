@@ -2,6 +2,7 @@ import os
 
 TOTAL = 1 << 30
 _initialized = False
+_current = 0
 _queued = []
 allocated = cached = peak = reserved_peak = 0
 fractions = []
@@ -39,13 +40,16 @@ def init():
 
 class device:
     def __init__(self, index):
-        pass
+        self.index = index
 
     def __enter__(self):
+        global _current
+        self.before, _current = _current, self.index
         return self
 
     def __exit__(self, *_):
-        pass
+        global _current
+        _current = self.before
 
 
 def device_count():
@@ -53,7 +57,7 @@ def device_count():
 
 
 def current_device():
-    return 0
+    return _current
 
 
 def get_device_name(index):
@@ -113,6 +117,8 @@ def reset_peak_memory_stats(index=0):
 
 
 def set_per_process_memory_fraction(fraction, index=0):
+    global _current
+    _current = index  # as PyTorch does: the device it limits is the current one from then on
     fractions.append((fraction, index))
 
 
