@@ -5,85 +5,13 @@ training is not disturbed.
 
 SUBJECT is subject.c: an attached process that does what it is told. Each test has a world and folders of its own.
 """
-import concurrent.futures, contextlib, fcntl, json, os, shutil, signal, socket, struct, subprocess, sys, tempfile, time
+import concurrent.futures, contextlib, fcntl, os, signal, socket, struct, subprocess, sys, time
+
+from place import BOUND_S, Place, go_on, stop, tell
 
 NEAP, CHARLM, SUBJECT = map(os.path.abspath, sys.argv[1:4])
-BOUND_S = 60  # for the test itself: the command's own is half of it
 HELLO = struct.pack("<4sHHIII", b"NEAP", 1, 1, 7, 0, 0)
 F_SETPIPE_SZ = 1031
-
-
-class Place:
-	"""A world and folders of its own, and the processes in it, which end with it."""
-
-	def __init__(self, name):
-		self.root = tempfile.mkdtemp(prefix="neap-hostile-")
-		os.mkdir(self.root + "/runtime", 0o700)
-		self.runtime = self.root + "/runtime/neap"
-		self.environment = dict(os.environ, XDG_RUNTIME_DIR=self.root + "/runtime", XDG_STATE_HOME=self.root + "/state",
-								HOME=self.root, NEAP_SIM=f"mem=256MiB,context=8MiB,reserved=2MiB,world={os.path.basename(self.root)}")
-		for variable in ("NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "NEAP_FRACTION"):
-			self.environment.pop(variable, None)
-		self.processes = []
-
-	def __enter__(self):
-		return self
-
-	def __exit__(self, *_):
-		for process in self.processes:
-			process.kill()
-			process.wait()
-			for stream in (process.stdin, process.stdout):
-				if stream:
-					stream.close()
-		shutil.rmtree(self.root)
-		for file in os.listdir("/dev/shm"):
-			if file.endswith(os.path.basename(self.root)):
-				os.unlink("/dev/shm/" + file)
-
-	def neap(self, *words, expect=0):
-		done = subprocess.run([NEAP, *words], env=self.environment, capture_output=True, text=True, timeout=BOUND_S,
-							  stdin=subprocess.DEVNULL)
-		assert done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
-		return done.stdout + done.stderr
-
-	def json(self, *words, expect=0):
-		done = subprocess.run([NEAP, *words, "--json"], env=self.environment, capture_output=True, text=True,
-							  timeout=BOUND_S, stdin=subprocess.DEVNULL)
-		assert done.returncode == expect, (words, done.returncode, done.stdout, done.stderr)
-		return json.loads(done.stdout)
-
-	def start(self, *words, **more):
-		process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more)
-		self.processes.append(process)
-		return process
-
-	def subject(self, attach="1"):
-		subject = self.start(SUBJECT, env=dict(self.environment, NEAP_ATTACH=attach))
-		assert subject.stdout.readline() == "ready\n"
-		return subject
-
-	def connect(self, pid):
-		peer = socket.socket(socket.AF_UNIX)
-		peer.settimeout(BOUND_S)
-		peer.connect(f"{self.runtime}/{pid}.sock")
-		return peer
-
-
-def tell(subject, command):
-	subject.stdin.write(command + "\n")
-	subject.stdin.flush()
-	return subject.stdout.readline().rstrip("\n")
-
-
-def stop(pid):
-	os.kill(pid, signal.SIGSTOP)
-	while open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "T":
-		pass
-
-
-def go_on(pid):
-	os.kill(pid, signal.SIGCONT)
 
 
 SMALL = ["--layers", "1", "--width", "32", "--heads", "2", "--log-every", "0", "--batch", "8", "--micro-batch", "4"]
@@ -127,7 +55,7 @@ def verbs_while_stopped(place, pid):
 
 
 def test_a_training_under_attack_keeps_its_losses():
-	with Place("attack") as place:
+	with Place(NEAP, SUBJECT) as place:
 		options = [*SMALL, "--steps", "600"]
 		plain, pipe = place.root + "/plain", place.root + "/pipe"
 		subprocess.run([CHARLM, *options, "--losses", plain], env=place.environment, check=True, capture_output=True,
@@ -158,7 +86,7 @@ def test_a_training_under_attack_keeps_its_losses():
 
 
 def test_a_limit_left_with_a_stopped_process_holds_when_it_goes_on():
-	with Place("limit") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		assert tell(subject, "take 4") == "taken"
 		stop(subject.pid)
@@ -174,7 +102,7 @@ def test_a_limit_left_with_a_stopped_process_holds_when_it_goes_on():
 
 
 def test_a_new_image_is_reached_or_said_not_to_be():
-	with Place("exec") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		pid = str(subject.pid)
 		assert tell(subject, "take 4") == "taken"
@@ -193,7 +121,7 @@ def test_a_new_image_is_reached_or_said_not_to_be():
 
 
 def test_a_forked_child_is_not_attached_and_its_parent_is():
-	with Place("fork") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		assert tell(subject, "take 4") == "taken"
 		child = tell(subject, "fork")
@@ -203,7 +131,7 @@ def test_a_forked_child_is_not_attached_and_its_parent_is():
 
 
 def test_a_target_that_ends_in_the_middle_of_a_request():
-	with Place("end") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		assert tell(subject, "die") == "ok"
 		said = place.neap("clear", "--force", "--pid", str(subject.pid), expect=66)
@@ -211,7 +139,7 @@ def test_a_target_that_ends_in_the_middle_of_a_request():
 
 
 def test_a_target_that_is_stopped_in_the_middle_of_a_request():
-	with Place("halt") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		assert tell(subject, "halt") == "ok"
 		began = time.monotonic()
@@ -223,7 +151,7 @@ def test_a_target_that_is_stopped_in_the_middle_of_a_request():
 
 
 def test_a_target_in_the_middle_of_a_capture():
-	with Place("capture") as place:
+	with Place(NEAP, SUBJECT) as place:
 		subject = place.subject()
 		assert tell(subject, "take 4") == "taken" and tell(subject, "capture") == "ok"
 		pid = str(subject.pid)
@@ -238,7 +166,7 @@ def test_a_target_in_the_middle_of_a_capture():
 
 
 def test_a_stale_socket():
-	with Place("stale") as place:
+	with Place(NEAP, SUBJECT) as place:
 		gone = place.subject()
 		gone.kill()
 		gone.wait()
@@ -265,7 +193,7 @@ def test_runtime_folders_that_are_not_safely_ours():
 		os.symlink("/tmp", place.runtime)
 
 	for make in [open_to_all, link] + ([others] if os.geteuid() == 0 else []):
-		with Place("folder") as place:
+		with Place(NEAP, SUBJECT) as place:
 			losses = []
 			for attach in "0", "1":
 				subprocess.run([CHARLM, *SMALL, "--steps", "5", "--losses", place.root + "/losses"], check=True,
