@@ -12,7 +12,7 @@ from place import BOUND_S, Place
 
 NEAP, CHARLM = map(os.path.abspath, sys.argv[1:3])
 LONG = os.environ.get("NEAP_LONG") == "1"
-STEPS, ROUNDS, CLIENTS = (60000, 400, 4) if LONG else (600, 1, 2)
+STEPS, ROUNDS, CLIENTS = (20000, 150, 4) if LONG else (600, 1, 2)
 HELD_BACK = 16384  # bytes of losses: more than the pipe and a buffer of the program's hold
 TRAINING_S = 3600
 GROWTH_KIB = 256  # of the training's own memory on the host, whatever is asked of it and how often
