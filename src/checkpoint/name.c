@@ -65,7 +65,9 @@ static size_t last_part(const char *word, size_t length)
 	return length;
 }
 
-bool checkpoint_word_is(const char *word, const char *metric)
+/* Whether a number after this (normal) word is the (normal) metric: equal, or the metric is what the word ends with
+ * ("mymodel_val_loss" is val_loss; "val_loss" is not loss). */
+static bool is_metric(const char *word, const char *metric)
 {
 	size_t length = strlen(word), wanted = strlen(metric);
 
@@ -163,7 +165,8 @@ static size_t special_length(const char *text)
 	return 0;
 }
 
-double checkpoint_number_value(const struct checkpoint_number *number)
+/* NaN and infinities where the name says so, or where it is too large. */
+static double value_of(const struct checkpoint_number *number)
 {
 	double value = (double)INFINITY; /* beyond what a number can be */
 	char digits[NUMBER_ROOM];
@@ -308,10 +311,10 @@ int checkpoint_metric_read(const char *name, const char *metric, double *ret_val
 	while (checkpoint_number_next(&name, &number)) {
 		if (!strcmp(number.word, metric)) {
 			exact++;
-			exact_value = checkpoint_number_value(&number);
-		} else if (checkpoint_word_is(number.word, metric)) {
+			exact_value = value_of(&number);
+		} else if (is_metric(number.word, metric)) {
 			found++;
-			value = checkpoint_number_value(&number);
+			value = value_of(&number);
 		}
 	}
 	if (exact + found == 0)

@@ -15,7 +15,7 @@
 
 struct checkpoint_number {
 	char word[CHECKPOINT_WORD_ROOM]; /* before it, normalized: "val_loss", "step"; "" none */
-	const char *text; /* its characters in the name, sign apart: checkpoint_number_value reads them */
+	const char *text;                /* its characters in the name, sign apart */
 	size_t length;
 	bool negative;
 	bool whole; /* digits only: `count` holds it */
@@ -26,9 +26,6 @@ struct checkpoint_number {
 /* The next number of the name from *at on; moves *at behind it. False: no more. */
 bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number);
 
-/* NaN and infinities where the name says so, or where it is too large. */
-double checkpoint_number_value(const struct checkpoint_number *number);
-
 /* What a number counts, best first: a checkpoint's place in time is its number of the smallest kind. */
 enum checkpoint_count { CHECKPOINT_STEP, CHECKPOINT_EPOCH, CHECKPOINT_ORDINAL, CHECKPOINT_BARE, CHECKPOINT_COUNTS };
 
@@ -37,10 +34,6 @@ bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, ui
 
 /* Copies a word in its normal form; one that is too long is cut. */
 void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM]);
-
-/* Whether a number after this (normal) word is the (normal) metric: equal, or the metric is what the word ends with
- * ("mymodel_val_loss" is val_loss; "val_loss" is not loss). */
-bool checkpoint_word_is(const char *word, const char *metric);
 
 /* The well-known metric that a (normal) word ends with, with what qualifies it: "mymodel_val_loss" -> "val_loss".
  * UNKNOWN: none. `ret_metric` may be NULL. */

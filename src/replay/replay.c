@@ -60,7 +60,7 @@ static enum neap_status note_oom(struct replay *replay, struct neap_error *err)
 	return neap_fail(err, NEAP_EOOM, "out of memory at event %llu", (unsigned long long)result->events_applied);
 }
 
-void replay_complete_deferred(struct replay *replay)
+static void complete_deferred(struct replay *replay)
 {
 	while (replay->deferred_count)
 		replay->policy->complete(replay->policy, replay->deferred[--replay->deferred_count]);
@@ -98,7 +98,7 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 							replay->pool_of[event->stream]);
 	enum neap_status status = replay->policy->alloc(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream], &block, err);
-	replay_complete_deferred(replay);
+	complete_deferred(replay);
 	if ((status == NEAP_EOOM) != failed)
 		replay_differs(replay);
 	if (status == NEAP_EOOM)
@@ -156,7 +156,7 @@ static enum neap_status replay_completion(struct replay *replay, struct neap_err
 enum neap_status replay_empty(struct replay *replay, struct neap_error *err)
 {
 	enum neap_status status = replay->policy->empty_cache(replay->policy, err);
-	replay_complete_deferred(replay);
+	complete_deferred(replay);
 	return status;
 }
 

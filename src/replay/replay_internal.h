@@ -48,7 +48,6 @@ static inline bool is_growth(const struct neap_trace_event *event)
 /* The next event that is neither a completion nor, with `past_releases`, a release; false at the end. */
 bool replay_look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event);
 uint64_t replay_reserved(struct replay *replay); /* now; takes the policy's usage */
-void replay_complete_deferred(struct replay *replay);
 enum neap_status replay_empty(struct replay *replay, struct neap_error *err);
 
 /* replay_match.c. The first two are the model's `observe` and `place`. */

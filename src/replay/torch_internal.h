@@ -143,7 +143,6 @@ void block_index(struct block *block); /* into its pool's free set, its age star
 
 /* torch_segments.c */
 bool segment_alloc(struct torch *torch, struct request *request, bool retry);
-void segment_free(struct torch *torch, struct block *block);
 void garbage_collect(struct torch *torch);
 bool release_oversize(struct torch *torch, const struct request *request);
 void release_all(struct torch *torch);

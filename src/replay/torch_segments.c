@@ -215,7 +215,7 @@ bool segment_alloc(struct torch *torch, struct request *request, bool retry)
 	return plain_alloc(torch, request);
 }
 
-void segment_free(struct torch *torch, struct block *block)
+static void segment_free(struct torch *torch, struct block *block)
 {
 	struct neap_policy_usage *usage = &torch->usage;
 	usage->stats.num_device_free++;

@@ -652,7 +652,6 @@ enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct
 }
 
 const char *neap_supervise_folder(const struct neap_supervise *run) { return run->folder; }
-const char *neap_supervise_run_id(const struct neap_supervise *run) { return run->run_id; }
 
 void neap_supervise_end(struct neap_supervise *run)
 {

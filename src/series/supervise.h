@@ -79,9 +79,8 @@ enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct nea
 enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
 					struct neap_error *err);
 
-/* The run's folder, absolute, and its id. Borrowed. */
+/* The run's folder, absolute. Borrowed. */
 const char *neap_supervise_folder(const struct neap_supervise *supervise);
-const char *neap_supervise_run_id(const struct neap_supervise *supervise);
 
 void neap_supervise_end(struct neap_supervise *supervise);
 

@@ -58,12 +58,6 @@ enum neap_status neap_words_set(struct neap_words *words, const char *key, const
 	return NEAP_OK;
 }
 
-const char *neap_words_get(const struct neap_words *words, const char *key)
-{
-	size_t at = find(words, key);
-	return at == words->count ? NULL : words->items[at] + strlen(key) + 1;
-}
-
 enum neap_status neap_words_copy(const struct neap_words *words, struct neap_words *ret_copy)
 {
 	struct neap_words copy = {0};

@@ -20,8 +20,6 @@ enum neap_status neap_words_add(struct neap_words *words, const char *text);
 enum neap_status neap_words_format(struct neap_words *words, const char *format, ...) NEAP_PRINTF(2, 3);
 /* For lists of "KEY=VALUE": replaces KEY's value, or adds it. */
 enum neap_status neap_words_set(struct neap_words *words, const char *key, const char *value);
-/* KEY's value in such a list, or NULL. The list's own. */
-const char *neap_words_get(const struct neap_words *words, const char *key);
 enum neap_status neap_words_copy(const struct neap_words *words, struct neap_words *ret_copy);
 void neap_words_fini(struct neap_words *words);
 

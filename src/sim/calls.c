@@ -261,21 +261,6 @@ CUresult sim_detect_locked(const char *format, ...)
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-CUresult sim_detect(const char *format, ...)
-{
-	char text[sizeof(sim.report.text)];
-	va_list args;
-	CUresult result;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	pthread_mutex_lock(&sim.lock);
-	result = sim_detect_locked("%s", text);
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
 /* "NAME:key=number:key=number"; the values of `keys`, in order, replace those in `values`. */
 static bool parse_entry(char *entry, const char *const *keys, uint64_t *values, size_t count)
 {

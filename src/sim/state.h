@@ -256,8 +256,8 @@ struct sim_state {
 
 extern struct sim_state sim;
 
-/* Notes a detected error: the first one's text is kept, and every later call answers CUDA_ERROR_ILLEGAL_ADDRESS. */
-CUresult sim_detect(const char *format, ...) NEAP_PRINTF(1, 2);
+/* Notes a detected error: the first one's text is kept, and every later call answers CUDA_ERROR_ILLEGAL_ADDRESS. Lock
+ * held. */
 CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
 
 CUresult sim_call_enter(enum sim_call call);

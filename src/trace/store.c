@@ -209,7 +209,7 @@ void neap_store_trim(struct neap_trace_store *store)
 	store->text_room = store->text_count;
 }
 
-void neap_store_fini(struct neap_trace_store *store)
+static void free_store(struct neap_trace_store *store)
 {
 	if (!store)
 		return;
@@ -219,15 +219,14 @@ void neap_store_fini(struct neap_trace_store *store)
 	free(store->groups);
 	free(store->texts);
 	free(store->text_offsets);
-	*store = (struct neap_trace_store){0};
+	free(store);
 }
 
 void neap_trace_free(struct neap_trace *trace)
 {
 	if (!trace)
 		return;
-	neap_store_fini(trace->store);
-	free(trace->store);
+	free_store(trace->store);
 	free(trace->devices);
 	free(trace->streams);
 	free(trace->marks);

@@ -34,6 +34,5 @@ struct neap_trace_store {
 bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_event *event);
 /* Gives back what growth left over. */
 void neap_store_trim(struct neap_trace_store *store);
-void neap_store_fini(struct neap_trace_store *store);
 
 #endif
