@@ -2,28 +2,12 @@
 #include "cli/analysis_json.h"
 
 #include "cli/command.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 #include "cli/oom_json.h"
 #include "report/analysis.h"
 
-#include <jansson.h>
-
 #define SCHEMA 1
-
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
-static void add(json_t *array, json_t *value, bool *ret_failed)
-{
-	if (json_array_append_new(array, value) != 0)
-		*ret_failed = true;
-}
-
-static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *number_or_null(uint64_t value, uint64_t none) { return value == none ? json_null() : number(value); }
 
 static json_t *levels_json(const struct neap_analysis *analysis, const struct neap_trace_levels *levels,
 			   bool *ret_failed)

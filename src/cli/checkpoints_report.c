@@ -2,10 +2,10 @@
 #include "cli/checkpoints_report.h"
 
 #include "base/units.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -168,13 +168,6 @@ void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t 
 }
 
 /* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
-static json_t *number(uint64_t value) { return json_integer((json_int_t)(value > INT64_MAX ? INT64_MAX : value)); }
 
 static json_t *reasons_json(uint32_t reasons)
 {

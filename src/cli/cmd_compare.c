@@ -4,12 +4,12 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 #include "report/cells.h"
 #include "report/wrap.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -160,12 +160,6 @@ static int print_people(const struct side *before, const struct side *after, con
 		fputs(neap_buffer_string(&out), stdout);
 	neap_buffer_fini(&out);
 	return code;
-}
-
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
 }
 
 static json_t *pair(uint64_t before, uint64_t after, bool *ret_failed)

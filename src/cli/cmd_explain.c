@@ -7,25 +7,19 @@
 #include "cli/command.h"
 #include "cli/explain_record.h"
 #include "cli/explain_topics.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 #include "report/explain.h"
 #include "report/wrap.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 #include <unistd.h>
 
 #define SCHEMA    1
 #define LOG_LIMIT (256ull << 20)
 #define MESSAGES  16 /* explained; the others are counted: ranks and retries repeat one another */
-
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
 
 static json_t *bytes_json(uint64_t bytes)
 {

@@ -4,10 +4,10 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 #include <time.h>
 
@@ -121,12 +121,6 @@ static void print_people(const struct look *look, bool color)
 }
 
 /* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
 static json_t *integer(uint64_t value)
 {
 	return value == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)value);

@@ -2,11 +2,11 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/json_parts.h"
 #include "cli/look.h"
 #include "replay/replay.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,15 +59,6 @@ static void end_progress(struct task *task)
 		fputs("\r                 \r", stderr);
 	task->shown = false;
 }
-
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
-static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *number_or_null(uint64_t value, uint64_t none) { return value == none ? json_null() : number(value); }
 
 static uint64_t peak(const struct task *task, enum neap_metric metric)
 {

@@ -2,9 +2,9 @@
 #include "cli/kill_report.h"
 
 #include "base/units.h"
+#include "cli/json_parts.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <signal.h>
 
 #define SCHEMA 1
@@ -173,18 +173,6 @@ void kill_print_result(const struct kill_work *work)
 }
 
 /* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
-static void append(json_t *array, json_t *value, bool *ret_failed)
-{
-	if (json_array_append_new(array, value) != 0)
-		*ret_failed = true;
-}
-
 static json_t *bytes_json(uint64_t bytes)
 {
 	return bytes == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)bytes);
@@ -202,7 +190,7 @@ static json_t *target_json(const struct kill_work *work, size_t index, bool *ret
 		json_t *device = json_object();
 		set(device, "device", json_integer((json_int_t)i), ret_failed);
 		set(device, "bytes", bytes_json(bytes), ret_failed);
-		append(devices, device, ret_failed);
+		add(devices, device, ret_failed);
 	}
 	set(object, "pid", json_integer(target->process.pid), ret_failed);
 	set(object, "parent", json_integer(target->process.parent), ret_failed);
@@ -244,12 +232,12 @@ bool kill_print_json(const struct kill_work *work)
 	bool failed = false;
 	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
 	for (size_t i = 0; i < work->plan.target_count; i++)
-		append(targets, target_json(work, i, &failed), &failed);
+		add(targets, target_json(work, i, &failed), &failed);
 	for (size_t i = 0; i < work->plan.refused_count; i++)
-		append(refused, refused_json(&work->plan.refused[i], &failed), &failed);
+		add(refused, refused_json(&work->plan.refused[i], &failed), &failed);
 	for (size_t i = 0; i < work->look.device_count; i++)
 		if (work->devices[i].touched)
-			append(devices, device_json(work, i, &failed), &failed);
+			add(devices, device_json(work, i, &failed), &failed);
 	set(root, "schema", json_integer(SCHEMA), &failed);
 	set(root, "dry_run", json_boolean(work->dry_run), &failed);
 	set(root, "processes", targets, &failed);

@@ -1,22 +1,9 @@
 /* cli/oom_json.c: the card's fields, under the names of the text. */
 #include "cli/oom_json.h"
 
+#include "cli/json_parts.h"
 #include "cli/look.h"
 
-static void set(json_t *object, const char *key, json_t *value, bool *ret_failed)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*ret_failed = true;
-}
-
-static void add(json_t *array, json_t *value, bool *ret_failed)
-{
-	if (json_array_append_new(array, value) != 0)
-		*ret_failed = true;
-}
-
-static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
-static json_t *number_or_null(uint64_t value, uint64_t none) { return value == none ? json_null() : number(value); }
 static json_t *known(uint64_t value) { return number_or_null(value, NEAP_OOM_UNKNOWN); }
 
 json_t *oom_whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed)
