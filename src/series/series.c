@@ -292,8 +292,8 @@ bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_
 	return failed && limit && series->state.experiments[step.experiment].failed < strtoul(limit, NULL, 10);
 }
 
-/* A device that was lost is waited for, and the experiment begun anew; one that keeps losing it comes to an end. */
-static bool is_deviceless(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
+bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
+			       const struct neap_result *result)
 {
 	return result->outcome == NEAP_OUTCOME_NO_DEVICE &&
 	       series->state.experiments[step.experiment].deviceless + 1 < NEAP_SERIES_LOST_LIMIT;
@@ -321,7 +321,7 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
 		status = neap_series_append(
 			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
-	} else if (is_deviceless(series, step, &result)) {
+	} else if (neap_series_is_deviceless(series, step, &result)) {
 		neap_series_say_end(series, step, &result);
 		status = neap_series_append(
 			series, neap_series_record_of("device_lost", name_of(series, step), step.attempt), err);

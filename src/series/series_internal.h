@@ -35,9 +35,9 @@ struct neap_series {
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* of them, the one that a step is about */
 	struct neap_series_room room;
-	bool device_seen; /* a run of ours has had one: where there is none now, it is gone */
+	bool device_seen;     /* a run of ours has had one: where there is none now, it is gone */
 	uint64_t progress_ns; /* when progress was told */
-	size_t device_of; /* the experiment that waits for a device; count: none */
+	size_t device_of;     /* the experiment that waits for a device; count: none */
 	uint64_t device_since_ns;
 };
 
@@ -59,6 +59,10 @@ void neap_series_say_end(const struct neap_series *series, struct neap_step step
  * would be so again. */
 bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
 				  const struct neap_result *result);
+
+/* Whether it lost its device and is to be begun anew for that; one that keeps losing it comes to an end. */
+bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
+			       const struct neap_result *result);
 
 /* All has ended: the report, and the journal's last record. */
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err);

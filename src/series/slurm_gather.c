@@ -412,6 +412,12 @@ static enum neap_status take(struct neap_slurm *slurm, size_t at, struct found *
 		return status;
 	neap_series_keep(series, &found->result);
 	neap_series_say_end(series, step, &found->result);
+	if (neap_series_is_deviceless(series, step, &found->result)) { /* Slurm waits for a device, and chooses it */
+		neap_series_say(series, "[%zu/%zu] %s: its device was lost: another attempt (%u of %d)", at + 1,
+				series->spec->count, name_of(slurm, at), series->state.experiments[at].deviceless + 1,
+				NEAP_SERIES_LOST_LIMIT - 1);
+		return append_of(slurm, "device_lost", at, err);
+	}
 	if (neap_series_is_to_be_retried(series, step, &found->result)) {
 		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", at + 1,
 				series->spec->count, name_of(slurm, at), series->state.experiments[at].failed + 1,

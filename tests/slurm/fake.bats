@@ -157,6 +157,45 @@ begun() {
 	[ ! -e ran ]
 }
 
+@test "a task whose device was lost is submitted again, three times in all" {
+	cat > s.yaml <<-'END'
+		name: s
+		experiments:
+		- name: back
+		  command: "sh -c 'test -e second || { touch second; echo CUDA error: uncorrectable ECC error encountered >&2; exit 1; }'"
+		  needs: none
+		- {name: gone, command: "sh -c 'echo CUDA error: uncorrectable ECC error encountered >&2; exit 1'", needs: none}
+	END
+	slurm
+	run task 101 1
+	[ "$status" -eq 1 ]
+	run task 101 2
+	printf '101|1|FAILED||n1\n101|2|FAILED||n1\n' > "$FAKE/squeue"
+	slurm
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"back: its device was lost: another attempt (1 of 2)"* ]]
+	[[ "$output" == *"2 to be submitted again"* ]]
+	[ ! -e "$FAKE/words.102" ]
+	slurm --resume
+	[ "$status" -eq 75 ]
+	grep -qx -- --array=1-2 "$FAKE/words.102"
+	task 102 1
+	run task 102 2
+	printf '102|1|COMPLETED||n1\n102|2|FAILED||n1\n' > "$FAKE/squeue"
+	slurm --resume
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"gone: its device was lost: another attempt (2 of 2)"* ]]
+	run task 103 2
+	echo '103|2|FAILED||n1' > "$FAKE/squeue"
+	slurm --resume
+	[ "$status" -eq 1 ]
+	[ "$(result back-2 .outcome)" = ok ]
+	[ "$(result gone-3 .outcome)" = "device lost" ]
+	[ "$(records device_lost | jq -s -c 'map(.experiment) | sort')" = '["back","gone","gone"]' ]
+	[ "$(records end | jq -s -c 'map([.experiment, .outcome]) | sort')" = '[["back","ok"],["gone","device lost"]]' ]
+	[ ! -e "$FAKE/words.104" ]
+}
+
 @test "what sbatch refuses is said in its words, and can be submitted later" {
 	series 2
 	echo "sbatch: error: Batch job submission failed: Invalid qos specification" > "$FAKE/refuse"
