@@ -42,8 +42,18 @@ static void add(struct walk *walk, const struct stat *info)
 		extent->facts |= NEAP_CHECKPOINT_OPEN;
 }
 
+bool checkpoint_is_mount(int folder_fd, const char *name)
+{
+	struct statx info;
+
+	return statx(folder_fd, name, AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+	       (info.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 static void walk_folder(struct walk *walk, int parent, const char *name, unsigned depth)
 {
+	if (checkpoint_is_mount(parent, name))
+		walk->extent->facts |= NEAP_CHECKPOINT_ELSEWHERE;
 	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *entry;

@@ -6,6 +6,8 @@
 
 #include "base/map.h"
 
+#include <stdbool.h>
+
 /* What one checkpoint takes, all of a folder's files together. */
 struct checkpoint_extent {
 	uint64_t bytes, freed_bytes, modified_ns, device, inode;
@@ -16,6 +18,10 @@ struct checkpoint_extent {
  * ELOOP for a symbolic link, EINVAL for what is neither file nor folder. */
 int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const struct neap_map *open_files,
 		       struct checkpoint_extent *ret_extent);
+
+/* Whether something is mounted on the folder NAME: its content belongs to where else it lies, be that on the same
+ * device. False also where it cannot be told. */
+bool checkpoint_is_mount(int folder_fd, const char *name);
 
 /* Fills the plan's entries (facts only), metric, mode and link_count; `fd`: the folder, stays the caller's.
  * Errors: NEAP_EINVAL for a metric of unknown mode; NEAP_ENOMEM; NEAP_EIO. On failure the plan may hold a part. */

@@ -2,6 +2,7 @@
 #include "checkpoint/trash.h"
 
 #include "checkpoint/name.h"
+#include "checkpoint/scan.h"
 
 #include "base/error.h"
 
@@ -165,7 +166,8 @@ static void note(struct purge *purge, int cause)
 		purge->cause = cause;
 }
 
-/* Everything under it, and itself; links are deleted, not followed; other file systems are not entered. */
+/* Everything under it, and itself; links are deleted, not followed; other file systems are not entered, nor what is
+ * mounted in it. */
 static void delete_tree(struct purge *purge, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
@@ -183,7 +185,7 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 		return;
 	}
 	int fd = -1;
-	if (info.st_dev != purge->device || depth == DEPTH_MOST)
+	if (info.st_dev != purge->device || depth == DEPTH_MOST || checkpoint_is_mount(parent, name))
 		note(purge, EXDEV);
 	else if ((fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		note(purge, errno);

@@ -191,6 +191,24 @@ END
 	[[ "$output" == *"KEEP"*"9 B  checkpoint-1  on another file system"* ]]
 }
 
+@test "what is mounted in a checkpoint stays, also from the same file system, and in the trash" {
+	unshare -m true 2>/dev/null || skip "mounting takes root"
+	mkdir data run/checkpoint-{1,2,3}{,/data}
+	echo precious >data/set
+	touch run/checkpoint-{1,2,3}/w
+	run unshare -m sh -ec '
+		mount --bind data run/checkpoint-1/data
+		"$NEAP" checkpoints run --keep-best 0 --keep-last 1 --older-than-days 0 --grace 0
+		mount --bind data run/.neap-trash/*/checkpoint-2/data
+		! "$NEAP" checkpoints run --empty-trash --yes'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"KEEP"*"checkpoint-1  on another file system"* ]]
+	[[ "$output" == *"Moved 1 checkpoint,"* ]]
+	[ -e run/checkpoint-1 ]
+	[ "$(cat data/set)" = precious ]
+}
+
 @test "wrong usage: 64" {
 	for options in '--keep-best x' '--keep-last -1' '--older-than-days soon' '--older-than-days -1' '--mode low' \
 		'--max-total-size 0' '--max-total-size big' '--grace soon' '--trash-ttl 9999d' '--restore x --dry-run'; do
