@@ -59,4 +59,3 @@ class Level:
         of = {_abi.ThresholdAct.STOP: self._levels.stop_bytes, _abi.ThresholdAct.DEGRADE: self._levels.degrade_bytes}
         rest = "" if left == _UNKNOWN else f" ({_units.size(left)} left)"
         return f"{self.name} below {_units.size(int(of.get(act, warns)))}{rest}"
-
