@@ -3,33 +3,18 @@
  * One table, one row a run, one column for each number and text by which runs are chosen, by the list `fields` below:
  * so the file can be asked with plain SQL. The column `result` holds all of struct neap_result as JSON
  * (store/result.h; in SQL: json_extract(result, '$.advice')), with a thinned memory curve; the whole curve stays in
- * the run's folder.
- *
- * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
- * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
+ * the run's folder. The file itself, and its schema: store/history_file.c.
  */
-#include "store/history.h"
+#include "store/history_internal.h"
 
 #include "base/buffer.h"
-#include "base/clock.h"
 #include "base/error.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#define BUSY_MS 30000 /* how long another process is waited for */
-
-struct neap_history {
-	sqlite3 *database;
-	char path[4096];
-};
 
 enum kind { TEXT, U64, U32, INT, BOOL, REAL, OUTCOME };
 
@@ -79,251 +64,6 @@ static const struct field {
 	FIELD(TEXT, oom_card),
 };
 #define FIELDS (sizeof fields / sizeof *fields)
-
-static const char *const migrations[] = {
-	/* 0 -> 1 */
-	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, run_id TEXT NOT NULL UNIQUE, name TEXT NOT "
-	"NULL,"
-	" command TEXT NOT NULL, parameters TEXT NOT NULL, device_name TEXT NOT NULL, device_uuid TEXT NOT NULL,"
-	" backend TEXT NOT NULL, outcome TEXT NOT NULL, evidence TEXT NOT NULL, exit_status INTEGER NOT NULL,"
-	" started_wall_ns INTEGER NOT NULL, ended_wall_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,"
-	" device_total_bytes INTEGER NOT NULL, attached INTEGER NOT NULL, peak_allocated_bytes INTEGER NOT NULL,"
-	" peak_reserved_bytes INTEGER NOT NULL, peak_device_bytes INTEGER NOT NULL, headroom_bytes INTEGER NOT NULL,"
-	" waited_ns INTEGER NOT NULL, drain_ns INTEGER NOT NULL, drained INTEGER NOT NULL, drain_note TEXT NOT NULL,"
-	" retries INTEGER NOT NULL, ooms INTEGER NOT NULL, rungs INTEGER NOT NULL, rung TEXT NOT NULL,"
-	" steps INTEGER NOT NULL, last_loss REAL, leak_verdict TEXT NOT NULL, leak_bytes_per_step REAL,"
-	" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
-	"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
-	"CREATE INDEX runs_ended ON runs (ended_wall_ns);",
-	/* 1 -> 2 */
-	"ALTER TABLE runs ADD COLUMN experiment_key TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE runs ADD COLUMN result TEXT NOT NULL DEFAULT '';",
-};
-#define VERSION ((int)(sizeof migrations / sizeof *migrations))
-
-static enum neap_status fail_sqlite(sqlite3 *database, const char *what, const char *path, struct neap_error *err)
-{
-	int code = database ? sqlite3_errcode(database) : SQLITE_NOMEM;
-	enum neap_status status = NEAP_EIO;
-	switch (code & 0xff) {
-	case SQLITE_FULL:
-		status = NEAP_ENOSPC;
-		break;
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED:
-		status = NEAP_EBUSY;
-		break;
-	case SQLITE_NOMEM:
-		status = NEAP_ENOMEM;
-		break;
-	case SQLITE_PERM:
-	case SQLITE_AUTH:
-	case SQLITE_READONLY:
-		status = NEAP_EPERM;
-		break;
-	}
-	return neap_fail(err, status, "%s the history %.120s: %.80s", what, path,
-			 database ? sqlite3_errmsg(database) : "out of memory");
-}
-
-/* The first column of the first row, as an integer or as text into `text` when that is given; -1 on failure. */
-static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t room)
-{
-	sqlite3_stmt *statement = NULL;
-	sqlite3_int64 value = -1;
-	if (sqlite3_prepare_v2(database, sql, -1, &statement, NULL) == SQLITE_OK &&
-	    sqlite3_step(statement) == SQLITE_ROW) {
-		value = sqlite3_column_int64(statement, 0);
-		const unsigned char *found = sqlite3_column_text(statement, 0);
-		if (text)
-			snprintf(text, room, "%s", found ? (const char *)found : "");
-	}
-	sqlite3_finalize(statement);
-	return value;
-}
-
-static bool is_damage(int code) { return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB; }
-
-static enum neap_status migrate(struct neap_history *history, struct neap_error *err)
-{
-	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	while (version < VERSION) {
-		char sql[64];
-		if (version < 0 || sqlite3_exec(history->database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
-			return fail_sqlite(history->database, "opening", history->path, err);
-		version = ask(history->database, "PRAGMA user_version", NULL, 0);
-		bool done = version >= 0;
-		if (done && version < VERSION) {
-			snprintf(sql, sizeof sql, "PRAGMA user_version = %d", (int)version + 1);
-			done = sqlite3_exec(history->database, migrations[version], NULL, NULL, NULL) == SQLITE_OK &&
-			       sqlite3_exec(history->database, sql, NULL, NULL, NULL) == SQLITE_OK;
-			version++;
-		}
-		if (!done || sqlite3_exec(history->database, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
-			enum neap_status status = fail_sqlite(history->database, "migrating", history->path, err);
-			sqlite3_exec(history->database, "ROLLBACK", NULL, NULL, NULL);
-			return status;
-		}
-	}
-	if (version > VERSION)
-		return neap_fail(err, NEAP_ENOTSUP,
-				 "the history %.120s has schema version %d, and this neap knows %d: use a newer neap",
-				 history->path, (int)version, VERSION);
-	return NEAP_OK;
-}
-
-/* Opens and checks; *ret_damaged says whether a failure is the file's own state. */
-static enum neap_status open_checked(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
-{
-	char verdict[128] = "";
-	enum neap_status status;
-	*ret_damaged = false;
-	int code =
-		sqlite3_open_v2(history->path, &history->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
-	if (code != SQLITE_OK)
-		return fail_sqlite(history->database, "opening", history->path, err);
-	sqlite3_busy_timeout(history->database, BUSY_MS);
-	code = sqlite3_exec(history->database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;", NULL, NULL,
-			    NULL);
-	if (code != SQLITE_OK) {
-		*ret_damaged = is_damage(code);
-		return fail_sqlite(history->database, "opening", history->path, err);
-	}
-	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
-	code = sqlite3_errcode(history->database);
-	if (strcmp(verdict, "ok") && (is_damage(code) || *verdict)) {
-		*ret_damaged = true;
-		return neap_fail(err, NEAP_EIO, "the history %.120s is damaged: %.100s", history->path, verdict);
-	}
-	status = migrate(history, err);
-	*ret_damaged = status && is_damage(sqlite3_errcode(history->database));
-	return status;
-}
-
-/* SQLite's own patience does not cover the change of a new file to WAL: whoever loses that race is told at once that
- * the file is busy. So opening is tried again for as long. */
-static enum neap_status open_patiently(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
-{
-	const struct neap_clock *clock = neap_clock_system();
-	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
-	for (;;) {
-		enum neap_status status = open_checked(history, ret_damaged, err);
-		if (status != NEAP_EBUSY || neap_clock_now(clock) >= give_up_ns)
-			return status;
-		sqlite3_close(history->database);
-		history->database = NULL;
-		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
-	}
-}
-
-/* PATH as an URI's, with room for three times its length and 32. */
-static void write_uri(const char *path, char *uri)
-{
-	static const char digits[] = "0123456789abcdef";
-	size_t length = (size_t)sprintf(uri, "file:");
-	for (const char *c = path; *c; c++) {
-		bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
-			     strchr("/._-", *c);
-		if (plain) {
-			uri[length++] = *c;
-			continue;
-		}
-		uri[length++] = '%';
-		uri[length++] = digits[(unsigned char)*c >> 4];
-		uri[length++] = digits[*c & 15];
-	}
-	strcpy(uri + length, "?immutable=1");
-}
-
-/* Where SQLite can make no index of the log beside the file (the disk is full): the file as it stands, for reading.
- * Only when there is no log: what is in it would be missing. */
-static bool open_as_it_stands(struct neap_history *history)
-{
-	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";
-	struct stat info;
-	snprintf(log, sizeof log, "%s-wal", history->path);
-	if (!stat(log, &info) && info.st_size > 0)
-		return false;
-	write_uri(history->path, uri);
-	sqlite3_close(history->database);
-	history->database = NULL;
-	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
-		return false;
-	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
-	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
-}
-
-/* Renames the file, never over one that was set aside before, and with it its log where SQLite has left one: it may
- * hold rows that can be saved. The log's index can be made again. */
-static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
-{
-	char aside[4200], log[4200], aside_log[4300], number[16] = "";
-	unsigned long long now_s = (unsigned long long)(neap_wall_ns() / NEAP_NS_PER_S);
-	int result = -1;
-	errno = EEXIST;
-	for (unsigned n = 0; n < 1000 && result && errno == EEXIST; n++) {
-		if (n)
-			snprintf(number, sizeof number, "-%u", n);
-		snprintf(aside, sizeof aside, "%s.damaged-%llu%s", path, now_s, number);
-		result = renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE);
-		if (result && errno == EINVAL) /* a file system that cannot do it in one step */
-			result = access(aside, F_OK) ? rename(path, aside) : (errno = EEXIST, -1);
-	}
-	if (result)
-		return neap_fail_errno(err, errno, "setting the damaged history %.120s aside", path);
-	snprintf(log, sizeof log, "%s-wal", path);
-	snprintf(aside_log, sizeof aside_log, "%s-wal", aside);
-	if (rename(log, aside_log))
-		unlink(log);
-	snprintf(log, sizeof log, "%s-shm", path);
-	unlink(log);
-	if (ret_note)
-		snprintf(ret_note, 512, "the history %.200s was damaged: set aside as %.240s, and a new one begun",
-			 path, aside);
-	return NEAP_OK;
-}
-
-enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
-				   struct neap_error *err)
-{
-	char note[512] = "";
-	struct neap_history *history = calloc(1, sizeof *history);
-	if (!history)
-		return neap_fail(err, NEAP_ENOMEM, "opening the history: out of memory");
-	if ((size_t)snprintf(history->path, sizeof history->path, "%s", path) >= sizeof history->path) {
-		free(history);
-		return neap_fail(err, NEAP_EINVAL, "the history's path is too long: %.100s", path);
-	}
-	bool damaged;
-	enum neap_status status = open_patiently(history, &damaged, err);
-	if (status && damaged) {
-		sqlite3_close(history->database);
-		history->database = NULL;
-		status = set_aside(path, note, err);
-		if (!status)
-			status = open_patiently(history, &damaged, err);
-	}
-	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !damaged && open_as_it_stands(history)) {
-		snprintf(note, sizeof note, "for reading only: %.400s", err ? err->message : "the disk is full");
-		status = NEAP_OK;
-	}
-	if (status) {
-		neap_history_close(history);
-		return status;
-	}
-	if (ret_note)
-		memcpy(ret_note, note, sizeof note);
-	*ret_history = history;
-	return NEAP_OK;
-}
-
-void neap_history_close(struct neap_history *history)
-{
-	if (!history)
-		return;
-	sqlite3_close(history->database);
-	free(history);
-}
 
 /* --- one row -----------------------------------------------------------------------------------------------------
  */
@@ -470,7 +210,7 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 	for (size_t i = 0; i < FIELDS && code == SQLITE_OK; i++)
 		code = bind(statement, (int)i + 4, &fields[i], result);
 	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE)
-		status = fail_sqlite(history->database, "writing", history->path, err);
+		status = neap_history_fail(history->database, "writing", history->path, err);
 out:
 	sqlite3_finalize(statement);
 	neap_buffer_fini(&sql);
@@ -490,7 +230,7 @@ static enum neap_status read_number(struct neap_history *history, const char *sq
 	for (int i = 0; i < 3 && code == SQLITE_OK; i++)
 		code = sqlite3_bind_text(statement, i + 1, words[i], -1, SQLITE_STATIC);
 	if (code != SQLITE_OK || sqlite3_step(statement) != SQLITE_ROW)
-		status = fail_sqlite(history->database, "reading", history->path, err);
+		status = neap_history_fail(history->database, "reading", history->path, err);
 	else if (sqlite3_column_type(statement, 0) == SQLITE_NULL)
 		status = neap_fail(err, NEAP_ENOENT, "no successful run of '%.80s' in the history", experiment);
 	else
@@ -611,13 +351,13 @@ enum neap_status neap_history_find(struct neap_history *history, const struct ne
 		goto out;
 	code = sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL);
 	if (code != SQLITE_OK || (code = bind_filter(statement, filter)) != SQLITE_OK) {
-		status = fail_sqlite(history->database, "reading", history->path, err);
+		status = neap_history_fail(history->database, "reading", history->path, err);
 		goto out;
 	}
 	while (!status && more && (code = sqlite3_step(statement)) == SQLITE_ROW)
 		status = visit_row(statement, filter->whole, visit, context, &more, err);
 	if (!status && more && code != SQLITE_DONE)
-		status = fail_sqlite(history->database, "reading", history->path, err);
+		status = neap_history_fail(history->database, "reading", history->path, err);
 out:
 	sqlite3_finalize(statement);
 	neap_buffer_fini(&sql);
@@ -634,7 +374,7 @@ enum neap_status neap_history_prune(struct neap_history *history, const struct n
 	enum neap_status status = neap_buffer_status(&sql, err);
 	if (!status && (sqlite3_prepare_v2(history->database, sql.data, -1, &statement, NULL) != SQLITE_OK ||
 			bind_filter(statement, filter) != SQLITE_OK || sqlite3_step(statement) != SQLITE_DONE))
-		status = fail_sqlite(history->database, "pruning", history->path, err);
+		status = neap_history_fail(history->database, "pruning", history->path, err);
 	uint64_t count = status ? 0 : (uint64_t)sqlite3_changes(history->database);
 	sqlite3_finalize(statement);
 	neap_buffer_fini(&sql);
@@ -643,6 +383,6 @@ enum neap_status neap_history_prune(struct neap_history *history, const struct n
 	*ret_count = count;
 	if (count && sqlite3_exec(history->database, "VACUUM; PRAGMA wal_checkpoint(TRUNCATE);", NULL, NULL, NULL) !=
 			     SQLITE_OK)
-		return fail_sqlite(history->database, "giving back the space of", history->path, err);
+		return neap_history_fail(history->database, "giving back the space of", history->path, err);
 	return NEAP_OK;
 }
