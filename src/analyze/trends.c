@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/map.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,14 +232,64 @@ static bool speaks_of_evaluation(const char *name)
 	return strstr(name, "eval") || strstr(name, "Eval") || strstr(name, "valid") || strstr(name, "Valid");
 }
 
-static bool has_evaluation(const struct neap_timeline *timeline)
+/* Which steps have a mark of evaluation, or lie in such a range. */
+static void find_evaluated(const struct neap_timeline *timeline, const struct neap_steps *steps, bool *evaluated)
 {
 	const struct neap_trace *trace = timeline->trace;
 	const struct neap_trace_device *device = &trace->devices[timeline->device];
-	for (size_t i = 0; i < device->mark_count; i++)
-		if (speaks_of_evaluation(neap_trace_text(trace, trace->marks[device->first_mark + i].name)))
-			return true;
-	return false;
+	size_t since = 0;
+
+	for (size_t i = 0; i < device->mark_count; i++) {
+		const struct neap_trace_mark *mark = &trace->marks[device->first_mark + i];
+		size_t step = neap_steps_before(steps, mark->event);
+		if (mark->kind == NEAP_TRACE_STEP || !speaks_of_evaluation(neap_trace_text(trace, mark->name)))
+			continue;
+		if (mark->kind != NEAP_TRACE_END)
+			since = step;
+		else if (mark->event > 0) /* it ends before that event */
+			step = neap_steps_before(steps, mark->event - 1);
+		for (size_t j = since; j <= step && j < steps->count; j++)
+			evaluated[j] = true;
+		since = step; /* marks are in order: no step is visited for each of them */
+	}
+}
+
+/* Whether it is the steps with evaluation that differ: without them the peaks hardly do. */
+static bool by_evaluation(const struct neap_timeline *timeline, const struct neap_steps *steps, const double *peaks,
+			  size_t skipped, double spread)
+{
+	bool *evaluated = calloc(steps->count, sizeof(*evaluated));
+	double highest = 0, lowest = INFINITY;
+	size_t without = 0;
+
+	if (!evaluated)
+		return false;
+	find_evaluated(timeline, steps, evaluated);
+	for (size_t i = skipped; i < steps->count; i++) {
+		if (evaluated[i])
+			continue;
+		without++;
+		highest = fmax(highest, peaks[i - skipped]);
+		lowest = fmin(lowest, peaks[i - skipped]);
+	}
+	without = without < steps->count - skipped ? without : 0;
+	free(evaluated);
+	return without > 0 && highest - lowest < spread / 2;
+}
+
+/* The lowest levels rise more often than they fall, by half at least of what the peaks differ. */
+static bool by_cleanup(const struct neap_step_levels *levels, size_t count, double spread)
+{
+	uint64_t highest = 0, lowest = UINT64_MAX;
+	size_t rises = 0, falls = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		highest = levels[i].low > highest ? levels[i].low : highest;
+		lowest = levels[i].low < lowest ? levels[i].low : lowest;
+		rises += i > 0 && levels[i].low > levels[i - 1].low;
+		falls += i > 0 && levels[i].low < levels[i - 1].low;
+	}
+	return falls > 0 && rises > falls && (double)(highest - lowest) >= spread / 2;
 }
 
 /* The smallest lag at which the peaks, less their median, agree to nine tenths of their own power. */
@@ -259,7 +310,7 @@ static size_t find_period(const double *peaks, size_t count, double middle)
 
 /* How the steps' peaks differ, apart from a leak. `values`: room for one of each. */
 static void compare_steps(const struct neap_step_levels *levels, size_t count, double *peaks, uint64_t *values,
-			  struct neap_trends *trends)
+			  struct neap_trends *trends, double *ret_differ)
 {
 	double slope = trends->leak.verdict == NEAP_LEAK_FOUND ? trends->leak.bytes_per_step : 0;
 	double highest = 0, lowest = 0;
@@ -271,6 +322,7 @@ static void compare_steps(const struct neap_step_levels *levels, size_t count, d
 		highest = i == 0 || peaks[i] > highest ? peaks[i] : highest;
 		lowest = i == 0 || peaks[i] < lowest ? peaks[i] : lowest;
 	}
+	*ret_differ = highest - lowest;
 	double middle = (double)median(values, count);
 	trends->spread = middle > 0 ? (highest - lowest) / middle : 0;
 	if (trends->spread >= SPREAD_MIN)
@@ -284,6 +336,7 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 	const struct neap_step_levels *levels = trends->levels + skipped;
 	uint64_t *values = malloc(count * sizeof(*values));
 	double *peaks = malloc(count * sizeof(*peaks));
+	double differ = 0;
 	size_t highest = 0;
 	bool ok = values && peaks;
 
@@ -293,16 +346,17 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 	}
 	if (ok) {
 		trends->amplitude_bytes = median(values, count);
-		compare_steps(levels, count, peaks, values, trends);
+		compare_steps(levels, count, peaks, values, trends, &differ);
 		trends->highest_bytes = levels[highest].high;
 		trends->peak_event = levels[highest].high_event;
 		trends->trough_event = levels[highest].low_event;
 		trends->teeth_per_step = count_teeth(timeline, steps, trends->amplitude_bytes / 2);
 	}
-	if (trends->spread >= SPREAD_MIN)
-		trends->swing = has_evaluation(timeline) ? NEAP_SWING_EVALUATION
-				: trends->period         ? NEAP_SWING_PERIODIC
-							 : NEAP_SWING_VARIABLE;
+	if (ok && trends->spread >= SPREAD_MIN)
+		trends->swing = by_evaluation(timeline, steps, peaks, skipped, differ) ? NEAP_SWING_EVALUATION
+				: !trends->period                                      ? NEAP_SWING_VARIABLE
+				: by_cleanup(levels, count, differ)                    ? NEAP_SWING_CLEANUP
+										       : NEAP_SWING_PERIODIC;
 	else if (trends->amplitude_bytes * 20 < trends->highest_bytes)
 		trends->swing = NEAP_SWING_NONE;
 	else

@@ -30,7 +30,8 @@ enum neap_swing {
 	NEAP_SWING_NONE,         /* amplitude below 5 % of the peak, and the peaks alike */
 	NEAP_SWING_STEP,         /* once per step: forward and backward */
 	NEAP_SWING_ACCUMULATION, /* several teeth per step: one per micro-batch */
-	NEAP_SWING_EVALUATION,   /* the higher or lower steps are those with marks of evaluation */
+	NEAP_SWING_EVALUATION,   /* without the steps with marks of evaluation the peaks differ by less than half */
+	NEAP_SWING_CLEANUP,      /* with the period the lowest levels climb step by step, and fall back at once */
 	NEAP_SWING_PERIODIC,     /* every `period` steps, by something that is not marked */
 	NEAP_SWING_VARIABLE,     /* steps differ without a period: changing shapes */
 };
@@ -46,8 +47,8 @@ struct neap_trends {
 	enum neap_swing swing;
 	uint64_t amplitude_bytes, highest_bytes; /* highest: of all steps */
 	double teeth_per_step;
-	double spread;                     /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
-	size_t period;                     /* 0: none */
+	double spread; /* (highest - lowest step's peak) / median peak; warm-up and a leak left out */
+	size_t period; /* 0: none */
 	uint64_t peak_event, trough_event; /* of the step with the highest peak */
 	uint64_t emptied;                  /* times the cache was emptied: runs of releases that no growth followed */
 };

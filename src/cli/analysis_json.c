@@ -128,8 +128,14 @@ static json_t *leak_json(const struct neap_leak *leak, bool *ret_failed)
 
 static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_failed)
 {
-	static const char *const causes[] = {"unknown",    "none",     "step",    "accumulation",
-					     "evaluation", "periodic", "variable"};
+	static const char *const causes[] = {[NEAP_SWING_UNKNOWN] = "unknown",
+					     [NEAP_SWING_NONE] = "none",
+					     [NEAP_SWING_STEP] = "step",
+					     [NEAP_SWING_ACCUMULATION] = "accumulation",
+					     [NEAP_SWING_EVALUATION] = "evaluation",
+					     [NEAP_SWING_CLEANUP] = "cleanup",
+					     [NEAP_SWING_PERIODIC] = "periodic",
+					     [NEAP_SWING_VARIABLE] = "variable"};
 	const struct neap_trends *trends = &analysis->trends;
 	json_t *object = json_object(), *growing = json_array();
 	if (trends->steps == 0) {

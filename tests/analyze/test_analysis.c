@@ -375,6 +375,53 @@ static void swings_and_their_causes(void **state)
 	assert_int_equal(trends.period, 5);
 }
 
+/* 70 steps of 16 MiB, or of 8 to 24 where `varies`; before each seventh `evaluation` MiB more, with a mark; with
+ * `kept` each step keeps 4 MiB, and each tenth gives them back. */
+static enum neap_swing swing_by(bool varies, int evaluation, bool kept, size_t *ret_period)
+{
+	struct neap_analysis analysis = {0};
+	char text[16384] = "a 1 16777216 0\n";
+	size_t length = strlen(text);
+	uint32_t chance = 1;
+	for (int step = 0; step < 70; step++) {
+		chance = chance * 1664525 + 1013904223;
+		if (evaluation && step % 7 == 6)
+			length += (size_t)snprintf(text + length, sizeof(text) - length,
+						   "m evaluation\na 3 %d 0\nf 3\n", evaluation << 20);
+		if (kept)
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "a %d 4194304 0\n",
+						   100 + step % 10);
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "a 2 %u 0\nf 2\n",
+					   varies ? (8 + chance / 65536 % 16) << 20 : 16u << 20);
+		for (int i = 0; kept && step % 10 == 9 && i < 10; i++)
+			length += (size_t)snprintf(text + length, sizeof(text) - length, "f %d\n", 100 + i);
+		length += (size_t)snprintf(text + length, sizeof(text) - length, "s\n");
+	}
+	struct neap_trace *trace = read_text(text);
+	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
+	enum neap_swing swing = analysis.trends.swing;
+	*ret_period = analysis.trends.period;
+	neap_analysis_fini(&analysis);
+	neap_trace_free(trace);
+	return swing;
+}
+
+static void why_steps_differ(void **state)
+{
+	(void)state;
+	size_t period = 0;
+	assert_int_equal(swing_by(false, 64, false, &period), NEAP_SWING_EVALUATION);
+	assert_int_equal(period, 7);
+	assert_int_equal(swing_by(true, 64, false, &period), NEAP_SWING_EVALUATION);
+	/* It is marked, but takes little: lengths are why. */
+	assert_int_equal(swing_by(true, 1, false, &period), NEAP_SWING_VARIABLE);
+	assert_int_equal(period, 0);
+	assert_int_equal(swing_by(false, 0, true, &period), NEAP_SWING_CLEANUP);
+	assert_int_equal(period, 10);
+	assert_int_equal(swing_by(false, 1, true, &period), NEAP_SWING_CLEANUP);
+	assert_int_equal(swing_by(false, 0, false, &period), NEAP_SWING_STEP);
+}
+
 static const struct neap_whatif *whatif(const struct neap_whatifs *whatifs, const char *name)
 {
 	for (size_t i = 0; i < whatifs->count; i++)
@@ -602,6 +649,7 @@ int main(void)
 		cmocka_unit_test(what_emptying_the_cache_returns),
 		cmocka_unit_test(frees_with_the_stacks_of_allocations),
 		cmocka_unit_test(swings_and_their_causes),
+		cmocka_unit_test(why_steps_differ),
 		cmocka_unit_test(settings_that_are_better_left_out),
 		cmocka_unit_test(a_failure_by_fragmentation),
 		cmocka_unit_test(the_state_at_an_instant),
