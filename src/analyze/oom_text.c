@@ -281,7 +281,10 @@ static void decide(struct neap_oom_text *found)
 		found->cause = known(found->allowed_bytes) ? NEAP_TEXT_LIMIT : NEAP_TEXT_REFUSED;
 		return;
 	}
-	if (cached >= missing)
+	/* A scrap that happens to cover a small request is not why a device that others fill is full. */
+	bool scrap = known(found->reserved_bytes) && cached < found->reserved_bytes / 10;
+	bool crowded = known(found->total_bytes) && others >= missing && others >= found->total_bytes / 4;
+	if (cached >= missing && !(scrap && crowded))
 		found->cause = NEAP_TEXT_FRAGMENTATION;
 	else if (others >= missing)
 		found->cause = NEAP_TEXT_NEIGHBOURS;

@@ -19,7 +19,8 @@
  *   S > T                        the request alone is larger than the device
  *   L given and F >= S           the process's limit refused
  *   F + C >= S                   fragmentation: the bytes are there, not in one piece
- *   F + O >= S (or F + C + O)    neighbours
+ *   F + O >= S (or F + C + O)    neighbours; also before fragmentation, where they hold a quarter of the device and
+ *                                C is under a tenth of what is reserved
  *   else                         capacity
  */
 #ifndef NEAP_ANALYZE_OOM_TEXT_H

@@ -83,11 +83,11 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 			SIZE(missing), SIZE(cached));
 		break;
 	case NEAP_TEXT_NEIGHBOURS:
-		neap_buffer_format(
-			out,
-			"neighbours: %s was missing (S - F - C); others hold %s (O). Alone on the device it "
-			"would have fitted.",
-			SIZE(missing - cached), SIZE(found->others_bytes));
+		neap_buffer_format(out,
+				   "neighbours: %s was missing (%s); others hold %s (O). Alone on the device it "
+				   "would have fitted.",
+				   SIZE(missing > cached ? missing - cached : missing),
+				   missing > cached ? "S - F - C" : "S - F", SIZE(found->others_bytes));
 		break;
 	case NEAP_TEXT_BOTH:
 		neap_buffer_format(out,

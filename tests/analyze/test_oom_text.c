@@ -75,6 +75,15 @@ static void test_reserved(void **state)
 		"allocated; 60.00 GiB free; 11.50 GiB allowed; 10.10 GiB reserved in total by PyTorch)");
 	assert_int_equal(found.cause, NEAP_TEXT_LIMIT);
 	assert_size(found.allowed_bytes, 11.5, GIB);
+	/* 102 MiB cached would cover 15, but others hold 20.6 of the 23.7 GiB. */
+	found = first(
+		"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; 3.00 GiB already "
+		"allocated; 5.19 MiB free; 3.10 GiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_NEIGHBOURS);
+	found = first(
+		"CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 23.69 GiB total capacity; 2.00 GiB already "
+		"allocated; 5.19 MiB free; 3.10 GiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_FRAGMENTATION); /* a third of what is its own */
 }
 
 static const char sentences[] = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 764.00 MiB. GPU 1 has "
