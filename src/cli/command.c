@@ -70,12 +70,15 @@ int neap_misuse(const struct neap_arguments *arguments, const char *format, ...)
 
 int neap_complain(const char *command, const struct neap_error *err)
 {
-	fprintf(stderr, "neap%s%s: %s", command ? " " : "", command ? command : "", err->message);
+	char place[64] = "";
+
 	if (err->line != 0)
-		fprintf(stderr, " (line %u, column %u)", err->line, err->column);
+		snprintf(place, sizeof(place), "line %u, column %u", err->line, err->column);
 	else if (err->position != 0)
-		fprintf(stderr, " (at byte %llu)", (unsigned long long)err->position);
-	fputc('\n', stderr);
+		snprintf(place, sizeof(place), "at byte %llu", (unsigned long long)err->position);
+	bool said = !*place || strstr(err->message, place);
+	fprintf(stderr, "neap%s%s: %s%s%s%s\n", command ? " " : "", command ? command : "", err->message,
+		said ? "" : " (", said ? "" : place, said ? "" : ")");
 	return neap_exit_of(err->status);
 }
 

@@ -72,6 +72,11 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);
 	}
+	if (status != NEAP_OK && input.failed) { /* what was read of it ends in the middle of something */
+		status = input.failed;
+		if (err)
+			*err = input.error;
+	}
 out:
 	if (status != NEAP_OK && !input.failed && !named)
 		neap_error_prefix(err, "reading %s", path);

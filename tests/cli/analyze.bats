@@ -82,12 +82,13 @@ teardown() {
 	run "$NEAP" analyze bad.txt
 	echo "$output"
 	[ "$status" -eq 65 ]
-	[[ "$output" == *"(line 2, column "* ]]
+	[ "$output" = "neap analyze: reading bad.txt: line 2, column 3: no block with this id is live" ]
 	printf '\x80\x04}\x94(' >cut.pickle
 	run "$NEAP" analyze cut.pickle
 	echo "$output"
 	[ "$status" -eq 65 ]
-	[[ "$output" == *"(at byte "* ]]
+	[[ "$output" == *": at byte "* ]]
+	[[ "$output" != *"at byte "*"at byte "* ]]
 	run "$NEAP" analyze missing
 	[ "$status" -eq 66 ]
 	: >empty

@@ -96,6 +96,25 @@ static void test_zstd(void **state)
 	neap_trace_free(trace);
 }
 
+/* What there is of it ends within a line: that the file is cut short is said, not that the line is odd. */
+static void test_zstd_cut_in_a_line(void **state)
+{
+	static const char half[] = "a 1 100 0\na 2";
+	char packed[1024];
+	ZSTD_outBuffer out = {packed, sizeof packed, 0};
+	ZSTD_inBuffer in = {half, sizeof half - 1, 0};
+	ZSTD_CCtx *context = ZSTD_createCCtx();
+	struct neap_error err = {0};
+
+	(void)state;
+	assert_non_null(context);
+	assert_false(ZSTD_isError(ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush)));
+	ZSTD_freeCCtx(context);
+	assert_null(read_bytes(packed, out.pos, &err));
+	assert_int_equal(err.status, NEAP_EPARSE);
+	assert_non_null(strstr(err.message, "cut short"));
+}
+
 /* A small file that would fill memory. */
 static void test_zstd_bomb(void **state)
 {
@@ -220,8 +239,10 @@ static void test_packing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lines),     cmocka_unit_test(test_zstd),     cmocka_unit_test(test_zstd_bomb),
-		cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_no_trace), cmocka_unit_test(test_packing),
+		cmocka_unit_test(test_lines),     cmocka_unit_test(test_zstd),
+		cmocka_unit_test(test_zstd_bomb), cmocka_unit_test(test_zstd_cut_in_a_line),
+		cmocka_unit_test(test_bad_lines), cmocka_unit_test(test_no_trace),
+		cmocka_unit_test(test_packing),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
