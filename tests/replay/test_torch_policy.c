@@ -359,6 +359,7 @@ static void test_expandable(void **state)
 	assert_int_equal(used.stats.metric[NEAP_METRIC_INACTIVE_SPLIT][0].allocated, 0);
 	assert_int_equal(used.calls.reserves, 2);
 	assert_int_equal(used.calls.creates, 6);
+	assert_int_equal(used.stats.num_device_alloc, 4); /* a mapping is one */
 	/* 98 MiB left, 120 wanted: the whole page of a goes, which is enough with the end's rest. */
 	take(&world, 105 * MIB);
 	expect_log(&world, "m-20M m+100M");
