@@ -62,7 +62,6 @@ CALL("renameat2", call_renameat2, int, -1, true, (int a, const char *from, int b
      (a, from, b, to, flags))
 CALL("unlinkat", call_unlinkat, int, -1, true, (int fd, const char *name, int flags), (fd, name, flags))
 CALL("unlink", call_unlink, int, -1, true, (const char *name), (name))
-CALL("fsync", call_fsync, int, -1, true, (int fd), (fd))
 CALL("syncfs", call_syncfs, int, -1, true, (int fd), (fd))
 CALL("write", call_write, ssize_t, -1, true, (int fd, const void *bytes, size_t length), (fd, bytes, length))
 CALL("fstat", call_fstat, int, -1, false, (int fd, void *info), (fd, info))
@@ -72,6 +71,22 @@ CALL("fstatat", call_fstatat, int, -1, false, (int fd, const char *name, void *i
 CALL("fstatat64", call_fstatat64, int, -1, false, (int fd, const char *name, void *info, int flags),
      (fd, name, info, flags))
 CALL("fdopendir", call_fdopendir, DIR *, NULL, false, (int fd), (fd))
+
+EXPORT int call_fsync(int fd) __asm__("fsync");
+EXPORT int call_fsync(int fd)
+{
+	static int (*next)(int);
+	struct statx info;
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "fsync");
+	bool failing = fails(true, false);
+	if (failing_calls.armed && !failing_calls.flushed_at && !statx(fd, "", AT_EMPTY_PATH, STATX_INO, &info)) {
+		failing_calls.flushed_at = failing_calls.asked;
+		failing_calls.flushed_inode = info.stx_ino;
+	}
+	return failing ? -1 : next(fd);
+}
 
 /* Told from its end by errno alone. */
 #define READDIR(symbol, identifier)                                                                                  \

@@ -15,7 +15,9 @@ struct failing_calls {
 	unsigned long asked;   /* since it was armed */
 	unsigned long fail_at; /* 0: none */
 	unsigned long kill_at;
-	int error;        /* errno of the failing call */
+	int error;                /* errno of the failing call */
+	unsigned long flushed_at; /* number of the first fsync since it was armed, and of what; 0: none */
+	unsigned long flushed_inode;
 	const char *proc; /* opendir("/proc") opens this instead; NULL: /proc */
 };
 

@@ -232,6 +232,34 @@ static struct neap_retention_plan plan(void)
 	return made;
 }
 
+/* Before anything else is changed the newest is flushed; where that fails, nothing goes. */
+static void test_newest_first(void **state)
+{
+	(void)state;
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	struct stat newest;
+	char path[512];
+
+	make_folder();
+	struct neap_retention_plan made = plan();
+	snprintf(path, sizeof(path), "%s/epoch=7.ckpt", folder);
+	assert_int_equal(stat(path, &newest), 0);
+	failing_calls = (struct failing_calls){.armed = true, .writing_only = true, .proc = proc};
+	failing_calls.fail_at = 1;
+	failing_calls.error = EIO;
+	enum neap_status status = neap_retention_apply(&made, &rules, &result, &err);
+	struct failing_calls seen = failing_calls;
+	failing_calls = (struct failing_calls){.proc = proc};
+	assert_int_equal(seen.flushed_at, 1);
+	assert_int_equal(seen.flushed_inode, newest.st_ino);
+	assert_int_equal(status, NEAP_EIO);
+	assert_int_equal(result.moved_count, 0);
+	for (size_t i = 0; i < CHECKPOINTS; i++)
+		assert_true(is_whole(folder, &checkpoints[i]));
+	neap_retention_plan_fini(&made);
+}
+
 /* In a child, with the calls armed: the exit status, 0 where apply said that all is well, 1 where not. */
 static int apply_armed(const struct neap_retention_options *options, struct failing_calls armed)
 {
@@ -453,6 +481,7 @@ static int end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_newest_first, begin, end),
 		cmocka_unit_test_setup_teardown(test_into_trash, begin, end),
 		cmocka_unit_test_setup_teardown(test_for_good, begin, end),
 		cmocka_unit_test_setup_teardown(test_restore, begin, end),
