@@ -74,6 +74,18 @@ _backends = {"default": 0, "cuda": 1, "sim": 2}
 _allocators: "weakref.WeakSet[Allocator]" = weakref.WeakSet()
 
 
+class _Closed:
+    peak = 0  # the highest bytes in live allocations of an Allocator that is closed
+
+
+def closed_peak(begin_anew: bool = False) -> int:
+    """The highest bytes that an Allocator had in live allocations which was closed since this was begun anew."""
+    peak = _Closed.peak
+    if begin_anew:
+        _Closed.peak = 0
+    return peak
+
+
 class Allocator:
     """neap's own allocator on one device, for programs that use the driver API (on a GPU, or on the simulator).
 
@@ -171,6 +183,8 @@ class Allocator:
         if self._pid != os.getpid():  # the driver does not survive a fork
             return
         library = _library.library()
+        if self._alloc.value:
+            _Closed.peak = max(_Closed.peak, self.memory_stats()["allocated_bytes.all.peak"])
         for handle, end in (
             (self._alloc, library.neap_alloc_destroy),
             (self._device, library.neap_device_close),

@@ -13,7 +13,7 @@ from typing import Any, Generator
 
 import pytest
 
-from . import _units, memory
+from . import _sources, _units, memory
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,9 +35,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         raise pytest.UsageError(f"{item.nodeid}: neap_limit: {error}") from None
     memory.clear()
     memory.reset_peak_memory_stats()
+    _sources.closed_peak(begin_anew=True)
     before = memory.get_gpu_memory_stats().allocated
     result = yield
-    peak = memory.get_gpu_memory_stats().max_allocated - before
+    peak = memory.get_gpu_memory_stats().max_allocated + _sources.closed_peak() - before
     if peak > limit:
         pytest.fail(f"held {_units.size(peak)} of device memory at once, over its limit of {_units.size(limit)}", pytrace=False)
     return result

@@ -129,6 +129,15 @@ def test_fails_by_itself(allocator):
     allocator.free(allocator.malloc(70 << 20))
     assert 1 == 2
 
+@pytest.mark.neap_limit("64 MiB")
+def test_over_and_closed(allocator):
+    with neap.Allocator() as another:
+        another.malloc(80 << 20)
+
+@pytest.mark.neap_limit("64 MiB")
+def test_closes_what_was_there(allocator):
+    allocator.close()
+
 @pytest.mark.neap_limit("1 B")
 def test_without_a_device():
     pass
@@ -151,9 +160,10 @@ class Pytest(Folder):
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
         for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-pytest-{os.getpid()}"):
             path.unlink(missing_ok=True)
-        for name in ("within", "without_a_device", "unlimited"):
+        for name in ("within", "closes_what_was_there", "without_a_device", "unlimited"):
             self.assertIn(f"PASSED test_it.py::test_{name}", done.stdout)
         self.assertIn("FAILED test_it.py::test_over - Failed: held 70.0 MiB of device memory at once, over its limit of 64.0 MiB", done.stdout)
+        self.assertIn("FAILED test_it.py::test_over_and_closed - Failed: held 80.0 MiB of device memory at once", done.stdout)
         self.assertIn("FAILED test_it.py::test_fails_by_itself - assert 1 == 2", done.stdout)
         self.assertIn("neap_limit: size 'much': expected a number and a unit", done.stdout)
         self.assertEqual(done.returncode, 1)
