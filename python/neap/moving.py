@@ -170,7 +170,7 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
     """Within it the model, its gradients and the optimizer's state are on the host and their device memory is given back;
     afterwards each tensor is where it was, also when an exception passes through. The parameters stay the same objects.
     Needs as many bytes of host memory. Where the device has no room for them any more at the end, PyTorch's out-of-memory
-    error is raised and what was not moved back is on the host still. From one thread, and not while the model is used."""
+    error is raised, and all of it is on the host, gradients included. From one thread, and not while the model is used."""
     torch = _torch()
     places: list[tuple[Any, Any]] = []
     parameters = list(model.parameters())
@@ -192,13 +192,31 @@ def offloaded(model: Any, optimizer: Any = None) -> Iterator[Any]:
         with torch.no_grad():
             if inside:  # there may be new ones
                 gradients = [parameter.grad for parameter in parameters]
+            known = {id(tensor) for tensor, _ in places}
+            places += [(gradient, device) for gradient, device in zip(gradients, _devices(parameters, places))
+                       if gradient is not None and id(gradient) not in known]
             _give(parameters, [None] * len(parameters))
-            for tensor, device in places:
-                tensor.data = tensor.data.to(device)
-            for parameter, gradient in zip(parameters, gradients):
-                if gradient is not None and gradient.device != parameter.device:
-                    gradient.data = gradient.data.to(parameter.device)
-            _give(parameters, gradients)
+            try:
+                _move_back(places)
+            finally:
+                _give(parameters, gradients)
+
+
+def _devices(parameters: list[Any], places: list[tuple[Any, Any]]) -> list[Any]:
+    """Where each parameter was, in order."""
+    before = {id(tensor): device for tensor, device in places}
+    return [before.get(id(parameter), parameter.device) for parameter in parameters]
+
+
+def _move_back(places: list[tuple[Any, Any]]) -> None:
+    """Each tensor to its device; when one cannot be, all of them to the host."""
+    try:
+        for tensor, device in places:
+            tensor.data = tensor.data.to(device)
+    except BaseException:
+        for tensor, _ in places:
+            tensor.data = tensor.data.to("cpu")
+        raise
 
 
 def _give(parameters: list[Any], gradients: list[Any]) -> None:

@@ -248,6 +248,35 @@ class Moving(unittest.TestCase):
         self.assertTrue(torch.equal(model.weight, before["weight"]))
 
 
+    def test_no_room_on_the_way_back_leaves_all_of_it_on_the_host(self):
+        class Held:  # what a tensor on a device looks like to the way back
+            def __init__(self, room: bool) -> None:
+                self.data, self.room, self.device = self, room, "cpu"
+
+            def to(self, device: str) -> "Held":
+                if device != "cpu" and not self.room:
+                    raise torch.OutOfMemoryError("CUDA out of memory")
+                moved = Held(self.room)
+                moved.device = device
+                return moved
+
+        tensors = [Held(True), Held(True), Held(False), Held(True)]
+        with self.assertRaises(torch.OutOfMemoryError):
+            moving._move_back([(tensor, "cuda:0") for tensor in tensors])
+        self.assertEqual([tensor.data.device for tensor in tensors], ["cpu"] * 4)
+        moving._move_back([(tensor, "cuda:0") for tensor in tensors if tensor.room])
+        self.assertEqual([tensor.data.device for tensor in tensors], ["cuda:0", "cuda:0", "cpu", "cuda:0"])
+
+    def test_gradients_are_there_again_whatever_happens_on_the_way_back(self):
+        model = nn.Linear(3, 2)
+        model(torch.ones(1, 3)).sum().backward()
+        before = model.weight.grad.clone()
+        with unittest.mock.patch.object(moving, "_move_back", side_effect=torch.OutOfMemoryError("CUDA out of memory")):
+            with self.assertRaises(torch.OutOfMemoryError), neap.offloaded(model):
+                self.assertTrue(torch.equal(model.weight.grad, before))
+        self.assertTrue(torch.equal(model.weight.grad, before))
+
+
 class Managing(unittest.TestCase):
     def test_a_trial_names_what_it_left(self):
         manager = neap.MemoryManager(device_types=CPU)
