@@ -7,8 +7,8 @@
  *   [free_completed] [segment_free] segment_alloc alloc     a request that found the device full
  *   [free_completed] segment_free, then anything else       the program emptied the cache
  *
- * Only what the program did is replayed; the rest tells when and why. Completions right before a release came from
- * waiting for all streams inside the request, not from a poll before it.
+ * Only what the program did is replayed; the rest tells when and why. Completions right before a release or
+ * a failure came from waiting for all streams inside the request, not from a poll before it.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -110,18 +110,24 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	return neap_map_put(&replay->live, event->address, (uint64_t)(uintptr_t)block) ? NEAP_OK : starved(err);
 }
 
-static enum neap_status replay_free(struct replay *replay, struct neap_error *err)
+/* Completed within the free itself. */
+static bool completes_at_once(const struct replay *replay)
 {
 	struct neap_trace_cursor cursor = replay->cursor;
-	uint64_t address = replay->event.address;
 	struct neap_trace_event next;
+	return neap_trace_next(&cursor, &next) && next.kind == NEAP_TRACE_FREE_COMPLETED &&
+	       next.address == replay->event.address;
+}
+
+static enum neap_status replay_free(struct replay *replay, struct neap_error *err)
+{
+	uint64_t address = replay->event.address;
 	void *block = NULL;
 	if (forget(replay, address, &block) != NEAP_OK) {
 		replay->result.ignored++;
 		return NEAP_OK;
 	}
-	if (!replay->recorded ||
-	    (neap_trace_next(&cursor, &next) && next.kind == NEAP_TRACE_FREE_COMPLETED && next.address == address))
+	if (!replay->recorded || (completes_at_once(replay) && !replay_waited_for(replay)))
 		return replay->policy->free(replay->policy, block, err);
 	return replay->policy->free_held(replay->policy, block, address, err);
 }
@@ -147,7 +153,7 @@ static enum neap_status replay_completion(struct replay *replay, struct neap_err
 	/* Older recordings have no requests of frees. */
 	if (forget(replay, replay->event.address, &block) == NEAP_OK)
 		return replay->policy->free(replay->policy, block, err);
-	if (replay_look_ahead(replay, false, &next) && is_release(&next))
+	if (replay_look_ahead(replay, false, &next) && (is_release(&next) || next.kind == NEAP_TRACE_OOM))
 		return defer(replay, replay->event.address, err);
 	replay->policy->complete(replay->policy, replay->event.address);
 	return NEAP_OK;

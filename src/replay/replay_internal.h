@@ -58,6 +58,10 @@ void replay_differs(struct replay *replay);
  * have had to *extra. */
 bool replay_correct_guess(const struct replay *replay, struct neap_map *extra);
 
+/* replay_release.c. A free that seems to complete at once, just before releases and growth: had it done so, the
+ * request would have found the block; on a full device it was completed by the wait that the refused request made. */
+bool replay_waited_for(struct replay *replay);
+
 /* replay_release.c. The first of a run of releases that were recorded: why were they made? */
 enum neap_status replay_release(struct replay *replay, struct neap_error *err);
 

@@ -41,6 +41,20 @@ static bool next_request(const struct replay *replay, struct neap_trace_event *r
 	return false;
 }
 
+bool replay_waited_for(struct replay *replay)
+{
+	const struct neap_torch_settings *settings = &replay->result.settings;
+	uint64_t memory = replay->options->memory_bytes, held;
+	struct neap_trace_event next, request;
+	if (!replay->same || !memory || settings->max_split_bytes != NEAP_TORCH_UNLIMITED ||
+	    !replay_look_ahead(replay, false, &next) || !is_release(&next) ||
+	    !replay_look_ahead(replay, true, &next) || !is_growth(&next) || !next_request(replay, &request))
+		return false;
+	held = replay_reserved(replay);
+	return request.stream == replay->event.stream && (held > memory || next.size > memory - held) &&
+	       neap_torch_round(settings, request.size) <= neap_torch_round(settings, replay->event.size);
+}
+
 enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {
 	uint64_t memory = replay->options->memory_bytes, oversize = 0;
