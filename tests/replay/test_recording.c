@@ -163,22 +163,44 @@ static struct neap_trace *snapshot(const struct recording *recording, size_t fir
 static const char *const metric_names[] = {"allocations", "segments", "active", "splits",   "allocated",
 					   "reserved",    "active",   "splits", "requested"};
 
-static void expect_same(const struct recording *recording, const struct neap_replay_result *result, const char *what)
+/* What was found, so that a run tells all of it: how many replays, and of these how many differ. */
+static struct tally {
+	unsigned replays, blocks, counters;
+} tally;
+
+static void compare(const struct recording *recording, const struct neap_replay_result *result, const char *what)
 {
 	const struct neap_replay_match *match = &result->match;
 	assert_true(match->compared);
+	tally.replays++;
 	if (match->first_difference != UINT64_MAX || match->same_allocs != match->allocs ||
-	    match->same_segments != match->segments)
-		fail_msg("%s: differs from event %llu on; %llu of %llu blocks, %llu of %llu segment events", what,
-			 (unsigned long long)match->first_difference, (unsigned long long)match->same_allocs,
-			 (unsigned long long)match->allocs, (unsigned long long)match->same_segments,
-			 (unsigned long long)match->segments);
+	    match->same_segments != match->segments) {
+		tally.blocks++;
+		print_message("%s: differs from event %llu on; %llu of %llu blocks, %llu of %llu segment events\n",
+			      what, (unsigned long long)match->first_difference,
+			      (unsigned long long)match->same_allocs, (unsigned long long)match->allocs,
+			      (unsigned long long)match->same_segments, (unsigned long long)match->segments);
+		return;
+	}
 	for (size_t i = 0; i < NEAP_METRIC_COUNT; i++)
 		for (size_t j = 0; j < NEAP_CLASS_COUNT; j++)
 			if (result->usage.stats.metric[i][j].current != recording->usage.stats.metric[i][j].current)
 				fail_msg("%s: %s (%zu): %lld at the end, not %lld", what, metric_names[i], j,
 					 (long long)result->usage.stats.metric[i][j].current,
 					 (long long)recording->usage.stats.metric[i][j].current);
+}
+
+/* Of the whole recording every counter, not only the levels at the end. */
+static void compare_counters(const struct recording *recording, struct neap_replay_result result, const char *what)
+{
+	/* An emptied cache that had nothing to give leaves no trace. */
+	result.usage.stats.num_sync_all_streams = recording->usage.stats.num_sync_all_streams;
+	if (memcmp(&result.usage.stats, &recording->usage.stats, sizeof(result.usage.stats)) == 0)
+		return;
+	tally.counters++;
+	print_message("%s: counters differ; %lld retries, not %lld\n", what,
+		      (long long)result.usage.stats.num_alloc_retries,
+		      (long long)recording->usage.stats.num_alloc_retries);
 }
 
 static struct neap_replay_result replay(const struct neap_trace *trace, uint64_t memory, double fraction)
@@ -203,16 +225,13 @@ static void check_windows(const char *text, uint64_t device_bytes, uint64_t seed
 			snprintf(what, sizeof(what), "'%s', kind %d, seed %llu, from operation %zu, known size", text,
 				 kind, (unsigned long long)seed, op);
 			struct neap_replay_result result = replay(trace, device_bytes, recording.settings.fraction);
-			expect_same(&recording, &result, what);
-			/* An emptied cache that had nothing to give leaves no trace. */
-			result.usage.stats.num_sync_all_streams = recording.usage.stats.num_sync_all_streams;
+			compare(&recording, &result, what);
 			if (op == 0)
-				assert_memory_equal(&result.usage.stats, &recording.usage.stats,
-						    sizeof(result.usage.stats));
+				compare_counters(&recording, result, what);
 			if (unknown) {
 				memcpy(strstr(what, "known"), "any", 4);
 				result = replay(trace, 0, 0);
-				expect_same(&recording, &result, what);
+				compare(&recording, &result, what);
 			}
 			neap_trace_free(trace);
 		}
@@ -226,21 +245,39 @@ static uint64_t seed_of(void)
 	return text ? strtoull(text, NULL, 10) : 1;
 }
 
+static void expect_none_differ(void)
+{
+	print_message("%u replays: %u choose another block, %u whole ones end with another counter\n", tally.replays,
+		      tally.blocks, tally.counters);
+	assert_int_equal(tally.blocks, 0);
+	assert_int_equal(tally.counters, 0);
+}
+
+/* With other seeds a few differ: docs/accuracy.md has the figures. */
 static void test_windows(void **state)
 {
 	static const char *const settings[] = {"", "expandable_segments:True", "max_split_size_mb:32",
 					       "roundup_power2_divisions:4"};
-	/* What a recording does not say is guessed: on a full device, what the wait of a request that was refused had
-	 * completed, also of one that then failed. These need it. */
-	static const uint64_t full[] = {3, 5, 6, 9, 10, 12, 13, 20};
 	(void)state;
-	printf("NEAP_SEED=%llu\n", (unsigned long long)seed_of());
-	for (size_t i = 0; i < sizeof(full) / sizeof(full[0]); i++)
-		check_windows("", 700 * NEAP_MIB, full[i], false);
+	tally = (struct tally){0};
+	print_message("NEAP_SEED=%llu\n", (unsigned long long)seed_of());
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		check_windows(settings[i], 16 * NEAP_GIB, seed_of() + i, true);
 		check_windows(settings[i], 700 * NEAP_MIB, seed_of() + i, false);
 	}
+	expect_none_differ();
+}
+
+/* On a full device: what the wait of a request that was refused had completed was not there before it, also where it
+ * then failed. The recording does not say so; these seeds need it to be inferred. */
+static void test_full_device(void **state)
+{
+	static const uint64_t seeds[] = {3, 5, 6, 9, 10, 12, 13, 20};
+	(void)state;
+	tally = (struct tally){0};
+	for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++)
+		check_windows("", 700 * NEAP_MIB, seeds[i], false);
+	expect_none_differ();
 }
 
 /* A recording in which some events are lost, repeated, or say something else. */
@@ -360,7 +397,7 @@ static void test_what_if(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows), cmocka_unit_test(test_what_if),
-					   cmocka_unit_test(test_damaged)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_windows), cmocka_unit_test(test_full_device),
+					   cmocka_unit_test(test_what_if), cmocka_unit_test(test_damaged)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
