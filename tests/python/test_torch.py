@@ -16,7 +16,6 @@ import typing
 import unittest
 import unittest.mock
 import warnings
-import warnings
 import weakref
 
 warnings.filterwarnings("ignore")
@@ -368,7 +367,7 @@ class OutOnce(torch.optim.SGD):
         return super().step(closure)
 
 
-class Train(unittest.TestCase):
+class TrainingCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         gc.freeze()  # what the imports made need not be looked through in each of the many collections
@@ -382,6 +381,8 @@ class Train(unittest.TestCase):
         for p, q in zip(one.parameters(), other.parameters()):
             self.assertTrue(torch.allclose(p, q, atol=10**-places), (p - q).abs().max())
 
+
+class Train(TrainingCase):
     def test_options_that_make_no_sense(self):
         wrong = ({"cleanup_every_steps": -1}, {"cleanup_every_epochs": -1}, {"memory_limit": 1.5}, {"memory_limit": 0.0},
                  {"memory_limit": "junk"}, {"batch_size": 0})  # fmt: skip

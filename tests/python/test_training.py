@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import gc
 import logging
 import os
 import pickle
@@ -17,22 +16,7 @@ from torch import nn
 
 import neap
 from neap import _batches, _efficient
-from test_torch import Blocks, data, training
-
-
-class Case(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        gc.freeze()  # what the imports made need not be looked through in each of the many collections
-        cls.addClassCleanup(gc.unfreeze)
-
-    def setUp(self):
-        logging.getLogger("neap").setLevel(logging.CRITICAL)
-        self.addCleanup(logging.getLogger("neap").setLevel, logging.NOTSET)
-
-    def same(self, one, other, places=5):
-        for p, q in zip(one.parameters(), other.parameters()):
-            self.assertTrue(torch.allclose(p, q, atol=10**-places), (p - q).abs().max())
+from test_torch import Blocks, TrainingCase, data, training
 
 
 def by_name(model, batch):
@@ -47,7 +31,7 @@ class Batches(torch.utils.data.IterableDataset):
         return iter(list(zip(self.x, self.y)))
 
 
-class Data(Case):
+class Data(TrainingCase):
     def check(self, kind, count=22, wanted_steps=3, **options):
         """Weights and steps are those of the same samples as tensors, also where memory runs out."""
         wanted = Blocks()
@@ -156,7 +140,7 @@ class Data(Case):
                 training(Blocks(), compute=loss).train()
 
 
-class Models(Case):
+class Models(TrainingCase):
     def test_wrapped_and_compiled(self):
         wanted = Blocks()
         training(wanted).train()
@@ -238,7 +222,7 @@ class Models(Case):
         self.assertEqual(set(modes), {True})
 
 
-class Optimizers(Case):
+class Optimizers(TrainingCase):
     def test_closures_are_refused(self):
         with self.assertRaisesRegex(ValueError, "LBFGS.step needs a closure"):
             training(Blocks(), optimizer=torch.optim.LBFGS(Blocks().parameters()))
@@ -302,7 +286,7 @@ class Optimizers(Case):
         self.same(plain, model)
 
 
-class Arguments(Case):
+class Arguments(TrainingCase):
     def test_what_makes_no_sense(self):
         for wrong in ({"epochs": -1}, {"epochs": 1.5}, {"accumulate": 0}, {"batch_size": "8"}, {"leak_watch_every_steps": -1},
                       {"milestone_every_steps": -1}, {"rank_timeout": 0}, {"memory_limit": True}, {"batch_size": True},
