@@ -2,7 +2,6 @@
 out-of-memory errors."""
 
 import collections
-import contextlib
 import copy
 import ctypes
 import dataclasses
