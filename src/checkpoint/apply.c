@@ -197,8 +197,9 @@ static bool send_after(void *context, int batch_fd, const char *batch, uint64_t 
 	struct apply *apply = context;
 	struct neap_error err = {0};
 
-	(void)batch;
 	(void)until_s;
+	if (!checkpoint_trash_lock(apply->trash_fd, batch, batch_fd))
+		return true; /* being filled or deleted */
 	for (size_t i = 0; i < names->count; i++) {
 		const char *name = names->names[i];
 		struct stat info;
@@ -210,6 +211,7 @@ static bool send_after(void *context, int batch_fd, const char *batch, uint64_t 
 			keep_first(apply, neap_fail_errno(&err, cause, "moving what stands beside %.100s", name),
 				   &err);
 	}
+	checkpoint_trash_unlock(batch_fd);
 	return true;
 }
 
@@ -250,6 +252,7 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 		status = neap_fail_errno(err, errno, "flushing the folder to disk");
 	if (apply->result->moved_count == 0)
 		unlinkat(apply->trash_fd, batch, AT_REMOVEDIR);
+	checkpoint_trash_unlock(apply->batch_fd);
 	return status;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +60,21 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 	return status;
 }
 
+bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd)
+{
+	struct stat own, named;
+
+	if (flock(batch_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		return false;
+	if (fstat(batch_fd, &own) == 0 && fstatat(trash_fd, batch, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    own.st_dev == named.st_dev && own.st_ino == named.st_ino)
+		return true;
+	checkpoint_trash_unlock(batch_fd);
+	return false;
+}
+
+void checkpoint_trash_unlock(int batch_fd) { flock(batch_fd, LOCK_UN); }
+
 enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
 					struct neap_error *err)
 {
@@ -74,10 +90,16 @@ enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret
 	if (made < 0)
 		return neap_fail_errno(err, errno, "making the folder " TRASH "/%s", name);
 	int fd = openat(trash_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd >= 0 && !checkpoint_trash_lock(trash_fd, name, fd)) {
+		close(fd);
+		return neap_fail(err, NEAP_ENOENT, TRASH "/%s was deleted as it was made", name);
+	}
 	if (fd < 0 || fsync(trash_fd) < 0) {
 		enum neap_status status = neap_fail_errno(err, errno, "opening " TRASH "/%s", name);
-		if (fd >= 0)
+		if (fd >= 0) {
+			checkpoint_trash_unlock(fd);
 			close(fd);
+		}
 		unlinkat(trash_fd, name, AT_REMOVEDIR);
 		return status;
 	}
@@ -201,19 +223,28 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 }
 
 /* How many checkpoints are in it: what stands beside them is not counted. */
-static size_t count_checkpoints(int trash_fd, const char *batch)
+static size_t count_checkpoints(int batch_fd)
 {
 	struct checkpoint_listing names = {0};
-	int fd = openat(trash_fd, batch, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	size_t count = 0;
 
-	if (fd >= 0 && checkpoint_listing_read(fd, &names, NULL) == NEAP_OK)
+	if (checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK)
 		for (size_t i = 0; i < names.count; i++)
 			count += !checkpoint_is_beside(names.names[i]);
 	checkpoint_listing_fini(&names);
-	if (fd >= 0)
-		close(fd);
 	return count;
+}
+
+/* From now on nothing of it is brought back. A name may be taken by a batch of the same name that is being deleted. */
+static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t room)
+{
+	int cause = EEXIST;
+
+	for (unsigned n = 0; n < 1000 && cause == EEXIST; n++) {
+		snprintf(ret_gone, room, "gone-%.200s-%u", batch, n);
+		cause = checkpoint_rename(trash_fd, batch, trash_fd, ret_gone);
+	}
+	return cause;
 }
 
 static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint64_t now_s, bool all,
@@ -228,17 +259,27 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 	}
 	if (!read_until(batch, &until_s) || (!all && until_s > now_s))
 		return;
-	size_t count = count_checkpoints(trash_fd, batch);
-	snprintf(gone, sizeof(gone), "gone-%.200s", batch);
-	int cause = checkpoint_rename(trash_fd, batch, trash_fd, gone);
-	if (cause) {
-		note(purge, cause);
+	int fd = openat(trash_fd, batch, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		note(purge, errno);
 		return;
 	}
-	if (fsync(trash_fd) < 0)
-		note(purge, errno);
-	result->deleted_count += count;
-	delete_tree(purge, trash_fd, gone, 0);
+	if (!checkpoint_trash_lock(trash_fd, batch, fd)) { /* being filled: its apply, or a later one, deletes it */
+		close(fd);
+		return;
+	}
+	size_t count = count_checkpoints(fd);
+	int cause = rename_gone(trash_fd, batch, gone, sizeof(gone));
+	if (cause) {
+		note(purge, cause);
+	} else {
+		if (fsync(trash_fd) < 0)
+			note(purge, errno);
+		result->deleted_count += count;
+		delete_tree(purge, trash_fd, gone, 0);
+	}
+	checkpoint_trash_unlock(fd);
+	close(fd);
 }
 
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,

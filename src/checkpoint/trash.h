@@ -4,6 +4,9 @@
  *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
  *
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
+ * Who fills a batch holds a lock (flock) on its folder, who deletes one takes it first: what an apply may still put
+ * back is not deleted under it, however short its time in the trash. Where the file system has no such locks, nothing
+ * is held off.
  */
 #ifndef NEAP_CHECKPOINT_TRASH_H
 #define NEAP_CHECKPOINT_TRASH_H
@@ -16,9 +19,16 @@
  * it is a link, no folder, or on another file system. The caller closes it. */
 enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, struct neap_error *err);
 
-/* A new batch; `ret_name` gets its name (room for 80). Durable when this returns. The caller closes it. */
+/* A new batch, locked; `ret_name` gets its name (room for 80). Durable when this returns. NEAP_ENOENT when the trash
+ * was taken away meanwhile. The caller unlocks and closes it. */
 enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
 					struct neap_error *err);
+
+/* Whether the open batch is this caller's alone from now on, and still there under its name. Never waits. */
+bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd);
+
+/* By name: closing it would not do while a child that was forked meanwhile has it open. */
+void checkpoint_trash_unlock(int batch_fd);
 
 /* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. */
 enum neap_status checkpoint_trash_each(int trash_fd,
@@ -26,7 +36,7 @@ enum neap_status checkpoint_trash_each(int trash_fd,
 						     const struct checkpoint_listing *names),
 				       void *context, struct neap_error *err);
 
-/* Deletes what may go at `now_s`, or `all`, and the trash itself when nothing is left in it. Adds to deleted_count
+/* Deletes what may go at `now_s`, or `all`, but for batches that are being filled, and the trash itself when nothing is left in it. Adds to deleted_count
  * and deleted_bytes. Goes on after a failure; the first one is returned. */
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err);

@@ -62,6 +62,7 @@ CALL("renameat2", call_renameat2, int, -1, true, (int a, const char *from, int b
      (a, from, b, to, flags))
 CALL("unlinkat", call_unlinkat, int, -1, true, (int fd, const char *name, int flags), (fd, name, flags))
 CALL("unlink", call_unlink, int, -1, true, (const char *name), (name))
+CALL("flock", call_flock, int, -1, true, (int fd, int operation), (fd, operation))
 CALL("syncfs", call_syncfs, int, -1, true, (int fd), (fd))
 CALL("write", call_write, ssize_t, -1, true, (int fd, const void *bytes, size_t length), (fd, bytes, length))
 CALL("fstat", call_fstat, int, -1, false, (int fd, void *info), (fd, info))

@@ -218,7 +218,7 @@ static void check(const char *what, unsigned long call, bool with_trash, bool fi
 	assert_true(exists_in(folder, "notes.txt"));
 	assert_false(finished && exists_in(folder, TRASH "/until-1000-1-0"));
 	assert_false(finished && exists_in(folder, TRASH "/gone-until-900-1-0"));
-	assert_false(finished && exists_in(folder, TRASH "/gone-until-1000-1-0"));
+	assert_false(finished && exists_in(folder, TRASH "/gone-until-1000-1-0-0"));
 	assert_false(finished && !with_trash && exists_in(folder, TRASH));
 }
 
