@@ -359,7 +359,7 @@ const struct neap_command neap_command_history = {
 		"\n"
 		"Exit codes: 0 done; 1 not confirmed; 64 wrong usage, or more than one run begins like that; 66 no "
 		"such run; "
-		"69 a newer neap's history; 74 cannot be read or written; 75 locked by another process for 5 s.",
+		"69 a newer neap's history; 74 cannot be read or written; 75 locked by another process for 30 s.",
 	.options =
 		(const struct neap_option[]){
 			{"series", "S", "only runs of this series"},

@@ -22,7 +22,7 @@
 #define GRACE_NS      (10 * NEAP_NS_PER_S)
 #define GRACE_MOST_NS (24ull * 3600 * NEAP_NS_PER_S)
 #define DRAIN_NS      (60 * NEAP_NS_PER_S)
-#define SETTLE_NS     (10 * NEAP_NS_PER_S) /* after SIGKILL, until the supervisor has seen it */
+#define SETTLE_NS     (40 * NEAP_NS_PER_S) /* after the grace: SIGKILL's 30 s, and the supervisor has to see it */
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 
 struct request {
@@ -432,9 +432,9 @@ const struct neap_command neap_command_kill = {
 		   "own exit "
 		   "status. To end a run give its command's PID, not the supervisor's.\n"
 		   "\n"
-		   "It takes at most the grace, 2 s after SIGKILL (for 64 processes at a time), and the drain limit: "
-		   "72 s "
-		   "with the defaults.\n"
+		   "It takes at most the grace and 30 s after SIGKILL (for 64 processes at a time), and the drain "
+		   "limit: "
+		   "100 s with the defaults.\n"
 		   "\n"
 		   "Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
 		   "--yes is "

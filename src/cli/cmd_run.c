@@ -31,7 +31,8 @@ static const struct neap_option options[] = {
 	{"time-limit", "DURATION", "end the command after this long; default none"},
 	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
 	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
-	{"min-disk", "SIZE", "end it when less than this is free where DIR is, and do not start it then; default none"},
+	{"min-disk", "SIZE",
+	 "end it when less than this is free where DIR is, and do not start it then; default none"},
 	{"grace", "DURATION", "between the SIGTERM that asks it to end and the SIGKILL that ends it; default 10s"},
 	{"device", "DEVICE", "index or UUID of the device to watch; default: the first visible"},
 	{"only-device", "DEVICE",
@@ -113,7 +114,7 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
  * there already. */
 struct additions {
 	char fraction[64];
-	char *python_path; /* NULL: as it is */
+	char *python_path;                    /* NULL: as it is */
 	char python_trouble[RUN_PYTHON_ROOM]; /* why Python programs are not attached; "" they are */
 	struct settings settings;
 	char *entries[3 + SETTINGS_MAX];
@@ -371,7 +372,8 @@ static int run_command(const struct neap_arguments *arguments)
 	run.folder = neap_argument(arguments, "folder");
 	if (!run.folder) {
 		if (default_folder(run.run_id, folder, sizeof folder, &err)) {
-			fputs("neap run: without --folder, the run's folder is under XDG_STATE_HOME, else HOME\n", stderr);
+			fputs("neap run: without --folder, the run's folder is under XDG_STATE_HOME, else HOME\n",
+			      stderr);
 			code = neap_complain("run", &err);
 			goto out;
 		}
@@ -424,7 +426,8 @@ const struct neap_command neap_command_run = {
 		"of "
 		"from 90 % on (disk: below 10/9). A command that crosses one is asked to end by SIGTERM, and ended "
 		"by "
-		"SIGKILL when --grace has passed; its outcome is 'stopped', and says why. Host memory counts a page "
+		"SIGKILL when --grace has passed; its outcome is 'stopped early', and says why. Host memory counts a "
+		"page "
 		"that "
 		"several processes share once; where the driver does not name the run's processes, device memory is "
 		"what "

@@ -147,7 +147,7 @@ const struct neap_command neap_command_sim = {
 		   "inspect: who holds what in WORLD, else in the one NEAP_SIM names, else in every one of yours.\n"
 		   "\n"
 		   "The simulator hosts programs that use CUDA's driver API (libneap, its tests, the examples); it "
-		   "does not\n"
+		   "does not "
 		   "carry NVIDIA's runtime.\n"
 		   "\n"
 		   "Exit codes: 0 done; 64 usage, or NEAP_SIM that does not parse.",

@@ -376,14 +376,13 @@ static void log_summary(struct neap_train *train)
 
 	neap_log(train->options.log, NEAP_LOG_INFO,
 		 "%s: %llu steps, %llu OOMs, %llu rungs (now micro-batch %llu x accumulation %llu), peak %s "
-		 "allocated, %s "
-		 "reserved, %llu cleanups gave back %s in %s",
+		 "allocated, %s reserved, %llu cleanup%s gave back %s in %s",
 		 train->name, (unsigned long long)summary->steps, (unsigned long long)summary->ooms,
 		 (unsigned long long)summary->rungs, (unsigned long long)summary->split.micro_batch,
 		 (unsigned long long)summary->split.accumulate,
 		 neap_size_format(summary->peak_allocated_bytes, allocated),
 		 neap_size_format(summary->peak_reserved_bytes, reserved), (unsigned long long)summary->cleanups,
-		 neap_size_format(summary->cleanup_freed_bytes, freed),
+		 summary->cleanups == 1 ? "" : "s", neap_size_format(summary->cleanup_freed_bytes, freed),
 		 neap_duration_format(summary->cleanup_ns, time));
 }
 

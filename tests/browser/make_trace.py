@@ -122,13 +122,13 @@ class Run:
                            "frames": len(stack)})
 
     def step(self, step):
-        loop = ("main", "/work/train/loop.py", 40)
+        loop = ("main", "/home/user/train/loop.py", 40)
         self.marks.append((f"iter {step}", "START", self.clock))
         activations, tokens = [], self.random.randrange(8, 64) * 512
         for layer in range(LAYERS):
             for place in range(PLACES):
-                stack = ((f"op_{place}", "/work/train/ops.py", 10 + place),
-                         ("forward", "/work/train/layers.py", 100 + layer),
+                stack = ((f"op_{place}", "/home/user/train/ops.py", 10 + place),
+                         ("forward", "/home/user/train/layers.py", 100 + layer),
                          ("forward", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 1511), loop)
                 activations.append(self.allocate(tokens * 64 * (2 + place) + layer * 512, stack))
                 for _ in range(self.random.randrange(3)):
@@ -136,18 +136,18 @@ class Run:
         if self.events > self.wanted * 0.35 * (1 + sum(place["what"] == "activation" for place in self.truth)):
             self.note(activations[len(activations) // 2], "activation")
         for address in reversed(activations):
-            stack = (("backward", "/work/train/loop.py", 52), loop)
+            stack = (("backward", "/home/user/train/loop.py", 52), loop)
             gradient = self.allocate(self.live[address][0] // 4, stack)
             self.release(address, stack)
             self.release(gradient, stack)
         self.marks.append((f"iter {step}", "END", self.clock))
 
     def whole(self):
-        loop = ("main", "/work/train/loop.py", 12)
+        loop = ("main", "/home/user/train/loop.py", 12)
         for layer in range(LAYERS):
             for name in ["weight", "bias"] + (HOSTILE if layer == 0 else []):
                 address = self.allocate(16 * MIB + layer if name != "bias" else 4096,
-                                        ((name, f"/work/train/{name}.py", 7 + layer),
+                                        ((name, f"/home/user/train/{name}.py", 7 + layer),
                                          ("to", "/usr/lib/python3/dist-packages/torch/nn/modules/module.py", 1100), loop))
                 if name == HOSTILE[0]:
                     self.note(address, "hostile")
@@ -157,11 +157,11 @@ class Run:
             if parts and self.events > self.wanted * parts[0]:
                 del parts[0]
                 if len(parts) == 2:
-                    landmark = self.allocate(3 << 30, (("landmark", "/work/train/landmark.py", 77), loop))
+                    landmark = self.allocate(3 << 30, (("landmark", "/home/user/train/landmark.py", 77), loop))
                 elif len(parts) == 1:
                     self.note(landmark, "landmark")
                 else:
-                    self.release(landmark, (("forget", "/work/train/landmark.py", 99), loop))
+                    self.release(landmark, (("forget", "/home/user/train/landmark.py", 99), loop))
                     segment = max(self.segments, key=lambda known: known[1])
                     self.hole = {"address": segment[0] + segment[1] // 2, "low": hex(segment[0]), "size": segment[1],
                                  "event": self.events + self.wanted // 50}

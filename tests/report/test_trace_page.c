@@ -58,7 +58,7 @@ static struct neap_trace *finish(struct maker *maker)
 static void set_stack(struct maker *maker, const char *name)
 {
 	uint32_t text = neap_build_text(&maker->build, name, strlen(name));
-	uint32_t file = neap_build_text(&maker->build, "/work/train.py", 14);
+	uint32_t file = neap_build_text(&maker->build, "/home/train.py", 14);
 	uint32_t frames[] = {neap_build_frame(&maker->build, file, text, 7),
 			     neap_build_frame(&maker->build, file, text, 9)};
 	maker->stack = neap_build_stack(&maker->build, frames, 2);
