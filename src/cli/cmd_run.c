@@ -220,7 +220,7 @@ static void print_memory(const struct neap_result *result)
 	if (result->device_total_bytes) {
 		fprintf(stderr, "  device    %s: ", result->device_name);
 		if (result->peak_device_bytes) /* else it was too short to be seen, or used none */
-			fprintf(stderr, "%s taken at most as the driver says, ",
+			fprintf(stderr, "%s taken at most, contexts included, ",
 				neap_size_format(result->peak_device_bytes, first));
 		fprintf(stderr, "%s of %s left\n", neap_size_format(result->headroom_bytes, second),
 			neap_size_format(result->device_total_bytes, third));

@@ -62,7 +62,7 @@ static const struct figure {
 	{"device memory", FIGURE_BYTES, AT(device_total_bytes)},
 	{"peak allocated", FIGURE_BYTES, AT(peak_allocated_bytes)},
 	{"peak reserved", FIGURE_BYTES, AT(peak_reserved_bytes)},
-	{"peak, driver's", FIGURE_BYTES, AT(peak_device_bytes)},
+	{"peak on device", FIGURE_BYTES, AT(peak_device_bytes)},
 	{"headroom", FIGURE_BYTES, AT(headroom_bytes)},
 	{"waited", FIGURE_TIME, AT(waited_ns)},
 	{"drain", FIGURE_DRAIN, AT(drain_ns)},

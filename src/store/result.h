@@ -95,7 +95,8 @@ struct neap_result {
 	uint64_t device_total_bytes;
 	bool attached;    /* some process of the run was */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* of attached processes, exact; 0 when none */
-	uint64_t peak_device_bytes;                         /* highest sample of the driver's figure; 0 unknown */
+	/* Highest sample of the driver's figure, or the reserved peak and a context where none met it; 0 unknown. */
+	uint64_t peak_device_bytes;
 	uint64_t headroom_bytes; /* device total - driver reserved - highest use seen, others included */
 	uint64_t waited_ns;      /* for the bytes it needs, before the start */
 	uint64_t drain_ns;       /* from its last process's end until its memory was free */

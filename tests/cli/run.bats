@@ -352,7 +352,7 @@ END
 	[ "$(result '.peak_reserved_bytes >= .peak_allocated_bytes')" = true ]
 	[ "$(result '.peak_device_bytes >= .peak_reserved_bytes')" = true ]
 	[ "$(result .device_total_bytes)" = 4294967296 ]
-	[ "$(result '.headroom_bytes + .peak_reserved_bytes <= 4294967296')" = true ]
+	[ "$(result '.headroom_bytes + .peak_device_bytes <= 4294967296')" = true ]
 	[ "$(result '.headroom_bytes > 2147483648')" = true ]
 	[ "$(result .drained)" = true ]
 	[ "$(result '.samples | length > 1')" = true ]

@@ -100,12 +100,34 @@ static void test_device(void **state)
 	free(reading);
 }
 
+/* Two attached processes; the driver is only looked at now and then. */
+static void test_a_peak_between_two_looks(void **state)
+{
+	(void)state;
+	struct neap_observe *observe = calloc(1, sizeof *observe);
+	assert_non_null(observe);
+	observe->device_count = 1;
+	observe->now.total_bytes = 1000;
+	observe->peak_device_bytes = 300;
+	assert_int_equal(neap_observe_peak_device(observe, 0), 300);   /* nothing was attached */
+	assert_int_equal(neap_observe_peak_device(observe, 400), 400); /* whose context is not known */
+	observe->attached_count = 2;
+	observe->attached[0].context_bytes = 70;
+	observe->attached[1].context_bytes = 50;
+	assert_int_equal(neap_observe_peak_device(observe, 400), 450); /* at least */
+	assert_int_equal(neap_observe_peak_device(observe, 200), 300);
+	observe->watched = 1; /* none */
+	assert_int_equal(neap_observe_peak_device(observe, 400), 300);
+	free(observe);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_samples_keep_the_peak_and_the_order),
 		cmocka_unit_test(test_few_samples_are_kept_as_they_are),
 		cmocka_unit_test(test_device),
+		cmocka_unit_test(test_a_peak_between_two_looks),
 	};
 	return cmocka_run_group_tests_name("observe", tests, setup, NULL);
 }
