@@ -14,13 +14,15 @@ static void log_oom(struct neap_train *train)
 	const struct neap_split *split = &train->now.split;
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
 	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM];
+	char part[60] = "after its last micro-batch";
 	struct neap_memory memory;
 
+	if (train->ticks_in_step < split->accumulate)
+		snprintf(part, sizeof part, "micro-batch %llu of %llu", (unsigned long long)train->ticks_in_step + 1,
+			 (unsigned long long)split->accumulate);
 	neap_log(log, NEAP_LOG_ERROR,
-		 "%s: out of GPU memory in step %llu, micro-batch %llu of %llu, with micro-batch %llu x accumulation "
-		 "%llu x ranks %llu",
-		 train->name, (unsigned long long)train->steps + 1, (unsigned long long)train->ticks_in_step + 1,
-		 (unsigned long long)split->accumulate, (unsigned long long)split->micro_batch,
+		 "%s: out of GPU memory in step %llu, %s, with micro-batch %llu x accumulation %llu x ranks %llu",
+		 train->name, (unsigned long long)train->steps + 1, part, (unsigned long long)split->micro_batch,
 		 (unsigned long long)split->accumulate, (unsigned long long)split->ranks);
 	neap_memory_read(train->alloc, &memory);
 	neap_log(log, NEAP_LOG_ERROR,
