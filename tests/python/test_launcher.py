@@ -518,4 +518,5 @@ class Launcher(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script ignores it
     unittest.main()

@@ -612,5 +612,6 @@ def forget_worlds():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script ignores it
     unittest.addModuleCleanup(forget_worlds)
     unittest.main()
