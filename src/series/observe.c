@@ -350,12 +350,12 @@ void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_alloca
 uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes)
 {
 	uint64_t peak_bytes = observe->peak_device_bytes, context_bytes = UINT64_MAX;
-	if (observe->watched >= observe->device_count || !peak_reserved_bytes)
+	if (observe->watched >= observe->device_count || !observe->attached_count || !peak_reserved_bytes)
 		return peak_bytes;
 	for (size_t i = 0; i < observe->attached_count; i++)
 		if (observe->attached[i].context_bytes < context_bytes)
 			context_bytes = observe->attached[i].context_bytes;
-	if (!observe->attached_count || context_bytes > observe->now.total_bytes)
+	if (context_bytes > observe->now.total_bytes)
 		context_bytes = 0;
 	raise_to(&peak_bytes, peak_reserved_bytes + context_bytes);
 	return peak_bytes;

@@ -96,7 +96,7 @@ void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_alloca
 			uint64_t *ret_reserved_bytes);
 
 /* What the run took of the watched device at most: as the driver was seen to say, or, where no look met the peak,
- * what was reserved then and a context. 0 unknown. */
+ * what was reserved then and a context. 0 unknown: it was too short to be seen. */
 uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes);
 
 /* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did. */

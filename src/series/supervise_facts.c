@@ -401,7 +401,8 @@ static void put_figures(struct neap_supervise *run, const struct best *best, str
 	}
 	result->peak_device_bytes = neap_observe_peak_device(observe, result->peak_reserved_bytes);
 	if (observe->watched < observe->device_count) {
-		uint64_t taken = highest(observe->highest_used_bytes, result->peak_device_bytes);
+		uint64_t taken = highest(observe->highest_used_bytes,
+					 highest(result->peak_device_bytes, result->peak_reserved_bytes));
 		uint64_t room = reading->total_bytes > reading->reserved_bytes
 					? reading->total_bytes - reading->reserved_bytes
 					: 0;

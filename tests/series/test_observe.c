@@ -109,9 +109,10 @@ static void test_a_peak_between_two_looks(void **state)
 	observe->device_count = 1;
 	observe->now.total_bytes = 1000;
 	observe->peak_device_bytes = 300;
-	assert_int_equal(neap_observe_peak_device(observe, 0), 300);   /* nothing was attached */
-	assert_int_equal(neap_observe_peak_device(observe, 400), 400); /* whose context is not known */
+	assert_int_equal(neap_observe_peak_device(observe, 400), 300); /* nobody was seen attached */
 	observe->attached_count = 2;
+	assert_int_equal(neap_observe_peak_device(observe, 0), 300);
+	assert_int_equal(neap_observe_peak_device(observe, 400), 400); /* contexts are not known */
 	observe->attached[0].context_bytes = 70;
 	observe->attached[1].context_bytes = 50;
 	assert_int_equal(neap_observe_peak_device(observe, 400), 450); /* at least */
