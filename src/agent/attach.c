@@ -65,7 +65,7 @@ static struct {
 	bool attached;
 	bool detaching;
 	bool fork_handled;
-	bool recorded; /* this program has had a recording: a later one begins anew */
+	bool recorded;           /* this program has had a recording: a later one begins anew */
 	struct neap_error fault; /* status NEAP_OK: none */
 	struct neap_error note;  /* a setting that was passed over; disables nothing */
 	struct agent_identity identity;
@@ -365,14 +365,20 @@ static enum neap_status make_page(struct neap_error *err)
 	return neap_page_create(agent.folder, &identity, &agent.page, err);
 }
 
-static enum neap_status start_server(struct neap_error *err)
+/* The socket listens before the page is there to be found: who sees the one can connect to the other, and waits there
+ * for the thread. */
+static enum neap_status show_and_serve(struct neap_error *err)
 {
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
-	int fd;
+	int fd = -1;
 	enum neap_status status = open_socket(&fd, err);
 	if (status != NEAP_OK)
 		return status;
-	status = neap_server_start(&agent.server, fd, &options, err);
+	status = make_page(err);
+	if (status != NEAP_OK)
+		close(fd);
+	else
+		status = neap_server_start(&agent.server, fd, &options, err);
 	if (status != NEAP_OK)
 		remove_socket();
 	return status;
@@ -382,9 +388,8 @@ static enum neap_status start_server(struct neap_error *err)
 static enum neap_status open_recorder(struct neap_error *err)
 {
 	bool resume = neap_restarts() > 0 && !agent.recorded;
-	enum neap_status status =
-		(resume ? neap_recorder_resume : neap_recorder_create)(agent.identity.record_path, 0, 0,
-								       &agent.recorder, err);
+	enum neap_status status = (resume ? neap_recorder_resume : neap_recorder_create)(agent.identity.record_path,
+											 0, 0, &agent.recorder, err);
 	agent.recorded |= status == NEAP_OK;
 	return status;
 }
@@ -399,10 +404,11 @@ static enum neap_status attach_locked(struct neap_error *err)
 		status = handle_forks(err);
 	if (status == NEAP_OK)
 		status = open_recorder(err);
-	if (status == NEAP_OK)
-		status = make_page(err);
-	if (status == NEAP_OK)
-		status = start_server(err);
+	if (status == NEAP_OK) {
+		int held = neap_page_making_begin(agent.folder);
+		status = show_and_serve(err);
+		neap_page_making_end(held);
+	}
 	if (status != NEAP_OK) {
 		neap_page_destroy(&agent.page, true);
 		if (agent.recorder)

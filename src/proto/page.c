@@ -23,6 +23,7 @@
 #define SLOW_TRY_NS     (2 * NEAP_NS_PER_MS)
 #define RECORD_KEEP_S   86400
 #define RUNTIME_ENTRIES 4096 /* looked at in one listing */
+#define MAKING_TRIES    100  /* of 1 ms: a listing holds it for as long as two files take to remove */
 
 static enum neap_status path_of(char *text, size_t room, const char *folder, pid_t pid, const char *suffix,
 				struct neap_error *err)
@@ -192,14 +193,51 @@ static pid_t pid_of(const char *name, const char *suffix)
 	return errno == 0 && pid <= INT32_MAX && strcmp(end, suffix) == 0 ? (pid_t)pid : 0;
 }
 
-static void remove_leftovers(const char *runtime_folder, pid_t pid)
+int neap_page_making_begin(const char *runtime_folder)
 {
-	static const char *const suffixes[] = {".page", ".sock"};
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
-		char path[4096];
-		if (path_of(path, sizeof(path), runtime_folder, pid, suffixes[i], NULL) == NEAP_OK)
-			unlink(path);
+	int fd = open(runtime_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	for (int tries = 0; fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0; tries++) {
+		if ((errno != EWOULDBLOCK && errno != EINTR) || tries == MAKING_TRIES) {
+			close(fd);
+			return -1;
+		}
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
 	}
+	return fd;
+}
+
+void neap_page_making_end(int held)
+{
+	if (held < 0)
+		return;
+	flock(held, LOCK_UN); /* a child forked meanwhile has the same description */
+	close(held);
+}
+
+/* Whether PID.page is gone, or its lock can be had: then no living agent holds it. */
+static bool is_left(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT;
+	bool left = flock(fd, LOCK_SH | LOCK_NB) == 0;
+	close(fd);
+	return left;
+}
+
+/* Found dead a moment ago. By now its names may be those of another: looked at again while none can be made. */
+static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pid)
+{
+	char page[4096], socket[4096];
+	if (path_of(page, sizeof(page), runtime_folder, pid, ".page", NULL) != NEAP_OK ||
+	    path_of(socket, sizeof(socket), runtime_folder, pid, ".sock", NULL) != NEAP_OK ||
+	    flock(folder_fd, LOCK_EX | LOCK_NB) != 0)
+		return;
+	if (is_left(page)) {
+		unlink(page);
+		unlink(socket);
+	}
+	flock(folder_fd, LOCK_UN);
 }
 
 /* A recording that its dead process left here is kept for a day: it tells of a crash. */
@@ -251,7 +289,7 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 		if (one == NEAP_OK)
 			count++;
 		else if (one == NEAP_ENOENT)
-			remove_leftovers(runtime_folder, pid);
+			remove_leftovers(dirfd(folder), runtime_folder, pid);
 	}
 	if (count > 1)
 		qsort(list, count, sizeof(*list), compare_attached);

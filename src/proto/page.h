@@ -44,9 +44,9 @@ struct neap_attached {
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
-/* All attached processes that are alive, by PID. What dead ones left is removed in passing: page and socket at once,
- * a recording in the runtime folder after a day. Pages that cannot be read are passed over. Caller frees
- * *ret_attached. */
+/* All attached processes that are alive, by PID. What dead ones left is removed in passing: page and socket at once
+ * (unless one is attaching at this moment: the next listing's then), a recording in the runtime folder after a day.
+ * Pages that cannot be read are passed over. Caller frees *ret_attached. */
 enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
 				struct neap_error *err);
 
@@ -71,6 +71,12 @@ struct neap_page_owner {
 	ino_t inode;
 	char path[4096];
 };
+
+/* Held while PID.page and PID.sock are made: whoever removes those of the dead waits for no one, and removes none
+ * meanwhile. Without it a process that begins anew under its PID could lose its names to one that had just found the
+ * old ones dead. Waits at most 0.1 s; -1: not held, go on all the same. Released by neap_page_making_end. */
+int neap_page_making_begin(const char *runtime_folder);
+void neap_page_making_end(int held);
 
 /* Makes RUNTIME/PID.page with no devices, replacing one that an earlier process of this PID left; it becomes visible
  * whole. Its space is taken at once. Errors: NEAP_ENOSPC, NEAP_EIO, NEAP_EPERM. */

@@ -5,17 +5,22 @@
 #include "proto/page.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#define ROUNDS 300
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -198,6 +203,51 @@ static void the_dead_are_removed(void **state)
 	neap_page_destroy(&owner, true);
 }
 
+/* One that ends and begins anew under its PID (a restart in place does), while others list and tidy up: what it has
+ * just made is never taken for what it left. */
+static void begun_anew_while_others_tidy(void **state)
+{
+	(void)state;
+	struct neap_page_owner owner;
+	char path[128];
+	int go[2], status;
+	path_in(path, sizeof(path), getpid(), ".sock");
+	assert_int_equal(pipe(go), 0);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		struct pollfd end = {.fd = go[0], .events = POLLIN};
+		close(go[1]);
+		while (poll(&end, 1, 0) == 0) {
+			struct neap_attached *list = NULL;
+			size_t count = 0;
+			neap_page_list(folder, &list, &count, NULL);
+			free(list);
+		}
+		_exit(0);
+	}
+	close(go[0]);
+	for (int round = 0; round < ROUNDS; round++) {
+		int held = neap_page_making_begin(folder);
+		assert_true(held >= 0);
+		close(open(path, O_CREAT | O_WRONLY, 0600));
+		make(&owner);
+		neap_page_making_end(held);
+		sched_yield();
+		assert_true(exists(getpid(), ".page"));
+		assert_true(exists(getpid(), ".sock"));
+		if (round % 2) { /* died without a word, as far as anyone can see */
+			flock(owner.fd, LOCK_UN);
+			sched_yield();
+		}
+		neap_page_destroy(&owner, true);
+	}
+	close(go[1]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	unlink(path);
+}
+
 static void clients_that_cannot_connect(void **state)
 {
 	(void)state;
@@ -282,10 +332,10 @@ static int tear_down(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(page_there_and_back),   cmocka_unit_test(damaged_pages),
-		cmocka_unit_test(stopped_while_writing), cmocka_unit_test(strange_pages),
-		cmocka_unit_test(the_dead_are_removed),  cmocka_unit_test(clients_that_cannot_connect),
-		cmocka_unit_test(hostile_corpus),
+		cmocka_unit_test(page_there_and_back),         cmocka_unit_test(damaged_pages),
+		cmocka_unit_test(stopped_while_writing),       cmocka_unit_test(strange_pages),
+		cmocka_unit_test(the_dead_are_removed),        cmocka_unit_test(begun_anew_while_others_tidy),
+		cmocka_unit_test(clients_that_cannot_connect), cmocka_unit_test(hostile_corpus),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }
