@@ -63,7 +63,8 @@ struct sim_view {
 };
 
 /* Looks at a world without entering it; takes nothing, counts as no process. Notices deaths and ended drains. Errors:
- * NEAP_EPERM, NEAP_EIO, and NEAP_EINVAL for a file that is no world of this layout or that contradicts the spec. */
+ * NEAP_EPERM, NEAP_EIO, and NEAP_EINVAL for a file that is no world of this layout or that contradicts the spec. One
+ * that its maker has not filled yet is not there yet. */
 enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err);
 
 /* Calls `visit` with the name of each of this user's worlds, until it returns false. */

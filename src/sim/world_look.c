@@ -8,9 +8,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void sim_uuid_format(const unsigned char uuid[16], char text[48])
@@ -102,12 +104,26 @@ static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_vie
 	return status;
 }
 
+/* Whether it is a file that its maker has not come to fill: just opened, or its maker died over it. flock held. */
+static bool is_unmade(const struct sim_world *world)
+{
+	struct stat info;
+	uint64_t magic = 0;
+
+	if (fstat(world->fd, &info) != 0 || (info.st_size != 0 && info.st_size != (off_t)sizeof(struct shared)))
+		return false;
+	return pread(world->fd, &magic, sizeof(magic), offsetof(struct shared, magic)) >= 0 && magic == 0 &&
+	       !sim_world_life_held(world->fd, -1);
+}
+
 /* flock held. */
 static enum neap_status look_at_file(struct sim_world *world, const struct sim_spec *spec, struct sim_view *view,
 				     struct neap_error *err)
 {
 	enum neap_status status;
 
+	if (is_unmade(world))
+		return look_at_spec(spec, view, err);
 	if (!sim_world_sized(world->fd))
 		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
 	status = sim_world_map(world, err);

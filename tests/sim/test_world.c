@@ -2,8 +2,10 @@
 #include "sim_test.h"
 
 #include "base/clock.h"
+#include "sim/world_layout.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -365,6 +367,37 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 	sim_end();
 }
 
+/* Who looks may come between another's making the file and filling it, or after that one died there. */
+static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
+{
+	char name[SIM_WORLD_ROOM], path[256];
+	struct sim_spec spec;
+	struct sim_view view;
+	struct neap_error err = {0};
+	off_t size = (off_t)sizeof(struct shared);
+
+	(void)state;
+	sim_name_world("unmade", "mem=256MiB");
+	world_name(name);
+	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
+	int fd = open(path, O_CREAT | O_WRONLY, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
+	for (off_t bytes = 0; bytes <= size; bytes += size) {
+		assert_int_equal(ftruncate(fd, bytes), 0);
+		if (sim_world_look(&spec, &view, &err) != NEAP_OK)
+			fail_msg("%lld bytes: %s", (long long)bytes, err.message);
+		assert_false(view.exists);
+		assert_int_equal(view.device_count, 1);
+		assert_int_equal(view.devices[0].used_bytes, 0);
+	}
+	assert_int_equal(ftruncate(fd, 5), 0);
+	assert_int_equal(sim_world_look(&spec, &view, &err), NEAP_EINVAL);
+	close(fd);
+	sim_begin("unmade", "mem=256MiB");
+	sim_end();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -379,6 +412,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_last_to_leave_removes_the_world),
 		cmocka_unit_test(worlds_are_listed),
 		cmocka_unit_test(a_file_that_is_no_world_is_refused_or_replaced),
+		cmocka_unit_test(a_file_that_is_not_filled_yet_is_no_world_yet),
 	};
 
 	sim_roles(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
