@@ -11,6 +11,7 @@
 #include "series/supervise.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 /* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
  */
 #define LOOK_MS     25
+#define GONE_LOOKS  1200
 #define PROGRESS_NS (250 * NEAP_NS_PER_MS)
 /* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
 #define NO_DEVICE 69
@@ -373,13 +375,15 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
-	for (int i = 0; series->now->attempt.child && i < 200; i++) /* its lock is free: it is about to be gone */
+	for (int i = 0; series->now->attempt.child && i < GONE_LOOKS;
+	     i++) /* its lock is free: it is about to be gone */
 		neap_attempt_sleep(&series->now->attempt, LOOK_MS);
 	end_orphans(series, step);
 	int code = series->now->attempt.exit_code;
-	bool refused = is_refusal(code);
+	/* One that was asked to end before it listened for signals has no result to say so. */
+	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;
 	enum neap_status status = neap_series_append(
-		series, neap_series_record_of(refused ? "cancel" : "lost", name, step.attempt), err);
+		series, neap_series_record_of(refused || canceled ? "cancel" : "lost", name, step.attempt), err);
 	turn_away(series, series->now);
 	if (status)
 		return status;
@@ -394,8 +398,9 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 			       : neap_fail(err, NEAP_EINTERNAL,
 					   "the supervisor of '%s' ended with %d before it had a result", name, code);
 	}
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its supervisor is gone without a result",
-			step.experiment + 1, series->spec->count, name, step.attempt);
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count, name,
+			step.attempt,
+			canceled ? "was ended before it began" : "is lost: its supervisor is gone without a result");
 	return NEAP_OK;
 }
 

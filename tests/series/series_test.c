@@ -21,6 +21,8 @@ int series_arguments(int argc, char **argv)
 	return !neap || !killer;
 }
 
+const char *series_killer(void) { return killer; }
+
 int series_setup(void **state)
 {
 	char runtime[96];

@@ -17,6 +17,8 @@
 /* argv: the neap command, and killer.so. Not 0: they are not there. */
 int series_arguments(int argc, char **argv);
 
+const char *series_killer(void); /* the path of killer.so */
+
 int series_setup(void **state);    /* makes a folder, goes there, points HOME and XDG_* into it */
 int series_teardown(void **state); /* removes it */
 

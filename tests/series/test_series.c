@@ -159,6 +159,30 @@ static void test_interrupted(void **state)
 	assert_int_equal(series_lines("ran2"), 1);
 }
 
+/* As early as can be: the supervisor that is asked to end has not come to listen for signals. Nothing is lost. */
+static void test_interrupted_early(void **state)
+{
+	char text[512];
+	(void)state;
+	snprintf(text, sizeof text,
+		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran'], env: {LD_PRELOAD: \"%s\", NEAP_KILLER: "
+		      "\"linger:0:0\"}}\n",
+		 series_killer());
+	series_write("s.yaml", text);
+	pid_t series = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("lingers");
+	assert_int_equal(kill(series, SIGTERM), 0);
+	assert_int_equal(series_wait(series), 128 + SIGTERM);
+	check_said("[1/1] e: attempt 1 was ended before it began");
+	json_t *records = series_records("f");
+	assert_int_equal(series_count(records, "cancel", "e"), 1);
+	assert_int_equal(series_count(records, "lost", "e"), 0);
+	json_decref(records);
+	series_write("begin", "");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 0);
+	assert_int_equal(series_lines("ran"), 1);
+}
+
 /* A file that was edited is another series. */
 static void test_changed(void **state)
 {
@@ -298,9 +322,19 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, series_setup, series_teardown)
 	const struct CMUnitTest tests[] = {
-		TEST(test_adopt),    TEST(test_take),        TEST(test_lost),    TEST(test_give_up),
-		TEST(test_excluded), TEST(test_interrupted), TEST(test_changed), TEST(test_damaged),
-		TEST(test_finished), TEST(test_failures),    TEST(test_refused), TEST(test_dry_run),
+		TEST(test_adopt),
+		TEST(test_take),
+		TEST(test_lost),
+		TEST(test_give_up),
+		TEST(test_excluded),
+		TEST(test_interrupted),
+		TEST(test_interrupted_early),
+		TEST(test_changed),
+		TEST(test_damaged),
+		TEST(test_finished),
+		TEST(test_failures),
+		TEST(test_refused),
+		TEST(test_dry_run),
 	};
 	if (series_arguments(argc, argv))
 		return 2;
