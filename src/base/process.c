@@ -199,14 +199,13 @@ static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
 		enum neap_status status = read_environment_once(pid, buffer);
 		if (status != NEAP_OK || buffer->length % ENVIRONMENT_CHUNK || tries == EXEC_TRIES)
 			return status;
-		if (read_proc(pid, "cmdline", byte, sizeof(byte)) > 0) {
-			if (++settled == EXEC_SETTLED) /* it was started with none, or with just so much */
-				return NEAP_OK;
-			continue;
-		}
-		if (!runs_a_program(pid))
+		/* The command line is there a moment before the environment. */
+		bool begun = read_proc(pid, "cmdline", byte, sizeof(byte)) > 0;
+		settled = begun ? settled + 1 : 0;
+		if (settled == EXEC_SETTLED) /* it was started with none, or with just so much */
 			return NEAP_OK;
-		settled = 0;
+		if (!begun && !runs_a_program(pid))
+			return NEAP_OK;
 		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
 	}
 }
