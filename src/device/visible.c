@@ -9,13 +9,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Letting go of a driver takes a moment; one that hangs in it never ends, and is not waited for longer than this. */
+#define END_NS (10 * NEAP_NS_PER_S)
 
 struct answer {
 	struct neap_error err; /* status NEAP_OK: the UUID is there */
@@ -34,14 +39,22 @@ bool neap_visible_names_mig(const char *list)
 }
 
 /* Signals that are blocked, and handlers, are the child's for this short time too; it ends without any of the
- * parent's exit handlers. */
-static _Noreturn void ask(enum neap_backend backend, int fd)
+ * parent's exit handlers, and with the parent at the latest. It keeps none of its files: a lock of the parent's would
+ * be held for as long as the child hangs in the driver. */
+static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 {
 	struct answer answer = {0};
 	struct neap_driver *driver = NULL;
 	CUdevice device = 0;
 	CUuuid uuid = {{0}};
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent) /* it died before the line above */
+		_exit(1);
+	if (fd > STDERR_FILENO + 1)
+		close_range(STDERR_FILENO + 1, (unsigned)fd - 1, 0);
+	if (fd > STDERR_FILENO)
+		close_range((unsigned)fd + 1, UINT_MAX, 0);
 	if (neap_driver_open(backend, &driver, &answer.err) == NEAP_OK) {
 		const struct neap_cuda *cuda = neap_driver_cuda(driver);
 		CUresult result = cuda->cuDeviceGet(&device, 0);
@@ -80,6 +93,22 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 	return true;
 }
 
+/* False: it hangs in the driver, where no signal reaches it. */
+static bool wait_for_end(pid_t child)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t end_ns = neap_clock_now(clock) + END_NS;
+
+	for (;;) {
+		pid_t ended = waitpid(child, NULL, WNOHANG);
+		if (ended == child || (ended < 0 && errno != EINTR))
+			return true;
+		if (neap_clock_now(clock) >= end_ns)
+			return false;
+		neap_clock_sleep(clock, NEAP_NS_PER_MS);
+	}
+}
+
 enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns, char ret_uuid_text[48],
 				    struct neap_error *err)
 {
@@ -91,7 +120,7 @@ enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns
 				 "CUDA_VISIBLE_DEVICES names a MIG instance: neap accounts for whole devices only");
 	if (pipe2(ends, O_CLOEXEC))
 		return neap_fail_errno(err, errno, "asking which device is the first: making a pipe");
-	pid_t child = fork();
+	pid_t parent = getpid(), child = fork();
 	if (child < 0) {
 		int number = errno;
 		close(ends[0]);
@@ -99,14 +128,19 @@ enum neap_status neap_visible_first(enum neap_backend backend, uint64_t limit_ns
 		return neap_fail_errno(err, number, "asking which device is the first: starting a process");
 	}
 	if (child == 0)
-		ask(backend, ends[1]);
+		ask(backend, ends[1], parent);
 	close(ends[1]);
 	bool told = listen_for(ends[0], limit_ns, &answer);
 	close(ends[0]);
 	if (!told)
 		kill(child, SIGKILL); /* its own child, not yet waited for: the PID is no other's */
-	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
-		;
+	bool ended = wait_for_end(child);
+	if (!told && !ended)
+		return neap_fail(
+			err, NEAP_ETIMEDOUT,
+			"the driver did not say which device is the first: process %d, which asked, hangs in it "
+			"and cannot be ended",
+			(int)child);
 	if (!told)
 		return neap_fail(err, NEAP_ETIMEDOUT, "the driver did not say which device is the first");
 	if (answer.err.status != NEAP_OK) {

@@ -40,6 +40,14 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 	return descends || (run_id[0] && process_run_id && !strcmp(process_run_id, run_id));
 }
 
+/* Looked at again: in the middle of an exec it had no command line yet. */
+static void take(struct search *search, const struct neap_process *process)
+{
+	struct neap_process *found = &search->found[search->count++];
+	if (neap_process_read(process->pid, found, NULL) || found->start_ticks != process->start_ticks)
+		*found = *process;
+}
+
 static bool visit(void *context, const struct neap_process *process)
 {
 	struct search *search = context;
@@ -49,7 +57,7 @@ static bool visit(void *context, const struct neap_process *process)
 	bool known = !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
 	if (neap_orphans_match(process, known ? value : NULL, search->run_id,
 			       descends_from(process, search->ancestor), getpid(), getuid()))
-		search->found[search->count++] = *process;
+		take(search, process);
 	return search->count < search->room;
 }
 
@@ -81,7 +89,12 @@ enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_
 		for (size_t i = 0; i < count; i++)
 			ret_orphans[total + i] = (struct neap_ended){.process = found[i]};
 		neap_process_end(ret_orphans + total, count, (uint64_t)grace_ms);
+		size_t ended = 0;
+		for (size_t i = 0; i < count; i++)
+			ended += ret_orphans[total + i].ended_by != 0;
 		total += count;
+		if (!ended) /* those that cannot be ended would be found again */
+			break;
 	}
 	*ret_count = total;
 	return NEAP_OK;

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,9 @@
 /* Processes that the command left are not ended before this: many end by themselves because it did. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
+#define LOCK_TRIES      20 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
+/* Giving back what a large process had mapped takes a while after SIGKILL, on a loaded machine a long one. */
+#define KILLED_NS (60 * NEAP_NS_PER_S)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
  */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
@@ -135,7 +139,10 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 		if (run->lock_fd < 0)
 			return neap_fail_errno(err, errno, "creating %s", path);
 	}
-	if (flock(run->lock_fd, LOCK_EX | LOCK_NB)) /* does nothing where an inherited one is locked already */
+	int failed = 0; /* does nothing where an inherited one is locked already */
+	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) && tries < LOCK_TRIES; tries++)
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* held for a look only? */
+	if (failed)
 		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
 					    : neap_fail_errno(err, errno, "locking %s", path);
 	return NEAP_OK;
@@ -342,6 +349,28 @@ static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint6
 	return due_ns < next ? due_ns : next;
 }
 
+/* A command that is in a call of the driver's that never returns does not end, whatever is sent to it. It is not
+ * waited for any longer: its result is written, and what it holds is told as not given back. */
+static void give_up_on_child(struct neap_supervise *run)
+{
+	struct neap_process process = {0};
+	char waited[NEAP_UNITS_ROOM];
+	uint64_t now_ns = now();
+	if (run->child.ended || !run->child.killed_ns || now_ns - run->child.killed_ns < KILLED_NS)
+		return;
+	bool read = !neap_process_read(run->child.pid, &process, NULL);
+	neap_log(
+		run->options.log, NEAP_LOG_ERROR,
+		"Process %d (%s) has not ended %s after SIGKILL (its state is %c%s): it is left, and with it what it "
+		"holds of the device",
+		(int)run->child.pid, read ? process.command : "unknown",
+		neap_duration_format(now_ns - run->child.killed_ns, waited), read ? process.state : '?',
+		process.state == 'D' ? ", inside a call of the kernel's" : "");
+	run->child.ended = true;
+	run->child.wait_status = SIGKILL; /* as it would have ended */
+	run->child.ended_ns = now_ns;
+}
+
 static void observe_until_end(struct neap_supervise *run)
 {
 	uint64_t look_ns = run->started_ns;
@@ -354,6 +383,7 @@ static void observe_until_end(struct neap_supervise *run)
 		}
 		neap_supervise_limits_look(run);
 		neap_child_wait(run, next_ns(run, now(), look_ns));
+		give_up_on_child(run);
 	}
 }
 

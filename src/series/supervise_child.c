@@ -218,6 +218,8 @@ void neap_child_signal(struct neap_supervise *run, int number)
 {
 	if (run->child.pid <= 0 || run->child.ended) /* reaped: the numbers may be someone else's by now */
 		return;
+	if (number == SIGKILL && !run->child.killed_ns)
+		run->child.killed_ns = neap_clock_now(neap_clock_system());
 	kill(run->child.own_group ? -run->child.pid : run->child.pid, number);
 }
 

@@ -15,7 +15,8 @@ struct neap_child {
 	pid_t pid;      /* 0: none */
 	bool own_group; /* pid is also its process group */
 	bool ended;
-	int wait_status; /* once ended */
+	uint64_t killed_ns; /* when we sent SIGKILL; 0: not yet */
+	int wait_status;    /* once ended */
 	uint64_t ended_ns;
 };
 
@@ -28,14 +29,14 @@ struct neap_supervise {
 	struct sigaction pipe_before, size_before; /* of SIGPIPE and SIGXFSZ; the command gets them back */
 	struct neap_monitor *monitor;              /* NULL: no driver */
 	struct neap_observe observe;
-	char visible[48]; /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
+	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
 	struct neap_parameters parameters; /* of this start */
 	struct neap_child child;
 	/* of this start */
 	int canceled_by; /* the first signal from the user */
 	unsigned cancel_count;
 	struct neap_limits_state limits;
-	uint64_t host_look_ns; /* not before then: host memory is read */
+	uint64_t host_look_ns;           /* not before then: host memory is read */
 	uint64_t started_ns, log_offset; /* where stderr.log began */
 	uint64_t cards_shown;
 	/* of the whole run */
