@@ -39,7 +39,8 @@ enum neap_event_kind {
 	NEAP_EVENT_SEGMENT_UNMAP = 8,
 	/* journal ring from here on; a, b: allocated and reserved at that instant, unless said otherwise */
 	NEAP_EVENT_EMPTY_CACHE = 20, /* size: bytes given back; address: nanoseconds it took */
-	NEAP_EVENT_OOM = 21,         /* size: requested; block: rounded; address: the device's free bytes; tag */
+	NEAP_EVENT_OOM = 21,         /* size: requested; block: rounded; address: the device's free bytes; tag;
+					flags: NEAP_OOM_OTHER, NEAP_OOM_GROWS */
 	NEAP_EVENT_OOM_LIMITS = 22,  /* after OOM. size: limit (UINT64_MAX none); address: device total; block: largest
 					free block; a: bytes other processes and contexts hold; b: pending bytes;
 					stream: MiB of `a` that are this process's context, 0 unknown */
@@ -74,6 +75,11 @@ enum neap_event_kind {
 					its parent (UINT64_MAX: unknown, each). tag: UUID of a device that it uses; such an
 					event for each */
 };
+
+/* Flags of an OOM: it is another allocator's than neap's (PyTorch's own), whose allocations are not recorded; and that
+ * allocator's segments grow in place. */
+#define NEAP_OOM_OTHER 1u
+#define NEAP_OOM_GROWS 2u
 
 enum neap_process_role {
 	NEAP_PROCESS_PLAIN = 0,

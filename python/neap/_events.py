@@ -158,12 +158,15 @@ def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
 
 
 @harmless("recording an out-of-memory error")
-def out_of_memory(device: int, requested: int, free: int, total: int, largest_free: int, limit: int = _UNKNOWN) -> None:
+def out_of_memory(
+    device: int, requested: int, free: int, total: int, largest_free: int, limit: int = _UNKNOWN, grows: bool = False
+) -> None:
     """A request that failed; `requested` as the allocator asked the driver."""
     allocated, reserved, _, _ = held()
     emit(
         _abi.EventKind.OOM,
         device=device,
+        flags=_abi.OOM_OTHER | (_abi.OOM_GROWS if grows else 0),
         size=requested,
         block=requested,
         address=free,

@@ -119,6 +119,12 @@ def _tell_holders(torch: Any, device: int, allocated: int) -> None:
         _events.tag_bytes(device, "activations and other" if _State.optimizers else "all", rest, 0)
 
 
+def _grows() -> bool:
+    """Whether PyTorch's segments grow in place, as far as the environment says."""
+    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
+    return "expandable_segments:true" in text.lower().replace(" ", "")
+
+
 def _tell_oom(torch: Any, device: int, requested: int, free: int) -> None:
     _State.ooms += 1
     total = torch.cuda.get_device_properties(device).total_memory
@@ -127,7 +133,7 @@ def _tell_oom(torch: Any, device: int, requested: int, free: int) -> None:
     try:
         largest = _largest_free(torch, device)
     finally:
-        _events.out_of_memory(device, requested, free, total, largest, _LARGEST if limit is None else limit)
+        _events.out_of_memory(device, requested, free, total, largest, _LARGEST if limit is None else limit, _grows())
     _tell_holders(torch, device, torch.cuda.memory_allocated(device))
     agent.publish()
 

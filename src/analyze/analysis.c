@@ -19,6 +19,33 @@ size_t neap_analysis_busiest(const struct neap_trace *trace)
 	return best;
 }
 
+uint64_t neap_analysis_failures(const struct neap_trace *trace, size_t device)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
+	struct neap_trace_event event;
+	uint64_t count = 0;
+	while (neap_trace_next(&cursor, &event))
+		count += event.kind == NEAP_TRACE_OOM;
+	return count;
+}
+
+size_t neap_analysis_device(const struct neap_trace *trace)
+{
+	size_t best = SIZE_MAX;
+	uint64_t best_us = 0;
+	for (size_t i = 0; trace->device_count > 1 && i < trace->device_count; i++) {
+		struct neap_trace_cursor cursor = neap_trace_events(trace, i, 0);
+		struct neap_trace_event event;
+		while (neap_trace_next(&cursor, &event)) {
+			if (event.kind != NEAP_TRACE_OOM || (best != SIZE_MAX && event.time_us < best_us))
+				continue;
+			best = i;
+			best_us = event.time_us;
+		}
+	}
+	return best == SIZE_MAX ? neap_analysis_busiest(trace) : best;
+}
+
 /* The first event `offset_us` after the first one that has a time. */
 static uint64_t event_at_time(const struct neap_analysis *analysis, uint64_t offset_us, bool *ret_has_times)
 {
@@ -156,7 +183,7 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 	uint64_t from = 0, to = UINT64_MAX;
 
 	*analysis = (struct neap_analysis){.trace = trace};
-	analysis->device = options->device == SIZE_MAX ? neap_analysis_busiest(trace) : options->device;
+	analysis->device = options->device == SIZE_MAX ? neap_analysis_device(trace) : options->device;
 	if (analysis->device >= trace->device_count)
 		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
 				 trace->device_count == 1 ? "" : "s", analysis->device);
@@ -187,12 +214,12 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 					  &analysis->trends, err);
 	if (status == NEAP_OK)
 		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
-					     NEAP_LIFE_AFTER, &analysis->fragments, err);
+					     NEAP_LIFE_AFTER, NULL, &analysis->fragments, err);
 	if (status == NEAP_OK && analysis->timeline.reserved_known &&
 	    analysis->profile.reserved_peak.event != NEAP_LIFE_BEFORE)
-		status =
-			neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
-					    analysis->profile.reserved_peak.event, &analysis->fragments_at_peak, err);
+		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
+					     analysis->profile.reserved_peak.event, NULL,
+					     &analysis->fragments_at_peak, err);
 	return status == NEAP_OK ? replay_others(analysis, options, err) : status;
 }
 

@@ -30,7 +30,7 @@ struct neap_instant {
 };
 
 struct neap_analysis_options {
-	size_t device; /* SIZE_MAX: the one with the most events */
+	size_t device; /* SIZE_MAX: neap_analysis_device's */
 	struct neap_instant from, to;
 	/* Of the device that ran out; 0: what the trace tells. Of a trace without a failure: of a device on which it
 	 * is replayed, and may fail. */
@@ -66,8 +66,12 @@ struct neap_analysis {
 enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_analysis_options *options,
 			      struct neap_analysis *ret_analysis, struct neap_error *err);
 void neap_analysis_fini(struct neap_analysis *analysis);
-/* The device with the most events. */
+/* The device with the most events; and the one that is asked about first: where memory ran out (last, if on several),
+ * else the busiest. */
 size_t neap_analysis_busiest(const struct neap_trace *trace);
+size_t neap_analysis_device(const struct neap_trace *trace);
+/* How many requests of a device ran out of memory. */
+uint64_t neap_analysis_failures(const struct neap_trace *trace, size_t device);
 
 /* Whether every block and segment of the replay was the recorded one: then what it says of allocated bytes is exact.
  */

@@ -73,6 +73,16 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 	return found;
 }
 
+/* Where no split is known: likewise. */
+static unsigned guess_divisor(const struct neap_oom_card *card, const struct neap_demand *demand)
+{
+	for (int surely = 1; surely >= 0; surely--)
+		for (unsigned divisor = 2; divisor <= GUESSED_DIVISOR_MAX; divisor *= 2)
+			if (split_suffices(card, demand, divisor, surely))
+				return divisor;
+	return GUESSED_DIVISOR_MAX;
+}
+
 static uint64_t all_activations(const struct neap_demand *demand)
 {
 	return plus(plus(demand->activations, demand->attention), demand->temporaries);
@@ -96,10 +106,10 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 			 (unsigned long long)card->split.accumulate, (unsigned long long)split.accumulate,
 			 (unsigned long long)(split.micro_batch * split.accumulate * split.ranks));
 	} else {
-		unsigned divisor = 2;
-		while (divisor < GUESSED_DIVISOR_MAX && !split_suffices(card, demand, divisor, true))
-			divisor *= 2;
+		unsigned divisor = guess_divisor(card, demand);
 		saving = split_saving(demand, divisor);
+		if (saving.bytes == 0) /* nothing of it depends on the micro-batch */
+			return;
 		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
 			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
@@ -205,18 +215,16 @@ static void fix_limit(struct neap_oom_card *card)
 static void fix_neighbours(struct neap_oom_card *card)
 {
 	uint64_t neighbours = neap_oom_neighbours(card);
-	char size[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM];
+	char size[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], driver[NEAP_UNITS_ROOM];
 
 	if (!neighbours || card->cause == NEAP_OOM_LIMIT)
 		return;
-	uint64_t not_sure = card->device_total_bytes / 50;
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours,
-				       plus(not_sure, card->context_bytes ? 0 : not_sure));
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
 	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
 		 neap_size_format(neighbours, size));
-	snprintf(fix->how, sizeof fix->how,
-		 "measured: %s are not free and not ours; less our context and 1/50 of the device for the driver",
-		 neap_size_format(card->others_bytes, all));
+	snprintf(fix->how, sizeof fix->how, "measured: %s are not free and not ours; less %s for the driver%s",
+		 neap_size_format(card->others_bytes, all), neap_size_format(neap_oom_driver_share(card), driver),
+		 card->context_bytes ? " and our context" : "; our context, whose size is not known, is in it");
 }
 
 /* Cached or pending bytes that could not serve the request. */
@@ -414,10 +422,21 @@ static void fix_unknown_limit(struct neap_oom_card *card)
 	if (card->cause != NEAP_OOM_LIMIT || card->limit_bytes != UINT64_MAX || smallest <= had)
 		return;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, 0, 0);
+	double fraction = had && card->fraction > 0 ? card->fraction * (double)smallest / (double)had + 0.01 : 0;
 	fix->replayed = true;
 	fix->sufficient = smallest - had <= card->device_free_bytes;
-	snprintf(fix->text, sizeof fix->text, "a limit of %s at least, instead of about %s",
-		 neap_size_format(smallest, size), neap_size_format(had, from));
+	neap_size_format(smallest, size);
+	neap_size_format(had, from);
+	if (fraction > 0 && fraction <= 1)
+		snprintf(fix->text, sizeof fix->text,
+			 "per_process_memory_fraction:%.2f instead of %.2f: a limit of %s at least, instead of about "
+			 "%s",
+			 fraction, card->fraction, size, from);
+	else
+		snprintf(
+			fix->text, sizeof fix->text,
+			"a limit of %s at least%s%s: torch.cuda.set_per_process_memory_fraction, or whatever sets it",
+			size, had ? ", instead of about " : "", had ? from : "");
 	snprintf(fix->how, sizeof fix->how, "replayed: with %s the trace ends as it was; the device had %s free",
 		 size, neap_size_format(card->device_free_bytes, from));
 }
@@ -467,9 +486,11 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 
 	refine_limit(card);
 	fix_unknown_limit(card);
+	/* Where the trace as it was does not fail in the replay, that it does not with a setting says nothing. */
+	bool own_fits = whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits;
 	for (size_t i = 0; i < whatifs->count && card->source != NEAP_TRACE_RECORDING; i++) {
 		const struct neap_whatif *item = &whatifs->items[i];
-		if (item->own || !item->settings || !item->tried || (!item->fits && !item->active))
+		if (item->own || !item->settings || !item->tried || !(item->active || (item->fits && !own_fits)))
 			continue;
 		struct neap_fix *fix = add_fix(card, NEAP_FIX_SETTING, 0, 0);
 		fix->replayed = true;

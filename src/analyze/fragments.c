@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-#define LARGE_PAGE (20ull << 20)
-#define SMALL_PAGE (2ull << 20)
+#define LARGE_PAGE    (20ull << 20)
+#define SMALL_PAGE    (2ull << 20)
+#define SMALL_REQUEST (1ull << 20)
 
 struct finder {
 	const struct neap_trace *trace;
@@ -17,6 +18,7 @@ struct finder {
 	const struct neap_trace_block *blocks;
 	struct neap_map live; /* address -> index of the life that holds it then */
 	struct neap_fragments *found;
+	const struct neap_trace_event *request; /* NULL: none */
 };
 
 /* Of a free range in an expandable segment, the bytes in pages that are free as a whole. */
@@ -71,6 +73,22 @@ static void keep(struct neap_fragments *found, const struct neap_pinned_segment 
 	found->worst[at] = *segment;
 }
 
+/* Blocks serve their own stream and pool, and small requests are kept apart from large ones. */
+static void look_for_request(struct finder *finder, const struct neap_trace_segment *from, uint64_t largest,
+			     uint64_t free)
+{
+	const struct neap_trace_event *request = finder->request;
+	struct neap_fragments *found = finder->found;
+	const uint64_t *pool = finder->trace->streams[from->stream].pool;
+
+	if (from->stream == request->stream && from->large == (request->size > SMALL_REQUEST))
+		found->usable_free = largest > found->usable_free ? largest : found->usable_free;
+	else
+		found->elsewhere_free = largest > found->elsewhere_free ? largest : found->elsewhere_free;
+	if (from->stream != request->stream && (pool[0] || pool[1]))
+		found->pools_free += free;
+}
+
 static void look_at(struct finder *finder, const struct neap_trace_segment *from)
 {
 	struct neap_fragments *found = finder->found;
@@ -98,6 +116,8 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 	if (!from->expandable && segment.live_blocks == 0)
 		whole = free;
 	segment.pinned = free - whole;
+	if (finder->request)
+		look_for_request(finder, from, segment.largest_free, free);
 	found->segments++;
 	found->reserved += from->size;
 	found->live += segment.live_bytes;
@@ -140,12 +160,17 @@ static bool is_end(const struct neap_trace *trace, size_t device, uint64_t event
 
 enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 				     const struct neap_sites *sites, uint64_t event,
-				     struct neap_fragments *ret_fragments, struct neap_error *err)
+				     const struct neap_trace_event *request, struct neap_fragments *ret_fragments,
+				     struct neap_error *err)
 {
 	const struct neap_trace_device *info = &trace->devices[device];
 	struct neap_fragments found = {.known = info->segment_count > 0, .event = event};
-	struct finder finder = {
-		.trace = trace, .lives = lives, .sites = sites, .found = &found, .blocks = trace->blocks};
+	struct finder finder = {.trace = trace,
+				.lives = lives,
+				.sites = sites,
+				.found = &found,
+				.blocks = trace->blocks,
+				.request = request};
 	struct neap_state state = {0};
 	bool ok = true;
 

@@ -27,13 +27,17 @@ struct neap_fragments {
 	uint64_t event; /* just after this one; NEAP_LIFE_AFTER: at the end */
 	size_t segments, pinned_segments;
 	uint64_t reserved, live, releasable, pinned, largest_free; /* bytes; live as rounded, pending ones too */
-	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS];  /* the most pinned bytes first */
+	/* Of `request`: the largest free piece where it may go (its stream, pool and class of sizes), the largest
+	 * where it may not, and what is free in private pools that are not its own. */
+	uint64_t usable_free, elsewhere_free, pools_free;
+	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS]; /* the most pinned bytes first */
 	size_t worst_count;
 };
 
-/* Errors: NEAP_ENOMEM. */
+/* `request`: an event of a snapshot; NULL: none. Errors: NEAP_ENOMEM. */
 enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 				     const struct neap_sites *sites, uint64_t event,
-				     struct neap_fragments *ret_fragments, struct neap_error *err);
+				     const struct neap_trace_event *request, struct neap_fragments *ret_fragments,
+				     struct neap_error *err);
 
 #endif

@@ -20,6 +20,7 @@
 
 /* Of a device's bytes that nobody accounts for, this share may be the driver's own and is no neighbour's. */
 #define DRIVER_SHARE 50
+#define DRIVER_MAX   (1ull << 30)
 /* A recording that says more lies, and its divisors would take long to find. */
 #define MICRO_BATCH_MAX (1ull << 32)
 
@@ -125,12 +126,25 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 	}
 }
 
-/* Bytes that other processes hold: what is neither free, nor ours, nor our context's, nor likely the driver's own. */
+uint64_t neap_oom_driver_share(const struct neap_oom_card *card)
+{
+	uint64_t share = card->device_total_bytes / DRIVER_SHARE;
+	return share < DRIVER_MAX ? share : DRIVER_MAX;
+}
+
+uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card)
+{
+	return neap_oom_driver_share(card) * (card->context_bytes ? 1 : 2);
+}
+
+/* Bytes that other processes hold: what is neither free, nor ours, nor our context's, nor likely the driver's own.
+ * None where it might all be the context's, which is not known, and the driver's. */
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 {
 	if (card->others_bytes == NEAP_OOM_UNKNOWN)
 		return 0;
-	return less(card->others_bytes, plus(card->context_bytes, card->device_total_bytes / DRIVER_SHARE));
+	uint64_t bytes = less(card->others_bytes, plus(card->context_bytes, neap_oom_driver_share(card)));
+	return bytes > neap_oom_neighbours_unsure(card) ? bytes : 0;
 }
 
 static void find_cause(struct neap_oom_card *card)
@@ -143,11 +157,14 @@ static void find_cause(struct neap_oom_card *card)
 		grow = card->device_free_bytes;
 	uint64_t there = plus(grow, reusable);
 	uint64_t unlimited = plus(plus(card->device_free_bytes, reusable), card->pending_bytes);
+	card->room_bytes = plus(card->reserved_bytes, grow);
 	card->shortfall_bytes = less(need, there);
 	if (need <= there) {
 		uint64_t piece = card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
 		if (piece >= need) /* it failed: the largest piece is of another stream or pool, of no use here */
 			piece = grow;
+		if (card->largest_free_bytes >= need)
+			card->elsewhere_free_bytes = card->largest_free_bytes;
 		/* Where the device had room, only the limit kept it from growing past its fragments. */
 		bool limited = grow < need && need <= card->device_free_bytes;
 		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;
@@ -215,18 +232,21 @@ static size_t find_lows(const struct neap_record *record, size_t at, uint64_t *l
 static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at,
 				   struct neap_error *err)
 {
-	struct neap_oom_inputs inputs = {.demand = find_demand(card), .training = true};
+	struct neap_oom_inputs inputs = {.demand = find_demand(card)};
 	uint64_t *low = calloc(at + 1, sizeof *low);
 
 	if (!low)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
 	inputs.low_count = find_lows(record, at, low);
-	for (size_t i = 0; i < record->allocation_count && !inputs.pages_mapped; i++)
+	inputs.pages_mapped = card->other_allocator && record->journal[at].flags & NEAP_OOM_GROWS;
+	for (size_t i = 0; i < record->allocation_count && !card->other_allocator && !inputs.pages_mapped; i++)
 		inputs.pages_mapped = record->allocations[i].device == card->device &&
 				      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;
 	inputs.low = low;
 	card->unknown_bytes = inputs.demand.unknown;
 	neap_demand_add(&inputs.demand, card->tag, card->block_bytes);
+	/* Of a first request that nobody named nothing can be said. */
+	inputs.training = inputs.demand.unknown < neap_demand_total(&inputs.demand) || card->allocated_bytes > 0;
 	neap_oom_fixes(card, &inputs);
 	free(low);
 	return NEAP_OK;
@@ -251,6 +271,7 @@ enum neap_status neap_oom_card(const struct neap_record *record, size_t index, s
 	const struct neap_event *oom = &record->journal[at];
 	card.time_ns = oom->time_ns;
 	card.device = oom->device;
+	card.other_allocator = oom->flags & NEAP_OOM_OTHER;
 	card.requested_bytes = oom->size;
 	card.block_bytes = oom->block > oom->size ? oom->block : oom->size;
 	card.device_free_bytes = oom->address;

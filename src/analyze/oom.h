@@ -70,7 +70,7 @@ struct neap_oom_tag {
 /* What only the trace, not the journal, tells. */
 struct neap_oom_replays {
 	bool done;             /* false: nothing of this is known */
-	bool unrecorded;       /* because no allocation was recorded: those of another allocator, as PyTorch\'s own */
+	bool unrecorded;       /* because no allocation was recorded: those of another allocator, as PyTorch's own */
 	uint64_t memory_bytes; /* of the device: what this process could have had */
 	struct neap_whatifs whatifs;
 	uint64_t smallest_bytes; /* device on which the trace ends under its own settings; 0: not found, or not tried
@@ -78,10 +78,12 @@ struct neap_oom_replays {
 	bool smallest_tried;
 	uint64_t lost_events;  /* that the recording's ring has overwritten */
 	uint64_t before_bytes; /* live all along, of which nothing else is known: replayed as one block */
+	uint64_t began_bytes;  /* of a snapshot: live before its first event, and placed anew under other settings */
 };
 
 struct neap_oom_card {
 	enum neap_trace_source source;
+	bool other_allocator;   /* than neap's: PyTorch's own, of a recording */
 	bool predicted;         /* it did not fail: it would have, by replay, on a device of that size */
 	uint64_t time_ns;       /* of a recording */
 	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: from the journal alone */
@@ -94,6 +96,12 @@ struct neap_oom_card {
 	 * UINT64_MAX where there is none, or none is known. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
+	uint64_t room_bytes; /* what this process could have had in all, within its limit; a limit that is not known:
+				what it had */
+	/* Of a trace with addresses, what lies free where the request could not go: the largest piece of another
+	 * stream, pool or class of sizes, and all in private pools (of captured graphs) that are not its own. */
+	uint64_t elsewhere_free_bytes, pools_free_bytes;
+	double fraction;               /* set in a snapshot's settings; 0: not known */
 	uint64_t context_bytes;        /* of others_bytes, this process's own context; 0: not known */
 	uint64_t shortfall_bytes;      /* bytes missing for this one request */
 	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */

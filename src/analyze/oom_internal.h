@@ -4,7 +4,10 @@
 
 #include "analyze/oom.h"
 
-/* Bytes other processes hold, as far as the record can tell them from contexts and the driver. */
+/* What the driver may hold itself; by how much the next may be off; and the bytes that other processes hold, as far
+ * as they can be told from contexts and the driver. */
+uint64_t neap_oom_driver_share(const struct neap_oom_card *card);
+uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
 
 /* What fixes are found from, besides the card. */

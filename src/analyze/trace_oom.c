@@ -69,21 +69,40 @@ static uint64_t segment_of(uint64_t bytes, bool expandable)
 	return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
 }
 
+/* The largest free piece that the request might have used; none where the file says so much that it cannot be. */
+static uint64_t usable_piece(const struct neap_oom_card *card)
+{
+	return card->largest_free_bytes >= card->block_bytes ? 0 : card->largest_free_bytes;
+}
+
 static void find_cause(struct neap_oom_card *card, bool expandable, uint64_t given_bytes)
 {
-	bool limited = card->device_free_bytes >= segment_of(card->block_bytes, expandable) && !given_bytes;
-	uint64_t needed = card->live_requested_bytes + card->block_bytes, memory;
+	bool limited = !card->predicted && card->device_free_bytes >= segment_of(card->block_bytes, expandable);
+	uint64_t needed = card->live_requested_bytes + card->block_bytes;
+	uint64_t room = card->reserved_bytes + card->device_free_bytes, piece = usable_piece(card);
 
-	memory = given_bytes ? given_bytes
-		 : limited   ? card->reserved_bytes
-			     : card->reserved_bytes + card->device_free_bytes;
-	card->replays.memory_bytes = memory;
-	card->cause = limited ? NEAP_OOM_LIMIT : needed > memory ? NEAP_OOM_CAPACITY : NEAP_OOM_FRAGMENTATION;
-	card->shortfall_bytes = needed > memory ? needed - memory
-				: limited       ? less(card->block_bytes, card->largest_free_bytes)
-					  : less(card->block_bytes, card->largest_free_bytes > card->device_free_bytes
-									    ? card->largest_free_bytes
-									    : card->device_free_bytes);
+	if (!card->predicted && given_bytes > room) { /* then what is neither free nor ours was others' */
+		card->device_total_bytes = given_bytes;
+		card->others_bytes = given_bytes - room;
+		if (card->fraction > 0 && card->fraction < 1)
+			card->limit_bytes = (uint64_t)(card->fraction * (double)given_bytes);
+	}
+	if (limited)
+		room = card->limit_bytes != UINT64_MAX && card->limit_bytes > card->reserved_bytes
+			       ? card->limit_bytes
+			       : card->reserved_bytes;
+	else if (given_bytes && given_bytes < room)
+		room = given_bytes;
+	card->room_bytes = card->replays.memory_bytes = room;
+	if (limited)
+		card->cause = NEAP_OOM_LIMIT;
+	else if (needed <= room)
+		card->cause = NEAP_OOM_FRAGMENTATION;
+	else
+		card->cause = needed - room <= neap_oom_neighbours(card) ? NEAP_OOM_NEIGHBOURS : NEAP_OOM_CAPACITY;
+	if (!limited && card->device_free_bytes > piece)
+		piece = card->device_free_bytes;
+	card->shortfall_bytes = needed > room ? needed - room : less(card->block_bytes, piece);
 }
 
 static enum neap_status find_holders(const struct neap_trace_parts *parts, struct neap_oom_card *card,
@@ -145,6 +164,17 @@ static uint64_t *find_lows(const struct neap_trace_parts *parts, struct neap_oom
 	return low;
 }
 
+/* That the trace's settings allow the process; 0: they do not say. */
+static double fraction_of(const struct neap_trace *trace)
+{
+	struct neap_torch_settings settings;
+
+	neap_torch_settings_default(&settings);
+	if (trace->settings.known)
+		neap_torch_settings_parse(neap_trace_text(trace, trace->settings.conf), &settings, NULL);
+	return settings.fraction;
+}
+
 /* Of a trace without a journal. */
 static enum neap_status fill(const struct neap_trace_parts *parts, const struct failure *failure,
 			     uint64_t given_bytes, struct neap_oom_card *card, struct neap_error *err)
@@ -160,8 +190,13 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	card->cached_bytes = less(card->reserved_bytes, card->allocated_bytes);
 	card->limit_bytes = UINT64_MAX;
 	card->others_bytes = NEAP_OOM_UNKNOWN;
+	card->fraction = fraction_of(trace);
 	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
-	card->largest_free_bytes = card->fragments.known ? card->fragments.largest_free : 0;
+	if (card->fragments.known) {
+		card->largest_free_bytes = card->fragments.usable_free;
+		card->elsewhere_free_bytes = card->fragments.elsewhere_free;
+		card->pools_free_bytes = card->fragments.pools_free;
+	}
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
 	find_cause(card, trace->settings.expandable_segments, given_bytes);
@@ -199,11 +234,7 @@ static enum neap_status fill_recorded(const struct neap_trace *trace, size_t dev
 	enum neap_status status = neap_oom_card(record, index, card, err);
 	if (status != NEAP_OK)
 		return status;
-	card->replays.memory_bytes = card->reserved_bytes + card->device_free_bytes;
-	if (card->limit_bytes < card->replays.memory_bytes)
-		card->replays.memory_bytes = card->limit_bytes;
-	if (given_bytes)
-		card->replays.memory_bytes = given_bytes;
+	card->replays.memory_bytes = given_bytes ? given_bytes : card->room_bytes;
 	return NEAP_OK;
 }
 
@@ -214,20 +245,23 @@ static enum neap_status run_replays(const struct neap_trace *trace, size_t devic
 	struct neap_oom_replays *replays = &card->replays;
 	struct neap_replay_options asked = {.device = device,
 					    .memory_bytes = replays->memory_bytes,
+					    .fraction = card->fraction > 0, /* that memory is what it left */
 					    .progress = options->progress,
 					    .context = options->context};
 	struct neap_patience patience = {.deadline_ns = options->deadline_ns, .asked = &asked};
 
-	if (!replays->memory_bytes || replays->memory_bytes > MEMORY_MAX) /* a hostile file: nothing to replay on */
+	bool nothing = replays->memory_bytes == 0; /* that the process had: no setting would have mattered */
+	if ((nothing && card->cause != NEAP_OOM_LIMIT) || replays->memory_bytes > MEMORY_MAX) /* a hostile file */
 		return NEAP_OK;
-	enum neap_status status = neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
+	enum neap_status status =
+		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
 	if (status != NEAP_OK)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);
 	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
 	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
 	replays->smallest_tried = status == NEAP_OK || status == NEAP_EOOM;
-	replays->done = true;
+	replays->done = !nothing;
 	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
 }
 
@@ -246,8 +280,8 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
 	/* What was there just before a request that would fail. */
 	uint64_t event = failure.levels.event - (options->predicted != NULL);
-	enum neap_status status =
-		neap_fragments_find(trace, device, parts->lives, parts->sites, event, &fragments, err);
+	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
+						      &failure.event, &fragments, err);
 	if (status != NEAP_OK)
 		return status;
 	card.source = trace->source;
@@ -270,10 +304,13 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	card.number = failure.number;
 	card.count = failure.count;
 	card.replays.lost_events = trace->devices[device].lost;
-	for (size_t i = 0; i < parts->lives->before; i++)
+	for (size_t i = 0; i < parts->lives->before; i++) {
 		if (parts->lives->items[i].address == NEAP_TRACE_REST)
 			card.replays.before_bytes = parts->lives->items[i].size;
-	card.replays.unrecorded = parts->lives->count == 0 && card.allocated_bytes > 0;
+		else if (trace->source == NEAP_TRACE_SNAPSHOT)
+			card.replays.began_bytes += parts->lives->items[i].size;
+	}
+	card.replays.unrecorded = card.other_allocator || (parts->lives->count == 0 && card.allocated_bytes > 0);
 	if (!card.replays.unrecorded)
 		status = run_replays(trace, device, options, &card, err);
 	if (status != NEAP_OK)

@@ -112,7 +112,6 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif 
 	replay.policy = item->policy;
 	replay.settings = item->settings;
 	replay.alone = item->alone;
-	replay.fraction = 0;
 	replay.go_on = replay.memory_bytes == 0; /* without a bound only what failed when recorded fails */
 	if (item->policy == NEAP_REPLAY_NEAP && !replay.memory_bytes)
 		replay.memory_bytes = tries->plenty;

@@ -160,7 +160,7 @@ static int run(const struct neap_arguments *arguments)
 	}
 	if (status == NEAP_OK && write)
 		status = write_trace(
-			trace, options.device < trace->device_count ? options.device : neap_analysis_busiest(trace),
+			trace, options.device < trace->device_count ? options.device : neap_analysis_device(trace),
 			write, &err);
 	if (status == NEAP_OK)
 		status = neap_analyze(trace, &options, &analysis, &err);
@@ -226,13 +226,15 @@ const struct neap_command neap_command_analyze = {
 		"cannot be written.",
 	.options =
 		(const struct neap_option[]){
-			{"device", "N", "which device of the trace; the one with the most events"},
+			{"device", "N",
+			 "which device of the trace; the one that ran out of memory, else the one with the most "
+			 "events"},
 			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
 			{"to", "T", "likewise; the peaks are those in between"},
 			{"memory", "SIZE",
-			 "of the device that ran out of memory; what was reserved and free then. Of a trace without "
-			 "a "
-			 "failure: would it fail on such a device, and what would help?"},
+			 "of the device that ran out of memory: what of it was neither reserved nor free, others "
+			 "held. Of a trace without a failure: would it fail on such a device, and what would "
+			 "help?"},
 			{"top", "K", "how many holders are listed; 10"},
 			{"json", NULL, "every figure, as JSON"},
 			{"write", "OUT", "the whole trace in another form as well: .pickle, .txt, .txt.zst, .record"},

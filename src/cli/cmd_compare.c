@@ -28,14 +28,17 @@ enum unit { UNIT_BYTES, UNIT_COUNT, UNIT_NS };
 
 static enum neap_status load(struct side *side, const char *path, struct neap_error *err)
 {
-	struct neap_analysis_options options = {.device = SIZE_MAX};
+	struct neap_analysis_options options = {0};
 	struct neap_run_facts facts;
 	struct neap_record record;
 
 	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
 	enum neap_status status = neap_trace_read(path, &side->trace, err);
-	if (status == NEAP_OK)
+	if (status == NEAP_OK) {
+		/* Not the one that ran out: the other trace may have none that did. */
+		options.device = neap_analysis_busiest(side->trace);
 		status = neap_analyze(side->trace, &options, &side->analysis, err);
+	}
 	if (status != NEAP_OK || side->trace->source != NEAP_TRACE_RECORDING)
 		return status;
 	status = neap_record_read(path, &record, err);

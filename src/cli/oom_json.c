@@ -73,6 +73,7 @@ static json_t *fixes_json(const struct neap_oom_card *card, bool *ret_failed)
 static void put_failure(json_t *object, const struct neap_oom_card *card, bool *ret_failed)
 {
 	const struct neap_fragments *pieces = &card->fragments;
+	bool elsewhere = card->elsewhere_free_bytes > card->largest_free_bytes;
 	bool largest = card->source == NEAP_TRACE_RECORDING || pieces->known;
 
 	set(object, "event", known(card->event), ret_failed);
@@ -95,6 +96,10 @@ static void put_failure(json_t *object, const struct neap_oom_card *card, bool *
 	set(object, "device_total", number_or_null(card->device_total_bytes, 0), ret_failed);
 	set(object, "limit", number_or_null(card->limit_bytes, UINT64_MAX), ret_failed);
 	set(object, "largest_free", largest ? number(card->largest_free_bytes) : json_null(), ret_failed);
+	set(object, "largest_free_elsewhere", elsewhere ? number(card->elsewhere_free_bytes) : json_null(),
+	    ret_failed);
+	set(object, "room", number(card->room_bytes), ret_failed);
+	set(object, "other_allocator", json_boolean(card->other_allocator), ret_failed);
 	set(object, "pinned", pieces->known ? number(pieces->pinned) : json_null(), ret_failed);
 	set(object, "unknown_purpose", number(card->unknown_bytes), ret_failed);
 	set(object, "step_peak_before", number_or_null(card->step_peak_bytes, 0), ret_failed);
@@ -114,5 +119,7 @@ json_t *oom_card_json(const struct neap_oom_card *card, bool *ret_failed)
 	set(object, "smallest_tried", json_boolean(replays->smallest_tried), ret_failed);
 	set(object, "lost_events", number(replays->lost_events), ret_failed);
 	set(object, "live_before_unknown", number(replays->before_bytes), ret_failed);
+	set(object, "live_before", number(replays->began_bytes), ret_failed);
+	set(object, "not_recorded", json_boolean(replays->unrecorded), ret_failed);
 	return object;
 }

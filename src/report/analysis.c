@@ -24,6 +24,16 @@ static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
+/* Each device is asked about by itself. */
+static void put_other_failures(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	for (size_t i = 0; i < analysis->trace->device_count; i++) {
+		uint64_t count = i == analysis->device ? 0 : neap_analysis_failures(analysis->trace, i);
+		if (count > 0)
+			neap_buffer_format(out, "  device %zu ran out of memory: --device %zu\n", i, i);
+	}
+}
+
 static void put_file(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path)
 {
 	const struct neap_trace *trace = analysis->trace;
@@ -49,6 +59,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 	if (profile->kinds[NEAP_TRACE_OOM])
 		neap_buffer_format(out, ", %" PRIu64 " out of memory", profile->kinds[NEAP_TRACE_OOM]);
 	neap_buffer_text(out, "\n");
+	put_other_failures(out, analysis);
 	if (analysis->lives.before > 0)
 		neap_buffer_format(out, "  %zu blocks (%s) were there before the first event\n",
 				   analysis->lives.before, SIZE(analysis->timeline.start.requested));
@@ -130,6 +141,8 @@ static void put_holders(struct neap_buffer *out, const struct neap_analysis *ana
 	uint64_t total = analysis->profile.requested_peak.requested, rest = 0, rest_blocks = 0;
 	char text[320], clean[320], first[64];
 
+	if (analysis->holder_count == 0)
+		return;
 	neap_buffer_format(out, "\nHeld at the peak of requested memory, by %s\n", holders_by(analysis));
 	for (size_t i = 0; i < analysis->holder_count; i++) {
 		const struct neap_holder *holder = &analysis->holders[i];

@@ -29,7 +29,7 @@ static bool known_pieces(const struct neap_oom_card *card)
 
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char note[96], size[NEAP_UNITS_ROOM];
+	char note[96], size[NEAP_UNITS_ROOM], elsewhere[NEAP_UNITS_ROOM];
 
 	neap_buffer_format(out, "\n  The arithmetic (%s)\n",
 			   card->predicted ? "predicted, by replay" : "measured when it failed");
@@ -37,6 +37,9 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	if (card->pending_bytes > 0)
 		line(out, "freed, still in use", card->pending_bytes, "queued work has to end first");
 	snprintf(note, sizeof(note), "largest free piece %s", neap_size_format(card->largest_free_bytes, size));
+	if (card->elsewhere_free_bytes > card->largest_free_bytes)
+		snprintf(note, sizeof(note), "largest free piece for it %s, elsewhere %s", size,
+			 neap_size_format(card->elsewhere_free_bytes, elsewhere));
 	if (!known_pieces(card))
 		note[0] = '\0';
 	line(out, "cached: reserved, not live", card->cached_bytes, note);
@@ -61,9 +64,11 @@ static void limit_text(const struct neap_oom_card *card, const char *asked, cons
 	if (card->limit_bytes == UINT64_MAX)
 		snprintf(text, room,
 			 "the limit. The device had %s free, enough for the %s asked for; a fraction set on the "
-			 "process, or something like it, allowed %s at least. The error's text names the limit.",
+			 "process, or something like it, %s%s%s. The error's text names the limit.",
 			 neap_size_format(card->device_free_bytes, other), asked,
-			 neap_size_format(card->reserved_bytes, limit));
+			 card->reserved_bytes ? "allowed the " : "refused it",
+			 card->reserved_bytes ? neap_size_format(card->reserved_bytes, limit) : "",
+			 card->reserved_bytes ? " reserved, but not this" : "");
 	else if (card->block_bytes <= card->limit_bytes &&
 		 card->allocated_bytes <= card->limit_bytes - card->block_bytes)
 		snprintf(text, room,
@@ -77,20 +82,83 @@ static void limit_text(const struct neap_oom_card *card, const char *asked, cons
 			 live, asked, missing, limit);
 }
 
+/* What is too large by how much. `live`: as the shortfall counts it. */
+static void capacity_text(const struct neap_oom_card *card, const char *asked, const char *missing, char *text,
+			  size_t room)
+{
+	uint64_t bytes = card->block_bytes, had = card->room_bytes;
+	bool requested = card->source != NEAP_TRACE_RECORDING && card->live_requested_bytes != NEAP_OOM_UNKNOWN;
+	bool others_unknown = card->others_bytes == NEAP_OOM_UNKNOWN && !card->predicted;
+	char live[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], over[NEAP_UNITS_ROOM];
+
+	neap_size_format(requested ? card->live_requested_bytes : card->allocated_bytes, live);
+	neap_size_format(had, all);
+	if (had == 0 && card->allocated_bytes == 0)
+		snprintf(text, room,
+			 "capacity. Nothing of the device was free, and this process held none of it: others hold "
+			 "all of "
+			 "it, whom nvidia-smi names.");
+	else if (bytes > had)
+		snprintf(text, room,
+			 "capacity. This one request, %s, is %s larger than all that this process could have here, "
+			 "%s: whatever else is freed or set, the request has to become smaller.",
+			 asked, neap_size_format(bytes - had, over), all);
+	else
+		snprintf(text, room,
+			 "capacity. %s live and %s asked for are %s more than the %s that this process could have "
+			 "here: something has to become smaller.",
+			 live, asked, missing, all);
+	if (others_unknown && had > 0)
+		snprintf(text + strlen(text), room - strlen(text),
+			 " What others held of the device is not in the file: --memory with the size of the device "
+			 "counts it.");
+}
+
+/* Bytes that are there, and not for this request. */
+static void fragmentation_text(const struct neap_oom_card *card, const char *asked, char *text, size_t room)
+{
+	char cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM], pools[NEAP_UNITS_ROOM];
+
+	neap_size_format(card->cached_bytes, cached);
+	neap_size_format(card->largest_free_bytes, largest);
+	neap_size_format(card->elsewhere_free_bytes, other);
+	if (!known_pieces(card))
+		snprintf(text, room, "fragmentation. %s are cached, but not in one piece, and %s were asked for.",
+			 cached, asked);
+	else if (card->largest_free_bytes >= card->block_bytes)
+		snprintf(text, room,
+			 "fragmentation. %s are cached, a piece of %s among them, but not where the %s asked for "
+			 "could "
+			 "use it: it belongs to another stream or to another pool, such as that of a captured graph.",
+			 cached, largest, asked);
+	else if (card->elsewhere_free_bytes >= card->block_bytes)
+		snprintf(text, room,
+			 "fragmentation. %s are cached, but the largest free piece that the %s asked for could use "
+			 "has "
+			 "%s; one of %s belongs to another stream or pool.",
+			 cached, asked, largest, other);
+	else
+		snprintf(text, room,
+			 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked for.",
+			 cached, largest, asked);
+	if (card->pools_free_bytes > card->block_bytes / 2)
+		snprintf(text + strlen(text), room - strlen(text),
+			 " %s lie free in private pools of captured graphs: they come back when those graphs are "
+			 "dropped; graphs that never run at once can share one pool.",
+			 neap_size_format(card->pools_free_bytes, pools));
+}
+
 static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char asked[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], missing[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
-	char text[512] = "";
+	char text[640] = "";
 
 	neap_size_format(card->block_bytes ? card->block_bytes : card->requested_bytes, asked);
 	neap_size_format(card->allocated_bytes, live);
 	neap_size_format(card->shortfall_bytes, missing);
 	switch (card->cause) {
 	case NEAP_OOM_CAPACITY:
-		snprintf(text, sizeof(text),
-			 "capacity. %s live and %s asked for are %s more than this device can hold: something has to "
-			 "become smaller.",
-			 live, asked, missing);
+		capacity_text(card, asked, missing, text, sizeof(text));
 		break;
 	case NEAP_OOM_LIMIT:
 		limit_text(card, asked, live, missing, text, sizeof(text));
@@ -102,16 +170,7 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 			neap_size_format(card->others_bytes, other), asked);
 		break;
 	case NEAP_OOM_FRAGMENTATION:
-		neap_size_format(card->cached_bytes, other);
-		if (known_pieces(card))
-			snprintf(text, sizeof(text),
-				 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked "
-				 "for.",
-				 other, neap_size_format(card->largest_free_bytes, live), asked);
-		else
-			snprintf(text, sizeof(text),
-				 "fragmentation. %s are cached, but not in one piece, and %s were asked for.", other,
-				 asked);
+		fragmentation_text(card, asked, text, sizeof(text));
 		break;
 	case NEAP_OOM_PENDING:
 		snprintf(text, sizeof(text),
@@ -216,6 +275,14 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 		neap_buffer_format(out, "  Taken: the process went on with %s\n", neap_rung_name(card->rung_taken));
 }
 
+/* A request of which nothing tells what it was for. */
+static const char *unnamed(const struct neap_oom_card *card)
+{
+	if (card->source == NEAP_TRACE_SNAPSHOT)
+		return "a request without a stack";
+	return card->source == NEAP_TRACE_RECORDING && !card->other_allocator ? "an untagged request" : "a request";
+}
+
 static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char asked[NEAP_UNITS_ROOM], block[NEAP_UNITS_ROOM], rounded[64] = "", text[480], where[96] = "",
@@ -234,8 +301,8 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 	if (card->count > 1)
 		snprintf(which, sizeof(which), " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
 	snprintf(text, sizeof(text), "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
-		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : "an untagged request", card->tag[0] ? "\"" : "",
-		 where, card->device, which);
+		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : unnamed(card), card->tag[0] ? "\"" : "", where,
+		 card->device, which);
 	neap_report_wrap(out, card->predicted ? "Would run out of device memory: " : "Out of device memory: ", text);
 }
 

@@ -17,9 +17,10 @@ static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
 		return "enough for the whole step";
 	if (saving > half && saving - half >= shortfall_bytes)
 		return "enough for this request";
-	if (saving >= shortfall_bytes)
+	if (saving > half && saving >= shortfall_bytes)
 		return "probably enough for this request";
-	return half >= shortfall_bytes - saving ? "perhaps enough for this request" : "not enough alone";
+	return saving >= shortfall_bytes || half >= shortfall_bytes - saving ? "perhaps enough for this request"
+									     : "not enough alone";
 }
 
 /* It makes room, and the steps go on to take it. */
@@ -88,23 +89,44 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, "    ", text);
 }
 
+/* The replay does not show the failure: what it says of settings is no evidence. */
+static bool own_fits(const struct neap_oom_card *card)
+{
+	const struct neap_whatifs *whatifs = &card->replays.whatifs;
+	return whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits;
+}
+
+/* What is said of fixes; `any`: there is one that is not in force already. */
+static const char *help_title(const struct neap_oom_card *card, bool any)
+{
+	if (any)
+		return "(predicted, but where it says replayed)";
+	if (card->allocated_bytes == 0)
+		return ": a smaller request, or a device with more room: nothing else was live";
+	if (own_fits(card))
+		return ": no replay tells, as it was the trace does not fail in it";
+	return card->replays.done ? ": none of the settings that were tried is enough" : ": not known";
+}
+
 static void put_fixes(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	size_t count = card->fix_count < NEAP_OOM_FIXES ? card->fix_count : NEAP_OOM_FIXES;
-	size_t number = 1;
+	size_t number = 1, active = 0;
+	bool any;
 
-	if (count == 0 && card->replays.done)
-		neap_buffer_text(out, "\n  What would help: none of the settings that were tried is enough\n");
-	if (count == 0)
-		return;
-	neap_buffer_text(out, "\n  What would help (predicted, but where it says replayed)\n");
+	for (size_t i = 0; i < count; i++)
+		active += card->fixes[i].active_already;
+	any = active < count;
+	if (count > 0 || card->replays.done || card->allocated_bytes == 0)
+		neap_buffer_format(out, "\n  What would help%s%s\n", any ? " " : "", help_title(card, any));
 	for (size_t i = 0; i < count; i++)
 		if (!card->fixes[i].active_already)
 			put_fix(out, card, &card->fixes[i], number++);
 	for (size_t i = 0; i < count; i++)
 		if (card->fixes[i].active_already)
 			put_fix(out, card, &card->fixes[i], 0);
-	put_scope(out, card);
+	if (any)
+		put_scope(out, card);
 }
 
 void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *whatifs, const struct neap_whatif *item)
@@ -164,7 +186,13 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 	const struct neap_whatifs *whatifs = &replays->whatifs;
 	char size[NEAP_UNITS_ROOM], text[320];
 
-	if (replays->unrecorded) {
+	if (replays->unrecorded && card->allocated_bytes == 0) {
+		neap_buffer_text(out, "\n");
+		neap_report_wrap(
+			out, "  Not replayed: ",
+			"PyTorch's own allocator held nothing when it failed: there is nothing that a setting "
+			"of it could change.");
+	} else if (replays->unrecorded) {
 		neap_buffer_text(out, "\n");
 		neap_report_wrap(
 			out, "  Not replayed: ",
@@ -181,12 +209,20 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 		neap_buffer_text(out, "    ");
 		neap_report_whatif(out, whatifs, &whatifs->items[i]);
 	}
-	put_smallest(out, card);
-	if (whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits)
+	if (!own_fits(card))
+		put_smallest(out, card);
+	if (own_fits(card))
 		neap_report_wrap(
 			out, "    ",
 			"As it was it does not fail in the replay: what failed is not in the trace alone, and "
 			"what is said to fit may not.");
+	if (replays->began_bytes > card->allocated_bytes / 10) {
+		snprintf(text, sizeof(text),
+			 "%s were live before the trace begins. Under other settings they are placed anew, one after "
+			 "another: what fragmentation they had is not in it.",
+			 neap_size_format(replays->began_bytes, size));
+		neap_report_wrap(out, "    ", text);
+	}
 	if (replays->lost_events) {
 		snprintf(text, sizeof(text),
 			 "The recording's ring has overwritten %" PRIu64 " older events. What was live before is "
@@ -210,8 +246,9 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 		 !recorded && card->unknown_bytes > card->allocated_bytes / 2
 			 ? ": too much to predict changes of training"
 			 : "",
-		 recorded ? "Tags tell: neap_tag_set(\"activations\"), \"parameters\", \"optimizer\", ... around "
-			    "what allocates."
+		 card->replays.unrecorded ? "The stacks of a snapshot tell."
+		 : recorded ? "Tags tell: neap_tag_set(\"activations\"), \"parameters\", \"optimizer\", ... around "
+			      "what allocates."
 		 : card->source == NEAP_TRACE_SNAPSHOT
 			 ? "Stacks and steps tell: torch.cuda.memory._record_memory_history(stacks=\"python\") "
 			   "before the "

@@ -618,7 +618,7 @@ static void the_state_at_an_instant(void **state)
 	maker.build.trace->devices[0].segment_count = 1;
 	struct neap_trace *trace = finish(&maker);
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, &found, &err), NEAP_OK);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, NULL, &found, &err), NEAP_OK);
 	assert_true(found.known);
 	assert_int_equal(found.segments, 3);
 	assert_int_equal(found.reserved, 100 * MIB);
@@ -630,7 +630,7 @@ static void the_state_at_an_instant(void **state)
 	/* The peak is that very instant; the end is the file's own. */
 	assert_int_equal(analysis.fragments_at_peak.reserved, 100 * MIB);
 	assert_int_equal(analysis.fragments.reserved, 20 * MIB);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, &found, &err), NEAP_OK);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, NULL, &found, &err), NEAP_OK);
 	assert_int_equal(found.reserved, 80 * MIB);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);

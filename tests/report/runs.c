@@ -132,6 +132,7 @@ void card_of_capacity(struct neap_oom_card *ret_card)
 		.limit_bytes = UINT64_MAX,
 		.allocated_bytes = 1700 * NEAP_MIB,
 		.reserved_bytes = 1720 * NEAP_MIB,
+		.room_bytes = 1820 * NEAP_MIB,
 		.cached_bytes = 20 * NEAP_MIB,
 		.others_bytes = 228 * NEAP_MIB,
 		.largest_free_bytes = 12 * NEAP_MIB,

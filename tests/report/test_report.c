@@ -35,8 +35,8 @@ static const char capacity_text[] =
 	"    asked for                       512 MiB\n"
 	"    missing                         392 MiB  for this one request\n"
 	"\n"
-	"  Cause: capacity. 1.66 GiB live and 512 MiB asked for are 392 MiB more than this device can hold:\n"
-	"         something has to become smaller.\n"
+	"  Cause: capacity. 1.66 GiB live and 512 MiB asked for are 392 MiB more than the 1.78 GiB that this\n"
+	"         process could have here: something has to become smaller.\n"
 	"\n"
 	"  Who holds it (measured)                    live        peak      blocks\n"
 	"    activations                        1.17 GiB    1.18 GiB          96\n"
@@ -155,7 +155,7 @@ static void card_causes_differ(void **unused)
 {
 	static const char *const causes[] = {
 		[NEAP_OOM_CAPACITY] =
-			"Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than this",
+			"Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than the",
 		[NEAP_OOM_LIMIT] =
 			"Cause: the limit. Of the 1.76 GiB that this process may reserve no free piece holds",
 		[NEAP_OOM_NEIGHBOURS] =
