@@ -81,25 +81,63 @@ static double count_teeth(const struct neap_timeline *timeline, const struct nea
 	return (double)teeth / (double)steps->count;
 }
 
-/* How often the cache was emptied. A request that found the device full releases too, and grows next. */
-static uint64_t count_emptied(const struct neap_timeline *timeline)
+#define GAPS 1024 /* steps; what comes more rarely has no period here */
+
+struct emptyings {
+	uint64_t count;
+	size_t last_step;
+	uint64_t gaps[GAPS],
+		gap_count; /* in steps, between one and the next; of several in one step the first counts */
+};
+
+static void add_emptying(struct emptyings *found, const struct neap_steps *steps, uint64_t event)
+{
+	size_t step = neap_steps_before(steps, event), gap = step - found->last_step;
+
+	if (found->count++ > 0 && gap > 0) {
+		found->gaps[gap < GAPS ? gap : 0]++;
+		found->gap_count++;
+	}
+	found->last_step = step;
+}
+
+/* Four gaps of five are the same; 0: they are not, or too few. */
+static size_t period_of(const struct emptyings *found)
+{
+	for (size_t gap = 1; gap < GAPS && found->gap_count >= 2; gap++)
+		if (found->gaps[gap] >= found->gap_count - found->gap_count / 5)
+			return gap;
+	return 0;
+}
+
+/* When the cache was emptied. A request that found the device full releases too, and grows next. */
+static void find_emptied(const struct neap_timeline *timeline, const struct neap_steps *steps,
+			 struct neap_trends *trends)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(timeline->trace, timeline->device, 0);
+	struct emptyings said = {0}, seen = {0};
 	struct neap_trace_event event;
-	uint64_t emptied = 0, said = 0;
+	uint64_t began = 0;
 	bool releasing = false;
 
-	while (neap_trace_next(&cursor, &event)) {
-		said += event.kind == NEAP_TRACE_EMPTY_CACHE;
+	for (uint64_t at = 0; neap_trace_next(&cursor, &event); at++) {
+		if (event.kind == NEAP_TRACE_EMPTY_CACHE)
+			add_emptying(&said, steps, at);
 		if (event.kind == NEAP_TRACE_SEGMENT_FREE || event.kind == NEAP_TRACE_SEGMENT_UNMAP) {
+			began = releasing ? began : at;
 			releasing = true;
 		} else if (releasing && event.kind != NEAP_TRACE_FREE_COMPLETED) {
-			emptied += event.kind != NEAP_TRACE_SEGMENT_ALLOC && event.kind != NEAP_TRACE_SEGMENT_MAP &&
-				   event.kind != NEAP_TRACE_OOM;
+			if (event.kind != NEAP_TRACE_SEGMENT_ALLOC && event.kind != NEAP_TRACE_SEGMENT_MAP &&
+			    event.kind != NEAP_TRACE_OOM)
+				add_emptying(&seen, steps, began);
 			releasing = false;
 		}
 	}
-	return said ? said : emptied + releasing;
+	if (releasing)
+		add_emptying(&seen, steps, began);
+	const struct emptyings *found = said.count ? &said : &seen;
+	trends->emptied = found->count;
+	trends->emptied_period = period_of(found);
 }
 
 /* Who grows */
@@ -370,9 +408,10 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 				  const struct neap_sites *sites, const struct neap_steps *steps,
 				  struct neap_trends *ret_trends, struct neap_error *err)
 {
-	struct neap_trends trends = {.steps = steps->count, .emptied = count_emptied(timeline)};
+	struct neap_trends trends = {.steps = steps->count};
 	bool ok = true;
 
+	find_emptied(timeline, steps, &trends);
 	if (steps->count > 0) {
 		trends.levels = calloc(steps->count, sizeof(*trends.levels));
 		uint64_t *lows = malloc(steps->count * sizeof(*lows));

@@ -51,6 +51,7 @@ struct neap_trends {
 	size_t period; /* 0: none */
 	uint64_t peak_event, trough_event; /* of the step with the highest peak */
 	uint64_t emptied;                  /* times the cache was emptied: runs of releases that no growth followed */
+	size_t emptied_period;             /* steps from one to the next, nearly always; 0: they vary, or are few */
 };
 
 /* Errors: NEAP_ENOMEM. */

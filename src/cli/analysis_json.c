@@ -158,6 +158,7 @@ static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_faile
 	set(object, "peak_event", number(trends->peak_event), ret_failed);
 	set(object, "trough_event", number(trends->trough_event), ret_failed);
 	set(object, "cache_emptied", number(trends->emptied), ret_failed);
+	set(object, "cache_emptied_every_steps", number_or_null(trends->emptied_period, 0), ret_failed);
 	return object;
 }
 

@@ -150,9 +150,10 @@ static int run(const struct neap_arguments *arguments)
 				   write);
 	if (write && (neap_argument(arguments, "from") || neap_argument(arguments, "to")))
 		return neap_misuse(arguments, "--write writes the whole trace: not together with --from or --to");
+	enum neap_status status = neap_trace_read(path, &trace, &err);
+	/* From here on there is a page to take back; a pipe may be waited for, until a signal ends it. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	enum neap_status status = neap_trace_read(path, &trace, &err);
 	if (status == NEAP_OK && html) {
 		status = neap_page_file_begin(&file, html, path, &err);
 		if (status == NEAP_ENOENT)
@@ -188,7 +189,9 @@ const struct neap_command neap_command_analyze = {
 	.details =
 		"FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
 		"text trace "
-		"(also zstd-compressed). Nothing in it is executed.\n"
+		"(also zstd-compressed), in a file or from a pipe: <(zcat FILE.gz), or - for standard input. Nothing "
+		"in it "
+		"is executed.\n"
 		"\n"
 		"Memory at the peak is told by the line of the program that asked for it (the innermost Python "
 		"frame outside "

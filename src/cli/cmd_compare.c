@@ -30,7 +30,6 @@ static enum neap_status load(struct side *side, const char *path, struct neap_er
 {
 	struct neap_analysis_options options = {0};
 	struct neap_run_facts facts;
-	struct neap_record record;
 
 	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
 	enum neap_status status = neap_trace_read(path, &side->trace, err);
@@ -41,14 +40,10 @@ static enum neap_status load(struct side *side, const char *path, struct neap_er
 	}
 	if (status != NEAP_OK || side->trace->source != NEAP_TRACE_RECORDING)
 		return status;
-	status = neap_record_read(path, &record, err);
-	if (status != NEAP_OK)
-		return status;
-	neap_run_facts(&record, 0, &facts);
+	neap_run_facts(side->trace->record, 0, &facts);
 	side->cleanups = facts.cleanups;
 	side->cleanup_ns = facts.cleanup_ns;
 	side->cleanup_freed = facts.cleanup_freed_bytes;
-	neap_record_fini(&record);
 	return NEAP_OK;
 }
 
@@ -58,7 +53,7 @@ static void unload(struct side *side)
 	neap_trace_free(side->trace);
 }
 
-#define FIGURES 10
+#define FIGURES 12
 struct figure {
 	const char *name, *key;
 	enum unit unit;
@@ -72,6 +67,8 @@ static uint64_t slope(const struct side *side)
 	       : leak->verdict == NEAP_LEAK_FOUND ? (uint64_t)fmax(leak->bytes_per_step, 0)
 						  : 0;
 }
+
+static uint64_t known_or_none(uint64_t value) { return value ? value : NONE; }
 
 static void take_figures(const struct side *side, bool after, struct figure figures[FIGURES])
 {
@@ -88,9 +85,12 @@ static void take_figures(const struct side *side, bool after, struct figure figu
 		{"reserved peak", "reserved_peak", UNIT_BYTES, known ? profile->reserved_peak.reserved : NONE},
 		{"swing within a step", "amplitude", UNIT_BYTES,
 		 analysis->trends.steps ? analysis->trends.amplitude_bytes : NONE},
+		{"swing repeats, steps", "period_steps", UNIT_COUNT, known_or_none(analysis->trends.period)},
 		{"leak per step", "leak_bytes_per_step", UNIT_BYTES, slope(side)},
 		{"allocations", "allocations", UNIT_COUNT, profile->kinds[NEAP_TRACE_ALLOC]},
 		{"cache emptied", "cache_emptied", UNIT_COUNT, analysis->trends.emptied},
+		{"emptied every, steps", "cache_emptied_every_steps", UNIT_COUNT,
+		 known_or_none(analysis->trends.emptied_period)},
 		{"cleanups", "cleanups", UNIT_COUNT, side->cleanups},
 		{"time in cleanups", "cleanup_ns", UNIT_NS, side->cleanup_ns},
 		{"given back by them", "cleanup_freed", UNIT_BYTES, side->cleanup_freed},

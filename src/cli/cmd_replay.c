@@ -281,6 +281,7 @@ static size_t busiest_device(const struct neap_trace *trace)
 static enum neap_status replay(struct task *task, bool device_given, struct neap_error *err)
 {
 	enum neap_status status = neap_trace_read(task->path, &task->trace, err);
+	catch_signals(); /* a pipe may be waited for, until a signal ends it */
 	if (status == NEAP_OK && !device_given)
 		task->options.device = busiest_device(task->trace);
 	if (status == NEAP_OK)
@@ -348,7 +349,6 @@ static int run(const struct neap_arguments *arguments)
 		code = read_words(arguments, &task);
 	if (code != NEAP_EXIT_OK)
 		return code;
-	catch_signals();
 	enum neap_status status = replay(&task, neap_argument(arguments, "device"), &err);
 	if (status == NEAP_ECANCELED && interrupted_by) {
 		fputs("neap replay: stopped\n", stderr);
@@ -371,8 +371,8 @@ const struct neap_command neap_command_replay = {
 	.summary = "what a trace would have cost under another allocator, other settings or on another device",
 	.details =
 		"TRACE is a PyTorch memory snapshot, a recording of neap's, or a text trace (also zstd-compressed), "
-		"one "
-		"event a line:\n"
+		"in a "
+		"file or from a pipe (-: standard input). A text trace has one event a line:\n"
 		"\n"
 		"  a ID BYTES STREAM   allocate           e          empty the cache\n"
 		"  f ID                free               s          end of a training step\n"

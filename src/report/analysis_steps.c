@@ -91,8 +91,13 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 		neap_buffer_format(out, " and repeat every %zu steps", trends->period);
 	neap_report_wrap(out, "\n  cause: ", causes[trends->swing]);
 	if (trends->emptied)
-		neap_buffer_format(out, "  the cache was emptied %" PRIu64 " time%s\n", trends->emptied,
+		neap_buffer_format(out, "  the cache was emptied %" PRIu64 " time%s", trends->emptied,
 				   trends->emptied == 1 ? "" : "s");
+	if (trends->emptied_period)
+		neap_buffer_format(out, ", every %zu step%s", trends->emptied_period,
+				   trends->emptied_period == 1 ? "" : "s");
+	if (trends->emptied)
+		neap_buffer_text(out, "\n");
 	put_holders_at(out, analysis, "peak", trends->peak_event);
 	put_holders_at(out, analysis, "trough", trends->trough_event);
 }

@@ -141,7 +141,8 @@ enum neap_status neap_input_open(struct neap_input *input, const char *path, str
 	size_t have = 0, got;
 
 	*input = (struct neap_input){.path = path, .fd = -1, .file_bytes = UINT64_MAX};
-	input->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	input->fd = strcmp(path, "-") == 0 ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+					   : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
 	if (input->fd < 0 || fstat(input->fd, &about) != 0) {
 		status = neap_fail_errno(err, errno, "opening the trace %s", path);
 		goto out;

@@ -1,9 +1,16 @@
-/* trace/read.c: finds out what a file is, and hands it to its reader. */
+/* trace/read.c: finds out what a file is, and hands it to its reader. A snapshot and a text are read as they come; a
+ * recording's reader looks here and there, so that one from a pipe is first copied: no more of it than its header
+ * says that it has. */
 #include "base/error.h"
 #include "neap/trace.h"
 #include "trace/formats.h"
+#include "trace/record.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A first look, for files that are certainly something else. */
 static const char *what_else(const struct neap_input *input)
@@ -14,7 +21,7 @@ static const char *what_else(const struct neap_input *input)
 		const char *what;
 	} others[] = {
 		{"PK\003\004", 4, "a zip archive, as torch.save writes; a snapshot is what _dump_snapshot writes"},
-		{"\x1f\x8b", 2, "compressed by gzip; decompress it first"},
+		{"\x1f\x8b", 2, "compressed by gzip; decompress it on the way: neap analyze <(zcat FILE)"},
 		{"(dp", 3, "a pickle of protocol 0; write it with protocol 2 to 5"},
 		{"}q", 2, "a pickle of protocol 1; write it with protocol 2 to 5"},
 		{"{", 1, "JSON; a snapshot is what torch.cuda.memory._dump_snapshot writes"},
@@ -44,6 +51,66 @@ static enum neap_trace_source find_source(const struct neap_input *input)
 	return NEAP_TRACE_TEXT;
 }
 
+/* Of a whole recording, by its header; of what is none, the header's: its reader refuses it. */
+static uint64_t recording_bytes(struct neap_input *input)
+{
+	struct neap_record_header header;
+
+	if (!neap_input_has(input, sizeof header))
+		return sizeof header;
+	memcpy(&header, input->at, sizeof header);
+	if (header.journal_capacity > NEAP_RECORD_CAPACITY_MAX ||
+	    header.allocation_capacity > NEAP_RECORD_CAPACITY_MAX)
+		return sizeof header;
+	return NEAP_RECORD_HEADER_BYTES +
+	       (header.journal_capacity + header.allocation_capacity) * sizeof(struct neap_event);
+}
+
+/* Into memory; one byte more where there are more, so that it is seen. *ret_fd is the caller's to close. */
+static enum neap_status copy_recording(struct neap_input *input, int *ret_fd, struct neap_error *err)
+{
+	uint64_t left = recording_bytes(input) + 1;
+	int fd = memfd_create("neap-recording", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return neap_fail_errno(err, errno, "making room for a recording that comes by a pipe");
+	while (left > 0 && neap_input_has(input, 1)) {
+		size_t have = (size_t)(input->end - input->at);
+		ssize_t put = write(fd, input->at, have < left ? have : (size_t)left);
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0) {
+			enum neap_status status =
+				neap_fail_errno(err, errno, "copying a recording that comes by a pipe");
+			close(fd);
+			return status;
+		}
+		input->at += put;
+		left -= (uint64_t)put;
+	}
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+static enum neap_status read_recording(struct neap_input *input, struct neap_build *build, bool *ret_named,
+				       struct neap_error *err)
+{
+	char copy[32];
+	int fd = -1;
+
+	if (input->file_bytes != UINT64_MAX && strcmp(input->path, "-") != 0) {
+		*ret_named = true;
+		return neap_recording_read(input->path, build, err);
+	}
+	enum neap_status status = copy_recording(input, &fd, err);
+	if (status != NEAP_OK)
+		return status;
+	snprintf(copy, sizeof copy, "/proc/self/fd/%d", fd);
+	status = neap_recording_read(copy, build, err);
+	close(fd);
+	return status;
+}
+
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err)
 {
 	struct neap_input input;
@@ -65,7 +132,7 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	if (status == NEAP_OK && source == NEAP_TRACE_SNAPSHOT)
 		status = neap_pickle_read(&input, &build, err);
 	else if (status == NEAP_OK && source == NEAP_TRACE_RECORDING)
-		named = (status = neap_recording_read(path, &build, err)) != NEAP_OK;
+		status = read_recording(&input, &build, &named, err);
 	else if (status == NEAP_OK)
 		status = neap_text_read(&input, &build, err);
 	if (status == NEAP_OK) {

@@ -192,7 +192,7 @@ struct neap_trace {
 	struct neap_trace_store *store; /* the rest, behind the functions below */
 };
 
-/* Reads the file at PATH ("/dev/stdin" for a pipe), whose format its first bytes tell. Errors: NEAP_EPARSE with line
+/* Reads the file or pipe at PATH ("-": standard input) to its end; its format its first bytes tell. Errors: NEAP_EPARSE with line
  * and column (text) or position (bytes, counted in what was decompressed); NEAP_ENOENT, NEAP_EIO, NEAP_ENOMEM; the
  * path is in every message. Free with neap_trace_free. */
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err);

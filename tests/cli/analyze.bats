@@ -77,6 +77,57 @@ teardown() {
 	[ "$status" -eq 64 ]
 }
 
+@test "from a pipe: a trace, a recording, standard input; gzip is said how; a signal ends the wait" {
+	"$NEAP" analyze trace.txt --write trace.record --top 1 >/dev/null
+	for file in trace.txt trace.record; do
+		"$NEAP" analyze "$file" | tail -n +2 >file.out
+		"$NEAP" analyze <(cat "$file") | tail -n +2 >pipe.out
+		cmp file.out pipe.out
+		cat "$file" | "$NEAP" analyze - | tail -n +2 >pipe.out
+		cmp file.out pipe.out
+		"$NEAP" analyze - <"$file" | tail -n +2 >pipe.out
+		cmp file.out pipe.out
+		"$NEAP" compare <(cat "$file") "$file" | grep -qx "  none"
+		"$NEAP" replay - --json <"$file" | jq -e '.events > 0' >/dev/null
+	done
+	run "$NEAP" analyze <(cat trace.record trace.txt)
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"its size is not what its header says"* ]]
+	run "$NEAP" analyze <(head -c 16500 trace.record)
+	[ "$status" -eq 65 ]
+	gzip trace.txt
+	run "$NEAP" analyze trace.txt.gz
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"compressed by gzip; decompress it on the way: neap analyze <(zcat FILE)" ]]
+	# Nobody writes: it waits, as everything does, and a signal ends it.
+	mkfifo never
+	for command in analyze replay; do
+		"$NEAP" "$command" never 3>&- &
+		until grep -q neap "/proc/$!/comm"; do :; done
+		kill -TERM $!
+		code=0
+		wait $! || code=$?
+		[ "$code" -eq 143 ]
+	done
+}
+
+@test "how often the cache was emptied: its period, also where nothing else has one" {
+	for every in 10 1; do
+		awk -v every=$every 'BEGIN { print "a 1 8388608 0"
+			for (s = 1; s <= 40; s++) { print "a 2 16777216 0\nf 2"; if (s % every == 0) print "e"; print "s" } }' >every$every
+	done
+	run "$NEAP" analyze every10
+	[[ "$output" == *"  the cache was emptied 4 times, every 10 steps"* ]]
+	[[ "$("$NEAP" analyze every1)" == *"  the cache was emptied 40 times, every 1 step"* ]]
+	run "$NEAP" compare every10 every1
+	[[ "$output" == *"  emptied every, steps           10            1  -90.0 %"* ]]
+	[ "$("$NEAP" compare every10 trace.txt --json | jq -c '.cache_emptied_every_steps, .period_steps')" = \
+		"$(printf '{"a":10,"b":null}\n{"a":null,"b":null}')" ]
+	# Once now and once then is no period.
+	printf 'a 1 100 0\ne\ns\ne\ns\ns\ns\ne\ns\ns\ne\ns\n' >odd
+	[ "$("$NEAP" analyze odd --json | jq -c '.steps_trends | [.cache_emptied, .cache_emptied_every_steps]')" = "[4,null]" ]
+}
+
 @test "files that are none: where in them, and the exit code" {
 	printf 'a 1 100 0\nf 2\n' >bad.txt
 	run "$NEAP" analyze bad.txt
