@@ -4,6 +4,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/csv.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
 
@@ -229,17 +230,6 @@ static int print_json(const struct look *look, bool lines)
 	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
 }
 
-static void print_csv_text(const char *text)
-{
-	putchar('"');
-	for (; *text; text++) {
-		if (*text == '"')
-			putchar('"');
-		putchar(*text);
-	}
-	putchar('"');
-}
-
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */
 static void print_csv(const struct look *look)
 {
@@ -247,7 +237,7 @@ static void print_csv(const struct look *look)
 		const struct look_device *device = &look->devices[i];
 		const struct neap_ledger *l = &device->ledger;
 		printf("%zu,%s,,", i, device->reading.uuid_text);
-		print_csv_text(device->reading.name);
+		csv_print_text(device->reading.name);
 		printf(",,,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64
 		       ",%" PRIu64 "\n",
 		       l->driver_reserved, l->contexts, l->allocated, l->cached, l->not_attached, l->unexplained,
@@ -255,7 +245,7 @@ static void print_csv(const struct look *look)
 		for (size_t p = 0; p < device->process_count; p++) {
 			const struct neap_ledger_process *account = &device->processes[p].account;
 			printf("%zu,%s,%d,", i, device->reading.uuid_text, (int)account->pid);
-			print_csv_text(device->processes[p].name);
+			csv_print_text(device->processes[p].name);
 			printf(",%d,", account->attached);
 			if (account->bytes != NEAP_BYTES_UNKNOWN)
 				printf("%" PRIu64, account->bytes);
@@ -372,6 +362,9 @@ const struct neap_command neap_command_info = {
 		   "processes' statistics pages: it creates no CUDA context, disturbs nobody, and waits for no "
 		   "process, so "
 		   "that it also answers for one that is stopped.\n"
+		   "\n"
+		   "--csv: a name that a spreadsheet would take for a formula (it begins with =, +, - or @) has an "
+		   "apostrophe before it.\n"
 		   "\n"
 		   "Exit codes: 0 done; 64 usage; 69 no driver; 77 the runtime folder is not safely ours.",
 	.options =

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/csv.h"
 #include "cli/run_processes.h"
 #include "report/cells.h"
 
@@ -284,17 +285,6 @@ void history_print_row(size_t index, const struct neap_history_run *run)
 	free(cells);
 }
 
-static void print_quoted(const char *text)
-{
-	putchar('"');
-	for (; *text; text++) {
-		if (*text == '"')
-			putchar('"');
-		putchar(*text);
-	}
-	putchar('"');
-}
-
 /* RFC 4180; bytes and nanoseconds as they are. */
 void history_print_csv(size_t index, const struct neap_history_run *run)
 {
@@ -328,7 +318,7 @@ void history_print_csv(size_t index, const struct neap_history_run *run)
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		if (i)
 			putchar(',');
-		print_quoted(texts[i] ? texts[i] : "");
+		csv_print_text(texts[i] ? texts[i] : "");
 	}
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		printf(",%" PRIu64, numbers[i]);

@@ -69,6 +69,21 @@ three() {
 	[[ "$output" == *'"nightly"'*'"size=64M","ok"'* ]]
 }
 
+@test "--csv: what a spreadsheet would compute has an apostrophe before it" {
+	for name in '=cmd|" /C calc"!A0' '+1' '-1' '@SUM(A1)' 'plain=1'; do
+		"$NEAP" run --quiet --name "$name" --param "x==@y" -- true
+	done
+	"$NEAP" history --csv >runs.csv
+	python3 - <<'PYTHON'
+import csv
+rows = list(csv.DictReader(open("runs.csv", newline="")))
+names = sorted(row["name"] for row in rows)
+assert names == sorted(["'=cmd|\" /C calc\"!A0", "'+1", "'-1", "'@SUM(A1)", "plain=1"]), names
+for text in [text for row in rows for text in row.values()]:
+    assert text[:1] not in ("=", "+", "@") and (text[:1] != "-" or float(text) < 0), text
+PYTHON
+}
+
 @test "shows one and compares several" {
 	three
 	id=$("$NEAP" history --name hold --json | jq -r '.runs[0].run_id')
