@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PLANS_MOST 10
+
 struct neap_checkpoint {
 	struct neap_file file;
 	struct neap_error failure; /* the first; status NEAP_OK while all is well */
@@ -93,11 +95,16 @@ static enum neap_status retain(char *path, const struct neap_retention_options *
 	if (slash)
 		*slash = '\0';
 	const char *folder = !slash ? "." : slash == path ? "/" : path;
-	enum neap_status status = neap_retention_plan_make(folder, &own, 0, &plan, err);
-	if (status != NEAP_OK)
-		return status;
-	status = neap_retention_apply(&plan, &own, ret_result, err);
-	neap_retention_plan_fini(&plan);
+	enum neap_status status = NEAP_EBUSY;
+	/* Busy: another process has tidied between plan and apply, and nothing was done. Then with a new plan. */
+	for (int round = 0; status == NEAP_EBUSY && ret_result->moved_count == 0 && round < PLANS_MOST; round++) {
+		*err = (struct neap_error){0};
+		status = neap_retention_plan_make(folder, &own, 0, &plan, err);
+		if (status != NEAP_OK)
+			return status;
+		status = neap_retention_apply(&plan, &own, ret_result, err);
+		neap_retention_plan_fini(&plan);
+	}
 	return status;
 }
 
