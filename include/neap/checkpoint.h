@@ -212,7 +212,8 @@ NEAP_API enum neap_status neap_retention_apply(struct neap_retention_plan *plan,
 					       struct neap_retention_result *ret_result, struct neap_error *err);
 
 /* Brings back from the folder's trash every checkpoint whose name matches the fnmatch(3) pattern. A name that is
- * taken is left in the trash: NEAP_EEXIST, after the others. NEAP_ENOENT: nothing matches. */
+ * taken is left in the trash: NEAP_EEXIST, after the others. What another process is at work on is left there too:
+ * NEAP_EBUSY, try again. NEAP_ENOENT: nothing matches. */
 NEAP_API enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 						 struct neap_retention_result *ret_result, struct neap_error *err);
 

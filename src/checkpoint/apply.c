@@ -116,7 +116,8 @@ static enum neap_retention_done move(const struct apply *apply, const struct nea
 	if (done != NEAP_RETENTION_MOVED)
 		return done;
 	int cause = checkpoint_rename(apply->folder_fd, entry->name, apply->batch_fd, entry->name);
-	if (cause == ENOENT)
+	/* or the batch is gone: where nothing holds that off */
+	if (cause == ENOENT && fstatat(apply->folder_fd, entry->name, &info, AT_SYMLINK_NOFOLLOW) < 0)
 		return NEAP_RETENTION_GONE;
 	if (cause) {
 		*ret_cause = cause;
@@ -124,7 +125,7 @@ static enum neap_retention_done move(const struct apply *apply, const struct nea
 	}
 	/* Was it still the same? A new file of this name belongs back, unless yet another one is there by now. */
 	if (fstatat(apply->batch_fd, entry->name, &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_ino != entry->inode) {
-		cause = checkpoint_rename(apply->batch_fd, entry->name, apply->folder_fd, entry->name);
+		cause = checkpoint_bring_back(apply->batch_fd, entry->name, apply->folder_fd);
 		return cause && cause != EEXIST ? (*ret_cause = cause, NEAP_RETENTION_FAILED)
 						: NEAP_RETENTION_CHANGED;
 	}
@@ -191,27 +192,22 @@ static enum neap_status flush_newest(const struct apply *apply, const struct nea
 }
 
 /* Sidecars that are still here and whose checkpoint is in the trash: an apply was killed, or a rename failed. */
-static bool send_after(void *context, int batch_fd, const char *batch, uint64_t until_s,
-		       const struct checkpoint_listing *names)
+static bool send_after(void *context, const struct checkpoint_batch *batch)
 {
 	struct apply *apply = context;
 	struct neap_error err = {0};
 
-	(void)until_s;
-	if (!checkpoint_trash_lock(apply->trash_fd, batch, batch_fd))
-		return true; /* being filled or deleted */
-	for (size_t i = 0; i < names->count; i++) {
-		const char *name = names->names[i];
+	for (size_t i = 0; batch->ours && i < batch->names->count; i++) {
+		const char *name = batch->names->names[i];
 		struct stat info;
 
 		if (checkpoint_is_beside(name) || fstatat(apply->folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
 			continue;
-		int cause = move_sidecars(apply, name, batch_fd);
+		int cause = move_sidecars(apply, name, batch->fd);
 		if (cause && cause != EEXIST)
 			keep_first(apply, neap_fail_errno(&err, cause, "moving what stands beside %.100s", name),
 				   &err);
 	}
-	checkpoint_trash_unlock(batch_fd);
 	return true;
 }
 
@@ -298,7 +294,7 @@ enum neap_status neap_retention_apply(struct neap_retention_plan *plan, const st
 		apply.trash_fd = -1;
 	keep_first(&apply, status, &local);
 	if (apply.trash_fd >= 0)
-		keep_first(&apply, checkpoint_trash_each(apply.trash_fd, send_after, &apply, &local), &local);
+		keep_first(&apply, checkpoint_trash_each(apply.trash_fd, true, send_after, &apply, &local), &local);
 	status = checkpoint_trash_purge(apply.folder_fd, neap_wall_ns() / NEAP_NS_PER_S, false, ret_result, &local);
 out:
 	keep_first(&apply, status, &local);
@@ -324,11 +320,12 @@ struct restore {
 	struct neap_retention_result *result;
 	int trash_fd, cause;
 	char failed[256];
+	bool held; /* there is one that someone else holds */
 };
 
 static void bring_back(struct restore *restore, int batch_fd, const char *name)
 {
-	int cause = checkpoint_rename(batch_fd, name, restore->folder_fd, name);
+	int cause = checkpoint_bring_back(batch_fd, name, restore->folder_fd);
 
 	if (cause == 0) {
 		restore->result->restored_count += !checkpoint_is_beside(name);
@@ -342,30 +339,33 @@ static void bring_back(struct restore *restore, int batch_fd, const char *name)
 }
 
 /* What stands beside a checkpoint comes first: it is never here without its metric. */
-static bool restore_batch(void *context, int batch_fd, const char *batch, uint64_t until_s,
-			  const struct checkpoint_listing *names)
+static bool restore_batch(void *context, const struct checkpoint_batch *batch)
 {
 	struct restore *restore = context;
 	char beside[512];
 
-	(void)until_s;
-	for (size_t i = 0; i < names->count; i++) {
-		const char *name = names->names[i];
+	for (size_t i = 0; i < batch->names->count; i++) {
+		const char *name = batch->names->names[i];
 
 		if (checkpoint_is_beside(name) ||
 		    (strcmp(name, restore->pattern) && fnmatch(restore->pattern, name, 0)))
 			continue;
 		struct stat info;
+		if (!batch->ours) {
+			restore->held = true;
+			continue;
+		}
 		if (fstatat(restore->folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
-			bring_back(restore, batch_fd, name); /* refused: the name is taken */
+			bring_back(restore, batch->fd, name); /* refused: the name is taken */
 			continue;
 		}
 		for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof(beside)); n++)
-			if (checkpoint_listing_find(names, beside) < names->count)
-				bring_back(restore, batch_fd, beside);
-		bring_back(restore, batch_fd, name);
+			if (checkpoint_listing_find(batch->names, beside) < batch->names->count)
+				bring_back(restore, batch->fd, beside);
+		bring_back(restore, batch->fd, name);
 	}
-	unlinkat(restore->trash_fd, batch, AT_REMOVEDIR); /* only when it is empty */
+	if (batch->ours)
+		unlinkat(restore->trash_fd, batch->name, AT_REMOVEDIR); /* only when it is empty */
 	return true;
 }
 
@@ -381,7 +381,7 @@ enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 	struct neap_error local = {0};
 	enum neap_status status = checkpoint_trash_open(restore.folder_fd, false, &restore.trash_fd, &local);
 	if (status == NEAP_OK)
-		status = checkpoint_trash_each(restore.trash_fd, restore_batch, &restore, &local);
+		status = checkpoint_trash_each(restore.trash_fd, true, restore_batch, &restore, &local);
 	if (status == NEAP_OK && fsync(restore.folder_fd) < 0)
 		status = neap_fail_errno(&local, errno, "flushing the folder to disk");
 	if (restore.trash_fd >= 0)
@@ -391,6 +391,10 @@ enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 	close(restore.folder_fd);
 	if (status == NEAP_OK && restore.cause)
 		status = neap_fail_errno(&local, restore.cause, "bringing back %.120s", restore.failed);
+	else if (status == NEAP_OK && restore.held)
+		status =
+			neap_fail(&local, NEAP_EBUSY,
+				  "another process works on what matches \"%.80s\" in the trash: try again", pattern);
 	else if (status == NEAP_ENOENT || (status == NEAP_OK && ret_result->restored_count == 0))
 		status = neap_fail(&local, NEAP_ENOENT, "nothing in the trash matches \"%.80s\"", pattern);
 	if (status != NEAP_OK) {

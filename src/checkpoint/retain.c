@@ -18,8 +18,7 @@ struct census {
 	struct neap_map none; /* which files are open does not matter in the trash */
 };
 
-static bool count_batch(void *context, int batch_fd, const char *batch, uint64_t until_s,
-			const struct checkpoint_listing *names)
+static bool count_batch(void *context, const struct checkpoint_batch *batch)
 {
 	struct census *census = context;
 	struct neap_retention_plan *plan = census->plan;
@@ -27,16 +26,15 @@ static bool count_batch(void *context, int batch_fd, const char *batch, uint64_t
 
 	struct stat info;
 
-	(void)batch;
-	if (fstat(batch_fd, &info) < 0)
+	if (fstat(batch->fd, &info) < 0)
 		return true;
-	for (size_t i = 0; i < names->count; i++) {
-		if (checkpoint_measure(batch_fd, names->names[i], info.st_dev, &census->none, &extent) != 0)
+	for (size_t i = 0; i < batch->names->count; i++) {
+		if (checkpoint_measure(batch->fd, batch->names->names[i], info.st_dev, &census->none, &extent) != 0)
 			continue;
-		plan->trash_count += !checkpoint_is_beside(names->names[i]);
+		plan->trash_count += !checkpoint_is_beside(batch->names->names[i]);
 		plan->trash_bytes += extent.bytes;
-		if (plan->trash_until_s == 0 || until_s < plan->trash_until_s)
-			plan->trash_until_s = until_s;
+		if (plan->trash_until_s == 0 || batch->until_s < plan->trash_until_s)
+			plan->trash_until_s = batch->until_s;
 	}
 	return true;
 }
@@ -48,7 +46,7 @@ static void look_into_trash(int fd, struct neap_retention_plan *plan)
 
 	if (checkpoint_trash_open(fd, false, &trash_fd, NULL) != NEAP_OK)
 		return;
-	checkpoint_trash_each(trash_fd, count_batch, &census, NULL);
+	checkpoint_trash_each(trash_fd, false, count_batch, &census, NULL);
 	close(trash_fd);
 }
 

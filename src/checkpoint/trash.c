@@ -33,6 +33,18 @@ int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to)
 	return renameat(from_fd, from, to_fd, to) == 0 ? 0 : errno;
 }
 
+int checkpoint_bring_back(int batch_fd, const char *name, int folder_fd)
+{
+	if (renameat2(batch_fd, name, folder_fd, name, RENAME_NOREPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return errno;
+	/* In two steps, of which the first refuses a name that is taken. */
+	if (linkat(batch_fd, name, folder_fd, name, 0) == 0)
+		return unlinkat(batch_fd, name, 0) == 0 ? 0 : errno;
+	return errno == EEXIST ? EEXIST : checkpoint_rename(batch_fd, name, folder_fd, name);
+}
+
 enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, struct neap_error *err)
 {
 	struct stat folder, trash;
@@ -92,6 +104,7 @@ enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret
 	int fd = openat(trash_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0 && !checkpoint_trash_lock(trash_fd, name, fd)) {
 		close(fd);
+		unlinkat(trash_fd, name, AT_REMOVEDIR);
 		return neap_fail(err, NEAP_ENOENT, TRASH "/%s was deleted as it was made", name);
 	}
 	if (fd < 0 || fsync(trash_fd) < 0) {
@@ -140,35 +153,45 @@ static int latest_first(const void *left, const void *right)
 	return first != second ? (first < second) - (first > second) : strcmp(b, a);
 }
 
-enum neap_status checkpoint_trash_each(int trash_fd,
-				       bool (*visit)(void *context, int batch_fd, const char *batch, uint64_t until_s,
-						     const struct checkpoint_listing *names),
+/* One batch; *ret_more: as `visit` says. */
+static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch, bool lock,
+				    bool (*visit)(void *context, const struct checkpoint_batch *batch), void *context,
+				    bool *ret_more, struct neap_error *err)
+{
+	struct checkpoint_listing names = {0};
+
+	batch->fd = openat(trash_fd, batch->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (batch->fd < 0 && errno == ENOENT)
+		return NEAP_OK; /* somebody else deleted it */
+	if (batch->fd < 0)
+		return neap_fail_errno(err, errno, "opening " TRASH "/%s", batch->name);
+	batch->ours = lock && checkpoint_trash_lock(trash_fd, batch->name, batch->fd);
+	batch->names = &names; /* read under the lock: it changes no more */
+	enum neap_status status = checkpoint_listing_read(batch->fd, &names, err);
+	if (status == NEAP_OK)
+		*ret_more = visit(context, batch);
+	checkpoint_listing_fini(&names);
+	if (batch->ours)
+		checkpoint_trash_unlock(batch->fd);
+	close(batch->fd);
+	return status;
+}
+
+enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
+				       bool (*visit)(void *context, const struct checkpoint_batch *batch),
 				       void *context, struct neap_error *err)
 {
 	struct checkpoint_listing batches = {0};
 	enum neap_status status = checkpoint_listing_read(trash_fd, &batches, err);
-	bool more = status == NEAP_OK;
-	uint64_t until_s;
+	bool more = true;
 
-	if (more && batches.count > 0)
+	if (status == NEAP_OK && batches.count > 0)
 		qsort(batches.names, batches.count, sizeof(*batches.names), latest_first);
-	for (size_t i = 0; more && i < batches.count; i++) {
-		struct checkpoint_listing names = {0};
-		int fd;
+	for (size_t i = 0; status == NEAP_OK && more && i < batches.count; i++) {
+		struct checkpoint_batch batch = {.name = batches.names[i]};
 
-		if (!read_until(batches.names[i], &until_s))
-			continue;
-		fd = openat(trash_fd, batches.names[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0 && errno == ENOENT)
-			continue; /* somebody else deleted it */
-		if (fd < 0)
-			status = neap_fail_errno(err, errno, "opening " TRASH "/%s", batches.names[i]);
-		else
-			status = checkpoint_listing_read(fd, &names, err);
-		more = status == NEAP_OK && visit(context, fd, batches.names[i], until_s, &names);
-		checkpoint_listing_fini(&names);
-		if (fd >= 0)
-			close(fd);
+		if (read_until(batch.name, &batch.until_s))
+			status = visit_batch(trash_fd, &batch, lock, visit, context, &more, err);
 	}
 	checkpoint_listing_fini(&batches);
 	return status;
@@ -182,9 +205,14 @@ struct purge {
 	int cause; /* the first errno */
 };
 
+/* What is gone already (over NFS, also while it is open), someone else has deleted. A folder that is not empty when
+ * its files have been deleted: why one of them stays was noted before, or someone has put it there meanwhile, or made
+ * the folder anew; the next purge sees to it. */
 static void note(struct purge *purge, int cause)
 {
-	if (!purge->cause && cause != ENOENT)
+	bool others = cause == ENOENT || cause == ESTALE || cause == ENOTEMPTY || cause == EEXIST;
+
+	if (!purge->cause && !others)
 		purge->cause = cause;
 }
 
@@ -193,6 +221,7 @@ static void note(struct purge *purge, int cause)
 static void delete_tree(struct purge *purge, int parent, const char *name, unsigned depth)
 {
 	struct checkpoint_listing names = {0};
+	struct neap_error unread = {0};
 	struct stat info;
 
 	if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0) {
@@ -211,8 +240,8 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 		note(purge, EXDEV);
 	else if ((fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		note(purge, errno);
-	else if (checkpoint_listing_read(fd, &names, NULL) != NEAP_OK)
-		note(purge, EIO);
+	else if (checkpoint_listing_read(fd, &names, &unread) != NEAP_OK)
+		note(purge, unread.cause ? unread.cause : EIO);
 	for (size_t i = 0; fd >= 0 && i < names.count; i++)
 		delete_tree(purge, fd, names.names[i], depth + 1);
 	checkpoint_listing_fini(&names);
@@ -235,7 +264,8 @@ static size_t count_checkpoints(int batch_fd)
 	return count;
 }
 
-/* From now on nothing of it is brought back. A name may be taken by a batch of the same name that is being deleted. */
+/* From now on nothing of it is brought back. A name may be taken by a batch of the same name that is being deleted.
+ */
 static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t room)
 {
 	int cause = EEXIST;

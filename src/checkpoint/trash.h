@@ -4,9 +4,10 @@
  *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
  *
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
- * Who fills a batch holds a lock (flock) on its folder, who deletes one takes it first: what an apply may still put
- * back is not deleted under it, however short its time in the trash. Where the file system has no such locks, nothing
- * is held off.
+ * Who fills a batch holds a lock (flock) on its folder; who deletes one, or brings back from it, takes it first. So
+ * what an apply may still put back is not deleted under it, however short its time in the trash; nothing comes back
+ * half deleted; an empty batch that is about to be filled stays. Where the file system has no such locks, nothing is
+ * held off.
  */
 #ifndef NEAP_CHECKPOINT_TRASH_H
 #define NEAP_CHECKPOINT_TRASH_H
@@ -30,18 +31,33 @@ bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd);
 /* By name: closing it would not do while a child that was forked meanwhile has it open. */
 void checkpoint_trash_unlock(int batch_fd);
 
-/* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. */
-enum neap_status checkpoint_trash_each(int trash_fd,
-				       bool (*visit)(void *context, int batch_fd, const char *batch, uint64_t until_s,
-						     const struct checkpoint_listing *names),
+/* A batch that is visited. */
+struct checkpoint_batch {
+	int fd;
+	const char *name;
+	uint64_t until_s;
+	const struct checkpoint_listing *names;
+	bool ours; /* locked for the visit; false: only to be looked at, someone else fills, empties or deletes it */
+};
+
+/* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. `lock`:
+ * whoever changes a batch asks for it. */
+enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
+				       bool (*visit)(void *context, const struct checkpoint_batch *batch),
 				       void *context, struct neap_error *err);
 
-/* Deletes what may go at `now_s`, or `all`, but for batches that are being filled, and the trash itself when nothing is left in it. Adds to deleted_count
- * and deleted_bytes. Goes on after a failure; the first one is returned. */
+/* Deletes what may go at `now_s`, or `all`, but for batches that are being filled or emptied, and the trash itself
+ * when nothing is left in it. Adds to deleted_count and deleted_bytes. Goes on after a failure; the first one is
+ * returned.
+ */
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err);
 
-/* Renames, never over something. 0 or an errno. */
+/* Renames, never over something. 0 or an errno. Where the file system cannot do that in one step (NFS), it looks
+ * first: for places that nobody else puts the same name in. */
 int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to);
+
+/* Out of a locked batch, never over what somebody saves in the folder at this instant: there, too. 0 or an errno. */
+int checkpoint_bring_back(int batch_fd, const char *name, int folder_fd);
 
 #endif

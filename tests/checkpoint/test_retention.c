@@ -361,6 +361,14 @@ static void test_trash_in_use(void **state)
 	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_OK);
 	assert_int_equal(result.deleted_count, 0);
 	assert_int_equal(access(".neap-trash/until-1000-1-0/step_1.pt", F_OK), 0);
+	/* nor brought back while it is filled or deleted: it might be a part of one */
+	assert_int_equal(neap_retention_restore(folder, "step_1.*", &result, &err), NEAP_EBUSY);
+	assert_non_null(strstr(err.message, "try again"));
+	assert_int_equal(access(".neap-trash/until-1000-1-0/step_1.pt", F_OK), 0);
+	/* and an empty one that is about to be filled stays */
+	assert_int_equal(rename(".neap-trash/until-1000-1-0/step_1.pt", "step_1.pt"), 0);
+	assert_int_equal(neap_retention_restore(folder, "step_1.*", &result, &err), NEAP_ENOENT);
+	assert_int_equal(rename("step_1.pt", ".neap-trash/until-1000-1-0/step_1.pt"), 0);
 	close(fd);
 	assert_int_equal(mkdir(".neap-trash/gone-until-1000-1-0-0", 0755), 0);
 	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_OK);
