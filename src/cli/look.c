@@ -1,6 +1,7 @@
 /* cli/look.c: readings of NVML and pages of attached processes, brought together. */
 #include "cli/look.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
 #include "cli/command.h"
@@ -10,6 +11,10 @@
 #include <string.h>
 
 #define TRIES 8
+/* Between tries, doubled each time up to the second: a process in the middle of an operation needs a processor to end
+ * it. */
+#define PAUSE_NS      NEAP_NS_PER_MS
+#define PAUSE_MOST_NS (16 * NEAP_NS_PER_MS)
 
 void look_name(pid_t pid, char ret_name[64])
 {
@@ -140,8 +145,11 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 			   struct neap_error *err)
 {
 	enum neap_status status = look_once(monitor, runtime_folder, ret_look, err);
+	uint64_t pause_ns = PAUSE_NS;
 	for (int tries = 1; status == NEAP_OK && tries < TRIES && unexplained(ret_look) != 0; tries++) {
 		struct look again;
+		neap_clock_sleep(neap_clock_system(), pause_ns);
+		pause_ns = pause_ns < PAUSE_MOST_NS ? 2 * pause_ns : PAUSE_MOST_NS;
 		status = look_once(monitor, runtime_folder, &again, err);
 		if (status == NEAP_OK && unexplained(&again) < unexplained(ret_look)) {
 			struct look worse = *ret_look;
