@@ -130,8 +130,12 @@ bool neap_process_alive(pid_t pid, uint64_t start_ticks)
 	struct neap_process process = {.pid = pid};
 	char text[2048];
 
-	return pid > 0 && read_proc(pid, "stat", text, sizeof(text)) > 0 && parse_stat(text, &process) &&
-	       process.start_ticks == start_ticks && process.state != 'Z' && process.state != 'X';
+	if (pid <= 0)
+		return false;
+	if (read_proc(pid, "stat", text, sizeof(text)) < 0)
+		return errno != ENOENT && errno != ESRCH; /* out of descriptors, say: it is not known to be dead */
+	return parse_stat(text, &process) && process.start_ticks == start_ticks && process.state != 'Z' &&
+	       process.state != 'X';
 }
 
 enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,

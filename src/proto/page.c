@@ -214,13 +214,17 @@ void neap_page_making_end(int held)
 	close(held);
 }
 
-/* Whether PID.page is gone, or its lock can be had: then no living agent holds it. */
-static bool is_left(const char *path)
+/* Whether PID.page is gone, or of one that is: its lock can be had, or is held by a child of the dead alone, or still
+ * by what the kernel has not taken down of it. */
+static bool is_left(const char *path, pid_t pid)
 {
+	struct neap_page head;
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT;
-	bool left = flock(fd, LOCK_SH | LOCK_NB) == 0;
+	bool left = flock(fd, LOCK_SH | LOCK_NB) == 0 ||
+		    (pread_all(fd, &head, offsetof(struct neap_page, devices), 0) &&
+		     check_head(&head, pid, NULL) == NEAP_OK && !neap_process_alive(pid, head.start_ticks));
 	close(fd);
 	return left;
 }
@@ -233,7 +237,7 @@ static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pi
 	    path_of(socket, sizeof(socket), runtime_folder, pid, ".sock", NULL) != NEAP_OK ||
 	    flock(folder_fd, LOCK_EX | LOCK_NB) != 0)
 		return;
-	if (is_left(page)) {
+	if (is_left(page, pid)) {
 		unlink(page);
 		unlink(socket);
 	}

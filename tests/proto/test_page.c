@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#define ROUNDS 300
+#define ROUNDS 200
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -261,7 +261,8 @@ static void clients_that_cannot_connect(void **state)
 		_exit(0);
 	assert_int_equal(waitpid(child, NULL, 0), child);
 	assert_int_equal(neap_client_open(folder, child, 0, &client, &err), NEAP_ENOENT);
-	if (geteuid() != 0)
+	struct stat first;
+	if (stat("/proc/1", &first) == 0 && first.st_uid != geteuid()) /* in a container it may be ours */
 		assert_int_equal(neap_client_open(folder, 1, 0, &client, &err), NEAP_EPERM);
 }
 
