@@ -259,9 +259,11 @@ memory.used [MiB], memory.free [MiB]
 	else
 		other=1
 	fi
-	run --separate-stderr "$NEAP" clear --pid "$other"
-	[ "$status" -eq 77 ]
-	[[ "$stderr" == "neap clear: process $other ("*") belongs to user "* ]]
+	if [ "$(stat -c %u "/proc/$other")" != "$(id -u)" ]; then # in a container 1 may be ours
+		run --separate-stderr "$NEAP" clear --pid "$other"
+		[ "$status" -eq 77 ]
+		[[ "$stderr" == "neap clear: process $other ("*") belongs to user "* ]]
+	fi
 	# One that fails does not keep the others from being cleared.
 	start 4 8
 	run --separate-stderr "$NEAP" clear --pid "$gone" --pid "$target" --json

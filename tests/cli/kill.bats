@@ -177,7 +177,7 @@ END
 	setpriv --reuid=65534 --clear-groups sleep 60 3>&- &
 	other=$!
 	targets+=("$other")
-	until [ "$(cat "/proc/$other/comm")" = sleep ]; do sleep 0.02; done
+	until [ "$(tr '\0' ' ' <"/proc/$other/cmdline")" = "sleep 60 " ]; do sleep 0.02; done
 	start
 	run "$NEAP" kill --pid "$target" --pid "$other" --yes
 	echo "$output"

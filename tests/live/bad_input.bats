@@ -47,6 +47,9 @@ within() {
 	return 1
 }
 
+# Its command line is there; its name is a moment before.
+is_sleep() { [ "$(tr '\0' ' ' <"/proc/$started/cmdline")" = "sleep 300 " ]; }
+
 # three FILE: a series of three experiments, each of which adds its name to the file `ran`.
 three() {
 	cat >"$1" <<-EOF
@@ -123,8 +126,7 @@ each_once() { # FOLDER
 	[ "$(id -u)" = 0 ] || skip "only root can start one"
 	setpriv --reuid=65534 --clear-groups sleep 300 3>&- &
 	started=$!
-	other_uid() { [ "$(cat "/proc/$started/comm")" = sleep ]; }
-	within other_uid
+	within is_sleep
 	for verb in clear reset; do
 		says 77 "neap $verb: process $started (sleep 300) belongs to user 65534: only that user can ask it" \
 			$verb --pid "$started"
@@ -135,7 +137,6 @@ each_once() { # FOLDER
 @test "a process that is not attached: 69, and how to start it so that it is" {
 	sleep 300 3>&- &
 	started=$!
-	is_sleep() { [ "$(cat "/proc/$started/comm")" = sleep ]; }
 	within is_sleep
 	says 69 "neap clear: process $started (sleep 300) is not attached: its cache cannot be emptied, nor its memory limited, from outside; started with 'neap run -- COMMAND' it can" \
 		clear --pid "$started"
@@ -167,7 +168,7 @@ each_once() { # FOLDER
 	mkfifo pipe
 	"$NEAP" run --quiet --folder run -- "$CHARLM" "${small[@]}" --losses pipe >out 2>&1 3>&- &
 	started=$!
-	is_attached() { ls "$XDG_RUNTIME_DIR"/neap/*.sock >/dev/null 2>&1; }
+	is_attached() { ls "$XDG_RUNTIME_DIR"/neap/*.page >/dev/null 2>&1; } # the socket listens before it is there
 	within is_attached
 	socket=$(echo "$XDG_RUNTIME_DIR"/neap/*.sock)
 	python3 "$BATS_TEST_DIRNAME/frames.py" "$(basename "$socket" .sock)" "$socket" pipe attacked "$NEAP"

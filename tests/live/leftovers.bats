@@ -18,13 +18,14 @@ teardown() {
 	wait 2>/dev/null || true
 }
 
-# The PIDs of the processes that hold device memory, once there are N of them; gives up after 20 s.
+# The PIDs of the processes that hold device memory, once there are N of them and each has more than its context; gives up
+# after 20 s.
 holders() {
 	local tries=0 found
 	while [ $tries -lt 400 ]; do
 		found=$("$NEAP" info --json 2>/dev/null | python3 -c \
-			"import json,sys; print(*sorted(p['pid'] for p in json.load(sys.stdin)['processes']))")
-		[ "$(wc -w <<<"$found")" -eq "$1" ] && { echo "$found"; return 0; }
+			"import json,sys; p = json.load(sys.stdin)['processes']; print(*sorted(q['pid'] for q in p if q['bytes'] > 8 << 20), *['-' for q in p if q['bytes'] <= 8 << 20])")
+		[[ "$found" != *-* && "$(wc -w <<<"$found")" -eq "$1" ]] && { echo "$found"; return 0; }
 		tries=$((tries + 1))
 		sleep 0.05
 	done
@@ -50,7 +51,8 @@ leave_behind() {
 	[[ $output == *"WARNING Ended process $left ($(basename "$HOLD") "*"), left behind by run "*", which held 44.0 MiB (SIGTERM)"* ]]
 	[[ $output == *"What they held, 44.0 MiB, is free again after "* ]]
 	[[ $output == *"NVIDIA-SMI report:"* ]]
-	! kill -0 "$left" 2>/dev/null
+	run grep -E '^State:.[^ZX]' "/proc/$left/status" # gone, or dead and not reaped yet
+	[ "$status" -ne 0 ]
 	[ -z "$(holders 0)" ]
 	run "$NEAP" run --no-history --clear-memory-on-start -- true
 	[[ $output == *"No leftovers of earlier runs were found"* ]]
