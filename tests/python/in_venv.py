@@ -3,16 +3,35 @@
 Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip.
 """
 
+import fcntl
+import glob
 import os
-import pathlib
 import sys
 
-cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-folder = pathlib.Path(cache, "neap", "python-%d.%d" % sys.version_info[:2])
+if not os.environ.get("HOME"):
+    os.environ.pop("HOME", None)  # the user's, as for tools/python_env.sh
+cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "neap")
+folder = os.path.join(cache, "python-%d.%d" % sys.version_info[:2])
 stage = sys.argv[1]
-if not (folder / f"complete-{stage}").exists():
-    print(f"skipped: {folder} has no {'PyTorch' if stage == 'torch' else 'test tools'}: tools/python_env.sh makes it")
+
+
+def skip(why):
+    print(f"skipped: {folder} {why}")
     sys.exit(77)
+
+
+try:  # for as long as the test runs nobody changes the environment
+    use = os.open(os.path.join(cache, "use"), os.O_RDONLY | os.O_CREAT, 0o666)
+    fcntl.flock(use, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    os.set_inheritable(use, True)
+except BlockingIOError:
+    skip("is being made")
+except OSError:  # nor can who may not write there
+    pass
+if not os.path.exists(os.path.join(folder, f"complete-{stage}")):
+    skip(f"has no {'PyTorch' if stage == 'torch' else 'test tools'}: tools/python_env.sh makes it")
+if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
+    skip("is not whole: tools/python_env.sh makes it anew")
 os.environ.pop("LD_LIBRARY_PATH", None)  # with the simulator's folder in it, PyTorch would take it for the driver
-python = str(folder / "bin" / "python")
+python = os.path.join(folder, "bin", "python")
 os.execv(python, [python, *sys.argv[2:]])
