@@ -61,18 +61,21 @@ class _Process:
 
     def __init__(self, process: Any) -> None:
         self._process = process
-        process.start()
-        self._ended: Any = process.sentinel  # readable once it has ended, and all that inherited the sentinel's other end
-        self._owned = False
+        self._pidfd: Optional[int] = None  # readable once it has ended
+
+    def start(self) -> None:
+        """Raises what starting does; and a Ctrl-C may come when the child is there already: end() in any case."""
+        self._process.start()
         try:
-            self._ended = os.pidfd_open(process.pid)  # readable once it has ended
-            self._owned = True
+            self._pidfd = os.pidfd_open(self._process.pid)
         except (AttributeError, OSError):  # an old kernel, or Python for an old one
             pass
 
     def wait(self, pipe: Any, seconds: Optional[float]) -> bool:
         """Until it has said something or ended; False when the time is over."""
-        return bool(multiprocessing.connection.wait([self._ended] + ([pipe] if pipe else []), seconds))
+        # The sentinel is readable once it has ended, and all that inherited the sentinel's other end.
+        ended: Any = self._process.sentinel if self._pidfd is None else self._pidfd
+        return bool(multiprocessing.connection.wait([ended] + ([pipe] if pipe else []), seconds))
 
     def _signal(self, number: signal.Signals) -> None:
         for send, pid in ((os.killpg, self._process.pid), (os.kill, self._process.pid)):
@@ -82,7 +85,10 @@ class _Process:
                 pass
 
     def end(self, leave: float) -> int:
-        """Ends it, unless it does so by itself within so many seconds, and whatever it started and left; its exit status."""
+        """Ends it, unless it does so by itself within so many seconds, and whatever it started and left; its exit status. 0
+        where it never began."""
+        if self._process.pid is None:
+            return 0
         try:
             if not self.wait(None, leave):
                 self._signal(signal.SIGTERM)
@@ -92,8 +98,8 @@ class _Process:
             self._process.join()
             status = int(self._process.exitcode)
             self._process.close()
-            if self._owned:
-                os.close(self._ended)
+            if self._pidfd is not None:
+                os.close(self._pidfd)
         return status
 
 
@@ -142,18 +148,17 @@ class ExperimentSeriesRunner:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         began = time.monotonic()
-        try:
-            process = _Process(context.Process(target=_child, args=(theirs, function, arguments, named), name=name))
-        except OSError:
-            ours.close()
-            raise
-        except Exception as exception:  # whatever pickling it raises
-            ours.close()
-            return ExperimentResult(name, "failed", None, f"cannot be sent to a process: {exception}", 0.0, None, None)
-        finally:
-            theirs.close()
+        process = _Process(context.Process(target=_child, args=(theirs, function, arguments, named), name=name))
         answer, late, leave = None, False, 0.0
         try:
+            try:
+                process.start()
+            except OSError:
+                raise
+            except Exception as exception:  # whatever pickling it raises
+                return ExperimentResult(name, "failed", None, f"cannot be sent to a process: {exception}", 0.0, None, None)
+            finally:
+                theirs.close()
             late = not process.wait(ours, self.timeout)
             answer = None if late else self._answer(ours)
             leave = 0.0 if answer is None else _LEAVE_SECONDS
