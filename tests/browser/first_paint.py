@@ -246,7 +246,7 @@ def main():
         return 77
     shots = os.path.abspath(arguments.folder)
     os.makedirs(shots, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # its helpers may write to the last
         trace, page = os.path.join(folder, "trace.pickle"), os.path.join(shots, "page.html")
         maker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_trace.py")
         truth = json.loads(subprocess.run([sys.executable, maker, trace, str(arguments.events)], check=True,

@@ -269,7 +269,7 @@ def drop(count):
     else: del held[-1]
 def wait(go="go", ready="ready"):
     open(ready, "w").close()
-    end = time.monotonic() + 100
+    end = time.monotonic() + 190
     while not os.path.exists(go) and time.monotonic() < end: time.sleep(0.02)
 """
 
@@ -299,7 +299,13 @@ class Live(unittest.TestCase):
         return done
 
     def ask(self, *words):
-        return json.loads(self.command(*words).stdout)
+        """Again where the machine was too busy for the program to answer within 2 s."""
+        for _ in range(30):
+            done = self.command(*words, check=False)
+            if done.returncode != 75:
+                break
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
 
     def start(self, code):
         """A run of this code, and its PID once it waits."""
