@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
+#include "../trace/made_trace.h"
 #include "analyze/analysis.h"
-#include "trace/build.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,17 +87,6 @@ static void instants_that_are_not_there(void **state)
 
 /* A snapshot is built by hand. */
 
-struct maker {
-	struct neap_build build;
-	uint64_t events;
-};
-
-static uint32_t frame(struct maker *maker, const char *file, const char *name, uint32_t line)
-{
-	return neap_build_frame(&maker->build, neap_build_text(&maker->build, file, strlen(file)),
-				neap_build_text(&maker->build, name, strlen(name)), line);
-}
-
 static uint32_t stack(struct maker *maker, const char *file, const char *name, uint32_t line)
 {
 	uint32_t frames[] = {frame(maker, "??", "torch::unwind::unwind()", 0),
@@ -108,12 +97,11 @@ static uint32_t stack(struct maker *maker, const char *file, const char *name, u
 
 static void event(struct maker *maker, enum neap_trace_kind kind, uint64_t address, uint64_t size, uint32_t where)
 {
-	struct neap_trace_event event = {.address = address,
-					 .size = size,
-					 .stack = where,
-					 .kind = (uint8_t)kind,
-					 .time_us = 1000 + 10 * maker->events++};
-	neap_build_event(&maker->build, &event);
+	put_event(maker, (struct neap_trace_event){.address = address,
+						   .size = size,
+						   .stack = where,
+						   .kind = (uint8_t)kind,
+						   .time_us = 1000 + 10 * maker->events});
 }
 
 static void release(struct maker *maker, uint64_t address, uint64_t size, uint32_t where)
@@ -128,21 +116,6 @@ static void range(struct maker *maker, enum neap_trace_mark_kind kind, const cha
 				       .kind = (uint8_t)kind,
 				       .name = neap_build_text(&maker->build, name, strlen(name))};
 	neap_build_mark(&maker->build, &mark);
-}
-
-static void begin(struct maker *maker)
-{
-	*maker = (struct maker){0};
-	assert_int_equal(neap_build_init(&maker->build, NEAP_TRACE_SNAPSHOT, NULL), NEAP_OK);
-	assert_true(neap_build_device(&maker->build, 0));
-}
-
-static struct neap_trace *finish(struct maker *maker)
-{
-	struct neap_trace *trace = NULL;
-	maker->build.trace->devices[0].event_count = maker->events;
-	assert_int_equal(neap_build_finish(&maker->build, &trace, NULL), NEAP_OK);
-	return trace;
 }
 
 /* Parameters (made before the steps), then per step: an activation that backward frees, a gradient that lives into
@@ -618,7 +591,8 @@ static void the_state_at_an_instant(void **state)
 	maker.build.trace->devices[0].segment_count = 1;
 	struct neap_trace *trace = finish(&maker);
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, NULL, &found, &err), NEAP_OK);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 6, NULL, &found, &err),
+			 NEAP_OK);
 	assert_true(found.known);
 	assert_int_equal(found.segments, 3);
 	assert_int_equal(found.reserved, 100 * MIB);
@@ -630,7 +604,8 @@ static void the_state_at_an_instant(void **state)
 	/* The peak is that very instant; the end is the file's own. */
 	assert_int_equal(analysis.fragments_at_peak.reserved, 100 * MIB);
 	assert_int_equal(analysis.fragments.reserved, 20 * MIB);
-	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, NULL, &found, &err), NEAP_OK);
+	assert_int_equal(neap_fragments_find(trace, 0, &analysis.lives, &analysis.sites, 9, NULL, &found, &err),
+			 NEAP_OK);
 	assert_int_equal(found.reserved, 80 * MIB);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);

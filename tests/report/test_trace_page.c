@@ -7,12 +7,12 @@
 
 #include <cmocka.h>
 
+#include "../trace/made_trace.h"
 #include "base/file.h"
 #include "report/markup.h"
 #include "report/page_file.h"
 #include "report/pieces.h"
 #include "report/trace_page.h"
-#include "trace/build.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,41 +26,18 @@
 
 /* ---- a trace ---- */
 
-struct maker {
-	struct neap_build build;
-	uint64_t events;
-	uint32_t stack;
-};
-
 static void put(struct maker *maker, enum neap_trace_kind kind, uint64_t address, uint64_t size, uint64_t time_us)
 {
-	struct neap_trace_event event = {
-		.address = address, .size = size, .time_us = time_us, .stack = maker->stack, .kind = (uint8_t)kind};
-	neap_build_event(&maker->build, &event);
-	maker->events++;
-}
-
-static void begin(struct maker *maker)
-{
-	*maker = (struct maker){0};
-	assert_int_equal(neap_build_init(&maker->build, NEAP_TRACE_SNAPSHOT, NULL), NEAP_OK);
-	assert_true(neap_build_device(&maker->build, 0));
-}
-
-static struct neap_trace *finish(struct maker *maker)
-{
-	struct neap_trace *trace = NULL;
-	maker->build.trace->devices[0].event_count = maker->events;
-	assert_int_equal(neap_build_finish(&maker->build, &trace, NULL), NEAP_OK);
-	return trace;
+	put_event(maker, (struct neap_trace_event){.address = address,
+						   .size = size,
+						   .time_us = time_us,
+						   .stack = maker->stack,
+						   .kind = (uint8_t)kind});
 }
 
 static void set_stack(struct maker *maker, const char *name)
 {
-	uint32_t text = neap_build_text(&maker->build, name, strlen(name));
-	uint32_t file = neap_build_text(&maker->build, "/home/train.py", 14);
-	uint32_t frames[] = {neap_build_frame(&maker->build, file, text, 7),
-			     neap_build_frame(&maker->build, file, text, 9)};
+	uint32_t frames[] = {frame(maker, "/home/train.py", name, 7), frame(maker, "/home/train.py", name, 9)};
 	maker->stack = neap_build_stack(&maker->build, frames, 2);
 }
 
