@@ -364,4 +364,5 @@ void neap_machine_fini(struct machine *machine)
 	free(machine->marks);
 	free(machine->frames);
 	neap_memo_fini(&machine->memo);
+	neap_pools_fini(&machine->pools);
 }

@@ -17,6 +17,7 @@
 
 #include "trace/formats.h"
 #include "trace/memo.h"
+#include "trace/pools.h"
 
 enum value_type {
 	VALUE_OTHER, /* anything that means nothing to us: its content is gone */
@@ -74,6 +75,7 @@ struct machine {
 	size_t *marks; /* depths of MARKs */
 	size_t mark_count, mark_room;
 	struct neap_memo memo;
+	struct neap_pools pools;
 	uint64_t position; /* of the instruction */
 	uint32_t *frames;  /* room to gather a stack in */
 	size_t frame_room;

@@ -143,7 +143,10 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 		event.address = word_of(known, NAME_DEVICE_FREE, event.address);
 	event.time_us = word_of(known, NAME_TIME_US, 0);
 	event.stack = stack_of(machine, known);
-	event.stream = stream_of(machine, known, NAME_POOL_ID);
+	event.stream = known->keys & BIT(POOL_ID)
+			       ? stream_of(machine, known, NAME_POOL_ID)
+			       : neap_pools_stream(&machine->pools, build, word_of(known, NAME_STREAM, 0),
+						   placed ? &event.address : NULL);
 	neap_build_event(build, &event);
 	machine->free_requests += event.kind == NEAP_TRACE_FREE_REQUESTED;
 	machine->free_completions += event.kind == NEAP_TRACE_FREE_COMPLETED;
