@@ -196,8 +196,6 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 	struct neap_error err = {0};
 	char folder[4096];
 
-	if (!topic->here)
-		return;
 	neap_buffer_text(out, "\n  Here and now\n");
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
 	if (status == NEAP_OK)

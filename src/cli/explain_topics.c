@@ -75,6 +75,25 @@ static void here_limits(struct neap_buffer *out, const struct look *look)
 		neap_buffer_text(out, "    no attached process has a limit\n");
 }
 
+/* What only ends with its process, and what no process accounts for. */
+static void here_restart(struct neap_buffer *out, const struct look *look)
+{
+	for (size_t i = 0; i < look->device_count; i++) {
+		const struct neap_ledger *ledger = &look->devices[i].ledger;
+		neap_buffer_format(
+			out,
+			"    GPU %zu: neap clear gives %s back; %s of contexts and %s not attached end with "
+			"their processes\n",
+			i, SIZE(ledger->cached), SIZE(ledger->contexts), SIZE(ledger->not_attached));
+		if (ledger->unexplained > 0)
+			neap_buffer_format(
+				out,
+				"    GPU %zu: %s has no process; what stays so only a reset gives back (neap "
+				"explain no-process)\n",
+				i, SIZE((uint64_t)ledger->unexplained));
+	}
+}
+
 const struct explain_topic explain_topics[] = {
 	{
 		.name = "oom",
@@ -168,6 +187,7 @@ const struct explain_topic explain_topics[] = {
 			"uncorrectable ECC errors, a driver that does not fit its library after an update."),
 		.fixes = TEXTS("neap kill --pid P ends the process and watches its memory come back.",
 			       "dmesg shows Xid lines; nvidia-smi -q -d ECC the errors."),
+		.here = here_restart,
 	},
 	{NULL, NULL, NULL, NULL, NULL},
 };

@@ -63,7 +63,7 @@ message() {
 		run "$NEAP" explain "$topic"
 		[ "$status" -eq 0 ]
 		[[ "${lines[0]}" == "$topic: "* ]]
-		[[ "$output" == *"  What to do"* ]]
+		[[ "$output" == *"  What to do"*"  Here and now"*" "* ]]
 	done
 	run "$NEAP" explain oom
 	[[ "$output" == *"    GPU 0: 254 MiB free of 256 MiB;"* ]]
