@@ -122,6 +122,18 @@ static void no_time(void **state)
 	assert_non_null(strstr(err.message, "gtx9000"));
 }
 
+/* The child that had no time is killed, and leaves the world; the last one to leave it removes it. */
+static int teardown(void **state)
+{
+	struct neap_monitor *monitor = NULL;
+
+	(void)state;
+	set_world("");
+	if (neap_monitor_open(NEAP_BACKEND_SIM, &monitor, NULL) == NEAP_OK)
+		neap_monitor_close(monitor);
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,5 +143,5 @@ int main(void)
 		cmocka_unit_test(no_time),
 	};
 
-	return cmocka_run_group_tests(tests, setup, NULL);
+	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -16,6 +16,7 @@ setup() {
 teardown() {
 	for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
 	wait 2>/dev/null || true
+	rm -f "/dev/shm/"*"left-$$-$BATS_TEST_NUMBER"
 }
 
 # The PIDs of the processes that hold device memory, once there are N of them and each has more than its context; gives up

@@ -10,15 +10,22 @@
 
 #include <cmocka.h>
 
+static char runtime[] = "/tmp/neap-test-observe-XXXXXX";
+
 static int setup(void **state)
 {
 	(void)state;
-	static char runtime[] = "/tmp/neap-test-observe-XXXXXX";
 	char world[128];
 	snprintf(world, sizeof world, "mem=1GiB,gpus=3,world=observe-%d", (int)getpid());
 	if (!mkdtemp(runtime) || setenv("XDG_RUNTIME_DIR", runtime, 1) || setenv("NEAP_SIM", world, 1))
 		return -1;
 	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	return rmdir(runtime);
 }
 
 static void test_samples_keep_the_peak_and_the_order(void **state)
@@ -130,5 +137,5 @@ int main(void)
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_a_peak_between_two_looks),
 	};
-	return cmocka_run_group_tests_name("observe", tests, setup, NULL);
+	return cmocka_run_group_tests_name("observe", tests, setup, teardown);
 }
