@@ -39,7 +39,7 @@
 /* Processes that the command left are not ended before this: many end by themselves because it did. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
-#define LOCK_TRIES      20 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
+#define LOCK_TRIES      500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
 /* Giving back what a large process had mapped takes a while after SIGKILL, on a loaded machine a long one. */
 #define KILLED_NS (60 * NEAP_NS_PER_S)
 /* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
@@ -105,7 +105,7 @@ enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***
 	return status;
 }
 
-/* Absolute, and with no earlier result in it. */
+/* Absolute. */
 static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
@@ -117,7 +117,14 @@ static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_
 	if (strlen(path) + 300 > sizeof run->folder)
 		return neap_fail(err, NEAP_EINVAL, "the path of the folder %s is too long", run->options.folder);
 	strcpy(run->folder, path);
-	status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	return NEAP_OK;
+}
+
+/* Asked under the lock: a run that ends just now leaves its result first, and then the lock. */
+static enum neap_status check_unended(const struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
 	if (!status && !access(path, F_OK))
 		status = neap_fail(err, NEAP_EEXIST, "%s is there already: that run is over; give another --folder",
 				   path);
@@ -261,6 +268,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = make_run_folder(run, err);
 	if (!status)
 		status = take_lock(run, err);
+	if (!status)
+		status = check_unended(run, err);
 	if (!status)
 		status = neap_supervise_limits_check(run, err);
 	if (!status)

@@ -275,6 +275,21 @@ END
 	[ ! -e ran ]
 }
 
+@test "a result that is left while a run of the same folder waits for its lock stays" {
+	mkdir run
+	exec 8>run/lock
+	flock 8
+	"$NEAP" run --folder run -- touch ran >out 2>&1 8>&- &
+	until readlink /proc/$!/fd/* 2>/dev/null | grep -q '/run/lock$' || ! kill -0 $! 2>/dev/null; do :; done
+	echo left >run/result.json
+	flock -u 8
+	code=0
+	wait $! || code=$?
+	[ "$code" -eq 73 ] || [ "$code" -eq 75 ]
+	[ ! -e ran ]
+	[ "$(cat run/result.json)" = left ]
+}
+
 @test "an inherited lock is taken over" {
 	mkdir run
 	exec 7>run/lock
