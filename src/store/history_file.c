@@ -1,5 +1,9 @@
 /* store/history_file.c: the history's file: opened, its schema brought up to date, a damaged one set aside.
  *
+ * Whoever opens the file holds a shared lock (flock) on its folder meanwhile, and whoever sets it aside an exclusive
+ * one, under which he looks again: another may have done so, and the file that is there now be a good one. Nor is
+ * anyone then in the middle of opening the damaged one, whose closing would remove the new one's log by its name.
+ *
  * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
  * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
  */
@@ -13,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,6 +54,7 @@ enum neap_status neap_history_fail(sqlite3 *database, const char *what, const ch
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
+	case SQLITE_PROTOCOL: /* the race for the log's locks was lost many times in a row */
 		status = NEAP_EBUSY;
 		break;
 	case SQLITE_NOMEM:
@@ -222,6 +228,42 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	return NEAP_OK;
 }
 
+/* The file's folder, to be locked; -1 where there is none: then opening the file says so. */
+static int open_folder(const char *path)
+{
+	char folder[4096];
+	const char *slash = strrchr(path, '/');
+	size_t length = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+	memcpy(folder, slash ? path : ".", length);
+	folder[length] = '\0';
+	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Waits. Where the file system has no such locks, nothing is held off. */
+static void lock(int folder_fd, int operation)
+{
+	while (folder_fd >= 0 && flock(folder_fd, operation) && errno == EINTR)
+		;
+}
+
+/* Opens; what is damaged is set aside, and a new one begun. */
+static enum neap_status open_or_begin(struct neap_history *history, int folder_fd, char *ret_note, bool *ret_damaged,
+				      struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	const int operations[] = {LOCK_SH, LOCK_EX};
+	for (int round = 0; round < 2; round++) {
+		lock(folder_fd, operations[round]);
+		status = open_patiently(history, ret_damaged, err);
+		if (!status || !*ret_damaged)
+			return status;
+		sqlite3_close(history->database);
+		history->database = NULL;
+	}
+	status = set_aside(history->path, ret_note, err);
+	return status ? status : open_patiently(history, ret_damaged, err);
+}
+
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err)
 {
@@ -234,14 +276,11 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 		return neap_fail(err, NEAP_EINVAL, "the history's path is too long: %.100s", path);
 	}
 	bool damaged;
-	enum neap_status status = open_patiently(history, &damaged, err);
-	if (status && damaged) {
-		sqlite3_close(history->database);
-		history->database = NULL;
-		status = set_aside(path, note, err);
-		if (!status)
-			status = open_patiently(history, &damaged, err);
-	}
+	int folder_fd = open_folder(history->path);
+	enum neap_status status = open_or_begin(history, folder_fd, note, &damaged, err);
+	lock(folder_fd, LOCK_UN); /* a child that was forked meanwhile may have it open */
+	if (folder_fd >= 0)
+		close(folder_fd);
 	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !damaged && open_as_it_stands(history)) {
 		snprintf(note, sizeof note, "for reading only: %.400s", err ? err->message : "the disk is full");
 		status = NEAP_OK;

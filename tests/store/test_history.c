@@ -362,6 +362,70 @@ static void test_damaged(void **state)
 	neap_history_close(history);
 }
 
+/* Opens, and puts one run, as soon as `go` is closed. */
+static void begin_writer(pid_t *child, int number, const int go[2])
+{
+	*child = fork();
+	assert_int_not_equal(*child, -1);
+	if (*child)
+		return;
+	struct neap_history *history = NULL;
+	struct neap_result result = {0};
+	char id[16], byte;
+	close(go[1]);
+	if (read(go[0], &byte, 1) || neap_history_open(path, &history, NULL, NULL))
+		_exit(1);
+	snprintf(id, sizeof id, "w%d", number);
+	if (neap_result_init(&result, NULL) || neap_result_set(&result.run_id, id, NULL) ||
+	    neap_history_put(history, "nightly", "k1", &result, NULL))
+		_exit(2);
+	neap_history_close(history);
+	_exit(0);
+}
+
+static int ask_number(const char *sql)
+{
+	sqlite3 *database = NULL;
+	sqlite3_stmt *statement = NULL;
+	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+	assert_int_equal(sqlite3_prepare_v2(database, sql, -1, &statement, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_step(statement), SQLITE_ROW);
+	int number = sqlite3_column_int(statement, 0);
+	sqlite3_finalize(statement);
+	sqlite3_close(database);
+	return number;
+}
+
+/* Several find it damaged at once: one sets it aside, and what any of them puts into the new one stays. */
+static void test_damaged_together(void **state)
+{
+	(void)state;
+	static const char nonsense[] = "this is no database, however often it is read, whatever its name may promise";
+	enum { WRITERS = 4, ROUNDS = 3 };
+	char command[256];
+	for (int round = 0; round < ROUNDS; round++) {
+		pid_t children[WRITERS];
+		int go[2], failed = 0;
+		snprintf(command, sizeof command, "rm -f %s/*", folder);
+		assert_int_equal(system(command), 0);
+		assert_int_equal(neap_file_write(path, nonsense, sizeof nonsense, NULL), NEAP_OK);
+		assert_int_equal(pipe(go), 0);
+		for (int i = 0; i < WRITERS; i++)
+			begin_writer(&children[i], i, go);
+		close(go[0]);
+		close(go[1]);
+		for (int i = 0; i < WRITERS; i++) {
+			int status = -1;
+			assert_int_equal(waitpid(children[i], &status, 0), children[i]);
+			failed += status != 0;
+		}
+		assert_int_equal(failed, 0);
+		assert_int_equal(ask_number("SELECT count(*) FROM runs"), WRITERS);
+		snprintf(command, sizeof command, "test $(ls %s/history.db.damaged-* | wc -l) = 1", folder);
+		assert_int_equal(system(command), 0);
+	}
+}
+
 /* Three within a second: none is written over. */
 static void test_damaged_again(void **state)
 {
@@ -472,6 +536,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_no_id, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_again, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_damaged_together, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_inside, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_newer, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_nowhere, make_folder, remove_folder),
