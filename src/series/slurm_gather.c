@@ -306,6 +306,15 @@ static enum neap_status read_claims(struct neap_slurm *slurm, size_t at, struct 
 	return status;
 }
 
+/* NFS remembers for up to a minute that a name was not there. Opening a folder asks the server whether it has
+ * changed: then what other machines have put into it since is seen. */
+static void look_afresh(const char *folder)
+{
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+}
+
 static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
 	const struct neap_series_state *state = &slurm->series.state;
@@ -317,8 +326,17 @@ static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct foun
 	found->facts.asked = slurm->asked;
 	enum neap_status status = neap_attempt_init(&found->attempt, slurm->series.summary->folder,
 						    name_of(slurm, at), state->experiments[at].attempts, err);
+	if (!status && !neap_path_join(path, sizeof path, slurm->folder, "runs")) {
+		look_afresh(path);
+		look_afresh(found->attempt.folder);
+	}
 	if (!status)
 		status = read_claims(slurm, at, found, err);
+	/* The lock before the result: who holds it leaves a result first. */
+	if (!status && found->facts.claimed == NEAP_SLURM_BEGUN && slurm->asked &&
+	    slurm->seen[at].state != NEAP_SLURM_PENDING && slurm->seen[at].state != NEAP_SLURM_RUNNING)
+		status = neap_attempt_find(&found->attempt, &there, err);
+	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
 	if (!status && neap_path_join(path, sizeof path, found->attempt.folder, "result.json"))
 		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", found->attempt.folder);
 	if (status)
@@ -328,14 +346,10 @@ static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct foun
 	found->facts.has_result = status == NEAP_OK;
 	if (found->facts.has_result)
 		found->facts.outcome = found->result.outcome;
-	else if (status == NEAP_ENOENT && found->facts.claimed == NEAP_SLURM_BEGUN && slurm->asked &&
-		 slurm->seen[at].state != NEAP_SLURM_PENDING && slurm->seen[at].state != NEAP_SLURM_RUNNING)
-		status = neap_attempt_find(&found->attempt, &there, err);
 	else if (status == NEAP_ENOENT || status == NEAP_EPARSE)
 		status = NEAP_OK;
 	else if (err)
 		*err = why;
-	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
 	return status;
 }
 
