@@ -39,9 +39,10 @@ enum neap_status neap_killed_tell(pid_t target, uint64_t until_wall_ns, struct n
 	enum neap_status status = open_run(target, &folder_fd, err);
 	if (status)
 		return status;
-	int length = snprintf(line, sizeof line, "%d %" PRIu64 "\n", (int)getpid(), until_wall_ns);
-	int fd =
-		openat(folder_fd, "killed", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	/* Every line is of one length, and written over another's in one piece: whoever kills the same run at the
+	 * same time leaves a whole one. */
+	int length = snprintf(line, sizeof line, "%11d %20" PRIu64 "\n", (int)getpid(), until_wall_ns);
+	int fd = openat(folder_fd, "killed", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 	if (fd < 0)
 		status = neap_fail_errno(err, errno, "leaving word in the folder of process %d's run", (int)target);
 	else
