@@ -19,6 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define FOLDER_ROUNDS 100
+
 enum neap_status neap_path_join(char *text, size_t room, const char *folder, const char *name)
 {
 	size_t length = strlen(folder);
@@ -108,7 +110,7 @@ enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_
 {
 	*file = (struct neap_file){.fd = -1};
 	/* The suffix needs at most 40 bytes; a longer path could not be named. */
-	if (strlen(path) >= sizeof(file->path) - 40)
+	if (strlen(path) > 4000)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s... is too long", path);
 	strcpy(file->path, path);
 	for (unsigned int n = 0; n < 1000; n++) {
@@ -221,18 +223,22 @@ enum neap_status neap_file_read(const char *path, size_t limit_bytes, struct nea
 	return status;
 }
 
-/* Makes one folder; one that exists is fine, through a link as well. */
+/* Makes one folder; one that exists is fine, through a link as well. One that was there and is gone a moment later,
+ * someone else has removed: then once more. */
 static enum neap_status make_one_folder(const char *path, mode_t mode, struct neap_error *err)
 {
 	struct stat info;
+	int cause = EEXIST;
 
-	if (mkdir(path, mode) == 0)
-		return NEAP_OK;
-	int cause = errno;
-	if (stat(path, &info) == 0) {
-		if (S_ISDIR(info.st_mode))
+	for (int round = 0; round < FOLDER_ROUNDS && cause == EEXIST; round++) {
+		if (mkdir(path, mode) == 0)
 			return NEAP_OK;
-		cause = ENOTDIR;
+		cause = errno;
+		if (stat(path, &info) == 0) {
+			if (S_ISDIR(info.st_mode))
+				return NEAP_OK;
+			cause = ENOTDIR;
+		}
 	}
 	return neap_fail_errno(err, cause, "making the folder %s", path);
 }
