@@ -8,7 +8,7 @@ source=$PWD
 work=$(mktemp -d "${TMPDIR:-/tmp}/neap-packaging-XXXXXX")
 world=packaging-$$
 trap 'rm -rf "$work"; rm -f /dev/shm/neap-sim-*-"$world"' EXIT
-unset NEAP_SIM_PATH NEAP_LIBRARY NEAP_ATTACH LD_LIBRARY_PATH PYTHONPATH
+unset NEAP_SIM_PATH NEAP_LIBRARY NEAP_ATTACH CUDA_VISIBLE_DEVICES LD_LIBRARY_PATH PYTHONPATH GIT_CONFIG_GLOBAL
 mkdir -m 700 "$work/runtime"
 export XDG_RUNTIME_DIR=$work/runtime XDG_STATE_HOME=$work/state HOME=$work
 export NEAP_DEVICE=sim NEAP_SIM=mem=1GiB,world=$world
