@@ -66,6 +66,9 @@ for number, snapshot in enumerate([
     {"segments": [segment], "device_traces": [trace, []], "allocator_settings": {"expandable_segments": True,
         "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128", "max_split_size": -1},
      "external_annotations": [{"device": 0, "stage": "START", "name": "iter 1", "time_us": 4}]},
+    {"segments": [segment, {**segment, "address": 1 << 41, "segment_pool_id": (0, 1), "stream": 7, "blocks": []}],
+     "device_traces": [[{**event("segment_alloc", 2 << 20, 1 << 41), "stream": 7}, {**event("alloc", 4096, 1 << 41), "stream": 7},
+                        {**oom, "stream": 7}]]},
     {"segments": [{**segment, "blocks": [{"size": 4096, "state": "active_allocated", "history": [{"real_size": 3}]}]}]},
 ]):
     for protocol in (2, 3, 4, 5):

@@ -101,6 +101,10 @@ static void put_peaks(struct neap_buffer *out, const struct neap_analysis *analy
 	const struct neap_trace_levels *peak = &profile->reserved_peak;
 	bool whole = profile->from == 0 && profile->to == analysis->timeline.count;
 
+	if (analysis->lives.count == 0 && peak->reserved == 0) {
+		neap_buffer_text(out, "\nPeaks: none, no allocation is in it\n");
+		return;
+	}
 	neap_buffer_text(out, "\nPeaks\n");
 	put_level(out, analysis, "requested", profile->requested_peak.requested, &profile->requested_peak);
 	if (whole && neap_analysis_exact(analysis))

@@ -155,6 +155,8 @@ def first_request():
     found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, context=500, tag="parameters"), "capacity", 7 * GIB, "smaller model",
                    says=[alone, "neap's allocator struck out: it was so already"])
     assert not found["other_allocator"] and not found["not_recorded"]
+    said = subprocess.run([NEAP, "analyze", FOLDER.name + "/record.1"], check=True, stdout=subprocess.PIPE, timeout=120).stdout
+    assert b"Peaks: none, no allocation is in it" in said and b"by replay under" not in said, said
     expect(recording(4 * GIB, 23 * GIB, 24 * GIB, limit=2 * GIB, flags=1), "limit", 2 * GIB, "higher limit",
            says=["over the 2.00 GiB that this process may reserve"], never=["micro-batch"])
 

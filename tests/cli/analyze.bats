@@ -103,7 +103,7 @@ teardown() {
 	mkfifo never
 	for command in analyze replay; do
 		"$NEAP" "$command" never 3>&- &
-		until grep -q neap "/proc/$!/comm"; do :; done
+		while kill -0 $! && ! grep -q neap "/proc/$!/comm"; do :; done
 		kill -TERM $!
 		code=0
 		wait $! || code=$?
