@@ -83,7 +83,7 @@ def write_snapshot(path, devices, conf):
                      "allocator_settings": settings, "external_annotations": []}, file)
 
 
-def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, context=0, flags=0, tags=(), allocations=(), largest=0,
+def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, context=0, flags=0, tags=(), largest=0, cached=0,
                     tag=""):
     """An OOM as the journal tells of it; include/neap/trace.h."""
     names = ["", "parameters", "activations and other"]
@@ -92,7 +92,7 @@ def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, conte
         return struct.pack("<QIHHHHIQQQQQ", number * 1000, number, kind, names.index(tag), 0, flags, stream, address, size,
                            block, a, b)
 
-    reserved = held_bytes + largest
+    reserved = held_bytes + max(cached, largest)
     journal = [event(1, 21, tag, flags, 0, free, size, size, held_bytes, reserved),
                event(2, 22, "", 0, context, total, limit, largest, total - free - reserved)]
     journal += [event(3 + i, 23, tag, a=live, b=live, size=1) for i, (tag, live) in enumerate(tags)]
@@ -159,6 +159,16 @@ def first_request():
     assert b"Peaks: none, no allocation is in it" in said and b"by replay under" not in said, said
     expect(recording(4 * GIB, 23 * GIB, 24 * GIB, limit=2 * GIB, flags=1), "limit", 2 * GIB, "higher limit",
            says=["over the 2.00 GiB that this process may reserve"], never=["micro-batch"])
+
+
+def in_pieces():
+    """PyTorch's cache in pieces: its segments growing in place is what helps, unless they do."""
+    for flags, first in ((1, "expandable segments"), (3, None)):
+        text, found = recording(3 * GIB, 300 * MIB, 24 * GIB, 18 * GIB, cached=4 * GIB, largest=GIB, flags=flags)
+        enough = [fix["kind"] for fix in found["fixes"] if fix["sufficient"] and fix["kind"] == "expandable segments"]
+        struck = [fix["kind"] for fix in found["fixes"] if fix["active_already"]]
+        assert found["cause"] == "fragmentation" and "the largest free piece has 1.00 GiB" in text, text
+        assert (enough, struck) == (([first], []) if first else ([], ["expandable segments"])), text
 
 
 def larger_than_the_device():
@@ -272,6 +282,6 @@ def several_devices():
     assert b"device 1 ran out of memory: --device 1" in other.stdout and b"Out of device memory" not in other.stdout
 
 
-for test in (first_request, larger_than_the_device, limits, neighbours, beginnings, pools, several_devices):
+for test in (first_request, in_pieces, larger_than_the_device, limits, neighbours, beginnings, pools, several_devices):
     test()
     print("ok", test.__name__)
