@@ -98,6 +98,11 @@ class Abi(unittest.TestCase):
         in_c = dict(re.findall(r"^\s*NEAP_(\w+) = (\d+),", text, re.M))
         self.assertEqual({name: int(value) for name, value in in_c.items()}, {s.name: s.value for s in _abi.Status})
 
+    def test_flags_of_an_oom(self):
+        text = (HEADERS / "trace.h").read_text(encoding="utf-8")
+        in_c = dict(re.findall(r"^#define NEAP_(OOM_\w+) (\d+)u$", text, re.M))
+        self.assertEqual(in_c, {"OOM_OTHER": str(_abi.OOM_OTHER), "OOM_GROWS": str(_abi.OOM_GROWS)})
+
 
 if __name__ == "__main__":
     unittest.main()
