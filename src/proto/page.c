@@ -374,6 +374,20 @@ static void fill_page(struct neap_page *page, const struct neap_page_identity *i
 	snprintf(page->record_path, sizeof(page->record_path), "%s", identity->record_path);
 }
 
+/* Through a description of its own: a mapping may be taken down a moment after its process has ended or begun another
+ * program, and would hold the lock for as long. Returns an errno. */
+static int map_page(const char *path, void **ret_map)
+{
+	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return errno;
+	void *map = mmap(NULL, sizeof(struct neap_page), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	int error_number = map == MAP_FAILED ? errno : 0;
+	close(fd);
+	*ret_map = map;
+	return error_number;
+}
+
 enum neap_status neap_page_create(const char *runtime_folder, const struct neap_page_identity *identity,
 				  struct neap_page_owner *ret_owner, struct neap_error *err)
 {
@@ -395,10 +409,8 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 	do /* a host's signals, a profiler's say, interrupt it */
 		error_number = posix_fallocate(owner.fd, 0, sizeof(struct neap_page));
 	while (error_number == EINTR);
-	if (error_number == 0) {
-		map = mmap(NULL, sizeof(struct neap_page), PROT_READ | PROT_WRITE, MAP_SHARED, owner.fd, 0);
-		error_number = map == MAP_FAILED ? errno : 0;
-	}
+	if (error_number == 0)
+		error_number = map_page(temporary, &map);
 	if (error_number == 0) {
 		fill_page(map, identity);
 		if (flock(owner.fd, LOCK_EX | LOCK_NB) != 0 || rename(temporary, owner.path) != 0)

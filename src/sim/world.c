@@ -262,12 +262,22 @@ enum neap_status sim_world_open(struct sim_world *world, bool create, struct nea
 	}
 }
 
+/* Through a description of its own: a mapping is taken down when the last one who looks at a dead process through
+ * /proc has let go of its memory, and whoever waited for that process must find its life's lock free. flock held, so
+ * that the path names the file. */
 enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err)
 {
-	void *mapped = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, world->fd, 0);
+	int fd = open(world->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	void *mapped = MAP_FAILED;
+	int error_number = errno;
 
+	if (fd >= 0) {
+		mapped = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		error_number = errno;
+		close(fd);
+	}
 	if (mapped == MAP_FAILED)
-		return neap_fail_errno(err, errno, "cannot map simulated world %s", world->path);
+		return neap_fail_errno(err, error_number, "cannot map simulated world %s", world->path);
 	world->shared = mapped;
 	return NEAP_OK;
 }
