@@ -37,6 +37,17 @@ static bool fails(bool writes, bool is_write)
 	return true;
 }
 
+/* True, for it stands where a call says that it writes. */
+static bool meanwhile(void)
+{
+	void (*others)(void) = failing_calls.meanwhile;
+
+	failing_calls.meanwhile = NULL;
+	if (others)
+		others();
+	return true;
+}
+
 static bool in_proc(int fd)
 {
 	struct statfs info;
@@ -57,9 +68,12 @@ static bool in_proc(int fd)
 
 CALL("mkdirat", call_mkdirat, int, -1, true, (int fd, const char *name, mode_t mode), (fd, name, mode))
 CALL("rename", call_rename, int, -1, true, (const char *from, const char *to), (from, to))
-CALL("renameat", call_renameat, int, -1, true, (int a, const char *from, int b, const char *to), (a, from, b, to))
-CALL("renameat2", call_renameat2, int, -1, true, (int a, const char *from, int b, const char *to, unsigned flags),
+CALL("renameat", call_renameat, int, -1, meanwhile(), (int a, const char *from, int b, const char *to),
+     (a, from, b, to))
+CALL("linkat", call_linkat, int, -1, meanwhile(), (int a, const char *from, int b, const char *to, int flags),
      (a, from, b, to, flags))
+CALL("renameat2", call_renameat2, int, -1, true, (int a, const char *from, int b, const char *to, unsigned flags),
+     (a, from, b, to, failing_calls.plain_renames ? ~0u : flags)) /* flags that no kernel knows: EINVAL */
 CALL("unlinkat", call_unlinkat, int, -1, true, (int fd, const char *name, int flags), (fd, name, flags))
 CALL("unlink", call_unlink, int, -1, true, (const char *name), (name))
 CALL("flock", call_flock, int, -1, true, (int fd, int operation), (fd, operation))

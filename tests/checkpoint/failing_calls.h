@@ -18,7 +18,9 @@ struct failing_calls {
 	int error;                /* errno of the failing call */
 	unsigned long flushed_at; /* number of the first fsync since it was armed, and of what; 0: none */
 	unsigned long flushed_inode;
-	const char *proc; /* opendir("/proc") opens this instead; NULL: /proc */
+	bool plain_renames;      /* renameat2 is not to be had, as on NFS */
+	void (*meanwhile)(void); /* what another process does just before the next renameat or linkat; once */
+	const char *proc;        /* opendir("/proc") opens this instead; NULL: /proc */
 };
 
 extern struct failing_calls failing_calls;

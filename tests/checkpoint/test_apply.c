@@ -232,6 +232,42 @@ static struct neap_retention_plan plan(void)
 	return made;
 }
 
+static void save_it_anew(void) { put_in(folder, checkpoints[0].name, "saved anew", 0); }
+
+/* NFS cannot rename and refuse a name that is taken in one step: what is saved under the name of one that comes back,
+ * at that very instant, stays; and else it comes back, a file as well as a folder. */
+static void test_restore_over_nfs(void **state)
+{
+	(void)state;
+	struct neap_retention_options options = rules;
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	char path[512], text[32] = "";
+
+	make_folder();
+	options.trash_ns = DAY_NS;
+	struct neap_retention_plan made = plan();
+	failing_calls.plain_renames = true;
+	assert_int_equal(neap_retention_apply(&made, &options, &result, &err), NEAP_OK);
+	neap_retention_plan_fini(&made);
+	assert_int_equal(result.moved_count, 4);
+	failing_calls.meanwhile = save_it_anew;
+	assert_int_equal(neap_retention_restore(folder, checkpoints[0].name, &result, &err), NEAP_EEXIST);
+	assert_null(failing_calls.meanwhile);
+	snprintf(path, sizeof(path), "%s/%s", folder, checkpoints[0].name);
+	int fd = open(path, O_RDONLY);
+	assert_int_equal(read(fd, text, sizeof(text)), strlen("saved anew"));
+	close(fd);
+	assert_string_equal(text, "saved anew");
+	assert_int_equal(unlink(path), 0);
+	enum neap_status status = neap_retention_restore(folder, "*", &result, &err);
+	failing_calls.plain_renames = false;
+	assert_int_equal(status, NEAP_OK);
+	assert_int_equal(result.restored_count, 4);
+	for (size_t i = 0; i < CHECKPOINTS; i++)
+		assert_true(is_whole(folder, &checkpoints[i]));
+}
+
 /* Before anything else is changed the newest is flushed; where that fails, nothing goes. */
 static void test_newest_first(void **state)
 {
@@ -485,6 +521,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_into_trash, begin, end),
 		cmocka_unit_test_setup_teardown(test_for_good, begin, end),
 		cmocka_unit_test_setup_teardown(test_restore, begin, end),
+		cmocka_unit_test_setup_teardown(test_restore_over_nfs, begin, end),
 		cmocka_unit_test_setup_teardown(test_save_calls, begin, end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
