@@ -113,6 +113,7 @@ enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_
 	if (strlen(path) > 4000)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s... is too long", path);
 	strcpy(file->path, path);
+	file->owner = getpid();
 	for (unsigned int n = 0; n < 1000; n++) {
 		snprintf(file->temporary, sizeof(file->temporary), "%.4000s.tmp-%d-%u", path, (int)getpid(), n);
 		file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
@@ -169,7 +170,8 @@ void neap_file_abort(struct neap_file *file)
 	if (file->temporary[0]) {
 		if (file->fd >= 0)
 			close(file->fd);
-		unlink(file->temporary);
+		if (file->owner == getpid())
+			unlink(file->temporary);
 	}
 	file->fd = -1;
 	file->temporary[0] = '\0';

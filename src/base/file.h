@@ -14,7 +14,8 @@
 
 /* A file being written that becomes visible only by commit. Zeroed struct: nothing open. */
 struct neap_file {
-	int fd; /* the temporary; -1 when closed */
+	int fd;      /* the temporary; -1 when closed */
+	pid_t owner; /* who began it: in a child that was forked meanwhile it is not the child's to remove */
 	char path[4096];
 	char temporary[4096];
 };

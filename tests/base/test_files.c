@@ -68,6 +68,13 @@ static void files_appear_whole(void **unused)
 	assert_int_equal(neap_file_begin(&file, path, 0600, &err), NEAP_OK);
 	assert_int_equal(neap_file_append(&file, "new", 3, &err), NEAP_OK);
 	check_content(path, "old");
+	pid_t child = fork(); /* which drops all that it inherited */
+	if (child == 0) {
+		neap_file_abort(&file);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	assert_int_equal(entries(), 2);
 	neap_file_abort(&file);
 	neap_file_abort(&file);
 	assert_int_equal(neap_file_commit(&file, &err), NEAP_ESTATE);
