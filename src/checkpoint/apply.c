@@ -56,16 +56,33 @@ static enum neap_status keep_first(struct apply *apply, enum neap_status status,
 
 /* --- moving --- */
 
-/* The sidecars of `main` that are nobody else's follow it into the batch. */
+/* Whether the file was written after `main` had gone into the batch (a rename changes st_ctim): by somebody who saves
+ * a new one under that name, and writes its metrics first. */
+static bool is_of_a_new_one(const struct apply *apply, const char *name, const struct stat *main)
+{
+	struct stat info;
+
+	return fstatat(apply->folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       (info.st_mtim.tv_sec != main->st_ctim.tv_sec ? info.st_mtim.tv_sec > main->st_ctim.tv_sec
+							    : info.st_mtim.tv_nsec > main->st_ctim.tv_nsec);
+}
+
+/* The sidecars of `main`, which is in the batch, that are nobody else's follow it. */
 static int move_sidecars(const struct apply *apply, const char *main, int batch_fd)
 {
 	char name[512];
+	struct stat info;
 	int first = 0;
+
+	if (fstatat(batch_fd, main, &info, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : errno;
 
 	for (size_t n = 0; checkpoint_sidecar_name(main, n, name, sizeof(name)); n++) {
 		if (checkpoint_listing_find(&apply->listing, name) == apply->listing.count)
 			continue;
 		if (n >= CHECKPOINT_SIDECAR_SHORT && checkpoint_listing_stem_shared(&apply->listing, main))
+			continue;
+		if (is_of_a_new_one(apply, name, &info))
 			continue;
 		int cause = checkpoint_rename(apply->folder_fd, name, batch_fd, name);
 		if (cause && cause != ENOENT && !first)

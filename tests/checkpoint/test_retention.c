@@ -376,6 +376,30 @@ static void test_trash_in_use(void **state)
 	assert_int_equal(access(".neap-trash", F_OK), -1);
 }
 
+/* Metrics that somebody writes before the checkpoint whose they are do not follow an older one of the same name into
+ * the trash; what an apply that was killed left behind does. */
+static void test_metrics_first(void **state)
+{
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+
+	(void)state;
+	put("step_1.pt", "one", 9);
+	put("step_2.pt", "two", 8);
+	put("step_3.pt", "three", 7);
+	struct neap_retention_plan made = plan(&all_old);
+	assert_int_equal(neap_retention_apply(&made, &all_old, &result, &err), NEAP_OK);
+	assert_int_equal(result.moved_count, 2);
+	neap_retention_plan_fini(&made);
+	put("step_1.json", "{\"loss\": 1}", -1); /* later than any clock's step */
+	put("step_2.json", "{\"loss\": 2}", 8);
+	made = plan(&all_old);
+	assert_int_equal(neap_retention_apply(&made, &all_old, &result, &err), NEAP_OK);
+	neap_retention_plan_fini(&made);
+	assert_int_equal(access("step_1.json", F_OK), 0);
+	assert_int_equal(access("step_2.json", F_OK), -1);
+}
+
 /* A folder that fills up while it trains: it holds what the rules say after each save. */
 static void test_save(void **state)
 {
@@ -466,6 +490,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_holds, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_trash_in_use, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_metrics_first, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
 	};
