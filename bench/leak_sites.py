@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
 runs = int(sys.argv[2]) if len(sys.argv) > 2 else 100
 seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
 neap, charlm = build / "src" / "neap", build / "examples" / "charlm" / "charlm"
 changes = {

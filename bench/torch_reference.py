@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+if sys.argv[1:2] in (["-h"], ["--help"]):
+    sys.exit(print(__doc__.strip()))
 build = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build").resolve()
 KIB, MIB = 2**10, 2**20
 UNLIMITED = 2**64

@@ -8,6 +8,8 @@
  */
 #include "cli/command.h"
 
+#include "base/nearest.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,43 +123,6 @@ int neap_exit_of(enum neap_status status)
 	return NEAP_EXIT_INTERNAL;
 }
 
-/* Levenshtein's distance, for names of at most 31 characters; longer ones are near to nothing. */
-static size_t edit_distance(const char *a, size_t a_length, const char *b)
-{
-	size_t row[32];
-	size_t b_length = strlen(b);
-	if (a_length > 31 || b_length > 31)
-		return 32;
-	for (size_t j = 0; j <= b_length; j++)
-		row[j] = j;
-	for (size_t i = 1; i <= a_length; i++) {
-		size_t diagonal = row[0];
-		row[0] = i;
-		for (size_t j = 1; j <= b_length; j++) {
-			size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-			size_t moved = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-			diagonal = row[j];
-			row[j] = replaced < moved ? replaced : moved;
-		}
-	}
-	return row[b_length];
-}
-
-struct nearest {
-	const char *name;
-	size_t distance;
-};
-
-static void consider(struct nearest *nearest, const char *typed, size_t typed_length, const char *name)
-{
-	size_t distance = edit_distance(typed, typed_length, name);
-	size_t bound = strlen(name) / 3 + 1;
-	if (distance <= bound && (!nearest->name || distance < nearest->distance)) {
-		nearest->name = name;
-		nearest->distance = distance;
-	}
-}
-
 const struct neap_command *neap_command_find(const char *name)
 {
 	for (size_t i = 0; neap_commands[i]; i++)
@@ -168,9 +133,9 @@ const struct neap_command *neap_command_find(const char *name)
 
 const char *neap_command_suggest(const char *name)
 {
-	struct nearest nearest = {NULL, 0};
+	struct neap_nearest nearest = {NULL, 0};
 	for (size_t i = 0; neap_commands[i]; i++)
-		consider(&nearest, name, strlen(name), neap_commands[i]->name);
+		neap_nearest_consider(&nearest, name, strlen(name), neap_commands[i]->name);
 	return nearest.name;
 }
 
@@ -190,12 +155,12 @@ static const struct neap_option *find_option(const struct neap_option *options, 
 static int unknown_option(const struct neap_arguments *arguments, const char *text)
 {
 	size_t length = strcspn(text, "=");
-	struct nearest nearest = {NULL, 0};
+	struct neap_nearest nearest = {NULL, 0};
 	if (strncmp(text, "--", 2) == 0) {
 		for (const struct neap_option *o = command_options(arguments->command); o->name; o++)
-			consider(&nearest, text + 2, length - 2, o->name);
+			neap_nearest_consider(&nearest, text + 2, length - 2, o->name);
 		for (const struct neap_option *o = neap_common_options; o->name; o++)
-			consider(&nearest, text + 2, length - 2, o->name);
+			neap_nearest_consider(&nearest, text + 2, length - 2, o->name);
 	}
 	if (nearest.name)
 		return neap_misuse(arguments, "unknown option '%.*s'; did you mean '--%s'?", (int)length, text,

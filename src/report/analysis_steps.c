@@ -6,6 +6,7 @@
 #include "report/wrap.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -85,8 +86,9 @@ void neap_report_trends(struct neap_buffer *out, const struct neap_analysis *ana
 		return;
 	neap_buffer_text(out, "\nOver the steps\n");
 	put_leak(out, analysis);
-	neap_buffer_format(out, "  swing: %s within a step, %.1f times; steps' peaks differ by %.1f %%",
-			   SIZE(trends->amplitude_bytes), trends->teeth_per_step, 100 * trends->spread);
+	neap_buffer_format(out, "  swing: %s, %.1f time%s a step; steps' peaks differ by %.1f %%",
+			   SIZE(trends->amplitude_bytes), trends->teeth_per_step,
+			   fabs(trends->teeth_per_step - 1) < 0.05 ? "" : "s", 100 * trends->spread);
 	if (trends->period)
 		neap_buffer_format(out, " and repeat every %zu steps", trends->period);
 	neap_report_wrap(out, "\n  cause: ", causes[trends->swing]);

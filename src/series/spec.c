@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/nearest.h"
 #include "base/units.h"
 #include "series/spec_settings.h"
 #include "series/spec_yaml.h"
@@ -251,6 +252,38 @@ struct table_context {
 	const char *where;
 };
 
+static enum neap_status refuse_key(const struct table_context *table, struct neap_yaml key, const char *name)
+{
+	bool defaults = table->keys == defaults_keys;
+	struct neap_nearest nearest = {0};
+	struct neap_buffer known = {0};
+	enum neap_status status;
+
+	for (const struct key *k = table->keys; k->name; k++) {
+		neap_buffer_format(&known, "%s%s", k == table->keys ? "" : ", ", k->name);
+		neap_nearest_consider(&nearest, name, strlen(name), k->name);
+	}
+	for (const struct neap_setting *setting = table->settings; setting && setting->key; setting++) {
+		if (defaults && setting->only_experiment)
+			continue;
+		neap_buffer_format(&known, ", %s", setting->key);
+		neap_nearest_consider(&nearest, name, strlen(name), setting->key);
+	}
+	if (known.length <= KEYS_SHOWN)
+		status = neap_fail_at(table->reader->err, key.line, key.column,
+				      "%s: unknown key '%.40s', expected one of: %s", table->where, name,
+				      neap_buffer_string(&known));
+	else if (nearest.name)
+		status = neap_fail_at(table->reader->err, key.line, key.column,
+				      "%s: unknown key '%.40s'; did you mean '%s'?", table->where, name, nearest.name);
+	else
+		status = neap_fail_at(table->reader->err, key.line, key.column,
+				      "%s: unknown key '%.40s', expected one of those that 'neap help series' explains",
+				      table->where, name);
+	neap_buffer_fini(&known);
+	return status;
+}
+
 static enum neap_status read_key(void *context, struct neap_yaml key, struct neap_yaml value, struct neap_error *err)
 {
 	struct table_context *table = context;
@@ -270,17 +303,7 @@ static enum neap_status read_key(void *context, struct neap_yaml key, struct nea
 	} else if (setting && setting->key) {
 		status = read_setting(table->reader, setting, value);
 	} else {
-		struct neap_buffer known = {0};
-		for (const struct key *k = table->keys; k->name; k++)
-			neap_buffer_format(&known, "%s%s", k == table->keys ? "" : ", ", k->name);
-		for (setting = table->settings; setting && setting->key; setting++)
-			if (!defaults || !setting->only_experiment)
-				neap_buffer_format(&known, ", %s", setting->key);
-		status = neap_fail_at(err, key.line, key.column, "%s: unknown key '%.40s', expected one of: %s",
-				      table->where, name,
-				      known.length <= KEYS_SHOWN ? neap_buffer_string(&known)
-								 : "those that 'neap help series' explains");
-		neap_buffer_fini(&known);
+		status = refuse_key(table, key, name);
 	}
 	free(name);
 	return status;
