@@ -50,7 +50,7 @@ struct neap_supervise {
 	uint32_t retries;
 };
 
-/* supervise.c */
+/* supervise_begin.c */
 
 /* The command with the parameters of this start in place. The caller frees the words. */
 enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
