@@ -2,6 +2,7 @@
 
     this process --spawns--> child, leader of a process group of its own: function -> (outcome, value, figures) --pipe--> here
         ends for whatever reason (also a Ctrl-C here, an exception, the time limit): the whole group is ended with it
+        outlives this process, which was killed: it kills its group
 
 For commands, with waiting for free memory, a journal and resuming, there is `neap series`; this is for functions.
 """
@@ -14,6 +15,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import threading
 import time
 import traceback
 from typing import Any, Callable, Iterable, Optional
@@ -40,8 +42,17 @@ _GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
 _LEAVE_SECONDS = 10.0  # for a process that has given its result, to end by itself
 
 
+def _end_with_parent() -> None:
+    """A parent that is killed ends nobody."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.killpg(0, signal.SIGKILL)
+
+
 def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
     os.setpgid(0, 0)  # so that what it starts can be ended with it, and a Ctrl-C is its parent's to answer
+    threading.Thread(target=_end_with_parent, name="neap-parent", daemon=True).start()
     outcome, value, error = "ok", None, ""
     try:
         value = function(*arguments, **named)
@@ -116,7 +127,7 @@ class ExperimentSeriesRunner:
     that is late or interrupted, then SIGKILL.
 
     On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception goes on; `results` has
-    those that were done. One runner runs one experiment at a time, from one thread.
+    those that were done. If this process is killed, the experiment and its process group are killed at once. One runner runs one experiment at a time, from one thread.
     """
 
     def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False) -> None:

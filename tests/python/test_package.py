@@ -603,6 +603,16 @@ class Series(unittest.TestCase):
         with self.assertRaises(ChildProcessError):  # it was waited for
             os.waitpid(pids[0], os.WNOHANG)
 
+    def test_the_experiment_ends_with_a_parent_that_is_killed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            code = "import sys; sys.path[:0] = [sys.argv[2]]; import neap, test_package as t\n"
+            code += "neap.ExperimentSeriesRunner().run_one('hangs', t.hangs, sys.argv[1])"
+            parent = subprocess.Popen([sys.executable, "-c", code, folder, os.path.dirname(os.path.abspath(__file__))])
+            wait_for(pathlib.Path(folder, "pids"))
+            parent.kill()
+            parent.wait()
+            self.assertTrue(gone(folder))
+
     def test_an_exception_here_ends_the_experiment_and_keeps_the_results(self):
         def interrupt():
             wait_for(pathlib.Path(folder, "pids"))
