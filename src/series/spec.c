@@ -274,12 +274,14 @@ static enum neap_status refuse_key(const struct table_context *table, struct nea
 				      "%s: unknown key '%.40s', expected one of: %s", table->where, name,
 				      neap_buffer_string(&known));
 	else if (nearest.name)
-		status = neap_fail_at(table->reader->err, key.line, key.column,
-				      "%s: unknown key '%.40s'; did you mean '%s'?", table->where, name, nearest.name);
+		status =
+			neap_fail_at(table->reader->err, key.line, key.column,
+				     "%s: unknown key '%.40s'; did you mean '%s'?", table->where, name, nearest.name);
 	else
-		status = neap_fail_at(table->reader->err, key.line, key.column,
-				      "%s: unknown key '%.40s', expected one of those that 'neap help series' explains",
-				      table->where, name);
+		status = neap_fail_at(
+			table->reader->err, key.line, key.column,
+			"%s: unknown key '%.40s', expected one of those that 'neap help series' explains",
+			table->where, name);
 	neap_buffer_fini(&known);
 	return status;
 }

@@ -252,7 +252,7 @@ memory.used [MiB], memory.free [MiB]
 	[ "$status" -eq 66 ]
 	[ "$stderr" = "neap clear: there is no process $gone" ]
 	if [ "$(id -u)" -eq 0 ]; then
-		setpriv --reuid=65534 --clear-groups sleep 60 3>&- &
+		setpriv --reuid=65534 --clear-groups sleep 600 3>&- &
 		other=$!
 		targets+=("$other")
 		until [ "$(stat -c %u "/proc/$other")" -eq 65534 ]; do :; done

@@ -174,15 +174,15 @@ END
 @test "another user's: named and refused, 77; on a device the own ones are ended" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
 	command -v setpriv >/dev/null || skip "needs setpriv"
-	setpriv --reuid=65534 --clear-groups sleep 60 3>&- &
+	setpriv --reuid=65534 --clear-groups sleep 600 3>&- &
 	other=$!
 	targets+=("$other")
-	until [ "$(tr '\0' ' ' <"/proc/$other/cmdline")" = "sleep 60 " ]; do sleep 0.02; done
+	until [ "$(tr '\0' ' ' <"/proc/$other/cmdline")" = "sleep 600 " ]; do sleep 0.02; done
 	start
 	run "$NEAP" kill --pid "$target" --pid "$other" --yes
 	echo "$output"
 	[ "$status" -eq 77 ]
-	[[ "$output" == *"process $other (sleep 60): it is another user's"*"nothing was ended"* ]]
+	[[ "$output" == *"process $other (sleep 600): it is another user's"*"nothing was ended"* ]]
 	kill -0 "$target"
 	kill -0 "$other"
 }
@@ -191,7 +191,7 @@ END
 	start
 	first=$target
 	start
-	sleep 60 3>&- &
+	sleep 600 3>&- &
 	bystander=$!
 	targets+=("$bystander")
 	run --separate-stderr "$NEAP" kill --mine --dry-run --json

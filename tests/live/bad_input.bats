@@ -101,7 +101,7 @@ each_once() { # FOLDER
 	printf 'name: x\n\texperiments: 3\n' >s.yaml
 	says 65 "neap series: s.yaml:1:7: not YAML: invalid multiline plain key" series s.yaml
 	printf 'name: x\nexperiments:\n  - {name: a, comand: "true"}\n' >s.yaml
-	says 65 "neap series: s.yaml:3:15: experiments: unknown key 'comand', expected one of: those that 'neap help series' explains" series s.yaml
+	says 65 "neap series: s.yaml:3:15: experiments: unknown key 'comand'; did you mean 'command'?" series s.yaml
 	printf 'name: x\nexperiments:\n  - {name: a, command: "true", needs: lots}\n' >s.yaml
 	says 65 "neap series: s.yaml:3:39: needs: expected a size such as 20GiB, device or none, not 'lots'" series s.yaml
 	: >s.yaml
