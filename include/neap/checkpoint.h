@@ -217,7 +217,8 @@ NEAP_API enum neap_status neap_retention_apply(struct neap_retention_plan *plan,
 NEAP_API enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 						 struct neap_retention_result *ret_result, struct neap_error *err);
 
-/* Deletes for good what is in the folder's trash: all of it, or what has been there for its time. */
+/* Deletes for good what is in the folder's trash: all of it, or what has been there for its time. NEAP_EBUSY: of all,
+ * what another process is at work on was left; try again. */
 NEAP_API enum neap_status neap_retention_empty_trash(const char *folder, bool all,
 						     struct neap_retention_result *ret_result,
 						     struct neap_error *err);

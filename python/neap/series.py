@@ -127,7 +127,8 @@ class ExperimentSeriesRunner:
     that is late or interrupted, then SIGKILL.
 
     On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception goes on; `results` has
-    those that were done. If this process is killed, the experiment and its process group are killed at once. One runner runs one experiment at a time, from one thread.
+    those that were done. If this process is killed, the experiment and its process group are killed at once. One runner
+    runs one experiment at a time, from one thread.
     """
 
     def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False) -> None:

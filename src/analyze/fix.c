@@ -185,6 +185,18 @@ static double fraction_of(const struct neap_oom_card *card, uint64_t bytes)
 	return fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
 }
 
+/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
+ * another kind of step, unless what it needs more is a leak's. */
+static uint64_t step_need(const struct neap_oom_card *card)
+{
+	uint64_t now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t before = plus(card->step_peak_bytes, card->growth_bytes);
+
+	if (!card->step_peak_bytes || now > plus(before, card->growth_bytes))
+		return 0;
+	return before > now ? before : now;
+}
+
 /* The least that it takes, and the most that the device had: more may be needed before the step ends. */
 static void say_limit(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
 {
@@ -206,7 +218,9 @@ static void fix_limit(struct neap_oom_card *card)
 		return;
 	uint64_t saving = card->device_free_bytes - headroom;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
-	uint64_t wanted = plus(card->limit_bytes, fix->sufficient ? card->shortfall_bytes : saving);
+	uint64_t need = step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t missing = plus(card->shortfall_bytes, less(need, now)); /* this request, and the rest of the step */
+	uint64_t wanted = plus(card->limit_bytes, missing < saving ? missing : saving);
 	say_limit(card, wanted, fix);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
 		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
@@ -311,18 +325,6 @@ static void strike_active(struct neap_oom_card *card)
 	for (size_t f = 0; f < card->fix_count; f++)
 		if (card->fixes[f].active_already)
 			card->fixes[f].sufficient = false;
-}
-
-/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
- * another kind of step, unless what it needs more is a leak's. */
-static uint64_t step_need(const struct neap_oom_card *card)
-{
-	uint64_t now = plus(card->allocated_bytes, card->block_bytes);
-	uint64_t before = plus(card->step_peak_bytes, card->growth_bytes);
-
-	if (!card->step_peak_bytes || now > plus(before, card->growth_bytes))
-		return 0;
-	return before > now ? before : now;
 }
 
 static void judge_steps(struct neap_oom_card *card)

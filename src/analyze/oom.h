@@ -71,6 +71,7 @@ struct neap_oom_tag {
 struct neap_oom_replays {
 	bool done;             /* false: nothing of this is known */
 	bool unrecorded;       /* because no allocation was recorded: those of another allocator, as PyTorch's own */
+	bool overwritten;      /* because the recording has lost all that came before it */
 	uint64_t memory_bytes; /* of the device: what this process could have had */
 	struct neap_whatifs whatifs;
 	uint64_t smallest_bytes; /* device on which the trace ends under its own settings; 0: not found, or not tried

@@ -67,12 +67,26 @@ static bool is_of(const struct neap_trace *trace, const struct neap_trace_mark *
 	return strcmp(other, stem) == 0;
 }
 
+uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
+	struct neap_trace_event event;
+	uint64_t index = 0;
+
+	if (!trace->devices[device].lost)
+		return 0;
+	while (neap_trace_next(&cursor, &event) && event.kind >= NEAP_TRACE_OOM) /* the journal's kinds */
+		index++;
+	return index;
+}
+
 enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, struct neap_steps *ret_steps,
 				 struct neap_error *err)
 {
 	const struct neap_trace_device *info = &trace->devices[device];
 	const struct neap_trace_mark *marks = trace->marks + info->first_mark;
 	struct neap_steps steps = {.first_begin = UINT64_MAX, .midway = info->lost > 0};
+	uint64_t first = neap_steps_first_kept(trace, device);
 	char stem[64] = "";
 	uint8_t wanted = NEAP_TRACE_END;
 
@@ -89,7 +103,7 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 		if (named && marks[i].kind == NEAP_TRACE_BEGIN && steps.first_begin == UINT64_MAX && steps.count == 0)
 			steps.first_begin = marks[i].event;
 		bool ends = named && marks[i].kind == wanted;
-		if (ends && marks[i].event > 0) {
+		if (ends && marks[i].event > first) {
 			steps.ends[steps.count++] = marks[i].event;
 		} else if (ends) {
 			steps.midway = true;

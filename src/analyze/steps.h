@@ -2,7 +2,8 @@
  *
  * From marks that say so (the session's, `s` of a text trace); else from ranges that repeat under one name, numbers
  * apart ("iter 0", "iter 1", ...; "Optimizer.step#AdamW.step"): the name with the most ends, at least two; one that
- * speaks of steps or iterations before one that does not. Steps that ended before the first event are none of the trace's.
+ * speaks of steps or iterations before one that does not. Steps that ended before the first event (of a recording
+ * that has lost its oldest allocations: the first allocation that it kept) are none of the trace's.
  */
 #ifndef NEAP_ANALYZE_STEPS_H
 #define NEAP_ANALYZE_STEPS_H
@@ -21,6 +22,10 @@ struct neap_steps {
 enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, struct neap_steps *ret_steps,
 				 struct neap_error *err);
 void neap_steps_fini(struct neap_steps *steps);
+
+/* The first event of the device that is an allocation's: where a recording has lost its oldest allocations, failures
+ * and emptyings of the cache that are older than those it kept come before it. Else 0. */
+uint64_t neap_steps_first_kept(const struct neap_trace *trace, size_t device);
 
 /* How many steps have ended when `event` happens. */
 size_t neap_steps_before(const struct neap_steps *steps, uint64_t event);

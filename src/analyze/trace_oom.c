@@ -284,6 +284,9 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 						      &failure.event, &fragments, err);
 	if (status != NEAP_OK)
 		return status;
+	/* The allocations that led to it are lost: only the journal tells of it. */
+	bool overwritten =
+		trace->record && !options->predicted && failure.levels.event < neap_steps_first_kept(trace, device);
 	card.source = trace->source;
 	card.event = event;
 	card.predicted = options->predicted != NULL;
@@ -295,15 +298,20 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 			 : fill(parts, &failure, options->memory_bytes, &card, err);
 	if (status != NEAP_OK)
 		return status;
+	card.number = failure.number;
+	card.count = failure.count;
+	card.replays.lost_events = trace->devices[device].lost;
+	if (overwritten) {
+		card.replays.overwritten = true;
+		*ret_card = card;
+		return NEAP_OK;
+	}
 	card.event = failure.levels.event;
 	card.fragments = fragments;
 	card.live_requested_bytes = failure.levels.requested;
 	for (size_t i = 0; i < fragments.worst_count && i < NEAP_OOM_PINS; i++)
 		if (fragments.worst[i].pin_count > 0)
 			neap_holder_text(trace, &fragments.worst[i].pins[0], card.pins[i], sizeof(card.pins[i]));
-	card.number = failure.number;
-	card.count = failure.count;
-	card.replays.lost_events = trace->devices[device].lost;
 	for (size_t i = 0; i < parts->lives->before; i++) {
 		if (parts->lives->items[i].address == NEAP_TRACE_REST)
 			card.replays.before_bytes = parts->lives->items[i].size;

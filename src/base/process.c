@@ -133,7 +133,7 @@ bool neap_process_alive(pid_t pid, uint64_t start_ticks)
 	if (pid <= 0)
 		return false;
 	if (read_proc(pid, "stat", text, sizeof(text)) < 0)
-		return errno != ENOENT && errno != ESRCH; /* out of descriptors, say: it is not known to be dead */
+		return errno == EMFILE || errno == ENFILE || errno == ENOMEM; /* not known to be dead */
 	return parse_stat(text, &process) && process.start_ticks == start_ticks && process.state != 'Z' &&
 	       process.state != 'X';
 }

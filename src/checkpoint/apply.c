@@ -241,6 +241,9 @@ static enum neap_status begin_batch(struct apply *apply, uint64_t until_s, char 
 		if (status == NEAP_OK)
 			status = checkpoint_trash_begin(apply->trash_fd, until_s, &apply->batch_fd, ret_name, err);
 	}
+	if (status == NEAP_ENOENT)
+		status = neap_fail(err, NEAP_EBUSY,
+				   "other processes take the trash away again and again: nothing was moved");
 	return status;
 }
 

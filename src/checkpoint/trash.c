@@ -203,6 +203,7 @@ struct purge {
 	dev_t device;
 	uint64_t *bytes;
 	int cause; /* the first errno */
+	bool held; /* someone else fills, empties or deletes one */
 };
 
 /* What is gone already (over NFS, also while it is open), someone else has deleted. A folder that is not empty when
@@ -294,7 +295,8 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 		note(purge, errno);
 		return;
 	}
-	if (!checkpoint_trash_lock(trash_fd, batch, fd)) { /* being filled: its apply, or a later one, deletes it */
+	if (!checkpoint_trash_lock(trash_fd, batch, fd)) { /* the next purge deletes it */
+		purge->held = true;
 		close(fd);
 		return;
 	}
@@ -341,5 +343,7 @@ enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all,
 	unlinkat(folder_fd, TRASH, AT_REMOVEDIR); /* only when it is empty */
 	if (status == NEAP_OK && purge.cause)
 		status = neap_fail_errno(err, purge.cause, "deleting from " TRASH);
+	else if (status == NEAP_OK && all && purge.held)
+		status = neap_fail(err, NEAP_EBUSY, "another process works on a part of the trash: try again");
 	return status;
 }

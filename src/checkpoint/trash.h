@@ -48,8 +48,7 @@ enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
 
 /* Deletes what may go at `now_s`, or `all`, but for batches that are being filled or emptied, and the trash itself
  * when nothing is left in it. Adds to deleted_count and deleted_bytes. Goes on after a failure; the first one is
- * returned.
- */
+ * returned. NEAP_EBUSY: with `all`, such a batch was left. */
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err);
 

@@ -120,6 +120,7 @@ json_t *oom_card_json(const struct neap_oom_card *card, bool *ret_failed)
 	set(object, "lost_events", number(replays->lost_events), ret_failed);
 	set(object, "live_before_unknown", number(replays->before_bytes), ret_failed);
 	set(object, "live_before", number(replays->began_bytes), ret_failed);
+	set(object, "overwritten", json_boolean(replays->overwritten), ret_failed);
 	set(object, "not_recorded", json_boolean(replays->unrecorded), ret_failed);
 	return object;
 }

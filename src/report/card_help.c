@@ -201,6 +201,14 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 			"torch.cuda.memory._dump_snapshot(\"FILE\"); 'neap analyze FILE' replays it with other "
 			"settings.");
 	}
+	if (replays->overwritten) {
+		snprintf(text, sizeof(text),
+			 "the recording keeps the last allocations, and has overwritten %" PRIu64
+			 " older ones, with all that came before this failure.",
+			 replays->lost_events);
+		neap_buffer_text(out, "\n");
+		neap_report_wrap(out, "  Not replayed: ", text);
+	}
 	if (!replays->done)
 		return;
 	neap_buffer_format(out, "\n  This trace, up to its end, replayed on a device of %s\n",

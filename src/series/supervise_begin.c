@@ -126,7 +126,9 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 			return neap_fail_errno(err, errno, "creating %s", path);
 	}
 	int failed = 0; /* does nothing where an inherited one is locked already */
-	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) && tries < LOCK_TRIES; tries++)
+	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) &&
+			    (errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES;
+	     tries++)
 		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* held for a look only? */
 	if (failed)
 		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)

@@ -239,11 +239,16 @@ static int open_folder(const char *path)
 	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Waits. Where the file system has no such locks, nothing is held off. */
+/* Waits, as long as for any lock of the history. Where the file system has none, or whoever has it was stopped,
+ * nothing is held off. */
 static void lock(int folder_fd, int operation)
 {
-	while (folder_fd >= 0 && flock(folder_fd, operation) && errno == EINTR)
-		;
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
+
+	while (folder_fd >= 0 && flock(folder_fd, operation | LOCK_NB) && (errno == EINTR || errno == EWOULDBLOCK) &&
+	       neap_clock_now(clock) < give_up_ns)
+		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
 }
 
 /* Opens; what is damaged is set aside, and a new one begun. */

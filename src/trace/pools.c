@@ -31,14 +31,14 @@ static size_t keep_sole(const struct neap_trace *trace, struct neap_pool_entry *
 static void make(struct neap_pools *pools, struct neap_build *build)
 {
 	const struct neap_trace *trace = build->trace;
-	size_t count = trace->segment_count, private = 0;
+	size_t count = trace->segment_count, private_count = 0;
 
 	pools->made = true;
 	for (size_t i = 0; i < count; i++)
-	private += is_private(trace, trace->segments[i].stream);
-	if (private == 0)
+		private_count += is_private(trace, trace->segments[i].stream);
+	if (private_count == 0)
 		return;
-	pools->segments = calloc(private, sizeof(*pools->segments));
+	pools->segments = calloc(private_count, sizeof(*pools->segments));
 	pools->streams = calloc(count, sizeof(*pools->streams));
 	if (!pools->segments || !pools->streams) {
 		build->failed = build->failed ? build->failed : NEAP_ENOMEM;

@@ -215,6 +215,38 @@ static void a_beginning_that_is_lost(void **state)
 	neap_trace_free(trace);
 }
 
+/* A failure that is older than every allocation that is kept: told by the journal alone. Nor are the steps that ended
+ * before those allocations any of the trace's. */
+static void a_failure_that_is_overwritten(void **state)
+{
+	(void)state;
+	struct maker maker;
+	begin(&maker, 64);
+	take(&maker, 0, 20 * MIB, "activations");
+	run_out(&maker, 14 * MIB, 4 * MIB);
+	tell(&maker, (struct neap_event){.kind = NEAP_EVENT_EMPTY_CACHE, .size = MIB});
+	for (uint64_t i = 0; i < 100; i++) {
+		take(&maker, 20 * MIB, MIB, "activations");
+		give(&maker, 20 * MIB, MIB);
+		tell(&maker, (struct neap_event){.kind = NEAP_EVENT_STEP, .address = i + 1});
+	}
+	struct neap_trace *trace = end(&maker);
+	assert_true(trace->devices[0].lost > 0);
+	struct neap_oom_card card = card_of(trace, 0, (struct neap_trace_oom_options){0});
+	assert_true(card.replays.overwritten);
+	assert_false(card.replays.done);
+	assert_false(card.fragments.known);
+	assert_int_equal(card.block_bytes, 14 * MIB);
+	assert_int_equal(card.allocated_bytes, 20 * MIB);
+	struct neap_steps steps = {0};
+	struct neap_error err = {0};
+	assert_int_equal(neap_steps_find(trace, 0, &steps, &err), NEAP_OK);
+	assert_true(steps.count > 10 && steps.count < 25); /* of 64 events, three in a step */
+	assert_true(steps.ends[0] > neap_steps_first_kept(trace, 0));
+	neap_steps_fini(&steps);
+	neap_trace_free(trace);
+}
+
 /* Two devices: numbers are those of the journal, and each has its own trace. */
 static void which_of_several(void **state)
 {
@@ -285,8 +317,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(capacity_replayed),        cmocka_unit_test(no_patience),
-		cmocka_unit_test(a_beginning_that_is_lost), cmocka_unit_test(which_of_several),
-		cmocka_unit_test(nothing_recorded),         cmocka_unit_test(a_device_that_cannot_be),
+		cmocka_unit_test(a_beginning_that_is_lost), cmocka_unit_test(a_failure_that_is_overwritten),
+		cmocka_unit_test(which_of_several),         cmocka_unit_test(nothing_recorded),
+		cmocka_unit_test(a_device_that_cannot_be),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -358,7 +358,9 @@ static void test_trash_in_use(void **state)
 	int fd = open(".neap-trash/until-1000-1-0", O_RDONLY | O_DIRECTORY);
 	assert_true(fd >= 0);
 	assert_int_equal(flock(fd, LOCK_EX), 0);
-	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_OK);
+	assert_int_equal(neap_retention_empty_trash(folder, false, &result, &err), NEAP_OK);
+	assert_int_equal(mkdir(".neap-trash/gone-until-1000-1-0-0", 0755), 0);
+	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_EBUSY);
 	assert_int_equal(result.deleted_count, 0);
 	assert_int_equal(access(".neap-trash/until-1000-1-0/step_1.pt", F_OK), 0);
 	/* nor brought back while it is filled or deleted: it might be a part of one */
