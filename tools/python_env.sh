@@ -54,7 +54,11 @@ stage() {
 	case $status in
 	0) mv "$folder/begun-$name" "$folder/complete-$name" ;;
 	124 | 137) why="not installed within $bound s (NEAP_TEST_VENV_SECONDS)" ;;
-	*) why="pip failed: $(grep -v '^WARNING' "$folder/log" | tail -1 | cut -c1-200) (see $folder/log)" ;;
+	*)
+		why=$(grep -m1 -oE 'NewConnectionError.*|No matching distribution.*|No space left.*' "$folder/log" ||
+			grep -v '^WARNING' "$folder/log" | tail -1)
+		why="pip failed: $(printf '%s' "$why" | cut -c1-200) (see $folder/log)"
+		;;
 	esac
 	# As long as it only downloads, what was there is whole.
 	[ "$(installed)" != "$before" ] || rm -f "$folder/begun-$name"
