@@ -182,6 +182,39 @@ static void test_limit(void **state)
 	assert_int_equal(card.shortfall_bytes, 900 * NEAP_MIB);
 }
 
+/* The raise that is named is the one that is judged: this request's, and what the step takes after it. */
+static void test_limit_of_a_step(void **state)
+{
+	static const struct {
+		uint64_t peak_mib, raise_mib;
+		enum neap_fix_step step;
+	} cases[] = {{6000, 2000, NEAP_FIX_STEP_ENOUGH}, {8500, 3600, NEAP_FIX_STEP_NOT_ENOUGH}};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct recording recording = recording_begin();
+		struct recorded_oom oom = capacity;
+		char raise[NEAP_UNITS_ROOM], text[80];
+
+		oom.limit = 4000;
+		oom.allocated = oom.reserved = 3900;
+		oom.tags[2].live = 1800;
+		oom.free = 3700;
+		recording_split(&recording, 64, 1);
+		for (uint64_t step = 1; step <= 5; step++)
+			recording_step(&recording, step, 1000 * NEAP_MIB, cases[i].peak_mib * NEAP_MIB, 1);
+		recording_oom(&recording, &oom);
+		struct neap_oom_card card = card_of(&recording, 0);
+		const struct neap_fix *fix = &card.fixes[0];
+		assert_int_equal(fix->kind, NEAP_FIX_RAISE_LIMIT);
+		snprintf(text, sizeof text, "limit raised by at least %s to ",
+			 neap_size_format(cases[i].raise_mib * NEAP_MIB, raise));
+		assert_non_null(strstr(fix->text, text));
+		assert_int_equal(fix->step, cases[i].step);
+		recording_end(&recording);
+	}
+}
+
 static void test_neighbours(void **state)
 {
 	struct recorded_oom oom = capacity;
@@ -364,17 +397,12 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_capacity),
-		cmocka_unit_test(test_deeper_split),
-		cmocka_unit_test(test_untagged_widens),
-		cmocka_unit_test(test_all_untagged),
-		cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_neighbours),
-		cmocka_unit_test(test_fragmentation),
-		cmocka_unit_test(test_pending),
-		cmocka_unit_test(test_leak_comes_first),
-		cmocka_unit_test(test_rungs),
-		cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_capacity),        cmocka_unit_test(test_deeper_split),
+		cmocka_unit_test(test_untagged_widens), cmocka_unit_test(test_all_untagged),
+		cmocka_unit_test(test_limit),           cmocka_unit_test(test_limit_of_a_step),
+		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
+		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
