@@ -82,14 +82,12 @@ static const char *const names[SIM_CALL_COUNT] = {
 #define X(need, name, symbol, parameters) #name,
 #include "device/cuda_functions.h"
 #undef X
-	"cuLaunchKernel",
 };
 
 static const char *const symbols[SIM_CALL_COUNT] = {
 #define X(need, name, symbol, parameters) #symbol,
 #include "device/cuda_functions.h"
 #undef X
-	"cuLaunchKernel",
 };
 
 struct fault {

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRIVER_VERSION 12040
+#define DRIVER_VERSION 13020 /* the newest CUDA that neap's stand-ins serve */
 
 struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 

@@ -3,6 +3,7 @@
 #include "sim/arguments.h"
 #include "sim/state.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define X(need, name, symbol, parameters) NEAP_API CUresult symbol parameters;
@@ -23,41 +24,96 @@ NEAP_API CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, i
 #include "device/cuda_functions.h"
 #undef X
 
-struct exported {
+NEAP_API CUresult cuGetProcAddress(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags);
+
+typedef void (*entry)(void);
+
+/* Functions whose parameters changed: a program built against CUDA `since` or newer means this one. Newest first. */
+static const struct {
 	const char *name;
-	void (*function)(void);
+	int since;
+	entry function;
+} changed[] = {
+	{"cuCtxCreate", 12050, (entry)cuCtxCreate_v4},
+	{"cuCtxCreate", 11040, (entry)cuCtxCreate_v3},
+	{"cuCtxGetDevice", 13000, (entry)cuCtxGetDevice_v2},
+	{"cuCtxSynchronize", 13000, (entry)cuCtxSynchronize_v2},
+	{"cuGetProcAddress", 12000, (entry)cuGetProcAddress_v2},
+	{"cuGetProcAddress", 0, (entry)cuGetProcAddress},
+	{"cuGraphAddNode", 12030, (entry)cuGraphAddNode_v2},
+	{"cuGraphExecUpdate", 12000, (entry)cuGraphExecUpdate_v2},
+	{"cuGraphGetEdges", 12030, (entry)cuGraphGetEdges_v2},
+	{"cuGraphGetEdges", 0, (entry)cuGraphGetEdges},
+	{"cuGraphInstantiate", 0, (entry)cuGraphInstantiate_v2},
+	{"cuGraphNodeGetDependencies", 12030, (entry)cuGraphNodeGetDependencies_v2},
+	{"cuGraphNodeGetDependencies", 0, (entry)cuGraphNodeGetDependencies},
+	{"cuGraphNodeGetDependentNodes", 12030, (entry)cuGraphNodeGetDependentNodes_v2},
+	{"cuGraphNodeGetDependentNodes", 0, (entry)cuGraphNodeGetDependentNodes},
+	{"cuMemAdvise", 12020, (entry)cuMemAdvise_v2},
+	{"cuMemAdvise", 0, (entry)cuMemAdvise},
+	{"cuMemPrefetchAsync", 12020, (entry)cuMemPrefetchAsync_v2},
+	{"cuMemPrefetchAsync", 0, (entry)cuMemPrefetchAsync},
+	{"cuStreamGetCaptureInfo", 12030, (entry)cuStreamGetCaptureInfo_v3},
+	{"cuStreamGetCaptureInfo", 11030, (entry)cuStreamGetCaptureInfo_v2},
+	{"cuStreamUpdateCaptureDependencies", 12030, (entry)cuStreamUpdateCaptureDependencies_v2},
+	{"cuStreamUpdateCaptureDependencies", 0, (entry)cuStreamUpdateCaptureDependencies},
 };
 
-static const struct exported functions[] = {
-#define X(need, name, symbol, parameters) {#name, (void (*)(void))symbol},
+/* All others, by the name without its version. Entries of the list that end in _v1, _v2, ... are among those above.
+ */
+static const struct {
+	const char *name;
+	entry function;
+} functions[] = {
+#define X(need, name, symbol, parameters) {#name, (entry)symbol},
 #include "device/cuda_functions.h"
 #undef X
-	{"cuGetProcAddress", (void (*)(void))cuGetProcAddress_v2},
 };
 
 /* The oldest ABI on offer is CUDA 4's (the `_v2` names). */
 #define OLDEST_VERSION 4000
 
+static entry find(const char *name, int cuda_version)
+{
+	const char *suffix = strrchr(name, '_');
+	size_t i;
+
+	for (i = 0; i < sizeof(changed) / sizeof(changed[0]); i++)
+		if (cuda_version >= changed[i].since && strcmp(changed[i].name, name) == 0)
+			return changed[i].function;
+	if (suffix && suffix[1] == 'v')
+		return NULL;
+	for (i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (strcmp(functions[i].name, name) == 0)
+			return functions[i].function;
+	return NULL;
+}
+
+/* With the flag for a default stream per thread, too, it gives the functions that take the legacy stream for 0: what
+ * follows is ordered more strictly than was asked for. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
 			     CUdriverProcAddressQueryResult *ret_status)
 {
-	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-	size_t i;
+	CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+	entry function;
 
-	if (!symbol || !ret_function || flags > 1) /* 2: a default stream per thread, which is not there */
+	if (!symbol || !ret_function || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)
 		return CUDA_ERROR_INVALID_VALUE;
 	*ret_function = NULL;
-	for (i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-		if (strcmp(functions[i].name, symbol) != 0)
-			continue;
+	function = find(symbol, cuda_version);
+	if (!function)
+		status = find(symbol, INT_MAX) ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+					       : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	else if (cuda_version < OLDEST_VERSION)
 		status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
-		if (cuda_version < OLDEST_VERSION)
-			break;
-		memcpy(ret_function, &functions[i].function, sizeof(*ret_function));
-		status = CU_GET_PROC_ADDRESS_SUCCESS;
-		break;
-	}
+	else
+		memcpy(ret_function, &function, sizeof(*ret_function));
 	if (ret_status)
 		*ret_status = status;
 	return status == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags)
+{
+	return cuGetProcAddress_v2(symbol, ret_function, cuda_version, flags, NULL);
 }

@@ -108,11 +108,11 @@ static CUresult queue(CUstream stream, const struct neap_sim_kernel *kernel)
 
 static int launch(void *stream, const struct neap_sim_kernel *kernel)
 {
-	CUresult result = sim_call_enter(SIM_CALL_launch);
+	CUresult result = sim_call_enter(SIM_CALL_cuLaunchKernel);
 
 	if (result == CUDA_SUCCESS)
 		result = queue(stream, kernel);
-	return sim_call_leave(SIM_CALL_launch, result);
+	return sim_call_leave(SIM_CALL_cuLaunchKernel, result);
 }
 
 static uint64_t now_ns(void) { return usable() ? sim_engine_now(sim.engine) : 0; }

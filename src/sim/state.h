@@ -6,6 +6,7 @@
  *   memory.c    address ranges: reserve, map, access               alloc.c     cuMemAlloc, pinned memory, pointers
  *   pool.c      stream-ordered allocation                          work.c      submitting work, copies and sets
  *   stream.c    streams, events, host functions, capture           simcalls.c  the public calls of neap/sim.h
+ *   refused.c   functions that are not simulated
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. It is never held while the engine may run a
  * work's function (submit, advance, synchronise, query), so a function may take as long as it likes.
@@ -30,7 +31,6 @@ enum sim_call {
 #define X(need, name, symbol, parameters) SIM_CALL_##name,
 #include "device/cuda_functions.h"
 #undef X
-	SIM_CALL_launch, /* neap_sim_calls.launch, counted as "cuLaunchKernel" */
 	SIM_CALL_COUNT
 };
 

@@ -28,7 +28,7 @@ int main(void)
 #else
 int main(void)
 {
-	puts("no cuda.h on this machine: skipped");
+	puts("no cuda.h of CUDA 13 or newer on this machine: skipped");
 	return 77;
 }
 #endif

@@ -292,7 +292,18 @@ static void functions_are_found_by_name(void **state)
 	assert_answer(get("cuMemAlloc", &function, 3000, 0, &status), CUDA_ERROR_NOT_FOUND);
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 	assert_answer(get(NULL, &function, 12040, 0, &status), CUDA_ERROR_INVALID_VALUE);
+	/* What changed its parameters is found by the program's version of CUDA; a default stream per thread is
+	 * accepted. */
+	assert_ok(get("cuMemAdvise", &function, 12000, 2, &status));
+	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v1, sizeof(function));
+	assert_ok(get("cuMemAdvise", &function, 13000, 0, &status));
+	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v2, sizeof(function));
+	assert_answer(get("cuMemAdvise_v2", &function, 13000, 0, &status), CUDA_ERROR_NOT_FOUND);
+	assert_answer(get("cuStreamGetCaptureInfo", &function, 11000, 0, &status), CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+	assert_answer(get("cuMemAlloc", &function, 13000, 4, &status), CUDA_ERROR_INVALID_VALUE);
 	assert_null(dlsym(library, "cuMemAlloc")); /* the older ABI is not there */
+	assert_null(dlsym(library, "cuGetExportTable"));
 	assert_null(dlsym(library, "neap_status_name"));
 	dlclose(library);
 }
