@@ -54,6 +54,8 @@ struct neap_sim_calls {
 	void (*report)(struct neap_sim_fault_report *ret_report);
 	/* Forgets a sticky error and the reports, for the next test. */
 	void (*forgive)(void);
+	/* 0 where NEAP_SIM says backing=none: device memory has addresses only. After cuInit. */
+	int (*keeps_bytes)(void);
 };
 
 #ifdef __cplusplus

@@ -156,6 +156,8 @@ static void forgive(void)
 	pthread_mutex_unlock(&sim.lock);
 }
 
+static int keeps_bytes(void) { return !sim.spec.no_backing; }
+
 static const struct neap_sim_calls public_calls = {
 	.version = 1,
 	.launch = launch,
@@ -167,6 +169,7 @@ static const struct neap_sim_calls public_calls = {
 	.calls = sim_call_total,
 	.report = report,
 	.forgive = forgive,
+	.keeps_bytes = keeps_bytes,
 };
 
 NEAP_API const struct neap_sim_calls *neap_sim_get_calls(void);

@@ -1,0 +1,225 @@
+/* The bytes that device memory is known to hold.
+ *
+ *   device memory  |........|aaaa|..........|bb|cccc|....|     '.' reads as zero: nothing stored it
+ *   pieces                   [a ]            [b][c  ]          a sorted set of disjoint ranges, each with its bytes
+ *
+ * Nothing is computed, so a program reads back what it copied or set itself, and zeros elsewhere. The bytes live in
+ * ordinary host memory, so the cost is what was uploaded, whatever the size of the device. With backing=none only
+ * writes of at most SMALL_BYTES are kept: programs compare shapes and flags that they sent themselves, and large data
+ * costs nothing.
+ *
+ * Invariant: pieces are disjoint, none is empty, and none that was stored is all zeros.
+ */
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+
+#define SMALL_BYTES 65536
+
+struct piece {
+	uint64_t start, bytes;
+	unsigned char *data; /* malloc'ed */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	void *root; /* of struct piece, for tsearch */
+} contents = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Overlapping pieces are "equal": the tree finds whichever lies over a range. */
+static int compare(const void *left, const void *right)
+{
+	const struct piece *a = left, *b = right;
+
+	if (a->start + a->bytes <= b->start)
+		return -1;
+	return b->start + b->bytes <= a->start;
+}
+
+static struct piece *find(uint64_t start, uint64_t bytes)
+{
+	struct piece wanted = {.start = start, .bytes = bytes};
+	void *node = bytes ? tfind(&wanted, &contents.root, compare) : NULL;
+
+	return node ? *(struct piece **)node : NULL;
+}
+
+/* The first piece over the range. */
+static struct piece *find_first(uint64_t start, uint64_t bytes)
+{
+	struct piece *piece = find(start, bytes), *earlier;
+
+	while (piece && piece->start > start && (earlier = find(start, piece->start - start)) != NULL)
+		piece = earlier;
+	return piece;
+}
+
+/* A copy of `bytes` bytes; NULL: host out of memory. Does not enter it. */
+static struct piece *piece_create(uint64_t start, const void *data, uint64_t bytes)
+{
+	struct piece *piece = malloc(sizeof(*piece));
+
+	if (!piece)
+		return NULL;
+	*piece = (struct piece){start, bytes, malloc(bytes)};
+	if (!piece->data) {
+		free(piece);
+		return NULL;
+	}
+	memcpy(piece->data, data, bytes);
+	return piece;
+}
+
+static void piece_destroy(struct piece *piece)
+{
+	if (piece)
+		free(piece->data);
+	free(piece);
+}
+
+static bool enter(struct piece *piece)
+{
+	void *node = tsearch(piece, &contents.root, compare);
+
+	if (node && *(struct piece **)node == piece)
+		return true;
+	piece_destroy(piece);
+	return false;
+}
+
+/* Lock held. Cuts the range out of every piece over it. Where the host has no memory for what is left of a piece,
+ * that reads as zeros. */
+static void cut(uint64_t start, uint64_t bytes)
+{
+	uint64_t end = start + bytes;
+	struct piece *piece;
+
+	while ((piece = find(start, bytes)) != NULL) {
+		uint64_t piece_end = piece->start + piece->bytes;
+		struct piece *before = NULL, *after = NULL;
+
+		if (piece->start < start)
+			before = piece_create(piece->start, piece->data, start - piece->start);
+		if (piece_end > end)
+			after = piece_create(end, piece->data + (end - piece->start), piece_end - end);
+		(void)tdelete(piece, &contents.root, compare);
+		piece_destroy(piece);
+		if (before)
+			enter(before);
+		if (after)
+			enter(after);
+	}
+}
+
+static bool all_zero(const unsigned char *bytes, size_t count)
+{
+	return count == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, count - 1) == 0);
+}
+
+/* Lock held. */
+static bool store(uint64_t address, const void *from, size_t bytes)
+{
+	struct piece *piece = NULL;
+	bool kept = runtime_keeps_bytes() || bytes <= SMALL_BYTES;
+
+	if (bytes == 0)
+		return true;
+	if (kept && !all_zero(from, bytes)) {
+		piece = piece_create(address, from, bytes);
+		if (!piece)
+			return false;
+	}
+	cut(address, bytes);
+	return !piece || enter(piece);
+}
+
+/* Lock held. */
+static void load(uint64_t address, unsigned char *to, size_t bytes)
+{
+	uint64_t at = address, end = address + bytes;
+	struct piece *piece;
+
+	memset(to, 0, bytes);
+	while (at < end && (piece = find_first(at, end - at)) != NULL) {
+		uint64_t from = piece->start > at ? piece->start : at;
+		uint64_t stop = piece->start + piece->bytes < end ? piece->start + piece->bytes : end;
+
+		memcpy(to + (from - address), piece->data + (from - piece->start), stop - from);
+		at = stop;
+	}
+}
+
+void contents_read(uint64_t address, void *to, size_t bytes)
+{
+	gate_open_range(address, bytes);
+	pthread_mutex_lock(&contents.lock);
+	load(address, to, bytes);
+	pthread_mutex_unlock(&contents.lock);
+}
+
+bool contents_write(uint64_t address, const void *from, size_t bytes)
+{
+	bool stored;
+
+	pthread_mutex_lock(&contents.lock);
+	stored = store(address, from, bytes);
+	pthread_mutex_unlock(&contents.lock);
+	return stored;
+}
+
+void contents_forget(uint64_t address, size_t bytes)
+{
+	pthread_mutex_lock(&contents.lock);
+	if (contents.root)
+		cut(address, bytes);
+	pthread_mutex_unlock(&contents.lock);
+}
+
+bool contents_hold(uint64_t address, size_t bytes)
+{
+	bool found;
+
+	gate_open_range(address, bytes);
+	pthread_mutex_lock(&contents.lock);
+	found = find(address, bytes) != NULL;
+	pthread_mutex_unlock(&contents.lock);
+	return found;
+}
+
+void contents_set(uint64_t address, int value, size_t bytes)
+{
+	unsigned char *filled =
+		(unsigned char)value && (runtime_keeps_bytes() || bytes <= SMALL_BYTES) ? malloc(bytes) : NULL;
+
+	if (filled)
+		memset(filled, value, bytes);
+	if (!filled || !contents_write(address, filled, bytes))
+		contents_forget(address, bytes);
+	free(filled);
+}
+
+bool contents_move(uint64_t to, uint64_t from, size_t bytes)
+{
+	unsigned char *copy;
+	bool stored = true;
+
+	if (!contents_hold(from, bytes)) {
+		contents_forget(to, bytes);
+		return true;
+	}
+	copy = malloc(bytes);
+	if (!copy)
+		return false;
+	pthread_mutex_lock(&contents.lock);
+	load(from, copy, bytes);
+	stored = store(to, copy, bytes);
+	pthread_mutex_unlock(&contents.lock);
+	free(copy);
+	return stored;
+}
+
+/* A fork leaves the lock as some thread had it: the child cannot use CUDA, but may look. */
+static void forked(void) { pthread_mutex_init(&contents.lock, NULL); }
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked); }

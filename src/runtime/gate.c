@@ -1,0 +1,264 @@
+/* Gates: results that arrive when the process looks for them (services.h).
+ *
+ *   stream A   --[gate 1]--[gate 2]--record e--        A is the *origin* of gates 1 and 2, numbered on it
+ *   stream B   ------------wait e-------- synchronise: opens gates 1 and 2 of A
+ *
+ * Each stream and event has a clock: for each origin, the number of its last gate that it comes after. Synchronising
+ * with a stream or event opens what its clock has seen, in order. Reading a range opens the gates over it and those
+ * before them on their origins. The null stream comes after everything.
+ *
+ * A gate opens once, on one thread, without the lock; others that need it wait for that thread. A program that never
+ * makes a gate pays one atomic load.
+ */
+#include "base/map.h"
+#include "runtime/runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* Streams beyond these share the last number: they then wait for a little more than they must. */
+#define ORIGIN_LIMIT 32
+
+struct clock {
+	uint64_t seen[ORIGIN_LIMIT];
+};
+
+struct gate {
+	struct gate *next;
+	size_t origin;
+	uint64_t number; /* on its origin, from 1 */
+	uint64_t address, bytes;
+	void (*open)(void *argument);
+	void *argument;
+	bool opening;
+	pthread_t opener; /* while `opening` */
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t opened;
+	struct gate *first, **last; /* closed, the oldest first */
+	struct clock latest;        /* the number of the newest gate of each origin */
+	size_t origin_count;
+	struct neap_map origins; /* stream -> number of its origin */
+	struct neap_map clocks;  /* stream or event -> struct clock */
+} gates = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .last = &gates.first};
+
+static atomic_bool any; /* there was a gate in this process */
+
+static bool null_stream(CUstream stream) { return (uintptr_t)stream <= 2; }
+
+static uint64_t key(const void *handle) { return (uint64_t)(uintptr_t)handle; }
+
+/* Lock held. NULL: it comes after no gate. */
+static struct clock *clock_of(const void *handle)
+{
+	uint64_t value;
+
+	return neap_map_get(&gates.clocks, key(handle), &value) ? (struct clock *)(uintptr_t)value : NULL;
+}
+
+/* Lock held. The handle comes after all that `clock` has seen, too. Without host memory it comes after less, and a
+ * read of the range still opens what it must. */
+static void join(const void *handle, const struct clock *clock)
+{
+	struct clock *own = clock_of(handle);
+	size_t i;
+
+	if (!own) {
+		own = calloc(1, sizeof(*own));
+		if (!own || !neap_map_put(&gates.clocks, key(handle), (uint64_t)(uintptr_t)own)) {
+			free(own);
+			return;
+		}
+	}
+	for (i = 0; i < ORIGIN_LIMIT; i++)
+		if (own->seen[i] < clock->seen[i])
+			own->seen[i] = clock->seen[i];
+}
+
+/* Lock held. */
+static const struct clock *stream_clock(CUstream stream)
+{
+	return null_stream(stream) ? &gates.latest : clock_of(stream);
+}
+
+static void forget(const void *handle)
+{
+	uint64_t value;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	if (neap_map_remove(&gates.clocks, key(handle), &value))
+		free((void *)(uintptr_t)value);
+	neap_map_remove(&gates.origins, key(handle), NULL);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+void gate_forget_event(CUevent event) { forget(event); }
+void gate_forget_stream(CUstream stream) { forget(stream); }
+
+/* Lock held. */
+static size_t origin_of(CUstream stream)
+{
+	uint64_t number;
+
+	if (neap_map_get(&gates.origins, key(stream), &number))
+		return (size_t)number;
+	number = gates.origin_count < ORIGIN_LIMIT - 1 ? gates.origin_count++ : ORIGIN_LIMIT - 1;
+	return neap_map_put(&gates.origins, key(stream), number) ? (size_t)number : ORIGIN_LIMIT - 1;
+}
+
+bool gate_add(CUstream stream, uint64_t address, size_t bytes, void (*open)(void *argument),
+	      void (*drop)(void *argument), void *argument)
+{
+	struct clock own = {{0}};
+	struct gate *gate;
+
+	if (runtime_capturing(stream)) {
+		drop(argument);
+		return true;
+	}
+	gate = calloc(1, sizeof(*gate));
+	if (!gate)
+		return false;
+	pthread_mutex_lock(&gates.lock);
+	gate->origin = origin_of(stream);
+	gate->number = ++gates.latest.seen[gate->origin];
+	gate->address = address;
+	gate->bytes = bytes;
+	gate->open = open;
+	gate->argument = argument;
+	*gates.last = gate;
+	gates.last = &gate->next;
+	own.seen[gate->origin] = gate->number;
+	join(stream, &own);
+	pthread_mutex_unlock(&gates.lock);
+	atomic_store_explicit(&any, true, memory_order_release);
+	return true;
+}
+
+void gate_recorded(CUevent event, CUstream stream)
+{
+	const struct clock *clock;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	forget(event); /* the last record counts */
+	pthread_mutex_lock(&gates.lock);
+	clock = stream_clock(stream);
+	if (clock)
+		join(event, clock);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+void gate_waited(CUstream stream, CUevent event)
+{
+	const struct clock *clock;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire) || null_stream(stream))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	clock = clock_of(event);
+	if (clock)
+		join(stream, clock);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+/* Lock held. */
+static void unlink_gate(const struct gate *gate)
+{
+	struct gate **link = &gates.first;
+
+	while (*link != gate)
+		link = &(*link)->next;
+	*link = gate->next;
+	if (!gate->next)
+		gates.last = link;
+}
+
+/* Lock held; true when the gate was opened or waited for, so that the list must be looked at again. */
+static bool pass(struct gate *gate)
+{
+	if (gate->opening && pthread_equal(gate->opener, pthread_self()))
+		return false; /* its own function looks */
+	if (gate->opening) {
+		pthread_cond_wait(&gates.opened, &gates.lock);
+		return true;
+	}
+	gate->opening = true;
+	gate->opener = pthread_self();
+	pthread_mutex_unlock(&gates.lock);
+	gate->open(gate->argument);
+	pthread_mutex_lock(&gates.lock);
+	unlink_gate(gate);
+	free(gate);
+	pthread_cond_broadcast(&gates.opened);
+	return true;
+}
+
+/* Lock held. Opens what `clock` has seen. It is a copy: the clock of a handle may go meanwhile. */
+static void open_seen(struct clock clock)
+{
+	struct gate *gate = gates.first;
+
+	while (gate) {
+		if (gate->number <= clock.seen[gate->origin] && pass(gate))
+			gate = gates.first;
+		else
+			gate = gate->next;
+	}
+}
+
+void gate_open_stream(CUstream stream)
+{
+	const struct clock *clock;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	clock = stream_clock(stream);
+	if (clock)
+		open_seen(*clock);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+void gate_open_event(CUevent event)
+{
+	const struct clock *clock;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	clock = clock_of(event);
+	if (clock)
+		open_seen(*clock);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+void gate_open_range(uint64_t address, size_t bytes)
+{
+	struct clock clock = {{0}};
+	const struct gate *gate;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	for (gate = gates.first; gate; gate = gate->next)
+		if (gate->address < address + bytes && address < gate->address + gate->bytes)
+			clock.seen[gate->origin] = gate->number;
+	open_seen(clock);
+	pthread_mutex_unlock(&gates.lock);
+}
+
+static void forked(void)
+{
+	pthread_mutex_init(&gates.lock, NULL);
+	pthread_cond_init(&gates.opened, NULL);
+	gates.first = NULL; /* the parent opens them */
+	gates.last = &gates.first;
+}
+
+__attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked); }
