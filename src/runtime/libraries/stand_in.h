@@ -1,0 +1,48 @@
+/* runtime/libraries/stand_in.h: what every library's stand-in is made of.
+ *
+ *   cublas.txt --tools/make_stand_in.py--> plain functions, version script
+ *   cublas.c    (functions that decide)          |
+ *   stand_in.c  (this header)  ------------------+--> libcublas.so.12, libcublas.so.13
+ *
+ * A library is compiled once for each soname, with STAND_IN_MAJOR, the number at the soname's end. Its C defines the
+ * functions that its table calls `written`, with the documented signature, int for each enum. It needs no export: the
+ * table lists what is exported, and the build fails where the C lacks a function that the table names.
+ *
+ * Without neap's libcudart in the process (stand_in_services() is NULL) nothing is counted or queued: a function that
+ * makes a library's handle fails with the library's "not initialized", so that no program runs on half a simulation.
+ *
+ * Threads: every function, any thread.
+ */
+#ifndef NEAP_RUNTIME_LIBRARIES_STAND_IN_H
+#define NEAP_RUNTIME_LIBRARIES_STAND_IN_H
+
+#include "runtime/services.h"
+
+/* This library; the generated C defines it. */
+struct stand_in_library {
+	const char *name; /* what reports call it */
+	intptr_t refused; /* its "not supported" */
+	intptr_t failed;  /* what a computation returns whose launch failed */
+};
+extern const struct stand_in_library stand_in_library;
+
+/* neap's libcudart, or NULL. Looks it up until it is there. */
+const struct runtime_services *stand_in_services(void);
+
+/* A computation: queues work that does nothing on `stream` and counts it. Returns 0, or the library's `failed`. */
+intptr_t stand_in_compute(const char *function, void *stream);
+/* Counts a result that was not computed. Returns 0. */
+intptr_t stand_in_values(const char *function);
+/* Counts a call that is not simulated, and returns the library's `refused`. */
+intptr_t stand_in_refuse(const char *function);
+/* Counts a size that the real library chooses between `low` and `high` bytes, and that was answered with `low`. */
+void stand_in_workspace(const char *function, uint64_t low, uint64_t high);
+
+/* Writes zeros to a host address; NULL is left alone. */
+void stand_in_zero(uintptr_t to, size_t bytes);
+/* Makes an object of no content, and stores its address at `to` (not where it is NULL). False: host out of memory. */
+bool stand_in_create(uintptr_t to);
+/* Frees what stand_in_create made; NULL is left alone. */
+void stand_in_destroy(uintptr_t object);
+
+#endif

@@ -1,0 +1,41 @@
+/* tests/runtime/libraries_test.h: a stand-in loaded by path, over services of this program that write down what it
+ * does.
+ *
+ * The program exports neap_runtime_get_services, as neap's libcudart does. It simulates no memory: `held` has the
+ * last write.
+ */
+#ifndef NEAP_TESTS_LIBRARIES_TEST_H
+#define NEAP_TESTS_LIBRARIES_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "runtime/services.h"
+
+struct fake_services {
+	bool absent;    /* this process has no libcudart of neap's */
+	int capability; /* 0: no device */
+	int launch_result;
+	int launches;
+	void *launch_stream; /* of the last launch */
+	int tallies[4];      /* by enum runtime_gap */
+	const char *library; /* of the last tally */
+	const char *function;
+	uint64_t low;
+	uint64_t high;
+};
+extern struct fake_services fake;
+
+/* Forgets what was written down; a device of compute capability 8.0. */
+void fake_begin(void);
+
+/* The library `soname` in $NEAP_RUNTIME_PATH. Exits with a message where it is not there. */
+void *library_open(const char *soname);
+/* Its function `name`, into the function pointer that `ret_function` points to. Fails the test where it has none. */
+void library_function(void *library, const char *name, void *ret_function);
+
+#endif

@@ -1,0 +1,180 @@
+"""Makes the C of a stand-in's plain functions, and its linker's version script, from its table.
+
+    make_stand_in.py TABLE SONAME OUT.c OUT.map
+
+A table (src/runtime/libraries/*.txt) lists every function that a library exports, and how it answers. Functions that
+decide something are written in C beside it; the table names them too. A line is empty, a comment from # on, a setting
+or a function.
+
+Settings, before the functions:
+
+    library NAME        what reports call the library; default: the table's name
+    version NODE        the version of the symbols: soname (default: the library's soname), none, or a name
+    refused CODE        what a refused function returns: the library's "not supported"
+    failed CODE         what a computation returns whose launch failed; default: that of `refused`
+    stream FUNCTION     intptr_t FUNCTION(uintptr_t first, void **ret_stream): a computation's stream, from its first
+                        argument, a handle. Returns 0, or the code with which the computation fails
+    host FUNCTION       bool FUNCTION(uintptr_t first): whether its results go to host memory, for `result`; called
+                        after the function of `stream`
+
+A function is `NAME ANSWER [RULE...]`. Answers:
+
+    compute [stream=N]  queues work that does nothing on the stream, counts values that were not computed, returns 0.
+                        The stream is argument N, else what the setting `stream` gives, else nothing is queued
+    ok                  returns 0: a setting that has no effect on memory or on what other functions answer
+    refuse [CODE]       returns CODE (default: the setting `refused`), counts a refused call
+    written             defined in the library's C
+
+Rules say what `compute` and `ok` write before they return. Where a pointer is NULL nothing is written.
+
+    zero=N:BYTES        BYTES zero bytes at the host address in argument N
+    result=N:BYTES      the same, if the setting `host` says that results go to host memory
+    create=N            a new object's address at argument N; each is distinct. Out of memory: returns `failed`
+    destroy=N           frees the object in argument N that `create` made
+
+Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
+floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a pointer.
+It returns intptr_t, which serves for status codes, pointers and structs of two ints.
+"""
+
+import pathlib
+import re
+import sys
+
+SETTINGS = {"library", "version", "refused", "failed", "stream", "host"}
+ANSWERS = {"compute", "ok", "refuse", "written"}
+RULES = {
+    "compute": {"stream", "zero", "result", "create", "destroy"},
+    "ok": {"zero", "result", "create", "destroy"},
+    "refuse": set(),
+    "written": set(),
+}
+
+
+class Function:
+    def __init__(self, name, answer, rules, code=None):
+        self.name, self.answer, self.rules, self.code = name, answer, rules, code
+
+    def arguments(self):
+        """How many arguments the generated function declares: up to the last one that a rule reads."""
+        return 1 + max([0] + [rule[1] for rule in self.rules])
+
+
+def parse_rule(word):
+    match = re.fullmatch(r"(stream|create|destroy)=(\d+)", word) or re.fullmatch(r"(zero|result)=(\d+):(\d+)", word)
+    if not match:
+        raise ValueError(f"not a rule: {word}")
+    return (match[1], *map(int, match.groups()[1:]))
+
+
+def parse_function(words):
+    name, answer, rest = words[0], words[1] if len(words) > 1 else "", words[2:]
+    if answer not in ANSWERS:
+        raise ValueError(f"{name}: not an answer: {answer or '(none)'}")
+    code = int(rest.pop(0), 0) if answer == "refuse" and rest else None
+    rules = [parse_rule(word) for word in rest]
+    for rule in rules:
+        if rule[0] not in RULES[answer]:
+            raise ValueError(f"{name}: {answer} has no rule {rule[0]}")
+    return Function(name, answer, rules, code)
+
+
+def parse_table(path):
+    """The settings and the functions of a table, in its order."""
+    settings, functions = {"library": path.stem, "version": "soname"}, {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        words = line.split("#")[0].split()
+        try:
+            if not words:
+                continue
+            if words[0] in SETTINGS:
+                if functions or len(words) != 2:
+                    raise ValueError(f"{words[0]}: a setting has one value and comes before the functions")
+                settings[words[0]] = words[1]
+                continue
+            if words[0] in functions:
+                raise ValueError(f"{words[0]}: twice")
+            function = functions[words[0]] = parse_function(words)
+            check_settings(function, settings)
+        except ValueError as error:
+            sys.exit(f"{path}:{number}: {error}")
+    return settings, list(functions.values())
+
+
+def check_settings(function, settings):
+    """Each setting that the function's answer needs is there."""
+    if function.answer == "refuse" and function.code is None and "refused" not in settings:
+        raise ValueError(f"{function.name}: refuse needs a code, or the setting refused")
+    if any(rule[0] == "result" for rule in function.rules) and "host" not in settings:
+        raise ValueError(f"{function.name}: result needs the setting host")
+
+
+def rule_text(rule, settings):
+    if rule[0] == "zero":
+        return f"stand_in_zero(a{rule[1]}, {rule[2]});"
+    if rule[0] == "result":
+        return f"if ({settings['host']}(a0))\n\t\tstand_in_zero(a{rule[1]}, {rule[2]});"
+    if rule[0] == "create":
+        return f"if (!stand_in_create(a{rule[1]}))\n\t\treturn stand_in_library.failed;"
+    return f"stand_in_destroy(a{rule[1]});"
+
+
+def function_text(function, settings):
+    if function.answer == "refuse":
+        code = "stand_in_library.refused" if function.code is None else str(function.code)
+        return (f"intptr_t {function.name}(void);\nintptr_t {function.name}(void)\n{{\n"
+                f"\tstand_in_refuse(\"{function.name}\");\n\treturn {code};\n}}\n")
+    names = [f"a{i}" for i in range(function.arguments())]
+    arguments = ", ".join(f"uintptr_t {name}" for name in names)
+    lines = [f"(void){name};" for name in names]
+    stream = next((f"(void *)a{rule[1]}" for rule in function.rules if rule[0] == "stream"), None)
+    if function.answer == "compute" and not stream and "stream" in settings:
+        lines += ["void *stream = NULL;", f"intptr_t status = {settings['stream']}(a0, &stream);\n",
+                  "if (status != 0)\n\t\treturn status;"]
+        stream = "stream"
+    lines += [rule_text(rule, settings) for rule in function.rules if rule[0] != "stream"]
+    if stream:
+        lines.append(f"return stand_in_compute(\"{function.name}\", {stream});")
+    elif function.answer == "compute":
+        lines.append(f"return stand_in_values(\"{function.name}\");")
+    else:
+        lines.append("return 0;")
+    body = "".join(f"\t{line}\n" for line in lines)
+    return f"intptr_t {function.name}({arguments});\nintptr_t {function.name}({arguments})\n{{\n{body}}}\n"
+
+
+def c_text(path, settings, functions):
+    """The plain functions. It also refers to each written one, so that one that is missing fails to link."""
+    refused = int(settings.get("refused", "0"), 0)
+    failed = int(settings.get("failed", str(refused)), 0)
+    written = [function.name for function in functions if function.answer == "written"]
+    text = [f"/* Made by tools/make_stand_in.py from {path.name}. */\n#include \"runtime/libraries/stand_in.h\"\n",
+            f"const struct stand_in_library stand_in_library = {{\"{settings['library']}\", {refused}, {failed}}};\n"]
+    if "stream" in settings:
+        text.append(f"intptr_t {settings['stream']}(uintptr_t first, void **ret_stream);\n")
+    if "host" in settings:
+        text.append(f"bool {settings['host']}(uintptr_t first);\n")
+    text += [f"extern const char {name}[];" for name in written]
+    if written:
+        text.append("extern const void *const stand_in_written[];\nconst void *const stand_in_written[] = {")
+        text += [f"\t{name}," for name in written]
+        text.append("};\n")
+    text += [function_text(function, settings) for function in functions if function.answer != "written"]
+    return "\n".join(text)
+
+
+def map_text(soname, settings, functions):
+    node = {"soname": soname + " ", "none": ""}.get(settings["version"], settings["version"] + " ")
+    names = "".join(f"\t\t{function.name};\n" for function in functions)
+    return f"{node}{{\n\tglobal:\n{names}\tlocal:\n\t\t*;\n}};\n"
+
+
+def main():
+    table, soname, c, version_script = sys.argv[1:]
+    settings, functions = parse_table(pathlib.Path(table))
+    pathlib.Path(c).write_text(c_text(pathlib.Path(table), settings, functions), encoding="utf-8")
+    pathlib.Path(version_script).write_text(map_text(soname, settings, functions), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
