@@ -33,8 +33,8 @@ Rules say what `compute` and `ok` write before they return. Where a pointer is N
     destroy=N           frees the object in argument N that `create` made
 
 Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
-floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a pointer.
-It returns intptr_t, which serves for status codes, pointers and structs of two ints.
+floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a
+pointer. It returns intptr_t, which serves for status codes, pointers and structs of two ints.
 """
 
 import pathlib

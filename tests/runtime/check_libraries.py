@@ -2,9 +2,9 @@
 
     check_libraries.py FOLDER [TORCH_LIB...]
 
-FOLDER has the stand-ins. Each TORCH_LIB is a folder of shared objects (site-packages/torch/lib): every symbol that one
-of them needs from a library that FOLDER stands in for has to be exported there, with its version. Without a TORCH_LIB,
-those in NEAP_TEST_TORCH_LIB (separated by colons). Exit status 77: nothing to compare with.
+FOLDER has the stand-ins. Each TORCH_LIB is a folder of shared objects (site-packages/torch/lib): every symbol that
+one of them needs from a library that FOLDER stands in for has to be exported there, with its version. Without a
+TORCH_LIB, those in NEAP_TEST_TORCH_LIB (separated by colons). Exit status 77: nothing to compare with.
 """
 
 import os
