@@ -30,7 +30,7 @@ def main():
             match = re.match(r'\s*#\s*include\s+"(\w+)/([^"]+)"', line)
             if not match or match[1] in ("neap", "base", folder):
                 continue
-            if folder == "sim" and match[1] == "device" and re.search(r"_(api|functions|constants)\.h$", match[2]):
+            if folder in ("sim", "runtime") and match[1] == "device" and re.search(r"_(api|functions|constants)\.h$", match[2]):
                 continue
             if match[1] not in allowed.get(folder, set()):
                 bad.append(f"{path.relative_to(root)}:{number}: {folder} may not include {match[1]}")
