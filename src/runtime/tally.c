@@ -99,7 +99,7 @@ void tally_count(enum runtime_gap gap, const char *library, const char *function
 
 int tally_refuse(const char *function)
 {
-	tally_count(GAP_REFUSED, "CUDA runtime", function, 0, 0);
+	tally_count(GAP_REFUSED, "cudart", function, 0, 0);
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
