@@ -281,6 +281,8 @@ static void print_summary(const struct neap_result *result, const char *folder)
 		fprintf(stderr, "  stray     %s\n", result->stray_contexts);
 	if (result->not_attached[0])
 		fprintf(stderr, "  outside   not attached: %s\n", result->not_attached);
+	if (result->simulated[0])
+		fprintf(stderr, "  simulated %s\n", result->simulated);
 	if (result->advice[0])
 		fprintf(stderr, "  advice    %s\n", result->advice);
 	if (result->savings[0])

@@ -199,6 +199,7 @@ void history_print_run(const struct neap_history_run *run)
 		puts("\nProcesses");
 		run_processes_print(result, stdout);
 	}
+	print_text("Simulated", result->simulated);
 	print_text("The last OOM", result->oom_card);
 }
 

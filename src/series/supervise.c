@@ -133,6 +133,7 @@ static void observe_until_end(struct neap_supervise *run)
 		if (now_ns >= look_ns) {
 			neap_observe_take(&run->observe, now_ns);
 			neap_facts_show_cards(run);
+			neap_facts_show_simulated(run);
 			look_ns = now() + LOOK_NS;
 		}
 		neap_supervise_limits_look(run);

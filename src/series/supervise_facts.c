@@ -15,11 +15,13 @@
 #include "base/units.h"
 #include "report/report.h"
 #include "series/ranks.h"
+#include "series/simulated.h"
 #include "series/words.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,6 +125,17 @@ void neap_facts_show_cards(struct neap_supervise *run)
 		process->cards_shown = tell_ooms(run, process->record_path, &record, process->cards_shown);
 		neap_record_fini(&record);
 	}
+}
+
+void neap_facts_show_simulated(struct neap_supervise *run)
+{
+	const char *name = run->observe.now.name;
+	if (run->simulated_told || !run->monitor || neap_monitor_backend(run->monitor) != NEAP_BACKEND_SIM ||
+	    !neap_simulated_is_used(run->folder))
+		return;
+	run->simulated_told = true;
+	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: nothing is computed (%s)",
+		 name[0] ? name : "no device is watched");
 }
 
 struct evidence_search {
@@ -229,6 +242,7 @@ static void read_last_words(struct neap_supervise *run, const char *path, pid_t 
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct evidence_search search = {.evidence = evidence};
+	neap_facts_show_simulated(run); /* of a start that was over before the first look */
 	each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
 	scan_log(run, evidence);
@@ -249,9 +263,9 @@ static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, v
 
 void neap_facts_set_aside(struct neap_supervise *run)
 {
-	static char recording[] = "record.", last_words[] = "oom.";
-	each_file(run, recording, set_aside, recording);
-	each_file(run, last_words, set_aside, last_words);
+	static char prefixes[][16] = {"record.", "oom.", "simulated."};
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+		each_file(run, prefixes[i], set_aside, prefixes[i]);
 }
 
 /* The recording with the highest peak. */
@@ -444,7 +458,8 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer parameters = {0}, strays = {0}, outsiders = {0};
+	struct neap_buffer parameters = {0}, strays = {0}, outsiders = {0}, simulated = {0};
+	struct neap_simulated gaps = {0};
 	char *command = NULL;
 	enum neap_status status = command_line(run, &command, err);
 	if (status)
@@ -452,6 +467,8 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	neap_parameters_text(&run->parameters, &parameters);
 	neap_observe_strays(&run->observe, &strays);
 	neap_observe_outsiders(&run->observe, &outsiders);
+	neap_simulated_read(run->folder, &gaps);
+	neap_simulated_text(&gaps, &simulated);
 	const struct {
 		char **field;
 		const char *text;
@@ -467,6 +484,7 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 		{&result->drain_note, run->drain_note},
 		{&result->stray_contexts, neap_buffer_string(&strays)},
 		{&result->not_attached, neap_buffer_string(&outsiders)},
+		{&result->simulated, neap_buffer_string(&simulated)},
 		{&result->oom_card, neap_buffer_string(&run->last_card)},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
@@ -475,6 +493,7 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	neap_buffer_fini(&parameters);
 	neap_buffer_fini(&strays);
 	neap_buffer_fini(&outsiders);
+	neap_buffer_fini(&simulated);
 	return status;
 }
 

@@ -45,6 +45,7 @@ struct neap_supervise {
 	uint64_t waited_ns, drain_ns, ooms;
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
+	bool simulated_told; /* that nothing is computed */
 	char unwatched[256]; /* why no device could be named from the start; "" */
 	char drain_note[512];
 	uint32_t retries;
@@ -88,6 +89,8 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 
 /* After a look: shows the cards of OOMs that came since the last one. */
 void neap_facts_show_cards(struct neap_supervise *run);
+/* After a look: says once that the run is simulated, when its first process has loaded the stand-ins. */
+void neap_facts_show_simulated(struct neap_supervise *run);
 /* What the recordings and logs of this start say of its end. */
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
 /* All that is known, once it is over. */

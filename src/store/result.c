@@ -100,6 +100,7 @@ static const struct field {
 	{FIELD(kept_headroom_bytes), FIELD_U64, true},
 	{FIELD(stray_contexts), FIELD_STRING, true},
 	{FIELD(not_attached), FIELD_STRING, true},
+	{FIELD(simulated), FIELD_STRING, true},
 	{FIELD(oom_card), FIELD_STRING},
 	{FIELD(samples), FIELD_SAMPLES},
 	{FIELD(marks), FIELD_MARKS, true},

@@ -124,6 +124,8 @@ struct neap_result {
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the effective batch */
 	char *stray_contexts;    /* one line: contexts on devices that their process did not use; "" none */
 	char *not_attached;      /* one line: processes that used a device and were not attached, and why; "" none */
+	char *simulated;         /* one line: that neap's stand-ins for NVIDIA's libraries were used, and what they did
+				    not model; "" they were not */
 	char *oom_card;          /* text of the last card; "" when there was no OOM */
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;

@@ -44,6 +44,7 @@ static void fill(struct neap_result *result)
 	assert_int_equal(neap_result_set(&result->oom_card, "line one\nline two\n", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->advice, "micro-batch 9 is the largest", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->not_attached, "process 7", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result->simulated, "nothing was computed", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result->savings, "mixed precision 1 GiB", NULL), NEAP_OK);
 	result->advised_micro_batch = 9;
 	result->kept_accumulate = 4;
@@ -87,6 +88,7 @@ static void test_round_trip(void **state)
 	assert_string_equal(got.advice, written.advice);
 	assert_string_equal(got.savings, written.savings);
 	assert_string_equal(got.not_attached, "process 7");
+	assert_string_equal(got.simulated, "nothing was computed");
 	assert_int_equal(got.advised_micro_batch, 9);
 	assert_int_equal(got.kept_accumulate, 4);
 	assert_string_equal(got.evidence, "");
@@ -257,9 +259,9 @@ static void test_hostile(void **state)
 /* A key that earlier versions did not write is what they knew of it: nothing. */
 static void test_earlier_versions(void **state)
 {
-	static const char *const newer[] = {
-		"memory_ends_step", "restarts",       "savings", "advice", "micro_batch",
-		"kept_accumulate",  "stray_contexts", "marks",   "ranks",  "not_attached"};
+	static const char *const newer[] = {"memory_ends_step", "restarts",       "savings", "advice", "micro_batch",
+					    "kept_accumulate",  "stray_contexts", "marks",   "ranks",  "not_attached",
+					    "simulated"};
 	(void)state;
 	struct neap_result result, got = {0};
 	struct neap_buffer good = {0};
@@ -285,6 +287,7 @@ static void test_earlier_versions(void **state)
 	assert_string_equal(got.savings, "");
 	assert_string_equal(got.stray_contexts, "");
 	assert_string_equal(got.not_attached, "");
+	assert_string_equal(got.simulated, "");
 	assert_int_equal(got.micro_batch, 0);
 	assert_int_equal(got.kept_accumulate, 0);
 	assert_int_equal(got.mark_count, 0);
