@@ -1,10 +1,13 @@
 # sitecustomize.py: what `neap run` puts first on PYTHONPATH, so that an unchanged script is attached.
 #
 #   1. gives way to the sitecustomize that Python would have found without us (Debian's, the user's)
-#   2. waits for torch to be imported, and then loads neap.hooks
+#   2. waits for torch to be imported
+#        before   with NEAP_DEVICE=sim: loads neap's stand-ins for NVIDIA's libraries (neap/_simulator.py)
+#        after    with NEAP_ATTACH=1: loads neap.hooks
 #
-# It costs a process that does not import torch nothing else. It must not break a script: what fails here is noted where
-# `neap run` finds it, and swallowed. It runs in whatever Python the script has: plain words that an old one parses, too.
+# It costs a process that does not import torch nothing else. It must not break a script: failures here are noted where
+# `neap run` finds them (without `neap run`: on stderr), and swallowed. It runs in whatever Python the script has: plain words
+# that an old one parses, too. Child processes inherit the environment, and with it all of this.
 import os
 import sys
 
@@ -12,6 +15,11 @@ _here = os.path.dirname(os.path.abspath(__file__))
 _packages = os.path.dirname(_here)  # where our package lies: beside us, or (in a wheel) around us
 if os.path.exists(os.path.join(_packages, "_abi.py")):
     _packages = os.path.dirname(_packages)
+
+
+_attach = os.environ.get("NEAP_ATTACH") == "1"
+# NEAP_SIM_RUNTIME: where the stand-ins are. `neap run` sets it where there are any, as does the shell of `neap sim env`.
+_simulate = os.environ.get("NEAP_DEVICE") == "sim" and (_attach or bool(os.environ.get("NEAP_SIM_RUNTIME")))
 
 
 def _is_here(folder):
@@ -25,7 +33,9 @@ def _note(text):
     """Leaves a line for `neap run`, which shows it."""
     folder = os.environ.get("NEAP_RUN_DIR")
     try:
-        if folder:
+        if not _attach:
+            sys.stderr.write("neap: " + text + "\n")
+        elif folder:
             with open(os.path.join(folder, "note.%d" % os.getpid()), "a") as file:
                 file.write(text.replace("\n", " ")[:400] + "\n")
     except Exception:
@@ -37,8 +47,8 @@ def _install():
     from importlib.machinery import PathFinder
 
     class _Attach(object):
-        """Finds torch as it would be found, and has neap.hooks called once it is loaded. And makes `import neap` work in a
-        script where no neap is installed, as if our folder were the last on the path."""
+        """Finds torch as it would be found, with us called before and after it is loaded. And makes `import neap` work in
+        a script where no neap is installed, as if our folder were the last on the path."""
 
         def __init__(self):
             self.busy = False
@@ -60,7 +70,7 @@ def _install():
             return spec
 
     class _Loader(object):
-        """Torch's own loader, followed by us."""
+        """Torch's own loader, between our two parts."""
 
         def __init__(self, real):
             self.real = real
@@ -73,7 +83,15 @@ def _install():
 
         def exec_module(self, module):
             module.__spec__.loader = module.__loader__ = self.real
-            self.real.exec_module(module)  # an import error is torch's own
+            missing = _load_stand_ins(module) if _simulate else ()
+            try:
+                self.real.exec_module(module)  # an import error is torch's own
+            except (ImportError, OSError, ValueError):  # the two others: where it opens its libraries itself
+                if missing:
+                    _note("PyTorch also needs %s, and neap has no stand-in for it" % ", ".join(missing))
+                raise
+            if not _attach:
+                return
             try:
                 _load_neap().hooks.torch_imported(module)
             except Exception as error:
@@ -104,13 +122,35 @@ def _load_neap():
     return package
 
 
+def _load_stand_ins(torch):
+    """Before torch: so that the dynamic loader takes neap's libraries for NVIDIA's. Returns the names of those that torch needs
+    and neap does not have. The file `simulated.PID` tells `neap run` that this process is simulated."""
+    try:
+        import importlib.util
+
+        path = os.path.join(_packages, "neap", "_simulator.py")
+        spec = importlib.util.spec_from_file_location("_neap_simulator", path)
+        simulator = importlib.util.module_from_spec(spec)
+        sys.modules["_neap_simulator"] = simulator
+        spec.loader.exec_module(simulator)
+        loaded = simulator.load(os.path.dirname(torch.__spec__.origin or ""))
+        folder = os.environ.get("NEAP_RUN_DIR")
+        if loaded.paths and folder:
+            open(os.path.join(folder, "simulated.%d" % os.getpid()), "a").close()
+        return loaded.missing
+    except Exception as error:
+        _note("PyTorch is not simulated: %s" % error)
+    return ()
+
+
 def _too_old():
     """neap's package does not parse here; that is said where it would have been used."""
     import atexit
 
     def tell():
         if "torch" in sys.modules:
-            _note("PyTorch is not attached: it needs Python 3.9 or later, and this is %d.%d" % tuple(sys.version_info[:2]))
+            what = " and not ".join(word for word in (_attach and "attached", _simulate and "simulated") if word)
+            _note("PyTorch is not %s: it needs Python 3.9 or later, and this is %d.%d" % ((what,) + tuple(sys.version_info[:2])))
 
     atexit.register(tell)
 
@@ -140,7 +180,7 @@ def _chain():
 
 sys.path[:] = [folder for folder in sys.path if not _is_here(folder)]
 try:
-    if os.environ.get("NEAP_ATTACH") == "1":
+    if _attach or _simulate:
         if sys.version_info >= (3, 9):
             _install()
         else:

@@ -114,10 +114,9 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
  * there already. */
 struct additions {
 	char fraction[64];
-	char *python_path;                    /* NULL: as it is */
-	char python_trouble[RUN_PYTHON_ROOM]; /* why Python programs are not attached; "" they are */
+	struct run_python python;
 	struct settings settings;
-	char *entries[3 + SETTINGS_MAX];
+	char *entries[2 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
 
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
@@ -138,9 +137,9 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
-	additions->python_path = run_python_path(run->command, additions->python_trouble);
-	if (additions->python_path)
-		additions->entries[count++] = additions->python_path;
+	run_python_make(run->command, &additions->python);
+	for (size_t i = 0; i < additions->python.count; i++)
+		additions->entries[count++] = additions->python.entries[i];
 	run->environment = additions->entries;
 	return 0;
 }
@@ -385,12 +384,12 @@ static int run_command(const struct neap_arguments *arguments)
 		run.log = neap_log_stderr();
 		run.show = show;
 	}
-	if (additions.python_trouble[0])
-		neap_log(run.log, NEAP_LOG_WARNING, "%s", additions.python_trouble);
+	if (additions.python.trouble[0])
+		neap_log(run.log, NEAP_LOG_WARNING, "%s", additions.python.trouble);
 	code = supervise(arguments, &run);
 out:
 	settings_fini(&additions.settings);
-	free(additions.python_path);
+	run_python_fini(&additions.python);
 	return code;
 }
 
@@ -423,6 +422,13 @@ const struct neap_command neap_command_run = {
 		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 "
 		"turns "
 		"it off; python -I, -E and -S do as well.\n"
+		"\n"
+		"With NEAP_DEVICE=sim an unchanged PyTorch program runs without a GPU, on the device that NEAP_SIM "
+		"names: neap's stand-ins for NVIDIA's libraries are loaded before PyTorch would load its own, in "
+		"child "
+		"processes too. Nothing is computed, and one line says so: every allocation is PyTorch's own, values "
+		"read as zeros, so a loss is 0 or nan. A loop that waits for a value it never gets is ended by "
+		"--max-steps or --time-limit. The report names what the stand-ins did not model.\n"
 		"\n"
 		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned "
 		"of "

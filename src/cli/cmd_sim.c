@@ -2,6 +2,7 @@
  * enters no world and takes nothing of it. */
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/run_python.h"
 #include "device/driver.h"
 #include "sim/world.h"
 
@@ -15,6 +16,32 @@ static int run_path(void)
 	if (neap_sim_folder(folder, sizeof(folder), &err) != NEAP_OK)
 		return neap_complain("sim", &err);
 	puts(folder);
+	return NEAP_EXIT_OK;
+}
+
+/* NAME='VALUE', for a shell to read. */
+static void print_export(const char *name, const char *value, const char *rest)
+{
+	printf("export %s='", name);
+	for (; *value; value++)
+		fputs(*value == '\'' ? "'\\''" : (char[]){*value, '\0'}, stdout);
+	printf("'%s\n", rest);
+}
+
+static int run_env(void)
+{
+	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM], launch[RUN_PYTHON_ROOM];
+	if (!run_python_simulator(sim, runtime) || !run_python_launch(launch)) {
+		fputs("neap sim: the simulator, its stand-ins for NVIDIA's libraries (runtime) or the launcher of "
+		      "Python "
+		      "programs is missing beside this command: install neap whole\n",
+		      stderr);
+		return NEAP_EXIT_UNAVAILABLE;
+	}
+	print_export("NEAP_DEVICE", "sim", "");
+	print_export("NEAP_SIM_PATH", sim, "");
+	print_export("NEAP_SIM_RUNTIME", runtime, "");
+	print_export("PYTHONPATH", launch, "${PYTHONPATH:+:$PYTHONPATH}");
 	return NEAP_EXIT_OK;
 }
 
@@ -133,24 +160,29 @@ static int run(const struct neap_arguments *arguments)
 		return neap_misuse(arguments, "unexpected argument '%s'", world);
 	if (strcmp(what, "path") == 0)
 		return run_path();
+	if (strcmp(what, "env") == 0)
+		return run_env();
 	if (strcmp(what, "profiles") == 0)
 		return run_profiles();
-	return neap_misuse(arguments, "it is path, profiles or inspect, not '%s'", what);
+	return neap_misuse(arguments, "it is path, env, profiles or inspect, not '%s'", what);
 }
 
 const struct neap_command neap_command_sim = {
 	.name = "sim",
-	.usage = "path|profiles|inspect [WORLD]",
+	.usage = "path|env|profiles|inspect [WORLD]",
 	.summary = "the simulator: where it is, what it can be, what is in it",
-	.details = "path: the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1.\n"
-		   "profiles: the GPUs it knows.\n"
-		   "inspect: who holds what in WORLD, else in the one NEAP_SIM names, else in every one of yours.\n"
-		   "\n"
-		   "The simulator hosts programs that use CUDA's driver API (libneap, its tests, the examples); it "
-		   "does not "
-		   "carry NVIDIA's runtime.\n"
-		   "\n"
-		   "Exit codes: 0 done; 64 usage, or NEAP_SIM that does not parse.",
+	.details =
+		"path: the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1.\n"
+		"env: what a shell sets so that PyTorch programs run on the simulator also without 'neap run': "
+		"eval \"$(neap sim env)\".\n"
+		"profiles: the GPUs it knows.\n"
+		"inspect: who holds what in WORLD, else in the one NEAP_SIM names, else in every one of yours.\n"
+		"\n"
+		"The simulator hosts programs that use CUDA's driver API (libneap, its tests, the examples), and, on "
+		"neap's stand-ins for NVIDIA's runtime and its libraries, PyTorch. It never carries NVIDIA's own "
+		"runtime.\n"
+		"\n"
+		"Exit codes: 0 done; 64 usage, or NEAP_SIM that does not parse.",
 	.operands_min = 1,
 	.operands_max = 2,
 	.run = run,

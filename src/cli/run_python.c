@@ -4,6 +4,8 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "device/driver.h"
+#include "device/loader.h"
 #include "series/outsider.h"
 
 #include <dirent.h>
@@ -16,10 +18,10 @@
 #define NOTES 16 /* more would be the same */
 
 /* The launcher's folder, as seen from this program: in the build tree, where it is installed, in a wheel. */
-static bool find_launch(char path[PATH_MAX])
+bool run_python_launch(char path[RUN_PYTHON_ROOM])
 {
 	static const char *const places[] = {"../python/launch", "../share/neap/python/launch", "launch"};
-	char self[PATH_MAX], wanted[PATH_MAX];
+	char self[PATH_MAX], wanted[PATH_MAX], found[PATH_MAX];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (length <= 0)
 		return false;
@@ -31,50 +33,93 @@ static bool find_launch(char path[PATH_MAX])
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
 		if (snprintf(wanted, sizeof(wanted), "%s/%s/sitecustomize.py", self, places[i]) >=
 			    (int)sizeof(wanted) ||
-		    !realpath(wanted, path))
+		    !realpath(wanted, found))
 			continue;
-		*strrchr(path, '/') = '\0';
+		*strrchr(found, '/') = '\0';
+		strcpy(path, found);
 		return true;
 	}
 	return false;
 }
 
-char *run_python_path(char *const *command, char ret_trouble[RUN_PYTHON_ROOM])
+bool run_python_simulator(char sim[RUN_PYTHON_ROOM], char runtime[RUN_PYTHON_ROOM])
 {
-	char launch[PATH_MAX], *entry = NULL;
+	static const char *const places[] = {"runtime", "../runtime"}; /* installed; in the build tree */
+	char wanted[RUN_PYTHON_ROOM], found[PATH_MAX];
+	if (neap_sim_folder(sim, RUN_PYTHON_ROOM, NULL) != NEAP_OK)
+		return false;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		if (neap_path_join(wanted, sizeof(wanted), sim, places[i]) != NEAP_OK || !realpath(wanted, found))
+			continue;
+		strcpy(runtime, found);
+		return true;
+	}
+	return false;
+}
+
+static void add_entry(struct run_python *python, const char *name, const char *value, const char *rest)
+{
+	if (asprintf(&python->entries[python->count], "%s=%s%s%s", name, value, rest[0] ? ":" : "", rest) >= 0)
+		python->count++;
+}
+
+/* True: the command is to run on the simulator, and can. */
+static bool add_simulator(struct run_python *python)
+{
+	char sim[RUN_PYTHON_ROOM], runtime[RUN_PYTHON_ROOM];
+	enum neap_backend backend;
+	if (neap_backend_resolve(NEAP_BACKEND_DEFAULT, &backend, NULL) != NEAP_OK || backend != NEAP_BACKEND_SIM ||
+	    !run_python_simulator(sim, runtime))
+		return false;
+	add_entry(python, "NEAP_SIM_PATH", sim, "");
+	add_entry(python, "NEAP_SIM_RUNTIME", runtime, "");
+	return true;
+}
+
+void run_python_make(char *const *command, struct run_python *ret_python)
+{
+	struct run_python python = {0};
+	char launch[RUN_PYTHON_ROOM];
 	const char *attach = getenv("NEAP_ATTACH"), *before = getenv("PYTHONPATH");
 	const char *const *words = (const char *const *)command;
 	const char *isolated = neap_python_isolated(words);
-	ret_trouble[0] = '\0';
-	if (attach && !strcmp(attach, "0"))
-		return NULL;
+	bool simulated = add_simulator(&python);
+	if (attach && !strcmp(attach, "0") && !simulated)
+		goto out;
 	if (isolated)
-		snprintf(ret_trouble, RUN_PYTHON_ROOM,
-			 "%s %s ignores %s: the program runs, but is not attached (without %s it would be)", words[0],
-			 isolated, strcmp(isolated, "-S") ? "PYTHONPATH" : "sitecustomize", isolated);
-	if (!find_launch(launch)) {
+		snprintf(python.trouble, RUN_PYTHON_ROOM,
+			 "%s %s ignores %s: the program runs, but is not attached%s (without %s it would be)",
+			 words[0], isolated, strcmp(isolated, "-S") ? "PYTHONPATH" : "sitecustomize",
+			 simulated ? " or simulated" : "", isolated);
+	if (!run_python_launch(launch)) {
 		if (neap_is_python(words[0]))
-			snprintf(ret_trouble, RUN_PYTHON_ROOM,
+			snprintf(python.trouble, RUN_PYTHON_ROOM,
 				 "Python programs are not attached: share/neap/python/launch is missing beside this "
 				 "command (install neap whole, by 'meson install')");
-		return NULL;
+		goto out;
 	}
 	if (strchr(launch, ':')) {
-		snprintf(ret_trouble, RUN_PYTHON_ROOM,
+		snprintf(python.trouble, RUN_PYTHON_ROOM,
 			 "Python programs are not attached: PYTHONPATH cannot hold the path %s, for its ':' (install "
 			 "neap, or move its folder, to a path without one)",
 			 launch);
-		return NULL;
+		goto out;
 	}
 	if (!before)
 		before = "";
 	size_t length = strlen(launch);
-	if (!strncmp(before, launch, length) && (before[length] == ':' || !before[length]))
-		return NULL;
 	/* An empty part of the path would be the working folder. */
-	if (asprintf(&entry, "PYTHONPATH=%s%s%s", launch, before[0] ? ":" : "", before) < 0)
-		return NULL;
-	return entry;
+	if (strncmp(before, launch, length) || (before[length] != ':' && before[length]))
+		add_entry(&python, "PYTHONPATH", launch, before);
+out:
+	*ret_python = python;
+}
+
+void run_python_fini(struct run_python *python)
+{
+	for (size_t i = 0; i < python->count; i++)
+		free(python->entries[i]);
+	*python = (struct run_python){0};
 }
 
 void run_python_print_notes(const char *folder, FILE *out)

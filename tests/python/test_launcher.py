@@ -209,7 +209,7 @@ class Launcher(unittest.TestCase):
         done = self.run_neap(PYTHON, "-I", "-c", f"import sys\nsys.path.insert(0, {FAKE!r})\n" + code)
         plain = self.command(PYTHON, "-I", "-c", "import sys; print(True, len(sys.meta_path))")
         self.assertEqual(done.stdout, plain.stdout)
-        self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached: it needs Python 3\.9 or later, and this is 3\.8\n")
+        self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached and not simulated: it needs Python 3\.9 or later, and this is 3\.8\n")
 
     def test_turned_off(self):
         code = "import sys, torch; print('neap' in sys.modules, [type(f).__name__ for f in sys.meta_path])" + USES_CUDA
