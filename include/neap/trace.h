@@ -67,7 +67,8 @@ enum neap_event_kind {
 	NEAP_EVENT_FORECAST = 41,    /* a leak will use up memory. address: the step; size, block: its interval */
 	NEAP_EVENT_WISH = 42,        /* the session asked the loop to end. block: enum neap_train_wish; tag: "device
 					memory", "host memory" or "leak"; of a threshold size: bytes left, address: the
-					threshold; of a leak size, address: the interval of the forecast */
+					threshold; of a leak size, address: the interval of the forecast. Or the bound of
+					`neap run --max-steps`: tag: "--max-steps", size: the bound, address: steps made */
 	NEAP_EVENT_RESTART = 43,     /* the process has begun anew in place: nothing of what it held remains. block: how
 					often it has */
 	NEAP_EVENT_PROCESS = 44,     /* what the process is in its run, as far as it knows by now; the last one counts. block:

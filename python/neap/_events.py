@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import struct
+import sys
 from typing import Collection, Iterator
 
 from . import _abi, _library, _sources
@@ -16,6 +18,7 @@ from ._ladder import Split, rung_bits
 from ._notes import harmless
 
 _UNKNOWN = (1 << 64) - 1
+_STOP = 1  # NEAP_TRAIN_STOP
 
 
 class _State:
@@ -23,6 +26,7 @@ class _State:
 
     last_peak = 0  # the allocator's, when the last step ended
     trainings = 0  # Training.train under way: it tells of its steps itself
+    steps = 0  # optimizer updates
 
 
 @contextlib.contextmanager
@@ -122,9 +126,41 @@ def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Ru
     split(after, rungs)
 
 
-@harmless("recording steps")
 def step(number: int, loss: float, now: Split) -> None:
-    """One optimizer update is done. The highest bytes inside it are known where they were a new peak of the process; else
+    """One optimizer update is done. Raises SystemExit at the bound that `neap run --max-steps` sets, and nothing else."""
+    _record_step(number, loss, now)
+    _State.steps += 1
+    bound = os.environ.get("NEAP_MAX_STEPS", "") if os.environ.get("NEAP_ATTACH") == "1" else ""
+    if bound.isascii() and bound.isdigit() and _State.steps >= int(bound):
+        _end(int(bound))
+
+
+def _end(bound: int) -> None:
+    """Ends the program as sys.exit() in its loop would. One that catches this and makes another step is ended at once."""
+    _record_bound(bound)
+    if _State.steps > bound:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(0)
+    raise SystemExit(0)
+
+
+@harmless("recording the end")
+def _record_bound(bound: int) -> None:
+    emit(_abi.EventKind.WISH, block=_STOP, tag=name("--max-steps"), address=_State.steps, size=bound)
+
+
+def _forked() -> None:
+    _State.steps = 0
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+@harmless("recording steps")
+def _record_step(number: int, loss: float, now: Split) -> None:
+    """The highest bytes inside it are known where they were a new peak of the process; else
     what is held at its end stands in: a lower bound. Its lowest bytes are those at its end."""
     allocated, reserved, peak, _ = held()
     inside = peak if peak > _State.last_peak else allocated

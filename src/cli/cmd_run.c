@@ -13,6 +13,7 @@
 #include "store/history.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,7 @@ static const struct neap_option options[] = {
 	{"wait-limit", "DURATION", "give up waiting for it after this long; default 10m"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to be given back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
+	{"max-steps", "N", "end a PyTorch program after N optimizer updates of a process; default none"},
 	{"max-device", "SIZE", "end it when it takes more device memory than this; default none"},
 	{"max-host", "SIZE", "end it when its processes take more host memory than this together; default none"},
 	{"min-disk", "SIZE",
@@ -113,10 +115,10 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 /* What the launcher of Python programs, --fraction and --enable set in the command's environment, over what is set
  * there already. */
 struct additions {
-	char fraction[64];
+	char fraction[64], max_steps[64];
 	struct run_python python;
 	struct settings settings;
-	char *entries[2 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
+	char *entries[3 + SETTINGS_MAX + RUN_PYTHON_MAX]; /* borrowed; NULL-terminated */
 };
 
 static int parse_environment(const struct neap_arguments *arguments, struct additions *additions,
@@ -124,8 +126,14 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 {
 	struct neap_error err = {0};
 	const char *text = neap_argument(arguments, "fraction");
+	uint64_t max_steps = 0;
 	size_t count = 0;
 	double fraction;
+	int code = parse_number(arguments, "max-steps", INT64_MAX, &max_steps);
+	if (!code && neap_argument(arguments, "max-steps") && !max_steps)
+		code = neap_misuse(arguments, "--max-steps: expected a number above 0");
+	if (code)
+		return code;
 	if (text && neap_fraction_parse(text, &fraction, &err))
 		return neap_misuse(arguments, "--fraction: %s", err.message);
 	if (text && (size_t)snprintf(additions->fraction, sizeof additions->fraction, "NEAP_FRACTION=%s", text) >=
@@ -137,6 +145,10 @@ static int parse_environment(const struct neap_arguments *arguments, struct addi
 		return neap_complain("run", &err);
 	for (size_t i = 0; i < additions->settings.count; i++)
 		additions->entries[count++] = additions->settings.entries[i];
+	if (max_steps) {
+		snprintf(additions->max_steps, sizeof additions->max_steps, "NEAP_MAX_STEPS=%" PRIu64, max_steps);
+		additions->entries[count++] = additions->max_steps;
+	}
 	run_python_make(run->command, &additions->python);
 	for (size_t i = 0; i < additions->python.count; i++)
 		additions->entries[count++] = additions->python.entries[i];
@@ -429,6 +441,10 @@ const struct neap_command neap_command_run = {
 		"processes too. Nothing is computed, and one line says so: every allocation is PyTorch's own, values "
 		"read as zeros, so a loss is 0 or nan. A loop that waits for a value it never gets is ended by "
 		"--max-steps or --time-limit. The report names what the stand-ins did not model.\n"
+		"\n"
+		"--max-steps N ends a PyTorch program after the Nth optimizer update of one of its processes, as "
+		"sys.exit() in its loop would; its outcome is 'stopped early', and its exit status 0 unless the "
+		"program chooses another.\n"
 		"\n"
 		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned "
 		"of "

@@ -149,7 +149,12 @@ static void gather_wish(const struct neap_record *record, struct neap_evidence *
 	const struct neap_event *wish = neap_run_wish(record);
 	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
 
-	if (wish && wish->block == NEAP_TRAIN_STOP)
+	if (!wish || wish->block != NEAP_TRAIN_STOP)
+		return;
+	if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
+		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
+			 wish->size, wish->size == 1 ? "" : "s");
+	else
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
 			 neap_record_name(record, wish->tag), neap_size_format(wish->address, below),
 			 neap_size_format(wish->size, left));

@@ -343,6 +343,39 @@ class Launcher(unittest.TestCase):
         done = self.run_neap(PYTHON, "-c", USES_CUDA + "print(torch.cuda.fractions)", options=["--fraction", "0.5"])
         self.assertEqual(done.stdout, "[(0.5, 0)]\n")
 
+    # A bound.
+
+    def test_a_bound_of_steps_ends_it_there(self):
+        code = USES_CUDA + """
+opt = torch.optim.optimizer.Optimizer()
+try:
+    for step in range(1000):
+        opt.step()
+        print("went on after", step)
+finally:
+    print("cleaned up")
+print("never here")
+"""
+        done = self.run_neap(PYTHON, "-c", code, options=["--max-steps", "3"])
+        self.assertEqual(done.stdout, "went on after 0\nwent on after 1\ncleaned up\n")
+        result = self.result()
+        self.assertEqual((result["outcome"], result["evidence"], result["steps"]), ("stopped early", "the 3 steps of --max-steps", 3))
+        self.assertIn("stopped early (the 3 steps of --max-steps), exit status 0", done.stderr)
+        self.assertEqual(self.run_neap(PYTHON, "-c", code.replace("1000", "2"), options=["--max-steps", "3"]).stdout[-11:], "never here\n")
+        self.assertEqual(self.result()["outcome"], "ok")
+        done = self.run_neap(PYTHON, "-c", "pass", options=["--max-steps", "0"], check=False)
+        self.assertEqual((done.returncode, "--max-steps: expected a number above 0" in done.stderr), (64, True))
+
+    def test_a_bound_holds_where_the_script_catches_all(self):
+        code = USES_CUDA + "opt = torch.optim.optimizer.Optimizer()\nwhile True:\n    try:\n        opt.step()\n        print('on')\n    except BaseException:\n        pass\n"
+        self.assertEqual(self.run_neap(PYTHON, "-c", code, options=["--max-steps", "2"]).stdout, "on\n")
+        self.assertEqual(self.result()["outcome"], "stopped early")
+
+    def test_a_bound_is_each_process_s(self):
+        code = USES_CUDA + "import os\nopt = torch.optim.optimizer.Optimizer()\nopt.step()\npid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1])\nfor _ in range(9): opt.step()\n"
+        self.assertEqual(self.run_neap(PYTHON, "-c", code, options=["--max-steps", "4"]).stdout, "0\n")
+        self.assertEqual((self.result()["outcome"], self.result()["steps"]), ("stopped early", 4))
+
     # Out of memory.
 
     def test_the_observer_makes_the_card(self):
