@@ -1,29 +1,41 @@
 #!/usr/bin/env bash
-# tools/python_env.sh: makes the virtual environment that the Python tests use, outside the tree, once:
+# tools/python_env.sh [--oldest]: makes the virtual environment that the Python tests use, outside the tree, once:
 #
 #   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11/    complete-tools: type checker, pytest, meson-python
-#                                                    complete-torch: PyTorch (several GB), Lightning, transformers
-#                                                    begun-STAGE: it is being installed, or that was cut short: nobody uses
-#                                                    it, and the next time all is made anew
-#   ${XDG_CACHE_HOME:-~/.cache}/neap/lock            one at a time makes it
-#   ${XDG_CACHE_HOME:-~/.cache}/neap/use             each test that runs there holds a share: it is not changed meanwhile
-#   ${XDG_CACHE_HOME:-~/.cache}/neap/downloads/      what came so far, until all is there: a slow index gets there in the end
+#                                                    complete-torch: PyTorch, Lightning, transformers
+#                                                    begun-STAGE: its installation is under way, or was cut short: no test
+#                                                    uses the folder, and the next call makes all of it again
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/python-3.11-oldest/
+#                                                    with --oldest, instead: complete-oldest: the oldest PyTorch that neap
+#                                                    supports (tools/python_versions_oldest.txt)
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/lock            one at a time makes them
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/use             each test that runs there holds a share: they are not changed meanwhile
+#   ${XDG_CACHE_HOME:-~/.cache}/neap/downloads/      what came so far, until all is there: with a slow index several calls
+#                                                    complete the installation
 #
-# Nothing is installed that is newer than tools/python_versions.txt says.
-# Prints what it did in one line. Without an index, disk space or time it says so and ends with 0: the tests that need it
-# are then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 300).
+# PyTorch is the ordinary CUDA build without the nvidia-* packages that it depends on: neap's stand-ins (src/runtime) take
+# their place. So it is a download of 0.6 GB, not of 3 GB. For this, packages are installed without their dependencies, which
+# tools/python_versions.txt therefore lists in full; nothing newer than it says is installed.
+#
+# Prints what it did in one line. Without an index, disk space or time it says so and ends with 0: the tests that need it are
+# then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 1200: enough for 0.5 MB
+# a second).
 set -u
+oldest=no
+[ "${1-}" != --oldest ] || oldest=yes
 versions=$(cd "$(dirname "$0")" && pwd)/python_versions.txt
+[ "$oldest" = no ] || versions=${versions%.txt}_oldest.txt
 version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])') || exit 0
 home=${HOME:-$(getent passwd "$(id -u)" | cut -d: -f6)}
 parent=${XDG_CACHE_HOME:-$home/.cache}/neap
 folder=$parent/python-$version
-bound=${NEAP_TEST_VENV_SECONDS:-300}
+[ "$oldest" = no ] || folder=$folder-oldest
+bound=${NEAP_TEST_VENV_SECONDS:-1200}
 began=$(date +%s)
 tools="pytest mypy meson-python meson ninja"
-torch="torch numpy lightning transformers accelerate"
+all=$(sed -n 's/^\([A-Za-z0-9._-]*\) *[<=].*/\1/p' "$versions")
 tools_bytes=400000000
-torch_bytes=12000000000
+torch_bytes=3000000000
 
 say() { printf 'Python tests: %s\n' "$*"; }
 skip() {
@@ -66,40 +78,55 @@ stage() {
 	return "$status"
 }
 
-# remove: all of it, so that it is made anew.
+# remove: all of it, so that it is made again.
 remove() {
 	flock -n 8 || skip "$busy, which is not whole"
 	rm -rf "$folder"
 	flock -u 8
 }
 
-mkdir -p "$parent" 2>/dev/null || skip "cannot make $parent"
-{ : >>"$parent/lock" && : >>"$parent/use"; } 2>/dev/null || skip "cannot write in $parent"
-exec 8>>"$parent/use" 9>>"$parent/lock"
-flock -w "$bound" 9 || skip "another test run is making $folder"
-# Where an installation was killed nobody knows what is whole.
-for half in "$folder"/begun-*; do
-	[ ! -e "$half" ] || remove
-done
-# The interpreter that it was made with may be gone.
-if [ ! -e "$folder/complete-tools" ] || ! "$folder/bin/python" -c '' 2>/dev/null; then
+# make_folder COMPLETE BYTES: an environment without packages, unless the stage COMPLETE is there and its interpreter works
+# (which may be gone). It needs BYTES of disk space.
+make_folder() {
+	local half seconds
+	# A killed installation leaves an unknown state.
+	for half in "$folder"/begun-*; do
+		[ ! -e "$half" ] || remove
+	done
+	if [ -e "$folder/complete-$1" ] && "$folder/bin/python" -c '' 2>/dev/null; then
+		return
+	fi
 	remove
 	mkdir -p "$folder" && touch "$folder/begun-venv" 2>/dev/null || skip "cannot write in $folder"
-	has_space "$tools_bytes" || skip "less than 400 MB free for packages in $folder"
+	has_space "$2" || skip "less than $(($2 / 1000000)) MB free for packages in $folder"
 	seconds=$(left)
 	{ [ "$seconds" -gt 0 ] && timeout -k 5 "$seconds" python3 -m venv "$folder" >"$folder/log" 2>&1; } ||
 		skip "python3 -m venv fails or takes too long (see $folder/log)"
 	rm -f "$folder/begun-venv"
+}
+
+mkdir -p "$parent" 2>/dev/null || skip "cannot make $parent"
+{ : >>"$parent/lock" && : >>"$parent/use"; } 2>/dev/null || skip "cannot write in $parent"
+exec 8>>"$parent/use" 9>>"$parent/lock"
+flock -w "$bound" 9 || skip "another test run is making $folder"
+if [ "$oldest" = yes ]; then
+	make_folder oldest "$torch_bytes"
 	# shellcheck disable=SC2086
-	stage tools $tools || skip "$why"
+	[ -e "$folder/complete-oldest" ] || stage oldest --no-compile --no-deps $all || skip "$why"
+	rm -rf "$parent/downloads"
+	say "with $folder"
+	exit 0
 fi
+make_folder tools "$tools_bytes"
+# shellcheck disable=SC2086
+[ -e "$folder/complete-tools" ] || stage tools $tools || skip "$why"
 if [ ! -e "$folder/complete-torch" ] && [ "${NEAP_TEST_TORCH:-yes}" != no ]; then
 	has_space "$torch_bytes" || {
-		say "with $folder; less than 12 GB free for PyTorch there: its tests are skipped"
+		say "with $folder; less than $((torch_bytes / 1000000)) MB free for PyTorch there: its tests are skipped"
 		exit 0
 	}
 	# shellcheck disable=SC2086
-	stage torch --no-compile $torch || {
+	stage torch --no-compile --no-deps $all || {
 		say "with $folder, without PyTorch: $why; its tests are skipped"
 		exit 0
 	}

@@ -1,6 +1,7 @@
 """Runs a test with the interpreter of the virtual environment that tools/python_env.sh makes: in_venv.py STAGE FILE...
 
-Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip.
+Without it, or without its stage (tools, torch), says so and ends with 77, which is a skip. The stage `oldest` is another
+environment, with the oldest PyTorch that neap supports: for NEAP_LONG=1 alone, as `./test --long` sets it.
 """
 
 import fcntl
@@ -12,7 +13,9 @@ if not os.environ.get("HOME"):
     os.environ.pop("HOME", None)  # the user's, as for tools/python_env.sh
 cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "neap")
 folder = os.path.join(cache, "python-%d.%d" % sys.version_info[:2])
-stage = sys.argv[1]
+stage, maker = sys.argv[1], "tools/python_env.sh"
+if stage == "oldest":
+    folder, maker = folder + "-oldest", maker + " --oldest"
 
 
 def skip(why):
@@ -20,6 +23,8 @@ def skip(why):
     sys.exit(77)
 
 
+if stage == "oldest" and not os.environ.get("NEAP_LONG"):
+    skip("is for NEAP_LONG=1")
 try:  # for as long as the test runs nobody changes the environment
     use = os.open(os.path.join(cache, "use"), os.O_RDONLY | os.O_CREAT, 0o666)
     fcntl.flock(use, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -29,9 +34,9 @@ except BlockingIOError:
 except OSError:  # nor can who may not write there
     pass
 if not os.path.exists(os.path.join(folder, f"complete-{stage}")):
-    skip(f"has no {'PyTorch' if stage == 'torch' else 'test tools'}: tools/python_env.sh makes it")
+    skip(f"has no {'test tools' if stage == 'tools' else 'PyTorch'}: {maker} makes it")
 if glob.glob(os.path.join(glob.escape(folder), "begun-*")):
-    skip("is not whole: tools/python_env.sh makes it anew")
+    skip(f"is not whole: {maker} makes it again")
 os.environ.pop("LD_LIBRARY_PATH", None)  # with the simulator's folder in it, PyTorch would take it for the driver
 python = os.path.join(folder, "bin", "python")
 os.execv(python, [python, *sys.argv[2:]])
