@@ -65,10 +65,14 @@ for file in bin/neap include/neap/neap.h; do
 	tried "$file is there" test -s "$root/$file"
 done
 tried "the simulator is there" test -s "$library/neap/sim/libcuda.so.1" -a -s "$library/neap/sim/libnvidia-ml.so.1"
+for major in 12 13; do
+	tried "the stand-in for libcudart.so.$major is there" test -s "$library/neap/sim/runtime/libcudart.so.$major"
+done
 tried "no path to where it was built is searched for libraries" \
 	sh -c '! readelf -d "$1"/bin/neap "$2"/libneap.so.0 | grep -E "R(UN)?PATH.*$3"' - "$root" "$library" "$work"
 tried "neap --version" says "neap $version" "$root/bin/neap" --version
 tried "neap info, on the installed simulator" says "Simulated GPU 1024 MiB" "$root/bin/neap" info
+tried "neap sim env" says "export NEAP_SIM_RUNTIME='$library/neap/sim/runtime'" "$root/bin/neap" sim env
 tried "neap run" "$root/bin/neap" run --quiet -- true
 tried "neap history" says "true" "$root/bin/neap" history
 

@@ -44,6 +44,9 @@ class Wheel(unittest.TestCase):
         there = {path.name for path in package.iterdir()}
         self.assertLessEqual({"__init__.py", "py.typed", "libneap.so.0", "neap", "sim", "launch"}, there)
 
+        runtime = {path.name for path in (package / "sim" / "runtime").iterdir()}
+        self.assertLessEqual({"libcudart.so.12", "libcudart.so.13", "libcublas.so.13"}, runtime)
+
         code = "import neap; print(neap.__file__, neap.version(), neap.next_split(neap.Split(8, 1)))"
         where, version, _ = self.command(python, "-c", code).stdout.split(" ", 2)
         self.assertEqual(os.path.dirname(where), str(package))
@@ -53,6 +56,9 @@ class Wheel(unittest.TestCase):
         self.assertEqual(self.command(neap, "--version").stdout, f"neap {version}\n")
         self.assertIn("Simulated GPU", self.command(neap, "info").stdout)
         self.assertEqual(self.command(neap, "run", "--quiet", "--", "sh", "-c", "exit 7", status=7).stdout, "")
+        self.assertIn(f"export NEAP_SIM_RUNTIME='{package}/sim/runtime'\n", self.command(neap, "sim", "env").stdout)
+        folders = self.command(python, "-c", "from neap import _simulator; print(*_simulator.folders())").stdout
+        self.assertEqual(folders, f"{package}/sim {package}/sim/runtime\n")
         # Any Python, not only the one that neap was installed for.
         script = "import neap, sys, torch\ntorch.cuda.take(5 << 20)\nprint(neap.__file__, neap.describe())"
         for interpreter in (python, "/usr/bin/python3"):
