@@ -16,17 +16,31 @@
 
 #define MESSAGE_ROOM 4096            /* of plain words; the longest known message has under 1500 */
 #define CONTEXT_MAX  (1536ull << 20) /* a context with its libraries is seldom larger */
+#define SCRAP_MAX    (64ull << 20)   /* free on a full device: pieces of pages, some of them the driver's own */
 
-/* How a message begins. */
-static const struct {
-	const char *words;
-	bool figures;
+/* How a message begins, which words follow soon if it is one, and whose words they are. */
+static const struct opening {
+	const char *words, *soon, *backend;
+	enum neap_oom_wording wording;
 } openings[] = {
-	{"CUDA out of memory.", true},        {"HIP out of memory.", true},
-	{"XPU out of memory.", true},         {"CUDA error: out of memory", false},
-	{"HIP error: out of memory", false},  {"CUDA_ERROR_OUT_OF_MEMORY", false},
-	{"cudaErrorMemoryAllocation", false}, {"cuda runtime error (2)", false},
+	{"CUDA out of memory.", NULL, "CUDA", NEAP_WORDING_RESERVED},
+	{"HIP out of memory.", NULL, "HIP", NEAP_WORDING_RESERVED},
+	{"XPU out of memory.", NULL, "XPU", NEAP_WORDING_RESERVED},
+	{"Allocation on device ", "would exceed allowed memory", "CUDA", NEAP_WORDING_ASYNC},
+	{"RESOURCE_EXHAUSTED: ", "emory", "JAX",
+	 NEAP_WORDING_JAX}, /* "Out of memory", "Failed to allocate ... memory" */
+	{"RESOURCE_EXHAUSTED: ", "allocate", "JAX", NEAP_WORDING_JAX},
+	{"CUDA error: out of memory", NULL, "CUDA", NEAP_WORDING_BARE},
+	{"HIP error: out of memory", NULL, "HIP", NEAP_WORDING_BARE},
+	{"CUDA_ERROR_OUT_OF_MEMORY", NULL, "CUDA", NEAP_WORDING_BARE},
+	{"cudaErrorMemoryAllocation", NULL, "CUDA", NEAP_WORDING_BARE},
+	{"cuda runtime error (2)", NULL, "CUDA", NEAP_WORDING_BARE},
+	{"CUBLAS_STATUS_ALLOC_FAILED", NULL, "cuBLAS", NEAP_WORDING_LIBRARY},
+	{"CUDNN_STATUS_ALLOC_FAILED", NULL, "cuDNN", NEAP_WORDING_LIBRARY},
+	{"Cuda failure ", "out of memory", "NCCL", NEAP_WORDING_LIBRARY},
 };
+
+#define SOON 64 /* bytes behind the opening, for the words that follow it */
 
 struct words {
 	char text[MESSAGE_ROOM];
@@ -217,6 +231,31 @@ static void read_figures(const char *text, struct neap_oom_text *found)
 				 : NEAP_WORDING_RESERVED;
 }
 
+/* The pool gives back what it does not use before it fails, so nothing is cached. Without a limit it prints 2^64
+ * bytes. */
+static void read_async(const char *text, struct neap_oom_text *found)
+{
+	struct figure limit = figure_after(text, "memory fraction) : ");
+	const char *device = strstr(text, "on device ");
+
+	take(found, &found->tried_bytes, figure_after(text, "Requested : "));
+	take(found, &found->total_bytes, figure_after(text, "Device limit : "));
+	take(found, &found->free_bytes, figure_after(text, "Free (according to CUDA): "));
+	take(found, &found->allocated_bytes, figure_after(text, "Currently allocated : "));
+	found->reserved_bytes = found->allocated_bytes;
+	if (known(limit.bytes) && known(found->total_bytes) && limit.bytes < found->total_bytes)
+		take(found, &found->allowed_bytes, limit);
+	if (device && isdigit((unsigned char)device[10]))
+		found->gpu = (int)(strtoul(device + 10, NULL, 10) % 1024);
+}
+
+static void read_jax(const char *text, struct neap_oom_text *found)
+{
+	take(found, &found->tried_bytes,
+	     either(figure_after(text, "request for "),
+		    either(figure_after(text, "to allocate "), figure_after(text, "allocating "))));
+}
+
 /* What follows from the figures that are there. */
 static void complete(struct neap_oom_text *found)
 {
@@ -277,8 +316,11 @@ static void decide(struct neap_oom_text *found)
 	/* A context belongs to whoever runs; only what is more can be a neighbour's. */
 	if (found->others_have_own_context)
 		others = others > CONTEXT_MAX ? others - CONTEXT_MAX : 0;
+	bool full = free <= SCRAP_MAX && known(found->total_bytes) && others >= found->total_bytes / 4;
 	if (missing == 0) {
-		found->cause = known(found->allowed_bytes) ? NEAP_TEXT_LIMIT : NEAP_TEXT_REFUSED;
+		found->cause = full                          ? NEAP_TEXT_NEIGHBOURS
+			       : known(found->allowed_bytes) ? NEAP_TEXT_LIMIT
+							     : NEAP_TEXT_REFUSED;
 		return;
 	}
 	/* A scrap that happens to cover a small request is not why a device that others fill is full. */
@@ -296,15 +338,23 @@ static void decide(struct neap_oom_text *found)
 	found->close_call = near <= slack && slack > 0;
 }
 
-/* The opening at `at`, or NULL. */
-static const char *opening_at(const char *text, size_t length, bool *ret_figures)
+/* Whether `words` stand within the text. */
+static bool stand(const char *text, size_t length, const char *words)
+{
+	return memmem(text, length, words, strlen(words)) != NULL;
+}
+
+/* The opening at `text`, or NULL. */
+static const struct opening *opening_at(const char *text, size_t length)
 {
 	for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
-		size_t n = strlen(openings[i].words);
-		if (n <= length && memcmp(text, openings[i].words, n) == 0) {
-			*ret_figures = openings[i].figures;
-			return openings[i].words;
-		}
+		const struct opening *opening = &openings[i];
+		size_t n = strlen(opening->words);
+		if (n > length || text[0] != opening->words[0] || memcmp(text, opening->words, n) != 0)
+			continue;
+		size_t soon = length - n < SOON ? length - n : SOON;
+		if (!opening->soon || stand(text + n, soon, opening->soon))
+			return opening;
 	}
 	return NULL;
 }
@@ -320,45 +370,44 @@ static void clear(struct neap_oom_text *found, size_t position)
 		*fields[i] = NEAP_OOM_TEXT_UNKNOWN;
 }
 
-static uint32_t line_of(const char *text, size_t position)
+static void read_message(const char *text, size_t length, struct neap_oom_text *found)
 {
-	uint32_t line = 1;
-	for (size_t i = 0; i < position; i++)
-		line += text[i] == '\n';
-	return line;
+	struct words words;
+
+	plain_words(text, length, &words);
+	if (found->wording == NEAP_WORDING_RESERVED)
+		read_figures(words.text, found);
+	else if (found->wording == NEAP_WORDING_ASYNC)
+		read_async(words.text, found);
+	else if (found->wording == NEAP_WORDING_JAX)
+		read_jax(words.text, found);
+	else
+		return;
+	complete(found);
+	decide(found);
 }
 
 enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *position,
 				    struct neap_oom_text *ret_found, struct neap_error *err)
 {
 	struct neap_oom_text found;
-	struct words words;
-	bool figures = false, unused;
-	const char *opening = NULL;
+	const struct opening *opening = NULL;
 	size_t at = *position;
 
 	for (; at < length && !opening; at++)
-		opening = opening_at(text + at, length - at, &figures);
+		opening = opening_at(text + at, length - at);
 	if (!opening)
 		return neap_fail(err, NEAP_ENOENT, "no out-of-memory message in the text");
 	at--;
 	clear(&found, at);
-	found.line = line_of(text, at);
-	snprintf(found.backend, sizeof(found.backend), "%.*s", (int)strcspn(opening, " _E"), opening);
-	for (char *c = found.backend; *c; c++)
-		*c = (char)toupper((unsigned char)*c);
+	snprintf(found.backend, sizeof(found.backend), "%s", opening->backend);
+	found.wording = opening->wording;
 	/* The message goes no further than where the next one begins. */
-	size_t end = at + strlen(opening);
-	while (end < length && end - at < 2 * MESSAGE_ROOM && !opening_at(text + end, length - end, &unused))
+	size_t end = at + strlen(opening->words);
+	*position = end;
+	while (end < length && end - at < 2 * MESSAGE_ROOM && !opening_at(text + end, length - end))
 		end++;
-	*position = at + strlen(opening);
-	found.wording = NEAP_WORDING_BARE;
-	if (figures) {
-		plain_words(text + at, end - at, &words);
-		read_figures(words.text, &found);
-		complete(&found);
-		decide(&found);
-	}
+	read_message(text + at, end - at, &found);
 	*ret_found = found;
 	return NEAP_OK;
 }
@@ -395,6 +444,12 @@ const char *neap_oom_wording_name(enum neap_oom_wording wording)
 		return "PyTorch 1.5 to 2.0";
 	case NEAP_WORDING_SENTENCES:
 		return "PyTorch 2.1 or later";
+	case NEAP_WORDING_ASYNC:
+		return "PyTorch's backend cudaMallocAsync";
+	case NEAP_WORDING_JAX:
+		return "JAX";
+	case NEAP_WORDING_LIBRARY:
+		return "a library's error code";
 	case NEAP_WORDING_BARE:
 		break;
 	}

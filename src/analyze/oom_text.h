@@ -9,8 +9,13 @@
  *               allocated by PyTorch, [with G allocated in private pools,] and C is reserved by PyTorch but
  * unallocated.
  *
- * The driver's own words ("CUDA error: out of memory", "cuda runtime error (2)") carry no figure at all. Figures are
- * rounded to the text's last digit; `slack_bytes` is what that rounding may hide.
+ *   cudaMallocAsync   Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : A
+ *               Requested : S Device limit : T Free (according to CUDA): F PyTorch limit (...) : L
+ *   JAX         RESOURCE_EXHAUSTED: Out of memory [while] ... S bytes
+ *
+ * The driver's own words ("CUDA error: out of memory", "cuda runtime error (2)") and a library's error code
+ * (CUBLAS_STATUS_ALLOC_FAILED, NCCL's) carry no figure at all. Figures are rounded to the text's last digit;
+ * `slack_bytes` is what that rounding may hide.
  *
  * The arithmetic. S: asked of the driver (PyTorch prints the *segment* it would have made, not the tensor), C:
  * cached, F: free, O: what others hold. PyTorch gives back every whole cached segment before it fails, so C is what
@@ -20,7 +25,8 @@
  *   L given and F >= S           the process's limit refused
  *   F + C >= S                   fragmentation: the bytes are there, not in one piece
  *   F + O >= S (or F + C + O)    neighbours; also before fragmentation, where they hold a quarter of the device and
- *                                C is under a tenth of what is reserved
+ *                                C is under a tenth of what is reserved; also with F >= S, where F is a scrap (the
+ *                                driver cannot hand out the last pages of a full device)
  *   else                         capacity
  */
 #ifndef NEAP_ANALYZE_OOM_TEXT_H
@@ -40,6 +46,9 @@ enum neap_oom_wording {
 	NEAP_WORDING_RESERVED,  /* PyTorch 1.5 to 2.0 */
 	NEAP_WORDING_SENTENCES, /* PyTorch 2.1 and later */
 	NEAP_WORDING_BARE,      /* the driver's or runtime's own words: no figures */
+	NEAP_WORDING_ASYNC,     /* PyTorch's backend cudaMallocAsync */
+	NEAP_WORDING_JAX,
+	NEAP_WORDING_LIBRARY, /* the error code of cuBLAS, cuDNN or NCCL: no figures */
 };
 
 enum neap_oom_text_cause {
@@ -55,9 +64,9 @@ enum neap_oom_text_cause {
 
 struct neap_oom_text {
 	size_t position; /* of the message in the text, bytes */
-	uint32_t line;   /* likewise, from 1 */
+	uint32_t line;   /* 0: the caller counts, over a whole log once */
 	enum neap_oom_wording wording;
-	char backend[8]; /* "CUDA", "HIP", "XPU" */
+	char backend[8]; /* "CUDA", "HIP", "XPU", "JAX", "cuBLAS", "cuDNN", "NCCL" */
 	int gpu;         /* the ordinal the process used; -1 unknown */
 	/* NEAP_OOM_TEXT_UNKNOWN where the text does not say */
 	uint64_t tried_bytes, total_bytes, free_bytes, allowed_bytes, process_bytes, allocated_bytes, private_bytes,

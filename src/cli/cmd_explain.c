@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SCHEMA    1
@@ -148,6 +149,16 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 	return code;
 }
 
+static int list_topics(void)
+{
+	puts("neap explain TOPIC, one of:");
+	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
+		printf("  %-14s %s\n", topic->name, topic->summary);
+	puts("\nneap explain LOG: the arithmetic of the out-of-memory message in a log (or on standard input)");
+	return NEAP_EXIT_OK;
+}
+
+/* `path` NULL: standard input, where nothing may be: then the topics are listed. */
 static int explain_log(const char *path, bool json)
 {
 	struct neap_oom_text messages[MESSAGES], found;
@@ -156,7 +167,9 @@ static int explain_log(const char *path, bool json)
 	size_t count = 0, more = 0, position = 0, counted = 0;
 	uint32_t line = 1;
 
-	enum neap_status status = read_log(path, &log, &err);
+	enum neap_status status = read_log(path ? path : "-", &log, &err);
+	if (status == NEAP_OK && !path && log.length == 0)
+		return list_topics();
 	while (status == NEAP_OK && neap_oom_text_next(log.data, log.length, &position, &found, NULL) == NEAP_OK) {
 		for (; counted < found.position; counted++)
 			line += log.data[counted] == '\n';
@@ -172,7 +185,7 @@ static int explain_log(const char *path, bool json)
 				   "no out-of-memory message in %s: looked for 'CUDA out of memory.' (and HIP, XPU), "
 				   "'CUDA error: "
 				   "out of memory' and the like; a traceback's last lines have it",
-				   strcmp(path, "-") == 0 ? "standard input" : path);
+				   !path || strcmp(path, "-") == 0 ? "standard input" : path);
 	return status == NEAP_OK ? print_messages(messages, count, more, json) : neap_complain("explain", &err);
 }
 
@@ -249,13 +262,11 @@ static int explain_json(const struct explain_record *from)
 	return status == NEAP_OK ? look_json_print("explain", root, failed) : neap_complain("explain", &err);
 }
 
-static int list_topics(void)
+/* A pipe or a file, not a terminal and not /dev/null, as cron gives. */
+static bool is_piped(int fd)
 {
-	puts("neap explain TOPIC, one of:");
-	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
-		printf("  %-14s %s\n", topic->name, topic->summary);
-	puts("\nneap explain --from LOG: the arithmetic of the out-of-memory message in a log ('-': standard input)");
-	return NEAP_EXIT_OK;
+	struct stat info;
+	return fstat(fd, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
 }
 
 static int run(const struct neap_arguments *arguments)
@@ -266,6 +277,11 @@ static int run(const struct neap_arguments *arguments)
 	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
 	bool json = neap_argument(arguments, "json");
 
+	/* `neap explain train.log`, and `cat train.log | neap explain` */
+	if (!log && !from.path && !pid && !number && name && !find_topic(name) && access(name, R_OK) == 0)
+		return explain_log(name, json);
+	if (!log && !from.path && !pid && !number && !name && is_piped(STDIN_FILENO))
+		return explain_log(NULL, json);
 	if (number && (!from.path && !pid))
 		return neap_misuse(arguments, "--number is of a recording's failures: with --record or --pid");
 	if (number && (neap_u64_parse(number, &from.number, NULL) != NEAP_OK || from.number == 0))
@@ -297,19 +313,20 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_explain = {
 	.name = "explain",
-	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | --from LOG [--json]",
+	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | LOG [--json]",
 	.summary = "the common memory errors: causes and fixes, with figures",
-	.details = "A topic is told with this machine's figures, with a recording's (--record), or with those of a "
-		   "running attached process (--pid), which is not disturbed: its recording is read. Where a request "
-		   "ran out of memory there, the card says why, and what would have helped: what was recorded is "
-		   "replayed with other settings. Without one it says who holds the memory now, and what is left.\n"
-		   "\n"
-		   "--from reads nothing but the text of an out-of-memory message, as every PyTorch since 1.0 has "
-		   "worded it, and says with the "
-		   "arithmetic "
-		   "whether it was capacity, fragmentation, neighbours or a limit, and what to try first.\n"
-		   "\n"
-		   "Exits 65 when the log has no such message.",
+	.details =
+		"A topic is told with this machine's figures, with a recording's (--record), or with those of a "
+		"running attached process (--pid), which is not disturbed: its recording is read. Where a request "
+		"ran out of memory there, the card says why, and what would have helped: what was recorded is "
+		"replayed with other settings. Without one it says who holds the memory now, and what is left.\n"
+		"\n"
+		"With a log (neap explain train.log, or cat train.log | neap explain) it reads nothing but the "
+		"text of an out-of-memory message, as every PyTorch since 1.0 has worded it, or JAX, cuBLAS, cuDNN "
+		"and NCCL, and says with the arithmetic whether it was capacity, fragmentation, neighbours or a "
+		"limit, and what to try first.\n"
+		"\n"
+		"Exits 65 when the log has no such message.",
 	.options =
 		(const struct neap_option[]){
 			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},

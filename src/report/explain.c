@@ -61,6 +61,24 @@ static void put_capacity(struct neap_buffer *out, const struct neap_oom_text *fo
 		neap_buffer_text(out, " (S - F - C).");
 }
 
+static void put_unknown(struct neap_buffer *out, enum neap_oom_wording wording)
+{
+	const char *text = "unknown: the text lacks the figures it would take.";
+
+	if (wording == NEAP_WORDING_BARE)
+		text = "unknown: these words come without a figure. The allocation was made outside PyTorch's "
+		       "allocator (a context, a library, another program), or by a very old one.";
+	else if (wording == NEAP_WORDING_LIBRARY)
+		text = "unknown: a library asked the driver for memory of its own and got none. What PyTorch caches "
+		       "is "
+		       "not free for it, so the device can be full while PyTorch itself still runs.";
+	else if (wording == NEAP_WORDING_JAX)
+		text = "unknown: the text says what was asked for, not what was free. JAX takes three quarters of "
+		       "the "
+		       "device when it starts, whatever it needs.";
+	neap_buffer_text(out, text);
+}
+
 static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *found)
 {
 	uint64_t missing = found->shortfall_bytes, cached = known(found->cached_bytes) ? found->cached_bytes : 0;
@@ -83,6 +101,14 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 			SIZE(missing), SIZE(cached));
 		break;
 	case NEAP_TEXT_NEIGHBOURS:
+		if (missing == 0) {
+			neap_buffer_format(
+				out,
+				"neighbours: the device is full. Others hold %s (O); the last %s (F) lie in "
+				"pieces that the driver cannot hand out.",
+				SIZE(found->others_bytes), SIZE(found->free_bytes));
+			break;
+		}
 		neap_buffer_format(out,
 				   "neighbours: %s was missing (%s); others hold %s (O). Alone on the device it "
 				   "would have fitted.",
@@ -107,12 +133,7 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 			SIZE(found->free_bytes), SIZE(found->tried_bytes));
 		break;
 	case NEAP_TEXT_UNKNOWN:
-		neap_buffer_text(
-			out, found->wording == NEAP_WORDING_BARE
-				     ? "unknown: these words come without a figure. The allocation was made outside "
-				       "PyTorch's allocator (a context, a library, another program), or by a very "
-				       "old one."
-				     : "unknown: the text lacks the figures it would take.");
+		put_unknown(out, found->wording);
 		break;
 	}
 }
@@ -221,6 +242,14 @@ void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit
 		       "Run it again under neap run: it records what the driver said at that instant.");
 		break;
 	case NEAP_TEXT_UNKNOWN:
+		if (found->wording == NEAP_WORDING_LIBRARY)
+			advise(visit, context,
+			       "Leave room outside PyTorch's cache: neap run --fraction 0.9 -- ..., or "
+			       "torch.cuda.set_per_process_memory_fraction(0.9).");
+		else if (found->wording == NEAP_WORDING_JAX)
+			advise(visit, context,
+			       "XLA_PYTHON_CLIENT_MEM_FRACTION=0.9 lets JAX take more of an empty device; "
+			       "XLA_PYTHON_CLIENT_PREALLOCATE=false lets it share one.");
 		advise(visit, context,
 		       "neap info: who holds the device now. neap run -- COMMAND records the next one.");
 		break;
@@ -257,7 +286,8 @@ void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *f
 			   found->backend, gpu, neap_oom_wording_name(found->wording));
 	put_figures(out, found);
 	neap_report_oom_text_verdict(&verdict, found);
-	neap_buffer_text(out, found->wording == NEAP_WORDING_BARE ? "" : "\n");
+	bool bare = found->wording == NEAP_WORDING_BARE || found->wording == NEAP_WORDING_LIBRARY;
+	neap_buffer_text(out, bare ? "" : "\n");
 	neap_report_wrap(out, "  Cause: ", neap_buffer_string(&verdict));
 	neap_buffer_text(out, "\n  Try first\n");
 	neap_report_oom_text_advice(found, put_advice, &numbered);

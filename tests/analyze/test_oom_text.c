@@ -223,6 +223,77 @@ static void test_bare_and_none(void **state)
 	}
 }
 
+/* A full device: the driver has a scrap left, larger than the request, and cannot hand it out. */
+static void test_full_of_neighbours(void **state)
+{
+	(void)state;
+	struct neap_oom_text found = first("Tried... CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 3.79 GiB "
+					   "total capacity; 654.97 MiB already "
+					   "allocated; 6.00 MiB free; 666.00 MiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_NEIGHBOURS);
+	assert_size(found.others_bytes, 3.79 - (6. + 666.) / 1024, GIB);
+	found = first("CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 15.77 GiB of "
+		      "which 6.00 MiB is "
+		      "free. Process 123 has 15.00 GiB memory in use. Including non-PyTorch memory, this process has "
+		      "700.00 MiB "
+		      "memory in use. Of the allocated memory 400.00 MiB is allocated by PyTorch, and 12.00 MiB is "
+		      "reserved by "
+		      "PyTorch but unallocated.");
+	assert_int_equal(found.cause, NEAP_TEXT_NEIGHBOURS);
+	assert_int_equal(found.processes[0].pid, 123);
+	/* With room, it is something else that refused. */
+	found = first(
+		"CUDA out of memory. Tried to allocate 2.00 MiB (GPU 0; 3.79 GiB total capacity; 654.97 MiB already "
+		"allocated; 600.00 MiB free; 666.00 MiB reserved in total by PyTorch)");
+	assert_int_equal(found.cause, NEAP_TEXT_REFUSED);
+}
+
+static void test_async(void **state)
+{
+	(void)state;
+	struct neap_oom_text found = first(
+		"torch.OutOfMemoryError: Allocation on device 1 would exceed allowed memory. (out of memory)\n"
+		"Currently allocated     : 20.00 GiB\nRequested               : 6.00 GiB\n"
+		"Device limit            : 24.00 GiB\nFree (according to CUDA): 3.00 GiB\n"
+		"PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB");
+	assert_int_equal(found.wording, NEAP_WORDING_ASYNC);
+	assert_int_equal(found.gpu, 1);
+	assert_size(found.tried_bytes, 6, GIB);
+	assert_size(found.allocated_bytes, 20, GIB);
+	assert_size(found.total_bytes, 24, GIB);
+	assert_size(found.free_bytes, 3, GIB);
+	assert_int_equal(found.allowed_bytes, UNKNOWN); /* 2^64 is none */
+	assert_int_equal(found.cause, NEAP_TEXT_CAPACITY);
+	found = first(
+		"Allocation on device 0 would exceed allowed memory. (out of memory) Currently allocated : 5.00 GiB "
+		"Requested : 2.00 GiB Device limit : 24.00 GiB Free (according to CUDA): 15.00 GiB PyTorch limit "
+		"(set by "
+		"user-supplied memory fraction) : 6.00 GiB");
+	assert_int_equal(found.cause, NEAP_TEXT_LIMIT);
+	size_t position = 0;
+	const char *none = "Allocation on device 0 went well";
+	assert_int_equal(neap_oom_text_next(none, strlen(none), &position, &found, NULL), NEAP_ENOENT);
+}
+
+static void test_other_programs(void **state)
+{
+	(void)state;
+	struct neap_oom_text found =
+		first("jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to "
+		      "allocate 17179869184 bytes.");
+	assert_int_equal(found.wording, NEAP_WORDING_JAX);
+	assert_int_equal(found.tried_bytes, 16 * GIB);
+	found = first("RESOURCE_EXHAUSTED: Failed to allocate request for 2.00GiB (2147483648B) on device ordinal 0");
+	assert_int_equal(found.tried_bytes, 2 * GIB);
+	found = first("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`");
+	assert_string_equal(found.backend, "cuBLAS");
+	assert_int_equal(found.wording, NEAP_WORDING_LIBRARY);
+	found = first("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED");
+	assert_string_equal(found.backend, "cuDNN");
+	found = first("NCCL WARN Cuda failure 2 'out of memory'");
+	assert_string_equal(found.backend, "NCCL");
+}
+
 /* Two in a row: neither takes the other's figures. */
 static void test_several(void **state)
 {
@@ -273,10 +344,17 @@ static void test_mutations(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_cached),    cmocka_unit_test(test_reserved),
-		cmocka_unit_test(test_sentences), cmocka_unit_test(test_wrapped),
-		cmocka_unit_test(test_oddities),  cmocka_unit_test(test_bare_and_none),
-		cmocka_unit_test(test_several),   cmocka_unit_test(test_mutations),
+		cmocka_unit_test(test_cached),
+		cmocka_unit_test(test_reserved),
+		cmocka_unit_test(test_sentences),
+		cmocka_unit_test(test_wrapped),
+		cmocka_unit_test(test_oddities),
+		cmocka_unit_test(test_bare_and_none),
+		cmocka_unit_test(test_full_of_neighbours),
+		cmocka_unit_test(test_async),
+		cmocka_unit_test(test_other_programs),
+		cmocka_unit_test(test_several),
+		cmocka_unit_test(test_mutations),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,24 @@ message() {
 	[ "$(jq -r '.messages[0].allowed_bytes' <<<"$output")" = null ]
 }
 
+@test "a log as an operand, and on standard input" {
+	message >train.log
+	run "$NEAP" explain train.log
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "Line 2: CUDA out of memory, GPU 0 (worded as by PyTorch 2.1 or later)" ]
+	[ "$(message | "$NEAP" explain)" = "$output" ]
+	[ "$(true | "$NEAP" explain)" = "$("$NEAP" explain </dev/null)" ]
+	run "$NEAP" explain no-such-topic-nor-file
+	[ "$status" -eq 64 ]
+}
+
+@test "a log of repeated messages takes no time that grows with their square" {
+	message >one
+	for _ in $(seq 17); do cat one one >two && mv two one; done # 131 072 messages
+	timeout 60 "$NEAP" explain one >out
+	[[ "$(cat out)" == *"131071 more messages in the log"* ]]
+}
+
 @test "--from: a log without one, an empty one, none at all" {
 	echo "all is well" >log
 	run --separate-stderr "$NEAP" explain --from log
