@@ -84,6 +84,7 @@ struct machine {
 	uint32_t divisions[16];
 	uint64_t free_requests, free_completions;
 	bool has_segments, has_traces;
+	unsigned torch_from, torch_to; /* of PyTorch 2: its first and last that write what was read; 0: any */
 };
 
 /* Fails at the current instruction; always returns NEAP_EPARSE. */

@@ -15,6 +15,7 @@
 #define BIT(name)        (1ull << NAME_##name)
 #define MISSING_ADDRESS  UINT64_MAX
 #define STACK_FRAMES_MAX (1u << 20)
+#define LAST_KEY         NAME_MAX_ROUND_THRESHOLD
 
 /* The values of a dict's known keys. Only those in `keys` are set. */
 struct known {
@@ -22,7 +23,7 @@ struct known {
 	const struct value *of[64];
 };
 
-_Static_assert(NAME_LAST_KEY < 64, "a bit per key");
+_Static_assert(LAST_KEY < 64, "a bit per key");
 _Static_assert(NAME_SNAPSHOT - NAME_ALLOC == NEAP_TRACE_SNAPSHOT_TAKEN - NEAP_TRACE_ALLOC, "actions are in order");
 _Static_assert(VALUE_MARK < 32, "a type has 5 bits in the memo");
 
@@ -114,6 +115,33 @@ static void become(struct value *value, enum value_type type, uint64_t a, uint64
 	value->b = b;
 }
 
+/* --- the release -------------------------------------------------------------------------------------------------
+ */
+
+/* Keys that every dict of a kind has from some release of PyTorch 2 on, in the wheels of 2.4 to 2.15. */
+static const struct {
+	enum known_text key;
+	enum { IN_EVENT, IN_SETTINGS, IN_TOP } where;
+	unsigned since;
+} dated_keys[] = {
+	{NAME_COMPILE_CONTEXT, IN_EVENT, 8}, {NAME_REUSE_IN_CAPTURE, IN_SETTINGS, 9},
+	{NAME_USER_METADATA, IN_EVENT, 10},  {NAME_MAX_ROUND_THRESHOLD, IN_SETTINGS, 13},
+	{NAME_HOST_TRACES, IN_TOP, 14},
+};
+
+static void date_by_keys(struct machine *machine, const struct known *known, unsigned where)
+{
+	for (size_t i = 0; i < sizeof dated_keys / sizeof *dated_keys; i++) {
+		unsigned since = dated_keys[i].since;
+		if (dated_keys[i].where != where)
+			continue;
+		if (known->keys & 1ull << dated_keys[i].key)
+			machine->torch_from = since > machine->torch_from ? since : machine->torch_from;
+		else if (!machine->torch_to || since <= machine->torch_to)
+			machine->torch_to = since - 1;
+	}
+}
+
 /* --- dicts -------------------------------------------------------------------------------------------------------
  */
 
@@ -138,6 +166,7 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 	status = size_of(machine, known, NAME_SIZE, "an event", placed, &event.size);
 	if (status != NEAP_OK)
 		return status;
+	date_by_keys(machine, known, IN_EVENT);
 	event.address = word_of(known, NAME_ADDR, 0);
 	if (event.kind == NEAP_TRACE_OOM)
 		event.address = word_of(known, NAME_DEVICE_FREE, event.address);
@@ -299,6 +328,8 @@ static enum neap_status take_top(struct machine *machine, struct value *dict, co
 		return neap_pickle_fail(machine, "'segments' is no list of segments");
 	if (traces && traces->type != VALUE_TRACES && traces->type != VALUE_LIST)
 		return neap_pickle_fail(machine, "'device_traces' is no list of lists of events");
+	if (segments && traces)
+		date_by_keys(machine, known, IN_TOP);
 	machine->has_segments = segments != NULL;
 	machine->has_traces = traces != NULL;
 	become(dict, VALUE_TOP, 0, 0);
@@ -336,6 +367,7 @@ static enum neap_status take_settings(struct machine *machine, struct value *dic
 	struct neap_trace_settings *settings = &machine->build->trace->settings;
 	const struct value *threshold = known->keys & BIT(GC_THRESHOLD) ? known->of[NAME_GC_THRESHOLD] : NULL;
 
+	date_by_keys(machine, known, IN_SETTINGS);
 	settings->known = true;
 	settings->expandable_segments = truth_of(known, NAME_EXPANDABLE_SEGMENTS);
 	settings->max_split_size = (int64_t)word_of(known, NAME_MAX_SPLIT_SIZE, UINT64_MAX);
@@ -382,7 +414,7 @@ enum neap_status neap_snapshot_dict(struct machine *machine, struct value *dict,
 	if (!count)
 		return NEAP_OK;
 	for (size_t i = 0; i < count; i += 2) {
-		if (items[i].type != VALUE_TEXT || items[i].a > NAME_LAST_KEY)
+		if (items[i].type != VALUE_TEXT || items[i].a > LAST_KEY)
 			continue;
 		known.keys |= 1ull << items[i].a;
 		known.of[items[i].a] = &items[i + 1];
@@ -605,6 +637,11 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 		return neap_pickle_fail(machine,
 					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
 					"was expected");
+	/* Keys that contradict one another are of a file that PyTorch did not write. */
+	if (machine->torch_from <= machine->torch_to || !machine->torch_to) {
+		build->trace->torch_from = machine->torch_from;
+		build->trace->torch_to = machine->torch_to;
+	}
 	if (!machine->has_segments)
 		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
 	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {

@@ -1,4 +1,5 @@
-/* The words of PyTorch's snapshots: KNOWN(NAME, "text"). First the keys, at most 62 of them; no guard, see pickle.h. */
+/* The words of PyTorch's snapshots: KNOWN(NAME, "text"). First the keys, at most 62 of them; no guard, see pickle.h.
+ */
 KNOWN(ACTION, "action")
 KNOWN(ADDR, "addr")
 KNOWN(SIZE, "size")
@@ -33,7 +34,13 @@ KNOWN(MAX_SPLIT_SIZE, "max_split_size")
 KNOWN(GC_THRESHOLD, "garbage_collection_threshold")
 KNOWN(EXPANDABLE_SEGMENTS, "expandable_segments")
 KNOWN(DIVISIONS, "roundup_power2_divisions")
-KNOWN(LAST_KEY, "compile_context")
+KNOWN(COMPILE_CONTEXT, "compile_context")
+KNOWN(USER_METADATA, "user_metadata")
+KNOWN(INTERNAL_METADATA, "internal_metadata")
+KNOWN(HOST_SEGMENTS, "host_segments")
+KNOWN(HOST_TRACES, "host_traces")
+KNOWN(REUSE_IN_CAPTURE, "graph_capture_record_stream_reuse")
+KNOWN(MAX_ROUND_THRESHOLD, "max_round_threshold")
 /* actions, in the order of enum neap_trace_kind; RECORD_STREAM and EMPTY_CACHE are none */
 KNOWN(ALLOC, "alloc")
 KNOWN(FREE_REQUESTED, "free_requested")

@@ -122,7 +122,7 @@ struct neap_trace_device {
 	 * neap_trace_live_before gives what nothing tells of it as one block, at NEAP_TRACE_REST. */
 	uint64_t before_bytes;
 	uint32_t before_stack; /* what that block is called, as a stack; 0: there is none */
-	uint64_t first_event; /* of the store; for the cursor alone */
+	uint64_t first_event;  /* of the store; for the cursor alone */
 };
 
 /* The allocator's settings as PyTorch wrote them; `known` says whether the file had any. */
@@ -176,6 +176,9 @@ struct neap_trace {
 	size_t segment_count;
 	struct neap_trace_block *blocks;
 	size_t block_count;
+	/* A snapshot was written by PyTorch 2.`torch_from` to 2.`torch_to`, by the keys that it has and has not; 0:
+	 * there is no telling. */
+	unsigned torch_from, torch_to;
 	struct neap_trace_settings settings;
 	struct neap_trace_setting *other_settings;
 	size_t other_setting_count;
@@ -192,9 +195,9 @@ struct neap_trace {
 	struct neap_trace_store *store; /* the rest, behind the functions below */
 };
 
-/* Reads the file or pipe at PATH ("-": standard input) to its end; its format its first bytes tell. Errors: NEAP_EPARSE with line
- * and column (text) or position (bytes, counted in what was decompressed); NEAP_ENOENT, NEAP_EIO, NEAP_ENOMEM; the
- * path is in every message. Free with neap_trace_free. */
+/* Reads the file or pipe at PATH ("-": standard input) to its end; its format its first bytes tell. Errors:
+ * NEAP_EPARSE with line and column (text) or position (bytes, counted in what was decompressed); NEAP_ENOENT,
+ * NEAP_EIO, NEAP_ENOMEM; the path is in every message. Free with neap_trace_free. */
 enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace, struct neap_error *err);
 void neap_trace_free(struct neap_trace *trace);
 
@@ -244,10 +247,11 @@ enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const
 /* Names a stack, in at most room - 1 bytes. */
 typedef void neap_trace_namer(const void *context, uint32_t stack, char *ret_text, size_t room);
 
-/* Writes a recording (neap/trace.h), whole or not at all. A stack becomes the tag that `namer` gives it (NULL: the name of
- * its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes; of more than 254 different names the rest is "other".
- * Streams are numbered, pools and the state at the end have no place in it; frees of a text trace complete at once. Where
- * the trace has no times, an event takes a microsecond. Errors: NEAP_EINVAL for more than 16 777 216 events. */
+/* Writes a recording (neap/trace.h), whole or not at all. A stack becomes the tag that `namer` gives it (NULL: the
+ * name of its innermost frame), cut at NEAP_RECORD_NAME_ROOM - 1 bytes; of more than 254 different names the rest is
+ * "other". Streams are numbered, pools and the state at the end have no place in it; frees of a text trace complete
+ * at once. Where the trace has no times, an event takes a microsecond. Errors: NEAP_EINVAL for more than 16 777 216
+ * events. */
 enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
 					    const void *context, const char *path, struct neap_error *err);
 
