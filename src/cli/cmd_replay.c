@@ -85,6 +85,28 @@ static json_t *settings_json(const struct neap_torch_settings *settings, bool *r
 			*ret_failed = true;
 	set(object, "roundup_power2_divisions", divisions, ret_failed);
 	set(object, "fraction", settings->fraction > 0 ? json_real(settings->fraction) : json_null(), ret_failed);
+	set(object, "large_segment_size", number(settings->large_segment_bytes), ret_failed);
+	set(object, "throw_on_cudamalloc_oom", json_boolean(settings->throw_on_oom), ret_failed);
+	return object;
+}
+
+static const char *const version_reasons[] = {
+	[NEAP_REPLAY_VERSION_NEWEST] = "newest",
+	[NEAP_REPLAY_VERSION_ASKED] = "asked",
+	[NEAP_REPLAY_VERSION_KEYS] = "keys",
+	[NEAP_REPLAY_VERSION_CHOICES] = "choices",
+};
+
+static json_t *version_json(const struct neap_replay_version *version, bool *ret_failed)
+{
+	char text[16];
+	json_t *object = json_object();
+	snprintf(text, sizeof(text), "2.%u", version->from);
+	set(object, "from", json_string(text), ret_failed);
+	snprintf(text, sizeof(text), "2.%u", version->to);
+	set(object, "to", json_string(text), ret_failed);
+	set(object, "free_blocks_by", json_string(neap_torch_order_name(version->order)), ret_failed);
+	set(object, "told_by", json_string(version_reasons[version->why]), ret_failed);
 	return object;
 }
 
@@ -175,6 +197,7 @@ static int print_json(const struct task *task)
 	set(root, "trace", look_json_text(task->path), &failed);
 	set(root, "policy", json_string(policy_names[options->policy]), &failed);
 	set(root, "settings", torch ? settings_json(&result->settings, &failed) : json_null(), &failed);
+	set(root, "torch", torch ? version_json(&result->version, &failed) : json_null(), &failed);
 	set(root, "memory", number_or_null(options->memory_bytes, 0), &failed);
 	set(root, "device", number(options->device), &failed);
 	set(root, "events", number(result->events), &failed);
@@ -188,6 +211,7 @@ static int print_json(const struct task *task)
 	set(root, "synchronizations", number(usage->synchronizations), &failed);
 	set(root, "retries", json_integer(usage->stats.num_alloc_retries), &failed);
 	set(root, "ooms", json_integer(usage->stats.num_ooms), &failed);
+	set(root, "oom_rejections", number(usage->rejections), &failed);
 	set(root, "first_oom_event", number_or_null(result->first_oom_event, UINT64_MAX), &failed);
 	set(root, "oom_list", ooms_json(result, &failed), &failed);
 	set(root, "ns_per_event", json_real(ns_per_event(task)), &failed);
@@ -224,6 +248,22 @@ static void print_match(const struct neap_replay_match *match)
 	     "say.");
 }
 
+/* As which release of PyTorch, and why. */
+static void print_version(const struct neap_replay_version *version)
+{
+	static const char *const reasons[] = {
+		[NEAP_REPLAY_VERSION_NEWEST] = "the trace does not say",
+		[NEAP_REPLAY_VERSION_ASKED] = "by --torch",
+		[NEAP_REPLAY_VERSION_KEYS] = "by the snapshot's keys",
+		[NEAP_REPLAY_VERSION_CHOICES] = "by the snapshot's keys and the blocks that it chose",
+	};
+	char release[32];
+	snprintf(release, sizeof(release), version->from < version->to ? "2.%u to 2.%u" : "2.%u", version->from,
+		 version->to);
+	printf("  %-18s %12s  %s; of free blocks alike the first by %s\n", "PyTorch", release, reasons[version->why],
+	       neap_torch_order_name(version->order));
+}
+
 static void print_people(const struct task *task)
 {
 	const struct neap_replay_options *options = &task->options;
@@ -245,6 +285,8 @@ static void print_people(const struct task *task)
 	if (result->ignored)
 		printf("  (%" PRIu64 " about blocks that are not known were passed over)", result->ignored);
 	putchar('\n');
+	if (options->policy != NEAP_REPLAY_NEAP)
+		print_version(&result->version);
 	print_size("requested peak", requested, 0);
 	print_size("allocated peak", peak(task, NEAP_METRIC_ALLOCATED_BYTES), requested);
 	print_size("reserved peak", peak(task, NEAP_METRIC_RESERVED_BYTES), requested);
@@ -252,6 +294,8 @@ static void print_people(const struct task *task)
 	printf("  %-18s %12" PRIu64 "\n", "synchronizations", usage->synchronizations);
 	printf("  %-18s %12" PRId64 "\n", "retries", usage->stats.num_alloc_retries);
 	printf("  %-18s %12" PRId64 "\n", "out of memory", usage->stats.num_ooms);
+	if (usage->rejections)
+		printf("  %-18s %12" PRIu64 "\n", "rejected", usage->rejections);
 	printf("  %-18s %12.0f\n", "ns per event", ns_per_event(task));
 	if (task->smallest_bytes)
 		print_size("smallest device", task->smallest_bytes, requested);
@@ -296,8 +340,11 @@ static int read_numbers(const struct neap_arguments *arguments, struct task *tas
 {
 	struct neap_error err;
 	const char *memory = neap_argument(arguments, "memory"), *fraction = neap_argument(arguments, "fraction"),
-		   *delay = neap_argument(arguments, "event-delay"), *device = neap_argument(arguments, "device");
+		   *delay = neap_argument(arguments, "event-delay"), *device = neap_argument(arguments, "device"),
+		   *torch = neap_argument(arguments, "torch");
 	uint64_t index = 0;
+	if (torch && neap_torch_version_parse(torch, &task->options.torch, &err) != NEAP_OK)
+		return neap_misuse(arguments, "--torch: %s", err.message);
 	if (memory && (neap_size_parse(memory, &task->options.memory_bytes, &err) != NEAP_OK ||
 		       !task->options.memory_bytes || task->options.memory_bytes > 1ull << 50))
 		return neap_misuse(arguments, "--memory: a size from 1 B to 1024 TiB such as 24GiB, not '%s'",
@@ -379,7 +426,9 @@ const struct neap_command neap_command_replay = {
 		"  r ID STREAM         record a stream    m NAME     a mark\n"
 		"\n"
 		"PyTorch's policy is a model that chooses the same block for every request, and makes and frees the "
-		"same segments, as PyTorch 2.6 does. Its settings are those found in a snapshot, then --settings. "
+		"same segments, as PyTorch 2.4 to 2.15 do. A snapshot tells the release by its keys, and where "
+		"several write the same ones by what was chosen; --torch says it. Its settings are those found in a "
+		"snapshot, then --settings. "
 		"Under the settings of a snapshot the replay is compared with it, event by event, and the result "
 		"says where they part, if they do. neap's policy is its own allocator, on a device that is only "
 		"counted.\n"
@@ -395,6 +444,7 @@ const struct neap_command neap_command_replay = {
 			{"policy", "POLICY",
 			 "torch (the default), torch-expandable (with expandable_segments:True), neap"},
 			{"settings", "TEXT", "as in PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:128,..."},
+			{"torch", "RELEASE", "of PyTorch: 2.4 to 2.15; the snapshot's, else the newest"},
 			{"memory", "SIZE",
 			 "what the driver may hand out, without its own and the context's; no bound"},
 			{"fraction", "F", "the per-process fraction of it"},

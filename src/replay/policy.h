@@ -21,6 +21,7 @@ struct neap_policy_calls {
 struct neap_policy_usage {
 	struct neap_stats stats; /* under PyTorch's names, since the policy was created */
 	struct neap_policy_calls calls;
+	uint64_t rejections;       /* PyTorch's num_oom_rejections */
 	uint64_t synchronizations; /* of the device, a stream or an event; a plain free of device memory is one */
 	uint64_t events_recorded;
 	/* On a device of [same_from, same_below) bytes everything would have gone in the same way: the driver would

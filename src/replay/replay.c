@@ -19,7 +19,6 @@
 #include <string.h>
 
 #define PROGRESS_EVENTS 1024
-#define CORRECTIONS     32
 
 bool replay_look_ahead(const struct replay *replay, bool past_releases, struct neap_trace_event *ret_event)
 {
@@ -36,7 +35,7 @@ uint64_t replay_reserved(struct replay *replay)
 	return (uint64_t)replay->result.usage.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
 }
 
-static enum neap_status starved(struct neap_error *err)
+enum neap_status replay_starved(struct neap_error *err)
 {
 	return neap_fail(err, NEAP_ENOMEM, "replaying a trace: this machine is out of memory");
 }
@@ -93,6 +92,12 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
 		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
 	replay->refuse = 0;
+	if (replay->same && replay_in_capture(replay))
+		neap_torch_capture(replay->policy);
+	if (replay->same && !failed && replay->start.segment_count &&
+	    replay->result.match.first_difference == UINT64_MAX)
+		neap_torch_learn(replay->policy, event->size, stream->handle, replay->pool_of[event->stream],
+				 event->address);
 	if (replay->same && replay->start.segment_count && replay->result.match.first_difference == UINT64_MAX)
 		replay->found_bytes = neap_torch_cached(replay->policy, event->size, stream->handle,
 							replay->pool_of[event->stream]);
@@ -107,7 +112,8 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 		return status;
 	if (failed)
 		return replay->policy->free(replay->policy, block, err);
-	return neap_map_put(&replay->live, event->address, (uint64_t)(uintptr_t)block) ? NEAP_OK : starved(err);
+	return neap_map_put(&replay->live, event->address, (uint64_t)(uintptr_t)block) ? NEAP_OK
+										       : replay_starved(err);
 }
 
 /* Completed within the free itself. */
@@ -138,7 +144,7 @@ static enum neap_status defer(struct replay *replay, uint64_t token, struct neap
 		size_t room = replay->deferred_room ? 2 * replay->deferred_room : 64;
 		uint64_t *deferred = realloc(replay->deferred, room * sizeof(*deferred));
 		if (!deferred)
-			return starved(err);
+			return replay_starved(err);
 		replay->deferred = deferred;
 		replay->deferred_room = room;
 	}
@@ -171,7 +177,7 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 	const struct neap_trace_event *event = &replay->event;
 	uint64_t block = 0;
 	if (!is_release(event) && event->kind != NEAP_TRACE_FREE_COMPLETED)
-		replay->emptied = false;
+		replay->run = (struct replay_run){.flushed = replay->run.count > 0 || replay->run.flushed};
 	switch (event->kind) {
 	case NEAP_TRACE_ALLOC:
 		replay->result.match.allocs++;
@@ -216,6 +222,8 @@ static enum neap_status replay_events(struct replay *replay, struct neap_error *
 			return neap_fail(err, NEAP_ECANCELED, "the replay was stopped");
 		replay->policy->at(replay->policy, result->events_applied);
 		status = replay_event(replay, err);
+		if (!is_growth(&replay->event))
+			replay->run.flushed = false;
 		result->events_applied++;
 	}
 	return status == NEAP_EOOM ? NEAP_OK : status;
@@ -230,8 +238,7 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 	struct neap_torch_settings own, wanted;
 	neap_torch_settings_default(&own);
 	if (found->known) {
-		/* A text that a later PyTorch wrote may not parse; the figures beside it still hold. */
-		neap_torch_settings_parse(neap_trace_text(trace, found->conf), &own, NULL);
+		neap_torch_settings_take(neap_trace_text(trace, found->conf), &own);
 		own.expandable_segments = found->expandable_segments;
 		own.max_split_bytes =
 			found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
@@ -253,99 +260,10 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 	if (options->fraction > 0)
 		wanted.fraction = options->fraction;
 	replay->result.settings = wanted;
+	replay->rules =
+		neap_torch_rules(replay->guesses->torch, &replay->result.version.from, &replay->result.version.to);
+	replay->result.version.order = replay->rules.order;
 	return NEAP_OK;
-}
-
-/* Numbers for the private pools; 0 is the common one. */
-static enum neap_status number_pools(struct replay *replay, struct neap_error *err)
-{
-	const struct neap_trace *trace = replay->trace;
-	uint32_t count = 0;
-	replay->pool_of = calloc(trace->stream_count + 1, sizeof(*replay->pool_of));
-	if (!replay->pool_of)
-		return starved(err);
-	for (size_t i = 0; i < trace->stream_count; i++) {
-		const uint64_t *pool = trace->streams[i].pool;
-		if (!pool[0] && !pool[1])
-			continue;
-		for (size_t j = 0; j < i && !replay->pool_of[i]; j++)
-			if (memcmp(trace->streams[j].pool, pool, sizeof(trace->streams[j].pool)) == 0)
-				replay->pool_of[i] = replay->pool_of[j];
-		if (!replay->pool_of[i])
-			replay->pool_of[i] = ++count;
-	}
-	return NEAP_OK;
-}
-
-/* A block that was there before the first event, under a policy that has not made it. */
-static enum neap_status place_anew(struct replay *replay, const struct neap_torch_segment *segment, uint64_t address,
-				   const struct neap_torch_piece *piece, struct neap_error *err)
-{
-	void *block = NULL;
-	uint64_t bytes = piece->requested ? piece->requested : piece->size;
-	enum neap_status status =
-		replay->policy->alloc(replay->policy, bytes, segment->stream, segment->pool, &block, err);
-	if (status != NEAP_OK)
-		return status;
-	if (piece->state == NEAP_TORCH_PENDING)
-		return replay->policy->free_held(replay->policy, block, address, err);
-	return neap_map_put(&replay->live, address, (uint64_t)(uintptr_t)block) ? NEAP_OK : starved(err);
-}
-
-static enum neap_status begin_segment(struct replay *replay, struct neap_torch_segment *segment,
-				      struct neap_error *err)
-{
-	bool restored = false;
-	enum neap_status status = NEAP_OK;
-	if (replay->same) {
-		status = neap_torch_restore(replay->policy, segment, err);
-		restored = status == NEAP_OK;
-		if (status == NEAP_EINVAL) { /* an odd file: its blocks at least */
-			replay->result.ignored++;
-			status = NEAP_OK;
-		}
-	}
-	uint64_t address = segment->address;
-	for (size_t i = 0; status == NEAP_OK && i < segment->piece_count; i++) {
-		struct neap_torch_piece *piece = &segment->pieces[i];
-		if (!restored && (piece->state == NEAP_TORCH_LIVE || piece->state == NEAP_TORCH_PENDING))
-			status = place_anew(replay, segment, address, piece, err);
-		else if (piece->block && !neap_map_put(&replay->live, address, (uint64_t)(uintptr_t)piece->block))
-			status = starved(err);
-		address += piece->size;
-	}
-	return status;
-}
-
-/* What a recording that has lost its beginning knows of it: blocks without a place. */
-static enum neap_status begin_recording(struct replay *replay, struct neap_error *err)
-{
-	const struct neap_trace *trace = replay->trace;
-	struct neap_trace_block *blocks = NULL;
-	size_t count = 0;
-	enum neap_status status = neap_trace_live_before(trace, replay->options->device, &blocks, &count, err);
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
-		const struct neap_trace_block *from = &blocks[i];
-		void *block = NULL;
-		if (!from->requested)
-			continue;
-		status = replay->policy->alloc(replay->policy, from->requested, 0, 0, &block, err);
-		if (status == NEAP_OK && !neap_map_put(&replay->live, from->address, (uint64_t)(uintptr_t)block))
-			status = starved(err);
-	}
-	free(blocks);
-	return status;
-}
-
-/* The state before the first event. NEAP_EOOM: the device is too small for it. */
-static enum neap_status begin(struct replay *replay, struct neap_error *err)
-{
-	enum neap_status status = NEAP_OK;
-	if (replay->trace->devices[replay->options->device].before_bytes)
-		return begin_recording(replay, err);
-	for (size_t i = 0; status == NEAP_OK && i < replay->start.segment_count; i++)
-		status = begin_segment(replay, &replay->start.segments[i], err);
-	return status;
 }
 
 static enum neap_status make_policy(struct replay *replay, struct neap_error *err)
@@ -355,6 +273,7 @@ static enum neap_status make_policy(struct replay *replay, struct neap_error *er
 		return neap_policy_create(options->memory_bytes, options->fraction, options->event_delay,
 					  &replay->policy, err);
 	struct neap_torch_options torch = {.settings = replay->result.settings,
+					   .rules = replay->rules,
 					   .device_bytes = options->memory_bytes,
 					   .event_delay = options->event_delay,
 					   .context = replay};
@@ -375,12 +294,14 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 				 trace->device_count == 1 ? "" : "s", options->device);
 	enum neap_status status = choose_settings(replay, err);
 	if (status == NEAP_OK)
-		status = number_pools(replay, err);
+		status = replay_number_pools(replay, err);
 	if (status == NEAP_OK && trace->source == NEAP_TRACE_SNAPSHOT)
 		status = neap_start_make(trace, options->device, &replay->result.settings, options->memory_bytes,
-					 replay->pool_of, replay->extra, &replay->start, err);
+					 replay->pool_of, &replay->guesses->extra, &replay->start, err);
 	if (status == NEAP_OK)
 		status = make_policy(replay, err);
+	if (status == NEAP_OK && replay->same)
+		status = replay_shape_pools(replay, err);
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
 	replay->result.events = trace->devices[options->device].event_count;
 	replay->result.first_oom_event = UINT64_MAX;
@@ -396,21 +317,21 @@ static void fini(struct replay *replay)
 	neap_start_fini(&replay->start);
 	neap_map_fini(&replay->live);
 	free(replay->pool_of);
+	free(replay->traits);
 	free(replay->deferred);
 }
 
-/* One replay; *ret_again: the start held a wrong guess, which *extra now corrects. */
-static enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
-				    struct neap_map *extra, struct neap_replay_result *ret_result, bool *ret_again,
-				    struct neap_error *err)
+enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct replay_guesses *guesses, struct neap_replay_result *ret_result, bool *ret_again,
+			     struct neap_error *err)
 {
-	struct replay replay = {.trace = trace, .options = options, .extra = extra};
+	struct replay replay = {.trace = trace, .options = options, .guesses = guesses};
 	const struct neap_clock *clock = neap_clock_system();
 	enum neap_status status = prepare(&replay, err);
 	if (status != NEAP_OK)
 		goto out;
 	uint64_t started = neap_clock_now(clock);
-	status = begin(&replay, err);
+	status = replay_begin(&replay, err);
 	if (status == NEAP_OK)
 		status = replay_events(&replay, err);
 	else if (status == NEAP_EOOM)
@@ -420,32 +341,10 @@ static enum neap_status replay_once(const struct neap_trace *trace, const struct
 	replay.result.match.compared = replay.same;
 	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
 		replay_differs(&replay);
-	*ret_again = status == NEAP_OK && replay_correct_guess(&replay, extra);
+	*ret_again = status == NEAP_OK && replay_correct_guess(&replay, guesses);
 out:
 	fini(&replay);
 	if (status == NEAP_OK)
 		*ret_result = replay.result;
-	return status;
-}
-
-/* The first difference from the recording, where there is one, may show that a size at its start was guessed wrongly.
- */
-enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,
-			     struct neap_replay_result *ret_result, struct neap_error *err)
-{
-	struct neap_map extra = {0};
-	struct neap_replay_result result, better;
-	bool again = false;
-	enum neap_status status = replay_once(trace, options, &extra, &result, &again, err);
-	for (int i = 0; status == NEAP_OK && again && i < CORRECTIONS; i++) {
-		status = replay_once(trace, options, &extra, &better, &again, err);
-		if (status == NEAP_OK && better.match.first_difference <= result.match.first_difference)
-			break;
-		if (status == NEAP_OK)
-			result = better;
-	}
-	neap_map_fini(&extra);
-	if (status == NEAP_OK)
-		*ret_result = result;
 	return status;
 }

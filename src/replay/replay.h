@@ -11,15 +11,18 @@
 
 #include "replay/policy.h"
 #include "replay/torch_settings.h"
+#include "replay/torch_version.h"
 #include "trace/trace.h"
 
 enum neap_replay_policy { NEAP_REPLAY_TORCH, NEAP_REPLAY_TORCH_EXPANDABLE, NEAP_REPLAY_NEAP };
 
 struct neap_replay_options {
 	enum neap_replay_policy policy;
-	const char *settings;  /* over those of the trace, else over the defaults; NULL: none. Not for NEAP */
-	bool alone;            /* they replace the trace's, all but a fraction that it was allowed */
-	size_t device;         /* index in the trace's devices */
+	const char *settings; /* over those of the trace, else over the defaults; NULL: none. Not for NEAP */
+	bool alone;           /* they replace the trace's, all but a fraction that it was allowed */
+	unsigned torch; /* as which release of PyTorch 2: 15 is 2.15; 0: the trace's, as far as it tells, else the
+			   newest */
+	size_t device;  /* index in the trace's devices */
 	uint64_t memory_bytes; /* that the driver may hand out; 0: no bound */
 	double fraction;       /* 0: none, or what the settings say */
 	bool go_on;            /* after an out of memory: without that block; else the replay ends there */
@@ -33,6 +36,19 @@ struct neap_replay_options {
 struct neap_replay_oom {
 	uint64_t event;                          /* from 0 */
 	uint64_t requested, allocated, reserved; /* bytes: of the request, and at that moment */
+};
+
+/* As which release of PyTorch 2 the trace was replayed, and what tells. */
+struct neap_replay_version {
+	unsigned from, to; /* minor numbers: any of these would do the same */
+	enum neap_torch_order order;
+	enum {
+		NEAP_REPLAY_VERSION_NEWEST,  /* nothing: the newest */
+		NEAP_REPLAY_VERSION_ASKED,   /* the options */
+		NEAP_REPLAY_VERSION_KEYS,    /* the snapshot's keys, which none but these write */
+		NEAP_REPLAY_VERSION_CHOICES, /* of several that write such keys, these chose the recorded blocks
+						longest */
+	} why;
 };
 
 /* The replay against the recording itself. */
@@ -53,6 +69,7 @@ struct neap_replay_result {
 	struct neap_replay_match match;
 	uint64_t elapsed_ns;                 /* of the replay itself */
 	struct neap_torch_settings settings; /* in force; not for NEAP */
+	struct neap_replay_version version;  /* likewise */
 };
 
 /* Errors: those of neap_torch_settings_parse; NEAP_EINVAL for a device that is not there; NEAP_ENOMEM; NEAP_ECANCELED

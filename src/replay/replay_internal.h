@@ -1,6 +1,9 @@
 /* replay/replay_internal.h: between the parts of a replay.
  *
  *   replay.c          what the program did, as calls of a policy
+ *   replay_begin.c    what was there before
+ *   replay_guess.c    what the recording does not say
+ *   replay_pools.c    private pools
  *   replay_match.c    what the model did, against what the recording has there
  *   replay_release.c  why a recorded run of releases was made
  */
@@ -12,24 +15,47 @@
 #include "replay/start.h"
 #include "replay/torch_policy.h"
 
+/* What is tried again when a replay differs. */
+struct replay_guesses {
+	unsigned torch;        /* as which release of PyTorch 2 */
+	struct neap_map extra; /* for the start */
+	struct neap_map whole; /* numbers of pools whose blocks are not split */
+};
+
+#define REPLAY_RUN_POOLS 16
+/* Segments that were released one after another, by one flush: of the default pool, then of private ones; or of
+ * private ones alone. What follows from it is done at its first event. */
+struct replay_run {
+	uint64_t count, left;             /* releases; those to come */
+	bool defaults;                    /* some are of the default pool */
+	bool last;                        /* no other run follows at once */
+	bool flushed;                     /* one came right before this request */
+	uint32_t pools[REPLAY_RUN_POOLS]; /* private ones, in their order */
+	size_t pool_count;
+};
+
 struct replay {
 	const struct neap_trace *trace;
 	const struct neap_replay_options *options;
 	struct neap_replay_result result;
 	struct neap_policy *policy;
-	bool recorded;        /* the trace says what its allocator did */
-	bool same;            /* under the policy and the settings of the recording */
-	bool emptied;         /* within a run of released segments that has been seen to */
-	bool refuse;          /* the device was full when the next request was made */
+	bool recorded; /* the trace says what its allocator did */
+	bool same;     /* under the policy and the settings of the recording */
+	struct replay_run run;
+	unsigned refuse;      /* how often the driver refuses the next request */
 	struct neap_map live; /* address or id -> block */
 	uint64_t *deferred;   /* tokens of frees that completed inside the next request */
 	size_t deferred_count, deferred_room;
-	uint32_t *pool_of; /* number of the pool of each of the trace's streams */
+	uint32_t *pool_of;              /* number of the pool of each of the trace's streams */
+	uint32_t pool_count;            /* private ones; they are numbered from 1 */
+	struct neap_torch_pool *traits; /* by number; NULL where there are none */
+	struct neap_torch_rules rules;
 	struct neap_start start;
-	const struct neap_map *extra;        /* for the start */
+	struct replay_guesses *guesses;
 	uint64_t found_bytes;                /* of the block that the model will choose for the request */
 	uint64_t wrong_address, wrong_bytes; /* the first block chosen that was not recorded, and by how much it is
 						too large to have been passed over */
+	uint32_t wrong_pool;                 /* of the request at which they part; 0: the common one */
 	struct neap_trace_cursor cursor;     /* after the event being replayed */
 	struct neap_trace_cursor segments;   /* after the last segment event that was compared */
 	struct neap_trace_event event;       /* being replayed */
@@ -50,17 +76,35 @@ bool replay_look_ahead(const struct replay *replay, bool past_releases, struct n
 uint64_t replay_reserved(struct replay *replay); /* now; takes the policy's usage */
 enum neap_status replay_empty(struct replay *replay, struct neap_error *err);
 
+enum neap_status replay_starved(struct neap_error *err);
+
+/* One replay; *ret_again: the first difference has shown a wrong guess, and *guesses has a better one. */
+enum neap_status replay_once(const struct neap_trace *trace, const struct neap_replay_options *options,
+			     struct replay_guesses *guesses, struct neap_replay_result *ret_result, bool *ret_again,
+			     struct neap_error *err);
+
+/* replay_begin.c. The state before the first event. NEAP_EOOM: the device is too small for it. */
+enum neap_status replay_begin(struct replay *replay, struct neap_error *err);
+
+/* replay_pools.c: numbers for the private pools, 0 being the common one; and what is known of them, told the policy.
+ */
+enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err);
+enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err);
+
 /* replay_match.c. The first two are the model's `observe` and `place`. */
 void replay_observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
 uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t page);
 void replay_differs(struct replay *replay);
 /* The block before the one that was wrongly chosen, if its size was a guess: it may reach into it. Adds what it must
- * have had to *extra. */
-bool replay_correct_guess(const struct replay *replay, struct neap_map *extra);
+ * have had to the guesses. Or the pool whose block was split, though the recorded one was not. */
+bool replay_correct_guess(const struct replay *replay, struct replay_guesses *guesses);
 
 /* replay_release.c. A free that seems to complete at once, just before releases and growth: had it done so, the
  * request would have found the block; on a full device it was completed by the wait that the refused request made. */
 bool replay_waited_for(struct replay *replay);
+
+/* replay_release.c. Whether this request of a private pool could not flush: it was made in the capture of a graph. */
+bool replay_in_capture(struct replay *replay);
 
 /* replay_release.c. The first of a run of releases that were recorded: why were they made? */
 enum neap_status replay_release(struct replay *replay, struct neap_error *err);

@@ -14,8 +14,11 @@ static bool next_segment(struct neap_trace_cursor *cursor, struct neap_trace_eve
 void replay_differs(struct replay *replay)
 {
 	struct neap_replay_match *match = &replay->result.match;
-	if (match->first_difference == UINT64_MAX)
-		match->first_difference = replay->result.events_applied;
+	if (match->first_difference != UINT64_MAX)
+		return;
+	match->first_difference = replay->result.events_applied;
+	if (replay->same && replay->pool_count)
+		replay->wrong_pool = replay->pool_of[replay->event.stream];
 }
 
 /* The model chose a block that was not chosen then: it must have been smaller. */
@@ -80,7 +83,7 @@ uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t pa
 	return 0;
 }
 
-bool replay_correct_guess(const struct replay *replay, struct neap_map *extra)
+static bool correct_start(const struct replay *replay, struct neap_map *extra)
 {
 	for (size_t i = 0; i < replay->start.segment_count && replay->wrong_bytes; i++) {
 		const struct neap_torch_segment *segment = &replay->start.segments[i];
@@ -98,4 +101,17 @@ bool replay_correct_guess(const struct replay *replay, struct neap_map *extra)
 		}
 	}
 	return false;
+}
+
+/* In a private pool: it may be one whose blocks are not split. Each is tried once. */
+static bool correct_pool(const struct replay *replay, struct replay_guesses *guesses)
+{
+	uint32_t pool = replay->wrong_pool;
+	return pool && !replay->traits[pool].whole && !neap_map_get(&guesses->whole, pool, NULL) &&
+	       neap_map_put(&guesses->whole, pool, 1);
+}
+
+bool replay_correct_guess(const struct replay *replay, struct replay_guesses *guesses)
+{
+	return correct_start(replay, &guesses->extra) || correct_pool(replay, guesses);
 }

@@ -55,31 +55,166 @@ bool replay_waited_for(struct replay *replay)
 	       neap_torch_round(settings, request.size) <= neap_torch_round(settings, replay->event.size);
 }
 
-enum neap_status replay_release(struct replay *replay, struct neap_error *err)
+/* The run that begins with this event. */
+static struct replay_run find_run(const struct replay *replay)
+{
+	struct replay_run run = {.last = true};
+	struct neap_trace_event event = replay->event;
+	struct neap_trace_cursor cursor = replay->cursor;
+	do {
+		uint32_t pool = replay->pool_of[event.stream];
+		size_t i = 0;
+		if (event.kind == NEAP_TRACE_FREE_COMPLETED)
+			continue;
+		if (!is_release(&event))
+			break;
+		if (!pool && run.pool_count) {
+			run.last = false; /* the default pool comes first: another flush */
+			break;
+		}
+		run.count++;
+		run.defaults = run.defaults || !pool;
+		while (i < run.pool_count && run.pools[i] != pool)
+			i++;
+		if (pool && i == run.pool_count && i < REPLAY_RUN_POOLS)
+			run.pools[run.pool_count++] = pool;
+	} while (neap_trace_next(&cursor, &event));
+	run.left = run.count;
+	return run;
+}
+
+/* The order in which segments alike were freed tells which is older. */
+static void learn_ages(const struct replay *replay)
+{
+	struct neap_trace_event event = replay->event, next;
+	struct neap_trace_cursor cursor = replay->cursor;
+	if (!replay->start.segment_count || replay->result.match.first_difference != UINT64_MAX)
+		return;
+	for (uint64_t left = replay->run.left; left > 1 && neap_trace_next(&cursor, &next);) {
+		if (next.kind == NEAP_TRACE_FREE_COMPLETED)
+			continue;
+		if (event.kind == NEAP_TRACE_SEGMENT_FREE && next.kind == NEAP_TRACE_SEGMENT_FREE &&
+		    event.size == next.size)
+			neap_torch_learn_freed(replay->policy, event.address, next.address);
+		event = next;
+		left--;
+	}
+}
+
+/* The program emptied the cache, or that of one pool. */
+static enum neap_status empty(struct replay *replay, struct neap_error *err)
+{
+	const struct replay_run *run = &replay->run;
+	enum neap_status status = NEAP_OK;
+	bool alone = replay->same && !run->defaults && neap_torch_flushable(replay->policy, 0);
+	for (size_t i = 0; status == NEAP_OK && alone && i < run->pool_count; i++)
+		status = neap_torch_pool_empty(replay->policy, run->pools[i], err);
+	if (alone)
+		return status;
+	return replay_empty(replay, err);
+}
+
+/* Releases inside a request: with max_split_size they may be of the request's own pool, oversize blocks alone. */
+static bool is_oversize_run(const struct replay *replay, uint32_t pool)
+{
+	return !replay->run.defaults && replay->run.pool_count == 1 && replay->run.pools[0] == pool &&
+	       replay->result.settings.max_split_bytes != NEAP_TORCH_UNLIMITED &&
+	       replay->event.size >= replay->result.settings.max_split_bytes;
+}
+
+/* Pools of which something was released are those that the program is done with. */
+static enum neap_status note_released_pools(struct replay *replay, struct neap_error *err)
+{
+	struct neap_trace_event request;
+	enum neap_status status = NEAP_OK;
+	bool found = replay->run.last && next_request(replay, &request);
+	if (!replay->same || (found && is_oversize_run(replay, replay->pool_of[request.stream])))
+		return NEAP_OK;
+	for (size_t i = 0; status == NEAP_OK && i < replay->run.pool_count; i++)
+		status = neap_torch_pool_release(replay->policy, replay->run.pools[i], err);
+	return status;
+}
+
+bool replay_in_capture(struct replay *replay)
+{
+	const uint64_t *pool = replay->trace->streams[replay->event.stream].pool;
+	if ((!pool[0] && !pool[1]) || replay->run.flushed)
+		return false;
+	return pool[0] || !replay->rules.pools_flush || neap_torch_flushable(replay->policy, UINT32_MAX);
+}
+
+enum cause { UNTOLD, INSIDE, EMPTIED };
+
+/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none was
+ * recorded for it those of their segments' allocations. */
+static enum cause stacks_tell(const struct replay *replay, const struct neap_trace_event *request)
+{
+	struct neap_trace_event event = replay->event;
+	struct neap_trace_cursor cursor = replay->cursor;
+	uint64_t left = replay->run.left + 1;
+	if (!request->stack || request->kind == NEAP_TRACE_OOM)
+		return UNTOLD;
+	do {
+		if (is_release(&event) && event.stack != request->stack)
+			return EMPTIED;
+		left -= is_release(&event);
+	} while (left && neap_trace_next(&cursor, &event));
+	return INSIDE;
+}
+
+/* Emptied, or in need of memory? What the device had tells, where it is known. */
+static enum neap_status weigh(struct replay *replay, const struct neap_trace_event *growth,
+			      const struct neap_trace_event *request, struct neap_error *err)
 {
 	uint64_t memory = replay->options->memory_bytes, oversize = 0;
-	struct neap_trace_event next, request;
-	if (replay->emptied || replay->trace->source == NEAP_TRACE_RECORDING)
-		return NEAP_OK;
-	replay->emptied = true;
-	bool more = replay_look_ahead(replay, true, &next);
-	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
-		return replay_empty(replay, err);
-	if (!replay->same || !is_growth(&next) || !next_request(replay, &request))
-		return NEAP_OK;
-	if (neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
-			      replay->pool_of[request.stream]))
-		return replay_empty(replay, err); /* there was no need of more */
-	if (replay->result.settings.fraction > 0)
-		return NEAP_OK;
-	unsigned refused = refusals(replay, request.size, request.stream, &oversize);
+	unsigned refused = refusals(replay, request->size, request->stream, &oversize);
 	if (!memory) {
 		replay->refuse = refused;
-		return refused ? NEAP_OK : replay_empty(replay, err);
+		return refused ? NEAP_OK : empty(replay, err);
 	}
 	/* Was the device full, and did it stay so without those first blocks? */
 	uint64_t held = replay_reserved(replay), left = refused == 2 && oversize <= held ? held - oversize : held;
-	if (!refused || (left <= memory && next.size <= memory - left))
-		return replay_empty(replay, err);
+	if (!refused || (left <= memory && growth->size <= memory - left))
+		return empty(replay, err);
 	return NEAP_OK;
+}
+
+/* The last run before a request that grew, or failed, or of neither. */
+static enum neap_status last_run(struct replay *replay, struct neap_error *err)
+{
+	struct neap_trace_event next, request;
+	bool more = replay_look_ahead(replay, true, &next);
+	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
+		return empty(replay, err);
+	if (!replay->same || !is_growth(&next) || !next_request(replay, &request))
+		return NEAP_OK;
+	enum cause told = stacks_tell(replay, &request);
+	if (told == EMPTIED ||
+	    neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
+			      replay->pool_of[request.stream]))
+		return empty(replay, err); /* there was no need of more */
+	if (told == INSIDE && !replay->options->memory_bytes) {
+		uint64_t oversize = 0;
+		replay->refuse = refusals(replay, request.size, request.stream, &oversize);
+		replay->refuse += !replay->refuse;
+	}
+	return told == INSIDE || replay->result.settings.fraction > 0 ? NEAP_OK : weigh(replay, &next, &request, err);
+}
+
+enum neap_status replay_release(struct replay *replay, struct neap_error *err)
+{
+	if (replay->trace->source == NEAP_TRACE_RECORDING)
+		return NEAP_OK;
+	if (replay->run.left) {
+		replay->run.left--;
+		return NEAP_OK;
+	}
+	replay->run = find_run(replay);
+	replay->run.left--;
+	if (replay->same)
+		learn_ages(replay);
+	enum neap_status status = note_released_pools(replay, err);
+	if (status != NEAP_OK)
+		return status;
+	return replay->run.last ? last_run(replay, err) : empty(replay, err);
 }

@@ -306,13 +306,16 @@ static void undo_events(struct undo *undo)
 	}
 }
 
-static uint64_t page_of(bool large) { return large ? LARGE_SEGMENT : SMALL_SEGMENT; }
+static uint64_t page_of(const struct undo *undo, bool large)
+{
+	return large ? undo->settings->large_segment_bytes : SMALL_SEGMENT;
+}
 
 /* The bytes of addresses of one reservation. */
-static uint64_t reservation(uint64_t device_bytes, bool large)
+static uint64_t reservation(const struct undo *undo, uint64_t device_bytes, bool large)
 {
-	uint64_t page = page_of(large);
-	return (device_bytes + device_bytes / 8 + page - 1) / page * page;
+	uint64_t page = page_of(undo, large);
+	return (neap_torch_reserve(undo->settings, device_bytes) + page - 1) / page * page;
 }
 
 /* Whether one reservation can hold both the range and this. */
@@ -320,7 +323,7 @@ static bool in_reach(const struct undo *undo, const struct range *range, uint64_
 {
 	uint64_t low = address < range->low ? address : range->low;
 	uint64_t high = address + size > range->high ? address + size : range->high;
-	return high - low <= (undo->device_bytes ? reservation(undo->device_bytes, range->large) : undo->reach);
+	return high - low <= (undo->device_bytes ? reservation(undo, undo->device_bytes, range->large) : undo->reach);
 }
 
 /* Extends the range of this stream and kind that is within reach, or begins one. */
@@ -358,12 +361,12 @@ static uint64_t distance(const struct range *range, uint64_t address)
 	return address < range->low ? range->low - address : address >= range->high ? address - range->high : 0;
 }
 
-/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20. What is given back of small ones may be of
- * ten pages too: then it lies near what is known of them. */
+/* Small segments grow by 2 MiB at a time, large ones by a multiple of 20 or what large_segment_size_mb says. What is
+ * given back of small ones may be as much: then it lies near what is known of them. */
 static void range_find(struct undo *undo, const struct neap_trace_event *event)
 {
 	const struct neap_trace_stream *streams = undo->trace->streams;
-	bool large = event->size % LARGE_SEGMENT == 0;
+	bool large = event->size % page_of(undo, true) == 0;
 	const struct range *best = NULL;
 	for (const struct range *range = undo->ranges; range < undo->ranges + undo->range_count; range++) {
 		uint64_t away = distance(range, event->address);
@@ -422,8 +425,8 @@ static void make_ranges(struct undo *undo)
 	uint64_t device = undo->device_bytes ? undo->device_bytes : UNBOUNDED;
 	for (size_t i = 0; i < undo->range_count && !undo->arena.starved; i++) {
 		struct range *range = &undo->ranges[i];
-		uint64_t page = page_of(range->large), size = range->high - range->low;
-		uint64_t room = reservation(device, range->large);
+		uint64_t page = page_of(undo, range->large), size = range->high - range->low;
+		uint64_t room = reservation(undo, device, range->large);
 		/* Another range or segment that is known to begin before that is the limit. */
 		for (size_t j = 0; j < undo->range_count; j++)
 			if (undo->ranges[j].low >= range->high && undo->ranges[j].low - range->low < room)

@@ -1,8 +1,9 @@
 /* replay/torch_blocks.c: blocks, their neighbours, and the ordered sets of free ones.
  *
- * PyTorch keeps free blocks in a balanced tree by (stream, size, address), and unmapped ranges in one by (stream,
- * address). Here both are treaps: a priority is a hash of the block's serial number, so that they are balanced in
- * expectation whatever a trace does, and need no memory of their own.
+ * PyTorch keeps free blocks in a balanced tree by (stream, size, age, address), and unmapped ranges in one by
+ * (stream, address). Up to 2.11 there is no age; 2.12 counts blocks as they are made, from 2.13 on a block has the
+ * age of its segment. Here both are treaps: a priority is a hash of the block's serial number, so that they are
+ * balanced in expectation whatever a trace does, and need no memory of their own.
  */
 #include "replay/torch_internal.h"
 
@@ -30,6 +31,8 @@ static bool before(const struct set *set, const struct block *a, const struct bl
 		return a->stream < b->stream;
 	if (!set->by_address && a->size != b->size)
 		return a->size < b->size;
+	if (!set->by_address && a->age != b->age)
+		return a->age < b->age;
 	return a->address != b->address ? a->address < b->address : a->serial < b->serial;
 }
 
@@ -162,6 +165,10 @@ struct block *block_new(struct torch *torch, struct segment *segment, struct poo
 				.pool = pool,
 				.segment = segment,
 				.mapped = true};
+	if (torch->options.rules.order == NEAP_TORCH_BY_BLOCK_AGE)
+		block->age = (torch->last_age += AGE_STEP);
+	else
+		block->age = segment->age;
 	return block;
 }
 

@@ -1,7 +1,10 @@
 /* replay/torch_internal.h: the model's parts. Words are PyTorch's where they name the same thing.
  *
- *   torch_policy.c   the way of a request, frees, events, statistics
+ *   torch_policy.c   the way of a request, frees, statistics
+ *   torch_events.c   frees that wait for other streams
+ *   torch_pools.c    the default pool and private ones
  *   torch_blocks.c   blocks, their neighbours, the ordered sets of free ones
+ *   torch_age.c      the age of blocks that a recording begins with, learned from what it chose
  *   torch_segments.c the driver: plain segments, expandable ones, what is given back and when
  *   torch_state.c    restoring, visiting, checking
  *
@@ -22,11 +25,11 @@
 #define SMALL_REQUEST   (1ull << 20) /* up to here from the small pool */
 #define SMALL_SEGMENT   (2ull << 20)
 #define MEDIUM_REQUEST  (10ull << 20) /* below: segments are shared */
-#define LARGE_SEGMENT   (20ull << 20)
 #define LARGE_ROUNDING  (2ull << 20)
 #define SMALLEST_BLOCK  512ull
 #define LARGEST_REQUEST (1ull << 60) /* PyTorch refuses more without a look */
 #define UNBOUNDED       (1ull << 50) /* the bytes of a device without a bound */
+#define AGE_STEP        (1ull << 20) /* so that others fit in between */
 
 struct use {
 	uint64_t stream;
@@ -36,6 +39,8 @@ struct use {
 struct block {
 	uint64_t address, size, requested, stream;
 	uint64_t serial; /* tells apart what hostile recordings put at the same address */
+	uint64_t age; /* breaks ties of size: what comes from older memory is chosen first; 0: the address alone does
+		       */
 	struct pool *pool;
 	struct segment *segment;
 	struct block *prev, *next;  /* neighbours by address */
@@ -44,6 +49,7 @@ struct block {
 	uint64_t free_calls_base;   /* the pool's free_calls when it was put into the set */
 	uint32_t events;            /* not complete yet */
 	bool allocated, mapped;
+	bool restored;      /* as in struct segment */
 	bool guessed;       /* for start.c: as in struct neap_torch_piece */
 	struct event *held; /* the event that a recording completes */
 };
@@ -53,12 +59,14 @@ struct segment {
 	struct segment *prev, *next; /* in the order they were made */
 	struct block *first;
 	uint64_t address, size; /* of the whole range */
+	uint64_t age;           /* counts up; 0: not in use */
 	uint16_t stream;        /* for start.c: index in the trace's streams */
 	bool expandable;
+	bool restored; /* it was there when the recording began: its age is a guess */
 };
 
-/* An ordered set of blocks: a treap whose priorities are hashes of the serials. By (stream, size, address) or, when
- * `by_address`, by (stream, address). */
+/* An ordered set of blocks: a treap whose priorities are hashes of the serials. By (stream, size, age, address) or,
+ * when `by_address`, by (stream, address). */
 struct set {
 	struct block *root;
 	bool by_address;
@@ -68,7 +76,10 @@ struct pool {
 	struct set free, unmapped;
 	uint64_t free_calls; /* searches while garbage collection is on: the clock of ages */
 	uint32_t number;     /* of the private pool; 0: none */
+	uint32_t released;   /* the program is done with it, the so manieth: flushes free its memory; 0: not so */
 	bool small;
+	bool whole; /* blocks are not split: MemPool(no_split=True) */
+	bool plain; /* no expandable segments: its memory comes from an allocator of its own */
 };
 
 struct event {
@@ -95,6 +106,7 @@ struct torch {
 	uint64_t next_address;
 	uint64_t event; /* of the trace, now */
 	uint64_t serial;
+	uint64_t last_age;
 	struct pool **pools; /* pairs: large, small; [0] and [1] are the default ones */
 	size_t pool_count;
 	struct segment *first_segment, *last_segment;
@@ -105,6 +117,8 @@ struct torch {
 	struct block *idle;
 	struct chunk *chunks;
 	unsigned refusals; /* of the driver, still to come within the next request */
+	bool capturing;    /* the next request may not flush */
+	uint32_t released; /* pools so far */
 	bool starved;      /* the host ran out of memory inside an operation */
 };
 
@@ -112,6 +126,8 @@ struct request {
 	uint64_t bytes, size, segment_size, stream;
 	struct pool *pool;
 	struct block *block;
+	bool expandable; /* served from expandable segments */
+	bool rejected;   /* by throw_on_cudamalloc_oom: nothing else is tried */
 };
 
 /* torch_blocks.c */
@@ -143,13 +159,20 @@ void block_index(struct block *block); /* into its pool's free set, its age star
 
 /* torch_segments.c */
 bool segment_alloc(struct torch *torch, struct request *request, bool retry);
+/* The driver allocation for a block of `size` bytes. */
+uint64_t segment_bytes(const struct torch *torch, uint64_t size);
 void garbage_collect(struct torch *torch);
 bool release_oversize(struct torch *torch, const struct request *request);
 void release_all(struct torch *torch);
+void release_private(struct torch *torch, uint32_t number);
 /* Links a new, empty segment; NULL and starved when the host is out of memory. */
 struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable);
 void segment_drop(struct torch *torch, struct segment *segment);
-static inline uint64_t page_bytes(const struct pool *pool) { return pool->small ? SMALL_SEGMENT : LARGE_SEGMENT; }
+/* What expandable segments of the pool are mapped in. */
+static inline uint64_t page_bytes(const struct torch *torch, const struct pool *pool)
+{
+	return pool->small ? SMALL_SEGMENT : torch->options.settings.large_segment_bytes;
+}
 
 /* torch_policy.c */
 void stat_add(struct neap_stat *stat, uint64_t amount);
@@ -157,12 +180,29 @@ void stat_take(struct neap_stat *stat, uint64_t amount);
 void metric_add(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
 void metric_take(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
 void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
-struct pool *pool_find(struct torch *torch, uint32_t number, bool small); /* NULL: starved */
-/* Frees what waits for events, having waited for them. */
-void complete_all_events(struct torch *torch);
+/* The block is free from now on: it joins its neighbours and goes into the set. */
+void free_block(struct torch *torch, struct block *block);
+enum neap_status torch_starved(struct torch *torch, struct neap_error *err);
+/* Best fit, which stays in its set. NULL: none. */
+struct block *look_for_free(const struct torch *torch, const struct request *request);
+/* What can be said of a request without looking at the pool's blocks. NULL pool: starved. */
+struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
+static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
+
+/* torch_events.c */
+struct queue *queue_find(struct torch *torch, uint64_t stream); /* NULL: starved */
+bool event_add(struct torch *torch, struct block *block, struct queue *queue);
+void poll_events(struct torch *torch);
 /* Makes `block` wait for an event that only `complete` completes. False: starved. */
 bool block_hold(struct torch *torch, struct block *block, uint64_t token);
-static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
+void torch_complete(struct neap_policy *policy, uint64_t token);
+/* Frees what waits for events, having waited for them: all of it, or what is of the pool whose large half this is. */
+void complete_all_events(struct torch *torch, const struct pool *large);
+void events_fini(struct torch *torch);
+
+/* torch_pools.c */
+struct pool *pool_find(struct torch *torch, uint32_t number, bool small); /* NULL: starved */
+void pools_fini(struct torch *torch);
 
 /* torch_state.c */
 enum neap_status torch_check(struct neap_policy *policy, struct neap_error *err);

@@ -1,4 +1,4 @@
-/* replay/torch_policy.c: the way of a request through PyTorch's allocator, frees, events, statistics.
+/* replay/torch_policy.c: the way of a request through PyTorch's allocator, frees, statistics.
  *
  *   request → complete events → round → free set ─────────────────────────────→ split → block
  *                                        └ miss → collect garbage → segment ──┘
@@ -18,6 +18,12 @@ uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls)
 	return calls->allocs + calls->failed_allocs + calls->frees + calls->creates + calls->failed_creates +
 	       calls->releases + calls->maps + calls->accesses + calls->unmaps + calls->reserves +
 	       calls->address_frees;
+}
+
+enum neap_status torch_starved(struct torch *torch, struct neap_error *err)
+{
+	torch->starved = false;
+	return neap_fail(err, NEAP_ENOMEM, "replaying PyTorch's policy: this machine is out of memory");
 }
 
 void stat_add(struct neap_stat *stat, uint64_t amount)
@@ -82,34 +88,8 @@ void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, 
 		torch->options.observe(torch->options.context, action, address, size, stream);
 }
 
-struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
-{
-	for (size_t i = 0; i < torch->pool_count; i += 2)
-		if (torch->pools[i]->number == number)
-			return torch->pools[i + small];
-	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof(*pools));
-	if (!pools)
-		goto starved;
-	torch->pools = pools;
-	for (size_t i = 0; i < 2; i++) {
-		struct pool *pool = calloc(1, sizeof(*pool));
-		if (!pool) {
-			if (i)
-				free(pools[torch->pool_count]);
-			goto starved;
-		}
-		*pool = (struct pool){.number = number, .small = i == 1, .unmapped = {.by_address = true}};
-		pools[torch->pool_count + i] = pool;
-	}
-	torch->pool_count += 2;
-	return torch->pools[torch->pool_count - 2 + small];
-starved:
-	torch->starved = true;
-	return NULL;
-}
-
 /* The block is free from now on: it joins its neighbours and goes into the set. */
-static void free_block(struct torch *torch, struct block *block)
+void free_block(struct torch *torch, struct block *block)
 {
 	struct pool *pool = block->pool;
 	uint64_t size = block->size, requested = block->requested;
@@ -135,139 +115,36 @@ static void free_block(struct torch *torch, struct block *block)
 	metric_take(torch, NEAP_METRIC_REQUESTED_BYTES, pool, requested);
 }
 
-static struct queue *queue_find(struct torch *torch, uint64_t stream)
-{
-	for (size_t i = 0; i < torch->queue_count; i++)
-		if (torch->queues[i].stream == stream)
-			return &torch->queues[i];
-	if (torch->queue_count == torch->queue_room) {
-		size_t room = torch->queue_room ? 2 * torch->queue_room : 8;
-		struct queue *queues = realloc(torch->queues, room * sizeof(*queues));
-		if (!queues)
-			return NULL;
-		torch->queues = queues;
-		torch->queue_room = room;
-	}
-	struct queue *queue = &torch->queues[torch->queue_count++];
-	*queue = (struct queue){.stream = stream};
-	return queue;
-}
-
-static bool event_add(struct torch *torch, struct block *block, struct queue *queue)
-{
-	struct event *event = queue ? malloc(sizeof(*event)) : NULL;
-	if (!event) {
-		torch->starved = true;
-		return false;
-	}
-	*event = (struct event){
-		.block = block, .ready = torch->event + torch->options.event_delay, .prev = queue->last};
-	*(queue->last ? &queue->last->next : &queue->first) = event;
-	queue->last = event;
-	block->events++;
-	torch->usage.events_recorded++;
-	return true;
-}
-
-/* The event is over: its block is free if it was the last one. */
-static void event_end(struct torch *torch, struct queue *queue, struct event *event)
-{
-	struct block *block = event->block;
-	*(event->prev ? &event->prev->next : &queue->first) = event->next;
-	*(event->next ? &event->next->prev : &queue->last) = event->prev;
-	free(event);
-	if (--block->events == 0)
-		free_block(torch, block);
-}
-
-static void poll_events(struct torch *torch)
-{
-	size_t kept = 0;
-	for (size_t i = 0; i < torch->queue_count; i++) {
-		struct queue *queue = &torch->queues[i];
-		while (queue->first && queue->first->ready <= torch->event)
-			event_end(torch, queue, queue->first);
-		if (queue->first)
-			torch->queues[kept++] = *queue;
-	}
-	torch->queue_count = kept;
-}
-
-bool block_hold(struct torch *torch, struct block *block, uint64_t token)
-{
-	if (!neap_map_put(&torch->held_tokens, token, (uint64_t)(uintptr_t)block)) {
-		torch->starved = true;
-		return false;
-	}
-	if (!event_add(torch, block, &torch->held)) {
-		neap_map_remove(&torch->held_tokens, token, NULL);
-		return false;
-	}
-	torch->held.last->token = token;
-	block->held = torch->held.last;
-	return true;
-}
-
-static void held_end(struct torch *torch, struct event *event)
-{
-	uint64_t found = 0;
-	if (neap_map_get(&torch->held_tokens, event->token, &found) && found == (uint64_t)(uintptr_t)event->block)
-		neap_map_remove(&torch->held_tokens, event->token, NULL);
-	event->block->held = NULL;
-	event_end(torch, &torch->held, event);
-}
-
-void complete_all_events(struct torch *torch)
-{
-	torch->usage.stats.num_sync_all_streams++;
-	for (size_t i = 0; i < torch->queue_count; i++) {
-		while (torch->queues[i].first) {
-			torch->usage.synchronizations++;
-			event_end(torch, &torch->queues[i], torch->queues[i].first);
-		}
-	}
-	torch->queue_count = 0;
-	while (torch->held.first) {
-		torch->usage.synchronizations++;
-		held_end(torch, torch->held.first);
-	}
-}
-
-static void torch_complete(struct neap_policy *policy, uint64_t token)
-{
-	struct torch *torch = torch_of(policy);
-	uint64_t found = 0;
-	if (neap_map_get(&torch->held_tokens, token, &found))
-		held_end(torch, ((struct block *)(uintptr_t)found)->held);
-}
-
 void neap_torch_refuse(struct neap_policy *policy, unsigned count) { torch_of(policy)->refusals = count; }
+void neap_torch_capture(struct neap_policy *policy) { torch_of(policy)->capturing = true; }
 
 static uint64_t expandable_size(const struct block *block)
 {
 	return block->size + (block->next && !block->next->mapped ? block->next->size : 0);
 }
 
-/* Best fit, which stays in its set. NULL: none. */
-static struct block *look_for_free(const struct torch *torch, const struct request *request)
+/* Best fit counts what a block of an expandable segment can grow by. */
+static struct block *fit_to_grow(const struct set *set, struct block *block)
+{
+	struct block *next = block;
+	while (block->segment->expandable && (next = set_after(set, block)) && next->stream == block->stream &&
+	       expandable_size(next) < expandable_size(block))
+		block = next;
+	return block;
+}
+
+struct block *look_for_free(const struct torch *torch, const struct request *request)
 {
 	const struct neap_torch_settings *settings = &torch->options.settings;
 	const struct set *set = &request->pool->free;
 	struct block *block = set_at_least(set, request->stream, request->size);
-	if (block && block->stream == request->stream && block->segment->expandable) {
-		/* Best fit counts what a block can grow by. Where expandable segments were turned off since it was
-		 * made, it is passed over. */
-		struct block *next = block;
-		while ((next = set_after(set, next)) && next->stream == request->stream) {
-			if (settings->expandable_segments && expandable_size(next) >= expandable_size(block))
-				break;
-			if (!settings->expandable_segments && !block->segment->expandable)
-				break;
-			block = next;
-		}
-		if (!settings->expandable_segments && block->segment->expandable)
-			return NULL;
-	}
+	if (!block || block->stream != request->stream)
+		return NULL;
+	if (request->expandable)
+		block = fit_to_grow(set, block);
+	/* Blocks of expandable segments that were made before those were turned off are passed over. */
+	while (!request->expandable && block && block->stream == request->stream && block->segment->expandable)
+		block = set_after(set, block);
 	if (!block || block->stream != request->stream)
 		return NULL;
 	uint64_t limit = settings->max_split_bytes;
@@ -293,11 +170,9 @@ static bool find_free(struct torch *torch, struct request *request)
 uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool)
 {
 	struct torch *torch = torch_of(policy);
-	struct request request = {.stream = stream};
 	if (bytes >= LARGEST_REQUEST)
 		return 0;
-	request.size = neap_torch_round(&torch->options.settings, bytes);
-	request.pool = pool_find(torch, pool, request.size <= SMALL_REQUEST);
+	struct request request = request_make(torch, bytes, stream, pool);
 	struct block *block = request.pool ? look_for_free(torch, &request) : NULL;
 	return block ? block->size : 0;
 }
@@ -305,7 +180,9 @@ uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t 
 static bool should_split(const struct torch *torch, const struct request *request)
 {
 	uint64_t rest = request->block->size - request->size;
-	if (request->pool->small || torch->options.settings.expandable_segments)
+	if (request->pool->whole)
+		return false;
+	if (request->pool->small || request->expandable)
 		return rest >= SMALLEST_BLOCK;
 	return request->size < torch->options.settings.max_split_bytes && rest > SMALL_REQUEST;
 }
@@ -344,12 +221,6 @@ static struct block *cut(struct torch *torch, struct request *request)
 	return block;
 }
 
-static enum neap_status starved(struct torch *torch, struct neap_error *err)
-{
-	torch->starved = false;
-	return neap_fail(err, NEAP_ENOMEM, "replaying PyTorch's policy: this machine is out of memory");
-}
-
 /* A block for the request, in no set. */
 static bool find_block(struct torch *torch, struct request *request)
 {
@@ -359,6 +230,8 @@ static bool find_block(struct torch *torch, struct request *request)
 		garbage_collect(torch);
 	if (segment_alloc(torch, request, false))
 		return true;
+	if (request->rejected || torch->capturing)
+		return false;
 	if (release_oversize(torch, request) && segment_alloc(torch, request, false))
 		return true;
 	release_all(torch);
@@ -368,18 +241,34 @@ static bool find_block(struct torch *torch, struct request *request)
 static enum neap_status out_of_memory(struct torch *torch, const struct request *request, struct neap_error *err)
 {
 	char wanted[NEAP_UNITS_ROOM], held[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
-	torch->usage.stats.num_ooms++;
-	tell(torch, NEAP_TORCH_OOM, torch->device_bytes - torch->reserved, request->size, request->stream);
+	if (request->rejected) {
+		torch->usage.rejections++;
+	} else {
+		torch->usage.stats.num_ooms++;
+		tell(torch, NEAP_TORCH_OOM, torch->device_bytes - torch->reserved, request->size, request->stream);
+	}
 	return neap_fail(err, NEAP_EOOM, "out of memory: %s wanted, %s reserved of %s",
 			 neap_size_format(request->bytes, wanted), neap_size_format(torch->reserved, held),
 			 neap_size_format(torch->limited ? torch->allowed_bytes : torch->device_bytes, device));
 }
 
-static uint64_t segment_bytes(uint64_t size)
+uint64_t segment_bytes(const struct torch *torch, uint64_t size)
 {
 	if (size <= SMALL_REQUEST)
 		return SMALL_SEGMENT;
-	return size < MEDIUM_REQUEST ? LARGE_SEGMENT : (size + LARGE_ROUNDING - 1) / LARGE_ROUNDING * LARGE_ROUNDING;
+	if (size < MEDIUM_REQUEST)
+		return torch->options.settings.large_segment_bytes;
+	return (size + LARGE_ROUNDING - 1) / LARGE_ROUNDING * LARGE_ROUNDING;
+}
+
+struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number)
+{
+	struct request request = {.bytes = bytes, .stream = stream};
+	request.size = neap_torch_round(&torch->options.settings, bytes);
+	request.segment_size = segment_bytes(torch, request.size);
+	request.pool = pool_find(torch, number, request.size <= SMALL_REQUEST);
+	request.expandable = request.pool && torch->options.settings.expandable_segments && !request.pool->plain;
+	return request;
 }
 
 /* What both kinds of free begin with. */
@@ -412,7 +301,7 @@ static enum neap_status torch_free(struct neap_policy *policy, void *handle, str
 	forget_uses(block);
 	if (!block->events)
 		free_block(torch, block);
-	return torch->starved ? starved(torch, err) : NEAP_OK;
+	return torch->starved ? torch_starved(torch, err) : NEAP_OK;
 }
 
 static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t number,
@@ -423,18 +312,17 @@ static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, 
 	poll_events(torch);
 	if (bytes >= LARGEST_REQUEST)
 		return out_of_memory(torch, &request, err);
-	request.size = neap_torch_round(&torch->options.settings, bytes);
-	request.segment_size = segment_bytes(request.size);
-	request.pool = pool_find(torch, number, request.size <= SMALL_REQUEST);
+	request = request_make(torch, bytes, stream, number);
 	if (!request.pool)
-		return starved(torch, err);
+		return torch_starved(torch, err);
 	bool found = find_block(torch, &request);
 	torch->refusals = 0;
+	torch->capturing = false;
 	if (!found)
-		return torch->starved ? starved(torch, err) : out_of_memory(torch, &request, err);
+		return torch->starved ? torch_starved(torch, err) : out_of_memory(torch, &request, err);
 	struct block *block = cut(torch, &request);
 	if (!block)
-		return starved(torch, err);
+		return torch_starved(torch, err);
 	block->allocated = true;
 	block->requested = bytes;
 	tell(torch, NEAP_TORCH_ALLOC, block->address, bytes, stream);
@@ -460,7 +348,7 @@ static enum neap_status torch_free_held(struct neap_policy *policy, void *handle
 	forget_uses(block);
 	if (!block_hold(torch, block, token)) {
 		free_block(torch, block);
-		return starved(torch, err);
+		return torch_starved(torch, err);
 	}
 	return NEAP_OK;
 }
@@ -479,7 +367,7 @@ static enum neap_status torch_record_stream(struct neap_policy *policy, void *ha
 		return NEAP_OK;
 	*link = malloc(sizeof(**link));
 	if (!*link)
-		return starved(torch, err);
+		return torch_starved(torch, err);
 	**link = (struct use){.stream = stream};
 	return NEAP_OK;
 }
@@ -488,7 +376,7 @@ static enum neap_status torch_empty_cache(struct neap_policy *policy, struct nea
 {
 	struct torch *torch = torch_of(policy);
 	release_all(torch);
-	return torch->starved ? starved(torch, err) : NEAP_OK;
+	return torch->starved ? torch_starved(torch, err) : NEAP_OK;
 }
 
 static void torch_at(struct neap_policy *policy, uint64_t event) { torch_of(policy)->event = event; }
@@ -506,15 +394,6 @@ static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *re
 
 uint64_t neap_torch_address(const void *block) { return ((const struct block *)block)->address; }
 
-static void events_fini(struct queue *queue)
-{
-	while (queue->first) {
-		struct event *next = queue->first->next;
-		free(queue->first);
-		queue->first = next;
-	}
-}
-
 static void torch_destroy(struct neap_policy *policy)
 {
 	struct torch *torch = torch_of(policy);
@@ -525,14 +404,8 @@ static void torch_destroy(struct neap_policy *policy)
 			forget_uses(block);
 		segment_drop(torch, torch->first_segment);
 	}
-	for (size_t i = 0; i < torch->queue_count; i++)
-		events_fini(&torch->queues[i]);
-	events_fini(&torch->held);
-	neap_map_fini(&torch->held_tokens);
-	free(torch->queues);
-	for (size_t i = 0; i < torch->pool_count; i++)
-		free(torch->pools[i]);
-	free(torch->pools);
+	events_fini(torch);
+	pools_fini(torch);
 	blocks_fini(torch);
 	free(torch);
 }
@@ -556,9 +429,10 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 					     .destroy = torch_destroy};
 	torch->options = *options;
 	torch->device_bytes = options->device_bytes ? options->device_bytes : UNBOUNDED;
-	torch->limited = settings->fraction > 0;
+	double allowed = settings->fraction * (double)torch->device_bytes;
+	torch->limited = settings->fraction > 0 && (settings->fraction < 1 || !options->rules.fraction_rounds);
 	torch->usage.same_below_bytes = UINT64_MAX;
-	torch->allowed_bytes = (uint64_t)(settings->fraction * (double)torch->device_bytes);
+	torch->allowed_bytes = (uint64_t)(options->rules.fraction_rounds ? allowed + 0.5 : allowed);
 	torch->usage.stats.max_split_size =
 		settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? -1 : (int64_t)settings->max_split_bytes;
 	if (!pool_find(torch, 0, false)) {

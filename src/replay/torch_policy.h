@@ -1,7 +1,7 @@
 /* replay/torch_policy.h: a model of PyTorch's native caching allocator over a device of given bytes.
  *
- * Exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch 2.6,
- * default or expandable segments, apart from where a driver places a new segment. Here new segments follow one
+ * Exact: it makes the same segments in the same order and chooses the same block for every request as PyTorch 2.4 to
+ * 2.15, default or expandable segments, apart from where a driver places a new segment. Here new segments follow one
  * another in address space and no address is used twice, unless `place` says otherwise.
  *
  * The model is of one device of one process, without other users of its memory. Threads: one.
@@ -11,6 +11,7 @@
 
 #include "replay/policy.h"
 #include "replay/torch_settings.h"
+#include "replay/torch_version.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,9 +31,10 @@ enum neap_torch_action {
 
 struct neap_torch_options {
 	struct neap_torch_settings settings;
-	uint64_t device_bytes;  /* what the driver may hand out; 0: no bound */
-	uint64_t event_delay;   /* a recorded event is complete this many trace events later */
-	uint64_t first_address; /* where the first segment goes; 0: 0x7f0000000000 */
+	struct neap_torch_rules rules; /* of the release */
+	uint64_t device_bytes;         /* what the driver may hand out; 0: no bound */
+	uint64_t event_delay;          /* a recorded event is complete this many trace events later */
+	uint64_t first_address;        /* where the first segment goes; 0: 0x7f0000000000 */
 	/* Told of every action; NULL: nobody. Must not call the policy. */
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
@@ -56,6 +58,24 @@ uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t 
  * whose size is not known, but not that it was full. */
 void neap_torch_refuse(struct neap_policy *policy, unsigned count);
 
+/* The next request is made while a graph is captured, or where else no cache may be flushed. */
+void neap_torch_capture(struct neap_policy *policy);
+
+/* A private pool: torch.cuda.MemPool, or a graph's. */
+struct neap_torch_pool {
+	bool whole; /* MemPool(no_split=True): blocks are not split */
+	bool plain; /* it has an allocator of its own: no expandable segments */
+};
+/* Errors: NEAP_ENOMEM. */
+enum neap_status neap_torch_pool(struct neap_policy *policy, uint32_t number, const struct neap_torch_pool *traits,
+				 struct neap_error *err);
+/* The program is done with the pool: from now on flushes free its memory too. Errors: NEAP_ENOMEM. */
+enum neap_status neap_torch_pool_release(struct neap_policy *policy, uint32_t number, struct neap_error *err);
+/* About the bytes that a flush would free of one pool; UINT32_MAX: of the default one and all that are released. */
+uint64_t neap_torch_flushable(struct neap_policy *policy, uint32_t number);
+/* Frees what is cached in a released pool, and nothing else: torch.cuda.empty_cache(pool). */
+enum neap_status neap_torch_pool_empty(struct neap_policy *policy, uint32_t number, struct neap_error *err);
+
 /* The state a recording begins with. Blocks follow one another by address and fill the segment without gaps. */
 enum neap_torch_state { NEAP_TORCH_FREE, NEAP_TORCH_LIVE, NEAP_TORCH_PENDING, NEAP_TORCH_UNMAPPED };
 struct neap_torch_piece {
@@ -75,11 +95,18 @@ struct neap_torch_segment {
 	struct neap_torch_piece *pieces;
 	size_t piece_count;
 };
-/* Adds a segment that holds memory already; it counts in the statistics as if it had just been made. Errors:
+/* Adds a segment that holds memory already; it counts in the statistics as if it had just been made, and is taken to
+ * be newer than those restored before it until neap_torch_learn says otherwise. Errors:
  * NEAP_EINVAL for pieces that cannot be; NEAP_EOOM when the device is too small; NEAP_ENOMEM. Nothing is added then.
  */
 enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torch_segment *segment,
 				    struct neap_error *err);
+
+/* The recording's next request got the block at `address`. If it ties with the one that would be chosen, and which of
+ * the two is older is a guess, it is the older from now on. */
+void neap_torch_learn(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool, uint64_t address);
+/* Of two free segments alike that a recording freed one right after the other, the first is the older. */
+void neap_torch_learn_freed(struct neap_policy *policy, uint64_t first_address, uint64_t second_address);
 
 /* Visits the blocks of every segment in the order the segments were made. */
 struct neap_torch_look {

@@ -4,6 +4,8 @@
  * An expandable segment is a range of addresses of 9/8 of the device, one per pool and stream (more when full), in
  * which pages of 20 MiB (small pool: 2 MiB) are mapped where they are needed. Pages mapped are the blocks with
  * `mapped`.
+ *
+ * The default pools and those that the program is done with are flushed; of others a flush takes nothing.
  */
 #include "replay/torch_internal.h"
 
@@ -37,6 +39,8 @@ struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size
 	}
 	*segment = (struct segment){
 		.prev = torch->last_segment, .address = address, .size = size, .expandable = expandable};
+	if (torch->options.rules.order == NEAP_TORCH_BY_SEGMENT_AGE)
+		segment->age = (torch->last_age += AGE_STEP);
 	*(segment->prev ? &segment->prev->next : &torch->first_segment) = segment;
 	torch->last_segment = segment;
 	return segment;
@@ -111,7 +115,7 @@ static bool create_pages(struct torch *torch, uint64_t size, uint64_t page)
 /* Maps pages for the first `size` bytes of an unmapped block, which joins its free neighbours. */
 static bool map(struct torch *torch, struct block *block, uint64_t size)
 {
-	uint64_t page = page_bytes(block->pool);
+	uint64_t page = page_bytes(torch, block->pool);
 	uint64_t mapped = (size + page - 1) / page * page, address = block->address;
 	struct block *rest = NULL;
 	if (mapped < block->size && !(rest = block_new(torch, block->segment, block->pool, block->stream,
@@ -155,14 +159,15 @@ static bool has_room(const struct block *block, uint64_t size)
 static struct block *find_room(struct torch *torch, const struct request *request)
 {
 	struct set *unmapped = &request->pool->unmapped;
-	uint64_t page = page_bytes(request->pool), address = 0;
+	uint64_t page = page_bytes(torch, request->pool), address = 0;
 	for (struct block *at = set_at_least(unmapped, request->stream, 0); at && at->stream == request->stream;
 	     at = set_after(unmapped, at)) {
 		struct block *from = at->prev && block_is_idle(at->prev) ? at->prev : at;
 		if (has_room(from, request->size))
 			return from;
 	}
-	uint64_t size = (torch->device_bytes + torch->device_bytes / 8 + page - 1) / page * page;
+	uint64_t size = neap_torch_reserve(&torch->options.settings, torch->device_bytes);
+	size = (size + page - 1) / page * page;
 	if (!place(torch, size, request->stream, page, &address))
 		return NULL;
 	struct segment *segment = segment_new(torch, address, size, true);
@@ -199,6 +204,17 @@ static bool expandable_alloc(struct torch *torch, struct request *request)
 	return true;
 }
 
+/* Whether the request is refused before the driver is asked. */
+static bool reject(const struct torch *torch, struct request *request)
+{
+	const struct neap_torch_settings *settings = &torch->options.settings;
+	double share = settings->fraction > 0 ? settings->fraction : 1;
+	uint64_t most = (uint64_t)(share * (double)torch->device_bytes);
+	request->rejected =
+		settings->throw_on_oom && (torch->reserved > most || request->segment_size > most - torch->reserved);
+	return request->rejected;
+}
+
 bool segment_alloc(struct torch *torch, struct request *request, bool retry)
 {
 	if (retry)
@@ -206,13 +222,13 @@ bool segment_alloc(struct torch *torch, struct request *request, bool retry)
 	if (torch->limited && (torch->reserved > torch->allowed_bytes ||
 			       request->segment_size > torch->allowed_bytes - torch->reserved))
 		return false;
+	if (reject(torch, request))
+		return false;
 	if (torch->refusals) {
 		torch->refusals--;
 		return false;
 	}
-	if (torch->options.settings.expandable_segments)
-		return expandable_alloc(torch, request);
-	return plain_alloc(torch, request);
+	return request->expandable ? expandable_alloc(torch, request) : plain_alloc(torch, request);
 }
 
 static void segment_free(struct torch *torch, struct block *block)
@@ -243,7 +259,7 @@ static void keep_piece(struct block *piece, struct block *prev, struct block *ne
 static void unmap(struct torch *torch, struct block *block)
 {
 	struct pool *pool = block->pool;
-	uint64_t page = page_bytes(pool), base = block->segment->address, begin = block->address - base;
+	uint64_t page = page_bytes(torch, pool), base = block->segment->address, begin = block->address - base;
 	uint64_t end = (begin + block->size) / page * page, first = (begin + page - 1) / page * page;
 	struct block *head = NULL, *tail = NULL;
 	if (first >= end)
@@ -299,11 +315,54 @@ static void release_pool(struct torch *torch, struct pool *pool)
 	}
 }
 
+static uint64_t flushable(const struct torch *torch, const struct pool *pool)
+{
+	uint64_t page = page_bytes(torch, pool), bytes = 0;
+	for (const struct block *block = set_first(&pool->free); block; block = set_after(&pool->free, block)) {
+		uint64_t begin = block->address - block->segment->address, end = begin + block->size;
+		if (block->segment->expandable)
+			bytes += end / page > (begin + page - 1) / page ? page : 0;
+		else
+			bytes += block_is_split(block) ? 0 : block->size;
+	}
+	return bytes;
+}
+
+uint64_t neap_torch_flushable(struct neap_policy *policy, uint32_t number)
+{
+	const struct torch *torch = torch_of(policy);
+	uint64_t bytes = 0;
+	for (size_t i = 0; i < torch->pool_count; i++) {
+		const struct pool *pool = torch->pools[i], *large = torch->pools[i & ~(size_t)1];
+		if (number == UINT32_MAX ? !pool->number || large->released : pool->number == number)
+			bytes += flushable(torch, pool);
+	}
+	return bytes;
+}
+
+void release_private(struct torch *torch, uint32_t number)
+{
+	release_pool(torch, pool_find(torch, number, true));
+	release_pool(torch, pool_find(torch, number, false));
+}
+
+/* The released pool whose turn comes after the `last` one's; NULL: none. */
+static const struct pool *next_released(const struct torch *torch, uint32_t last)
+{
+	const struct pool *next = NULL;
+	for (size_t i = 0; i < torch->pool_count; i += 2)
+		if (torch->pools[i]->released > last && (!next || torch->pools[i]->released < next->released))
+			next = torch->pools[i];
+	return next;
+}
+
 void release_all(struct torch *torch)
 {
-	complete_all_events(torch);
+	complete_all_events(torch, NULL);
 	release_pool(torch, torch->pools[0]);
 	release_pool(torch, torch->pools[1]);
+	for (const struct pool *pool = NULL; (pool = next_released(torch, pool ? pool->released : 0));)
+		release_private(torch, pool->number);
 }
 
 bool release_oversize(struct torch *torch, const struct request *request)

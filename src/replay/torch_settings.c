@@ -1,4 +1,5 @@
-/* replay/torch_settings.c: one pass over "key:value,key:[interval:value,...]", with the column in every error. */
+/* replay/torch_settings.c: one pass over "key:value,key:[interval:value,...]", with the column in every error. As in
+ * PyTorch a setting is read in the light of those before it. */
 #include "replay/torch_settings.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -7,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALLEST_MB 20u /* PyTorch: a block of a shared 20 MiB segment must stay splittable */
-#define TOKEN_ROOM  64
+#define LARGE_SEGMENT_MB    20u
+#define SMALLEST_SEGMENT_MB 11u /* PyTorch: more than the largest request that shares one */
+#define LARGEST_RESERVE_GIB 1e6
+#define TOKEN_ROOM          64
 
 struct reader {
 	const char *text;
 	const char *at;
 	struct neap_error *err;
 	struct neap_torch_settings settings;
+	bool lenient; /* what is not known is passed over */
 };
 
 static uint32_t column(const struct reader *reader) { return (uint32_t)(reader->at - reader->text) + 1; }
@@ -72,10 +76,11 @@ static enum neap_status read_number(struct reader *reader, const char *what, uin
 	return NEAP_OK;
 }
 
-static enum neap_status read_megabytes(struct reader *reader, const char *what, uint64_t *ret_bytes)
+/* A block of a shared segment must stay splittable: `least` is such a segment's size. */
+static enum neap_status read_megabytes(struct reader *reader, const char *what, uint64_t least, uint64_t *ret_bytes)
 {
 	uint64_t value = 0;
-	enum neap_status status = read_number(reader, what, SMALLEST_MB, UINT64_MAX / NEAP_MIB, &value);
+	enum neap_status status = read_number(reader, what, least, UINT64_MAX / NEAP_MIB, &value);
 	if (status == NEAP_OK)
 		*ret_bytes = value * NEAP_MIB;
 	return status;
@@ -198,14 +203,88 @@ static enum neap_status read_backend(struct reader *reader)
 	return status;
 }
 
+static enum neap_status read_large_segment(struct reader *reader)
+{
+	uint64_t megabytes = 0;
+	enum neap_status status =
+		read_number(reader, "large_segment_size_mb", SMALLEST_SEGMENT_MB, UINT64_MAX / NEAP_MIB, &megabytes);
+	if (status == NEAP_OK)
+		reader->settings.large_segment_bytes = megabytes * NEAP_MIB;
+	return status;
+}
+
+/* "0.5", of the device, or "40G". What is neither PyTorch logs and passes over; here it is an error. */
+static enum neap_status read_reserve(struct reader *reader, double *ret_share, uint64_t *ret_bytes)
+{
+	char token[TOKEN_ROOM];
+	double value = 0;
+	skip_space(reader);
+	uint32_t start = column(reader);
+	enum neap_status status = read_token(reader, "a share of the device or a size such as 40G", token);
+	if (status != NEAP_OK)
+		return status;
+	size_t length = strlen(token);
+	bool gibibytes = token[length - 1] == 'G';
+	if (gibibytes)
+		token[length - 1] = '\0';
+	if (neap_double_parse(token, &value, NULL) != NEAP_OK || !(value > 0))
+		return neap_fail_at(
+			reader->err, 1, start,
+			"allocator settings: expandable_segments_reserve is a share of the device's memory "
+			"(0.5) or a number of GiB (40G)");
+	value = value < LARGEST_RESERVE_GIB ? value : LARGEST_RESERVE_GIB;
+	*ret_share = gibibytes ? 0 : value;
+	*ret_bytes = gibibytes ? (uint64_t)(value * (double)NEAP_GIB) : 0;
+	return NEAP_OK;
+}
+
+/* "[serving:0.25,other:8G]": of streams that the program has given a class. A trace does not say which. */
+static enum neap_status read_reserves(struct reader *reader)
+{
+	char class[TOKEN_ROOM];
+	double share;
+	uint64_t bytes;
+	enum neap_status status = expect(reader, '[');
+	if (status != NEAP_OK || accept(reader, ']'))
+		return status;
+	do {
+		status = read_token(reader, "a class", class);
+		if (status == NEAP_OK)
+			status = expect(reader, ':');
+		if (status == NEAP_OK)
+			status = read_reserve(reader, &share, &bytes);
+	} while (status == NEAP_OK && accept(reader, ','));
+	return status == NEAP_OK ? expect(reader, ']') : status;
+}
+
+/* A value or a list of them. */
+static void skip_value(struct reader *reader)
+{
+	bool list = accept(reader, '[');
+	reader->at += strcspn(reader->at, list ? "]" : ",");
+	accept(reader, list ? ']' : '\0');
+}
+
+/* Of a setting that does not change what a replay computes, or is not known. */
+static enum neap_status read_other(struct reader *reader, const char *key, uint32_t start)
+{
+	static const char *const others[] = {
+		"release_lock_on_cudamalloc",     "release_lock_on_hipmalloc",        "pinned_use_cuda_host_register",
+		"pinned_use_hip_host_register",   "pinned_num_register_threads",      "pinned_use_background_threads",
+		"pinned_reserve_segment_size_mb", "pinned_max_round_threshold_mb",    "pinned_max_cached_size_mb",
+		"pinned_free_catch_all",          "graph_capture_record_stream_reuse"};
+	char value[TOKEN_ROOM];
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (strcmp(key, others[i]) == 0)
+			return read_token(reader, "a value", value);
+	if (!reader->lenient)
+		return neap_fail_at(reader->err, 1, start, "allocator settings: there is no setting '%s'", key);
+	skip_value(reader);
+	return NEAP_OK;
+}
+
 static enum neap_status read_setting(struct reader *reader)
 {
-	/* Known to PyTorch, without a part in which block is chosen. */
-	static const char *const others[] = {"release_lock_on_cudamalloc",     "release_lock_on_hipmalloc",
-					     "pinned_use_cuda_host_register",  "pinned_use_hip_host_register",
-					     "pinned_num_register_threads",    "pinned_use_background_threads",
-					     "pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse",
-					     "throw_on_cudamalloc_oom"};
 	char key[TOKEN_ROOM];
 	skip_space(reader);
 	uint32_t start = column(reader);
@@ -217,52 +296,79 @@ static enum neap_status read_setting(struct reader *reader)
 		return status;
 	if (strcmp(key, "expandable_segments") == 0)
 		return read_bool(reader, key, &settings->expandable_segments);
+	if (strcmp(key, "large_segment_size_mb") == 0)
+		return read_large_segment(reader);
 	if (strcmp(key, "max_split_size_mb") == 0)
-		return read_megabytes(reader, key, &settings->max_split_bytes);
+		return read_megabytes(reader, key, settings->large_segment_bytes / NEAP_MIB,
+				      &settings->max_split_bytes);
 	if (strcmp(key, "max_non_split_rounding_mb") == 0)
-		return read_megabytes(reader, key, &settings->max_non_split_rounding_bytes);
+		return read_megabytes(reader, key, settings->large_segment_bytes / NEAP_MIB,
+				      &settings->max_non_split_rounding_bytes);
 	if (strcmp(key, "garbage_collection_threshold") == 0)
 		return read_share(reader, key, true, &settings->garbage_collection_threshold);
 	if (strcmp(key, "per_process_memory_fraction") == 0)
 		return read_share(reader, key, false, &settings->fraction);
+	if (strcmp(key, "throw_on_cudamalloc_oom") == 0)
+		return read_bool(reader, key, &settings->throw_on_oom);
 	if (strcmp(key, "roundup_power2_divisions") == 0)
 		return read_rounding(reader);
+	if (strcmp(key, "expandable_segments_reserve") == 0)
+		return read_reserve(reader, &settings->reserve_share, &settings->reserve_bytes);
+	if (strcmp(key, "expandable_segments_reserve_by_class") == 0)
+		return read_reserves(reader);
 	if (strcmp(key, "backend") == 0)
 		return read_backend(reader);
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-		char value[TOKEN_ROOM];
-		if (strcmp(key, others[i]) == 0)
-			return read_token(reader, "a value", value);
-	}
-	return neap_fail_at(reader->err, 1, start, "allocator settings: there is no setting '%s'", key);
+	return read_other(reader, key, start);
 }
 
 void neap_torch_settings_default(struct neap_torch_settings *ret_settings)
 {
 	*ret_settings = (struct neap_torch_settings){
 		.max_split_bytes = NEAP_TORCH_UNLIMITED,
-		.max_non_split_rounding_bytes = SMALLEST_MB * NEAP_MIB,
+		.max_non_split_rounding_bytes = LARGE_SEGMENT_MB * NEAP_MIB,
+		.large_segment_bytes = LARGE_SEGMENT_MB * NEAP_MIB,
 	};
+}
+
+static enum neap_status read_settings(struct reader *reader)
+{
+	skip_space(reader);
+	while (*reader->at) {
+		enum neap_status status = read_setting(reader);
+		skip_space(reader);
+		if (status == NEAP_OK && *reader->at)
+			status = expect(reader, ',');
+		if (status != NEAP_OK)
+			return status;
+		skip_space(reader);
+	}
+	return NEAP_OK;
 }
 
 enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
 					   struct neap_error *err)
 {
 	struct reader reader = {.text = text, .at = text, .err = err, .settings = *settings};
-	if (!text)
-		return NEAP_OK;
-	skip_space(&reader);
-	while (*reader.at) {
-		enum neap_status status = read_setting(&reader);
-		skip_space(&reader);
-		if (status == NEAP_OK && *reader.at)
-			status = expect(&reader, ',');
-		if (status != NEAP_OK)
-			return status;
-		skip_space(&reader);
-	}
+	enum neap_status status = text ? read_settings(&reader) : NEAP_OK;
+	if (status == NEAP_OK)
+		*settings = reader.settings;
+	return status;
+}
+
+void neap_torch_settings_take(const char *text, struct neap_torch_settings *settings)
+{
+	struct reader reader = {.text = text, .at = text, .settings = *settings, .lenient = true};
+	if (text)
+		read_settings(&reader);
 	*settings = reader.settings;
-	return NEAP_OK;
+}
+
+uint64_t neap_torch_reserve(const struct neap_torch_settings *settings, uint64_t device_bytes)
+{
+	uint64_t full = device_bytes + device_bytes / 8, bytes = settings->reserve_bytes;
+	if (settings->reserve_share > 0)
+		bytes = (uint64_t)(settings->reserve_share * (double)device_bytes);
+	return bytes && bytes < full ? bytes : full;
 }
 
 /* To the next of `divisions` (a power of two) equal steps between two powers of two. */

@@ -1,6 +1,6 @@
 /* replay/torch_settings.h: the settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF spells them.
  *
- * Source of names, defaults and limits: PyTorch 2.6, with what later versions added accepted. Pure; any thread.
+ * Source of names, defaults and limits: PyTorch 2.15, which knows those of every release before it. Pure; any thread.
  */
 #ifndef NEAP_REPLAY_TORCH_SETTINGS_H
 #define NEAP_REPLAY_TORCH_SETTINGS_H
@@ -21,7 +21,13 @@ struct neap_torch_settings {
 	/* Steps between two powers of two that sizes are rounded to; below 2: multiples of 512 B. [0] is for sizes
 	 * below 2 MiB, [i] for those from 2^i MiB, the last for all above. */
 	uint32_t divisions[NEAP_TORCH_DIVISIONS];
-	double fraction; /* per_process_memory_fraction; 0: not set */
+	double fraction;              /* per_process_memory_fraction; 0: not set */
+	uint64_t large_segment_bytes; /* what requests above 1 MiB and below 10 MiB share, and large pages */
+	bool throw_on_oom;            /* a request beyond the fraction is refused before anything is freed for it */
+	/* expandable_segments_reserve: the addresses of an expandable segment, as a share of the device or in bytes;
+	 * both 0: 9/8 of the device. */
+	double reserve_share;
+	uint64_t reserve_bytes;
 };
 
 /* What PyTorch does when nothing is set. */
@@ -29,10 +35,18 @@ void neap_torch_settings_default(struct neap_torch_settings *ret_settings);
 
 /* Overlays `text` ("max_split_size_mb:128,expandable_segments:True") on *settings; NULL and "" change nothing.
  * Settings that do not change what a replay computes (release_lock_on_cudamalloc, pinned_*, ...) are checked for
- * their form only. Errors: NEAP_EPARSE with the column: an unknown key, a value outside PyTorch's limits;
- * NEAP_ENOTSUP for a backend other than native. On failure *settings is unchanged. */
+ * their form only, and so is expandable_segments_reserve_by_class. Errors: NEAP_EPARSE with the column: an unknown
+ * key, a value outside PyTorch's limits; NEAP_ENOTSUP for a backend other than native. On failure *settings is
+ * unchanged. */
 enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
 					   struct neap_error *err);
+
+/* Overlays the text that a snapshot brings, which was accepted by the PyTorch that wrote it: what is not known is
+ * passed over, and what does not parse ends it. */
+void neap_torch_settings_take(const char *text, struct neap_torch_settings *settings);
+
+/* The bytes of addresses of an expandable segment, before they are rounded up to whole pages. */
+uint64_t neap_torch_reserve(const struct neap_torch_settings *settings, uint64_t device_bytes);
 
 /* The size of the block that a request of `bytes` needs. */
 uint64_t neap_torch_round(const struct neap_torch_settings *settings, uint64_t bytes);

@@ -17,7 +17,7 @@ static uint64_t mapped_bytes(const struct neap_torch_segment *segment)
 static enum neap_status validate(struct torch *torch, const struct neap_torch_segment *segment, uint64_t *ret_size,
 				 struct neap_error *err)
 {
-	uint64_t offset = 0, page = segment->large ? LARGE_SEGMENT : SMALL_SEGMENT;
+	uint64_t offset = 0, page = segment->large ? torch->options.settings.large_segment_bytes : SMALL_SEGMENT;
 	for (size_t i = 0; i < segment->piece_count; i++) {
 		const struct neap_torch_piece *piece = &segment->pieces[i];
 		bool idle = piece->state == NEAP_TORCH_FREE || piece->state == NEAP_TORCH_UNMAPPED;
@@ -48,6 +48,7 @@ static enum neap_status validate(struct torch *torch, const struct neap_torch_se
 static void enter(struct torch *torch, struct block *block, struct neap_torch_piece *piece)
 {
 	struct pool *pool = block->pool;
+	block->restored = true;
 	block->mapped = piece->state != NEAP_TORCH_UNMAPPED;
 	if (piece->state == NEAP_TORCH_UNMAPPED) {
 		set_insert(&pool->unmapped, block);
@@ -112,6 +113,7 @@ enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torc
 		torch->starved = false;
 		return neap_fail(err, NEAP_ENOMEM, "restoring a segment: this machine is out of memory");
 	}
+	segment->restored = true;
 	uint64_t mapped = mapped_bytes(from);
 	torch->reserved += mapped;
 	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, pool, mapped);
@@ -162,7 +164,8 @@ struct sums {
 	uint64_t reserved, allocated, active, requested, free_blocks, unmapped_blocks, segments;
 };
 
-static enum neap_status check_segment(const struct segment *segment, struct sums *sums, struct neap_error *err)
+static enum neap_status check_segment(const struct torch *torch, const struct segment *segment, struct sums *sums,
+				      struct neap_error *err)
 {
 	uint64_t address = segment->address;
 	const struct block *last = NULL;
@@ -174,7 +177,7 @@ static enum neap_status check_segment(const struct segment *segment, struct sums
 		if (last && (state == NEAP_TORCH_FREE || state == NEAP_TORCH_UNMAPPED) && state_of(last) == state)
 			broken = "two free neighbours were not merged";
 		if (!block->mapped &&
-		    (!segment->expandable || (address - segment->address) % page_bytes(block->pool)))
+		    (!segment->expandable || (address - segment->address) % page_bytes(torch, block->pool)))
 			broken = "a hole does not begin at a page";
 		sums->reserved += block->mapped ? block->size : 0;
 		sums->allocated += block->allocated ? block->size : 0;
@@ -217,7 +220,7 @@ enum neap_status torch_check(struct neap_policy *policy, struct neap_error *err)
 	uint64_t free_blocks = 0, unmapped_blocks = 0;
 	enum neap_status status = NEAP_OK;
 	for (struct segment *segment = torch->first_segment; segment && status == NEAP_OK; segment = segment->next)
-		status = check_segment(segment, &sums, err);
+		status = check_segment(torch, segment, &sums, err);
 	for (size_t i = 0; i < torch->pool_count && status == NEAP_OK; i++) {
 		status = check_set(&torch->pools[i]->free, true, &free_blocks, err);
 		if (status == NEAP_OK)

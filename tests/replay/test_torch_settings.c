@@ -69,6 +69,40 @@ static void test_rounding_list(void **state)
 	assert_int_equal(settings.divisions[9], 0);
 }
 
+static void test_newer_settings(void **state)
+{
+	(void)state;
+	struct neap_torch_settings settings =
+		parse("large_segment_size_mb:64,max_split_size_mb:64,throw_on_cudamalloc_oom:True,"
+		      "expandable_segments_reserve:0.5,expandable_segments_reserve_by_class:[serving:0.25,other:8G],"
+		      "graph_capture_record_stream_reuse:True,pinned_max_round_threshold_mb:8,"
+		      "pinned_max_cached_size_mb:64,pinned_free_catch_all:True,pinned_reserve_segment_size_mb:32");
+	assert_int_equal(settings.large_segment_bytes, 64 * NEAP_MIB);
+	assert_int_equal(settings.max_split_bytes, 64 * NEAP_MIB);
+	assert_true(settings.throw_on_oom);
+	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 4 * NEAP_GIB);
+	settings = parse("expandable_segments_reserve:3G");
+	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 3 * NEAP_GIB);
+	assert_int_equal(neap_torch_reserve(&settings, NEAP_GIB), NEAP_GIB + NEAP_GIB / 8); /* never more */
+	settings = parse("");
+	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 9 * NEAP_GIB);
+}
+
+/* A snapshot's text is that of a PyTorch that took it: what is not known here is passed over. */
+static void test_lenient(void **state)
+{
+	(void)state;
+	struct neap_torch_settings settings;
+	neap_torch_settings_default(&settings);
+	neap_torch_settings_take("of_2_99:[a:1,b:2],large_segment_size_mb:32,another:x,max_split_size_mb:40,,x:1,"
+				 "expandable_segments:True",
+				 &settings);
+	assert_int_equal(settings.large_segment_bytes, 32 * NEAP_MIB);
+	assert_int_equal(settings.max_split_bytes, 40 * NEAP_MIB);
+	assert_false(settings.expandable_segments); /* after what does not parse */
+	neap_torch_settings_take(NULL, &settings);
+}
+
 static void test_bad_settings(void **state)
 {
 	(void)state;
@@ -93,12 +127,20 @@ static void test_bad_settings(void **state)
 		{"roundup_power2_divisions:[4]", 28},
 		{"no_such_setting:1", 1},
 		{"max_split_size_mb:128,,", 23},
+		{"large_segment_size_mb:10", 23},
+		{"large_segment_size_mb:64,max_split_size_mb:63", 44},
+		{"throw_on_cudamalloc_oom:1", 25},
+		{"expandable_segments_reserve:0", 29},
+		{"expandable_segments_reserve:12X", 29},
+		{"expandable_segments_reserve_by_class:[serving]", 46},
+		{"expandable_segments_handle_type:posix_fd", 1},
 		{":", 1},
 	};
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		struct neap_torch_settings settings, before;
 		struct neap_error err = {0};
-		memset(&settings, 0x5a, sizeof(settings));
+		memset(&settings, 0x5a, sizeof(settings)); /* nothing is written, not even what lies between */
+		settings.large_segment_bytes = 20 * NEAP_MIB;
 		before = settings;
 		assert_int_equal(neap_torch_settings_parse(cases[i].text, &settings, &err), NEAP_EPARSE);
 		if (err.column != cases[i].column)
@@ -145,7 +187,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults),      cmocka_unit_test(test_every_setting),
 		cmocka_unit_test(test_rounding_list), cmocka_unit_test(test_bad_settings),
-		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_sizes),         cmocka_unit_test(test_newer_settings),
+		cmocka_unit_test(test_lenient),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

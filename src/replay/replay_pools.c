@@ -1,0 +1,90 @@
+/* replay/replay_pools.c: private pools, of graphs and of torch.cuda.MemPool: numbers for them, and what a recording
+ * tells of how they were made. */
+#include "base/units.h"
+#include "replay/replay_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers for the private pools; 0 is the common one. */
+enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace *trace = replay->trace;
+	uint32_t count = 0;
+	replay->pool_of = calloc(trace->stream_count + 1, sizeof(*replay->pool_of));
+	if (!replay->pool_of)
+		return replay_starved(err);
+	for (size_t i = 0; i < trace->stream_count; i++) {
+		const uint64_t *pool = trace->streams[i].pool;
+		if (!pool[0] && !pool[1])
+			continue;
+		for (size_t j = 0; j < i && !replay->pool_of[i]; j++)
+			if (memcmp(trace->streams[j].pool, pool, sizeof(trace->streams[j].pool)) == 0)
+				replay->pool_of[i] = replay->pool_of[j];
+		if (!replay->pool_of[i])
+			replay->pool_of[i] = ++count;
+	}
+	replay->pool_count = count;
+	return NEAP_OK;
+}
+
+/* A pool with an allocator of its own has plain segments although the others' are expandable. */
+static void find_plain(struct replay *replay, const struct neap_trace_device *device)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(replay->trace, replay->options->device, 0);
+	struct neap_trace_event event;
+	while (neap_trace_next(&cursor, &event))
+		if (event.kind == NEAP_TRACE_SEGMENT_ALLOC)
+			replay->traits[replay->pool_of[event.stream]].plain = true;
+	for (size_t i = 0; i < device->segment_count; i++) {
+		const struct neap_trace_segment *segment = &replay->trace->segments[device->first_segment + i];
+		if (!segment->expandable)
+			replay->traits[replay->pool_of[segment->stream]].plain = true;
+	}
+}
+
+/* Whether a block in use is so much larger than asked for that it must have been split, were that allowed. */
+static bool is_unsplit(const struct neap_torch_settings *settings, const struct neap_trace_segment *segment,
+		       const struct neap_trace_block *block, bool expandable)
+{
+	uint64_t size = neap_torch_round(settings, block->requested);
+	if (block->state == NEAP_TRACE_BLOCK_FREE || block->size < size)
+		return false;
+	if (!segment->large || expandable)
+		return block->size - size >= 512;
+	return size < settings->max_split_bytes && block->size - size > NEAP_MIB;
+}
+
+static void find_whole(struct replay *replay, const struct neap_trace_device *device)
+{
+	const struct neap_torch_settings *settings = &replay->result.settings;
+	for (size_t i = 0; i < device->segment_count; i++) {
+		const struct neap_trace_segment *segment = &replay->trace->segments[device->first_segment + i];
+		struct neap_torch_pool *traits = &replay->traits[replay->pool_of[segment->stream]];
+		for (size_t j = 0; j < segment->block_count; j++)
+			if (is_unsplit(settings, segment, &replay->trace->blocks[segment->first_block + j],
+				       settings->expandable_segments && !traits->plain))
+				traits->whole = true;
+	}
+}
+
+enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err)
+{
+	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];
+	enum neap_status status = NEAP_OK;
+	if (!replay->pool_count)
+		return NEAP_OK;
+	replay->traits = calloc(replay->pool_count + 1, sizeof(*replay->traits));
+	if (!replay->traits)
+		return replay_starved(err);
+	if (replay->result.settings.expandable_segments)
+		find_plain(replay, device);
+	find_whole(replay, device);
+	for (uint32_t i = 1; status == NEAP_OK && i <= replay->pool_count; i++) {
+		uint64_t whole = 0;
+		if (neap_map_get(&replay->guesses->whole, i, &whole))
+			replay->traits[i].whole = true;
+		status = neap_torch_pool(replay->policy, i, &replay->traits[i], err);
+	}
+	return status;
+}

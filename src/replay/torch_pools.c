@@ -1,0 +1,72 @@
+/* replay/torch_pools.c: the default pool and private ones, each a pair: large and small blocks. */
+#include "replay/torch_internal.h"
+
+#include <stdlib.h>
+
+struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
+{
+	for (size_t i = 0; i < torch->pool_count; i += 2)
+		if (torch->pools[i]->number == number)
+			return torch->pools[i + small];
+	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof(*pools));
+	if (!pools)
+		goto starved;
+	torch->pools = pools;
+	for (size_t i = 0; i < 2; i++) {
+		struct pool *pool = calloc(1, sizeof(*pool));
+		if (!pool) {
+			if (i)
+				free(pools[torch->pool_count]);
+			goto starved;
+		}
+		*pool = (struct pool){.number = number, .small = i == 1, .unmapped = {.by_address = true}};
+		pools[torch->pool_count + i] = pool;
+	}
+	torch->pool_count += 2;
+	return torch->pools[torch->pool_count - 2 + small];
+starved:
+	torch->starved = true;
+	return NULL;
+}
+enum neap_status neap_torch_pool(struct neap_policy *policy, uint32_t number, const struct neap_torch_pool *traits,
+				 struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	for (int small = 0; small < 2; small++) {
+		struct pool *pool = pool_find(torch, number, small);
+		if (!pool)
+			return torch_starved(torch, err);
+		pool->whole = traits->whole;
+		pool->plain = traits->plain;
+	}
+	return NEAP_OK;
+}
+
+enum neap_status neap_torch_pool_release(struct neap_policy *policy, uint32_t number, struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct pool *pool = pool_find(torch, number, false);
+	if (!pool)
+		return torch_starved(torch, err);
+	if (number)
+		pool->released = ++torch->released;
+	return NEAP_OK;
+}
+
+enum neap_status neap_torch_pool_empty(struct neap_policy *policy, uint32_t number, struct neap_error *err)
+{
+	struct torch *torch = torch_of(policy);
+	struct pool *pool = pool_find(torch, number, false);
+	if (!pool)
+		return torch_starved(torch, err);
+	complete_all_events(torch, pool);
+	release_private(torch, number);
+	return torch->starved ? torch_starved(torch, err) : NEAP_OK;
+}
+
+void pools_fini(struct torch *torch)
+{
+	for (size_t i = 0; i < torch->pool_count; i++)
+		free(torch->pools[i]);
+	free(torch->pools);
+}

@@ -1,0 +1,43 @@
+/* replay/torch_version.h: what the releases of PyTorch 2 do differently in their CUDA caching allocator.
+ *
+ * A release is named by its minor number: 15 is PyTorch 2.15. Threads: any; pure.
+ *
+ * Source: the symbols and strings of the wheels of 2.4 to 2.15, and programs that were run on them.
+ */
+#ifndef NEAP_REPLAY_TORCH_VERSION_H
+#define NEAP_REPLAY_TORCH_VERSION_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+
+#define NEAP_TORCH_OLDEST 4
+#define NEAP_TORCH_NEWEST 15
+
+/* Which of several free blocks of one stream and size is chosen. */
+enum neap_torch_order {
+	NEAP_TORCH_BY_ADDRESS,     /* the lowest */
+	NEAP_TORCH_BY_BLOCK_AGE,   /* that which was made first, by the driver or by a split */
+	NEAP_TORCH_BY_SEGMENT_AGE, /* that of the segment which was made first, then the lowest */
+};
+
+struct neap_torch_rules {
+	enum neap_torch_order order;
+	/* A fraction below 1 is rounded to the nearest byte, and 1 is no limit; else it is cut off, and 1 is one. */
+	bool fraction_rounds;
+	/* A request inside a memory pool may flush the caches. (Inside a captured graph none may.) */
+	bool pools_flush;
+};
+
+/* The rules of a release, and its neighbours that have the same; of the oldest or newest one for a release beyond
+ * them. */
+struct neap_torch_rules neap_torch_rules(unsigned minor, unsigned *ret_from, unsigned *ret_to);
+
+/* "address", ... for people. */
+const char *neap_torch_order_name(enum neap_torch_order order);
+
+/* "2.15", "2.15.0", "2.15.0+cu132". Errors: NEAP_EPARSE for anything else; NEAP_ENOTSUP for a release that is not
+ * modelled. */
+enum neap_status neap_torch_version_parse(const char *text, unsigned *ret_minor, struct neap_error *err);
+
+#endif
