@@ -107,6 +107,9 @@ class Simulator(unittest.TestCase):
         mapped = done.stdout.splitlines()[1:]
         self.assertEqual(mapped, sorted(os.path.realpath(p) for p in (self.sim / "libcuda.so.1", self.runtime / "libcudart.so.13", self.runtime / "libcublas.so.13")))
 
+    def test_they_find_each_other(self):
+        self.assertEqual(self.python("import torch, ctypes; print(hasattr(ctypes.CDLL(None), 'libcublas'))").stdout, "True\n")
+
     def test_the_major_is_the_one_that_torch_needs(self):
         self.make_torch(["libcudart.so.12", "libcublas.so.12"])
         done = self.python(SAYS + "\nprint(sum('/libcudart' in l for l in open('/proc/self/maps')) > 0, any('so.13' in l for l in open('/proc/self/maps')))")
@@ -195,8 +198,8 @@ class Simulator(unittest.TestCase):
         self.refused(rf"{rival} was loaded before PyTorch", PYTHON, "-c", f"import ctypes; ctypes.CDLL({str(rival)!r})\n" + SAYS)
 
     def test_a_stand_in_that_cannot_be_loaded(self):
-        (self.runtime / "libcudart.so.13").write_text("no library")
-        self.refused("a stand-in for an NVIDIA library cannot be loaded: .*libcudart.so.13")
+        (self.runtime / "libcublas.so.13").write_text("no library")
+        self.refused("a stand-in for an NVIDIA library cannot be loaded: .*libcublas.so.13")  # nor is libcudart kept
 
     def test_stand_ins_that_are_missing(self):
         for name in os.listdir(self.runtime):
