@@ -90,6 +90,8 @@ def _install():
                 if missing:
                     _note("PyTorch also needs %s, and neap has no stand-in for it" % ", ".join(missing))
                 raise
+            if missing:
+                _note("PyTorch uses NVIDIA's own %s: neap has no stand-in for it" % ", ".join(missing))
             if not _attach:
                 return
             try:
