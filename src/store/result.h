@@ -6,6 +6,7 @@
  *   RUN/lock          flock(2), held by the supervisor (inherited from the series process that made the folder)
  *   RUN/spec.json     what is run: command, parameters, needs
  *   RUN/record.PID    the recording of each attached process of the run
+ *   RUN/simulated.PID of each process on the stand-ins for NVIDIA's libraries: series/simulated.h
  *   RUN/stdout.log, RUN/stderr.log   with --log
  *   RUN/result.json   published whole at the end
  *
