@@ -32,8 +32,8 @@ usage() { # usage EXPECTED ARGS...
 	usage "neap clear: --pid: 'x1' is no process ID (see 'neap help clear')" clear --pid x1
 	usage "neap clear: --pid: '0' is no process ID (see 'neap help clear')" clear --pid=0
 	usage "neap clear: --pid or --all, not both (see 'neap help clear')" clear --pid 1 --all
-	usage "neap sim: missing argument; usage: neap sim path|profiles|inspect [WORLD] (see 'neap help sim')" sim
-	usage "neap sim: it is path, profiles or inspect, not 'paht' (see 'neap help sim')" sim paht
+	usage "neap sim: missing argument; usage: neap sim path|env|profiles|inspect [WORLD] (see 'neap help sim')" sim
+	usage "neap sim: it is path, env, profiles or inspect, not 'paht' (see 'neap help sim')" sim paht
 	usage "neap help: no command 'ifno'; did you mean 'info'? (see 'neap help help')" help ifno
 	run --separate-stderr "$NEAP"
 	[ "$status" -eq 64 ]
