@@ -42,7 +42,7 @@ enum neap_event_kind {
 	NEAP_EVENT_OOM = 21,         /* size: requested; block: rounded; address: the device's free bytes; tag;
 					flags: NEAP_OOM_OTHER, NEAP_OOM_GROWS */
 	NEAP_EVENT_OOM_LIMITS = 22,  /* after OOM. size: limit (UINT64_MAX none); address: device total; block: largest
-					free block; a: bytes other processes and contexts hold; b: pending bytes;
+					free block (UINT64_MAX not known); a: bytes other processes and contexts hold; b: pending bytes;
 					stream: MiB of `a` that are this process's context, 0 unknown */
 	NEAP_EVENT_TAG_BYTES = 23,   /* after OOM, and after the mark END, one per tag in use. a: live bytes; b: their
 					peak; size: live blocks */
@@ -62,6 +62,9 @@ enum neap_event_kind {
 	NEAP_EVENT_ROOM = 33,        /* what this process may reserve in all. size: bytes, free and reserved together, within
 					the limit; address: device total; block: limit (UINT64_MAX none); stream: page
 					size in KiB. At a session's begin and end */
+	NEAP_EVENT_OOM_POOLS = 34,   /* after OOM_LIMITS, of an allocator that keeps small requests apart from large ones, as
+					PyTorch's does. address: 1: the request that failed was a small one; size: largest
+					free block of the small pool; block: of the large pool */
 	NEAP_EVENT_LEVEL = 40,       /* a threshold was passed. tag: "device memory" or "host memory"; block: 1 warned, 2
 					degraded, 3 stopped; size: bytes left; address: the threshold */
 	NEAP_EVENT_FORECAST = 41,    /* a leak will use up memory. address: the step; size, block: its interval */

@@ -254,8 +254,13 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 		fix->active_already = pages_mapped;
 		snprintf(fix->text, sizeof fix->text,
 			 "expandable segments: cached pages are joined to serve one request");
-		snprintf(fix->how, sizeof fix->how, "measured: %s were cached, the largest free block had %s",
-			 neap_size_format(reusable, size), neap_size_format(card->largest_free_bytes, largest));
+		if (card->largest_free_bytes == NEAP_OOM_UNKNOWN)
+			snprintf(fix->how, sizeof fix->how, "measured: %s were cached, and no block was large enough",
+				 neap_size_format(reusable, size));
+		else
+			snprintf(fix->how, sizeof fix->how, "measured: %s were cached, the largest free block had %s",
+				 neap_size_format(reusable, size),
+				 neap_size_format(card->largest_free_bytes, largest));
 	}
 	if (card->pending_bytes && card->cause == NEAP_OOM_PENDING) {
 		fix = add_fix(card, NEAP_FIX_WAIT, card->pending_bytes, 0);

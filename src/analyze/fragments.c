@@ -81,10 +81,12 @@ static void look_for_request(struct finder *finder, const struct neap_trace_segm
 	struct neap_fragments *found = finder->found;
 	const uint64_t *pool = finder->trace->streams[from->stream].pool;
 
-	if (from->stream == request->stream && from->large == (request->size > SMALL_REQUEST))
+	if (from->stream == request->stream && from->large == (request->size > SMALL_REQUEST)) {
 		found->usable_free = largest > found->usable_free ? largest : found->usable_free;
-	else
-		found->elsewhere_free = largest > found->elsewhere_free ? largest : found->elsewhere_free;
+	} else if (largest > found->elsewhere_free) {
+		found->elsewhere_free = largest;
+		found->elsewhere_other_size = from->stream == request->stream;
+	}
 	if (from->stream != request->stream && (pool[0] || pool[1]))
 		found->pools_free += free;
 }

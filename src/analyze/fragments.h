@@ -30,6 +30,8 @@ struct neap_fragments {
 	/* Of `request`: the largest free piece where it may go (its stream, pool and class of sizes), the largest
 	 * where it may not, and what is free in private pools that are not its own. */
 	uint64_t usable_free, elsewhere_free, pools_free;
+	bool elsewhere_other_size; /* the largest where it may not: of its stream and pool, but of the other class of
+				      sizes */
 	struct neap_pinned_segment worst[NEAP_FRAGMENT_SEGMENTS]; /* the most pinned bytes first */
 	size_t worst_count;
 };

@@ -68,6 +68,18 @@ static void add_tag(struct neap_oom_card *card, const struct neap_record *record
 }
 
 /* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
+static void read_pools(struct neap_oom_card *card, const struct neap_event *event)
+{
+	bool small = event->address;
+	uint64_t own = small ? event->size : event->block, other = small ? event->block : event->size;
+
+	card->asked_pool = small ? NEAP_OOM_POOL_SMALL : NEAP_OOM_POOL_LARGE;
+	card->largest_free_bytes = own;
+	card->elsewhere_free_bytes = other;
+	if (other > 0)
+		card->elsewhere_pool = small ? NEAP_OOM_POOL_LARGE : NEAP_OOM_POOL_SMALL;
+}
+
 static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
 	const struct neap_event *oom = &record->journal[at];
@@ -87,6 +99,8 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 			card->others_bytes = event->a;
 			card->pending_bytes = event->b;
 			card->context_bytes = (uint64_t)event->stream << 20;
+		} else if (event->kind == NEAP_EVENT_OOM_POOLS && card->asked_pool == NEAP_OOM_POOL_UNKNOWN) {
+			read_pools(card, event);
 		} else if (event->kind == NEAP_EVENT_MARK) {
 			marked = true; /* tags that follow are those of the run's end */
 		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {
@@ -160,11 +174,14 @@ static void find_cause(struct neap_oom_card *card)
 	card->room_bytes = plus(card->reserved_bytes, grow);
 	card->shortfall_bytes = less(need, there);
 	if (need <= there) {
-		uint64_t piece = card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
+		bool known = card->largest_free_bytes != NEAP_OOM_UNKNOWN;
+		uint64_t piece = known && card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
 		if (piece >= need) /* it failed: the largest piece is of another stream or pool, of no use here */
 			piece = grow;
-		if (card->largest_free_bytes >= need)
+		if (known && card->largest_free_bytes >= need) {
 			card->elsewhere_free_bytes = card->largest_free_bytes;
+			card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
+		}
 		/* Where the device had room, only the limit kept it from growing past its fragments. */
 		bool limited = grow < need && need <= card->device_free_bytes;
 		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;

@@ -25,6 +25,9 @@ enum neap_oom_cause {
 	NEAP_OOM_PENDING,       /* enough bytes, but still in use by queued work */
 };
 
+/* PyTorch's allocator serves requests up to 1 MiB from one pool of segments and larger ones from another. */
+enum neap_oom_pool { NEAP_OOM_POOL_UNKNOWN, NEAP_OOM_POOL_SMALL, NEAP_OOM_POOL_LARGE };
+
 enum neap_fix_kind {
 	NEAP_FIX_SMALLER_MICRO_BATCH, /* with accumulation, effective batch kept */
 	NEAP_FIX_EFFICIENT_ATTENTION,
@@ -94,14 +97,17 @@ struct neap_oom_card {
 	uint64_t requested_bytes, block_bytes;
 	char tag[NEAP_OOM_NAME_ROOM]; /* what it was for, or the line that asked; "" when nothing tells */
 	/* The device's total is 0 and others_bytes NEAP_OOM_UNKNOWN where the source does not say; the limit is
-	 * UINT64_MAX where there is none, or none is known. */
+	 * UINT64_MAX where there is none, or none is known; the largest free piece NEAP_OOM_UNKNOWN where nothing
+	 * tells. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
 	uint64_t room_bytes; /* what this process could have had in all, within its limit; a limit that is not known:
 				what it had */
-	/* Of a trace with addresses, what lies free where the request could not go: the largest piece of another
-	 * stream, pool or class of sizes, and all in private pools (of captured graphs) that are not its own. */
+	/* What lies free where the request could not go: the largest piece of another stream, pool or class of sizes,
+	 * and (of a trace with addresses) all in private pools, of captured graphs, that are not its own. */
 	uint64_t elsewhere_free_bytes, pools_free_bytes;
+	/* The pool that the request was for, and that of the piece elsewhere where this is why it was of no use. */
+	enum neap_oom_pool asked_pool, elsewhere_pool;
 	double fraction;               /* set in a snapshot's settings; 0: not known */
 	uint64_t context_bytes;        /* of others_bytes, this process's own context; 0: not known */
 	uint64_t shortfall_bytes;      /* bytes missing for this one request */

@@ -195,6 +195,10 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	if (card->fragments.known) {
 		card->largest_free_bytes = card->fragments.usable_free;
 		card->elsewhere_free_bytes = card->fragments.elsewhere_free;
+		bool small = card->block_bytes <= NEAP_MIB;
+		card->asked_pool = small ? NEAP_OOM_POOL_SMALL : NEAP_OOM_POOL_LARGE;
+		if (card->fragments.elsewhere_other_size)
+			card->elsewhere_pool = small ? NEAP_OOM_POOL_LARGE : NEAP_OOM_POOL_SMALL;
 		card->pools_free_bytes = card->fragments.pools_free;
 	}
 	if (frame)

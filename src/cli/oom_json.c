@@ -73,8 +73,10 @@ static json_t *fixes_json(const struct neap_oom_card *card, bool *ret_failed)
 static void put_failure(json_t *object, const struct neap_oom_card *card, bool *ret_failed)
 {
 	const struct neap_fragments *pieces = &card->fragments;
+	static const char *const pools[] = {NULL, "small", "large"};
 	bool elsewhere = card->elsewhere_free_bytes > card->largest_free_bytes;
-	bool largest = card->source == NEAP_TRACE_RECORDING || pieces->known;
+	bool largest = (card->source == NEAP_TRACE_RECORDING || pieces->known) &&
+		       card->largest_free_bytes != NEAP_OOM_UNKNOWN;
 
 	set(object, "event", known(card->event), ret_failed);
 	set(object, "predicted", json_boolean(card->predicted), ret_failed);
@@ -98,6 +100,9 @@ static void put_failure(json_t *object, const struct neap_oom_card *card, bool *
 	set(object, "largest_free", largest ? number(card->largest_free_bytes) : json_null(), ret_failed);
 	set(object, "largest_free_elsewhere", elsewhere ? number(card->elsewhere_free_bytes) : json_null(),
 	    ret_failed);
+	set(object, "asked_pool", card->asked_pool ? json_string(pools[card->asked_pool]) : json_null(), ret_failed);
+	set(object, "largest_free_elsewhere_pool",
+	    elsewhere && card->elsewhere_pool ? json_string(pools[card->elsewhere_pool]) : json_null(), ret_failed);
 	set(object, "room", number(card->room_bytes), ret_failed);
 	set(object, "other_allocator", json_boolean(card->other_allocator), ret_failed);
 	set(object, "pinned", pieces->known ? number(pieces->pinned) : json_null(), ret_failed);

@@ -24,7 +24,14 @@ static void line(struct neap_buffer *out, const char *what, uint64_t bytes, cons
 /* Whether the largest free piece is one that was seen. */
 static bool known_pieces(const struct neap_oom_card *card)
 {
-	return card->event == NEAP_OOM_UNKNOWN || card->source == NEAP_TRACE_RECORDING || card->fragments.known;
+	return card->largest_free_bytes != NEAP_OOM_UNKNOWN &&
+	       (card->event == NEAP_OOM_UNKNOWN || card->source == NEAP_TRACE_RECORDING || card->fragments.known);
+}
+
+static const char *pool_name(enum neap_oom_pool pool)
+{
+	static const char *const names[] = {"another stream or pool", "the small pool", "the large pool"};
+	return names[pool];
 }
 
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
@@ -38,7 +45,9 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 		line(out, "freed, still in use", card->pending_bytes, "queued work has to end first");
 	snprintf(note, sizeof(note), "largest free piece %s", neap_size_format(card->largest_free_bytes, size));
 	if (card->elsewhere_free_bytes > card->largest_free_bytes)
-		snprintf(note, sizeof(note), "largest free piece for it %s, elsewhere %s", size,
+		snprintf(note, sizeof(note), "largest free %sfor it %s, %s%s %s",
+			 card->elsewhere_pool ? "" : "piece ", size, card->elsewhere_pool ? "in " : "",
+			 card->elsewhere_pool ? pool_name(card->elsewhere_pool) : "elsewhere",
 			 neap_size_format(card->elsewhere_free_bytes, elsewhere));
 	if (!known_pieces(card))
 		note[0] = '\0';
@@ -53,6 +62,23 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 		line(out, "limit set on this process", card->limit_bytes, "");
 	line(out, "asked for", card->block_bytes ? card->block_bytes : card->requested_bytes, "");
 	line(out, "missing", card->shortfall_bytes, "for this one request");
+}
+
+/* A limit, where the bytes were there and no free piece of them was of use. */
+static void limited_pieces_text(const struct neap_oom_card *card, const char *asked, char *text, size_t room)
+{
+	char limit[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
+	int length = snprintf(text, room, "the limit. Of the %s that this process may reserve no free piece",
+			      neap_size_format(card->limit_bytes, limit));
+
+	if (card->asked_pool && card->elsewhere_pool)
+		length += snprintf(text + length, room - (size_t)length, " of %s", pool_name(card->asked_pool));
+	length += snprintf(text + length, room - (size_t)length, " holds the %s asked for", asked);
+	if (card->elsewhere_pool && card->elsewhere_free_bytes > card->largest_free_bytes)
+		length += snprintf(text + length, room - (size_t)length, ", and the largest, %s, belongs to %s",
+				   neap_size_format(card->elsewhere_free_bytes, other),
+				   pool_name(card->elsewhere_pool));
+	snprintf(text + length, room - (size_t)length, "; the device itself had room.");
 }
 
 static void limit_text(const struct neap_oom_card *card, const char *asked, const char *live, const char *missing,
@@ -71,10 +97,7 @@ static void limit_text(const struct neap_oom_card *card, const char *asked, cons
 			 card->reserved_bytes ? " reserved, but not this" : "");
 	else if (card->block_bytes <= card->limit_bytes &&
 		 card->allocated_bytes <= card->limit_bytes - card->block_bytes)
-		snprintf(text, room,
-			 "the limit. Of the %s that this process may reserve no free piece holds the %s asked for; "
-			 "the device itself had room.",
-			 limit, asked);
+		limited_pieces_text(card, asked, text, room);
 	else
 		snprintf(text, room,
 			 "the limit. %s live and %s asked for are %s over the %s that this process may reserve; the "
@@ -135,8 +158,8 @@ static void fragmentation_text(const struct neap_oom_card *card, const char *ask
 		snprintf(text, room,
 			 "fragmentation. %s are cached, but the largest free piece that the %s asked for could use "
 			 "has "
-			 "%s; one of %s belongs to another stream or pool.",
-			 cached, asked, largest, other);
+			 "%s; one of %s belongs to %s.",
+			 cached, asked, largest, other, pool_name(card->elsewhere_pool));
 	else
 		snprintf(text, room,
 			 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked for.",

@@ -182,6 +182,68 @@ static void test_limit(void **state)
 	assert_int_equal(card.shortfall_bytes, 900 * NEAP_MIB);
 }
 
+/* PyTorch's small and large requests have pools of their own: a piece of the other is of no use, and named. */
+static void test_pools(void **state)
+{
+	struct recording recording = recording_begin();
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.limit = 5000;
+	oom.request = 2;
+	oom.allocated = 4900;
+	oom.reserved = 4999;
+	oom.free = 2700;
+	oom.largest = 16;
+	recording_oom(&recording, &oom);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
+						      .address = 1,
+						      .size = NEAP_MIB / 2,
+						      .block = 16 * NEAP_MIB});
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
+	assert_int_equal(card.asked_pool, NEAP_OOM_POOL_SMALL);
+	assert_int_equal(card.largest_free_bytes, NEAP_MIB / 2);
+	assert_int_equal(card.elsewhere_free_bytes, 16 * NEAP_MIB);
+	assert_int_equal(card.elsewhere_pool, NEAP_OOM_POOL_LARGE);
+	/* In the pool that it was for, a piece that is large enough is another stream's. */
+	recording_oom(&recording, &oom);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
+						      .address = 1,
+						      .size = 2 * NEAP_MIB,
+						      .block = 16 * NEAP_MIB});
+	card = card_of(&recording, 1);
+	assert_int_equal(card.elsewhere_free_bytes, 2 * NEAP_MIB);
+	assert_int_equal(card.elsewhere_pool, NEAP_OOM_POOL_UNKNOWN);
+	/* A large request. */
+	recording_oom(&recording, &oom);
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS, .size = NEAP_MIB, .block = NEAP_MIB / 4});
+	card = card_of(&recording, 2);
+	assert_int_equal(card.asked_pool, NEAP_OOM_POOL_LARGE);
+	assert_int_equal(card.largest_free_bytes, NEAP_MIB / 4);
+	assert_int_equal(card.elsewhere_pool, NEAP_OOM_POOL_SMALL);
+	recording_end(&recording);
+}
+
+/* What is not known of the free pieces is no figure. */
+static void test_unknown_piece(void **state)
+{
+	struct recording recording = recording_begin();
+	struct recorded_oom oom = capacity;
+
+	(void)state;
+	oom.allocated = 5000;
+	recording_oom(&recording, &oom);
+	recording.record.journal[recording.record.journal_count - 1 - 4].block = UINT64_MAX;
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
+	assert_int_equal(card.largest_free_bytes, NEAP_OOM_UNKNOWN);
+	assert_int_equal(card.elsewhere_free_bytes, 0);
+	assert_int_equal(card.shortfall_bytes, 500 * NEAP_MIB);
+	recording_end(&recording);
+}
+
 /* The raise that is named is the one that is judged: this request's, and what the step takes after it. */
 static void test_limit_of_a_step(void **state)
 {
@@ -399,7 +461,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_capacity),        cmocka_unit_test(test_deeper_split),
 		cmocka_unit_test(test_untagged_widens), cmocka_unit_test(test_all_untagged),
-		cmocka_unit_test(test_limit),           cmocka_unit_test(test_limit_of_a_step),
+		cmocka_unit_test(test_limit),           cmocka_unit_test(test_pools),
+		cmocka_unit_test(test_unknown_piece),   cmocka_unit_test(test_limit_of_a_step),
 		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
 		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
 		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_nonsense),

@@ -154,8 +154,7 @@ static void card_says_it_all(void **unused)
 static void card_causes_differ(void **unused)
 {
 	static const char *const causes[] = {
-		[NEAP_OOM_CAPACITY] =
-			"Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than the",
+		[NEAP_OOM_CAPACITY] = "Cause: capacity. 900 MiB live and 512 MiB asked for are 392 MiB more than the",
 		[NEAP_OOM_LIMIT] =
 			"Cause: the limit. Of the 1.76 GiB that this process may reserve no free piece holds",
 		[NEAP_OOM_NEIGHBOURS] =
@@ -183,6 +182,28 @@ static void card_causes_differ(void **unused)
 	neap_report_oom_card(&texts[0], &card);
 	assert_non_null(strstr(texts[0].data,
 			       "Cause: the limit. 900 MiB live and 512 MiB asked for are 392 MiB over the 1.00 GiB"));
+	card_of_fragmentation(&card);
+	card.cause = NEAP_OOM_LIMIT;
+	card.block_bytes = 2 * NEAP_MIB;
+	card.largest_free_bytes = NEAP_MIB / 2;
+	card.elsewhere_free_bytes = 16 * NEAP_MIB;
+	card.asked_pool = NEAP_OOM_POOL_SMALL;
+	card.elsewhere_pool = NEAP_OOM_POOL_LARGE;
+	neap_buffer_clear(&texts[0]);
+	neap_report_oom_card(&texts[0], &card);
+	check_width(texts[0].data, 100);
+	assert_non_null(strstr(texts[0].data, "820 MiB  largest free for it 512 KiB, in the large pool 16.0 MiB\n"));
+	assert_non_null(strstr(
+		texts[0].data,
+		"Cause: the limit. Of the 1.76 GiB that this process may reserve no free piece of the small pool\n"
+		"         holds the 2.00 MiB asked for, and the largest, 16.0 MiB, belongs to the large pool; the\n"
+		"         device itself had room.\n"));
+	card.largest_free_bytes = NEAP_OOM_UNKNOWN;
+	card.cause = NEAP_OOM_FRAGMENTATION;
+	neap_buffer_clear(&texts[0]);
+	neap_report_oom_card(&texts[0], &card);
+	assert_non_null(strstr(texts[0].data, "cached: reserved, not live      820 MiB\n"));
+	assert_non_null(strstr(texts[0].data, "fragmentation. 820 MiB are cached, but not in one piece"));
 	for (int i = 0; i < 5; i++)
 		neap_buffer_fini(&texts[i]);
 }
