@@ -26,54 +26,18 @@
  * not suffer; others wait for it. A function that calls back in finds itself the completer: the clock moves, nothing
  * is completed from within, and what is pending answers SIM_ORDER_NOT_READY.
  */
-#include "sim/engine.h"
-#include "sim/engine_heap.h"
-#include "sim/engine_history.h"
+#include "sim/engine_private.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROOM_FIRST = 8 };
 
-struct stream {
-	uint32_t number, lane;
-	bool non_blocking;
-	uint64_t *clock;
-	uint64_t end_ns; /* of its last work, or of what it waits for */
-};
-
-struct event {
-	uint64_t *clock; /* `room` counts, the rest being zero; NULL: never recorded */
-	uint32_t room;
-	uint64_t end_ns;
-};
-
-struct sim_engine {
-	pthread_mutex_t lock;
-	pthread_cond_t idle; /* `completing` became false */
-	pthread_t completer; /* valid while completing */
-	bool completing, held;
-
-	uint64_t now_ns, submissions, last_end_ns;
-	uint32_t next_stream, next_event;
-
-	uint32_t lanes, room;    /* lanes in use or departed; the length of every clock */
-	struct stream **streams; /* by lane; NULL: departed */
-	uint64_t *host, *completed, *submitted, *departed, *scratch;
-	uint64_t departed_end_ns;
-
-	struct sim_table stream_table, event_table;
-	struct sim_heap heap; /* of all pending works */
-	struct sim_history history;
-	char fault[512];
-};
-
 /* Clocks. */
 
-static void join(uint64_t *into, const uint64_t *from, uint32_t count)
+void sim_clock_join(uint64_t *into, const uint64_t *from, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (from[i] > into[i])
@@ -88,7 +52,7 @@ static bool includes(const uint64_t *clock, const uint64_t *other, uint32_t coun
 	return true;
 }
 
-static bool clock_grow(uint64_t **clock, uint32_t from, uint32_t to)
+bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to)
 {
 	uint64_t *bigger = realloc(*clock, to * sizeof(*bigger));
 
@@ -111,10 +75,10 @@ static bool lanes_grow(struct sim_engine *engine)
 	memset(streams + from, 0, (to - from) * sizeof(struct stream *));
 	engine->streams = streams;
 	for (size_t i = 0; i < sizeof(clocks) / sizeof(*clocks); i++)
-		if (!clock_grow(clocks[i], from, to))
+		if (!sim_clock_grow(clocks[i], from, to))
 			return false;
 	for (uint32_t i = 0; i < engine->lanes; i++)
-		if (streams[i] && !clock_grow(&streams[i]->clock, from, to))
+		if (streams[i] && !sim_clock_grow(&streams[i]->clock, from, to))
 			return false;
 	engine->room = to;
 	return true;
@@ -159,12 +123,12 @@ static void run_until(struct sim_engine *engine, uint64_t moment)
 	pthread_cond_broadcast(&engine->idle);
 }
 
-/* Completes what is due, then says whether all that `clock` stands for has run; the host has seen it in that case. */
-static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, uint32_t count)
+/* Whether all that `clock` stands for has run, and its time too; the host has seen it in that case. */
+static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns)
 {
-	if (!includes(engine->completed, clock, count))
+	if (engine->now_ns < end_ns || !includes(engine->completed, clock, count))
 		return SIM_ORDER_NOT_READY;
-	join(engine->host, clock, count);
+	sim_clock_join(engine->host, clock, count);
 	return SIM_ORDER_OK;
 }
 
@@ -172,11 +136,11 @@ static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, 
 
 /* An action on a stream comes after what the host has seen; on stream 0, after all that blocking streams have; on a
  * blocking stream, after stream 0. Adds that to `clock`, and to the end in time, which is returned. */
-static uint64_t action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock)
+uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock)
 {
 	uint64_t end_ns = stream->end_ns;
 
-	join(clock, engine->host, engine->lanes);
+	sim_clock_join(clock, engine->host, engine->lanes);
 	if (stream->non_blocking)
 		return end_ns;
 	for (uint32_t i = 0; i < (stream->lane == 0 ? engine->lanes : 1); i++) {
@@ -184,24 +148,19 @@ static uint64_t action(struct sim_engine *engine, const struct stream *stream, u
 
 		if (!other || other == stream || other->non_blocking)
 			continue;
-		join(clock, other->clock, engine->lanes);
+		sim_clock_join(clock, other->clock, engine->lanes);
 		end_ns = other->end_ns > end_ns ? other->end_ns : end_ns;
 	}
 	if (stream->lane == 0) {
-		join(clock, engine->departed, engine->lanes);
+		sim_clock_join(clock, engine->departed, engine->lanes);
 		end_ns = engine->departed_end_ns > end_ns ? engine->departed_end_ns : end_ns;
 	}
 	return end_ns;
 }
 
-static struct stream *find_stream(struct sim_engine *engine, uint32_t stream)
+struct stream *sim_stream_find(struct sim_engine *engine, uint32_t stream)
 {
 	return sim_table_find(&engine->stream_table, stream);
-}
-
-static struct event *find_event(struct sim_engine *engine, uint32_t event)
-{
-	return sim_table_find(&engine->event_table, event);
 }
 
 static void describe_race(struct sim_engine *engine, const struct sim_work *work, const struct sim_access *access,
@@ -231,14 +190,6 @@ static void stream_free(struct stream *stream)
 	free(stream);
 }
 
-static void event_free(struct event *event)
-{
-	if (!event)
-		return;
-	free(event->clock);
-	free(event);
-}
-
 /* A lane whose work the host has seen, or a new one. `lanes` grows only with the caller's success. */
 static uint32_t choose_lane(const struct sim_engine *engine)
 {
@@ -259,7 +210,7 @@ static enum sim_order stream_create(struct sim_engine *engine, bool non_blocking
 	if (!stream)
 		return SIM_ORDER_NO_MEMORY;
 	*stream = (struct stream){.number = engine->next_stream, .lane = lane, .non_blocking = non_blocking};
-	if (!clock_grow(&stream->clock, 0, engine->room) ||
+	if (!sim_clock_grow(&stream->clock, 0, engine->room) ||
 	    !sim_table_put(&engine->stream_table, stream->number, stream)) {
 		stream_free(stream);
 		return SIM_ORDER_NO_MEMORY;
@@ -295,7 +246,7 @@ void sim_engine_destroy(struct sim_engine *engine)
 	for (uint32_t i = 0; i < engine->lanes; i++)
 		stream_free(engine->streams[i]);
 	for (size_t i = 0; i < engine->event_table.room; i++)
-		event_free(engine->event_table.entries[i].value);
+		sim_event_free(engine->event_table.entries[i].value);
 	sim_table_fini(&engine->stream_table);
 	sim_table_fini(&engine->event_table);
 	sim_history_fini(&engine->history);
@@ -329,7 +280,7 @@ enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t number)
 	struct stream *stream = number ? sim_table_take(&engine->stream_table, number) : NULL;
 	if (stream) {
 		if (!stream->non_blocking) {
-			join(engine->departed, stream->clock, engine->lanes);
+			sim_clock_join(engine->departed, stream->clock, engine->lanes);
 			if (stream->end_ns > engine->departed_end_ns)
 				engine->departed_end_ns = stream->end_ns;
 		}
@@ -341,6 +292,14 @@ enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t number)
 	return order;
 }
 
+/* When work ends that may start at `start_ns`. */
+static uint64_t end_of(const struct sim_engine *engine, uint64_t start_ns, uint64_t duration_ns)
+{
+	if (engine->now_ns > start_ns)
+		start_ns = engine->now_ns;
+	return duration_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + duration_ns;
+}
+
 /* Everything is checked and allocated before anything changes: a refused work leaves no trace but the fault's text.
  */
 static enum sim_order submit(struct sim_engine *engine, struct stream *stream, const struct sim_work *work)
@@ -348,7 +307,7 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 	uint64_t *clock = engine->scratch;
 
 	memcpy(clock, stream->clock, engine->lanes * sizeof(*clock));
-	uint64_t start_ns = action(engine, stream, clock);
+	uint64_t start_ns = sim_stream_action(engine, stream, clock);
 	for (size_t i = 0; i < work->access_count; i++) {
 		const struct sim_history_entry *other =
 			sim_history_conflict(&engine->history, &work->accesses[i], clock, engine->host);
@@ -377,9 +336,7 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 		if (entry.begin < entry.end)
 			sim_history_add(&engine->history, work->accesses[i].space, &entry, clock);
 	}
-	if (engine->now_ns > start_ns)
-		start_ns = engine->now_ns;
-	stream->end_ns = work->duration_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + work->duration_ns;
+	stream->end_ns = end_of(engine, start_ns, work->duration_ns);
 	if (stream->end_ns > engine->last_end_ns)
 		engine->last_end_ns = stream->end_ns;
 	sim_heap_push(&engine->heap, (struct sim_pending){.end_ns = stream->end_ns,
@@ -394,16 +351,35 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 enum sim_order sim_stream_submit(struct sim_engine *engine, uint32_t number, const struct sim_work *work)
 {
 	pthread_mutex_lock(&engine->lock);
-	struct stream *stream = find_stream(engine, number);
+	struct stream *stream = sim_stream_find(engine, number);
 	enum sim_order order = stream ? submit(engine, stream, work) : SIM_ORDER_BAD_HANDLE;
 	pthread_mutex_unlock(&engine->lock);
 	return order;
 }
 
+/* Such work is the end of its time and nothing else: nobody can race with it, so it needs no count on its lane. */
+enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t number, uint64_t duration_ns)
+{
+	pthread_mutex_lock(&engine->lock);
+	struct stream *stream = sim_stream_find(engine, number);
+	if (stream) {
+		uint64_t end_ns = sim_stream_action(engine, stream, stream->clock);
+
+		if (duration_ns > 0) {
+			end_ns = end_of(engine, end_ns, duration_ns);
+			if (end_ns > engine->last_end_ns)
+				engine->last_end_ns = end_ns;
+		}
+		stream->end_ns = end_ns;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return stream ? SIM_ORDER_OK : SIM_ORDER_BAD_HANDLE;
+}
+
 /* A query and a synchronisation are one thing but for the clock. The target is copied: while functions run without
  * the lock, another thread may submit more, or destroy the stream or the event. */
-static enum sim_order settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
-			     bool wait)
+enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
+				bool wait)
 {
 	uint64_t few[32], *target = few;
 	enum sim_order order;
@@ -415,7 +391,7 @@ static enum sim_order settle(struct sim_engine *engine, const uint64_t *clock, u
 	}
 	memcpy(target, clock, count * sizeof(*target));
 	run_until(engine, wait && !engine->held && !from_within(engine) ? end_ns : engine->now_ns);
-	order = observe(engine, target, count);
+	order = observe(engine, target, count, end_ns);
 	if (target != few)
 		free(target);
 	return order;
@@ -426,11 +402,11 @@ static enum sim_order stream_settle(struct sim_engine *engine, uint32_t number, 
 	enum sim_order order = SIM_ORDER_BAD_HANDLE;
 
 	pthread_mutex_lock(&engine->lock);
-	struct stream *stream = find_stream(engine, number);
+	struct stream *stream = sim_stream_find(engine, number);
 	if (stream) {
 		memcpy(engine->scratch, stream->clock, engine->lanes * sizeof(*engine->scratch));
-		uint64_t end_ns = action(engine, stream, engine->scratch);
-		order = settle(engine, engine->scratch, engine->lanes, end_ns, wait);
+		uint64_t end_ns = sim_stream_action(engine, stream, engine->scratch);
+		order = sim_clock_settle(engine, engine->scratch, engine->lanes, end_ns, wait);
 	}
 	pthread_mutex_unlock(&engine->lock);
 	return order;
@@ -451,12 +427,12 @@ enum sim_order sim_stream_wait_event(struct sim_engine *engine, uint32_t number,
 	enum sim_order order = SIM_ORDER_BAD_HANDLE;
 
 	pthread_mutex_lock(&engine->lock);
-	struct stream *stream = find_stream(engine, number);
-	struct event *event = find_event(engine, event_number);
+	struct stream *stream = sim_stream_find(engine, number);
+	struct event *event = sim_event_find(engine, event_number);
 	if (stream && event) {
-		stream->end_ns = action(engine, stream, stream->clock);
+		stream->end_ns = sim_stream_action(engine, stream, stream->clock);
 		if (event->clock) {
-			join(stream->clock, event->clock, event->room);
+			sim_clock_join(stream->clock, event->clock, event->room);
 			if (event->end_ns > stream->end_ns)
 				stream->end_ns = event->end_ns;
 		}
@@ -469,86 +445,11 @@ enum sim_order sim_stream_wait_event(struct sim_engine *engine, uint32_t number,
 enum sim_order sim_engine_synchronize(struct sim_engine *engine)
 {
 	pthread_mutex_lock(&engine->lock);
-	enum sim_order order = settle(engine, engine->submitted, engine->lanes, engine->last_end_ns, true);
+	enum sim_order order = sim_clock_settle(engine, engine->submitted, engine->lanes, engine->last_end_ns, true);
 	if (order == SIM_ORDER_OK)
 		sim_history_prune(&engine->history, engine->host);
 	pthread_mutex_unlock(&engine->lock);
 	return order;
-}
-
-/* Events. */
-
-enum sim_order sim_event_create(struct sim_engine *engine, uint32_t *ret_event)
-{
-	enum sim_order order = SIM_ORDER_NO_MEMORY;
-	struct event *event = calloc(1, sizeof(*event));
-
-	if (!event)
-		return SIM_ORDER_NO_MEMORY;
-	pthread_mutex_lock(&engine->lock);
-	if (sim_table_put(&engine->event_table, engine->next_event, event)) {
-		*ret_event = engine->next_event++;
-		event = NULL;
-		order = SIM_ORDER_OK;
-	}
-	pthread_mutex_unlock(&engine->lock);
-	event_free(event);
-	return order;
-}
-
-enum sim_order sim_event_destroy(struct sim_engine *engine, uint32_t number)
-{
-	pthread_mutex_lock(&engine->lock);
-	struct event *event = sim_table_take(&engine->event_table, number);
-	pthread_mutex_unlock(&engine->lock);
-	event_free(event);
-	return event ? SIM_ORDER_OK : SIM_ORDER_BAD_HANDLE;
-}
-
-enum sim_order sim_event_record(struct sim_engine *engine, uint32_t number, uint32_t stream_number)
-{
-	enum sim_order order = SIM_ORDER_BAD_HANDLE;
-
-	pthread_mutex_lock(&engine->lock);
-	struct stream *stream = find_stream(engine, stream_number);
-	struct event *event = find_event(engine, number);
-	if (!stream || !event)
-		goto out;
-	if (event->room < engine->room) {
-		order = SIM_ORDER_NO_MEMORY;
-		if (!clock_grow(&event->clock, event->room, engine->room))
-			goto out;
-		event->room = engine->room;
-	}
-	stream->end_ns = action(engine, stream, stream->clock);
-	memcpy(event->clock, stream->clock, event->room * sizeof(*event->clock));
-	event->end_ns = stream->end_ns;
-	order = SIM_ORDER_OK;
-out:
-	pthread_mutex_unlock(&engine->lock);
-	return order;
-}
-
-static enum sim_order event_settle(struct sim_engine *engine, uint32_t number, bool wait)
-{
-	enum sim_order order = SIM_ORDER_BAD_HANDLE;
-
-	pthread_mutex_lock(&engine->lock);
-	struct event *event = find_event(engine, number);
-	if (event)
-		order = event->clock ? settle(engine, event->clock, event->room, event->end_ns, wait) : SIM_ORDER_OK;
-	pthread_mutex_unlock(&engine->lock);
-	return order;
-}
-
-enum sim_order sim_event_query(struct sim_engine *engine, uint32_t event)
-{
-	return event_settle(engine, event, false);
-}
-
-enum sim_order sim_event_synchronize(struct sim_engine *engine, uint32_t event)
-{
-	return event_settle(engine, event, true);
 }
 
 /* Memory. */

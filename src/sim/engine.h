@@ -57,6 +57,8 @@ enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t stream);
 /* After SIM_ORDER_RACE or NO_MEMORY the work is not queued: its function will not run, the argument stays the
  * caller's. */
 enum sim_order sim_stream_submit(struct sim_engine *engine, uint32_t stream, const struct sim_work *work);
+/* Work that touches no memory and runs no function: only its time counts, and order. Allocates nothing. */
+enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t stream, uint64_t duration_ns);
 /* OK orders the host after the stream's work, as synchronising does. Asking about stream 0 asks about all streams
  * that it orders with. Neither moves the clock; what is due completes. */
 enum sim_order sim_stream_query(struct sim_engine *engine, uint32_t stream);
@@ -74,6 +76,9 @@ enum sim_order sim_event_record(struct sim_engine *engine, uint32_t event, uint3
  */
 enum sim_order sim_event_query(struct sim_engine *engine, uint32_t event);
 enum sim_order sim_event_synchronize(struct sim_engine *engine, uint32_t event);
+/* From what `start` stands for to what `end` stands for, in virtual time. BAD_HANDLE where one was never recorded,
+ * NOT_READY where one has not run. */
+enum sim_order sim_event_elapsed(struct sim_engine *engine, uint32_t start, uint32_t end, int64_t *ret_ns);
 
 /* True when work that has not completed touches any of these bytes. `ret_name`: that work's name. */
 bool sim_engine_pending(struct sim_engine *engine, uint64_t space, uint64_t offset, uint64_t bytes,

@@ -1,0 +1,59 @@
+/* sim/engine_private.h: what the engine's source files share: engine.c (streams, order, time) and engine_event.c. The
+ * picture and the invariants are at the top of engine.c. Everything here: the engine's lock is held.
+ */
+#ifndef NEAP_SIM_ENGINE_PRIVATE_H
+#define NEAP_SIM_ENGINE_PRIVATE_H
+
+#include "sim/engine.h"
+#include "sim/engine_heap.h"
+#include "sim/engine_history.h"
+
+#include <pthread.h>
+
+struct stream {
+	uint32_t number, lane;
+	bool non_blocking;
+	uint64_t *clock;
+	uint64_t end_ns; /* of its last work, or of what it waits for */
+};
+
+struct event {
+	uint64_t *clock; /* `room` counts, the rest being zero; NULL: never recorded */
+	uint32_t room;
+	uint64_t end_ns; /* when what it stands for has run: not before the moment it was recorded at */
+};
+
+struct sim_engine {
+	pthread_mutex_t lock;
+	pthread_cond_t idle; /* `completing` became false */
+	pthread_t completer; /* valid while completing */
+	bool completing, held;
+
+	uint64_t now_ns, submissions, last_end_ns;
+	uint32_t next_stream, next_event;
+
+	uint32_t lanes, room;    /* lanes in use or departed; the length of every clock */
+	struct stream **streams; /* by lane; NULL: departed */
+	uint64_t *host, *completed, *submitted, *departed, *scratch;
+	uint64_t departed_end_ns;
+
+	struct sim_table stream_table, event_table;
+	struct sim_heap heap; /* of all pending works */
+	struct sim_history history;
+	char fault[512];
+};
+
+/* Clocks: arrays of counts. */
+void sim_clock_join(uint64_t *into, const uint64_t *from, uint32_t count);
+bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to); /* false: host out of memory */
+
+/* Adds to `clock` what an action on the stream comes after; returns when that ends. */
+uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock);
+/* Completes what is due, with `wait` up to `end_ns`; then OK if all that `clock` stands for has run, and its time. */
+enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
+				bool wait);
+struct stream *sim_stream_find(struct sim_engine *engine, uint32_t stream); /* NULL: unknown */
+struct event *sim_event_find(struct sim_engine *engine, uint32_t event);
+void sim_event_free(struct event *event);
+
+#endif
