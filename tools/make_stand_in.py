@@ -17,7 +17,7 @@ Settings, before the functions:
     host FUNCTION       bool FUNCTION(uintptr_t first): whether its results go to host memory, for `result`; called
                         after the function of `stream`
 
-A function is `NAME ANSWER [RULE...]`. Answers:
+A function is `NAME ANSWER [RULE...]`. `cublas{S,D}gemm` stands for two names. Answers:
 
     compute [stream=N]  queues work that does nothing on the stream, counts values that were not computed, returns 0.
                         The stream is argument N, else what the setting `stream` gives, else nothing is queued
@@ -31,6 +31,7 @@ Rules say what `compute` and `ok` write before they return. Where a pointer is N
     result=N:BYTES      the same, if the setting `host` says that results go to host memory
     create=N            a new object's address at argument N; each is distinct. Out of memory: returns `failed`
     destroy=N           frees the object in argument N that `create` made
+    forget=N:BYTES      device memory at argument N reads as zeros: a status that the device writes
 
 Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
 floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a
@@ -44,8 +45,8 @@ import sys
 SETTINGS = {"library", "version", "refused", "failed", "stream", "host"}
 ANSWERS = {"compute", "ok", "refuse", "written"}
 RULES = {
-    "compute": {"stream", "zero", "result", "create", "destroy"},
-    "ok": {"zero", "result", "create", "destroy"},
+    "compute": {"stream", "zero", "result", "create", "destroy", "forget"},
+    "ok": {"zero", "result", "create", "destroy", "forget"},
     "refuse": set(),
     "written": set(),
 }
@@ -61,14 +62,20 @@ class Function:
 
 
 def parse_rule(word):
-    match = re.fullmatch(r"(stream|create|destroy)=(\d+)", word) or re.fullmatch(r"(zero|result)=(\d+):(\d+)", word)
+    match = re.fullmatch(r"(stream|create|destroy)=(\d+)", word) or re.fullmatch(r"(zero|result|forget)=(\d+):(\d+)", word)
     if not match:
         raise ValueError(f"not a rule: {word}")
     return (match[1], *map(int, match.groups()[1:]))
 
 
-def parse_function(words):
-    name, answer, rest = words[0], words[1] if len(words) > 1 else "", words[2:]
+def names_of(word):
+    """a{b,c}d: abd, acd"""
+    match = re.fullmatch(r"(\w*)\{([\w,]*)\}(.*)", word)
+    return [name for part in match[2].split(",") for name in names_of(match[1] + part + match[3])] if match else [word]
+
+
+def parse_function(name, words):
+    answer, rest = words[0] if words else "", words[1:]
     if answer not in ANSWERS:
         raise ValueError(f"{name}: not an answer: {answer or '(none)'}")
     code = int(rest.pop(0), 0) if answer == "refuse" and rest else None
@@ -92,10 +99,11 @@ def parse_table(path):
                     raise ValueError(f"{words[0]}: a setting has one value and comes before the functions")
                 settings[words[0]] = words[1]
                 continue
-            if words[0] in functions:
-                raise ValueError(f"{words[0]}: twice")
-            function = functions[words[0]] = parse_function(words)
-            check_settings(function, settings)
+            for name in names_of(words[0]):
+                if name in functions:
+                    raise ValueError(f"{name}: twice")
+                function = functions[name] = parse_function(name, words[1:])
+                check_settings(function, settings)
         except ValueError as error:
             sys.exit(f"{path}:{number}: {error}")
     return settings, list(functions.values())
@@ -112,6 +120,8 @@ def check_settings(function, settings):
 def rule_text(rule, settings):
     if rule[0] == "zero":
         return f"stand_in_zero(a{rule[1]}, {rule[2]});"
+    if rule[0] == "forget":
+        return f"stand_in_forget(a{rule[1]}, {rule[2]});"
     if rule[0] == "result":
         return f"if ({settings['host']}(a0))\n\t\tstand_in_zero(a{rule[1]}, {rule[2]});"
     if rule[0] == "create":

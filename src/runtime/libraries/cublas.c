@@ -5,16 +5,11 @@
  * besides, made with the handle; the documentation of cublasSetWorkspace gives its size by architecture, not when it
  * is taken. So cublasCreate counts an interval from 0.
  */
+#include "runtime/libraries/cublas_common.h"
 #include "runtime/libraries/stand_in.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-
-enum { /* cublasStatus_t */
-       NOT_INITIALIZED = 1,
-       ALLOC_FAILED = 3,
-       INVALID_VALUE = 7,
-};
 
 #define MAGIC 0x6e63626c61733031ull
 
@@ -45,7 +40,7 @@ intptr_t cublas_stream(uintptr_t first, void **ret_stream)
 	const struct handle *handle = handle_of(first);
 
 	if (!handle)
-		return NOT_INITIALIZED;
+		return CUBLAS_NOT_INITIALIZED;
 	*ret_stream = handle->stream;
 	return 0;
 }
@@ -68,13 +63,13 @@ int cublasCreate_v2(struct handle **ret_handle)
 	struct handle *handle;
 
 	if (!ret_handle)
-		return INVALID_VALUE;
+		return CUBLAS_INVALID_VALUE;
 	*ret_handle = NULL;
 	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
-		return NOT_INITIALIZED;
+		return CUBLAS_NOT_INITIALIZED;
 	handle = calloc(1, sizeof(*handle));
 	if (!handle)
-		return ALLOC_FAILED;
+		return CUBLAS_ALLOC_FAILED;
 	handle->magic = MAGIC;
 	handle->emulation_special_values = 0xffff;
 	*ret_handle = handle;
@@ -85,7 +80,7 @@ int cublasCreate_v2(struct handle **ret_handle)
 int cublasDestroy_v2(struct handle *handle)
 {
 	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
+		return CUBLAS_NOT_INITIALIZED;
 	handle->magic = 0;
 	free(handle);
 	return 0;
@@ -94,7 +89,7 @@ int cublasDestroy_v2(struct handle *handle)
 int cublasSetStream_v2(struct handle *handle, void *stream)
 {
 	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
+		return CUBLAS_NOT_INITIALIZED;
 	handle->stream = stream;
 	return 0;
 }
@@ -102,9 +97,9 @@ int cublasSetStream_v2(struct handle *handle, void *stream)
 int cublasGetStream_v2(struct handle *handle, void **ret_stream)
 {
 	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
+		return CUBLAS_NOT_INITIALIZED;
 	if (!ret_stream)
-		return INVALID_VALUE;
+		return CUBLAS_INVALID_VALUE;
 	*ret_stream = handle->stream;
 	return 0;
 }
@@ -112,8 +107,8 @@ int cublasGetStream_v2(struct handle *handle, void **ret_stream)
 int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 {
 	if (!handle_of((uintptr_t)handle))
-		return NOT_INITIALIZED;
-	return (uintptr_t)workspace % 256 == 0 || bytes == 0 ? 0 : INVALID_VALUE;
+		return CUBLAS_NOT_INITIALIZED;
+	return (uintptr_t)workspace % 256 == 0 || bytes == 0 ? 0 : CUBLAS_INVALID_VALUE;
 }
 
 /* What is set is what Get returns. */
@@ -121,16 +116,16 @@ int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 	int set(struct handle *handle, type value)                                                                   \
 	{                                                                                                            \
 		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
+			return CUBLAS_NOT_INITIALIZED;                                                               \
 		handle->field = value;                                                                               \
 		return 0;                                                                                            \
 	}                                                                                                            \
 	int get(struct handle *handle, type *ret_value)                                                              \
 	{                                                                                                            \
 		if (!handle_of((uintptr_t)handle))                                                                   \
-			return NOT_INITIALIZED;                                                                      \
+			return CUBLAS_NOT_INITIALIZED;                                                               \
 		if (!ret_value)                                                                                      \
-			return INVALID_VALUE;                                                                        \
+			return CUBLAS_INVALID_VALUE;                                                                 \
 		*ret_value = handle->field;                                                                          \
 		return 0;                                                                                            \
 	}
@@ -163,7 +158,7 @@ int cublasSetLoggerCallback(void (*callback)(const char *message))
 int cublasGetLoggerCallback(void (**ret_callback)(const char *message))
 {
 	if (!ret_callback)
-		return INVALID_VALUE;
+		return CUBLAS_INVALID_VALUE;
 	pthread_mutex_lock(&log_lock);
 	*ret_callback = log_callback;
 	pthread_mutex_unlock(&log_lock);

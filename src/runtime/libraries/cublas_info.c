@@ -1,17 +1,6 @@
 /* cuBLAS: versions, names of errors, and results whose type is an argument. */
+#include "runtime/libraries/cublas_common.h"
 #include "runtime/libraries/stand_in.h"
-
-#include <stdio.h>
-
-#if STAND_IN_MAJOR == 12
-#define MINOR   9
-#define RUNTIME 12090
-#else
-#define MINOR   4
-#define RUNTIME 13020
-#endif
-
-#define INVALID_VALUE 7
 
 struct handle;
 
@@ -22,55 +11,18 @@ int cublasGetVersion_v2(struct handle *handle, int *ret_version)
 {
 	(void)handle;
 	if (!ret_version)
-		return INVALID_VALUE;
-	*ret_version = STAND_IN_MAJOR * 10000 + MINOR * 100;
+		return CUBLAS_INVALID_VALUE;
+	*ret_version = CUBLAS_VERSION;
 	return 0;
 }
 
-int cublasGetProperty(int type, int *ret_value)
-{
-	if (!ret_value || type < 0 || type > 2)
-		return INVALID_VALUE;
-	*ret_value = type == 0 ? STAND_IN_MAJOR : type == 1 ? MINOR : 0;
-	return 0;
-}
+int cublasGetProperty(int type, int *ret_value) { return cublas_property(type, ret_value); }
 
-size_t cublasGetCudartVersion(void) { return RUNTIME; }
+size_t cublasGetCudartVersion(void) { return CUBLAS_RUNTIME; }
 
-struct status {
-	int code;
-	const char *name;
-	const char *text;
-};
+const char *cublasGetStatusName(int code) { return cublas_status_name(code); }
 
-static const struct status statuses[] = {
-	{0, "CUBLAS_STATUS_SUCCESS", "success"},
-	{1, "CUBLAS_STATUS_NOT_INITIALIZED", "the handle was not created"},
-	{3, "CUBLAS_STATUS_ALLOC_FAILED", "out of memory"},
-	{7, "CUBLAS_STATUS_INVALID_VALUE", "an argument is invalid"},
-	{8, "CUBLAS_STATUS_ARCH_MISMATCH", "the device lacks a feature"},
-	{11, "CUBLAS_STATUS_MAPPING_ERROR", "device memory cannot be accessed"},
-	{13, "CUBLAS_STATUS_EXECUTION_FAILED", "the launch on the device failed"},
-	{14, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-	{15, "CUBLAS_STATUS_NOT_SUPPORTED", "not supported (neap's stand-in, or the device)"},
-	{16, "CUBLAS_STATUS_LICENSE_ERROR", "license error"},
-};
-
-static const struct status *status_of(int code)
-{
-	static const struct status unknown = {-1, "CUBLAS_STATUS_UNKNOWN", "not a code of cuBLAS"};
-	size_t i;
-
-	for (i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
-		if (statuses[i].code == code)
-			return &statuses[i];
-	}
-	return &unknown;
-}
-
-const char *cublasGetStatusName(int code) { return status_of(code)->name; }
-
-const char *cublasGetStatusString(int code) { return status_of(code)->text; }
+const char *cublasGetStatusString(int code) { return cublas_status_text(code); }
 
 /* cudaDataType_t: 0 f32, 1 f64, 2 f16, 3 i8, 4 c32, 5 c64, 6 c16, 7 ci8, 14 bf16, 15 complex bf16. */
 static size_t type_bytes(int type)

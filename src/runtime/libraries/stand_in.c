@@ -57,6 +57,14 @@ void stand_in_zero(uintptr_t to, size_t bytes)
 		memset((void *)to, 0, bytes);
 }
 
+void stand_in_forget(uintptr_t address, size_t bytes)
+{
+	const struct runtime_services *services = stand_in_services();
+
+	if (address && bytes && services)
+		services->forget(address, bytes);
+}
+
 bool stand_in_create(uintptr_t to)
 {
 	void *object;

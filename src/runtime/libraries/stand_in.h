@@ -40,9 +40,11 @@ void stand_in_workspace(const char *function, uint64_t low, uint64_t high);
 
 /* Writes zeros to a host address; NULL is left alone. */
 void stand_in_zero(uintptr_t to, size_t bytes);
+/* Device memory that the real function writes, and whose zeros a program reads: a status. NULL is left alone. */
+void stand_in_forget(uintptr_t address, size_t bytes);
 /* Makes an object of no content, and stores its address at `to` (not where it is NULL). False: host out of memory. */
 bool stand_in_create(uintptr_t to);
-/* Frees what stand_in_create made; NULL is left alone. */
+/* Frees what stand_in_create, or malloc, made; NULL is left alone. */
 void stand_in_destroy(uintptr_t object);
 
 #endif
