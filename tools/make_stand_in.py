@@ -14,6 +14,10 @@ Settings, before the functions:
     failed CODE         what a computation returns whose launch failed; default: that of `refused`
     stream FUNCTION     intptr_t FUNCTION(uintptr_t first, void **ret_stream): a computation's stream, from its first
                         argument, a handle. Returns 0, or the code with which the computation fails
+    sizes FUNCTION      bool FUNCTION(const char *function, const char *kind, const int64_t *numbers, struct
+                        stand_in_size *ret_size): the size for `size4` and `size8`. False: an argument is invalid, and the
+                        function returns the setting `invalid`
+    invalid CODE        see `sizes`
     host FUNCTION       bool FUNCTION(uintptr_t first): whether its results go to host memory, for `result`; called
                         after the function of `stream`
 
@@ -27,11 +31,14 @@ A function is `NAME ANSWER [RULE...]`. `cublas{S,D}gemm` stands for two names. A
 
 Rules say what `compute` and `ok` write before they return. Where a pointer is NULL nothing is written.
 
-    zero=N:BYTES        BYTES zero bytes at the host address in argument N
+    zero=N:BYTES        BYTES zero bytes at the host address in argument N; N:BYTES*M: for each of the M (argument) parts
     result=N:BYTES      the same, if the setting `host` says that results go to host memory
     create=N            a new object's address at argument N; each is distinct. Out of memory: returns `failed`
     destroy=N           frees the object in argument N that `create` made
-    forget=N:BYTES      device memory at argument N reads as zeros: a status that the device writes
+    forget=N:BYTES      device memory at argument N reads as zeros: a status that the device writes; also N:BYTES*M
+    size4=N:KIND:ARGUMENTS
+                        a size of 4 bytes (size8: 8) at argument N, which the setting `sizes` gives for KIND and up to four
+                        numbers: arguments, separated by colons, - for one that is absent (it is passed as -1)
 
 Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
 floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a
@@ -42,14 +49,25 @@ import pathlib
 import re
 import sys
 
-SETTINGS = {"library", "version", "refused", "failed", "stream", "host"}
+SETTINGS = {"library", "version", "refused", "failed", "invalid", "stream", "host", "sizes"}
 ANSWERS = {"compute", "ok", "refuse", "written"}
 RULES = {
     "compute": {"stream", "zero", "result", "create", "destroy", "forget"},
-    "ok": {"zero", "result", "create", "destroy", "forget"},
+    "ok": {"zero", "result", "create", "destroy", "forget", "size4", "size8"},
     "refuse": set(),
     "written": set(),
 }
+
+
+class Rule:
+    """`name=argument...`. `bytes` are for each of the parts that argument `parts` counts. None: not in this rule."""
+
+    def __init__(self, name, argument, bytes=None, parts=None, kind=None, numbers=()):
+        self.name, self.argument, self.bytes, self.parts = name, argument, bytes, parts
+        self.kind, self.numbers = kind, numbers
+
+    def last(self):
+        return max(number for number in (self.argument, self.parts, *self.numbers) if number is not None)
 
 
 class Function:
@@ -58,14 +76,18 @@ class Function:
 
     def arguments(self):
         """How many arguments the generated function declares: up to the last one that a rule reads."""
-        return 1 + max([0] + [rule[1] for rule in self.rules])
+        return 1 + max([0] + [rule.last() for rule in self.rules])
 
 
 def parse_rule(word):
-    match = re.fullmatch(r"(stream|create|destroy)=(\d+)", word) or re.fullmatch(r"(zero|result|forget)=(\d+):(\d+)", word)
-    if not match:
-        raise ValueError(f"not a rule: {word}")
-    return (match[1], *map(int, match.groups()[1:]))
+    if match := re.fullmatch(r"(stream|create|destroy)=(\d+)", word):
+        return Rule(match[1], int(match[2]))
+    if match := re.fullmatch(r"(zero|result|forget)=(\d+):(\d+)(?:\*(\d+))?", word):
+        return Rule(match[1], int(match[2]), bytes=int(match[3]), parts=int(match[4]) if match[4] else None)
+    if match := re.fullmatch(r"(size4|size8)=(\d+):(\w+)((?::(?:\d+|-)){0,4})", word):
+        numbers = [None if number == "-" else int(number) for number in match[4].split(":")[1:]]
+        return Rule(match[1], int(match[2]), bytes=int(match[1][4:]), kind=match[3], numbers=numbers)
+    raise ValueError(f"not a rule: {word}")
 
 
 def names_of(word):
@@ -81,8 +103,8 @@ def parse_function(name, words):
     code = int(rest.pop(0), 0) if answer == "refuse" and rest else None
     rules = [parse_rule(word) for word in rest]
     for rule in rules:
-        if rule[0] not in RULES[answer]:
-            raise ValueError(f"{name}: {answer} has no rule {rule[0]}")
+        if rule.name not in RULES[answer]:
+            raise ValueError(f"{name}: {answer} has no rule {rule.name}")
     return Function(name, answer, rules, code)
 
 
@@ -113,20 +135,27 @@ def check_settings(function, settings):
     """Each setting that the function's answer needs is there."""
     if function.answer == "refuse" and function.code is None and "refused" not in settings:
         raise ValueError(f"{function.name}: refuse needs a code, or the setting refused")
-    if any(rule[0] == "result" for rule in function.rules) and "host" not in settings:
-        raise ValueError(f"{function.name}: result needs the setting host")
+    for rule in function.rules:
+        for name, setting in (("result", "host"), ("size4", "sizes"), ("size8", "sizes")):
+            if rule.name == name and setting not in settings:
+                raise ValueError(f"{function.name}: {name} needs the setting {setting}")
 
 
-def rule_text(rule, settings):
-    if rule[0] == "zero":
-        return f"stand_in_zero(a{rule[1]}, {rule[2]});"
-    if rule[0] == "forget":
-        return f"stand_in_forget(a{rule[1]}, {rule[2]});"
-    if rule[0] == "result":
-        return f"if ({settings['host']}(a0))\n\t\tstand_in_zero(a{rule[1]}, {rule[2]});"
-    if rule[0] == "create":
-        return f"if (!stand_in_create(a{rule[1]}))\n\t\treturn stand_in_library.failed;"
-    return f"stand_in_destroy(a{rule[1]});"
+def rule_text(function, rule, settings):
+    bytes = f"{rule.bytes}" if rule.parts is None else f"{rule.bytes} * stand_in_parts(a{rule.parts})"
+    if rule.name == "zero":
+        return f"stand_in_zero(a{rule.argument}, {bytes});"
+    if rule.name == "forget":
+        return f"stand_in_forget(a{rule.argument}, {bytes});"
+    if rule.name == "result":
+        return f"if ({settings['host']}(a0))\n\t\tstand_in_zero(a{rule.argument}, {bytes});"
+    if rule.name == "create":
+        return f"if (!stand_in_create(a{rule.argument}))\n\t\treturn stand_in_library.failed;"
+    if rule.name == "destroy":
+        return f"stand_in_destroy(a{rule.argument});"
+    numbers = ["-1" if number is None else f"(int32_t)a{number}" for number in [*rule.numbers, *[None] * 4][:4]]
+    return (f"if (!stand_in_size(\"{function.name}\", \"{rule.kind}\", (int64_t[]){{{', '.join(numbers)}}}, "
+            f"{settings['sizes']}, a{rule.argument}, {rule.bytes}))\n\t\treturn {settings.get('invalid', '0')};")
 
 
 def function_text(function, settings):
@@ -137,12 +166,12 @@ def function_text(function, settings):
     names = [f"a{i}" for i in range(function.arguments())]
     arguments = ", ".join(f"uintptr_t {name}" for name in names)
     lines = [f"(void){name};" for name in names]
-    stream = next((f"(void *)a{rule[1]}" for rule in function.rules if rule[0] == "stream"), None)
+    stream = next((f"(void *)a{rule.argument}" for rule in function.rules if rule.name == "stream"), None)
     if function.answer == "compute" and not stream and "stream" in settings:
         lines += ["void *stream = NULL;", f"intptr_t status = {settings['stream']}(a0, &stream);\n",
                   "if (status != 0)\n\t\treturn status;"]
         stream = "stream"
-    lines += [rule_text(rule, settings) for rule in function.rules if rule[0] != "stream"]
+    lines += [rule_text(function, rule, settings) for rule in function.rules if rule.name != "stream"]
     if stream:
         lines.append(f"return stand_in_compute(\"{function.name}\", {stream});")
     elif function.answer == "compute":
@@ -164,6 +193,8 @@ def c_text(path, settings, functions):
         text.append(f"intptr_t {settings['stream']}(uintptr_t first, void **ret_stream);\n")
     if "host" in settings:
         text.append(f"bool {settings['host']}(uintptr_t first);\n")
+    if "sizes" in settings:
+        text.append(f"stand_in_sizes {settings['sizes']};\n")
     text += [f"extern const char {name}[];" for name in written]
     if written:
         text.append("extern const void *const stand_in_written[];\nconst void *const stand_in_written[] = {")

@@ -51,6 +51,22 @@ void stand_in_workspace(const char *function, uint64_t low, uint64_t high)
 	tally(GAP_WORKSPACE, function, low, high);
 }
 
+bool stand_in_size(const char *function, const char *kind, const int64_t *numbers, stand_in_sizes *sizes,
+		   uintptr_t to, size_t bytes)
+{
+	struct stand_in_size size = {.unit = 1};
+	int32_t narrow;
+
+	if (!sizes(function, kind, numbers, &size) || (bytes == sizeof(narrow) && size.low > INT32_MAX))
+		return false;
+	narrow = (int32_t)size.low;
+	if (to)
+		memcpy((void *)to, bytes == sizeof(narrow) ? (void *)&narrow : (void *)&size.low, bytes);
+	if (size.high > size.low)
+		stand_in_workspace(function, size.low * size.unit, size.high * size.unit);
+	return true;
+}
+
 void stand_in_zero(uintptr_t to, size_t bytes)
 {
 	if (to)

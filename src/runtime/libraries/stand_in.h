@@ -38,6 +38,26 @@ intptr_t stand_in_refuse(const char *function);
 /* Counts a size that the real library chooses between `low` and `high` bytes, and that was answered with `low`. */
 void stand_in_workspace(const char *function, uint64_t low, uint64_t high);
 
+/* A size that a function answers, in units of `unit` bytes: the smallest honest one, and the most that the real
+ * library may answer. Equal: it is known. */
+struct stand_in_size {
+	uint64_t low;
+	uint64_t high;
+	uint64_t unit;
+};
+/* A library's sizes: for `kind` and four numbers of its table's line (-1: absent). False: a number is invalid. */
+typedef bool stand_in_sizes(const char *function, const char *kind, const int64_t *numbers,
+			    struct stand_in_size *ret_size);
+/* Stores the low size at `to` (not where it is NULL), as an integer of `bytes`, and counts the interval. False:
+ * `sizes` does, or the size is too large for the integer. */
+bool stand_in_size(const char *function, const char *kind, const int64_t *numbers, stand_in_sizes *sizes,
+		   uintptr_t to, size_t bytes);
+/* A number of parts that an int argument has; 0 where it is negative. */
+static inline size_t stand_in_parts(uintptr_t argument)
+{
+	return (int32_t)argument > 0 ? (size_t)(int32_t)argument : 0;
+}
+
 /* Writes zeros to a host address; NULL is left alone. */
 void stand_in_zero(uintptr_t to, size_t bytes);
 /* Device memory that the real function writes, and whose zeros a program reads: a status. NULL is left alone. */

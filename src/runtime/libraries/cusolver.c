@@ -1,0 +1,228 @@
+/* cuSOLVER: handles, and how large the workspaces of the dense routines are.
+ *
+ * NVIDIA documents functions that answer the sizes, not the sizes. They are counted as intervals:
+ *
+ *   low   what LAPACK's documentation asks of the routine of that name at least. Batched Jacobi eigenvalues: what the
+ * real library answered for single-precision complex matrices in CuPy's issue 7261. high  low, and as many copies of
+ * the matrices as `matrices` says, and 64 columns and rows for blocking. 6 for singular values, since 18 900 rows
+ * work and 19 000 overflow 31 bits (CuPy's issue 7611); 2 for eigenvalues, as LAPACK's divide-and-conquer routines
+ * ask for; 1 for the others. An assumption, not a documented bound.
+ */
+#include "runtime/libraries/stand_in.h"
+
+#include <stdlib.h>
+
+enum { /* cusolverStatus_t */
+       NOT_INITIALIZED = 1,
+       ALLOC_FAILED = 2,
+       INVALID_VALUE = 3,
+};
+
+#if STAND_IN_MAJOR == 11
+#define MINOR 7
+#define PATCH 5
+#else
+#define MINOR 0
+#define PATCH 4
+#endif
+
+#define MAGIC 0x6e63736f6c763031ull
+
+struct handle {
+	uint64_t magic;
+	void *stream;
+	int deterministic;
+	int math;
+	int emulation;
+};
+
+static struct handle *handle_of(uintptr_t first)
+{
+	struct handle *handle = (struct handle *)first;
+
+	return handle && handle->magic == MAGIC ? handle : NULL;
+}
+
+intptr_t cusolver_stream(uintptr_t first, void **ret_stream);
+intptr_t cusolver_stream(uintptr_t first, void **ret_stream)
+{
+	const struct handle *handle = handle_of(first);
+
+	if (!handle)
+		return NOT_INITIALIZED;
+	*ret_stream = handle->stream;
+	return 0;
+}
+
+int cusolverDnCreate(struct handle **ret_handle)
+{
+	const struct runtime_services *services = stand_in_services();
+	int capability = 0;
+	int multiprocessors = 0;
+
+	if (!ret_handle)
+		return INVALID_VALUE;
+	*ret_handle = NULL;
+	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
+		return NOT_INITIALIZED;
+	*ret_handle = calloc(1, sizeof(**ret_handle));
+	if (!*ret_handle)
+		return ALLOC_FAILED;
+	(*ret_handle)->magic = MAGIC;
+	(*ret_handle)->deterministic = 1; /* deterministic results, the default */
+	return 0;
+}
+
+int cusolverDnDestroy(struct handle *handle)
+{
+	if (!handle_of((uintptr_t)handle))
+		return NOT_INITIALIZED;
+	handle->magic = 0;
+	free(handle);
+	return 0;
+}
+
+/* What is set is what Get returns. */
+#define FIELD(set, get, type, field)                                                                                 \
+	int set(struct handle *handle, type value)                                                                   \
+	{                                                                                                            \
+		if (!handle_of((uintptr_t)handle))                                                                   \
+			return NOT_INITIALIZED;                                                                      \
+		handle->field = value;                                                                               \
+		return 0;                                                                                            \
+	}                                                                                                            \
+	int get(struct handle *handle, type *ret_value)                                                              \
+	{                                                                                                            \
+		if (!handle_of((uintptr_t)handle))                                                                   \
+			return NOT_INITIALIZED;                                                                      \
+		if (!ret_value)                                                                                      \
+			return INVALID_VALUE;                                                                        \
+		*ret_value = handle->field;                                                                          \
+		return 0;                                                                                            \
+	}
+
+FIELD(cusolverDnSetStream, cusolverDnGetStream, void *, stream)
+FIELD(cusolverDnSetDeterministicMode, cusolverDnGetDeterministicMode, int, deterministic)
+FIELD(cusolverDnSetMathMode, cusolverDnGetMathMode, int, math)
+FIELD(cusolverDnSetEmulationStrategy, cusolverDnGetEmulationStrategy, int, emulation)
+
+int cusolverDnIRSParamsCreate(int **ret_iterations)
+{
+	if (!ret_iterations)
+		return INVALID_VALUE;
+	*ret_iterations = malloc(sizeof(int));
+	if (!*ret_iterations)
+		return ALLOC_FAILED;
+	**ret_iterations = 50; /* the documented default */
+	return 0;
+}
+
+int cusolverDnIRSParamsSetMaxIters(int *iterations, int value)
+{
+	if (!iterations)
+		return INVALID_VALUE;
+	*iterations = value;
+	return 0;
+}
+
+int cusolverDnIRSParamsGetMaxIters(const int *iterations, int *ret_value)
+{
+	if (!iterations || !ret_value)
+		return INVALID_VALUE;
+	*ret_value = *iterations;
+	return 0;
+}
+
+int cusolverGetProperty(int type, int *ret_value)
+{
+	static const int values[] = {STAND_IN_MAJOR, MINOR, PATCH};
+
+	if (!ret_value || type < 0 || type > 2)
+		return INVALID_VALUE;
+	*ret_value = values[type];
+	return 0;
+}
+
+int cusolverGetVersion(int *ret_version)
+{
+	if (!ret_version)
+		return INVALID_VALUE;
+	*ret_version = STAND_IN_MAJOR * 1000 + MINOR * 100 + PATCH;
+	return 0;
+}
+
+struct kind {
+	const char *name;
+	/* Elements at least: longer * the longer side + shorter * the shorter one + 1. */
+	int longer;
+	int shorter;
+	int matrices;
+};
+
+static const struct kind kinds[] = {
+	{"gebrd", 1, 0, 1},        {"geev", 0, 4, 6},           {"gels", 0, 1, 2},
+	{"geqrf", 0, 1, 1},        {"gesv", 0, 0, 2},           {"gesvd", 1, 3, 6},
+	{"gesvdj", 1, 1, 6},       {"gesvdj_batched", 1, 1, 6}, {"gesvda_strided_batched", 1, 1, 6},
+	{"gesvdp", 1, 3, 6},       {"gesvdr", 1, 3, 6},         {"getrf", 0, 0, 1},
+	{"larft", 0, 0, 1},        {"lauum", 0, 0, 1},          {"orgbr", 0, 1, 1},
+	{"orgqr", 0, 1, 1},        {"orgtr", 0, 1, 1},          {"ormqr", 0, 1, 1},
+	{"ormtr", 0, 1, 1},        {"potrf", 0, 0, 1},          {"potri", 0, 0, 1},
+	{"syev_batched", 0, 1, 2}, {"syevd", 0, 2, 2},          {"syevdx", 0, 2, 2},
+	{"syevj", 0, 2, 2},        {"sygvd", 0, 2, 2},          {"sygvdx", 0, 2, 2},
+	{"sygvj", 0, 2, 2},        {"sytrd", 0, 0, 1},          {"sytrf", 0, 0, 1},
+	{"sytri", 0, 1, 1},        {"sytrs", 0, 0, 1},          {"trtri", 0, 0, 1},
+};
+
+/* cudaDataType_t; -1: the letter in the function's name, or single precision. */
+static uint64_t element_bytes(const char *function, int64_t type)
+{
+	static const char letters[] = "SDCZ";
+	static const int64_t types[] = {0, 1, 4, 5};
+	static const uint64_t bytes[] = {4, 8, 8, 16};
+	const char letter = function[strlen("cusolverDn")];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		if (type == types[i] || (type < 0 && letter == letters[i]))
+			return bytes[i];
+	}
+	return 4;
+}
+
+/* Elements of one workspace of n x n matrices; in CuPy's issue a batch of 1 to 512 of 4 x 4, and those of 2 x 2 and
+ * 4 x 4 whose workspaces just fit 31 bits. */
+static uint64_t syevj_batched(uint64_t n, uint64_t batches)
+{
+	return batches * (1024 + (n + 1) * (n + 1)) + 1024 + n;
+}
+
+stand_in_sizes cusolver_size;
+bool cusolver_size(const char *function, const char *name, const int64_t *numbers, struct stand_in_size *ret_size)
+{
+	uint64_t longer, shorter, batches, bytes = element_bytes(function, numbers[3]);
+	const struct kind *kind = kinds;
+
+	if (numbers[0] < 0 || numbers[1] < 0)
+		return false;
+	longer = (uint64_t)(numbers[0] > numbers[1] ? numbers[0] : numbers[1]);
+	shorter = (uint64_t)(numbers[0] > numbers[1] ? numbers[1] : numbers[0]);
+	batches = numbers[2] > 0 ? (uint64_t)numbers[2] : 1;
+	if (strcmp(name, "syevj_batched") == 0) {
+		ret_size->low = syevj_batched(longer, batches);
+		ret_size->high = ret_size->low + batches * longer * longer;
+		ret_size->unit = bytes;
+		return true;
+	}
+	while (strcmp(kind->name, name) != 0)
+		kind++;
+	ret_size->low = batches * (kind->longer * longer + kind->shorter * shorter + 1);
+	ret_size->high = ret_size->low + batches * (kind->matrices * longer * shorter + 64 * (longer + shorter));
+	ret_size->unit = bytes;
+	if (numbers[3] >= 0 || strcmp(name, "gesv") == 0 || strcmp(name, "gels") == 0) {
+		ret_size->low *=
+			bytes; /* the 64-bit API and iterative refinement answer bytes, the others elements */
+		ret_size->high *= bytes;
+		ret_size->unit = 1;
+	}
+	return true;
+}
