@@ -77,8 +77,8 @@ struct sim_reservation *sim_allocation_at(uint64_t address)
 	struct sim_reservation *reservation =
 		(struct sim_reservation *)sim_ranges_find(&sim.reservations, address, 1);
 
-	if (!reservation || reservation->range.start != address || reservation->kind == SIM_RESERVED ||
-	    reservation->pool_free)
+	if (!reservation || reservation->range.start != address || reservation->pool_free ||
+	    (reservation->kind != SIM_ALLOCATED && reservation->kind != SIM_POOLED))
 		return NULL;
 	return reservation;
 }

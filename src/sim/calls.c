@@ -42,6 +42,14 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuDeviceTotalMem] = NEEDS_INIT,
 	[SIM_CALL_cuDeviceGetAttribute] = NEEDS_INIT,
 	[SIM_CALL_cuDeviceGetPCIBusId] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceGetUuid_v1] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceGetByPCIBusId] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceComputeCapability] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceGetExecAffinitySupport] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceCanAccessPeer] = NEEDS_INIT,
+	[SIM_CALL_cuDeviceGetP2PAttribute] = NEEDS_INIT,
+	[SIM_CALL_cuDevicePrimaryCtxSetFlags] = NEEDS_INIT,
+	[SIM_CALL_cuDevicePrimaryCtxReset] = NEEDS_INIT,
 	[SIM_CALL_cuDevicePrimaryCtxRetain] = NEEDS_INIT,
 	[SIM_CALL_cuDevicePrimaryCtxRelease] = NEEDS_INIT,
 	[SIM_CALL_cuDevicePrimaryCtxGetState] = NEEDS_INIT,
@@ -50,6 +58,21 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuCtxPushCurrent] = NEEDS_INIT,
 	[SIM_CALL_cuCtxPopCurrent] = NEEDS_INIT,
 	[SIM_CALL_cuCtxGetDevice] = NEEDS_INIT,
+	[SIM_CALL_cuCtxGetDevice_v2] = NEEDS_INIT,
+	[SIM_CALL_cuCtxGetId] = NEEDS_INIT,
+	[SIM_CALL_cuCtxGetApiVersion] = NEEDS_INIT,
+	[SIM_CALL_cuModuleGetLoadingMode] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryLoadData] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryLoadFromFile] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryUnload] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryGetKernel] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryGetKernelCount] = NEEDS_DRIVER,
+	[SIM_CALL_cuLibraryEnumerateKernels] = NEEDS_DRIVER,
+	[SIM_CALL_cuKernelGetName] = NEEDS_DRIVER,
+	[SIM_CALL_cuKernelGetLibrary] = NEEDS_DRIVER,
+	[SIM_CALL_cuKernelGetAttribute] = NEEDS_DRIVER,
+	[SIM_CALL_cuKernelSetAttribute] = NEEDS_DRIVER,
+	[SIM_CALL_cuKernelSetCacheConfig] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemAddressReserve] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemAddressFree] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemGetAllocationGranularity] = NEEDS_DRIVER,
@@ -67,6 +90,7 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuMemHostAlloc] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemFreeHost] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuCtxSynchronize] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuCtxSynchronize_v2] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuStreamSynchronize] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuStreamQuery] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuEventQuery] = NOT_IN_CAPTURE,
@@ -324,7 +348,8 @@ static enum neap_status each_entry(const char *variable, bool (*add)(char *entry
 
 enum neap_status sim_calls_configure(struct neap_error *err)
 {
-	const char *log = getenv("NEAP_SIM_LOG"), *lost = getenv("NEAP_SIM_LOST");
+	const char *log = getenv("NEAP_SIM_LOG"), *lost = getenv("NEAP_SIM_LOST"),
+		   *kernel = getenv("NEAP_SIM_KERNEL");
 	enum neap_status status;
 	int old, fd = -1;
 
@@ -335,6 +360,9 @@ enum neap_status sim_calls_configure(struct neap_error *err)
 		return status;
 	if ((size_t)snprintf(calls.lost, sizeof(calls.lost), "%s", lost ? lost : "") >= sizeof(calls.lost))
 		return neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
+	sim.kernel_ns = 0;
+	if (kernel && *kernel && neap_duration_parse(kernel, &sim.kernel_ns, NULL) != NEAP_OK)
+		return neap_fail(err, NEAP_EPARSE, "NEAP_SIM_KERNEL: '%.100s': expected a time such as 5us", kernel);
 	if (log && *log) {
 		fd = open(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0)

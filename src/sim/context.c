@@ -1,24 +1,5 @@
-/* Initialisation, devices and primary contexts.
- *
- * cuInit reads the environment. It may be called again: while any context, handle, address range or pinned memory is
- * there it changes nothing; with none of them and another environment it leaves the old world and starts over, so
- * that a process may visit several.
- */
+/* Primary contexts, and the calling thread's stack of contexts. */
 #include "sim/state.h"
-
-#include "base/error.h"
-#include "base/units.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#define DRIVER_VERSION 13020 /* the newest CUDA that neap's stand-ins serve */
-
-struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
 #define STACK_LIMIT 32
 /* In the static block of each thread: a block of its own would be allocated at the first use, and glibc ends the
@@ -28,373 +9,12 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	unsigned int depth;
 } stack;
 
-static void forked(void) { atomic_store(&sim.forked, true); }
-
-/* The process ends in good order: what it used drains from now on. Other threads may be in a call: they find no world
- * any more, and the rest of the state stays where it is. */
-__attribute__((destructor)) static void ended(void)
-{
-	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized) || sim.pid != getpid())
-		return;
-	atomic_store(&sim.ended, true);
-	pthread_mutex_lock(&sim.lock);
-	sim_world_leave(sim.world);
-	sim.world = NULL;
-	pthread_mutex_unlock(&sim.lock);
-}
-
-/* What cuInit depends on, in one line. */
-static void read_environment(char text[sizeof(sim.environment)])
-{
-	static const char *const names[] = {"NEAP_SIM",        "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
-					    "NEAP_SIM_FAULT",  "NEAP_SIM_LATENCY",     "NEAP_SIM_LOG",
-					    "NEAP_SIM_HIDDEN", "NEAP_SIM_LOST",        "NEAP_SIM_FILES"};
-	size_t i, used = 0, room = sizeof(sim.environment);
-
-	text[0] = '\0';
-	for (i = 0; i < sizeof(names) / sizeof(names[0]) && used < room; i++) {
-		const char *value = getenv(names[i]);
-
-		used += (size_t)snprintf(text + used, room - used, "%s%s\n", value ? "=" : "", value ? value : "");
-	}
-}
-
-static void add_device(uint32_t index)
-{
-	struct sim_device *device = &sim.devices[sim.device_count];
-
-	memset(device, 0, sizeof(*device));
-	sim_world_device(sim.world, index, &device->view);
-	device->index = index;
-	device->context.device = device->pool.device = sim.device_count++;
-}
-
-static bool device_added(uint32_t index)
-{
-	uint32_t i;
-
-	for (i = 0; i < sim.device_count; i++)
-		if (sim.devices[i].index == index)
-			return true;
-	return false;
-}
-
-/* The world's number of CUDA's device `ordinal`. */
-static uint32_t world_index(uint32_t ordinal)
-{
-	const char *order = getenv("CUDA_DEVICE_ORDER");
-	bool reversed = sim.spec.reversed && !(order && strcmp(order, "PCI_BUS_ID") == 0);
-
-	return reversed ? sim_world_device_count(sim.world) - 1 - ordinal : ordinal;
-}
-
-/* The device that an entry of CUDA_VISIBLE_DEVICES names: an index, or "GPU-" and the start of a UUID that fits one
- * device only. */
-static bool device_named(const char *entry, uint32_t *ret_index)
-{
-	uint32_t count = sim_world_device_count(sim.world), matches = 0, i;
-	struct sim_view_device view;
-	uint64_t number;
-	char text[48];
-
-	if (neap_u64_parse(entry, &number, NULL) == NEAP_OK) {
-		if (number >= count)
-			return false;
-		*ret_index = world_index((uint32_t)number);
-		return true;
-	}
-	if (strncmp(entry, "GPU-", 4) != 0)
-		return false;
-	for (i = 0; i < count; i++) {
-		sim_world_device(sim.world, i, &view);
-		sim_uuid_format(view.uuid, text);
-		if (strncmp(text, entry, strlen(entry)) == 0) {
-			*ret_index = i;
-			matches++;
-		}
-	}
-	return matches == 1;
-}
-
-/* As the driver: the list counts up to the first entry that names no device; one named twice voids the list. */
-static void choose_devices(void)
-{
-	const char *list = getenv("CUDA_VISIBLE_DEVICES");
-	char copy[512], *rest = NULL, *entry;
-	uint32_t index = 0;
-
-	sim.device_count = 0;
-	if (!list) {
-		for (index = 0; index < sim_world_device_count(sim.world); index++)
-			add_device(world_index(index));
-		return;
-	}
-	snprintf(copy, sizeof(copy), "%s", list);
-	for (entry = strtok_r(copy, ",", &rest); entry; entry = strtok_r(NULL, ",", &rest)) {
-		entry += strspn(entry, " \t");
-		entry[strcspn(entry, " \t")] = '\0';
-		if (!device_named(entry, &index))
-			return;
-		if (device_added(index)) {
-			sim.device_count = 0;
-			return;
-		}
-		add_device(index);
-	}
-}
-
-static bool any_context(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < sim.device_count; i++)
-		if (sim.devices[i].context.active)
-			return true;
-	return sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
-}
-
-/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the devices' files. As with those, a process that uses
- * the device has its file open as long as it lives, and so have its forked children. */
-static enum neap_status open_files(struct neap_error *err)
-{
-	const char *folder = getenv("NEAP_SIM_FILES");
-	char path[512];
-
-	for (uint32_t i = 0; folder && *folder && i < sim.device_count; i++) {
-		snprintf(path, sizeof(path), "%s/nvidia%u", folder, sim.devices[i].index);
-		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-		if (fd < 0)
-			return neap_fail_errno(err, errno, "NEAP_SIM_FILES: opening %.300s", path);
-		sim.files[i] = fd + 1;
-	}
-	return NEAP_OK;
-}
-
-static void close_files(void)
-{
-	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++) {
-		if (sim.files[i] > 0)
-			close(sim.files[i] - 1);
-		sim.files[i] = 0;
-	}
-}
-
-/* Lock held; nothing of the old state is in use. */
-static void forget_old(void)
-{
-	uint32_t i;
-
-	atomic_store(&sim.initialized, false);
-	for (i = 0; i < sim.device_count; i++)
-		sim_streams_drop(i);
-	sim_world_leave(sim.world);
-	sim.world = NULL;
-	sim_engine_destroy(sim.engine);
-	sim.engine = NULL;
-	sim_flights_drop();
-	sim_calls_reset();
-	close_files();
-	sim.device_count = 0;
-	atomic_store(&sim.sticky, CUDA_SUCCESS);
-	memset(&sim.report, 0, sizeof(sim.report));
-	sim.capture = (struct sim_capture){0};
-	atomic_store(&sim.capturing, false);
-}
-
-static CUresult fail_init(const struct neap_error *err, CUresult result)
-{
-	snprintf(sim.message, sizeof(sim.message), "%s", err->message);
-	snprintf(sim.report.text, sizeof(sim.report.text), "%s", err->message);
-	sim.init_result = result;
-	return result;
-}
-
-/* Lock held. */
-static CUresult enter_world(void)
-{
-	const char *hidden = getenv("NEAP_SIM_HIDDEN");
-	static bool watching_forks;
-	struct neap_error err = {0};
-
-	if (sim_spec_parse(getenv("NEAP_SIM"), &sim.spec, &err) != NEAP_OK)
-		return fail_init(&err, CUDA_ERROR_INVALID_VALUE);
-	if (!watching_forks && pthread_atfork(NULL, NULL, forked) != 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	watching_forks = true;
-	sim.engine = sim_engine_create();
-	if (!sim.engine)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	sim.pid = getpid();
-	if (sim_world_join(&sim.spec, hidden && strcmp(hidden, "1") == 0, &sim.world, &err) == NEAP_OK) {
-		const char *list = getenv("CUDA_VISIBLE_DEVICES");
-
-		choose_devices();
-		if (sim.device_count == 0) {
-			neap_fail(&err, NEAP_ENODEVICE, "CUDA_VISIBLE_DEVICES leaves no device%s",
-				  list && strstr(list, "MIG-") ? ": no device is simulated in MIG instances" : "");
-		} else if (open_files(&err) == NEAP_OK) {
-			sim.message[0] = '\0';
-			atomic_store(&sim.initialized, true);
-			return CUDA_SUCCESS;
-		}
-		close_files();
-		sim_world_leave(sim.world);
-		sim.world = NULL;
-	}
-	sim_engine_destroy(sim.engine);
-	sim.engine = NULL;
-	return fail_init(&err, err.status == NEAP_ENODEVICE ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_UNKNOWN);
-}
-
-CUresult sim_cuInit(unsigned int flags)
-{
-	char environment[sizeof(sim.environment)];
-	struct neap_error err = {0};
-	CUresult result = CUDA_SUCCESS;
-
-	if (atomic_load(&sim.forked))
-		return CUDA_ERROR_NOT_INITIALIZED;
-	if (atomic_load(&sim.ended))
-		return CUDA_ERROR_DEINITIALIZED;
-	if (flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	read_environment(environment);
-	pthread_mutex_lock(&sim.lock);
-	if (atomic_load(&sim.initialized) && !any_context() && strcmp(environment, sim.environment) != 0)
-		forget_old();
-	pthread_mutex_unlock(&sim.lock);
-	if (!atomic_load(&sim.initialized) && sim_calls_configure(&err) != NEAP_OK) {
-		sim_calls_reset();
-		return fail_init(&err, CUDA_ERROR_INVALID_VALUE);
-	}
-	result = sim_fault_take(SIM_CALL_cuInit);
-	if (result != CUDA_SUCCESS)
-		return result;
-	pthread_mutex_lock(&sim.lock);
-	if (!atomic_load(&sim.initialized)) {
-		memcpy(sim.environment, environment, sizeof(environment));
-		result = enter_world();
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-CUresult sim_cuDriverGetVersion(int *version)
-{
-	if (!version)
-		return CUDA_ERROR_INVALID_VALUE;
-	*version = DRIVER_VERSION;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuDeviceGetCount(int *count)
-{
-	if (!count)
-		return CUDA_ERROR_INVALID_VALUE;
-	*count = (int)sim.device_count;
-	return CUDA_SUCCESS;
-}
-
-static bool device_known(CUdevice device) { return device >= 0 && (uint32_t)device < sim.device_count; }
-
-CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
-{
-	if (!device)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!device_known(ordinal))
-		return CUDA_ERROR_INVALID_DEVICE;
-	*device = ordinal;
-	return CUDA_SUCCESS;
-}
-
-static CUresult copy_text(char *to, int room, const char *text, CUdevice device)
-{
-	if (!device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!to || room <= 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(to, (size_t)room, "%s", text);
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuDeviceGetName(char *name, int length, CUdevice device)
-{
-	return copy_text(name, length, device_known(device) ? sim.devices[device].view.name : "", device);
-}
-
-CUresult sim_cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
-{
-	return copy_text(id, length, device_known(device) ? sim.devices[device].view.pci_bus_id : "", device);
-}
-
-CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
-{
-	if (!device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!uuid)
-		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(uuid->bytes, sim.devices[device].view.uuid, sizeof(uuid->bytes));
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuDeviceTotalMem(size_t *bytes, CUdevice device)
-{
-	if (!device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!bytes)
-		return CUDA_ERROR_INVALID_VALUE;
-	*bytes = sim.devices[device].view.total_bytes - sim.devices[device].view.reserved_bytes;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
-{
-	const struct sim_view_device *view;
-	unsigned int bus = 0;
-
-	if (!device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (!value)
-		return CUDA_ERROR_INVALID_VALUE;
-	view = &sim.devices[device].view;
-	switch (attribute) {
-	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-		*value = view->multiprocessors;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		if (sscanf(view->pci_bus_id, "0000:%x:", &bus) != 1)
-			return CUDA_ERROR_UNKNOWN;
-		*value = (int)bus;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_INTEGRATED:
-	case CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID:
-	case CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID:
-		*value = 0;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-		*value = 1;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-		*value = view->compute_major;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-		*value = view->compute_minor;
-		return CUDA_SUCCESS;
-	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-		*value = !sim.spec.no_vmm;
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
-	}
-}
-
 CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
 	struct sim_device *target;
 	CUresult result = CUDA_SUCCESS;
 
-	if (!device_known(device))
+	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -403,6 +23,7 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	if (!target->context.active) {
 		result = sim_charge_device((uint32_t)device, SIM_CHARGE_CONTEXT, target->view.context_bytes);
 		target->context.active = result == CUDA_SUCCESS;
+		sim_settings_reset(&target->context);
 	}
 	if (result == CUDA_SUCCESS) {
 		target->context.retained++;
@@ -418,6 +39,7 @@ static void end_context(struct sim_device *device)
 {
 	uint32_t i;
 
+	sim_modules_drop(device->context.device);
 	sim_pool_trim(&device->pool, 0);
 	sim_allocations_drop(device->context.device);
 	device->pool = (struct CUmemPoolHandle_st){.device = device->context.device};
@@ -430,40 +52,54 @@ static void end_context(struct sim_device *device)
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
 }
 
-CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device)
+/* Ends it once its work is done (a held clock: not ready), if no more than so many still retain it. */
+static CUresult finish_context(struct sim_device *device, unsigned int retained)
 {
-	struct CUctx_st *context;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result = sim_synchronize_all();
 
-	if (!device_known(device))
-		return CUDA_ERROR_INVALID_DEVICE;
-	context = &sim.devices[device].context;
 	pthread_mutex_lock(&sim.lock);
-	if (context->retained == 0)
-		result = CUDA_ERROR_INVALID_CONTEXT;
-	else if (context->retained > 1)
-		context->retained--;
-	else {
-		pthread_mutex_unlock(&sim.lock);
-		result = sim_synchronize_all(); /* a held clock: the work must end first */
-		pthread_mutex_lock(&sim.lock);
-		if (result == CUDA_SUCCESS && context->retained == 1) {
-			context->retained = 0;
-			end_context(&sim.devices[device]);
-		}
+	if (result == CUDA_SUCCESS && device->context.active && device->context.retained <= retained) {
+		device->context.retained = 0;
+		end_context(device);
 	}
 	pthread_mutex_unlock(&sim.lock);
 	return result;
 }
 
+CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	struct CUctx_st *context;
+	unsigned int retained;
+
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	context = &sim.devices[device].context;
+	pthread_mutex_lock(&sim.lock);
+	retained = context->retained;
+	if (retained > 1)
+		context->retained--;
+	pthread_mutex_unlock(&sim.lock);
+	if (retained == 0)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return retained == 1 ? finish_context(&sim.devices[device], 1) : CUDA_SUCCESS;
+}
+
+/* Whoever retained it holds nothing any more. */
+CUresult sim_cuDevicePrimaryCtxReset(CUdevice device)
+{
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return finish_context(&sim.devices[device], UINT32_MAX);
+}
+
 CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
-	if (!device_known(device))
+	if (!sim_device_known(device))
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!flags || !active)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = 0;
 	pthread_mutex_lock(&sim.lock);
+	*flags = sim.devices[device].context.flags;
 	*active = sim.devices[device].context.active;
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_SUCCESS;
@@ -557,4 +193,48 @@ CUresult sim_cuCtxSynchronize(void)
 		sim_pool_trim(&sim.devices[device].pool, sim.devices[device].pool.threshold);
 	pthread_mutex_unlock(&sim.lock);
 	return result;
+}
+
+/* -- a context that is named --------------------------------------------------------------------------------------
+ */
+
+CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
+{
+	if (!context)
+		return sim_cuCtxGetDevice(device);
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!context_known(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*device = (CUdevice)context->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxSynchronize_v2(CUcontext context)
+{
+	return !context || context_known(context) ? sim_cuCtxSynchronize() : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* NULL: the calling thread's. */
+CUresult sim_cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+	uint32_t device;
+
+	if (!id)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (context ? !context_known(context) : !sim_current_device(&device))
+		return context ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
+	*id = (context ? context->device : device) + 1;
+	return CUDA_SUCCESS;
+}
+
+/* Of the driver API's first contexts, as a primary context's is. */
+CUresult sim_cuCtxGetApiVersion(CUcontext context, unsigned int *version)
+{
+	if (!version)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (context && !context_known(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*version = 3020;
+	return CUDA_SUCCESS;
 }

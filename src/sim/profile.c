@@ -11,23 +11,47 @@
 #include <string.h>
 #include <strings.h>
 
+/* Of each: what NVML and deviceQuery print on it, and its data sheet. */
 static const struct sim_profile profiles[] = {
-	{"h100-80gb", "NVIDIA H100 80GB HBM3", 81559, 560, 520, 132, 9, 0},
-	{"h200-141gb", "NVIDIA H200", 143771, 640, 520, 132, 9, 0},
-	{"b200-180gb", "NVIDIA B200", 183359, 720, 560, 148, 10, 0},
-	{"a100-80gb", "NVIDIA A100-SXM4-80GB", 81920, 640, 420, 108, 8, 0},
-	{"a100-40gb", "NVIDIA A100-SXM4-40GB", 40960, 420, 420, 108, 8, 0},
-	{"v100-16gb", "Tesla V100-SXM2-16GB", 16384, 220, 308, 80, 7, 0},
-	{"l4-24gb", "NVIDIA L4", 23034, 520, 300, 58, 8, 9},
-	{"t4-16gb", "Tesla T4", 15360, 430, 110, 40, 7, 5},
-	{"rtx4090-24gb", "NVIDIA GeForce RTX 4090", 24564, 430, 390, 128, 8, 9},
-	{"rtx3090-24gb", "NVIDIA GeForce RTX 3090", 24576, 320, 262, 82, 8, 6},
-	{"rtx4060-8gb", "NVIDIA GeForce RTX 4060", 8188, 250, 150, 24, 8, 9},
+	{"h100-80gb", "NVIDIA H100 80GB HBM3", 81559, 560, 520, 132, 9, 0, 1980, 2619, 5120, 51200, 3, 700,
+	 0x233010de, true},
+	{"h200-141gb", "NVIDIA H200", 143771, 640, 520, 132, 9, 0, 1980, 3201, 6144, 61440, 3, 700, 0x233510de, true},
+	{"b200-180gb", "NVIDIA B200", 183359, 720, 560, 148, 10, 0, 1965, 3996, 7680, 129536, 4, 1000, 0x290110de,
+	 true},
+	{"a100-80gb", "NVIDIA A100-SXM4-80GB", 81920, 640, 420, 108, 8, 0, 1410, 1593, 5120, 40960, 3, 400,
+	 0x20b210de, true},
+	{"a100-40gb", "NVIDIA A100-SXM4-40GB", 40960, 420, 420, 108, 8, 0, 1410, 1215, 5120, 40960, 3, 400,
+	 0x20b010de, true},
+	{"v100-16gb", "Tesla V100-SXM2-16GB", 16384, 220, 308, 80, 7, 0, 1530, 877, 4096, 6144, 5, 300, 0x1db110de,
+	 true},
+	{"l4-24gb", "NVIDIA L4", 23034, 520, 300, 58, 8, 9, 2040, 6251, 192, 49152, 2, 72, 0x27b810de, true},
+	{"t4-16gb", "Tesla T4", 15360, 430, 110, 40, 7, 5, 1590, 5001, 256, 4096, 3, 70, 0x1eb810de, true},
+	{"rtx4090-24gb", "NVIDIA GeForce RTX 4090", 24564, 430, 390, 128, 8, 9, 2520, 10501, 384, 73728, 2, 450,
+	 0x268410de, false},
+	{"rtx3090-24gb", "NVIDIA GeForce RTX 3090", 24576, 320, 262, 82, 8, 6, 1695, 9751, 384, 6144, 2, 350,
+	 0x220410de, false},
+	{"rtx4060-8gb", "NVIDIA GeForce RTX 4060", 8188, 250, 150, 24, 8, 9, 2460, 8501, 128, 24576, 2, 115,
+	 0x288210de, false},
+	{"rtx5090-32gb", "NVIDIA GeForce RTX 5090", 32607, 500, 450, 170, 12, 0, 2407, 14001, 512, 98304, 2, 575,
+	 0x2b8510de, false},
 };
 
 const struct sim_profile *sim_profiles(size_t *ret_count)
 {
 	*ret_count = sizeof(profiles) / sizeof(profiles[0]);
+	return profiles;
+}
+
+const struct sim_profile *sim_profile_of(const char *gpu_name, int major, int minor)
+{
+	size_t count, i;
+
+	for (i = 0, sim_profiles(&count); i < count; i++)
+		if (strcmp(profiles[i].gpu_name, gpu_name) == 0)
+			return &profiles[i];
+	for (i = 0; i < count; i++)
+		if (profiles[i].compute_major == major && profiles[i].compute_minor == minor)
+			return &profiles[i];
 	return profiles;
 }
 

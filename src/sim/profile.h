@@ -34,10 +34,16 @@ struct sim_profile {
 	const char *gpu_name; /* as the driver names it */
 	uint32_t total_mib, reserved_mib, context_mib;
 	int multiprocessors, compute_major, compute_minor;
+	int clock_mhz, memory_mhz; /* the highest of the multiprocessors, and of the memory */
+	int bus_bits, l2_kib, copy_engines, watts;
+	uint32_t pci_id;  /* device, then vendor */
+	bool data_center; /* ECC is on, and devices may read each other's memory */
 };
 
 /* The built-in GPUs; borrowed, static. Sizes: as NVML reports them on such a device. */
 const struct sim_profile *sim_profiles(size_t *ret_count);
+/* The one with this name of the driver's, else the first of this compute capability, else the first; never NULL. */
+const struct sim_profile *sim_profile_of(const char *gpu_name, int major, int minor);
 
 struct sim_spec {
 	char world[SIM_WORLD_ROOM];

@@ -6,37 +6,15 @@
 #define REFUSE(name, parameters)                                                                                     \
 	CUresult sim_##name parameters { return CUDA_ERROR_NOT_SUPPORTED; }
 
-REFUSE(cuDeviceGetUuid_v1, (CUuuid * uuid, CUdevice device))
 REFUSE(cuDeviceGetLuid, (char *luid, unsigned int *node_mask, CUdevice device))
-REFUSE(cuDeviceGetByPCIBusId, (CUdevice * device, const char *id))
-REFUSE(cuDeviceComputeCapability, (int *major, int *minor, CUdevice device))
 REFUSE(cuDeviceGetTexture1DLinearMaxWidth,
        (size_t * elements, CUarray_format format, unsigned int channels, CUdevice device))
-REFUSE(cuDeviceGetExecAffinitySupport, (int *value, CUexecAffinityType type, CUdevice device))
 REFUSE(cuFlushGPUDirectRDMAWrites, (CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope))
-REFUSE(cuDeviceCanAccessPeer, (int *value, CUdevice device, CUdevice peer))
-REFUSE(cuDeviceGetP2PAttribute, (int *value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to))
-REFUSE(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags))
-REFUSE(cuDevicePrimaryCtxReset, (CUdevice device))
 REFUSE(cuCtxCreate, (CUcontext * context, unsigned int flags, CUdevice device))
 REFUSE(cuCtxCreate_v3,
        (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device))
 REFUSE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device))
 REFUSE(cuCtxDestroy, (CUcontext context))
-REFUSE(cuCtxGetDevice_v2, (CUdevice * device, CUcontext context))
-REFUSE(cuCtxSynchronize_v2, (CUcontext context))
-REFUSE(cuCtxGetFlags, (unsigned int *flags))
-REFUSE(cuCtxSetFlags, (unsigned int flags))
-REFUSE(cuCtxGetId, (CUcontext context, unsigned long long *id))
-REFUSE(cuCtxGetApiVersion, (CUcontext context, unsigned int *version))
-REFUSE(cuCtxGetLimit, (size_t * value, CUlimit limit))
-REFUSE(cuCtxSetLimit, (CUlimit limit, size_t value))
-REFUSE(cuCtxGetCacheConfig, (CUfunc_cache * config))
-REFUSE(cuCtxSetCacheConfig, (CUfunc_cache config))
-REFUSE(cuCtxGetSharedMemConfig, (CUsharedconfig * config))
-REFUSE(cuCtxSetSharedMemConfig, (CUsharedconfig config))
-REFUSE(cuCtxGetStreamPriorityRange, (int *least, int *greatest))
-REFUSE(cuCtxResetPersistingL2Cache, (void))
 REFUSE(cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags))
 REFUSE(cuCtxDisablePeerAccess, (CUcontext peer))
 REFUSE(cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type))
@@ -47,70 +25,9 @@ REFUSE(cuGreenCtxCreate, (CUgreenCtx * context, CUdevResourceDesc description, C
 REFUSE(cuGreenCtxDestroy, (CUgreenCtx context))
 REFUSE(cuCtxFromGreenCtx, (CUcontext * context, CUgreenCtx green))
 REFUSE(cuGreenCtxStreamCreate, (CUstream * stream, CUgreenCtx green, unsigned int flags, int priority))
-REFUSE(cuProfilerStart, (void))
-REFUSE(cuProfilerStop, (void))
 REFUSE(cuLogsRegisterCallback, (CUlogsCallback function, void *data, CUlogsCallbackHandle *handle))
 REFUSE(cuLogsUnregisterCallback, (CUlogsCallbackHandle handle))
-REFUSE(cuModuleLoad, (CUmodule * module, const char *path))
-REFUSE(cuModuleLoadData, (CUmodule * module, const void *image))
-REFUSE(cuModuleLoadDataEx,
-       (CUmodule * module, const void *image, unsigned int count, CUjit_option *options, void **values))
-REFUSE(cuModuleLoadFatBinary, (CUmodule * module, const void *image))
-REFUSE(cuModuleUnload, (CUmodule module))
-REFUSE(cuModuleGetLoadingMode, (CUmoduleLoadingMode * mode))
-REFUSE(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))
-REFUSE(cuModuleGetGlobal, (CUdeviceptr * address, size_t *bytes, CUmodule module, const char *name))
-REFUSE(cuLibraryLoadData, (CUlibrary * library, const void *code, CUjit_option *jit_options, void **jit_values,
-			   unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count))
-REFUSE(cuLibraryLoadFromFile, (CUlibrary * library, const char *path, CUjit_option *jit_options, void **jit_values,
-			       unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count))
-REFUSE(cuLibraryUnload, (CUlibrary library))
-REFUSE(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char *name))
-REFUSE(cuLibraryGetKernelCount, (unsigned int *count, CUlibrary library))
-REFUSE(cuLibraryEnumerateKernels, (CUkernel * kernels, unsigned int count, CUlibrary library))
-REFUSE(cuLibraryGetModule, (CUmodule * module, CUlibrary library))
-REFUSE(cuLibraryGetGlobal, (CUdeviceptr * address, size_t *bytes, CUlibrary library, const char *name))
-REFUSE(cuLibraryGetManaged, (CUdeviceptr * address, size_t *bytes, CUlibrary library, const char *name))
 REFUSE(cuLibraryGetUnifiedFunction, (void **function, CUlibrary library, const char *name))
-REFUSE(cuKernelGetFunction, (CUfunction * function, CUkernel kernel))
-REFUSE(cuKernelGetLibrary, (CUlibrary * library, CUkernel kernel))
-REFUSE(cuKernelGetName, (const char **name, CUkernel kernel))
-REFUSE(cuKernelGetAttribute, (int *value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device))
-REFUSE(cuKernelSetAttribute, (CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device))
-REFUSE(cuKernelSetCacheConfig, (CUkernel kernel, CUfunc_cache config, CUdevice device))
-REFUSE(cuFuncGetModule, (CUmodule * module, CUfunction function))
-REFUSE(cuFuncGetName, (const char **name, CUfunction function))
-REFUSE(cuFuncGetAttribute, (int *value, CUfunction_attribute attribute, CUfunction function))
-REFUSE(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value))
-REFUSE(cuFuncSetCacheConfig, (CUfunction function, CUfunc_cache config))
-REFUSE(cuFuncSetSharedMemConfig, (CUfunction function, CUsharedconfig config))
-REFUSE(cuFuncIsLoaded, (CUfunctionLoadingState * state, CUfunction function))
-REFUSE(cuFuncLoad, (CUfunction function))
-REFUSE(cuLaunchKernel, (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
-			unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
-			CUstream stream, void **parameters, void **extra))
-REFUSE(cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra))
-REFUSE(cuLaunchCooperativeKernel,
-       (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
-	unsigned int block_y, unsigned int block_z, unsigned int shared_bytes, CUstream stream, void **parameters))
-REFUSE(cuOccupancyMaxActiveBlocksPerMultiprocessor,
-       (int *blocks, CUfunction function, int block_size, size_t shared_bytes))
-REFUSE(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
-       (int *blocks, CUfunction function, int block_size, size_t shared_bytes, unsigned int flags))
-REFUSE(cuOccupancyMaxPotentialBlockSize, (int *grid_size, int *block_size, CUfunction function,
-					  CUoccupancyB2DSize shared_of_block, size_t shared_bytes, int limit))
-REFUSE(cuOccupancyMaxPotentialBlockSizeWithFlags,
-       (int *grid_size, int *block_size, CUfunction function, CUoccupancyB2DSize shared_of_block, size_t shared_bytes,
-	int limit, unsigned int flags))
-REFUSE(cuOccupancyAvailableDynamicSMemPerBlock,
-       (size_t * shared_bytes, CUfunction function, int blocks, int block_size))
-REFUSE(cuOccupancyMaxPotentialClusterSize, (int *size, CUfunction function, const CUlaunchConfig *config))
-REFUSE(cuOccupancyMaxActiveClusters, (int *clusters, CUfunction function, const CUlaunchConfig *config))
-REFUSE(cuTensorMapEncodeTiled,
-       (CUtensorMap * map, CUtensorMapDataType type, uint32_t rank, void *address, const cuuint64_t *sizes,
-	const cuuint64_t *strides, const uint32_t *box, const uint32_t *element_strides,
-	CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-	CUtensorMapFloatOOBfill fill))
 REFUSE(cuLinkCreate, (unsigned int count, CUjit_option *options, void **values, CUlinkState *state))
 REFUSE(cuLinkAddData, (CUlinkState state, CUjitInputType type, void *data, size_t bytes, const char *name,
 		       unsigned int count, CUjit_option *options, void **values))

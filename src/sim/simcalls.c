@@ -95,6 +95,8 @@ static CUresult queue(CUstream stream, const struct neap_sim_kernel *kernel)
 
 	if (!kernel || (kernel->range_count > 0 && !kernel->ranges))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (kernel->range_count == 0 && !kernel->function)
+		return sim_launch(stream, kernel->name ? kernel->name : "kernel", kernel->duration_ns);
 	if (kernel->function && sim.spec.no_backing)
 		return CUDA_ERROR_NOT_SUPPORTED; /* there are no bytes to work on */
 	task.name = kernel->name ? kernel->name : "kernel";

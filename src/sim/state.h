@@ -2,10 +2,16 @@
  *
  *   exports.c   the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
  *   calls.c     entering and leaving a call: counters, latency, faults, sticky errors, the call log
- *   context.c   initialisation, devices, primary contexts          physical.c  handles and the bytes behind them
+ *   init.c      cuInit: the environment, the world, the devices
+ *   device.c    devices                                            attributes.c what they can do
+ *   context.c   primary contexts, the stack of each thread         settings.c  what a context is set to
+ *   physical.c  handles and the bytes behind them
  *   memory.c    address ranges: reserve, map, access               alloc.c     cuMemAlloc, pinned memory, pointers
  *   pool.c      stream-ordered allocation                          work.c      submitting work, copies and sets
  *   stream.c    streams, events, host functions, capture           simcalls.c  the public calls of neap/sim.h
+ *   module.c    modules, libraries, variables                      image.c     what their images say
+ *   function.c  what kernels need                                  launch.c    launching them
+ *   occupancy.c how many blocks fit a device                       tensor_map.c
  *   refused.c   functions that are not simulated
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. It is never held while the engine may run a
@@ -79,6 +85,7 @@ enum sim_reservation_kind {
 	SIM_RESERVED, /* cuMemAddressReserve */
 	SIM_ALLOCATED,
 	SIM_POOLED,
+	SIM_STATIC, /* a module's variables */
 };
 
 struct sim_reservation {
@@ -160,6 +167,8 @@ const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
 bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
 
 CUresult sim_result_of(enum sim_order order);
+/* A kernel that touches no range it declares and has no function. `duration_ns` 0: what NEAP_SIM_KERNEL says. */
+CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
 
 /* -- streams, events, capture ----------------------------------------------------------------------------------- */
 
@@ -186,6 +195,12 @@ struct sim_capture {
 };
 
 CUresult sim_stream_number(CUstream stream, uint32_t *ret_number);
+/* The device of a stream; of a null stream that of the calling thread's context. Lock held. */
+CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
+/* Work is about to be given to a stream: the engine's number of it, or, while the stream is capturing, a node of its
+ * graph in place of the work. `name` is copied. Lock held. */
+CUresult sim_stream_enter(CUstream stream, CUgraphNodeType type, const char *name, uint64_t duration_ns,
+			  uint32_t *ret_number, bool *ret_captured);
 bool sim_stream_capturing(CUstream stream);
 /* A call that a capture forbids: invalidates it. */
 CUresult sim_capture_refuse(void);
@@ -194,11 +209,23 @@ void sim_streams_drop(uint32_t device);
 
 /* -- context ---------------------------------------------------------------------------------------------------- */
 
+#define SIM_PRIORITY_LEAST    0
+#define SIM_PRIORITY_GREATEST (-5) /* as on devices since compute capability 7.0 */
+
+struct sim_settings {
+	size_t limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE + 1]; /* by CUlimit */
+	CUfunc_cache cache;
+};
+
 struct CUctx_st {
 	uint32_t device;
-	unsigned int retained;
+	unsigned int retained, flags;
 	bool active;
+	struct sim_settings settings; /* while it is active */
 };
+
+/* As a new context has them. Lock held. */
+void sim_settings_reset(struct CUctx_st *context);
 
 struct CUmemPoolHandle_st {
 	uint32_t device;
@@ -208,11 +235,16 @@ struct CUmemPoolHandle_st {
 
 struct sim_device {
 	struct sim_view_device view;
-	uint32_t index; /* in the world */
+	const struct sim_profile *profile; /* static: its model, or the one most like it */
+	uint32_t index;                    /* in the world */
 	struct CUctx_st context;
 	struct CUmemPoolHandle_st pool;
 };
 
+bool sim_device_known(CUdevice device);
+const struct sim_architecture *sim_architecture_of(const struct sim_device *device);
+/* Whether two devices may read each other's memory. */
+bool sim_peers(uint32_t device, uint32_t peer);
 /* The device of the calling thread's current context; false without one. */
 bool sim_current_device(uint32_t *ret_device);
 CUresult sim_synchronize_all(void);
@@ -220,6 +252,10 @@ CUresult sim_synchronize_all(void);
 void sim_pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes);
 /* A live allocation that starts at this address, or NULL. Lock held. */
 struct sim_reservation *sim_allocation_at(uint64_t address);
+
+/* The modules of a device whose context ends. Lock held. */
+void sim_modules_drop(uint32_t device);
+void sim_libraries_drop(void);
 
 /* -- the one state ---------------------------------------------------------------------------------------------- */
 
@@ -229,6 +265,7 @@ struct sim_state {
 	atomic_bool forked; /* this is a child of the process that called cuInit */
 	atomic_bool ended;  /* the process is exiting: its world is left, other threads may still call */
 	atomic_int sticky;  /* CUresult of a detected error */
+	uint64_t kernel_ns; /* NEAP_SIM_KERNEL: how long a kernel takes that does not say */
 	pid_t pid;
 	char environment[1024]; /* what cuInit found, to see whether it changed */
 	char message[320];      /* why cuInit failed, */
@@ -248,7 +285,7 @@ struct sim_state {
 	struct sim_ranges reservations, mappings, hosts;
 	struct sim_flight *flights;
 
-	struct neap_map streams, events, graphs; /* pointers the program may name */
+	struct neap_map streams, events, graphs, modules, libraries, functions; /* pointers the program may name */
 	struct sim_capture capture;
 	atomic_bool capturing; /* capture.origin != NULL && mode != relaxed, without the lock */
 	struct neap_sim_fault_report report;

@@ -43,6 +43,33 @@ CUresult sim_stream_number(CUstream stream, uint32_t *ret_number)
 	return result;
 }
 
+CUresult sim_stream_device(CUstream stream, uint32_t *ret_device)
+{
+	if (null_stream(stream))
+		return sim_current_device(ret_device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	if (!known(&sim.streams, stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ret_device = stream->device;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_stream_enter(CUstream stream, CUgraphNodeType type, const char *name, uint64_t duration_ns,
+			  uint32_t *ret_number, bool *ret_captured)
+{
+	(void)type, (void)name, (void)duration_ns;
+	*ret_number = 0;
+	*ret_captured = false;
+	if (null_stream(stream))
+		return CUDA_SUCCESS;
+	if (!known(&sim.streams, stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*ret_number = stream->number;
+	*ret_captured = stream->capturing;
+	if (stream->capturing)
+		sim.capture.nodes++;
+	return CUDA_SUCCESS;
+}
+
 bool sim_stream_capturing(CUstream stream) { return !null_stream(stream) && stream->capturing; }
 
 static CUresult event_number(CUevent event, uint32_t *ret_number)

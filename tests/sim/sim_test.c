@@ -69,6 +69,7 @@ void sim_name_world(const char *name, const char *options)
 	unsetenv("NEAP_SIM_LOG");
 	unsetenv("NEAP_SIM_HIDDEN");
 	unsetenv("NEAP_SIM_NVML");
+	unsetenv("NEAP_SIM_KERNEL");
 }
 
 void sim_begin(const char *name, const char *options)

@@ -1,0 +1,53 @@
+/* sim/module.h: modules, libraries and their functions, for module.c, function.c, launch.c and occupancy.c.
+ *
+ *   CUmodule --- of one device ---> CUfunction
+ *   CUlibrary -- of no device ----> CUkernel --- cuKernelGetFunction ---> CUfunction of the library's module there
+ *
+ * A CUkernel may be passed where a CUfunction is asked for: both are the same struct. Everything: sim.lock.
+ */
+#ifndef NEAP_SIM_MODULE_H
+#define NEAP_SIM_MODULE_H
+
+#include "sim/architecture.h"
+#include "sim/image.h"
+#include "sim/state.h"
+
+/* What every kernel is taken to need, as its machine code is not read. */
+#define SIM_KERNEL_REGISTERS 32
+
+#define SIM_FUNCTION_ATTRIBUTES (CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE + 1)
+
+struct CUfunc_st {
+	struct CUfunc_st *next; /* of its module or library */
+	char *name;
+	CUmodule module;   /* NULL: a kernel of `library` */
+	CUlibrary library; /* NULL: of a module that the program loaded */
+	int shared_limit;  /* most dynamic shared memory, as set */
+	int carveout, scheduling;
+	bool any_cluster; /* more blocks in a cluster than every device allows */
+};
+
+struct CUmod_st {
+	uint32_t device;
+	const struct sim_image *image; /* its own, or its library's */
+	struct sim_image own;
+	CUlibrary library;
+	struct CUfunc_st *functions;
+	struct sim_reservation *variables; /* NULL: none was asked for yet */
+};
+
+struct CUlib_st {
+	struct sim_image image;
+	struct CUfunc_st *kernels;
+	CUmodule modules[SIM_DEVICE_LIMIT]; /* NULL: not there yet */
+};
+
+/* Lock held. A function or a kernel that the program may name, or NULL. */
+struct CUfunc_st *sim_function_known(CUfunction function);
+/* The value that the attribute has for this function on this device. */
+CUresult sim_function_attribute(const struct CUfunc_st *function, const struct sim_device *device,
+				CUfunction_attribute attribute, int *ret_value);
+/* The address and size of a variable. Lock held. */
+CUresult sim_module_variable(CUmodule module, const char *name, uint64_t *ret_address, uint64_t *ret_bytes);
+
+#endif
