@@ -38,7 +38,8 @@ Rules say what `compute` and `ok` write before they return. Where a pointer is N
     forget=N:BYTES      device memory at argument N reads as zeros: a status that the device writes; also N:BYTES*M
     size4=N:KIND:ARGUMENTS
                         a size of 4 bytes (size8: 8) at argument N, which the setting `sizes` gives for KIND and up to four
-                        numbers: arguments, separated by colons, - for one that is absent (it is passed as -1)
+                        numbers: arguments, separated by colons; - for one that is absent (it is passed as -1),
+                        5p for a pointer in argument 5, whole
 
 Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
 floating-point arguments apart. So a generated function declares the arguments that it reads, each as wide as a
@@ -52,7 +53,7 @@ import sys
 SETTINGS = {"library", "version", "refused", "failed", "invalid", "stream", "host", "sizes"}
 ANSWERS = {"compute", "ok", "refuse", "written"}
 RULES = {
-    "compute": {"stream", "zero", "result", "create", "destroy", "forget"},
+    "compute": {"stream", "zero", "result", "create", "destroy", "forget", "size4", "size8"},
     "ok": {"zero", "result", "create", "destroy", "forget", "size4", "size8"},
     "refuse": set(),
     "written": set(),
@@ -60,14 +61,15 @@ RULES = {
 
 
 class Rule:
-    """`name=argument...`. `bytes` are for each of the parts that argument `parts` counts. None: not in this rule."""
+    """`name=argument...`. `bytes` are for each of the parts that argument `parts` counts; None: there is one part."""
 
     def __init__(self, name, argument, bytes=None, parts=None, kind=None, numbers=()):
         self.name, self.argument, self.bytes, self.parts = name, argument, bytes, parts
         self.kind, self.numbers = kind, numbers
 
     def last(self):
-        return max(number for number in (self.argument, self.parts, *self.numbers) if number is not None)
+        numbers = [int(number.rstrip("p")) for number in self.numbers if number != "-"]
+        return max(self.argument, self.parts or 0, *numbers)
 
 
 class Function:
@@ -84,9 +86,8 @@ def parse_rule(word):
         return Rule(match[1], int(match[2]))
     if match := re.fullmatch(r"(zero|result|forget)=(\d+):(\d+)(?:\*(\d+))?", word):
         return Rule(match[1], int(match[2]), bytes=int(match[3]), parts=int(match[4]) if match[4] else None)
-    if match := re.fullmatch(r"(size4|size8)=(\d+):(\w+)((?::(?:\d+|-)){0,4})", word):
-        numbers = [None if number == "-" else int(number) for number in match[4].split(":")[1:]]
-        return Rule(match[1], int(match[2]), bytes=int(match[1][4:]), kind=match[3], numbers=numbers)
+    if match := re.fullmatch(r"(size4|size8)=(\d+):(\w+)((?::(?:\d+p?|-)){0,4})", word):
+        return Rule(match[1], int(match[2]), bytes=int(match[1][4:]), kind=match[3], numbers=match[4].split(":")[1:])
     raise ValueError(f"not a rule: {word}")
 
 
@@ -153,7 +154,8 @@ def rule_text(function, rule, settings):
         return f"if (!stand_in_create(a{rule.argument}))\n\t\treturn stand_in_library.failed;"
     if rule.name == "destroy":
         return f"stand_in_destroy(a{rule.argument});"
-    numbers = ["-1" if number is None else f"(int32_t)a{number}" for number in [*rule.numbers, *[None] * 4][:4]]
+    numbers = ["-1" if number == "-" else f"(int64_t)a{number[:-1]}" if number.endswith("p") else f"(int32_t)a{number}"
+               for number in [*rule.numbers, *["-"] * 4][:4]]
     return (f"if (!stand_in_size(\"{function.name}\", \"{rule.kind}\", (int64_t[]){{{', '.join(numbers)}}}, "
             f"{settings['sizes']}, a{rule.argument}, {rule.bytes}))\n\t\treturn {settings.get('invalid', '0')};")
 

@@ -1,0 +1,290 @@
+/* cuSPARSE: handles, errors, and how large buffers are.
+ *
+ * NVIDIA documents functions that answer the sizes, not the sizes: from 0 to a copy of the operands (of their blocks
+ * and indices; a solver of tridiagonal systems: four copies of its diagonals). The upper end is an assumption, not a
+ * documented bound.
+ *
+ * How many elements a sum or a product of sparse matrices has depends on their values. A sum has at least as many as
+ * the larger operand, and is answered so. A product is answered as empty, and what it may need (its elements, as many
+ * as pairs of operands' elements, or as the matrix has) is the interval of its buffers.
+ */
+#include "runtime/libraries/cusparse_matrix.h"
+#include "runtime/libraries/stand_in.h"
+
+#include <stdlib.h>
+
+#define MAJOR 12
+#define MINOR 6
+#define PATCH 3
+
+#define MAGIC 0x6e63737061727331ull
+
+struct handle {
+	uint64_t magic;
+	void *stream;
+	int pointer_mode; /* 0: host */
+};
+
+static struct handle *handle_of(uintptr_t first)
+{
+	struct handle *handle = (struct handle *)first;
+
+	return handle && handle->magic == MAGIC ? handle : NULL;
+}
+
+intptr_t cusparse_stream(uintptr_t first, void **ret_stream);
+intptr_t cusparse_stream(uintptr_t first, void **ret_stream)
+{
+	const struct handle *handle = handle_of(first);
+
+	if (!handle)
+		return NOT_INITIALIZED;
+	*ret_stream = handle->stream;
+	return 0;
+}
+
+int cusparseCreate(struct handle **ret_handle)
+{
+	const struct runtime_services *services = stand_in_services();
+	int capability = 0;
+	int multiprocessors = 0;
+
+	if (!ret_handle)
+		return INVALID_VALUE;
+	*ret_handle = NULL;
+	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
+		return NOT_INITIALIZED;
+	*ret_handle = calloc(1, sizeof(**ret_handle));
+	if (!*ret_handle)
+		return ALLOC_FAILED;
+	(*ret_handle)->magic = MAGIC;
+	return 0;
+}
+
+int cusparseDestroy(struct handle *handle)
+{
+	if (!handle_of((uintptr_t)handle))
+		return NOT_INITIALIZED;
+	handle->magic = 0;
+	free(handle);
+	return 0;
+}
+
+/* What is set is what Get returns. */
+#define FIELD(set, get, type, field)                                                                                 \
+	int set(struct handle *handle, type value)                                                                   \
+	{                                                                                                            \
+		if (!handle_of((uintptr_t)handle))                                                                   \
+			return NOT_INITIALIZED;                                                                      \
+		handle->field = value;                                                                               \
+		return 0;                                                                                            \
+	}                                                                                                            \
+	int get(struct handle *handle, type *ret_value)                                                              \
+	{                                                                                                            \
+		if (!handle_of((uintptr_t)handle))                                                                   \
+			return NOT_INITIALIZED;                                                                      \
+		if (!ret_value)                                                                                      \
+			return INVALID_VALUE;                                                                        \
+		*ret_value = handle->field;                                                                          \
+		return 0;                                                                                            \
+	}
+FIELD(cusparseSetStream, cusparseGetStream, void *, stream)
+FIELD(cusparseSetPointerMode, cusparseGetPointerMode, int, pointer_mode)
+
+int cusparseGetVersion(const struct handle *handle, int *ret_version)
+{
+	(void)handle;
+	if (!ret_version)
+		return INVALID_VALUE;
+	*ret_version = MAJOR * 1000 + MINOR * 100 + PATCH;
+	return 0;
+}
+
+int cusparseGetProperty(int type, int *ret_value)
+{
+	static const int values[] = {MAJOR, MINOR, PATCH};
+
+	if (!ret_value || type < 0 || type > 2)
+		return INVALID_VALUE;
+	*ret_value = values[type];
+	return 0;
+}
+
+static const char *const names[][2] = {
+	{"CUSPARSE_STATUS_SUCCESS", "success"},
+	{"CUSPARSE_STATUS_NOT_INITIALIZED", "the handle was not created"},
+	{"CUSPARSE_STATUS_ALLOC_FAILED", "out of memory"},
+	{"CUSPARSE_STATUS_INVALID_VALUE", "an argument is invalid"},
+	{"CUSPARSE_STATUS_ARCH_MISMATCH", "the device lacks a feature"},
+	{"CUSPARSE_STATUS_MAPPING_ERROR", "device memory cannot be accessed"},
+	{"CUSPARSE_STATUS_EXECUTION_FAILED", "the launch on the device failed"},
+	{"CUSPARSE_STATUS_INTERNAL_ERROR", "an internal operation failed"},
+	{"CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED", "the type of matrix is not supported"},
+	{"CUSPARSE_STATUS_ZERO_PIVOT", "a pivot is zero"},
+	{"CUSPARSE_STATUS_NOT_SUPPORTED", "not supported (neap's stand-in, or the device)"},
+	{"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", "too few resources"},
+};
+
+static const char *name_of(int status, int which)
+{
+	return status >= 0 && (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status][which]
+										: "not a code of cuSPARSE";
+}
+
+const char *cusparseGetErrorName(int status) { return name_of(status, 0); }
+
+const char *cusparseGetErrorString(int status) { return name_of(status, 1); }
+
+/* The descriptions of the older functions. */
+struct description {
+	int type;
+	int fill;
+	int diagonal;
+	int base;
+};
+
+int cusparseCreateMatDescr(struct description **ret_description)
+{
+	if (!ret_description)
+		return INVALID_VALUE;
+	*ret_description = calloc(1, sizeof(**ret_description));
+	return *ret_description ? 0 : ALLOC_FAILED;
+}
+
+int cusparseDestroyMatDescr(struct description *description)
+{
+	free(description);
+	return 0;
+}
+
+#define DESCRIPTION(set, get, field)                                                                                 \
+	int set(struct description *description, int value)                                                          \
+	{                                                                                                            \
+		if (!description)                                                                                    \
+			return INVALID_VALUE;                                                                        \
+		description->field = value;                                                                          \
+		return 0;                                                                                            \
+	}                                                                                                            \
+	int get(const struct description *description) { return description ? description->field : 0; }
+DESCRIPTION(cusparseSetMatType, cusparseGetMatType, type)
+DESCRIPTION(cusparseSetMatFillMode, cusparseGetMatFillMode, fill)
+DESCRIPTION(cusparseSetMatDiagType, cusparseGetMatDiagType, diagonal)
+DESCRIPTION(cusparseSetMatIndexBase, cusparseGetMatIndexBase, base)
+
+/* A scalar that goes where the pointer mode says. */
+static void put(const struct handle *handle, void *to, const void *from, size_t bytes)
+{
+	const struct runtime_services *services = stand_in_services();
+
+	if (!to)
+		return;
+	if (handle->pointer_mode == 0)
+		memcpy(to, from, bytes);
+	else if (services)
+		services->write((uintptr_t)to, from, bytes);
+}
+
+/* No pivot is zero. */
+#define ZERO_PIVOT(name)                                                                                             \
+	int name(struct handle *handle, const void *info, int *position)                                             \
+	{                                                                                                            \
+		static const int none = -1;                                                                          \
+                                                                                                                     \
+		if (!handle_of((uintptr_t)handle))                                                                   \
+			return NOT_INITIALIZED;                                                                      \
+		if (!info || !position)                                                                              \
+			return INVALID_VALUE;                                                                        \
+		put(handle, position, &none, sizeof(none));                                                          \
+		return (int)stand_in_values(#name);                                                                  \
+	}
+ZERO_PIVOT(cusparseXbsric02_zeroPivot)
+ZERO_PIVOT(cusparseXbsrilu02_zeroPivot)
+ZERO_PIVOT(cusparseXbsrsm2_zeroPivot)
+ZERO_PIVOT(cusparseXbsrsv2_zeroPivot)
+ZERO_PIVOT(cusparseXcsric02_zeroPivot)
+ZERO_PIVOT(cusparseXcsrilu02_zeroPivot)
+
+int cusparseSpVV(struct handle *handle, int operation, const struct matrix *x, const struct matrix *y, void *result,
+		 int type, void *buffer)
+{
+	static const char zeros[16];
+
+	(void)operation, (void)buffer;
+	if (!handle_of((uintptr_t)handle))
+		return NOT_INITIALIZED;
+	if (!x || !y || !result)
+		return INVALID_VALUE;
+	put(handle, result, zeros, cusparse_type_bytes(type));
+	return (int)stand_in_compute("cusparseSpVV", handle->stream);
+}
+
+int cusparseXcsrgeam2Nnz(struct handle *handle, int rows, int columns, const struct description *a, int a_count,
+			 const int *a_offsets, const int *a_indices, const struct description *b, int b_count,
+			 const int *b_offsets, const int *b_indices, const struct description *c, int *c_offsets,
+			 int *ret_count, void *workspace)
+{
+	int count = a_count > b_count ? a_count : b_count;
+	uint64_t all = (uint64_t)a_count + (uint64_t)b_count;
+	const uint64_t element = 4 + 16; /* an index and at most a double-precision complex number */
+
+	(void)a_offsets, (void)a_indices, (void)b_offsets, (void)b_indices, (void)c_offsets, (void)workspace;
+	if (!handle_of((uintptr_t)handle))
+		return NOT_INITIALIZED;
+	if (rows < 0 || columns < 0 || a_count < 0 || b_count < 0 || !a || !b || !c || !ret_count)
+		return INVALID_VALUE;
+	if (all > (uint64_t)rows * (uint64_t)columns)
+		all = (uint64_t)rows * (uint64_t)columns;
+	put(handle, ret_count, &count, sizeof(count));
+	if (all > (uint64_t)count)
+		stand_in_workspace("cusparseXcsrgeam2Nnz", (uint64_t)count * element, all * element);
+	return (int)stand_in_compute("cusparseXcsrgeam2Nnz", handle->stream);
+}
+
+static uint64_t product_bytes(const struct matrix *a, const struct matrix *b, const struct matrix *c)
+{
+	const double pairs = (double)a->count * (double)b->count;
+	const double all = (double)c->rows * (double)c->columns;
+
+	return (uint64_t)((pairs < all ? pairs : all) * (double)(8 + cusparse_type_bytes(c->value_type)));
+}
+
+static bool operands(const char *kind, const int64_t *numbers, struct stand_in_size *ret_size)
+{
+	const struct matrix *matrices[3] = {NULL};
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		if (numbers[i] == -1)
+			continue;
+		matrices[i] = (const struct matrix *)(uintptr_t)numbers[i];
+		if (!matrices[i])
+			return false;
+		ret_size->high += cusparse_matrix_bytes(matrices[i]);
+	}
+	if (strcmp(kind, "product") == 0)
+		ret_size->high = product_bytes(matrices[0], matrices[1], matrices[2]);
+	return true;
+}
+
+stand_in_sizes cusparse_size;
+bool cusparse_size(const char *function, const char *kind, const int64_t *numbers, struct stand_in_size *ret_size)
+{
+	const uint64_t element = 16; /* a double-precision complex number, the largest */
+	uint64_t rows = (uint64_t)numbers[0];
+	uint64_t count = (uint64_t)numbers[1];
+	uint64_t third = numbers[2] > 0 ? (uint64_t)numbers[2] : 1; /* the side of a block, batches, a second count */
+
+	(void)function;
+	*ret_size = (struct stand_in_size){.unit = 1};
+	if (strcmp(kind, "operands") == 0 || strcmp(kind, "product") == 0)
+		return operands(kind, numbers, ret_size);
+	if (numbers[0] < 0 || numbers[1] < 0)
+		return false;
+	if (strcmp(kind, "diagonals") == 0)
+		ret_size->high = 4 * rows * third * element;
+	else if (strcmp(kind, "sum") == 0)
+		ret_size->high = (count + third) * (element + 4) + 2 * rows * 4;
+	else
+		ret_size->high = count * (third * third * element + 4) + rows * 4;
+	return true;
+}
