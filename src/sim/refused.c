@@ -56,10 +56,6 @@ REFUSE(cuEventElapsedTime_v2, (float *milliseconds, CUevent start, CUevent end))
 REFUSE(cuThreadExchangeStreamCaptureMode, (CUstreamCaptureMode * mode))
 REFUSE(cuStreamBeginCaptureToGraph, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
 				     const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode))
-REFUSE(cuStreamGetCaptureInfo_v2, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, size_t *count))
-REFUSE(cuStreamGetCaptureInfo_v3, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-				   const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count))
 REFUSE(cuStreamUpdateCaptureDependencies_v1,
        (CUstream stream, CUgraphNode *dependencies, size_t count, unsigned int flags))
 REFUSE(cuStreamUpdateCaptureDependencies_v2,

@@ -191,7 +191,7 @@ struct sim_capture {
 	CUstream origin; /* NULL: none under way */
 	CUstreamCaptureMode mode;
 	bool invalidated;
-	uint64_t nodes;
+	uint64_t nodes, id;
 };
 
 CUresult sim_stream_number(CUstream stream, uint32_t *ret_number);

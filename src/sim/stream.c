@@ -344,6 +344,31 @@ CUresult sim_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 	return CUDA_SUCCESS;
 }
 
+/* The graph that a capture makes is not shown while it is made. */
+CUresult sim_cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+				       const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count)
+{
+	CUstreamCaptureStatus now = CU_STREAM_CAPTURE_STATUS_NONE;
+	CUresult result = status ? sim_cuStreamIsCapturing(stream, &now) : CUDA_ERROR_INVALID_VALUE;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (now == CU_STREAM_CAPTURE_STATUS_ACTIVE && (graph || dependencies || edges || count))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	*status = now;
+	pthread_mutex_lock(&sim.lock);
+	if (id)
+		*id = now == CU_STREAM_CAPTURE_STATUS_NONE ? 0 : sim.capture.id;
+	pthread_mutex_unlock(&sim.lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+				       const CUgraphNode **dependencies, size_t *count)
+{
+	return sim_cuStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, NULL, count);
+}
+
 /* One capture at a time in a process. */
 CUresult sim_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 {
@@ -362,7 +387,7 @@ CUresult sim_cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode)
 	} else if (sim.capture.origin) {
 		result = CUDA_ERROR_NOT_SUPPORTED;
 	} else {
-		sim.capture = (struct sim_capture){.origin = stream, .mode = mode};
+		sim.capture = (struct sim_capture){.origin = stream, .mode = mode, .id = ++sim.next_id};
 		stream->capturing = true;
 		atomic_store(&sim.capturing, mode != CU_STREAM_CAPTURE_MODE_RELAXED);
 	}
