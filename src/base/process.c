@@ -5,8 +5,8 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -98,9 +98,7 @@ static void read_command(pid_t pid, struct neap_process *process)
 			process->command[i] = start[i] ? start[i] : ' ';
 		process->command[shown] = '\0';
 	}
-	for (char *c = process->command; *c; c++)
-		if (iscntrl((unsigned char)*c))
-			*c = '?';
+	neap_printable(process->command, sizeof(process->command), process->command);
 }
 
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err)

@@ -4,6 +4,8 @@
 #include "base/units.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
+#include "cli/print.h"
+#include "report/cells.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -14,25 +16,27 @@
 #define SCHEMA     1
 #define NAME_WIDTH 44
 
-/* A name on a terminal: control characters would speak to it. */
-static void print_name(const char *name, int width)
+/* A name, padded to that many columns. */
+static void print_name(const char *name, size_t width)
 {
-	int length = 0;
+	const char *text = NEAP_PRINTABLE(name);
 
-	for (; *name; name++, length++)
-		putchar_unlocked((unsigned char)*name < 0x20 || *name == 0x7f ? '?' : *name);
-	for (; length < width; length++)
-		putchar_unlocked(' ');
+	fputs(text, stdout);
+	for (size_t columns = neap_report_width(text, strlen(text)); columns < width; columns++)
+		putchar(' ');
 }
 
-static int name_width(const struct neap_retention_plan *plan)
+static size_t name_width(const struct neap_retention_plan *plan)
 {
 	size_t widest = 0;
 
-	for (size_t i = 0; i < plan->count; i++)
-		if (strlen(plan->entries[i].name) > widest)
-			widest = strlen(plan->entries[i].name);
-	return widest < NAME_WIDTH ? (int)widest : NAME_WIDTH;
+	for (size_t i = 0; i < plan->count; i++) {
+		const char *text = NEAP_PRINTABLE(plan->entries[i].name);
+		size_t columns = neap_report_width(text, strlen(text));
+
+		widest = columns > widest ? columns : widest;
+	}
+	return widest < NAME_WIDTH ? widest : NAME_WIDTH;
 }
 
 static const char *plural(size_t count) { return count == 1 ? "" : "s"; }
@@ -61,7 +65,7 @@ static void print_head(const struct neap_retention_plan *plan)
 	print_name(plan->folder, 0);
 	printf(": %zu checkpoint%s, %s\n", count, plural(count), neap_size_format(bytes, size));
 	if (plan->metric[0] && !plan->newest_for_best)
-		printf("  best by %s, %s is better%s\n", plan->metric,
+		printf("  best by %s, %s is better%s\n", NEAP_PRINTABLE(plan->metric),
 		       plan->mode == NEAP_METRIC_MIN ? "lower" : "higher",
 		       plan->metric_inferred ? " (inferred; --metric and --mode say otherwise)"
 		       : plan->mode_inferred ? " (inferred from its name; --mode says otherwise)"
@@ -79,7 +83,7 @@ void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct
 			    bool dry_run)
 {
 	char size[NEAP_UNITS_ROOM], reason[256], until[32];
-	int width = name_width(plan);
+	size_t width = name_width(plan);
 
 	print_head(plan);
 	for (size_t i = 0; i < plan->count; i++) {
@@ -87,7 +91,7 @@ void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct
 
 		printf("  %-6s  %9s  ", entry->drop ? "DELETE" : "KEEP", neap_size_format(entry->bytes, size));
 		print_name(entry->name, width);
-		printf("  %s\n", neap_retention_reason_text(plan, rules, i, reason, sizeof(reason)));
+		printf("  %s\n", NEAP_PRINTABLE(neap_retention_reason_text(plan, rules, i, reason, sizeof(reason))));
 	}
 	if (plan->over_bytes > 0)
 		printf("  what must stay is %s more than --max-total-size\n",

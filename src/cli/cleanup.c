@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/device_reply.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "cli/targets.h"
 
 #include <inttypes.h>
@@ -73,7 +74,7 @@ static void print_device(const struct cleanup_options *options, const struct dev
 		return;
 	}
 	if (device->status != NEAP_OK) {
-		printf("  not emptied: %s\n", device->error);
+		printf("  not emptied: %s\n", NEAP_PRINTABLE(device->error));
 		return;
 	}
 	print_change("allocated", device->allocated_before, device->allocated);
@@ -165,13 +166,10 @@ static void show_lines(const struct work *work, const struct neap_fields *reply,
 		char line[512];
 		snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1),
 			 (const char *)bytes);
-		for (char *c = line; *c; c++)
-			if ((unsigned char)*c < 0x20 || *c == 0x7f)
-				*c = '?';
 		if (work->options->json)
 			append(work, lines, look_json_text(line));
 		else
-			printf("  %s\n", line);
+			printf("  %s\n", NEAP_PRINTABLE(line));
 	}
 	if (json_array_size(lines) > 0)
 		set(work, process, "lines", lines);

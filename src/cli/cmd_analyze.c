@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/analysis_json.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "cli/write_trace.h"
 #include "report/analysis.h"
 #include "report/page_file.h"
@@ -93,7 +94,7 @@ static int print_people(const struct neap_analysis *analysis, const char *path, 
 	if (neap_buffer_status(&out, &err) != NEAP_OK)
 		code = neap_complain("analyze", &err);
 	else
-		fputs(neap_buffer_string(&out), stdout);
+		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 	return code;
 }
@@ -174,7 +175,8 @@ static int run(const struct neap_arguments *arguments)
 	else if (!piped)
 		code = print_people(&analysis, path, page.top);
 	if (page_bytes > 0 && code == NEAP_EXIT_OK && !neap_argument(arguments, "json"))
-		printf("\nPage: %s, %s\n", html, neap_size_format(page_bytes, (char[NEAP_UNITS_ROOM]){0}));
+		printf("\nPage: %s, %s\n", NEAP_PRINTABLE(html),
+		       neap_size_format(page_bytes, (char[NEAP_UNITS_ROOM]){0}));
 	neap_page_file_abort(&file);
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);

@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "report/cells.h"
 #include "report/wrap.h"
 
@@ -160,7 +161,7 @@ static int print_people(const struct side *before, const struct side *after, con
 	if (neap_buffer_status(&out, &err) != NEAP_OK)
 		code = neap_complain("compare", &err);
 	else
-		fputs(neap_buffer_string(&out), stdout);
+		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 	return code;
 }

@@ -9,6 +9,7 @@
 #include "cli/explain_topics.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "report/explain.h"
 #include "report/wrap.h"
 
@@ -144,7 +145,7 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 			more, more == 1 ? "" : "s", MESSAGES);
 	int code = neap_buffer_status(&out, &err) == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
 	if (code == NEAP_EXIT_OK)
-		fputs(neap_buffer_string(&out), stdout);
+		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 	return code;
 }
@@ -247,7 +248,7 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 	if (status == NEAP_OK)
 		status = neap_buffer_status(&out, &err);
 	if (status == NEAP_OK)
-		fputs(neap_buffer_string(&out), stdout);
+		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);
 }

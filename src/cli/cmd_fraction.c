@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/device_reply.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "cli/targets.h"
 
 #include <inttypes.h>
@@ -86,7 +87,8 @@ static void print_device(const struct work *work, const struct device_reply *dev
 		       neap_size_format(device->free, to),
 		       neap_size_format_delta((int64_t)(device->free - device->free_before), change));
 	if (device->status != NEAP_OK)
-		printf("  the limit is in force, but the cache was not emptied: %s\n", device->error);
+		printf("  the limit is in force, but the cache was not emptied: %s\n",
+		       NEAP_PRINTABLE(device->error));
 	else if (device->emptied)
 		printf("  emptied the cache: gave back %s in %s\n", neap_size_format(device->freed, from),
 		       neap_duration_format(device->nanoseconds, time));

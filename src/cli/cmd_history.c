@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/history_report.h"
+#include "cli/print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -319,7 +320,7 @@ static int run(const struct neap_arguments *arguments)
 	if (status == NEAP_OK && access(path, F_OK) == 0) /* reading begins no history */
 		status = neap_history_open(path, &history, note, &err);
 	if (note[0])
-		fprintf(stderr, "neap history: %s\n", note);
+		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
 	if (status != NEAP_OK)
 		code = neap_complain("history", &err);
 	else if (request.prune)

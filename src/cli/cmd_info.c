@@ -7,8 +7,10 @@
 #include "cli/csv.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
+#include "cli/print.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -101,7 +103,7 @@ static void print_people(const struct look *look, bool color)
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *device = &look->devices[i];
 		printf("%s%sGPU %zu: %s%s%s  %s\n", i > 0 ? "\n" : "", color ? "\033[1m" : "", i,
-		       device->reading.name, look->backend == NEAP_BACKEND_SIM ? " (simulated)" : "",
+		       NEAP_PRINTABLE(device->reading.name), look->backend == NEAP_BACKEND_SIM ? " (simulated)" : "",
 		       color ? "\033[0m" : "", device->reading.uuid_text);
 		print_ledger(device, color);
 		if (!device->reading.processes_known)
@@ -118,7 +120,8 @@ static void print_people(const struct look *look, bool color)
 		print_unlisted(look, &look->attached[i]);
 	for (size_t i = 0; i < look->attached_count; i++)
 		if (look->attached[i].note[0])
-			printf("Process %d: %s\n", (int)look->attached[i].pid, look->attached[i].note);
+			printf("Process %d: %s\n", (int)look->attached[i].pid,
+			       NEAP_PRINTABLE(look->attached[i].note));
 }
 
 /* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
@@ -222,12 +225,16 @@ static int print_json(const struct look *look, bool lines)
 	set(root, "devices", devices, &failed);
 	set(root, "processes", processes, &failed);
 	set(root, "unlisted", unlisted, &failed);
-	if (!failed && json_dumpf(root, stdout, lines ? JSON_COMPACT : JSON_INDENT(2)) == 0)
-		putchar('\n');
+	char *text = failed ? NULL : json_dumps(root, lines ? JSON_COMPACT : JSON_INDENT(2));
 	json_decref(root);
-	if (failed)
+	if (!text) {
 		fputs("neap info: out of memory\n", stderr);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text);
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */
@@ -277,7 +284,7 @@ static void print_summary(const struct look *look)
 			snprintf(title, sizeof(title), "%.30s (PID %d) CUDA memory summary, device ID %zu",
 				 look->attached[i].name, (int)look->attached[i].pid, device_index(look, uuid));
 			if (neap_stats_summary(&published.stats, title, false, text) == NEAP_OK)
-				fputs(text, stdout);
+				print_safe_lines(stdout, text);
 		}
 	}
 }

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/kill_report.h"
+#include "cli/print.h"
 #include "cli/targets.h"
 #include "series/drain.h"
 #include "series/killed.h"
@@ -230,7 +231,8 @@ static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
 		struct neap_error err = {0};
 		enum neap_status status = neap_killed_tell(work->plan.targets[i].process.pid, until_wall_ns, &err);
 		if (status != NEAP_OK && status != NEAP_ENOENT)
-			fprintf(stderr, "neap kill: a run's result will not say who ended it: %s\n", err.message);
+			fprintf(stderr, "neap kill: a run's result will not say who ended it: %s\n",
+				NEAP_PRINTABLE(err.message));
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "replay/replay.h"
 
 #include <inttypes.h>
@@ -271,7 +272,7 @@ static void print_people(const struct task *task)
 	const struct neap_policy_usage *usage = &result->usage;
 	uint64_t requested = peak(task, NEAP_METRIC_REQUESTED_BYTES);
 	char memory[NEAP_UNITS_ROOM];
-	printf("%s under %s", task->path,
+	printf("%s under %s", NEAP_PRINTABLE(task->path),
 	       options->policy == NEAP_REPLAY_NEAP    ? "neap's allocator"
 	       : result->settings.expandable_segments ? "PyTorch's policy with expandable segments"
 						      : "PyTorch's policy");

@@ -6,6 +6,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
@@ -208,15 +209,15 @@ static int parse(const struct neap_arguments *arguments, struct neap_supervise_o
 static void show(void *context, const char *text)
 {
 	(void)context;
-	fputs(text, stderr);
+	print_safe_lines(stderr, text);
 	fflush(stderr);
 }
 
 static void print_outcome(const struct neap_result *result)
 {
-	fprintf(stderr, "neap run: %s: %s", result->name, neap_outcome_name(result->outcome));
+	fprintf(stderr, "neap run: %s: %s", NEAP_PRINTABLE(result->name), neap_outcome_name(result->outcome));
 	if (result->evidence[0] && result->outcome != NEAP_OUTCOME_FAILED)
-		fprintf(stderr, " (%s)", result->evidence);
+		fprintf(stderr, " (%s)", NEAP_PRINTABLE(result->evidence));
 	fprintf(stderr, ", exit status %d, %s\n", result->exit_status,
 		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
 }
@@ -229,7 +230,7 @@ static void print_memory(const struct neap_result *result)
 			neap_size_format(result->peak_allocated_bytes, first),
 			neap_size_format(result->peak_reserved_bytes, second));
 	if (result->device_total_bytes) {
-		fprintf(stderr, "  device    %s: ", result->device_name);
+		fprintf(stderr, "  device    %s: ", NEAP_PRINTABLE(result->device_name));
 		if (result->peak_device_bytes) /* else it was too short to be seen, or used none */
 			fprintf(stderr, "%s taken at most, contexts included, ",
 				neap_size_format(result->peak_device_bytes, first));
@@ -239,9 +240,9 @@ static void print_memory(const struct neap_result *result)
 			fprintf(stderr, "  drain     memory free again after %s\n",
 				neap_duration_format(result->drain_ns, first));
 		else
-			fprintf(stderr, "  drain     %s\n", result->drain_note);
+			fprintf(stderr, "  drain     %s\n", NEAP_PRINTABLE(result->drain_note));
 	} else {
-		fprintf(stderr, "  device    memory was not watched: %s\n", result->drain_note);
+		fprintf(stderr, "  device    memory was not watched: %s\n", NEAP_PRINTABLE(result->drain_note));
 	}
 	if (result->waited_ns)
 		fprintf(stderr, "  waited    %s for free memory\n", neap_duration_format(result->waited_ns, first));
@@ -273,10 +274,10 @@ static void print_summary(const struct neap_result *result, const char *folder)
 	if (result->ooms || result->retries)
 		fprintf(stderr, "  memory    ran out %u time%s, %u restart%s, %u rung%s%s%s\n", result->ooms,
 			result->ooms == 1 ? "" : "s", result->retries, result->retries == 1 ? "" : "s", result->rungs,
-			result->rungs == 1 ? "" : "s", result->rung[0] ? ": " : "", result->rung);
+			result->rungs == 1 ? "" : "s", result->rung[0] ? ": " : "", NEAP_PRINTABLE(result->rung));
 	if (result->attached && result->steps) {
 		fprintf(stderr, "  steps     %llu, leak: %s", (unsigned long long)result->steps,
-			result->leak_verdict);
+			NEAP_PRINTABLE(result->leak_verdict));
 		if (!strcmp(result->leak_verdict, "leak"))
 			fprintf(stderr, ", %s a step (confidence %.3f)",
 				neap_size_format(
@@ -287,20 +288,21 @@ static void print_summary(const struct neap_result *result, const char *folder)
 	}
 	print_end_of_memory(result);
 	if (result->cleanup[0])
-		fprintf(stderr, "  cleanup   %s\n", result->cleanup);
+		fprintf(stderr, "  cleanup   %s\n", NEAP_PRINTABLE(result->cleanup));
 	if (result->stray_contexts[0])
-		fprintf(stderr, "  stray     %s\n", result->stray_contexts);
+		fprintf(stderr, "  stray     %s\n", NEAP_PRINTABLE(result->stray_contexts));
 	if (result->not_attached[0])
-		fprintf(stderr, "  outside   not attached: %s\n", result->not_attached);
+		fprintf(stderr, "  outside   not attached: %s\n", NEAP_PRINTABLE(result->not_attached));
 	if (result->simulated[0])
-		fprintf(stderr, "  simulated %s\n", result->simulated);
+		fprintf(stderr, "  simulated %s\n", NEAP_PRINTABLE(result->simulated));
 	if (result->advice[0])
-		fprintf(stderr, "  advice    %s\n", result->advice);
+		fprintf(stderr, "  advice    %s\n", NEAP_PRINTABLE(result->advice));
 	if (result->savings[0])
-		fprintf(stderr, "  savings   %s\n", result->savings);
+		fprintf(stderr, "  savings   %s\n", NEAP_PRINTABLE(result->savings));
 	run_processes_print(result, stderr);
 	run_python_print_notes(folder, stderr);
-	fprintf(stderr, "  result    %s/result.json%s\n", folder, result->oom_card[0] ? " (with the OOM card)" : "");
+	fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),
+		result->oom_card[0] ? " (with the OOM card)" : "");
 }
 
 /* The run is over and published: a history that cannot be written costs a line, not the run. */
@@ -315,11 +317,11 @@ static void add_to_history(const struct neap_result *result)
 	if (!status)
 		status = neap_history_open(path, &history, note, &err);
 	if (note[0])
-		fprintf(stderr, "neap run: %s\n", note);
+		fprintf(stderr, "neap run: %s\n", NEAP_PRINTABLE(note));
 	if (!status)
 		status = neap_history_put(history, "", "", result, &err);
 	if (status)
-		fprintf(stderr, "neap run: the run is not in the history: %s\n", err.message);
+		fprintf(stderr, "neap run: the run is not in the history: %s\n", NEAP_PRINTABLE(err.message));
 	neap_history_close(history);
 }
 

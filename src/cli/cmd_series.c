@@ -1,6 +1,7 @@
 /* cli/cmd_series.c: `neap series`: a file of experiments, each exactly once. */
 #include "base/paths.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/series_slurm.h"
 #include "report/report.h"
@@ -37,7 +38,7 @@ static void print_line(void *context, const char *text)
 {
 	if (context)
 		progress_clear(context);
-	fprintf(stderr, "%s\n", text);
+	fprintf(stderr, "%s\n", NEAP_PRINTABLE(text));
 }
 
 static void show_progress(void *context, const struct neap_series_progress *progress)
@@ -47,7 +48,7 @@ static void show_progress(void *context, const struct neap_series_progress *prog
 
 static int print_plan(const struct neap_spec *spec)
 {
-	printf("%s: %zu experiment%s", spec->name, spec->count, spec->count == 1 ? "" : "s");
+	printf("%s: %zu experiment%s", NEAP_PRINTABLE(spec->name), spec->count, spec->count == 1 ? "" : "s");
 	if (spec->parallel > 1)
 		printf(", up to %u at the same time", spec->parallel);
 	printf("\n");
@@ -59,18 +60,20 @@ static int print_plan(const struct neap_spec *spec)
 			free(params);
 			return NEAP_EXIT_OS;
 		}
-		printf("%zu. %s\n     command  %s\n", i + 1, experiment->name, command);
+		printf("%zu. %s\n     command  ", i + 1, NEAP_PRINTABLE(experiment->name));
+		print_safe_text(stdout, command);
+		putchar('\n');
 		if (*params)
-			printf("     params   %s\n", params);
-		printf("     needs    %s\n",
-		       experiment->needs ? experiment->needs : "as measured before, else the whole device");
+			printf("     params   %s\n", NEAP_PRINTABLE(params));
+		printf("     needs    %s\n", experiment->needs ? NEAP_PRINTABLE(experiment->needs)
+							       : "as measured before, else the whole device");
 		for (const struct neap_setting *setting = neap_settings; setting->key; setting++) {
 			const char *value = neap_setting_value(setting, experiment);
 			if (value && value != experiment->needs)
-				printf("     %-8s %s\n", setting->key, value);
+				printf("     %-8s %s\n", setting->key, NEAP_PRINTABLE(value));
 		}
 		for (size_t k = 0; k < experiment->env.count; k++)
-			printf("     env      %s\n", experiment->env.items[k]);
+			printf("     env      %s\n", NEAP_PRINTABLE(experiment->env.items[k]));
 		free(command);
 		free(params);
 	}
@@ -86,7 +89,8 @@ static void print_go_on(size_t left, bool disk_full, const struct neap_series_op
 	    (!options->folder || (!neap_words_add(&words, "--folder") && !neap_words_add(&words, options->folder))))
 		text = neap_words_join(&words);
 	fprintf(stderr, "neap series: %zu experiment%s left; %sgo on with: neap series %s\n", left,
-		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "", text ? text : "FILE --resume");
+		left == 1 ? "" : "s", disk_full ? "make room on the disk and " : "",
+		text ? NEAP_PRINTABLE(text) : "FILE --resume");
 	free(text);
 	neap_words_fini(&words);
 }
@@ -134,7 +138,7 @@ static int print_report(const struct neap_arguments *arguments, const struct nea
 	if (neap_buffer_status(&table, &err))
 		code = neap_complain("series", &err);
 	else
-		printf("%s\n%s\n", neap_buffer_string(&table), summary->report);
+		printf("%s\n%s\n", neap_buffer_string(&table), NEAP_PRINTABLE(summary->report));
 	neap_buffer_fini(&table);
 	return code;
 }

@@ -2,6 +2,7 @@
  * enters no world and takes nothing of it. */
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/print.h"
 #include "cli/run_python.h"
 #include "device/driver.h"
 #include "sim/world.h"
@@ -68,7 +69,7 @@ static void print_process(const struct sim_view_process *process, uint32_t devic
 	char memory[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
 	if (process->memory_bytes[device] == 0 && process->context_bytes[device] == 0)
 		return;
-	printf("    %8d  %-16s memory %s, context %s", (int)process->pid, process->command,
+	printf("    %8d  %-16s memory %s, context %s", (int)process->pid, NEAP_PRINTABLE(process->command),
 	       neap_size_format(process->memory_bytes[device], memory),
 	       neap_size_format(process->context_bytes[device], context));
 	if (process->state == SIM_SLOT_DRAINING)
@@ -84,13 +85,13 @@ static void print_view(const struct sim_view *view)
 {
 	char total[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], used[NEAP_UNITS_ROOM], draining[NEAP_UNITS_ROOM],
 		free_bytes[NEAP_UNITS_ROOM], delay[NEAP_UNITS_ROOM];
-	printf("World %s: %u device%s, memory released %s after a process's end%s\n", view->world, view->device_count,
-	       view->device_count == 1 ? "" : "s", neap_duration_format(view->release_delay_ns, delay),
-	       view->exists ? "" : " (nobody is in it)");
+	printf("World %s: %u device%s, memory released %s after a process's end%s\n", NEAP_PRINTABLE(view->world),
+	       view->device_count, view->device_count == 1 ? "" : "s",
+	       neap_duration_format(view->release_delay_ns, delay), view->exists ? "" : " (nobody is in it)");
 	for (uint32_t i = 0; i < view->device_count; i++) {
 		const struct sim_view_device *device = &view->devices[i];
-		printf("  %u  %s: total %s, reserved %s, used %s (draining %s), free %s\n", i, device->name,
-		       neap_size_format(device->total_bytes, total),
+		printf("  %u  %s: total %s, reserved %s, used %s (draining %s), free %s\n", i,
+		       NEAP_PRINTABLE(device->name), neap_size_format(device->total_bytes, total),
 		       neap_size_format(device->reserved_bytes, reserved), neap_size_format(device->used_bytes, used),
 		       neap_size_format(device->draining_bytes, draining),
 		       neap_size_format(device->free_bytes, free_bytes));
@@ -106,7 +107,8 @@ static int inspect(const char *text)
 	struct neap_error err = {0};
 	enum neap_status status = sim_spec_parse(text, &spec, &err);
 	if (status != NEAP_OK) {
-		fprintf(stderr, "neap sim: NEAP_SIM=%s: %s (column %u)\n", text, err.message, err.column);
+		fprintf(stderr, "neap sim: NEAP_SIM=%s: %s (column %u)\n", NEAP_PRINTABLE(text),
+			NEAP_PRINTABLE(err.message), err.column);
 		return NEAP_EXIT_USAGE;
 	}
 	if (sim_world_look(&spec, &view, &err) != NEAP_OK)

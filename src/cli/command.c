@@ -9,6 +9,7 @@
 #include "cli/command.h"
 
 #include "base/nearest.h"
+#include "cli/print.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -55,8 +56,11 @@ static const char *command_name(const struct neap_arguments *arguments)
 
 static int complain_usage(const char *command, const char *format, va_list list)
 {
+	char text[4096];
+
 	fprintf(stderr, "neap%s%s: ", command ? " " : "", command ? command : "");
-	vfprintf(stderr, format, list);
+	vsnprintf(text, sizeof(text), format, list);
+	print_safe_text(stderr, text);
 	fprintf(stderr, " (see 'neap help%s%s')\n", command ? " " : "", command ? command : "");
 	return NEAP_EXIT_USAGE;
 }
@@ -79,8 +83,8 @@ int neap_complain(const char *command, const struct neap_error *err)
 	else if (err->position != 0)
 		snprintf(place, sizeof(place), "at byte %llu", (unsigned long long)err->position);
 	bool said = !*place || strstr(err->message, place);
-	fprintf(stderr, "neap%s%s: %s%s%s%s\n", command ? " " : "", command ? command : "", err->message,
-		said ? "" : " (", said ? "" : place, said ? "" : ")");
+	fprintf(stderr, "neap%s%s: %s%s%s%s\n", command ? " " : "", command ? command : "",
+		NEAP_PRINTABLE(err->message), said ? "" : " (", said ? "" : place, said ? "" : ")");
 	return neap_exit_of(err->status);
 }
 

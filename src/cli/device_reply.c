@@ -1,5 +1,6 @@
 /* cli/device_reply.c: an agent may be of another version, or be no agent: every field is checked. */
 #include "cli/device_reply.h"
+#include "cli/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, co
 void device_reply_print_title(const struct device_reply *device)
 {
 	if (device->index_known)
-		printf("GPU %zu: %s\n", device->index, device->name);
+		printf("GPU %zu: %s\n", device->index, NEAP_PRINTABLE(device->name));
 	else
-		printf("CUDA device %" PRIu64 ": %s\n", device->ordinal, device->name);
+		printf("CUDA device %" PRIu64 ": %s\n", device->ordinal, NEAP_PRINTABLE(device->name));
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "cli/csv.h"
+#include "cli/print.h"
 #include "cli/run_processes.h"
 #include "report/cells.h"
 
@@ -175,7 +176,7 @@ void history_print_run(const struct neap_history_run *run)
 {
 	char text[ROOM], time[NEAP_UNITS_ROOM];
 	const struct neap_result *result = run->result;
-	printf("run              %s\n", result->run_id);
+	printf("run              %s\n", NEAP_PRINTABLE(result->run_id));
 	if (*run->series) {
 		neap_report_clean(text, sizeof text, run->series);
 		printf("series           %s\n", text);
@@ -339,9 +340,12 @@ enum neap_status history_print_json(size_t index, const struct neap_history_run 
 	plain.leak_bytes_per_step = isfinite(plain.leak_bytes_per_step) ? plain.leak_bytes_per_step : 0;
 	plain.leak_confidence = isfinite(plain.leak_confidence) ? plain.leak_confidence : 0;
 	enum neap_status status = neap_result_format("the run", &plain, &text, err);
-	if (status == NEAP_OK && quoted)
-		printf("%s{\n \"series\": %s,%s", index ? ", " : "{\"schema\": 1, \"runs\": [", quoted,
-		       neap_buffer_string(&text) + 1);
+	if (status == NEAP_OK && quoted) {
+		printf("%s{\n \"series\": ", index ? ", " : "{\"schema\": 1, \"runs\": [");
+		print_safe_json(stdout, quoted);
+		putchar(',');
+		print_safe_json(stdout, neap_buffer_string(&text) + 1);
+	}
 	free(quoted);
 	json_decref(series);
 	neap_buffer_fini(&text);

@@ -3,9 +3,11 @@
 
 #include "base/units.h"
 #include "cli/json_parts.h"
+#include "cli/print.h"
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
 
 #define SCHEMA 1
 
@@ -244,8 +246,12 @@ bool kill_print_json(const struct kill_work *work)
 	set(root, "refused", refused, &failed);
 	set(root, "devices", devices, &failed);
 	set(root, "drain_ns", work->ended ? json_integer((json_int_t)work->drain_ns) : json_null(), &failed);
-	if (!failed && json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
+	char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
 	json_decref(root);
-	return !failed;
+	if (!text)
+		return false;
+	print_safe_json(stdout, text);
+	putchar('\n');
+	free(text);
+	return true;
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "cli/command.h"
+#include "cli/print.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -47,12 +48,17 @@ json_t *look_json_text(const char *text)
 
 int look_json_print(const char *command, json_t *root, bool failed)
 {
-	if (failed)
-		fprintf(stderr, "neap %s: out of memory\n", command);
-	else if (json_dumpf(root, stdout, JSON_INDENT(2)) == 0)
-		putchar('\n');
+	char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
+
 	json_decref(root);
-	return failed ? NEAP_EXIT_OS : NEAP_EXIT_OK;
+	if (!text) {
+		fprintf(stderr, "neap %s: out of memory\n", command);
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text);
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
 }
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }

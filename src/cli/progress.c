@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/units.h"
+#include "cli/print.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -86,7 +87,7 @@ void progress_draw(struct progress_line *line, const struct neap_series_progress
 	if (!strcmp(text, line->text))
 		return;
 	progress_clear(line);
-	fputs(text, line->stream);
+	print_safe_text(line->stream, text);
 	fflush(line->stream);
 	strcpy(line->text, text);
 }

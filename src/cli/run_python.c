@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "cli/print.h"
 #include "device/driver.h"
 #include "device/loader.h"
 #include "series/outsider.h"
@@ -138,8 +139,9 @@ void run_python_print_notes(const char *folder, FILE *out)
 		if (neap_file_read(path, 65536, &text, NULL) == NEAP_OK) {
 			const char *note = neap_buffer_string(&text);
 			fprintf(out, "  note      process %s: ", entry->d_name + 5);
-			for (size_t i = 0; note[i] && note[i] != '\n'; i++)
-				fputc((unsigned char)note[i] < 0x20 || note[i] == 0x7f ? '?' : note[i], out);
+			if (text.data)
+				text.data[strcspn(note, "\n")] = '\0';
+			print_safe_text(out, note);
 			fputc('\n', out);
 			printed++;
 		}

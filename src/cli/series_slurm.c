@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "cli/print.h"
 #include "series/slurm_task.h"
 
 #include <inttypes.h>
@@ -39,13 +40,13 @@ static void print_unfinished(const struct neap_slurm_summary *summary, const str
 		print_jobs(summary, ",");
 		printf("cancel   scancel ");
 		print_jobs(summary, " ");
-		printf("gather   neap series %s\n", go_on);
+		printf("gather   neap series %s\n", NEAP_PRINTABLE(go_on));
 	} else {
 		fprintf(stderr, "neap series: %zu experiment%s left: %zu running, %zu pending", summary->series.left,
 			summary->series.left == 1 ? "" : "s", summary->running, summary->pending);
 		if (summary->waiting)
 			fprintf(stderr, ", %zu to be submitted again", summary->waiting);
-		fprintf(stderr, "; go on with: neap series %s\n", go_on);
+		fprintf(stderr, "; go on with: neap series %s\n", NEAP_PRINTABLE(go_on));
 	}
 	free(command);
 }
@@ -73,6 +74,15 @@ int series_slurm_run(const struct neap_arguments *arguments, const struct neap_s
 	return begun ? NEAP_EXIT_OK : NEAP_EXIT_TRY_AGAIN;
 }
 
+static void print_submission(const struct neap_slurm_plan *plan, size_t i, const char *folder, bool in_turn,
+			     const struct neap_buffer *script)
+{
+	printf("\nSubmission %zu of %zu, %zu task%s: %s/slurm/%zu.sh%s\n\n", i + 1, plan->count,
+	       plan->batches[i].count, plan->batches[i].count == 1 ? "" : "s", NEAP_PRINTABLE(folder), i + 1,
+	       i && in_turn ? ", after the one before" : "");
+	print_safe_lines(stdout, neap_buffer_string(script));
+}
+
 int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slurm_options *options)
 {
 	struct neap_slurm_plan plan = {0};
@@ -88,10 +98,7 @@ int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slur
 			status = neap_slurm_script(spec, &words, options->series.program, folder, number, &script,
 						   &err);
 		if (!status)
-			printf("\nSubmission %zu of %zu, %zu task%s: %s/slurm/%" PRIu32 ".sh%s\n\n%s", i + 1,
-			       plan.count, plan.batches[i].count, plan.batches[i].count == 1 ? "" : "s", folder,
-			       number, i && spec->has_parallel ? ", after the one before" : "",
-			       neap_buffer_string(&script));
+			print_submission(&plan, i, folder, spec->has_parallel, &script);
 		neap_words_fini(&words);
 		neap_buffer_fini(&script);
 	}
@@ -109,6 +116,6 @@ int series_slurm_task(const struct neap_arguments *arguments, const struct neap_
 		return neap_misuse(arguments, "--slurm-task is for the script that --slurm writes");
 	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, note, &err))
 		return neap_complain("series", &err);
-	fprintf(stderr, "neap series: %s\n", note);
+	fprintf(stderr, "neap series: %s\n", NEAP_PRINTABLE(note));
 	return NEAP_EXIT_OK;
 }

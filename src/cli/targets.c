@@ -6,6 +6,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "proto/page.h"
 
 #include <inttypes.h>
@@ -133,7 +134,7 @@ static int complain_number(const struct neap_attached *attached, size_t count)
 	}
 	fprintf(stderr, "neap: %zu processes are attached; say which with --pid, or --all:\n", count);
 	for (size_t i = 0; i < count; i++)
-		fprintf(stderr, "  %8d  %s\n", (int)attached[i].pid, attached[i].name);
+		fprintf(stderr, "  %8d  %s\n", (int)attached[i].pid, NEAP_PRINTABLE(attached[i].name));
 	return NEAP_EXIT_USAGE;
 }
 

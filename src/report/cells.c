@@ -1,5 +1,6 @@
 /* report/cells.c: from figures to words. A figure that is not known is "-", never 0. */
 #include "report/cells.h"
+#include "base/printable.h"
 #include "base/units.h"
 
 #include <inttypes.h>
@@ -15,37 +16,7 @@ const struct neap_report_heading neap_report_headings[NEAP_COLUMN_COUNT] = {
 	[NEAP_COLUMN_LEAK] = {"leak", false},      [NEAP_COLUMN_TIME] = {"time", true},
 };
 
-static size_t character_bytes(const char *at)
-{
-	unsigned char lead = (unsigned char)*at;
-	size_t wanted = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
-
-	for (size_t i = 1; i < wanted; i++)
-		if (((unsigned char)at[i] & 0xc0) != 0x80)
-			return i; /* cut short by its author */
-	return wanted;
-}
-
-void neap_report_clean(char *text, size_t room, const char *source)
-{
-	size_t used = 0;
-
-	while (source && *source) {
-		size_t bytes = character_bytes(source);
-		unsigned char lead = (unsigned char)*source;
-		/* Stray bytes and the C1 controls are no text either. */
-		bool bad = lead < 0x20 || lead == 0x7f || (lead >= 0x80 && bytes == 1) ||
-			   (lead == 0xc2 && (unsigned char)source[1] < 0xa0);
-		if (used + (bad ? 1 : bytes) >= room)
-			break;
-		if (bad)
-			text[used++] = '?';
-		else
-			memcpy(text + used, source, bytes), used += bytes;
-		source += bytes;
-	}
-	text[used] = '\0';
-}
+void neap_report_clean(char *text, size_t room, const char *source) { neap_printable(text, room, source); }
 
 size_t neap_report_width(const char *text, size_t length)
 {
