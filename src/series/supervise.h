@@ -10,9 +10,10 @@
  * The command dies with its supervisor (PR_SET_PDEATHSIG); what a command left running when a supervisor was killed
  * is found by its environment: neap_orphans_end(run_id, 0, ...).
  *
- * Signals: SIGINT, SIGTERM and SIGHUP (unless ignored from the start) are passed on to the command's process group,
- * the second one as SIGKILL. At a terminal the command stays in the supervisor's group, so that job control is the
- * shell's.
+ * Signals: every signal that can be caught and was not ignored from the start is passed on to the command, and none ends
+ * the supervisor. SIGINT, SIGTERM and SIGHUP ask the command's process group to end, the second one as SIGKILL; the
+ * others go to the command alone, or to its group where a terminal sent them, and what it makes of them is its own
+ * affair. At a terminal the command stays in the supervisor's group, so that job control is the shell's.
  *
  * Threads: one supervise per process, in its main thread; the signal mask is changed between begin and end, and
  * SIGCHLD's disposition is set to the default.

@@ -1,7 +1,7 @@
 /* series/supervise_child.c: starting the command, its signals, its end.
  *
- * Everything comes through one signalfd: SIGCHLD, the user's signals, SIGTSTP. Between fork and exec the child calls
- * nothing that is not async-signal-safe; an exec that fails sends its errno through a pipe that a good exec closes.
+ * Every signal that can be read comes through one signalfd. Between fork and exec the child calls nothing that is not
+ * async-signal-safe; an exec that fails sends its errno through a pipe that a good exec closes.
  */
 #include "series/supervise_internal.h"
 
@@ -25,25 +25,38 @@
 
 extern char **environ;
 
-static const int user_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGTSTP};
+/* Not read by us: those that cannot be caught, those that a fault of our own raises, and those that stop a process
+ * which uses its terminal from the background. */
+static const int left_alone[] = {SIGKILL, SIGSTOP, SIGFPE, SIGILL,  SIGSEGV,
+				 SIGBUS,  SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU};
 
-static void restore_ignored(const struct neap_supervise *run)
+static bool among(int number, const int *numbers, size_t count)
 {
-	sigaction(SIGPIPE, &run->pipe_before, NULL);
-	sigaction(SIGXFSZ, &run->size_before, NULL);
+	for (size_t i = 0; i < count; i++)
+		if (numbers[i] == number)
+			return true;
+	return false;
+}
+
+/* Everything else, unless it was ignored from the start: nohup stays nohup, for the command too. */
+static void choose_signals(sigset_t *signals)
+{
+	sigemptyset(signals);
+	for (int number = 1; number <= SIGRTMAX; number++) {
+		struct sigaction now = {0};
+		if (among(number, left_alone, sizeof left_alone / sizeof *left_alone) ||
+		    sigaction(number, NULL, &now)) /* those that the C library keeps for itself */
+			continue;
+		if (now.sa_handler != SIG_IGN)
+			sigaddset(signals, number);
+	}
 }
 
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigaction(SIGCHLD, &action, NULL); /* an inherited SIG_IGN would reap the command behind our back */
-	sigemptyset(&run->signals);
-	sigaddset(&run->signals, SIGCHLD);
-	for (size_t i = 0; i < sizeof user_signals / sizeof *user_signals; i++) {
-		struct sigaction now = {0};
-		if (!sigaction(user_signals[i], NULL, &now) && now.sa_handler != SIG_IGN) /* nohup stays nohup */
-			sigaddset(&run->signals, user_signals[i]);
-	}
+	choose_signals(&run->signals);
 	if (sigprocmask(SIG_BLOCK, &run->signals, &run->mask_before))
 		return neap_fail_errno(err, errno, "blocking signals");
 	run->signal_fd = signalfd(-1, &run->signals, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -52,13 +65,20 @@ enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct nea
 		sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 		return status;
 	}
-	/* A reader of our output that goes away, or a full quota, must not cost the run its supervisor. */
-	action.sa_handler = SIG_IGN;
-	sigaction(SIGPIPE, &action, &run->pipe_before);
-	sigaction(SIGXFSZ, &action, &run->size_before);
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
 		return neap_fail_errno(err, errno, "becoming the reaper of the run's processes");
 	return NEAP_OK;
+}
+
+/* One that came too late for the command must not end us now, in place of the command's own status: ignoring a signal
+ * drops it where it is pending. */
+static void drop_pending(const sigset_t *signals)
+{
+	for (int number = 1; number <= SIGRTMAX; number++) {
+		struct sigaction before, ignore = {.sa_handler = SIG_IGN};
+		if (number != SIGCHLD && sigismember(signals, number) == 1 && !sigaction(number, &ignore, &before))
+			sigaction(number, &before, NULL);
+	}
 }
 
 void neap_child_signals_end(struct neap_supervise *run)
@@ -68,7 +88,7 @@ void neap_child_signals_end(struct neap_supervise *run)
 	close(run->signal_fd);
 	run->signal_fd = -1;
 	prctl(PR_SET_CHILD_SUBREAPER, 0);
-	restore_ignored(run);
+	drop_pending(&run->signals);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 }
 
@@ -142,7 +162,6 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 		_exit(125);
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
-	restore_ignored(run);
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 	if (run->options.directory && chdir(run->options.directory)) {
 		int cause = -errno; /* below 0: not the command's */
@@ -248,23 +267,52 @@ static void suspend(struct neap_supervise *run)
 	neap_child_signal(run, SIGCONT);
 }
 
-static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
+/* Whether the kernel raised it for something that we did: wrote to a reader that is gone, or beyond a limit of the
+ * file size, or used up our own time. */
+static bool is_our_own(const struct signalfd_siginfo *info)
 {
-	int number = (int)info->ssi_signo;
-	if (number == SIGCHLD)
-		return;
-	if (number == SIGTSTP) {
-		suspend(run);
-		return;
+	switch (info->ssi_signo) {
+	case SIGPIPE:
+	case SIGXFSZ:
+		return info->ssi_pid == (uint32_t)getpid();
+	case SIGXCPU:
+		return info->ssi_code == SI_KERNEL;
+	default:
+		return false;
 	}
+}
+
+/* The user wants it to end: the second time it is ended. */
+static void cancel(struct neap_supervise *run, int number, bool had_it)
+{
 	if (!run->cancel_count++)
 		run->canceled_by = number;
-	bool had_it = !run->child.own_group && info->ssi_code == SI_KERNEL; /* the terminal told the whole group */
 	if (run->cancel_count > 1)
 		neap_child_signal(run, SIGKILL);
 	else if (!had_it)
 		neap_child_signal(run, number);
 	neap_child_signal(run, SIGCONT); /* a stopped one must run to end */
+}
+
+/* What a terminal sends goes to a whole group, and so on to the command's; what a process sends was meant for one.
+ * Both are left to the command: programs save on SIGUSR1, print their stacks on SIGQUIT. */
+static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
+{
+	static const int of_terminals[] = {SIGINT, SIGQUIT, SIGHUP, SIGWINCH};
+	int number = (int)info->ssi_signo;
+	bool terminal = info->ssi_code == SI_KERNEL &&
+			among(number, of_terminals, sizeof of_terminals / sizeof *of_terminals);
+	bool had_it = terminal && !run->child.own_group;
+	if (number == SIGCHLD || is_our_own(info))
+		return;
+	if (number == SIGTSTP)
+		suspend(run);
+	else if (number == SIGINT || number == SIGTERM || number == SIGHUP)
+		cancel(run, number, had_it);
+	else if (terminal && !had_it)
+		neap_child_signal(run, number);
+	else if (!terminal && run->child.pid > 0 && !run->child.ended)
+		kill(run->child.pid, number);
 }
 
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)

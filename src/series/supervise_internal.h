@@ -24,10 +24,9 @@ struct neap_supervise {
 	struct neap_supervise_options options;
 	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
 	int lock_fd, signal_fd;
-	int room_fd;                               /* holds disk space for the result; -1 once it is needed */
-	sigset_t signals, mask_before;             /* those we read; the mask the command gets back */
-	struct sigaction pipe_before, size_before; /* of SIGPIPE and SIGXFSZ; the command gets them back */
-	struct neap_monitor *monitor;              /* NULL: no driver */
+	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
+	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
+	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
 	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
 	struct neap_parameters parameters; /* of this start */

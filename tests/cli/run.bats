@@ -114,6 +114,68 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[ "$(result .outcome run2)" = canceled ]
 }
 
+# Programs save on SIGUSR1, SIGUSR2 or SIGXCPU: what sends them sends them to the supervisor.
+@test "every signal that can be passed on reaches the command, and the result is written" {
+	cat >catch <<-'END'
+		import os, signal, sys, time
+		leave = {"KILL", "STOP", "CHLD", "TSTP", "TTIN", "TTOU", "SEGV", "BUS", "FPE", "ILL", "TRAP", "SYS"}
+		def note(number, frame):
+		    with open("got", "a") as file:
+		        file.write(f"{number}\n")
+		numbers = [n for n in signal.valid_signals() if n not in {getattr(signal, "SIG" + name) for name in leave}]
+		for number in numbers:
+		    signal.signal(number, note)
+		with open("numbers.tmp", "w") as file:
+		    file.write("\n".join(str(n) for n in numbers if n not in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
+		os.rename("numbers.tmp", "numbers")
+		while not os.path.exists("leave"):
+		    time.sleep(0.01)
+		sys.exit(7)
+	END
+	# a background job of a script ignores some: restore them
+	cat >begin <<-'END'
+		import os, signal, sys
+		for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
+		    signal.signal(number, signal.SIG_DFL)
+		os.execv(sys.argv[1], sys.argv[1:])
+	END
+	NEAP_ATTACH=0 python3 begin "$NEAP" run --folder run -- python3 catch 3>&- &
+	pid=$!
+	until [ -s numbers ]; do kill -0 $pid; sleep 0.02; done
+	touch got
+	count=0
+	for number in $(cat numbers); do
+		kill -"$number" $pid
+		until grep -qx "$number" got; do kill -0 $pid; sleep 0.01; done
+		count=$((count + 1))
+	done
+	[ "$count" -gt 40 ]
+	touch leave
+	code=0; wait $pid || code=$?
+	[ "$code" -eq 7 ]
+	[ "$(result .outcome)" = failed ]
+	[ "$(sort got | uniq -d)" = "" ] # each once
+}
+
+@test "a command that such a signal ends has a result, and so has one that it finds ended" {
+	for number in USR1 USR2 XCPU ALRM VTALRM PROF RTMIN; do
+		NEAP_ATTACH=0 "$NEAP" run --quiet --folder "$number" -- sh -c "echo >$number.ready; exec sleep 1000" 3>&- &
+		pid=$!
+		until [ -s $number.ready ]; do kill -0 $pid; sleep 0.02; done
+		kill -"$number" $pid
+		code=0; wait $pid || code=$?
+		[ "$code" -eq $((128 + $(kill -l "$number"))) ]
+		[ "$(result .outcome "$number")" = signaled ]
+	done
+	NEAP_SIM="$NEAP_SIM,release_delay=2s" "$NEAP" run --folder drains -- "$HOLD" --looks 4 1G >out 2>&1 3>&- &
+	pid=$!
+	until grep -q "Clearing CUDA cache" out; do kill -0 $pid; sleep 0.02; done
+	kill -USR1 $pid
+	kill -PROF $pid
+	wait $pid
+	[ "$(result '.outcome, .drained' drains)" = "$(printf 'ok\ntrue')" ]
+}
+
 @test "at a terminal stdin is the command's, and Ctrl-C reaches it" {
 	cat >terminal.py <<'END'
 import os, pty, sys
