@@ -2,21 +2,15 @@
  * so costs no context and is no process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver lists
  * processes without their bytes. NEAP_SIM_LOST=FILE: while FILE is there, the devices are lost.
  */
+#include "sim/nvml_internal.h"
+
 #include "base/error.h"
-#include "device/nvml_api.h"
-#include "sim/world.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define X(need, type, name, newest, older, parameters) NEAP_API type newest parameters;
-#include "device/nvml_functions.h"
-#undef X
-NEAP_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
-							      nvmlProcessInfo_t *processes);
 
 #define DRIVER_VERSION_TEXT "550.54.15"
 
@@ -168,7 +162,7 @@ static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uin
 	return NVML_SUCCESS;
 }
 
-static nvmlReturn_t see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
+nvmlReturn_t sim_nvml_see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index)
 {
 	return is_lost() ? NVML_ERROR_GPU_IS_LOST : see_any(device, ret_view, ret_index);
 }
@@ -209,7 +203,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *text, unsigned int roo
 	struct sim_view *view;
 	uint32_t index;
 	char uuid[48];
-	nvmlReturn_t result = see(device, &view, &index);
+	nvmlReturn_t result = sim_nvml_see(device, &view, &index);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -222,7 +216,7 @@ nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *text, unsigned int roo
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = see(device, &view, &index);
+	nvmlReturn_t result = sim_nvml_see(device, &view, &index);
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -235,7 +229,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = memory ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = memory ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -254,7 +248,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 
 	if (!memory || memory->version != NVML_MEMORY_V2)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	result = see(device, &view, &index);
+	result = sim_nvml_see(device, &view, &index);
 	if (result != NVML_SUCCESS)
 		return result;
 	memory->total = view->devices[index].total_bytes;
@@ -278,7 +272,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsign
 	struct sim_view *view;
 	unsigned int room, found = 0;
 	uint32_t index;
-	nvmlReturn_t result = count ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = count ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 	size_t i;
 
 	if (result != NVML_SUCCESS)
@@ -315,7 +309,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = utilization ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = utilization ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -327,7 +321,7 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = pci ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = pci ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 
 	if (result != NVML_SUCCESS)
 		return result;
@@ -344,7 +338,7 @@ nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
 	struct sim_view *view;
 	uint32_t index;
-	nvmlReturn_t result = minor ? see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
+	nvmlReturn_t result = minor ? sim_nvml_see(device, &view, &index) : NVML_ERROR_INVALID_ARGUMENT;
 
 	if (result != NVML_SUCCESS)
 		return result;

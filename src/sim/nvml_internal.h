@@ -1,0 +1,19 @@
+/* sim/nvml_internal.h: what the two files of libnvidia-ml.so.1 share: nvml.c (what neap asks) and nvml_more.c (what
+ * programs on the simulator ask besides). */
+#ifndef NEAP_SIM_NVML_INTERNAL_H
+#define NEAP_SIM_NVML_INTERNAL_H
+
+#include "device/nvml_api.h"
+#include "neap/status.h"
+#include "sim/world.h"
+
+#define X(need, type, name, newest, older, parameters) NEAP_API type newest parameters;
+#include "device/nvml_functions.h"
+#undef X
+NEAP_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
+							      nvmlProcessInfo_t *processes);
+
+/* The world as it is now, and the device's index in it; the caller frees the view. */
+nvmlReturn_t sim_nvml_see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index);
+
+#endif
