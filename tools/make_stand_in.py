@@ -25,7 +25,8 @@ A function is `NAME ANSWER [RULE...]`. `cublas{S,D}gemm` stands for two names. A
 
     compute [stream=N]  queues work that does nothing on the stream, counts values that were not computed, returns 0.
                         The stream is argument N, else what the setting `stream` gives, else nothing is queued
-    ok                  returns 0: a setting that has no effect on memory or on what other functions answer
+    ok [CODE]           returns CODE (default: 0): a setting that has no effect on memory or on what other functions
+                        answer
     refuse [CODE]       returns CODE (default: the setting `refused`), counts a refused call
     written             defined in the library's C
 
@@ -101,7 +102,7 @@ def parse_function(name, words):
     answer, rest = words[0] if words else "", words[1:]
     if answer not in ANSWERS:
         raise ValueError(f"{name}: not an answer: {answer or '(none)'}")
-    code = int(rest.pop(0), 0) if answer == "refuse" and rest else None
+    code = int(rest.pop(0), 0) if answer in ("ok", "refuse") and rest and "=" not in rest[0] else None
     rules = [parse_rule(word) for word in rest]
     for rule in rules:
         if rule.name not in RULES[answer]:
@@ -179,7 +180,7 @@ def function_text(function, settings):
     elif function.answer == "compute":
         lines.append(f"return stand_in_values(\"{function.name}\");")
     else:
-        lines.append("return 0;")
+        lines.append(f"return {function.code or 0};")
     body = "".join(f"\t{line}\n" for line in lines)
     return f"intptr_t {function.name}({arguments});\nintptr_t {function.name}({arguments})\n{{\n{body}}}\n"
 

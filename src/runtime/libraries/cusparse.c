@@ -8,6 +8,7 @@
  * the larger operand, and is answered so. A product is answered as empty, and what it may need (its elements, as many
  * as pairs of operands' elements, or as the matrix has) is the interval of its buffers.
  */
+#include "runtime/libraries/cusparse_common.h"
 #include "runtime/libraries/cusparse_matrix.h"
 #include "runtime/libraries/stand_in.h"
 
@@ -110,30 +111,9 @@ int cusparseGetProperty(int type, int *ret_value)
 	return 0;
 }
 
-static const char *const names[][2] = {
-	{"CUSPARSE_STATUS_SUCCESS", "success"},
-	{"CUSPARSE_STATUS_NOT_INITIALIZED", "the handle was not created"},
-	{"CUSPARSE_STATUS_ALLOC_FAILED", "out of memory"},
-	{"CUSPARSE_STATUS_INVALID_VALUE", "an argument is invalid"},
-	{"CUSPARSE_STATUS_ARCH_MISMATCH", "the device lacks a feature"},
-	{"CUSPARSE_STATUS_MAPPING_ERROR", "device memory cannot be accessed"},
-	{"CUSPARSE_STATUS_EXECUTION_FAILED", "the launch on the device failed"},
-	{"CUSPARSE_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-	{"CUSPARSE_STATUS_MATRIX_TYPE_NOT_SUPPORTED", "the type of matrix is not supported"},
-	{"CUSPARSE_STATUS_ZERO_PIVOT", "a pivot is zero"},
-	{"CUSPARSE_STATUS_NOT_SUPPORTED", "not supported (neap's stand-in, or the device)"},
-	{"CUSPARSE_STATUS_INSUFFICIENT_RESOURCES", "too few resources"},
-};
+const char *cusparseGetErrorName(int status) { return cusparse_status_name(status); }
 
-static const char *name_of(int status, int which)
-{
-	return status >= 0 && (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status][which]
-										: "not a code of cuSPARSE";
-}
-
-const char *cusparseGetErrorName(int status) { return name_of(status, 0); }
-
-const char *cusparseGetErrorString(int status) { return name_of(status, 1); }
+const char *cusparseGetErrorString(int status) { return cusparse_status_text(status); }
 
 /* The descriptions of the older functions. */
 struct description {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "runtime/libraries/attributes.h"
+#include "runtime/libraries/cusparse_common.h"
 #include "runtime/libraries/stand_in.h"
 
 enum { /* cusparseFormat_t */
@@ -13,27 +14,6 @@ enum { /* cusparseFormat_t */
        BSR = 6,
        SLICED_ELL = 7,
 };
-
-/* cudaDataType: 0 to 7 are f32, f64, f16, i8, c32, c64, c16, ci8. */
-size_t cusparse_type_bytes(int type)
-{
-	static const uint8_t first[] = {4, 8, 2, 1, 8, 16, 4, 2, 1};
-
-	if (type >= 0 && (size_t)type < sizeof(first))
-		return first[type];
-	switch (type) {
-	case 14: /* bf16 */
-		return 2;
-	case 24: /* i64 */
-	case 26:
-		return 8;
-	case 28: /* f8 */
-	case 29:
-		return 1;
-	default:
-		return 4;
-	}
-}
 
 /* cusparseIndexType_t: 16, 32, 64 bits */
 static uint64_t index_bytes(int type) { return type == 1 ? 2 : type == 3 ? 8 : 4; }

@@ -6,12 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { /* cusparseStatus_t */
-       NOT_INITIALIZED = 1,
-       ALLOC_FAILED = 2,
-       INVALID_VALUE = 3,
-};
-
 /* A matrix or a vector, sparse or dense. A vector is one column; of a dense one only `values` is a pointer. */
 struct matrix {
 	int format; /* cusparseFormat_t; 0: not a sparse matrix */
@@ -36,8 +30,6 @@ struct matrix {
 	} attributes;
 };
 
-/* cudaDataType */
-size_t cusparse_type_bytes(int type);
 /* Memory of the elements and their indices. */
 uint64_t cusparse_matrix_bytes(const struct matrix *matrix);
 
