@@ -226,9 +226,10 @@ static size_t take_samples(const uint64_t *low_bytes, size_t steps, double *y)
 	return count;
 }
 
+/* `free_bytes` UINT64_MAX: not known. */
 static uint64_t steps_left(uint64_t free_bytes, double bytes_per_step)
 {
-	double left = bytes_per_step > 0 ? (double)free_bytes / bytes_per_step : INFINITY;
+	double left = bytes_per_step > 0 && free_bytes != UINT64_MAX ? (double)free_bytes / bytes_per_step : INFINITY;
 
 	return left < 9e18 ? (uint64_t)left : UINT64_MAX;
 }

@@ -29,7 +29,8 @@ struct neap_leak {
 	double confidence;        /* 0..0.9999 that there is an upward trend */
 	size_t warm_up_steps;     /* left out */
 	size_t steps;             /* looked at */
-	/* From the last step, with `free_bytes` left; UINT64_MAX: never at this slope. `low`: at the highest slope of
+	/* From the last step, with `free_bytes` left; UINT64_MAX: never at this slope,
+	 * or not known, where `free_bytes` was UINT64_MAX. `low`: at the highest slope of
 	 * the interval, `high`: at its lowest. */
 	uint64_t steps_until_full, low_steps_until_full, high_steps_until_full;
 };

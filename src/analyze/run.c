@@ -200,8 +200,15 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct neap_rec
 					    seen ? (double)ticks / (double)seen : 0);
 }
 
-/* Low-water marks since the settings last changed: others have other ones. Where these are too few after a restart in
- * place, the longest stretch without a change. `room` as above. */
+/* Whether the floor begins again here: other settings have other low-water marks, and a cleanup by force ends a leak's. */
+static bool floor_changes(const struct neap_event *event)
+{
+	return event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT ||
+	       (event->kind == NEAP_EVENT_CLEANUP && event->block == NEAP_CLEANUP_LEAK);
+}
+
+/* The low-water marks since the floor last changed; where these are too few (rungs were taken as memory ended), the longest
+ * stretch without a change. `room` as above. */
 static void find_leak(struct neap_run_facts *facts, const struct neap_record *record, uint64_t device_total_bytes,
 		      uint64_t *room)
 {
@@ -210,7 +217,7 @@ static void find_leak(struct neap_run_facts *facts, const struct neap_record *re
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT) {
+		if (floor_changes(event)) {
 			if (count - begin >= longest) {
 				longest = count - begin;
 				longest_begin = begin;
@@ -224,8 +231,13 @@ static void find_leak(struct neap_run_facts *facts, const struct neap_record *re
 	if (device_total_bytes)
 		left = device_total_bytes > peak ? device_total_bytes - peak : 0;
 	neap_leak_test(room + begin, count - begin, left, &facts->leak);
-	if (facts->restarts && facts->leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin)
-		neap_leak_test(room + longest_begin, longest, left, &facts->leak);
+	if (facts->leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin) {
+		struct neap_leak earlier;
+		neap_leak_test(room + longest_begin, longest, left, &earlier);
+		/* A leak does not end with a rung; that an earlier floor was level says nothing of this one. */
+		if (facts->restarts || earlier.verdict == NEAP_LEAK_FOUND)
+			facts->leak = earlier;
+	}
 }
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)

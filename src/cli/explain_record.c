@@ -29,6 +29,15 @@ struct found {
 	size_t ooms;
 };
 
+/* What a session's process may reserve in all, as it last said; 0: it did not. */
+static uint64_t room_of(const struct neap_record *record)
+{
+	for (size_t i = record->journal_count; i > 0; i--)
+		if (record->journal[i - 1].kind == NEAP_EVENT_ROOM)
+			return record->journal[i - 1].size;
+	return 0;
+}
+
 static enum neap_status look_into(const struct explain_record *from, bool card_wanted, struct found *found,
 				  struct neap_error *err)
 {
@@ -48,7 +57,8 @@ static enum neap_status look_into(const struct explain_record *from, bool card_w
 		status = neap_trace_oom_recorded(found->trace, (from->number ? from->number : found->ooms) - 1,
 						 &options, &found->card, err);
 	found->has_card = found->ooms > 0 && card_wanted && status == NEAP_OK;
-	neap_run_facts(found->trace->record, found->has_card ? found->card.device_total_bytes : 0, &found->facts);
+	uint64_t total = found->has_card ? found->card.device_total_bytes : room_of(found->trace->record);
+	neap_run_facts(found->trace->record, total, &found->facts);
 	return status;
 }
 
@@ -94,15 +104,6 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 		neap_buffer_format(out,
 				   "    at this slope memory ends %" PRIu64 " steps after the last one (predicted)\n",
 				   leak->steps_until_full);
-}
-
-/* What a session's process may reserve in all, as it last said; 0: it did not. */
-static uint64_t room_of(const struct neap_record *record)
-{
-	for (size_t i = record->journal_count; i > 0; i--)
-		if (record->journal[i - 1].kind == NEAP_EVENT_ROOM)
-			return record->journal[i - 1].size;
-	return 0;
 }
 
 /* What the process says of itself at this moment. `room_bytes`: of its only device; 0: not known. */

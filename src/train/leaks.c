@@ -1,7 +1,7 @@
 /* The leak watch: looks at the steps' low-water marks, says at which step memory will end, and does something about
  * it before.
  *
- *   steps --low marks--> leak test, every 20 steps: found twice in a row --> forecast: low .. step .. high
+ *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row --> forecast: low .. step .. high
  *                                                                             |
  *   step + margin >= low, and the run needs more steps than that  <-----------+  warn, clear by force, or restart
  *
@@ -16,6 +16,10 @@
 
 #include <math.h>
 #include <stdio.h>
+
+/* A steep leak ends memory soon: as long as few steps are known, they are looked at more often than the caller asked. */
+#define EARLY_STEPS 60
+#define EARLY_EVERY 5
 
 static uint64_t step_after(const struct neap_train *train, uint64_t steps)
 {
@@ -182,7 +186,10 @@ void neap_session_watch_leak(struct neap_train *train)
 {
 	uint64_t total = train->options.total_steps;
 
-	if (train->steps % train->options.leak_watch_every_steps == 0)
+	uint64_t every = train->options.leak_watch_every_steps;
+	if (train->low_count <= EARLY_STEPS && every > EARLY_EVERY)
+		every = EARLY_EVERY;
+	if (train->steps % every == 0)
 		look(train);
 	if (!train->forecast.known || train->leak_acted || train->wish != NEAP_TRAIN_GO_ON)
 		return;
