@@ -141,7 +141,7 @@ struct neap_retention_entry {
 	const char *name; /* in the folder */
 	uint64_t bytes;
 	uint64_t freed_bytes; /* of these: what has no other hard link */
-	uint64_t modified_ns; /* since 1970; of a folder: its youngest file's */
+	uint64_t modified_ns; /* since 1970; of a folder: its youngest file's; UINT64_MAX: after the year 2554 */
 	uint64_t device, inode;
 	uint64_t step; /* or epoch, if the folder counts those; NEAP_STEP_UNKNOWN */
 	double metric;

@@ -63,10 +63,14 @@ def _done(entry: Any) -> str:
     return "" if done == _abi.RetentionDone.NOTHING else done.name.lower()
 
 
+_MOST = {"older_than_days": 100_000, "trash_days": 3650}  # nanoseconds fit 64 bits up to 213503 days
+
+
 def _check(**numbers: float) -> None:
     for name, value in numbers.items():
-        if not 0 <= value < 1e6:  # NaN too
-            raise ValueError(f"{name}={value!r}: expected a number from 0, below a million")
+        most = _MOST.get(name, 1_000_000)
+        if not 0 <= value <= most:  # NaN too
+            raise ValueError(f"{name}={value!r}: expected a number from 0 to {most}")
 
 
 def cleanup_checkpoints(

@@ -250,7 +250,9 @@ static enum neap_status begin_batch(struct apply *apply, uint64_t until_s, char 
 static enum neap_status take_away(struct apply *apply, struct neap_retention_plan *plan,
 				  const struct neap_retention_options *options, struct neap_error *err)
 {
-	uint64_t until_s = (neap_wall_ns() + options->trash_ns) / NEAP_NS_PER_S + (options->trash_ns ? 1 : 0);
+	uint64_t now_ns = neap_wall_ns();
+	uint64_t until_ns = now_ns < UINT64_MAX - options->trash_ns ? now_ns + options->trash_ns : UINT64_MAX;
+	uint64_t until_s = until_ns / NEAP_NS_PER_S + (options->trash_ns ? 1 : 0);
 	char batch[80];
 	char *real = realpath(plan->folder, NULL);
 	enum neap_status status = checkpoint_open_files(real ? real : plan->folder, &apply->open_files, err);

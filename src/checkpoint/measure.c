@@ -19,10 +19,13 @@ struct walk {
 	struct checkpoint_extent *extent;
 };
 
+/* Nanoseconds since 1970 fit 64 bits until the year 2554; file systems can date a file later than that. */
 static uint64_t modified_ns(const struct stat *info)
 {
 	if (info->st_mtim.tv_sec < 0)
 		return 0;
+	if ((uint64_t)info->st_mtim.tv_sec >= UINT64_MAX / NEAP_NS_PER_S)
+		return UINT64_MAX;
 	return (uint64_t)info->st_mtim.tv_sec * NEAP_NS_PER_S + (uint64_t)info->st_mtim.tv_nsec;
 }
 

@@ -32,6 +32,13 @@ static int make_folder(void **state)
 	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
 }
 
+/* A tmpfs, on most machines: it takes any time. */
+static int make_folder_in_memory(void **state)
+{
+	strcpy(folder, "/dev/shm/neap-retention-XXXXXX");
+	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : make_folder(state);
+}
+
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
 {
 	(void)info;
@@ -402,6 +409,29 @@ static void test_metrics_first(void **state)
 	assert_int_equal(access("step_2.json", F_OK), -1);
 }
 
+/* A time that does not fit 64 bits of nanoseconds is later than all others, and older than nothing. */
+static void test_far_future(void **state)
+{
+	const struct neap_retention_options rest = {.delete_rest = true};
+	const struct timespec far = {.tv_sec = 18446744074}; /* the year 2554 */
+	struct stat info;
+
+	(void)state;
+	put("step_1.pt", "one", 9);
+	put("step_2.pt", "two", 8);
+	put("step_3.pt", "three", 7);
+	assert_int_equal(utimensat(AT_FDCWD, "step_2.pt", (struct timespec[]){far, far}, 0), 0);
+	assert_int_equal(stat("step_2.pt", &info), 0);
+	if (info.st_mtim.tv_sec != far.tv_sec)
+		skip(); /* this file system has no such times */
+	struct neap_retention_plan made = plan(&rest);
+	assert_true(entry(&made, "step_2.pt")->modified_ns == UINT64_MAX);
+	assert_false(entry(&made, "step_2.pt")->drop);
+	assert_false(entry(&made, "step_3.pt")->drop); /* the newest by its step */
+	assert_true(entry(&made, "step_1.pt")->drop);
+	neap_retention_plan_fini(&made);
+}
+
 /* A folder that fills up while it trains: it holds what the rules say after each save. */
 static void test_save(void **state)
 {
@@ -493,6 +523,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_trash_in_use, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_metrics_first, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_far_future, make_folder_in_memory, remove_folder),
 		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
 	};

@@ -551,7 +551,8 @@ class Checkpoints(unittest.TestCase):
             neap.cleanup_checkpoints(self.folder / "nowhere")
         self.assertEqual(caught.exception.status, neap.Status.ENOENT)
         for wrong in ({"mode": "best"}, {"keep_best": -1}, {"older_than_days": -1}, {"older_than_days": float("nan")},
-                      {"trash_days": float("inf")}, {"keep_last": -1}, {"grace_minutes": -1}):  # fmt: skip
+                      {"trash_days": float("inf")}, {"keep_last": -1}, {"grace_minutes": -1},
+                      {"older_than_days": 213_504}, {"trash_days": 4000}):  # fmt: skip
             with self.assertRaises(ValueError, msg=str(wrong)):
                 neap.cleanup_checkpoints(self.folder, **wrong)
         with self.assertRaises(neap.NeapError):
