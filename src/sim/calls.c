@@ -27,7 +27,7 @@ enum {
 	NEEDS_NOTHING = 1,  /* works at any time, also in a forked child */
 	NEEDS_INIT = 2,     /* no context */
 	NEEDS_DRIVER = 4,   /* NEEDS_INIT, but refused after a detected error */
-	NOT_IN_CAPTURE = 8, /* synchronises or changes memory */
+	NOT_IN_CAPTURE = 8, /* may be unsafe in a capture: synchronises, or changes memory behind its back */
 };
 
 static const unsigned char needs[SIM_CALL_COUNT] = {
@@ -61,6 +61,28 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuCtxGetDevice_v2] = NEEDS_INIT,
 	[SIM_CALL_cuCtxGetId] = NEEDS_INIT,
 	[SIM_CALL_cuCtxGetApiVersion] = NEEDS_INIT,
+	[SIM_CALL_cuThreadExchangeStreamCaptureMode] = NEEDS_INIT,
+	[SIM_CALL_cuGraphCreate] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphDestroy] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphClone] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphAddEmptyNode] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphGetNodes] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphGetRootNodes] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphGetEdges_v1] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphGetEdges_v2] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphNodeGetType] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphNodeGetDependencies_v1] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphNodeGetDependencies_v2] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphNodeGetDependentNodes_v1] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphNodeGetDependentNodes_v2] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphDebugDotPrint] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphExecDestroy] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphExecGetFlags] = NEEDS_DRIVER,
+	[SIM_CALL_cuUserObjectCreate] = NEEDS_DRIVER,
+	[SIM_CALL_cuUserObjectRetain] = NEEDS_DRIVER,
+	[SIM_CALL_cuUserObjectRelease] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphRetainUserObject] = NEEDS_DRIVER,
+	[SIM_CALL_cuGraphReleaseUserObject] = NEEDS_DRIVER,
 	[SIM_CALL_cuModuleGetLoadingMode] = NEEDS_DRIVER,
 	[SIM_CALL_cuLibraryLoadData] = NEEDS_DRIVER,
 	[SIM_CALL_cuLibraryLoadFromFile] = NEEDS_DRIVER,
@@ -79,11 +101,11 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuDeviceGetDefaultMemPool] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemPoolSetAttribute] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemPoolGetAttribute] = NEEDS_DRIVER,
-	[SIM_CALL_cuMemCreate] = NEEDS_DRIVER | NOT_IN_CAPTURE,
-	[SIM_CALL_cuMemRelease] = NEEDS_DRIVER | NOT_IN_CAPTURE,
-	[SIM_CALL_cuMemMap] = NEEDS_DRIVER | NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemCreate] = NEEDS_DRIVER,
+	[SIM_CALL_cuMemRelease] = NEEDS_DRIVER,
+	[SIM_CALL_cuMemMap] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemUnmap] = NEEDS_DRIVER | NOT_IN_CAPTURE,
-	[SIM_CALL_cuMemSetAccess] = NEEDS_DRIVER | NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemSetAccess] = NEEDS_DRIVER,
 	[SIM_CALL_cuMemPoolTrimTo] = NEEDS_DRIVER | NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemAlloc] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemFree] = NOT_IN_CAPTURE,
@@ -95,6 +117,15 @@ static const unsigned char needs[SIM_CALL_COUNT] = {
 	[SIM_CALL_cuStreamQuery] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuEventQuery] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuEventSynchronize] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemcpy] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemcpyPeer] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemcpy2D] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemcpy2DUnaligned] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemcpy3D] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemsetD16] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemsetD2D8] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemsetD2D16] = NOT_IN_CAPTURE,
+	[SIM_CALL_cuMemsetD2D32] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemcpyHtoD] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemcpyDtoH] = NOT_IN_CAPTURE,
 	[SIM_CALL_cuMemcpyDtoD] = NOT_IN_CAPTURE,
@@ -248,9 +279,7 @@ CUresult sim_call_enter(enum sim_call call)
 		return atomic_load(&sim.sticky);
 	if (!(need & NEEDS_DRIVER) && !sim_current_device(&device))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if ((need & NOT_IN_CAPTURE) && atomic_load(&sim.capturing))
-		return sim_capture_refuse();
-	return CUDA_SUCCESS;
+	return (need & NOT_IN_CAPTURE) ? sim_capture_check_unsafe() : CUDA_SUCCESS;
 }
 
 CUresult sim_call_leave(enum sim_call call, CUresult result)

@@ -1,5 +1,5 @@
 /* Primary contexts, and the calling thread's stack of contexts. */
-#include "sim/state.h"
+#include "sim/graph.h"
 
 #define STACK_LIMIT 32
 /* In the static block of each thread: a block of its own would be allocated at the first use, and glibc ends the
@@ -35,7 +35,7 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 
 /* The context's allocations, streams and events go with it; handles of cuMemCreate are not the context's. Its sticky
  * error goes too. Lock held. */
-static void end_context(struct sim_device *device)
+static void end_context(struct sim_device *device, struct sim_hold **holds)
 {
 	uint32_t i;
 
@@ -43,7 +43,9 @@ static void end_context(struct sim_device *device)
 	sim_pool_trim(&device->pool, 0);
 	sim_allocations_drop(device->context.device);
 	device->pool = (struct CUmemPoolHandle_st){.device = device->context.device};
-	sim_streams_drop(device->context.device);
+	sim_streams_drop(device->context.device, holds);
+	sim_events_drop(device->context.device);
+	sim_executables_drop(device->context.device, holds);
 	sim_refund_device(device->context.device, SIM_CHARGE_CONTEXT, device->view.context_bytes);
 	device->context.active = false;
 	for (i = 0; i < sim.device_count; i++)
@@ -56,13 +58,15 @@ static void end_context(struct sim_device *device)
 static CUresult finish_context(struct sim_device *device, unsigned int retained)
 {
 	CUresult result = sim_synchronize_all();
+	struct sim_hold *holds = NULL;
 
 	pthread_mutex_lock(&sim.lock);
 	if (result == CUDA_SUCCESS && device->context.active && device->context.retained <= retained) {
 		device->context.retained = 0;
-		end_context(device);
+		end_context(device, &holds);
 	}
 	pthread_mutex_unlock(&sim.lock);
+	sim_holds_release(holds);
 	return result;
 }
 
@@ -106,7 +110,7 @@ CUresult sim_cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, in
 }
 
 /* NULL, or one of the devices' primary contexts. */
-static bool context_known(CUcontext context)
+bool sim_context_known(CUcontext context)
 {
 	uint32_t i;
 
@@ -120,7 +124,7 @@ bool sim_current_device(uint32_t *ret_device)
 {
 	CUcontext context = stack.depth ? stack.contexts[stack.depth - 1] : NULL;
 
-	if (!context || !context_known(context))
+	if (!context || !sim_context_known(context))
 		return false;
 	*ret_device = context->device;
 	return true;
@@ -136,7 +140,7 @@ CUresult sim_cuCtxGetCurrent(CUcontext *context)
 
 CUresult sim_cuCtxSetCurrent(CUcontext context)
 {
-	if (context && !context_known(context))
+	if (context && !sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!context && stack.depth > 0)
 		stack.depth--;
@@ -151,7 +155,7 @@ CUresult sim_cuCtxPushCurrent(CUcontext context)
 {
 	if (!context)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!context_known(context))
+	if (!sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (stack.depth == STACK_LIMIT)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -183,16 +187,16 @@ CUresult sim_cuCtxGetDevice(CUdevice *device)
 
 CUresult sim_synchronize_all(void) { return sim_result_of(sim_engine_synchronize(sim.engine)); }
 
+/* Waits for the work of all devices. */
 CUresult sim_cuCtxSynchronize(void)
 {
-	CUresult result = sim_synchronize_all();
+	CUresult result;
 	uint32_t device;
 
-	pthread_mutex_lock(&sim.lock);
-	if (result == CUDA_SUCCESS && sim_current_device(&device))
-		sim_pool_trim(&sim.devices[device].pool, sim.devices[device].pool.threshold);
-	pthread_mutex_unlock(&sim.lock);
-	return result;
+	if (!sim_current_device(&device))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = sim_capture_check_device(device);
+	return sim_after_wait(result == CUDA_SUCCESS ? sim_synchronize_all() : result);
 }
 
 /* -- a context that is named --------------------------------------------------------------------------------------
@@ -204,7 +208,7 @@ CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
 		return sim_cuCtxGetDevice(device);
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!context_known(context))
+	if (!sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*device = (CUdevice)context->device;
 	return CUDA_SUCCESS;
@@ -212,7 +216,14 @@ CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
 
 CUresult sim_cuCtxSynchronize_v2(CUcontext context)
 {
-	return !context || context_known(context) ? sim_cuCtxSynchronize() : CUDA_ERROR_INVALID_CONTEXT;
+	CUresult result;
+
+	if (!context)
+		return sim_cuCtxSynchronize();
+	if (!sim_context_known(context))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = sim_capture_check_device(context->device);
+	return sim_after_wait(result == CUDA_SUCCESS ? sim_synchronize_all() : result);
 }
 
 /* NULL: the calling thread's. */
@@ -222,7 +233,7 @@ CUresult sim_cuCtxGetId(CUcontext context, unsigned long long *id)
 
 	if (!id)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (context ? !context_known(context) : !sim_current_device(&device))
+	if (context ? !sim_context_known(context) : !sim_current_device(&device))
 		return context ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 	*id = (context ? context->device : device) + 1;
 	return CUDA_SUCCESS;
@@ -233,7 +244,7 @@ CUresult sim_cuCtxGetApiVersion(CUcontext context, unsigned int *version)
 {
 	if (!version)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (context && !context_known(context))
+	if (context && !sim_context_known(context))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*version = 3020;
 	return CUDA_SUCCESS;

@@ -4,7 +4,7 @@
  * there it changes nothing; with none of them and another environment it leaves the old world and starts over, so
  * that a process may visit several.
  */
-#include "sim/state.h"
+#include "sim/graph.h"
 
 #include "base/error.h"
 #include "base/units.h"
@@ -173,12 +173,19 @@ static void close_files(void)
 /* Lock held; nothing of the old state is in use. */
 static void forget_old(void)
 {
+	struct sim_hold *holds = NULL;
 	uint32_t i;
 
 	atomic_store(&sim.initialized, false);
 	sim_libraries_drop();
-	for (i = 0; i < sim.device_count; i++)
-		sim_streams_drop(i);
+	sim_captures_drop();
+	for (i = 0; i < sim.device_count; i++) {
+		sim_streams_drop(i, &holds);
+		sim_events_drop(i);
+		sim_executables_drop(i, &holds);
+	}
+	sim_graphs_drop();
+	sim_holds_forget(holds); /* nobody is told any more */
 	sim_world_leave(sim.world);
 	sim.world = NULL;
 	sim_engine_destroy(sim.engine);
@@ -189,8 +196,6 @@ static void forget_old(void)
 	sim.device_count = 0;
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
 	memset(&sim.report, 0, sizeof(sim.report));
-	sim.capture = (struct sim_capture){0};
-	atomic_store(&sim.capturing, false);
 }
 
 static CUresult fail_init(const struct neap_error *err, CUresult result)

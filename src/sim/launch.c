@@ -2,20 +2,34 @@
  * NEAP_SIM_KERNEL says (none by default). Programs launch more than they do anything else, so a launch allocates
  * nothing; see also sim_stream_pass. */
 #include "sim/architecture.h"
+#include "sim/graph.h"
 #include "sim/occupancy.h"
+
+/* Lock held. */
+static CUresult add_node(CUstream stream, const char *name, uint64_t duration_ns)
+{
+	struct sim_task task = {.name = name, .duration_ns = duration_ns};
+	struct sim_operation *operation = sim_operation_create(&task);
+
+	if (!operation)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return sim_capture_add(stream, CU_GRAPH_NODE_TYPE_KERNEL, operation, NULL);
+}
 
 CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns)
 {
-	bool captured = false;
+	bool capturing;
 	CUresult result;
 	uint32_t number;
 
 	if (duration_ns == 0)
 		duration_ns = sim.kernel_ns;
 	pthread_mutex_lock(&sim.lock);
-	result = sim_stream_enter(stream, CU_GRAPH_NODE_TYPE_KERNEL, name, duration_ns, &number, &captured);
+	result = sim_stream_enter(stream, &number, &capturing);
+	if (result == CUDA_SUCCESS && capturing)
+		result = add_node(stream, name, duration_ns);
 	pthread_mutex_unlock(&sim.lock);
-	if (result != CUDA_SUCCESS || captured)
+	if (result != CUDA_SUCCESS || capturing)
 		return result;
 	return sim_result_of(sim_stream_pass(sim.engine, number, duration_ns));
 }

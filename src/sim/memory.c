@@ -5,7 +5,7 @@
  *   access            rw                    none
  *
  * A device address is a host address: mapping one handle twice shows the same bytes at both. With backing=none the
- * addresses are numbers beyond the host's, and nothing is mapped.
+ * addresses are numbers, and nothing is mapped.
  *
  * Invariants: reservations are disjoint; mappings are disjoint, each inside one reservation; handle->mappings counts
  * its mappings; reservation->mappings those inside it. A mapping that work in flight touches is never taken away:
@@ -13,7 +13,6 @@
  */
 #include "sim/state.h"
 
-#include <errno.h>
 #include <search.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -53,47 +52,108 @@ void sim_ranges_remove(struct sim_ranges *ranges, struct sim_range *range)
 
 static void *host(uint64_t address) { return (void *)(uintptr_t)address; }
 
-/* Addresses no host pointer has on this machine, and that still fit 48 bits. */
-#define NUMBERS_BASE (1ull << 47)
-#define NUMBERS_END  (1ull << 48)
+/* -- addresses -----------------------------------------------------------------------------------------------------
+ */
 
-static uint64_t reserve_numbers(uint64_t bytes, uint64_t alignment)
+/* Where device memory has its addresses: below those that Linux gives to libraries, stacks and allocations, above
+ * those of a program that is loaded low. They rise from one reservation to the next; what was freed is not given out
+ * again until the region's end was reached, so that use after free is seen. Then it starts over at the bottom. */
+#define REGION_START (2ull << 44)
+#define REGION_END   (5ull << 44)
+/* Between two reservations: running over an end is seen. */
+#define GAP SIM_PAGE_BYTES
+/* How many places that the host occupies itself are passed over. */
+#define PLACES_TRIED 64
+
+bool sim_address_ours(uint64_t address) { return address >= REGION_START && address < REGION_END; }
+
+static uint64_t round_up(uint64_t value, uint64_t alignment)
 {
-	uint64_t start;
-
-	if (sim.next_address == 0)
-		sim.next_address = NUMBERS_BASE;
-	start = (sim.next_address + alignment - 1) / alignment * alignment;
-	if (start + bytes > NUMBERS_END)
-		return 0;
-	sim.next_address = start + bytes + SIM_PAGE_BYTES; /* a gap: running over an end is seen */
-	return start;
+	return (value + alignment - 1) / alignment * alignment;
 }
 
-/* 0 when the host has no such room. */
-static uint64_t reserve_host(uint64_t bytes, uint64_t alignment, uint64_t wanted)
+/* True when the host has put inaccessible pages there. */
+static bool take_host(uint64_t start, uint64_t bytes)
+{
+	void *area;
+
+	if (sim.spec.no_backing)
+		return true;
+	area = mmap(host(start), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+		    -1, 0);
+	if (area == host(start))
+		return true;
+	if (area != MAP_FAILED)
+		munmap(area, bytes); /* a kernel that does not know MAP_FIXED_NOREPLACE */
+	return false;
+}
+
+/* The first place at or after `from` that no reservation takes; 0: none before the region's end. */
+static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment)
+{
+	const struct sim_range *other;
+
+	for (from = round_up(from, alignment); from <= REGION_END - bytes;
+	     from = round_up(other->start + other->bytes + GAP, alignment)) {
+		other = sim_ranges_find(&sim.reservations, from - GAP, bytes + 2 * GAP);
+		if (!other)
+			return from;
+	}
+	return 0;
+}
+
+static uint64_t take_rising(uint64_t bytes, uint64_t alignment)
+{
+	uint64_t start = sim.next_address ? sim.next_address : REGION_START;
+	bool again = false;
+
+	if (bytes > REGION_END - REGION_START - alignment)
+		return 0;
+	for (int i = 0; i < PLACES_TRIED; i++) {
+		uint64_t place = find_place(start, bytes, alignment);
+
+		if (place == 0 && again)
+			return 0;
+		if (place == 0) {
+			again = true;
+			start = REGION_START;
+		} else if (take_host(place, bytes)) {
+			sim.next_address = place + bytes + GAP;
+			return place;
+		} else {
+			start = place + (1ull << 30);
+		}
+	}
+	return 0;
+}
+
+/* Where the host chooses: its region has no room for us, as under valgrind. */
+static uint64_t take_anywhere(uint64_t bytes, uint64_t alignment)
 {
 	uint64_t whole = bytes + alignment, start, end;
-	char *area = MAP_FAILED;
+	char *area;
 
-	if (wanted) {
-		area = mmap(host(wanted), bytes, PROT_NONE,
-			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-		if (area == host(wanted))
-			return wanted;
-		if (area != MAP_FAILED)
-			munmap(area, bytes);
-	}
+	if (sim.spec.no_backing)
+		return 0;
 	area = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (area == MAP_FAILED)
 		return 0;
-	start = ((uint64_t)(uintptr_t)area + alignment - 1) / alignment * alignment;
+	start = round_up((uint64_t)(uintptr_t)area, alignment);
 	end = (uint64_t)(uintptr_t)area + whole;
 	if (start > (uint64_t)(uintptr_t)area)
 		munmap(area, start - (uint64_t)(uintptr_t)area);
 	if (end > start + bytes)
 		munmap(host(start + bytes), end - start - bytes);
 	return start;
+}
+
+/* Exactly there, if that is possible. */
+static uint64_t take_wanted(uint64_t wanted, uint64_t bytes)
+{
+	if (wanted == 0 || wanted + bytes < wanted || sim_ranges_find(&sim.reservations, wanted, bytes) ||
+	    (sim.spec.no_backing && (!sim_address_ours(wanted) || !sim_address_ours(wanted + bytes - 1))))
+		return 0;
+	return take_host(wanted, bytes) ? wanted : 0;
 }
 
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation)
@@ -103,7 +163,11 @@ CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct
 
 	if (!reservation)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	start = sim.spec.no_backing ? reserve_numbers(bytes, alignment) : reserve_host(bytes, alignment, wanted);
+	start = take_wanted(wanted, bytes);
+	if (start == 0)
+		start = take_rising(bytes, alignment);
+	if (start == 0)
+		start = take_anywhere(bytes, alignment);
 	reservation->range = (struct sim_range){start, bytes};
 	if (start == 0 || !sim_ranges_add(&sim.reservations, &reservation->range)) {
 		if (start != 0 && !sim.spec.no_backing)

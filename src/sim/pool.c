@@ -38,6 +38,18 @@ void sim_pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes)
 	}
 }
 
+CUresult sim_after_wait(CUresult result)
+{
+	uint32_t device;
+
+	if (result != CUDA_SUCCESS || !sim_current_device(&device))
+		return result;
+	pthread_mutex_lock(&sim.lock);
+	sim_pool_trim(&sim.devices[device].pool, sim.devices[device].pool.threshold);
+	pthread_mutex_unlock(&sim.lock);
+	return result;
+}
+
 /* A cached block of exactly this size, taken off the list. */
 static struct sim_reservation *take_cached(struct CUmemPoolHandle_st *pool, uint64_t bytes)
 {
@@ -100,15 +112,13 @@ static void undo(struct CUmemPoolHandle_st *pool, struct sim_reservation *block)
 /* Pool memory in a capture would be the graph's: not simulated. */
 static CUresult check_stream(CUstream stream, uint32_t *ret_number)
 {
-	CUresult result = sim_stream_number(stream, ret_number);
+	CUresult result;
 	bool capturing;
 
-	if (result != CUDA_SUCCESS)
-		return result;
 	pthread_mutex_lock(&sim.lock);
-	capturing = sim_stream_capturing(stream);
+	result = sim_stream_enter(stream, ret_number, &capturing);
 	pthread_mutex_unlock(&sim.lock);
-	return capturing ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+	return result == CUDA_SUCCESS && capturing ? CUDA_ERROR_NOT_SUPPORTED : result;
 }
 
 CUresult sim_cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)

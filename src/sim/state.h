@@ -7,8 +7,11 @@
  *   context.c   primary contexts, the stack of each thread         settings.c  what a context is set to
  *   physical.c  handles and the bytes behind them
  *   memory.c    address ranges: reserve, map, access               alloc.c     cuMemAlloc, pinned memory, pointers
- *   pool.c      stream-ordered allocation                          work.c      submitting work, copies and sets
- *   stream.c    streams, events, host functions, capture           simcalls.c  the public calls of neap/sim.h
+ *   pool.c      stream-ordered allocation                          work.c      submitting work
+ *   stream.c    streams, host functions                            event.c     events
+ *   capture.c   stream capture                                     graph.c     graphs and their nodes
+ *   graph_exec.c instantiation and launch of graphs                user_object.c
+ *   copy.c      copies and sets                                    simcalls.c  the public calls of neap/sim.h
  *   module.c    modules, libraries, variables                      image.c     what their images say
  *   function.c  what kernels need                                  launch.c    launching them
  *   occupancy.c how many blocks fit a device                       tensor_map.c
@@ -114,6 +117,8 @@ CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct s
 		 CUmemAccess_flags access);
 void sim_unmap(struct sim_mapping *mapping);
 struct sim_mapping *sim_mapping_at(uint64_t address);
+/* Whether the address is among those that only device memory has. */
+bool sim_address_ours(uint64_t address);
 /* Reservation, handle and mapping in one, for alloc.c and pool.c; and back. */
 CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
 		      struct sim_reservation **ret_reservation);
@@ -139,13 +144,17 @@ struct sim_flight {
 	const char *name;
 	void (*function)(void *argument); /* NULL: none, or cancelled */
 	void *argument;
-	void *staged; /* freed with it */
+	void *staged;                    /* freed with it */
+	struct sim_operation *operation; /* that it is a launch of; NULL: none. A reference */
 	size_t range_count;
 	struct neap_sim_range ranges[];
 };
 
+struct sim_operation; /* graph.h */
+
 struct sim_task { /* work to be queued */
 	const char *name;
+	CUgraphNodeType type; /* of the node that takes its place in a capture */
 	uint64_t duration_ns;
 	const struct neap_sim_range *ranges;
 	size_t range_count;
@@ -153,10 +162,13 @@ struct sim_task { /* work to be queued */
 	void *argument;
 	void *staged; /* taken over, also on failure */
 	bool strict;  /* a range that is not device memory is a detected error, not an invalid value */
+	struct sim_operation *operation; /* set by sim_submit_operation */
 };
 
 /* `ret_id` (NULL allowed) names the flight for sim_flight_cancel. Detected errors: a race; strict ranges. */
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id);
+/* What a node of a graph does, again. */
+CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation);
 /* Its function will not run any more. */
 void sim_flight_cancel(uint64_t id);
 /* The driver's state is thrown away: frees what the dropped engine had. Lock held. */
@@ -172,40 +184,60 @@ CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
 
 /* -- streams, events, capture ----------------------------------------------------------------------------------- */
 
+/* Nodes of one graph, each once. A zeroed struct is empty. */
+struct sim_nodes {
+	CUgraphNode *list;
+	size_t count, room;
+};
+
 struct CUstream_st {
 	uint32_t number, device;
-	bool capturing;
+	unsigned int flags;
+	int priority;
+	uint64_t id;
+
+	struct sim_capture *capture; /* that it takes part in; NULL: none */
+	CUstream next_captured;
+	struct sim_nodes next;  /* what its next node comes after */
+	CUgraphEdgeData *edges; /* that many zeros, for whoever asks */
 };
 
 struct CUevent_st {
 	uint32_t number, device;
 	unsigned int flags;
-	bool captured; /* last recorded in a capturing stream */
+	uint64_t capture;       /* the id of the capture that it was last recorded in; 0: none */
+	struct sim_nodes nodes; /* and where there */
 };
 
-struct CUgraph_st {
-	uint64_t nodes;
-};
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD: one stream here. */
+static inline bool sim_null_stream(CUstream stream) { return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD; }
 
-struct sim_capture {
-	CUstream origin; /* NULL: none under way */
-	CUstreamCaptureMode mode;
-	bool invalidated;
-	uint64_t nodes, id;
-};
-
-CUresult sim_stream_number(CUstream stream, uint32_t *ret_number);
+bool sim_stream_known(CUstream stream); /* and no null stream. Lock held */
+bool sim_event_known(CUevent event);    /* lock held */
 /* The device of a stream; of a null stream that of the calling thread's context. Lock held. */
 CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
-/* Work is about to be given to a stream: the engine's number of it, or, while the stream is capturing, a node of its
- * graph in place of the work. `name` is copied. Lock held. */
-CUresult sim_stream_enter(CUstream stream, CUgraphNodeType type, const char *name, uint64_t duration_ns,
-			  uint32_t *ret_number, bool *ret_captured);
-bool sim_stream_capturing(CUstream stream);
-/* A call that a capture forbids: invalidates it. */
-CUresult sim_capture_refuse(void);
-/* The streams and events of a device whose context ends. Lock held. */
-void sim_streams_drop(uint32_t device);
+/* Something is about to be put into a stream: the engine's number of it, and whether it is capturing, so that a node
+ * takes the place of work. Errors: CUDA_ERROR_INVALID_HANDLE; those of a capture that forbids it. Lock held. */
+CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
+/* The same for a question: also refused where the stream is capturing. Takes the lock. */
+CUresult sim_stream_ask(CUstream stream, uint32_t *ret_number);
+/* Those of a device whose context ends. References to user objects are put on `holds`. Lock held. */
+struct sim_hold;
+void sim_streams_drop(uint32_t device, struct sim_hold **holds);
+void sim_events_drop(uint32_t device);
+/* After a wait on the host: what the pool of the current device need not keep goes back. Passes `result` on. */
+CUresult sim_after_wait(CUresult result);
+
+/* A call that may be unsafe while something is captured: refused where it is, and the captures that forbid it are
+ * spoiled. Takes the lock. */
+CUresult sim_capture_check_unsafe(void);
+/* Waiting for a whole device: forbidden while any of its streams is capturing. Takes the lock. */
+CUresult sim_capture_check_device(uint32_t device);
+/* Lock held. The same for its null stream, while one of its blocking streams is; `spoil`: the captures. */
+CUresult sim_capture_check_null(bool spoil);
+/* Ends all captures: the driver starts over. Lock held. */
+void sim_captures_drop(void);
+void sim_graphs_drop(void);
 
 /* -- context ---------------------------------------------------------------------------------------------------- */
 
@@ -245,6 +277,7 @@ bool sim_device_known(CUdevice device);
 const struct sim_architecture *sim_architecture_of(const struct sim_device *device);
 /* Whether two devices may read each other's memory. */
 bool sim_peers(uint32_t device, uint32_t peer);
+bool sim_context_known(CUcontext context); /* one that is active */
 /* The device of the calling thread's current context; false without one. */
 bool sim_current_device(uint32_t *ret_device);
 CUresult sim_synchronize_all(void);
@@ -281,13 +314,14 @@ struct sim_state {
 	struct neap_map handles;
 	int file; /* memfd; -1: none yet */
 	uint64_t file_end, file_size;
-	uint64_t next_address; /* backing=none */
+	uint64_t next_address; /* of device memory; 0: none was given out yet */
 	struct sim_ranges reservations, mappings, hosts;
 	struct sim_flight *flights;
 
-	struct neap_map streams, events, graphs, modules, libraries, functions; /* pointers the program may name */
-	struct sim_capture capture;
-	atomic_bool capturing; /* capture.origin != NULL && mode != relaxed, without the lock */
+	/* Pointers that the program may name. */
+	struct neap_map streams, events, graphs, nodes, executables, objects, modules, libraries, functions;
+	struct sim_capture *captures; /* under way */
+	atomic_uint capture_count;    /* how many, without the lock */
 	struct neap_sim_fault_report report;
 };
 

@@ -1,4 +1,4 @@
-/* Work on streams: kernels, copies, sets.
+/* Work on streams.
  *
  *   addresses --(mappings)--> (handle, offset) accesses --> engine: order, races, time
  *       |                                                     |
@@ -8,12 +8,10 @@
  * engine knows bytes, but taking an address away while work uses *it* is the error to detect, whatever else still
  * maps them.
  *
- * Copies from and to ordinary (pageable) host memory behave as the driver documents: the source is taken at the call,
- * and a copy to it has happened when the call returns.
+ * In a capturing stream a work becomes a node of the graph, and is done when that is launched.
  */
-#include "sim/state.h"
+#include "sim/graph.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +55,7 @@ static void flight_unlink(struct sim_flight *flight)
 static void flight_free(struct sim_flight *flight)
 {
 	free(flight->staged);
+	sim_operation_release(flight->operation);
 	free(flight);
 }
 
@@ -133,7 +132,10 @@ static struct sim_flight *flight_create(const struct sim_task *task)
 				      .function = task->function,
 				      .argument = task->argument,
 				      .staged = task->staged,
+				      .operation = task->operation,
 				      .range_count = task->range_count};
+	if (task->operation)
+		atomic_fetch_add(&task->operation->references, 1);
 	if (task->range_count)
 		memcpy(flight->ranges, task->ranges, task->range_count * sizeof(flight->ranges[0]));
 	return flight;
@@ -221,42 +223,59 @@ static CUresult translate(const struct sim_task *task, const struct neap_sim_ran
 	return CUDA_SUCCESS;
 }
 
+/* Lock held. The node does the same at each launch of the graph. */
+static CUresult capture(CUstream stream, const struct sim_task *task)
+{
+	struct sim_operation *operation = sim_operation_create(task);
+
+	if (!operation)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return sim_capture_add(stream, task->type, operation, NULL);
+}
+
+/* Lock held: it is under way. */
+static void take_off(struct sim_flight *flight)
+{
+	flight->id = ++sim.next_id;
+	flight->next = sim.flights;
+	if (sim.flights)
+		sim.flights->previous = flight;
+	sim.flights = flight;
+}
+
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id)
 {
 	struct accesses accesses = {.room = sizeof(accesses.few) / sizeof(accesses.few[0])};
-	struct sim_flight *flight = flight_create(task);
 	struct sim_work work = {.name = task->name, .duration_ns = task->duration_ns, .function = land};
+	struct sim_flight *flight = NULL;
+	bool capturing = false;
 	CUresult result;
 	uint32_t number;
-	bool captured;
 	size_t i;
 
 	accesses.list = accesses.few;
-	if (!flight) {
-		free(task->staged);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	result = sim_stream_number(stream, &number);
 	pthread_mutex_lock(&sim.lock);
+	result = sim_stream_enter(stream, &number, &capturing);
 	for (i = 0; result == CUDA_SUCCESS && i < task->range_count; i++)
 		result = translate(task, &task->ranges[i], &accesses);
-	captured = result == CUDA_SUCCESS && sim_stream_capturing(stream);
-	if (captured)
-		sim.capture.nodes++;
-	if (result == CUDA_SUCCESS && !captured) {
-		flight->id = ++sim.next_id;
-		flight->next = sim.flights;
-		if (sim.flights)
-			sim.flights->previous = flight;
-		sim.flights = flight;
-		if (ret_id)
-			*ret_id = flight->id;
+	if (result == CUDA_SUCCESS && capturing) {
+		result = capture(stream, task);
+		goto unlock;
 	}
+	if (result == CUDA_SUCCESS) {
+		flight = flight_create(task);
+		result = flight ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (flight)
+		take_off(flight);
+	else
+		free(task->staged);
+	if (flight && ret_id)
+		*ret_id = flight->id;
+unlock:
 	pthread_mutex_unlock(&sim.lock);
-	if (result != CUDA_SUCCESS || captured) {
-		flight_free(flight);
+	if (!flight)
 		goto out;
-	}
 	work.accesses = accesses.list;
 	work.access_count = accesses.count;
 	work.argument = flight;
@@ -273,179 +292,17 @@ out:
 	return result;
 }
 
-/* -- copies and sets -------------------------------------------------------------------------------------------- */
-
-#define COPY_START_NS 2000
-#define HOST_PER_NS   25   /* bytes: PCIe 4, 25 GB/s */
-#define DEVICE_PER_NS 1000 /* bytes: about 1 TB/s */
-
-struct copy {
-	void *to;
-	const void *from;
-	size_t bytes;
-	unsigned char staged[]; /* a pageable source's bytes */
-};
-
-static void do_copy(void *argument)
+/* Its bytes are the node's, which may be launched again. */
+CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation)
 {
-	const struct copy *copy = argument;
+	struct sim_task task = {.name = operation->label,
+				.duration_ns = operation->duration_ns,
+				.ranges = operation->ranges,
+				.range_count = operation->range_count,
+				.function = operation->function,
+				.argument = operation->argument,
+				.strict = operation->strict,
+				.operation = operation};
 
-	memmove(copy->to, copy->from, copy->bytes);
-}
-
-static void *host(CUdeviceptr address) { return (void *)(uintptr_t)address; }
-
-enum side { HOST, DEVICE };
-
-static bool pinned(const void *pointer)
-{
-	bool found;
-
-	pthread_mutex_lock(&sim.lock);
-	found = sim_ranges_find(&sim.hosts, (uint64_t)(uintptr_t)pointer, 1) != NULL;
-	pthread_mutex_unlock(&sim.lock);
-	return found;
-}
-
-struct transfer {
-	const char *name;
-	void *to;
-	const void *from;
-	size_t bytes;
-	enum side to_side, from_side;
-	CUstream stream;
-	bool wait; /* a synchronous copy */
-};
-
-static CUresult transfer(const struct transfer *asked)
-{
-	bool stage = asked->from_side == HOST && !pinned(asked->from);
-	bool wait = asked->wait || (asked->to_side == HOST && !pinned(asked->to));
-	struct neap_sim_range ranges[2];
-	struct sim_task task = {.name = asked->name, .ranges = ranges, .function = do_copy};
-	struct copy *copy;
-	CUresult result;
-	uint64_t id = 0;
-
-	if (asked->bytes == 0)
-		return CUDA_SUCCESS;
-	if (!asked->to || !asked->from)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim.spec.no_backing)
-		return CUDA_ERROR_NOT_SUPPORTED; /* there are no bytes */
-	copy = malloc(sizeof(*copy) + (stage ? asked->bytes : 0));
-	if (!copy)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*copy = (struct copy){asked->to, stage ? copy->staged : asked->from, asked->bytes};
-	if (stage)
-		memcpy(copy->staged, asked->from, asked->bytes);
-	if (asked->to_side == DEVICE || !wait)
-		ranges[task.range_count++] = (struct neap_sim_range){(uint64_t)(uintptr_t)asked->to, asked->bytes, 1};
-	if (asked->from_side == DEVICE || !stage)
-		ranges[task.range_count++] =
-			(struct neap_sim_range){(uint64_t)(uintptr_t)asked->from, asked->bytes, 0};
-	task.argument = task.staged = copy;
-	task.duration_ns =
-		COPY_START_NS + asked->bytes / (asked->to_side == asked->from_side ? DEVICE_PER_NS : HOST_PER_NS);
-	result = sim_submit(asked->stream, &task, &id);
-	if (result == CUDA_SUCCESS && wait && id != 0) {
-		result = sim_cuStreamSynchronize(asked->stream);
-		if (result != CUDA_SUCCESS)
-			sim_flight_cancel(id); /* the caller's memory may be gone by then */
-	}
-	return result;
-}
-
-CUresult sim_cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes)
-{
-	return transfer(&(struct transfer){"cuMemcpyHtoD", host(to), from, bytes, DEVICE, HOST, NULL, true});
-}
-
-CUresult sim_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
-{
-	return transfer(&(struct transfer){"cuMemcpyDtoH", to, host(from), bytes, HOST, DEVICE, NULL, true});
-}
-
-CUresult sim_cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes)
-{
-	/* As documented, asynchronous to the host though not named so. */
-	return transfer(&(struct transfer){"cuMemcpyDtoD", host(to), host(from), bytes, DEVICE, DEVICE, NULL, false});
-}
-
-CUresult sim_cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
-{
-	return transfer(&(struct transfer){"cuMemcpyHtoDAsync", host(to), from, bytes, DEVICE, HOST, stream, false});
-}
-
-CUresult sim_cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-	return transfer(&(struct transfer){"cuMemcpyDtoHAsync", to, host(from), bytes, HOST, DEVICE, stream, false});
-}
-
-CUresult sim_cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-	return transfer(
-		&(struct transfer){"cuMemcpyDtoDAsync", host(to), host(from), bytes, DEVICE, DEVICE, stream, false});
-}
-
-struct set {
-	void *to;
-	size_t count;
-	unsigned int value;
-	unsigned int width; /* bytes: 1 or 4 */
-};
-
-static void do_set(void *argument)
-{
-	const struct set *set = argument;
-	uint32_t *words = set->to;
-	size_t i;
-
-	if (set->width == 1)
-		memset(set->to, (int)set->value, set->count);
-	else
-		for (i = 0; i < set->count; i++)
-			words[i] = set->value;
-}
-
-static CUresult set_memory(const char *name, CUdeviceptr to, unsigned int value, unsigned int width, size_t count,
-			   CUstream stream)
-{
-	struct neap_sim_range range = {to, count * width, 1};
-	struct sim_task task = {.name = name, .ranges = &range, .range_count = 1, .function = do_set};
-	struct set *set;
-
-	if (count == 0)
-		return CUDA_SUCCESS;
-	if (to == 0 || to % width != 0 || count > SIM_MEMORY_LIMIT)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim.spec.no_backing)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	set = malloc(sizeof(*set));
-	if (!set)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	*set = (struct set){host(to), count, value, width};
-	task.argument = task.staged = set;
-	task.duration_ns = COPY_START_NS + range.bytes / DEVICE_PER_NS;
 	return sim_submit(stream, &task, NULL);
-}
-
-CUresult sim_cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count)
-{
-	return set_memory("cuMemsetD8", to, value, 1, count, NULL);
-}
-
-CUresult sim_cuMemsetD32(CUdeviceptr to, unsigned int value, size_t count)
-{
-	return set_memory("cuMemsetD32", to, value, 4, count, NULL);
-}
-
-CUresult sim_cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
-{
-	return set_memory("cuMemsetD8Async", to, value, 1, count, stream);
-}
-
-CUresult sim_cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream)
-{
-	return set_memory("cuMemsetD32Async", to, value, 4, count, stream);
 }

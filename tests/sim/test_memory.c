@@ -159,28 +159,101 @@ static void copies_and_sets_move_bytes(void **state)
 	sim_end();
 }
 
+/* Bytes that are not there read as zeros; order and misuse are seen all the same. */
 static void without_backing_there_are_addresses_only(void **state)
 {
-	CUdeviceptr address = 0;
-	char byte;
-	CUstream stream;
+	struct neap_sim_kernel kernel = {.name = "computes", .function = free};
+	unsigned char bytes[4096], *pinned;
+	CUdeviceptr address = 0, other;
+	CUstream stream, second;
 
 	(void)state;
 	sim_begin("numbers", "h200-141gb,backing=none");
 	assert_ok(t.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	assert_ok(t.cuda.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
 	assert_ok(t.cuda.cuMemAlloc(&address, 100ull << 30));
-	assert_true(address >= 1ull << 47);
-	assert_answer(t.cuda.cuMemcpyDtoH(&byte, address, 1), CUDA_ERROR_NOT_SUPPORTED);
-	assert_answer(t.cuda.cuMemsetD8(address, 1, 1), CUDA_ERROR_NOT_SUPPORTED);
+	assert_ok(t.cuda.cuMemAlloc(&other, 10ull << 30));
+	memset(bytes, 0x5a, sizeof(bytes));
+	assert_ok(t.cuda.cuMemcpyHtoD(address, bytes, sizeof(bytes)));
+	assert_ok(t.cuda.cuMemsetD8(address, 1, 100ull << 30));
+	assert_ok(t.cuda.cuMemcpyDtoD(other, address, 10ull << 30));
+	assert_ok(t.cuda.cuMemcpyDtoH(bytes, address, sizeof(bytes)));
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		assert_int_equal(bytes[i], 0);
+	assert_ok(t.cuda.cuMemHostAlloc((void **)&pinned, sizeof(bytes), 0));
+	assert_ok(t.cuda.cuMemsetD8((CUdeviceptr)(uintptr_t)pinned, 3, sizeof(bytes))); /* it has bytes */
+	assert_ok(t.cuda.cuMemcpy((CUdeviceptr)(uintptr_t)bytes, (CUdeviceptr)(uintptr_t)pinned, sizeof(bytes)));
+	assert_int_equal(bytes[77], 3);
+	assert_answer(t.cuda.cuMemcpyDtoH(bytes, other + (10ull << 30), 1), CUDA_ERROR_INVALID_VALUE);
+	assert_answer(t.sim->launch(stream, &kernel), CUDA_ERROR_NOT_SUPPORTED);
 	assert_ok(sim_kernel(stream, "touch", address, 1 << 20, 1));
+	assert_answer(t.cuda.cuMemsetD8Async(address, 1, 1, second), CUDA_ERROR_ILLEGAL_ADDRESS); /* a race */
+	t.sim->forgive();
 	assert_ok(t.cuda.cuStreamSynchronize(stream));
+	assert_ok(t.cuda.cuMemFreeHost(pinned));
 	assert_ok(t.cuda.cuMemFree(address));
+	assert_ok(t.cuda.cuMemFree(other));
 	CUmemGenericAllocationHandle handle = sim_make(PAGE);
 	CUdeviceptr range = sim_reserve_range(2 * PAGE);
 	sim_map_at(range, PAGE, handle);
 	assert_ok(t.cuda.cuMemUnmap(range, PAGE));
 	assert_ok(t.cuda.cuMemRelease(handle));
 	assert_ok(t.cuda.cuMemAddressFree(range, 2 * PAGE));
+	assert_ok(t.cuda.cuStreamDestroy(stream));
+	assert_ok(t.cuda.cuStreamDestroy(second));
+	sim_end();
+}
+
+static void addresses_rise(void **state)
+{
+	static const char *const backings[] = {"mem=256MiB", "mem=256MiB,backing=none"};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		CUdeviceptr address, last = 0, wanted;
+
+		sim_begin("rising", backings[i]);
+		for (int k = 0; k < 40; k++) {
+			if (k % 3 == 2) {
+				address = sim_reserve_range(8 * PAGE);
+				assert_ok(t.cuda.cuMemAddressFree(address, 8 * PAGE));
+			} else {
+				assert_ok(t.cuda.cuMemAlloc(&address, 1000 + (size_t)k));
+				assert_ok(t.cuda.cuMemFree(address)); /* and is not given out again at once */
+			}
+			assert_int_equal(address % PAGE, 0);
+			assert_true(address > last);
+			last = address;
+		}
+		assert_ok(t.cuda.cuMemAddressReserve(&wanted, PAGE, 0, last + 100 * PAGE, 0));
+		assert_int_equal(wanted, last + 100 * PAGE);
+		assert_ok(t.cuda.cuMemAddressReserve(&address, 2 * PAGE, 0, wanted, 0)); /* taken: elsewhere */
+		assert_true(address != wanted);
+		assert_ok(t.cuda.cuMemAddressFree(address, 2 * PAGE));
+		assert_ok(t.cuda.cuMemAddressFree(wanted, PAGE));
+		sim_end();
+	}
+}
+
+/* The region has an end: then addresses start over, past what is in use. */
+static void addresses_start_over(void **state)
+{
+	CUdeviceptr kept, address, first = 0, last = 0;
+	int fell = 0;
+
+	(void)state;
+	sim_begin("around", "mem=256MiB,backing=none");
+	assert_ok(t.cuda.cuMemAlloc(&kept, PAGE));
+	for (int k = 0; k < 12; k++) {
+		address = sim_reserve_range(8ull << 40);
+		fell += address < last;
+		last = address;
+		first = first ? first : address;
+		assert_true(kept + PAGE <= address || address + (8ull << 40) <= kept);
+		assert_ok(t.cuda.cuMemAddressFree(address, 8ull << 40));
+	}
+	assert_true(fell > 0);
+	assert_ok(t.cuda.cuMemFree(kept));
 	sim_end();
 }
 
@@ -310,6 +383,8 @@ int main(void)
 		cmocka_unit_test(allocations_count_and_are_described),
 		cmocka_unit_test(copies_and_sets_move_bytes),
 		cmocka_unit_test(without_backing_there_are_addresses_only),
+		cmocka_unit_test(addresses_rise),
+		cmocka_unit_test(addresses_start_over),
 		cmocka_unit_test(a_device_without_virtual_memory_says_so),
 		cmocka_unit_test(random_operations_match_the_books),
 	};
