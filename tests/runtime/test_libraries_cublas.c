@@ -85,7 +85,7 @@ static void products_go_to_the_handles_stream(void **state)
 	assert_int_equal(fake.launches, 1);
 	assert_ptr_equal(fake.launch_stream, &fake);
 	assert_int_equal(fake.tallies[GAP_VALUES], 1);
-	assert_string_equal(fake.library, "cublas");
+	assert_string_equal(fake.library, "cuBLAS");
 	assert_string_equal(fake.function, "cublasSgemm_v2");
 	fake.launch_result = 900;
 	assert_int_equal(cublas.sgemm(handle), 13);
