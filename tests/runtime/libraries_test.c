@@ -33,6 +33,13 @@ static void tally(enum runtime_gap gap, const char *library, const char *functio
 	fake.high = high;
 }
 
+static void forget(uint64_t address, size_t bytes)
+{
+	fake.forgets++;
+	fake.forgotten += bytes;
+	fake.forgotten_at = address;
+}
+
 const struct runtime_services *neap_runtime_get_services(void);
 __attribute__((visibility("default"))) const struct runtime_services *neap_runtime_get_services(void)
 {
@@ -40,6 +47,7 @@ __attribute__((visibility("default"))) const struct runtime_services *neap_runti
 		.version = RUNTIME_SERVICES_VERSION,
 		.device = device,
 		.architecture = architecture,
+		.forget = forget,
 		.launch = launch,
 		.tally = tally,
 	};

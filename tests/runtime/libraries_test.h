@@ -27,6 +27,9 @@ struct fake_services {
 	const char *function;
 	uint64_t low;
 	uint64_t high;
+	int forgets;
+	uint64_t forgotten; /* bytes, of all of them */
+	uint64_t forgotten_at;
 };
 extern struct fake_services fake;
 
