@@ -5,6 +5,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/history_recover.h"
 #include "cli/history_report.h"
 #include "cli/print.h"
 
@@ -321,6 +322,8 @@ static int run(const struct neap_arguments *arguments)
 		status = neap_history_open(path, &history, note, &err);
 	if (note[0])
 		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
+	if (status == NEAP_OK)
+		history_recover(state, path, &history);
 	if (status != NEAP_OK)
 		code = neap_complain("history", &err);
 	else if (request.prune)

@@ -10,6 +10,7 @@
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
+#include "series/run_state.h"
 #include "series/supervise.h"
 #include "store/history.h"
 
@@ -306,7 +307,7 @@ static void print_summary(const struct neap_result *result, const char *folder)
 }
 
 /* The run is over and published: a history that cannot be written costs a line, not the run. */
-static void add_to_history(const struct neap_result *result)
+static bool add_to_history(const struct neap_result *result)
 {
 	struct neap_history *history = NULL;
 	struct neap_error err = {0};
@@ -323,6 +324,7 @@ static void add_to_history(const struct neap_result *result)
 	if (status)
 		fprintf(stderr, "neap run: the run is not in the history: %s\n", NEAP_PRINTABLE(err.message));
 	neap_history_close(history);
+	return !status;
 }
 
 /* Where runs go that were given no folder. */
@@ -359,8 +361,9 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 			neap_complain("run", &err);
 			code = NEAP_EXIT_IO;
 		}
-		if (!neap_argument(arguments, "no-history"))
-			add_to_history(&result);
+		bool kept = neap_argument(arguments, "no-history") || add_to_history(&result);
+		if (!status && kept)
+			neap_run_state_forget(neap_supervise_folder(supervise));
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

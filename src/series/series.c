@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "series/orphans.h"
+#include "series/run_state.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
 #include "series/supervise.h"
@@ -25,6 +26,8 @@
 #define PROGRESS_NS (250 * NEAP_NS_PER_MS)
 /* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
 #define NO_DEVICE 69
+/* So many supervisors in a row that die before they begin their command: something is wrong with this machine. */
+#define UNBEGUN_LIMIT 3
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -57,7 +60,9 @@ enum neap_status neap_series_append(struct neap_series *series, json_t *entry, s
 {
 	if (!entry)
 		return neap_fail(err, NEAP_ENOMEM, "writing the series journal: out of memory");
-	enum neap_status status = neap_journal_append(series->journal, entry, err);
+	enum neap_status status = series->journal_torn ? neap_fail(err, NEAP_EIO, "the journal's end is torn")
+						       : neap_journal_append(series->journal, entry, err);
+	series->journal_torn = series->journal_torn || status;
 	if (!status)
 		status = neap_series_state_apply(&series->state, series->spec, entry, err);
 	json_decref(entry);
@@ -105,6 +110,13 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	if (!status)
 		free_one->of = step.experiment;
 	return status;
+}
+
+/* A supervisor whose lock is free is about to be gone: it is reaped before its attempt is forgotten. */
+static void reap(struct neap_running *running)
+{
+	for (int i = 0; running->attempt.child && i < GONE_LOOKS; i++)
+		neap_attempt_sleep(&running->attempt, LOOK_MS);
 }
 
 static void turn_away(struct neap_series *series, struct neap_running *running)
@@ -277,6 +289,7 @@ void neap_series_say_end(const struct neap_series *series, struct neap_step step
 /* A result that cannot be read is no result: the attempt is lost, and said to be. */
 static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
+	series->unbegun = 0;
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s", step.experiment + 1,
 			series->spec->count, name_of(series, step), step.attempt, err->message);
 	enum neap_status status =
@@ -314,6 +327,8 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
+	reap(series->now);
+	series->unbegun = 0;
 	neap_attempt_show(&series->now->attempt, say_line, series->now);
 	neap_series_keep(series, &result);
 	if (result.device_uuid && result.device_uuid[0])
@@ -372,22 +387,41 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
-static enum neap_status lose(struct neap_series *series, struct neap_step step, struct neap_error *err)
+/* What is said of an attempt that came to nothing. */
+static enum neap_status say_lost(struct neap_series *series, struct neap_step step, bool began, bool canceled,
+				 int code, struct neap_error *err)
+{
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count,
+			name_of(series, step), step.attempt,
+			canceled ? "was ended before it began"
+			: began  ? "is lost: its supervisor is gone without a result"
+				 : "never began: its supervisor is gone");
+	series->unbegun = began || canceled || code < 0 ? 0 : series->unbegun + 1;
+	if (series->unbegun < UNBEGUN_LIMIT)
+		return NEAP_OK;
+	return neap_fail(
+		err, NEAP_EINTERNAL,
+		"%d supervisors in a row were ended before they began their command, the last with status %d: "
+		"see %.100s/runs/%.60s-%u/neap.log",
+		UNBEGUN_LIMIT, code, series->summary->folder, name_of(series, step), step.attempt);
+}
+
+/* An attempt without a result. Only one that began can be lost. */
+static enum neap_status lose(struct neap_series *series, struct neap_step step, bool began, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
-	for (int i = 0; series->now->attempt.child && i < GONE_LOOKS;
-	     i++) /* its lock is free: it is about to be gone */
-		neap_attempt_sleep(&series->now->attempt, LOOK_MS);
+	reap(series->now);
 	end_orphans(series, step);
 	int code = series->now->attempt.exit_code;
 	/* One that was asked to end before it listened for signals has no result to say so. */
 	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;
 	enum neap_status status = neap_series_append(
-		series, neap_series_record_of(refused || canceled ? "cancel" : "lost", name, step.attempt), err);
+		series, neap_series_record_of(refused || canceled || !began ? "cancel" : "lost", name, step.attempt),
+		err);
 	turn_away(series, series->now);
 	if (status)
 		return status;
-	if (code == NO_DEVICE && neap_series_device_wait(series, step, &status, err))
+	if (code == NO_DEVICE && !series->ending && neap_series_device_wait(series, step, &status, err))
 		return status;
 	if (refused || is_failure(code)) {
 		series->summary->supervisor_exit = code;
@@ -398,10 +432,23 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 			       : neap_fail(err, NEAP_EINTERNAL,
 					   "the supervisor of '%s' ended with %d before it had a result", name, code);
 	}
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count, name,
-			step.attempt,
-			canceled ? "was ended before it began" : "is lost: its supervisor is gone without a result");
-	return NEAP_OK;
+	return say_lost(series, step, began, canceled, code, err);
+}
+
+/* Its supervisor was killed after its command had ended: what that left running is ended, and the result made. */
+static enum neap_status take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err)
+{
+	reap(series->now);
+	end_orphans(series, step);
+	enum neap_status status = neap_run_state_recover_locked(series->now->attempt.folder, err);
+	if (status == NEAP_ESTATE)
+		return lose(series, step, true, err);
+	if (status == NEAP_EPARSE)
+		return lose_damaged(series, step, err);
+	if (status)
+		return status;
+	neap_run_state_forget(series->now->attempt.folder); /* the journal knows the rest */
+	return take(series, step, err);
 }
 
 static enum neap_status give_up(struct neap_series *series, struct neap_step step, struct neap_error *err)
@@ -436,8 +483,12 @@ static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved
 		step.kind = neap_step_of_open(found);
 		if (step.kind == NEAP_STEP_WAIT)
 			say_waiting(series, step);
+		else if (found == NEAP_STEP_FOUND_ENDED)
+			status = take_ended(series, step, err);
+		else if (step.kind == NEAP_STEP_TAKE)
+			status = take(series, step, err);
 		else
-			status = step.kind == NEAP_STEP_TAKE ? take(series, step, err) : lose(series, step, err);
+			status = lose(series, step, step.kind == NEAP_STEP_LOSE, err);
 		*ret_moved = *ret_moved || step.kind != NEAP_STEP_WAIT;
 	}
 	return status;
@@ -470,6 +521,38 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 			return status;
 		if (!moved)
 			wait_a_while(series);
+	}
+}
+
+static size_t count_children(const struct neap_series *series)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
+		count += series->running[i].of < series->spec->count && series->running[i].attempt.child;
+	return count;
+}
+
+/* The series ends before its time: its own supervisors are waited for, and what they leave is taken as long as it can
+ * be journaled. What goes wrong now was said before. */
+static void wait_for_children(struct neap_series *series)
+{
+	size_t children = count_children(series);
+	bool takes = true;
+	series->ending = true;
+	if (children)
+		neap_series_say(series, "waiting for %zu experiment%s that still run%s", children,
+				children == 1 ? "" : "s", children == 1 ? "s" : "");
+	while (count_children(series)) {
+		bool moved = false;
+		struct neap_error err = {0};
+		if (takes && look_at_open(series, &moved, &err))
+			takes = !series->journal_torn && (moved || err.status == NEAP_EINTERNAL);
+		if (!moved)
+			wait_a_while(series);
+	}
+	if (takes && children) {
+		bool moved = false;
+		look_at_open(series, &moved, NULL);
 	}
 }
 
@@ -554,6 +637,8 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	open_room(&series);
 	if (!status)
 		status = run_steps(&series, err);
+	if (status)
+		wait_for_children(&series);
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
 		turn_away(&series, &series.running[i]);
 	neap_series_count_ends(&series);

@@ -8,10 +8,14 @@
  * What is next is decided by series/step.h from the journal and what is found of the attempt under way; here it is
  * done. A kill at any instant leaves the journal, the lock or the result that says how to go on:
  *
- *   before the start is journaled     no supervisor exists: the attempt is started anew
- *   before the supervisor exists      lock free, no result: lost, another attempt
+ *   before the start is journaled     no supervisor exists: the attempt is started as if for the first time
+ *   before the supervisor exists      lock free, nothing began: another attempt, and none is lost
  *   while it runs                     it goes on; the lock is waited for, the result taken
  *   before its end is journaled       the result is taken again; the history replaces its row
+ *
+ * A kill of a supervisor loses the attempt whose command it ends; one that comes later loses nothing
+ * (series/run_state.h). A series that ends before its time, whatever the cause, first waits for the supervisors that
+ * it has started.
  */
 #ifndef NEAP_SERIES_SERIES_H
 #define NEAP_SERIES_SERIES_H

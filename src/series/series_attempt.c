@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "series/run_state.h"
 #include "series/spec_settings.h"
 
 #include <errno.h>
@@ -65,12 +66,13 @@ enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap
 			return neap_fail_errno(err, failed, "looking at the lock %.150s", path);
 		held = failed != 0;
 	}
-	if (path_of(attempt, "result.json", path, err))
-		return NEAP_EINVAL;
-	if (held)
-		*ret_found = NEAP_STEP_FOUND_LOCK;
-	else
-		*ret_found = access(path, F_OK) ? NEAP_STEP_FOUND_NOTHING : NEAP_STEP_FOUND_RESULT;
+	static const enum neap_step_found founds[] = {
+		[NEAP_RUN_UNBEGUN] = NEAP_STEP_FOUND_UNBEGUN,
+		[NEAP_RUN_BEGAN] = NEAP_STEP_FOUND_NOTHING,
+		[NEAP_RUN_ENDED] = NEAP_STEP_FOUND_ENDED,
+		[NEAP_RUN_OVER] = NEAP_STEP_FOUND_RESULT,
+	};
+	*ret_found = held ? NEAP_STEP_FOUND_LOCK : founds[neap_run_state_read(attempt->folder)];
 	return NEAP_OK;
 }
 

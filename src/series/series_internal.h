@@ -35,6 +35,9 @@ struct neap_series {
 	struct neap_running running[NEAP_SPEC_PARALLEL];
 	struct neap_running *now; /* of them, the one that a step is about */
 	struct neap_series_room room;
+	bool journal_torn;    /* a record could not be written: none can follow it */
+	bool ending;          /* something went wrong: nothing is started any more */
+	unsigned unbegun;     /* supervisors of ours, one after another, that ended before they began their command */
 	bool device_seen;     /* a run of ours has had one: where there is none now, it is gone */
 	uint64_t progress_ns; /* when progress was told */
 	size_t device_of;     /* the experiment that waits for a device; count: none */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "series/run_state.h"
 #include "series/slurm_call.h"
 #include "series/slurm_claim.h"
 #include "series/slurm_decide.h"
@@ -341,6 +342,12 @@ static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct foun
 		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", found->attempt.folder);
 	if (status)
 		return status;
+	/* What its task left in its last moment is as good as a result; ESTATE: the run was to be started again. */
+	if (there == NEAP_STEP_FOUND_ENDED) {
+		status = neap_run_state_recover_locked(found->attempt.folder, err);
+		if (status && status != NEAP_ESTATE && status != NEAP_EPARSE)
+			return status;
+	}
 	status = neap_result_read(path, &found->result, &why);
 	found->damaged = status == NEAP_EPARSE;
 	found->facts.has_result = status == NEAP_OK;

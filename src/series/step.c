@@ -15,7 +15,10 @@ enum neap_step_kind neap_step_of_open(enum neap_step_found found)
 	case NEAP_STEP_FOUND_LOCK:
 		return NEAP_STEP_WAIT;
 	case NEAP_STEP_FOUND_RESULT:
+	case NEAP_STEP_FOUND_ENDED:
 		return NEAP_STEP_TAKE;
+	case NEAP_STEP_FOUND_UNBEGUN:
+		return NEAP_STEP_SKIP;
 	case NEAP_STEP_FOUND_NOTHING:
 		break;
 	}

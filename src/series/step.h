@@ -6,8 +6,10 @@
  *   no open attempt, fewer than `limit` lost            -                                      START
  *   no open attempt, `limit` lost                       -                                      GIVE_UP
  *   open attempt (started, no end)                      its lock is held                       WAIT
- *   open attempt                                        lock free, a result                    TAKE
- *   open attempt                                        lock free, no result                   LOSE
+ *   open attempt                                        lock free, a result, or its command
+ *                                                       has ended and one can be made          TAKE
+ *   open attempt                                        lock free, its command never began     SKIP
+ *   open attempt                                        lock free, neither                     LOSE
  *   all ended                                           -                                      FINISH
  *
  * Experiments start in the file's order, one at a time or as many as the file says.
@@ -32,7 +34,9 @@ struct neap_step_experiment {
 
 /* What the world says of the open attempt. */
 enum neap_step_found {
-	NEAP_STEP_FOUND_NOTHING, /* lock free, no result: its supervisor died, or never began */
+	NEAP_STEP_FOUND_NOTHING, /* lock free, no result: its supervisor died while its command ran */
+	NEAP_STEP_FOUND_UNBEGUN, /* lock free, and its command was never begun */
+	NEAP_STEP_FOUND_ENDED,   /* lock free, its command has ended, and its supervisor left no result */
 	NEAP_STEP_FOUND_LOCK,    /* its supervisor lives */
 	NEAP_STEP_FOUND_RESULT,  /* lock free, and a result */
 };
@@ -42,6 +46,7 @@ enum neap_step_kind {
 	NEAP_STEP_WAIT,
 	NEAP_STEP_TAKE,
 	NEAP_STEP_LOSE,
+	NEAP_STEP_SKIP, /* as if it had not been started */
 	NEAP_STEP_GIVE_UP,
 	NEAP_STEP_FINISH,
 };
@@ -56,7 +61,7 @@ struct neap_step {
  * step. */
 size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count, size_t from);
 
-/* What is next for an open attempt of which this is found: WAIT, TAKE or LOSE. */
+/* What is next for an open attempt of which this is found: WAIT, TAKE, SKIP or LOSE. */
 enum neap_step_kind neap_step_of_open(enum neap_step_found found);
 
 /* What is next beside the open ones, of which there may be `parallel`: START, GIVE_UP or FINISH; WAIT (for one of

@@ -313,8 +313,26 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 	}
 }
 
-/* One start of the command, to its end. */
-static enum neap_status run_once(struct neap_supervise *run, struct neap_evidence *evidence, struct neap_error *err)
+/* Whether a command that ran out of memory would be started again. */
+static bool has_rung(const struct neap_supervise *run, size_t rung)
+{
+	struct neap_parameters parameters = run->parameters;
+	return run->retries < run->options.retries && !run->cancel_count &&
+	       neap_ladder_descend(&run->options.ladder, &parameters, &rung);
+}
+
+/* Before anything is done about it: a supervisor that is killed from here on costs nothing. */
+static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence, size_t rung)
+{
+	struct neap_error err = {0};
+	neap_supervise_room_for_end(run);
+	if (neap_run_state_end(run, evidence, has_rung(run, rung), &err))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
+}
+
+/* One start of the command, to its end. `rung`: of the ladder, the one that it has come to. */
+static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct neap_evidence *evidence,
+				 struct neap_error *err)
 {
 	char **words = NULL;
 	run->limits = (struct neap_limits_state){0};
@@ -333,6 +351,9 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 	run->started_ns = now();
 	neap_observe_start(&run->observe, run->started_ns);
 	if (!run->started_once) {
+		status = neap_run_state_begin(run, err);
+		if (status)
+			goto out;
 		run->started_once = true;
 		run->first_started_ns = run->started_ns;
 		run->first_wall_ns = neap_wall_ns();
@@ -349,13 +370,16 @@ static enum neap_status run_once(struct neap_supervise *run, struct neap_evidenc
 		goto out;
 	}
 	observe_until_end(run);
-	look_for_device(run, evidence);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;
 	evidence->canceled_by = run->canceled_by;
 	neap_supervise_limits_evidence(run, evidence);
 	evidence->host_kills = neap_host_kills(&evidence->host_counter) - kills_before;
+	note_end(run, evidence, rung);
+	look_for_device(run, evidence);
+	if (evidence->lost_text[0])
+		note_end(run, evidence, rung);
 	log_cleanup(run);
 	drain(run, end_leftovers(run));
 	log_driver_report(run);
@@ -382,6 +406,7 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
 		 run->retries, run->options.retries, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
+	neap_run_state_begin_again(run);
 	neap_facts_set_aside(run);
 	return true;
 }
@@ -402,27 +427,16 @@ static void clear_leftovers(struct neap_supervise *run)
 enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_result *ret_result,
 				    struct neap_error *err)
 {
-	struct neap_result result;
 	struct neap_verdict verdict;
 	size_t rung = 0;
 	if (run->options.clear_memory_on_start)
 		clear_leftovers(run);
 	do {
 		struct neap_evidence evidence = {0};
-		enum neap_status status = run_once(run, &evidence, err);
+		enum neap_status status = run_once(run, rung, &evidence, err);
 		if (status)
 			return status;
 		neap_outcome_decide(&evidence, &verdict);
 	} while (again(run, &verdict, &rung));
-	enum neap_status status = neap_facts_result(run, &verdict, &result, err);
-	if (status)
-		return status;
-	result.ended_wall_ns = neap_wall_ns();
-	result.started_wall_ns = run->started_once ? run->first_wall_ns : result.ended_wall_ns;
-	if (run->child.ended) { /* the drain is not the command's */
-		result.duration_ns = run->child.ended_ns - run->first_started_ns;
-		result.ended_wall_ns = result.started_wall_ns + result.duration_ns;
-	}
-	*ret_result = result;
-	return NEAP_OK;
+	return neap_facts_result(run, &verdict, ret_result, err);
 }

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "device/visible.h"
 #include "neap/trace.h"
+#include "series/run_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,12 +20,14 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
 #define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to say which is the first */
-#define RESULT_ROOM_BYTES (256 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
+#define RESULT_ROOM_BYTES (224 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
+#define END_ROOM_BYTES    (32 * 1024)          /* RUN/ended has neither */
 #define LOCK_TRIES        500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
 
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
@@ -104,6 +107,8 @@ static enum neap_status check_unended(const struct neap_supervise *run, struct n
 {
 	char path[PATH_MAX];
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	if (!status && neap_run_state_read(run->folder) == NEAP_RUN_ENDED)
+		neap_run_state_recover(run->folder, NULL);
 	if (!status && !access(path, F_OK))
 		status = neap_fail(err, NEAP_EEXIST, "%s is there already: that run is over; give another --folder",
 				   path);
@@ -136,6 +141,13 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 	return NEAP_OK;
 }
 
+static void give_room_back(struct neap_supervise *run)
+{
+	if (run->room_fd >= 0)
+		close(run->room_fd);
+	run->room_fd = -1;
+}
+
 /* Disk space for the result, taken before the command starts: a run of hours whose end cannot be written would have
  * to be run again. In a file without a name, so that nothing is left of it however we end. */
 static enum neap_status take_room(struct neap_supervise *run, struct neap_error *err)
@@ -149,16 +161,25 @@ static enum neap_status take_room(struct neap_supervise *run, struct neap_error 
 	if (run->room_fd < 0)
 		return neap_fail_errno(err, errno, "creating %s", path);
 	unlink(path);
-	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < RESULT_ROOM_BYTES)
+	const off_t bytes = RESULT_ROOM_BYTES + END_ROOM_BYTES;
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < (rlim_t)bytes)
 		return NEAP_OK;
 	int cause;
 	do
-		cause = posix_fallocate(run->room_fd, 0, RESULT_ROOM_BYTES);
+		cause = posix_fallocate(run->room_fd, 0, bytes);
 	while (cause == EINTR);
 	if (cause == ENOSPC || cause == EDQUOT) /* with another cause the file system cannot do it */
-		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result",
-				       RESULT_ROOM_BYTES / 1024, run->folder);
+		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result", (int)(bytes / 1024),
+				       run->folder);
 	return NEAP_OK;
+}
+
+void neap_supervise_room_for_end(struct neap_supervise *run)
+{
+	struct stat info;
+	if (run->room_fd >= 0 && !fstat(run->room_fd, &info) && info.st_size > RESULT_ROOM_BYTES &&
+	    ftruncate(run->room_fd, RESULT_ROOM_BYTES))
+		give_room_back(run);
 }
 
 /* What makes no recording for want of space says nothing of it, being a guest in the command: we do. */
@@ -174,13 +195,6 @@ static void warn_of_little_space(const struct neap_supervise *run)
 			 "Little space in %s: %s free, a recording takes %s: a command without one is not attached",
 			 run->folder, neap_size_format(left_bytes, left),
 			 neap_size_format(NEAP_RECORD_BYTES, needed));
-}
-
-static void give_room_back(struct neap_supervise *run)
-{
-	if (run->room_fd >= 0)
-		close(run->room_fd);
-	run->room_fd = -1;
 }
 
 /* What CUDA_VISIBLE_DEVICES comes to for the choice of the device: where there are several, CUDA's first one by its

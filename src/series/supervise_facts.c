@@ -320,8 +320,7 @@ static const char *const fluctuation_words[] = {
 static void put_number(double *field, double value) { *field = isfinite(value) ? value : 0; }
 
 /* Steps, leak, fluctuation, cleanups and rungs inside the process. `status` collects the first failure. */
-static enum neap_status put_story(struct neap_supervise *run, const struct best *best, struct neap_result *result,
-				  struct neap_error *err)
+static enum neap_status put_story(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
 	const struct neap_run_facts *facts = &best->facts;
 	struct neap_buffer text = {0};
@@ -353,7 +352,7 @@ static enum neap_status put_story(struct neap_supervise *run, const struct best 
 	}
 	if (!status) {
 		neap_buffer_clear(&text);
-		neap_parameters_difference(&run->options.parameters, &run->parameters, &text);
+		neap_buffer_text(&text, result->rung); /* of the command's parameters */
 		const struct neap_split *from = &facts->first_split, *to = &facts->last_split;
 		if (best->found && from->micro_batch && from->micro_batch != to->micro_batch)
 			neap_buffer_format(&text, "%smicro_batch %llu -> %llu, accumulate %llu -> %llu",
@@ -407,33 +406,53 @@ static enum neap_status put_savings(const struct best *best, struct neap_result 
 
 static uint64_t highest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-static void put_figures(struct neap_supervise *run, const struct best *best, struct neap_result *result)
+/* What the supervisor saw itself. */
+static void put_observed(struct neap_supervise *run, struct neap_result *result)
+{
+	const struct neap_observe *observe = &run->observe;
+	result->attached = observe->attached_count > 0;
+	neap_observe_peaks(observe, &result->peak_allocated_bytes, &result->peak_reserved_bytes);
+	result->waited_ns = run->waited_ns;
+	result->drain_ns = run->drain_ns;
+	result->drained = run->drained;
+	result->retries = run->retries;
+	result->device_total_bytes = observe->watched < observe->device_count ? observe->now.total_bytes : 0;
+}
+
+/* Peaks are the highest of what was seen and what was recorded. Figures of the device stay as they are where none is
+ * watched (any more). */
+static void put_peaks(struct neap_supervise *run, const struct best *best, struct neap_result *result)
 {
 	const struct neap_observe *observe = &run->observe;
 	const struct neap_reading *reading = &observe->now;
-	result->attached = best->found || observe->attached_count > 0;
-	neap_observe_peaks(observe, &result->peak_allocated_bytes, &result->peak_reserved_bytes);
 	if (best->found) {
+		result->attached = true;
 		result->peak_allocated_bytes =
 			highest(result->peak_allocated_bytes, best->facts.peak_allocated_bytes);
 		result->peak_reserved_bytes = highest(result->peak_reserved_bytes, best->facts.peak_reserved_bytes);
 	}
-	result->peak_device_bytes = neap_observe_peak_device(observe, result->peak_reserved_bytes);
 	if (observe->watched < observe->device_count) {
+		result->peak_device_bytes = neap_observe_peak_device(observe, result->peak_reserved_bytes);
 		uint64_t taken = highest(observe->highest_used_bytes,
 					 highest(result->peak_device_bytes, result->peak_reserved_bytes));
 		uint64_t room = reading->total_bytes > reading->reserved_bytes
 					? reading->total_bytes - reading->reserved_bytes
 					: 0;
-		result->device_total_bytes = reading->total_bytes;
 		result->headroom_bytes = room > taken ? room - taken : 0;
 	}
-	result->waited_ns = run->waited_ns;
-	result->drain_ns = run->drain_ns;
-	result->drained = run->drained;
-	result->retries = run->retries;
 	result->ooms = (uint32_t)(run->ooms < UINT32_MAX ? run->ooms : UINT32_MAX);
-	result->rungs = (uint32_t)(best->rungs + run->retries);
+	result->rungs = (uint32_t)(best->rungs + result->retries);
+}
+
+/* Of the command, all starts of it; the drain is not the command's. */
+static void put_times(const struct neap_supervise *run, struct neap_result *result)
+{
+	result->ended_wall_ns = neap_wall_ns();
+	result->started_wall_ns = run->started_once ? run->first_wall_ns : result->ended_wall_ns;
+	if (!run->child.ended)
+		return;
+	result->duration_ns = run->child.ended_ns - run->first_started_ns;
+	result->ended_wall_ns = result->started_wall_ns + result->duration_ns;
 }
 
 /* What was run last, on one line. The caller frees the text. */
@@ -453,8 +472,7 @@ static enum neap_status command_line(const struct neap_supervise *run, char **re
 	return NEAP_OK;
 }
 
-static enum neap_status put_names(struct neap_supervise *run, const struct neap_verdict *verdict,
-				  struct neap_result *result, struct neap_error *err)
+static enum neap_status put_names(struct neap_supervise *run, struct neap_result *result, struct neap_error *err)
 {
 	const char *program = strrchr(run->options.command[0], '/');
 	const char *name = run->options.name ? run->options.name : program ? program + 1 : run->options.command[0];
@@ -463,17 +481,15 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer parameters = {0}, strays = {0}, outsiders = {0}, simulated = {0};
-	struct neap_simulated gaps = {0};
+	struct neap_buffer parameters = {0}, rung = {0}, strays = {0}, outsiders = {0};
 	char *command = NULL;
 	enum neap_status status = command_line(run, &command, err);
 	if (status)
 		return status;
 	neap_parameters_text(&run->parameters, &parameters);
+	neap_parameters_difference(&run->options.parameters, &run->parameters, &rung);
 	neap_observe_strays(&run->observe, &strays);
 	neap_observe_outsiders(&run->observe, &outsiders);
-	neap_simulated_read(run->folder, &gaps);
-	neap_simulated_text(&gaps, &simulated);
 	const struct {
 		char **field;
 		const char *text;
@@ -481,24 +497,88 @@ static enum neap_status put_names(struct neap_supervise *run, const struct neap_
 		{&result->name, name},
 		{&result->command, command},
 		{&result->parameters, neap_buffer_string(&parameters)},
+		{&result->rung, neap_buffer_string(&rung)},
 		{&result->run_id, run->run_id},
 		{&result->device_name, watched ? reading->name : ""},
 		{&result->device_uuid, watched ? reading->uuid_text : ""},
 		{&result->backend, backend},
-		{&result->evidence, verdict->evidence},
 		{&result->drain_note, run->drain_note},
 		{&result->stray_contexts, neap_buffer_string(&strays)},
 		{&result->not_attached, neap_buffer_string(&outsiders)},
-		{&result->simulated, neap_buffer_string(&simulated)},
-		{&result->oom_card, neap_buffer_string(&run->last_card)},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
 		status = neap_result_set(texts[i].field, texts[i].text, err);
 	free(command);
 	neap_buffer_fini(&parameters);
+	neap_buffer_fini(&rung);
 	neap_buffer_fini(&strays);
 	neap_buffer_fini(&outsiders);
+	return status;
+}
+
+/* The verdict, and what the run's folder tells beside recordings. */
+static enum neap_status put_verdict(struct neap_supervise *run, const struct neap_verdict *verdict,
+				    struct neap_result *result, struct neap_error *err)
+{
+	struct neap_buffer simulated = {0};
+	struct neap_simulated gaps = {0};
+	result->outcome = verdict->outcome;
+	result->exit_status = verdict->exit_status;
+	neap_simulated_read(run->folder, &gaps);
+	neap_simulated_text(&gaps, &simulated);
+	enum neap_status status = neap_result_set(&result->evidence, verdict->evidence, err);
+	if (!status)
+		status = neap_result_set(&result->simulated, neap_buffer_string(&simulated), err);
+	if (!status)
+		status = neap_result_set(&result->oom_card, neap_buffer_string(&run->last_card), err);
 	neap_buffer_fini(&simulated);
+	return status;
+}
+
+enum neap_status neap_facts_plain(struct neap_supervise *run, const struct neap_verdict *verdict,
+				  struct neap_result *ret_result, struct neap_error *err)
+{
+	struct neap_result result;
+	const struct best none = {0};
+	enum neap_status status = neap_result_init(&result, err);
+	if (status)
+		return status;
+	put_times(run, &result);
+	put_observed(run, &result);
+	put_peaks(run, &none, &result);
+	status = put_names(run, &result, err);
+	if (!status)
+		status = put_verdict(run, verdict, &result, err);
+	if (!status)
+		status = neap_result_set(&result.leak_verdict, "not watched", err);
+	if (status)
+		neap_result_fini(&result);
+	else
+		*ret_result = result;
+	return status;
+}
+
+enum neap_status neap_facts_complete(struct neap_supervise *run, const struct neap_verdict *verdict,
+				     struct neap_result *result, struct neap_error *err)
+{
+	struct best best = {.total_bytes = result->device_total_bytes};
+	each_recording(run, choose, &best);
+	put_peaks(run, &best, result);
+	enum neap_status status = put_verdict(run, verdict, result, err);
+	if (!status)
+		status = put_story(&best, result, err);
+	if (!status)
+		status = neap_ranks_put(&best.ranks, result, err);
+	if (!status)
+		status = put_advice(&best, result, err);
+	if (!status)
+		status = put_savings(&best, result, err);
+	if (!status)
+		status = neap_facts_curve(run, best.found ? &best.record : NULL, result, err);
+	if (!status && best.found)
+		status = neap_facts_marks(run, &best.record, result, err);
+	if (best.found)
+		neap_record_fini(&best.record);
 	return status;
 }
 
@@ -506,29 +586,10 @@ enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap
 				   struct neap_result *ret_result, struct neap_error *err)
 {
 	struct neap_result result;
-	struct best best = {.total_bytes = run->observe.now.total_bytes};
-	enum neap_status status = neap_result_init(&result, err);
+	enum neap_status status = neap_facts_plain(run, verdict, &result, err);
 	if (status)
 		return status;
-	each_recording(run, choose, &best);
-	result.outcome = verdict->outcome;
-	result.exit_status = verdict->exit_status;
-	put_figures(run, &best, &result);
-	status = put_names(run, verdict, &result, err);
-	if (!status)
-		status = put_story(run, &best, &result, err);
-	if (!status)
-		status = neap_ranks_put(&best.ranks, &result, err);
-	if (!status)
-		status = put_advice(&best, &result, err);
-	if (!status)
-		status = put_savings(&best, &result, err);
-	if (!status)
-		status = neap_facts_curve(run, best.found ? &best.record : NULL, &result, err);
-	if (!status && best.found)
-		status = neap_facts_marks(run, &best.record, &result, err);
-	if (best.found)
-		neap_record_fini(&best.record);
+	status = neap_facts_complete(run, verdict, &result, err);
 	if (status)
 		neap_result_fini(&result);
 	else

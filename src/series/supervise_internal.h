@@ -55,6 +55,8 @@ struct neap_supervise {
 /* The command with the parameters of this start in place. The caller frees the words. */
 enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
 void neap_supervise_words_free(char **words);
+/* Of the disk space that was taken for the result: makes room for RUN/ended. */
+void neap_supervise_room_for_end(struct neap_supervise *run);
 
 /* supervise_child.c */
 
@@ -92,7 +94,13 @@ void neap_facts_show_cards(struct neap_supervise *run);
 void neap_facts_show_simulated(struct neap_supervise *run);
 /* What the recordings and logs of this start say of its end. */
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
-/* All that is known, once it is over. */
+/* What is known without its recordings: names, times, what was observed. Quick. The caller frees the result. */
+enum neap_status neap_facts_plain(struct neap_supervise *run, const struct neap_verdict *verdict,
+				  struct neap_result *ret_result, struct neap_error *err);
+/* Adds what the recordings tell, and the verdict. */
+enum neap_status neap_facts_complete(struct neap_supervise *run, const struct neap_verdict *verdict,
+				     struct neap_result *result, struct neap_error *err);
+/* Both: all that is known, once it is over. */
 enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
 				   struct neap_result *ret_result, struct neap_error *err);
 /* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
@@ -106,6 +114,16 @@ enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct
 /* Fills its marks. */
 enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err);
+
+/* run_state.c: see run_state.h. Each is on disk when it returns. */
+
+/* Before the first start. Errors: NEAP_ENOSPC, NEAP_EIO; then nothing may be started. */
+enum neap_status neap_run_state_begin(const struct neap_supervise *run, struct neap_error *err);
+/* Before what is left of a start is moved aside for another. */
+void neap_run_state_begin_again(const struct neap_supervise *run);
+/* The command has ended. `rung_left`: after an OOM it would be started again. */
+enum neap_status neap_run_state_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
+			       struct neap_error *err);
 
 /* supervise_host.c */
 

@@ -311,6 +311,38 @@ END
 	[ ! -e run/result.json ]
 }
 
+@test "a supervisor that is killed after its command has ended costs nothing: the history has the run" {
+	NEAP_SIM="$NEAP_SIM,release_delay=60s" "$NEAP" run --name kept --log --run-id kept-1 -- "$HOLD" --looks 8 --exit 3 1G 3>&- >out 2>&1 &
+	pid=$!
+	folder="$XDG_STATE_HOME/neap/runs/kept-1"
+	until [ -e "$folder/ended" ]; do kill -0 $pid; sleep 0.02; done
+	[ ! -e "$folder/result.json" ]
+	run "$NEAP" history # it goes on: its memory has not drained
+	[[ "$output" != *kept* ]]
+	kill -KILL $pid
+	wait $pid || true
+	run "$NEAP" history
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"kept-1 "*" kept "*" failed "* ]]
+	[ "$(result '.outcome, .exit_status, .drained, .attached' "$folder")" = "$(printf 'failed\n3\nfalse\ntrue')" ]
+	[ "$(result '.peak_allocated_bytes >= 1073741824' "$folder")" = true ]
+	[ "$(result .drain_note "$folder")" = "not waited for: the supervisor was ended first" ]
+	[ "$(ls "$folder" | grep -c '^began$\|^ended$')" = 0 ]
+	[ "$("$NEAP" history --json | jq '.runs | length')" = 1 ]
+}
+
+@test "a folder whose run has ended is not used for another, whoever made its result" {
+	NEAP_SIM="$NEAP_SIM,release_delay=60s" "$NEAP" run --folder run -- "$HOLD" --looks 4 1G 3>&- >out 2>&1 &
+	pid=$!
+	until [ -e run/ended ]; do kill -0 $pid; sleep 0.02; done
+	kill -KILL $pid
+	wait $pid || true
+	run "$NEAP" run --folder run -- touch ran
+	[ "$status" -eq 73 ]
+	[ ! -e ran ]
+	[ "$(result .outcome)" = ok ]
+}
+
 @test "a name is one line of text" {
 	for name in "" $'two\nlines' $'a\e[31m'; do
 		run "$NEAP" run --name "$name" -- true
@@ -528,7 +560,8 @@ END
 	[ "$status" -eq 74 ]
 	[[ "$output" == *"own exit status was 3"* ]]
 	[[ "$output" == *"result.json"* ]]
-	[ "$(ls run)" = "$(printf 'lock\nspec.json')" ]
+	[[ "$output" == *"The command's end is not on disk yet"* ]]
+	[ "$(ls run)" = "$(printf 'began\nlock\nspec.json')" ]
 }
 
 @test "a disk that is full from the start: 74, nothing is run" {

@@ -7,7 +7,9 @@
  *   written  all of it, but not flushed              full     its first BYTES bytes are, then and from then on ENOSPC
  *
  * linger: where there is no file "begin", makes one named "lingers" and waits before main, signals as they are by
- * default.
+ * default. abort: where there is no file "begin", ends itself by SIGKILL before main.
+ *
+ * ended: ends itself by SIGKILL when a file named "ended" has come into place.
  *
  * A write counts when its descriptor's name ends in "/journal"; a fork when its process has written a journal before.
  * So supervisors and commands, which inherit the environment, are never touched.
@@ -57,7 +59,11 @@ static bool asked(const char *mode, unsigned long now, size_t *ret_bytes)
 __attribute__((constructor)) static void linger(void)
 {
 	size_t cut;
-	if (!asked("linger", 0, &cut) || access("begin", F_OK) == 0)
+	if (access("begin", F_OK) == 0)
+		return;
+	if (asked("abort", 0, &cut))
+		die();
+	if (!asked("linger", 0, &cut))
 		return;
 	FILE *file = fopen("lingers", "w");
 	if (!file || fputs("x", file) < 0 || fclose(file))
@@ -99,6 +105,16 @@ EXPORT int fdatasync(int fd)
 	size_t cut;
 	int failed = real(fd);
 	if (is_journal(fd) && asked("synced", writes, &cut))
+		die();
+	return failed;
+}
+
+EXPORT int rename(const char *from, const char *to)
+{
+	int (*real)(const char *, const char *) = (int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename");
+	size_t cut, length = strlen(to);
+	int failed = real(from, to);
+	if (length > 6 && !strcmp(to + length - 6, "/ended") && asked("ended", 0, &cut))
 		die();
 	return failed;
 }

@@ -112,7 +112,7 @@ def check_journal(killed):
         kind = name.split("-")[0]
         file = f"ran/{name.replace('-i=', '-')}"
         ran = len(open(file).readlines()) if os.path.exists(file) else 0
-        if count["end"] + count["give_up"] != 1 or count["start"] != count["end"] + count["lost"]:
+        if count["end"] + count["give_up"] != 1 or count["start"] != count["end"] + count["lost"] + count["cancel"]:
             die(f"{name}: {dict(count)}")
         if count["give_up"] and count["lost"] != 3:
             die(f"{name}: given up: {dict(count)}")
@@ -122,7 +122,7 @@ def check_journal(killed):
         if count["end"] and not least <= ran <= KINDS[kind][1] * count["start"]:
             die(f"{name}: the command was started {ran} times in {count['start']} attempts")
     lost = sum(count["lost"] for count in counts.values())
-    if lost > killed["supervisor"] + killed["runner"]:
+    if lost > killed["supervisor"]:
         die(f"{lost} attempts were lost by {dict(killed)}")
     return counts, lost
 

@@ -100,25 +100,164 @@ static void test_lost(void **state)
 	json_decref(records);
 }
 
-/* Three starts that never came to be: given up, reported as lost, and the next experiment has its turn. */
+static pid_t supervisor_of(const char *path)
+{
+	char *text = series_read(path);
+	pid_t supervisor = (pid_t)strtol(text, NULL, 10);
+	free(text);
+	assert_true(supervisor > 1);
+	return supervisor;
+}
+
+static void check_counts(const char *experiment, unsigned starts, unsigned ends, unsigned lost, unsigned canceled)
+{
+	json_t *records = series_records("f");
+	assert_int_equal(series_count(records, "start", experiment), starts);
+	assert_int_equal(series_count(records, "end", experiment), ends);
+	assert_int_equal(series_count(records, "lost", experiment), lost);
+	assert_int_equal(series_count(records, "cancel", experiment), canceled);
+	json_decref(records);
+}
+
+/* Three attempts whose supervisors died while their command ran: given up, reported as lost, and the next experiment
+ * has its turn. */
 static void test_give_up(void **state)
 {
 	(void)state;
-	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x >> ran']}\n"
+	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; exec tail -f /dev/null']}\n"
 				    "- {name: f, command: [sh, -c, 'echo x >> ran2']}\n");
-	/* Writes: series and start first, then lost and start each time. */
-	for (int i = 0; i < 3; i++)
-		assert_int_equal(SERIES("synced:2:0", "s.yaml", "--folder", "f", "--resume"), 128 + SIGKILL);
-	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 1);
+	pid_t series = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	for (unsigned i = 1; i <= 3; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "f/runs/e-%u/supervisor", i);
+		series_await(name);
+		while (series_lines("ran") < i)
+			usleep(1000);
+		assert_int_equal(kill(supervisor_of(name), SIGKILL), 0);
+	}
+	assert_int_equal(series_wait(series), 1);
 	check_said("[1/2] e: given up after 3 lost attempts");
-	assert_int_equal(series_lines("ran"), 0);
+	assert_int_equal(series_lines("ran"), 3);
 	assert_int_equal(series_lines("ran2"), 1);
-	json_t *records = series_records("f");
-	assert_int_equal(series_count(records, "start", "e"), 3);
-	assert_int_equal(series_count(records, "lost", "e"), 3);
-	assert_int_equal(series_count(records, "give_up", "e"), 1);
-	assert_int_equal(series_count(records, "end", "f"), 1);
-	json_decref(records);
+	check_counts("e", 3, 0, 3, 0);
+	check_counts("f", 1, 1, 0, 0);
+}
+
+/* Starts that were journaled and never came to be: only what began can be lost. */
+static void test_never_began(void **state)
+{
+	(void)state;
+	series_write("s.yaml", HEAD "- {name: e, command: [sh, -c, 'echo x >> ran']}\n");
+	/* Writes: series and start first, then cancel and start each time. */
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(SERIES("synced:2:0", "s.yaml", "--folder", "f", "--resume"), 128 + SIGKILL);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 0);
+	check_said("[1/1] e: attempt 1 never began");
+	assert_int_equal(series_lines("ran"), 1);
+	check_counts("e", 5, 1, 0, 4);
+}
+
+/* Supervisors that die before they begin their command stop the series: it would go on so for ever. */
+static void test_none_begins(void **state)
+{
+	char text[512];
+	(void)state;
+	snprintf(text, sizeof text,
+		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran'], env: {LD_PRELOAD: \"%s\", NEAP_KILLER: "
+		      "\"abort:0:0\"}}\n",
+		 series_killer());
+	series_write("s.yaml", text);
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f"), 70);
+	check_said("3 supervisors in a row were ended before they began their command");
+	assert_int_equal(series_lines("ran"), 0);
+	check_counts("e", 3, 0, 0, 3);
+	series_write("begin", "");
+	assert_int_equal(SERIES(NULL, "s.yaml", "--folder", "f", "--resume"), 0);
+	assert_int_equal(series_lines("ran"), 1);
+}
+
+/* A series whose supervisors die in the stretch between their command's end and its result. */
+static int end_in_between(const char *command_end)
+{
+	char text[1024];
+	snprintf(text, sizeof text,
+		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; tail -f /dev/null 2>/dev/null & %s']%s, "
+		      "env: {LD_PRELOAD: \"%s\", NEAP_KILLER: \"ended:0:0\"}}\n",
+		 command_end, strstr(command_end, "{b}") ? ", params: {b: 4}, on_oom: halve b" : "", series_killer());
+	series_write("s.yaml", text);
+	return SERIES(NULL, "s.yaml", "--folder", "f");
+}
+
+static void check_result(const char *outcome, int exit_status)
+{
+	json_t *result = json_load_file("f/runs/e-1/result.json", 0, NULL);
+	assert_non_null(result);
+	assert_string_equal(json_string_value(json_object_get(result, "outcome")), outcome);
+	assert_int_equal(json_integer_value(json_object_get(result, "exit_status")), exit_status);
+	assert_string_equal(json_string_value(json_object_get(result, "name")), "e");
+	assert_true(json_integer_value(json_object_get(result, "duration_ns")) > 0);
+	assert_string_equal(json_string_value(json_object_get(result, "drain_note")),
+			    "not waited for: the supervisor was ended first");
+	json_decref(result);
+	assert_int_not_equal(access("f/runs/e-1/ended", F_OK), 0);
+}
+
+/* Killed after the command has ended: what it had written at once is enough. */
+static void test_ended(void **state)
+{
+	(void)state;
+	assert_int_equal(end_in_between("exit 0"), 0);
+	check_said("left behind");
+	assert_int_equal(series_lines("ran"), 1);
+	check_counts("e", 1, 1, 0, 0);
+	check_result("ok", 0);
+}
+
+static void test_ended_badly(void **state)
+{
+	(void)state;
+	assert_int_equal(end_in_between("echo CUDA out of memory >&2; exit 3"), 1);
+	assert_int_equal(series_lines("ran"), 1);
+	check_counts("e", 1, 1, 0, 0);
+	check_result("oom", 3);
+}
+
+/* What would have been started again with less has not ended: that attempt is lost. */
+static void test_ended_with_a_rung_left(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		end_in_between("[ {b} -ge 4 ] && [ ! -e again ] || exit 0; : >again; echo CUDA out of memory "
+			       ">&2; exit 3"),
+		0);
+	check_counts("e", 2, 1, 1, 0);
+}
+
+/* One supervisor cannot begin; the other has not come so far: the series ends when both have, and nothing is lost. */
+static void test_reaped(void **state)
+{
+	char text[1024];
+	(void)state;
+	snprintf(text, sizeof text,
+		 "name: t\nparallel: 2\ndefaults: {needs: none}\nexperiments:\n"
+		 "- {name: lingers, command: [sh, -c, 'echo x >> ran'], env: {LD_PRELOAD: \"%s\", NEAP_KILLER: "
+		 "\"linger:0:0\"}}\n"
+		 "- {name: full, command: \"true\", min_disk: 1000000TiB}\n",
+		 series_killer());
+	series_write("s.yaml", text);
+	pid_t series = series_spawn(NULL, (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("lingers");
+	pid_t lingering = supervisor_of("f/runs/lingers-1/supervisor");
+	for (bool said = false; !said; usleep(1000)) {
+		char *err = series_read("err");
+		said = strstr(err, "waiting for 1 experiment that still runs") != NULL;
+		free(err);
+	}
+	assert_int_equal(kill(lingering, SIGTERM), 0);
+	assert_int_equal(series_wait(series), 74);
+	assert_int_equal(kill(lingering, 0), -1); /* reaped */
+	check_counts("lingers", 1, 0, 0, 1);
+	check_counts("full", 1, 0, 0, 1);
 }
 
 /* Two processes, one series. */
@@ -326,6 +465,12 @@ int main(int argc, char **argv)
 		TEST(test_take),
 		TEST(test_lost),
 		TEST(test_give_up),
+		TEST(test_never_began),
+		TEST(test_none_begins),
+		TEST(test_ended),
+		TEST(test_ended_badly),
+		TEST(test_ended_with_a_rung_left),
+		TEST(test_reaped),
 		TEST(test_excluded),
 		TEST(test_interrupted),
 		TEST(test_interrupted_early),

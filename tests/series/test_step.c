@@ -37,6 +37,8 @@ static void test_table(void **state)
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_LOCK, {NEAP_STEP_WAIT, 1, 1}},
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_RESULT, {NEAP_STEP_TAKE, 1, 1}},
 		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_LOSE, 1, 1}},
+		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_ENDED, {NEAP_STEP_TAKE, 1, 1}},
+		{{ENDED(1), {1, 0, true, false}}, 2, NEAP_STEP_FOUND_UNBEGUN, {NEAP_STEP_SKIP, 1, 1}},
 		/* lost ones count, canceled ones do not */
 		{{{1, 1, false, false}}, 1, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_START, 0, 2}},
 		{{{2, 2, false, false}}, 1, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_START, 0, 3}},
@@ -93,7 +95,7 @@ static void test_walks(void **state)
 		unsigned ends[5] = {0}, steps = 0;
 		for (;; steps++) {
 			assert_true(steps < 1000);
-			enum neap_step_found found = (enum neap_step_found)(rand_r(&seed) % 3);
+			enum neap_step_found found = (enum neap_step_found)(rand_r(&seed) % 5);
 			struct neap_step step = neap_step_next(experiments, 5, found, 3);
 			if (step.kind == NEAP_STEP_FINISH)
 				break;
@@ -107,6 +109,10 @@ static void test_walks(void **state)
 				break;
 			case NEAP_STEP_WAIT:
 				assert_int_equal(found, NEAP_STEP_FOUND_LOCK);
+				break;
+			case NEAP_STEP_SKIP:
+				assert_int_equal(found, NEAP_STEP_FOUND_UNBEGUN);
+				experiment->open = false;
 				break;
 			case NEAP_STEP_LOSE:
 				assert_int_equal(found, NEAP_STEP_FOUND_NOTHING);

@@ -1,0 +1,48 @@
+/* cli/history_recover.c: see history_recover.h. A folder is looked at by one call of access(2). */
+#include "cli/history_recover.h"
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "series/run_state.h"
+
+#include <dirent.h>
+
+static enum neap_status put(const char *folder, const char *path, struct neap_history **history,
+			    struct neap_error *err)
+{
+	char result_path[4200];
+	struct neap_result result = {0};
+	enum neap_status status = neap_path_join(result_path, sizeof result_path, folder, "result.json");
+	if (!status)
+		status = neap_result_read(result_path, &result, err);
+	if (!status && !*history)
+		status = neap_history_open(path, history, NULL, err);
+	if (!status)
+		status = neap_history_put(*history, "", "", &result, err);
+	neap_result_fini(&result);
+	return status;
+}
+
+void history_recover(const char *state, const char *path, struct neap_history **history)
+{
+	char runs[4096], folder[4096];
+	DIR *entries = neap_path_join(runs, sizeof runs, state, "runs") ? NULL : opendir(runs);
+	for (struct dirent *entry; entries && (entry = readdir(entries));) {
+		struct neap_error err = {0};
+		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name) ||
+		    neap_run_state_is_kept(folder))
+			continue;
+		enum neap_status status = neap_run_state_recover_locked(folder, &err);
+		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it goes on; or it has no end */
+			continue;
+		if (!status)
+			status = put(folder, path, history, &err);
+		if (!status)
+			neap_run_state_forget(folder);
+		else
+			fprintf(stderr, "neap history: the run in %s is not in the history: %s\n", folder,
+				err.message);
+	}
+	if (entries)
+		closedir(entries);
+}
