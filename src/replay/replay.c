@@ -92,6 +92,11 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
 		neap_torch_refuse(replay->policy, failed ? 3 : replay->refuse);
 	replay->refuse = 0;
+	if (replay->same && failed && replay_found_anyway(replay)) {
+		neap_torch_fail(replay->policy, event->size, stream->handle);
+		complete_deferred(replay);
+		return note_oom(replay, err);
+	}
 	if (replay->same && replay_in_capture(replay))
 		neap_torch_capture(replay->policy);
 	if (replay->same && !failed && replay->start.segment_count &&
@@ -159,7 +164,8 @@ static enum neap_status replay_completion(struct replay *replay, struct neap_err
 	/* Older recordings have no requests of frees. */
 	if (forget(replay, replay->event.address, &block) == NEAP_OK)
 		return replay->policy->free(replay->policy, block, err);
-	if (replay_look_ahead(replay, false, &next) && (is_release(&next) || next.kind == NEAP_TRACE_OOM))
+	if (replay_look_ahead(replay, false, &next) && (is_release(&next) || next.kind == NEAP_TRACE_OOM) &&
+	    !replay_was_polled(replay))
 		return defer(replay, replay->event.address, err);
 	replay->policy->complete(replay->policy, replay->event.address);
 	return NEAP_OK;
@@ -302,6 +308,8 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 		status = make_policy(replay, err);
 	if (status == NEAP_OK && replay->same)
 		status = replay_shape_pools(replay, err);
+	if (status == NEAP_OK && replay->same)
+		replay_begin_releases(replay);
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
 	replay->result.events = trace->devices[options->device].event_count;
 	replay->result.first_oom_event = UINT64_MAX;

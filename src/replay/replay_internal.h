@@ -42,6 +42,7 @@ struct replay {
 	bool recorded; /* the trace says what its allocator did */
 	bool same;     /* under the policy and the settings of the recording */
 	struct replay_run run;
+	bool frees_have_stacks; /* of their own */
 	unsigned refuse;      /* how often the driver refuses the next request */
 	struct neap_map live; /* address or id -> block */
 	uint64_t *deferred;   /* tokens of frees that completed inside the next request */
@@ -103,9 +104,16 @@ bool replay_correct_guess(const struct replay *replay, struct replay_guesses *gu
  * request would have found the block; on a full device it was completed by the wait that the refused request made. */
 bool replay_waited_for(struct replay *replay);
 
-/* replay_release.c. Whether this request of a private pool could not flush: it was made in the capture of a graph. */
-bool replay_in_capture(struct replay *replay);
+/* replay_release.c. A completion right before releases came from a poll, not from waiting inside the request. */
+bool replay_was_polled(const struct replay *replay);
 
+/* replay_release.c. Whether this request could not flush: it was made in the capture of a graph, or of a private pool. */
+bool replay_in_capture(struct replay *replay);
+/* Whether this request, which failed, would have found a block in the pool that it seems to be of: it was of another,
+ * which older snapshots do not say. */
+bool replay_found_anyway(struct replay *replay);
+
+void replay_begin_releases(struct replay *replay);
 /* replay_release.c. The first of a run of releases that were recorded: why were they made? */
 enum neap_status replay_release(struct replay *replay, struct neap_error *err);
 

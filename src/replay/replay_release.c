@@ -1,5 +1,6 @@
 /* replay/replay_release.c: a recording says that segments were released, not why: to make room inside a request, or
  * because the program emptied the cache. What came next tells. */
+#include "base/units.h"
 #include "replay/replay_internal.h"
 
 /* How often the driver must have refused the request that released segments and then grew; 0: never, the cache was
@@ -13,7 +14,7 @@ static unsigned refusals(const struct replay *replay, uint64_t bytes, uint16_t s
 	uint64_t limit = settings->max_split_bytes, size = neap_torch_round(settings, bytes), last = UINT64_MAX;
 	uint64_t released = 0;
 	bool more = true;
-	if (limit == NEAP_TORCH_UNLIMITED)
+	if (limit == NEAP_TORCH_UNLIMITED || size <= NEAP_MIB) /* small blocks are never oversize */
 		return 1;
 	for (; more && is_release(&event) && event.size >= limit && event.size <= last && event.stream == stream;
 	     more = neap_trace_next(&cursor, &event)) {
@@ -44,15 +45,33 @@ static bool next_request(const struct replay *replay, struct neap_trace_event *r
 bool replay_waited_for(struct replay *replay)
 {
 	const struct neap_torch_settings *settings = &replay->result.settings;
-	uint64_t memory = replay->options->memory_bytes, held;
 	struct neap_trace_event next, request;
-	if (!replay->same || !memory || settings->max_split_bytes != NEAP_TORCH_UNLIMITED ||
+	if (!replay->same || !replay->options->memory_bytes || settings->max_split_bytes != NEAP_TORCH_UNLIMITED ||
 	    !replay_look_ahead(replay, false, &next) || !is_release(&next) ||
 	    !replay_look_ahead(replay, true, &next) || !is_growth(&next) || !next_request(replay, &request))
 		return false;
-	held = replay_reserved(replay);
-	return request.stream == replay->event.stream && (held > memory || next.size > memory - held) &&
+	return request.stream == replay->event.stream &&
+	       !neap_torch_has_room(replay->policy, request.size, next.size, 0) &&
 	       neap_torch_round(settings, request.size) <= neap_torch_round(settings, replay->event.size);
+}
+
+/* Garbage collection frees whole segments of the large pool, and neither waits nor empties anything else. */
+bool replay_was_polled(const struct replay *replay)
+{
+	struct neap_trace_cursor cursor = replay->cursor;
+	struct neap_trace_event event;
+	if (!replay->same || !neap_torch_collecting(replay->policy))
+		return false;
+	while (neap_trace_next(&cursor, &event)) {
+		if (event.kind == NEAP_TRACE_FREE_COMPLETED)
+			continue;
+		if (!is_release(&event))
+			return is_growth(&event);
+		if (event.kind != NEAP_TRACE_SEGMENT_FREE || event.size == NEAP_REPLAY_PAGE_BYTES ||
+		    replay->pool_of[event.stream])
+			return false;
+	}
+	return false;
 }
 
 /* The run that begins with this event. */
@@ -138,43 +157,101 @@ static enum neap_status note_released_pools(struct replay *replay, struct neap_e
 bool replay_in_capture(struct replay *replay)
 {
 	const uint64_t *pool = replay->trace->streams[replay->event.stream].pool;
-	if ((!pool[0] && !pool[1]) || replay->run.flushed)
+	bool private = pool[0] || pool[1];
+	if (replay->run.flushed)
 		return false;
-	return pool[0] || !replay->rules.pools_flush || neap_torch_flushable(replay->policy, UINT32_MAX);
+	if (private && (pool[0] || !replay->rules.pools_flush))
+		return true;
+	/* What would have been freed was not. */
+	return (private || replay->event.kind == NEAP_TRACE_OOM) && neap_torch_flushable(replay->policy, UINT32_MAX);
+}
+
+bool replay_found_anyway(struct replay *replay)
+{
+	return !replay->run.flushed &&
+	       neap_torch_cached(replay->policy, replay->event.size,
+				 replay->trace->streams[replay->event.stream].handle,
+				 replay->pool_of[replay->event.stream]);
 }
 
 enum cause { UNTOLD, INSIDE, EMPTIED };
 
-/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none was
- * recorded for it those of their segments' allocations. */
+/* Whether frees have stacks of their own, not those of the allocations: some are not alike. */
+static bool frees_have_stacks(const struct replay *replay)
+{
+	struct neap_trace_cursor cursor = neap_trace_events(replay->trace, replay->options->device, 0);
+	struct neap_map stacks = {0};
+	struct neap_trace_event event;
+	bool own = false, ok = true;
+	while (ok && !own && neap_trace_next(&cursor, &event)) {
+		uint64_t stack = event.stack;
+		if (event.kind == NEAP_TRACE_ALLOC)
+			ok = neap_map_put(&stacks, event.address, stack);
+		else if (event.kind == NEAP_TRACE_FREE_REQUESTED && neap_map_get(&stacks, event.address, &stack))
+			own = stack != event.stack;
+	}
+	neap_map_fini(&stacks);
+	return own;
+}
+
+/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none is recorded
+ * for frees those of their segments' allocations. */
 static enum cause stacks_tell(const struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
 	uint64_t left = replay->run.left + 1;
-	if (!request->stack || request->kind == NEAP_TRACE_OOM)
+	if (!request->stack)
 		return UNTOLD;
 	do {
 		if (is_release(&event) && event.stack != request->stack)
 			return EMPTIED;
 		left -= is_release(&event);
 	} while (left && neap_trace_next(&cursor, &event));
-	return INSIDE;
+	return replay->frees_have_stacks ? INSIDE : UNTOLD;
 }
 
-/* Emptied, or in need of memory? What the device had tells, where it is known. */
+#define COLLECTED_MAX 512
+
+/* Garbage collection comes first in a request: *ret_bytes, what it would free. Whether the run begins with just that. */
+static bool begins_with_garbage(const struct replay *replay, const struct neap_trace_event *request, size_t *ret_count,
+				uint64_t *ret_bytes)
+{
+	struct neap_torch_collected collected[COLLECTED_MAX];
+	struct neap_trace_event event = replay->event;
+	struct neap_trace_cursor cursor = replay->cursor;
+	size_t count = neap_torch_collects(replay->policy, request->size, replay->trace->streams[request->stream].handle,
+					   replay->pool_of[request->stream], collected, COLLECTED_MAX);
+	*ret_count = count;
+	*ret_bytes = 0;
+	for (size_t i = 0; i < count && i < COLLECTED_MAX; i++) {
+		if (event.kind != NEAP_TRACE_SEGMENT_FREE || event.address != collected[i].address)
+			return false;
+		*ret_bytes += event.size;
+		if (!neap_trace_next(&cursor, &event))
+			return i + 1 == count;
+	}
+	return true;
+}
+
+/* Emptied, or in need of memory? What the device had and the fraction allowed tells, where it is known. */
 static enum neap_status weigh(struct replay *replay, const struct neap_trace_event *growth,
 			      const struct neap_trace_event *request, struct neap_error *err)
 {
-	uint64_t memory = replay->options->memory_bytes, oversize = 0;
+	uint64_t oversize = 0, garbage = 0;
+	size_t collected = 0;
 	unsigned refused = refusals(replay, request->size, request->stream, &oversize);
-	if (!memory) {
+	if (!replay->options->memory_bytes) {
 		replay->refuse = refused;
 		return refused ? NEAP_OK : empty(replay, err);
 	}
-	/* Was the device full, and did it stay so without those first blocks? */
-	uint64_t held = replay_reserved(replay), left = refused == 2 && oversize <= held ? held - oversize : held;
-	if (!refused || (left <= memory && growth->size <= memory - left))
+	if (!begins_with_garbage(replay, request, &collected, &garbage))
+		return empty(replay, err);
+	if (collected && collected == replay->run.left + 1)
+		return NEAP_OK;
+	/* Was there no room, and was there still none without those first blocks? */
+	if (!refused || neap_torch_has_room(replay->policy, request->size, growth->size,
+					    garbage + (refused == 2 ? oversize : 0)))
 		return empty(replay, err);
 	return NEAP_OK;
 }
@@ -186,9 +263,11 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 	bool more = replay_look_ahead(replay, true, &next);
 	if (!more || (!is_growth(&next) && next.kind != NEAP_TRACE_OOM))
 		return empty(replay, err);
-	if (!replay->same || !is_growth(&next) || !next_request(replay, &request))
+	if (!replay->same || !next_request(replay, &request))
 		return NEAP_OK;
 	enum cause told = stacks_tell(replay, &request);
+	if (told != EMPTIED && request.kind == NEAP_TRACE_OOM)
+		return NEAP_OK;
 	if (told == EMPTIED ||
 	    neap_torch_cached(replay->policy, request.size, replay->trace->streams[request.stream].handle,
 			      replay->pool_of[request.stream]))
@@ -198,8 +277,10 @@ static enum neap_status last_run(struct replay *replay, struct neap_error *err)
 		replay->refuse = refusals(replay, request.size, request.stream, &oversize);
 		replay->refuse += !replay->refuse;
 	}
-	return told == INSIDE || replay->result.settings.fraction > 0 ? NEAP_OK : weigh(replay, &next, &request, err);
+	return told == INSIDE ? NEAP_OK : weigh(replay, &next, &request, err);
 }
+
+void replay_begin_releases(struct replay *replay) { replay->frees_have_stacks = frees_have_stacks(replay); }
 
 enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 {

@@ -3,6 +3,7 @@
  *   torch_policy.c   the way of a request, frees, statistics
  *   torch_events.c   frees that wait for other streams
  *   torch_pools.c    the default pool and private ones
+ *   torch_collect.c  garbage collection
  *   torch_blocks.c   blocks, their neighbours, the ordered sets of free ones
  *   torch_age.c      the age of blocks that a recording begins with, learned from what it chose
  *   torch_segments.c the driver: plain segments, expandable ones, what is given back and when
@@ -161,7 +162,8 @@ void block_index(struct block *block); /* into its pool's free set, its age star
 bool segment_alloc(struct torch *torch, struct request *request, bool retry);
 /* The driver allocation for a block of `size` bytes. */
 uint64_t segment_bytes(const struct torch *torch, uint64_t size);
-void garbage_collect(struct torch *torch);
+/* Gives back the plain segment that this free block is. */
+void segment_free(struct torch *torch, struct block *block);
 bool release_oversize(struct torch *torch, const struct request *request);
 void release_all(struct torch *torch);
 void release_private(struct torch *torch, uint32_t number);
@@ -188,6 +190,9 @@ struct block *look_for_free(const struct torch *torch, const struct request *req
 /* What can be said of a request without looking at the pool's blocks. NULL pool: starved. */
 struct request request_make(struct torch *torch, uint64_t bytes, uint64_t stream, uint32_t number);
 static inline struct torch *torch_of(struct neap_policy *policy) { return (struct torch *)policy; }
+
+/* torch_collect.c */
+void garbage_collect(struct torch *torch);
 
 /* torch_events.c */
 struct queue *queue_find(struct torch *torch, uint64_t stream); /* NULL: starved */

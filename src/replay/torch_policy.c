@@ -339,6 +339,14 @@ static enum neap_status torch_alloc(struct neap_policy *policy, uint64_t bytes, 
 	return NEAP_OK;
 }
 
+void neap_torch_fail(struct neap_policy *policy, uint64_t bytes, uint64_t stream)
+{
+	struct torch *torch = torch_of(policy);
+	struct request request = {.bytes = bytes, .stream = stream};
+	request.size = bytes < LARGEST_REQUEST ? neap_torch_round(&torch->options.settings, bytes) : bytes;
+	out_of_memory(torch, &request, NULL);
+}
+
 static enum neap_status torch_free_held(struct neap_policy *policy, void *handle, uint64_t token,
 					struct neap_error *err)
 {
@@ -430,7 +438,7 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 	torch->options = *options;
 	torch->device_bytes = options->device_bytes ? options->device_bytes : UNBOUNDED;
 	double allowed = settings->fraction * (double)torch->device_bytes;
-	torch->limited = settings->fraction > 0 && (settings->fraction < 1 || !options->rules.fraction_rounds);
+	torch->limited = settings->fraction > 0 && (settings->fraction < 1 || !options->rules.fraction_1_is_none);
 	torch->usage.same_below_bytes = UINT64_MAX;
 	torch->allowed_bytes = (uint64_t)(options->rules.fraction_rounds ? allowed + 0.5 : allowed);
 	torch->usage.stats.max_split_size =

@@ -54,9 +54,25 @@ uint64_t neap_torch_address(const void *block);
 /* The bytes of the cached block that would serve a request; 0: none would. */
 uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool);
 
+/* Whether `growth` bytes more, for a request of `bytes`, would be granted now, had `freed` bytes been given back. */
+bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed);
+
+/* The segments that garbage collection would free for a request of `bytes`, in order: how many, of which at most `room` are
+ * listed. */
+struct neap_torch_collected {
+	uint64_t address, size;
+};
+size_t neap_torch_collects(struct neap_policy *policy, uint64_t bytes, uint64_t stream, uint32_t pool,
+			   struct neap_torch_collected *ret_collected, size_t room);
+
 /* The driver refuses the next `count` times that the next request asks it for memory: for recordings of a device
  * whose size is not known, but not that it was full. */
 void neap_torch_refuse(struct neap_policy *policy, unsigned count);
+
+/* A request fails, whatever is cached: it was of a pool that is not known. */
+void neap_torch_fail(struct neap_policy *policy, uint64_t bytes, uint64_t stream);
+/* Whether garbage collection is on. */
+bool neap_torch_collecting(const struct neap_policy *policy);
 
 /* The next request is made while a graph is captured, or where else no cache may be flushed. */
 void neap_torch_capture(struct neap_policy *policy);

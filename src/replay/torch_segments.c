@@ -215,12 +215,26 @@ static bool reject(const struct torch *torch, struct request *request)
 	return request->rejected;
 }
 
+static bool is_allowed(const struct torch *torch, uint64_t reserved, uint64_t segment_size)
+{
+	return !torch->limited ||
+	       (reserved <= torch->allowed_bytes && segment_size <= torch->allowed_bytes - reserved);
+}
+
+bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed)
+{
+	const struct torch *torch = torch_of(policy);
+	uint64_t reserved = torch->reserved - (freed < torch->reserved ? freed : torch->reserved);
+	return bytes < LARGEST_REQUEST && growth <= torch->device_bytes - reserved &&
+	       is_allowed(torch, reserved,
+			  segment_bytes(torch, neap_torch_round(&torch->options.settings, bytes)));
+}
+
 bool segment_alloc(struct torch *torch, struct request *request, bool retry)
 {
 	if (retry)
 		torch->usage.stats.num_alloc_retries++;
-	if (torch->limited && (torch->reserved > torch->allowed_bytes ||
-			       request->segment_size > torch->allowed_bytes - torch->reserved))
+	if (!is_allowed(torch, torch->reserved, request->segment_size))
 		return false;
 	if (reject(torch, request))
 		return false;
@@ -231,7 +245,7 @@ bool segment_alloc(struct torch *torch, struct request *request, bool retry)
 	return request->expandable ? expandable_alloc(torch, request) : plain_alloc(torch, request);
 }
 
-static void segment_free(struct torch *torch, struct block *block)
+void segment_free(struct torch *torch, struct block *block)
 {
 	struct neap_policy_usage *usage = &torch->usage;
 	usage->stats.num_device_free++;
@@ -387,38 +401,4 @@ bool release_oversize(struct torch *torch, const struct request *request)
 		segment_free(torch, block);
 	}
 	return released >= size;
-}
-
-static uint64_t age(const struct block *block) { return block->pool->free_calls - block->free_calls_base; }
-
-void garbage_collect(struct torch *torch)
-{
-	const struct set *set = &torch->pools[0]->free;
-	double share = torch->options.settings.garbage_collection_threshold;
-	uint64_t threshold = (uint64_t)(share * (double)torch->allowed_bytes), total_age = 0, count = 0;
-	if (torch->reserved <= threshold)
-		return;
-	uint64_t target = torch->reserved - threshold, reclaimed = 0;
-	for (struct block *block = set_first(set); block; block = set_after(set, block)) {
-		if (block_is_split(block))
-			continue;
-		total_age += age(block);
-		count++;
-	}
-	/* Those above the average age go, all of them, until the target is met or nothing more goes. */
-	for (bool freed = true; reclaimed < target && freed && count;) {
-		double limit = (double)total_age / (double)count;
-		struct block *next = NULL;
-		freed = false;
-		for (struct block *block = set_first(set); block; block = next) {
-			next = set_after(set, block);
-			if (block_is_split(block) || block->segment->expandable || (double)age(block) < limit)
-				continue;
-			freed = true;
-			reclaimed += block->size;
-			total_age -= age(block);
-			count--;
-			segment_free(torch, block);
-		}
-	}
 }

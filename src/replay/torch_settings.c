@@ -1,5 +1,4 @@
-/* replay/torch_settings.c: one pass over "key:value,key:[interval:value,...]", with the column in every error. As in
- * PyTorch a setting is read in the light of those before it. */
+/* replay/torch_settings.c: two passes over "key:value,key:[interval:value,...]", with the column in every error. */
 #include "replay/torch_settings.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -19,6 +18,7 @@ struct reader {
 	struct neap_error *err;
 	struct neap_torch_settings settings;
 	bool lenient; /* what is not known is passed over */
+	bool first;   /* large_segment_size_mb alone is read: it counts wherever it stands */
 };
 
 static uint32_t column(const struct reader *reader) { return (uint32_t)(reader->at - reader->text) + 1; }
@@ -203,13 +203,15 @@ static enum neap_status read_backend(struct reader *reader)
 	return status;
 }
 
+/* It is what max_non_split_rounding_mb is where that is not set. */
 static enum neap_status read_large_segment(struct reader *reader)
 {
 	uint64_t megabytes = 0;
-	enum neap_status status =
-		read_number(reader, "large_segment_size_mb", SMALLEST_SEGMENT_MB, UINT64_MAX / NEAP_MIB, &megabytes);
-	if (status == NEAP_OK)
-		reader->settings.large_segment_bytes = megabytes * NEAP_MIB;
+	enum neap_status status = read_number(reader, "large_segment_size_mb", SMALLEST_SEGMENT_MB,
+					      UINT64_MAX / NEAP_MIB, &megabytes);
+	if (status == NEAP_OK && reader->first)
+		reader->settings.large_segment_bytes = reader->settings.max_non_split_rounding_bytes =
+			megabytes * NEAP_MIB;
 	return status;
 }
 
@@ -294,6 +296,10 @@ static enum neap_status read_setting(struct reader *reader)
 		status = expect(reader, ':');
 	if (status != NEAP_OK)
 		return status;
+	if (reader->first && strcmp(key, "large_segment_size_mb") != 0) {
+		skip_value(reader);
+		return NEAP_OK;
+	}
 	if (strcmp(key, "expandable_segments") == 0)
 		return read_bool(reader, key, &settings->expandable_segments);
 	if (strcmp(key, "large_segment_size_mb") == 0)
@@ -345,11 +351,26 @@ static enum neap_status read_settings(struct reader *reader)
 	return NEAP_OK;
 }
 
+static enum neap_status read_twice(struct reader *reader)
+{
+	const char *text = reader->text;
+	struct neap_error *err = reader->err;
+	if (!text)
+		return NEAP_OK;
+	reader->err = NULL;
+	reader->first = true;
+	read_settings(reader);
+	reader->at = text;
+	reader->err = err;
+	reader->first = false;
+	return read_settings(reader);
+}
+
 enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_settings *settings,
 					   struct neap_error *err)
 {
 	struct reader reader = {.text = text, .at = text, .err = err, .settings = *settings};
-	enum neap_status status = text ? read_settings(&reader) : NEAP_OK;
+	enum neap_status status = read_twice(&reader);
 	if (status == NEAP_OK)
 		*settings = reader.settings;
 	return status;
@@ -358,8 +379,7 @@ enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_s
 void neap_torch_settings_take(const char *text, struct neap_torch_settings *settings)
 {
 	struct reader reader = {.text = text, .at = text, .settings = *settings, .lenient = true};
-	if (text)
-		read_settings(&reader);
+	read_twice(&reader);
 	*settings = reader.settings;
 }
 

@@ -10,8 +10,13 @@ static const struct {
 	struct neap_torch_rules rules;
 } changes[] = {
 	{4, {.order = NEAP_TORCH_BY_ADDRESS}},
-	{12, {.order = NEAP_TORCH_BY_BLOCK_AGE, .fraction_rounds = true, .pools_flush = true}},
-	{13, {.order = NEAP_TORCH_BY_SEGMENT_AGE, .fraction_rounds = true, .pools_flush = true}},
+	{10, {.order = NEAP_TORCH_BY_ADDRESS, .fraction_1_is_none = true}},
+	{12, {.order = NEAP_TORCH_BY_BLOCK_AGE, .fraction_1_is_none = true}},
+	{13,
+	 {.order = NEAP_TORCH_BY_SEGMENT_AGE,
+	  .fraction_1_is_none = true,
+	  .fraction_rounds = true,
+	  .pools_flush = true}},
 };
 
 #define CHANGES (sizeof(changes) / sizeof(changes[0]))

@@ -23,8 +23,8 @@ enum neap_torch_order {
 
 struct neap_torch_rules {
 	enum neap_torch_order order;
-	/* A fraction below 1 is rounded to the nearest byte, and 1 is no limit; else it is cut off, and 1 is one. */
-	bool fraction_rounds;
+	bool fraction_rounds;    /* of the device, to the nearest byte; else what is over is cut off */
+	bool fraction_1_is_none; /* no limit, so that nothing that needs one is done either */
 	/* A request inside a memory pool may flush the caches. (Inside a captured graph none may.) */
 	bool pools_flush;
 };

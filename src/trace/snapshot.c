@@ -124,9 +124,9 @@ static const struct {
 	enum { IN_EVENT, IN_SETTINGS, IN_TOP } where;
 	unsigned since;
 } dated_keys[] = {
-	{NAME_COMPILE_CONTEXT, IN_EVENT, 8}, {NAME_REUSE_IN_CAPTURE, IN_SETTINGS, 9},
-	{NAME_USER_METADATA, IN_EVENT, 10},  {NAME_MAX_ROUND_THRESHOLD, IN_SETTINGS, 13},
-	{NAME_HOST_TRACES, IN_TOP, 14},
+	{NAME_COMPILE_CONTEXT, IN_EVENT, 8},         {NAME_REUSE_IN_CAPTURE, IN_SETTINGS, 9},
+	{NAME_USER_METADATA, IN_EVENT, 10},          {NAME_POOL_ID, IN_EVENT, 12},
+	{NAME_MAX_ROUND_THRESHOLD, IN_SETTINGS, 13}, {NAME_HOST_TRACES, IN_TOP, 14},
 };
 
 static void date_by_keys(struct machine *machine, const struct known *known, unsigned where)

@@ -81,6 +81,10 @@ static void test_newer_settings(void **state)
 	assert_int_equal(settings.max_split_bytes, 64 * NEAP_MIB);
 	assert_true(settings.throw_on_oom);
 	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 4 * NEAP_GIB);
+	assert_int_equal(settings.max_non_split_rounding_bytes, 64 * NEAP_MIB);
+	settings = parse("max_split_size_mb:12,max_non_split_rounding_mb:13,large_segment_size_mb:12");
+	assert_int_equal(settings.max_split_bytes, 12 * NEAP_MIB);
+	assert_int_equal(settings.max_non_split_rounding_bytes, 13 * NEAP_MIB);
 	settings = parse("expandable_segments_reserve:3G");
 	assert_int_equal(neap_torch_reserve(&settings, 8 * NEAP_GIB), 3 * NEAP_GIB);
 	assert_int_equal(neap_torch_reserve(&settings, NEAP_GIB), NEAP_GIB + NEAP_GIB / 8); /* never more */
@@ -129,6 +133,8 @@ static void test_bad_settings(void **state)
 		{"max_split_size_mb:128,,", 23},
 		{"large_segment_size_mb:10", 23},
 		{"large_segment_size_mb:64,max_split_size_mb:63", 44},
+		{"max_split_size_mb:63,large_segment_size_mb:64", 19},
+		{"max_non_split_rounding_mb:31,large_segment_size_mb:32", 27},
 		{"throw_on_cudamalloc_oom:1", 25},
 		{"expandable_segments_reserve:0", 29},
 		{"expandable_segments_reserve:12X", 29},
