@@ -1,0 +1,74 @@
+/* What libnccl.so.2 exports: each function under its name and under the one for profilers (pNAME). */
+#include "runtime/libraries/nccl/exports.h"
+
+#include "runtime/libraries/nccl/fail.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
+#define X(name, parameters, arguments)                                                                               \
+	EXPORT ncclResult_t name parameters;                                                                         \
+	EXPORT ncclResult_t p##name parameters;                                                                      \
+	ncclResult_t name parameters { return neap_##name arguments; }                                               \
+	ncclResult_t p##name parameters { return neap_##name arguments; }
+#define REFUSED(name, parameters)                                                                                    \
+	EXPORT ncclResult_t name parameters;                                                                         \
+	EXPORT ncclResult_t p##name parameters;                                                                      \
+	ncclResult_t name parameters { return nccl_refuse(#name); }                                                  \
+	ncclResult_t p##name parameters { return nccl_refuse(#name); }
+#include "runtime/libraries/nccl/functions.h"
+#undef X
+#undef REFUSED
+
+/* Of nccl_device.h: kernels that communicate by themselves are not simulated. Opaque structures, so any arguments. */
+#define REFUSED(name)                                                                                                \
+	EXPORT ncclResult_t name(void);                                                                              \
+	EXPORT ncclResult_t p##name(void);                                                                           \
+	ncclResult_t name(void) { return nccl_refuse(#name); }                                                       \
+	ncclResult_t p##name(void) { return nccl_refuse(#name); }
+REFUSED(ncclCommQueryProperties)
+REFUSED(ncclDevCommCreate)
+REFUSED(ncclDevCommDestroy)
+REFUSED(ncclGetLsaMultimemDevicePointer)
+REFUSED(ncclGetMultimemDevicePointer)
+REFUSED(ncclGetLsaDevicePointer)
+REFUSED(ncclGetPeerDevicePointer)
+
+/* -- those that return no ncclResult_t -----------------------------------------------------------------------------
+ */
+
+static const char *error_text(ncclResult_t result)
+{
+	static const char *const texts[] = {
+		[ncclSuccess] = "no error",
+		[ncclUnhandledCudaError] = "a CUDA call failed",
+		[ncclSystemError] = "a system call failed",
+		[ncclInternalError] = "internal error",
+		[ncclInvalidArgument] = "invalid argument",
+		[ncclInvalidUsage] = "invalid usage",
+		[ncclRemoteError] = "another rank failed or ended",
+		[ncclInProgress] = "in progress",
+	};
+
+	return (unsigned int)result < sizeof(texts) / sizeof(texts[0]) ? texts[result] : "unknown result code";
+}
+
+EXPORT const char *ncclGetErrorString(ncclResult_t result);
+EXPORT const char *pncclGetErrorString(ncclResult_t result);
+EXPORT const char *ncclGetLastError(ncclComm_t comm);
+EXPORT const char *pncclGetLastError(ncclComm_t comm);
+EXPORT void ncclResetDebugInit(void);
+EXPORT void pncclResetDebugInit(void);
+EXPORT void ncclParamDumpAll(void);
+EXPORT void pncclParamDumpAll(void);
+
+const char *ncclGetErrorString(ncclResult_t result) { return error_text(result); }
+const char *pncclGetErrorString(ncclResult_t result) { return error_text(result); }
+const char *ncclGetLastError(ncclComm_t comm) { return nccl_last_error(); }
+const char *pncclGetLastError(ncclComm_t comm) { return nccl_last_error(); }
+void ncclResetDebugInit(void) {} /* there is no log */
+void pncclResetDebugInit(void) {}
+void ncclParamDumpAll(void) {} /* there are no parameters */
+void pncclParamDumpAll(void) {}

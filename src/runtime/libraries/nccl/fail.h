@@ -1,0 +1,14 @@
+/* runtime/libraries/nccl/fail.h: what went wrong, in words (ncclGetLastError). Threads: any. */
+#ifndef NEAP_RUNTIME_LIBRARIES_NCCL_FAIL_H
+#define NEAP_RUNTIME_LIBRARIES_NCCL_FAIL_H
+
+#include "runtime/libraries/nccl/api.h"
+
+/* Keeps the text as the process's last error and returns `result`. */
+ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A function that is not simulated: counted, and refused with ncclInvalidUsage. */
+ncclResult_t nccl_refuse(const char *function);
+/* "": nothing has failed. Valid until the thread's next call. */
+const char *nccl_last_error(void);
+
+#endif

@@ -1,0 +1,222 @@
+/* Groups: calls between ncclGroupStart and the outermost ncclGroupEnd are issued at its end, in the order in which
+ * they were made. All are published before any is waited for, so that one thread can call for several ranks. */
+#include "runtime/libraries/nccl/comm.h"
+#include "runtime/libraries/nccl/exports.h"
+#include "runtime/libraries/nccl/fail.h"
+
+#include <stdlib.h>
+
+struct begun {
+	struct ncclComm *comm;
+	ncclComm_t *handle;
+};
+
+static _Thread_local struct {
+	int depth;
+	ncclResult_t error;
+	struct nccl_call *calls;
+	size_t call_count, call_room;
+	struct begun *begun;
+	size_t begun_count, begun_room;
+} group;
+
+ncclResult_t nccl_group_failed(ncclResult_t result)
+{
+	if (group.depth > 0 && group.error == ncclSuccess)
+		group.error = result;
+	return result;
+}
+
+/* Room for one more element of `size` bytes; false: host out of memory. */
+static bool grow(void **array, size_t count, size_t *room, size_t size)
+{
+	size_t wanted = *room ? 2 * *room : 16;
+	void *grown;
+
+	if (count < *room)
+		return true;
+	grown = realloc(*array, wanted * size);
+	if (!grown)
+		return false;
+	*array = grown;
+	*room = wanted;
+	return true;
+}
+
+static void empty(void)
+{
+	free(group.calls);
+	free(group.begun);
+	group.calls = NULL;
+	group.begun = NULL;
+	group.call_count = group.call_room = group.begun_count = group.begun_room = 0;
+	group.error = ncclSuccess;
+}
+
+/* -- initialisations ----------------------------------------------------------------------------------------------
+ */
+
+/* A blocking communicator's result; one that does not block is left to itself. */
+static ncclResult_t finish(struct ncclComm *comm, ncclComm_t *handle)
+{
+	ncclResult_t result;
+
+	if (!comm->options.blocking)
+		return ncclInProgress;
+	result = nccl_comm_poll(comm);
+	if (result == ncclSuccess)
+		return ncclSuccess;
+	*handle = NULL;
+	nccl_comm_end(comm);
+	return result;
+}
+
+/* A call of the group failed: nothing of it happens. */
+static ncclResult_t give_up(void)
+{
+	size_t i;
+
+	for (i = 0; i < group.begun_count; i++) {
+		*group.begun[i].handle = NULL;
+		nccl_comm_end(group.begun[i].comm);
+	}
+	return group.error;
+}
+
+static ncclResult_t await(struct begun *begun, size_t count)
+{
+	struct ncclComm **comms = calloc(count ? count : 1, sizeof(struct ncclComm *));
+	ncclResult_t result = ncclSuccess, one;
+	size_t i, waiting = 0;
+
+	if (!comms)
+		return nccl_fail(ncclSystemError, "host out of memory");
+	for (i = 0; i < count; i++)
+		if (begun[i].comm->options.blocking)
+			comms[waiting++] = begun[i].comm;
+	nccl_comms_await(comms, waiting);
+	free(comms);
+	for (i = 0; i < count; i++) {
+		one = finish(begun[i].comm, begun[i].handle);
+		if (result == ncclSuccess || result == ncclInProgress)
+			result = one == ncclSuccess ? result : one;
+	}
+	return result;
+}
+
+ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
+{
+	struct begun single = {count == 1 ? handles[0] : NULL, handles};
+	size_t i;
+
+	if (group.depth == 0 && count == 1)
+		return await(&single, 1);
+	for (i = 0; i < count; i++) {
+		if (!grow((void **)&group.begun, group.begun_count, &group.begun_room, sizeof(*group.begun)))
+			return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
+		group.begun[group.begun_count++] = (struct begun){handles[i], &handles[i]};
+	}
+	if (group.depth > 0)
+		return ncclSuccess;
+	group.depth = 1;
+	return neap_ncclGroupEnd();
+}
+
+/* -- calls --------------------------------------------------------------------------------------------------------
+ */
+
+/* The bound on how far a rank may be ahead: returns when all that was issued is in the log. */
+static void catch_up(const struct nccl_call *calls, size_t count)
+{
+	for (;;) {
+		struct ncclComm *behind = NULL;
+		uint32_t bell = 0;
+		size_t i;
+
+		for (i = 0; i < count; i++) {
+			uint32_t now = nccl_segment_bell(calls[i].comm->segment);
+
+			nccl_advance(calls[i].comm, 0, false);
+			if (behind || !nccl_is_behind(calls[i].comm))
+				continue;
+			behind = calls[i].comm;
+			bell = now;
+		}
+		if (!behind)
+			return;
+		nccl_segment_wait(behind->segment, bell, NCCL_LOOK_MS);
+	}
+}
+
+/* A communicator that does not block may still be initialising. */
+static ncclResult_t ready(struct ncclComm *comm)
+{
+	nccl_comms_await(&comm, 1);
+	return nccl_comm_poll(comm);
+}
+
+static ncclResult_t issue(const struct nccl_call *calls, size_t count)
+{
+	ncclResult_t result = ncclSuccess;
+	bool behind = false;
+	size_t i;
+
+	for (i = 0; i < count && result == ncclSuccess; i++) {
+		result = ready(calls[i].comm);
+		if (result == ncclSuccess)
+			result = nccl_issue(&calls[i]);
+		behind |= result == ncclSuccess && nccl_is_behind(calls[i].comm);
+	}
+	if (behind)
+		catch_up(calls, i);
+	return result;
+}
+
+ncclResult_t nccl_group_call(const struct nccl_call *call)
+{
+	if (group.depth == 0)
+		return issue(call, 1);
+	if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof(*group.calls)))
+		return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
+	group.calls[group.call_count++] = *call;
+	return ncclSuccess;
+}
+
+ncclResult_t neap_ncclGroupStart(void)
+{
+	group.depth++;
+	return ncclSuccess;
+}
+
+ncclResult_t neap_ncclGroupEnd(void)
+{
+	ncclResult_t result, issued = ncclSuccess;
+
+	if (group.depth == 0)
+		return nccl_fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+	if (--group.depth > 0)
+		return ncclSuccess;
+	if (group.error != ncclSuccess)
+		result = give_up();
+	else
+		result = await(group.begun, group.begun_count);
+	if (result == ncclSuccess || result == ncclInProgress)
+		issued = issue(group.calls, group.call_count);
+	if (issued != ncclSuccess)
+		result = issued;
+	empty();
+	return result;
+}
+
+/* Time is not simulated. The group ends, and nothing of it is issued. */
+ncclResult_t neap_ncclGroupSimulateEnd(ncclSimInfo_t *info)
+{
+	(void)info;
+	if (group.depth == 0)
+		return nccl_fail(ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
+	group.depth--;
+	(void)nccl_refuse("ncclGroupSimulateEnd");
+	if (group.depth == 0)
+		empty();
+	return ncclInvalidUsage;
+}
