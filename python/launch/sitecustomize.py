@@ -92,6 +92,8 @@ def _install():
                 raise
             if missing:
                 _note("PyTorch uses NVIDIA's own %s: neap has no stand-in for it" % ", ".join(missing))
+            if _simulate:
+                _after_stand_ins(module)
             if not _attach:
                 return
             try:
@@ -143,6 +145,14 @@ def _load_stand_ins(torch):
     except Exception as error:
         _note("PyTorch is not simulated: %s" % error)
     return ()
+
+
+def _after_stand_ins(torch):
+    try:
+        if sys.modules["_neap_simulator"].is_loaded():
+            sys.modules["_neap_simulator"].torch_imported(torch)
+    except Exception as error:
+        _note("objects do not reach other ranks: %s: %s" % (type(error).__name__, error))
 
 
 def _too_old():

@@ -19,11 +19,14 @@ import os
 import re
 import struct
 import sysconfig
-from typing import BinaryIO, Iterator, NamedTuple, Optional
+from typing import Any, BinaryIO, Iterator, NamedTuple, Optional
 
 _DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 # What can be NVIDIA's: libcudart.so.13, libnccl.so.2, libcusparseLt.so.0.
 _NVIDIA = re.compile(r"^lib(cu(?!rl)\w*|nv\w*|nccl)(-\w+)?\.so[.\d]*$")
+
+
+_loaded = False
 
 
 class NotSimulated(Exception):
@@ -53,9 +56,27 @@ def load(torch_folder: Optional[str] = None) -> Loaded:
     paths = [os.path.join(simulator, name) for name in _DRIVER] + [os.path.join(runtime, name) for name in names]
     _refuse_others(paths)
     _open_all(paths)
+    global _loaded
+    _loaded = True
     own = {os.path.basename(path) for path in glob.glob(os.path.join(glob.escape(torch_folder), "lib", "*.so*"))}
     missing = sorted(name for name in needed if _NVIDIA.match(name) and name not in {*names, *own, *_DRIVER})
     return Loaded(tuple(paths), tuple(missing))
+
+
+def is_loaded() -> bool:
+    """Whether load() has loaded the stand-ins in this process."""
+    return _loaded
+
+
+def torch_imported(torch: Any) -> None:
+    """To be called once torch is imported on the stand-ins: what PyTorch computes on the device for itself is done on the host
+    (_objects.py)."""
+    path = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_objects.py")
+    spec = importlib.util.spec_from_file_location("_neap_objects", path)
+    assert spec is not None and spec.loader is not None
+    objects = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(objects)
+    objects.install(torch)
 
 
 # The folders.
@@ -207,4 +228,4 @@ def _open_all(paths: list[str]) -> None:
             raise NotSimulated(f"a stand-in for an NVIDIA library cannot be loaded: {error}") from error
 
 
-__all__ = ["Loaded", "NotSimulated", "folders", "load", "needed_by"]
+__all__ = ["Loaded", "NotSimulated", "folders", "is_loaded", "load", "needed_by", "torch_imported"]
