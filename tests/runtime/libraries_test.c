@@ -24,13 +24,23 @@ static int launch(void *stream, const char *name)
 	return fake.launch_result;
 }
 
+static bool write_memory(uint64_t address, const void *from, size_t bytes)
+{
+	fake.written = address;
+	fake.written_bytes = bytes;
+	memcpy(fake.content, from, bytes < sizeof(fake.content) ? bytes : sizeof(fake.content));
+	return true;
+}
+
 static void tally(enum runtime_gap gap, const char *library, const char *function, uint64_t low, uint64_t high)
 {
 	fake.tallies[gap]++;
 	fake.library = library;
 	fake.function = function;
-	fake.low = low;
-	fake.high = high;
+	if (gap == GAP_WORKSPACE) {
+		fake.low = low;
+		fake.high = high;
+	}
 }
 
 static void forget(uint64_t address, size_t bytes)
@@ -47,6 +57,7 @@ __attribute__((visibility("default"))) const struct runtime_services *neap_runti
 		.version = RUNTIME_SERVICES_VERSION,
 		.device = device,
 		.architecture = architecture,
+		.write = write_memory,
 		.forget = forget,
 		.launch = launch,
 		.tally = tally,

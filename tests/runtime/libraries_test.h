@@ -1,8 +1,8 @@
 /* tests/runtime/libraries_test.h: a stand-in loaded by path, over services of this program that write down what it
  * does.
  *
- * The program exports neap_runtime_get_services, as neap's libcudart does. It simulates no memory: `held` has the
- * last write.
+ * The program exports neap_runtime_get_services, as neap's libcudart does. It simulates no memory: what was last
+ * written or forgotten is noted.
  */
 #ifndef NEAP_TESTS_LIBRARIES_TEST_H
 #define NEAP_TESTS_LIBRARIES_TEST_H
@@ -25,11 +25,14 @@ struct fake_services {
 	int tallies[4];      /* by enum runtime_gap */
 	const char *library; /* of the last tally */
 	const char *function;
-	uint64_t low;
+	uint64_t low; /* of the last unknown size */
 	uint64_t high;
 	int forgets;
 	uint64_t forgotten; /* bytes, of all of them */
 	uint64_t forgotten_at;
+	uint64_t written; /* address of the last write, and its first bytes */
+	size_t written_bytes;
+	unsigned char content[16];
 };
 extern struct fake_services fake;
 
