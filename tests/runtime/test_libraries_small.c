@@ -16,6 +16,8 @@ static void nvrtc_compiles_to_an_image_that_names_its_kernels(void **state)
 	int (*ptx_size)(void *, size_t *), (*cubin_size)(void *, size_t *), (*log_size)(void *, size_t *);
 	int (*ptx)(void *, char *), (*cubin)(void *, char *), (*log)(void *, char *);
 	const char *(*error)(int);
+	int (*version)(int *, int *);
+	int major = 0, minor = 0;
 	char text[2000];
 	void *program = NULL;
 	size_t bytes = 0;
@@ -37,6 +39,10 @@ static void nvrtc_compiles_to_an_image_that_names_its_kernels(void **state)
 		library_function(library, "nvrtcGetProgramLogSize", &log_size);
 		library_function(library, "nvrtcGetProgramLog", &log);
 		library_function(library, "nvrtcGetErrorString", &error);
+		library_function(library, "nvrtcVersion", &version);
+		assert_int_equal(version(&major, &minor), 0);
+		assert_int_equal(major, 12 + i);
+		assert_int_equal(minor, 99); /* not one of NVIDIA's, whose compiled kernels programs keep in files */
 		assert_int_equal(create(&program, source, "name.cu", 0, NULL, NULL), 0);
 		assert_int_equal(name(program, "my_kernel<float>"), 0);
 		assert_int_equal(name(program, "plain"), 0);

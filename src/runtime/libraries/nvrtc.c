@@ -22,11 +22,13 @@ enum { /* nvrtcResult */
        NOT_VALID = 10,
 };
 
+/* A version that NVIDIA never released: programs keep compiled kernels in files by the compiler's version, and must
+ * not take these for a real compiler's, or the other way round. */
+#define MINOR 99
+
 #if STAND_IN_MAJOR == 12
-#define MINOR 9
 static const int architectures[] = {50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 89, 90, 100, 101, 103, 120, 121};
 #else
-#define MINOR 2
 static const int architectures[] = {75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121};
 #endif
 
