@@ -76,7 +76,8 @@ def _through_device(torch: Any, function: Callable[..., Any]) -> Callable[..., A
 
 def install(torch: Any) -> None:
     """Once, after torch is imported in a simulated process."""
-    c10d = getattr(torch.distributed, "distributed_c10d", None)
+    distributed = getattr(torch, "distributed", None)
+    c10d = getattr(distributed, "distributed_c10d", None)
     if c10d is None or getattr(c10d, "_neap_objects", False):
         return
     name_of_device = next(name for name in _DEVICES if hasattr(c10d, name))
@@ -88,8 +89,8 @@ def install(torch: Any) -> None:
     replaced = {name: _on_host(torch, getattr(c10d, name), device_of) for name in _OBJECTS if hasattr(c10d, name)}
     replaced.update({name: _through_device(torch, getattr(c10d, name)) for name in _TRANSFERS if hasattr(c10d, name)})
     for name, replacement in replaced.items():
-        if getattr(torch.distributed, name, None) is getattr(c10d, name):
-            setattr(torch.distributed, name, replacement)
+        if getattr(distributed, name, None) is getattr(c10d, name):
+            setattr(distributed, name, replacement)
         setattr(c10d, name, replacement)
     setattr(c10d, name_of_device, device_of_objects)
     c10d._neap_objects = True

@@ -7,7 +7,7 @@ one of them needs from a library that FOLDER stands in for has to be exported th
 TORCH_LIB, those in NEAP_TEST_TORCH_LIB (separated by colons). Exit status 77: nothing to compare with.
 """
 
-import os
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -54,9 +54,16 @@ def missing(path, have):
                 yield f"{path.name} needs {name} of {owner}"
 
 
+def installed():
+    """The libraries of the PyTorch of this Python."""
+    spec = importlib.util.find_spec("torch")
+    folder = pathlib.Path(spec.origin).parent / "lib" if spec and spec.origin else None
+    return [str(folder)] if folder and folder.is_dir() else []
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
-    torch = sys.argv[2:] or [name for name in os.environ.get("NEAP_TEST_TORCH_LIB", "").split(":") if name]
+    torch = sys.argv[2:] or installed()
     have = exports(folder)
     if not have:
         sys.exit(f"{folder}: no stand-ins")
