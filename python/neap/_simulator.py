@@ -55,6 +55,7 @@ def load(torch_folder: Optional[str] = None) -> Loaded:
     names = _choose(torch_folder, needed, runtime)
     paths = [os.path.join(simulator, name) for name in _DRIVER] + [os.path.join(runtime, name) for name in names]
     _refuse_others(paths)
+    _tell_cudnn(torch_folder)
     _open_all(paths)
     global _loaded
     _loaded = True
@@ -190,6 +191,19 @@ def _choose(torch_folder: str, needed: set[str], runtime: str) -> list[str]:
         have = ", ".join(sorted(name for name in there if name.startswith("libcudart.so.")))
         raise NotSimulated(f"{torch} needs {' and '.join(runtimes)}, and neap's stand-ins are {have}: CUDA 12 and 13 alone")
     return runtimes + sorted((needed & there) - set(runtimes))
+
+
+def _tell_cudnn(torch_folder: str) -> None:
+    """NEAP_CUDNN_VERSION, for this process and its children: the cuDNN that this PyTorch was released with, as its metadata says.
+    By the version PyTorch decides what it asks cuDNN for."""
+    for metadata in glob.glob(os.path.join(glob.escape(os.path.dirname(torch_folder)), "torch-*.dist-info", "METADATA")):
+        try:
+            with open(metadata, encoding="utf-8", errors="replace") as file:
+                found = re.search(r"^Requires-Dist: nvidia-cudnn-cu\d+ *\(?==([\d.]+)", file.read(1 << 20), re.MULTILINE)
+        except OSError:
+            continue
+        if found:
+            os.environ.setdefault("NEAP_CUDNN_VERSION", found[1])
 
 
 # Loading.
