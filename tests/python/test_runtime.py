@@ -1,0 +1,198 @@
+"""PyTorch's real CUDA allocator on neap's libcudart: what memory holds, what is counted, streams, graphs, errors.
+
+Nothing is computed. What was copied to the device comes back, everything else reads as zeros, every time.
+"""
+
+import gc
+import os
+import subprocess
+import sys
+import unittest
+import warnings
+
+os.environ.setdefault("NEAP_SIM", f"mem=2GiB,gpus=2,context=64MiB,reserved=16MiB,world=runtime-{os.getpid()}")
+warnings.filterwarnings("ignore")
+import torch
+
+MIB = 2**20
+
+
+def program(code, **environment):
+    """What a program of its own prints."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, timeout=300)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+class Fresh(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+class Contents(Fresh):
+    def test_what_was_sent_comes_back(self):
+        sent = torch.arange(100_000, dtype=torch.float32)
+        there = sent.cuda()
+        self.assertTrue(torch.equal(there.cpu(), sent))
+        self.assertTrue(torch.equal(there.clone().cpu(), sent))
+        self.assertTrue(torch.equal(there[1000:2000].cpu(), sent[1000:2000]))
+        self.assertTrue(torch.equal(there.to("cuda:1").cpu(), sent))
+        self.assertEqual(there[7].item(), 7)
+
+    def test_pinned_memory(self):
+        sent = torch.arange(1000).pin_memory()
+        self.assertTrue(sent.is_pinned())
+        there = sent.to("cuda", non_blocking=True)
+        back = torch.empty(1000, dtype=torch.long).pin_memory()
+        back.copy_(there, non_blocking=True)
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(back, sent))
+
+    def test_what_was_never_computed_is_zero_every_time(self):
+        for _ in range(3):
+            self.assertEqual(torch.randn(5000, device="cuda").abs().sum().item(), 0)
+            # The same block again, after bytes were sent there.
+            address = torch.full((5000,), float("nan")).cuda().data_ptr()
+            again = torch.empty(5000, device="cuda")
+            self.assertEqual(again.data_ptr(), address)
+            self.assertFalse(again.cpu().isnan().any().item())
+
+    def test_a_kernel_changes_nothing(self):
+        there = torch.arange(1, 100, dtype=torch.float32).cuda()
+        there.add_(1)
+        self.assertEqual(there[0].item(), 1)
+
+    def test_a_device_without_backing_costs_no_host_memory(self):
+        printed = program(
+            "import torch\n"
+            "x = torch.empty(60 << 30, dtype=torch.uint8, device='cuda'); x.zero_(); y = x.clone()\n"
+            "z = torch.full((1 << 20,), 7.0).cuda(); flag = torch.tensor([5]).cuda()\n"
+            "print(flag.item(), y[:100].cpu().sum().item(), z[3].item(), torch.cuda.memory_allocated() >> 30)\n",
+            NEAP_SIM=f"h200-141gb,backing=none,world=runtime-none-{os.getpid()}",
+        )
+        self.assertEqual(printed, "5 0 0.0 120")
+
+
+class Counted(Fresh):
+    def test_a_step_allocates_what_its_sizes_say(self):
+        model = torch.nn.Linear(1024, 512, bias=False).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        before = torch.cuda.memory_allocated()
+        self.assertEqual(before, 1024 * 512 * 4)
+        model(torch.zeros(64, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        # Weights and momentum stay. So do cuBLAS's workspaces of 32 MiB (compute capability 9.0), one for each thread, in the
+        # releases that keep them.
+        self.assertIn(torch.cuda.memory_allocated() - 2 * before, (0, 32 * MIB, 64 * MIB))
+
+    def test_the_device_knows_what_pytorch_reserves(self):
+        torch.zeros(1, device="cuda")
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        block = torch.empty(100 * MIB, dtype=torch.uint8, device="cuda")
+        self.assertEqual(free - torch.cuda.mem_get_info()[0], 100 * MIB)
+        del block
+        self.assertEqual(free - torch.cuda.mem_get_info()[0], 100 * MIB)  # cached
+        torch.cuda.empty_cache()
+        self.assertEqual(torch.cuda.mem_get_info(), (free, total))
+
+    def test_expandable_segments(self):
+        printed = program(
+            "import torch\n"
+            "a = torch.empty(30 << 20, dtype=torch.uint8, device='cuda'); b = torch.empty(30 << 20, dtype=torch.uint8, device='cuda')\n"
+            "del a; torch.cuda.empty_cache()\n"
+            "print(torch.cuda.memory_reserved() >> 20, any(s['is_expandable'] for s in torch.cuda.memory_snapshot()))\n",
+            PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True", PYTORCH_ALLOC_CONF="expandable_segments:True",
+        )
+        self.assertEqual(printed, "40 True")  # pages of 20 MiB; the first one of a is given back
+
+    def test_out_of_memory_is_pytorchs_own(self):
+        with self.assertRaises(torch.cuda.OutOfMemoryError) as caught:
+            torch.empty(3 << 30, dtype=torch.uint8, device="cuda")
+        self.assertIn("Tried to allocate 3.00 GiB. GPU 0 has a total capacity of 1.98 GiB", str(caught.exception))
+        self.assertEqual(torch.cuda.memory_stats()["num_ooms"], 1)
+        torch.zeros(1, device="cuda").item()  # and the process goes on
+
+
+class Order(Fresh):
+    def test_a_block_that_another_stream_uses_is_not_reused_before(self):
+        printed = program(
+            "import torch\n"
+            "side = torch.cuda.Stream(); a = torch.empty(4 << 20, dtype=torch.uint8, device='cuda'); at = a.data_ptr()\n"
+            "with torch.cuda.stream(side):\n"
+            "    for _ in range(1000): a.add_(1)\n"
+            "a.record_stream(side); del a\n"
+            "b = torch.empty(4 << 20, dtype=torch.uint8, device='cuda')\n"
+            "side.synchronize(); del b\n"
+            "c = torch.empty(4 << 20, dtype=torch.uint8, device='cuda'); d = torch.empty(4 << 20, dtype=torch.uint8, device='cuda')\n"
+            "print(at in (c.data_ptr(), d.data_ptr()))\n",
+            NEAP_SIM_KERNEL="1ms",
+        )
+        self.assertEqual(printed, "True")
+
+    def test_events(self):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        torch.ones(10, device="cuda").add_(1)
+        last.record()
+        last.synchronize()
+        self.assertTrue(last.query())
+        self.assertGreaterEqual(first.elapsed_time(last), 0)
+
+    def test_a_graph_keeps_its_pool(self):
+        static = torch.zeros(1 << 20, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            (static * 2).sum()
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            result = static * 2
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertEqual(result.shape, static.shape)
+        pools = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()}
+        self.assertGreater(len(pools), 1)
+        del result, graph
+
+    def test_a_synchronisation_spoils_a_capture(self):
+        printed = program(
+            "import torch\n"
+            "try:\n"
+            "    with torch.cuda.graph(torch.cuda.CUDAGraph()):\n"
+            "        torch.zeros(1, device='cuda'); torch.cuda.synchronize()\n"
+            "except RuntimeError as error: print('captur' in str(error))\n"
+        )
+        self.assertEqual(printed, "True")
+
+
+class Processes(Fresh):
+    def test_a_forked_child_is_told_as_on_a_gpu(self):
+        torch.zeros(1, device="cuda")
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.zeros(1, device="cuda")
+                os.write(writing, b"no error")
+            except RuntimeError as error:
+                os.write(writing, str(error).encode()[:200])
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.assertIn(b"Cannot re-initialize CUDA in forked subprocess", os.read(reading, 400))
+
+    def test_no_library_of_nvidias_is_mapped(self):
+        torch.zeros(8, 8, device="cuda") @ torch.zeros(8, 8, device="cuda")
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            mapped = {line.split(None, 5)[5].strip() for line in maps if "libcudart" in line or "libcublas.so" in line}
+        self.assertTrue(mapped)
+        for path in mapped:
+            self.assertTrue(path.startswith(os.path.realpath(os.environ["NEAP_SIM_RUNTIME"])), path)
+
+
+if __name__ == "__main__":
+    unittest.main()
