@@ -170,7 +170,10 @@ def check(name, table, folder, includes, maker):
         text = preprocess(f'#define STAND_IN_MAJOR 13\n#include "{path}"\n', [folder.parents[1], folder.parents[2] / "include"])
         found = Header(without_attributes(text), written, "{")
         defined.update({key: [passed(found.kind_of(part)) for part in value] for key, value in found.functions.items()})
+    code = "".join(path.read_text(encoding="utf-8") for path in sources)
     for function in functions:
+        for kind in {rule.kind for rule in function.rules if rule.kind and f'"{rule.kind}"' not in code}:
+            yield f"{function.name}: the C has no size of kind {kind}"
         if function.name not in declared.functions:
             continue
         kinds = [declared.kind_of(argument) for argument in declared.functions[function.name]]

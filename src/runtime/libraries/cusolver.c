@@ -168,10 +168,22 @@ static const struct kind kinds[] = {
 	{"orgqr", 0, 1, 1},        {"orgtr", 0, 1, 1},          {"ormqr", 0, 1, 1},
 	{"ormtr", 0, 1, 1},        {"potrf", 0, 0, 1},          {"potri", 0, 0, 1},
 	{"syev_batched", 0, 1, 2}, {"syevd", 0, 2, 2},          {"syevdx", 0, 2, 2},
-	{"syevj", 0, 2, 2},        {"sygvd", 0, 2, 2},          {"sygvdx", 0, 2, 2},
-	{"sygvj", 0, 2, 2},        {"sytrd", 0, 0, 1},          {"sytrf", 0, 0, 1},
-	{"sytri", 0, 1, 1},        {"sytrs", 0, 0, 1},          {"trtri", 0, 0, 1},
+	{"syevj", 0, 2, 2},        {"syevj_batched", 0, 0, 1},  {"sygvd", 0, 2, 2},
+	{"sygvdx", 0, 2, 2},       {"sygvj", 0, 2, 2},          {"sytrd", 0, 0, 1},
+	{"sytrf", 0, 0, 1},        {"sytri", 0, 1, 1},          {"sytrs", 0, 0, 1},
+	{"trtri", 0, 0, 1},
 };
+
+static const struct kind *find(const char *name)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		if (strcmp(kinds[i].name, name) == 0)
+			return &kinds[i];
+	}
+	return NULL;
+}
 
 /* cudaDataType_t; -1: the letter in the function's name, or single precision. */
 static uint64_t element_bytes(const char *function, int64_t type)
@@ -199,30 +211,23 @@ static uint64_t syevj_batched(uint64_t n, uint64_t batches)
 stand_in_sizes cusolver_size;
 bool cusolver_size(const char *function, const char *name, const int64_t *numbers, struct stand_in_size *ret_size)
 {
-	uint64_t longer, shorter, batches, bytes = element_bytes(function, numbers[3]);
-	const struct kind *kind = kinds;
+	const uint64_t bytes = element_bytes(function, numbers[3]);
+	/* The 64-bit API and iterative refinement answer bytes, the others elements. */
+	const bool in_bytes = numbers[3] >= 0 || strcmp(name, "gesv") == 0 || strcmp(name, "gels") == 0;
+	const struct kind *kind = find(name);
+	uint64_t longer, shorter, batches;
 
-	if (numbers[0] < 0 || numbers[1] < 0)
+	if (!kind || numbers[0] < 0 || numbers[1] < 0)
 		return false;
 	longer = (uint64_t)(numbers[0] > numbers[1] ? numbers[0] : numbers[1]);
 	shorter = (uint64_t)(numbers[0] > numbers[1] ? numbers[1] : numbers[0]);
 	batches = numbers[2] > 0 ? (uint64_t)numbers[2] : 1;
-	if (strcmp(name, "syevj_batched") == 0) {
-		ret_size->low = syevj_batched(longer, batches);
-		ret_size->high = ret_size->low + batches * longer * longer;
-		ret_size->unit = bytes;
-		return true;
-	}
-	while (strcmp(kind->name, name) != 0)
-		kind++;
 	ret_size->low = batches * (kind->longer * longer + kind->shorter * shorter + 1);
+	if (strcmp(name, "syevj_batched") == 0)
+		ret_size->low = syevj_batched(longer, batches);
 	ret_size->high = ret_size->low + batches * (kind->matrices * longer * shorter + 64 * (longer + shorter));
-	ret_size->unit = bytes;
-	if (numbers[3] >= 0 || strcmp(name, "gesv") == 0 || strcmp(name, "gels") == 0) {
-		ret_size->low *=
-			bytes; /* the 64-bit API and iterative refinement answer bytes, the others elements */
-		ret_size->high *= bytes;
-		ret_size->unit = 1;
-	}
+	ret_size->unit = in_bytes ? 1 : bytes;
+	ret_size->low *= in_bytes ? bytes : 1;
+	ret_size->high *= in_bytes ? bytes : 1;
 	return true;
 }

@@ -264,7 +264,9 @@ bool cusparse_size(const char *function, const char *kind, const int64_t *number
 		ret_size->high = 4 * rows * third * element;
 	else if (strcmp(kind, "sum") == 0)
 		ret_size->high = (count + third) * (element + 4) + 2 * rows * 4;
-	else
+	else if (strcmp(kind, "sparse") == 0)
 		ret_size->high = count * (third * third * element + 4) + rows * 4;
+	else
+		return false;
 	return true;
 }
