@@ -193,7 +193,7 @@ class Run:
         if "no_split" in options:  # blocks that show it, whatever comes
             self.enter(number)
             for size in (1, MIB + 1):
-                self.alloc(("witness", number, size), size, 0)
+                self.alloc(("witness", len(self.blocks), size), size, 0)
             self.leave()
         if self.release < 12 or on_oom:  # events do not say of which pool they are, nor which request came to it at last
             self.unclear_flushes += 1

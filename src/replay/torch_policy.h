@@ -48,6 +48,9 @@ struct neap_torch_options {
 enum neap_status neap_torch_create(const struct neap_torch_options *options, struct neap_policy **ret_policy,
 				   struct neap_error *err);
 
+/* Whether a segment's addresses, mapped or not, include this one. */
+bool neap_torch_covers(const struct neap_policy *policy, uint64_t address);
+
 /* The address of a block that is live or whose free is pending. */
 uint64_t neap_torch_address(const void *block);
 

@@ -160,6 +160,15 @@ void neap_torch_each(struct neap_policy *policy, void (*visit)(void *context, co
 	}
 }
 
+bool neap_torch_covers(const struct neap_policy *policy, uint64_t address)
+{
+	const struct torch *torch = (const struct torch *)policy;
+	for (const struct segment *segment = torch->first_segment; segment; segment = segment->next)
+		if (address - segment->address < segment->size)
+			return true;
+	return false;
+}
+
 struct sums {
 	uint64_t reserved, allocated, active, requested, free_blocks, unmapped_blocks, segments;
 };

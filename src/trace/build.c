@@ -341,6 +341,26 @@ void neap_build_mark(struct neap_build *build, const struct neap_trace_mark *mar
 		build->trace->marks[build->trace->mark_count++] = *mark;
 }
 
+void neap_build_note(struct neap_build *build, const struct neap_trace_note *note)
+{
+	if (MAKE_ROOM(build, build->trace->notes, build->trace->note_count, build->note_room))
+		build->trace->notes[build->trace->note_count++] = *note;
+}
+
+void neap_build_annotation(struct neap_build *build, const struct neap_trace_annotation *annotation)
+{
+	if (MAKE_ROOM(build, build->trace->annotations, build->trace->annotation_count, build->annotation_room))
+		build->trace->annotations[build->trace->annotation_count++] = *annotation;
+}
+
+void neap_build_host_segment(struct neap_build *build, const struct neap_trace_segment *segment)
+{
+	struct neap_trace_host *host = &build->trace->host;
+
+	if (MAKE_ROOM(build, host->segments, host->segment_count, build->host_room))
+		host->segments[host->segment_count++] = *segment;
+}
+
 void neap_build_segment(struct neap_build *build, const struct neap_trace_segment *segment)
 {
 	if (MAKE_ROOM(build, build->trace->segments, build->trace->segment_count, build->segment_room))

@@ -26,6 +26,7 @@ struct neap_build {
 	struct neap_trace *trace;
 	struct neap_index texts, frames, calls, stacks, streams;
 	size_t device_room, stream_room, mark_room, segment_room, block_room, setting_room, frame_room, call_room;
+	size_t note_room, annotation_room, host_room;
 	uint16_t last_stream;
 	enum neap_status failed; /* NEAP_OK, NEAP_ENOMEM, or NEAP_EPARSE: a table is full */
 };
@@ -51,6 +52,10 @@ bool neap_build_device(struct neap_build *build, uint64_t device);
 void neap_build_event(struct neap_build *build, const struct neap_trace_event *event);
 void neap_build_mark(struct neap_build *build, const struct neap_trace_mark *mark);
 void neap_build_segment(struct neap_build *build, const struct neap_trace_segment *segment);
+/* In order of events. `event` counts in the store until neap_snapshot_end. */
+void neap_build_note(struct neap_build *build, const struct neap_trace_note *note);
+void neap_build_annotation(struct neap_build *build, const struct neap_trace_annotation *annotation);
+void neap_build_host_segment(struct neap_build *build, const struct neap_trace_segment *segment);
 void neap_build_block(struct neap_build *build, const struct neap_trace_block *block);
 void neap_build_setting(struct neap_build *build, uint32_t key, uint32_t value);
 

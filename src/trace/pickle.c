@@ -192,7 +192,9 @@ static enum neap_status read_long(struct machine *machine, size_t width)
 		return cut_short(machine, "a number");
 	size_t used = length < 8 ? (size_t)length : 8;
 	uint64_t value = little_endian(input->at, used);
-	unsigned kind = length == 9 ? (input->at[8] == 0 ? 1 : 2) : 0;
+	unsigned kind = 0;
+	if (length == 9) /* the ninth byte only repeats the sign, or the number is unsigned, or it does not fit */
+		kind = input->at[8] == 0xff && value > INT64_MAX ? 0 : input->at[8] == 0 ? 1 : 2;
 	if (used && used < 8 && input->at[used - 1] & 0x80)
 		value |= UINT64_MAX << 8 * used;
 	input->at += length;

@@ -1,5 +1,5 @@
 /* trace/pickle.h: how a PyTorch snapshot is read: inside of pickle.c (the instructions), machine.c (stack and
- * memo) and snapshot.c (the shapes).
+ * memo), snapshot.c (the shapes) and snapshot_end.c (what can only be said at the end).
  *
  * A pickle is a program for a stack machine. Only the instructions that build plain data are carried out; those that
  * would import or call something are refused by name. No tree of objects is built: a container is recognised when its
@@ -79,7 +79,7 @@ struct machine {
 	uint64_t position; /* of the instruction */
 	uint32_t *frames;  /* room to gather a stack in */
 	size_t frame_room;
-	struct range traces[256];
+	struct range traces[256], host_trace;
 	size_t trace_count;
 	uint32_t divisions[16];
 	uint64_t free_requests, free_completions;
@@ -117,6 +117,8 @@ enum neap_status neap_snapshot_list(struct machine *machine, struct value *list,
 void neap_snapshot_tuple(const struct value *items, size_t count, struct value *ret_tuple);
 /* Interns the known texts. */
 void neap_snapshot_begin(struct machine *machine);
+/* Of the event that is about to be taken: its metadata, as numbers of texts. */
+void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile);
 /* Makes the trace from the value that the pickle is. */
 enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top);
 

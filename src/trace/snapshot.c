@@ -145,6 +145,20 @@ static void date_by_keys(struct machine *machine, const struct known *known, uns
 /* --- dicts -------------------------------------------------------------------------------------------------------
  */
 
+/* A text attached to a live block. */
+static void take_annotated(struct machine *machine, const struct known *known)
+{
+	struct neap_trace_annotation annotation = {.address = word_of(known, NAME_ADDR, 0),
+						   .event = machine->build->trace->store->count,
+						   .time_us = word_of(known, NAME_TIME_US, 0),
+						   .size = word_of(known, NAME_SIZE, 0),
+						   .stream = stream_of(machine, known, NAME_POOL_ID),
+						   .text = text_of(known, NAME_USER_METADATA),
+						   .stack = stack_of(machine, known)};
+
+	neap_build_annotation(machine->build, &annotation);
+}
+
 static enum neap_status take_event(struct machine *machine, struct value *dict, const struct known *known)
 {
 	struct neap_build *build = machine->build;
@@ -153,6 +167,11 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 	uint32_t action = text_of(known, NAME_ACTION);
 	enum neap_status status;
 
+	if (action == NAME_ANNOTATE) {
+		take_annotated(machine, known);
+		become(dict, VALUE_EVENTS, at, 0);
+		return NEAP_OK;
+	}
 	if (action < NAME_ALLOC || action > NAME_SNAPSHOT || action == NAME_NO_ACTION) {
 		neap_build_warn(build, machine->position, "events with the unknown action '%.60s' are left out",
 				neap_trace_text(build->trace, action));
@@ -176,6 +195,8 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 			       ? stream_of(machine, known, NAME_POOL_ID)
 			       : neap_pools_stream(&machine->pools, build, word_of(known, NAME_STREAM, 0),
 						   placed ? &event.address : NULL);
+	neap_beside_event(machine, text_of(known, NAME_USER_METADATA), text_of(known, NAME_INTERNAL_METADATA),
+			  text_of(known, NAME_COMPILE_CONTEXT));
 	neap_build_event(build, &event);
 	machine->free_requests += event.kind == NEAP_TRACE_FREE_REQUESTED;
 	machine->free_completions += event.kind == NEAP_TRACE_FREE_COMPLETED;
@@ -262,7 +283,8 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 		return status;
 	if (segment.address == MISSING_ADDRESS)
 		return neap_pickle_fail(machine, "a segment without 'address'");
-	if (!neap_build_device(build, device))
+	bool host = device == UINT64_MAX;
+	if (!host && !neap_build_device(build, device))
 		return neap_pickle_fail(machine, "a segment of device %" PRId64 "; 0 to 255 are possible",
 					(int64_t)device);
 	if (blocks->type != VALUE_BLOCKS && blocks->type != VALUE_LIST)
@@ -276,6 +298,11 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	segment.expandable = truth_of(known, NAME_IS_EXPANDABLE);
 	if (!build->failed)
 		place_blocks(machine, &segment);
+	if (host) { /* pinned memory: its list means nothing more */
+		become(dict, VALUE_OTHER, 0, 0);
+		neap_build_host_segment(build, &segment);
+		return NEAP_OK;
+	}
 	become(dict, VALUE_SEGMENTS, build->trace->segment_count, 1);
 	neap_build_segment(build, &segment);
 	return NEAP_OK;
@@ -332,6 +359,8 @@ static enum neap_status take_top(struct machine *machine, struct value *dict, co
 		date_by_keys(machine, known, IN_TOP);
 	machine->has_segments = segments != NULL;
 	machine->has_traces = traces != NULL;
+	if (known->keys & BIT(HOST_TRACES) && known->of[NAME_HOST_TRACES]->type == VALUE_EVENTS)
+		machine->host_trace = (struct range){known->of[NAME_HOST_TRACES]->a, known->of[NAME_HOST_TRACES]->b};
 	become(dict, VALUE_TOP, 0, 0);
 	return NEAP_OK;
 }
@@ -578,85 +607,4 @@ enum neap_status neap_snapshot_list(struct machine *machine, struct value *list,
 	for (size_t i = frames; status == NEAP_OK && i < count; i++)
 		status = add_item(machine, list, &items[i]);
 	return status;
-}
-
-/* --- the end -----------------------------------------------------------------------------------------------------
- */
-
-static int by_time(const void *left, const void *right)
-{
-	const struct neap_trace_mark *a = *(struct neap_trace_mark *const *)left,
-				     *b = *(struct neap_trace_mark *const *)right;
-
-	if (a->device != b->device)
-		return a->device < b->device ? -1 : 1;
-	if (a->time_us != b->time_us)
-		return a->time_us < b->time_us ? -1 : 1;
-	return a < b ? -1 : a > b;
-}
-
-/* Each annotation before the first event that is not earlier. */
-static enum neap_status place_marks(struct machine *machine)
-{
-	struct neap_trace *trace = machine->build->trace;
-	struct neap_trace_mark **marks;
-
-	if (!trace->mark_count)
-		return NEAP_OK;
-	marks = malloc(trace->mark_count * sizeof *marks);
-	if (!marks)
-		return neap_pickle_no_memory(machine);
-	for (size_t i = 0; i < trace->mark_count; i++)
-		marks[i] = &trace->marks[i];
-	qsort(marks, trace->mark_count, sizeof *marks, by_time);
-	for (size_t i = 0; i < trace->mark_count;) {
-		size_t device = marks[i]->device;
-		struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
-		struct neap_trace_event event;
-		uint64_t index = 0;
-		for (; neap_trace_next(&cursor, &event); index++)
-			for (; i < trace->mark_count && marks[i]->device == device &&
-			       marks[i]->time_us <= event.time_us;
-			     i++)
-				marks[i]->event = index;
-		for (; i < trace->mark_count && marks[i]->device == device; i++)
-			marks[i]->event = index;
-	}
-	free(marks);
-	return NEAP_OK;
-}
-
-enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top)
-{
-	struct neap_build *build = machine->build;
-	uint64_t events = 0;
-
-	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == VALUE_LIST)
-		machine->has_segments = true; /* what memory_snapshot() gave */
-	else if (top->type != VALUE_TOP)
-		return neap_pickle_fail(machine,
-					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
-					"was expected");
-	/* Keys that contradict one another are of a file that PyTorch did not write. */
-	if (machine->torch_from <= machine->torch_to || !machine->torch_to) {
-		build->trace->torch_from = machine->torch_from;
-		build->trace->torch_to = machine->torch_to;
-	}
-	if (!machine->has_segments)
-		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
-	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {
-		neap_build_device(build, i);
-		if (build->failed)
-			return NEAP_OK;
-		build->trace->devices[i].first_event = machine->traces[i].first;
-		build->trace->devices[i].event_count = machine->traces[i].count;
-		events += machine->traces[i].count;
-	}
-	if (!events)
-		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
-	if (machine->free_completions && !machine->free_requests)
-		neap_build_warn(
-			build, machine->position,
-			"no free was requested, only completed: how long blocks waited for streams is unknown");
-	return place_marks(machine);
 }

@@ -52,6 +52,7 @@ KNOWN(SEGMENT_MAP, "segment_map")
 KNOWN(SEGMENT_UNMAP, "segment_unmap")
 KNOWN(OOM, "oom")
 KNOWN(SNAPSHOT, "snapshot")
+KNOWN(ANNOTATE, "annotate")
 /* states */
 KNOWN(ACTIVE_ALLOCATED, "active_allocated")
 KNOWN(ACTIVE_PENDING_FREE, "active_pending_free")

@@ -112,21 +112,50 @@ bool neap_store_add(struct neap_trace_store *store, const struct neap_trace_even
 	return true;
 }
 
-struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first)
+/* Before event `target` of the store, up to `end`. */
+static struct neap_trace_cursor cursor_at(const struct neap_trace *trace, uint64_t target, uint64_t end,
+					  uint8_t device)
 {
-	struct neap_trace_cursor cursor = {.store = trace->store};
-
-	if (device >= trace->device_count || first >= trace->devices[device].event_count)
-		return cursor;
-	uint64_t target = trace->devices[device].first_event + first;
+	struct neap_trace_cursor cursor = {
+		.store = trace->store, .next = target / NEAP_STORE_GROUP * NEAP_STORE_GROUP, .end = end};
 	struct neap_trace_event skipped;
-	cursor.end = trace->devices[device].first_event + trace->devices[device].event_count;
-	cursor.previous.device = (uint8_t)device;
-	cursor.next = target / NEAP_STORE_GROUP * NEAP_STORE_GROUP;
+
+	cursor.previous.device = device;
 	if (target % NEAP_STORE_GROUP)
 		while (cursor.next < target)
 			neap_trace_next(&cursor, &skipped);
 	return cursor;
+}
+
+struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first)
+{
+	if (device >= trace->device_count || first >= trace->devices[device].event_count)
+		return (struct neap_trace_cursor){.store = trace->store};
+	const struct neap_trace_device *of = &trace->devices[device];
+	return cursor_at(trace, of->first_event + first, of->first_event + of->event_count, (uint8_t)device);
+}
+
+struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace)
+{
+	const struct neap_trace_host *host = &trace->host;
+
+	return host->event_count ? cursor_at(trace, host->first_event, host->first_event + host->event_count, 0)
+				 : (struct neap_trace_cursor){.store = trace->store};
+}
+
+struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event)
+{
+	size_t low = 0, high = trace->note_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		const struct neap_trace_note *note = &trace->notes[middle];
+		if (note->device < device || (note->device == device && note->event <= event))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low && trace->notes[low - 1].device == device ? trace->notes[low - 1] : (struct neap_trace_note){0};
 }
 
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event)
@@ -233,6 +262,9 @@ void neap_trace_free(struct neap_trace *trace)
 	free(trace->segments);
 	free(trace->blocks);
 	free(trace->other_settings);
+	free(trace->notes);
+	free(trace->annotations);
+	free(trace->host.segments);
 	free(trace->frames);
 	free(trace->calls);
 	free(trace->warnings);

@@ -152,6 +152,36 @@ struct neap_trace_frame {
 	uint32_t line;       /* 0: unknown */
 };
 
+/* What PyTorch wrote beside a device's events: in force from this one to that of the next note. Most traces have none. */
+struct neap_trace_note {
+	uint64_t event;
+	uint32_t user;     /* neap_trace_text of user_metadata; 0: "" */
+	uint32_t internal; /* likewise of internal_metadata: what the allocator itself says of the event */
+	uint32_t compile;  /* likewise of compile_context; 0: "N/A" as well */
+	uint8_t device;
+};
+
+/* A text that the program attached to a live block. */
+struct neap_trace_annotation {
+	uint64_t address; /* of the block */
+	uint64_t event;   /* it stands before this event of its device */
+	uint64_t time_us; /* as in events */
+	uint64_t size;    /* as asked for */
+	uint32_t text;    /* neap_trace_text */
+	uint32_t stack;
+	uint16_t stream; /* index in streams */
+	uint8_t device;
+};
+
+/* Pinned memory of the host, where PyTorch recorded it. Not among the devices: its segments and blocks are in tables like
+ * theirs, its events behind neap_trace_host_events. */
+struct neap_trace_host {
+	struct neap_trace_segment *segments; /* in the file's order; their blocks are in the trace's */
+	size_t segment_count;
+	uint64_t event_count;
+	uint64_t first_event; /* of the store; for the cursor alone */
+};
+
 /* Stacks are paths in one tree of calls: a stack is the number of its innermost call, and
  *
  *     for (uint32_t call = event.stack; call; call = trace->calls[call].parent)
@@ -182,6 +212,11 @@ struct neap_trace {
 	struct neap_trace_settings settings;
 	struct neap_trace_setting *other_settings;
 	size_t other_setting_count;
+	struct neap_trace_note *notes; /* by device, then event */
+	size_t note_count;
+	struct neap_trace_annotation *annotations; /* likewise */
+	size_t annotation_count;
+	struct neap_trace_host host;
 	struct neap_trace_frame *frames; /* [0] is empty */
 	size_t frame_count;
 	struct neap_trace_call *calls; /* [0] is no call */
@@ -220,8 +255,13 @@ struct neap_trace_cursor {
 
 /* A cursor before event `first` of the device; at the end when there is none. */
 struct neap_trace_cursor neap_trace_events(const struct neap_trace *trace, size_t device, uint64_t first);
+/* Those of the host's pinned memory. */
+struct neap_trace_cursor neap_trace_host_events(const struct neap_trace *trace);
 /* False at the end, and then *ret_event is untouched. */
 bool neap_trace_next(struct neap_trace_cursor *cursor, struct neap_trace_event *ret_event);
+
+/* The note in force at an event; all zero where there is none. */
+struct neap_trace_note neap_trace_note_at(const struct neap_trace *trace, size_t device, uint64_t event);
 
 /* The blocks that were live (or pending) before the first event of the device: those that were freed and never
  * allocated, then those that are there at the end and never were; an empty history gives the state at the end. Of the

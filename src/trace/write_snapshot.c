@@ -23,8 +23,10 @@ struct snapshot_writer {
 	uint32_t *frames, *stacks;
 	uint32_t *words; /* by number in `keys` */
 	uint32_t next;
-	bool frames_known; /* the trace has any: then every event has the key */
-	bool untimed;      /* the trace has no times: its events' numbers stand for them */
+	bool frames_known;     /* the trace has any: then every event has the key */
+	uint32_t not_compiled; /* "N/A" */
+	bool host;             /* events of pinned memory are being written */
+	bool untimed;          /* the trace has no times: its events' numbers stand for them */
 };
 
 enum {
@@ -46,16 +48,18 @@ enum {
 	X(segments)                                                                                                  \
 	X(device_traces)                                                                                             \
 	X(allocator_settings)                                                                                        \
-	X(external_annotations) X(device) X(address) X(total_size) X(allocated_size) X(active_size)                  \
-		X(requested_size) X(stream) X(segment_type) X(segment_pool_id) X(is_expandable) X(frames) X(blocks)  \
-			X(size) X(state) X(active_allocated) X(active_pending_free) X(inactive) X(small) X(large)    \
-				X(action) X(addr) X(device_free) X(time_us) X(pool_id) X(filename) X(line) X(name)   \
-					X(stage) X(START) X(END) X(PYTORCH_CUDA_ALLOC_CONF) X(max_split_size)        \
-						X(garbage_collection_threshold) X(expandable_segments)               \
-							X(roundup_power2_divisions) X(alloc) X(free_requested)       \
-								X(free_completed) X(segment_alloc) X(segment_free)   \
-									X(segment_map) X(segment_unmap) X(oom)       \
-										X(snapshot) X(step)
+	X(external_annotations)                                                                                      \
+	X(device) X(address) X(total_size) X(allocated_size) X(active_size) X(requested_size) X(stream)              \
+		X(segment_type) X(segment_pool_id) X(is_expandable) X(frames) X(blocks) X(size) X(state) X(          \
+			active_allocated) X(active_pending_free) X(inactive) X(small) X(large) X(action) X(addr)     \
+			X(device_free) X(time_us) X(pool_id) X(filename) X(line) X(name) X(stage) X(START) X(END)    \
+				X(PYTORCH_CUDA_ALLOC_CONF) X(max_split_size) X(garbage_collection_threshold)         \
+					X(expandable_segments) X(roundup_power2_divisions) X(alloc)                  \
+						X(free_requested) X(free_completed) X(segment_alloc) X(segment_free) \
+							X(segment_map) X(segment_unmap) X(oom) X(snapshot) X(step)   \
+								X(annotate) X(compile_context) X(user_metadata)      \
+									X(internal_metadata) X(host_segments)        \
+										X(host_traces)
 
 enum key {
 #define X(name) KEY_##name,
@@ -276,10 +280,11 @@ static void put_block(struct snapshot_writer *writer, const struct neap_trace_bl
 	put_byte(writer, SETITEMS);
 }
 
-static void put_segment(struct snapshot_writer *writer, const struct neap_trace_segment *segment)
+static void put_segment(struct snapshot_writer *writer, const struct neap_trace_segment *segment, bool host)
 {
 	dict_begin(writer);
-	put_pair(writer, KEY_device, segment->device);
+	put_key(writer, KEY_device);
+	put_signed(writer, host ? -1 : segment->device);
 	put_pair(writer, KEY_address, segment->address);
 	put_pair(writer, KEY_total_size, segment->size);
 	put_pair(writer, KEY_allocated_size, segment->allocated);
@@ -301,7 +306,30 @@ static void put_segment(struct snapshot_writer *writer, const struct neap_trace_
 	put_byte(writer, SETITEMS);
 }
 
-static void put_event(struct snapshot_writer *writer, const struct neap_trace_event *event, enum key action)
+/* What PyTorch writes beside an event since the release that the trace is from. */
+static void put_note(struct snapshot_writer *writer, const struct neap_trace_note *note)
+{
+	unsigned release = writer->trace->torch_from;
+
+	if (release >= 8 || note->compile) {
+		put_key(writer, KEY_compile_context);
+		if (note->compile || writer->host)
+			put_text(writer, note->compile);
+		else
+			put_string(writer, "N/A", &writer->not_compiled);
+	}
+	if (release >= 10 || note->user) {
+		put_key(writer, KEY_user_metadata);
+		put_text(writer, note->user);
+	}
+	if (note->internal) {
+		put_key(writer, KEY_internal_metadata);
+		put_text(writer, note->internal);
+	}
+}
+
+static void put_event(struct snapshot_writer *writer, const struct neap_trace_event *event,
+		      const struct neap_trace_note *note, enum key action)
 {
 	const struct neap_trace_stream *stream = &writer->trace->streams[event->stream];
 
@@ -312,14 +340,43 @@ static void put_event(struct snapshot_writer *writer, const struct neap_trace_ev
 	put_pair(writer, KEY_size, event->size);
 	put_pair(writer, KEY_stream, stream->handle);
 	put_pair(writer, KEY_time_us, event->time_us);
-	if (stream->pool[0] || stream->pool[1])
+	put_note(writer, note);
+	if (writer->trace->torch_from >= 12 || stream->pool[0] || stream->pool[1])
 		put_pool(writer, KEY_pool_id, event->stream);
 	if (writer->frames_known)
 		put_stack(writer, event->stack);
 	put_byte(writer, SETITEMS);
 }
 
-static void put_events(struct snapshot_writer *writer, size_t device)
+static void put_annotated(struct snapshot_writer *writer, const struct neap_trace_annotation *annotation)
+{
+	const struct neap_trace_event event = {.address = annotation->address,
+					       .size = annotation->size,
+					       .time_us = annotation->time_us,
+					       .stack = annotation->stack,
+					       .stream = annotation->stream};
+	const struct neap_trace_note note = {.user = annotation->text};
+
+	put_event(writer, &event, &note, KEY_annotate);
+}
+
+/* What stands before event `index` of a device: annotations, from number *at on. */
+static void put_annotateds(struct snapshot_writer *writer, size_t device, uint64_t index, size_t *at, uint64_t *count)
+{
+	const struct neap_trace *trace = writer->trace;
+
+	for (; *at < trace->annotation_count && trace->annotations[*at].device <= device; ++*at) {
+		const struct neap_trace_annotation *annotation = &trace->annotations[*at];
+		if (annotation->device == device && annotation->event > index)
+			return;
+		if (annotation->device < device)
+			continue;
+		list_item(writer, (*count)++);
+		put_annotated(writer, annotation);
+	}
+}
+
+static void put_list(struct snapshot_writer *writer, struct neap_trace_cursor cursor, size_t device)
 {
 	static const enum key actions[] = {
 		[NEAP_TRACE_ALLOC] = KEY_alloc,
@@ -332,23 +389,30 @@ static void put_events(struct snapshot_writer *writer, size_t device)
 		[NEAP_TRACE_OOM] = KEY_oom,
 		[NEAP_TRACE_SNAPSHOT_TAKEN] = KEY_snapshot,
 	};
-	struct neap_trace_cursor cursor = neap_trace_events(writer->trace, device, 0);
 	struct neap_trace_event event;
-	uint64_t count = 0;
+	uint64_t count = 0, index = 0;
+	size_t annotated = 0;
 
 	put_byte(writer, EMPTY_LIST);
-	for (uint64_t index = 1; neap_trace_next(&cursor, &event) && !writer->output.failed; index++) {
+	for (; neap_trace_next(&cursor, &event) && !writer->output.failed; index++) {
+		struct neap_trace_note note = {0};
 		if (writer->untimed)
-			event.time_us = index;
+			event.time_us = index + 1;
+		if (!writer->host) {
+			note = neap_trace_note_at(writer->trace, device, index);
+			put_annotateds(writer, device, index, &annotated, &count);
+		}
 		if (event.kind >= sizeof actions / sizeof *actions || event.kind == NEAP_TRACE_RECORD_STREAM)
 			continue;
 		list_item(writer, count++);
-		put_event(writer, &event, actions[event.kind]);
+		put_event(writer, &event, &note, actions[event.kind]);
 		if (event.kind == NEAP_TRACE_FREE_REQUESTED && writer->trace->source == NEAP_TRACE_TEXT) {
 			list_item(writer, count++);
-			put_event(writer, &event, KEY_free_completed);
+			put_event(writer, &event, &note, KEY_free_completed);
 		}
 	}
+	if (!writer->host)
+		put_annotateds(writer, device, UINT64_MAX, &annotated, &count);
 	list_end(writer, count);
 }
 
@@ -440,6 +504,28 @@ static void put_settings(struct snapshot_writer *writer)
 	put_byte(writer, SETITEMS);
 }
 
+static void put_segments(struct snapshot_writer *writer, const struct neap_trace_segment *segments, size_t count,
+			 bool host)
+{
+	put_byte(writer, EMPTY_LIST);
+	for (size_t i = 0; i < count; i++) {
+		list_item(writer, i);
+		put_segment(writer, &segments[i], host);
+	}
+	list_end(writer, count);
+}
+
+static void put_host(struct snapshot_writer *writer)
+{
+	const struct neap_trace *trace = writer->trace;
+
+	put_key(writer, KEY_host_segments);
+	put_segments(writer, trace->host.segments, trace->host.segment_count, true);
+	put_key(writer, KEY_host_traces);
+	writer->host = true;
+	put_list(writer, neap_trace_host_events(trace), 0);
+}
+
 static void put_snapshot(struct snapshot_writer *writer)
 {
 	static const unsigned char start[] = {0x80, 4};
@@ -448,17 +534,12 @@ static void put_snapshot(struct snapshot_writer *writer)
 	neap_output_bytes(&writer->output, start, sizeof start);
 	dict_begin(writer);
 	put_key(writer, KEY_segments);
-	put_byte(writer, EMPTY_LIST);
-	for (size_t i = 0; i < trace->segment_count; i++) {
-		list_item(writer, i);
-		put_segment(writer, &trace->segments[i]);
-	}
-	list_end(writer, trace->segment_count);
+	put_segments(writer, trace->segments, trace->segment_count, false);
 	put_key(writer, KEY_device_traces);
 	put_byte(writer, EMPTY_LIST);
 	for (size_t i = 0; i < trace->device_count; i++) {
 		list_item(writer, i);
-		put_events(writer, i);
+		put_list(writer, neap_trace_events(trace, i, 0), i);
 	}
 	list_end(writer, trace->device_count);
 	if (trace->settings.known) {
@@ -467,6 +548,8 @@ static void put_snapshot(struct snapshot_writer *writer)
 	}
 	put_key(writer, KEY_external_annotations);
 	put_annotations(writer);
+	if (trace->torch_from >= 14 || trace->host.segment_count || trace->host.event_count)
+		put_host(writer);
 	put_byte(writer, SETITEMS);
 	put_byte(writer, STOP);
 }
@@ -490,6 +573,14 @@ enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const
 		highest = trace->other_settings[i].key > highest ? trace->other_settings[i].key : highest;
 		highest = trace->other_settings[i].value > highest ? trace->other_settings[i].value : highest;
 	}
+	for (size_t i = 0; i < trace->note_count; i++) {
+		const struct neap_trace_note *note = &trace->notes[i];
+		highest = note->user > highest ? note->user : highest;
+		highest = note->internal > highest ? note->internal : highest;
+		highest = note->compile > highest ? note->compile : highest;
+	}
+	for (size_t i = 0; i < trace->annotation_count; i++)
+		highest = trace->annotations[i].text > highest ? trace->annotations[i].text : highest;
 	writer.texts = calloc((size_t)highest + 1, sizeof *writer.texts);
 	writer.frames = calloc(trace->frame_count, sizeof *writer.frames);
 	writer.stacks = calloc(trace->call_count, sizeof *writer.stacks);

@@ -53,20 +53,41 @@ def requested_of(block):
     return block.get("requested_size", history[0].get("real_size", block["size"]))
 
 
+def event_line(whose, e):
+    pool = e.get("pool_id", (0, 0))
+    return "%s %s %d %d %d %d %d,%d" % (whose, e["action"], e.get("addr", e.get("device_free", 0)), e["size"], e.get("time_us", 0),
+                                        e["stream"], *pool) + stack(e.get("frames"))
+
+
+def annotation_lines(device, trace):
+    """Texts attached to blocks: each with the number of the event that comes next."""
+    out, index = [], 0
+    for e in trace:
+        if e["action"] == "annotate":
+            out.append("annotation %d %d %d %d %d %s %d %d,%d" % (
+                device, index, e["addr"], e["size"], e["time_us"], clean(e["user_metadata"]), e["stream"], *e.get("pool_id", (0, 0)))
+                + stack(e.get("frames")))
+        index += e["action"] != "annotate"
+    return out
+
+
 def lines(snapshot):
     """What the tool prints of it, the warnings left out."""
     out, times, traces = [], [], snapshot.get("device_traces", [])
+    annotations = []
     for device, trace in enumerate(traces):
-        times.append([e.get("time_us", 0) for e in trace])
-        for e in trace:
-            pool = e.get("pool_id", (0, 0))
-            out.append("event %d %s %d %d %d %d %d,%d" % (
-                device, e["action"], e.get("addr", e.get("device_free", 0)), e["size"], e.get("time_us", 0), e["stream"], *pool)
-                + stack(e.get("frames")))
-        out += live_before(snapshot, device, trace)
+        events = [e for e in trace if e["action"] != "annotate"]
+        times.append([e.get("time_us", 0) for e in events])
+        for e in events:
+            out.append(event_line("event %d" % device, e))
+            beside = [e.get("user_metadata", ""), e.get("internal_metadata", ""), e.get("compile_context", "").replace("N/A", "")]
+            if any(beside):
+                out.append("beside " + "|".join(clean(text) for text in beside))
+        annotations += annotation_lines(device, trace)
+        out += live_before(snapshot, device, events)
     for device in range(len(traces), max([s["device"] + 1 for s in snapshot["segments"]], default=1)):
         out += live_before(snapshot, device, [])
-    for s in sorted(snapshot["segments"], key=lambda s: s["device"]):
+    for s in sorted(snapshot["segments"], key=lambda s: s["device"]) + snapshot.get("host_segments", []):
         out.append("segment %d %d %d %d %d %d %s %d %d %d,%d" % (
             s["device"], s["address"], s["total_size"], s["allocated_size"], s["active_size"],
             s.get("requested_size", s["allocated_size"]), s["segment_type"], s.get("is_expandable", False), s["stream"],
@@ -78,6 +99,8 @@ def lines(snapshot):
             out.append("block %d %d %d %d" % (at, b["size"], requested_of(b), STATES[b["state"]])
                        + stack(b.get("frames", history[0].get("frames"))))
             at += b["size"]
+    out += annotations
+    out += [event_line("host", e) for e in snapshot.get("host_traces", [])]
     settings = snapshot.get("allocator_settings")
     if settings:
         out.append("settings 1 %d %.17g %d %s" % (settings["max_split_size"], settings["garbage_collection_threshold"],
@@ -127,11 +150,16 @@ def make_snapshot(seed, layout):
                 event["time_us"] = now
             if layout == "new":
                 event["compile_context"] = rng.choice(["N/A", "0/0"])
-                event["user_metadata"] = ""
+                event["user_metadata"] = rng.choice(["", "", "layer 1"])
+                if rng.random() < 0.1:
+                    event["internal_metadata"] = "mallocWithAddress"
                 event["pool_id"] = rng.choice([(0, 0), (0, 1), (7, 0)])
             if layout != "plain":
                 event["frames"] = frames()
             trace.append(event)
+            if layout == "new" and rng.random() < 0.05:
+                trace.append(dict(event, action="annotate", addr=2**45, user_metadata="weights of %d" % len(trace)))
+                trace[-1].pop("device_free", None), trace[-1].pop("internal_metadata", None)
         traces.append(trace)
     segments = []
     for i in range(rng.choice([0, 1, 30])):
@@ -156,6 +184,15 @@ def make_snapshot(seed, layout):
     if layout == "list":
         return segments
     snapshot = {"segments": segments, "device_traces": traces}
+    if layout == "new":
+        block = {"address": 2**47, "size": 4194304, "requested_size": 4194304, "state": "active_allocated", "frames": frames()}
+        snapshot["host_segments"] = [{
+            "device": -1, "address": 2**47, "total_size": 4194304, "allocated_size": 4194304, "active_size": 4194304,
+            "requested_size": 4194304, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0), "is_expandable": False,
+            "frames": frames(), "blocks": [block]}] * rng.choice([1, 1, 0])
+        snapshot["host_traces"] = [{
+            "action": action, "addr": 2**47, "size": 4194304, "stream": 0, "time_us": 1795223039510504 + i, "compile_context": "",
+            "user_metadata": "", "pool_id": (0, 0), "frames": frames()} for i, action in enumerate(("segment_alloc", "alloc"))]
     if layout != "old":
         snapshot["allocator_settings"] = {
             "PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128", "max_split_size": rng.choice([-1, 2**27]),

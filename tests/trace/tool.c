@@ -24,17 +24,47 @@ static void print_stream(const struct neap_trace *trace, uint16_t number)
 	printf(" %" PRIu64 " %" PRIu64 ",%" PRIu64, stream->handle, stream->pool[0], stream->pool[1]);
 }
 
+static void print_event(const struct neap_trace *trace, const char *whose, const struct neap_trace_event *event)
+{
+	printf("%s %s %" PRIu64 " %" PRIu64 " %" PRIu64, whose, neap_trace_kind_name(event->kind), event->address,
+	       event->size, event->time_us);
+	print_stream(trace, event->stream);
+	print_stack(trace, event->stack);
+}
+
+/* An event, and what stands beside it. */
 static void print_events(const struct neap_trace *trace, size_t device)
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
 	struct neap_trace_event event;
+	char whose[32];
 
-	while (neap_trace_next(&cursor, &event)) {
-		printf("event %zu %s %" PRIu64 " %" PRIu64 " %" PRIu64, device, neap_trace_kind_name(event.kind),
-		       event.address, event.size, event.time_us);
-		print_stream(trace, event.stream);
-		print_stack(trace, event.stack);
+	snprintf(whose, sizeof whose, "event %zu", device);
+	for (uint64_t index = 0; neap_trace_next(&cursor, &event); index++) {
+		struct neap_trace_note note = neap_trace_note_at(trace, device, index);
+		print_event(trace, whose, &event);
+		if (note.user || note.internal || note.compile)
+			printf("beside %s|%s|%s\n", neap_trace_text(trace, note.user),
+			       neap_trace_text(trace, note.internal), neap_trace_text(trace, note.compile));
 	}
+}
+
+/* Annotations of live blocks, and the host's pinned memory. */
+static void print_beside(const struct neap_trace *trace)
+{
+	struct neap_trace_cursor cursor = neap_trace_host_events(trace);
+	struct neap_trace_event event;
+
+	for (size_t i = 0; i < trace->annotation_count; i++) {
+		const struct neap_trace_annotation *annotation = &trace->annotations[i];
+		printf("annotation %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s", annotation->device,
+		       annotation->event, annotation->address, annotation->size, annotation->time_us,
+		       neap_trace_text(trace, annotation->text));
+		print_stream(trace, annotation->stream);
+		print_stack(trace, annotation->stack);
+	}
+	while (neap_trace_next(&cursor, &event))
+		print_event(trace, "host", &event);
 }
 
 static void print_before(const struct neap_trace *trace, size_t device)
@@ -50,9 +80,9 @@ static void print_before(const struct neap_trace *trace, size_t device)
 	free(blocks);
 }
 
-static void print_segment(const struct neap_trace *trace, const struct neap_trace_segment *segment)
+static void print_segment(const struct neap_trace *trace, const struct neap_trace_segment *segment, int device)
 {
-	printf("segment %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s %d", segment->device,
+	printf("segment %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s %d", device,
 	       segment->address, segment->size, segment->allocated, segment->active, segment->requested,
 	       segment->large ? "large" : "small", segment->expandable);
 	print_stream(trace, segment->stream);
@@ -106,7 +136,11 @@ int main(int argc, char **argv)
 		print_before(trace, d);
 	}
 	for (size_t i = 0; status == NEAP_OK && argc == 2 && i < trace->segment_count; i++)
-		print_segment(trace, &trace->segments[i]);
+		print_segment(trace, &trace->segments[i], trace->segments[i].device);
+	for (size_t i = 0; status == NEAP_OK && argc == 2 && i < trace->host.segment_count; i++)
+		print_segment(trace, &trace->host.segments[i], -1);
+	if (status == NEAP_OK && argc == 2)
+		print_beside(trace);
 	if (status == NEAP_OK && argc == 2)
 		print_rest(trace);
 	neap_trace_free(trace);

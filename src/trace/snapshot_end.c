@@ -1,0 +1,174 @@
+/* trace/snapshot_end.c: once all of a snapshot is read, its events have their devices; and what stands between them (ranges,
+ * metadata, annotations) gets its place. Until then places count in the store.
+ */
+#include "trace/pickle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void neap_beside_event(struct machine *machine, uint32_t user, uint32_t internal, uint32_t compile)
+{
+	struct neap_build *build = machine->build;
+	const struct neap_trace *trace = build->trace;
+	struct neap_trace_note note = {
+		.event = trace->store->count, .user = user, .internal = internal, .compile = compile};
+	struct neap_trace_note last = {0};
+
+	if (strcmp(neap_trace_text(trace, compile), "N/A") == 0)
+		note.compile = 0;
+	if (trace->note_count)
+		last = trace->notes[trace->note_count - 1];
+	if (note.user != last.user || note.internal != last.internal || note.compile != last.compile)
+		neap_build_note(build, &note);
+}
+
+static bool says_something(const struct neap_trace_note *note)
+{
+	return note->user || note->internal || note->compile;
+}
+
+/* Those within one device's events, and what was in force where they begin. */
+static void place_notes(struct neap_build *build, const struct neap_trace_note *notes, size_t count, size_t device,
+			const struct range *events)
+{
+	struct neap_trace_note first = {.device = (uint8_t)device};
+
+	for (size_t i = 0; i < count && notes[i].event <= events->first; i++)
+		first = notes[i];
+	first.event = 0;
+	first.device = (uint8_t)device;
+	if (events->count && says_something(&first))
+		neap_build_note(build, &first);
+	for (size_t i = 0; i < count; i++) {
+		struct neap_trace_note note = notes[i];
+		if (note.event <= events->first || note.event - events->first >= events->count)
+			continue;
+		note.event -= events->first;
+		note.device = (uint8_t)device;
+		neap_build_note(build, &note);
+	}
+}
+
+/* An annotation follows its block's allocation: one between two devices' events is of the first of them. */
+static void place_annotations(struct machine *machine)
+{
+	struct neap_trace *trace = machine->build->trace;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < trace->annotation_count; i++) {
+		struct neap_trace_annotation annotation = trace->annotations[i];
+		for (size_t d = 0; d < machine->trace_count; d++) {
+			const struct range *events = &machine->traces[d];
+			if (!events->count || annotation.event - events->first > events->count ||
+			    annotation.event < events->first)
+				continue;
+			annotation.event -= events->first;
+			annotation.device = (uint8_t)d;
+			trace->annotations[kept++] = annotation;
+			break;
+		}
+	}
+	trace->annotation_count = kept;
+}
+
+/* Notes and annotations, and the host's events. */
+static enum neap_status place_beside(struct machine *machine)
+{
+	struct neap_build *build = machine->build;
+	struct neap_trace *trace = build->trace;
+	struct neap_trace_note *notes = trace->notes;
+	size_t count = trace->note_count;
+
+	trace->host.first_event = machine->host_trace.first;
+	trace->host.event_count = machine->host_trace.count;
+	place_annotations(machine);
+	if (!count)
+		return NEAP_OK;
+	trace->notes = NULL;
+	trace->note_count = build->note_room = 0;
+	for (size_t d = 0; d < machine->trace_count; d++)
+		place_notes(build, notes, count, d, &machine->traces[d]);
+	free(notes);
+	return NEAP_OK;
+}
+
+static int by_time(const void *left, const void *right)
+{
+	const struct neap_trace_mark *a = *(struct neap_trace_mark *const *)left,
+				     *b = *(struct neap_trace_mark *const *)right;
+
+	if (a->device != b->device)
+		return a->device < b->device ? -1 : 1;
+	if (a->time_us != b->time_us)
+		return a->time_us < b->time_us ? -1 : 1;
+	return a < b ? -1 : a > b;
+}
+
+/* Each annotation before the first event that is not earlier. */
+static enum neap_status place_marks(struct machine *machine)
+{
+	struct neap_trace *trace = machine->build->trace;
+	struct neap_trace_mark **marks;
+
+	if (!trace->mark_count)
+		return NEAP_OK;
+	marks = malloc(trace->mark_count * sizeof *marks);
+	if (!marks)
+		return neap_pickle_no_memory(machine);
+	for (size_t i = 0; i < trace->mark_count; i++)
+		marks[i] = &trace->marks[i];
+	qsort(marks, trace->mark_count, sizeof *marks, by_time);
+	for (size_t i = 0; i < trace->mark_count;) {
+		size_t device = marks[i]->device;
+		struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
+		struct neap_trace_event event;
+		uint64_t index = 0;
+		for (; neap_trace_next(&cursor, &event); index++)
+			for (; i < trace->mark_count && marks[i]->device == device &&
+			       marks[i]->time_us <= event.time_us;
+			     i++)
+				marks[i]->event = index;
+		for (; i < trace->mark_count && marks[i]->device == device; i++)
+			marks[i]->event = index;
+	}
+	free(marks);
+	return NEAP_OK;
+}
+
+enum neap_status neap_snapshot_end(struct machine *machine, const struct value *top)
+{
+	struct neap_build *build = machine->build;
+	uint64_t events = 0;
+
+	if ((top->type == VALUE_SEGMENTS && top->list) || top->type == VALUE_LIST)
+		machine->has_segments = true; /* what memory_snapshot() gave */
+	else if (top->type != VALUE_TOP)
+		return neap_pickle_fail(machine,
+					"the pickle holds no snapshot: a dict with 'segments' and 'device_traces' "
+					"was expected");
+	/* Keys that contradict one another are of a file that PyTorch did not write. */
+	if (machine->torch_from <= machine->torch_to || !machine->torch_to) {
+		build->trace->torch_from = machine->torch_from;
+		build->trace->torch_to = machine->torch_to;
+	}
+	if (!machine->has_segments)
+		neap_build_warn(build, machine->position, "there are no segments: the state at the end is unknown");
+	for (size_t i = 0; i < machine->trace_count && machine->has_traces; i++) {
+		neap_build_device(build, i);
+		if (build->failed)
+			return NEAP_OK;
+		build->trace->devices[i].first_event = machine->traces[i].first;
+		build->trace->devices[i].event_count = machine->traces[i].count;
+		events += machine->traces[i].count;
+	}
+	enum neap_status status = place_beside(machine);
+	if (status != NEAP_OK)
+		return status;
+	if (!events)
+		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");
+	if (machine->free_completions && !machine->free_requests)
+		neap_build_warn(
+			build, machine->position,
+			"no free was requested, only completed: how long blocks waited for streams is unknown");
+	return place_marks(machine);
+}
