@@ -62,7 +62,8 @@ class Products(unittest.TestCase):
 
     def test_on_hopper_the_workspace_is_32_mib(self):
         environment = {**os.environ, "NEAP_SIM": f"h100-80gb,world=libraries-hopper-{os.getpid()}"}
-        code = f"import sys; sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r}); import test_libraries as t; print(t.FIRST)"
+        folder = os.path.dirname(os.path.abspath(__file__))
+        code = f"import sys; sys.path.insert(0, {folder!r}); import test_libraries as t; print(t.FIRST)"
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         self.assertEqual(int(done.stdout), 33 * MiB)
 

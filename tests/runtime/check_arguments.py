@@ -167,7 +167,8 @@ def check(name, table, folder, includes, maker):
     written = [function.name for function in functions if function.answer == "written"]
     defined = {}
     for path in sources:
-        text = preprocess(f'#define STAND_IN_MAJOR 13\n#include "{path}"\n', [folder.parents[1], folder.parents[2] / "include"])
+        ours = [folder.parents[1], folder.parents[2] / "include"]
+        text = preprocess(f'#define STAND_IN_MAJOR 13\n#include "{path}"\n', ours)
         found = Header(without_attributes(text), written, "{")
         defined.update({key: [passed(found.kind_of(part)) for part in value] for key, value in found.functions.items()})
     code = "".join(path.read_text(encoding="utf-8") for path in sources)
