@@ -56,6 +56,7 @@ def load(torch_folder: Optional[str] = None) -> Loaded:
     paths = [os.path.join(simulator, name) for name in _DRIVER] + [os.path.join(runtime, name) for name in names]
     _refuse_others(paths)
     _tell_cudnn(torch_folder)
+    os.environ.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")  # what is compiled here is a placeholder: not for a real GPU to find
     _open_all(paths)
     global _loaded
     _loaded = True
