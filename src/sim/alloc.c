@@ -1,4 +1,4 @@
-/* cuMemAlloc and its like: memory that comes mapped; pinned host memory; and what an address is.
+/* cuMemAlloc and its like: memory that comes mapped.
  *
  * Each allocation takes whole pages of SIM_PAGE_BYTES for itself (NVIDIA's driver packs small ones into shared pages;
  * here the cost of many small ones is the worst case of that). A program may touch what it asked for, rounded up to
@@ -7,8 +7,8 @@
 #include "sim/state.h"
 
 #include <search.h>
-#include <stdlib.h>
-#include <sys/mman.h>
+
+#define PITCH_ALIGN 512
 
 CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
 		      struct sim_reservation **ret_reservation)
@@ -25,12 +25,11 @@ CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind
 		return result;
 	result = sim_reserve(whole, SIM_PAGE_BYTES, 0, &reservation);
 	if (result == CUDA_SUCCESS) {
-		result = sim_map(reservation, reservation->range.start, handle, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+		result = sim_map(reservation, reservation->range.start, handle, true);
 		if (result != CUDA_SUCCESS)
 			sim_unreserve(reservation);
 	}
-	handle->released = true; /* its mapping holds it */
-	sim_physical_settle(handle);
+	sim_physical_release(handle); /* its mapping holds it */
 	if (result != CUDA_SUCCESS)
 		return result;
 	reservation->kind = kind;
@@ -62,8 +61,8 @@ CUresult sim_cuMemAlloc(CUdeviceptr *address, size_t bytes)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* what the pool only caches is given up first */
-		sim_pool_trim(&sim.devices[device].pool, 0);
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* what pools only cache is given up first */
+		sim_pools_trim(device, 0);
 		result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
 	}
 	if (result == CUDA_SUCCESS)
@@ -87,12 +86,16 @@ CUresult sim_cuMemFree(CUdeviceptr address)
 {
 	struct sim_reservation *reservation;
 	CUresult result;
+	bool host;
 
 	if (address == 0)
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&sim.lock);
 	reservation = sim_allocation_at(address);
+	host = !reservation && sim_host_at(address);
 	pthread_mutex_unlock(&sim.lock);
+	if (host)
+		return sim_managed_free(address);
 	if (!reservation)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = sim_synchronize_all(); /* as the driver does */
@@ -105,10 +108,8 @@ CUresult sim_cuMemFree(CUdeviceptr address)
 	} else if (!sim_flight_clear("cuMemFree", address, reservation->range.bytes)) {
 		result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	} else {
-		if (reservation->kind == SIM_POOLED) {
-			sim.devices[reservation->device].pool.used_bytes -= reservation->range.bytes;
-			sim.devices[reservation->device].pool.reserved_bytes -= reservation->range.bytes;
-		}
+		if (reservation->pool)
+			sim_pool_take_out(reservation);
 		sim_deallocate(reservation);
 	}
 	pthread_mutex_unlock(&sim.lock);
@@ -162,134 +163,51 @@ CUresult sim_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	return result;
 }
 
-/* -- pinned host memory ----------------------------------------------------------------------------------------- */
-
-CUresult sim_cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
+/* Rows that start where a device likes to read from. */
+CUresult sim_cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+			     unsigned int element_bytes)
 {
-	struct sim_host *memory;
-	void *area;
+	size_t wide = (width + PITCH_ALIGN - 1) / PITCH_ALIGN * PITCH_ALIGN;
+	CUresult result;
 
-	if (!pointer || bytes == 0 || flags > 7)
+	if (!address || !pitch || width == 0 || height == 0 || width > SIM_MEMORY_LIMIT ||
+	    height > SIM_MEMORY_LIMIT / PITCH_ALIGN ||
+	    (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
 		return CUDA_ERROR_INVALID_VALUE;
-	memory = malloc(sizeof(*memory));
-	if (!memory)
+	if (wide > SIM_MEMORY_LIMIT / height)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	area = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (area == MAP_FAILED) {
-		free(memory);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	memory->range = (struct sim_range){(uint64_t)(uintptr_t)area, bytes};
-	pthread_mutex_lock(&sim.lock);
-	memory->space = ++sim.next_id;
-	if (!sim_ranges_add(&sim.hosts, &memory->range)) {
-		pthread_mutex_unlock(&sim.lock);
-		munmap(area, bytes);
-		free(memory);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	*pointer = area;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemFreeHost(void *pointer)
-{
-	uint64_t address = (uint64_t)(uintptr_t)pointer;
-	CUresult result = sim_synchronize_all();
-	struct sim_host *memory;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	pthread_mutex_lock(&sim.lock);
-	memory = (struct sim_host *)sim_ranges_find(&sim.hosts, address, 1);
-	if (!memory || memory->range.start != address) {
-		result = CUDA_ERROR_INVALID_VALUE;
-	} else if (!sim_flight_clear("cuMemFreeHost", address, memory->range.bytes)) {
-		result = CUDA_ERROR_ILLEGAL_ADDRESS;
-	} else {
-		sim_engine_forget(sim.engine, memory->space);
-		sim_ranges_remove(&sim.hosts, &memory->range);
-		munmap(pointer, memory->range.bytes);
-		free(memory);
-	}
-	pthread_mutex_unlock(&sim.lock);
+	result = sim_cuMemAlloc(address, wide * height);
+	if (result == CUDA_SUCCESS)
+		*pitch = wide;
 	return result;
 }
 
-/* -- what an address is ----------------------------------------------------------------------------------------- */
+/* -- memory of graphs: there is none, as graphs have no memory nodes here -------------------------------------------
+ */
 
-/* The allocation, mapping or pinned range around an address. Lock held. */
-static bool describe(uint64_t address, struct sim_range *ret_range, CUmemorytype *ret_type, uint32_t *ret_device)
+CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
 {
-	const struct sim_mapping *mapping = sim_mapping_at(address);
-	const struct sim_range *pinned = sim_ranges_find(&sim.hosts, address, 1);
-
-	if (mapping && !mapping->reservation->pool_free) {
-		*ret_range = mapping->range;
-		if (mapping->reservation->kind != SIM_RESERVED)
-			ret_range->bytes = mapping->reservation->requested_bytes;
-		*ret_type = CU_MEMORYTYPE_DEVICE;
-		*ret_device = mapping->handle->device;
-		return address - ret_range->start < ret_range->bytes;
-	}
-	if (!pinned)
-		return false;
-	*ret_range = *pinned;
-	*ret_type = CU_MEMORYTYPE_HOST;
-	return sim_current_device(ret_device);
-}
-
-CUresult sim_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr address)
-{
-	struct sim_range range;
-	CUmemorytype type = 0;
-	uint32_t device;
-	bool known;
-
-	pthread_mutex_lock(&sim.lock);
-	known = describe(address, &range, &type, &device) && type == CU_MEMORYTYPE_DEVICE;
-	pthread_mutex_unlock(&sim.lock);
-	if (!known)
-		return CUDA_ERROR_NOT_FOUND;
-	if (base)
-		*base = range.start;
-	if (bytes)
-		*bytes = range.bytes;
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value || attribute < CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT ||
+	    attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+		return CUDA_ERROR_INVALID_VALUE;
+	*(cuuint64_t *)value = 0;
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
+/* A highest value may be set back to 0, as documented. */
+CUresult sim_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
 {
-	struct sim_range range;
-	CUmemorytype type = 0;
-	uint32_t device;
-	bool known;
+	if (!sim_device_known(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!value || *(cuuint64_t *)value != 0 ||
+	    (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
 
-	if (!data)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	known = describe(address, &range, &type, &device);
-	pthread_mutex_unlock(&sim.lock);
-	if (!known)
-		return CUDA_ERROR_INVALID_VALUE;
-	switch (attribute) {
-	case CU_POINTER_ATTRIBUTE_CONTEXT:
-		*(CUcontext *)data = &sim.devices[device].context;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned int *)data = (unsigned int)type;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = (int)device;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = range.start;
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = range.bytes;
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
+CUresult sim_cuDeviceGraphMemTrim(CUdevice device)
+{
+	return sim_device_known(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }

@@ -40,9 +40,12 @@ static void end_context(struct sim_device *device, struct sim_hold **holds)
 	uint32_t i;
 
 	sim_modules_drop(device->context.device);
-	sim_pool_trim(&device->pool, 0);
+	sim_pools_drop(device->context.device);
 	sim_allocations_drop(device->context.device);
-	device->pool = (struct CUmemPoolHandle_st){.device = device->context.device};
+	sim_managed_drop(device->context.device);
+	device->context.peers = 0;
+	for (i = 0; i < sim.device_count; i++)
+		sim.devices[i].context.peers &= ~(1u << device->context.device);
 	sim_streams_drop(device->context.device, holds);
 	sim_events_drop(device->context.device);
 	sim_executables_drop(device->context.device, holds);

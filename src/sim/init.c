@@ -57,7 +57,7 @@ static void add_device(uint32_t index)
 	sim_world_device(sim.world, index, &device->view);
 	device->index = index;
 	device->profile = sim_profile_of(device->view.name, device->view.compute_major, device->view.compute_minor);
-	device->context.device = device->pool.device = sim.device_count++;
+	device->context.device = sim.device_count++;
 }
 
 static bool device_added(uint32_t index)
@@ -185,6 +185,8 @@ static void forget_old(void)
 		sim_executables_drop(i, &holds);
 	}
 	sim_graphs_drop();
+	for (i = 0; i < sim.device_count; i++)
+		sim_pools_drop(i);
 	sim_holds_forget(holds); /* nobody is told any more */
 	sim_world_leave(sim.world);
 	sim.world = NULL;

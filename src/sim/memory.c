@@ -194,8 +194,16 @@ static int protection(CUmemAccess_flags access)
 	return access == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ : PROT_NONE;
 }
 
-CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle,
-		 CUmemAccess_flags access)
+CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping)
+{
+	CUmemAccess_flags widest = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+
+	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
+		widest |= mapping->access[i];
+	return widest;
+}
+
+CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open)
 {
 	struct sim_mapping *mapping = malloc(sizeof(*mapping));
 
@@ -204,14 +212,16 @@ CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct s
 	*mapping = (struct sim_mapping){.range = {address, handle->bytes},
 					.handle = handle,
 					.reservation = reservation,
-					.valid_bytes = handle->bytes,
-					.access = access};
+					.valid_bytes = handle->bytes};
+	if (open)
+		mapping->access[handle->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	if (!sim_ranges_add(&sim.mappings, &mapping->range)) {
 		free(mapping);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (!sim.spec.no_backing && mmap(host(address), handle->bytes, protection(access), MAP_SHARED | MAP_FIXED,
-					 sim_physical_file(), (off_t)handle->file_offset) == MAP_FAILED) {
+	if (!sim.spec.no_backing &&
+	    mmap(host(address), handle->bytes, protection(sim_map_widest(mapping)), MAP_SHARED | MAP_FIXED,
+		 sim_physical_file(handle), (off_t)handle->file_offset) == MAP_FAILED) {
 		sim_ranges_remove(&sim.mappings, &mapping->range);
 		free(mapping);
 		return CUDA_ERROR_OUT_OF_MEMORY; /* the host's limit on mappings (vm.max_map_count) */
@@ -221,8 +231,12 @@ CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct s
 	return CUDA_SUCCESS;
 }
 
-/* Puts inaccessible pages back; true when the host let us. */
-static bool cover(const struct sim_mapping *mapping)
+bool sim_map_protect(uint64_t start, uint64_t bytes, CUmemAccess_flags access)
+{
+	return sim.spec.no_backing || mprotect(host(start), bytes, protection(access)) == 0;
+}
+
+bool sim_map_cover(const struct sim_mapping *mapping)
 {
 	return sim.spec.no_backing ||
 	       mmap(host(mapping->range.start), mapping->range.bytes, PROT_NONE,
@@ -243,241 +257,4 @@ void sim_unmap(struct sim_mapping *mapping)
 struct sim_mapping *sim_mapping_at(uint64_t address)
 {
 	return (struct sim_mapping *)sim_ranges_find(&sim.mappings, address, 1);
-}
-
-/* -- the calls -------------------------------------------------------------------------------------------------- */
-
-static bool page_aligned(uint64_t value) { return value % SIM_PAGE_BYTES == 0; }
-
-/* A location that names a device of ours. */
-static bool location_known(const CUmemLocation *location)
-{
-	return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 &&
-	       (uint32_t)location->id < sim.device_count;
-}
-
-CUresult sim_cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wanted,
-				 unsigned long long flags)
-{
-	struct sim_reservation *reservation;
-	CUresult result;
-
-	if (sim.spec.no_vmm)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!address || bytes == 0 || !page_aligned(bytes) || (alignment & (alignment - 1)) != 0 || flags != 0 ||
-	    bytes > SIM_MEMORY_LIMIT || alignment > SIM_MEMORY_LIMIT)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (alignment < SIM_PAGE_BYTES)
-		alignment = SIM_PAGE_BYTES;
-	pthread_mutex_lock(&sim.lock);
-	result = sim_reserve(bytes, alignment, wanted % alignment == 0 ? wanted : 0, &reservation);
-	if (result == CUDA_SUCCESS)
-		*address = reservation->range.start;
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-CUresult sim_cuMemAddressFree(CUdeviceptr address, size_t bytes)
-{
-	struct sim_reservation *reservation;
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	pthread_mutex_lock(&sim.lock);
-	reservation = (struct sim_reservation *)sim_ranges_find(&sim.reservations, address, 1);
-	if (reservation && reservation->kind == SIM_RESERVED && reservation->range.start == address &&
-	    reservation->range.bytes == bytes && reservation->mappings == 0) {
-		sim_unreserve(reservation);
-		result = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-static CUresult check_properties(const CUmemAllocationProp *properties)
-{
-	if (sim.spec.no_vmm)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (!location_known(&properties->location))
-		return CUDA_ERROR_INVALID_DEVICE;
-	if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE || properties->allocFlags.compressionType)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *properties,
-					   CUmemAllocationGranularity_flags option)
-{
-	CUresult result = check_properties(properties);
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!bytes || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
-		return CUDA_ERROR_INVALID_VALUE;
-	*bytes = SIM_PAGE_BYTES;
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *properties,
-			 unsigned long long flags)
-{
-	CUresult result = check_properties(properties);
-	struct sim_handle *made;
-
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!handle || bytes == 0 || !page_aligned(bytes) || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	result = sim_physical_create((uint32_t)properties->location.id, bytes, &made);
-	if (result == CUDA_SUCCESS) {
-		made->exported = true;
-		*handle = made->id;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-/* The program's handle, while it holds it. */
-static struct sim_handle *held_handle(CUmemGenericAllocationHandle id)
-{
-	struct sim_handle *handle = sim_physical_find(id);
-
-	return handle && handle->exported && !handle->released ? handle : NULL;
-}
-
-CUresult sim_cuMemRelease(CUmemGenericAllocationHandle id)
-{
-	struct sim_handle *handle;
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	pthread_mutex_lock(&sim.lock);
-	handle = held_handle(id);
-	if (handle) {
-		handle->released = true;
-		sim_physical_settle(handle);
-		result = CUDA_SUCCESS;
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-CUresult sim_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle id,
-		      unsigned long long flags)
-{
-	struct sim_reservation *reservation;
-	struct sim_handle *handle;
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	if (bytes == 0 || !page_aligned(address) || offset != 0 || flags != 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	handle = held_handle(id);
-	reservation = (struct sim_reservation *)sim_ranges_find(&sim.reservations, address, 1);
-	if (handle && bytes == handle->bytes && reservation && reservation->kind == SIM_RESERVED &&
-	    bytes <= reservation->range.start + reservation->range.bytes - address &&
-	    !sim_ranges_find(&sim.mappings, address, bytes))
-		result = sim_map(reservation, address, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-/* True when whole mappings of cuMemMap, one after another, fill the range exactly. */
-static bool wholly_mapped(uint64_t address, uint64_t bytes)
-{
-	uint64_t end = address + bytes;
-
-	if (bytes == 0 || end < address)
-		return false;
-	while (address < end) {
-		const struct sim_mapping *mapping = sim_mapping_at(address);
-
-		if (!mapping || mapping->range.start != address || mapping->reservation->kind != SIM_RESERVED)
-			return false;
-		address += mapping->range.bytes;
-	}
-	return address == end;
-}
-
-CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
-{
-	CUresult result = CUDA_SUCCESS;
-	uint64_t at, end = address + bytes;
-
-	pthread_mutex_lock(&sim.lock);
-	if (!wholly_mapped(address, bytes))
-		result = CUDA_ERROR_INVALID_VALUE;
-	else if (!sim_flight_clear("cuMemUnmap", address, bytes))
-		result = CUDA_ERROR_ILLEGAL_ADDRESS;
-	for (at = address; result == CUDA_SUCCESS && at < end;) {
-		struct sim_mapping *mapping = sim_mapping_at(at);
-
-		at += mapping->range.bytes;
-		if (!cover(mapping))
-			result = CUDA_ERROR_OUT_OF_MEMORY;
-		else
-			sim_unmap(mapping);
-	}
-	pthread_mutex_unlock(&sim.lock);
-	return result;
-}
-
-/* Lock held; the range is wholly mapped. */
-static CUresult set_access(uint64_t address, uint64_t bytes, CUmemAccess_flags flags)
-{
-	uint64_t at, end = address + bytes;
-
-	for (at = address; at < end;) {
-		const struct sim_mapping *mapping = sim_mapping_at(at);
-
-		if ((flags & mapping->access) != mapping->access &&
-		    !sim_flight_clear("cuMemSetAccess", at, mapping->range.bytes))
-			return CUDA_ERROR_ILLEGAL_ADDRESS;
-		at += mapping->range.bytes;
-	}
-	if (!sim.spec.no_backing && mprotect(host(address), bytes, protection(flags)) != 0)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (at = address; at < end;) {
-		struct sim_mapping *mapping = sim_mapping_at(at);
-
-		mapping->access = flags;
-		at += mapping->range.bytes;
-	}
-	return CUDA_SUCCESS;
-}
-
-/* Access for another device than the memory's own (peer access) is not simulated. */
-static CUresult check_access(uint64_t address, const CUmemAccessDesc *access, size_t count)
-{
-	size_t i;
-
-	if (!wholly_mapped(address, sim_mapping_at(address) ? sim_mapping_at(address)->range.bytes : 0))
-		return CUDA_ERROR_INVALID_VALUE;
-	for (i = 0; i < count; i++) {
-		if (!location_known(&access[i].location) || (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
-							     access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-							     access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
-			return CUDA_ERROR_INVALID_VALUE;
-		if ((uint32_t)access[i].location.id != sim_mapping_at(address)->handle->device)
-			return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-	CUresult result;
-	uint64_t at;
-
-	if (!access || count == 0)
-		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&sim.lock);
-	result = wholly_mapped(address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-	for (at = address; result == CUDA_SUCCESS && at < address + bytes; at += sim_mapping_at(at)->range.bytes)
-		result = check_access(at, access, count);
-	if (result == CUDA_SUCCESS)
-		result = set_access(address, bytes, access[count - 1].flags);
-	pthread_mutex_unlock(&sim.lock);
-	return result;
 }

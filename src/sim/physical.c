@@ -4,7 +4,7 @@
  * offset that only grows: the file is sparse, a freed extent becomes a hole, so offsets need no reuse. The world is
  * charged at creation and refunded when the last mapping and the program's own hold are gone.
  *
- *   handle lives  <=>  !released || mappings > 0;   charged(device) = sum of bytes of its handles
+ *   handle lives  <=>  held > 0 || mappings > 0;   charged(device) = sum of bytes of its handles
  */
 #include "sim/state.h"
 
@@ -15,7 +15,11 @@
 
 #define FILE_STEP (64ull << 30)
 
-int sim_physical_file(void) { return sim.file; }
+int sim_physical_file(const struct sim_handle *handle)
+{
+	(void)handle;
+	return sim.file;
+}
 
 /* The file reaches at least `end`. */
 static bool file_reaches(uint64_t end)
@@ -68,7 +72,7 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*handle = (struct sim_handle){
-		.id = ++sim.next_id, .bytes = bytes, .file_offset = sim.file_end, .device = device};
+		.id = ++sim.next_id, .bytes = bytes, .file_offset = sim.file_end, .device = device, .held = 1};
 	if (!neap_map_put(&sim.handles, handle->id, (uint64_t)(uintptr_t)handle)) {
 		free(handle);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -86,7 +90,7 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 
 void sim_physical_settle(struct sim_handle *handle)
 {
-	if (!handle->released || handle->mappings > 0)
+	if (handle->held > 0 || handle->mappings > 0)
 		return;
 	if (!sim.spec.no_backing)
 		(void)fallocate(sim.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)handle->file_offset,
@@ -95,6 +99,12 @@ void sim_physical_settle(struct sim_handle *handle)
 	sim_refund_device(handle->device, SIM_CHARGE_MEMORY, handle->bytes);
 	neap_map_remove(&sim.handles, handle->id, NULL);
 	free(handle);
+}
+
+void sim_physical_release(struct sim_handle *handle)
+{
+	handle->held--;
+	sim_physical_settle(handle);
 }
 
 struct sim_handle *sim_physical_find(uint64_t id)

@@ -15,8 +15,6 @@ REFUSE(cuCtxCreate_v3,
        (CUcontext * context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device))
 REFUSE(cuCtxCreate_v4, (CUcontext * context, CUctxCreateParams *parameters, unsigned int flags, CUdevice device))
 REFUSE(cuCtxDestroy, (CUcontext context))
-REFUSE(cuCtxEnablePeerAccess, (CUcontext peer, unsigned int flags))
-REFUSE(cuCtxDisablePeerAccess, (CUcontext peer))
 REFUSE(cuDeviceGetDevResource, (CUdevice device, CUdevResource *resource, CUdevResourceType type))
 REFUSE(cuDevSmResourceSplitByCount, (CUdevResource * parts, unsigned int *groups, const CUdevResource *input,
 				     CUdevResource *rest, unsigned int flags, unsigned int least))
@@ -35,7 +33,6 @@ REFUSE(cuLinkAddFile, (CUlinkState state, CUjitInputType type, const char *path,
 		       CUjit_option *options, void **values))
 REFUSE(cuLinkComplete, (CUlinkState state, void **image, size_t *bytes))
 REFUSE(cuLinkDestroy, (CUlinkState state))
-REFUSE(cuStreamAttachMemAsync, (CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags))
 REFUSE(cuStreamGetAttribute, (CUstream stream, CUstreamAttrID attribute, CUstreamAttrValue *value))
 REFUSE(cuStreamSetAttribute, (CUstream stream, CUstreamAttrID attribute, const CUstreamAttrValue *value))
 REFUSE(cuStreamCopyAttributes, (CUstream to, CUstream from))
@@ -47,37 +44,12 @@ REFUSE(cuGraphAddNode_v2, (CUgraphNode * node, CUgraph graph, const CUgraphNode 
 			   const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *parameters))
 REFUSE(cuGraphConditionalHandleCreate,
        (CUgraphConditionalHandle * handle, CUgraph graph, CUcontext context, unsigned int value, unsigned int flags))
-REFUSE(cuDeviceGetGraphMemAttribute, (CUdevice device, CUgraphMem_attribute attribute, void *value))
-REFUSE(cuDeviceSetGraphMemAttribute, (CUdevice device, CUgraphMem_attribute attribute, void *value))
-REFUSE(cuDeviceGraphMemTrim, (CUdevice device))
-REFUSE(cuMemAllocHost, (void **pointer, size_t bytes))
-REFUSE(cuMemAllocManaged, (CUdeviceptr * address, size_t bytes, unsigned int flags))
-REFUSE(cuMemAllocPitch,
-       (CUdeviceptr * address, size_t *pitch, size_t width, size_t height, unsigned int element_bytes))
-REFUSE(cuMemHostRegister, (void *pointer, size_t bytes, unsigned int flags))
-REFUSE(cuMemHostUnregister, (void *pointer))
-REFUSE(cuMemHostGetDevicePointer, (CUdeviceptr * address, void *pointer, unsigned int flags))
-REFUSE(cuMemHostGetFlags, (unsigned int *flags, void *pointer))
-REFUSE(cuPointerGetAttributes,
-       (unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address))
-REFUSE(cuPointerSetAttribute, (const void *value, CUpointer_attribute attribute, CUdeviceptr address))
 REFUSE(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,
 				      CUmemAllocationHandleType type, unsigned long long flags))
 REFUSE(cuMemImportFromShareableHandle,
        (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type))
-REFUSE(cuMemRetainAllocationHandle, (CUmemGenericAllocationHandle * handle, void *address))
-REFUSE(cuMemGetAllocationPropertiesFromHandle,
-       (CUmemAllocationProp * properties, CUmemGenericAllocationHandle handle))
-REFUSE(cuMemGetAccess, (unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address))
 REFUSE(cuMemGetHandleForAddressRange,
        (void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags))
-REFUSE(cuMemPrefetchAsync_v1, (CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream))
-REFUSE(cuMemPrefetchAsync_v2,
-       (CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags, CUstream stream))
-REFUSE(cuMemAdvise_v1, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device))
-REFUSE(cuMemAdvise_v2, (CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location))
-REFUSE(cuMemRangeGetAttribute,
-       (void *data, size_t data_bytes, CUmem_range_attribute attribute, CUdeviceptr address, size_t bytes))
 REFUSE(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address))
 REFUSE(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned int flags))
 REFUSE(cuIpcCloseMemHandle, (CUdeviceptr address))
@@ -90,13 +62,6 @@ REFUSE(cuMulticastBindMem, (CUmemGenericAllocationHandle handle, size_t offset, 
 REFUSE(cuMulticastUnbind, (CUmemGenericAllocationHandle handle, CUdevice device, size_t offset, size_t bytes))
 REFUSE(cuMulticastGetGranularity,
        (size_t * bytes, const CUmulticastObjectProp *properties, CUmulticastGranularity_flags option))
-REFUSE(cuDeviceGetMemPool, (CUmemoryPool * pool, CUdevice device))
-REFUSE(cuDeviceSetMemPool, (CUdevice device, CUmemoryPool pool))
-REFUSE(cuMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps *properties))
-REFUSE(cuMemPoolDestroy, (CUmemoryPool pool))
-REFUSE(cuMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc *access, size_t count))
-REFUSE(cuMemPoolGetAccess, (CUmemAccess_flags * flags, CUmemoryPool pool, CUmemLocation *location))
-REFUSE(cuMemAllocFromPoolAsync, (CUdeviceptr * address, size_t bytes, CUmemoryPool pool, CUstream stream))
 REFUSE(cuMemPoolExportToShareableHandle,
        (void *shareable, CUmemoryPool pool, CUmemAllocationHandleType type, unsigned long long flags))
 REFUSE(cuMemPoolImportFromShareableHandle,

@@ -6,7 +6,9 @@
  *   device.c    devices                                            attributes.c what they can do
  *   context.c   primary contexts, the stack of each thread         settings.c  what a context is set to
  *   physical.c  handles and the bytes behind them
- *   memory.c    address ranges: reserve, map, access               alloc.c     cuMemAlloc, pinned memory, pointers
+ *   memory.c    address ranges: reserve, map                       virtual.c   the calls for them
+ *   alloc.c     cuMemAlloc and its like                            host.c      pinned, registered, managed memory
+ *   pointer.c   what an address is                                 peer.c      memory of other devices
  *   pool.c      stream-ordered allocation                          work.c      submitting work
  *   stream.c    streams, host functions                            event.c     events
  *   capture.c   stream capture                                     graph.c     graphs and their nodes
@@ -53,21 +55,25 @@ enum sim_call {
 struct sim_handle {
 	uint64_t id; /* names it to the program, and is its space in the engine */
 	uint64_t bytes, file_offset;
-	uint32_t device;   /* CUDA's ordinal */
-	uint32_t mappings; /* lives while released == false or mappings > 0 */
-	bool released;
-	bool exported; /* made by cuMemCreate: the program may name it */
+	uint32_t device;         /* CUDA's ordinal */
+	uint32_t held, mappings; /* lives while there is any: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
+	bool named;              /* made by cuMemCreate: the program may name it */
+	CUmemAllocationHandleType handle_types; /* what it may be exported as */
 };
 
-/* CUDA_ERROR_OUT_OF_MEMORY when the device has no room. Lock held. */
+/* Held once. CUDA_ERROR_OUT_OF_MEMORY when the device has no room. Lock held. */
 CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle);
-/* Frees it if nothing holds it. Lock held. */
+/* Lock held. Frees it if nothing holds it; gives back one hold first. */
 void sim_physical_settle(struct sim_handle *handle);
+void sim_physical_release(struct sim_handle *handle);
 struct sim_handle *sim_physical_find(uint64_t id);
+/* The program's handle, while it holds it; else NULL. Lock held. */
+struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
 /* The world's books for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's end. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
-int sim_physical_file(void);
+/* The file that its bytes are in. */
+int sim_physical_file(const struct sim_handle *handle);
 
 /* -- address ranges --------------------------------------------------------------------------------------------- */
 
@@ -94,8 +100,10 @@ enum sim_reservation_kind {
 struct sim_reservation {
 	struct sim_range range;
 	enum sim_reservation_kind kind;
-	uint64_t requested_bytes; /* ALLOCATED, POOLED */
+	uint64_t requested_bytes; /* ALLOCATED, POOLED, STATIC */
 	uint32_t device;
+	bool sync_memops;    /* as the program set it */
+	CUmemoryPool pool;   /* POOLED */
 	bool pool_free;      /* POOLED: given back by the program, in its pool's list */
 	uint32_t free_event; /* the engine's: recorded where it was given back */
 	struct sim_reservation *next_free;
@@ -107,14 +115,23 @@ struct sim_mapping {
 	struct sim_handle *handle;
 	struct sim_reservation *reservation;
 	uint64_t valid_bytes; /* what a program may touch: less than range.bytes for an allocation */
-	CUmemAccess_flags access;
+	unsigned char access[SIM_DEVICE_LIMIT]; /* RESERVED: CUmemAccess_flags of each device */
 };
+
+/* How a device may access it. Lock held. */
+CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t device);
 
 /* Lock held, all of them. */
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
 void sim_unreserve(struct sim_reservation *reservation);
-CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle,
-		 CUmemAccess_flags access);
+/* `open`: its device may read and write it at once; else nobody may yet. */
+CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open);
+/* Puts inaccessible pages back; true when the host let us. */
+bool sim_map_cover(const struct sim_mapping *mapping);
+/* What any device may. */
+CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping);
+/* Makes it what the host may. False: the host is out of mappings. */
+bool sim_map_protect(uint64_t start, uint64_t bytes, CUmemAccess_flags access);
 void sim_unmap(struct sim_mapping *mapping);
 struct sim_mapping *sim_mapping_at(uint64_t address);
 /* Whether the address is among those that only device memory has. */
@@ -129,11 +146,34 @@ void sim_allocations_drop(uint32_t device);
 /* Of an allocation of so many bytes, what a program may touch: the driver's own rounding. */
 static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
-/* Pinned host memory. */
+#define SIM_HOST_ITSELF (-1) /* CU_DEVICE_CPU, CU_DEVICE_INVALID */
+#define SIM_NOWHERE     (-2)
+
+enum sim_host_kind {
+	SIM_HOST_PINNED,
+	SIM_HOST_REGISTERED, /* the program's own pages */
+	SIM_HOST_MANAGED,
+};
+
+#define SIM_ACCESSED_BY_HOST (1u << 31)
+
+/* Host memory that devices reach. */
 struct sim_host {
 	struct sim_range range;
-	uint64_t space;
+	uint64_t space; /* of the engine */
+	enum sim_host_kind kind;
+	unsigned int flags;
+	uint32_t device; /* that was current */
+	/* MANAGED: advice. */
+	bool read_mostly;
+	CUmemLocation preferred, fetched;
+	uint32_t accessed_by; /* bits of devices, and SIM_ACCESSED_BY_HOST */
 };
+
+struct sim_host *sim_host_at(uint64_t address); /* lock held */
+CUresult sim_managed_free(uint64_t start);
+/* The managed memory of a device whose context ends. Lock held. */
+void sim_managed_drop(uint32_t device);
 
 /* -- work ------------------------------------------------------------------------------------------------------- */
 
@@ -253,6 +293,7 @@ struct CUctx_st {
 	uint32_t device;
 	unsigned int retained, flags;
 	bool active;
+	uint32_t peers;               /* bits of the devices whose memory it may use */
 	struct sim_settings settings; /* while it is active */
 };
 
@@ -260,8 +301,13 @@ struct CUctx_st {
 void sim_settings_reset(struct CUctx_st *context);
 
 struct CUmemPoolHandle_st {
+	CUmemoryPool next; /* of sim.pools */
 	uint32_t device;
-	uint64_t threshold, reserved_bytes, used_bytes;
+	bool destroyed; /* goes with its last allocation */
+	uint64_t limit; /* bytes it may hold; 0: what the device has */
+	uint64_t threshold, reserved_bytes, reserved_high, used_bytes, used_high;
+	int reuse[3];                           /* by CUmemPool_attribute - 1; kept, and decide nothing */
+	unsigned char access[SIM_DEVICE_LIMIT]; /* CUmemAccess_flags of other devices */
 	struct sim_reservation *free_list;
 };
 
@@ -270,7 +316,7 @@ struct sim_device {
 	const struct sim_profile *profile; /* static: its model, or the one most like it */
 	uint32_t index;                    /* in the world */
 	struct CUctx_st context;
-	struct CUmemPoolHandle_st pool;
+	CUmemoryPool default_pool, pool; /* NULL: not there yet. `pool`: what cuMemAllocAsync takes from */
 };
 
 bool sim_device_known(CUdevice device);
@@ -281,8 +327,13 @@ bool sim_context_known(CUcontext context); /* one that is active */
 /* The device of the calling thread's current context; false without one. */
 bool sim_current_device(uint32_t *ret_device);
 CUresult sim_synchronize_all(void);
-/* Lock held: gives back what the pool only caches, until it holds no more than this; what work still uses stays. */
-void sim_pool_trim(struct CUmemPoolHandle_st *pool, uint64_t keep_bytes);
+/* Lock held: gives back what a device's pools only cache, until each holds no more than this; what work still uses
+ * stays. */
+void sim_pools_trim(uint32_t device, uint64_t keep_bytes);
+/* A block that leaves its pool. Lock held. */
+void sim_pool_take_out(struct sim_reservation *block);
+/* The pools of a device whose context ends, blocks included. Lock held. */
+void sim_pools_drop(uint32_t device);
 /* A live allocation that starts at this address, or NULL. Lock held. */
 struct sim_reservation *sim_allocation_at(uint64_t address);
 
@@ -316,6 +367,7 @@ struct sim_state {
 	uint64_t file_end, file_size;
 	uint64_t next_address; /* of device memory; 0: none was given out yet */
 	struct sim_ranges reservations, mappings, hosts;
+	CUmemoryPool pools;
 	struct sim_flight *flights;
 
 	/* Pointers that the program may name. */

@@ -168,8 +168,10 @@ static bool accesses_add(struct accesses *accesses, struct sim_access access)
 }
 
 /* What is wrong with touching this address, in words; NULL: nothing. */
-static const char *objection(const struct sim_mapping *mapping, uint64_t address, bool write)
+static const char *objection(const struct sim_mapping *mapping, uint64_t address, bool write, uint32_t device,
+			     bool strict)
 {
+	CUmemAccess_flags access;
 	uint64_t within;
 
 	if (!mapping)
@@ -179,15 +181,22 @@ static const char *objection(const struct sim_mapping *mapping, uint64_t address
 		return "was freed";
 	if (within >= mapping->valid_bytes)
 		return "is beyond the end of its allocation";
-	if ((mapping->access & CU_MEM_ACCESS_FLAGS_PROT_READ) == 0)
-		return "is mapped without access (cuMemSetAccess)";
-	if (write && mapping->access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+	access = sim_access_of(mapping, device);
+	if (!strict) /* a copy goes through the memory's own device, if need be */
+		access |= sim_access_of(mapping, mapping->handle->device);
+	if ((access & CU_MEM_ACCESS_FLAGS_PROT_READ) == 0)
+		return device == mapping->handle->device
+			       ? "is mapped without access (cuMemSetAccess)"
+			       : "is another device's, to which there is no peer access (cuCtxEnablePeerAccess, "
+				 "cuMemSetAccess)";
+	if (write && access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 		return "is mapped for reading only";
 	return NULL;
 }
 
 /* One range. Lock held. */
-static CUresult translate(const struct sim_task *task, const struct neap_sim_range *range, struct accesses *accesses)
+static CUresult translate(const struct sim_task *task, const struct neap_sim_range *range, uint32_t device,
+			  struct accesses *accesses)
 {
 	uint64_t at = range->address, end = range->address + range->bytes;
 	struct sim_host *pinned = (struct sim_host *)sim_ranges_find(&sim.hosts, at, 1);
@@ -203,7 +212,7 @@ static CUresult translate(const struct sim_task *task, const struct neap_sim_ran
 			       : CUDA_ERROR_OUT_OF_MEMORY;
 	while (at < end) {
 		struct sim_mapping *mapping = sim_mapping_at(at);
-		const char *wrong = objection(mapping, at, range->write != 0);
+		const char *wrong = objection(mapping, at, range->write != 0, device, task->strict);
 		uint64_t stop;
 
 		if (wrong && !mapping && !task->strict)
@@ -250,14 +259,16 @@ CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_
 	struct sim_flight *flight = NULL;
 	bool capturing = false;
 	CUresult result;
-	uint32_t number;
+	uint32_t number, device = 0;
 	size_t i;
 
 	accesses.list = accesses.few;
 	pthread_mutex_lock(&sim.lock);
 	result = sim_stream_enter(stream, &number, &capturing);
+	if (result == CUDA_SUCCESS)
+		result = sim_stream_device(stream, &device);
 	for (i = 0; result == CUDA_SUCCESS && i < task->range_count; i++)
-		result = translate(task, &task->ranges[i], &accesses);
+		result = translate(task, &task->ranges[i], device, &accesses);
 	if (result == CUDA_SUCCESS && capturing) {
 		result = capture(stream, task);
 		goto unlock;

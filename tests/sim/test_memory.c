@@ -70,7 +70,7 @@ static void misuse_of_virtual_memory_is_refused(void **state)
 	prop.location.id = 1;
 	assert_answer(t.cuda.cuMemCreate(&made, PAGE, &prop, 0), CUDA_ERROR_INVALID_DEVICE);
 	prop.location.id = 0;
-	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
 	assert_answer(t.cuda.cuMemCreate(&made, PAGE, &prop, 0), CUDA_ERROR_NOT_SUPPORTED);
 
 	CUmemGenericAllocationHandle handle = sim_make(2 * PAGE);
@@ -96,6 +96,59 @@ static void misuse_of_virtual_memory_is_refused(void **state)
 	assert_answer(t.cuda.cuMemAddressFree(range, 2 * PAGE), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuMemAddressFree(range, 4 * PAGE));
 	assert_answer(t.cuda.cuMemAddressFree(range, 4 * PAGE), CUDA_ERROR_INVALID_VALUE);
+	sim_end();
+}
+
+/* A handle that is retained by its address is the same one, and held once more. */
+static void handles_are_found_by_their_addresses(void **state)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}},
+			    seen;
+	CUmemGenericAllocationHandle handle, again;
+	unsigned long long flags = 77, types = 0;
+	CUdeviceptr address, start;
+	size_t bytes;
+	int mapped = -1;
+
+	(void)state;
+	sim_begin("retain", "mem=256MiB");
+	uint64_t before = sim_free_bytes();
+	assert_ok(t.cuda.cuMemCreate(&handle, 2 * PAGE, &prop, 0));
+	CUdeviceptr range = sim_reserve_range(8 * PAGE);
+	assert_ok(t.cuda.cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, range));
+	assert_int_equal(mapped, 0);
+	sim_map_at(range + 2 * PAGE, 2 * PAGE, handle);
+	assert_ok(t.cuda.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)(range + 3 * PAGE)));
+	assert_int_equal(again, handle);
+	assert_answer(t.cuda.cuMemRetainAllocationHandle(&again, (void *)(uintptr_t)range), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(t.cuda.cuMemGetAllocationPropertiesFromHandle(&seen, handle));
+	assert_int_equal(seen.requestedHandleTypes, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	assert_int_equal(seen.location.id, 0);
+	assert_ok(t.cuda.cuMemGetAccess(&flags, &prop.location, range + 2 * PAGE));
+	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+	assert_answer(t.cuda.cuMemGetAccess(&flags, &prop.location, range), CUDA_ERROR_INVALID_VALUE);
+	/* The whole reservation, and the mapping. */
+	assert_ok(t.cuda.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, range + 3 * PAGE));
+	assert_int_equal(start, range);
+	assert_ok(t.cuda.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, range + 3 * PAGE));
+	assert_int_equal(start, range + 2 * PAGE);
+	assert_ok(t.cuda.cuMemGetAddressRange(&address, &bytes, range + 3 * PAGE));
+	assert_int_equal(address, range + 2 * PAGE);
+	assert_int_equal(bytes, 2 * PAGE);
+	assert_ok(t.cuda.cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, range + 2 * PAGE));
+	assert_int_equal(types, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+
+	assert_ok(t.cuda.cuMemUnmap(range + 2 * PAGE, 2 * PAGE));
+	assert_ok(t.cuda.cuMemRelease(handle));
+	assert_int_equal(sim_free_bytes(), before - 2 * PAGE); /* held once more */
+	sim_map_at(range, 2 * PAGE, handle);
+	assert_ok(t.cuda.cuMemUnmap(range, 2 * PAGE));
+	assert_ok(t.cuda.cuMemRelease(handle));
+	assert_int_equal(sim_free_bytes(), before);
+	assert_answer(t.cuda.cuMemRelease(handle), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(t.cuda.cuMemAddressFree(range, 8 * PAGE));
 	sim_end();
 }
 
@@ -380,6 +433,7 @@ int main(void)
 		cmocka_unit_test(starts_with_a_context_and_its_cost),
 		cmocka_unit_test(one_handle_at_two_addresses_is_one_memory),
 		cmocka_unit_test(misuse_of_virtual_memory_is_refused),
+		cmocka_unit_test(handles_are_found_by_their_addresses),
 		cmocka_unit_test(allocations_count_and_are_described),
 		cmocka_unit_test(copies_and_sets_move_bytes),
 		cmocka_unit_test(without_backing_there_are_addresses_only),
