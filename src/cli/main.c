@@ -1,11 +1,13 @@
 /* cli/main.c: the neap command. Everything is in the table: see command.h. */
 #include "cli/command.h"
+#include "store/json_memory.h"
 
 #include <errno.h>
 #include <string.h>
 
 int main(int argc, char **argv)
 {
+	neap_json_failures(); /* begins to watch them */
 	int code = neap_command_main(argc, argv);
 	/* What could not be written was not said: a full disk under a redirection is a failure. */
 	if (fflush(stdout) != 0 || ferror(stdout)) {

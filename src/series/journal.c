@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "store/json_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@ uint32_t neap_journal_crc(const void *bytes, size_t length)
 	return ~crc;
 }
 
-/* The record of one line without its newline, or NULL when the line is not one. */
+/* The record of one line without its newline, or NULL when the line is not one, or when memory is short. */
 static json_t *parse_line(const char *line, size_t length)
 {
 	if (length < 11 || line[8] != ' ' || memchr(line, 0, length))
@@ -45,7 +46,7 @@ static json_t *parse_line(const char *line, size_t length)
 	}
 	if (crc != neap_journal_crc(line + 9, length - 9))
 		return NULL;
-	json_t *record = json_loadb(line + 9, length - 9, JSON_REJECT_DUPLICATES, NULL);
+	json_t *record = neap_json_load(line + 9, length - 9, NULL);
 	if (record && !json_is_object(record)) {
 		json_decref(record);
 		return NULL;
@@ -73,14 +74,16 @@ static bool good_line_after(const char *text, size_t length, size_t at)
 static enum neap_status read_lines(const char *path, const char *text, size_t length, json_t *records,
 				   size_t *ret_good, struct neap_error *err)
 {
+	const uint64_t failures = neap_json_failures();
 	size_t at = 0;
 	while (at < length) {
 		const char *end = memchr(text + at, '\n', length - at);
 		json_t *record = end ? parse_line(text + at, (size_t)(end - text) - at) : NULL;
+		/* What could not be read for want of memory is neither torn nor damaged. */
+		if ((record && json_array_append_new(records, record)) || neap_json_failures() != failures)
+			return neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
 		if (!record)
 			break;
-		if (json_array_append_new(records, record))
-			return neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
 		at = (size_t)(end - text) + 1;
 	}
 	const char *bad_end = at < length ? memchr(text + at, '\n', length - at) : NULL;
@@ -166,7 +169,7 @@ size_t neap_journal_dropped(const struct neap_journal *journal) { return journal
 enum neap_status neap_journal_append(struct neap_journal *journal, json_t *record, struct neap_error *err)
 {
 	struct neap_buffer line = {0};
-	char *json = json_dumps(record, JSON_COMPACT);
+	char *json = neap_json_dump(record, JSON_COMPACT);
 	if (!json)
 		return neap_fail(err, NEAP_ENOMEM, "writing %.150s: out of memory", journal->path);
 	neap_buffer_format(&line, "%08x %s\n", neap_journal_crc(json, strlen(json)), json);

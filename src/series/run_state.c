@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "store/json_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,7 +131,7 @@ static enum neap_status format_end(struct neap_supervise *run, const struct neap
 	struct neap_result result = {0};
 	struct neap_verdict verdict;
 	json_t *object = evidence_value(evidence);
-	char *dumped = object ? json_dumps(object, JSON_COMPACT) : NULL;
+	char *dumped = neap_json_dump(object, JSON_COMPACT);
 	enum neap_status status =
 		dumped ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a command's end");
 	json_decref(object);
@@ -192,11 +193,9 @@ static enum neap_status parse_end(const char *path, const json_t *root, struct e
 	    !read_evidence(json_object_get(root, "evidence"), &end->evidence))
 		return neap_fail(err, NEAP_EPARSE, "%.150s: expected the end of a command, schema %d", path, SCHEMA);
 	end->rung_left = json_is_true(json_object_get(root, "rung_left"));
-	char *dumped = json_dumps(json_object_get(root, "result"), JSON_REAL_PRECISION(17));
+	char *dumped = neap_json_dump(json_object_get(root, "result"), JSON_REAL_PRECISION(17));
 	if (!dumped)
-		return json_is_object(json_object_get(root, "result"))
-			       ? neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of host memory", path)
-			       : neap_fail(err, NEAP_EPARSE, "%.150s: expected a result", path);
+		return neap_fail(err, NEAP_EPARSE, "%.150s: expected a result", path);
 	neap_buffer_text(&text, dumped);
 	free(dumped);
 	enum neap_status status = neap_buffer_status(&text, err);
@@ -211,19 +210,21 @@ static enum neap_status read_end(const char *folder, struct end *end, struct nea
 	char path[4200];
 	struct neap_buffer text = {0};
 	json_error_t where;
+	const uint64_t failures = neap_json_failures();
 	enum neap_status status = neap_path_join(path, sizeof path, folder, "ended");
 	if (!status)
 		status = neap_file_read(path, ENDED_LIMIT, &text, err);
 	if (status)
 		return status;
-	json_t *root = json_loadb(neap_buffer_string(&text), text.length, JSON_REJECT_DUPLICATES, &where);
+	json_t *root = neap_json_load(neap_buffer_string(&text), text.length, &where);
 	neap_buffer_fini(&text);
 	if (!root)
-		return json_error_code(&where) == json_error_out_of_memory
-			       ? neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of host memory", path)
-			       : neap_fail(err, NEAP_EPARSE, "%.150s: %.80s", path, where.text);
-	status = parse_end(path, root, end, err);
+		status = neap_fail(err, NEAP_EPARSE, "%.150s: %.80s", path, where.text);
+	else
+		status = parse_end(path, root, end, err);
 	json_decref(root);
+	if (neap_json_failures() != failures)
+		status = neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of host memory", path);
 	return status;
 }
 

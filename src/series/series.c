@@ -27,7 +27,9 @@
 /* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
 #define NO_DEVICE 69
 /* So many supervisors in a row that die before they begin their command: something is wrong with this machine. */
-#define UNBEGUN_LIMIT 3
+#define UNBEGUN_LIMIT      3
+#define READ_PAUSE_NS      (20 * NEAP_NS_PER_MS)
+#define READ_PAUSE_MOST_NS (2 * NEAP_NS_PER_S)
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -314,6 +316,19 @@ bool neap_series_is_deviceless(const struct neap_series *series, struct neap_ste
 	       series->state.experiments[step.experiment].deviceless + 1 < NEAP_SERIES_LOST_LIMIT;
 }
 
+/* What cannot be read for want of memory, or of an answer from the disk, is looked at again before the series stops.
+ */
+static enum neap_status read_patiently(const char *path, struct neap_result *ret_result, struct neap_error *err)
+{
+	enum neap_status status = neap_result_read(path, ret_result, err);
+	for (uint64_t pause_ns = READ_PAUSE_NS;
+	     (status == NEAP_ENOMEM || status == NEAP_EIO) && pause_ns <= READ_PAUSE_MOST_NS; pause_ns *= 2) {
+		neap_clock_sleep(neap_clock_system(), pause_ns);
+		status = neap_result_read(path, ret_result, err);
+	}
+	return status;
+}
+
 static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	char path[4096];
@@ -322,7 +337,7 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	if (neap_path_join(path, sizeof path, series->now->attempt.folder, "result.json"))
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s",
 				 series->now->attempt.folder);
-	enum neap_status status = neap_result_read(path, &result, err);
+	enum neap_status status = read_patiently(path, &result, err);
 	if (status == NEAP_EPARSE) /* half a disk block, or a hand: as good as none */
 		return lose_damaged(series, step, err);
 	if (status)

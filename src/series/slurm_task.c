@@ -8,6 +8,7 @@
 #include "series/slurm_claim.h"
 #include "series/slurm_decide.h"
 #include "series/slurm_plan.h"
+#include "store/json_memory.h"
 #include "store/result.h"
 
 #include <inttypes.h>
@@ -28,6 +29,7 @@ enum neap_status neap_slurm_tasks_write(const char *path, const struct neap_spec
 					const struct neap_slurm_task *tasks, size_t count, struct neap_error *err)
 {
 	char hash[17];
+	const uint64_t failures = neap_json_failures();
 	json_t *list = json_array();
 	hash_text(spec, hash);
 	for (size_t i = 0; i < count; i++)
@@ -35,13 +37,12 @@ enum neap_status neap_slurm_tasks_write(const char *path, const struct neap_spec
 						      "experiment", spec->experiments[tasks[i].experiment].name,
 						      "attempt", (json_int_t)tasks[i].attempt, "run_id",
 						      tasks[i].run_id, "needs", tasks[i].needs));
-	bool whole = json_array_size(list) == count;
 	json_t *root = json_pack("{s:i, s:s, s:o}", "schema", 1, "spec_hash", hash, "tasks", list);
-	char *text = root && whole ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	char *text = neap_json_dump(root, JSON_INDENT(1));
 	json_decref(root);
-	if (!text)
-		return neap_fail(err, NEAP_ENOMEM, "writing %.150s: out of memory", path);
-	enum neap_status status = neap_file_write(path, text, strlen(text), err);
+	enum neap_status status = text && neap_json_failures() == failures
+					  ? neap_file_write(path, text, strlen(text), err)
+					  : neap_fail(err, NEAP_ENOMEM, "writing %.150s: out of memory", path);
 	free(text);
 	return status;
 }
@@ -81,7 +82,12 @@ enum neap_status neap_slurm_tasks_read(const char *path, const struct neap_spec 
 	if (status)
 		goto out;
 	hash_text(spec, hash);
-	root = json_loadb(neap_buffer_string(&text), text.length, JSON_REJECT_DUPLICATES, &where);
+	const uint64_t failures = neap_json_failures();
+	root = neap_json_load(neap_buffer_string(&text), text.length, &where);
+	if (neap_json_failures() != failures) {
+		status = neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
+		goto out;
+	}
 	if (!root || json_integer_value(json_object_get(root, "schema")) != 1 ||
 	    !json_is_array(json_object_get(root, "tasks"))) {
 		status = neap_fail(err, NEAP_EPARSE, "%.150s: expected the tasks of a submission, schema 1", path);
@@ -143,16 +149,20 @@ static enum neap_status read_environment(struct neap_slurm_claim *claim, struct 
 	return NEAP_OK;
 }
 
-/* A result that no other attempt has to follow. */
-static bool has_end(const char *folder)
+/* A result that no other attempt has to follow. Errors: it is there, and cannot be read now. */
+static enum neap_status find_end(const char *folder, bool *ret_end, struct neap_error *err)
 {
 	char path[4096];
 	struct neap_result result = {0};
-	if (neap_path_join(path, sizeof path, folder, "result.json") || neap_result_read(path, &result, NULL))
-		return false;
-	bool end = !neap_slurm_may_have_ended(result.outcome);
+	*ret_end = false;
+	if (neap_path_join(path, sizeof path, folder, "result.json"))
+		return NEAP_OK;
+	enum neap_status status = neap_result_read(path, &result, err);
+	if (status)
+		return status == NEAP_ENOENT || status == NEAP_EPARSE ? NEAP_OK : status;
+	*ret_end = !neap_slurm_may_have_ended(result.outcome);
 	neap_result_fini(&result);
-	return end;
+	return NEAP_OK;
 }
 
 /* The first attempt from `attempt` on that is not this task's own of an earlier start. NEAP_EEXIST: it is someone
@@ -169,12 +179,15 @@ static enum neap_status claim_attempt(const struct neap_slurm_claim *claim, cons
 		if (status != NEAP_EEXIST)
 			return status;
 		status = neap_slurm_claim_read(attempt->folder, &other, err);
+		bool end = false;
+		if (!status)
+			status = find_end(attempt->folder, &end, err);
 		if (status)
 			return status;
 		if (!other.job)
 			snprintf(note, 256, "attempt %" PRIu32 " of %.80s was withdrawn: nothing to do", number + i,
 				 experiment);
-		else if (has_end(attempt->folder))
+		else if (end)
 			snprintf(note, 256, "attempt %" PRIu32 " of %.80s has a result: nothing to do", number + i,
 				 experiment);
 		else if (other.job != claim->job || other.task != claim->task || other.restarts >= claim->restarts)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "store/json_memory.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -30,6 +31,7 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "spec.json");
 	if (status)
 		return neap_fail(err, status, "the path of spec.json is too long");
+	const uint64_t failures = neap_json_failures();
 	json_t *command = json_array(), *parameters = json_object();
 	for (size_t i = 0; run->options.command[i]; i++)
 		json_array_append_new(command, text_value(run->options.command[i]));
@@ -39,11 +41,12 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "run_id", text_value(run->run_id),
 				 "name", text_value(run->options.name), "command", command, "parameters", parameters,
 				 "needs", needs_value(&run->options.needs));
-	char *text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	char *text = neap_json_dump(root, JSON_INDENT(1));
 	json_decref(root);
-	if (!text)
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory while writing %s", path);
-	status = neap_file_write(path, text, strlen(text), err);
+	if (text && neap_json_failures() == failures)
+		status = neap_file_write(path, text, strlen(text), err);
+	else
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while writing %s", path);
 	free(text);
 	return status;
 }

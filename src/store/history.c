@@ -294,22 +294,30 @@ static int bind_filter(sqlite3_stmt *statement, const struct neap_history_filter
 	return code;
 }
 
-/* All that was put, from its JSON; false: this row has none that can be read (it is of an earlier version). */
-static bool take_whole(sqlite3_stmt *statement, struct neap_result *result)
+/* All that was put, from its JSON. *ret_taken false: this row has none that can be read (it is of an earlier
+ * version). Errors: NEAP_ENOMEM. */
+static enum neap_status take_whole(sqlite3_stmt *statement, struct neap_result *result, bool *ret_taken,
+				   struct neap_error *err)
 {
 	const char *json = (const char *)sqlite3_column_text(statement, 2);
 	struct neap_buffer text = {0};
 	struct neap_result whole;
-	if (!json || !*json)
-		return false;
+	*ret_taken = false;
+	if (!json)
+		return neap_fail(err, NEAP_ENOMEM, "reading the history: out of memory");
+	if (!*json)
+		return NEAP_OK;
 	neap_buffer_text(&text, json);
-	bool taken = !neap_buffer_status(&text, NULL) && !neap_result_parse("the history", &text, &whole, NULL);
+	enum neap_status status = neap_buffer_status(&text, err);
+	if (!status)
+		status = neap_result_parse("the history", &text, &whole, err);
 	neap_buffer_fini(&text);
-	if (taken) {
+	*ret_taken = !status;
+	if (!status) {
 		neap_result_fini(result);
 		*result = whole;
 	}
-	return taken;
+	return status == NEAP_ENOMEM ? status : NEAP_OK;
 }
 
 /* Reads the row the statement stands at and shows it. */
@@ -318,8 +326,11 @@ static enum neap_status visit_row(sqlite3_stmt *statement, bool whole,
 				  bool *ret_more, struct neap_error *err)
 {
 	struct neap_result result = {0};
+	bool taken = false;
 	enum neap_status status = neap_result_init(&result, err);
-	if (!status && !(whole && take_whole(statement, &result)))
+	if (!status && whole)
+		status = take_whole(statement, &result, &taken, err);
+	if (!status && !taken)
 		for (size_t i = 0; i < FIELDS && !status; i++)
 			status = take(statement, (int)i + 3, &fields[i], &result, err);
 	const char *series = (const char *)sqlite3_column_text(statement, 0);

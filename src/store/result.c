@@ -18,6 +18,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "store/json_memory.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -360,10 +361,11 @@ enum neap_status neap_result_format(const char *name, const struct neap_result *
 				    struct neap_error *err)
 {
 	struct neap_error detail = {0};
+	const uint64_t failures = neap_json_failures();
 	neap_buffer_format(text, "{\n \"schema\": %d", NEAP_RESULT_SCHEMA);
 	for (size_t i = 0; i < FIELD_COUNT; i++) {
 		json_t *value = field_value(result, &fields[i], &detail);
-		char *dumped = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17)) : NULL;
+		char *dumped = neap_json_dump(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
 		json_decref(value);
 		if (!dumped)
 			return detail.status
@@ -374,6 +376,8 @@ enum neap_status neap_result_format(const char *name, const struct neap_result *
 		free(dumped);
 	}
 	neap_buffer_text(text, "\n}\n");
+	if (neap_json_failures() != failures)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory while writing %s", name);
 	return neap_buffer_status(text, err);
 }
 
@@ -403,6 +407,9 @@ static enum neap_status complain(const struct neap_buffer *text, const char *pat
 	return neap_fail_at(err, line, column, "%s: %s %s", path, key, what);
 }
 
+/* The one complaint that is not about the value. */
+static const char no_memory[] = "does not fit into host memory";
+
 static bool get_u64(const json_t *value, uint64_t *ret_number)
 {
 	if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -418,7 +425,7 @@ static const char *read_samples(const json_t *rows, struct neap_result *result)
 	size_t count = json_array_size(rows);
 	result->samples = calloc(count ? count : 1, sizeof *result->samples);
 	if (!result->samples)
-		return "does not fit into host memory";
+		return no_memory;
 	uint64_t before_ns = 0;
 	for (size_t i = 0; i < count; i++) {
 		struct neap_result_sample *sample = &result->samples[i];
@@ -446,7 +453,7 @@ static const char *read_marks(const json_t *rows, struct neap_result *result)
 	size_t count = json_array_size(rows);
 	result->marks = calloc(count ? count : 1, sizeof *result->marks);
 	if (!result->marks)
-		return "does not fit into host memory";
+		return no_memory;
 	for (size_t i = 0; i < count; i++) {
 		struct neap_result_mark *mark = &result->marks[i];
 		const json_t *row = json_array_get(rows, i), *name = json_array_get(row, 1);
@@ -487,7 +494,7 @@ static const char *read_ranks(const json_t *rows, struct neap_result *result)
 	size_t count = json_array_size(rows);
 	result->ranks = calloc(count ? count : 1, sizeof *result->ranks);
 	if (!result->ranks)
-		return "does not fit into host memory";
+		return no_memory;
 	for (size_t i = 0; i < count; i++)
 		if (!read_rank(json_array_get(rows, i), &result->ranks[i]))
 			return "has a process whose role, rank, local_rank, pid, device, peaks, steps or ooms are "
@@ -524,7 +531,7 @@ static const char *read_string(const json_t *value, char **ret_text)
 {
 	if (!json_is_string(value) || json_string_length(value) != strlen(json_string_value(value)))
 		return "must be a string";
-	return neap_result_set(ret_text, json_string_value(value), NULL) ? "does not fit into host memory" : NULL;
+	return neap_result_set(ret_text, json_string_value(value), NULL) ? no_memory : NULL;
 }
 
 /* NULL, or what is wrong with the value. */
@@ -577,7 +584,12 @@ enum neap_status neap_result_parse(const char *name, const struct neap_buffer *t
 	enum neap_status status = neap_result_init(&result, err);
 	if (status)
 		return status;
-	root = json_loadb(neap_buffer_string(text), text->length, JSON_REJECT_DUPLICATES, &error);
+	const uint64_t failures = neap_json_failures();
+	root = neap_json_load(neap_buffer_string(text), text->length, &error);
+	if (neap_json_failures() != failures) {
+		status = neap_fail(err, NEAP_ENOMEM, "reading %s: out of host memory", name);
+		goto out;
+	}
 	if (!root) {
 		status = neap_fail_at(err, error.line > 0 ? (uint32_t)error.line : 1,
 				      error.column > 0 ? (uint32_t)error.column : 1, "%s: %s", name, error.text);
@@ -597,6 +609,10 @@ enum neap_status neap_result_parse(const char *name, const struct neap_buffer *t
 		const char *wrong = value ? read_field(&fields[i], value, &result) : "is missing";
 		if (!value && fields[i].newer)
 			continue;
+		if (wrong == no_memory) {
+			status = neap_fail(err, NEAP_ENOMEM, "reading %s: %s %s", name, fields[i].key, wrong);
+			goto out;
+		}
 		if (wrong) {
 			status = complain(text, name, fields[i].key, wrong, err);
 			goto out;
@@ -614,6 +630,8 @@ enum neap_status neap_result_read(const char *path, struct neap_result *ret_resu
 {
 	struct neap_buffer text = {0};
 	enum neap_status status = neap_file_read(path, LIMIT_BYTES, &text, err);
+	if (status == NEAP_EINVAL) /* longer than any result is */
+		status = neap_fail_at(err, 1, 1, "%s: longer than %u bytes", path, LIMIT_BYTES);
 	if (!status)
 		status = neap_result_parse(path, &text, ret_result, err);
 	neap_buffer_fini(&text);

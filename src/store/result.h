@@ -149,7 +149,8 @@ enum neap_status neap_result_format(const char *name, const struct neap_result *
 enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,
 				   struct neap_error *err);
 
-/* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column. */
+/* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column, for
+ * damage; NEAP_ENOMEM and NEAP_EIO say nothing of the file: it may be read later. */
 enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err);
 enum neap_status neap_result_read(const char *path, struct neap_result *ret_result, struct neap_error *err);
 
