@@ -124,7 +124,7 @@ static bool list_one(void *context, const struct neap_history_run *run)
 	else if (!listing->request->limited && listing->count == LIST_MOST)
 		return ++listing->more;
 	else
-		history_print_row(listing->count, run);
+		listing->status = history_print_row(listing->count, run, &listing->err);
 	listing->count++;
 	return listing->status == NEAP_OK;
 }

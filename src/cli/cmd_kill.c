@@ -355,11 +355,8 @@ static int plan_and_do(struct kill_work *work, struct neap_monitor *monitor, con
 		if (code == NEAP_EXIT_OK && kill_plan_forbidden(&work->plan) > 0)
 			code = NEAP_EXIT_PERMISSION;
 	}
-	if (request->json && code != NEAP_EXIT_USAGE && !kill_print_json(work)) {
-		fputs("neap kill: out of memory\n", stderr);
-		code = NEAP_EXIT_OS;
-	}
-	return code;
+	int printed = request->json && code != NEAP_EXIT_USAGE ? kill_print_json(work) : NEAP_EXIT_OK;
+	return printed != NEAP_EXIT_OK ? printed : code;
 }
 
 static int read_request(const struct neap_arguments *arguments, struct request *ret_request)

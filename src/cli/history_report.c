@@ -3,8 +3,11 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "base/error.h"
 #include "cli/csv.h"
 #include "cli/print.h"
+#include "cli/json_print.h"
+#include "cli/look.h"
 #include "cli/run_processes.h"
 #include "report/cells.h"
 
@@ -158,15 +161,14 @@ static double tell(const struct figure *figure, const struct neap_result *result
 
 static void print_text(const char *title, const char *text)
 {
-	char line[1024];
+	char line[1024], plain[1024];
 	if (!*text)
 		return;
 	printf("\n%s\n", title);
 	while (*text) {
 		size_t length = strcspn(text, "\n");
-		char *copy = strndup(text, length);
-		neap_report_clean(line, sizeof line, copy ? copy : "");
-		free(copy);
+		snprintf(plain, sizeof plain, "%.*s", (int)(length < sizeof plain ? length : sizeof plain), text);
+		neap_report_clean(line, sizeof line, plain);
 		printf("  %s\n", line);
 		text += length + (text[length] == '\n');
 	}
@@ -266,12 +268,12 @@ void history_print_compared(const struct neap_history_run *runs, size_t count)
 
 /* --- the list --- */
 
-void history_print_row(size_t index, const struct neap_history_run *run)
+enum neap_status history_print_row(size_t index, const struct neap_history_run *run, struct neap_error *err)
 {
 	struct neap_report_cells *cells = malloc(sizeof *cells);
 	char name[ROOM], full[2 * ROOM], when[32];
 	if (!cells)
-		return;
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	neap_report_cells(run->result, cells);
 	neap_report_clean(full, ROOM, run->series);
 	snprintf(name, sizeof name, "%.100s%s%.120s", full, *full ? "/" : "", cells->text[NEAP_COLUMN_NAME]);
@@ -285,6 +287,7 @@ void history_print_row(size_t index, const struct neap_history_run *run)
 	       cells->text[NEAP_COLUMN_PEAK], cells->text[NEAP_COLUMN_TIME], run->result->steps,
 	       cells->text[NEAP_COLUMN_RUNG]);
 	free(cells);
+	return NEAP_OK;
 }
 
 /* RFC 4180; bytes and nanoseconds as they are. */
@@ -335,19 +338,18 @@ enum neap_status history_print_json(size_t index, const struct neap_history_run 
 {
 	struct neap_result plain = *run->result; /* its strings stay the run's */
 	struct neap_buffer text = {0};
-	json_t *series = json_string(run->series);
-	char *quoted = json_dumps(series ? series : json_null(), JSON_ENCODE_ANY);
+	char *quoted = json_line(look_json_text(run->series));
 	plain.leak_bytes_per_step = isfinite(plain.leak_bytes_per_step) ? plain.leak_bytes_per_step : 0;
 	plain.leak_confidence = isfinite(plain.leak_confidence) ? plain.leak_confidence : 0;
-	enum neap_status status = neap_result_format("the run", &plain, &text, err);
-	if (status == NEAP_OK && quoted) {
+	enum neap_status status = quoted ? neap_result_format("the run", &plain, &text, err)
+					 : neap_fail(err, NEAP_ENOMEM, "out of memory");
+	if (status == NEAP_OK) {
 		printf("%s{\n \"series\": ", index ? ", " : "{\"schema\": 1, \"runs\": [");
 		print_safe_json(stdout, quoted);
 		putchar(',');
 		print_safe_json(stdout, neap_buffer_string(&text) + 1);
 	}
 	free(quoted);
-	json_decref(series);
 	neap_buffer_fini(&text);
 	return status;
 }

@@ -229,7 +229,7 @@ static json_t *refused_json(const struct kill_refused *refused, bool *ret_failed
 	return object;
 }
 
-bool kill_print_json(const struct kill_work *work)
+int kill_print_json(const struct kill_work *work)
 {
 	bool failed = false;
 	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
@@ -246,12 +246,5 @@ bool kill_print_json(const struct kill_work *work)
 	set(root, "refused", refused, &failed);
 	set(root, "devices", devices, &failed);
 	set(root, "drain_ns", work->ended ? json_integer((json_int_t)work->drain_ns) : json_null(), &failed);
-	char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
-	json_decref(root);
-	if (!text)
-		return false;
-	print_safe_json(stdout, text);
-	putchar('\n');
-	free(text);
-	return true;
+	return look_json_print("kill", root, failed);
 }

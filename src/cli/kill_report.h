@@ -35,7 +35,7 @@ size_t kill_alive(const struct kill_work *work);
 /* The targets as a tree with what they hold, and the refused. */
 void kill_print_preview(const struct kill_work *work);
 void kill_print_result(const struct kill_work *work);
-/* Prints one object. False when memory ran out: then nothing was printed. */
-bool kill_print_json(const struct kill_work *work);
+/* Prints one object, or why it cannot. Returns the exit code for that. */
+int kill_print_json(const struct kill_work *work);
 
 #endif

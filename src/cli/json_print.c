@@ -1,0 +1,35 @@
+/* cli/json_print.c: see json_print.h. */
+#include "cli/json_print.h"
+
+#include "cli/command.h"
+#include "cli/print.h"
+#include "store/json_memory.h"
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+int json_print(const char *command, json_t *root, bool failed, size_t flags)
+{
+	static uint64_t told; /* of the failures: those of an earlier document */
+	char *text = failed ? NULL : neap_json_dump(root, flags);
+	json_decref(root);
+	uint64_t failures = neap_json_failures();
+	if (!text || failures != told) {
+		told = failures;
+		free(text);
+		fprintf(stderr, "neap %s: out of memory\n", command);
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text); /* main finds what could not be written */
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
+}
+
+char *json_line(json_t *value)
+{
+	char *text = neap_json_dump(value, JSON_ENCODE_ANY | JSON_COMPACT);
+	json_decref(value);
+	return text;
+}
