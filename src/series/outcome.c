@@ -102,7 +102,9 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 			 name ? name : "?");
 		say(verdict, NEAP_OUTCOME_SIGNALED, text);
 	} else {
-		snprintf(text, sizeof text, "exit status %d", WEXITSTATUS(evidence->wait_status));
+		bool unread = evidence->unread_text[0];
+		snprintf(text, sizeof text, "exit status %d%s%s", WEXITSTATUS(evidence->wait_status),
+			 unread ? "; whether memory ran out is not known: " : "", evidence->unread_text);
 		say(verdict, NEAP_OUTCOME_FAILED, text);
 	}
 }

@@ -17,6 +17,7 @@ struct neap_evidence {
 	uint64_t ooms;            /* in the recordings of this attempt */
 	bool recovered;           /* after the last of them the training went on: a step was finished */
 	char oom_text[256];       /* the last one in words; "" when unknown */
+	char unread_text[256];    /* why a recording could not be read; "" all could */
 	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
 	char lost_text[200];      /* how the driver says that the device is lost; "" it does not */
 	char lost_line[256];      /* a line at the end of its stderr that says so; "" none */

@@ -326,7 +326,10 @@ static void note_end(struct neap_supervise *run, const struct neap_evidence *evi
 {
 	struct neap_error err = {0};
 	neap_supervise_room_for_end(run);
-	if (neap_run_state_end(run, evidence, has_rung(run, rung), &err))
+	enum neap_status status = NEAP_ENOMEM;
+	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
+		status = neap_run_state_end(run, evidence, has_rung(run, rung), &err);
+	if (status)
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
 }
 

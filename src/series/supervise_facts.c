@@ -1,4 +1,4 @@
-/* series/supervise_facts.c: from recordings, logs and samples to evidence and result.
+/* series/supervise_facts.c: from recordings and samples to a result.
  *
  * A start may have several attached processes, each with its recording. The one with the highest peak tells the story
  * (steps, leak, fluctuation, curve); OOMs are counted over all of them.
@@ -8,270 +8,17 @@
 #include "analyze/advice.h"
 #include "analyze/predict.h"
 #include "analyze/run.h"
-#include "analyze/trace_oom.h"
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/units.h"
-#include "report/report.h"
 #include "series/ranks.h"
 #include "series/simulated.h"
 #include "series/words.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
-#define TAIL_BYTES  65536u /* of stderr.log */
-#define RECORDINGS  64u
-/* For the replays of the cards that are told at once: the run has to be watched meanwhile. */
-#define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
-
-/* The PID in "record.PID", or after another prefix; 0 when the name is another. */
-static pid_t file_pid(const char *name, const char *prefix)
-{
-	uint64_t pid = 0;
-	size_t length = strlen(prefix);
-	if (strncmp(name, prefix, length) != 0 || neap_u64_parse(name + length, &pid, NULL) || pid > INT32_MAX)
-		return 0;
-	return (pid_t)pid;
-}
-
-/* Calls `visit` for each file of this start whose name is the prefix and a PID. */
-static void each_file(struct neap_supervise *run, const char *prefix,
-		      void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
-		      void *context)
-{
-	DIR *folder = opendir(run->folder);
-	if (!folder)
-		return;
-	char names[RECORDINGS][32];
-	size_t count = 0;
-	for (struct dirent *entry; count < RECORDINGS && (entry = readdir(folder));)
-		if (file_pid(entry->d_name, prefix) && strlen(entry->d_name) < sizeof names[0])
-			strcpy(names[count++], entry->d_name);
-	closedir(folder);
-	for (size_t i = 0; i < count; i++) {
-		char path[4200];
-		if (!neap_path_join(path, sizeof path, run->folder, names[i]))
-			visit(run, path, file_pid(names[i], prefix), context);
-	}
-}
-
-static void each_recording(struct neap_supervise *run,
-			   void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
-			   void *context)
-{
-	each_file(run, "record.", visit, context);
-}
-
-static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid)
-{
-	for (size_t i = 0; i < run->observe.attached_count; i++)
-		if (run->observe.attached[i].pid == pid)
-			return &run->observe.attached[i];
-	return NULL;
-}
-
-/* The card of a recording's OOM, with what replays of it say as long as there is patience; where the trace cannot be
- * had, what the journal says. */
-static bool make_card(const char *path, const struct neap_record *record, size_t index, uint64_t deadline_ns,
-		      struct neap_oom_card *ret_card)
-{
-	const struct neap_trace_oom_options options = {.deadline_ns = deadline_ns};
-	struct neap_trace *trace = NULL;
-	bool made = neap_trace_read(path, &trace, NULL) == NEAP_OK &&
-		    neap_trace_oom_recorded(trace, index, &options, ret_card, NULL) == NEAP_OK;
-
-	neap_trace_free(trace);
-	return made || neap_oom_card(record, index, ret_card, NULL) == NEAP_OK;
-}
-
-/* Cards of the OOMs of a recording from number `first` on: shown, as many as are worth it. Returns how many OOMs it
- * has. */
-static size_t tell_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
-{
-	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS;
-	size_t count = neap_oom_count(record);
-	for (size_t i = first; i < count; i++, run->cards_shown++) {
-		struct neap_oom_card card;
-		if (run->cards_shown == CARDS_SHOWN && run->options.show)
-			neap_log(run->options.log, NEAP_LOG_WARNING,
-				 "Out of device memory again; further OOM cards are not shown");
-		if (run->cards_shown >= CARDS_SHOWN || !run->options.show ||
-		    !make_card(path, record, i, deadline_ns, &card))
-			continue;
-		neap_buffer_clear(&run->last_card);
-		neap_report_oom_card(&run->last_card, &card);
-		run->options.show(run->options.show_context, neap_buffer_string(&run->last_card));
-	}
-	return count;
-}
-
-void neap_facts_show_cards(struct neap_supervise *run)
-{
-	for (size_t i = 0; i < run->observe.attached_count; i++) {
-		struct neap_observed *process = &run->observe.attached[i];
-		struct neap_record record = {0};
-		if (!process->ooms_rose || neap_record_read(process->record_path, &record, NULL))
-			continue;
-		process->cards_shown = tell_ooms(run, process->record_path, &record, process->cards_shown);
-		neap_record_fini(&record);
-	}
-}
-
-void neap_facts_show_simulated(struct neap_supervise *run)
-{
-	const char *name = run->observe.now.name;
-	if (run->simulated_told || !run->monitor || neap_monitor_backend(run->monitor) != NEAP_BACKEND_SIM ||
-	    !neap_simulated_is_used(run->folder))
-		return;
-	run->simulated_told = true;
-	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: nothing is computed (%s)",
-		 name[0] ? name : "no device is watched");
-}
-
-struct evidence_search {
-	struct neap_evidence *evidence;
-	uint64_t last_oom_ns;
-};
-
-/* Why a session asked its program to stop, if one did and that was heard. */
-static void gather_wish(const struct neap_record *record, struct neap_evidence *evidence)
-{
-	const struct neap_event *wish = neap_run_wish(record);
-	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
-
-	if (!wish || wish->block != NEAP_TRAIN_STOP)
-		return;
-	if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
-		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
-			 wish->size, wish->size == 1 ? "" : "s");
-	else
-		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
-			 neap_record_name(record, wish->tag), neap_size_format(wish->address, below),
-			 neap_size_format(wish->size, left));
-}
-
-static void gather(struct neap_supervise *run, const char *path, pid_t pid, void *context)
-{
-	struct evidence_search *search = context;
-	struct neap_evidence *evidence = search->evidence;
-	struct neap_record record = {0};
-	struct neap_error err = {0};
-	enum neap_status status = neap_record_read(path, &record, &err);
-	if (status) {
-		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
-		return;
-	}
-	gather_wish(&record, evidence);
-	struct neap_observed *process = find_observed(run, pid);
-	struct neap_oom_card card = {0};
-	size_t count = tell_ooms(run, path, &record, process ? process->cards_shown : 0);
-	if (process)
-		process->cards_shown = count;
-	/* Again: shown while it ran, it did not yet say which rung was taken. */
-	if (count &&
-	    make_card(path, &record, count - 1, neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS, &card)) {
-		char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
-		uint64_t last_oom_ns = 0;
-		bool went_on = false;
-		for (size_t i = 0; i < record.journal_count; i++) {
-			if (record.journal[i].kind == NEAP_EVENT_OOM) {
-				last_oom_ns = record.journal[i].time_ns;
-				went_on = false;
-			} else if (record.journal[i].kind == NEAP_EVENT_STEP) {
-				went_on = true;
-			}
-		}
-		/* every process that ran out must have gone on */
-		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on;
-		if (last_oom_ns >= search->last_oom_ns) {
-			search->last_oom_ns = last_oom_ns;
-			neap_buffer_clear(&run->last_card);
-			neap_report_oom_card(&run->last_card, &card);
-			snprintf(evidence->oom_text, sizeof evidence->oom_text,
-				 "process %d asked for %s%s%s with %s free on the device, at step %llu", pid,
-				 neap_size_format(card.requested_bytes, asked), card.tag[0] ? " for " : "", card.tag,
-				 neap_size_format(card.device_free_bytes, free_text), (unsigned long long)card.step);
-		}
-		evidence->ooms += count;
-	}
-	neap_record_fini(&record);
-}
-
-static void scan_log(struct neap_supervise *run, struct neap_evidence *evidence)
-{
-	char path[4200];
-	if (!run->options.log_files || neap_path_join(path, sizeof path, run->folder, "stderr.log"))
-		return;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	char *tail = malloc(TAIL_BYTES);
-	off_t end = lseek(fd, 0, SEEK_END), from = end - (off_t)TAIL_BYTES;
-	if (from < (off_t)run->log_offset) /* only what this start wrote */
-		from = (off_t)run->log_offset;
-	if (tail && end > from) {
-		ssize_t length = pread(fd, tail, (size_t)(end - from), from);
-		if (length > 0) {
-			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_OOM, evidence->stderr_line,
-					  sizeof evidence->stderr_line);
-			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_LOST, evidence->lost_line,
-					  sizeof evidence->lost_line);
-		}
-	}
-	free(tail);
-	close(fd);
-}
-
-/* "oom.PID": the error that ended a Python program, as its text was (python/neap/hooks.py). Also without --log. */
-static void read_last_words(struct neap_supervise *run, const char *path, pid_t pid, void *context)
-{
-	struct neap_evidence *evidence = context;
-	struct neap_buffer text = {0};
-	(void)run, (void)pid;
-	if (!evidence->stderr_line[0] && neap_file_read(path, TAIL_BYTES, &text, NULL) == NEAP_OK)
-		neap_outcome_scan(neap_buffer_string(&text), text.length, NEAP_WORDS_OOM, evidence->stderr_line,
-				  sizeof evidence->stderr_line);
-	neap_buffer_fini(&text);
-}
-
-void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
-{
-	struct evidence_search search = {.evidence = evidence};
-	neap_facts_show_simulated(run); /* of a start that was over before the first look */
-	each_recording(run, gather, &search);
-	run->ooms += evidence->ooms;
-	scan_log(run, evidence);
-	each_file(run, "oom.", read_last_words, evidence);
-	if (!evidence->ooms && evidence->stderr_line[0])
-		run->ooms++; /* it said so itself; nobody counted */
-}
-
-static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, void *context)
-{
-	char target[4200], name[64];
-	const char *prefix = context;
-	snprintf(name, sizeof name, "start-%u.%s%d", run->retries, prefix, (int)pid);
-	if (neap_path_join(target, sizeof target, run->folder, name) || rename(path, target))
-		neap_log(run->options.log, NEAP_LOG_WARNING, "A file of this start cannot be kept: renaming %s: %s",
-			 path, strerror(errno));
-}
-
-void neap_facts_set_aside(struct neap_supervise *run)
-{
-	static char prefixes[][16] = {"record.", "oom.", "simulated."};
-	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-		each_file(run, prefixes[i], set_aside, prefixes[i]);
-}
 
 /* The recording with the highest peak. */
 struct best {
@@ -288,7 +35,7 @@ static void choose(struct neap_supervise *run, const char *path, pid_t pid, void
 	struct neap_record record = {0};
 	struct neap_run_facts facts;
 	(void)run;
-	if (neap_record_read(path, &record, NULL))
+	if (neap_facts_read(path, &record, NULL))
 		return;
 	neap_run_facts(&record, best->total_bytes, &facts);
 	neap_ranks_add(&best->ranks, (uint64_t)pid, &facts);
@@ -562,7 +309,7 @@ enum neap_status neap_facts_complete(struct neap_supervise *run, const struct ne
 				     struct neap_result *result, struct neap_error *err)
 {
 	struct best best = {.total_bytes = result->device_total_bytes};
-	each_recording(run, choose, &best);
+	neap_facts_each_recording(run, choose, &best);
 	put_peaks(run, &best, result);
 	enum neap_status status = put_verdict(run, verdict, result, err);
 	if (!status)

@@ -86,14 +86,25 @@ void neap_supervise_limits_evidence(const struct neap_supervise *run, struct nea
 /* Writes folder/spec.json. */
 enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, struct neap_error *err);
 
-/* supervise_facts.c */
+/* supervise_evidence.c */
 
+/* Calls `visit` for each recording of this start. */
+void neap_facts_each_recording(struct neap_supervise *run,
+			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			       void *context);
+/* neap_record_read, tried again for a while where host memory is short. */
+enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 /* After a look: shows the cards of OOMs that came since the last one. */
 void neap_facts_show_cards(struct neap_supervise *run);
 /* After a look: says once that the run is simulated, when its first process has loaded the stand-ins. */
 void neap_facts_show_simulated(struct neap_supervise *run);
 /* What the recordings and logs of this start say of its end. */
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
+/* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
+void neap_facts_set_aside(struct neap_supervise *run);
+
+/* supervise_facts.c */
+
 /* What is known without its recordings: names, times, what was observed. Quick. The caller frees the result. */
 enum neap_status neap_facts_plain(struct neap_supervise *run, const struct neap_verdict *verdict,
 				  struct neap_result *ret_result, struct neap_error *err);
@@ -103,8 +114,6 @@ enum neap_status neap_facts_complete(struct neap_supervise *run, const struct ne
 /* Both: all that is known, once it is over. */
 enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
 				   struct neap_result *ret_result, struct neap_error *err);
-/* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
-void neap_facts_set_aside(struct neap_supervise *run);
 
 /* supervise_curve.c. Errors: NEAP_ENOMEM. */
 
