@@ -550,7 +550,8 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 	snprintf(ret_key, NEAP_EXPERIMENT_KEY_ROOM, "%016" PRIx64, hash);
 }
 
-enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err)
+static enum neap_status parse(const char *text, size_t length, bool apart, struct neap_spec *ret_spec,
+			      struct neap_error *err)
 {
 	struct neap_error local;
 	struct neap_spec spec = {.parallel = 1, .hash = neap_spec_hash(text, length)};
@@ -558,7 +559,7 @@ enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_sp
 	struct reader reader = {.spec = &spec, .defaults = &defaults, .err = err ? err : &local};
 	struct neap_yaml_document *document = NULL;
 	struct neap_yaml root;
-	enum neap_status status = neap_yaml_open(text, length, &document, &root, reader.err);
+	enum neap_status status = neap_yaml_open(text, length, apart, &document, &root, reader.err);
 	if (!status)
 		status = read_top(&reader, root);
 	neap_yaml_close(document);
@@ -569,6 +570,11 @@ enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_sp
 	}
 	*ret_spec = spec;
 	return NEAP_OK;
+}
+
+enum neap_status neap_spec_parse(const char *text, size_t length, struct neap_spec *ret_spec, struct neap_error *err)
+{
+	return parse(text, length, false, ret_spec, err);
 }
 
 enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, struct neap_error *err)
@@ -582,7 +588,7 @@ enum neap_status neap_spec_read(const char *path, struct neap_spec *ret_spec, st
 		status = NEAP_EPARSE;
 		err->status = status;
 	} else if (!status) {
-		status = neap_spec_parse(neap_buffer_string(&text), text.length, ret_spec, err);
+		status = parse(neap_buffer_string(&text), text.length, true, ret_spec, err);
 		if (status == NEAP_EPARSE)
 			neap_error_prefix(err, "%s:%u:%u", path, err->line, err->column);
 	}

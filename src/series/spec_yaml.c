@@ -1,168 +1,170 @@
-/* series/spec_yaml.c: see spec_yaml.h.
+/* series/spec_yaml.c: see spec_yaml.h. The tree in memory: its nodes in the order of the text.
  *
- * libfyaml gives scalars a place but collections none: a mapping or list stands where its first scalar stands, an
- * empty one where the value before it did.
+ *   | mapping, span 6 | key | list, span 3 | item | item | key | ...
+ *
+ *   invariant: a node's children lie in the span - 1 nodes after it
  */
 #include "series/spec_yaml.h"
 
 #include "base/error.h"
+#include "base/file.h"
+#include "series/spec_yaml_parse.h"
 
-#include <libfyaml.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-struct neap_yaml_document {
-	struct fy_parser *parser;
-	struct fy_document *document;
+struct neap_yaml_node {
+	enum neap_yaml_kind kind;
+	uint32_t line, column;
+	uint32_t count;   /* TEXT: bytes; LIST: items; MAPPING: pairs */
+	uint32_t span;    /* nodes, this one and all below it */
+	const char *text; /* TEXT: into the tree; not terminated */
 };
 
-/* Deep nesting is refused before it is followed. */
-#define DEPTH 16
+struct neap_yaml_document {
+	struct neap_buffer tree;
+	struct neap_yaml_node *nodes;
+	size_t count;
+};
 
-static struct neap_yaml place(struct fy_node *node, uint32_t line, uint32_t column)
+/* --- the parser in a process of its own ---------------------------------------------------------------------------
+ */
+
+/* What the child says first. */
+struct verdict {
+	enum neap_status status;
+	struct neap_error err;
+};
+
+/* In the child: never returns. A crash there is what it is for: nothing is to catch it, or to keep its memory. */
+static void parse_and_tell(const char *text, size_t length, int fd)
 {
-	if (node && fy_node_is_alias(node))
-		node = fy_node_resolve_alias(node);
-	struct neap_yaml value = {node, line, column};
-	struct fy_node *first = node;
-	for (int depth = 0; first && depth < DEPTH && !fy_node_is_scalar(first); depth++) {
-		void *cursor = NULL;
-		if (fy_node_is_mapping(first))
-			first = fy_node_pair_key(fy_node_mapping_iterate(first, &cursor));
-		else
-			first = fy_node_sequence_iterate(first, &cursor);
+	static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
+	struct neap_buffer tree = {0};
+	struct verdict verdict = {0};
+	for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
+		signal(crashes[i], SIG_DFL);
+	prctl(PR_SET_DUMPABLE, 0);
+	verdict.status = neap_yaml_parse(text, length, &tree, &verdict.err);
+	bool told = !neap_fd_write(fd, &verdict, sizeof verdict, NULL) &&
+		    (verdict.status || !neap_fd_write(fd, tree.data, tree.length, NULL));
+	_exit(told ? 0 : 1);
+}
+
+/* Reads to the pipe's end. */
+static enum neap_status hear(int fd, struct neap_buffer *ret_tree, struct neap_error *err)
+{
+	struct verdict verdict = {0};
+	char chunk[16384];
+	ssize_t got;
+	if (neap_fd_read(fd, &verdict, sizeof verdict, NULL))
+		return neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
+	if (verdict.status) {
+		if (err)
+			*err = verdict.err;
+		return verdict.status;
 	}
-	struct fy_token *token = first && fy_node_is_scalar(first) ? fy_node_get_scalar_token(first) : NULL;
-	const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
-	if (mark && mark->line >= 0 && mark->column >= 0) {
-		value.line = (uint32_t)mark->line + 1;
-		value.column = (uint32_t)mark->column + 1;
+	while ((got = read(fd, chunk, sizeof chunk)) > 0 || (got < 0 && errno == EINTR))
+		if (got > 0)
+			neap_buffer_append(ret_tree, chunk, (size_t)got);
+	return neap_buffer_status(ret_tree, err);
+}
+
+static enum neap_status parse_apart(const char *text, size_t length, struct neap_buffer *ret_tree,
+				    struct neap_error *err)
+{
+	int fds[2], ended = 0;
+	if (pipe2(fds, O_CLOEXEC))
+		return neap_fail_errno(err, errno, "reading YAML");
+	pid_t child = fork();
+	if (!child) {
+		close(fds[0]);
+		parse_and_tell(text, length, fds[1]);
 	}
-	return value;
+	int cause = errno;
+	close(fds[1]);
+	enum neap_status status =
+		child < 0 ? neap_fail_errno(err, cause, "reading YAML") : hear(fds[0], ret_tree, err);
+	close(fds[0]);
+	while (child > 0 && waitpid(child, &ended, 0) < 0 && errno == EINTR)
+		;
+	if (!status && ended)
+		status = neap_fail(err, NEAP_ENOMEM, "reading YAML: its parser did not come to its end");
+	return status;
 }
 
-/* The parser's own first complaint, with its place. */
-static enum neap_status syntax_error(struct fy_diag *diag, struct neap_error *err)
-{
-	void *cursor = NULL;
-	const struct fy_diag_error *first = diag ? fy_diag_errors_iterate(diag, &cursor) : NULL;
-	if (!first)
-		return neap_fail_at(err, 1, 1, "expected YAML");
-	uint32_t line = first->line > 0 ? (uint32_t)first->line : 1;
-	uint32_t column = first->column > 0 ? (uint32_t)first->column : 1;
-	return neap_fail_at(err, line, column, "not YAML: %.180s", first->msg ? first->msg : "syntax error");
-}
+/* --- the tree ----------------------------------------------------------------------------------------------------
+ */
 
-/* The length of the UTF-8 character at `text`, or 0 when it is none. */
-static size_t character(const unsigned char *text, size_t length)
+/* Makes the node at *at and those below it. False: the tree is not whole. */
+static bool make_nodes(struct neap_yaml_document *document, size_t *at)
 {
-	size_t more = *text < 0x80 ? 0 : *text >= 0xc2 && *text < 0xe0 ? 1 : (*text & 0xf0) == 0xe0 ? 2 : 3;
-	if (*text >= 0x80 && (*text < 0xc2 || *text > 0xf4))
-		return 0;
-	if (more >= length)
-		return 0;
-	for (size_t i = 1; i <= more; i++)
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) ||
-	    (*text == 0xf0 && text[1] < 0x90) || (*text == 0xf4 && text[1] > 0x8f))
-		return 0;
-	return more + 1;
-}
-
-/* libfyaml 0.7.12 loops for ever in a directive with a broken character: neither reaches it. */
-static enum neap_status check_text(const char *text, size_t length, struct neap_error *err)
-{
-	const unsigned char *bytes = (const unsigned char *)text;
-	uint32_t line = 1, column = 1;
-	for (size_t at = 0, step; at < length; at += step) {
-		step = character(bytes + at, length - at);
-		bool control = bytes[at] < 0x20 && !strchr("\t\n\r", bytes[at] ? bytes[at] : 1);
-		if (!step || control || bytes[at] == 0x7f)
-			return neap_fail_at(err, line, column, "expected text in UTF-8, not byte 0x%02x", bytes[at]);
-		if (bytes[at] == '%' && column == 1)
-			return neap_fail_at(err, line, column, "expected no YAML directive (%%)");
-		line += bytes[at] == '\n';
-		column = bytes[at] == '\n' ? 1 : column + 1;
+	struct neap_yaml_flat flat;
+	struct neap_yaml_node *node = &document->nodes[document->count];
+	size_t first = document->count, left = document->tree.length - *at;
+	if (left < sizeof flat)
+		return false;
+	memcpy(&flat, document->tree.data + *at, sizeof flat);
+	*at += sizeof flat;
+	document->count++;
+	*node = (struct neap_yaml_node){(enum neap_yaml_kind)flat.kind, flat.line, flat.column, flat.length, 1, NULL};
+	if (flat.kind == NEAP_YAML_TEXT) {
+		node->text = document->tree.data + *at;
+		*at += flat.length;
+		return flat.length <= left - sizeof flat;
 	}
-	return NEAP_OK;
+	size_t children = flat.kind == NEAP_YAML_LIST      ? flat.length
+			  : flat.kind == NEAP_YAML_MAPPING ? 2 * (size_t)flat.length
+							   : 0;
+	for (size_t i = 0; i < children; i++)
+		if (!make_nodes(document, at))
+			return false;
+	node->span = (uint32_t)(document->count - first);
+	return true;
 }
 
-enum neap_status neap_yaml_open(const char *text, size_t length, struct neap_yaml_document **ret_document,
+enum neap_status neap_yaml_open(const char *text, size_t length, bool apart, struct neap_yaml_document **ret_document,
 				struct neap_yaml *ret_root, struct neap_error *err)
 {
-	enum neap_status status = check_text(text, length, err);
-	if (status)
-		return status;
-	struct fy_diag_cfg diag_options;
-	fy_diag_cfg_default(&diag_options);
-	diag_options.fp = NULL;
-	diag_options.colorize = false;
-	struct fy_diag *diag = fy_diag_create(&diag_options);
 	struct neap_yaml_document *document = calloc(1, sizeof *document);
-	struct fy_parse_cfg options = {.flags = FYPCF_QUIET, .diag = diag};
-	struct fy_document *second = NULL;
-	status = NEAP_ENOMEM;
-	if (!document || !diag)
-		goto out;
-	fy_diag_set_collect_errors(diag, true);
-	document->parser = fy_parser_create(&options);
-	if (!document->parser || fy_parser_set_string(document->parser, text, length))
-		goto out;
-	document->document = fy_parse_load_document(document->parser);
-	struct fy_node *root = document->document ? fy_document_root(document->document) : NULL;
-	if (!document->document && fy_parser_get_stream_error(document->parser)) {
-		status = syntax_error(diag, err);
-		goto out;
-	}
-	if (!root || !fy_node_is_mapping(root)) {
-		struct neap_yaml at = place(root, 1, 1);
-		status = neap_fail_at(err, at.line, at.column,
-				      "expected a mapping with the keys name, defaults and experiments");
-		goto out;
-	}
-	second = fy_parse_load_document(document->parser);
-	if (second) {
-		struct neap_yaml at = place(fy_document_root(second), 1, 1);
-		status = neap_fail_at(err, at.line, at.column, "expected one document, not a second one");
-		goto out;
-	}
-	if (fy_parser_get_stream_error(document->parser)) {
-		status = syntax_error(diag, err);
-		goto out;
+	size_t at = 0;
+	if (!document)
+		return neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
+	enum neap_status status = apart ? parse_apart(text, length, &document->tree, err)
+					: neap_yaml_parse(text, length, &document->tree, err);
+	/* as many nodes as there may be in so many bytes */
+	if (!status && !(document->nodes = calloc(document->tree.length / sizeof(struct neap_yaml_flat) + 1,
+						  sizeof *document->nodes)))
+		status = neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
+	if (!status && (!make_nodes(document, &at) || at != document->tree.length))
+		status = neap_fail(err, NEAP_EINTERNAL, "reading YAML: its parser told half of it");
+	if (status) {
+		neap_yaml_close(document);
+		return status;
 	}
 	*ret_document = document;
-	*ret_root = place(root, 1, 1);
-	document = NULL;
-	status = NEAP_OK;
-out:
-	if (status == NEAP_ENOMEM)
-		neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
-	if (second)
-		fy_parse_document_destroy(document ? document->parser : NULL, second);
-	neap_yaml_close(document);
-	fy_diag_destroy(diag);
-	return status;
+	*ret_root = (struct neap_yaml){document->nodes, document->nodes->line, document->nodes->column};
+	return NEAP_OK;
 }
 
 void neap_yaml_close(struct neap_yaml_document *document)
 {
 	if (!document)
 		return;
-	if (document->document)
-		fy_parse_document_destroy(document->parser, document->document);
-	if (document->parser)
-		fy_parser_destroy(document->parser);
+	neap_buffer_fini(&document->tree);
+	free(document->nodes);
 	free(document);
 }
 
-bool neap_yaml_is_list(struct neap_yaml value) { return value.node && fy_node_is_sequence(value.node); }
+bool neap_yaml_is_list(struct neap_yaml value) { return value.node && value.node->kind == NEAP_YAML_LIST; }
 
-bool neap_yaml_is_text(struct neap_yaml value)
-{
-	return value.node && fy_node_is_scalar(value.node) && !fy_node_is_alias(value.node) &&
-	       !fy_node_is_null(value.node);
-}
+bool neap_yaml_is_text(struct neap_yaml value) { return value.node && value.node->kind == NEAP_YAML_TEXT; }
 
 enum neap_status neap_yaml_text(struct neap_yaml value, const char *what, char **ret_text, struct neap_error *err)
 {
@@ -170,22 +172,24 @@ enum neap_status neap_yaml_text(struct neap_yaml value, const char *what, char *
 		const char *kind = "nothing";
 		if (neap_yaml_is_list(value))
 			kind = "a list";
-		else if (value.node && fy_node_is_mapping(value.node))
+		else if (value.node && value.node->kind == NEAP_YAML_MAPPING)
 			kind = "a mapping";
 		return neap_fail_at(err, value.line, value.column, "%s: expected a text or a number, not %s", what,
 				    kind);
 	}
-	size_t length = 0;
-	const char *text = fy_node_get_scalar(value.node, &length);
-	if (!text)
-		length = 0;
-	if (length && memchr(text, 0, length))
+	size_t length = value.node->count;
+	if (memchr(value.node->text, 0, length))
 		return neap_fail_at(err, value.line, value.column, "%s: expected a text without zero bytes", what);
-	char *copy = strndup(text ? text : "", length);
+	char *copy = strndup(value.node->text, length);
 	if (!copy)
 		return neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
 	*ret_text = copy;
 	return NEAP_OK;
+}
+
+static struct neap_yaml value_of(const struct neap_yaml_node *node)
+{
+	return (struct neap_yaml){node, node->line, node->column};
 }
 
 enum neap_status neap_yaml_each_item(struct neap_yaml list,
@@ -193,11 +197,10 @@ enum neap_status neap_yaml_each_item(struct neap_yaml list,
 							       struct neap_error *err),
 				     void *context, struct neap_error *err)
 {
-	void *cursor = NULL;
-	struct fy_node *item;
 	enum neap_status status = NEAP_OK;
-	while (!status && (item = fy_node_sequence_iterate(list.node, &cursor)))
-		status = visit(context, place(item, list.line, list.column), err);
+	const struct neap_yaml_node *item = list.node + 1;
+	for (uint32_t i = 0; !status && i < list.node->count; i++, item += item->span)
+		status = visit(context, value_of(item), err);
 	return status;
 }
 
@@ -206,14 +209,14 @@ enum neap_status neap_yaml_each_pair(struct neap_yaml mapping, const char *what,
 							       struct neap_yaml value, struct neap_error *err),
 				     void *context, struct neap_error *err)
 {
-	if (!mapping.node || !fy_node_is_mapping(mapping.node))
+	if (!mapping.node || mapping.node->kind != NEAP_YAML_MAPPING)
 		return neap_fail_at(err, mapping.line, mapping.column, "%s: expected a mapping (key: value)", what);
-	void *cursor = NULL;
-	struct fy_node_pair *pair;
 	enum neap_status status = NEAP_OK;
-	while (!status && (pair = fy_node_mapping_iterate(mapping.node, &cursor))) {
-		struct neap_yaml key = place(fy_node_pair_key(pair), mapping.line, mapping.column);
-		status = visit(context, key, place(fy_node_pair_value(pair), key.line, key.column), err);
+	const struct neap_yaml_node *key = mapping.node + 1;
+	for (uint32_t i = 0; !status && i < mapping.node->count; i++) {
+		const struct neap_yaml_node *value = key + key->span;
+		status = visit(context, value_of(key), value_of(value), err);
+		key = value + value->span;
 	}
 	return status;
 }

@@ -1,4 +1,4 @@
-/* series/spec_yaml.h: libfyaml behind a few calls that know where each value stands.
+/* series/spec_yaml.h: YAML as a tree whose values know where they stand.
  *
  * A struct neap_yaml is a value with its place (line and column from 1), aliases followed; it lives as long as its
  * document. All errors are NEAP_EPARSE with that place and what was expected, or NEAP_ENOMEM. One thread.
@@ -11,16 +11,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct fy_node;
+struct neap_yaml_node;
 struct neap_yaml_document;
 
 struct neap_yaml {
-	struct fy_node *node; /* NULL: nothing stands there */
+	const struct neap_yaml_node *node; /* NULL: not read yet */
 	uint32_t line, column;
 };
 
-/* Parses exactly one document, whose root is a mapping. */
-enum neap_status neap_yaml_open(const char *text, size_t length, struct neap_yaml_document **ret_document,
+/* Parses exactly one document, whose root is a mapping. `apart`: in a child process, so that a parser that crashes, as
+ * libfyaml does when memory runs out, is an error here (NEAP_ENOMEM); no other thread may run. */
+enum neap_status neap_yaml_open(const char *text, size_t length, bool apart, struct neap_yaml_document **ret_document,
 				struct neap_yaml *ret_root, struct neap_error *err);
 void neap_yaml_close(struct neap_yaml_document *document);
 
