@@ -10,7 +10,7 @@
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 #include "series/supervise.h"
 #include "store/history.h"
 
@@ -363,7 +363,7 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		}
 		bool kept = neap_argument(arguments, "no-history") || add_to_history(&result);
 		if (!status && kept)
-			neap_run_state_forget(neap_supervise_folder(supervise));
+			neap_run_stage_forget(neap_supervise_folder(supervise));
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "cli/command.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 
 #include <dirent.h>
 
@@ -30,15 +30,15 @@ void history_recover(const char *state, const char *path, struct neap_history **
 	for (struct dirent *entry; entries && (entry = readdir(entries));) {
 		struct neap_error err = {0};
 		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name) ||
-		    neap_run_state_is_kept(folder))
+		    neap_run_stage_is_kept(folder))
 			continue;
-		enum neap_status status = neap_run_state_recover_locked(folder, &err);
+		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
 		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it goes on; or it has no end */
 			continue;
 		if (!status)
 			status = put(folder, path, history, &err);
 		if (!status)
-			neap_run_state_forget(folder);
+			neap_run_stage_forget(folder);
 		else
 			fprintf(stderr, "neap history: the run in %s is not in the history: %s\n", folder,
 				err.message);

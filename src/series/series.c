@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "series/orphans.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
 #include "series/supervise.h"
@@ -455,14 +455,14 @@ static enum neap_status take_ended(struct neap_series *series, struct neap_step 
 {
 	reap(series->now);
 	end_orphans(series, step);
-	enum neap_status status = neap_run_state_recover_locked(series->now->attempt.folder, err);
+	enum neap_status status = neap_run_stage_recover_locked(series->now->attempt.folder, err);
 	if (status == NEAP_ESTATE)
 		return lose(series, step, true, err);
 	if (status == NEAP_EPARSE)
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
-	neap_run_state_forget(series->now->attempt.folder); /* the journal knows the rest */
+	neap_run_stage_forget(series->now->attempt.folder); /* the journal knows the rest */
 	return take(series, step, err);
 }
 

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 #include "series/spec_settings.h"
 
 #include <errno.h>
@@ -67,12 +67,12 @@ enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap
 		held = failed != 0;
 	}
 	static const enum neap_step_found founds[] = {
-		[NEAP_RUN_UNBEGUN] = NEAP_STEP_FOUND_UNBEGUN,
-		[NEAP_RUN_BEGAN] = NEAP_STEP_FOUND_NOTHING,
-		[NEAP_RUN_ENDED] = NEAP_STEP_FOUND_ENDED,
-		[NEAP_RUN_OVER] = NEAP_STEP_FOUND_RESULT,
+		[NEAP_STAGE_UNBEGUN] = NEAP_STEP_FOUND_UNBEGUN,
+		[NEAP_STAGE_BEGAN] = NEAP_STEP_FOUND_NOTHING,
+		[NEAP_STAGE_ENDED] = NEAP_STEP_FOUND_ENDED,
+		[NEAP_STAGE_OVER] = NEAP_STEP_FOUND_RESULT,
 	};
-	*ret_found = held ? NEAP_STEP_FOUND_LOCK : founds[neap_run_state_read(attempt->folder)];
+	*ret_found = held ? NEAP_STEP_FOUND_LOCK : founds[neap_run_stage_read(attempt->folder)];
 	return NEAP_OK;
 }
 

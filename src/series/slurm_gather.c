@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 #include "series/slurm_call.h"
 #include "series/slurm_claim.h"
 #include "series/slurm_decide.h"
@@ -344,7 +344,7 @@ static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct foun
 		return status;
 	/* What its task left in its last moment is as good as a result; ESTATE: the run was to be started again. */
 	if (there == NEAP_STEP_FOUND_ENDED) {
-		status = neap_run_state_recover_locked(found->attempt.folder, err);
+		status = neap_run_stage_recover_locked(found->attempt.folder, err);
 		if (status && status != NEAP_ESTATE && status != NEAP_EPARSE)
 			return status;
 	}

@@ -328,7 +328,7 @@ static void note_end(struct neap_supervise *run, const struct neap_evidence *evi
 	neap_supervise_room_for_end(run);
 	enum neap_status status = NEAP_ENOMEM;
 	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
-		status = neap_run_state_end(run, evidence, has_rung(run, rung), &err);
+		status = neap_run_stage_end(run, evidence, has_rung(run, rung), &err);
 	if (status)
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
 }
@@ -354,7 +354,7 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 	run->started_ns = now();
 	neap_observe_start(&run->observe, run->started_ns);
 	if (!run->started_once) {
-		status = neap_run_state_begin(run, err);
+		status = neap_run_stage_begin(run, err);
 		if (status)
 			goto out;
 		run->started_once = true;
@@ -409,7 +409,7 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
 		 run->retries, run->options.retries, neap_buffer_string(&text));
 	neap_buffer_fini(&text);
-	neap_run_state_begin_again(run);
+	neap_run_stage_begin_again(run);
 	neap_facts_set_aside(run);
 	return true;
 }

@@ -77,7 +77,7 @@ enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct nea
 				    struct neap_error *err);
 
 /* Writes folder/result.json. Errors: NEAP_ENOSPC, NEAP_EIO; then there is none. Once the history has the run too, if it
- * is to have it, the caller calls neap_run_state_forget. */
+ * is to have it, the caller calls neap_run_stage_forget. */
 enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
 					struct neap_error *err);
 

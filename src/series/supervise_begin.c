@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "device/visible.h"
 #include "neap/trace.h"
-#include "series/run_state.h"
+#include "series/run_stage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -107,8 +107,8 @@ static enum neap_status check_unended(const struct neap_supervise *run, struct n
 {
 	char path[PATH_MAX];
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
-	if (!status && neap_run_state_read(run->folder) == NEAP_RUN_ENDED)
-		neap_run_state_recover(run->folder, NULL);
+	if (!status && neap_run_stage_read(run->folder) == NEAP_STAGE_ENDED)
+		neap_run_stage_recover(run->folder, NULL);
 	if (!status && !access(path, F_OK))
 		status = neap_fail(err, NEAP_EEXIST, "%s is there already: that run is over; give another --folder",
 				   path);

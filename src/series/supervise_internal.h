@@ -124,14 +124,14 @@ enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct
 enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err);
 
-/* run_state.c: see run_state.h. Each is on disk when it returns. */
+/* run_stage.c: see run_stage.h. Each is on disk when it returns. */
 
 /* Before the first start. Errors: NEAP_ENOSPC, NEAP_EIO; then nothing may be started. */
-enum neap_status neap_run_state_begin(const struct neap_supervise *run, struct neap_error *err);
+enum neap_status neap_run_stage_begin(const struct neap_supervise *run, struct neap_error *err);
 /* Before what is left of a start is moved aside for another. */
-void neap_run_state_begin_again(const struct neap_supervise *run);
+void neap_run_stage_begin_again(const struct neap_supervise *run);
 /* The command has ended. `rung_left`: after an OOM it would be started again. */
-enum neap_status neap_run_state_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
+enum neap_status neap_run_stage_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
 			       struct neap_error *err);
 
 /* supervise_host.c */

@@ -12,7 +12,7 @@
  *
  *   lock held                     the run goes on
  *   lock free, result.json        the run is over
- *   lock free, no result.json     the supervisor died: series/run_state.h tells whether the command ran, or had ended
+ *   lock free, no result.json     the supervisor died: series/run_stage.h tells whether the command ran, or had ended
  */
 #ifndef NEAP_STORE_RESULT_H
 #define NEAP_STORE_RESULT_H

@@ -1,4 +1,4 @@
-/* series/run_state.h: what happens to a run's command, on disk as it happens: before anything else is done about it.
+/* series/run_stage.h: what happens to a run's command, on disk as it happens: before anything else is done about it.
  *
  *   RUN/began   one line: the command is started now. Written before the start.
  *   RUN/ended   JSON: the command has ended, how, and what the supervisor knew then. Written before leftovers are ended
@@ -15,29 +15,29 @@
  * A run that is to be started again with less memory (a rung of --on-oom) has no `ended` while it is started again. One
  * that died in between, after an OOM and with a rung left, has not come to its end: it counts as lost.
  */
-#ifndef NEAP_SERIES_RUN_STATE_H
-#define NEAP_SERIES_RUN_STATE_H
+#ifndef NEAP_SERIES_RUN_STAGE_H
+#define NEAP_SERIES_RUN_STAGE_H
 
 #include "store/result.h"
 
-enum neap_run_state { NEAP_RUN_UNBEGUN, NEAP_RUN_BEGAN, NEAP_RUN_ENDED, NEAP_RUN_OVER };
+enum neap_run_stage { NEAP_STAGE_UNBEGUN, NEAP_STAGE_BEGAN, NEAP_STAGE_ENDED, NEAP_STAGE_OVER };
 
 /* Looks into a run's folder whose lock is free, or the caller's. */
-enum neap_run_state neap_run_state_read(const char *folder);
+enum neap_run_stage neap_run_stage_read(const char *folder);
 
-/* Makes result.json of a run that is NEAP_RUN_ENDED, from `ended`, recordings and logs; the caller holds its lock.
+/* Makes result.json of a run that is NEAP_STAGE_ENDED, from `ended`, recordings and logs; the caller holds its lock.
  * Errors: NEAP_ESTATE when it was to be started again; NEAP_EPARSE for a damaged `ended`; NEAP_ENOMEM, NEAP_EIO and
  * NEAP_ENOSPC: try later. */
-enum neap_status neap_run_state_recover(const char *folder, struct neap_error *err);
+enum neap_status neap_run_stage_recover(const char *folder, struct neap_error *err);
 
 /* Takes the run's lock for it; where someone else has made the result by then, that is fine too. NEAP_EBUSY: the lock is
  * held: the run goes on, or another process makes its result just now. */
-enum neap_status neap_run_state_recover_locked(const char *folder, struct neap_error *err);
+enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_error *err);
 
-/* False: a run that is NEAP_RUN_OVER may not be in the history yet. */
-bool neap_run_state_is_kept(const char *folder);
+/* False: a run that is NEAP_STAGE_OVER may not be in the history yet. */
+bool neap_run_stage_is_kept(const char *folder);
 
 /* Removes both files: the result is there, and in the history if it is to be. */
-void neap_run_state_forget(const char *folder);
+void neap_run_stage_forget(const char *folder);
 
 #endif

@@ -1,4 +1,4 @@
-/* series/run_state.c: see run_state.h. `ended` is an object:
+/* series/run_stage.c: see run_stage.h. `ended` is an object:
  *
  *   {"schema": 1, "rung_left": B, "ooms": N, "started_ns": T, "log_offset": N,
  *    "evidence": {...},   what the supervisor saw itself: struct neap_evidence without what recordings and logs tell
@@ -6,7 +6,7 @@
  *
  * It is read like any file from outside, though only neap writes it.
  */
-#include "series/run_state.h"
+#include "series/run_stage.h"
 
 #include "series/supervise_internal.h"
 
@@ -34,13 +34,13 @@ static bool is_there(const char *folder, const char *name)
 	return !neap_path_join(path, sizeof path, folder, name) && !access(path, F_OK);
 }
 
-enum neap_run_state neap_run_state_read(const char *folder)
+enum neap_run_stage neap_run_stage_read(const char *folder)
 {
 	if (is_there(folder, "result.json"))
-		return NEAP_RUN_OVER;
+		return NEAP_STAGE_OVER;
 	if (is_there(folder, "ended"))
-		return NEAP_RUN_ENDED;
-	return is_there(folder, "began") ? NEAP_RUN_BEGAN : NEAP_RUN_UNBEGUN;
+		return NEAP_STAGE_ENDED;
+	return is_there(folder, "began") ? NEAP_STAGE_BEGAN : NEAP_STAGE_UNBEGUN;
 }
 
 static void forget(const char *folder, const char *name)
@@ -50,15 +50,15 @@ static void forget(const char *folder, const char *name)
 		unlink(path);
 }
 
-bool neap_run_state_is_kept(const char *folder) { return !is_there(folder, "ended"); }
+bool neap_run_stage_is_kept(const char *folder) { return !is_there(folder, "ended"); }
 
-void neap_run_state_forget(const char *folder)
+void neap_run_stage_forget(const char *folder)
 {
 	forget(folder, "began");
 	forget(folder, "ended");
 }
 
-enum neap_status neap_run_state_begin(const struct neap_supervise *run, struct neap_error *err)
+enum neap_status neap_run_stage_begin(const struct neap_supervise *run, struct neap_error *err)
 {
 	char path[4200], line[128];
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "began");
@@ -69,7 +69,7 @@ enum neap_status neap_run_state_begin(const struct neap_supervise *run, struct n
 	return neap_file_write(path, line, (size_t)length, err);
 }
 
-void neap_run_state_begin_again(const struct neap_supervise *run)
+void neap_run_stage_begin_again(const struct neap_supervise *run)
 {
 	forget(run->folder, "ended");
 	neap_sync_folder(run->folder, NULL);
@@ -153,7 +153,7 @@ static enum neap_status format_end(struct neap_supervise *run, const struct neap
 	return status ? status : neap_buffer_status(text, err);
 }
 
-enum neap_status neap_run_state_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
+enum neap_status neap_run_stage_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
 				    struct neap_error *err)
 {
 	char path[4200];
@@ -257,7 +257,7 @@ static enum neap_status complete(const char *folder, struct end *end, struct nea
 	return status;
 }
 
-enum neap_status neap_run_state_recover(const char *folder, struct neap_error *err)
+enum neap_status neap_run_stage_recover(const char *folder, struct neap_error *err)
 {
 	char path[4200];
 	struct end end = {0};
@@ -272,7 +272,7 @@ enum neap_status neap_run_state_recover(const char *folder, struct neap_error *e
 	return status;
 }
 
-enum neap_status neap_run_state_recover_locked(const char *folder, struct neap_error *err)
+enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_error *err)
 {
 	char path[4200];
 	if (neap_path_join(path, sizeof path, folder, "lock"))
@@ -283,8 +283,8 @@ enum neap_status neap_run_state_recover_locked(const char *folder, struct neap_e
 	enum neap_status status = NEAP_OK;
 	if (flock(fd, LOCK_EX | LOCK_NB))
 		status = neap_fail_errno(err, errno, "locking %.150s", path);
-	else if (neap_run_state_read(folder) == NEAP_RUN_ENDED)
-		status = neap_run_state_recover(folder, err);
+	else if (neap_run_stage_read(folder) == NEAP_STAGE_ENDED)
+		status = neap_run_stage_recover(folder, err);
 	close(fd);
 	return status;
 }
