@@ -15,11 +15,7 @@
 
 #define FILE_STEP (64ull << 30)
 
-int sim_physical_file(const struct sim_handle *handle)
-{
-	(void)handle;
-	return sim.file;
-}
+int sim_physical_file(const struct sim_handle *handle) { return handle->file ? handle->file->fd : sim.file; }
 
 /* The file reaches at least `end`. */
 static bool file_reaches(uint64_t end)
@@ -37,6 +33,15 @@ static bool file_reaches(uint64_t end)
 			return false;
 		sim.file_size = size;
 	}
+	return true;
+}
+
+bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset)
+{
+	if (!file_reaches(sim.file_end + bytes))
+		return false;
+	*ret_offset = sim.file_end;
+	sim.file_end += bytes;
 	return true;
 }
 
@@ -73,6 +78,7 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 	}
 	*handle = (struct sim_handle){
 		.id = ++sim.next_id, .bytes = bytes, .file_offset = sim.file_end, .device = device, .held = 1};
+	handle->space = handle->id;
 	if (!neap_map_put(&sim.handles, handle->id, (uint64_t)(uintptr_t)handle)) {
 		free(handle);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -90,13 +96,21 @@ CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle 
 
 void sim_physical_settle(struct sim_handle *handle)
 {
+	bool last = true;
+
 	if (handle->held > 0 || handle->mappings > 0)
 		return;
-	if (!sim.spec.no_backing)
-		(void)fallocate(sim.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)handle->file_offset,
+	if (handle->share) {
+		last = sim_share_leave(handle);
+	} else {
+		sim_engine_forget(sim.engine, handle->space);
+		sim_refund_device(handle->device, SIM_CHARGE_MEMORY, handle->bytes);
+	}
+	if (last && !sim.spec.no_backing)
+		(void)fallocate(sim_physical_file(handle), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				(off_t)handle->file_offset,
 				(off_t)handle->bytes); /* refused: the host's memory comes back with the process */
-	sim_engine_forget(sim.engine, handle->id);
-	sim_refund_device(handle->device, SIM_CHARGE_MEMORY, handle->bytes);
+	sim_file_release(handle->file);
 	neap_map_remove(&sim.handles, handle->id, NULL);
 	free(handle);
 }

@@ -44,17 +44,8 @@ REFUSE(cuGraphAddNode_v2, (CUgraphNode * node, CUgraph graph, const CUgraphNode 
 			   const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *parameters))
 REFUSE(cuGraphConditionalHandleCreate,
        (CUgraphConditionalHandle * handle, CUgraph graph, CUcontext context, unsigned int value, unsigned int flags))
-REFUSE(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,
-				      CUmemAllocationHandleType type, unsigned long long flags))
-REFUSE(cuMemImportFromShareableHandle,
-       (CUmemGenericAllocationHandle * handle, void *shareable, CUmemAllocationHandleType type))
 REFUSE(cuMemGetHandleForAddressRange,
        (void *handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type, unsigned long long flags))
-REFUSE(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr address))
-REFUSE(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned int flags))
-REFUSE(cuIpcCloseMemHandle, (CUdeviceptr address))
-REFUSE(cuIpcGetEventHandle, (CUipcEventHandle * handle, CUevent event))
-REFUSE(cuIpcOpenEventHandle, (CUevent * event, CUipcEventHandle handle))
 REFUSE(cuMulticastCreate, (CUmemGenericAllocationHandle * handle, const CUmulticastObjectProp *properties))
 REFUSE(cuMulticastAddDevice, (CUmemGenericAllocationHandle handle, CUdevice device))
 REFUSE(cuMulticastBindMem, (CUmemGenericAllocationHandle handle, size_t offset, CUmemGenericAllocationHandle memory,

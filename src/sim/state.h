@@ -9,6 +9,7 @@
  *   memory.c    address ranges: reserve, map                       virtual.c   the calls for them
  *   alloc.c     cuMemAlloc and its like                            host.c      pinned, registered, managed memory
  *   pointer.c   what an address is                                 peer.c      memory of other devices
+ *   share.c     memory of other processes, what is shared          ipc.c       the calls for it
  *   pool.c      stream-ordered allocation                          work.c      submitting work
  *   stream.c    streams, host functions                            event.c     events
  *   capture.c   stream capture                                     graph.c     graphs and their nodes
@@ -53,9 +54,13 @@ enum sim_call {
 /* -- physical memory -------------------------------------------------------------------------------------------- */
 
 struct sim_handle {
-	uint64_t id; /* names it to the program, and is its space in the engine */
+	uint64_t id;    /* names it to the program */
+	uint64_t space; /* its bytes, in the engine: one for all handles of a share */
 	uint64_t bytes, file_offset;
-	uint32_t device;         /* CUDA's ordinal */
+	struct sim_file *file;    /* that it is in; NULL: this process's own */
+	struct sim_share *share;  /* held with other processes; NULL: it is not */
+	uint64_t requested_bytes; /* imported: of the allocation there */
+	uint32_t device;          /* CUDA's ordinal */
 	uint32_t held, mappings; /* lives while there is any: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
 	bool named;              /* made by cuMemCreate: the program may name it */
 	CUmemAllocationHandleType handle_types; /* what it may be exported as */
@@ -69,6 +74,21 @@ void sim_physical_release(struct sim_handle *handle);
 struct sim_handle *sim_physical_find(uint64_t id);
 /* The program's handle, while it holds it; else NULL. Lock held. */
 struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
+/* Room in this process's file that no handle has. False: host out of memory. Lock held. */
+bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset);
+
+/* Files of other processes, and what is in them: share.c. Lock held. */
+struct sim_file {
+	struct sim_file *next; /* of sim.shared_files */
+	uint64_t device, inode;
+	int fd;
+	uint32_t references;
+};
+
+void sim_file_release(struct sim_file *file); /* NULL is fine */
+/* A handle that was shared goes. True: no process has the memory any more. */
+bool sim_share_leave(const struct sim_handle *handle);
+
 /* The world's books for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's end. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
@@ -94,19 +114,21 @@ enum sim_reservation_kind {
 	SIM_RESERVED, /* cuMemAddressReserve */
 	SIM_ALLOCATED,
 	SIM_POOLED,
-	SIM_STATIC, /* a module's variables */
+	SIM_STATIC,   /* a module's variables */
+	SIM_IMPORTED, /* cuIpcOpenMemHandle: another process's allocation */
 };
 
 struct sim_reservation {
 	struct sim_range range;
 	enum sim_reservation_kind kind;
-	uint64_t requested_bytes; /* ALLOCATED, POOLED, STATIC */
+	uint64_t requested_bytes; /* all but RESERVED */
 	uint32_t device;
 	bool sync_memops;    /* as the program set it */
 	CUmemoryPool pool;   /* POOLED */
 	bool pool_free;      /* POOLED: given back by the program, in its pool's list */
 	uint32_t free_event; /* the engine's: recorded where it was given back */
 	struct sim_reservation *next_free;
+	uint32_t opened; /* IMPORTED: how often, less the closes */
 	uint64_t mappings;
 };
 
@@ -368,6 +390,9 @@ struct sim_state {
 	uint64_t next_address; /* of device memory; 0: none was given out yet */
 	struct sim_ranges reservations, mappings, hosts;
 	CUmemoryPool pools;
+	struct sim_file *shared_files;
+	struct sim_share *shares;
+	uint64_t directory, directory_end; /* of what this process shares: in its file */
 	struct sim_flight *flights;
 
 	/* Pointers that the program may name. */

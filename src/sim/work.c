@@ -224,7 +224,7 @@ static CUresult translate(const struct sim_task *task, const struct neap_sim_ran
 		stop = mapping->range.start + mapping->valid_bytes;
 		if (stop > end)
 			stop = end;
-		if (!accesses_add(accesses, (struct sim_access){mapping->handle->id, at - mapping->range.start,
+		if (!accesses_add(accesses, (struct sim_access){mapping->handle->space, at - mapping->range.start,
 								stop - at, range->write != 0}))
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		at = stop;

@@ -80,8 +80,10 @@ enum neap_status sim_world_lock(struct sim_world *world)
 {
 	int result = pthread_mutex_lock(&world->shared->mutex);
 
-	if (result == EOWNERDEAD)
+	if (result == EOWNERDEAD) {
 		result = pthread_mutex_consistent(&world->shared->mutex);
+		sim_world_shares_count(world->shared);
+	}
 	return result == 0 ? NEAP_OK : NEAP_EIO;
 }
 
@@ -97,16 +99,19 @@ static uint64_t slot_bytes(const struct slot *slot)
 	return sum;
 }
 
-static void slot_release(struct slot *slot)
+static void slot_release(struct shared *shared, struct slot *slot)
 {
+	sim_world_shares_release(shared, (int)(slot - shared->slots));
 	__atomic_store_n(&slot->state, SIM_SLOT_FREE, __ATOMIC_RELEASE);
 	memset(slot, 0, sizeof(*slot));
 }
 
-static void slot_drain(struct slot *slot, uint64_t delay_ns)
+static void slot_drain(struct shared *shared, struct slot *slot)
 {
-	if (delay_ns == 0 || slot_bytes(slot) == 0) {
-		slot_release(slot);
+	uint64_t delay_ns = shared->release_delay_ns;
+
+	if (delay_ns == 0 || (slot_bytes(slot) == 0 && !sim_world_shares_held(shared, (int)(slot - shared->slots)))) {
+		slot_release(shared, slot);
 		return;
 	}
 	slot->drain_until_ns = neap_clock_now(neap_clock_system()) + delay_ns;
@@ -127,17 +132,17 @@ void sim_world_settle(struct sim_world *world)
 			continue;
 		if (slot->state == SIM_SLOT_ALIVE) {
 			if (!sim_world_life_held(world->fd, i))
-				slot_drain(slot, shared->release_delay_ns);
+				slot_drain(shared, slot);
 		} else if (slot->state != SIM_SLOT_DRAINING || now >= slot->drain_until_ns ||
 			   slot->drain_until_ns - now > shared->release_delay_ns) {
-			slot_release(slot); /* drained, or nonsense */
+			slot_release(shared, slot); /* drained, or nonsense */
 		}
 	}
 }
 
 uint64_t sim_world_used(const struct shared *shared, uint32_t device)
 {
-	uint64_t used = 0;
+	uint64_t used = shared->shared_bytes[device];
 	size_t i;
 
 	for (i = 0; i < SIM_SLOT_LIMIT; i++)
@@ -408,7 +413,7 @@ void sim_world_leave(struct sim_world *world)
 	if (!world)
 		return;
 	if (sim_world_lock(world) == NEAP_OK) {
-		slot_drain(&world->shared->slots[world->own_slot], world->shared->release_delay_ns);
+		slot_drain(world->shared, &world->shared->slots[world->own_slot]);
 		sim_world_unlock(world);
 	}
 	range = life_range(world->own_slot, F_UNLCK);

@@ -2,13 +2,17 @@
  *
  *   /dev/shm/neap-sim-UID-WORLD (else /tmp)
  *   +-----------------+------------------+--------------------------------------------+
- *   | header, mutex   | devices (fixed)  | slots: one per process, its use per device |
+ *   | header, mutex   | devices (fixed)  | slots: one per process, its use per device | shares
  *   +-----------------+------------------+--------------------------------------------+
  *
- * Invariants: nothing but slots says what is in use, so  used(device) = sum over slots of memory + context  holds
- * whatever instant a process dies at, and  used(device) <= total - reserved.  A slot is alive exactly while someone
- * holds the kernel's lock on its byte of the file (a process, or a child that inherited its files): a PID proves
- * nothing. What a dead process used is *draining* until release_delay has passed since its death was noticed.
+ * Invariants: nothing but slots and shares says what is in use, so
+ *
+ *   used(device) = sum over slots of memory + context, and over shares of their bytes   <=   total - reserved
+ *
+ * holds whatever instant a process dies at. A share is memory that processes hold in common: it is charged once,
+ * until the last of them is gone. A slot is alive exactly while someone holds the kernel's lock on its byte of the
+ * file (a process, or a child that inherited its files): a PID proves nothing. What a dead process used is *draining*
+ * until release_delay has passed since its death was noticed.
  *
  * The last one to leave removes the file, unless memory is draining; then whoever looks next does.
  *
@@ -21,7 +25,8 @@
 
 #include <sys/types.h>
 
-#define SIM_SLOT_LIMIT 128
+#define SIM_SLOT_LIMIT  128
+#define SIM_SHARE_LIMIT 8192 /* allocations shared between processes, in a world */
 
 /* Reading: for NVML and for `neap sim inspect`. */
 
@@ -95,6 +100,15 @@ void sim_world_leave(struct sim_world *world);
 enum neap_status sim_world_charge(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_world_refund(struct sim_world *world, uint32_t device, enum sim_charge what, uint64_t bytes);
 uint64_t sim_world_free_bytes(struct sim_world *world, uint32_t device);
+
+/* Turns `bytes` of what this process is charged with on the device into a share, and makes it a holder. NEAP_ENOMEM:
+ * SIM_SHARE_LIMIT. */
+enum neap_status sim_world_share(struct sim_world *world, uint32_t device, uint64_t bytes, uint64_t *ret_share);
+/* Makes this process a holder too. NEAP_ENOENT: nobody holds it any more. */
+enum neap_status sim_world_share_join(struct sim_world *world, uint64_t share, uint32_t *ret_device,
+				      uint64_t *ret_bytes);
+/* This process holds it no more. True: nobody does, and it is free. */
+bool sim_world_share_leave(struct sim_world *world, uint64_t share);
 
 uint32_t sim_world_device_count(const struct sim_world *world);
 /* What never changes of a device: name, uuid, PCI, total, reserved, context, compute. The rest is zero. */

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #define WORLD_MAGIC  0x646c726f7770656eull /* "nepworld" */
-#define WORLD_LAYOUT 1u
+#define WORLD_LAYOUT 2u
 
 struct device_state {
 	uint64_t total, reserved, context;
@@ -28,6 +28,14 @@ struct slot {
 	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
 };
 
+/* Memory that one process shared with others: charged to none of them, but to the device, once. */
+struct share {
+	uint64_t id; /* never given out again; 0: free. Stored last */
+	uint64_t bytes;
+	uint64_t holders[SIM_SLOT_LIMIT / 64]; /* bits of slots, drained ones too; free without any */
+	uint32_t device, owner;                /* slot that it counts for, while that holds it */
+};
+
 struct shared {
 	uint64_t magic; /* stored last */
 	uint32_t layout, bytes;
@@ -36,6 +44,11 @@ struct shared {
 	uint32_t device_count, pad;
 	struct device_state devices[SIM_DEVICE_LIMIT];
 	struct slot slots[SIM_SLOT_LIMIT];
+	uint64_t share_ids; /* given out so far */
+	uint64_t
+		shared_bytes[SIM_DEVICE_LIMIT]; /* sums over `shares`; counted again where a process died meanwhile */
+	uint32_t share_end, share_pad;          /* beyond the last one in use */
+	struct share shares[SIM_SHARE_LIMIT];
 };
 
 struct sim_world {
@@ -68,6 +81,12 @@ enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *sp
 /* Notices who died and what has drained. Mutex held. */
 void sim_world_settle(struct sim_world *world);
 uint64_t sim_world_used(const struct shared *shared, uint32_t device);
+/* Shares, for world_share.c; mutex held. The slot's own ones, when it is released; whether it holds any. */
+void sim_world_shares_release(struct shared *shared, int slot);
+bool sim_world_shares_held(const struct shared *shared, int slot);
+void sim_world_shares_count(struct shared *shared);
+/* The slot that a share counts for. */
+int sim_world_share_slot(const struct share *share);
 /* What is free of the device. */
 uint64_t sim_world_room(const struct shared *shared, uint32_t device);
 

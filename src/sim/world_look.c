@@ -65,9 +65,23 @@ static void view_slot(const struct slot *slot, struct sim_view_process *ret_proc
 	}
 }
 
+/* Adds it to the process that it counts for. */
+static void view_share(const struct shared *shared, const struct share *share, const size_t place[SIM_SLOT_LIMIT],
+		       struct sim_view *view)
+{
+	int slot = sim_world_share_slot(share);
+
+	if (slot < 0 || !place[slot] || share->device >= shared->device_count)
+		return;
+	view->processes[place[slot] - 1].memory_bytes[share->device] += share->bytes;
+	if (shared->slots[slot].state == SIM_SLOT_DRAINING)
+		view->devices[share->device].draining_bytes += share->bytes;
+}
+
 /* Mutex held, or `shared` private. */
 static void view_world(const struct shared *shared, struct sim_view *view)
 {
+	size_t place[SIM_SLOT_LIMIT] = {0}; /* of each slot in use, in `processes`, + 1 */
 	uint32_t device;
 	size_t i;
 
@@ -83,11 +97,15 @@ static void view_world(const struct shared *shared, struct sim_view *view)
 
 		if (slot->state == SIM_SLOT_FREE)
 			continue;
-		view_slot(slot, &view->processes[view->process_count++]);
+		view_slot(slot, &view->processes[view->process_count]);
+		place[i] = ++view->process_count;
 		for (device = 0; device < shared->device_count && slot->state == SIM_SLOT_DRAINING; device++)
 			view->devices[device].draining_bytes +=
 				slot->use[device][SIM_CHARGE_MEMORY] + slot->use[device][SIM_CHARGE_CONTEXT];
 	}
+	for (i = 0; i < shared->share_end && i < SIM_SHARE_LIMIT; i++)
+		if (shared->shares[i].id)
+			view_share(shared, &shared->shares[i], place, view);
 }
 
 static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)

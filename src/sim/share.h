@@ -1,0 +1,25 @@
+/* sim/share.h: memory shared between processes of a world, for share.c, virtual.c and ipc.c.
+ *
+ *   process A: its file |  ... bytes of handle 7 ...  |  directory: entry of handle 7  |
+ *                                    ^                            ^
+ *   process B: --- maps them --------+     a descriptor of A's file, positioned there, or A's PID and the place
+ *
+ * What is shared has an entry in the directory of the process that has it in its file. A descriptor that another
+ * process is given is one of that file, and its *position* says which entry. The world has the books: who holds a
+ * share, and that it is charged once (world.h). An entry comes from outside: nothing in it is believed that the world
+ * or the file contradicts.
+ */
+#ifndef NEAP_SIM_SHARE_H
+#define NEAP_SIM_SHARE_H
+
+#include "sim/state.h"
+
+/* Makes it a share, once; where its entry is, in its process's file. Lock held. CUDA_ERROR_OUT_OF_MEMORY. */
+CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, uint64_t *ret_entry);
+/* A new descriptor of the file that the handle is in, at its entry. Lock held. -1: the host refused. */
+int sim_share_open(struct sim_handle *handle);
+/* A handle, held once, for what a descriptor names. Lock held. CUDA_ERROR_INVALID_VALUE: it names nothing that is
+ * shared here; CUDA_ERROR_INVALID_DEVICE: this process does not see its device. */
+CUresult sim_share_import(int fd, struct sim_handle **ret_handle);
+
+#endif
