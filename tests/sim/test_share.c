@@ -2,6 +2,7 @@
 #include "sim_test.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,8 @@ static int open_by_descriptor(void)
 	STEP(t.cuda.cuMemAddressReserve(&address, 2 * PAGE, 0, 0, 0));
 	STEP(t.cuda.cuMemMap(address, 2 * PAGE, 0, handle, 0));
 	STEP(t.cuda.cuMemSetAccess(address, 2 * PAGE, &access, 1));
+	if (getenv("TEST_DIE"))
+		raise(SIGKILL);
 	if (*(unsigned char *)(uintptr_t)(address + PAGE) != 0x77)
 		return 2;
 	STEP(t.cuda.cuMemsetD8(address, 0x66, 10));
@@ -267,8 +270,9 @@ static void a_dead_holder_lets_go(void **state)
 	range = sim_reserve_range(2 * PAGE);
 	sim_map_at(range, 2 * PAGE, handle);
 	pass("TEST_FD", &fd, sizeof(fd));
-	/* Without backing there is nothing to read; the child stops there, and dies with its hold. */
+	setenv("TEST_DIE", "1", 1);
 	struct sim_child child = sim_spawn("descriptor");
+	unsetenv("TEST_DIE");
 	assert_true(sim_child_says(&child) == 0);
 	assert_true(sim_child_wait(&child) != 0);
 	assert_int_equal(memory_of(getpid()), 2 * PAGE);
