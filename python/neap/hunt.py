@@ -8,8 +8,12 @@ The garbage collector knows every object that can hold another. From the tensors
     tensor <- object <- object <- itself, and nobody else    a cycle: gone after a collection
     tensor <- frame that runs                                in use; before Python 3.13 not to be seen
 
-Memory that only PyTorch's C++ side holds (saved for a backward pass, say) has no object to find: it is the difference
-between what is allocated and what is named here.
+A tensor that was computed leads to its autograd graph, and that to tensors saved for a backward pass, which no Python object
+refers to (_graphs.py): `history.append(loss)` keeps 4 bytes and all activations. They are counted for the tensor that leads to
+them. Other memory that only PyTorch's C++ side holds (a gradient, say) has no object to find: it is the difference between
+what is allocated and what is named here.
+
+Several tensors can share one storage (`out` and `out.detach()`): it is named once, with whatever holds any of them.
 
 What gc.freeze() has put out of the collector's sight is not found.
 
@@ -27,18 +31,18 @@ import types
 import weakref
 from typing import Any, Collection, Iterable, Iterator, Optional, Union
 
-from . import _sources, _units
+from . import _graphs, _sources, _units
 
 _DEPTH = 8  # hops from a tensor to what holds it
 _TRACED = 5000  # tensors followed, the largest first
 _REPORTED = 20
-_UNSEEN = "a variable of a running function, or PyTorch's C++ side (a gradient, saved for a backward pass)"
+_UNSEEN = "a variable of a running function, or PyTorch's C++ side (a gradient, say)"
 _KINDS = ("traceback", "closure", "global", "class", "frame", "object", "unknown")  # the first that holds it names it
 
 
 @dataclasses.dataclass(frozen=True)
 class Lingering:
-    """A tensor that occupies memory, and what holds it."""
+    """A tensor that occupies memory, or whose autograd graph does, and what holds it."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -47,11 +51,13 @@ class Lingering:
     kind: str  # "traceback", "closure", "cycle", "global", "class", "frame" (in use), "object", "unknown"
     holders: tuple[str, ...]
     released: bool
+    saved: int = 0  # bytes beside it, in tensors that its graph keeps for a backward pass and nothing else holds
 
     def __str__(self) -> str:
         what = "; ".join(self.holders) or _UNSEEN
         end = "released" if self.released else "kept"
-        return f"{_units.size(self.bytes)} {self.dtype} {list(self.shape)} on {self.device}: {what} ({end})"
+        graph = f" and {_units.size(self.saved)} saved for its backward pass" if self.saved else ""
+        return f"{_units.size(self.bytes)} {self.dtype} {list(self.shape)} on {self.device}{graph}: {what} ({end})"
 
 
 class _Own(list):  # type: ignore[type-arg]
@@ -73,24 +79,77 @@ def storage_key(tensor: Any) -> tuple[int, str, int]:
     return storage.data_ptr(), str(tensor.device), storage.nbytes()
 
 
-def tensors(device_types: Collection[str]) -> Any:
-    """The tensors on these devices, the largest storage first, one per storage. A list: drop it soon."""
+class Storage:
+    """Bytes that tensors occupy: those that lie there, as far as Python objects hold them, and what their graphs keep."""
+
+    __slots__ = ("key", "tensors", "saved")
+
+    def __init__(self, key: tuple[int, str, int]) -> None:
+        self.key, self.tensors, self.saved = key, _Own(), 0
+
+    @property
+    def bytes(self) -> int:
+        """Of the storage itself."""
+        return self.key[2]
+
+
+def _held(found: dict[Any, Storage], roots: Any) -> set[int]:
+    """The ids of those tensors that a Python object refers to. A tensor that only PyTorch's C++ side keeps may still have the
+    Python object that it had in a function's variable."""
+    targets = _Own(tensor for storage in found.values() for tensor in storage.tensors)
+    targets.extend(roots)
+    wanted, held = {id(tensor) for tensor in targets}, set[int]()
+    for parent in gc.get_referrers(*targets):
+        if not _is_own(parent) and parent is not targets:
+            held.update(id(child) for child in gc.get_referents(parent) if id(child) in wanted)
+    return held
+
+
+def _count_graphs(torch: Any, device_types: Collection[str], found: dict[Any, Storage], roots: Any, objects: Any) -> None:
+    """Counts what the graphs of these tensors keep for the storage of each, which is `found` then, whatever device it is on.
+    What only a graph keeps is no finding of its own any more."""
+    held = _held(found, roots)
+    known = {key for key, storage in found.items() if any(id(tensor) in held for tensor in storage.tensors)}
+    walk = _graphs.Walk(torch, device_types, known, storage_key, objects)
+    named = _Own(root for root in roots if id(root) in held)
+    others = _Own(root for root in roots if id(root) not in held)  # variables of running functions
+    for one, count in walk.saved(named, oldest_first=True) + walk.saved(others, oldest_first=False):
+        key = storage_key(one)
+        if count and key not in found:  # of another device: `history.append(loss.cpu())`
+            found[key] = Storage(key)
+            found[key].tensors.append(one)
+        if count:
+            found[key].saved += count
+    for key in walk.counted:
+        found.pop(key, None)
+
+
+def storages(device_types: Collection[str]) -> Any:
+    """What tensors on these devices occupy, and their graphs there, the most bytes first. A list: drop it soon."""
     torch, device_types = _sources.torch_module(), kinds_of(device_types)
-    found, seen = _Own(), set()
+    found: dict[Any, Storage] = _OwnDict()
+    roots = _Own()
     if torch is None:
-        return found
-    for item in gc.get_objects():
+        return _Own()
+    objects = _Own(gc.get_objects())
+    for item in objects:
         try:
-            if not issubclass(type(item), torch.Tensor) or item.device.type not in device_types:
+            if not issubclass(type(item), torch.Tensor):
+                continue
+            if item.grad_fn is not None:
+                roots.append(item)
+            if item.device.type not in device_types:
                 continue
             key = storage_key(item)
-            if key[2] and key not in seen:
-                seen.add(key)
-                found.append((key[2], item))
+            if key[2]:
+                if key not in found:
+                    found[key] = Storage(key)
+                found[key].tensors.append(item)
         except Exception:  # a fake tensor, a subclass of its own mind
             continue
-    found.sort(key=lambda pair: pair[0], reverse=True)
-    return _Own(tensor for _, tensor in found)
+    if roots:
+        _count_graphs(torch, device_types, found, roots, objects)
+    return _Own(sorted(found.values(), key=lambda one: one.bytes + one.saved, reverse=True))
 
 
 def _running() -> set[int]:
@@ -106,7 +165,7 @@ def _running() -> set[int]:
 
 
 def _is_own(item: object) -> bool:
-    if type(item) in (_Own, _OwnDict, _Search):
+    if type(item) in (_Own, _OwnDict, _Search, Storage):
         return True
     return isinstance(item, types.FrameType) and item.f_code.co_filename == __file__
 
@@ -268,34 +327,40 @@ class _Search:
 
 @dataclasses.dataclass
 class _Account:
-    ref: Any  # weak
+    refs: list[Any]  # weak
     facts: tuple[tuple[int, ...], str, str, int]
+    saved: int
     kind: str
     holders: tuple[str, ...]
     died: str = ""  # in which phase
+
+
+def _account(search: _Search, storage: Storage) -> _Account:
+    """Of the tensors that share a storage, the one is shown that something with a name holds."""
+    named: list[tuple[str, tuple[str, ...]]] = [search.holders(tensor) for tensor in storage.tensors]
+    at = min(range(len(named)), key=lambda n: _KINDS.index(named[n][0]))
+    kind, holders = named[at]
+    others = [text for other_kind, texts in named for text in texts if other_kind != "frame" or kind == "frame"]
+    tensor = storage.tensors[at]
+    facts = (
+        tuple(int(n) for n in tensor.shape),
+        str(tensor.dtype).replace("torch.", ""),
+        str(tensor.device),
+        storage.bytes,
+    )
+    refs = [weakref.ref(tensor) for tensor in storage.tensors]
+    return _Account(refs, facts, storage.saved, kind, tuple(dict.fromkeys([*holders, *others]))[:3])
 
 
 def _look(
     device_types: Collection[str], skip: Collection[Any] = (), only: Optional[Collection[Any]] = None
 ) -> tuple[list[_Account], list[types.FrameType]]:
     """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor."""
-    targets = tensors(device_types)
-    if skip or only is not None:
-        targets = _Own(t for t in targets if storage_key(t) not in skip and (only is None or storage_key(t) in only))
-    targets = _Own(targets[:_TRACED])
-    search = _Search(targets)
-    accounts = []
-    for at in range(len(targets)):
-        tensor = targets[at]
-        kind, holders = search.holders(tensor)
-        facts = (
-            tuple(int(n) for n in tensor.shape),
-            str(tensor.dtype).replace("torch.", ""),
-            str(tensor.device),
-            int(tensor.untyped_storage().nbytes()),
-        )
-        accounts.append(_Account(weakref.ref(tensor), facts, kind, holders))
-        del tensor
+    found = storages(device_types)
+    found = _Own(s for s in found if s.key not in skip and (only is None or s.key in only))
+    found = _Own(found[:_TRACED])
+    search = _Search(_Own(tensor for storage in found for tensor in storage.tensors))
+    accounts = [_account(search, storage) for storage in found]
     return accounts, list(search.frames.values())
 
 
@@ -305,7 +370,7 @@ def _told(accounts: Iterable[_Account], phase_of_cycles: str = "collected") -> I
         holders = account.holders
         if kind == "cycle":
             holders = tuple(f"a reference cycle through {text}" for text in holders) or ("a reference cycle",)
-        yield Lingering(*account.facts, kind, holders, bool(account.died))
+        yield Lingering(*account.facts, kind, holders, bool(account.died), account.saved)
 
 
 def lingering(
@@ -314,8 +379,8 @@ def lingering(
     skip: Collection[Any] = (),
     only: Optional[Collection[Any]] = None,
 ) -> tuple[Lingering, ...]:
-    """The largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes and what
-    holds it; without those of the storage keys in `skip`, or only those of `only`. Releases nothing and raises nothing of its
+    """The largest tensors on devices of these types, one for each storage and at most `limit`, each with its bytes, those that
+    its autograd graph keeps for a backward pass, and what holds it; without those of the storage keys in `skip`, or only those of `only`. Releases nothing and raises nothing of its
     own; () without torch. Goes through all of Python's objects: some tenths of a second in a large program. While it looks,
     other threads should not allocate: what they make meanwhile may be named or not."""
     accounts, _ = _look(device_types, skip, only)
@@ -353,7 +418,7 @@ def forget_frames(error: BaseException) -> None:
 
 def _mark(accounts: list[_Account], phase: str) -> None:
     for account in accounts:
-        if not account.died and account.ref() is None:
+        if not account.died and all(ref() is None for ref in account.refs):
             account.died = phase
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import gc
 import logging
 import os
-from typing import Any, Collection, Optional, Sequence, Type, Union
+from typing import Any, Collection, NamedTuple, Optional, Sequence, Type, Union
 
 from . import _abi, _units, hunt, memory
 from ._cleanups import Cleanups
@@ -28,12 +28,14 @@ class Growing:
     counts: tuple[int, ...]  # at the last looks
     bytes_per_look: float
     holders: tuple[str, ...]  # of one of them
+    saved_per_look: float = 0.0  # of these bytes, what their graphs keep for a backward pass
 
     def __str__(self) -> str:
         held = "; ".join(self.holders) or "nothing that can be seen"
+        saved = f" ({_units.size(int(self.saved_per_look))} of it saved for a backward pass)" if self.saved_per_look > 0 else ""
         return (
             f"{self.dtype} {list(self.shape)} on {self.device}: {self.counts[0]} -> {self.counts[-1]} in "
-            f"{len(self.counts)} looks, {_units.size(int(self.bytes_per_look))} a look; held by {held}"
+            f"{len(self.counts)} looks, {_units.size(int(self.bytes_per_look))} a look{saved}; held by {held}"
         )
 
 
@@ -54,6 +56,14 @@ class TrialResult:
         return not self.survivors and self.after.allocated <= self.baseline.allocated
 
 
+class _Count(NamedTuple):
+    """Of tensors of one kind."""
+
+    tensors: int = 0
+    bytes: int = 0
+    saved: int = 0  # by their graphs, for a backward pass
+
+
 def _key(tensor: Any) -> tuple[tuple[int, ...], str, str]:
     return tuple(int(n) for n in tensor.shape), str(tensor.dtype).replace("torch.", ""), str(tensor.device)
 
@@ -67,7 +77,7 @@ class _Trial:
         gc.collect()
         self._scope = memory.GPUMemoryContext(self._name)
         self._scope.__enter__()
-        self._known = {hunt.storage_key(t) for t in hunt.tensors(self._manager.device_types)}
+        self._known = {storage.key for storage in hunt.storages(self._manager.device_types)}
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Any) -> None:
@@ -118,7 +128,7 @@ class MemoryManager:
         self.cleanups: list[memory.ClearResult] = []  # the last ones
         self._cleaner = Cleanups()
         self._steps = 0
-        self._history: list[dict[Any, tuple[int, int]]] = []
+        self._history: list[dict[Any, _Count]] = []
         self._warned: set[Any] = set()
 
     def trial(self, name: str = "trial") -> _Trial:
@@ -151,14 +161,13 @@ class MemoryManager:
 
     def look(self) -> tuple[Growing, ...]:
         """Counts the tensors there are by shape and compares with the looks before; what grows."""
-        census: dict[Any, tuple[int, int]] = {}
+        census: dict[Any, _Count] = {}
         sample: dict[Any, Any] = {}
-        for tensor in hunt.tensors(self.device_types):
-            key = _key(tensor)
-            count, total = census.get(key, (0, 0))
-            census[key] = (count + 1, total + tensor.untyped_storage().nbytes())
-            sample[key] = hunt.storage_key(tensor)
-            del tensor
+        for storage in hunt.storages(self.device_types):
+            for key in {_key(tensor) for tensor in storage.tensors}:
+                count = census.get(key, _Count())
+                census[key] = _Count(count.tensors + 1, count.bytes + storage.bytes, count.saved + storage.saved)
+                sample[key] = storage.key
         self._history = (self._history + [census])[-_WATCH_POINTS:]
         if len(self._history) == _WATCH_POINTS:
             self.growing = tuple(self._grown(key, sample[key]) for key in census if self._rises(key))
@@ -168,12 +177,12 @@ class MemoryManager:
                     log.warning("Growing: %s", item)
         return self.growing
 
-    def _counts(self, key: Any) -> Sequence[tuple[int, int]]:
-        return [look.get(key, (0, 0)) for look in self._history]
+    def _counts(self, key: Any) -> Sequence[_Count]:
+        return [look.get(key, _Count()) for look in self._history]
 
     def _rises(self, key: Any) -> bool:
         counts = self._counts(key)
-        return all(later[0] > earlier[0] for earlier, later in zip(counts, counts[1:]))
+        return all(later.tensors > earlier.tensors for earlier, later in zip(counts, counts[1:]))
 
     def _grown(self, key: Any, storage: Any) -> Growing:
         counts = self._counts(key)
@@ -183,7 +192,8 @@ class MemoryManager:
             shape,
             dtype,
             device,
-            tuple(count for count, _ in counts),
-            (counts[-1][1] - counts[0][1]) / (len(counts) - 1),
+            tuple(count.tensors for count in counts),
+            (counts[-1].bytes + counts[-1].saved - counts[0].bytes - counts[0].saved) / (len(counts) - 1),
             held[0].holders if held else (),
+            (counts[-1].saved - counts[0].saved) / (len(counts) - 1),
         )

@@ -11,6 +11,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import typing
 import unittest
 import unittest.mock
@@ -19,10 +20,11 @@ import weakref
 
 warnings.filterwarnings("ignore")
 import torch
+import torch.utils.checkpoint
 from torch import nn
 
 import neap
-from neap import _abi, _efficient, _sources, hunt, memory, moving
+from neap import _abi, _efficient, _graphs, _sources, memory, moving
 
 CPU = ("cpu",)
 kept_in_a_global = []
@@ -137,6 +139,114 @@ class Lingering(unittest.TestCase):
             self.saved = error
         self.assertFalse(named(neap.clear_gpu_memory(force=True, device_types=CPU).lingering, 1010).released)
         self.assertEqual(mine.sum(), 64 * 1010)
+
+
+class Graphs(unittest.TestCase):
+    """What autograd graphs keep, in 64 rows: no Python object holds it."""
+
+    def setUp(self):
+        gc.collect()
+        self.addCleanup(kept_in_a_global.clear)
+        self.weight = torch.randn(8, 1011, requires_grad=True)
+        self.x = torch.randn(64, 8)
+
+    def forward(self):
+        return (self.x @ self.weight).exp().sigmoid()  # both results are saved
+
+    def lingering(self, of=None):
+        return [item for item in neap.lingering(CPU) if item.saved and (of is None or item.shape == of)]
+
+    def test_a_kept_loss_is_named_with_what_its_graph_keeps(self):
+        for _ in range(3):
+            kept_in_a_global.append(self.forward().sum())
+        found = self.lingering()
+        self.assertEqual([(item.shape, item.bytes, item.saved) for item in found], [((), 4, 2 * 64 * 1011 * 4)] * 3)
+        self.assertEqual({item.kind for item in found}, {"global"})
+        holders = sorted(item.holders for item in found)
+        self.assertEqual(holders, [(f"global kept_in_a_global[{n}] of module {__name__}",) for n in range(3)])
+        text = f"4 B float32 [] on cpu and 506 KiB saved for its backward pass: global kept_in_a_global[0] of module {__name__} (kept)"
+        self.assertIn(text, [str(item) for item in found])
+        released = [item for item in neap.clear_gpu_memory(force=True, device_types=CPU).lingering if item.saved]
+        self.assertEqual([item.released for item in released], [False] * 3)
+        for loss in kept_in_a_global:
+            loss.backward()
+        self.assertEqual(self.lingering(), [])  # the backward pass has freed it
+
+    def test_what_several_graphs_share_is_counted_once(self):
+        trunk = self.forward()
+        kept_in_a_global.append(trunk.exp().sum())
+        kept_in_a_global.append((trunk + 2).exp().sum())
+        one = 64 * 1011 * 4
+        for _ in range(2):  # looking makes Python objects of what only the graphs keep: that changes nothing
+            self.assertEqual([(item.shape, item.saved) for item in self.lingering()], [((), 3 * one), ((), one)])
+        kept_in_a_global.append(trunk)
+        found = {item.shape: item for item in self.lingering()}
+        self.assertEqual(found[(64, 1011)].saved, one)  # beside its own bytes: the exp before it
+        self.assertEqual(found[()].saved, one)
+
+    def test_hooks_that_pack_are_not_run(self):
+        unpacked = []
+
+        def unpack(packed):
+            unpacked.append(1)
+            return packed
+
+        with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.clone, unpack):
+            kept_in_a_global.append(self.forward().sum())
+        model = nn.Linear(8, 1011)
+        runs = []
+        model.register_forward_hook(lambda *_: runs.append(1))
+        kept_in_a_global.append(torch.utils.checkpoint.checkpoint(model, self.x, use_reentrant=False).sum())
+        found = self.lingering()
+        self.assertEqual((len(unpacked), len(runs)), (0, 1))
+        if _graphs.tells(torch):
+            self.assertEqual([item.saved for item in found if item.shape == ()], [64 * 8 * 4 + 2 * 64 * 1011 * 4])
+        kept_in_a_global[0].backward()
+        self.assertGreater(len(unpacked), 0)
+
+    def test_functions_of_ones_own_and_lists_of_tensors(self):
+        class Double(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x * 2, None)
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 2
+
+        kept_in_a_global.append(Double.apply(self.weight).sum())
+        kept_in_a_global.append(self.weight[torch.arange(8).repeat(500)].sum())
+        self.assertEqual(sorted(item.saved for item in self.lingering()), [8 * 500 * 8, 8 * 1011 * 4])
+
+    def test_not_while_a_backward_pass_runs(self):
+        kept_in_a_global.append(self.forward().sum())
+        inside = []
+        loss = self.forward()
+        loss.register_hook(lambda gradient: inside.append(self.lingering()))
+        loss.sum().backward()
+        self.assertEqual((inside, len(self.lingering(()))), ([[]], 1))
+        begun, done = threading.Event(), threading.Event()
+        other = self.forward()
+        other.register_hook(lambda gradient: (begun.set(), done.wait(60))[:0] or None)
+        thread = threading.Thread(target=other.sum().backward)
+        thread.start()
+        begun.wait(60)
+        found = self.lingering(())
+        done.set()
+        thread.join()
+        self.assertEqual((found, len(self.lingering(()))), ([], 1))
+
+    def test_tensors_that_share_a_storage(self):
+        cache = self.cache = {}
+        for step in range(2):
+            out = torch.zeros(64, 1012 + step)
+            cache[step] = out.detach()
+        found = named(neap.lingering(CPU), 1013)  # `out` is a variable of this very function
+        self.assertIn(".cache[1]", found.holders[0])
+        found = named(neap.lingering(CPU), 1012)
+        self.assertIn(".cache[0]", found.holders[0])
+        self.assertEqual(found.bytes, 64 * 1012 * 4)
 
 
 class Point(typing.NamedTuple):
@@ -305,6 +415,20 @@ class Managing(unittest.TestCase):
         self.assertEqual(growing.bytes_per_look, 2 * 16 * 2004 * 4)
         self.assertTrue(any(".history" in h or "history[" in h for h in growing.holders), growing.holders)
         self.assertEqual(len(logged.output), 1)  # said once
+
+    def test_a_history_of_losses_grows_by_what_their_graphs_keep(self):
+        manager = neap.MemoryManager(device_types=CPU, memory_cleanup_frequency=1)
+        weight = torch.randn(8, 2007, requires_grad=True)
+        losses = self.losses = []
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            for _ in range(6):
+                losses.append((torch.ones(16, 8) @ weight).exp().sum())
+                manager.step()
+        (growing,) = manager.growing
+        saved = 16 * 2007 * 4 + 16 * 8 * 4
+        self.assertEqual((growing.shape, growing.saved_per_look, growing.bytes_per_look), ((), saved, saved + 4))
+        self.assertTrue(any(".losses" in h or "losses[" in h for h in growing.holders), growing.holders)
+        self.assertIn("126 KiB a look (126 KiB of it saved for a backward pass); held by", logged.output[0])
 
     def test_a_type_of_device_may_be_a_word(self):
         self.kept = torch.zeros(64, 2006)

@@ -1,0 +1,130 @@
+"""What autograd graphs keep: tensors saved for a backward pass, which no Python object refers to.
+
+    history.append(loss)          4 bytes, of which the collector knows the holder ...
+      loss.grad_fn -> node -> node -> AccumulateGrad
+                       |       |           |
+                     saved   saved      parameter             ... and what else only its graph holds
+
+Each saved tensor is counted once, for the first tensor that leads to it. Of tensors that a Python object holds that is the
+oldest, so that a history of losses is shown growing; of variables of running functions the newest, so that it is the loss and no
+step on its way. What a Python object holds as well (parameters, say) is not counted: it is found without a graph.
+
+The graph is read and never run: where hooks have packed a saved tensor (a checkpoint, one put on the host), nothing is unpacked.
+No other thread may run a backward pass meanwhile, which would free what is read here: then nothing is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from typing import Any, Callable, Collection, Iterable, Iterator, Optional
+
+_NODES = 500_000  # of all graphs together: some seconds
+_PREFIX = "_raw_saved_"
+_SWITCH_SECONDS = 10.0  # so long no other thread interrupts the walk, unless it lets go of Python's lock itself
+
+
+def _in_backward(frame: Optional[types.FrameType]) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(("torch/autograd/__init__.py", "torch/autograd/graph.py")):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _quiet(torch: Any) -> bool:
+    """Whether nobody runs a backward pass, as far as Python sees."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    if task is None or task() != -1 or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    own = threading.get_ident()
+    return not any(_in_backward(frame) for thread, frame in sys._current_frames().items() if thread != own)
+
+
+def tells(torch: Any) -> bool:
+    """Whether this PyTorch shows a saved tensor without unpacking it (since 2.7)."""
+    return hasattr(getattr(torch._C._autograd, "SavedTensor", None), "data")
+
+
+def _packs(item: object) -> bool:
+    """Whether this is of hooks that pack saved tensors, for a PyTorch that cannot show a saved tensor without them."""
+    if isinstance(item, types.FunctionType):
+        return "unpack" in item.__name__ and "<locals>" in item.__qualname__
+    return type(item).__name__ == "_Holder" and type(item).__module__ == "torch.utils.checkpoint"
+
+
+def _tensors_in(torch: Any, packed: Any) -> Iterator[Any]:
+    for item in packed if isinstance(packed, (tuple, list)) else (packed,):
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+class Walk:
+    """Over the graphs of one look. `known`: keys of storages that Python objects hold; `key`: the key of a tensor's."""
+
+    def __init__(
+        self, torch: Any, device_types: Collection[str], known: Collection[Any], key: Callable[[Any], Any], objects: Iterable[Any]
+    ) -> None:
+        self._torch, self._types, self._key = torch, device_types, key
+        self._known = set(known)
+        self.counted: set[Any] = set()  # keys of the storages that are in the figures
+        self._nodes: dict[int, Any] = {}  # kept, so that each stays the same object
+        self._names: dict[type, list[str]] = {}
+        self._tells = tells(torch)
+        self._reads = self._tells or not any(_packs(item) for item in objects)
+
+    def saved(self, roots: list[Any], oldest_first: bool) -> list[tuple[Any, int]]:
+        """Each of these tensors, with the bytes saved in its graph and in none before it."""
+        found: list[tuple[Any, int]] = []
+        if not self._reads or not _quiet(self._torch):
+            return found
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        try:
+            for root in sorted(roots, key=lambda root: int(root.grad_fn._sequence_nr()), reverse=not oldest_first):
+                if self._key(root) not in self.counted:
+                    found.append((root, sum(self._bytes(node) for node in self._reached(root.grad_fn))))
+        finally:
+            sys.setswitchinterval(before)
+        return found
+
+    def _reached(self, node: Any) -> Iterator[Any]:
+        """The nodes of a graph that were not reached before."""
+        todo = [node]
+        while todo and len(self._nodes) < _NODES:
+            node = todo.pop()
+            if node is None or id(node) in self._nodes:
+                continue
+            self._nodes[id(node)] = node
+            yield node
+            todo += [following for following, _ in node.next_functions]
+
+    def _bytes(self, node: Any) -> int:
+        total = 0
+        for tensor in self._of(node):
+            key = self._key(tensor)
+            if key[2] and key not in self._known and key not in self.counted and tensor.device.type in self._types:
+                self.counted.add(key)
+                total += key[2]
+        return total
+
+    def _of(self, node: Any) -> Iterator[Any]:
+        """What a node has saved; nothing where that was freed."""
+        kind = type(node)
+        if kind.__name__ == "AccumulateGrad":
+            yield node.variable
+            return
+        if kind not in self._names:
+            self._names[kind] = [name for name in dir(kind) if name.startswith(_PREFIX)]
+        for name in self._names[kind]:
+            try:
+                if self._tells:
+                    raw = getattr(node, name)
+                    packed = [one.data for one in (raw if isinstance(raw, tuple) else (raw,))]
+                else:
+                    packed = getattr(node, "saved_tensors" if name == _PREFIX + "tensors" else name.replace("_raw", "", 1))
+                for one in packed if isinstance(packed, (tuple, list)) else (packed,):
+                    yield from _tensors_in(self._torch, one)
+            except Exception:  # freed after a backward pass, or changed in place since
+                continue
