@@ -491,6 +491,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_external_begin": (c.c_int, (c.c_uint64, _err)),
     "neap_external_answer": (c.c_int, (c.c_uint64, c.c_int, c.c_char_p, c.POINTER(ExternalDevice), c.c_size_t, _err)),
     "neap_external_publish": (c.c_int, (c.POINTER(Published), _err)),
+    "neap_external_held": (c.c_int, (c.POINTER(c.c_ubyte), _out_u64, _err)),
     "neap_external_emit": (None, (c.POINTER(Event),)),
     "neap_external_name": (c.c_uint16, (c.c_char_p,)),
     # the ladder

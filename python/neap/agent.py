@@ -25,6 +25,7 @@ from . import _abi, _events, _library, _notes, _sources, memory
 _WAIT_MS = 250
 _UNKNOWN = (1 << 64) - 1
 _TEXT = 8000
+_CONTEXT_LOOKS = 20  # at the driver, for the size of a context, until neap leaves it unknown
 
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
@@ -73,6 +74,8 @@ class Agent:
         self._pending: Optional[_abi.ExternalRequest] = None
         self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
         self._ended = False
+        self._contexts: dict[int, int] = {}  # by device, what the process's context takes there
+        self._context_looks: dict[int, int] = {}
         self._told_peak = 0
         self._told_place: Optional[tuple[_abi.Role, int, int, int]] = None
         self._told_devices: set[str] = set()
@@ -88,6 +91,8 @@ class Agent:
         _library.call("neap_external_open", b"PyTorch")
         if self._pid != os.getpid():  # the first time, or in a fork's child
             self._fractioned.clear()
+            self._contexts.clear()
+            self._context_looks.clear()
             self._limits.clear()
             self._told_peak = 0
             self._told_place = None
@@ -163,9 +168,27 @@ class Agent:
                 raise RuntimeError("this PyTorch does not tell a device's UUID")
             counters = _abi.Published(limit_bytes=self._limits.get(index, _UNKNOWN))
             counters.device_uuid[:] = uuid
+            counters.context_bytes = self._context(torch, index, counters.device_uuid)
             _fill_stats(counters.stats, stats)
             _library.call("neap_external_publish", ctypes.byref(counters))
             self._tell_place(uuid)
+
+    def _context(self, torch: Any, index: int, uuid: Any) -> int:
+        """What the driver says that the process holds on a device, less PyTorch's: measured once, as soon as nothing is
+        allocated meanwhile. 0: not known."""
+        looks = self._context_looks.get(index, 0)
+        if index not in self._contexts and looks < _CONTEXT_LOOKS:
+            self._context_looks[index] = looks + 1
+            held, error = ctypes.c_uint64(), _abi.Error()
+            before = torch.cuda.memory_reserved(index)
+            status = _library.library().neap_external_held(uuid, ctypes.byref(held), ctypes.byref(error))
+            if status == _abi.Status.OK and torch.cuda.memory_reserved(index) == before <= held.value:
+                self._contexts[index] = held.value - before
+        return self._contexts.get(index, 0)
+
+    def context_bytes(self, index: int) -> int:
+        """What the process's context takes on a device, beside the allocator; 0: not known (yet)."""
+        return self._contexts.get(index, 0)
 
     def _tell_place(self, device: Optional[bytes]) -> None:
         """What this process is in its run, and a device that it uses, into the recording: once, and when it changes."""
@@ -264,9 +287,9 @@ class Agent:
             answer.emptied = now.index in emptied
             answer.freed, answer.nanoseconds = max(was.reserved - now.reserved, 0), took
         text = "\n".join(lines).encode("utf-8", "replace")[:_TEXT]
+        self.publish()  # before the answer: whoever then looks at the page sees what was done
         error = _abi.Error()
         _library.library().neap_external_answer(request.id, _abi.Status.OK, text, answers, len(after), ctypes.byref(error))
-        self.publish()
 
     def _limit(self, source: _sources.TorchSource, fraction: float, before: dict[int, Any]) -> set[int]:
         emptied = set()

@@ -5,7 +5,6 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/csv.h"
-#include "cli/json_print.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
 #include "cli/print.h"
@@ -27,10 +26,25 @@ static void print_line(const char *name, const char *size, const char *note)
 	printf("  %-16s %10s%s%s\n", name, size, note[0] ? "  " : "", note);
 }
 
+/* Where what the ledger does not explain may be: beside the allocators of attached processes (libraries take memory
+ * past them), or with a process that the driver does not list. */
+static void unexplained_note(const struct look_device *device, char *note, size_t room)
+{
+	int64_t other = look_other(device);
+	char text[NEAP_UNITS_ROOM];
+	if (other == 0)
+		snprintf(note, room, "(no process the driver lists holds it)");
+	else if (other == device->ledger.unexplained)
+		snprintf(note, room, "(attached processes hold it beside their allocators: column \"other\")");
+	else
+		snprintf(note, room, "(%s of it in column \"other\"; no process the driver lists holds the rest)",
+			 neap_size_format_delta(other, text));
+}
+
 static void print_ledger(const struct look_device *device, bool color)
 {
 	const struct neap_ledger *ledger = &device->ledger;
-	char text[NEAP_UNITS_ROOM];
+	char text[NEAP_UNITS_ROOM], note[128];
 	print_line("driver reserved", neap_size_format(ledger->driver_reserved, text),
 		   device->reading.reserved_known ? "" : "(this driver counts it as used)");
 	print_line("contexts", neap_size_format(ledger->contexts, text), "");
@@ -40,8 +54,8 @@ static void print_ledger(const struct look_device *device, bool color)
 	print_line("not attached", neap_size_format(ledger->not_attached, text), "");
 	if (ledger->unexplained != 0) {
 		fputs(color ? "\033[33m" : "", stdout);
-		print_line("unexplained", neap_size_format_delta(ledger->unexplained, text),
-			   "(no process the driver lists holds it)");
+		unexplained_note(device, note, sizeof(note));
+		print_line("unexplained", neap_size_format_delta(ledger->unexplained, text), note);
 		fputs(color ? "\033[0m" : "", stdout);
 	}
 	print_line("free", neap_size_format(ledger->free, text), "");
@@ -226,7 +240,16 @@ static int print_json(const struct look *look, bool lines)
 	set(root, "devices", devices, &failed);
 	set(root, "processes", processes, &failed);
 	set(root, "unlisted", unlisted, &failed);
-	return json_print("info", root, failed, lines ? JSON_COMPACT : JSON_INDENT(2));
+	char *text = failed ? NULL : json_dumps(root, lines ? JSON_COMPACT : JSON_INDENT(2));
+	json_decref(root);
+	if (!text) {
+		fputs("neap info: out of memory\n", stderr);
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text);
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */

@@ -6,7 +6,6 @@
 #include "base/process.h"
 #include "cli/command.h"
 #include "cli/print.h"
-#include "cli/json_print.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -49,7 +48,17 @@ json_t *look_json_text(const char *text)
 
 int look_json_print(const char *command, json_t *root, bool failed)
 {
-	return json_print(command, root, failed, JSON_INDENT(2));
+	char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
+
+	json_decref(root);
+	if (!text) {
+		fprintf(stderr, "neap %s: out of memory\n", command);
+		return NEAP_EXIT_OS;
+	}
+	print_safe_json(stdout, text);
+	putchar('\n');
+	free(text);
+	return NEAP_EXIT_OK;
 }
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
@@ -130,11 +139,19 @@ static enum neap_status look_once(struct neap_monitor *monitor, const char *runt
 	return status;
 }
 
+int64_t look_other(const struct look_device *device)
+{
+	int64_t other = 0;
+	for (size_t i = 0; i < device->process_count; i++)
+		other += device->processes[i].account.other;
+	return other;
+}
+
 static uint64_t unexplained(const struct look *look)
 {
 	uint64_t sum = 0;
 	for (size_t i = 0; i < look->device_count; i++)
-		sum += magnitude(look->devices[i].ledger.unexplained);
+		sum += magnitude(look->devices[i].ledger.unexplained - look_other(&look->devices[i]));
 	return sum;
 }
 

@@ -36,13 +36,18 @@ void look_fini(struct look *look);
 
 const char *look_backend_name(enum neap_backend backend);
 
+/* What attached processes hold on the device beside their allocators and contexts, as far as the driver lists them. */
+int64_t look_other(const struct look_device *device);
+
 /* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
 void look_name(pid_t pid, char ret_name[64]);
 
 /* `text` as JSON whatever bytes it has. */
 struct json_t *look_json_text(const char *text);
 
-/* json_print with an indent of 2: the end of every command's --json. */
+/* The end of every command's --json: writes `root` to stdout and lets go of it; what could not be written main finds.
+ * `failed`: memory was short while it was made; then nothing is written but a complaint of `command`. Returns the exit
+ * code. */
 int look_json_print(const char *command, struct json_t *root, bool failed);
 
 #endif

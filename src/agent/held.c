@@ -1,0 +1,26 @@
+/* agent/held.c: what the driver says that this process holds. An external allocator is not neap's, and neither is its
+ * context: neap did not make it, and learns its size from outside. */
+#include "neap/external.h"
+
+#include "base/error.h"
+#include "device/loader.h"
+
+#include <unistd.h>
+
+enum neap_status neap_external_held(const unsigned char *uuid, uint64_t *ret_bytes, struct neap_error *err)
+{
+	struct neap_loaded_nvml loaded;
+	uint64_t bytes = 0;
+	enum neap_status status = neap_load_nvml(NEAP_BACKEND_DEFAULT, &loaded, err);
+	if (status != NEAP_OK)
+		return status;
+	nvmlReturn_t result = loaded.table.nvmlInit();
+	if (result != NVML_SUCCESS)
+		return neap_nvml_fail(&loaded.table, result, err, "starting NVML");
+	bool known = neap_nvml_process_bytes(&loaded.table, uuid, getpid(), &bytes);
+	loaded.table.nvmlShutdown();
+	if (!known)
+		return neap_fail(err, NEAP_ENOENT, "the driver does not tell what this process holds");
+	*ret_bytes = bytes;
+	return NEAP_OK;
+}
