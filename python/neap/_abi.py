@@ -102,6 +102,7 @@ class EventKind(enum.IntEnum):
     RUNG = 28
     METRIC = 31
     LEAK = 32
+    OOM_POOLS = 34
     WISH = 42
     PROCESS = 44
 

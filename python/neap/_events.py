@@ -11,7 +11,7 @@ import ctypes
 import os
 import struct
 import sys
-from typing import Collection, Iterator
+from typing import Collection, Iterator, Optional
 
 from . import _abi, _library, _sources
 from ._ladder import Split, rung_bits
@@ -19,6 +19,7 @@ from ._notes import harmless
 
 _UNKNOWN = (1 << 64) - 1
 _STOP = 1  # NEAP_TRAIN_STOP
+_SMALL_SEGMENT = 2 << 20  # what PyTorch asks the driver for, for any request up to 1 MiB; for larger ones it asks for more
 
 
 class _State:
@@ -195,9 +196,17 @@ def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
 
 @harmless("recording an out-of-memory error")
 def out_of_memory(
-    device: int, requested: int, free: int, total: int, largest_free: int, limit: int = _UNKNOWN, grows: bool = False
+    device: int,
+    requested: int,
+    free: int,
+    total: int,
+    limit: int,
+    largest_free: Optional[dict[str, int]],
+    context: int,
+    grows: bool,
 ) -> None:
-    """A request that failed; `requested` as the allocator asked the driver."""
+    """A request that failed; `requested` as the allocator asked the driver. `largest_free`: of PyTorch's pool of small requests
+    and of its pool of large ones; None: not known. `context`: bytes, 0 where not known. `grows`: segments grow in place."""
     allocated, reserved, _, _ = held()
     emit(
         _abi.EventKind.OOM,
@@ -214,6 +223,12 @@ def out_of_memory(
         device=device,
         size=limit,
         address=total,
-        block=largest_free,
+        block=_UNKNOWN if largest_free is None else max(largest_free.values()),
         a=max(total - free - reserved, 0),
+        stream=context >> 20,
     )
+    if largest_free is not None:
+        small = requested <= _SMALL_SEGMENT
+        emit(
+            _abi.EventKind.OOM_POOLS, device=device, address=small, size=largest_free["small"], block=largest_free["large"]
+        )

@@ -6,18 +6,15 @@ import ctypes
 from typing import Any
 
 from . import _abi, _library, _sources, _units, memory
-from .agent import agent
+from ._limits import limit_of
 
 _UNKNOWN = (1 << 64) - 1
 
 
 def _limit(index: int, total: int) -> int:
     """What may be reserved on a device in all."""
-    known = agent.limit_of(index)
     torch = _sources.torch_with_cuda()
-    ask = getattr(getattr(torch, "cuda", None), "get_per_process_memory_fraction", None)
-    if known is None and ask is not None:
-        known = int(ask(index) * total)
+    known = None if torch is None else limit_of(torch, index)
     return total if known is None else known
 
 

@@ -12,7 +12,7 @@ import sys
 import weakref
 from typing import Any, Optional, Protocol
 
-from . import _abi, _library
+from . import _abi, _library, _limits
 from ._library import NeapError
 
 
@@ -320,26 +320,33 @@ class TorchSource:
         return found
 
     def devices(self) -> list[DeviceMemory]:
-        cuda, found = self._cuda, []
-        for i in self.indices():
-            try:
-                free, total = cuda.mem_get_info(i)
-            except Exception:
-                free, total = None, None
-            found.append(
-                DeviceMemory(
-                    i,
-                    cuda.get_device_name(i),
-                    "torch",
-                    cuda.memory_allocated(i),
-                    cuda.memory_reserved(i),
-                    cuda.max_memory_allocated(i),
-                    cuda.max_memory_reserved(i),
-                    free,
-                    total,
-                )
-            )
-        return found
+        return [self.device(i) for i in self.indices()]
+
+    def device(self, i: int) -> DeviceMemory:
+        """One of indices(), or another one that has a context."""
+        cuda = self._cuda
+        free: Optional[int] = None
+        total: Optional[int] = None
+        try:
+            free, total = cuda.mem_get_info(i)
+        except Exception:  # the driver refuses just now
+            pass
+        stats = cuda.memory_stats(i)
+
+        def held(what: str, value: str) -> int:
+            return int(stats.get(f"{what}_bytes.all.{value}", 0))
+
+        return DeviceMemory(
+            i,
+            cuda.get_device_name(i),
+            "torch",
+            held("allocated", "current"),
+            held("reserved", "current"),
+            held("allocated", "peak"),
+            held("reserved", "peak"),
+            free,
+            total,
+        )
 
     def capturing(self) -> bool:
         for i in self.indices():
@@ -366,7 +373,7 @@ class TorchSource:
             total = self._cuda.get_device_properties(i).total_memory
             if fraction * total < self._cuda.memory_reserved(i):
                 self._cuda.empty_cache()  # below what is cached: first give that back
-            limit(self._torch, fraction, i)
+            _limits.limit(self._torch, fraction, i)
             totals[i] = total
         return totals
 
@@ -380,12 +387,6 @@ class TorchSource:
     def memory_summary(self, index: Optional[int], abbreviated: bool) -> str:
         chosen = self._used(index)
         return str(self._cuda.memory_summary(chosen, abbreviated)) if chosen in self.indices() else ""
-
-
-def limit(torch: Any, fraction: float, index: int) -> None:
-    """Limits what PyTorch may reserve on a device; the current device stays the one it was, which PyTorch's own does not."""
-    with torch.cuda.device(index):
-        torch.cuda.set_per_process_memory_fraction(fraction, index)
 
 
 def device_uuid(torch: Any, index: int) -> Optional[bytes]:

@@ -21,6 +21,8 @@ import time
 from typing import Any, Optional
 
 from . import _abi, _events, _library, _notes, _sources, memory
+from ._fraction import Change, Fraction
+from ._limits import limit_of, watch
 
 _WAIT_MS = 250
 _UNKNOWN = (1 << 64) - 1
@@ -41,6 +43,10 @@ def _fill_stats(stats: _abi.Stats, torch_stats: dict[str, Any]) -> None:
             setattr(getattr(stats, name), value, int(torch_stats.get(f"{name}.{value}", 0)))
     for name in ("num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free"):
         setattr(stats, name, int(torch_stats.get(name, 0)))
+
+
+def _or_unknown(count: Optional[int]) -> int:
+    return _UNKNOWN if count is None else count
 
 
 def _number(name: str) -> int:
@@ -67,9 +73,7 @@ class Agent:
     def __init__(self) -> None:
         self._thread: Optional[threading.Thread] = None
         self._pid = 0
-        self._limits: dict[int, int] = {}  # by device, what a fraction allows
-        self.fraction: Optional[float] = None  # NEAP_FRACTION, for each device as it comes into use
-        self._fractioned: set[int] = set()
+        self.fraction = Fraction()
         self._attached = False
         self._pending: Optional[_abi.ExternalRequest] = None
         self._call = _Pending(self._serve)  # as long-lived as the interpreter's use of it
@@ -90,14 +94,16 @@ class Agent:
         _library.call("neap_attach")
         _library.call("neap_external_open", b"PyTorch")
         if self._pid != os.getpid():  # the first time, or in a fork's child
-            self._fractioned.clear()
+            self.fraction.forget()
             self._contexts.clear()
             self._context_looks.clear()
-            self._limits.clear()
             self._told_peak = 0
             self._told_place = None
             self._told_devices.clear()
         self._pid, self._attached = os.getpid(), True
+        torch = _sources.torch_module()
+        if torch is not None:
+            watch(torch)
         self._tell_place(None)
         _notes.show()
         processes = sys.modules.get("multiprocessing.util")
@@ -161,12 +167,11 @@ class Agent:
         self._tell_peaks(ending=self._ended)
         for index in _sources.TorchSource(torch).indices():
             stats = torch.cuda.memory_stats(index)
-            if self.fraction is not None and index not in self._fractioned:
-                self.limit(torch, index)
+            self.fraction.follow(torch, index)
             uuid = _sources.device_uuid(torch, index)
             if uuid is None:
                 raise RuntimeError("this PyTorch does not tell a device's UUID")
-            counters = _abi.Published(limit_bytes=self._limits.get(index, _UNKNOWN))
+            counters = _abi.Published(limit_bytes=_or_unknown(limit_of(torch, index)))
             counters.device_uuid[:] = uuid
             counters.context_bytes = self._context(torch, index, counters.device_uuid)
             _fill_stats(counters.stats, stats)
@@ -253,69 +258,44 @@ class Agent:
 
     def _answer(self, request: _abi.ExternalRequest, torch: Any) -> None:
         source = None if torch is None else _sources.TorchSource(torch)
-        before = {} if source is None else {d.index: d for d in source.devices()}
         lines: list[str] = []
-        emptied: set[int] = set()
-        limits = dict(self._limits)
+        change = Change([], {}, set(), lines)
         began = time.monotonic_ns()
+        before = {} if source is None else {d.index: d for d in source.devices()}
         if request.kind == _abi.ExternalKind.CLEAR:
             result = memory.clear(bool(request.force), only=[] if source is None else [source])  # libneap clears its own
-            lines = [str(item) for item in result.lingering]
+            lines += [str(item) for item in result.lingering]
             if request.force and not lines:
-                lines = ["no tensor lingers on a device"]
+                lines.append("no tensor lingers on a device")
         elif request.kind == _abi.ExternalKind.RESET_PEAK and source is not None:
             source.reset_peaks()
-        elif request.kind == _abi.ExternalKind.FRACTION and source is not None:
-            emptied = self._limit(source, request.fraction, before)
+        elif request.kind == _abi.ExternalKind.FRACTION:
+            change = self.fraction.change(torch, request.fraction)
         took = time.monotonic_ns() - began
-        after = [] if source is None else source.devices()
+        after = [] if source is None else [source.device(i) for i in sorted({*source.indices(), *change.devices})]
         answers = (_abi.ExternalDevice * max(len(after), 1))()
-        # The peaks of a reset are those before it.
-        shown = before if request.kind == _abi.ExternalKind.RESET_PEAK else {d.index: d for d in after}
         for answer, now in zip(answers, after):
-            was, peaks = before.get(now.index, now), shown.get(now.index, now)
-            answer.uuid[:] = _sources.device_uuid(torch, now.index) or bytes(16)
-            answer.ordinal, answer.name = now.index, now.name.encode("utf-8", "replace")[:95]
-            answer.total = _UNKNOWN if now.total is None else now.total
-            answer.allocated, answer.reserved = now.allocated, now.reserved
-            answer.max_allocated, answer.max_reserved = peaks.max_allocated, peaks.max_reserved
-            answer.allocated_before, answer.reserved_before = was.allocated, was.reserved
-            answer.free_before = _UNKNOWN if was.free is None else was.free
-            answer.free_after = _UNKNOWN if now.free is None else now.free
-            answer.limit_before = limits.get(now.index, _UNKNOWN)
-            answer.limit_after = self._limits.get(now.index, _UNKNOWN)
-            answer.emptied = now.index in emptied
-            answer.freed, answer.nanoseconds = max(was.reserved - now.reserved, 0), took
-        text = "\n".join(lines).encode("utf-8", "replace")[:_TEXT]
+            was = before.get(now.index, now)
+            self._fill(answer, torch, was, now, was if request.kind == _abi.ExternalKind.RESET_PEAK else now)
+            answer.limit_before = _or_unknown(change.before.get(now.index))
+            answer.emptied, answer.nanoseconds = now.index in change.emptied, took
+        text = "\n".join(change.lines).encode("utf-8", "replace")[:_TEXT]
         self.publish()  # before the answer: whoever then looks at the page sees what was done
         error = _abi.Error()
         _library.library().neap_external_answer(request.id, _abi.Status.OK, text, answers, len(after), ctypes.byref(error))
 
-    def _limit(self, source: _sources.TorchSource, fraction: float, before: dict[int, Any]) -> set[int]:
-        emptied = set()
-        for index in source.set_fraction(fraction, None):
-            self.limited(index, fraction, before[index].total if index in before else None)
-            if index in before and before[index].total and fraction * before[index].total < before[index].reserved:
-                emptied.add(index)
-        return emptied
-
-    def limit_of(self, index: int) -> Optional[int]:
-        """What may be reserved on a device; None: no limit that neap knows of."""
-        return self._limits.get(index)
-
-    def limit(self, torch: Any, index: int) -> None:
-        """Follows NEAP_FRACTION on a device that this process uses: elsewhere it would create a context."""
-        if self.fraction is not None:
-            self._fractioned.add(index)
-            _sources.limit(torch, self.fraction, index)
-            self.limited(index, self.fraction, torch.cuda.get_device_properties(index).total_memory)
-
-    def limited(self, index: int, fraction: float, total: Optional[int]) -> None:
-        """Remembers the limit in force on a device, for the page."""
-        if fraction >= 1 or total is None:
-            self._limits.pop(index, None)
-        else:
-            self._limits[index] = int(fraction * total)
+    @staticmethod
+    def _fill(answer: Any, torch: Any, was: _sources.DeviceMemory, now: _sources.DeviceMemory, peaks: _sources.DeviceMemory) -> None:
+        """One device's part of an answer. The peaks of a reset are those before it."""
+        answer.uuid[:] = _sources.device_uuid(torch, now.index) or bytes(16)
+        answer.ordinal, answer.name = now.index, now.name.encode("utf-8", "replace")[:95]
+        answer.total = torch.cuda.get_device_properties(now.index).total_memory if now.total is None else now.total
+        answer.allocated, answer.reserved = now.allocated, now.reserved
+        answer.max_allocated, answer.max_reserved = peaks.max_allocated, peaks.max_reserved
+        answer.allocated_before, answer.reserved_before = was.allocated, was.reserved
+        answer.free_before, answer.free_after = _or_unknown(was.free), _or_unknown(now.free)
+        answer.limit_after = _or_unknown(limit_of(torch, now.index))
+        answer.freed = max(was.reserved - now.reserved, 0)
 
 
 agent = Agent()

@@ -9,6 +9,7 @@ Each part on its own: one that fails (a PyTorch without it, say) is noted (_note
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _events, _library, _notes, _sources, memory
+from . import _events, _library, _limits, _notes, _sources, memory
 from ._ladder import Split
 from .agent import agent
 
@@ -43,6 +44,7 @@ def torch_imported(torch: Any) -> None:
     """Called once torch is there. Only raises where neap's library cannot be loaded."""
     _library.library()
     _State.pid = os.getpid()
+    _part("limits", _limits.watch, torch)
     _part("optimizer steps", _hook_steps)
     _part("uncaught errors", _hook_errors)
     _part("CUDA", lambda: torch.cuda._lazy_call(lambda: _part("CUDA", _cuda_used, torch)))
@@ -58,8 +60,8 @@ def _cuda_used(torch: Any) -> None:
 
 
 def _observe(torch: Any) -> None:
-    def ran_out(device: int, requested: int, _total_or_limit: int, free: int) -> None:
-        _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(free))
+    def ran_out(device: int, requested: int, allowed: int, free: int) -> None:
+        _part("out-of-memory observer", _tell_oom, torch, int(device), int(requested), int(allowed), int(free))
 
     torch._C._cuda_attach_out_of_memory_observer(ran_out)
 
@@ -71,25 +73,37 @@ def _limit(torch: Any) -> None:
     fraction = float(text)
     if not 0 < fraction <= 1:
         raise ValueError(f"{text!r} is no fraction above 0 and at most 1")
-    agent.fraction = fraction
-    if torch.cuda.device_count() == 1:
-        agent.limit(torch, 0)
-    # Of several, each one once there is memory on it, within a quarter of a second: setting a limit on another would create a
-    # context there (each of torchrun's ranks on the first device, say).
+    agent.fraction.begin(torch, fraction)
 
 
 # Out of memory.
 
 
-def _largest_free(torch: Any, device: int) -> int:
-    """The largest piece of cached memory that is free, from PyTorch's own account of its segments."""
-    largest = 0
-    for segment in torch.cuda.memory_snapshot():
+def _segments(torch: Any) -> Optional[list[Any]]:
+    """PyTorch's own account of its segments. Without the history of allocations, where one is recorded: that can be hundreds of
+    MB and take a second. None for an older PyTorch, which gives both or neither."""
+    snapshot = torch.cuda.memory_snapshot
+    if "include_traces" in inspect.signature(snapshot).parameters:
+        found: list[Any] = snapshot(include_traces=False)
+        return found
+    recorded = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return None if recorded is not None and recorded() else list(snapshot())
+
+
+def _largest_free(torch: Any, device: int) -> Optional[dict[str, int]]:
+    """The largest piece of cached memory that is free, in the pool of small requests and in that of large ones; None: not
+    known."""
+    segments = _segments(torch)
+    if segments is None:
+        return None
+    largest = {"small": 0, "large": 0}
+    for segment in segments:
         if segment.get("device") != device:
             continue
+        pool = "small" if segment.get("segment_type") == "small" else "large"
         for block in segment.get("blocks", ()):
             if block.get("state") == "inactive":
-                largest = max(largest, int(block.get("size", 0)))
+                largest[pool] = max(largest[pool], int(block.get("size", 0)))
     return largest
 
 
@@ -125,15 +139,25 @@ def _grows() -> bool:
     return "expandable_segments:true" in text.lower().replace(" ", "")
 
 
-def _tell_oom(torch: Any, device: int, requested: int, free: int) -> None:
+def _device_total(torch: Any, device: int) -> int:
+    """As PyTorch has just asked the driver."""
+    try:
+        return int(torch.cuda.mem_get_info(device)[1])
+    except Exception:  # the driver refuses just now
+        return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
+    """`allowed`: the limit where there is one, whoever set it, else the device's total."""
     _State.ooms += 1
-    total = torch.cuda.get_device_properties(device).total_memory
-    limit = agent.limit_of(device)
-    largest = 0
+    total = _device_total(torch, device)
+    largest: Optional[dict[str, int]] = None
     try:
         largest = _largest_free(torch, device)
     finally:
-        _events.out_of_memory(device, requested, free, total, largest, _LARGEST if limit is None else limit, _grows())
+        limit = allowed if allowed < total else _LARGEST
+        context = agent.context_bytes(device)
+        _events.out_of_memory(device, requested, free, total, limit, largest, context, _grows())
     _tell_holders(torch, device, torch.cuda.memory_allocated(device))
     agent.publish()
 

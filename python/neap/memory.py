@@ -19,7 +19,7 @@ import time
 import types
 from typing import Any, Collection, Optional, Sequence, TextIO, Type
 
-from . import _sources, _units, hunt
+from . import _limits, _sources, _units, hunt
 from ._sources import DeviceMemory
 from .hunt import Lingering
 
@@ -291,14 +291,15 @@ def reset_peak_memory_stats() -> MemoryStats:
 def set_memory_fraction(fraction: float, device: Any = None) -> list[FractionResult]:
     """Limits what this process's allocators may reserve to this share of one device, or of each it uses.
 
-    Above 0, at most 1 (no limit); else ValueError. Where more is cached, the cache is emptied first; live memory is never touched. The
-    limit is not for the CUDA context and what libraries take past the allocator.
+    Above 0, at most 1 (no limit); else ValueError. Where more is cached, the cache is emptied first; live memory is never
+    touched. The limit is not for the CUDA context and what libraries take past the allocator.
 
     Where PyTorch has not used CUDA yet, the limit is set when it does, on `device` or on the current one, and the list
     is empty. Without a device it is empty too, which is logged: there is nothing to limit.
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction {fraction}: expected more than 0 and at most 1")
+    fraction = float(fraction)  # PyTorch takes no int
     device = _sources.device_index(device)
     results = []
     for source in _sources.sources():
@@ -322,7 +323,7 @@ def _limit_when_used(fraction: float, device: Optional[int]) -> bool:
         return False
 
     def limit() -> None:
-        _sources.limit(torch, fraction, torch.cuda.current_device() if device is None else device)
+        _limits.limit(torch, fraction, torch.cuda.current_device() if device is None else device)
 
     torch.cuda._lazy_call(limit)
     return True

@@ -160,12 +160,8 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 static void show_lines(const struct work *work, const struct neap_fields *reply, json_t *process)
 {
 	json_t *lines = json_array();
-	const void *bytes;
-	size_t length;
-	for (size_t n = 0; neap_fields_bytes(reply, NEAP_FIELD_LINE, n, &bytes, &length); n++) {
-		char line[512];
-		snprintf(line, sizeof(line), "%.*s", (int)(length < sizeof(line) ? length : sizeof(line) - 1),
-			 (const char *)bytes);
+	char line[DEVICE_REPLY_LINE];
+	for (size_t n = 0; device_reply_line(reply, n, line); n++) {
 		if (work->options->json)
 			append(work, lines, look_json_text(line));
 		else

@@ -87,8 +87,7 @@ static void print_device(const struct work *work, const struct device_reply *dev
 		       neap_size_format(device->free, to),
 		       neap_size_format_delta((int64_t)(device->free - device->free_before), change));
 	if (device->status != NEAP_OK)
-		printf("  the limit is in force, but the cache was not emptied: %s\n",
-		       NEAP_PRINTABLE(device->error));
+		printf("  the limit is in force, but the cache was not emptied: %s\n", NEAP_PRINTABLE(device->error));
 	else if (device->emptied)
 		printf("  emptied the cache: gave back %s in %s\n", neap_size_format(device->freed, from),
 		       neap_duration_format(device->nanoseconds, time));
@@ -141,6 +140,25 @@ static json_t *device_json(struct work *work, const struct device_reply *device,
 	return object;
 }
 
+/* What the program has to say of it; how many lines. */
+static size_t show_lines(struct work *work, const struct neap_fields *reply, json_t *process)
+{
+	json_t *lines = json_array();
+	char line[DEVICE_REPLY_LINE];
+	size_t n = 0;
+	for (; device_reply_line(reply, n, line); n++) {
+		if (!work->processes)
+			printf("  %s\n", NEAP_PRINTABLE(line));
+		else if (json_array_append_new(lines, look_json_text(line)) != 0)
+			work->json_failed = true;
+	}
+	if (n > 0 && work->processes)
+		set(work, process, "lines", lines);
+	else
+		json_decref(lines);
+	return n;
+}
+
 /* Shows every device of a reply. A device that refused to empty its cache makes this process's part a failure. */
 static enum neap_status show_devices(struct work *work, pid_t pid, const struct neap_fields *reply, json_t *process,
 				     struct neap_error *err)
@@ -167,8 +185,8 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 	set(work, process, "devices", devices);
 	if (status == NEAP_EPROTO)
 		return neap_fail(err, NEAP_EPROTO, "an account of a device is malformed");
-	if (n == 0 && !work->processes)
-		puts("it has no allocator yet: nothing was limited");
+	if (show_lines(work, reply, process) + n == 0 && !work->processes)
+		puts("  it has no allocator yet: nothing was limited");
 	return worst;
 }
 

@@ -65,6 +65,17 @@ enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, co
 	return NEAP_OK;
 }
 
+bool device_reply_line(const struct neap_fields *reply, size_t n, char ret_line[DEVICE_REPLY_LINE])
+{
+	const void *bytes;
+	size_t length;
+	if (!neap_fields_bytes(reply, NEAP_FIELD_LINE, n, &bytes, &length))
+		return false;
+	snprintf(ret_line, DEVICE_REPLY_LINE, "%.*s",
+		 (int)(length < DEVICE_REPLY_LINE ? length : DEVICE_REPLY_LINE - 1), (const char *)bytes);
+	return true;
+}
+
 void device_reply_print_title(const struct device_reply *device)
 {
 	if (device->index_known)

@@ -6,6 +6,8 @@
 #include "proto/commands.h"
 #include "proto/fields.h"
 
+#define DEVICE_REPLY_LINE 512
+
 /* What the agent did not say is 0, free bytes NEAP_BYTES_UNKNOWN. */
 struct device_reply {
 	unsigned char uuid[16];
@@ -25,6 +27,9 @@ struct device_reply {
 enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, const unsigned *needed,
 				   size_t needed_count, struct neap_monitor *monitor,
 				   struct device_reply *ret_device);
+
+/* The `n`th line that the program itself has to say in a reply, as it came. False when there are no more. */
+bool device_reply_line(const struct neap_fields *reply, size_t n, char ret_line[DEVICE_REPLY_LINE]);
 
 /* "GPU 1: NAME", or, when NVML does not know it, "CUDA device 0: NAME". */
 void device_reply_print_title(const struct device_reply *device);

@@ -140,8 +140,10 @@ class Without(unittest.TestCase):
             torch.cuda.init()
             print(torch.cuda.fractions)
             print([r.limit == torch.cuda.TOTAL // 4 for r in neap.set_memory_fraction(0.25)], torch.cuda.fractions)
+            neap.set_memory_fraction(1)
+            print(torch.cuda.fractions[2:])
             """)
-        self.assertEqual(beside_the_fake(code), "[] False []\n[(0.5, 0)]\n[True] [(0.5, 0), (0.25, 0)]\n")
+        self.assertEqual(beside_the_fake(code), "[] False []\n[(0.5, 0)]\n[True] [(0.5, 0), (0.25, 0)]\n[(1.0, 0)]\n")
 
     def test_a_limit_leaves_the_current_device(self):
         code = textwrap.dedent("""
@@ -150,8 +152,8 @@ class Without(unittest.TestCase):
             neap.set_memory_fraction(0.5, 1)
             torch.cuda.init()
             neap.set_memory_fraction(0.25, 2)
-            agent.fraction = 0.75
-            agent.limit(torch, 3)
+            agent.fraction._share = 0.75
+            agent.fraction.follow(torch, 3)
             print(torch.cuda.current_device(), torch.cuda.fractions)
             """)
         self.assertEqual(beside_the_fake(code), "0 [(0.5, 1), (0.25, 2), (0.75, 3)]\n")
@@ -396,7 +398,7 @@ for part, call in calls.items():
     call()
     assert _notes.told() == part + ": ValueError: broken on purpose", (part, _notes.told())
 _notes._found.clear()
-_events.out_of_memory(0, 1, 1, 1, 1)
+_events.out_of_memory(0, 1, 1, 1, 1, None, 0, False)
 _events.held_mark("peak", 1, 1)
 assert list(_notes._found) == [("recording an out-of-memory error", "ValueError"), ("recording marks", "ValueError")]
 _events.emit = emit

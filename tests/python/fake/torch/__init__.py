@@ -33,6 +33,12 @@ class _C:
 
         cuda.workspaces_cleared += 1
 
+    @staticmethod
+    def _cuda_setMemoryFraction(fraction, index):
+        from torch import cuda
+
+        cuda._set_fraction(fraction, index)
+
 
 if os.environ.get("FAKE_TORCH_BARE") != "1":
     _C._cuda_attach_out_of_memory_observer = staticmethod(_Observers.found.append)

@@ -117,6 +117,14 @@ def reset_peak_memory_stats(index=0):
 
 
 def set_per_process_memory_fraction(fraction, index=0):
+    import torch
+
+    if not isinstance(fraction, float):
+        raise TypeError("Invalid type for fraction argument, must be `float`")
+    torch._C._cuda_setMemoryFraction(fraction, index)
+
+
+def _set_fraction(fraction, index):
     global _current
     _current = index  # as PyTorch does: the device it limits is the current one from then on
     fractions.append((fraction, index))

@@ -1,0 +1,95 @@
+"""The share of each device that neap limits this process to: NEAP_FRACTION (`neap run --fraction`), then `neap fraction`.
+
+A limit that the program has set itself is never raised without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+from . import _sources, _units
+from ._limits import limit, limit_of
+
+
+class Change(NamedTuple):
+    """What a new limit did."""
+
+    devices: list[int]  # that are limited now
+    before: dict[int, Optional[int]]  # their limits until then
+    emptied: set[int]  # of them, those that had to give back what was cached
+    lines: list[str]  # what else to say
+
+
+class Fraction:
+    """Of this process."""
+
+    def __init__(self) -> None:
+        self._share: Optional[float] = None  # of each device, as it comes into use
+        self._done: set[int] = set()  # devices for which that is settled
+        self._own: dict[int, int] = {}  # by device, in bytes
+
+    def forget(self) -> None:
+        """In a fork's child: no device is limited yet."""
+        self._done.clear()
+        self._own.clear()
+
+    def begin(self, torch: Any, fraction: float) -> None:
+        """NEAP_FRACTION, when PyTorch begins to use CUDA. Of several devices, each one once there is memory on it: setting a
+        limit on another would create a context there (each of torchrun's ranks on the first device, say)."""
+        self._share = fraction
+        if torch.cuda.device_count() == 1:
+            self.follow(torch, 0)
+
+    def follow(self, torch: Any, index: int) -> None:
+        """A device came into use: limits it, unless the program has limited itself to as little."""
+        if self._share is None or index in self._done:
+            return
+        self._done.add(index)
+        wanted = int(self._share * torch.cuda.get_device_properties(index).total_memory)
+        now = limit_of(torch, index)
+        if now is None or now > wanted:
+            limit(torch, self._share, index)
+            self._own[index] = wanted
+
+    def change(self, torch: Any, fraction: float) -> Change:
+        """`neap fraction`: limits each device in use at once, the others as they come into use. `torch`: None before PyTorch
+        has used CUDA."""
+        self._share = fraction if fraction < 1 else None
+        self._done.clear()
+        source = None if torch is None else _sources.TorchSource(torch)
+        devices = [] if source is None else source.indices() or _idle(torch)
+        before = {i: limit_of(torch, i) for i in devices}
+        emptied, lines = set(), []
+        for i in devices:
+            reserved = torch.cuda.memory_reserved(i)
+            total = source.set_fraction(fraction, i)[i] if source is not None else 0
+            now = None if fraction >= 1 else int(fraction * (total or 0))
+            if now is not None and now < reserved:
+                emptied.add(i)
+            lines += self._raised(i, before[i], now)
+            self._done.add(i)
+            self._own.pop(i, None)
+            if now is not None:
+                self._own[i] = now
+        return Change(devices, before, emptied, lines or ([] if devices else _later(fraction)))
+
+    def _raised(self, index: int, before: Optional[int], now: Optional[int]) -> list[str]:
+        if before is None or before == self._own.get(index) or (now is not None and now <= before):
+            return []
+        what = "raises it" if now is not None else "takes it away"
+        return [f"the program itself had set the limit of {_units.size(before)} on CUDA device {index}; this {what}"]
+
+
+def _idle(torch: Any) -> list[int]:
+    """The device that is limited before PyTorch has memory on any: the only one, or the current one, if it has a context."""
+    current = int(torch.cuda.current_device())
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", None)
+    return [current] if torch.cuda.device_count() == 1 or (has_context is not None and has_context(current)) else []
+
+
+def _later(fraction: float) -> list[str]:
+    if _sources.torch_module() is None:
+        return []
+    if fraction >= 1:
+        return ["PyTorch uses no device yet: none will be limited by neap"]
+    return [f"PyTorch uses no device yet: each is limited to {fraction:g} of its memory when it comes into use"]

@@ -1,0 +1,48 @@
+"""The limit on what PyTorch may reserve of a device: one for each device, the last that was set, whoever set it.
+
+The program can set it (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction in PYTORCH_ALLOC_CONF,
+neap.set_memory_fraction), and so can `neap run --fraction` and `neap fraction` (_fraction.py). PyTorch since 2.8 can be asked
+for it; before, neap follows the calls that set it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional
+
+_set: dict[int, float] = {}  # by device, as it was set: for a PyTorch that cannot be asked
+
+
+def watch(torch: Any) -> None:
+    """Follows the limits that the program sets from now on, where this PyTorch cannot be asked for them."""
+    c = torch._C
+    original = getattr(c, "_cuda_setMemoryFraction", None)
+    if original is None or hasattr(c, "_cuda_getMemoryFraction") or hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def set_and_remember(fraction: float, index: int) -> None:
+        original(fraction, index)
+        _set[index] = fraction
+
+    c._cuda_setMemoryFraction = set_and_remember
+
+
+def limit_of(torch: Any, index: int) -> Optional[int]:
+    """The bytes that PyTorch may reserve on a device, whoever limited it; None: no limit that is known. For a device that has
+    a context: PyTorch asks the driver about it."""
+    total = torch.cuda.get_device_properties(index).total_memory
+    ask = getattr(torch._C, "_cuda_getMemoryFraction", None)
+    if ask is None:
+        fraction = _set.get(index, 1.0)
+        return None if fraction >= 1 else int(fraction * total)
+    with torch.cuda.device(index):  # the driver is asked about the current one
+        fraction = ask(index)
+    return None if fraction >= 1 else int(fraction * total + 1e-3)  # some versions tell their bytes as a share of the total
+
+
+def limit(torch: Any, fraction: float, index: int) -> None:
+    """Limits what PyTorch may reserve on a device; the current device stays the one it was, which PyTorch's own does not."""
+    watch(torch)
+    with torch.cuda.device(index):
+        torch.cuda.set_per_process_memory_fraction(fraction, index)
