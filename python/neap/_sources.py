@@ -10,9 +10,9 @@ import dataclasses
 import os
 import sys
 import weakref
-from typing import Any, Optional, Protocol
+from typing import Any, Iterator, Optional, Protocol
 
-from . import _abi, _library, _limits
+from . import _abi, _library, _limits, _peaks
 from ._library import NeapError
 
 
@@ -25,7 +25,7 @@ class DeviceMemory:
     source: str
     allocated: int  # in live allocations
     reserved: int  # held from the driver
-    max_allocated: int  # since the peaks were reset
+    max_allocated: int  # since the program reset the peaks
     max_reserved: int
     free: Optional[int]  # of the whole device, as the driver says; None where it does not
     total: Optional[int]
@@ -58,7 +58,13 @@ class Source(Protocol):
         """Gives cached memory back to the driver; with force also a library's workspaces."""
 
     def reset_peaks(self) -> None:
-        """Begins the peaks anew."""
+        """Resets the peaks, as the program's own reset does."""
+
+    def begin_scope(self) -> None:
+        """Resets the peaks for a scope (_peaks.py): what they were is kept, and still shown."""
+
+    def note_scopes(self) -> None:
+        """Tells the scopes under way what the peaks are."""
 
     def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
         """Limits what may be reserved on one device or all; the indices it was done for, with the device's bytes."""
@@ -70,6 +76,7 @@ class Source(Protocol):
         """The same as PyTorch's table; "": it holds nothing there."""
 
 
+_ALLOCATED_BYTES, _ALL = _abi.METRICS.index("allocated_bytes"), _abi.POOLS.index("all")
 _backends = {"default": 0, "cuda": 1, "sim": 2}
 _allocators: "weakref.WeakSet[Allocator]" = weakref.WeakSet()
 
@@ -109,6 +116,7 @@ class Allocator:
         self.index: int = info.ordinal
         self.name: str = info.name.decode("utf-8", "replace")
         self.uuid = bytes(info.uuid)
+        self._kept = _abi.Stats()  # peaks from before a scope that the program has not reset since
         _allocators.add(self)
 
     def malloc(self, size_bytes: int, stream: int = 0) -> int:
@@ -139,14 +147,27 @@ class Allocator:
         _library.call("neap_set_fraction", self._live(), fraction)
 
     def reset_peak_stats(self) -> None:
-        """Begins the peaks anew."""
+        """Resets the peaks."""
+        self._note_scopes()
+        self._kept = _abi.Stats()
         _library.library().neap_reset_peak_stats(self._live())
 
-    def counters(self) -> _abi.Stats:
-        """As libneap keeps them. Raises ValueError when it is closed."""
+    def _read(self) -> _abi.Stats:
         stats = _abi.Stats()
         _library.library().neap_get_stats(self._live(), ctypes.byref(stats))
         return stats
+
+    def counters(self) -> _abi.Stats:
+        """As libneap keeps them, the peaks since they were last reset. Raises ValueError when it is closed."""
+        return _higher(self._read(), self._kept)
+
+    def _begin_scope(self) -> None:
+        self._note_scopes()
+        self._kept = self.counters()
+        _library.library().neap_reset_peak_stats(self._live())
+
+    def _note_scopes(self) -> None:
+        _peaks.note(id(self), self._read().metric[_ALLOCATED_BYTES][_ALL].peak)
 
     def memory_stats(self) -> dict[str, int]:
         """The counters under PyTorch's 122 names (torch.cuda.memory_stats), in bytes or pieces."""
@@ -184,6 +205,7 @@ class Allocator:
             return
         library = _library.library()
         if self._alloc.value:
+            self._note_scopes()
             _Closed.peak = max(_Closed.peak, self.memory_stats()["allocated_bytes.all.peak"])
         for handle, end in (
             (self._alloc, library.neap_alloc_destroy),
@@ -208,6 +230,19 @@ class Allocator:
     def __del__(self) -> None:
         if getattr(self, "_driver", None) is not None and self._driver.value and not sys.is_finalizing():
             self.close()
+
+
+def _entries(stats: _abi.Stats) -> Iterator[_abi.Stat]:
+    for pools in stats.metric:
+        yield from pools
+    yield from (stats.oversize_allocations, stats.oversize_segments)
+
+
+def _higher(stats: _abi.Stats, kept: _abi.Stats) -> _abi.Stats:
+    """The first, with the higher peaks of both. In place."""
+    for entry, before in zip(_entries(stats), _entries(kept)):
+        entry.peak = max(entry.peak, before.peak)
+    return stats
 
 
 def _named(stats: _abi.Stats) -> dict[str, int]:
@@ -265,6 +300,14 @@ class NeapSource:
     def reset_peaks(self) -> None:
         for a in self._open():
             a.reset_peak_stats()
+
+    def begin_scope(self) -> None:
+        for a in self._open():
+            a._begin_scope()
+
+    def note_scopes(self) -> None:
+        for a in self._open():
+            a._note_scopes()
 
     def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
         for a in self._open():
@@ -366,6 +409,12 @@ class TorchSource:
         for i in self.indices():
             self._cuda.reset_peak_memory_stats(i)
 
+    def begin_scope(self) -> None:
+        _peaks.begin_torch(self._torch, self.indices())
+
+    def note_scopes(self) -> None:
+        _peaks.note_torch(self._torch, self.indices())
+
     def set_fraction(self, fraction: float, index: Optional[int]) -> dict[int, Optional[int]]:
         totals: dict[int, Optional[int]] = {}
         chosen = (self.indices() or [self._cuda.current_device()]) if index is None else [index]
@@ -435,6 +484,18 @@ def sources() -> list[Source]:
     if len(_allocators):
         found.append(NeapSource())
     return found
+
+
+def begin_scope() -> None:
+    """The peaks of every allocator of this process are reset for a scope (_peaks.py)."""
+    for source in sources():
+        source.begin_scope()
+
+
+def note_scopes() -> None:
+    """The peaks of every allocator are told to the scopes under way."""
+    for source in sources():
+        source.note_scopes()
 
 
 def why_none() -> str:

@@ -19,7 +19,7 @@ import time
 import types
 from typing import Any, Collection, Optional, Sequence, TextIO, Type
 
-from . import _limits, _sources, _units, hunt
+from . import _limits, _peaks, _sources, _units, hunt
 from ._sources import DeviceMemory
 from .hunt import Lingering
 
@@ -368,11 +368,14 @@ class GPUMemoryContext:
         with neap.GPUMemoryContext("evaluation") as scope: ...
         scope.peak, scope.delta
 
-    At its end it logs two lines, and with `clear` collects garbage and empties the cache first. The peak is exact where
-    a new one was set inside the scope, else the higher of both ends: the process's own peak statistics are left alone.
+    At its end it logs two lines, and with `clear` collects garbage and empties the cache first. Scopes may lie inside each
+    other. The peak is the one inside: for it the allocators' peaks are reset at the beginning, and what they were is kept, so
+    that torch.cuda.max_memory_allocated() and the like show the program what they would have shown without the scope: the
+    highest since the program itself has last reset them.
     """
 
     def __init__(self, name: str = "scope", clear: bool = False) -> None:
+        self._scope = _peaks.Scope()
         self.name, self._clear = name, clear
         self.before: Optional[MemoryStats] = None
         self.after: Optional[MemoryStats] = None
@@ -386,22 +389,22 @@ class GPUMemoryContext:
 
     @property
     def peak(self) -> int:
-        """Highest allocated bytes inside."""
-        if self.before is None or self.after is None:
-            return 0
-        if self.after.max_allocated > self.before.max_allocated:
-            return self.after.max_allocated
-        return max(self.before.allocated, self.after.allocated)
+        """Highest allocated bytes inside, once it has ended; of several devices, the sum of their peaks."""
+        return 0 if self.after is None else self._scope.allocated
 
     def __enter__(self) -> "GPUMemoryContext":
-        self.before, self._began = get_gpu_memory_stats(), time.monotonic()
+        self.before, self.after, self._began = get_gpu_memory_stats(), None, time.monotonic()
+        self._scope = _peaks.enter(_sources.begin_scope)
         return self
 
     def __exit__(
         self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[types.TracebackType]
     ) -> None:
-        if self._clear:
-            clear_gpu_memory()
+        try:
+            if self._clear:
+                clear_gpu_memory()
+        finally:
+            _peaks.leave(self._scope, _sources.note_scopes)
         self.after, self.seconds = get_gpu_memory_stats(), time.monotonic() - self._began
         before, after = self.before or self.after, self.after
         log.info("%s: Memory usage: %s (%s)", self.name, _units.gb(after.host), _units.delta_gb(after.host - before.host))

@@ -301,6 +301,39 @@ class OnTheSimulator(unittest.TestCase):
         self.assertRegex(lines[0], r"^inside: Memory usage: \d+\.\d GB \(Δ[+-]\d+\.\d GB\)$")
         self.assertRegex(lines[1], r"^GPU memory: 1\.0 GB allocated, \d\.\d GB cached \(Δ\+1\.0 GB, Δ[+-]\d\.\d GB\)$")
 
+    def use(self, count):
+        self.allocator.free(self.allocator.malloc(count * MIB))
+
+    def test_a_scopes_peak_is_its_own_and_the_programs_stays(self):
+        self.use(700)
+        with neap.GPUMemoryContext() as outer:
+            for count in (300, 100):
+                with neap.GPUMemoryContext() as inner:
+                    self.use(count)
+                self.assertEqual(inner.peak, count * MIB)
+            self.assertEqual(neap.get_gpu_memory_stats().max_allocated, 700 * MIB)  # the program's
+            self.assertEqual(self.allocator.memory_stats()["requested_bytes.all.peak"], 700 * MIB)
+            kept = self.allocator.malloc(200 * MIB)
+        self.assertEqual((outer.peak, outer.after.max_allocated), (300 * MIB, 700 * MIB))
+        with neap.GPUMemoryContext() as scope:
+            self.use(400)
+            neap.reset_peak_memory_stats()  # the program's peaks begin here, the scope's do not
+            self.assertEqual(neap.get_gpu_memory_stats().max_allocated, 200 * MIB)
+            self.use(50)
+        self.assertEqual((scope.peak, neap.get_gpu_memory_stats().max_allocated), (600 * MIB, 250 * MIB))
+        self.allocator.free(kept)
+        with neap.GPUMemoryContext() as scope:
+            with neap.Allocator() as other:
+                other.malloc(80 * MIB)
+        self.assertEqual(scope.peak, 80 * MIB)
+
+    def test_each_trial_has_its_own_peak(self):
+        manager = neap.MemoryManager()
+        for count in (300, 100, 200):
+            with manager.trial():
+                self.use(count)
+        self.assertEqual([trial.peak for trial in manager.trials], [300 * MIB, 100 * MIB, 200 * MIB])
+
     def test_information(self):
         self.allocator.malloc(3 * MIB)
         found = neap.get_cuda_memory_info(0)
