@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
-# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar simulated spec trace) for SECONDS (60) over seeds
+# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar simulated spec trace whole) for SECONDS (60) over seeds
 # made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
 # build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- analyze frame page record result sidecar simulated spec trace
+[ $# -gt 0 ] || set -- analyze frame page record result sidecar simulated spec trace whole
 for tool in clang meson ninja; do
 	command -v "$tool" >/dev/null || {
 		echo "fuzz/run.sh needs $tool" >&2
@@ -28,7 +28,7 @@ done
 
 # Seeds: small files of each kind, good ones.
 seeds=$folder/seeds
-rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,simulated,spec,trace}
+rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,simulated,spec,trace,whole}
 run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
@@ -51,6 +51,8 @@ cp examples/series.yaml "$seeds/spec/"
 printf 'a 1 4096 0\nm evaluation\na 2 2097152 1\nr 2 0\nf 1\ns\ne\nf 2\ns\n' >"$seeds/trace/plain.txt"
 printf '{"metrics": {"loss": 0.25, "accuracy": NaN}, "epoch": 3, "list": [1, -2e3, "x"]}' >"$seeds/sidecar/metrics"
 printf 'values cuBLAS cublasSgemm_v2 12 0 0\nworkspace cuDNN forward 3 0 209920\n' >"$seeds/simulated/two"
+printf '12 model_5.pt\00013 optimizer_5.pt\000\000' >"$seeds/whole/together"
+printf 'optimizer_epoch_5-00001-of-00002.safetensors' >"$seeds/whole/name"
 printf 'epoch=3-val_loss=0.25.ckpt' >"$seeds/sidecar/name"
 python3 - "$seeds/trace" <<'PYTHON'
 import pickle, sys
@@ -78,6 +80,14 @@ for number, snapshot in enumerate([
 PYTHON
 
 cp -r "$seeds/trace" "$seeds/analyze"
+python3 - "$seeds/whole" <<'PYTHON'
+import struct, sys, zipfile
+header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+with open(f"{sys.argv[1]}/x.safetensors", "wb") as file:
+    file.write(struct.pack("<Q", len(header)) + header + bytes(8))
+with zipfile.ZipFile(f"{sys.argv[1]}/x.pt", "w") as archive:
+    archive.writestr("archive/data.pkl", "...")
+PYTHON
 
 failed=0
 for target in "$@"; do

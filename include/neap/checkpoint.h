@@ -107,6 +107,8 @@ enum neap_checkpoint_fact {
 	NEAP_CHECKPOINT_UNFINISHED = 1u << 8, /* a temporary of a save that was killed; no keep rule counts it */
 	NEAP_CHECKPOINT_UNNUMBERED =
 		1u << 9, /* neither a step nor a metric tells it from a file that was put there */
+	NEAP_CHECKPOINT_TORN = 1u << 10, /* not whole, see `torn`: it is never counted as the newest or the best */
+	NEAP_CHECKPOINT_HALF = 1u << 11, /* an optimizer, a scheduler, ... whose model is not here */
 };
 
 /* Why it stays (`keep`), why it would go (`drop`). */
@@ -123,10 +125,12 @@ enum neap_retention_reason {
 	NEAP_KEEP_UNREADABLE = 1u << 9,
 	NEAP_KEEP_ELSEWHERE = 1u << 10,
 	NEAP_KEEP_UNNUMBERED = 1u << 11,
+	NEAP_KEEP_HALF = 1u << 12,
 	NEAP_DROP_OLD = 1u << 16,
 	NEAP_DROP_SIZE = 1u << 17,
 	NEAP_DROP_REST = 1u << 18,
 	NEAP_DROP_UNFINISHED = 1u << 19,
+	NEAP_DROP_TORN = 1u << 20,
 };
 
 enum neap_retention_done {
@@ -137,9 +141,18 @@ enum neap_retention_done {
 	NEAP_RETENTION_FAILED = 4,  /* `cause` is the errno: it stays */
 };
 
+/* One of the files and folders that a checkpoint is. */
+struct neap_retention_part {
+	char *name; /* in the folder */
+	uint64_t bytes, modified_ns, device, inode;
+	bool folder;
+};
+
 struct neap_retention_entry {
-	const char *name; /* in the folder */
-	uint64_t bytes;
+	const char *name; /* in the folder; of several parts: the first's */
+	struct neap_retention_part *parts; /* the model first; they stay, or go, together */
+	size_t part_count;
+	uint64_t bytes; /* of all parts */
 	uint64_t freed_bytes; /* of these: what has no other hard link */
 	uint64_t modified_ns; /* since 1970; of a folder: its youngest file's; UINT64_MAX: after the year 2554 */
 	uint64_t device, inode;
@@ -150,6 +163,7 @@ struct neap_retention_entry {
 	uint32_t best_rank; /* from 1; 0: not among the best N */
 	uint32_t done;      /* enum neap_retention_done, set by apply */
 	int32_t cause;      /* errno, likewise */
+	const char *torn;   /* why it is not whole ("it is empty"); NULL: it is, or that cannot be told */
 	bool drop;
 };
 

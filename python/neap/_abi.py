@@ -341,11 +341,26 @@ class RetentionOptions(c.Structure):
     ]
 
 
+class RetentionPart(c.Structure):
+    """struct neap_retention_part"""
+
+    _fields_ = [
+        ("name", c.c_char_p),
+        ("bytes", c.c_uint64),
+        ("modified_ns", c.c_uint64),
+        ("device", c.c_uint64),
+        ("inode", c.c_uint64),
+        ("folder", c.c_bool),
+    ]
+
+
 class RetentionEntry(c.Structure):
     """struct neap_retention_entry"""
 
     _fields_ = [
         ("name", c.c_char_p),
+        ("parts", c.POINTER(RetentionPart)),
+        ("part_count", c.c_size_t),
         ("bytes", c.c_uint64),
         ("freed_bytes", c.c_uint64),
         ("modified_ns", c.c_uint64),
@@ -358,6 +373,7 @@ class RetentionEntry(c.Structure):
         ("best_rank", c.c_uint32),
         ("done", c.c_uint32),
         ("cause", c.c_int32),
+        ("torn", c.c_char_p),
         ("drop", c.c_bool),
     ]
 
@@ -435,6 +451,7 @@ STRUCTS = {
     "neap_threshold": Threshold,
     "neap_log_sink": LogSink,
     "neap_retention_options": RetentionOptions,
+    "neap_retention_part": RetentionPart,
     "neap_retention_entry": RetentionEntry,
     "neap_retention_plan": RetentionPlan,
     "neap_retention_result": RetentionResult,

@@ -119,11 +119,11 @@ bool checkpoint_listing_count_stems(struct checkpoint_listing *listing)
 	return fine;
 }
 
-bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name)
+bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name, uint64_t most)
 {
 	uint64_t count = 0;
 
-	return neap_map_get(&listing->by_stem, stem_of(name), &count) && count > 1;
+	return neap_map_get(&listing->by_stem, stem_of(name), &count) && count > most;
 }
 
 void checkpoint_listing_fini(struct checkpoint_listing *listing)

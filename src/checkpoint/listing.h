@@ -26,8 +26,9 @@ enum neap_status checkpoint_listing_read(int fd, struct checkpoint_listing *list
 size_t checkpoint_listing_find(const struct checkpoint_listing *listing, const char *name);
 /* Before the next; false: the host is out of memory. */
 bool checkpoint_listing_count_stems(struct checkpoint_listing *listing);
-/* Whether something but files of metrics and pins has the same name as `name`, up to its last extension. */
-bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name);
+/* Whether more than `most` others than files of metrics and pins have the same name as `name`, up to its last
+ * extension. */
+bool checkpoint_listing_stem_shared(const struct checkpoint_listing *listing, const char *name, uint64_t most);
 void checkpoint_listing_fini(struct checkpoint_listing *listing);
 
 #endif

@@ -4,6 +4,7 @@
 #include "checkpoint/scan.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -43,6 +44,15 @@ static void add(struct walk *walk, const struct stat *info)
 		extent->facts |= NEAP_CHECKPOINT_ELSEWHERE;
 	if (neap_map_get(walk->open_files, checkpoint_file_key(info->st_dev, info->st_ino), &(uint64_t){0}))
 		extent->facts |= NEAP_CHECKPOINT_OPEN;
+}
+
+int checkpoint_open_folder(const char *folder, struct neap_error *err)
+{
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		neap_fail_errno(err, errno, "opening the folder %.150s", folder);
+	return fd;
 }
 
 bool checkpoint_is_mount(int folder_fd, const char *name)

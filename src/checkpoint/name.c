@@ -351,11 +351,24 @@ static bool has_extension(const char *name, const char *const *extensions, size_
 	return false;
 }
 
+/* Orbax renames its folder when all is written, as older versions of Hugging Face's Trainer did. */
+static bool is_foreign_temporary(const char *name, bool folder)
+{
+	return strstr(name, ".orbax-checkpoint-tmp") || (folder && !strncmp(name, "tmp-checkpoint-", 15));
+}
+
 bool checkpoint_is_beside(const char *name)
 {
 	static const char *const beside[] = {"json", "yaml", "yml", "pin"};
 
-	return has_extension(name, beside, COUNT(beside));
+	return name[0] == '.' || has_extension(name, beside, COUNT(beside));
+}
+
+bool checkpoint_is_index(const char *name)
+{
+	size_t length = strlen(name);
+
+	return length > 11 && !strcasecmp(name + length - 11, ".index.json");
 }
 
 bool checkpoint_has_metric(const char *name)
@@ -379,30 +392,43 @@ static bool is_part(const char *name)
 	return false;
 }
 
+static const char *const own_extensions[] = {"ckpt",  "pt",  "pth",        "safetensors",
+					     "keras", "chk", "checkpoint", "pdparams"};
+static const char *const shared_extensions[] = {"bin", "h5", "hdf5", "npz", "msgpack", "pkl", "tar"};
+
+bool checkpoint_is_helper(const char *name)
+{
+	static const char *const others[] = {"npy", "pickle", "dat", "rng", "state"};
+
+	return checkpoint_is_content(name) || has_extension(name, others, COUNT(others));
+}
+
+bool checkpoint_is_content(const char *name)
+{
+	return has_extension(name, own_extensions, COUNT(own_extensions)) ||
+	       has_extension(name, shared_extensions, COUNT(shared_extensions));
+}
+
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern)
 {
-	static const char *const own[] = {"ckpt",  "pt",  "pth",        "safetensors",
-					  "keras", "chk", "checkpoint", "pdparams"};
-	static const char *const shared[] = {"bin", "h5", "hdf5", "npz", "msgpack", "pkl", "tar"};
 	enum checkpoint_count kind = CHECKPOINT_BARE;
 	uint64_t count;
 
 	if (name[0] == '.')
 		return CHECKPOINT_OTHER;
-	if (is_temporary(name) && !folder)
+	if ((is_temporary(name) && !folder) || is_foreign_temporary(name, folder))
 		return CHECKPOINT_TEMPORARY;
 	if (!folder && checkpoint_is_beside(name))
 		return CHECKPOINT_OTHER;
 	if (pattern)
 		return fnmatch(pattern, name, 0) == 0 ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
-	if (is_part(name))
-		return CHECKPOINT_OTHER;
-	if (has_extension(name, own, COUNT(own)))
-		return CHECKPOINT_ONE;
-	if (!folder && strchr(name, '.') && !has_extension(name, shared, COUNT(shared)))
+	enum checkpoint_class fitting = is_part(name) ? CHECKPOINT_PART : CHECKPOINT_ONE;
+	if (has_extension(name, own_extensions, COUNT(own_extensions)))
+		return fitting;
+	if (!folder && strchr(name, '.') && !checkpoint_is_content(name))
 		return CHECKPOINT_OTHER;
 	bool counted = checkpoint_count_read(name, &kind, &count) && kind != CHECKPOINT_BARE;
-	return counted || (!folder && checkpoint_has_metric(name)) ? CHECKPOINT_ONE : CHECKPOINT_OTHER;
+	return counted || (!folder && checkpoint_has_metric(name)) ? fitting : CHECKPOINT_OTHER;
 }
 
 bool checkpoint_is_named(const char *name)
@@ -433,7 +459,7 @@ bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room
 	const char *dot = strrchr(main, '.');
 	size_t length = strlen(main);
 
-	if (n >= 2 * COUNT(extensions))
+	if (n >= 2 * COUNT(extensions) || checkpoint_is_beside(main))
 		return false;
 	if (n >= COUNT(extensions)) {
 		if (!dot || dot == main)

@@ -43,17 +43,30 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 int checkpoint_metric_read(const char *name, const char *metric, double *ret_value);
 
 /* By its name, what may a file or folder be? `folder`: it is one. Extensions that other data have too (.bin, .tar,
- * ...) and names without one need a step, an epoch or a metric; one part of several (model-00001-of-00002) is no
- * checkpoint of its own. */
-enum checkpoint_class { CHECKPOINT_OTHER, CHECKPOINT_ONE, CHECKPOINT_TEMPORARY };
+ * ...) and names without one need a step, an epoch or a metric. */
+enum checkpoint_class {
+	CHECKPOINT_OTHER,
+	CHECKPOINT_ONE,
+	CHECKPOINT_TEMPORARY, /* a save that is under way, or was killed: of neap, Orbax or Hugging Face's Trainer */
+	CHECKPOINT_PART,      /* one of several files: model-00001-of-00002.safetensors */
+	CHECKPOINT_EXTRA, /* no checkpoint by itself, but it goes with one: group.h. Never from checkpoint_classify */
+};
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
 /* Whether the name has the number of a well-known metric. With a count (checkpoint_count_read) it is what tells
  * checkpoints apart. */
 bool checkpoint_has_metric(const char *name);
 /* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
 bool checkpoint_is_named(const char *name);
-/* Whether it is, by its extension, a file of metrics or a pin: never a checkpoint, whatever the pattern. */
+/* Whether it is, by its extension, a file of metrics or a pin, or hidden: never a checkpoint, whatever the pattern.
+ */
 bool checkpoint_is_beside(const char *name);
+/* x.safetensors.index.json and the like: beside the parts of a set, and no metrics. */
+bool checkpoint_is_index(const char *name);
+/* Whether its extension is one that parts of checkpoints have: a checkpoint's own, or one that other data have too.
+ */
+bool checkpoint_is_content(const char *name);
+/* The same, of an optimizer's state and the like: rng_epoch_5.npy. */
+bool checkpoint_is_helper(const char *name);
 /* The nth name that a sidecar of `main` may have, into `text`; false past the last, or when it does not fit. */
 bool checkpoint_sidecar_name(const char *main, size_t n, char *text, size_t room);
 /* Those below this one have the whole of main's name in theirs; from it on, its last extension is taken off. */

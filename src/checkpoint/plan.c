@@ -31,8 +31,10 @@ void neap_retention_defaults(struct neap_retention_options *ret_options)
 						       .trash_ns = DAY_NS};
 }
 
-/* They stay in any case, and are often copies: as the best or the newest they would take a checkpoint's place. */
-#define UNRANKED (NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_UNNUMBERED)
+/* They stay in any case, and are often copies, or not whole: as the best or the newest they would take a checkpoint's
+ * place. */
+#define UNRANKED                                                                                                     \
+	(NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_UNREADABLE | NEAP_CHECKPOINT_HALF)
 
 /* --- orders; each is total, for names differ --- */
 
@@ -102,7 +104,7 @@ static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_
 		{NEAP_CHECKPOINT_PINNED, NEAP_KEEP_PINNED},         {NEAP_CHECKPOINT_RESUME, NEAP_KEEP_RESUME},
 		{NEAP_CHECKPOINT_NAMED, NEAP_KEEP_NAMED},           {NEAP_CHECKPOINT_OPEN, NEAP_KEEP_OPEN},
 		{NEAP_CHECKPOINT_UNREADABLE, NEAP_KEEP_UNREADABLE}, {NEAP_CHECKPOINT_ELSEWHERE, NEAP_KEEP_ELSEWHERE},
-		{NEAP_CHECKPOINT_UNNUMBERED, NEAP_KEEP_UNNUMBERED},
+		{NEAP_CHECKPOINT_UNNUMBERED, NEAP_KEEP_UNNUMBERED}, {NEAP_CHECKPOINT_HALF, NEAP_KEEP_HALF},
 	};
 
 	entry->reasons = 0;
@@ -223,7 +225,7 @@ static void drop_unfinished(struct neap_retention_entry *entry, const struct nea
 	bool any_rule = options->older_than_ns || options->max_total_bytes || options->delete_rest;
 
 	if (any_rule && now_ns > entry->modified_ns && now_ns - entry->modified_ns > UNFINISHED_NS)
-		entry->reasons |= NEAP_DROP_UNFINISHED;
+		entry->reasons |= entry->facts & NEAP_CHECKPOINT_UNFINISHED ? NEAP_DROP_UNFINISHED : NEAP_DROP_TORN;
 }
 
 static void take_verdicts(struct neap_retention_plan *plan)
@@ -245,6 +247,18 @@ static void take_verdicts(struct neap_retention_plan *plan)
 	}
 }
 
+/* What no keep rule counts: temporaries, and what is torn. Where nothing is whole, torn ones are all there is, or the
+ * look at them is wrong: then they are counted as any. */
+static uint32_t uncounted(const struct neap_retention_plan *plan)
+{
+	const uint32_t not_whole = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN;
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (!(plan->entries[i].facts & (not_whole | UNRANKED)))
+			return not_whole;
+	return NEAP_CHECKPOINT_UNFINISHED;
+}
+
 enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const struct neap_retention_options *options,
 				       uint64_t now_ns, struct neap_error *err)
 {
@@ -255,16 +269,17 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory to plan for %.120s", plan->folder);
 	qsort(plan->entries, plan->count, sizeof(*plan->entries), show_order);
 	plan->made_ns = now_ns;
+	const uint32_t left_out = uncounted(plan);
 	for (size_t i = 0; i < plan->count; i++) {
 		hold_by_facts(&plan->entries[i], options, now_ns);
-		if (plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED)
+		if (plan->entries[i].facts & left_out)
 			drop_unfinished(&plan->entries[i], options, now_ns);
 		else if (!(plan->entries[i].facts & UNRANKED))
 			order[ranked++] = &plan->entries[i];
 	}
 	count = ranked;
 	for (size_t i = 0; i < plan->count; i++)
-		if (!(plan->entries[i].facts & NEAP_CHECKPOINT_UNFINISHED) && (plan->entries[i].facts & UNRANKED))
+		if (!(plan->entries[i].facts & left_out) && (plan->entries[i].facts & UNRANKED))
 			order[count++] = &plan->entries[i];
 	enum neap_status status = hold_best(plan, options, order, ranked, err);
 	if (status == NEAP_OK) {
@@ -283,8 +298,12 @@ void neap_retention_plan_fini(struct neap_retention_plan *plan)
 {
 	if (!plan)
 		return;
-	for (size_t i = 0; i < plan->count; i++)
+	for (size_t i = 0; i < plan->count; i++) {
+		for (size_t k = 0; k < plan->entries[i].part_count; k++)
+			free(plan->entries[i].parts[k].name);
+		free(plan->entries[i].parts);
 		free((char *)plan->entries[i].name);
+	}
 	free(plan->entries);
 	free(plan->folder);
 	*plan = (struct neap_retention_plan){0};
@@ -328,6 +347,7 @@ static void add_keeps(const struct neap_retention_plan *plan, const struct neap_
 		     {NEAP_KEEP_OPEN, "open in a process"},
 		     {NEAP_KEEP_NAMED, "named so by its trainer"},
 		     {NEAP_KEEP_UNNUMBERED, "neither step nor metric: it may be no checkpoint"},
+		     {NEAP_KEEP_HALF, "half of a checkpoint: its model is not here"},
 		     {NEAP_KEEP_UNREADABLE, "part of it cannot be read"},
 		     {NEAP_KEEP_ELSEWHERE, "on another file system"},
 		     {NEAP_KEEP_YOUNG, "too young"}};
@@ -358,11 +378,15 @@ const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
 	text[0] = '\0';
 	if (!entry->drop) {
 		add_keeps(plan, options, entry, text, room);
+		if (entry->torn && (entry->facts & NEAP_CHECKPOINT_TORN))
+			add(text, room, "torn: %s", entry->torn);
 		if (!text[0])
 			add(text, room, "%s",
 			    entry->facts & NEAP_CHECKPOINT_UNFINISHED ? "being written" : "not due");
 		return text;
 	}
+	if (entry->reasons & NEAP_DROP_TORN)
+		add(text, room, "torn: %s", entry->torn ? entry->torn : "it is not whole");
 	if (entry->reasons & NEAP_DROP_UNFINISHED)
 		add(text, room, "left by a save that was killed");
 	if (entry->reasons & NEAP_DROP_OLD)

@@ -28,10 +28,12 @@ static bool count_batch(void *context, const struct checkpoint_batch *batch)
 
 	if (fstat(batch->fd, &info) < 0)
 		return true;
+	plan->trash_count += checkpoint_trash_count(batch->names, batch->together);
 	for (size_t i = 0; i < batch->names->count; i++) {
+		if (batch->names->names[i][0] == '.')
+			continue;
 		if (checkpoint_measure(batch->fd, batch->names->names[i], info.st_dev, &census->none, &extent) != 0)
 			continue;
-		plan->trash_count += !checkpoint_is_beside(batch->names->names[i]);
 		plan->trash_bytes += extent.bytes;
 		if (plan->trash_until_s == 0 || batch->until_s < plan->trash_until_s)
 			plan->trash_until_s = batch->until_s;
@@ -56,10 +58,14 @@ enum neap_status neap_retention_plan_make(const char *folder, const struct neap_
 {
 	struct neap_retention_plan plan = {0};
 	enum neap_status status = NEAP_OK;
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct neap_error local = {0};
+	int fd = checkpoint_open_folder(folder, &local);
 
-	if (fd < 0)
-		return neap_fail_errno(err, errno, "opening the folder %.150s", folder);
+	if (fd < 0) {
+		if (err)
+			*err = local;
+		return local.status;
+	}
 	plan.folder = strdup(folder);
 	if (!plan.folder)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");

@@ -1,25 +1,19 @@
 /* checkpoint/scan.c: see the header.
  *
- *   names  ->  candidates, measured  ->  what links and `latest` files name  ->  which number counts  ->  the metric
- *
- * The metric: that of the options, or the well-known one that most checkpoints carry, in their names or beside them;
- * of two carried equally often one of the validation, and a loss, goes first. Values beside a checkpoint are exact
- * and win over its name's.
+ *   names  ->  groups, measured  ->  what links and `latest` files name  ->  which number counts  ->  the metric
  */
 #include "checkpoint/scan.h"
 
-#include "checkpoint/listing.h"
 #include "checkpoint/open_files.h"
-#include "checkpoint/sidecar.h"
+#include "checkpoint/scan_internal.h"
+#include "checkpoint/whole.h"
 
-#include "base/buffer.h"
 #include "base/error.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,97 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SIDECAR_MOST_BYTES (16 * 1024 * 1024)
 #define POINTER_MOST_BYTES 4096
-#define METRICS_MOST       64
 
-struct scan {
-	int fd;
-	uint64_t device;
-	const struct neap_retention_options *options;
-	struct neap_retention_plan *plan;
-	struct checkpoint_listing listing;
-	struct neap_map open_files;
-	struct neap_map links; /* keys of the files that symbolic links name */
-	size_t *of_name;       /* index in the listing -> number of the entry, from 1; 0: none */
-	unsigned char *counts; /* of each entry: which number its name has (enum checkpoint_count) */
-	size_t room;
-	size_t kinds[CHECKPOINT_COUNTS];
-	enum checkpoint_count kind; /* that most names count */
-};
-
-/* --- candidates --- */
-
-static struct neap_retention_entry *new_entry(struct scan *scan)
-{
-	struct neap_retention_plan *plan = scan->plan;
-
-	if (plan->count == scan->room) {
-		size_t room = scan->room ? 2 * scan->room : 64;
-		void *larger = realloc(plan->entries, room * sizeof(*plan->entries));
-		if (!larger)
-			return NULL;
-		plan->entries = larger;
-		larger = realloc(scan->counts, room);
-		if (!larger)
-			return NULL;
-		scan->counts = larger;
-		scan->room = room;
-	}
-	plan->entries[plan->count] = (struct neap_retention_entry){.step = NEAP_STEP_UNKNOWN, .metric = (double)NAN};
-	return &plan->entries[plan->count];
-}
-
-static bool is_pinned(const struct scan *scan, const char *name)
-{
-	char pin[512];
-
-	for (size_t i = 0; i < scan->options->pin_count; i++)
-		if (!strcmp(scan->options->pins[i], name) || fnmatch(scan->options->pins[i], name, 0) == 0)
-			return true;
-	int needed = scan->listing.beside_count ? snprintf(pin, sizeof(pin), "%s.pin", name) : 0;
-	return needed > 0 && (size_t)needed < sizeof(pin) &&
-	       checkpoint_listing_find(&scan->listing, pin) < scan->listing.count;
-}
-
-static bool add_candidate(struct scan *scan, size_t index, enum checkpoint_class class)
-{
-	const char *name = scan->listing.names[index];
-	struct checkpoint_extent extent;
-	enum checkpoint_count kind;
-
-	if (checkpoint_measure(scan->fd, name, scan->device, &scan->open_files, &extent) != 0)
-		return true; /* gone, or nothing that can be a checkpoint */
-	struct neap_retention_entry *entry = new_entry(scan);
-	if (!entry || !(entry->name = strdup(name)))
-		return false;
-	scan->of_name[index] = ++scan->plan->count;
-	entry->bytes = extent.bytes;
-	entry->freed_bytes = extent.freed_bytes;
-	entry->modified_ns = extent.modified_ns;
-	entry->device = extent.device;
-	entry->inode = extent.inode;
-	entry->facts = extent.facts;
-	scan->counts[scan->plan->count - 1] = CHECKPOINT_COUNTS;
-	if (class == CHECKPOINT_TEMPORARY) {
-		entry->facts |= NEAP_CHECKPOINT_UNFINISHED;
-		return true;
-	}
-	if (is_pinned(scan, name))
-		entry->facts |= NEAP_CHECKPOINT_PINNED;
-	if (scan->options->resume && !strcmp(scan->options->resume, name))
-		entry->facts |= NEAP_CHECKPOINT_RESUME;
-	bool counted = checkpoint_count_read(name, &kind, &entry->step);
-	if (counted) {
-		scan->counts[scan->plan->count - 1] = (unsigned char)kind;
-		scan->kinds[kind]++;
-	}
-	if (checkpoint_is_named(name))
-		entry->facts |= NEAP_CHECKPOINT_NAMED;
-	else if (!scan->options->pattern && !counted && !checkpoint_has_metric(name))
-		entry->facts |= NEAP_CHECKPOINT_UNNUMBERED;
-	return true;
-}
+/* --- names --- */
 
 /* What a symbolic link names stays, inside this folder or under it: somebody goes through the link. */
 static bool add_link(struct scan *scan, const char *name)
@@ -141,39 +47,281 @@ static unsigned char type_of(const struct scan *scan, size_t index)
 											     : IFTODT(info.st_mode);
 }
 
-static enum neap_status find_candidates(struct scan *scan, struct neap_error *err)
+/* Orbax names a step's folder by its number alone, and anybody may name a folder of torch.distributed.checkpoint. */
+static bool is_marked(const struct scan *scan, const char *name)
 {
-	scan->of_name = calloc(scan->listing.count + 1, sizeof(*scan->of_name));
-	bool fine = scan->of_name != NULL;
+	static const char *const marks[] = {"_CHECKPOINT_METADATA", ".metadata"};
+	char path[512];
+
+	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+		int needed = snprintf(path, sizeof(path), "%s/%s", name, marks[i]);
+		if (needed > 0 && (size_t)needed < sizeof(path) &&
+		    faccessat(scan->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A part of something that is a checkpoint by another of its names, if at all: see group.h. */
+static bool is_extra(const struct scan *scan, const char *name, bool folder, const struct checkpoint_role *role)
+{
+	const char *pattern = scan->options->pattern;
+
+	if (role->index)
+		return true;
+	if (checkpoint_is_beside(name)) /* that of another file goes with that one anyway */
+		return role->numbered && !checkpoint_listing_stem_shared(&scan->listing, name, 0);
+	if (pattern && role->part && checkpoint_classify(name, folder, NULL) != CHECKPOINT_OTHER)
+		return true;
+	return role->aux && role->numbered && (folder || checkpoint_is_helper(name));
+}
+
+static enum checkpoint_class class_of(const struct scan *scan, const char *name, bool folder,
+				      const struct checkpoint_role *role)
+{
+	enum checkpoint_class class = checkpoint_classify(name, folder, scan->options->pattern);
+
+	if (class != CHECKPOINT_OTHER)
+		return class;
+	if (folder && !scan->options->pattern && is_marked(scan, name))
+		return CHECKPOINT_ONE;
+	return is_extra(scan, name, folder, role) ? CHECKPOINT_EXTRA : CHECKPOINT_OTHER;
+}
+
+/* The name's place in time. The 00 of consolidated.00.pth tells none, and the number of model010000.pt does. */
+static void read_count(const char *name, struct checkpoint_member *member)
+{
+	if (!member->role.numbered)
+		return;
+	if (checkpoint_count_read(name, &member->kind, &member->count))
+		return;
+	member->kind = CHECKPOINT_COUNTS;
+	if (!member->role.part || member->role.only == UINT64_MAX)
+		return;
+	member->kind = CHECKPOINT_BARE;
+	member->count = member->role.only;
+}
+
+static enum neap_status read_names(struct scan *scan, struct neap_error *err)
+{
+	scan->members = calloc(scan->listing.count + 1, sizeof(*scan->members));
+	bool fine = scan->members && checkpoint_listing_count_stems(&scan->listing);
 
 	for (size_t i = 0; fine && i < scan->listing.count; i++) {
 		const char *name = scan->listing.names[i];
+		struct checkpoint_member *member = &scan->members[i];
 		unsigned char type = name[0] == '.' ? DT_UNKNOWN : type_of(scan, i);
 
+		member->kind = CHECKPOINT_COUNTS;
 		if (type == DT_LNK)
 			fine = add_link(scan, name);
 		if (type != DT_REG && type != DT_DIR)
 			continue;
-		enum checkpoint_class class = checkpoint_classify(name, type == DT_DIR, scan->options->pattern);
-		if (class != CHECKPOINT_OTHER)
-			fine = add_candidate(scan, i, class);
+		checkpoint_role_read(name, &member->role);
+		member->class = class_of(scan, name, type == DT_DIR, &member->role);
+		if (member->class != CHECKPOINT_OTHER && member->class != CHECKPOINT_TEMPORARY)
+			read_count(name, member);
 	}
 	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+}
+
+/* --- entries --- */
+
+static bool is_pinned(const struct scan *scan, const char *name)
+{
+	char pin[512];
+
+	for (size_t i = 0; i < scan->options->pin_count; i++)
+		if (!strcmp(scan->options->pins[i], name) || fnmatch(scan->options->pins[i], name, 0) == 0)
+			return true;
+	int needed = scan->listing.beside_count ? snprintf(pin, sizeof(pin), "%s.pin", name) : 0;
+	return needed > 0 && (size_t)needed < sizeof(pin) &&
+	       checkpoint_listing_find(&scan->listing, pin) < scan->listing.count;
+}
+
+/* Adds a part at the end. NULL: the host is out of memory. */
+static struct neap_retention_part *add_part(struct neap_retention_entry *entry, const char *name)
+{
+	struct neap_retention_part *parts = realloc(entry->parts, (entry->part_count + 1) * sizeof(*parts));
+
+	if (!parts)
+		return NULL;
+	entry->parts = parts;
+	parts[entry->part_count] = (struct neap_retention_part){.name = strdup(name)};
+	return parts[entry->part_count].name ? &parts[entry->part_count++] : NULL;
+}
+
+static void merge(struct neap_retention_entry *entry, const struct checkpoint_extent *extent, bool beside)
+{
+	entry->bytes += extent->bytes;
+	entry->freed_bytes += extent->freed_bytes;
+	if (extent->modified_ns > entry->modified_ns && !beside)
+		entry->modified_ns = extent->modified_ns;
+	entry->facts |= extent->facts;
+}
+
+/* What the names say of an entry, one after the other. */
+static void note_name(struct scan *scan, struct neap_retention_entry *entry, const char *name,
+		      const struct checkpoint_member *member)
+{
+	const char *torn;
+
+	if (is_pinned(scan, name))
+		entry->facts |= NEAP_CHECKPOINT_PINNED;
+	if (scan->options->resume && !strcmp(scan->options->resume, name))
+		entry->facts |= NEAP_CHECKPOINT_RESUME;
+	if (checkpoint_is_named(name) && !checkpoint_is_beside(name))
+		entry->facts |= NEAP_CHECKPOINT_NAMED;
+	if (!member->role.aux && !checkpoint_is_beside(name))
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_HALF;
+	if (scan->options->pattern || member->kind != CHECKPOINT_COUNTS || checkpoint_has_metric(name))
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED;
+	bool folder = entry->parts[entry->part_count - 1].folder;
+	if (!entry->torn && !checkpoint_is_beside(name) && (torn = checkpoint_torn(scan->fd, name, folder)))
+		entry->torn = torn;
+}
+
+/* False: the host is out of memory. */
+static bool add_name(struct scan *scan, size_t index)
+{
+	const char *name = scan->listing.names[index];
+	const struct checkpoint_member *member = &scan->members[index];
+	struct neap_retention_entry *entry = &scan->plan->entries[member->group - 1];
+	struct checkpoint_extent extent;
+
+	if (checkpoint_measure(scan->fd, name, scan->device, &scan->open_files, &extent) != 0)
+		return true; /* gone, or nothing that can be a checkpoint */
+	struct neap_retention_part *part = add_part(entry, name);
+	if (!part)
+		return false;
+	part->bytes = extent.bytes;
+	part->modified_ns = extent.modified_ns;
+	part->device = extent.device;
+	part->inode = extent.inode;
+	part->folder = extent.facts & NEAP_CHECKPOINT_FOLDER;
+	if (entry->part_count == 1)
+		entry->facts = NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_HALF;
+	merge(entry, &extent, checkpoint_is_beside(name));
+	if (member->class == CHECKPOINT_TEMPORARY) {
+		entry->facts &= ~(uint32_t)(NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_HALF);
+		entry->facts |= NEAP_CHECKPOINT_UNFINISHED;
+		return true;
+	}
+	note_name(scan, entry, name, member);
+	return checkpoint_sets_count(&scan->sets[member->group - 1], &member->role);
+}
+
+static int part_order(const struct neap_retention_part *a, const struct neap_retention_part *b)
+{
+	struct checkpoint_role first, second;
+
+	checkpoint_role_read(a->name, &first);
+	checkpoint_role_read(b->name, &second);
+	bool helps_a = first.aux || checkpoint_is_beside(a->name),
+	     helps_b = second.aux || checkpoint_is_beside(b->name);
+	return helps_a != helps_b ? helps_a - helps_b : strcmp(a->name, b->name);
+}
+
+static int compare_parts(const void *left, const void *right) { return part_order(left, right); }
+
+/* The model's name is the entry's. */
+static bool finish_entry(struct scan *scan, size_t index)
+{
+	struct neap_retention_entry *entry = &scan->plan->entries[index];
+
+	if (entry->part_count == 0)
+		return true;
+	if (entry->part_count > 1)
+		qsort(entry->parts, entry->part_count, sizeof(*entry->parts), compare_parts);
+	entry->name = strdup(entry->parts[0].name);
+	entry->device = entry->parts[0].device;
+	entry->inode = entry->parts[0].inode;
+	if (!entry->torn && checkpoint_sets_miss(&scan->sets[index]))
+		entry->torn = checkpoint_parts_missing;
+	if (entry->torn && !(entry->facts & NEAP_CHECKPOINT_UNFINISHED))
+		entry->facts |= NEAP_CHECKPOINT_TORN;
+	return entry->name != NULL;
+}
+
+/* Where nothing but optimizers and the like lies, they are the checkpoints; what has another reason needs no second.
+ */
+static void correct_halves(struct neap_retention_plan *plan)
+{
+	const uint32_t others = NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_NAMED;
+	bool whole = false;
+
+	for (size_t i = 0; i < plan->count; i++)
+		whole |= plan->entries[i].part_count > 0 &&
+			 !(plan->entries[i].facts & (NEAP_CHECKPOINT_HALF | NEAP_CHECKPOINT_UNFINISHED));
+	for (size_t i = 0; i < plan->count; i++)
+		if (!whole || (plan->entries[i].facts & others))
+			plan->entries[i].facts &= ~(uint32_t)NEAP_CHECKPOINT_HALF;
+}
+
+static enum neap_status make_entries(struct scan *scan, struct neap_error *err)
+{
+	struct neap_retention_plan *plan = scan->plan;
+	size_t groups = 0;
+	enum neap_status status = checkpoint_group(scan->members, scan->listing.count, &groups, err);
+
+	if (status != NEAP_OK)
+		return status;
+	plan->entries = calloc(groups + 1, sizeof(*plan->entries));
+	scan->sets = calloc(groups + 1, sizeof(*scan->sets));
+	bool fine = plan->entries && scan->sets;
+	for (size_t i = 0; fine && i < groups; i++)
+		plan->entries[i] = (struct neap_retention_entry){.step = NEAP_STEP_UNKNOWN, .metric = (double)NAN};
+	plan->count = fine ? groups : 0;
+	for (size_t i = 0; fine && i < scan->listing.count; i++)
+		fine = scan->members[i].group == 0 || add_name(scan, i);
+	for (size_t i = 0; fine && i < groups; i++)
+		fine = finish_entry(scan, i);
+	if (fine)
+		correct_halves(plan);
+	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+}
+
+/* Without those whose files were gone before they were looked at. */
+static void drop_empty(struct neap_retention_plan *plan)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (plan->entries[i].part_count > 0)
+			plan->entries[kept++] = plan->entries[i];
+	plan->count = kept;
 }
 
 /* --- which number counts --- */
 
 static void set_steps(struct scan *scan)
 {
+	for (size_t i = 0; i < scan->listing.count; i++)
+		if (scan->members[i].group && scan->members[i].kind != CHECKPOINT_COUNTS)
+			scan->kinds[scan->members[i].kind]++;
 	for (size_t kind = 1; kind < CHECKPOINT_COUNTS; kind++)
 		if (scan->kinds[kind] > scan->kinds[scan->kind])
 			scan->kind = (enum checkpoint_count)kind;
-	for (size_t i = 0; i < scan->plan->count; i++)
-		if (scan->counts[i] != scan->kind)
-			scan->plan->entries[i].step = NEAP_STEP_UNKNOWN;
+	for (size_t i = 0; i < scan->listing.count; i++) {
+		const struct checkpoint_member *member = &scan->members[i];
+
+		if (!member->group || member->kind != scan->kind)
+			continue;
+		struct neap_retention_entry *entry = &scan->plan->entries[member->group - 1];
+		if (entry->step == NEAP_STEP_UNKNOWN || member->count > entry->step)
+			entry->step = member->count;
+	}
 }
 
 /* --- what a restart resumes from --- */
+
+static void resume_from(struct scan *scan, const char *name)
+{
+	size_t index = checkpoint_listing_find(&scan->listing, name);
+
+	if (index < scan->listing.count && scan->members[index].group)
+		scan->plan->entries[scan->members[index].group - 1].facts |= NEAP_CHECKPOINT_RESUME;
+}
 
 /* A file `latest` holds a name ("global_step500") or a number ("500"); TensorFlow's `checkpoint` has it in quotes. */
 static void read_pointer(struct scan *scan, const char *name)
@@ -191,10 +339,8 @@ static void read_pointer(struct scan *scan, const char *name)
 	text[length] = '\0';
 	for (char *word = strtok_r(text, " \t\r\n\"'", &rest); word; word = strtok_r(NULL, " \t\r\n\"'", &rest)) {
 		const char *slash = strrchr(word, '/');
-		size_t index = checkpoint_listing_find(&scan->listing, slash && slash[1] ? slash + 1 : word);
 
-		if (scan->of_name[index]) /* it has one more than the listing */
-			scan->plan->entries[scan->of_name[index] - 1].facts |= NEAP_CHECKPOINT_RESUME;
+		resume_from(scan, slash && slash[1] ? slash + 1 : word);
 		size_t digits = strspn(word, "0123456789");
 		if (word[digits] || digits == 0 || digits > 18)
 			continue;
@@ -213,246 +359,27 @@ static void find_resumed(struct scan *scan)
 	for (size_t i = 0; i < scan->plan->count; i++) {
 		struct neap_retention_entry *entry = &scan->plan->entries[i];
 
-		if (neap_map_get(&scan->links, checkpoint_file_key(entry->device, entry->inode), &(uint64_t){0}))
-			entry->facts |= NEAP_CHECKPOINT_RESUME;
+		for (size_t k = 0; k < entry->part_count; k++) {
+			uint64_t key = checkpoint_file_key(entry->parts[k].device, entry->parts[k].inode);
+
+			if (neap_map_get(&scan->links, key, &(uint64_t){0}))
+				entry->facts |= NEAP_CHECKPOINT_RESUME;
+		}
 	}
 	for (size_t i = 0; i < sizeof(pointers) / sizeof(*pointers); i++)
 		if (checkpoint_listing_find(&scan->listing, pointers[i]) < scan->listing.count)
 			read_pointer(scan, pointers[i]);
 }
 
-/* --- the metric --- */
-
-struct tally {
-	struct {
-		char name[CHECKPOINT_WORD_ROOM];
-		size_t count, last; /* last: the entry that was counted last, from 1 */
-	} metrics[METRICS_MOST];
-	size_t count, entry;
-};
-
-static void tally_word(struct tally *tally, const char *word)
+static void scan_fini(struct scan *scan, size_t sets)
 {
-	char metric[CHECKPOINT_WORD_ROOM];
-	size_t i = 0;
-
-	if (!checkpoint_metric_known(word, metric))
-		return;
-	while (i < tally->count && strcmp(tally->metrics[i].name, metric))
-		i++;
-	if (i == METRICS_MOST)
-		return;
-	if (i == tally->count)
-		strcpy(tally->metrics[tally->count++].name, metric);
-	if (tally->metrics[i].last != tally->entry)
-		tally->metrics[i].count++;
-	tally->metrics[i].last = tally->entry;
-}
-
-/* What stands beside an entry of one metric. */
-struct beside {
-	double top, deep; /* in the file itself; the last one deeper in it */
-	bool has_top, has_deep;
-	bool unreadable; /* some of it cannot be understood */
-};
-
-/* One look at what stands beside an entry. */
-struct look {
-	struct tally *tally; /* NULL: nothing is counted */
-	const char *metric;  /* whose value is taken; "" none */
-	struct beside *beside;
-};
-
-static void take_number(void *context, const char *word, unsigned depth, double value)
-{
-	struct look *look = context;
-
-	if (look->tally)
-		tally_word(look->tally, word);
-	if (strcmp(word, look->metric))
-		return;
-	if (depth == 1) {
-		look->beside->top = value;
-		look->beside->has_top = true;
-	} else {
-		look->beside->deep = value;
-		look->beside->has_deep = true;
-	}
-}
-
-/* Visits one file of metrics. False: it is there and cannot be read or understood. */
-static bool visit_file(int folder_fd, const char *name, const struct checkpoint_sidecar_visitor *visitor)
-{
-	struct neap_buffer text = {0};
-	const char *dot = strrchr(name, '.');
-	bool fine = false;
-	char chunk[16384];
-	ssize_t n;
-	int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-
-	if (fd < 0)
-		return errno == ENOENT;
-	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR)) {
-		if (n > 0)
-			neap_buffer_append(&text, chunk, (size_t)n);
-		if (text.length > SIDECAR_MOST_BYTES)
-			break;
-	}
-	close(fd);
-	if (n == 0 && !text.failed) {
-		const char *string = neap_buffer_string(&text);
-		enum neap_status status = dot && !strcmp(dot, ".json")
-						  ? checkpoint_json_scan(string, text.length, visitor, NULL)
-						  : checkpoint_yaml_scan(string, text.length, visitor, NULL);
-		fine = status == NEAP_OK;
-	}
-	neap_buffer_fini(&text);
-	return fine;
-}
-
-/* Visits all that stands beside an entry, and in it. False: some of it cannot be understood. */
-static bool visit_sidecars(const struct scan *scan, const struct neap_retention_entry *entry,
-			   const struct checkpoint_sidecar_visitor *visitor)
-{
-	static const char *const inside[] = {"metrics.json",      "metrics.yaml",     "metrics.yml",
-					     "eval_results.json", "all_results.json", "trainer_state.json"};
-	char name[512];
-	bool fine = true;
-
-	for (size_t n = 0; scan->listing.beside_count && checkpoint_sidecar_name(entry->name, n, name, sizeof(name));
-	     n++)
-		if (checkpoint_listing_find(&scan->listing, name) < scan->listing.count)
-			fine = visit_file(scan->fd, name, visitor) && fine;
-	if (!(entry->facts & NEAP_CHECKPOINT_FOLDER))
-		return fine;
-	int fd = openat(scan->fd, entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	for (size_t i = 0; fd >= 0 && i < sizeof(inside) / sizeof(*inside); i++)
-		fine = visit_file(fd, inside[i], visitor) && fine;
-	if (fd >= 0)
-		close(fd);
-	return fine;
-}
-
-/* Of two that are carried equally often the smaller one is taken; what is left is the alphabet. */
-static unsigned preference(const char *metric)
-{
-	static const char *const first[] = {"val", "eval", "dev", "test"};
-	size_t length = strlen(metric);
-	unsigned rank = 2;
-
-	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
-		if (!strncmp(metric, first[i], strlen(first[i])))
-			rank = 0;
-	return rank + (length < 4 || strcmp(metric + length - 4, "loss") != 0);
-}
-
-static bool is_preferred(const struct tally *tally, size_t a, size_t b)
-{
-	size_t more = tally->metrics[a].count, most = tally->metrics[b].count;
-	unsigned rank = preference(tally->metrics[a].name), other = preference(tally->metrics[b].name);
-
-	if (more != most)
-		return more > most;
-	return rank != other ? rank < other : strcmp(tally->metrics[a].name, tally->metrics[b].name) < 0;
-}
-
-/* The one that most carry so far; "" none. */
-static const char *preferred(const struct tally *tally)
-{
-	size_t best = 0;
-
-	for (size_t i = 1; i < tally->count; i++)
-		if (is_preferred(tally, i, best))
-			best = i;
-	return tally->count > 0 ? tally->metrics[best].name : "";
-}
-
-static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
-			struct beside *beside)
-{
-	struct look look = {.tally = tally, .metric = metric, .beside = beside};
-	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &look};
-
-	beside->has_top = beside->has_deep = false;
-	beside->unreadable = !visit_sidecars(scan, &scan->plan->entries[index], &visitor);
-}
-
-/* The values of plan->metric beside the entries. */
-static void look_beside_all(const struct scan *scan, struct beside *beside)
-{
-	for (size_t i = 0; i < scan->plan->count; i++)
-		look_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
-}
-
-/* Which metric most carry. Its values are taken on the way, as far as the first entry lets it be guessed: each file
- * is read once, unless others carry another one. */
-static void infer_metric(struct scan *scan, struct beside *beside)
-{
-	struct neap_retention_plan *plan = scan->plan;
-	char guess[CHECKPOINT_WORD_ROOM] = "";
-	struct tally tally = {0};
-	struct checkpoint_number number;
-
-	for (size_t i = 0; i < plan->count; i++) {
-		const char *rest = plan->entries[i].name;
-
-		tally.entry = i + 1;
-		while (checkpoint_number_next(&rest, &number))
-			tally_word(&tally, number.word);
-		look_beside(scan, i, guess, &tally, &beside[i]);
-		if (!guess[0] && tally.count > 0) {
-			strcpy(guess, preferred(&tally));
-			look_beside(scan, i, guess, NULL, &beside[i]);
-		}
-	}
-	strcpy(plan->metric, preferred(&tally));
-	plan->metric_inferred = plan->metric[0];
-	if (strcmp(plan->metric, guess))
-		look_beside_all(scan, beside);
-}
-
-static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry, const struct beside *found)
-{
-	double value = (double)NAN;
-
-	if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
-		return;
-	int in_name = checkpoint_metric_read(entry->name, scan->plan->metric, &value);
-	bool beside = found->has_top || found->has_deep;
-	if (found->unreadable || (in_name == 2 && !beside)) {
-		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it may be the best */
-	} else if (beside || in_name == 1) {
-		entry->metric = found->has_top ? found->top : found->has_deep ? found->deep : value;
-		entry->facts |= NEAP_CHECKPOINT_MEASURED;
-		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
-	}
-}
-
-static enum neap_status find_metric(struct scan *scan, struct neap_error *err)
-{
-	const struct neap_retention_options *options = scan->options;
-	struct neap_retention_plan *plan = scan->plan;
-	struct beside *beside = calloc(plan->count + 1, sizeof(*beside));
-
-	if (!beside)
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
-	if (options->metric) {
-		checkpoint_word_normalize(options->metric, strlen(options->metric), plan->metric);
-		look_beside_all(scan, beside);
-	} else {
-		infer_metric(scan, beside);
-	}
-	plan->mode = plan->metric[0] ? options->mode : NEAP_METRIC_MODE_UNKNOWN;
-	if (plan->metric[0] && !plan->mode) {
-		plan->mode = checkpoint_metric_known(plan->metric, NULL);
-		plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
-	}
-	for (size_t i = 0; plan->metric[0] && i < plan->count; i++)
-		measure_metric(scan, &plan->entries[i], &beside[i]);
-	free(beside);
-	if (!plan->metric[0] && options->metric)
-		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric);
-	return NEAP_OK;
+	for (size_t i = 0; scan->sets && i < sets; i++)
+		checkpoint_sets_fini(&scan->sets[i]);
+	free(scan->sets);
+	free(scan->members);
+	checkpoint_listing_fini(&scan->listing);
+	neap_map_fini(&scan->open_files);
+	neap_map_fini(&scan->links);
 }
 
 enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *options,
@@ -460,6 +387,7 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 {
 	struct scan scan = {.fd = fd, .options = options, .plan = plan};
 	char *real = NULL;
+	size_t sets = 0;
 	struct stat info;
 	enum neap_status status = NEAP_OK;
 
@@ -472,21 +400,21 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 	if (status == NEAP_OK)
 		status = checkpoint_listing_read(fd, &scan.listing, err);
 	if (status == NEAP_OK)
-		status = find_candidates(&scan, err);
+		status = read_names(&scan, err);
+	if (status == NEAP_OK)
+		status = make_entries(&scan, err);
+	sets = plan->count;
 	if (status != NEAP_OK)
 		goto out;
 	set_steps(&scan);
 	find_resumed(&scan);
 	if (options->keep_best)
-		status = find_metric(&scan, err);
+		status = checkpoint_find_metric(&scan, err);
+	drop_empty(plan);
 out:
 	if (status != NEAP_OK)
 		neap_error_prefix(err, "%.150s", plan->folder);
 	free(real);
-	checkpoint_listing_fini(&scan.listing);
-	neap_map_fini(&scan.open_files);
-	neap_map_fini(&scan.links);
-	free(scan.of_name);
-	free(scan.counts);
+	scan_fini(&scan, sets);
 	return status;
 }

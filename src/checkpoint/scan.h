@@ -23,6 +23,9 @@ int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const s
  * device. False also where it cannot be told. */
 bool checkpoint_is_mount(int folder_fd, const char *name);
 
+/* The folder, open; -1 with an error. The caller closes it. */
+int checkpoint_open_folder(const char *folder, struct neap_error *err);
+
 /* Fills the plan's entries (facts only), metric, mode and link_count; `fd`: the folder, stays the caller's.
  * Errors: NEAP_EINVAL for a metric of unknown mode; NEAP_ENOMEM; NEAP_EIO. On failure the plan may hold a part. */
 enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *options,

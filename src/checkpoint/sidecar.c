@@ -4,10 +4,14 @@
 #include "base/error.h"
 #include "base/units.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEPTH_MOST 64
+#define TEXT_ROOM  4096 /* of a path */
 
 struct reader {
 	const char *text, *at, *end;
@@ -44,7 +48,7 @@ static bool take(struct reader *reader, const char *text)
 	return true;
 }
 
-/* Escapes stay as they are: no metric has one in its name. */
+/* Escapes stay as they are in keys: no metric has one in its name. */
 static enum neap_status read_string(struct reader *reader, const char **ret_begin, size_t *ret_length)
 {
 	if (!take(reader, "\""))
@@ -68,6 +72,69 @@ static enum neap_status read_string(struct reader *reader, const char **ret_begi
 	*ret_begin = begin;
 	*ret_length = (size_t)(reader->at - begin);
 	return take(reader, "\"") ? NEAP_OK : fail_here(reader, "the string's end");
+}
+
+static unsigned hexadecimal(const char *text)
+{
+	unsigned value = 0;
+
+	for (int i = 0; i < 4; i++) {
+		char c = text[i];
+		value = value * 16 + (unsigned)(c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+	}
+	return value;
+}
+
+static size_t put_utf8(char *to, unsigned character)
+{
+	if (character < 0x80) {
+		to[0] = (char)character;
+		return 1;
+	}
+	size_t bytes = character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+	for (size_t i = bytes - 1; i > 0; i--, character >>= 6)
+		to[i] = (char)(0x80 | (character & 0x3f));
+	to[0] = (char)(character | (bytes == 2 ? 0xc0u : bytes == 3 ? 0xe0u : 0xf0u));
+	return bytes;
+}
+
+/* One escape at `at` (behind the backslash), checked before. Returns how far it goes. */
+static size_t resolve(const char *at, const char *end, char *to, size_t *used)
+{
+	static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
+
+	if (*at != 'u') {
+		to[(*used)++] = into[strchr(from, *at) - from];
+		return 1;
+	}
+	unsigned character = hexadecimal(at + 1);
+	size_t length = 5;
+	if ((character & 0xfc00) == 0xd800 && end - at >= 11 && at[5] == '\\' && at[6] == 'u' &&
+	    (hexadecimal(at + 7) & 0xfc00) == 0xdc00) {
+		character = 0x10000 + ((character & 0x3ff) << 10) + (hexadecimal(at + 7) & 0x3ff);
+		length = 11;
+	}
+	*used += put_utf8(to + *used, character);
+	return length;
+}
+
+/* A text is never longer than it was with its escapes; one that is too long for a name is not given. */
+static void give_text(const struct reader *reader, const char *begin, size_t length)
+{
+	char text[TEXT_ROOM];
+	size_t used = 0;
+
+	if (length > sizeof(text))
+		return;
+	for (const char *at = begin, *end = begin + length; at < end;) {
+		if (*at != '\\') {
+			text[used++] = *at++;
+			continue;
+		}
+		at++;
+		at += resolve(at, end, text, &used);
+	}
+	reader->visitor->text(reader->visitor->context, reader->word, reader->depth, text, used);
 }
 
 static size_t digits(const struct reader *reader, const char *from)
@@ -173,7 +240,10 @@ static enum neap_status read_value(struct reader *reader)
 		reader->depth--;
 		return status;
 	case '"':
-		return read_string(reader, &begin, &length);
+		status = read_string(reader, &begin, &length);
+		if (status == NEAP_OK && reader->visitor->text && reader->word[0])
+			give_text(reader, begin, length);
+		return status;
 	case 't':
 		return take(reader, "true") ? NEAP_OK : fail_here(reader, "a value");
 	case 'f':
@@ -292,4 +362,24 @@ enum neap_status checkpoint_yaml_scan(const char *text, size_t length,
 		line += line_length + 1;
 	}
 	return status;
+}
+
+bool checkpoint_text_read(int folder_fd, const char *name, size_t most, struct neap_buffer *text, int *ret_cause)
+{
+	char chunk[16384];
+	ssize_t n;
+	int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	*ret_cause = errno;
+	if (fd < 0)
+		return false;
+	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR)) {
+		if (n > 0)
+			neap_buffer_append(text, chunk, (size_t)n);
+		if (text->length > most || text->failed)
+			break;
+	}
+	*ret_cause = n < 0 ? errno : text->failed ? ENOMEM : n > 0 ? EFBIG : 0;
+	close(fd);
+	return *ret_cause == 0;
 }

@@ -121,6 +121,16 @@ enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret
 	return NEAP_OK;
 }
 
+void checkpoint_trash_end(int trash_fd, const char *batch, int batch_fd)
+{
+	struct checkpoint_listing names = {0};
+
+	if (checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK && names.count == 1)
+		unlinkat(batch_fd, CHECKPOINT_PARTS, 0); /* where that is all there is */
+	checkpoint_listing_fini(&names);
+	unlinkat(trash_fd, batch, AT_REMOVEDIR); /* only when it is empty */
+}
+
 /* "until-SECONDS-PID-N": its seconds. */
 static bool read_until(const char *name, uint64_t *ret_until_s)
 {
@@ -159,6 +169,7 @@ static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch
 				    bool *ret_more, struct neap_error *err)
 {
 	struct checkpoint_listing names = {0};
+	struct checkpoint_together together = {0};
 
 	batch->fd = openat(trash_fd, batch->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (batch->fd < 0 && errno == ENOENT)
@@ -167,9 +178,13 @@ static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch
 		return neap_fail_errno(err, errno, "opening " TRASH "/%s", batch->name);
 	batch->ours = lock && checkpoint_trash_lock(trash_fd, batch->name, batch->fd);
 	batch->names = &names; /* read under the lock: it changes no more */
+	batch->together = &together;
 	enum neap_status status = checkpoint_listing_read(batch->fd, &names, err);
 	if (status == NEAP_OK)
+		status = checkpoint_together_read(batch->fd, &together, err);
+	if (status == NEAP_OK)
 		*ret_more = visit(context, batch);
+	checkpoint_together_fini(&together);
 	checkpoint_listing_fini(&names);
 	if (batch->ours)
 		checkpoint_trash_unlock(batch->fd);
@@ -200,6 +215,7 @@ enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
 /* --- deleting for good --- */
 
 struct purge {
+	int folder_fd;
 	dev_t device;
 	uint64_t *bytes;
 	int cause; /* the first errno */
@@ -252,16 +268,22 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 		note(purge, errno);
 }
 
-/* How many checkpoints are in it: what stands beside them is not counted. */
-static size_t count_checkpoints(int batch_fd)
+size_t checkpoint_trash_count(const struct checkpoint_listing *names, const struct checkpoint_together *together)
 {
-	struct checkpoint_listing names = {0};
+	bool *seen = calloc(together->groups + 1, sizeof(*seen));
 	size_t count = 0;
 
-	if (checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK)
-		for (size_t i = 0; i < names.count; i++)
-			count += !checkpoint_is_beside(names.names[i]);
-	checkpoint_listing_fini(&names);
+	for (size_t i = 0; seen && i < names->count; i++) {
+		size_t group = checkpoint_together_find(together, names->names[i]);
+
+		if (group == together->groups) {
+			count += !checkpoint_is_beside(names->names[i]);
+		} else if (!seen[group]) {
+			seen[group] = true;
+			count++;
+		}
+	}
+	free(seen);
 	return count;
 }
 
@@ -275,6 +297,25 @@ static int rename_gone(int trash_fd, const char *batch, char *ret_gone, size_t r
 		snprintf(ret_gone, room, "gone-%.200s-%u", batch, n);
 		cause = checkpoint_rename(trash_fd, batch, trash_fd, ret_gone);
 	}
+	return cause;
+}
+
+/* A group that is split goes back before the rest of the batch goes for good. */
+static int mend_and_count(const struct purge *purge, int batch_fd, size_t *ret_count)
+{
+	struct checkpoint_listing names = {0};
+	struct checkpoint_together together = {0};
+	struct neap_error err = {0};
+	int cause = 0;
+
+	if (checkpoint_together_read(batch_fd, &together, &err) != NEAP_OK)
+		cause = err.cause ? err.cause : ENOMEM;
+	else
+		cause = checkpoint_together_mend(&together, batch_fd, purge->folder_fd, NULL);
+	if (!cause && checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK)
+		*ret_count = checkpoint_trash_count(&names, &together);
+	checkpoint_listing_fini(&names);
+	checkpoint_together_fini(&together);
 	return cause;
 }
 
@@ -300,8 +341,10 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 		close(fd);
 		return;
 	}
-	size_t count = count_checkpoints(fd);
-	int cause = rename_gone(trash_fd, batch, gone, sizeof(gone));
+	size_t count = 0;
+	int cause = mend_and_count(purge, fd, &count);
+	if (!cause)
+		cause = rename_gone(trash_fd, batch, gone, sizeof(gone));
 	if (cause) {
 		note(purge, cause);
 	} else {
@@ -317,7 +360,7 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err)
 {
-	struct purge purge = {.bytes = &result->deleted_bytes};
+	struct purge purge = {.folder_fd = folder_fd, .bytes = &result->deleted_bytes};
 	struct checkpoint_listing batches = {0};
 	struct neap_error missing = {0};
 	struct stat info;

@@ -3,6 +3,8 @@
  *   .neap-trash/until-SECONDS-PID-N/   one apply's; whole; may be deleted from SECONDS (since 1970) on
  *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
  *
+ * A batch may hold the file .parts: see together.h.
+ *
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
  * Who fills a batch holds a lock (flock) on its folder; who deletes one, or brings back from it, takes it first. So
  * what an apply may still put back is not deleted under it, however short its time in the trash; nothing comes back
@@ -15,6 +17,7 @@
 #include "neap/checkpoint.h"
 
 #include "checkpoint/listing.h"
+#include "checkpoint/together.h"
 
 /* The trash of the folder. `create`: made where it is missing. Errors: NEAP_ENOENT without `create`; NEAP_EPERM when
  * it is a link, no folder, or on another file system. The caller closes it. */
@@ -31,14 +34,21 @@ bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd);
 /* By name: closing it would not do while a child that was forked meanwhile has it open. */
 void checkpoint_trash_unlock(int batch_fd);
 
+/* Removes the batch if nothing is left in it. */
+void checkpoint_trash_end(int trash_fd, const char *batch, int batch_fd);
+
 /* A batch that is visited. */
 struct checkpoint_batch {
 	int fd;
 	const char *name;
 	uint64_t until_s;
 	const struct checkpoint_listing *names;
+	const struct checkpoint_together *together;
 	bool ours; /* locked for the visit; false: only to be looked at, someone else fills, empties or deletes it */
 };
+
+/* How many checkpoints these names of a batch are: what stands beside them is not counted, a group once. */
+size_t checkpoint_trash_count(const struct checkpoint_listing *names, const struct checkpoint_together *together);
 
 /* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. `lock`:
  * whoever changes a batch asks for it. */

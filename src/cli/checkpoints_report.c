@@ -13,8 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#define SCHEMA     1
-#define NAME_WIDTH 44
+#define SCHEMA      1
+#define NAME_WIDTH  44
+#define NAME_COLUMN 21 /* where names begin */
+#define PARTS_MOST  5
 
 /* A name, padded to that many columns. */
 static void print_name(const char *name, size_t width)
@@ -79,6 +81,20 @@ static void print_head(const struct neap_retention_plan *plan)
 		       plan->link_count == 1 ? " is" : "s are");
 }
 
+/* What belongs to it, a line each; of a hundred shards a few. */
+static void print_parts(const struct neap_retention_entry *entry)
+{
+	size_t shown = entry->part_count <= PARTS_MOST + 1 ? entry->part_count : PARTS_MOST;
+
+	for (size_t i = 1; i < shown; i++) {
+		printf("%*s+ ", NAME_COLUMN - 2, "");
+		print_name(entry->parts[i].name, 0);
+		putchar('\n');
+	}
+	if (shown < entry->part_count)
+		printf("%*s+ %zu more\n", NAME_COLUMN - 2, "", entry->part_count - shown);
+}
+
 void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
 			    bool dry_run)
 {
@@ -92,6 +108,7 @@ void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct
 		printf("  %-6s  %9s  ", entry->drop ? "DELETE" : "KEEP", neap_size_format(entry->bytes, size));
 		print_name(entry->name, width);
 		printf("  %s\n", NEAP_PRINTABLE(neap_retention_reason_text(plan, rules, i, reason, sizeof(reason))));
+		print_parts(entry);
 	}
 	if (plan->over_bytes > 0)
 		printf("  what must stay is %s more than --max-total-size\n",
@@ -190,14 +207,29 @@ static json_t *reasons_json(uint32_t reasons)
 		     {NEAP_KEEP_UNREADABLE, "unreadable"},
 		     {NEAP_KEEP_ELSEWHERE, "elsewhere"},
 		     {NEAP_KEEP_UNNUMBERED, "unnumbered"},
+		     {NEAP_KEEP_HALF, "half"},
 		     {NEAP_DROP_OLD, "old"},
 		     {NEAP_DROP_SIZE, "size"},
 		     {NEAP_DROP_REST, "rest"},
-		     {NEAP_DROP_UNFINISHED, "unfinished"}};
+		     {NEAP_DROP_UNFINISHED, "unfinished"},
+		     {NEAP_DROP_TORN, "torn"}};
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		if ((reasons & table[i].reason) && json_array_append_new(array, json_string(table[i].name)) != 0) {
+			json_decref(array);
+			return NULL;
+		}
+	return array;
+}
+
+/* The names of all its files and folders. */
+static json_t *parts_json(const struct neap_retention_entry *entry)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < entry->part_count; i++)
+		if (json_array_append_new(array, look_json_text(entry->parts[i].name)) != 0) {
 			json_decref(array);
 			return NULL;
 		}
@@ -217,6 +249,8 @@ static json_t *entry_json(const struct neap_retention_plan *plan, const struct n
 	set(object, "freed_bytes", number(entry->freed_bytes), failed);
 	set(object, "modified_ns", number(entry->modified_ns), failed);
 	set(object, "folder", json_boolean(entry->facts & NEAP_CHECKPOINT_FOLDER), failed);
+	set(object, "parts", parts_json(entry), failed);
+	set(object, "torn", entry->torn ? json_string(entry->torn) : json_null(), failed);
 	set(object, "step", entry->step == NEAP_STEP_UNKNOWN ? json_null() : number(entry->step), failed);
 	set(object, "measured", json_boolean(entry->facts & NEAP_CHECKPOINT_MEASURED), failed);
 	set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null(), failed);

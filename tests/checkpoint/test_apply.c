@@ -36,6 +36,7 @@ struct checkpoint {
 	const char *parts[3]; /* of a folder */
 	const char *sidecar;
 	bool goes;
+	const char *others[2]; /* files that belong to it */
 };
 
 static const struct checkpoint checkpoints[] = {
@@ -46,6 +47,7 @@ static const struct checkpoint checkpoints[] = {
 	{"epoch=5-val_loss=0.7.ckpt", 26, {"a.bin", "b.bin", "deep/c.bin"}, NULL, false}, /* pinned */
 	{"epoch=6-val_loss=0.6.ckpt", 25, {NULL}, NULL, true},
 	{"epoch=7.ckpt", 24, {NULL}, "epoch=7.json", false}, /* newest */
+	{"model_epoch_0.pt", 31, {NULL}, "model_epoch_0.json", true, {"optimizer_epoch_0.pt", "rng_epoch_0.pt"}},
 };
 enum { CHECKPOINTS = sizeof(checkpoints) / sizeof(*checkpoints) };
 
@@ -86,6 +88,8 @@ static void make(const char *parent, const struct checkpoint *checkpoint)
 			put(path, checkpoint->name, checkpoint->age_days);
 		}
 	}
+	for (size_t i = 0; i < 2 && checkpoint->others[i]; i++)
+		put_in(parent, checkpoint->others[i], checkpoint->others[i], checkpoint->age_days);
 	if (checkpoint->sidecar)
 		put_in(parent, checkpoint->sidecar,
 		       strstr(checkpoint->sidecar, "json") ? "{\"val_loss\": 0.5}" : "val_loss: 0.8\n",
@@ -150,6 +154,15 @@ static bool exists_in(const char *parent, const char *name)
 	return lstat(path, &info) == 0;
 }
 
+/* Its own name. */
+static bool holds_in(const char *parent, const char *name)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	return holds(path, name);
+}
+
 static bool is_whole(const char *parent, const struct checkpoint *checkpoint)
 {
 	char path[512];
@@ -157,7 +170,11 @@ static bool is_whole(const char *parent, const struct checkpoint *checkpoint)
 
 	snprintf(path, sizeof(path), "%s/%s", parent, checkpoint->name);
 	if (!checkpoint->parts[0])
-		return holds(path, checkpoint->name);
+		whole = holds(path, checkpoint->name);
+	for (size_t i = 0; i < 2 && checkpoint->others[i]; i++)
+		whole = whole && holds_in(parent, checkpoint->others[i]);
+	if (!checkpoint->parts[0])
+		return whole;
 	for (size_t i = 0; i < 3; i++) {
 		snprintf(path, sizeof(path), "%s/%s/%s", parent, checkpoint->name, checkpoint->parts[i]);
 		whole = whole && holds(path, checkpoint->name);
@@ -189,11 +206,64 @@ static int in_trash(const struct checkpoint *checkpoint, bool *ret_with_sidecar)
 	return count;
 }
 
+/* Where a file is: bit 0: in the folder; bit 1: in a batch that can be restored. */
+static unsigned places(const char *name)
+{
+	const struct checkpoint one = {.name = name};
+	bool beside;
+
+	return (unsigned)holds_in(folder, name) | (in_trash(&one, &beside) == 1 ? 2u : 0u);
+}
+
+static bool is_in_one_batch(const struct checkpoint *checkpoint)
+{
+	struct dirent *entry;
+	char path[400];
+	bool found = false;
+
+	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	DIR *trash = opendir(path);
+	while (trash && !found && (entry = readdir(trash))) {
+		snprintf(path, sizeof(path), "%s/" TRASH "/%.200s", folder, entry->d_name);
+		found = is_whole(path, checkpoint);
+	}
+	if (trash)
+		closedir(trash);
+	return found;
+}
+
+/* Of several files: each is in one place; all are in the same one when apply has run to its end since. */
+static void check_group(const struct checkpoint *checkpoint, const char *what, unsigned long call, bool with_trash,
+			bool finished)
+{
+	unsigned all = 3, any = 0;
+
+	for (size_t i = 0; i < 3; i++) {
+		unsigned place = places(i == 0 ? checkpoint->name : checkpoint->others[i - 1]);
+
+		all &= place;
+		any |= place;
+		if (place == 3 || (with_trash && place == 0))
+			fail_msg("%s %lu: a part of %s is in %s", what, call, checkpoint->name,
+				 place ? "two places" : "no place");
+		if (place == 0 && exists_in(folder, checkpoint->name))
+			fail_msg("%s %lu: a part of %s went for good before the rest", what, call, checkpoint->name);
+	}
+	if (finished && (all != any || (with_trash && !is_in_one_batch(checkpoint))))
+		fail_msg("%s %lu: %s is split", what, call, checkpoint->name);
+	if (finished && (any & 1))
+		fail_msg("%s %lu: %s was not removed by the next apply", what, call, checkpoint->name);
+}
+
 /* After whatever happened. `finished`: apply has run to its end since. */
 static void check(const char *what, unsigned long call, bool with_trash, bool finished)
 {
 	for (size_t i = 0; i < CHECKPOINTS; i++) {
 		const struct checkpoint *checkpoint = &checkpoints[i];
+		if (checkpoint->others[0]) {
+			check_group(checkpoint, what, call, with_trash, finished);
+			continue;
+		}
 		bool beside = false, here = exists_in(folder, checkpoint->name);
 		int kept = in_trash(checkpoint, &beside);
 
@@ -250,7 +320,7 @@ static void test_restore_over_nfs(void **state)
 	failing_calls.plain_renames = true;
 	assert_int_equal(neap_retention_apply(&made, &options, &result, &err), NEAP_OK);
 	neap_retention_plan_fini(&made);
-	assert_int_equal(result.moved_count, 4);
+	assert_int_equal(result.moved_count, 5);
 	failing_calls.meanwhile = save_it_anew;
 	assert_int_equal(neap_retention_restore(folder, checkpoints[0].name, &result, &err), NEAP_EEXIST);
 	assert_null(failing_calls.meanwhile);
@@ -263,7 +333,7 @@ static void test_restore_over_nfs(void **state)
 	enum neap_status status = neap_retention_restore(folder, "*", &result, &err);
 	failing_calls.plain_renames = false;
 	assert_int_equal(status, NEAP_OK);
-	assert_int_equal(result.restored_count, 4);
+	assert_int_equal(result.restored_count, 5);
 	for (size_t i = 0; i < CHECKPOINTS; i++)
 		assert_true(is_whole(folder, &checkpoints[i]));
 }
@@ -302,7 +372,7 @@ static int apply_armed(const struct neap_retention_options *options, struct fail
 	struct neap_retention_plan made = plan();
 	int status = 0;
 
-	assert_int_equal(made.drop_count, 4);
+	assert_int_equal(made.drop_count, 5);
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
@@ -325,15 +395,19 @@ static int apply_armed(const struct neap_retention_options *options, struct fail
 	return WEXITSTATUS(status);
 }
 
+/* Twice: what was split comes back whole first, and goes with the next plan. */
 static void finish(const struct neap_retention_options *options)
 {
-	struct neap_retention_plan made = plan();
 	struct neap_retention_result result;
 	struct neap_error err = {0};
 
-	if (neap_retention_apply(&made, options, &result, &err) != NEAP_OK)
-		fail_msg("%s", err.message);
-	neap_retention_plan_fini(&made);
+	for (int round = 0; round < 2; round++) {
+		struct neap_retention_plan made = plan();
+
+		if (neap_retention_apply(&made, options, &result, &err) != NEAP_OK)
+			fail_msg("%s", err.message);
+		neap_retention_plan_fini(&made);
+	}
 }
 
 /* How many calls an undisturbed apply makes: counted here, in this process. */
@@ -348,9 +422,9 @@ static unsigned long count_calls(const struct neap_retention_options *options)
 	failing_calls.armed = true;
 	assert_int_equal(neap_retention_apply(&made, options, &result, NULL), NEAP_OK);
 	failing_calls.armed = false;
-	assert_int_equal(result.moved_count, 4);
+	assert_int_equal(result.moved_count, 5);
 	assert_int_equal(result.failed_count, 0);
-	assert_int_equal(result.deleted_count, options->trash_ns ? 1 : 5);
+	assert_int_equal(result.deleted_count, options->trash_ns ? 1 : 6);
 	neap_retention_plan_fini(&made);
 	check("undisturbed", 0, options->trash_ns != 0, true);
 	return failing_calls.asked;
@@ -421,7 +495,7 @@ static void test_restore(void **state)
 			if (call)
 				_exit(status);
 			assert_int_equal(status, NEAP_OK);
-			assert_int_equal(result.restored_count, 4);
+			assert_int_equal(result.restored_count, 5);
 			calls = failing_calls.asked;
 			continue;
 		}

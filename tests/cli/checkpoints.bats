@@ -164,6 +164,66 @@ END
 	[ "$(cat run/.neap-trash/*/checkpoint-300/* | wc -c)" -eq 2048 ]
 }
 
+@test "files that are one checkpoint: shown, moved and brought back together" {
+	for i in 1 2; do
+		for role in model optimizer scheduler; do put "run/${role}_epoch_$i.pt" $((20 - i)); done
+	done
+	for i in 1 2; do put "run/sft_epoch_0-0000$i-of-00002.bin" 30 512; done
+	put run/sft_epoch_0.bin.index.json 30 1024
+	for i in 1 2; do put "run/base_epoch_0-0000$i-of-00003.bin" 40 512; done
+	run --separate-stderr "$NEAP" checkpoints run --keep-best 0 --dry-run
+	echo "$output"
+	[ "$status" -eq 0 ]
+	diff -u <(head -n 12 <<<"$output") - <<'END'
+run: 4 checkpoints, 9.00 KiB
+  KEEP     3.00 KiB  model_epoch_2.pt                 newest
+                   + optimizer_epoch_2.pt
+                   + scheduler_epoch_2.pt
+  DELETE   3.00 KiB  model_epoch_1.pt                 older than 7 days: 19 days
+                   + optimizer_epoch_1.pt
+                   + scheduler_epoch_1.pt
+  DELETE   2.00 KiB  sft_epoch_0-00001-of-00002.bin   older than 7 days: 30 days
+                   + sft_epoch_0-00002-of-00002.bin
+                   + sft_epoch_0.bin.index.json
+  DELETE   1.00 KiB  base_epoch_0-00001-of-00003.bin  torn: not all of its parts are there
+                   + base_epoch_0-00002-of-00003.bin
+END
+	run "$NEAP" checkpoints run --keep-best 0
+	[ "$status" -eq 0 ]
+	[ "$(cd run && echo *)" = "model_epoch_2.pt optimizer_epoch_2.pt scheduler_epoch_2.pt" ]
+	run "$NEAP" checkpoints run --restore 'scheduler_epoch_1.pt'
+	[ "$status" -eq 0 ]
+	[ "$(cd run && echo *_1.pt)" = "model_epoch_1.pt optimizer_epoch_1.pt scheduler_epoch_1.pt" ]
+	run "$NEAP" checkpoints run --restore '*'
+	[[ "$output" == *"Restored 2 checkpoints"* ]]
+	[ ! -e run/.neap-trash ]
+}
+
+@test "many shards: a few are shown" {
+	for i in 1 2 3 4 5 6 7 8 9; do put "run/x_epoch_1-0000$i-of-00009.bin" 30 512; done
+	run --separate-stderr "$NEAP" checkpoints run --dry-run
+	[ "$(sed -n 7,8p <<<"$output")" = "$(printf '%21s%s\n' '+ ' x_epoch_1-00005-of-00009.bin '+ ' '4 more')" ]
+	run --separate-stderr "$NEAP" checkpoints run --dry-run --json
+	[ "$(json '.folders[0].plan.checkpoints[0] | .parts[8], (.parts | length), .torn')" = \
+		"$(printf 'x_epoch_1-00009-of-00009.bin\n9\nnull')" ]
+}
+
+@test "a torn checkpoint is not the newest, and no reason for a whole one to go" {
+	put run/step_1.pt 30
+	put run/step_2.pt 20
+	printf 'PK\003\004 and then the disk was full' >run/step_3.pt
+	touch -d '10 days ago' run/step_3.pt
+	run --separate-stderr "$NEAP" checkpoints run --keep-best 1
+	[ "$status" -eq 64 ]
+	run --separate-stderr "$NEAP" checkpoints run --keep-best 0
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"DELETE       31 B  step_3.pt  torn: its zip archive has no end"* ]]
+	[[ "$output" == *"KEEP     1.00 KiB  step_2.pt  newest"* ]]
+	[[ "$output" == *"DELETE   1.00 KiB  step_1.pt  older than 7 days: 30 days"* ]]
+	[ "$(cd run && echo *)" = step_2.pt ]
+}
+
 @test "a folder that may not be written: 77, said, nothing lost" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
 	command -v setpriv >/dev/null || skip "needs setpriv"

@@ -41,6 +41,8 @@ fine() {
 
 @test "names of checkpoints" {
 	mkdir "$bad"
+	echo 4 >"$bad/step=4-$bad.ckpt"
+	echo 5 >"$bad/step=5.ckpt"
 	touch -d '30 days ago' "$bad/step=4-$bad.ckpt" "$bad/step=5.ckpt"
 	run --separate-stderr "$NEAP" checkpoints "$bad" --keep-best 0
 	printf '%q\n' "$output"

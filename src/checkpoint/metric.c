@@ -1,0 +1,275 @@
+/* checkpoint/metric.c: which metric tells the best, and its values.
+ *
+ * The metric: that of the options, or the well-known one that most checkpoints carry, in their names or beside them;
+ * of two carried equally often one of the validation, and a loss, goes first. Values beside a checkpoint are exact
+ * and win over its name's.
+ */
+#include "checkpoint/scan_internal.h"
+#include "checkpoint/sidecar.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SIDECAR_MOST_BYTES (16 * 1024 * 1024)
+#define METRICS_MOST       64
+
+struct tally {
+	struct {
+		char name[CHECKPOINT_WORD_ROOM];
+		size_t count, last; /* last: the entry that was counted last, from 1 */
+	} metrics[METRICS_MOST];
+	size_t count, entry;
+};
+
+static void tally_word(struct tally *tally, const char *word)
+{
+	char metric[CHECKPOINT_WORD_ROOM];
+	size_t i = 0;
+
+	if (!checkpoint_metric_known(word, metric))
+		return;
+	while (i < tally->count && strcmp(tally->metrics[i].name, metric))
+		i++;
+	if (i == METRICS_MOST)
+		return;
+	if (i == tally->count)
+		strcpy(tally->metrics[tally->count++].name, metric);
+	if (tally->metrics[i].last != tally->entry)
+		tally->metrics[i].count++;
+	tally->metrics[i].last = tally->entry;
+}
+
+/* What stands beside an entry of one metric. */
+struct beside {
+	double top, deep; /* in the file itself; the last one deeper in it */
+	bool has_top, has_deep;
+	bool unreadable; /* some of it cannot be understood */
+};
+
+/* One look at what stands beside an entry. */
+struct look {
+	struct tally *tally; /* NULL: nothing is counted */
+	const char *metric;  /* whose value is taken; "" none */
+	struct beside *beside;
+};
+
+static void take_number(void *context, const char *word, unsigned depth, double value)
+{
+	struct look *look = context;
+
+	if (look->tally)
+		tally_word(look->tally, word);
+	if (strcmp(word, look->metric))
+		return;
+	if (depth == 1) {
+		look->beside->top = value;
+		look->beside->has_top = true;
+	} else {
+		look->beside->deep = value;
+		look->beside->has_deep = true;
+	}
+}
+
+/* Visits one file of metrics. False: it is there and cannot be read or understood. */
+static bool visit_file(int folder_fd, const char *name, const struct checkpoint_sidecar_visitor *visitor)
+{
+	struct neap_buffer text = {0};
+	const char *dot = strrchr(name, '.');
+	bool yaml = dot && (!strcmp(dot, ".yaml") || !strcmp(dot, ".yml"));
+	int cause;
+	bool fine = checkpoint_text_read(folder_fd, name, SIDECAR_MOST_BYTES, &text, &cause);
+
+	if (fine)
+		fine = (yaml ? checkpoint_yaml_scan : checkpoint_json_scan)(neap_buffer_string(&text), text.length,
+									    visitor, NULL) == NEAP_OK;
+	else
+		fine = cause == ENOENT;
+	neap_buffer_fini(&text);
+	return fine;
+}
+
+/* What stands beside one part of an entry, and in it. */
+static bool visit_part(const struct scan *scan, const char *part, bool folder,
+		       const struct checkpoint_sidecar_visitor *visitor)
+{
+	static const char *const inside[] = {"metrics.json",      "metrics.yaml",     "metrics.yml",
+					     "eval_results.json", "all_results.json", "trainer_state.json",
+					     "metrics/metrics"};
+	char name[512];
+	bool fine = true;
+
+	for (size_t n = 0; scan->listing.beside_count && checkpoint_sidecar_name(part, n, name, sizeof(name)); n++)
+		if (checkpoint_listing_find(&scan->listing, name) < scan->listing.count)
+			fine = visit_file(scan->fd, name, visitor) && fine;
+	if (!folder)
+		return fine;
+	int fd = openat(scan->fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	for (size_t i = 0; fd >= 0 && i < sizeof(inside) / sizeof(*inside); i++)
+		fine = visit_file(fd, inside[i], visitor) && fine;
+	if (fd >= 0)
+		close(fd);
+	return fine;
+}
+
+/* Visits all that stands beside an entry's parts, and in them. False: some of it cannot be understood. */
+static bool visit_sidecars(const struct scan *scan, const struct neap_retention_entry *entry,
+			   const struct checkpoint_sidecar_visitor *visitor)
+{
+	bool fine = true;
+
+	for (size_t i = 0; i < entry->part_count; i++) {
+		const char *part = entry->parts[i].name;
+
+		if (checkpoint_is_beside(part))
+			fine = (checkpoint_is_index(part) || visit_file(scan->fd, part, visitor)) && fine;
+		else
+			fine = visit_part(scan, part, entry->parts[i].folder, visitor) && fine;
+	}
+	return fine;
+}
+
+/* Of two that are carried equally often the smaller one is taken; what is left is the alphabet. */
+static unsigned preference(const char *metric)
+{
+	static const char *const first[] = {"val", "eval", "dev", "test"};
+	size_t length = strlen(metric);
+	unsigned rank = 2;
+
+	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
+		if (!strncmp(metric, first[i], strlen(first[i])))
+			rank = 0;
+	return rank + (length < 4 || strcmp(metric + length - 4, "loss") != 0);
+}
+
+static bool is_preferred(const struct tally *tally, size_t a, size_t b)
+{
+	size_t more = tally->metrics[a].count, most = tally->metrics[b].count;
+	unsigned rank = preference(tally->metrics[a].name), other = preference(tally->metrics[b].name);
+
+	if (more != most)
+		return more > most;
+	return rank != other ? rank < other : strcmp(tally->metrics[a].name, tally->metrics[b].name) < 0;
+}
+
+/* The one that most carry so far; "" none. */
+static const char *preferred(const struct tally *tally)
+{
+	size_t best = 0;
+
+	for (size_t i = 1; i < tally->count; i++)
+		if (is_preferred(tally, i, best))
+			best = i;
+	return tally->count > 0 ? tally->metrics[best].name : "";
+}
+
+static void look_beside(const struct scan *scan, size_t index, const char *metric, struct tally *tally,
+			struct beside *beside)
+{
+	struct look look = {.tally = tally, .metric = metric, .beside = beside};
+	struct checkpoint_sidecar_visitor visitor = {.number = take_number, .context = &look};
+
+	beside->has_top = beside->has_deep = false;
+	beside->unreadable = !visit_sidecars(scan, &scan->plan->entries[index], &visitor);
+}
+
+/* The values of plan->metric beside the entries. */
+static void look_beside_all(const struct scan *scan, struct beside *beside)
+{
+	for (size_t i = 0; i < scan->plan->count; i++)
+		look_beside(scan, i, scan->plan->metric, NULL, &beside[i]);
+}
+
+/* Which metric most carry. Its values are taken on the way, as far as the first entry lets it be guessed: each file
+ * is read once, unless others carry another one. */
+static void infer_metric(const struct scan *scan, struct beside *beside)
+{
+	struct neap_retention_plan *plan = scan->plan;
+	char guess[CHECKPOINT_WORD_ROOM] = "";
+	struct tally tally = {0};
+	struct checkpoint_number number;
+
+	for (size_t i = 0; i < plan->count; i++) {
+		tally.entry = i + 1;
+		for (size_t k = 0; k < plan->entries[i].part_count; k++)
+			for (const char *rest = plan->entries[i].parts[k].name;
+			     checkpoint_number_next(&rest, &number);)
+				tally_word(&tally, number.word);
+		look_beside(scan, i, guess, &tally, &beside[i]);
+		if (!guess[0] && tally.count > 0) {
+			strcpy(guess, preferred(&tally));
+			look_beside(scan, i, guess, NULL, &beside[i]);
+		}
+	}
+	strcpy(plan->metric, preferred(&tally));
+	plan->metric_inferred = plan->metric[0];
+	if (strcmp(plan->metric, guess))
+		look_beside_all(scan, beside);
+}
+
+/* The value in the names of an entry's parts. As checkpoint_metric_read. */
+static int read_names(const struct neap_retention_entry *entry, const char *metric, double *ret_value)
+{
+	int found = 0;
+
+	for (size_t i = 0; i < entry->part_count; i++) {
+		double value = (double)NAN;
+		int one = checkpoint_metric_read(entry->parts[i].name, metric, &value);
+
+		if (one == 0)
+			continue;
+		bool other = found == 1 && one == 1 && value != *ret_value && !(isnan(value) && isnan(*ret_value));
+		found = one == 2 || other ? 2 : found ? found : 1;
+		*ret_value = value;
+	}
+	return found;
+}
+
+static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry, const struct beside *found)
+{
+	double value = (double)NAN;
+
+	if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
+		return;
+	int in_name = read_names(entry, scan->plan->metric, &value);
+	bool beside = found->has_top || found->has_deep;
+	if (found->unreadable || (in_name == 2 && !beside)) {
+		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it may be the best */
+	} else if (beside || in_name == 1) {
+		entry->metric = found->has_top ? found->top : found->has_deep ? found->deep : value;
+		entry->facts |= NEAP_CHECKPOINT_MEASURED;
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
+	}
+}
+
+enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_error *err)
+{
+	const struct neap_retention_options *options = scan->options;
+	struct neap_retention_plan *plan = scan->plan;
+	struct beside *beside = calloc(plan->count + 1, sizeof(*beside));
+
+	if (!beside)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	if (options->metric) {
+		checkpoint_word_normalize(options->metric, strlen(options->metric), plan->metric);
+		look_beside_all(scan, beside);
+	} else {
+		infer_metric(scan, beside);
+	}
+	plan->mode = plan->metric[0] ? options->mode : NEAP_METRIC_MODE_UNKNOWN;
+	if (plan->metric[0] && !plan->mode) {
+		plan->mode = checkpoint_metric_known(plan->metric, NULL);
+		plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
+	}
+	for (size_t i = 0; plan->metric[0] && i < plan->count; i++)
+		measure_metric(scan, &plan->entries[i], &beside[i]);
+	free(beside);
+	if (!plan->metric[0] && options->metric)
+		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric);
+	return NEAP_OK;
+}

@@ -1,0 +1,27 @@
+/* checkpoint/scan_internal.h: what the parts of a scan share: scan.c (entries), metric.c (their metric). */
+#ifndef NEAP_CHECKPOINT_SCAN_INTERNAL_H
+#define NEAP_CHECKPOINT_SCAN_INTERNAL_H
+
+#include "checkpoint/group.h"
+#include "checkpoint/listing.h"
+#include "checkpoint/scan.h"
+
+struct scan {
+	int fd;
+	uint64_t device;
+	const struct neap_retention_options *options;
+	struct neap_retention_plan *plan;
+	struct checkpoint_listing listing;
+	struct checkpoint_member *members; /* of each name of the listing; group N is entry N - 1 */
+	struct checkpoint_sets *sets;      /* of each entry */
+	struct neap_map open_files;
+	struct neap_map links; /* keys of the files that symbolic links name */
+	size_t kinds[CHECKPOINT_COUNTS];
+	enum checkpoint_count kind; /* that most names count */
+};
+
+/* The plan's metric and mode, and the entries' values of it. Errors: NEAP_ENOMEM; NEAP_EINVAL: what was asked for is
+ * no metric's name. */
+enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_error *err);
+
+#endif

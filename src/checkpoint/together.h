@@ -1,0 +1,53 @@
+/* checkpoint/together.h: checkpoints of several files in the trash: which files belong together.
+ *
+ * A batch of the trash has a file .parts, written and flushed before the first of them is moved. By it a group that a
+ * kill or a failure left half in the folder and half in the trash is found and brought back whole.
+ *
+ *   "INODE NAME" NUL, for each part; NUL after each group
+ *
+ *   a group is split  =  one of its parts is in the folder under its name and inode, and one is in the batch
+ */
+#ifndef NEAP_CHECKPOINT_TOGETHER_H
+#define NEAP_CHECKPOINT_TOGETHER_H
+
+#include "neap/checkpoint.h"
+
+#include "base/buffer.h"
+#include "base/map.h"
+
+#define CHECKPOINT_PARTS ".parts"
+
+struct checkpoint_together_part {
+	const char *name;
+	uint64_t inode;
+	size_t group; /* from 0 */
+};
+
+/* What a batch's file says; a zeroed struct says nothing. */
+struct checkpoint_together {
+	struct neap_buffer text; /* holds the names */
+	struct checkpoint_together_part *parts;
+	size_t count, groups;
+};
+
+/* Writes the file for what the plan drops; nothing where none of it has several parts. Durable when this returns. */
+enum neap_status checkpoint_together_write(int batch_fd, const struct neap_retention_plan *plan,
+					   struct neap_error *err);
+
+/* No such file: nothing. What of it is damaged is left out: it was written before anything was moved. Errors: the
+ * file cannot be read. The caller calls checkpoint_together_fini, also after a failure. */
+enum neap_status checkpoint_together_read(int batch_fd, struct checkpoint_together *ret_together,
+					  struct neap_error *err);
+/* From its text, which is there. False: the host is out of memory. */
+bool checkpoint_together_parse(struct checkpoint_together *together);
+void checkpoint_together_fini(struct checkpoint_together *together);
+
+/* The group of the name, or `groups`. */
+size_t checkpoint_together_find(const struct checkpoint_together *together, const char *name);
+
+/* Brings back the parts of groups that are split; the batch is locked by the caller. `ret_mended`: gets the inodes of
+ * all parts of those of which something came back; may be NULL. 0 or the first errno. */
+int checkpoint_together_mend(const struct checkpoint_together *together, int batch_fd, int folder_fd,
+			     struct neap_map *ret_mended);
+
+#endif

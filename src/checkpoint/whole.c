@@ -1,0 +1,300 @@
+/* checkpoint/whole.c: see the header. Formats: "APPNOTE.TXT - .ZIP File Format Specification" 6.3.10, sections 4.3.6
+ * and 4.3.16; the README of safetensors, section "Format"; Orbax and torch.distributed.checkpoint as their versions
+ * 0.12 and 2.15 write them. */
+#include "checkpoint/whole.h"
+
+#include "checkpoint/listing.h"
+#include "checkpoint/name.h"
+#include "checkpoint/sidecar.h"
+
+#include "base/buffer.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ZIP_END        22 /* bytes of a zip's last record */
+#define ZIP_COMMENT    65535
+#define HEADER_MOST    (100 * 1000 * 1000) /* safetensors allows no more */
+#define HEADER_READ    (16 * 1024 * 1024)  /* what of it is read */
+#define METADATA_BYTES 65536
+#define LOOKS_MOST     4096 /* files of one folder */
+#define DEPTH_MOST     3
+
+const char checkpoint_parts_missing[] = "not all of its parts are there";
+
+/* The bytes from `at` on; false: they are not all there. */
+static bool read_at(int fd, void *bytes, size_t length, uint64_t at)
+{
+	char *to = bytes;
+
+	while (length > 0) {
+		ssize_t n = pread(fd, to, length, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		to += n;
+		at += (uint64_t)n;
+		length -= (size_t)n;
+	}
+	return true;
+}
+
+static uint64_t little_endian(const unsigned char *bytes, size_t count)
+{
+	uint64_t value = 0;
+
+	while (count-- > 0)
+		value = value << 8 | bytes[count];
+	return value;
+}
+
+static bool has_extension(const char *name, const char *extension)
+{
+	size_t length = strlen(name), wanted = strlen(extension);
+
+	return length > wanted && !strcasecmp(name + length - wanted, extension);
+}
+
+/* --- zip --- */
+
+/* Whether a zip's last record stands at `record`, `left` bytes before the file's end at `size`. */
+static bool is_zip_end(const unsigned char *record, uint64_t left, uint64_t size)
+{
+	if (memcmp(record, "PK\5\6", 4) != 0 || little_endian(record + 20, 2) != left - ZIP_END)
+		return false;
+	uint64_t length = little_endian(record + 12, 4), begin = little_endian(record + 16, 4);
+	/* all ones: in a record of 64 bits before it */
+	return length == UINT32_MAX || begin == UINT32_MAX || begin + length <= size - left;
+}
+
+static const char *zip_torn(int fd, uint64_t size)
+{
+	static const char why[] = "its zip archive has no end";
+	unsigned char end[ZIP_END];
+
+	if (size < ZIP_END)
+		return why;
+	if (!read_at(fd, end, sizeof(end), size - ZIP_END))
+		return NULL;
+	if (is_zip_end(end, ZIP_END, size))
+		return NULL;
+	/* behind it may stand a comment */
+	size_t length = size < ZIP_END + ZIP_COMMENT ? (size_t)size : ZIP_END + ZIP_COMMENT;
+	unsigned char *tail = malloc(length);
+	bool found = !tail || !read_at(fd, tail, length, size - length);
+	for (size_t left = ZIP_END + 1; !found && left <= length; left++)
+		found = is_zip_end(tail + length - left, left, size);
+	free(tail);
+	return found ? NULL : why;
+}
+
+/* --- safetensors --- */
+
+/* The largest end of a tensor in a header: "data_offsets":[BEGIN,END]. */
+static uint64_t tensors_end(const char *header)
+{
+	static const char key[] = "\"data_offsets\"";
+	uint64_t most = 0;
+
+	for (const char *at = header; (at = strstr(at, key)); at += sizeof(key) - 1) {
+		const char *end = at + sizeof(key) - 1;
+		if (at > header && at[-1] == '\\')
+			continue; /* within a text */
+		end += strspn(end, " :[");
+		end += strspn(end, "0123456789");
+		end += strspn(end, " ,");
+		size_t digits = strspn(end, "0123456789");
+		uint64_t value = digits > 0 && digits <= 18 ? strtoull(end, NULL, 10) : 0;
+		most = value > most ? value : most;
+	}
+	return most;
+}
+
+static const char *safetensors_torn(int fd, uint64_t size)
+{
+	static const char why[] = "it is shorter than its header says";
+	unsigned char bytes[8];
+
+	if (size < sizeof(bytes))
+		return why;
+	if (!read_at(fd, bytes, sizeof(bytes), 0))
+		return NULL;
+	uint64_t length = little_endian(bytes, sizeof(bytes));
+	if (length < 2 || length > HEADER_MOST)
+		return "its header is damaged";
+	if (size - sizeof(bytes) < length)
+		return why;
+	if (length > HEADER_READ)
+		return NULL;
+	char *header = malloc(length + 1);
+	if (!header || !read_at(fd, header, length, sizeof(bytes))) {
+		free(header);
+		return NULL;
+	}
+	header[length] = '\0';
+	const char *torn = header[0] != '{'                                      ? "its header is damaged"
+			   : tensors_end(header) > size - sizeof(bytes) - length ? why
+										 : NULL;
+	free(header);
+	return torn;
+}
+
+/* --- files --- */
+
+const char *checkpoint_file_torn(int fd, const char *name)
+{
+	unsigned char magic[4];
+	struct stat info;
+
+	if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
+		return NULL;
+	if (info.st_size == 0)
+		return "it is empty";
+	if (has_extension(name, ".safetensors"))
+		return safetensors_torn(fd, (uint64_t)info.st_size);
+	if (info.st_size >= 4 && read_at(fd, magic, sizeof(magic), 0) && !memcmp(magic, "PK\3\4", 4))
+		return zip_torn(fd, (uint64_t)info.st_size);
+	return NULL;
+}
+
+static const char *named_torn(int folder_fd, const char *name)
+{
+	int fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	const char *torn = fd < 0 ? NULL : checkpoint_file_torn(fd, name);
+
+	if (fd >= 0)
+		close(fd);
+	return torn;
+}
+
+/* --- Orbax --- */
+
+static void take_commit(void *context, const char *word, unsigned depth, double value)
+{
+	if (depth == 1 && !strcmp(word, "commit_timestamp_nsecs") && value > 0)
+		*(bool *)context = true;
+}
+
+static bool has(int fd, const char *name) { return faccessat(fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0; }
+
+static const char *orbax_torn(int folder_fd)
+{
+	struct neap_buffer text = {0};
+	bool committed = has(folder_fd, "commit_success.txt");
+	struct checkpoint_sidecar_visitor visitor = {.number = take_commit, .context = &committed};
+	const char *torn = NULL;
+	int cause;
+
+	if (committed)
+		return NULL;
+	if (checkpoint_text_read(folder_fd, "_CHECKPOINT_METADATA", METADATA_BYTES, &text, &cause) &&
+	    (checkpoint_json_scan(neap_buffer_string(&text), text.length, &visitor, NULL) != NEAP_OK || !committed))
+		torn = "Orbax has not committed it";
+	neap_buffer_fini(&text);
+	return torn;
+}
+
+/* --- sets of parts --- */
+
+bool checkpoint_sets_count(struct checkpoint_sets *sets, const struct checkpoint_role *role)
+{
+	uint64_t there = 0;
+
+	if (!role->set)
+		return true;
+	neap_map_get(&sets->there, role->set, &there);
+	return neap_map_put(&sets->there, role->set, there + 1) && neap_map_put(&sets->wanted, role->set, role->of);
+}
+
+bool checkpoint_sets_miss(const struct checkpoint_sets *sets)
+{
+	const struct neap_map_slot *slot;
+	size_t cursor = 0;
+
+	while ((slot = neap_map_next(&sets->wanted, &cursor))) {
+		uint64_t there = 0;
+
+		neap_map_get(&sets->there, slot->key, &there);
+		if (there < slot->value)
+			return true;
+	}
+	return false;
+}
+
+void checkpoint_sets_fini(struct checkpoint_sets *sets)
+{
+	neap_map_fini(&sets->there);
+	neap_map_fini(&sets->wanted);
+}
+
+/* --- folders --- */
+
+struct look {
+	const char *torn;
+	size_t looks;
+	bool any; /* it holds something */
+};
+
+static void look_into(struct look *look, int parent, const char *name, unsigned depth);
+
+/* One name in a folder. */
+static void look_at(struct look *look, int fd, const char *name, unsigned char type, unsigned depth)
+{
+	struct stat info;
+
+	look->any = true;
+	if (type == DT_UNKNOWN && fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+		type = IFTODT(info.st_mode);
+	if (type == DT_DIR && depth < DEPTH_MOST)
+		look_into(look, fd, name, depth + 1);
+	else if (type == DT_REG && (checkpoint_is_content(name) || has_extension(name, ".distcp")))
+		look->torn = named_torn(fd, name);
+}
+
+static void look_into(struct look *look, int parent, const char *name, unsigned depth)
+{
+	struct checkpoint_listing names = {0};
+	struct checkpoint_sets sets = {0};
+	struct checkpoint_role role;
+	bool distributed = false, listed = false, marked = false;
+	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	listed = checkpoint_listing_read(fd, &names, NULL) == NEAP_OK;
+	for (size_t i = 0; listed && !look->torn && i < names.count && look->looks < LOOKS_MOST; i++, look->looks++) {
+		look_at(look, fd, names.names[i], names.types[i], depth);
+		distributed |= has_extension(names.names[i], ".distcp");
+		marked |= !strcmp(names.names[i], ".metadata");
+		checkpoint_role_read(names.names[i], &role);
+		if (checkpoint_is_content(names.names[i]) && !checkpoint_sets_count(&sets, &role))
+			break;
+	}
+	if (listed && !look->torn && look->looks < LOOKS_MOST) {
+		look->torn = checkpoint_sets_miss(&sets) ? checkpoint_parts_missing
+			     : distributed && !marked    ? "its .metadata, which is written last, is missing"
+			     : !look->any && depth == 0  ? "it is empty"
+							 : orbax_torn(fd);
+	}
+	checkpoint_sets_fini(&sets);
+	checkpoint_listing_fini(&names);
+	close(fd);
+}
+
+const char *checkpoint_torn(int folder_fd, const char *name, bool folder)
+{
+	struct look look = {0};
+
+	if (!folder)
+		return named_torn(folder_fd, name);
+	look_into(&look, folder_fd, name, 0);
+	return look.torn;
+}

@@ -1,0 +1,41 @@
+/* checkpoint/whole.h: whether a checkpoint is whole, told by a cheap look: its length and a few bytes at its ends.
+ * Reads only. One thread per call.
+ *
+ *   zip (torch.save, .npz, .keras)   begins with a member, and ends with the record that lists them
+ *   .safetensors                     as long as its header says
+ *   x-00001-of-00003.safetensors     all three are there
+ *   Orbax's step                     committed: a time in _CHECKPOINT_METADATA, or commit_success.txt
+ *   torch.distributed.checkpoint     has .metadata, which is written last
+ *   any format                       neither an empty file nor an empty folder
+ *
+ * What has another format is taken for whole.
+ */
+#ifndef NEAP_CHECKPOINT_WHOLE_H
+#define NEAP_CHECKPOINT_WHOLE_H
+
+#include "checkpoint/role.h"
+
+#include "base/map.h"
+
+#include <stdbool.h>
+
+/* Why the file or folder NAME is not whole, as the end of the sentence "torn: ..."; static storage. NULL: it is, or
+ * that cannot be told. */
+const char *checkpoint_torn(int folder_fd, const char *name, bool folder);
+
+/* The same of an open file; `name` is looked at for its extension only. */
+const char *checkpoint_file_torn(int fd, const char *name);
+
+/* Sets of parts, x-00001-of-00003.bin: whether all of each are there. A zeroed struct holds none. */
+struct checkpoint_sets {
+	struct neap_map there, wanted; /* by the set's key */
+};
+
+extern const char checkpoint_parts_missing[];
+
+/* Counts a name; false: the host is out of memory. */
+bool checkpoint_sets_count(struct checkpoint_sets *sets, const struct checkpoint_role *role);
+bool checkpoint_sets_miss(const struct checkpoint_sets *sets);
+void checkpoint_sets_fini(struct checkpoint_sets *sets);
+
+#endif
