@@ -185,9 +185,7 @@ static double fraction_of(const struct neap_oom_card *card, uint64_t bytes)
 	return fraction < 1 ? (double)(uint64_t)(fraction * 100 + 0.999999) / 100 : 1;
 }
 
-/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
- * another kind of step, unless what it needs more is a leak's. */
-static uint64_t step_need(const struct neap_oom_card *card)
+uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 {
 	uint64_t now = plus(card->allocated_bytes, card->block_bytes);
 	uint64_t before = plus(card->step_peak_bytes, card->growth_bytes);
@@ -197,14 +195,15 @@ static uint64_t step_need(const struct neap_oom_card *card)
 	return before > now ? before : now;
 }
 
-/* The least that it takes, and the most that the device had: more may be needed before the step ends. */
-static void say_limit(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
+/* `whole`: the rest of the step is in it; else it is the least that it takes. */
+static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
 {
 	uint64_t most = plus(card->reserved_bytes, card->device_free_bytes);
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], up[NEAP_UNITS_ROOM];
 
 	snprintf(fix->text, sizeof fix->text,
-		 "limit raised by at least %s to %s (fraction %.2f); the device had room for %s",
+		 "%slimit raised by %s%s to %s (fraction %.2f); the device had room for %s",
+		 whole ? "" : "a lower bound: ", whole ? "" : "at least ",
 		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to),
 		 fraction_of(card, wanted), neap_size_format(most, up));
 }
@@ -218,10 +217,13 @@ static void fix_limit(struct neap_oom_card *card)
 		return;
 	uint64_t saving = card->device_free_bytes - headroom;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
-	uint64_t need = step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t need = neap_oom_step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
 	uint64_t missing = plus(card->shortfall_bytes, less(need, now)); /* this request, and the rest of the step */
 	uint64_t wanted = plus(card->limit_bytes, missing < saving ? missing : saving);
-	say_limit(card, wanted, fix);
+	if (need && card->step_reserved_bytes > wanted &&
+	    card->step_reserved_bytes <= plus(card->limit_bytes, saving))
+		wanted = card->step_reserved_bytes;
+	say_limit(card, wanted, need > 0, fix);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
 		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
 }
@@ -334,7 +336,7 @@ static void strike_active(struct neap_oom_card *card)
 
 static void judge_steps(struct neap_oom_card *card)
 {
-	uint64_t need = step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t need = neap_oom_step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
 
 	for (size_t i = 0; i < card->fix_count && need; i++) {
 		struct neap_fix *fix = &card->fixes[i];
@@ -429,6 +431,7 @@ static void fix_unknown_limit(struct neap_oom_card *card)
 	if (card->cause != NEAP_OOM_LIMIT || card->limit_bytes != UINT64_MAX || smallest <= had)
 		return;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, 0, 0);
+	const char *bound = card->replays.smallest_whole ? "" : "a lower bound: ";
 	double fraction = had && card->fraction > 0 ? card->fraction * (double)smallest / (double)had + 0.01 : 0;
 	fix->replayed = true;
 	fix->sufficient = smallest - had <= card->device_free_bytes;
@@ -436,23 +439,47 @@ static void fix_unknown_limit(struct neap_oom_card *card)
 	neap_size_format(had, from);
 	if (fraction > 0 && fraction <= 1)
 		snprintf(fix->text, sizeof fix->text,
-			 "per_process_memory_fraction:%.2f instead of %.2f: a limit of %s at least, instead of about "
-			 "%s",
-			 fraction, card->fraction, size, from);
+			 "%sper_process_memory_fraction:%.2f instead of %.2f: a limit of %s at least, instead of "
+			 "about %s",
+			 bound, fraction, card->fraction, size, from);
 	else
-		snprintf(
-			fix->text, sizeof fix->text,
-			"a limit of %s at least%s%s: torch.cuda.set_per_process_memory_fraction, or whatever sets it",
-			size, had ? ", instead of about " : "", had ? from : "");
+		snprintf(fix->text, sizeof fix->text,
+			 "%sa limit of %s at least%s%s: torch.cuda.set_per_process_memory_fraction, or whatever sets "
+			 "it",
+			 bound, size, had ? ", instead of about " : "", had ? from : "");
 	snprintf(fix->how, sizeof fix->how, "replayed: with %s the trace ends as it was; the device had %s free",
 		 size, neap_size_format(card->device_free_bytes, from));
 }
 
-/* The bytes missing for the request are the least that it takes; with those of pages and pieces it may be more. */
+static void say_replayed(const struct neap_oom_card *card, uint64_t wanted, struct neap_fix *fix)
+{
+	const struct neap_oom_replays *replays = &card->replays;
+	char size[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
+	int length;
+
+	neap_size_format(wanted, size);
+	neap_size_format(card->device_free_bytes, device);
+	if (!replays->smallest_whole)
+		length = snprintf(
+			fix->how, sizeof fix->how,
+			"replayed: the trace ends with %s; the rest of the failed step is not in it, and may take "
+			"more",
+			size);
+	else if (replays->step_bytes && replays->step_micro_batch != card->split.micro_batch)
+		length = snprintf(fix->how, sizeof fix->how,
+				  "replayed: the trace and a whole step, scaled from micro-batch %llu, end with %s",
+				  (unsigned long long)replays->step_micro_batch, size);
+	else
+		length =
+			snprintf(fix->how, sizeof fix->how, "replayed: the trace and a whole step end with %s", size);
+	snprintf(fix->how + length, sizeof fix->how - (size_t)length, "; the device had %s free", device);
+}
+
+/* The bytes missing for the request are the least that it takes; with those of pages and pieces, and of the rest of
+ * the step, it may be more. */
 static void refine_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes;
-	char size[NEAP_UNITS_ROOM], device[NEAP_UNITS_ROOM];
 
 	for (size_t i = 0; i < card->fix_count; i++) {
 		struct neap_fix *fix = &card->fixes[i];
@@ -460,12 +487,12 @@ static void refine_limit(struct neap_oom_card *card)
 		    smallest <= card->limit_bytes)
 			continue;
 		fix->sufficient = smallest - card->limit_bytes <= fix->saving_bytes;
-		say_limit(card, smallest, fix);
+		say_limit(card, smallest, card->replays.smallest_whole, fix);
 		fix->replayed = true;
-		fix->step = NEAP_FIX_STEP_UNKNOWN;
-		snprintf(fix->how, sizeof fix->how,
-			 "replayed: the trace ends with %s; measured: the device had %s free",
-			 neap_size_format(smallest, size), neap_size_format(card->device_free_bytes, device));
+		fix->step = !card->replays.smallest_whole ? NEAP_FIX_STEP_UNKNOWN
+			    : fix->sufficient             ? NEAP_FIX_STEP_ENOUGH
+							  : NEAP_FIX_STEP_NOT_ENOUGH;
+		say_replayed(card, smallest, fix);
 	}
 }
 

@@ -134,9 +134,11 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 			card->step = event->address + 1;
 			if (event->size > card->step_peak_bytes)
 				card->step_peak_bytes = event->size;
+			if (event->b > card->step_reserved_bytes)
+				card->step_reserved_bytes = event->b;
 		}
 		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
-			card->step_peak_bytes = 0;
+			card->step_peak_bytes = card->step_reserved_bytes = 0;
 	}
 }
 

@@ -77,12 +77,15 @@ struct neap_oom_replays {
 	bool overwritten;      /* because the recording has lost all that came before it */
 	uint64_t memory_bytes; /* of the device: what this process could have had */
 	struct neap_whatifs whatifs;
-	uint64_t smallest_bytes; /* device on which the trace ends under its own settings; 0: not found, or not tried
-				  */
+	uint64_t smallest_bytes; /* device on which the trace, and a whole step as far as one is known, end under
+				    their own settings; 0: not found, or not tried */
 	bool smallest_tried;
-	uint64_t lost_events;  /* that the recording's ring has overwritten */
-	uint64_t before_bytes; /* live all along, of which nothing else is known: replayed as one block */
-	uint64_t began_bytes;  /* of a snapshot: live before its first event, and placed anew under other settings */
+	bool smallest_whole;       /* false: a lower bound, since the rest of the step that failed is not known */
+	uint64_t step_bytes;       /* a whole step needs, done again with the micro-batch that failed; 0: not known */
+	uint64_t step_micro_batch; /* of the recorded step that was done again */
+	uint64_t lost_events;      /* that the recording's ring has overwritten */
+	uint64_t before_bytes;     /* live all along, of which nothing else is known: replayed as one block */
+	uint64_t began_bytes; /* of a snapshot: live before its first event, and placed anew under other settings */
 };
 
 struct neap_oom_card {
@@ -114,7 +117,8 @@ struct neap_oom_card {
 	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */
 	uint64_t unknown_bytes;        /* live, of which nothing tells what they are for */
 	uint64_t step_peak_bytes; /* allocated: the highest of whole steps before, with the same settings; 0: none */
-	uint64_t growth_bytes;    /* by which each step needs more than the one before: a leak; 0: none found */
+	uint64_t step_reserved_bytes; /* likewise: the most that was reserved at the end of one */
+	uint64_t growth_bytes;        /* by which each step needs more than the one before: a leak; 0: none found */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;

@@ -10,6 +10,10 @@ uint64_t neap_oom_driver_share(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card);
 uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
 
+/* What this step takes in all, from the steps before; 0: not known. One that needs more than they did already is
+ * another kind of step, unless what it needs more is a leak's. */
+uint64_t neap_oom_step_need(const struct neap_oom_card *card);
+
 /* What fixes are found from, besides the card. */
 struct neap_oom_inputs {
 	struct neap_demand demand; /* at the failure, the request among it */

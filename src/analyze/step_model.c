@@ -19,7 +19,7 @@
 
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings)
 {
-	struct neap_last_settings settings = {0};
+	struct neap_last_settings settings = {.until_ns = UINT64_MAX};
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
@@ -81,8 +81,12 @@ static bool find_step(const struct neap_record *record, const struct neap_last_s
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->device != settings->device || event->time_ns < settings->since_ns)
+		if (event->device != settings->device || event->time_ns < settings->since_ns ||
+		    event->time_ns > settings->until_ns)
 			continue;
+		if (settings->from_change && event->time_ns == settings->since_ns &&
+		    (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT))
+			previous = i;
 		if (event->kind == NEAP_EVENT_OOM)
 			previous = SIZE_MAX; /* what follows is the rest of a step */
 		if (event->kind != NEAP_EVENT_STEP)
@@ -321,8 +325,8 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	if (settings->before.micro_batch <= settings->split.micro_batch)
 		return false;
 	for (size_t i = 0; i < record->journal_count; i++)
-		if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].time_ns < settings->since_ns &&
-		    record->journal[i].time_ns > begin_ns)
+		if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].device == settings->device &&
+		    record->journal[i].time_ns < settings->since_ns && record->journal[i].time_ns > begin_ns)
 			begin_ns = record->journal[i].time_ns;
 	search.earlier = calloc(record->allocation_count + 1, sizeof *search.earlier);
 	search.later = calloc(record->allocation_count + 1, sizeof *search.later);
@@ -340,6 +344,20 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	free(search.earlier);
 	free(search.later);
 	return learned;
+}
+
+/* Allocated when the step begins. Not every event says. */
+static uint64_t level_at(const struct builder *builder, size_t begin)
+{
+	const struct neap_record *record = builder->record;
+	uint64_t level = 0;
+
+	if (record->journal[begin].kind == NEAP_EVENT_STEP)
+		return record->journal[begin].a;
+	for (size_t i = 0; i < record->allocation_count && record->allocations[i].time_ns <= builder->begin_ns; i++)
+		if (ours(builder, &record->allocations[i]))
+			level = record->allocations[i].a;
+	return level;
 }
 
 static uint64_t reserved_peak(const struct builder *builder)
@@ -375,7 +393,8 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while looking at a step");
 		goto out;
 	}
-	if (!settle_base(&builder, record->journal[begin].a, &known)) {
+	uint64_t level = level_at(&builder, begin);
+	if (!settle_base(&builder, level, &known)) {
 		status = neap_fail(err, NEAP_EPARSE, "more blocks are live than the allocator counted");
 		goto out;
 	}
@@ -391,8 +410,8 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 		.base_count = builder.base_count,
 		.step_count = builder.op_count - builder.base_count,
 		.slot_count = builder.block_count,
-		.base_bytes = record->journal[begin].a,
-		.unknown_bytes = record->journal[begin].a - known,
+		.base_bytes = level,
+		.unknown_bytes = level - known,
 		.peak_allocated_bytes = record->journal[end].size,
 		.peak_reserved_bytes = reserved_peak(&builder),
 		.closed = !builder.opened && !builder.survived,

@@ -10,7 +10,9 @@
 struct neap_last_settings {
 	struct neap_split split, before; /* before.micro_batch 0: there were no others */
 	uint64_t since_ns, before_since_ns;
-	uint16_t device; /* of the session's allocator */
+	uint64_t until_ns; /* when they changed again, or the request failed; UINT64_MAX: they did not */
+	uint16_t device;   /* of the session's allocator */
+	bool from_change;  /* the step that begins where they changed counts as whole */
 };
 /* False: no session said. */
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);

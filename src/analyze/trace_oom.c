@@ -2,6 +2,7 @@
 #include "analyze/trace_oom.h"
 
 #include "analyze/oom_internal.h"
+#include "analyze/step_room.h"
 #include "base/error.h"
 #include "base/units.h"
 
@@ -269,6 +270,44 @@ static enum neap_status run_replays(const struct neap_trace *trace, size_t devic
 	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
 }
 
+/* The journal's index of the device's failure with that number. */
+static size_t journal_index(const struct neap_record *record, size_t device, uint64_t number)
+{
+	size_t i = 0;
+
+	for (; i < record->journal_count; i++)
+		if (record->journal[i].kind == NEAP_EVENT_OOM && record->journal[i].device == device && --number == 0)
+			break;
+	return i;
+}
+
+/* The trace ends where it does, and may leave out the rest of the step that failed: that of a whole step counts. */
+static enum neap_status add_step(const struct neap_trace *trace, size_t device, uint64_t number,
+				 struct neap_oom_card *card, struct neap_error *err)
+{
+	struct neap_oom_replays *replays = &card->replays;
+	struct neap_step_room room = {0};
+
+	if (!replays->smallest_bytes || card->growth_bytes > 0)
+		return NEAP_OK;
+	/* Whole steps that are in the trace themselves and were higher than this one is. */
+	replays->smallest_whole = card->predicted || neap_oom_step_need(card) > 0;
+	if (!trace->record || card->predicted || card->other_allocator)
+		return NEAP_OK;
+	enum neap_status status =
+		neap_step_room(trace->record, journal_index(trace->record, device, number), &room, err);
+	if (status == NEAP_ENOMEM)
+		return status;
+	if (status != NEAP_OK)
+		return NEAP_OK;
+	replays->smallest_whole = true;
+	replays->step_bytes = room.bytes;
+	replays->step_micro_batch = room.micro_batch;
+	if (room.bytes > replays->smallest_bytes)
+		replays->smallest_bytes = room.bytes;
+	return NEAP_OK;
+}
+
 enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
 				     struct neap_error *err)
@@ -325,6 +364,8 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	card.replays.unrecorded = card.other_allocator || (parts->lives->count == 0 && card.allocated_bytes > 0);
 	if (!card.replays.unrecorded)
 		status = run_replays(trace, device, options, &card, err);
+	if (status == NEAP_OK)
+		status = add_step(trace, device, failure.number, &card, err);
 	if (status != NEAP_OK)
 		return status;
 	neap_oom_replay_fixes(&card);

@@ -122,6 +122,8 @@ json_t *oom_card_json(const struct neap_oom_card *card, bool *ret_failed)
 	set(object, "settings", oom_whatifs_json(&replays->whatifs, ret_failed), ret_failed);
 	set(object, "smallest_memory", number_or_null(replays->smallest_bytes, 0), ret_failed);
 	set(object, "smallest_tried", json_boolean(replays->smallest_tried), ret_failed);
+	set(object, "smallest_is_lower_bound", json_boolean(replays->smallest_bytes && !replays->smallest_whole),
+	    ret_failed);
 	set(object, "lost_events", number(replays->lost_events), ret_failed);
 	set(object, "live_before_unknown", number(replays->before_bytes), ret_failed);
 	set(object, "live_before", number(replays->began_bytes), ret_failed);

@@ -49,6 +49,8 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 			 card->elsewhere_pool ? "" : "piece ", size, card->elsewhere_pool ? "in " : "",
 			 card->elsewhere_pool ? pool_name(card->elsewhere_pool) : "elsewhere",
 			 neap_size_format(card->elsewhere_free_bytes, elsewhere));
+	else if (card->largest_free_bytes >= card->block_bytes && card->block_bytes > 0)
+		snprintf(note, sizeof(note), "largest free piece %s, of %s", size, pool_name(card->elsewhere_pool));
 	if (!known_pieces(card))
 		note[0] = '\0';
 	line(out, "cached: reserved, not live", card->cached_bytes, note);
@@ -71,13 +73,21 @@ static void limited_pieces_text(const struct neap_oom_card *card, const char *as
 	int length = snprintf(text, room, "the limit. Of the %s that this process may reserve no free piece",
 			      neap_size_format(card->limit_bytes, limit));
 
+	bool useless = card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes;
+
 	if (card->asked_pool && card->elsewhere_pool)
 		length += snprintf(text + length, room - (size_t)length, " of %s", pool_name(card->asked_pool));
+	else if (useless)
+		length += snprintf(text + length, room - (size_t)length, " that it could use");
 	length += snprintf(text + length, room - (size_t)length, " holds the %s asked for", asked);
 	if (card->elsewhere_pool && card->elsewhere_free_bytes > card->largest_free_bytes)
 		length += snprintf(text + length, room - (size_t)length, ", and the largest, %s, belongs to %s",
 				   neap_size_format(card->elsewhere_free_bytes, other),
 				   pool_name(card->elsewhere_pool));
+	else if (useless)
+		length +=
+			snprintf(text + length, room - (size_t)length, ": one of %s belongs to %s",
+				 neap_size_format(card->largest_free_bytes, other), pool_name(card->elsewhere_pool));
 	snprintf(text + length, room - (size_t)length, "; the device itself had room.");
 }
 

@@ -66,7 +66,7 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	char peak[NEAP_UNITS_ROOM], text[320];
 	bool known = false;
 
-	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES; i++)
+	for (size_t i = 0; i < card->fix_count && i < NEAP_OOM_FIXES && card->step_peak_bytes; i++)
 		known |= card->fixes[i].step != NEAP_FIX_STEP_UNKNOWN;
 	neap_size_format(card->step_peak_bytes, peak);
 	if (card->predicted)
@@ -77,6 +77,11 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 		snprintf(text, sizeof(text),
 			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,
 			 card->growth_bytes ? ", and what leaked since" : "");
+	else if (card->step_peak_bytes == 0 && card->replays.step_bytes)
+		snprintf(text, sizeof(text),
+			 "No whole step came before with these settings. By the steps that followed with micro-batch "
+			 "%" PRIu64 ", a whole one takes %s; a saving that is predicted is that at this request.",
+			 card->replays.step_micro_batch, neap_size_format(card->replays.step_bytes, peak));
 	else if (card->step_peak_bytes == 0)
 		snprintf(text, sizeof(text),
 			 "No whole step came before with these settings: what the rest of the step takes is not "
@@ -165,6 +170,10 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 	bool others = card->others_bytes != NEAP_OOM_UNKNOWN && card->others_bytes > 0;
 	char smallest[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], text[256];
 
+	const char *bound = replays->smallest_whole ? "" : "a lower bound, ";
+	const char *what = replays->smallest_whole && !card->predicted ? "a whole step" : "this request";
+	const char *more = replays->smallest_whole ? "" : "; the rest of the failed step may take more";
+
 	neap_size_format(replays->smallest_bytes, smallest);
 	if (!replays->smallest_tried)
 		snprintf(text, sizeof(text), "not tried: the time for it was over");
@@ -172,11 +181,11 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 		snprintf(text, sizeof(text), "none: a request is larger than any device");
 	else if (others)
 		snprintf(text, sizeof(text),
-			 "%s for this request and all else in the trace, %s with what others and contexts held",
-			 smallest, neap_size_format(replays->smallest_bytes + card->others_bytes, all));
+			 "%s%s for %s and all else in the trace, %s with what others and contexts held%s", bound,
+			 smallest, what, neap_size_format(replays->smallest_bytes + card->others_bytes, all), more);
 	else
-		snprintf(text, sizeof(text), "%s for this request and all else in the trace, without the context",
-			 smallest);
+		snprintf(text, sizeof(text), "%s%s for %s and all else in the trace, without the context%s", bound,
+			 smallest, what, more);
 	neap_report_wrap(out, "    the smallest device that fits: ", text);
 }
 

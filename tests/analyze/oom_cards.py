@@ -139,7 +139,7 @@ def first_request():
     alone = "This one request, 30.0 GiB, is 7.00 GiB larger than all that this process could have here, 23.0 GiB:"
     expect(snapshot(Device().oom(30 * GIB, 23 * GIB)), "capacity", 7 * GIB,
            says=[alone, "a smaller request, or a device with more room", "--memory with the size of the device",
-                 "the smallest device that fits: 30.0 GiB"], never=["struck out"])
+                 "the smallest device that fits: a lower bound, 30.0 GiB"], never=["struck out"])
     expect(snapshot(Device().oom(30 * GIB, 23 * GIB, frames=None)), "capacity", 7 * GIB,
            says=["30.0 GiB for a request without a stack at event 0"])
     expect(snapshot(Device().oom(512, 0)), "capacity", 512, says=["Nothing of the device was free", "whom nvidia-smi names"],
@@ -188,10 +188,10 @@ def limits():
     device = held(8 * GIB, 4).oom(4 * GIB, 15 * GIB)
     found = expect(snapshot(device), "limit", 4 * GIB, "higher limit",
                    says=["allowed the 8.00 GiB reserved, but not this.",
-                         "1. a limit of 12.0 GiB at least, instead of about 8.00 GiB: torch.cuda.set_per_process_memory_fraction"])
+                         "1. a lower bound: a limit of 12.0 GiB at least, instead of about 8.00 GiB: torch.cuda.set_per_process_memory_fraction"])
     assert found["memory"] == 8 * GIB and found["smallest_memory"] == 12 * GIB
     found = expect(snapshot(device, conf="per_process_memory_fraction:0.35"), "limit", 4 * GIB, "higher limit",
-                   says=["1. per_process_memory_fraction:0.53 instead of 0.35: a limit of 12.0 GiB at least"])
+                   says=["1. a lower bound: per_process_memory_fraction:0.53 instead of 0.35: a limit of 12.0 GiB at least"])
     assert found["settings"][0]["first_oom_event"] == 8 and found["smallest_memory"] == 12 * GIB
     found = expect(snapshot(device, conf="per_process_memory_fraction:0.35", more=["--memory", "24GiB"]), "limit",
                    12 * GIB - int(0.35 * 24 * GIB), "higher limit",
