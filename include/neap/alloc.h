@@ -36,7 +36,8 @@ struct neap_alloc_options {
 	struct neap_published *published;       /* where to keep the counters; NULL: the allocator's own memory */
 };
 
-/* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. The device outlives the allocator. */
+/* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. `options` may be NULL: the
+ * defaults. The device outlives the allocator. */
 NEAP_API enum neap_status neap_alloc_create(struct neap_device *device, const struct neap_alloc_options *options,
 					    struct neap_alloc **ret_alloc, struct neap_error *err);
 /* Waits for pending frees and gives everything back, live blocks included. NULL is fine. */

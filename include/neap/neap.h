@@ -1,4 +1,5 @@
-/* neap/neap.h: everything public. */
+/* neap/neap.h: everything public. Link with -lneap (pkg-config: neap). What holds of every function, how errors come back,
+ * the order of arguments and which pointers may be NULL, is in neap/status.h. */
 #ifndef NEAP_NEAP_H
 #define NEAP_NEAP_H
 
@@ -8,10 +9,11 @@
 #include "neap/device.h"
 #include "neap/external.h"
 #include "neap/log.h"
+#include "neap/sim.h"
 #include "neap/stats.h"
 #include "neap/status.h"
-#include "neap/train.h"
 #include "neap/trace.h"
+#include "neap/train.h"
 #include "neap/trial.h"
 
 #endif

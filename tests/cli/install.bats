@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# What is installed, used as README says: pkg-config finds neap, and the program of "The library" compiles and runs, against
+# the build folder and against an installation.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	dir="$(mktemp -d)"
+	export HOME="$dir" NEAP_DEVICE=sim NEAP_SIM="mem=256MiB,world=install-$$-$BATS_TEST_NUMBER"
+	unset NEAP_SIM_PATH NEAP_ATTACH LD_LIBRARY_PATH
+	# The C program in README, and the sanitizer that the library was built with.
+	sed -n '/^## The library/,/^## /{/^```c/,/^```/{/^```/d;p}}' "$SOURCE/README.md" >"$dir/use.c"
+	sanitize=()
+	[ "$SANITIZE" = none ] || sanitize=("-fsanitize=$SANITIZE")
+}
+
+teardown() { rm -rf "$dir" "/dev/shm/"*"install-$$-$BATS_TEST_NUMBER"; }
+
+# readme WORDS: the one line of README's chapter on the library that begins with them
+readme() {
+	local line
+	line=$(sed -n '/^## The library/,/^## /p' "$SOURCE/README.md" | grep "^$1")
+	[ -n "$line" ] || return 1
+	printf '%s\n' "${line%%#*}"
+}
+
+works() {
+	run --separate-stderr ./use
+	echo "$output$stderr"
+	[ "$status" -eq 0 ]
+	[[ "$output" == "5.00 MiB at 0x"* ]]
+}
+
+@test "README's program, compiled without an installation" {
+	ln -s "$SOURCE/include" "$dir/include"
+	ln -s "$BUILD" "$dir/build"
+	cd "$dir"
+	command=$(readme 'cc use.c -Iinclude')
+	eval "$command ${sanitize[*]} -Wall -Werror"
+	works
+}
+
+@test "meson install: pkg-config finds it, and README's program is compiled with it" {
+	meson install -C "$BUILD" --no-rebuild --quiet --destdir "$dir/staged"
+	file=$(find "$dir/staged" -name neap.pc)
+	[ -s "$file" ]
+	root=$dir/staged/$(pkg-config --variable=prefix "$file")
+	pkg-config() { command pkg-config --define-variable=prefix="$root" "$@"; }
+	export PKG_CONFIG_PATH=${file%/*}
+	[ "$(pkg-config --modversion neap)" = "$("$NEAP" --version | cut -d' ' -f2)" ]
+	[ -s "$(pkg-config --variable=includedir neap)/neap/neap.h" ]
+	cd "$dir"
+	command=$(readme 'cc use.c \$(pkg-config')
+	eval "$command ${sanitize[*]} -Wall -Werror"
+	export LD_LIBRARY_PATH=$(pkg-config --variable=libdir neap)
+	works
+	[[ "$(ldd ./use)" == *"libneap.so.0 => $LD_LIBRARY_PATH/libneap.so.0"* ]]
+}
+
+@test "neap/neap.h includes every public header" {
+	echo '#include <neap/neap.h>' | cc -I"$SOURCE/include" -M -xc - | tr ' ' '\n' | sed -n 's/.*include\/neap\///p' | sort >"$dir/has"
+	(cd "$SOURCE/include/neap" && ls) | sort >"$dir/all"
+	diff "$dir/all" "$dir/has"
+}
+
+@test "every public header by itself, C17 and C++17, pedantic" {
+	for header in "$SOURCE"/include/neap/*.h; do
+		echo "#include <neap/${header##*/}>" | cc -std=c17 -pedantic -Wall -Wextra -Werror -I"$SOURCE/include" -fsyntax-only -xc -
+		! command -v c++ || echo "#include <neap/${header##*/}>" |
+			c++ -std=c++17 -pedantic -Wall -Werror -I"$SOURCE/include" -fsyntax-only -xc++ -
+	done
+}
+
+@test "what the headers promise of all functions: order of arguments, NULL for what ends an object" {
+	# Outputs after inputs, the error last.
+	cat "$SOURCE"/include/neap/*.h | tr '\n\t' '  ' | grep -oE 'NEAP_API [^;{]*\([^;]*\);' >"$dir/declared"
+	[ "$(wc -l <"$dir/declared")" -gt 80 ]
+	run ! grep -E 'err,' "$dir/declared"
+	run ! grep -E 'ret_[a-z_]*, +(const [^,)]*|uint[0-9]+_t|int|bool|double|enum [a-z_]+) +[a-qs-z]' "$dir/declared"
+	cat >"$dir/ends.c" <<'C'
+#include <neap/neap.h>
+int main(void)
+{
+	struct neap_scope scope = {0};
+	struct neap_trial trial = {0};
+	struct neap_device_guard guard = {0};
+	struct neap_driver *driver = NULL;
+	neap_driver_close(NULL);
+	neap_device_close(NULL);
+	neap_alloc_destroy(NULL);
+	neap_checkpoint_abort(NULL);
+	neap_recorder_destroy(NULL);
+	neap_retention_plan_fini(NULL);
+	neap_train_end(NULL, NULL);
+	neap_scope_end(&scope);
+	neap_trial_end(&trial, NULL);
+	neap_device_leave(&guard);
+	return neap_driver_open(NEAP_BACKEND_SIM + 1, &driver, NULL) == NEAP_OK || driver;
+}
+C
+	cc "${sanitize[@]}" -I"$SOURCE/include" "$dir/ends.c" -L"$BUILD/src" -lneap -Wl,-rpath,"$BUILD/src" -o "$dir/ends"
+	"$dir/ends"
+}
