@@ -190,30 +190,30 @@ static bool complete(struct ncclComm *comm)
 	}
 }
 
-/* A rank that the oldest operation, or the log, waits for and that will not answer any more fails the communicator.
- */
+/* What the oldest operation, or the log, waits for and that will never come fails the communicator. */
 static bool look_for_dead(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
 	enum nccl_peer state;
-	int rank = -1;
+	int rank;
 
 	pthread_mutex_lock(&comm->lock);
 	operation = comm->first;
 	pthread_mutex_unlock(&comm->lock);
 	if (!operation)
 		return false;
-	if (operation->published)
-		rank = nccl_missing(operation);
-	else
-		rank = nccl_segment_stuck(comm->segment);
-	if (rank < 0 || (state = nccl_segment_peer(comm->segment, rank)) == NCCL_PEER_HERE)
+	rank = operation->published ? nccl_missing(operation) : nccl_segment_stuck(comm->segment);
+	if (rank < 0)
 		return false;
-	if (operation->published && nccl_missing(operation) != rank)
-		return false; /* it published before it went */
-	stop_driving(comm, nccl_fail(ncclRemoteError, "rank %d %s before its %s", rank,
-				     state == NCCL_PEER_DEAD ? "has died" : "has left the communicator",
-				     nccl_function_name(operation->call.function)));
+	state = nccl_segment_peer(comm->segment, rank);
+	if (rank == comm->rank) /* this rank published, but what it said has gone */
+		stop_driving(comm, nccl_fail(ncclInternalError, "what the ranks share was overwritten"));
+	else if (state == NCCL_PEER_HERE || (operation->published && nccl_missing(operation) != rank))
+		return false; /* it lives, or it published before it went */
+	else
+		stop_driving(comm, nccl_fail(ncclRemoteError, "rank %d %s before its %s", rank,
+					     state == NCCL_PEER_DEAD ? "has died" : "has left the communicator",
+					     nccl_function_name(operation->call.function)));
 	return true;
 }
 
