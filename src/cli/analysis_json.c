@@ -232,6 +232,61 @@ static void put_peaks(json_t *root, const struct neap_analysis *analysis, bool *
 	    ret_failed);
 }
 
+static json_t *notes_json(const struct neap_trace *trace, bool *ret_failed)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < trace->note_count; i++) {
+		const struct neap_trace_note *note = &trace->notes[i];
+		json_t *object = json_object();
+		set(object, "device", number(note->device), ret_failed);
+		set(object, "event", number(note->event), ret_failed);
+		set(object, "user_metadata", look_json_text(neap_trace_text(trace, note->user)), ret_failed);
+		set(object, "internal_metadata", look_json_text(neap_trace_text(trace, note->internal)), ret_failed);
+		set(object, "compile_context", look_json_text(neap_trace_text(trace, note->compile)), ret_failed);
+		add(list, object, ret_failed);
+	}
+	return list;
+}
+
+static json_t *annotations_json(const struct neap_trace *trace, bool *ret_failed)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < trace->annotation_count; i++) {
+		const struct neap_trace_annotation *annotation = &trace->annotations[i];
+		json_t *object = json_object();
+		set(object, "device", number(annotation->device), ret_failed);
+		set(object, "event", number(annotation->event), ret_failed);
+		set(object, "address", number(annotation->address), ret_failed);
+		set(object, "size", number(annotation->size), ret_failed);
+		set(object, "text", look_json_text(neap_trace_text(trace, annotation->text)), ret_failed);
+		add(list, object, ret_failed);
+	}
+	return list;
+}
+
+/* Pinned memory of the host; null where nothing is known of any. */
+static json_t *host_json(const struct neap_trace *trace, bool *ret_failed)
+{
+	const struct neap_trace_host *host = &trace->host;
+	uint64_t bytes = 0, allocated = 0;
+	json_t *object;
+
+	if (!host->segment_count && !host->event_count)
+		return json_null();
+	for (size_t i = 0; i < host->segment_count; i++) {
+		bytes += host->segments[i].size;
+		allocated += host->segments[i].allocated;
+	}
+	object = json_object();
+	set(object, "segments", number(host->segment_count), ret_failed);
+	set(object, "bytes", number(bytes), ret_failed);
+	set(object, "allocated", number(allocated), ret_failed);
+	set(object, "events", number(host->event_count), ret_failed);
+	return object;
+}
+
 int analysis_print_json(const struct neap_analysis *analysis, const char *path, size_t top)
 {
 	json_t *root = json_object(), *holders = json_array();
@@ -252,6 +307,9 @@ int analysis_print_json(const struct neap_analysis *analysis, const char *path, 
 	set(root, "other_settings",
 	    analysis->whatifs.count ? oom_whatifs_json(&analysis->whatifs, &failed) : json_null(), &failed);
 	set(root, "replay", replay_json(analysis, &failed), &failed);
+	set(root, "metadata", notes_json(analysis->trace, &failed), &failed);
+	set(root, "annotations", annotations_json(analysis->trace, &failed), &failed);
+	set(root, "pinned_host_memory", host_json(analysis->trace, &failed), &failed);
 	set(root, "warnings", warnings_json(analysis->trace, &failed), &failed);
 	return look_json_print("analyze", root, failed);
 }

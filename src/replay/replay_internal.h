@@ -94,7 +94,7 @@ enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *er
 
 /* replay_match.c. The first two are the model's `observe` and `place`. */
 void replay_observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
-uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t page);
+uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page);
 void replay_differs(struct replay *replay);
 /* The block before the one that was wrongly chosen, if its size was a guess: it may reach into it. Adds what it must
  * have had to the guesses. Or the pool whose block was split, though the recorded one was not. */

@@ -63,7 +63,7 @@ void replay_observe(void *context, enum neap_torch_action action, uint64_t addre
 
 /* Where the driver put the segment that the recording has next. Addresses of an expandable one are reserved before
  * the driver is asked for memory, which may take until another request. */
-uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t page)
+uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page)
 {
 	struct replay *replay = context;
 	struct neap_trace_cursor cursor = replay->segments;
@@ -71,7 +71,8 @@ uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint64_t pa
 	if (replay->result.match.first_difference != UINT64_MAX)
 		return 0;
 	while (next_segment(&cursor, &event)) {
-		bool ours = replay->trace->streams[event.stream].handle == stream;
+		bool ours = replay->trace->streams[event.stream].handle == stream &&
+			    replay->pool_of[event.stream] == pool;
 		if (!page)
 			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
 												    : 0;

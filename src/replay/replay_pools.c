@@ -63,7 +63,8 @@ static void find_whole(struct replay *replay, const struct neap_trace_device *de
 		struct neap_torch_pool *traits = &replay->traits[replay->pool_of[segment->stream]];
 		for (size_t j = 0; j < segment->block_count; j++)
 			if (is_unsplit(settings, segment, &replay->trace->blocks[segment->first_block + j],
-				       settings->expandable_segments && !traits->plain))
+				       settings->expandable_segments &&
+					       (!traits->plain || replay->rules.splits_alike)))
 				traits->whole = true;
 	}
 }

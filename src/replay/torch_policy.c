@@ -180,9 +180,11 @@ uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t 
 static bool should_split(const struct torch *torch, const struct request *request)
 {
 	uint64_t rest = request->block->size - request->size;
+	bool fine = request->expandable ||
+		    (torch->options.rules.splits_alike && torch->options.settings.expandable_segments);
 	if (request->pool->whole)
 		return false;
-	if (request->pool->small || request->expandable)
+	if (request->pool->small || fine)
 		return rest >= SMALLEST_BLOCK;
 	return request->size < torch->options.settings.max_split_bytes && rest > SMALL_REQUEST;
 }

@@ -15,10 +15,13 @@
 #define LAST_ADDRESS  (1ull << 63)
 
 /* Room for `size` bytes of addresses; false: there is none left. */
-static bool place(struct torch *torch, uint64_t size, uint64_t stream, uint64_t page, uint64_t *ret_address)
+static bool place(struct torch *torch, uint64_t size, const struct request *request, uint64_t page,
+		  uint64_t *ret_address)
 {
 	const struct neap_torch_options *options = &torch->options;
-	uint64_t wish = options->place ? options->place(options->context, size, stream, page) : 0;
+	uint64_t wish = 0;
+	if (options->place)
+		wish = options->place(options->context, size, request->stream, request->pool->number, page);
 	if (!torch->next_address)
 		torch->next_address = options->first_address ? options->first_address : FIRST_ADDRESS;
 	uint64_t address = wish ? wish : torch->next_address;
@@ -70,7 +73,7 @@ static bool plain_alloc(struct torch *torch, struct request *request)
 {
 	uint64_t size = request->segment_size, address = 0;
 	struct neap_policy_usage *usage = &torch->usage;
-	if (!granted(torch, size) || !place(torch, size, request->stream, 0, &address)) {
+	if (!granted(torch, size) || !place(torch, size, request, 0, &address)) {
 		usage->calls.failed_allocs++;
 		return false;
 	}
@@ -155,6 +158,11 @@ static bool has_room(const struct block *block, uint64_t size)
 	return bytes >= size;
 }
 
+static bool is_reserve_set(const struct neap_torch_settings *settings)
+{
+	return settings->reserve_share > 0 || settings->reserve_bytes > 0;
+}
+
 /* The block at which a request can grow: the unmapped one lowest in address, or the free one right before it. */
 static struct block *find_room(struct torch *torch, const struct request *request)
 {
@@ -168,7 +176,13 @@ static struct block *find_room(struct torch *torch, const struct request *reques
 	}
 	uint64_t size = neap_torch_reserve(&torch->options.settings, torch->device_bytes);
 	size = (size + page - 1) / page * page;
-	if (!place(torch, size, request->stream, page, &address))
+	/* A reserve that is set too small is given back: the request fails. */
+	if (size < request->size && is_reserve_set(&torch->options.settings)) {
+		torch->usage.calls.reserves++;
+		torch->usage.calls.address_frees++;
+		return NULL;
+	}
+	if (!place(torch, size, request, page, &address))
 		return NULL;
 	struct segment *segment = segment_new(torch, address, size, true);
 	if (!segment)

@@ -9,7 +9,7 @@ static const struct {
 	unsigned since;
 	struct neap_torch_rules rules;
 } changes[] = {
-	{4, {.order = NEAP_TORCH_BY_ADDRESS}},
+	{4, {.order = NEAP_TORCH_BY_ADDRESS, .splits_alike = true}},
 	{10, {.order = NEAP_TORCH_BY_ADDRESS, .fraction_1_is_none = true}},
 	{12, {.order = NEAP_TORCH_BY_BLOCK_AGE, .fraction_1_is_none = true}},
 	{13,

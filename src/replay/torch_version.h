@@ -25,6 +25,8 @@ struct neap_torch_rules {
 	enum neap_torch_order order;
 	bool fraction_rounds;    /* of the device, to the nearest byte; else what is over is cut off */
 	bool fraction_1_is_none; /* no limit, so that nothing that needs one is done either */
+	/* With expandable segments, blocks of pools that have none are split like those of expandable ones. */
+	bool splits_alike;
 	/* A request inside a memory pool may flush the caches. (Inside a captured graph none may.) */
 	bool pools_flush;
 };

@@ -34,6 +34,31 @@ static void put_other_failures(struct neap_buffer *out, const struct neap_analys
 	}
 }
 
+/* Which PyTorch wrote it, and what it wrote beside the device's events. */
+static void put_beside(struct neap_buffer *out, const struct neap_trace *trace)
+{
+	const struct neap_trace_host *host = &trace->host;
+	uint64_t bytes = 0, allocated = 0;
+
+	if (trace->torch_from && trace->torch_to)
+		neap_buffer_format(out, "  written by PyTorch 2.%u to 2.%u\n", trace->torch_from, trace->torch_to);
+	else if (trace->torch_from)
+		neap_buffer_format(out, "  written by PyTorch 2.%u or newer\n", trace->torch_from);
+	if (trace->note_count || trace->annotation_count)
+		neap_buffer_format(out, "  metadata beside events changes %zu time%s; %zu block%s annotated\n",
+				   trace->note_count, plural(trace->note_count), trace->annotation_count,
+				   trace->annotation_count == 1 ? " is" : "s are");
+	for (size_t i = 0; i < host->segment_count; i++) {
+		bytes += host->segments[i].size;
+		allocated += host->segments[i].allocated;
+	}
+	if (host->segment_count || host->event_count)
+		neap_buffer_format(
+			out, "  pinned host memory: %s in %zu segment%s, %s of it allocated; %" PRIu64 " events\n",
+			SIZE(bytes), host->segment_count, plural(host->segment_count), SIZE(allocated),
+			host->event_count);
+}
+
 static void put_file(struct neap_buffer *out, const struct neap_analysis *analysis, const char *path)
 {
 	const struct neap_trace *trace = analysis->trace;
@@ -72,6 +97,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 		neap_buffer_format(out, "  settings: %s\n",
 				   trace->settings.conf ? neap_trace_text(trace, trace->settings.conf)
 							: "PyTorch's defaults");
+	put_beside(out, trace);
 }
 
 static void put_level(struct neap_buffer *out, const struct neap_analysis *analysis, const char *name, uint64_t bytes,

@@ -85,6 +85,53 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 	[ "$(figures memory_stats | tr , '\n' | grep oversize_allocations.peak)" = " 'oversize_allocations.peak': 1" ]
 }
 
+@test "the release of PyTorch: by the keys of a snapshot, by --torch, and what differs by it" {
+	# two segments alike, addresses falling: 2.15 takes the one made first, up to 2.11 the lower was taken
+	python3 - <<-END
+		import pickle
+		base = 2**40
+		def event(action, at, size):
+		    return dict(action=action, addr=base - at * 2**24, size=size * 2**20, stream=0, time_us=1, compile_context="N/A",
+		                user_metadata="", pool_id=(0, 0))
+		events = [event(*e) for e in (("segment_alloc", 0, 12), ("alloc", 0, 12), ("segment_alloc", 1, 12), ("alloc", 1, 12),
+		          ("free_requested", 0, 12), ("free_completed", 0, 12), ("free_requested", 1, 12), ("free_completed", 1, 12),
+		          ("alloc", 0, 12), ("alloc", 1, 12))]
+		segments = [dict(device=0, address=base - at * 2**24, total_size=12 * 2**20, stream=0, segment_type="large",
+		                 segment_pool_id=(0, 0), is_expandable=False,
+		                 blocks=[dict(address=base - at * 2**24, size=12 * 2**20, requested_size=12 * 2**20,
+		                              state="active_allocated")]) for at in (1, 0)]
+		settings = dict(PYTORCH_CUDA_ALLOC_CONF="of_2_99:7,large_segment_size_mb:64", max_split_size=-1,
+		                garbage_collection_threshold=0.0, expandable_segments=False, max_round_threshold=-1,
+		                graph_capture_record_stream_reuse=False)
+		pickle.dump(dict(segments=segments, device_traces=[events], allocator_settings=settings, external_annotations=[],
+		                 host_segments=[], host_traces=[]), open("ties.pickle", "wb"))
+	END
+	run "$NEAP" replay ties.pickle --json
+	[ "$status" -eq 0 ]
+	echo "$output"
+	[ "$(figures torch)" = "{'from': '2.14', 'to': '2.15', 'free_blocks_by': 'age of the segment', 'told_by': 'keys'}" ]
+	python3 -c 'import json, sys
+data = json.load(sys.stdin)
+assert data["recording"]["first_difference"] is None
+assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
+	run "$NEAP" replay ties.pickle
+	[[ "$output" == *"  PyTorch            2.14 to 2.15  by the snapshot's keys; of free blocks alike the first by age of the segment"* ]]
+	[[ "$output" == *"As recorded: all 4 blocks and 2 segment events are the recorded ones."* ]]
+	run "$NEAP" replay ties.pickle --torch 2.6
+	[[ "$output" == *"2.6  by --torch; of free blocks alike the first by address"* ]]
+	[[ "$output" == *"Not as recorded: from event 8 on; 2 of 4 blocks"* ]]
+	run "$NEAP" replay small.txt --torch 3.1
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"--torch: a release of PyTorch is written as 2.15, not '3.1'"* ]]
+	run "$NEAP" replay small.txt --torch 2.99
+	[[ "$output" == *"PyTorch 2.99 is not modelled: only 2.4 to 2.15 are"* ]]
+	run "$NEAP" replay small.txt --settings throw_on_cudamalloc_oom:True --memory 76MiB --on-oom continue --json
+	[ "$(figures ooms oom_rejections retries)" = "0 1 0" ]
+	run "$NEAP" replay small.txt --settings of_2_99:7
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"there is no setting 'of_2_99'"* ]]
+}
+
 @test "a use on another stream ends --event-delay events after the free" {
 	printf 'a 1 %d 0\nr 1 1\nf 1\na 2 %d 0\na 3 %d 0\n' $((20 << 20)) $((20 << 20)) $((20 << 20)) >streams.txt
 	for policy in torch neap; do

@@ -22,6 +22,7 @@
 struct world {
 	struct neap_policy *policy;
 	char log[512];
+	uint64_t falling; /* the lowest segment's address; 0: they rise */
 };
 
 static void observe(void *context, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream)
@@ -40,15 +41,36 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 			 (unsigned long long)(size / MIB));
 }
 
-static void open_world(struct world *world, const char *settings, uint64_t device_mib)
+/* The driver's next segment lies below the last. */
+static uint64_t place_below(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page_bytes)
 {
-	struct neap_torch_options options = {
-		.device_bytes = device_mib * MIB, .first_address = BASE, .observe = observe, .context = world};
-	*world = (struct world){0};
+	struct world *world = context;
+	(void)stream;
+	(void)pool;
+	(void)page_bytes;
+	return world->falling ? (world->falling -= size) : 0;
+}
+
+/* As PyTorch 2.`minor`; `falling`: addresses fall. */
+static void open_as(struct world *world, unsigned minor, const char *settings, uint64_t device_mib, bool falling)
+{
+	unsigned from, to;
+	struct neap_torch_options options = {.device_bytes = device_mib * MIB,
+					     .rules = neap_torch_rules(minor, &from, &to),
+					     .first_address = BASE,
+					     .observe = observe,
+					     .place = place_below,
+					     .context = world};
+	*world = (struct world){.falling = falling ? BASE + 1024 * MIB : 0};
 	neap_torch_settings_default(&options.settings);
 	assert_int_equal(neap_torch_settings_parse(settings, &options.settings, NULL), NEAP_OK);
 	options.event_delay = 10;
 	assert_int_equal(neap_torch_create(&options, &world->policy, NULL), NEAP_OK);
+}
+
+static void open_world(struct world *world, const char *settings, uint64_t device_mib)
+{
+	open_as(world, 6, settings, device_mib, false);
 }
 
 static void close_world(struct world *world)
@@ -406,6 +428,177 @@ static void test_refused(void **state)
 	close_world(&world);
 }
 
+/* Two free segments alike: by address the lower, by age the one made first. */
+static void test_ties_of_segments(void **state)
+{
+	static const struct {
+		unsigned minor;
+		bool falling, first;
+	} cases[] = {{11, false, true}, {11, true, false}, {12, false, true}, {12, true, true}, {15, true, true}};
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world world;
+		open_as(&world, cases[i].minor, "", 0, cases[i].falling);
+		void *a = take(&world, 12 * MIB), *b = take(&world, 12 * MIB);
+		uint64_t wanted = at(cases[i].first ? a : b);
+		give(&world, a);
+		give(&world, b);
+		assert_int_equal(at(take(&world, 11 * MIB)), wanted);
+		close_world(&world);
+	}
+}
+
+/* A block cut from the older segment after the newer one was made: 2.12 counts blocks, later ones segments. */
+static void test_ties_of_blocks(void **state)
+{
+	(void)state;
+	for (unsigned minor = 12; minor <= 13; minor++) {
+		struct world world;
+		void *old[5], *new[5];
+		open_as(&world, minor, "", 0, false);
+		for (size_t i = 0; i < 5; i++)
+			old[i] = take(&world, 4 * MIB);
+		for (size_t i = 0; i < 5; i++)
+			new[i] = take(&world, 4 * MIB);
+		expect_log(&world, "+20M +20M");
+		give(&world, old[0]);
+		give(&world, old[1]);
+		old[0] = take(&world, 4 * MIB);
+		take(&world, 4 * MIB);
+		give(&world, old[0]);
+		give(&world, new[4]);
+		assert_int_equal(at(take(&world, 4 * MIB)), minor == 12 ? 36 * MIB : 0);
+		close_world(&world);
+	}
+}
+
+/* What was there before a recording: of which age, its choices teach. */
+static void test_ages_are_learned(void **state)
+{
+	struct world world;
+	(void)state;
+	open_as(&world, 15, "", 0, false);
+	for (uint64_t i = 0; i < 3; i++) {
+		struct neap_torch_piece piece = {.size = 12 * MIB, .state = NEAP_TORCH_FREE};
+		struct neap_torch_segment segment = {
+			.address = BASE + i * 16 * MIB, .large = true, .pieces = &piece, .piece_count = 1};
+		assert_int_equal(neap_torch_restore(world.policy, &segment, NULL), NEAP_OK);
+	}
+	neap_torch_learn(world.policy, 12 * MIB, 0, 0, BASE + 32 * MIB); /* the third before the first */
+	neap_torch_learn_freed(world.policy, BASE + 16 * MIB, BASE);     /* the second before the first */
+	void *third = take(&world, 12 * MIB);
+	assert_int_equal(at(third), 32 * MIB);
+	assert_int_equal(at(take(&world, 12 * MIB)), 16 * MIB);
+	assert_int_equal(at(take(&world, 12 * MIB)), 0);
+	take(&world, 12 * MIB); /* made during the recording: newer than all of them */
+	expect_log(&world, "+12M");
+	close_world(&world);
+}
+
+static void *take_from(struct world *world, uint64_t bytes, uint32_t pool)
+{
+	void *block = NULL;
+	assert_int_equal(world->policy->alloc(world->policy, bytes, 0, pool, &block, NULL), NEAP_OK);
+	return block;
+}
+
+/* A private pool is flushed once the program is done with it, after the default one; or alone. */
+static void test_private_pools(void **state)
+{
+	struct world world;
+	const struct neap_torch_pool whole = {.whole = true};
+	(void)state;
+	open_as(&world, 15, "", 0, false);
+	give(&world, take_from(&world, 30 * MIB, 1));
+	give(&world, take_from(&world, 1, 1));
+	give(&world, take(&world, 40 * MIB));
+	expect_log(&world, "+30M +2M +40M");
+	assert_int_equal(neap_torch_flushable(world.policy, UINT32_MAX), 40 * MIB);
+	world.policy->empty_cache(world.policy, NULL);
+	expect_log(&world, "-40M"); /* the pool is in use */
+	assert_int_equal(neap_torch_pool_release(world.policy, 1, NULL), NEAP_OK);
+	give(&world, take(&world, 40 * MIB));
+	world.policy->empty_cache(world.policy, NULL);
+	expect_log(&world, "+40M -40M -2M -30M");
+	give(&world, take_from(&world, 30 * MIB, 2));
+	give(&world, take(&world, 40 * MIB));
+	assert_int_equal(neap_torch_pool_release(world.policy, 2, NULL), NEAP_OK);
+	assert_int_equal(neap_torch_pool_empty(world.policy, 2, NULL), NEAP_OK);
+	expect_log(&world, "+30M +40M -30M");
+	assert_int_equal(neap_torch_pool(world.policy, 3, &whole, NULL), NEAP_OK);
+	take_from(&world, 2 * MIB, 3);
+	take_from(&world, 2 * MIB, 3); /* the first took the segment whole */
+	expect_log(&world, "+20M +20M");
+	close_world(&world);
+}
+
+static void test_capture_and_rejection(void **state)
+{
+	struct world world;
+	(void)state;
+	open_as(&world, 15, "", 100, false);
+	give(&world, take(&world, 60 * MIB));
+	neap_torch_capture(world.policy);
+	refuse(&world, 70 * MIB);
+	expect_log(&world, "+60M oom 70M"); /* nothing was flushed */
+	assert_int_equal(usage(&world).stats.num_alloc_retries, 0);
+	take(&world, 70 * MIB); /* the next request may */
+	expect_log(&world, "-60M +70M");
+	close_world(&world);
+	open_as(&world, 15, "throw_on_cudamalloc_oom:True", 100, false);
+	give(&world, take(&world, 60 * MIB));
+	refuse(&world, 70 * MIB);
+	expect_log(&world, "+60M"); /* neither freed nor called out of memory */
+	assert_int_equal(usage(&world).rejections, 1);
+	assert_int_equal(usage(&world).stats.num_ooms, 0);
+	close_world(&world);
+}
+
+/* The limit of a fraction: cut off or rounded; and all of the device is none since 2.10. */
+static void test_fractions(void **state)
+{
+	struct world world;
+	(void)state;
+	for (unsigned minor = 12; minor <= 13; minor++) {
+		open_as(&world, minor, "per_process_memory_fraction:0.599999997", 100, false); /* 60 MiB less 0.3 B */
+		if (minor == 12)
+			refuse(&world, 60 * MIB);
+		else
+			take(&world, 60 * MIB);
+		close_world(&world);
+	}
+	for (unsigned minor = 9; minor <= 10; minor++) {
+		open_as(&world, minor, "per_process_memory_fraction:1,garbage_collection_threshold:0.1", 100, false);
+		give(&world, take(&world, 30 * MIB));
+		take(&world, 40 * MIB);
+		expect_log(&world, minor == 9 ? "+30M -30M +40M" : "+30M +40M");
+		close_world(&world);
+	}
+}
+
+static void test_large_segments(void **state)
+{
+	struct world world;
+	(void)state;
+	open_as(&world, 15, "large_segment_size_mb:64", 0, false);
+	take(&world, 2 * MIB);
+	take(&world, 10 * MIB - 512);
+	take(&world, 12 * MIB); /* also from the shared one */
+	expect_log(&world, "+64M");
+	close_world(&world);
+	open_as(&world, 15, "large_segment_size_mb:64,expandable_segments:True", 300, false);
+	take(&world, 70 * MIB);
+	expect_log(&world, "m+128M");
+	close_world(&world);
+	open_as(&world, 15, "expandable_segments:True,expandable_segments_reserve:0.1", 300, false);
+	take(&world, 40 * MIB); /* all of one reserve */
+	take(&world, 20 * MIB); /* of another */
+	expect_log(&world, "m+40M m+20M");
+	assert_int_equal(usage(&world).calls.reserves, 2);
+	refuse(&world, 60 * MIB); /* none is large enough */
+	close_world(&world);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -421,6 +614,13 @@ int main(void)
 		cmocka_unit_test(test_expandable),
 		cmocka_unit_test(test_expandable_goes_whole),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_ties_of_segments),
+		cmocka_unit_test(test_ties_of_blocks),
+		cmocka_unit_test(test_ages_are_learned),
+		cmocka_unit_test(test_private_pools),
+		cmocka_unit_test(test_capture_and_rejection),
+		cmocka_unit_test(test_fractions),
+		cmocka_unit_test(test_large_segments),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
