@@ -48,7 +48,8 @@ enum neap_event_kind {
 					peak; size: live blocks */
 	NEAP_EVENT_MARK = 24,        /* tag: the mark's name; address: enum neap_mark; size: epoch or step */
 	NEAP_EVENT_STEP = 25,        /* address: step from 1; size: peak allocated since the last STEP; block: lowest
-					allocated since then; stream: micro-batches done in it */
+					allocated since then; stream: micro-batches done since then. It stands for the
+					steps between that and itself, too: a program's short ones are not recorded each */
 	NEAP_EVENT_SPLIT = 26,       /* the settings in force. address: micro_batch; size: accumulate; block: ranks;
 					stream: rungs in force (bits 1u << enum neap_rung); flags: layers, 0 unknown */
 	NEAP_EVENT_CLEANUP = 27,     /* size: bytes given back; address: nanoseconds; block: enum neap_cleanup_reason */

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import struct
 import sys
-from typing import Collection, Iterator, Optional
+import threading
+import time
+from typing import Any, Collection, Iterator, Optional
 
 from . import _abi, _library, _sources
 from ._ladder import Split, rung_bits
@@ -25,7 +28,8 @@ _SMALL_SEGMENT = 2 << 20  # what PyTorch asks the driver for, for any request up
 class _State:
     """Of the process."""
 
-    last_peak = 0  # the allocator's, when the last step ended
+    last_peak = 0  # the allocator's, when a step's figures were last read
+    figures = (0, 0, 0)  # read then: allocated and reserved, and the highest inside the step
     trainings = 0  # Training.train under way: it tells of its steps itself
     steps = 0  # optimizer updates
 
@@ -34,6 +38,7 @@ class _State:
 def training() -> Iterator[None]:
     """Around a Training: its steps are told by itself."""
     _State.trainings += 1
+    sampled.until = 0.0
     try:
         yield
     finally:
@@ -45,16 +50,21 @@ def in_training() -> bool:
     return _State.trainings > 0
 
 
+def held_on(torch: Any, index: int) -> tuple[int, int, int, int]:
+    """PyTorch's allocated and reserved bytes on one device, and the highest there were."""
+    stats = torch.cuda.memory_stats_as_nested_dict(index)
+    if not stats:
+        return 0, 0, 0, 0
+    allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+    return allocated["current"], reserved["current"], allocated["peak"], reserved["peak"]
+
+
 def held() -> tuple[int, int, int, int]:
     """Allocated and reserved bytes of this process's devices together, and the highest there were, cheaply."""
     torch = _sources.torch_with_cuda()
     if torch is not None:
-        cuda, found = torch.cuda, [0, 0, 0, 0]
-        for i in range(cuda.device_count()):
-            stats = cuda.memory_stats(i)
-            for n, (of, value) in enumerate((o, v) for v in ("current", "peak") for o in ("allocated", "reserved")):
-                found[n] += stats.get(f"{of}_bytes.all.{value}", 0)
-        return found[0], found[1], found[2], found[3]
+        found = [held_on(torch, i) for i in _sources.used(torch)]
+        return (sum(f[0] for f in found), sum(f[1] for f in found), sum(f[2] for f in found), sum(f[3] for f in found))
     devices = [d for source in _sources.sources() for d in source.devices()]
     return (
         sum(d.allocated for d in devices),
@@ -128,16 +138,85 @@ def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Ru
 
 
 def step(number: int, loss: float, now: Split) -> None:
-    """One optimizer update is done. Raises SystemExit at the bound that `neap run --max-steps` sets, and nothing else."""
+    """One optimizer update of a Training is done. Raises SystemExit at the bound that `neap run --max-steps` sets, and nothing
+    else."""
     _record_step(number, loss, now)
-    _State.steps += 1
+    _count_step()
+
+
+class Sampled:
+    """The optimizer updates of a program that has no Training. Their figures are read, and recorded, only every so often: short
+    steps must cost next to nothing. A step in the recording stands for those before it since the last one there."""
+
+    until = 0.0  # before this time.monotonic(), updates of `stepper` are only counted
+    steps = 0
+    told = 0  # the last one in the recording
+    lock = threading.RLock()  # of `told`: the daemon thread records as well
+
+    @staticmethod
+    def stepper() -> Any:
+        """The optimizer whose updates are the steps; replaced by a weak reference to it."""
+        return None
+
+
+sampled = Sampled()
+_READ_SECONDS = 0.05  # between two readings. One takes some 10 us for each device in use
+
+
+def sampled_step() -> None:
+    """An update that is not only counted: it is time to read, or there is a bound on steps."""
+    sampled.steps += 1
+    now = time.monotonic()
+    if now >= sampled.until:
+        sampled.until = 0.0 if _bound() else now + _READ_SECONDS
+        _read_step()
+    _count_step()
+
+
+@harmless("recording steps")
+def _read_step() -> None:
+    _read_figures()
+    flush_step()
+
+
+@harmless("recording steps")
+def flush_step() -> None:
+    """The last step is recorded, where it is not: with the figures that were read last."""
+    with sampled.lock:
+        number, since = sampled.steps, sampled.steps - sampled.told
+        if since <= 0:
+            return
+        sampled.told = number
+        allocated, reserved, inside = _State.figures
+        emit(_abi.EventKind.STEP, address=number, size=inside, block=allocated, stream=since, a=allocated, b=reserved)
+
+
+def _read_figures() -> None:
+    """The highest bytes inside a step are known where they were a new peak of the process; else what is held at its end stands
+    in: a lower bound. Its lowest bytes are those at its end."""
+    allocated, reserved, peak, _ = held()
+    inside = peak if peak > _State.last_peak else allocated
+    _State.last_peak = peak
+    _State.figures = (allocated, reserved, max(inside, allocated))
+
+
+@functools.lru_cache(maxsize=None)
+def _bound() -> int:
+    """Of optimizer updates, by `neap run --max-steps`; 0: none."""
     bound = os.environ.get("NEAP_MAX_STEPS", "") if os.environ.get("NEAP_ATTACH") == "1" else ""
-    if bound.isascii() and bound.isdigit() and _State.steps >= int(bound):
-        _end(int(bound))
+    return int(bound) if bound.isascii() and bound.isdigit() else 0
+
+
+def _count_step() -> None:
+    _State.steps += 1
+    bound = _bound()
+    if bound and _State.steps >= bound:
+        _end(bound)
 
 
 def _end(bound: int) -> None:
     """Ends the program as sys.exit() in its loop would. One that catches this and makes another step is ended at once."""
+    flush_step()
     _record_bound(bound)
     if _State.steps > bound:
         for stream in (sys.stdout, sys.stderr):
@@ -153,7 +232,9 @@ def _record_bound(bound: int) -> None:
 
 
 def _forked() -> None:
+    global sampled
     _State.steps = 0
+    sampled = Sampled()
 
 
 os.register_at_fork(after_in_child=_forked)
@@ -161,20 +242,9 @@ os.register_at_fork(after_in_child=_forked)
 
 @harmless("recording steps")
 def _record_step(number: int, loss: float, now: Split) -> None:
-    """The highest bytes inside it are known where they were a new peak of the process; else
-    what is held at its end stands in: a lower bound. Its lowest bytes are those at its end."""
-    allocated, reserved, peak, _ = held()
-    inside = peak if peak > _State.last_peak else allocated
-    _State.last_peak = peak
-    emit(
-        _abi.EventKind.STEP,
-        address=number,
-        size=max(inside, allocated),
-        block=allocated,
-        stream=now.accumulate,
-        a=allocated,
-        b=reserved,
-    )
+    _read_figures()
+    allocated, reserved, inside = _State.figures
+    emit(_abi.EventKind.STEP, address=number, size=inside, block=allocated, stream=now.accumulate, a=allocated, b=reserved)
     if loss == loss:
         bits = struct.unpack("<Q", struct.pack("<d", loss))[0]
         emit(_abi.EventKind.METRIC, tag=name("loss"), address=bits, size=number, a=allocated, b=reserved)
@@ -207,7 +277,10 @@ def out_of_memory(
 ) -> None:
     """A request that failed; `requested` as the allocator asked the driver. `largest_free`: of PyTorch's pool of small requests
     and of its pool of large ones; None: not known. `context`: bytes, 0 where not known. `grows`: segments grow in place."""
-    allocated, reserved, _, _ = held()
+    torch = _sources.torch_with_cuda()
+    allocated, reserved, _, _ = held() if torch is None else held_on(torch, device)
+    flush_step()
+    sampled.until = 0.0  # the next step shows whether the program went on
     emit(
         _abi.EventKind.OOM,
         device=device,

@@ -32,17 +32,19 @@ _CONTEXT_LOOKS = 20  # at the driver, for the size of a context, until neap leav
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
-def _fill_stats(stats: _abi.Stats, torch_stats: dict[str, Any]) -> None:
-    """PyTorch's counters, which have the same names. Fields that this torch does not have stay zero."""
-    for m, metric in enumerate(_abi.METRICS):
-        for p, pool in enumerate(_abi.POOLS):
-            for value in _abi.VALUES:
-                setattr(stats.metric[m][p], value, int(torch_stats.get(f"{metric}.{pool}.{value}", 0)))
-    for name in ("oversize_allocations", "oversize_segments"):
-        for value in _abi.VALUES:
-            setattr(getattr(stats, name), value, int(torch_stats.get(f"{name}.{value}", 0)))
-    for name in ("num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free"):
-        setattr(stats, name, int(torch_stats.get(name, 0)))
+_POOLED = [(metric, pool, value) for metric in _abi.METRICS for pool in _abi.POOLS for value in _abi.VALUES]
+_OVERSIZE = [(name, value) for name in ("oversize_allocations", "oversize_segments") for value in _abi.VALUES]
+_PLAIN = ("num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free")
+_NONE: dict[str, Any] = {}
+
+
+def _fill_stats(stats: _abi.Stats, nested: dict[str, Any]) -> None:
+    """PyTorch's counters, which have the same names, in the order of struct neap_stats. Those that this torch does not have are
+    zero."""
+    counts = [nested.get(metric, _NONE).get(pool, _NONE).get(value, 0) for metric, pool, value in _POOLED]
+    counts += [nested.get(name, _NONE).get(value, 0) for name, value in _OVERSIZE]
+    counts += [nested.get(name, 0) for name in _PLAIN]
+    (ctypes.c_int64 * len(counts)).from_buffer(stats)[:] = counts
 
 
 def _or_unknown(count: Optional[int]) -> int:
@@ -117,6 +119,7 @@ class Agent:
         if not self._attached or self._pid != os.getpid():
             return
         self._attached = False
+        _events.sampled.until = 0.0
         _library.library().neap_external_close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(5)
@@ -164,9 +167,11 @@ class Agent:
         torch = _sources.torch_with_cuda()
         if torch is None or not self.attached:
             return
+        _events.flush_step()
+        indices = _sources.TorchSource(torch).indices()
         self._tell_peaks(ending=self._ended)
-        for index in _sources.TorchSource(torch).indices():
-            stats = torch.cuda.memory_stats(index)
+        for index in indices:
+            stats = torch.cuda.memory_stats_as_nested_dict(index)
             self.fraction.follow(torch, index)
             uuid = _sources.device_uuid(torch, index)
             if uuid is None:

@@ -13,24 +13,24 @@ import inspect
 import os
 import re
 import sys
+import time
 import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
 from . import _events, _library, _limits, _notes, _sources, memory
-from ._ladder import Split
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
+_monotonic = time.monotonic
 
 
 class _State:
     """Of this process."""
 
-    steps = 0
     ooms = 0  # told to the recording
     optimizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
-    stepper: Optional[int] = None  # id of the optimizer whose updates are the steps
+    steps_hook: Any = None  # PyTorch's handle of ours
     pid = 0
     previous_hook: Optional[Callable[..., Any]] = None
 
@@ -201,29 +201,37 @@ def _hook_errors() -> None:
 def _hook_steps() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    register_optimizer_step_post_hook(_stepped)
+    _State.steps_hook = register_optimizer_step_post_hook(_stepped)
+
+
+def _stepped(optimizer: Any, *_: Any) -> None:
+    """After an optimizer's update. It costs every step of every program (bench/attached_cost.py measures it), so nearly always
+    it only counts."""
+    sampled = _events.sampled
+    if _monotonic() < sampled.until and sampled.stepper() is optimizer:
+        sampled.steps += 1
+    else:
+        _look_at_step(optimizer)
 
 
 @_notes.harmless("optimizer steps")
-def _stepped(optimizer: Any, *_: Any) -> None:
-    """After an optimizer's update. Of several optimizers the first one's updates are the steps. Where CUDA is not in use
-    this costs two comparisons."""
+def _look_at_step(optimizer: Any) -> None:
+    """Of several optimizers the first one's updates are the steps."""
     if not agent.attached or _sources.torch_with_cuda() is None:
         return
     _State.optimizers.add(optimizer)
-    if _State.stepper is None or not any(id(o) == _State.stepper for o in _State.optimizers):
-        _State.stepper = id(optimizer)
-    if id(optimizer) == _State.stepper and not _events.in_training():
-        _State.steps += 1
-        _events.step(_State.steps, float("nan"), Split(1, 1))
+    sampled = _events.sampled
+    if sampled.stepper() is None:
+        sampled.stepper = weakref.ref(optimizer)  # type: ignore[method-assign]
+    if sampled.stepper() is optimizer and not _events.in_training():
+        _events.sampled_step()
 
 
 # Forks.
 
 
 def _forked() -> None:
-    _State.steps = _State.ooms = 0
-    _State.stepper = None
+    _State.ooms = 0
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -77,7 +77,9 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
-		facts->steps++;
+		facts->steps +=
+			facts->steps && event->address > facts->last_step ? event->address - facts->last_step : 1;
+		facts->last_step = event->address;
 		facts->ticks += event->stream;
 		raise_to(&facts->peak_allocated_bytes, event->size);
 		break;
@@ -166,7 +168,7 @@ static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, d
 	return teeth >= 0.5 ? NEAP_FLUCTUATION_STEP : NEAP_FLUCTUATION_OTHER;
 }
 
-/* `room` has space for one number per step. */
+/* `room` has space for one number per event of the journal. */
 static void find_fluctuation(struct neap_run_facts *facts, const struct neap_record *record, uint64_t *room)
 {
 	uint64_t first_ns = record->allocation_count ? record->allocations[0].time_ns : UINT64_MAX;
@@ -254,7 +256,7 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 		take_journal(&facts, record, &record->journal[i]);
 	}
 	facts.leak = (struct neap_leak){.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
-	room = calloc(facts.steps + 1, sizeof *room);
+	room = calloc(record->journal_count + 1, sizeof *room);
 	if (room) { /* short of host memory: no statement, as for a short run */
 		find_fluctuation(&facts, record, room);
 		find_leak(&facts, record, device_total_bytes, room);

@@ -28,11 +28,12 @@ struct neap_run_process {
 
 struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
+	uint64_t last_step; /* its number */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
 	struct neap_split first_split, last_split;          /* zero when no session said so */
-	uint32_t first_rungs, last_rungs; /* in force then: bits 1u << enum neap_rung */
-	uint32_t layers;                  /* of the model; 0: unknown */
+	uint32_t first_rungs, last_rungs;                   /* in force then: bits 1u << enum neap_rung */
+	uint32_t layers;                                    /* of the model; 0: unknown */
 	double last_loss;                                   /* NAN when there was none */
 	struct neap_leak leak;
 	uint64_t restarts; /* how often the process began anew in place */
@@ -41,7 +42,7 @@ struct neap_run_facts {
 	struct neap_run_process process;
 	struct {
 		uint64_t amplitude_bytes; /* median over steps of (peak - lowest) */
-		double teeth_per_step;    /* how often allocated rises and falls by half the amplitude within a step */
+		double teeth_per_step; /* how often allocated rises and falls by half the amplitude within a step */
 		enum neap_fluctuation_cause cause;
 	} fluctuation;
 };

@@ -102,6 +102,14 @@ def memory_stats(index=0):
     }
 
 
+def memory_stats_as_nested_dict(index=0):
+    return {
+        "allocated_bytes": {"all": {"current": allocated, "peak": peak, "allocated": peak}},
+        "reserved_bytes": {"all": {"current": allocated + cached, "peak": reserved_peak, "allocated": reserved_peak}},
+        "num_ooms": 0,
+    }
+
+
 def memory_snapshot():
     return [{"device": 0, "blocks": [{"state": "inactive", "size": cached}, {"state": "active_allocated", "size": allocated}]}]
 
