@@ -1,0 +1,326 @@
+"""The package on PyTorch's real CUDA allocator, over neap's stand-ins for NVIDIA's libraries: every allocation, statistic and
+out-of-memory error is PyTorch's own, and nothing is computed. In this process alone; test_live.py has the command."""
+
+import gc
+import glob
+import io
+import logging
+import os
+import tempfile
+import types
+import unittest
+import unittest.mock
+
+if __name__ == "__main__":
+    os.environ["NEAP_SIM"] = f"mem=4GiB,gpus=2,world=device-{os.getpid()}"
+
+import torch
+from torch import nn
+
+import neap
+from neap import _limits, _peaks, _sources
+
+MIB = 1 << 20
+kept_in_a_global = []
+
+
+def take(count, device="cuda"):
+    return torch.zeros(count * MIB, dtype=torch.uint8, device=device)
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(kept_in_a_global.clear)
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+class Statistics(Case):
+    def test_figures_are_pytorchs(self):
+        kept, gone = take(64), take(192)
+        del gone
+        (device,) = neap.get_gpu_memory_stats().devices
+        self.assertEqual(
+            (device.allocated, device.reserved, device.max_allocated, device.max_reserved),
+            (torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()),
+        )
+        self.assertEqual((device.allocated, device.max_allocated), (64 * MIB, 256 * MIB))
+        self.assertEqual((device.free, device.total), torch.cuda.mem_get_info())
+        self.assertEqual((device.index, device.source, device.name), (0, "torch", torch.cuda.get_device_name(0)))
+        result = neap.clear_gpu_memory()
+        self.assertEqual((result.freed, result.after.allocated), (192 * MIB, 64 * MIB))
+        self.assertEqual(torch.cuda.mem_get_info()[0] - device.free, 192 * MIB)
+        before = neap.reset_peak_memory_stats()
+        self.assertEqual((before.max_allocated, torch.cuda.max_memory_allocated()), (256 * MIB, 64 * MIB))
+        del kept
+
+    def test_counters_are_pytorchs_key_by_key(self):
+        kept = [take(3), torch.zeros(1000, device="cuda"), take(30)]
+        del kept[2]
+        self.assertEqual(neap.memory_stats(), dict(torch.cuda.memory_stats()))
+        self.assertGreater(len(neap.memory_stats()), 100)
+        for device in (0, "cuda:0", torch.device("cuda", 0), torch.device("cuda")):
+            self.assertEqual(neap.memory_stats(device), dict(torch.cuda.memory_stats(0)))
+        self.assertEqual(neap.memory_summary(), torch.cuda.memory_summary())
+        self.assertEqual(neap.memory_summary(0, abbreviated=True), torch.cuda.memory_summary(0, abbreviated=True))
+        self.assertEqual((neap.memory_stats(1), neap.memory_summary(1)), ({}, "this process does not use GPU 1\n"))
+        self.assertFalse(torch._C._cuda_hasPrimaryContext(1))  # asking has made none
+        out = io.StringIO()
+        neap.print_cuda_memory_info(file=out)
+        self.assertRegex(out.getvalue(), r"^GPU 0 \(Simulated GPU.*\): .* allocated, .* cached, .* allocated at most, .* free\n$")
+
+    def test_the_uuid_is_the_drivers(self):
+        self.assertEqual(_sources.device_uuid(torch, 0), _sources._driver_uuid(0))
+
+
+class Limits(Case):
+    def setUp(self):
+        super().setUp()
+        self.total = torch.cuda.mem_get_info()[1]
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+
+    def test_a_fraction_limits_and_one_takes_the_limit_away(self):
+        (done,) = neap.set_memory_fraction(0.25)
+        self.assertEqual((done.limit, _limits.limit_of(torch, 0)), (self.total // 4, self.total // 4))
+        with self.assertRaises(torch.OutOfMemoryError) as caught:
+            take(1025)
+        self.assertTrue(neap.is_out_of_memory(caught.exception))
+        neap.set_memory_fraction(1)
+        self.assertIsNone(_limits.limit_of(torch, 0))
+        take(1025)
+
+    def test_a_limit_of_the_programs_is_known_to_the_byte(self):
+        allowed = []
+        torch._C._cuda_attach_out_of_memory_observer(lambda device, asked, limit, free: allowed.append(limit))
+        for fraction in (0.1, 1 / 3, 0.7, 0.999):
+            torch.cuda.set_per_process_memory_fraction(fraction)
+            with self.assertRaises(torch.OutOfMemoryError):
+                take(4096)
+            self.assertEqual(_limits.limit_of(torch, 0), allowed[-1])
+        neap.set_memory_fraction(0.5)
+        self.assertEqual(_limits.limit_of(torch, 0), self.total // 2)
+
+    def test_what_is_cached_above_the_limit_goes_first(self):
+        take(1024)
+        neap.set_memory_fraction(0.125)
+        self.assertLess(torch.cuda.memory_reserved(), self.total // 8)
+        take(256)
+
+
+class Peaks(Case):
+    def use(self, count):
+        take(count)
+
+    def test_each_trial_has_its_own_and_the_programs_stays(self):
+        self.use(700)
+        before = torch.cuda.memory_stats()
+        manager = neap.MemoryManager()
+        for count in (300, 100, 200):
+            with manager.trial():
+                self.use(count)
+        self.assertEqual([trial.peak for trial in manager.trials], [300 * MIB, 100 * MIB, 200 * MIB])
+        after = torch.cuda.memory_stats()
+        peaks = [name for name in after if name.endswith(".peak") and not name.startswith("inactive")]  # by what split since
+        self.assertEqual({name: after[name] for name in peaks}, {name: before[name] for name in peaks})
+        self.assertEqual(torch.cuda.max_memory_allocated(), 700 * MIB)
+        self.assertIn("| 716800 KiB |", torch.cuda.memory_summary())
+        if hasattr(torch.accelerator if hasattr(torch, "accelerator") else None, "max_memory_allocated"):
+            self.assertEqual(torch.accelerator.max_memory_allocated(), 700 * MIB)
+        torch.cuda.reset_peak_memory_stats()  # the program's own
+        self.assertEqual(torch.cuda.max_memory_allocated(), 0)
+        self.assertIsInstance(torch._C._cuda_memoryStats, types.BuiltinFunctionType)  # PyTorch's own again
+
+    def test_scopes_inside_each_other_and_a_reset_inside(self):
+        self.use(500)
+        with neap.GPUMemoryContext() as outer:
+            self.use(300)
+            with neap.GPUMemoryContext() as inner:
+                kept = take(100)
+            self.assertEqual((inner.peak, inner.delta, torch.cuda.max_memory_allocated()), (100 * MIB, 100 * MIB, 500 * MIB))
+            torch.cuda.reset_peak_memory_stats()
+            self.assertEqual(torch.cuda.max_memory_allocated(), 100 * MIB)
+            self.use(50)
+        self.assertEqual((outer.peak, torch.cuda.max_memory_allocated()), (300 * MIB, 150 * MIB))
+        del kept
+        with self.assertRaises(ValueError), neap.GPUMemoryContext() as failed:
+            self.use(60)
+            raise ValueError
+        self.assertEqual(failed.peak, 60 * MIB)
+
+    def test_what_is_kept_goes_once_it_is_outdone(self):
+        self.use(10)
+        with neap.GPUMemoryContext() as scope:
+            self.use(20)
+        self.assertEqual((scope.peak, torch.cuda.max_memory_allocated()), (20 * MIB, 20 * MIB))
+        self.assertFalse(_peaks._torch._kept)
+        self.assertIsInstance(torch._C._cuda_memoryStats, types.BuiltinFunctionType)
+
+
+class Holders(Case):
+    def forward(self):
+        weight = torch.randn(64, 1024, device="cuda", requires_grad=True)
+        x = torch.ones(1024, 64, device="cuda")
+        return (x @ weight).exp().sum()  # the exp's result is saved, 4 MiB, and x; weight is where the gradient would go
+
+    def test_a_history_of_losses_is_named_with_its_graphs(self):
+        for _ in range(3):
+            kept_in_a_global.append(self.forward())
+        found = [item for item in neap.lingering() if item.saved]
+        self.assertEqual([(item.shape, item.kind, item.saved) for item in found], [((), "global", 4 * MIB + 2 * 1024 * 64 * 4)] * 3)
+        torch._C._cuda_clearCublasWorkspaces()
+        allocated = torch.cuda.memory_allocated()
+        named = sum(item.bytes + item.saved for item in neap.lingering())
+        self.assertLess(abs(allocated - named), 16 * 1024)  # but for rounding all of it
+        del found, kept_in_a_global[:]
+        self.assertLess(torch.cuda.memory_allocated(), allocated - 12 * MIB)
+
+    def test_a_loss_on_the_host_keeps_its_graph_on_the_device(self):
+        kept_in_a_global.append(self.forward().cpu())
+        (item,) = [item for item in neap.lingering() if item.saved]
+        self.assertEqual((item.device, item.bytes, item.kind), ("cpu", 4, "global"))
+        self.assertGreaterEqual(item.saved, 4 * MIB)
+        manager = neap.MemoryManager()
+        with manager.trial() as trial:
+            kept_in_a_global.append(self.forward().cpu())
+        self.assertEqual([(item.device, item.holders) for item in trial.result.survivors if item.saved],
+                         [("cpu", (f"global kept_in_a_global[1] of module {__name__}",))])  # fmt: skip
+
+    def test_a_detached_output_in_a_cache(self):
+        def step(cache, number):
+            out = torch.zeros(256, 1024, device="cuda")
+            cache[number] = out.detach()
+            return out[:1]
+
+        cache, last = {}, None
+        kept_in_a_global.append(cache)
+        for number in range(3):
+            last = step(cache, number)
+        found = [item for item in neap.lingering() if item.bytes == MIB]
+        self.assertEqual(sorted(item.holders[0] for item in found), [f"global kept_in_a_global[0][{n}] of module {__name__}" for n in range(3)])
+        self.assertEqual(last.shape, (1, 1024))
+
+    def test_what_pins_memory_is_released(self):
+        def fail():
+            activations = take(256)
+            raise ValueError(len(activations))
+
+        try:
+            fail()
+        except ValueError as error:
+            saved = error
+        result = neap.clear_gpu_memory(force=True)
+        self.assertEqual((result.released, result.freed), (256 * MIB, 256 * MIB))
+        self.assertIn("local variable activations of", str(result.lingering[0]))
+        del saved
+
+    def test_what_grows(self):
+        manager = neap.MemoryManager(memory_cleanup_frequency=1)
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            for _ in range(6):
+                kept_in_a_global.append(self.forward())
+                manager.step()
+        growing = {item.shape: item for item in manager.growing}[()]
+        self.assertGreaterEqual(growing.saved_per_look, 4 * MIB)
+        self.assertTrue(any("saved for a backward pass); held by global kept_in_a_global[" in line for line in logged.output), logged.output)
+
+
+class Moving(Case):
+    def model(self):
+        model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(4))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        model(torch.ones(1, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        return model, optimizer
+
+    def test_saving_takes_no_device_memory(self):
+        model, optimizer = self.model()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with tempfile.TemporaryDirectory() as folder:
+            saved = neap.save_checkpoint(os.path.join(folder, "model.pt"), model, optimizer)
+            self.assertEqual(torch.cuda.max_memory_allocated(), before)
+            self.assertGreater(saved.bytes, 3 * 4 * 1024 * 1024 * 4)
+            loaded = torch.load(saved.path)
+        self.assertEqual(loaded["model"]["0.weight"].device.type, "cpu")
+
+    def test_offloading_gives_everything_back_and_brings_it_again(self):
+        model, _ = self.model()
+        before = torch.cuda.memory_allocated()
+        weight = model[0].weight.detach().cpu().clone()
+        with neap.offloaded(model):
+            self.assertEqual({p.device.type for p in model.parameters()}, {"cpu"})
+            self.assertLessEqual(torch.cuda.memory_allocated(), before - 2 * 4 * 1024 * 1024 * 4)
+            self.assertTrue(torch.equal(model[0].weight, weight))
+        self.assertEqual({p.device.type for p in model.parameters()} | {p.grad.device.type for p in model.parameters()}, {"cuda"})
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+        self.assertTrue(torch.equal(model[0].weight.cpu(), weight))
+
+    def test_a_model_that_is_done(self):
+        model, optimizer = self.model()
+        neap.cleanup_model_memory(model, optimizer)
+        self.assertIsNone(model[0].weight.grad)
+        self.assertEqual(neap.safe_tensor_to_cpu({"w": model[0].weight})["w"].device.type, "cpu")
+
+
+class Trainings(Case):
+    def setUp(self):
+        super().setUp()
+        logging.getLogger("neap").setLevel(logging.CRITICAL)
+        self.addCleanup(logging.getLogger("neap").setLevel, logging.NOTSET)
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+
+    def training(self, batch, **options):
+        model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1)).cuda()
+        data = (torch.randn(batch, 64), torch.randn(batch, 1))
+        options = {"batch_size": batch, "allow_checkpointing": False, **options}
+        return neap.Training(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.functional.mse_loss, data, **options)
+
+    def test_one_takes_rungs_until_it_fits_the_limit(self):
+        whole = self.training(4096).train()
+        self.assertEqual((whole.ooms, whole.steps), (0, 1))
+        result = self.training(4096, memory_limit=int(whole.peak * 0.7)).train()
+        self.assertGreater(result.ooms, 0)
+        self.assertEqual((result.steps, result.split.effective), (1, 4096))
+        self.assertLess(result.rungs[-1].peak_after, whole.peak * 0.7)
+        with self.assertRaises(neap.TrainingOutOfMemory):
+            self.training(4096, memory_limit="80 MiB").train()
+
+    def test_a_failure_leaves_nothing(self):
+        training = self.training(4096, memory_limit="200 MiB", ladder=False)
+        before = torch.cuda.memory_allocated()
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            training.train()
+        torch._C._cuda_clearCublasWorkspaces()
+        self.assertLess(torch.cuda.memory_allocated() - before, MIB, caught.exception)
+
+
+class TwoDevices(Case):  # in the end: the second one stays in use
+    def test_a_second_device_is_used_only_where_it_is_asked_for(self):
+        self.assertEqual(_sources.TorchSource(torch).indices(), [0])
+        self.assertFalse(torch._C._cuda_hasPrimaryContext(1))
+        kept = take(64, "cuda:1")
+        self.assertEqual([(d.index, d.allocated) for d in neap.get_gpu_memory_stats().devices if d.allocated], [(1, 64 * MIB)])
+        with neap.GPUMemoryContext() as scope:
+            more = take(32, "cuda:1")
+            other = take(16, "cuda:0")
+        self.assertEqual(scope.peak, (64 + 32 + 16) * MIB)
+        (done,) = neap.set_memory_fraction(0.5, 1)
+        self.assertEqual((done.device, torch.cuda.current_device()), (1, 0))
+        self.assertEqual((_limits.limit_of(torch, 0), _limits.limit_of(torch, 1)), (None, done.limit))
+        neap.set_memory_fraction(1, 1)
+        self.assertEqual(neap.clear_gpu_memory().refused, "")
+        del kept, more, other
+
+
+def forget_world():
+    for path in glob.glob(f"/dev/shm/neap-sim-*-device-{os.getpid()}"):
+        os.unlink(path)
+
+
+if __name__ == "__main__":
+    _limits.watch(torch)
+    take(1)
+    unittest.addModuleCleanup(forget_world)
+    unittest.main(warnings="ignore")

@@ -1,0 +1,448 @@
+"""The command on live PyTorch programs: the real CUDA allocator, over neap's stand-ins for NVIDIA's libraries. What it says of
+a program and does to it, at every point of a step; limits; out-of-memory errors; what `neap run` makes of them."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+NEAP = os.environ["NEAP"]
+MIB = 1 << 20
+BOUND = 150
+# Of whoever runs the tests: a place in a distributed training, or a run.
+DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "PYTORCH")
+
+# Reads the name of a phase, makes a step that waits in it until the file go.N is there, and says what it did.
+TRAINER = """
+import json, os, sys, threading, time, torch
+from torch import nn
+import neap
+
+count, phase = 0, ""
+
+def wait(where):
+    if where == phase:
+        open(f"at.{count}", "w").close()
+        while not os.path.exists(f"go.{count}"):
+            time.sleep(0.005)
+
+class Waits(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        if index == 1:
+            wait("loader")
+        return torch.ones(256)
+
+model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 256)).cuda()
+model[1].register_forward_hook(lambda *_: wait("forward"))
+optimizer = torch.optim.Adam(model.parameters())
+optimizer.register_step_pre_hook(lambda *_: wait("optimizer"))
+lock = threading.Lock()
+
+def hold():
+    with lock:
+        held.set()
+        wait("lock")
+
+def step():
+    for x in torch.utils.data.DataLoader(Waits(), num_workers=int(phase == "loader")):
+        out = model(x.cuda())
+        out.register_hook(lambda gradient: wait("backward"))
+        out.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+def capture():
+    graph, x = torch.cuda.CUDAGraph(), torch.ones(64, device="cuda")
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        y = x + 1
+        wait("capture")
+    graph.replay()
+    torch.cuda.synchronize()
+
+step()
+gone = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+del gone
+for line in sys.stdin:
+    count, phase = count + 1, line.strip()
+    cached = torch.zeros(128 << 20, dtype=torch.uint8, device="cuda")
+    del cached
+    if phase == "idle":
+        wait("idle")
+    elif phase == "capture":
+        capture()
+    elif phase == "lock":
+        held = threading.Event()
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        with lock:
+            pass
+        thread.join()
+    step()
+    figures = torch.cuda.memory_stats()
+    print(json.dumps({"phase": phase, "allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved(),
+                      "ooms": figures["num_ooms"], "notes": neap.describe()}), flush=True)
+"""
+
+
+class Live(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="neap-live-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "runtime").mkdir(mode=0o700)
+        self.world = f"live-{os.getpid()}-{self._testMethodName}"[:60]
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(DROPPED)},
+            "NEAP_SIM": f"mem=2GiB,world={self.world}",
+            "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
+            "XDG_STATE_HOME": str(self.folder / "state"),
+        }
+        self.addCleanup(lambda: [p.unlink(missing_ok=True) for p in pathlib.Path("/dev/shm").glob(f"neap-sim-*{self.world}")])
+
+    # Helpers.
+
+    def command(self, *words, check=True, **more):
+        done = subprocess.run([str(w) for w in (NEAP, *words)], cwd=self.folder, env={**self.environment, **more},
+                              capture_output=True, text=True, timeout=BOUND)  # fmt: skip
+        if check:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def ask(self, *words):
+        """Again where the machine was too busy for the program to answer within 2 s."""
+        for _ in range(30):
+            done = self.command(*words, "--json", check=False)
+            if done.returncode != 75:
+                break
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def device(self, verb, *words):
+        """What a verb answers of the only device of the only process."""
+        return self.ask(verb, *words)["processes"][0]["devices"][0]
+
+    def run_script(self, code, *options, check=True, **more):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        (self.folder / "script.py").write_text(code)
+        done = self.command("run", "--folder", "run", *options, "--", sys.executable, "script.py", check=check, **more)
+        return done, json.loads((self.folder / "run" / "result.json").read_text())
+
+    def recording(self):
+        (found,) = (self.folder / "run").glob("record.*")
+        return found
+
+    def start(self, code=TRAINER, options=(), **more):
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        for old in (*self.folder.glob("at.*"), *self.folder.glob("go.*")):
+            old.unlink()
+        (self.folder / "script.py").write_text(code)
+        words = [NEAP, "run", "--quiet", "--folder", "run", *options, "--", sys.executable, "script.py"]
+        process = subprocess.Popen(words, cwd=self.folder, env={**self.environment, **more}, stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self.addCleanup(self.give_up, process)
+        return process
+
+    def end(self, process):
+        """Its exit status, once it has no more to do."""
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        return process.wait(BOUND)
+
+    def give_up(self, process):
+        if process.poll() is None:
+            process.terminate()
+        self.end(process)
+        process.stdout.close()
+        process.stderr.close()
+
+    def wait_for(self, name, process):
+        end = time.monotonic() + BOUND
+        while not (self.folder / name).exists():
+            self.assertIsNone(process.poll(), "it ended")
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.005)
+
+    def begin(self, process, count, phase):
+        """The program makes a step and stands in this phase of it."""
+        process.stdin.write(phase + "\n")
+        process.stdin.flush()
+        self.wait_for(f"at.{count}", process)
+
+    def go_on(self, process, count):
+        (self.folder / f"go.{count}").touch()
+        return json.loads(process.stdout.readline())
+
+    # At every point of a step.
+
+    def test_the_verbs_at_every_point_of_a_step(self):
+        process = self.start()
+        plain = None
+        # Where the main thread is in a call that does not end, nothing is done; while a graph is captured, nothing may be.
+        for count, phase in enumerate(("idle", "forward", "optimizer", "backward", "lock", "capture", "loader"), 1):
+            with self.subTest(phase):
+                self.begin(process, count, phase)
+                try:
+                    if phase in ("idle", "forward", "optimizer"):
+                        self.act_on_it()
+                    else:
+                        self.be_refused(phase)
+                finally:
+                    after = self.go_on(process, count)
+                plain = plain or after
+                # The training goes on as if nothing had been: the same tensors are live after each step.
+                self.assertEqual((after["allocated"], after["ooms"], after["notes"]), (plain["allocated"], 0, "attached"))
+        self.assertEqual(self.end(process), 0)
+        result = json.loads((self.folder / "run" / "result.json").read_text())
+        self.assertEqual((result["outcome"], result["steps"]), ("ok", 2 * 8))
+
+    def act_on_it(self):
+        device = self.device("clear", "--stats-only")
+        cleared = self.device("clear")
+        self.assertGreaterEqual(cleared["freed"], 128 * MIB)
+        self.assertEqual((cleared["allocated"], cleared["max_allocated"]), (device["allocated"], device["max_allocated"]))
+        forced = self.device("clear", "--force")
+        self.assertLessEqual(forced["allocated"], device["allocated"])  # cuBLAS's workspaces go, where PyTorch keeps them
+        self.assertEqual(self.device("reset")["max_allocated"], device["max_allocated"])
+        self.assertEqual(self.device("clear", "--stats-only")["max_allocated"], forced["allocated"])
+        limited = self.device("fraction", "0.5")
+        self.assertEqual((limited["limit_before"], limited["limit"]), (None, limited["total"] // 2))
+        self.assertIsNone(self.device("fraction", "1")["limit"])
+
+    def be_refused(self, phase):
+        """Or answered: a thread that waits for a data loader's worker looks about every 5 s."""
+        reason = "a CUDA graph is being captured" if phase == "capture" else "PyTorch is busy"
+        for words in (["clear"], ["fraction", "0.5"]):
+            done = self.command(*words, check=False)
+            if phase != "loader" or done.returncode != 0:
+                self.assertEqual(done.returncode, 75, done.stdout)
+                self.assertIn(reason, done.stderr)
+        if phase == "loader":
+            self.command("fraction", "1", check=False)
+
+    def test_a_kill_gives_the_memory_back(self):
+        for phase in ("backward", "loader", "capture"):
+            with self.subTest(phase):
+                process = self.start()
+                self.begin(process, 1, phase)
+                (device,) = self.ask("info")["devices"]
+                self.assertGreater(device["ledger"]["allocated"], 0)
+                self.command("kill", "--pid", self.recording().name.split(".")[1], "--yes")
+                process.wait(BOUND)
+                result = json.loads((self.folder / "run" / "result.json").read_text())
+                self.assertEqual((result["outcome"], result["drained"]), ("killed", True))
+                (device,) = self.ask("info")["devices"]
+                self.assertEqual((device["ledger"]["allocated"], device["ledger"]["not_attached"], device["ledger"]["contexts"]), (0, 0, 0))
+
+    # Info.
+
+    def test_info_is_what_pytorch_says_and_what_the_driver_says(self):
+        process = self.start()
+        self.begin(process, 1, "idle")
+        pid = int(self.recording().name.split(".")[1])
+        end = time.monotonic() + BOUND
+        while True:  # the page is written four times a second
+            said = self.ask("info")
+            (device,), (row,) = said["devices"], said["processes"]
+            if row["contexts"] and row["cached"] >= 128 * MIB:
+                break
+            self.assertLess(time.monotonic(), end, said)
+            time.sleep(0.05)
+        figures = self.device("clear", "--stats-only")
+        self.assertEqual((row["pid"], row["attached"]), (pid, True))
+        self.assertEqual((row["allocated"], row["allocated"] + row["cached"]), (figures["allocated"], figures["reserved"]))
+        context = row["bytes"] - figures["reserved"]  # as NVML has it
+        self.assertEqual((row["contexts"], context > 0), (context, True))
+        ledger = device["ledger"]
+        self.assertEqual((ledger["contexts"], ledger["unexplained"], row["unexplained"]), (context, 0, 0))
+        self.assertEqual(sum(value for name, value in ledger.items() if name != "total"), ledger["total"])
+        limited = self.device("fraction", "0.5")
+        self.assertEqual((limited["context"], limited["other"]), (context, 0))
+        self.go_on(process, 1)
+
+    # Limits.
+
+    def test_a_limit_before_the_first_allocation(self):
+        code = "import torch, time, os\ntorch.cuda.init()\nopen('at.0', 'w').close()\n"
+        code += "while not os.path.exists('go.0'): time.sleep(0.005)\n"
+        code += "try:\n    torch.zeros(1200 << 20, dtype=torch.uint8, device='cuda')\nexcept torch.OutOfMemoryError:\n    print('[0]')\n"
+        process = self.start(code)
+        self.wait_for("at.0", process)
+        said = self.command("fraction", "0.5").stdout
+        self.assertRegex(said, r"(?m)^GPU 0: Simulated GPU.*\n  limit +none before, +1016 MiB after \(0\.5 of 1\.98 GiB\)$")
+        self.assertNotIn("nothing was limited", said)
+        self.assertEqual(self.go_on(process, 0), [0])
+
+    def test_of_several_devices_each_is_limited_when_it_comes_into_use(self):
+        code = "import torch, time, os, json\ntorch.cuda.init()\nopen('at.0', 'w').close()\n"
+        code += "while not os.path.exists('go.0'): time.sleep(0.005)\n"
+        code += "x = torch.zeros(10, device='cuda:1')\n"
+        code += "from neap import _limits\nend = time.monotonic() + 100\n"
+        code += "while _limits.limit_of(torch, 1) is None and time.monotonic() < end: time.sleep(0.01)\n"
+        code += "print(json.dumps([_limits.limit_of(torch, 1), torch.cuda.mem_get_info(1)[1], torch._C._cuda_hasPrimaryContext(0)]))\n"
+        process = self.start(code, NEAP_SIM=f"mem=1GiB,gpus=2,world={self.world}")
+        self.wait_for("at.0", process)
+        said = self.command("fraction", "0.5").stdout
+        self.assertIn("  PyTorch uses no device yet: each is limited to 0.5 of its memory when it comes into use\n", said)
+        limit, total, has_context = self.go_on(process, 0)
+        self.assertEqual((limit, has_context), (total // 2, False))
+
+    def test_a_limit_of_the_programs_own_is_seen_and_not_raised_without_a_word(self):
+        code = TRAINER.replace("count, phase = 0", "torch.cuda.set_per_process_memory_fraction(0.25)\ncount, phase = 0")
+        process = self.start(code, ["--fraction", "0.75"])
+        self.begin(process, 1, "idle")
+        (answer,) = self.ask("fraction", "0.2")["processes"]
+        (device,) = answer["devices"]
+        self.assertEqual((device["limit_before"], device["limit"]), (int(0.25 * device["total"]), int(0.2 * device["total"])))
+        self.assertNotIn("lines", answer)  # it is lowered
+        self.assertEqual(self.device("fraction", "0.3")["limit_before"], int(0.2 * device["total"]))  # neap's own by now
+        self.go_on(process, 1)
+        self.end(process)
+        process = self.start(code)
+        self.begin(process, 1, "idle")
+        said = self.command("fraction", "0.5").stdout
+        self.assertIn("  the program itself had set the limit of 508 MiB on CUDA device 0; this raises it\n", said)
+        self.go_on(process, 1)
+
+    # Out of memory.
+
+    def cards(self):
+        count = int(json.loads((self.folder / "run" / "result.json").read_text())["ooms"])
+        return [json.loads(self.command("explain", "--record", self.recording(), "--number", n + 1, "--json").stdout)["oom"]
+                for n in range(count)]  # fmt: skip
+
+    def test_cards_name_the_limit_whoever_set_it(self):
+        code = """
+import torch, neap
+def out(mib):
+    try:
+        torch.zeros(mib << 20, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        return
+    raise AssertionError(mib)
+total = torch.cuda.mem_get_info()[1]
+torch.cuda.set_per_process_memory_fraction(0.25)
+kept = torch.zeros(300 << 20, dtype=torch.uint8, device="cuda")
+out(400)
+neap.set_memory_fraction(0.5)
+out(800)
+del kept
+torch.cuda.empty_cache()
+neap.set_memory_fraction((64 << 20) / total)
+four = [torch.zeros(4 << 20, dtype=torch.uint8, device="cuda") for _ in range(5)]  # one segment of 20 MiB
+del four[1:]
+filled = torch.zeros(44 << 20, dtype=torch.uint8, device="cuda")
+try:
+    torch.zeros(100, device="cuda")
+    raise AssertionError
+except torch.OutOfMemoryError:
+    pass
+neap.set_memory_fraction(1)
+out(2000)
+"""
+        done, result = self.run_script(code)
+        self.assertEqual((result["outcome"], result["ooms"]), ("ok", 4), done.stderr)
+        total = 2032 * MIB
+        cards = self.cards()
+        self.assertEqual([card["cause"] for card in cards], ["limit", "limit", "limit", "capacity"])
+        self.assertEqual([card["limit"] for card in cards], [total // 4, total // 2, 64 * MIB, None])
+        self.assertEqual([(card["allocated"], card["reserved"]) for card in cards[:2]], [(300 * MIB, 300 * MIB)] * 2)
+        small = cards[2]
+        self.assertEqual((small["asked"], small["asked_pool"], small["largest_free"]), (2 * MIB, "small", 0))
+        self.assertEqual((small["largest_free_elsewhere"], small["largest_free_elsewhere_pool"]), (16 * MIB, "large"))
+        self.assertIn("of the small pool\n         holds the 2.00 MiB asked for, and the largest, 16.0 MiB, belongs to the large pool", done.stderr)
+
+    def test_a_limit_in_pytorchs_settings(self):
+        code = "import torch\nassert hasattr(torch.cuda, 'get_per_process_memory_fraction')\n"
+        code += "print(torch.cuda.get_per_process_memory_fraction())\ntorch.zeros(1200 << 20, dtype=torch.uint8, device='cuda')"
+        done, result = self.run_script(code, check=False, PYTORCH_ALLOC_CONF="per_process_memory_fraction:0.5")
+        if done.stdout != "0.5\n":
+            self.skipTest("this PyTorch has no such setting")
+        self.assertEqual((result["outcome"], result["ooms"]), ("oom", 1))
+        (card,) = self.cards()
+        self.assertEqual((card["cause"], card["limit"]), ("limit", 1016 * MIB))
+
+    def test_the_history_of_allocations_is_not_copied_for_a_card(self):
+        code = """
+import inspect, torch
+asked = []
+original = torch._C._cuda_memorySnapshot
+def snapshot(*arguments):
+    asked.append(arguments)
+    return original(*arguments)
+torch._C._cuda_memorySnapshot = snapshot
+for history in (None, "all"):
+    torch.cuda.memory._record_memory_history(history)
+    kept = []
+    torch.cuda.empty_cache()
+    kept = [torch.zeros(3 << 20, dtype=torch.uint8, device="cuda") for _ in range(7)]
+    del kept[::2]
+    try:
+        torch.zeros(3000 << 20, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        pass
+if "include_traces" in inspect.signature(torch.cuda.memory_snapshot).parameters:
+    assert [found[0][2] for found in asked] == [False, False], asked
+    print("without")
+else:
+    assert len(asked) == 1, asked
+    print("not known")
+"""
+        done, result = self.run_script(code)
+        self.assertEqual(result["ooms"], 2, done.stderr)
+        largest = [card["largest_free"] for card in self.cards()]
+        self.assertGreater(largest[0], 0)
+        self.assertEqual(largest[1], {"without\n": largest[0], "not known\n": None}[done.stdout])
+
+    def test_the_ladder_of_an_unchanged_script(self):
+        code = """
+import sys, torch
+from torch import nn
+batch, accumulate = int(sys.argv[1]), int(sys.argv[2])
+model = nn.Linear(1024, 4096).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    for _ in range(accumulate):
+        model(torch.ones(batch, 1024, device="cuda")).exp().sum().backward()
+    optimizer.step()
+print(batch, accumulate)
+"""
+        (self.folder / "script.py").write_text(code)
+        options = ["--param", "batch=32768", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
+        done = self.command("run", "--folder", "run", "--fraction", "0.4", *options, "--", sys.executable, "script.py", "{batch}", "{accumulate}")
+        result = json.loads((self.folder / "run" / "result.json").read_text())
+        batch, accumulate = map(int, done.stdout.split())
+        self.assertEqual((batch * accumulate, result["outcome"], result["steps"]), (32768, "ok", 2))
+        self.assertGreater(result["retries"], 0)
+        self.assertIn("Cause: the limit.", done.stderr)
+
+    def test_one_that_ends_it_is_the_runs(self):
+        code = "import torch\nfrom torch import nn\nm = nn.Linear(8, 8).cuda()\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        code += "for _ in range(3):\n    m(torch.ones(4, 8, device='cuda')).sum().backward(); o.step()\n"
+        code += "torch.zeros(4000 << 20, dtype=torch.uint8, device='cuda')"
+        done, result = self.run_script(code, check=False)
+        self.assertEqual((done.returncode, result["outcome"], result["ooms"], result["steps"]), (1, "oom", 1, 3))
+        self.assertIn("OutOfMemoryError: CUDA out of memory", done.stderr)  # Python's own traceback
+        self.assertIn("Out of device memory: 3.91 GiB for a request at step 4 on device 0", result["oom_card"])
+        self.assertIn("parameters", result["oom_card"])
+
+    def test_short_steps_are_counted_and_seldom_recorded(self):
+        code = "import torch\nfrom torch import nn\nm = nn.Linear(8, 8).cuda()\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
+        code += "for _ in range(3000):\n    m.weight.grad = torch.ones(8, 8, device='cuda'); o.step()\n"
+        _, result = self.run_script(code)
+        self.assertEqual((result["outcome"], result["steps"], result["peak_allocated_bytes"] > 0), ("ok", 3000, True))
+        done, result = self.run_script(code, "--max-steps", "5")
+        self.assertEqual((result["outcome"], result["steps"]), ("stopped early", 5), done.stderr)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a script ignores it
+    unittest.main()
