@@ -300,6 +300,8 @@ static void print_summary(const struct neap_result *result, const char *folder)
 		fprintf(stderr, "  advice    %s\n", NEAP_PRINTABLE(result->advice));
 	if (result->savings[0])
 		fprintf(stderr, "  savings   %s\n", NEAP_PRINTABLE(result->savings));
+	if (result->containment[0])
+		fprintf(stderr, "  contained by %s\n", NEAP_PRINTABLE(result->containment));
 	run_processes_print(result, stderr);
 	run_python_print_notes(folder, stderr);
 	fprintf(stderr, "  result    %s/result.json%s\n", NEAP_PRINTABLE(folder),

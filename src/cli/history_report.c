@@ -87,6 +87,7 @@ static const struct figure {
 	{"advice", FIGURE_TEXT, AT(advice)},
 	{"stray contexts", FIGURE_TEXT, AT(stray_contexts)},
 	{"not attached", FIGURE_TEXT, AT(not_attached)},
+	{"contained by", FIGURE_TEXT, AT(containment)},
 #undef AT
 };
 #define FIGURES (sizeof figures / sizeof *figures)

@@ -3,6 +3,7 @@
 #include "series/orphans.h"
 
 #include "base/error.h"
+#include "series/group.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -13,8 +14,7 @@
 #define DEPTH    64
 
 struct search {
-	const char *run_id;
-	pid_t ancestor;
+	const struct neap_orphans_of *of;
 	struct neap_process *found;
 	size_t room, count;
 };
@@ -51,20 +51,22 @@ static void take(struct search *search, const struct neap_process *process)
 static bool visit(void *context, const struct neap_process *process)
 {
 	struct search *search = context;
-	char value[128];
-	if (process->uid != getuid())
+	const struct neap_orphans_of *of = search->of;
+	char value[128], group[4200];
+	if (process->uid != getuid() || (of->except && process->pid == of->except))
 		return true;
-	bool known = !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
-	if (neap_orphans_match(process, known ? value : NULL, search->run_id,
-			       descends_from(process, search->ancestor), getpid(), getuid()))
+	bool contained = neap_group_find(process->pid, of->run_id, group, sizeof group);
+	bool known = !contained && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
+	if (neap_orphans_match(process, known ? value : NULL, of->run_id,
+			       contained || descends_from(process, of->ancestor), getpid(), getuid()))
 		take(search, process);
 	return search->count < search->room;
 }
 
-enum neap_status neap_orphans_find(const char *run_id, pid_t ancestor, struct neap_process *ret_processes,
-				   size_t room, size_t *ret_count, struct neap_error *err)
+enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes, size_t room,
+				   size_t *ret_count, struct neap_error *err)
 {
-	struct search search = {run_id, ancestor, ret_processes, room, 0};
+	struct search search = {of, ret_processes, room, 0};
 	if (room) {
 		enum neap_status status = neap_process_each(visit, &search, err);
 		if (status)
@@ -74,14 +76,14 @@ enum neap_status neap_orphans_find(const char *run_id, pid_t ancestor, struct ne
 	return NEAP_OK;
 }
 
-enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_ms, struct neap_ended *ret_orphans,
+enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
 				  size_t room, size_t *ret_count, struct neap_error *err)
 {
 	size_t total = 0;
 	for (int round = 0; round < ROUNDS && total < room; round++) {
 		struct neap_process found[NEAP_ENDING_BATCH];
 		size_t wanted = room - total < NEAP_ENDING_BATCH ? room - total : NEAP_ENDING_BATCH, count = 0;
-		enum neap_status status = neap_orphans_find(run_id, ancestor, found, wanted, &count, err);
+		enum neap_status status = neap_orphans_find(of, found, wanted, &count, err);
 		if (status)
 			return status;
 		if (!count)
@@ -100,7 +102,20 @@ enum neap_status neap_orphans_end(const char *run_id, pid_t ancestor, int grace_
 	return NEAP_OK;
 }
 
-enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
+/* One that forks faster than it is found: all of its group at once. And without a supervisor nobody else removes it. */
+static void end_group(const struct neap_orphans_of *of)
+{
+	struct neap_process left;
+	size_t count = 0;
+	char group[4200];
+	if (!neap_orphans_find(of, &left, 1, &count, NULL) && count &&
+	    neap_group_find(left.pid, of->run_id, group, sizeof group))
+		neap_group_kill(group);
+	if (!of->ancestor)
+		neap_group_end(of->run_id);
+}
+
+enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
 				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
 				      size_t *ret_count, struct neap_error *err)
 {
@@ -108,8 +123,7 @@ enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
 	for (int flight = 0; flight < FLIGHTS; flight++) {
 		struct neap_ended orphans[NEAP_ENDING_BATCH];
 		size_t count = 0, ended = 0;
-		enum neap_status status =
-			neap_orphans_end(run_id, ancestor, GRACE_MS, orphans, NEAP_ENDING_BATCH, &count, err);
+		enum neap_status status = neap_orphans_end(of, GRACE_MS, orphans, NEAP_ENDING_BATCH, &count, err);
 		if (status)
 			return status;
 		for (size_t i = 0; i < count; i++) {
@@ -120,6 +134,7 @@ enum neap_status neap_orphans_end_all(const char *run_id, pid_t ancestor,
 		if (count < NEAP_ENDING_BATCH || !ended) /* those that cannot be ended are found again */
 			break;
 	}
+	end_group(of);
 	*ret_count = total;
 	return NEAP_OK;
 }

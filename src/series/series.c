@@ -398,7 +398,8 @@ static void end_orphans(struct neap_series *series, struct neap_step step)
 {
 	struct neap_error err = {0};
 	size_t count = 0;
-	if (neap_orphans_end_all(series->state.ends[step.experiment].run_id, 0, tell_orphan, series, &count, &err))
+	const struct neap_orphans_of of = {.run_id = series->state.ends[step.experiment].run_id};
+	if (neap_orphans_end_all(&of, tell_orphan, series, &count, &err))
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 

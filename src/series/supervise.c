@@ -193,9 +193,10 @@ static bool let_leave(struct neap_supervise *run)
 {
 	uint64_t begun_ns = now();
 	unsigned cancels = run->cancel_count;
+	const struct neap_orphans_of of = neap_supervise_processes(run);
 	struct neap_process left;
 	for (size_t count, looks = 0;; looks++) {
-		if (neap_orphans_find(run->run_id, getpid(), &left, 1, &count, NULL) || !count)
+		if (neap_orphans_find(&of, &left, 1, &count, NULL) || !count)
 			return looks > 0;
 		if (now() - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
 			return true;
@@ -214,7 +215,8 @@ static uint64_t end_leftovers(struct neap_supervise *run)
 	char prefix[512];
 	if (device_files(run, prefix))
 		neap_holders_find(prefix, &leftovers.holders, NULL);
-	if (neap_orphans_end_all(run->run_id, getpid(), tell_leftover, &leftovers, &count, &err))
+	const struct neap_orphans_of of = neap_supervise_processes(run);
+	if (neap_orphans_end_all(&of, tell_leftover, &leftovers, &count, &err))
 		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
 			 err.message);
 	neap_child_wait(run, 0); /* reaps them */

@@ -241,6 +241,19 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	return status;
 }
 
+/* The guard comes before devices are opened, and has none of them. */
+static void contain(struct neap_supervise *run)
+{
+	neap_group_make(run->run_id, &run->group);
+	if (run->group.path[0] || run->group.scope)
+		neap_guard_start(&run->guard);
+}
+
+struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run)
+{
+	return (struct neap_orphans_of){run->run_id, getpid(), run->guard.pid};
+}
+
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
 				      struct neap_supervise **ret_supervise, struct neap_error *err)
 {
@@ -267,6 +280,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = check_unended(run, err);
 	if (!status)
 		status = neap_supervise_limits_check(run, err);
+	if (!status)
+		contain(run);
 	if (!status)
 		status = neap_child_signals_begin(run, err);
 	if (!status)
@@ -301,6 +316,8 @@ void neap_supervise_end(struct neap_supervise *run)
 		return;
 	neap_observe_fini(&run->observe);
 	neap_monitor_close(run->monitor);
+	neap_group_remove(&run->group);
+	neap_guard_end(&run->guard);
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
 	give_room_back(run);

@@ -153,13 +153,16 @@ static enum neap_status open_log(const struct neap_supervise *run, const char *n
 
 /* In the child: never returns. */
 static void become(const struct neap_supervise *run, char *const *words, char **environment, const int *logs,
-		   int report_fd, pid_t supervisor)
+		   int report_fd, int go_fd, pid_t supervisor)
 {
+	char go;
 	if (run->child.own_group)
 		setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != supervisor) /* it died before the line above */
 		_exit(125);
+	while (read(go_fd, &go, 1) < 0 && errno == EINTR) /* until we are where we are to run */
+		;
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
@@ -186,7 +189,7 @@ static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_F
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
 				  struct neap_error *err)
 {
-	int logs[2] = {-1, -1}, report[2] = {-1, -1}, cause = 0;
+	int logs[2] = {-1, -1}, report[2] = {-1, -1}, go[2] = {-1, -1}, cause = 0;
 	char **environment = make_environment(run);
 	enum neap_status status = NEAP_OK;
 	struct stat stat_buffer;
@@ -199,7 +202,7 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	if (status)
 		goto out;
 	run->log_offset = logs[1] >= 0 && !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
-	if (pipe2(report, O_CLOEXEC)) {
+	if (pipe2(report, O_CLOEXEC) || pipe2(go, O_CLOEXEC)) {
 		status = neap_fail_errno(err, errno, "starting %s", words[0]);
 		goto out;
 	}
@@ -210,9 +213,12 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 		goto out;
 	}
 	if (pid == 0)
-		become(run, words, environment, logs, report[1], supervisor);
+		become(run, words, environment, logs, report[1], go[0], supervisor);
 	if (run->child.own_group)
 		setpgid(pid, pid); /* in both, whoever is first; fails harmlessly after exec */
+	if (neap_group_enter(&run->group, pid))
+		neap_guard_tell(&run->guard, run->group.path);
+	neap_fd_write(go[1], "", 1, NULL);
 	close(report[1]);
 	report[1] = -1;
 	if (!neap_fd_read(report[0], &cause, sizeof cause, NULL)) {
@@ -228,6 +234,8 @@ out:
 			close(logs[i]);
 		if (report[i] >= 0)
 			close(report[i]);
+		if (go[i] >= 0)
+			close(go[i]);
 	}
 	free(environment);
 	return status;

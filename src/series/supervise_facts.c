@@ -228,7 +228,7 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	const char *backend = !run->monitor                                            ? "none"
 			      : neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM ? "sim"
 										       : "cuda";
-	struct neap_buffer parameters = {0}, rung = {0}, strays = {0}, outsiders = {0};
+	struct neap_buffer parameters = {0}, rung = {0}, strays = {0}, outsiders = {0}, containment = {0};
 	char *command = NULL;
 	enum neap_status status = command_line(run, &command, err);
 	if (status)
@@ -237,6 +237,10 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	neap_parameters_difference(&run->options.parameters, &run->parameters, &rung);
 	neap_observe_strays(&run->observe, &strays);
 	neap_observe_outsiders(&run->observe, &outsiders);
+	if (run->child.pid && run->group.path[0])
+		neap_buffer_format(&containment, "control group %s", run->group.path);
+	else if (run->child.pid)
+		neap_buffer_format(&containment, "descent and NEAP_RUN_ID alone (%s)", run->group.why);
 	const struct {
 		char **field;
 		const char *text;
@@ -252,6 +256,7 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 		{&result->drain_note, run->drain_note},
 		{&result->stray_contexts, neap_buffer_string(&strays)},
 		{&result->not_attached, neap_buffer_string(&outsiders)},
+		{&result->containment, neap_buffer_string(&containment)},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
 		status = neap_result_set(texts[i].field, texts[i].text, err);
@@ -260,6 +265,7 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	neap_buffer_fini(&rung);
 	neap_buffer_fini(&strays);
 	neap_buffer_fini(&outsiders);
+	neap_buffer_fini(&containment);
 	return status;
 }
 

@@ -3,7 +3,10 @@
 #define NEAP_SERIES_SUPERVISE_INTERNAL_H
 
 #include "analyze/oom.h"
+#include "series/group.h"
+#include "series/guard.h"
 #include "series/observe.h"
+#include "series/orphans.h"
 #include "series/outcome.h"
 #include "series/supervise.h"
 
@@ -28,6 +31,8 @@ struct neap_supervise {
 	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
+	struct neap_group group;           /* what the command runs in */
+	struct neap_guard guard;           /* ends it when we are killed */
 	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
 	struct neap_parameters parameters; /* of this start */
 	struct neap_child child;
@@ -55,6 +60,8 @@ struct neap_supervise {
 /* The command with the parameters of this start in place. The caller frees the words. */
 enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
 void neap_supervise_words_free(char **words);
+/* The processes that are the command's. */
+struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run);
 /* Of the disk space that was taken for the result: makes room for RUN/ended. */
 void neap_supervise_room_for_end(struct neap_supervise *run);
 

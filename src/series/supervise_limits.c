@@ -50,7 +50,8 @@ static uint64_t read_host(struct neap_supervise *run)
 	uint64_t at = run->options.limits.at[NEAP_LIMIT_HOST], resident_bytes = 0, shared_bytes = 0;
 	struct neap_process *processes = calloc(HOST_PROCESSES, sizeof *processes);
 	size_t count = 0;
-	if (!processes || neap_orphans_find(run->run_id, getpid(), processes, HOST_PROCESSES, &count, NULL)) {
+	const struct neap_orphans_of of = neap_supervise_processes(run);
+	if (!processes || neap_orphans_find(&of, processes, HOST_PROCESSES, &count, NULL)) {
 		free(processes);
 		return NEAP_READING_UNKNOWN;
 	}

@@ -102,6 +102,7 @@ static const struct field {
 	{FIELD(stray_contexts), FIELD_STRING, true},
 	{FIELD(not_attached), FIELD_STRING, true},
 	{FIELD(simulated), FIELD_STRING, true},
+	{FIELD(containment), FIELD_STRING, true},
 	{FIELD(oom_card), FIELD_STRING},
 	{FIELD(samples), FIELD_SAMPLES},
 	{FIELD(marks), FIELD_MARKS, true},

@@ -127,6 +127,7 @@ struct neap_result {
 	char *not_attached;      /* one line: processes that used a device and were not attached, and why; "" none */
 	char *simulated;         /* one line: that neap's stand-ins for NVIDIA's libraries were used, and what they did
 				    not model; "" they were not */
+	char *containment;       /* one line: how the run's processes are told from others; "" nothing was started */
 	char *oom_card;          /* text of the last card; "" when there was no OOM */
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;

@@ -360,6 +360,112 @@ END
 	[ ! -e "/proc/$(cat two)" ]
 }
 
+# A control group can be had here, or the test is skipped with the reason.
+need_group() {
+	"$NEAP" run --quiet --no-history --folder probe -- true
+	[[ "$(result .containment probe)" == "control group "* ]] || skip "no control group: $(result .containment probe)"
+}
+
+# Waits until no process of these files' PIDs is there.
+all_gone() {
+	for file; do
+		while grep -qsE '^State:.[^ZX]' "/proc/$(cat "$file")/status"; do sleep 0.02; done
+	done
+}
+
+@test "a supervisor that is killed leaves nothing running, not even what has left its session and its environment" {
+	need_group
+	"$NEAP" run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" &
+		sh -c "echo \$\$ >child; exec sleep 1000" & echo $$ >pid; wait' 3>&- &
+	pid=$!
+	until [ -s daemon ] && [ -s child ] && [ -s pid ]; do kill -0 $pid; sleep 0.02; done
+	group="$(grep -o '^0::.*' "/proc/$(cat daemon)/cgroup")"
+	[ "$group" = "$(grep -o '^0::.*' "/proc/$(cat pid)/cgroup")" ]
+	kill -KILL $pid
+	wait $pid || true
+	all_gone pid child daemon
+	mount="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)"
+	while [ -e "$mount${group#0::}" ]; do sleep 0.02; done # and its group is removed
+}
+
+@test "a daemon without an environment is found and ended when its command has ended" {
+	run "$NEAP" run --folder run -- sh -c 'env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" >/dev/null 2>&1 &
+		until [ -s daemon ]; do sleep 0.01; done'
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Ended process $(cat daemon) (sleep 1000), which the command left running"* ]]
+	all_gone daemon
+	[[ "$output" == *"  contained by $(result .containment)"* ]]
+}
+
+@test "a series finds a daemon without an environment after its supervisor and its guard are gone" {
+	need_group
+	cat >s.yaml <<-'EOF'
+		name: s
+		experiments:
+		- {name: e, needs: none, command: [sh, -c, '[ -s daemon ] && exit 0; env -i setsid sh -c "echo \$\$ >daemon; exec sleep 1000" >/dev/null 2>&1 & exec sleep 1000']}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>&1 3>&- &
+	pid=$!
+	until [ -s daemon ]; do kill -0 $pid; sleep 0.02; done
+	supervisor="$(cut -d' ' -f1 s/runs/e-1/supervisor)"
+	for child in $(cat "/proc/$supervisor/task/$supervisor/children"); do
+		[ "$(cat "/proc/$child/comm")" != neap-guard ] || guard=$child
+	done
+	kill -KILL "$guard" "$supervisor"
+	wait $pid
+	grep -q "process $(cat daemon) (sleep 1000) was left behind, ended" out
+	all_gone daemon
+	[ ! -e "$(sed 's/^control group //' <<<"$(result .containment probe | sed "s/neap-.*//")")neap-$(jq -r .run_id s/runs/e-1/spec.json)" ]
+}
+
+# A login session's group is root's, and systemd's user manager gives a scope: here a script in its place.
+@test "in a login session the run lives in a scope of systemd's" {
+	[ "$(id -u)" = 0 ] || skip "only root can make a login session"
+	need_group
+	setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$NEAP" || skip "another user cannot reach $NEAP"
+	mount="$(awk '$0 ~ / - cgroup2 / { print $5; exit }' /proc/self/mountinfo)"
+	slice="$mount/user.slice/user-65534.slice"
+	[ ! -e "$mount/user.slice" ] || skip "there are login sessions here"
+	mkdir -p "$slice/session-1.scope" bin
+	cat >bin/busctl <<-END
+		#!/bin/sh
+		[ "\$1 \$7 \$9" = "--user StartTransientUnit neap-mine.scope" ] || exit 1
+		echo "\${15}" >$dir/asked.tmp && mv $dir/asked.tmp $dir/asked
+		until [ -e $dir/answered ]; do sleep 0.01; done
+	END
+	chmod 755 bin/busctl
+	chmod 777 . runtime
+	{
+		until [ -s asked ] || [ -e over ]; do sleep 0.01; done
+		mkdir "$slice/neap-mine.scope"
+		chown -R 65534 "$slice/neap-mine.scope"
+		cat asked >"$slice/neap-mine.scope/cgroup.procs"
+		touch answered
+	} 3>&- &
+	cat >session <<-END
+		echo \$\$ >$slice/session-1.scope/cgroup.procs
+		exec setpriv --reuid 65534 --regid 65534 --clear-groups env -u NEAP_DEVICE PATH=$dir/bin:$PATH \
+			XDG_STATE_HOME=$dir/mine "\$NEAP" run --no-history --run-id mine --folder $dir/run -- \
+			sh -c 'sed -n s/^0:://p /proc/self/cgroup >group; sleep 1000 & echo \$! >left; exit 3'
+	END
+	run sh session
+	touch over
+	wait
+	rmdir "$slice/neap-mine.scope" "$slice/session-1.scope" "$slice" "$mount/user.slice" || true
+	[ "$status" -eq 3 ]
+	[ "$(cat group)" = /user.slice/user-65534.slice/neap-mine.scope ]
+	[ "$(result .containment)" = "control group $slice/neap-mine.scope" ]
+	all_gone left
+}
+
+@test "without a control group a run says so, and goes on as ever" {
+	[ "$(id -u)" = 0 ] || skip "only root may hide the groups"
+	run unshare -m sh -c 'umount -l -R /sys/fs/cgroup && exec "$NEAP" run --folder run -- sh -c "sleep 1000 & exit 3"'
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"Ended process"*"sleep"* ]]
+	[ "$(result .containment)" = "descent and NEAP_RUN_ID alone (no cgroup v2 is mounted)" ]
+}
+
 @test "a folder is used once, and by one run at a time" {
 	run "$NEAP" run --folder run -- true
 	[ "$status" -eq 0 ]

@@ -81,7 +81,9 @@ static void test_by_environment(void **state)
 	pid_t ours = start(run_id, "echo; exec sleep 1000");
 	pid_t other = start("another-run", "echo; exec sleep 1000");
 	pid_t none = start(NULL, "echo; exec sleep 1000");
-	assert_int_equal(neap_orphans_end(run_id, 0, GRACE_MS, orphans, 8, &count, NULL), NEAP_OK);
+	assert_int_equal(
+		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, GRACE_MS, orphans, 8, &count, NULL),
+		NEAP_OK);
 	assert_int_equal(count, 1);
 	assert_int_equal(orphans[0].process.pid, ours);
 	assert_int_equal(orphans[0].ended_by, SIGTERM);
@@ -93,7 +95,9 @@ static void test_by_environment(void **state)
 	kill(none, SIGKILL);
 	ended_by(other);
 	ended_by(none);
-	assert_int_equal(neap_orphans_end(run_id, 0, GRACE_MS, orphans, 8, &count, NULL), NEAP_OK);
+	assert_int_equal(
+		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, GRACE_MS, orphans, 8, &count, NULL),
+		NEAP_OK);
 	assert_int_equal(count, 0);
 }
 
@@ -103,7 +107,8 @@ static void test_stubborn(void **state)
 	struct neap_ended orphans[8];
 	size_t count = 0;
 	pid_t ours = start(run_id, "trap '' TERM; echo; while :; do sleep 1000; done");
-	assert_int_equal(neap_orphans_end(run_id, 0, 50, orphans, 8, &count, NULL), NEAP_OK);
+	assert_int_equal(neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, 50, orphans, 8, &count, NULL),
+			 NEAP_OK);
 	assert_int_equal(ended_by(ours), SIGKILL);
 	bool killed = false;
 	for (size_t i = 0; i < count; i++)
@@ -122,7 +127,9 @@ static void test_by_descent(void **state)
 	pid_t shell = start(NULL, "env -i setsid sleep 1000 >&- & echo; wait");
 	assert_int_equal(kill(shell, SIGKILL), 0);
 	ended_by(shell);
-	assert_int_equal(neap_orphans_end(run_id, getpid(), GRACE_MS, orphans, 8, &count, NULL), NEAP_OK);
+	assert_int_equal(
+		neap_orphans_end(&(struct neap_orphans_of){run_id, getpid(), 0}, GRACE_MS, orphans, 8, &count, NULL),
+		NEAP_OK);
 	assert_int_equal(count, 1);
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }
@@ -140,7 +147,9 @@ static void test_many(void **state)
 	size_t told = 0, count = 0;
 	pid_t shell = start(run_id, "for i in $(seq 150); do sleep 1000 & done; echo; exit 0");
 	assert_int_equal(ended_by(shell), 0);
-	assert_int_equal(neap_orphans_end_all(run_id, 0, count_ended, &told, &count, NULL), NEAP_OK);
+	assert_int_equal(
+		neap_orphans_end_all(&(struct neap_orphans_of){run_id, 0, 0}, count_ended, &told, &count, NULL),
+		NEAP_OK);
 	assert_int_equal(told, 150);
 	assert_int_equal(count, 150);
 	while (waitpid(-1, NULL, 0) > 0)

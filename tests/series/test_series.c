@@ -181,7 +181,7 @@ static int end_in_between(const char *command_end)
 {
 	char text[1024];
 	snprintf(text, sizeof text,
-		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; tail -f /dev/null 2>/dev/null & %s']%s, "
+		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; tail -f /dev/null 2>/dev/null & echo $! >left; %s']%s, "
 		      "env: {LD_PRELOAD: \"%s\", NEAP_KILLER: \"ended:0:0\"}}\n",
 		 command_end, strstr(command_end, "{b}") ? ", params: {b: 4}, on_oom: halve b" : "", series_killer());
 	series_write("s.yaml", text);
@@ -207,10 +207,19 @@ static void test_ended(void **state)
 {
 	(void)state;
 	assert_int_equal(end_in_between("exit 0"), 0);
-	check_said("left behind");
 	assert_int_equal(series_lines("ran"), 1);
 	check_counts("e", 1, 1, 0, 0);
 	check_result("ok", 0);
+	char *text = series_read("left"), path[64], now = 'R';
+	snprintf(path, sizeof path, "/proc/%ld/stat", strtol(text, NULL, 10));
+	free(text);
+	for (int looks = 0; now != 'Z' && !access(path, F_OK) && looks < 10000; looks++, usleep(1000)) {
+		char *stat = series_read(path);
+		if (strrchr(stat, ')'))
+			now = strrchr(stat, ')')[2];
+		free(stat);
+	}
+	assert_true(now == 'Z' || access(path, F_OK)); /* what the command left was ended */
 }
 
 static void test_ended_badly(void **state)
