@@ -55,18 +55,21 @@ static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
 static bool parse_stat(const char *text, struct neap_process *process)
 {
 	const char *open = strchr(text, '('), *close = strrchr(text, ')');
-	int parent, session;
+	int parent, group, session;
+	unsigned flags;
 	uint64_t start_ticks, rss_pages;
 
 	if (!open || !close || close < open)
 		return false;
-	/* 3 state, 4 ppid, 5 pgrp, 6 session, ... 22 starttime, 23 vsize, 24 rss */
+	/* 3 state, 4 ppid, 5 pgrp, 6 session, ... 9 flags, ... 22 starttime, 23 vsize, 24 rss */
 	if (sscanf(close + 1,
-		   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64
+		   " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64
 		   " %*u %" SCNu64,
-		   &process->state, &parent, &session, &start_ticks, &rss_pages) != 5)
+		   &process->state, &parent, &group, &session, &flags, &start_ticks, &rss_pages) != 7)
 		return false;
 	process->parent = parent;
+	process->group = group;
+	process->kernel = flags & KERNEL_THREAD;
 	process->session = session;
 	process->start_ticks = start_ticks;
 	process->rss_bytes = rss_pages * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -11,10 +11,11 @@
 struct neap_process {
 	pid_t pid;
 	pid_t parent;
-	pid_t session;
+	pid_t group, session;
 	uint64_t start_ticks; /* field 22 of /proc/PID/stat */
 	uid_t uid;
 	char state;       /* R, S, D, T, Z ... */
+	bool kernel;      /* a thread of the kernel */
 	char command[64]; /* comm, or the start of the command line where it can be read */
 	uint64_t rss_bytes;
 };

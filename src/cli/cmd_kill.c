@@ -1,4 +1,4 @@
-/* cli/cmd_kill.c: `neap kill`: look, decide (kill_plan.h), show, ask, end (base/ending.h), and see the memory fall.
+/* cli/cmd_kill.c: `neap kill`: look, decide (kill_plan.h), show, ask, end (kill_end.h), and see the memory fall.
  *
  * What the driver lists may be PIDs of another namespace (a container's driver counts the host's): one that came from
  * such a list counts only when the process of that PID here has mapped the CUDA driver. A process that was named by
@@ -9,6 +9,7 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/kill_end.h"
 #include "cli/kill_report.h"
 #include "cli/print.h"
 #include "cli/targets.h"
@@ -31,40 +32,6 @@ struct request {
 	bool by_pid, mine, dry_run, yes, json;
 	uint64_t grace_ns, drain_limit_ns;
 };
-
-struct snapshot {
-	struct neap_process *processes;
-	size_t count, room;
-	bool failed;
-};
-
-static bool keep_process(void *context, const struct neap_process *process)
-{
-	struct snapshot *snapshot = context;
-	if (snapshot->count == snapshot->room) {
-		size_t room = snapshot->room ? 2 * snapshot->room : 256;
-		void *larger = realloc(snapshot->processes, room * sizeof(*snapshot->processes));
-		snapshot->failed = larger == NULL;
-		if (!larger)
-			return false;
-		snapshot->processes = larger;
-		snapshot->room = room;
-	}
-	struct neap_process *kept = &snapshot->processes[snapshot->count++];
-	*kept = *process;
-	for (char *c = kept->command; *c; c++) /* for a terminal */
-		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
-			*c = '?';
-	return true;
-}
-
-static enum neap_status take_snapshot(struct snapshot *snapshot, struct neap_error *err)
-{
-	enum neap_status status = neap_process_each(keep_process, snapshot, err);
-	if (status == NEAP_OK && snapshot->failed)
-		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	return status;
-}
 
 /* Whether this process has mapped the CUDA driver; also when it may not be asked (then the plan refuses it anyway,
  * as another user's). */
@@ -125,7 +92,6 @@ static enum neap_status find_device(const struct look *look, const char *text, s
 static enum neap_status make_plan(struct kill_work *work, const struct request *request, const pid_t *pids,
 				  size_t pid_count, struct neap_error *err)
 {
-	struct snapshot all = {0};
 	size_t room = pid_count + 1, count = 0, device = 0;
 	for (size_t i = 0; i < work->look.device_count; i++)
 		room += work->look.devices[i].process_count;
@@ -142,11 +108,7 @@ static enum neap_status make_plan(struct kill_work *work, const struct request *
 		count = wish_listed(&work->look, device, request->mine, wishes);
 	/* after the list: who ends in between is gone here, and who comes is not meant */
 	if (status == NEAP_OK)
-		status = take_snapshot(&all, err);
-	if (status == NEAP_OK)
-		status =
-			kill_plan_make(all.processes, all.count, wishes, count, getpid(), getuid(), &work->plan, err);
-	free(all.processes);
+		status = kill_plan_now(wishes, count, &work->plan, err);
 	free(wishes);
 	return status;
 }
@@ -239,27 +201,20 @@ static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
 static enum neap_status end_targets(struct kill_work *work, struct neap_monitor *monitor,
 				    const struct request *request, struct neap_error *err)
 {
-	size_t count = work->plan.target_count;
-	enum neap_status status = NEAP_OK;
-	pid_t *pids = calloc(count, sizeof(*pids));
-	work->ended = calloc(count, sizeof(*work->ended));
-	if (!pids || !work->ended) {
-		free(work->ended);
-		work->ended = NULL;
-		status = neap_fail(err, NEAP_ENOMEM, "out of memory; nothing was ended");
-		goto out;
-	}
-	for (size_t i = 0; i < count; i++) {
-		work->ended[i].process = work->plan.targets[i].process;
-		pids[i] = work->ended[i].process.pid;
-	}
+	pid_t *pids = NULL;
 	work->grace_ms = request->grace_ns / NEAP_NS_PER_MS;
 	tell_runs(work, request->grace_ns);
-	neap_process_end(work->ended, count, work->grace_ms);
-	status = watch_memory(work, monitor, pids, request->drain_limit_ns, err);
+	enum neap_status status = kill_end(work, err);
+	if (status != NEAP_OK && !work->ended)
+		return status;
+	if (status == NEAP_OK && !(pids = calloc(work->plan.target_count + 1, sizeof(*pids))))
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+	for (size_t i = 0; status == NEAP_OK && i < work->plan.target_count; i++)
+		pids[i] = work->ended[i].process.pid;
+	if (status == NEAP_OK)
+		status = watch_memory(work, monitor, pids, request->drain_limit_ns, err);
 	if (status != NEAP_OK)
 		neap_error_prefix(err, "the processes were signalled; whether the memory is back is not known");
-out:
 	free(pids);
 	return status;
 }
@@ -348,6 +303,8 @@ static int plan_and_do(struct kill_work *work, struct neap_monitor *monitor, con
 	} else {
 		if (!request->json)
 			kill_print_preview(work);
+		else if (*kill_holds_nothing(work) && !request->dry_run)
+			fprintf(stderr, "neap kill: %s\n", kill_holds_nothing(work));
 		if (work->plan.target_count > 0 && !request->dry_run)
 			code = carry_out(work, monitor, folder, request);
 		else if (work->plan.target_count == 0 && !request->json)
@@ -416,30 +373,31 @@ const struct neap_command neap_command_kill = {
 	.name = "kill",
 	.usage = "(--pid P|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
 	.summary = "end GPU processes, and see their memory come back",
-	.details = "Shows each process, everything that descends from it, and the device memory they hold; asks on a "
-		   "terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
-		   "time of grace, SIGKILL; and it looks until the driver has the memory back. Signals go through a "
-		   "pidfd after the start time was compared: never to a process that got the PID since.\n"
-		   "\n"
-		   "Ends processes of your own user only, for root too; never PID 1, itself, or what it was started "
-		   "from. "
-		   "With --pid one such process refuses the whole request; with --device and --mine it is named and "
-		   "left "
-		   "alone, and the others are ended.\n"
-		   "\n"
-		   "The result of a run ('neap run') says so: outcome killed, by which neap kill, with the command's "
-		   "own exit "
-		   "status. To end a run give its command's PID, not the supervisor's.\n"
-		   "\n"
-		   "It takes at most the grace and 30 s after SIGKILL (for 64 processes at a time), and the drain "
-		   "limit: "
-		   "100 s with the defaults.\n"
-		   "\n"
-		   "Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
-		   "--yes is "
-		   "missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
-		   "back in time "
-		   "(it says who holds it); 77 refused.",
+	.details =
+		"Shows each process, everything that descends from it, and the device memory they hold; asks on a "
+		"terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
+		"time of grace, SIGKILL, after all that is left was stopped, with what it started meanwhile; and it "
+		"looks "
+		"until the driver has the memory back. Signals go through a "
+		"pidfd after the start time was compared: never to a process that got the PID since.\n"
+		"\n"
+		"Ends processes of your own user only, for root too; never PID 1, a thread of the kernel, itself, or "
+		"what it was started from. "
+		"With --pid one such process refuses the whole request; with --device and --mine it is named and "
+		"left "
+		"alone, and the others are ended.\n"
+		"\n"
+		"The result of a run ('neap run') says so: outcome killed, by which neap kill, with the command's "
+		"own exit "
+		"status. To end a run give its command's PID, not the supervisor's.\n"
+		"\n"
+		"It takes at most the grace, 30 s after SIGKILL, and the drain limit: 100 s with the defaults.\n"
+		"\n"
+		"Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
+		"--yes is "
+		"missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
+		"back in time "
+		"(it says who holds it); 77 refused.",
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 
 struct walk {
@@ -44,6 +45,8 @@ static bool is_refused(const struct walk *walk, const struct neap_process *proce
 		*ret_why = KILL_SELF;
 	else if (process->pid == 1)
 		*ret_why = KILL_INIT;
+	else if (process->kernel)
+		*ret_why = KILL_KERNEL;
 	else if (ended(process))
 		*ret_why = KILL_GONE;
 	else if (process->uid != walk->uid)
@@ -84,6 +87,18 @@ static void visit_children(struct walk *walk, const struct neap_process *parent,
 	for (size_t i = 0; i < walk->all_count; i++)
 		if (walk->all[i].parent == parent->pid && walk->all[i].start_ticks >= parent->start_ticks)
 			visit(walk, &walk->all[i], depth + 1);
+}
+
+/* What a target started and left to itself is still in the group that the target leads. */
+static void visit_groups(struct walk *walk)
+{
+	for (size_t t = 0; t < walk->plan->target_count; t++) {
+		pid_t leader = walk->plan->targets[t].process.pid;
+		unsigned depth = walk->plan->targets[t].depth + 1;
+		for (size_t i = 0; i < walk->all_count; i++)
+			if (walk->all[i].group == leader)
+				visit(walk, &walk->all[i], depth);
+	}
 }
 
 /* A wish below another wish belongs into that one's tree: it is left to the walk from there. */
@@ -137,6 +152,7 @@ enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count
 		else if (!below_another(&walk, process, wishes, wish_count))
 			visit(&walk, process, 0);
 	}
+	visit_groups(&walk);
 	*ret_plan = plan;
 	plan = (struct kill_plan){0};
 out:
@@ -144,6 +160,60 @@ out:
 	free(walk.visited);
 	free(walk.forebear);
 	return status;
+}
+
+static bool is_planned(const struct kill_plan *plan, const struct neap_process *process)
+{
+	for (size_t i = 0; i < plan->target_count; i++)
+		if (plan->targets[i].process.pid == process->pid &&
+		    plan->targets[i].process.start_ticks == process->start_ticks)
+			return true;
+	return false;
+}
+
+/* The target that it descends from, or whose group or session it came into. */
+static const struct kill_target *origin(const struct kill_plan *plan, const struct neap_process *process,
+					uint64_t since_ticks)
+{
+	for (size_t i = 0; i < plan->target_count; i++) {
+		const struct neap_process *target = &plan->targets[i].process;
+		if (process->start_ticks < target->start_ticks)
+			continue;
+		if (process->parent == target->pid || process->group == target->pid ||
+		    (process->start_ticks >= since_ticks && process->session == target->pid))
+			return &plan->targets[i];
+	}
+	return NULL;
+}
+
+enum neap_status kill_plan_extend(const struct neap_process *all, size_t all_count, pid_t self, uid_t uid,
+				  uint64_t since_ticks, struct kill_plan *plan, size_t *ret_added,
+				  struct neap_error *err)
+{
+	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid};
+	size_t before = plan->target_count;
+	enum kill_refusal why;
+	walk.forebear = calloc(all_count + 1, sizeof(*walk.forebear));
+	struct kill_target *grown = realloc(plan->targets, (before + all_count + 1) * sizeof(*grown));
+	if (grown)
+		plan->targets = grown;
+	if (!walk.forebear || !grown) {
+		free(walk.forebear);
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	}
+	mark_forebears(&walk);
+	for (size_t seen = SIZE_MAX; seen != plan->target_count;) { /* children of what was added, too */
+		seen = plan->target_count;
+		for (size_t i = 0; i < all_count; i++) {
+			const struct kill_target *from = origin(plan, &all[i], since_ticks);
+			if (from && !is_refused(&walk, &all[i], &why) && !is_planned(plan, &all[i]))
+				plan->targets[plan->target_count++] =
+					(struct kill_target){all[i], from->depth + 1, true};
+		}
+	}
+	free(walk.forebear);
+	*ret_added = plan->target_count - before;
+	return NEAP_OK;
 }
 
 void kill_plan_fini(struct kill_plan *plan)
@@ -168,6 +238,7 @@ static const struct {
 } refusals[] = {
 	[KILL_GONE] = {"gone", "it has ended, or never was"},
 	[KILL_INIT] = {"init", "PID 1 is never ended"},
+	[KILL_KERNEL] = {"kernel", "it is a thread of the kernel"},
 	[KILL_SELF] = {"self", "it is this command"},
 	[KILL_ANCESTOR] = {"ancestor", "this command was started from it"},
 	[KILL_OTHER_USER] = {"other_user", "it is another user's"},

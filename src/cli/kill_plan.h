@@ -2,8 +2,8 @@
  * snapshot of all processes: nothing is signalled here.
  *
  * Ended are the processes asked for and everything that descends from them; a parent stands before its children, so
- * that a launcher is told to end before it can start anew what it lost. Never ended, whoever asks: PID 1, the command
- * itself, what the command descends from, and another user's processes (also for root).
+ * that a launcher is told to end before it can start anew what it lost. Never ended, whoever asks: PID 1, threads of
+ * the kernel, the command itself, what the command descends from, and another user's processes (also for root).
  */
 #ifndef NEAP_CLI_KILL_PLAN_H
 #define NEAP_CLI_KILL_PLAN_H
@@ -15,6 +15,7 @@
 enum kill_refusal {
 	KILL_GONE,       /* no such process, or a zombie: it has ended */
 	KILL_INIT,       /* PID 1 */
+	KILL_KERNEL,     /* a thread of the kernel */
 	KILL_SELF,       /* the command */
 	KILL_ANCESTOR,   /* the command descends from it */
 	KILL_OTHER_USER, /* not of this user */
@@ -29,6 +30,7 @@ struct kill_wish {
 struct kill_target {
 	struct neap_process process;
 	unsigned depth; /* 0: asked for; else below the one before it that has one less */
+	bool late;      /* it was not there when the plan was made */
 };
 
 struct kill_refused {
@@ -48,6 +50,13 @@ enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count
 				size_t wish_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
 				struct neap_error *err);
 void kill_plan_fini(struct kill_plan *plan);
+
+/* Adds what has come since: what descends from a target or is in its process group, and what was started since
+ * `since_ticks` in a session that a target leads. `plan` keeps its order; *ret_added says how many. Errors: NEAP_ENOMEM,
+ * the plan unchanged. */
+enum neap_status kill_plan_extend(const struct neap_process *all, size_t all_count, pid_t self, uid_t uid,
+				  uint64_t since_ticks, struct kill_plan *plan, size_t *ret_added,
+				  struct neap_error *err);
 
 /* How many were refused for anything but being gone. */
 size_t kill_plan_forbidden(const struct kill_plan *plan);

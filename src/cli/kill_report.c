@@ -5,6 +5,7 @@
 #include "cli/json_parts.h"
 #include "cli/print.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -30,6 +31,18 @@ uint64_t kill_held(const struct kill_work *work)
 	for (size_t i = 0; i < work->look.device_count; i++)
 		sum += work->devices[i].held_bytes;
 	return sum;
+}
+
+const char *kill_holds_nothing(const struct kill_work *work)
+{
+	for (size_t i = 0; i < work->look.device_count; i++)
+		if (work->devices[i].held_bytes || work->devices[i].held_unknown)
+			return "";
+	if (work->plan.target_count == 0)
+		return "";
+	return work->plan.target_count == 1
+		       ? "it holds no device memory that the driver or neap knows of: ending it gives none back"
+		       : "they hold no device memory that the driver or neap knows of: ending them gives none back";
 }
 
 uint64_t kill_left(const struct kill_work *work)
@@ -66,6 +79,7 @@ static void print_bytes(const struct kill_work *work, pid_t pid)
 void kill_print_preview(const struct kill_work *work)
 {
 	const struct kill_plan *plan = &work->plan;
+	const char *nothing = kill_holds_nothing(work);
 	char text[NEAP_UNITS_ROOM];
 	if (plan->target_count > 0) {
 		printf("%8s  %-36s  %s\n", "PID", "process", "device memory");
@@ -78,6 +92,8 @@ void kill_print_preview(const struct kill_work *work)
 		}
 		printf("%zu process%s holding %s\n", plan->target_count, plan->target_count == 1 ? "" : "es",
 		       neap_size_format(kill_held(work), text));
+		if (nothing[0])
+			printf("%c%s.\n", toupper((unsigned char)nothing[0]), nothing + 1);
 	}
 	for (size_t i = 0; i < plan->refused_count; i++)
 		printf("Not ended: process %d (%.40s): %s\n", (int)plan->refused[i].process.pid,
@@ -158,6 +174,9 @@ void kill_print_result(const struct kill_work *work)
 		       process->command);
 		if (work->ended[i].ended_by == 0)
 			puts(": it lives on after SIGKILL (waiting in the kernel, or not ours to signal)");
+		else if (work->plan.targets[i].late)
+			printf(" with %s; it came meanwhile\n",
+			       work->ended[i].ended_by == SIGKILL ? "SIGKILL" : "SIGTERM");
 		else if (work->ended[i].ended_by == SIGKILL)
 			printf(" with SIGKILL: it was not gone %s after SIGTERM\n",
 			       neap_duration_format(work->grace_ms * 1000000, time));

@@ -19,13 +19,15 @@ struct kill_work {
 	struct kill_plan plan;
 	struct look look;            /* before the first signal */
 	struct kill_device *devices; /* one per device of `look` */
-	struct neap_ended *ended;    /* one per target, once they were signalled; NULL before */
+	struct neap_ended *ended;    /* one per target, late ones too, once they were signalled; NULL before */
 	uint64_t grace_ms, drain_ns; /* drain_ns: from the last process's end to the last look */
 	bool dry_run;
 };
 
 /* What a process holds on a device: 0 nothing, NEAP_BYTES_UNKNOWN. */
 uint64_t kill_bytes(const struct look_device *device, pid_t pid);
+/* That what was asked for holds no device memory, as far as is known; "" it holds some, or there is no telling. */
+const char *kill_holds_nothing(const struct kill_work *work);
 /* Of all targets on all devices, as far as it is known. */
 uint64_t kill_held(const struct kill_work *work);
 /* Of all devices. */

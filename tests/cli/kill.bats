@@ -109,6 +109,50 @@ gone() { # bats' shell has to reap it first
 	gone "$target"
 }
 
+@test "one that ignores SIGTERM and goes on forking: nothing of it is left" {
+	setsid sh -c 'trap "" TERM; echo $$ >pid
+		while :; do sleep 98765 & setsid sleep 98765 & (sleep 98765 &) & echo >>forks; sleep 0.02; done' 3>&- 4>&- >/dev/null 2>&1 &
+	targets+=("$!")
+	until [ -s forks ]; do sleep 0.02; done
+	run "$NEAP" kill --pid "$(cat pid)" --yes --grace 300ms
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(wc -l <forks)" -gt 3 ]
+	[[ "$output" == *"Ended process "*" (sleep 98765) with SIGKILL; it came meanwhile"* ]]
+	for process in /proc/[0-9]*; do
+		[ "$(readlink "$process/cwd" 2>/dev/null)" != "$dir" ] || [ "$process" = "/proc/$$" ] ||
+			[ "$(tr '\0' ' ' <"$process/cmdline" 2>/dev/null)" != "sleep 98765 " ]
+	done
+}
+
+@test "a thread of the kernel: refused, 77" {
+	[ "$(id -u)" -eq 0 ] || skip "another user's is refused as that"
+	kernel=$(awk '$4 == 2 { print $1; exit }' /proc/[0-9]*/stat 2>/dev/null)
+	[ -n "$kernel" ] || skip "no thread of the kernel is to be seen"
+	for pid in 2 "$kernel"; do
+		run "$NEAP" kill --pid "$pid" --yes --dry-run
+		echo "$output"
+		[ "$status" -eq 77 ]
+		[[ "$output" == *"process $pid ("*"): it is a thread of the kernel"*"nothing was ended"* ]]
+	done
+}
+
+@test "that a process holds no device memory is said before it is ended" {
+	sleep 600 3>&- &
+	targets+=($!)
+	run "$NEAP" kill --pid $! --dry-run
+	[ "$status" -eq 0 ]
+	[[ "${lines[2]}" == "1 process holding 0 B" ]]
+	[[ "${lines[3]}" == "It holds no device memory that the driver or neap knows of: ending it gives none back." ]]
+	run --separate-stderr "$NEAP" kill --pid $! --yes --json
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "neap kill: it holds no device memory that the driver or neap knows of: ending it gives none back" ]
+	[ "$(json '.processes[0].ended_by')" = SIGTERM ]
+	start
+	run "$NEAP" kill --pid "$target" --dry-run
+	[[ "$output" != *"gives none back"* ]]
+}
+
 @test "nobody to ask: --yes is demanded, nothing is done" {
 	start
 	for more in '' --json; do

@@ -23,6 +23,9 @@ static const struct neap_process table[] = {
 	{.pid = 31, .parent = 30, .uid = ME, .start_ticks = 31, .state = 'S'},
 	{.pid = 40, .parent = 20, .uid = ME, .start_ticks = 40, .state = 'Z'},
 	{.pid = 41, .parent = 22, .uid = 8, .start_ticks = 41, .state = 'S'},
+	{.pid = 25, .parent = 1, .group = 20, .uid = ME, .start_ticks = 25, .state = 'S'}, /* left to itself by 20 */
+	{.pid = 26, .parent = 1, .session = 20, .uid = ME, .start_ticks = 26, .state = 'S'},
+	{.pid = 60, .parent = 2, .uid = ME, .start_ticks = 60, .state = 'I', .kernel = true},
 	{.pid = 42, .parent = 20, .uid = ME, .start_ticks = 2, .state = 'S'}, /* older than 20: a reused parent PID */
 	{.pid = SELF, .parent = 10, .uid = ME, .start_ticks = 50, .state = 'R'},
 };
@@ -47,15 +50,48 @@ static void a_tree_parents_first(void **unused)
 	(void)unused;
 	const struct kill_wish wishes[] = {{.pid = 23}, {.pid = 20}, {.pid = 20}};
 	struct kill_plan plan = plan_of(wishes, 3);
-	assert_int_equal(plan.target_count, 4);
+	assert_int_equal(plan.target_count, 5);
 	expect_target(&plan, 0, 20, 0);
 	expect_target(&plan, 1, 22, 1);
 	expect_target(&plan, 2, 23, 2);
 	expect_target(&plan, 3, 21, 1);
+	expect_target(&plan, 4, 25, 1);
 	assert_int_equal(plan.refused_count, 1); /* a child of another user; the zombie is no matter */
 	assert_int_equal(plan.refused[0].process.pid, 41);
 	assert_int_equal(plan.refused[0].why, KILL_OTHER_USER);
 	assert_false(plan.refused[0].wished);
+	kill_plan_fini(&plan);
+}
+
+static void newcomers(void **unused)
+{
+	(void)unused;
+	const struct neap_process now[] = {
+		table[0],
+		table[1],
+		table[5],
+		table[COUNT_OF(table) - 1],
+		{.pid = 70, .parent = 20, .uid = ME, .start_ticks = 70, .state = 'S'},
+		{.pid = 71, .parent = 70, .uid = ME, .start_ticks = 71, .state = 'S'},
+		{.pid = 72, .parent = 1, .session = 20, .uid = ME, .start_ticks = 72, .state = 'S'},
+		{.pid = 65, .parent = 1, .session = 20, .uid = ME, .start_ticks = 65, .state = 'S'}, /* before */
+		{.pid = 73, .parent = 20, .uid = 8, .start_ticks = 73, .state = 'S'},
+		{.pid = 74, .parent = 20, .uid = ME, .start_ticks = 74, .state = 'Z'},
+		{.pid = 75, .parent = 1, .group = 71, .uid = ME, .start_ticks = 75, .state = 'S'},
+	};
+	const struct kill_wish wish = {.pid = 20};
+	struct kill_plan plan = plan_of(&wish, 1);
+	size_t before = plan.target_count, added = 0;
+	assert_int_equal(kill_plan_extend(now, COUNT_OF(now), SELF, ME, 70, &plan, &added, NULL), NEAP_OK);
+	assert_int_equal(added, 4);
+	expect_target(&plan, before, 70, 1);
+	expect_target(&plan, before + 1, 71, 2);
+	expect_target(&plan, before + 2, 72, 1);
+	expect_target(&plan, before + 3, 75, 3);
+	for (size_t i = 0; i < plan.target_count; i++)
+		assert_int_equal(plan.targets[i].late, i >= before);
+	assert_int_equal(kill_plan_extend(now, COUNT_OF(now), SELF, ME, 70, &plan, &added, NULL), NEAP_OK);
+	assert_int_equal(added, 0);
 	kill_plan_fini(&plan);
 }
 
@@ -68,7 +104,7 @@ static void refusals(void **unused)
 	} cases[] = {
 		{{.pid = 1}, KILL_INIT},          {{.pid = SELF}, KILL_SELF}, {{.pid = 10}, KILL_ANCESTOR},
 		{{.pid = 30}, KILL_OTHER_USER},   {{.pid = 99}, KILL_GONE},   {{.pid = 40}, KILL_GONE},
-		{{.pid = 20, true}, KILL_UNSEEN},
+		{{.pid = 20, true}, KILL_UNSEEN}, {{.pid = 60}, KILL_KERNEL},
 	};
 	for (size_t i = 0; i < COUNT_OF(cases); i++) {
 		struct kill_plan plan = plan_of(&cases[i].wish, 1);
@@ -131,6 +167,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_tree_parents_first),
+		cmocka_unit_test(newcomers),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(below_a_refused_wish),
 		cmocka_unit_test(root_ends_its_own_only),

@@ -1,0 +1,205 @@
+/* cli/kill_end.c: see kill_end.h. */
+#include "cli/kill_end.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/pidfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_NS        (10 * NEAP_NS_PER_MS)
+#define NEWCOMERS_NS   (50 * NEAP_NS_PER_MS) /* between looks for them: all processes are read, */
+#define NEWCOMERS_COST 10                    /* and that takes a tenth of the time at most */
+#define STOP_ROUNDS    200
+#define KILL_TRIES     5
+#define KILL_WAIT_NS   (30 * NEAP_NS_PER_S)
+
+struct snapshot {
+	struct neap_process *processes;
+	size_t count, room;
+	bool failed;
+};
+
+static bool keep_process(void *context, const struct neap_process *process)
+{
+	struct snapshot *snapshot = context;
+	if (snapshot->count == snapshot->room) {
+		size_t room = snapshot->room ? 2 * snapshot->room : 256;
+		void *larger = realloc(snapshot->processes, room * sizeof(*snapshot->processes));
+		snapshot->failed = larger == NULL;
+		if (!larger)
+			return false;
+		snapshot->processes = larger;
+		snapshot->room = room;
+	}
+	struct neap_process *kept = &snapshot->processes[snapshot->count++];
+	*kept = *process;
+	for (char *c = kept->command; *c; c++) /* for a terminal */
+		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+			*c = '?';
+	return true;
+}
+
+static enum neap_status take_snapshot(struct snapshot *snapshot, struct neap_error *err)
+{
+	enum neap_status status = neap_process_each(keep_process, snapshot, err);
+	if (status == NEAP_OK && snapshot->failed)
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+	return status;
+}
+
+enum neap_status kill_plan_now(const struct kill_wish *wishes, size_t wish_count, struct kill_plan *ret_plan,
+			       struct neap_error *err)
+{
+	struct snapshot all = {0};
+	enum neap_status status = take_snapshot(&all, err);
+	if (status == NEAP_OK)
+		status = kill_plan_make(all.processes, all.count, wishes, wish_count, getpid(), getuid(), ret_plan,
+					err);
+	free(all.processes);
+	return status;
+}
+
+/* Now, in the unit of a process's start time. */
+static uint64_t now_ticks(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	uint64_t per_second = (uint64_t)sysconf(_SC_CLK_TCK);
+	return (uint64_t)now.tv_sec * per_second + (uint64_t)now.tv_nsec * per_second / NEAP_NS_PER_S;
+}
+
+static bool is_alive(const struct neap_ended *one)
+{
+	return neap_process_alive(one->process.pid, one->process.start_ticks);
+}
+
+static void send(const struct neap_ended *one, int number)
+{
+	int fd = pidfd_open(one->process.pid, 0);
+	if (fd < 0)
+		return;
+	if (is_alive(one)) /* what is alive now is what the handle holds */
+		pidfd_send_signal(fd, number, NULL, 0);
+	close(fd);
+}
+
+/* Adds what has come since to the plan, and to what is to be ended. */
+static enum neap_status add_newcomers(struct kill_work *work, uint64_t since_ticks, size_t *ret_added,
+				      struct neap_error *err)
+{
+	struct snapshot all = {0};
+	size_t before = work->plan.target_count;
+	enum neap_status status = take_snapshot(&all, err);
+	*ret_added = 0;
+	if (status == NEAP_OK) {
+		struct neap_ended *grown = realloc(work->ended, (before + all.count + 1) * sizeof(*grown));
+		if (grown)
+			work->ended = grown;
+		else
+			status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+	}
+	if (status == NEAP_OK)
+		status = kill_plan_extend(all.processes, all.count, getpid(), getuid(), since_ticks, &work->plan,
+					  ret_added, err);
+	for (size_t i = before; i < work->plan.target_count; i++)
+		work->ended[i] = (struct neap_ended){.process = work->plan.targets[i].process};
+	free(all.processes);
+	return status;
+}
+
+/* Marks those that are gone as ended by `number`; returns how many of the first `count` live on. */
+static size_t count_alive(struct kill_work *work, size_t count, int number)
+{
+	size_t alive = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (work->ended[i].ended_by)
+			continue;
+		if (is_alive(&work->ended[i]))
+			alive++;
+		else
+			work->ended[i].ended_by = number;
+	}
+	return alive;
+}
+
+/* Until all are gone, or the grace is over. */
+static enum neap_status ask_to_end(struct kill_work *work, uint64_t since_ticks, struct neap_error *err)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t end_ns = neap_clock_now(clock) + work->grace_ms * NEAP_NS_PER_MS;
+	uint64_t look_ns = 0;
+	size_t asked = 0, added = 0;
+	for (;;) {
+		size_t all = work->plan.target_count;
+		bool none_left = count_alive(work, asked, SIGTERM) == 0;
+		/* all at first; those that came later are asked once the others have had their time to end them */
+		for (size_t i = asked; none_left && i < all; i++)
+			send(&work->ended[i], SIGTERM);
+		for (size_t i = asked; none_left && i < all; i++)
+			send(&work->ended[i], SIGCONT); /* a stopped one must run to end */
+		asked = none_left ? all : asked;
+		bool gone = count_alive(work, all, SIGTERM) == 0;
+		enum neap_status status = NEAP_OK;
+		uint64_t begun_ns = neap_clock_now(clock);
+		if (gone || begun_ns >= look_ns) {
+			status = add_newcomers(work, since_ticks, &added, err);
+			uint64_t pause_ns = NEWCOMERS_COST * (neap_clock_now(clock) - begun_ns);
+			look_ns = begun_ns + (pause_ns > NEWCOMERS_NS ? pause_ns : NEWCOMERS_NS);
+		}
+		if (status != NEAP_OK || (gone && !added) || neap_clock_now(clock) >= end_ns)
+			return status;
+		neap_clock_sleep(clock, LOOK_NS);
+	}
+}
+
+/* Stops all of them, and what they started before they were stopped. */
+static enum neap_status stop(struct kill_work *work, uint64_t since_ticks, struct neap_error *err)
+{
+	size_t stopped = 0, added = 1;
+	enum neap_status status = NEAP_OK;
+	for (int round = 0; status == NEAP_OK && added && round < STOP_ROUNDS; round++) {
+		for (; stopped < work->plan.target_count; stopped++)
+			if (!work->ended[stopped].ended_by)
+				send(&work->ended[stopped], SIGSTOP);
+		status = add_newcomers(work, since_ticks, &added, err);
+	}
+	return status;
+}
+
+static void wait_killed(struct kill_work *work)
+{
+	const struct neap_clock *clock = neap_clock_system();
+	uint64_t end_ns = neap_clock_now(clock) + KILL_WAIT_NS;
+	while (count_alive(work, work->plan.target_count, SIGKILL) && neap_clock_now(clock) < end_ns)
+		neap_clock_sleep(clock, LOOK_NS);
+}
+
+enum neap_status kill_end(struct kill_work *work, struct neap_error *err)
+{
+	size_t added = 0;
+	uint64_t since_ticks = now_ticks() - 1;
+	work->ended = calloc(work->plan.target_count + 1, sizeof(*work->ended));
+	if (!work->ended)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory; nothing was ended");
+	for (size_t i = 0; i < work->plan.target_count; i++)
+		work->ended[i].process = work->plan.targets[i].process;
+	enum neap_status status = ask_to_end(work, since_ticks, err);
+	for (int tries = 0; tries < KILL_TRIES && (added || count_alive(work, work->plan.target_count, SIGTERM));
+	     tries++) {
+		enum neap_status looked = stop(work, since_ticks, status ? NULL : err);
+		for (size_t i = 0; i < work->plan.target_count; i++)
+			if (!work->ended[i].ended_by)
+				send(&work->ended[i], SIGKILL);
+		wait_killed(work);
+		if (!looked)
+			looked = add_newcomers(work, since_ticks, &added, status ? NULL : err);
+		status = status ? status : looked;
+		if (status)
+			break;
+	}
+	return status;
+}
