@@ -21,6 +21,7 @@
 # then skipped. NEAP_TEST_TORCH=no leaves PyTorch out. NEAP_TEST_VENV_SECONDS bounds the whole (default 1200: enough for 0.5 MB
 # a second).
 set -u
+. "$(dirname "$0")/pip_cause.sh"
 oldest=no
 [ "${1-}" != --oldest ] || oldest=yes
 versions=$(cd "$(dirname "$0")" && pwd)/python_versions.txt
@@ -67,9 +68,7 @@ stage() {
 	0) mv "$folder/begun-$name" "$folder/complete-$name" ;;
 	124 | 137) why="not installed within $bound s (NEAP_TEST_VENV_SECONDS)" ;;
 	*)
-		why=$(grep -m1 -oE 'NewConnectionError.*|No matching distribution.*|No space left.*' "$folder/log" ||
-			grep -v '^WARNING' "$folder/log" | tail -1)
-		why="pip failed: $(printf '%s' "$why" | cut -c1-200) (see $folder/log)"
+		why="pip failed: $(pip_cause "$folder/log") (see $folder/log)"
 		;;
 	esac
 	# As long as it only downloads, what was there is whole.

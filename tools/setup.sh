@@ -2,7 +2,8 @@
 #
 #   need_packages PACKAGE...     installs the Debian packages that are not there (root or sudo), or names them and ends
 #   want_packages PACKAGE...     likewise, but goes on where they cannot be had
-#   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made anew
+#   configure FOLDER [ARG...]    meson setup, once; a folder that no longer fits is made again
+#   build FOLDER                 ninja, with its progress on stderr
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev zlib1g-dev libcmocka-dev bats libjs-dygraphs"
@@ -29,7 +30,7 @@ need_packages() {
 			exit 69
 		fi
 	fi
-	say "Installing Debian packages: ${missing[*]}"
+	say "Installing Debian packages, which may take minutes: ${missing[*]}"
 	local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends)
 	if ! "${install[@]}" "${missing[@]}" >/dev/null 2>&1; then
 		"${as_root[@]}" apt-get update -qq >&2 && "${install[@]}" "${missing[@]}" >&2 || {
@@ -50,6 +51,7 @@ configure() {
 	if [ -f "$folder/build.ninja" ] && meson introspect "$folder" --projectinfo >/dev/null 2>&1; then
 		return 0
 	fi
+	say "Configuring ($folder/)"
 	rm -rf "$folder"
 	meson setup "$folder" "$@" >"/tmp/neap-configure-$$.log" 2>&1 || {
 		cat "/tmp/neap-configure-$$.log" >&2
@@ -57,4 +59,36 @@ configure() {
 		exit 70
 	}
 	rm -f "/tmp/neap-configure-$$.log"
+}
+
+# Ninja's "[12/837] Compiling ..." as progress: on a terminal one line that is written over, elsewhere a line at each tenth.
+# Everything else that ninja says, such as the compiler's errors, is shown as it is.
+show_progress() {
+	local line step=0 steps percent tenth shown=0 drawn=no
+	while IFS= read -r line; do
+		if [[ $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
+			step=${BASH_REMATCH[1]} steps=${BASH_REMATCH[2]}
+			percent=$((100 * step / steps)) tenth=$((10 * step / steps))
+			if [ "$1" = terminal ]; then
+				printf '\r %3d %% built (%d of %d steps)\033[K' "$percent" "$step" "$steps" >&2
+				drawn=yes
+			elif [ "$tenth" -gt "$shown" ]; then
+				say "$(printf ' %3d %% built (%d of %d steps)' "$percent" "$step" "$steps")"
+				shown=$tenth
+			fi
+		elif [[ $line != "ninja: no work to do." && $line != "ninja: Entering directory"* ]]; then
+			[ "$drawn" = no ] || say ""
+			drawn=no
+			say "$line"
+		fi
+	done
+	[ "$drawn" = no ] || say ""
+}
+
+build() {
+	local how=lines
+	[ ! -t 2 ] || [ "${TERM:-dumb}" = dumb ] || how=terminal
+	say "Building ($1/), which takes minutes the first time"
+	ninja -C "$1" 2>&1 | show_progress "$how"
+	return "${PIPESTATUS[0]}"
 }

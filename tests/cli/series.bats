@@ -509,6 +509,7 @@ most_together() {
 }
 
 @test "on a terminal the last line shows what runs; elsewhere, and on a dumb terminal, there are plain lines only" {
+	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: none}
