@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRIVER_VERSION_TEXT "550.54.15"
-
 struct nvmlDevice_st {
 	char unused;
 };

@@ -1,5 +1,5 @@
-/* sim/nvml_internal.h: what the two files of libnvidia-ml.so.1 share: nvml.c (what neap asks) and nvml_more.c (what
- * programs on the simulator ask besides). */
+/* sim/nvml_internal.h: what the files of libnvidia-ml.so.1 share: nvml.c (what neap asks), nvml_more.c and
+ * nvml_model.c (what programs on the simulator ask besides). */
 #ifndef NEAP_SIM_NVML_INTERNAL_H
 #define NEAP_SIM_NVML_INTERNAL_H
 
@@ -12,6 +12,10 @@
 #undef X
 NEAP_API nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count,
 							      nvmlProcessInfo_t *processes);
+
+/* A driver that has CUDA 13.2. */
+#define DRIVER_VERSION_TEXT "595.45.04"
+#define NVML_VERSION_TEXT   "13." DRIVER_VERSION_TEXT
 
 /* The world as it is now, and the device's index in it; the caller frees the view. */
 nvmlReturn_t sim_nvml_see(nvmlDevice_t device, struct sim_view **ret_view, uint32_t *ret_index);

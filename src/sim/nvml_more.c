@@ -1,8 +1,8 @@
 /* libnvidia-ml.so.1: what programs on the simulator ask besides (nvml.c has what neap asks). PyTorch looks these up
  * by name, and stops where one is missing.
  *
- * A simulated GPU has no sensors and no links: temperature, power, clocks, NVLink and the fabric answer
- * NOT_SUPPORTED.
+ * A simulated GPU has no sensors and no links: temperature, power, clocks and NVLink answer NOT_SUPPORTED. What its
+ * model says of it: nvml_model.c.
  */
 #include "sim/nvml_internal.h"
 
@@ -31,8 +31,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 	return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
-/* -- which device -------------------------------------------------------------------------------------------------
- */
+/* -- which device ------------------------------------------------------------------------------------------------ */
 
 /* The first device that `matches` says is the one. */
 static nvmlReturn_t find_device(bool (*matches)(nvmlDevice_t device, const char *text), const char *text,
@@ -95,8 +94,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 	return find_device(has_uuid, uuid, device);
 }
 
-/* -- what it is ---------------------------------------------------------------------------------------------------
- */
+/* -- what it is -------------------------------------------------------------------------------------------------- */
 
 NEAP_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index);
 NEAP_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
@@ -132,8 +130,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
-/* -- processes ----------------------------------------------------------------------------------------------------
- */
+/* -- processes --------------------------------------------------------------------------------------------------- */
 
 /* The plain name is that of the first, shorter struct. */
 struct process_v1 {
@@ -194,8 +191,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 	return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, processes);
 }
 
-/* -- what it has not ------------------------------------------------------------------------------------------------
- */
+/* -- what it has not --------------------------------------------------------------------------------------------- */
 
 #define ABSENT(name)                                                                                                 \
 	NEAP_API nvmlReturn_t name(nvmlDevice_t device);                                                             \
@@ -215,16 +211,19 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 ABSENT(nvmlDeviceGetTemperature)
 ABSENT(nvmlDeviceGetTemperatureV)
 ABSENT(nvmlDeviceGetPowerUsage)
-ABSENT(nvmlDeviceGetEnforcedPowerLimit)
 ABSENT(nvmlDeviceGetTotalEnergyConsumption)
 ABSENT(nvmlDeviceGetClockInfo)
-ABSENT(nvmlDeviceGetMaxClockInfo)
 ABSENT(nvmlDeviceGetFanSpeed)
 ABSENT(nvmlDeviceGetNvLinkState)
 ABSENT(nvmlDeviceGetNvLinkCapability)
 ABSENT(nvmlDeviceGetNvLinkRemoteDeviceType)
 ABSENT(nvmlDeviceGetNvLinkRemotePciInfo_v2)
 ABSENT(nvmlDeviceGetNvLinkRemotePciInfo)
-ABSENT(nvmlDeviceGetP2PStatus)
-ABSENT(nvmlDeviceGetGpuFabricInfo)
-ABSENT(nvmlDeviceGetGpuFabricInfoV)
+ABSENT(nvmlDeviceGetPerformanceState)
+ABSENT(nvmlDeviceGetEncoderUtilization)
+ABSENT(nvmlDeviceGetDecoderUtilization)
+ABSENT(nvmlDeviceGetPcieThroughput)
+ABSENT(nvmlDeviceGetBAR1MemoryInfo)
+ABSENT(nvmlDeviceGetProcessUtilization)
+ABSENT(nvmlDeviceGetMemoryErrorCounter)
+ABSENT(nvmlDeviceGetTotalEccErrors)

@@ -86,13 +86,9 @@ static void processes_by_the_plain_name(void **unused)
 
 static void sensors_and_links_are_absent(void **unused)
 {
-	static const char *const names[] = {"nvmlDeviceGetTemperature",
-					    "nvmlDeviceGetPowerUsage",
-					    "nvmlDeviceGetClockInfo",
-					    "nvmlDeviceGetNvLinkRemoteDeviceType",
-					    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
-					    "nvmlDeviceGetP2PStatus",
-					    "nvmlDeviceGetGpuFabricInfoV"};
+	static const char *const names[] = {"nvmlDeviceGetTemperature", "nvmlDeviceGetPowerUsage",
+					    "nvmlDeviceGetClockInfo", "nvmlDeviceGetNvLinkRemoteDeviceType",
+					    "nvmlDeviceGetNvLinkRemotePciInfo_v2"};
 	nvmlReturn_t (*ask)(nvmlDevice_t device);
 	nvmlReturn_t (*capability)(nvmlDevice_t device, int *major, int *minor);
 	int major = 0, minor = -1;
@@ -114,12 +110,84 @@ static void sensors_and_links_are_absent(void **unused)
 	sim_end();
 }
 
+static unsigned int ask_number(const char *name, nvmlDevice_t device)
+{
+	nvmlReturn_t (*ask)(nvmlDevice_t device, unsigned int *value);
+	unsigned int value = 77;
+
+	find(name, &ask);
+	assert_int_equal(ask(device, &value), NVML_SUCCESS);
+	assert_int_equal(ask(device, NULL), NVML_ERROR_INVALID_ARGUMENT);
+	return value;
+}
+
+static void a_model_is_known(void **unused)
+{
+	nvmlReturn_t (*clock_of)(nvmlDevice_t device, unsigned int type, unsigned int *mhz);
+	nvmlReturn_t (*pair_of)(nvmlDevice_t device, unsigned int *now, unsigned int *pending);
+	nvmlReturn_t (*p2p)(nvmlDevice_t device, nvmlDevice_t peer, unsigned int caps, unsigned int *status);
+	nvmlReturn_t (*fabric)(nvmlDevice_t device, void *info);
+	nvmlReturn_t (*process_name)(unsigned int pid, char *text, unsigned int room);
+	unsigned int now = 9, pending = 9, mhz, status, info[9] = {sizeof(info) | 2u << 24, 1, 1, 1, 1, 1, 1, 1, 1};
+	nvmlDevice_t device, peer;
+	char text[256];
+
+	(void)unused;
+	sim_begin("nvml-model", "2xh100-80gb");
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(1, &peer), NVML_SUCCESS);
+	find("nvmlDeviceGetMaxClockInfo", &clock_of);
+	assert_int_equal(clock_of(device, 1, &mhz), NVML_SUCCESS);
+	assert_int_equal(mhz, 1980);
+	assert_int_equal(clock_of(device, 2, &mhz), NVML_SUCCESS);
+	assert_int_equal(mhz, 2619);
+	assert_int_equal(clock_of(device, 4, &mhz), NVML_ERROR_INVALID_ARGUMENT);
+	assert_int_equal(ask_number("nvmlDeviceGetPowerManagementLimit", device), 700000);
+	assert_int_equal(ask_number("nvmlDeviceGetMemoryBusWidth", device), 5120);
+	assert_int_equal(ask_number("nvmlDeviceGetArchitecture", device), 9);
+	assert_int_equal(ask_number("nvmlDeviceGetComputeMode", device), 0);
+	find("nvmlDeviceGetMigMode", &pair_of);
+	assert_int_equal(pair_of(device, &now, &pending), NVML_SUCCESS);
+	assert_int_equal(now, 0);
+	find("nvmlDeviceGetEccMode", &pair_of);
+	assert_int_equal(pair_of(device, &now, &pending), NVML_SUCCESS);
+	assert_int_equal(now, 1);
+	find("nvmlDeviceGetP2PStatus", &p2p);
+	assert_int_equal(p2p(device, peer, 0, &status), NVML_SUCCESS);
+	assert_int_equal(status, 0);
+	assert_int_equal(p2p(device, peer, 2, &status), NVML_SUCCESS); /* NVLink */
+	assert_int_equal(status, 5);
+	find("nvmlDeviceGetGpuFabricInfoV", &fabric);
+	assert_int_equal(fabric(device, info), NVML_SUCCESS);
+	for (size_t i = 1; i < sizeof(info) / sizeof(info[0]); i++)
+		assert_int_equal(info[i], 0);
+	info[0] = 8;
+	assert_int_equal(fabric(device, info), NVML_ERROR_INVALID_ARGUMENT);
+	find("nvmlSystemGetProcessName", &process_name);
+	assert_int_equal(process_name((unsigned int)getpid(), text, sizeof(text)), NVML_SUCCESS);
+	assert_non_null(strstr(text, "nvml"));
+	assert_int_equal(process_name((unsigned int)getpid(), text, 2), NVML_ERROR_INSUFFICIENT_SIZE);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	sim_end();
+	sim_begin("nvml-model", "rtx4090-24gb");
+	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
+	assert_int_equal(pair_of(device, &now, &pending), NVML_ERROR_NOT_SUPPORTED); /* no ECC */
+	info[0] = sizeof(info) | 2u << 24;
+	assert_int_equal(fabric(device, info), NVML_ERROR_NOT_SUPPORTED);
+	assert_int_equal(ask_number("nvmlDeviceGetArchitecture", device), 8);
+	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
+	sim_end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(devices_by_bus_and_uuid),
 		cmocka_unit_test(processes_by_the_plain_name),
 		cmocka_unit_test(sensors_and_links_are_absent),
+		cmocka_unit_test(a_model_is_known),
 	};
 	char path[4096];
 
