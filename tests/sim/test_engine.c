@@ -252,6 +252,44 @@ struct caller {
 	enum sim_order synchronized;
 };
 
+/* Work that is only time: it delays what comes after it, on its stream, through events and through stream 0. */
+static void time_alone_passes(void **state)
+{
+	struct sim_engine *engine = *state;
+	uint32_t a = new_stream(engine, true), b = new_stream(engine, false), c = new_stream(engine, true);
+	uint32_t start = new_event(engine), end = new_event(engine), never = new_event(engine);
+	int64_t ns = 0;
+
+	sim_engine_hold(engine, true);
+	assert_int_equal(sim_event_record(engine, start, a), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_pass(engine, a, 300), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_pass(engine, a, 0), SIM_ORDER_OK);
+	assert_int_equal(sim_event_record(engine, end, a), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_wait_event(engine, c, end), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_pass(engine, c, 50), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_pass(engine, 0, 200), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_pass(engine, b, 10), SIM_ORDER_OK); /* behind stream 0 */
+	assert_int_equal(sim_event_elapsed(engine, start, end, &ns), SIM_ORDER_NOT_READY);
+	assert_int_equal(sim_event_elapsed(engine, start, never, &ns), SIM_ORDER_BAD_HANDLE);
+	assert_int_equal(sim_stream_pass(engine, 77, 1), SIM_ORDER_BAD_HANDLE);
+	sim_engine_step(engine, 209);
+	assert_int_equal(sim_stream_query(engine, b), SIM_ORDER_NOT_READY);
+	sim_engine_step(engine, 1);
+	assert_int_equal(sim_stream_query(engine, b), SIM_ORDER_OK);
+	assert_int_equal(sim_stream_query(engine, a), SIM_ORDER_NOT_READY);
+	assert_int_equal(sim_event_query(engine, end), SIM_ORDER_NOT_READY);
+	sim_engine_step(engine, 90);
+	assert_int_equal(sim_event_query(engine, end), SIM_ORDER_OK);
+	assert_int_equal(sim_event_elapsed(engine, start, end, &ns), SIM_ORDER_OK);
+	assert_int_equal(ns, 300);
+	assert_int_equal(sim_event_elapsed(engine, end, start, &ns), SIM_ORDER_OK);
+	assert_int_equal(ns, -300);
+	assert_int_equal(sim_engine_synchronize(engine), SIM_ORDER_NOT_READY); /* c's 50 */
+	sim_engine_hold(engine, false);
+	assert_int_equal(sim_engine_synchronize(engine), SIM_ORDER_OK);
+	assert_int_equal(sim_engine_now(engine), 350);
+}
+
 static void call_back(void *argument)
 {
 	struct caller *caller = argument;
@@ -363,6 +401,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(memory_is_named_by_space, setup, teardown),
 		cmocka_unit_test_setup_teardown(pending_is_seen, setup, teardown),
 		cmocka_unit_test_setup_teardown(held_clock_moves_by_steps, setup, teardown),
+		cmocka_unit_test_setup_teardown(time_alone_passes, setup, teardown),
 		cmocka_unit_test_setup_teardown(function_may_call_the_engine, setup, teardown),
 		cmocka_unit_test_setup_teardown(long_life, setup, teardown),
 		cmocka_unit_test_setup_teardown(threads_share_an_engine, setup, teardown),

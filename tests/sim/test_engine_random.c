@@ -230,7 +230,11 @@ static void step(struct oracle *oracle, bool held)
 		observe_event(oracle, event, pick(3) == 0, held);
 	} else if (what < 90 && at != 0) {
 		replace_stream(oracle, at);
-	} else if (what < 96) {
+	} else if (what < 93) {
+		begin(oracle, at); /* no work, but an action like any other */
+		assert_int_equal(sim_stream_pass(oracle->engine, stream, 0), SIM_ORDER_OK);
+		oracle->slots[at].last = keep(oracle);
+	} else if (what < 97) {
 		sim_engine_step(oracle->engine, pick(30));
 	} else {
 		check_pending(oracle);
