@@ -204,6 +204,9 @@ static void graphs_are_built_copied_and_drawn(void **state)
 	assert_int_equal(count, 2); /* not what came later */
 	assert_ok(t.cuda.cuGraphGetNodes(clone, list, &count));
 	assert_true(list[0] != a);
+	count = 1;
+	assert_ok(t.cuda.cuGraphNodeGetDependencies_v1(list[1], twice, &count));
+	assert_ptr_equal(twice[0], list[0]); /* its edges are among its own nodes */
 	assert_answer(t.cuda.cuGraphAddEmptyNode(&c, clone, &a, 1), CUDA_ERROR_INVALID_VALUE); /* another graph's */
 	twice[0] = twice[1] = list[1];
 	assert_answer(t.cuda.cuGraphAddEmptyNode(&c, clone, twice, 2), CUDA_ERROR_INVALID_VALUE);

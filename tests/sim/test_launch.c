@@ -12,8 +12,8 @@ static const char ptx[] = "// a comment\n"
 			  ".visible .global .align 8 .f32 weights[16];\n"
 			  ".const .align 4 .b8 table[3] = {1, 2, 3};\n"
 			  "/* .entry hidden( */\n"
-			  ".visible .entry add(.param .u64 .ptr .global .align 4 left, .param .u64 right)\n"
-			  "{\n.shared .align 4 .b8 tile[64];\nret;\n}\n"
+			  ".visible .entry add(.param .u64 right, .param .u64 .ptr .global .align 4 left)\n"
+			  "{\n.reg .b32 %r<3>;\n.shared .align 4 .b8 tile[64];\nret;\n}\n"
 			  ".func (.param .b32 out) helper() { ret; }\n"
 			  ".entry scale() { ret; }\n";
 
@@ -94,6 +94,7 @@ static void ptx_names_its_functions_and_variables(void **state)
 	assert_answer(t.cuda.cuMemFree(address), CUDA_ERROR_INVALID_VALUE); /* they are the module's */
 	assert_answer(t.cuda.cuModuleGetGlobal(&address, &bytes, module, "tile"), CUDA_ERROR_NOT_FOUND);
 	assert_answer(t.cuda.cuModuleGetGlobal(&address, &bytes, module, "left"), CUDA_ERROR_NOT_FOUND);
+	assert_answer(t.cuda.cuModuleGetGlobal(&address, &bytes, module, "%r"), CUDA_ERROR_NOT_FOUND);
 	assert_ok(t.cuda.cuCtxSynchronize());
 	assert_ok(t.cuda.cuModuleUnload(module));
 	assert_int_equal(sim_free_bytes(), before);
@@ -284,10 +285,10 @@ static void occupancy_is_the_least_of_four_limits(void **state)
 		{"h100-80gb", 128, 0, 16},        /* 2048 threads */
 		{"h100-80gb", 32, 0, 32},         /* block slots */
 		{"h100-80gb", 128, 100 << 10, 2}, /* 228 KiB of shared memory, 1 KiB of each block CUDA's own */
-		{"h100-80gb", 128, 227 << 10, 1}, {"h100-80gb", 1024, 0, 2},     {"t4-16gb", 1024, 0, 1},
-		{"t4-16gb", 128, 0, 8},           {"t4-16gb", 128, 40 << 10, 1}, {"rtx3090-24gb", 96, 0, 16},
-		{"rtx3090-24gb", 128, 0, 12},     {"rtx4090-24gb", 32, 0, 24},   {"v100-16gb", 64, 24 << 10, 4},
-		{"rtx5090-32gb", 512, 0, 3},      {"a100-80gb", 33, 0, 32},
+		{"h100-80gb", 128, 114 << 10, 1}, {"h100-80gb", 128, 227 << 10, 1}, {"h100-80gb", 1024, 0, 2},
+		{"t4-16gb", 1024, 0, 1},          {"t4-16gb", 128, 0, 8},           {"t4-16gb", 128, 40 << 10, 1},
+		{"rtx3090-24gb", 96, 0, 16},      {"rtx3090-24gb", 128, 0, 12},     {"rtx4090-24gb", 32, 0, 24},
+		{"v100-16gb", 64, 24 << 10, 4},   {"rtx5090-32gb", 512, 0, 3},      {"a100-80gb", 33, 0, 32},
 	};
 
 	(void)state;

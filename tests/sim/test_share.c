@@ -303,6 +303,34 @@ static void a_dead_holder_lets_go(void **state)
 	sim_end();
 }
 
+/* What only the dead had drains as the rest of their memory does. */
+static void shared_memory_drains(void **state)
+{
+	static struct sim_view view;
+	CUmemGenericAllocationHandle handle;
+	char path[256];
+	int fd;
+
+	(void)state;
+	sim_begin("shareddrain", "mem=256MiB,context=10MiB,release_delay=1h");
+	handle = make_exportable(2 * PAGE, &fd);
+	pass("TEST_FD", &fd, sizeof(fd));
+	setenv("TEST_DIE", "1", 1);
+	struct sim_child child = sim_spawn("descriptor");
+	unsetenv("TEST_DIE");
+	assert_true(sim_child_wait(&child) != 0);
+	assert_ok(t.cuda.cuMemRelease(handle));
+	sim_look(&view);
+	assert_int_equal(view.devices[0].used_bytes, 2 * PAGE + 2 * 10 * MIB);
+	assert_int_equal(view.devices[0].draining_bytes, 2 * PAGE + 10 * MIB);
+	close(fd);
+	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), view.world);
+	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
+	setenv("NEAP_SIM", "mem=64MiB,world=test-shareddrain-elsewhere", 1);
+	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
+	assert_int_equal(unlink(path), 0);
+}
+
 /* Nothing that a descriptor says is believed before it was checked. */
 static void other_descriptors_are_refused(void **state)
 {
@@ -357,6 +385,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(virtual_memory_is_opened_by_a_descriptor),
 		cmocka_unit_test(a_dead_holder_lets_go),
 		cmocka_unit_test(other_descriptors_are_refused),
+		cmocka_unit_test(shared_memory_drains),
 	};
 
 	sim_roles(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
