@@ -1,24 +1,28 @@
 /* sim/state.h: the simulated driver inside one process: what its source files share.
  *
- *   exports.c   the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
- *   calls.c     entering and leaving a call: counters, latency, faults, sticky errors, the call log
- *   init.c      cuInit: the environment, the world, the devices
- *   device.c    devices                                            attributes.c what they can do
- *   context.c   primary contexts, the stack of each thread         settings.c  what a context is set to
- *   physical.c  handles and the bytes behind them
- *   memory.c    address ranges: reserve, map                       virtual.c   the calls for them
- *   alloc.c     cuMemAlloc and its like                            host.c      pinned, registered, managed memory
- *   pointer.c   what an address is                                 peer.c      memory of other devices
- *   share.c     memory of other processes, what is shared          ipc.c       the calls for it
- *   pool.c      stream-ordered allocation                          work.c      submitting work
- *   stream.c    streams, host functions                            event.c     events
- *   capture.c   stream capture                                     graph.c     graphs and their nodes
- *   graph_exec.c instantiation and launch of graphs                user_object.c
- *   copy.c      copies and sets                                    simcalls.c  the public calls of neap/sim.h
- *   module.c    modules, libraries, variables                      image.c     what their images say
- *   function.c  what kernels need                                  launch.c    launching them
- *   occupancy.c how many blocks fit a device                       tensor_map.c
- *   refused.c   functions that are not simulated
+ *   exports.c     the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
+ *   calls.c       entering and leaving a call: counters, latency, faults, sticky errors, the call log
+ *   init.c        cuInit: the environment, the world, the devices
+ *   device.c      devices                                        attributes.c   what they can do
+ *   context.c     primary contexts, each thread's stack of them  settings.c     what a context is set to
+ *
+ *   physical.c    handles and the bytes behind them              memory.c       address ranges: reserve, map
+ *   virtual.c     the calls for both                             alloc.c        cuMemAlloc and its like
+ *   pool.c        stream-ordered allocation                      host.c         pinned, registered, managed memory
+ *   pointer.c     what an address is                             peer.c         memory of other devices
+ *   share.c       memory of other processes, what is shared      ipc.c          the calls for it
+ *
+ *   stream.c      streams, functions of the host                 event.c        events
+ *   work.c        submitting work                                copy.c, set.c  copies and sets
+ *   capture.c     stream capture                                 graph.c        graphs and their nodes
+ *   graph_exec.c  graphs that are launched                       user_object.c  what graphs keep alive
+ *
+ *   module.c      modules, libraries, variables                  image.c        what their images say
+ *   function.c    what kernels need                              launch.c       launching them
+ *   occupancy.c   how many blocks fit a device                   tensor_map.c   descriptors of tensors
+ *
+ *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
+ *   refused.c     functions that are not simulated
  *
  * Lock: sim.lock guards everything reachable from `sim` but the atomics. It is never held while the engine may run a
  * work's function (submit, advance, synchronise, query), so a function may take as long as it likes.

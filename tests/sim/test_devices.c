@@ -317,6 +317,15 @@ static void errors_have_names(void **state)
 	assert_string_equal(text, "CUDA_ERROR_ILLEGAL_ADDRESS");
 	assert_ok(t.cuda.cuGetErrorString(2, &text));
 	assert_string_equal(text, "out of memory");
+#define X(type, name, value)                                                                                         \
+	if (strcmp(#type, "CUresult") == 0) {                                                                        \
+		assert_ok(t.cuda.cuGetErrorName(value, &text));                                                      \
+		assert_string_equal(text, #name);                                                                    \
+		assert_ok(t.cuda.cuGetErrorString(value, &text));                                                    \
+		assert_true(strlen(text) > 5);                                                                       \
+	}
+#include "device/cuda_constants.h"
+#undef X
 	assert_answer(t.cuda.cuGetErrorName(12345, &text), CUDA_ERROR_INVALID_VALUE);
 	assert_null(text);
 }
