@@ -312,7 +312,6 @@ def worker(build):
             os.environ["NEAP_SIM"] = (f"mem={program['memory'] // MIB}MiB,context=0,reserved=0,backing=none,"
                                       f"world=replay-{os.getpid()}")
             os.environ["PYTORCH_CUDA_ALLOC_CONF"] = program["settings"]
-            os.environ["TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC"] = "0"  # handles to export, which the simulator does not have
             failed = 1
             try:
                 sys.stdout = sys.stderr = open(folder / "log", "w", encoding="utf-8", buffering=1)
