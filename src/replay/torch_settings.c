@@ -264,7 +264,8 @@ static void skip_value(struct reader *reader)
 {
 	bool list = accept(reader, '[');
 	reader->at += strcspn(reader->at, list ? "]" : ",");
-	accept(reader, list ? ']' : '\0');
+	if (list)
+		accept(reader, ']');
 }
 
 /* Of a setting that does not change what a replay computes, or is not known. */
