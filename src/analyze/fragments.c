@@ -4,10 +4,10 @@
 #include "analyze/state_at.h"
 #include "base/error.h"
 #include "base/map.h"
+#include "replay/replay.h"
 
 #include <string.h>
 
-#define LARGE_PAGE    (20ull << 20)
 #define SMALL_PAGE    (2ull << 20)
 #define SMALL_REQUEST (1ull << 20)
 
@@ -19,12 +19,14 @@ struct finder {
 	struct neap_map live; /* address -> index of the life that holds it then */
 	struct neap_fragments *found;
 	const struct neap_trace_event *request; /* NULL: none */
+	uint64_t large_page;                    /* of expandable segments */
 };
 
 /* Of a free range in an expandable segment, the bytes in pages that are free as a whole. */
-static uint64_t whole_pages(const struct neap_trace_segment *segment, uint64_t offset, uint64_t size)
+static uint64_t whole_pages(const struct finder *finder, const struct neap_trace_segment *segment, uint64_t offset,
+			    uint64_t size)
 {
-	uint64_t page = segment->large ? LARGE_PAGE : SMALL_PAGE;
+	uint64_t page = segment->large ? finder->large_page : SMALL_PAGE;
 	uint64_t first = (offset + page - 1) / page * page, end = (offset + size) / page * page;
 	return end > first ? end - first : 0;
 }
@@ -105,7 +107,7 @@ static void look_at(struct finder *finder, const struct neap_trace_segment *from
 		const struct neap_trace_block *block = &finder->blocks[from->first_block + i];
 		if (block->state == NEAP_TRACE_BLOCK_FREE) {
 			free += block->size;
-			whole += from->expandable ? whole_pages(from, offset, block->size) : 0;
+			whole += from->expandable ? whole_pages(finder, from, offset, block->size) : 0;
 			segment.largest_free =
 				block->size > segment.largest_free ? block->size : segment.largest_free;
 		} else {
@@ -174,7 +176,11 @@ enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t devi
 				.blocks = trace->blocks,
 				.request = request};
 	struct neap_state state = {0};
+	struct neap_torch_settings settings;
 	bool ok = true;
+
+	neap_replay_settings(trace, &settings);
+	finder.large_page = settings.large_segment_bytes;
 
 	if (found.known && (event == NEAP_LIFE_AFTER || is_end(trace, device, event))) {
 		ok = look_at_all(&finder, trace->segments + info->first_segment, info->segment_count,

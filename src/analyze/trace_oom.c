@@ -61,12 +61,13 @@ static bool predict_failure(const struct neap_timeline *timeline, const struct n
 }
 
 /* The segment that PyTorch would have made for the request. */
-static uint64_t segment_of(uint64_t bytes, bool expandable)
+static uint64_t segment_of(uint64_t bytes, const struct neap_torch_settings *settings)
 {
+	uint64_t large = settings->large_segment_bytes;
 	if (bytes <= NEAP_MIB)
 		return 2 * NEAP_MIB;
-	if (expandable || bytes < 10 * NEAP_MIB)
-		return (bytes + 20 * NEAP_MIB - 1) / (20 * NEAP_MIB) * (20 * NEAP_MIB);
+	if (settings->expandable_segments || bytes < 10 * NEAP_MIB)
+		return (bytes + large - 1) / large * large;
 	return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
 }
 
@@ -76,9 +77,9 @@ static uint64_t usable_piece(const struct neap_oom_card *card)
 	return card->largest_free_bytes >= card->block_bytes ? 0 : card->largest_free_bytes;
 }
 
-static void find_cause(struct neap_oom_card *card, bool expandable, uint64_t given_bytes)
+static void find_cause(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t given_bytes)
 {
-	bool limited = !card->predicted && card->device_free_bytes >= segment_of(card->block_bytes, expandable);
+	bool limited = !card->predicted && card->device_free_bytes >= segment_of(card->block_bytes, settings);
 	uint64_t needed = card->live_requested_bytes + card->block_bytes;
 	uint64_t room = card->reserved_bytes + card->device_free_bytes, piece = usable_piece(card);
 
@@ -165,17 +166,6 @@ static uint64_t *find_lows(const struct neap_trace_parts *parts, struct neap_oom
 	return low;
 }
 
-/* That the trace's settings allow the process; 0: they do not say. */
-static double fraction_of(const struct neap_trace *trace)
-{
-	struct neap_torch_settings settings;
-
-	neap_torch_settings_default(&settings);
-	if (trace->settings.known)
-		neap_torch_settings_parse(neap_trace_text(trace, trace->settings.conf), &settings, NULL);
-	return settings.fraction;
-}
-
 /* Of a trace without a journal. */
 static enum neap_status fill(const struct neap_trace_parts *parts, const struct failure *failure,
 			     uint64_t given_bytes, struct neap_oom_card *card, struct neap_error *err)
@@ -183,7 +173,9 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	const struct neap_trace *trace = parts->timeline->trace;
 	uint32_t frame = parts->sites->frames[failure->event.stack];
 	struct neap_oom_inputs inputs = {0};
+	struct neap_torch_settings settings;
 
+	neap_replay_settings(trace, &settings);
 	card->requested_bytes = card->block_bytes = failure->event.size;
 	card->device_free_bytes = failure->event.address;
 	card->allocated_bytes = failure->levels.rounded;
@@ -191,7 +183,7 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	card->cached_bytes = less(card->reserved_bytes, card->allocated_bytes);
 	card->limit_bytes = UINT64_MAX;
 	card->others_bytes = NEAP_OOM_UNKNOWN;
-	card->fraction = fraction_of(trace);
+	card->fraction = settings.fraction;
 	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
 	if (card->fragments.known) {
 		card->largest_free_bytes = card->fragments.usable_free;
@@ -204,7 +196,7 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	}
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
-	find_cause(card, trace->settings.expandable_segments, given_bytes);
+	find_cause(card, &settings, given_bytes);
 	enum neap_status status = find_holders(parts, card, err);
 	if (status != NEAP_OK)
 		return status;

@@ -235,22 +235,27 @@ static enum neap_status replay_events(struct replay *replay, struct neap_error *
 	return status == NEAP_EOOM ? NEAP_OK : status;
 }
 
+void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_settings *ret_settings)
+{
+	const struct neap_trace_settings *found = &trace->settings;
+	neap_torch_settings_default(ret_settings);
+	if (!found->known)
+		return;
+	neap_torch_settings_take(neap_trace_text(trace, found->conf), ret_settings);
+	ret_settings->expandable_segments = found->expandable_segments;
+	ret_settings->max_split_bytes =
+		found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
+	ret_settings->garbage_collection_threshold = found->garbage_collection_threshold;
+	memcpy(ret_settings->divisions, found->roundup_power2_divisions, sizeof(ret_settings->divisions));
+}
+
 /* The settings of the trace, then those that were asked for. */
 static enum neap_status choose_settings(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace *trace = replay->trace;
 	const struct neap_replay_options *options = replay->options;
-	const struct neap_trace_settings *found = &trace->settings;
 	struct neap_torch_settings own, wanted;
-	neap_torch_settings_default(&own);
-	if (found->known) {
-		neap_torch_settings_take(neap_trace_text(trace, found->conf), &own);
-		own.expandable_segments = found->expandable_segments;
-		own.max_split_bytes =
-			found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
-		own.garbage_collection_threshold = found->garbage_collection_threshold;
-		memcpy(own.divisions, found->roundup_power2_divisions, sizeof(own.divisions));
-	}
+	neap_replay_settings(trace, &own);
 	wanted = own;
 	if (options->alone) {
 		neap_torch_settings_default(&wanted);

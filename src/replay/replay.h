@@ -72,6 +72,9 @@ struct neap_replay_result {
 	struct neap_replay_version version;  /* likewise */
 };
 
+/* The settings that a trace was recorded under, as far as it says: PyTorch's defaults for the rest. */
+void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_settings *ret_settings);
+
 /* Errors: those of neap_torch_settings_parse; NEAP_EINVAL for a device that is not there; NEAP_ENOMEM; NEAP_ECANCELED
  * when `progress` said so. Running out of device memory is a result. */
 enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_replay_options *options,

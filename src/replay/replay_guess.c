@@ -31,7 +31,7 @@ static enum neap_status replay_as(const struct neap_trace *trace, const struct n
 	return status;
 }
 
-/* As every release that may have made it, oldest first, until one fits. */
+/* As every release that may have made it, newest first, until one fits. */
 static enum neap_status replay_as_any(const struct neap_trace *trace, const struct neap_replay_options *options,
 				      unsigned from, unsigned to, struct neap_replay_result *ret_result,
 				      struct neap_error *err)
@@ -39,20 +39,22 @@ static enum neap_status replay_as_any(const struct neap_trace *trace, const stru
 	struct neap_replay_result best = {0}, result;
 	bool several = false;
 	unsigned first, last;
-	for (unsigned torch = from; torch <= to; torch = last + 1) {
+	for (unsigned torch = to; torch >= from; torch = first - 1) {
 		neap_torch_rules(torch, &first, &last);
 		enum neap_status status = replay_as(trace, options, torch, &result, err);
 		if (status != NEAP_OK)
 			return status;
 		result.version.from = first > from ? first : from;
-		result.version.to = last < to ? last : to;
-		if (torch == from || result.match.first_difference > best.match.first_difference)
+		result.version.to = torch;
+		if (torch == to || result.match.first_difference > best.match.first_difference)
 			best = result;
-		several = several || last < to;
+		several = several || first > from;
 		if (!best.match.compared || best.match.first_difference == UINT64_MAX)
 			break;
 	}
 	best.version.why = several ? NEAP_REPLAY_VERSION_CHOICES : NEAP_REPLAY_VERSION_KEYS;
+	if (several && !best.match.compared)
+		best.version.why = NEAP_REPLAY_VERSION_NEWEST;
 	*ret_result = best;
 	return NEAP_OK;
 }

@@ -191,6 +191,9 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 	struct neap_replay_options options = search->options;
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(search->trace, &options, &result, err);
+	if (status == NEAP_OK &&
+	    options.policy != NEAP_REPLAY_NEAP) /* as which PyTorch, does not depend on the size */
+		options.torch = search->options.torch = result.version.to;
 	if (status == NEAP_OK && result.first_oom_event != UINT64_MAX) {
 		/* A recorded failure fails again where the device is not known: is it enough if there were plenty? */
 		options.memory_bytes = PLENTY_BYTES;
