@@ -57,27 +57,6 @@ static enum neap_status copy_out(char *text, size_t room, const char *path, stru
 	return NEAP_OK;
 }
 
-enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err)
-{
-	const char *base = absolute_variable("XDG_RUNTIME_DIR");
-	enum neap_status status;
-	char path[4096];
-	int length;
-
-	if (base)
-		length = snprintf(path, sizeof(path), "%s/neap", base);
-	else
-		length = snprintf(path, sizeof(path), "/tmp/neap-%u", (unsigned int)geteuid());
-	if (length < 0 || (size_t)length >= sizeof(path))
-		return neap_fail(err, NEAP_EINVAL, "XDG_RUNTIME_DIR is too long");
-	/* Its parent is the system's to make: a missing one means that the variable is wrong. */
-	if (mkdir(path, 0700) < 0 && errno != EEXIST)
-		return neap_fail_errno(err, errno, "making the runtime folder %s", path);
-	if ((status = check_private(path, err)) != NEAP_OK)
-		return status;
-	return copy_out(text, room, path, err);
-}
-
 static const char *home_folder(char *room, size_t size)
 {
 	const char *home = absolute_variable("HOME");
@@ -110,6 +89,71 @@ enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err
 	if ((status = neap_make_folder(path, 0700, err)) != NEAP_OK)
 		return status;
 	return copy_out(text, room, path, err);
+}
+
+static enum neap_status open_runtime(const char *path, struct neap_error *err)
+{
+	/* Its parent is the system's to make: a missing one means that the variable is wrong. */
+	if (mkdir(path, 0700) < 0 && errno != EEXIST)
+		return neap_fail_errno(err, errno, "making the runtime folder %s", path);
+	return check_private(path, err);
+}
+
+/* Anyone may make /tmp/neap-UID first. Nobody else can make a folder in our home: attaching must not hang on them. */
+static enum neap_status fall_back(const char *taken, char path[4096], char ret_note[320], struct neap_error *err)
+{
+	char state[4096];
+	struct neap_error why = *err;
+	enum neap_status status = neap_path_state(state, sizeof(state), NULL);
+
+	if (status == NEAP_OK)
+		status = neap_path_join(path, 4096, state, "runtime");
+	if (status == NEAP_OK)
+		status = open_runtime(path, NULL);
+	if (status != NEAP_OK) {
+		*err = why;
+		return why.status;
+	}
+	struct stat info;
+	bool known = lstat(taken, &info) == 0;
+	snprintf(ret_note, 320,
+		 "The runtime folder %s belongs to user %d: %.150s is used instead; have it removed, or set "
+		 "XDG_RUNTIME_DIR",
+		 taken, known ? (int)info.st_uid : -1, path);
+	return NEAP_OK;
+}
+
+enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err)
+{
+	const char *base = absolute_variable("XDG_RUNTIME_DIR");
+	struct neap_error local;
+	struct stat info;
+	char path[4096];
+	int length;
+
+	if (!err)
+		err = &local;
+	ret_note[0] = '\0';
+	if (base)
+		length = snprintf(path, sizeof(path), "%s/neap", base);
+	else
+		length = snprintf(path, sizeof(path), "/tmp/neap-%u", (unsigned int)geteuid());
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return neap_fail(err, NEAP_EINVAL, "XDG_RUNTIME_DIR is too long");
+	enum neap_status status = open_runtime(path, err);
+	if (status == NEAP_EPERM && !base && lstat(path, &info) == 0 && info.st_uid != geteuid()) {
+		char taken[64];
+		snprintf(taken, sizeof(taken), "%s", path);
+		status = fall_back(taken, path, ret_note, err);
+	}
+	return status == NEAP_OK ? copy_out(text, room, path, err) : status;
+}
+
+enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err)
+{
+	char note[320];
+
+	return neap_path_runtime_noted(text, room, note, err);
 }
 
 bool neap_path_search(const char *name)

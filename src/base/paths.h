@@ -1,6 +1,7 @@
 /* base/paths.h: where neap keeps things, by the XDG rules.
  *
- *   runtime   $XDG_RUNTIME_DIR/neap, else /tmp/neap-UID   sockets and statistics pages; 0700, owned by us, checked
+ *   runtime   $XDG_RUNTIME_DIR/neap, else /tmp/neap-UID   sockets and statistics pages; 0700, owned by us, checked.
+ *                                                         STATE/runtime where another user has made /tmp/neap-UID
  *   state     $XDG_STATE_HOME/neap, else ~/.local/state/neap   history, runs, series journals
  */
 #ifndef NEAP_BASE_PATHS_H
@@ -14,6 +15,8 @@
 /* Writes the folder's path to `text`, making it where it is missing. Errors: NEAP_EPERM when the runtime folder
  * belongs to someone else, is a link, or others may enter it; NEAP_EIO and the like with the path in the message. */
 enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *err);
+/* As above. `ret_note`: why it is not the usual folder, and what to do about it; "" it is. */
+enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err);
 enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
 
 /* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also comes

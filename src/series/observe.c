@@ -11,6 +11,7 @@
 #include "device/ledger.h"
 #include "series/outsider.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,7 +76,10 @@ enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_mon
 		return neap_fail(err, NEAP_EINVAL, "run id '%s' is longer than %zu bytes", run_id,
 				 sizeof observe->run_id - 1);
 	strcpy(observe->run_id, run_id);
-	neap_path_runtime(observe->runtime, sizeof observe->runtime, NULL); /* stays "" when it fails */
+	struct neap_error why = {0};
+	if (neap_path_runtime_noted(observe->runtime, sizeof observe->runtime, observe->runtime_note, &why))
+		snprintf(observe->runtime_note, sizeof observe->runtime_note, "No process can be attached: %s",
+			 why.message); /* and `runtime` stays "" */
 	observe->device_count = monitor ? neap_monitor_device_count(monitor) : 0;
 	observe->before = calloc(observe->device_count + 1, sizeof *observe->before);
 	observe->touched = calloc(observe->device_count + 1, sizeof *observe->touched);

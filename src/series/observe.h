@@ -46,6 +46,7 @@ struct neap_observed {
 struct neap_observe {
 	struct neap_monitor *monitor; /* borrowed; NULL: none */
 	char runtime[4096];           /* folder of the pages; "" none */
+	char runtime_note[320];       /* what is not as usual about it; "" nothing */
 	char run_id[64];
 	pid_t supervisor;             /* processes of the run descend from it */
 	bool pinned;                  /* the device was asked for: do not follow the attached process */

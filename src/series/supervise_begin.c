@@ -231,6 +231,8 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	}
 	enum neap_status status = neap_observe_init(&run->observe, run->monitor, run->options.device,
 						    visible_devices(run, uuid_text), run->run_id, err);
+	if (!status && run->observe.runtime_note[0])
+		neap_log(run->options.log, NEAP_LOG_WARNING, "%s", run->observe.runtime_note);
 	/* One that cannot be read now, no process can use; whoever waits for it asks again, with a driver opened
 	 * anew. */
 	bool needed = run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE;

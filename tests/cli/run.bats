@@ -467,6 +467,29 @@ all_gone() {
 	[ "$(result .containment)" = "descent and NEAP_RUN_ID alone (no cgroup v2 is mounted)" ]
 }
 
+@test "a runtime folder that another user made first: said, with the cure, and another one is used" {
+	[ "$(id -u)" = 0 ] || skip "only root can be two users"
+	setpriv --reuid 54321 --regid 54321 --clear-groups test -x "$NEAP" || skip "another user cannot reach $NEAP"
+	[ ! -e /tmp/neap-54321 ] || skip "/tmp/neap-54321 is there"
+	chmod 777 .
+	as_user() { setpriv --reuid 54321 --regid 54321 --clear-groups env -u XDG_RUNTIME_DIR XDG_STATE_HOME="$dir/mine" "$@"; }
+	mkdir -m 755 /tmp/neap-54321
+	run as_user "$NEAP" run --folder run -- "$HOLD" --looks 4 1G
+	as_user "$NEAP" info >info 2>&1 || true
+	rmdir /tmp/neap-54321
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"WARNING The runtime folder /tmp/neap-54321 belongs to user 0: $dir/mine/neap/runtime is used instead; have it removed, or set XDG_RUNTIME_DIR"* ]]
+	[ "$(result .attached)" = true ]
+	[ -d mine/neap/runtime ]
+	! grep runtime info
+}
+
+@test "without a runtime folder nothing is attached, and that is said" {
+	XDG_RUNTIME_DIR="$dir/none" run "$NEAP" run --folder run -- true
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"WARNING No process can be attached: making the runtime folder $dir/none/neap: No such file or directory"* ]]
+}
+
 @test "a folder is used once, and by one run at a time" {
 	run "$NEAP" run --folder run -- true
 	[ "$status" -eq 0 ]
