@@ -44,10 +44,14 @@ static const char *const migrations[] = {
 };
 #define VERSION ((int)(sizeof migrations / sizeof *migrations))
 
+static bool is_damage(int code) { return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB; }
+
 enum neap_status neap_history_fail(sqlite3 *database, const char *what, const char *path, struct neap_error *err)
 {
 	int code = database ? sqlite3_errcode(database) : SQLITE_NOMEM;
 	enum neap_status status = NEAP_EIO;
+	if (is_damage(code))
+		neap_history_suspect(path);
 	switch (code & 0xff) {
 	case SQLITE_FULL:
 		status = NEAP_ENOSPC;
@@ -85,8 +89,6 @@ static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t 
 	sqlite3_finalize(statement);
 	return value;
 }
-
-static bool is_damage(int code) { return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB; }
 
 static enum neap_status migrate(struct neap_history *history, struct neap_error *err)
 {
@@ -134,10 +136,15 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 		*ret_damaged = is_damage(code);
 		return neap_history_fail(history->database, "opening", history->path, err);
 	}
-	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+	bool checked = neap_history_is_checked(history->path);
+	if (!checked)
+		ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 	code = sqlite3_errcode(history->database);
-	if (strcmp(verdict, "ok") && (is_damage(code) || *verdict)) {
+	if (!checked && !strcmp(verdict, "ok"))
+		neap_history_note_checked(history->path);
+	if (!checked && strcmp(verdict, "ok") && (is_damage(code) || *verdict)) {
 		*ret_damaged = true;
+		neap_history_suspect(history->path);
 		return neap_fail(err, NEAP_EIO, "the history %.120s is damaged: %.100s", history->path, verdict);
 	}
 	status = migrate(history, err);
@@ -194,7 +201,10 @@ static bool open_as_it_stands(struct neap_history *history)
 	history->database = NULL;
 	if (sqlite3_open_v2(uri, &history->database, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL) != SQLITE_OK)
 		return false;
-	ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
+	if (neap_history_is_checked(history->path))
+		strcpy(verdict, "ok");
+	else
+		ask(history->database, "PRAGMA quick_check(1)", verdict, sizeof verdict);
 	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
 }
 
@@ -216,6 +226,7 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	}
 	if (result)
 		return neap_fail_errno(err, errno, "setting the damaged history %.120s aside", path);
+	neap_history_suspect(path);
 	snprintf(log, sizeof log, "%s-wal", path);
 	snprintf(aside_log, sizeof aside_log, "%s-wal", aside);
 	if (rename(log, aside_log))
@@ -304,6 +315,9 @@ void neap_history_close(struct neap_history *history)
 {
 	if (!history)
 		return;
-	sqlite3_close(history->database);
+	if (history->database) {
+		sqlite3_close(history->database);
+		neap_history_note_left(history->path);
+	}
 	free(history);
 }

@@ -14,4 +14,13 @@ struct neap_history {
 /* The database's last error as ours: "WHAT the history PATH: ...". `database` may be NULL: out of memory. */
 enum neap_status neap_history_fail(sqlite3 *database, const char *what, const char *path, struct neap_error *err);
 
+/* history_check.c: whether the file is known to be sound, so that it need not be read whole. */
+bool neap_history_is_checked(const char *path);
+/* It was read whole, and is. */
+void neap_history_note_checked(const char *path);
+/* It is as we left it. */
+void neap_history_note_left(const char *path);
+/* A query met damage, or it is another file now. */
+void neap_history_suspect(const char *path);
+
 #endif

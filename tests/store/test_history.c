@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
 #include <sqlite3.h>
@@ -461,6 +462,55 @@ static void test_damaged_inside(void **state)
 	neap_history_close(history);
 }
 
+/* Overwrites the second page, the table's root; the file's times are put back. */
+static void damage_unseen(void)
+{
+	struct stat info;
+	assert_int_equal(stat(path, &info), 0);
+	FILE *file = fopen(path, "r+");
+	assert_non_null(file);
+	assert_int_equal(fseek(file, 4096, SEEK_SET), 0);
+	for (int i = 0; i < 4096; i++)
+		fputc(0xff, file);
+	assert_int_equal(fclose(file), 0);
+	const struct timespec times[] = {info.st_atim, info.st_mtim};
+	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+/* The whole file is read at most once a day, when it is as neap left it; or when a query has met damage. */
+static void test_checked_daily(void **state)
+{
+	(void)state;
+	char note[512] = "", stamp[300], text[128], rest[64] = "";
+	unsigned long long checked_ns = 0;
+	struct neap_error err = {0};
+	struct seen seen = {0};
+	struct neap_history *history = open_history();
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	neap_history_close(history);
+	damage_unseen();
+	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
+	assert_string_equal(note, ""); /* it was not read */
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, &err), NEAP_EIO);
+	neap_history_close(history);
+	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
+	assert_non_null(strstr(note, "was damaged")); /* now it was suspected */
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	neap_history_close(history);
+	damage_unseen();
+	/* a day later */
+	snprintf(stamp, sizeof stamp, "%s.checked", path);
+	FILE *file = fopen(stamp, "r");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%llu %63[^\n]", &checked_ns, rest), 2);
+	fclose(file);
+	snprintf(text, sizeof text, "%llu %s\n", checked_ns - 86401ull * 1000000000ull, rest);
+	assert_int_equal(neap_file_write(stamp, text, strlen(text), NULL), NEAP_OK);
+	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
+	assert_non_null(strstr(note, "was damaged"));
+	neap_history_close(history);
+}
+
 static void test_newer(void **state)
 {
 	(void)state;
@@ -538,6 +588,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damaged_again, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_together, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_damaged_inside, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_checked_daily, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_newer, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_nowhere, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
