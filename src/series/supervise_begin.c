@@ -126,7 +126,7 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 			return neap_fail_errno(err, errno, "using descriptor %d as the lock", run->options.lock_fd);
 		run->lock_fd = run->options.lock_fd;
 	} else {
-		run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+		run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 		if (run->lock_fd < 0)
 			return neap_fail_errno(err, errno, "creating %s", path);
 	}
@@ -282,6 +282,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 		status = check_unended(run, err);
 	if (!status)
 		status = neap_supervise_limits_check(run, err);
+	if (!status)
+		status = neap_child_logs_check(run, err);
 	if (!status)
 		contain(run);
 	if (!status)

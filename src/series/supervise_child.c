@@ -137,18 +137,43 @@ static char **make_environment(const struct neap_supervise *run)
 	return block;
 }
 
+/* In a folder that another user may write to, a log is a file of ours or none: no link that leads elsewhere, no pipe
+ * that nobody reads. */
 static enum neap_status open_log(const struct neap_supervise *run, const char *name, int *ret_fd,
 				 struct neap_error *err)
 {
 	char path[4200];
+	struct stat folder = {0}, file;
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, name);
 	if (status)
 		return neap_fail(err, status, "the path of %s is too long", name);
-	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	bool own = !stat(run->folder, &folder) && folder.st_uid == geteuid() && !(folder.st_mode & 022);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (own ? 0 : O_NOFOLLOW | O_NONBLOCK), 0644);
+	int cause = errno;
+	bool ours = fd >= 0 && (own || (!fstat(fd, &file) && S_ISREG(file.st_mode) && file.st_uid == geteuid()));
+	if (!ours && fd >= 0)
+		close(fd);
+	if (!ours && !own && (fd >= 0 || cause == ELOOP || cause == ENXIO))
+		return neap_fail(err, NEAP_EPERM,
+				 "%.120s belongs to user %u, and %s in it is no file of ours: give another --folder",
+				 run->folder, (unsigned)folder.st_uid, name);
 	if (fd < 0)
-		return neap_fail_errno(err, errno, "creating %s", path);
+		return neap_fail_errno(err, cause, "creating %s", path);
 	*ret_fd = fd;
 	return NEAP_OK;
+}
+
+enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err)
+{
+	static const char *const names[] = {"stdout.log", "stderr.log"};
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; !status && run->options.log_files && i < 2; i++) {
+		int fd = -1;
+		status = open_log(run, names[i], &fd, err);
+		if (fd >= 0)
+			close(fd);
+	}
+	return status;
 }
 
 /* In the child: never returns. */

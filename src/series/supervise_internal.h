@@ -71,6 +71,8 @@ void neap_supervise_room_for_end(struct neap_supervise *run);
  * no child. */
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
 				  struct neap_error *err);
+/* Before anything is started: that the logs can be written. */
+enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err);
 /* Sends to the command and, where it has one, to its group. */
 void neap_child_signal(struct neap_supervise *run, int number);
 /* Sleeps until something happened or `wait_ns` passed; then reaps what ended and passes signals on. */

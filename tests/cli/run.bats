@@ -71,6 +71,38 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[ "$(cat run/stderr.log)" = two ]
 }
 
+@test "--log follows no link that another user may have put there" {
+	[ "$(id -u)" = 0 ] || skip "only root can make a folder of another user's"
+	chmod 755 .
+	echo keep >victim
+	for name in stdout.log stderr.log lock; do
+		mkdir "theirs-$name"
+		ln -s "$dir/victim" "theirs-$name/$name"
+		chown -h 65534 "theirs-$name" "theirs-$name/$name"
+		run "$NEAP" run --log --folder "theirs-$name" -- sh -c 'echo x >ran; echo out; echo err >&2'
+		echo "$output"
+		[ "$status" -ne 0 ]
+		[ ! -e ran ]
+		[ "$(cat victim)" = keep ]
+	done
+	[[ "$output" == *"theirs-lock/lock"* ]]
+	mkdir theirs-pipe
+	mkfifo theirs-pipe/stderr.log
+	chown -R 65534 theirs-pipe
+	run "$NEAP" run --log --folder theirs-pipe -- touch ran
+	[ "$status" -eq 77 ]
+	[[ "$output" == *"$dir/theirs-pipe belongs to user 65534, and stderr.log in it is no file of ours: give another --folder"* ]]
+	mkdir theirs # without such a file it may be used
+	chown 65534 theirs
+	run "$NEAP" run --quiet --log --folder theirs -- sh -c 'echo out'
+	[ "$status" -eq 0 ]
+	[ "$(cat theirs/stdout.log)" = out ]
+	mkdir run # and in a folder of our own a link is our own
+	ln -s "$dir/elsewhere" run/stdout.log
+	run "$NEAP" run --quiet --log --folder run -- sh -c 'echo out'
+	[ "$(cat elsewhere)" = out ]
+}
+
 @test "SIGTERM is passed on, the outcome is canceled" {
 	"$NEAP" run --folder run -- sh -c 'trap "echo bye >bye; exit 5" TERM; echo >ready; while :; do sleep 0.02; done' &
 	pid=$!
