@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "series/owner.h"
 #include "store/json_memory.h"
 
 #include <errno.h>
@@ -15,6 +16,8 @@
 
 struct neap_journal {
 	char path[4096];
+	char folder[4096];
+	bool owned;  /* where there are no locks: series/owner.h */
 	int fd;      /* appending */
 	int lock_fd; /* closing any descriptor of the lock file drops the lock: it is opened once */
 	size_t dropped;
@@ -108,6 +111,11 @@ static enum neap_status lock(struct neap_journal *journal, const char *folder, s
 	struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	if (!fcntl(journal->lock_fd, F_SETLK, &whole))
 		return NEAP_OK;
+	if (neap_owner_is_needed(errno)) {
+		enum neap_status status = neap_owner_take(folder, err);
+		journal->owned = !status;
+		return status;
+	}
 	if (errno != EACCES && errno != EAGAIN)
 		return neap_fail_errno(err, errno, "locking %.150s", path);
 	if (fcntl(journal->lock_fd, F_GETLK, &whole) || whole.l_type == F_UNLCK)
@@ -143,6 +151,7 @@ enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret
 	enum neap_status status = neap_make_folder(folder, 0700, err);
 	if (!status && neap_path_join(journal->path, sizeof journal->path, folder, "journal"))
 		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.100s", folder);
+	snprintf(journal->folder, sizeof journal->folder, "%s", folder);
 	if (!status)
 		status = lock(journal, folder, err);
 	if (!status) {
@@ -193,6 +202,8 @@ void neap_journal_close(struct neap_journal *journal)
 		return;
 	if (journal->fd >= 0)
 		close(journal->fd);
+	if (journal->owned)
+		neap_owner_leave(journal->folder);
 	if (journal->lock_fd >= 0)
 		close(journal->lock_fd);
 	json_decref(journal->records);

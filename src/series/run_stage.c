@@ -8,6 +8,7 @@
  */
 #include "series/run_stage.h"
 
+#include "series/owner.h"
 #include "series/supervise_internal.h"
 
 #include "base/clock.h"
@@ -280,11 +281,17 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening %.150s", path);
+	int failed = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
+	bool owned = failed && neap_owner_is_needed(failed);
 	enum neap_status status = NEAP_OK;
-	if (flock(fd, LOCK_EX | LOCK_NB))
-		status = neap_fail_errno(err, errno, "locking %.150s", path);
-	else if (neap_run_stage_read(folder) == NEAP_STAGE_ENDED)
+	if (owned)
+		status = neap_owner_take(folder, err);
+	else if (failed)
+		status = neap_fail_errno(err, failed, "locking %.150s", path);
+	if (!status && neap_run_stage_read(folder) == NEAP_STAGE_ENDED)
 		status = neap_run_stage_recover(folder, err);
+	if (owned)
+		neap_owner_leave(folder);
 	close(fd);
 	return status;
 }

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
+#include "series/owner.h"
 #include "series/run_stage.h"
 #include "series/spec_settings.h"
 
@@ -47,6 +48,9 @@ void neap_attempt_fini(struct neap_attempt *attempt)
 			close(*fds[i]);
 		*fds[i] = -1;
 	}
+	if (attempt->owned)
+		neap_owner_leave(attempt->folder);
+	attempt->owned = false;
 }
 
 enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap_step_found *ret_found,
@@ -62,9 +66,10 @@ enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap
 	if (fd >= 0) {
 		int failed = flock(fd, LOCK_EX | LOCK_NB) ? errno : 0;
 		close(fd);
-		if (failed && failed != EWOULDBLOCK)
+		bool unlockable = failed && neap_owner_is_needed(failed);
+		if (failed && failed != EWOULDBLOCK && !unlockable)
 			return neap_fail_errno(err, failed, "looking at the lock %.150s", path);
-		held = failed != 0;
+		held = unlockable ? neap_owner_lives(attempt->folder, NULL) : failed != 0;
 	}
 	static const enum neap_step_found founds[] = {
 		[NEAP_STAGE_UNBEGUN] = NEAP_STEP_FOUND_UNBEGUN,
@@ -89,17 +94,19 @@ enum neap_status neap_attempt_claim(struct neap_attempt *attempt, struct neap_er
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening %.150s", path);
-	if (flock(fd, LOCK_EX | LOCK_NB)) {
+	if (!flock(fd, LOCK_EX | LOCK_NB)) {
+		attempt->lock_fd = fd;
+	} else {
 		int failed = errno;
 		close(fd);
-		return neap_fail_errno(err, failed, "locking %.150s", path);
+		status = neap_owner_is_needed(failed) ? neap_owner_take(attempt->folder, err)
+						      : neap_fail_errno(err, failed, "locking %.150s", path);
+		attempt->owned = status == NEAP_OK;
 	}
-	if (!access(result, F_OK)) {
-		close(fd);
-		return neap_fail(err, NEAP_EEXIST, "%.150s is there already", result);
-	}
-	attempt->lock_fd = fd;
-	return NEAP_OK;
+	if (status || access(result, F_OK))
+		return status;
+	neap_attempt_fini(attempt);
+	return neap_fail(err, NEAP_EEXIST, "%.150s is there already", result);
 }
 
 static enum neap_status make_arguments(const struct neap_attempt *attempt, const struct neap_experiment *experiment,
@@ -115,8 +122,9 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 		/* without rules there is nothing to retry with */
 		{"--retries", experiment->on_oom ? experiment->retries : NULL},
 	};
-	bool failed = neap_words_add(argv, "neap") || neap_words_add(argv, "run") ||
-		      neap_words_add(argv, "--lock-fd") || neap_words_format(argv, "%d", attempt->lock_fd);
+	bool failed = neap_words_add(argv, "neap") || neap_words_add(argv, "run");
+	if (!failed && attempt->lock_fd >= 0)
+		failed = neap_words_add(argv, "--lock-fd") || neap_words_format(argv, "%d", attempt->lock_fd);
 	for (size_t i = 0; i < sizeof options / sizeof *options && !failed; i++)
 		failed = options[i].value &&
 			 (neap_words_add(argv, options[i].option) || neap_words_add(argv, options[i].value));
@@ -161,7 +169,7 @@ static void exec_supervisor(const struct neap_attempt *attempt, const char *prog
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	int null_fd = open("/dev/null", O_RDONLY);
 	if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(log_fd, STDOUT_FILENO) < 0 ||
-	    dup2(log_fd, STDERR_FILENO) < 0 || fcntl(attempt->lock_fd, F_SETFD, 0))
+	    dup2(log_fd, STDERR_FILENO) < 0 || (attempt->lock_fd >= 0 && fcntl(attempt->lock_fd, F_SETFD, 0)))
 		return;
 	if (null_fd > STDERR_FILENO)
 		close(null_fd);
@@ -179,8 +187,12 @@ static void exec_supervisor(const struct neap_attempt *attempt, const char *prog
 /* In the child: never returns. */
 static void become_supervisor(const struct neap_attempt *attempt, const char *program,
 			      const struct neap_experiment *experiment, char **argv, const char *name_path,
-			      int log_fd)
+			      int log_fd, const int go[2])
 {
+	char byte;
+	close(go[1]);
+	if (read(go[0], &byte, 1) != 1) /* the series is gone, and the attempt not ours */
+		_exit(71);
 	setsid();
 	leave_name(name_path);
 	exec_supervisor(attempt, program, experiment, argv, log_fd);
@@ -226,26 +238,37 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 {
 	struct neap_words argv = {0};
 	char name_path[4096];
-	int log_fd = -1;
+	int log_fd = -1, go[2] = {-1, -1};
 	enum neap_status status = path_of(attempt, "supervisor", name_path, err);
 	if (!status && make_arguments(attempt, experiment, needs, run_id, quiet, &argv))
 		status = neap_fail(err, NEAP_ENOMEM, "starting '%s': out of memory", experiment->name);
 	if (!status)
 		status = open_log(attempt, &log_fd, err);
+	if (!status && pipe2(go, O_CLOEXEC))
+		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);
 	if (status)
 		goto out;
 	attempt->child = fork();
 	if (!attempt->child)
-		become_supervisor(attempt, program, experiment, argv.items, name_path, log_fd);
+		become_supervisor(attempt, program, experiment, argv.items, name_path, log_fd, go);
 	if (attempt->child < 0) {
 		attempt->child = 0;
 		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);
 		goto out;
 	}
 	attempt->pidfd = pidfd_open(attempt->child, 0);
-	close(attempt->lock_fd);
+	if (attempt->owned)
+		status = neap_owner_give(attempt->folder, attempt->child, err);
+	if (!status)
+		status = neap_fd_write(go[1], "", 1, err);
+	attempt->owned = attempt->owned && status;
+	if (attempt->lock_fd >= 0)
+		close(attempt->lock_fd);
 	attempt->lock_fd = -1;
 out:
+	for (int i = 0; i < 2; i++)
+		if (go[i] >= 0)
+			close(go[i]);
 	if (log_fd >= 0)
 		close(log_fd);
 	neap_words_fini(&argv);

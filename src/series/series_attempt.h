@@ -8,7 +8,9 @@
  *   close its own descriptor of the lock             RUN/supervisor: its pid; RUN/neap.log: what it says
  *   wait, or die; a later one waits for the lock     runs the command, drains, writes RUN/result.json, ends
  *
- * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went.
+ * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went. On a
+ * file system that has no locks the supervisor waits, once forked, until the series has made it the owner of the folder
+ * (series/owner.h): there is no gap either.
  */
 #ifndef NEAP_SERIES_SERIES_ATTEMPT_H
 #define NEAP_SERIES_SERIES_ATTEMPT_H
@@ -21,6 +23,7 @@
 struct neap_attempt {
 	char folder[4096];
 	int lock_fd;   /* held by us until the supervisor has it; -1 */
+	bool owned;    /* likewise, where there are no locks: series/owner.h */
 	pid_t child;   /* our own supervisor; 0: adopted, or none */
 	int pidfd;     /* of it; -1 */
 	int log_fd;    /* RUN/neap.log, read as it grows; -1 */

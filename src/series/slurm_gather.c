@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "series/owner.h"
 #include "series/run_stage.h"
 #include "series/slurm_call.h"
 #include "series/slurm_claim.h"
@@ -336,6 +337,9 @@ static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct foun
 	/* The lock before the result: who holds it leaves a result first. */
 	if (!status && found->facts.claimed == NEAP_SLURM_BEGUN && slurm->asked &&
 	    slurm->seen[at].state != NEAP_SLURM_PENDING && slurm->seen[at].state != NEAP_SLURM_RUNNING)
+		status = neap_attempt_find(&found->attempt, &there, err);
+	/* Slurm knows better than a file of a node's, where there are no locks, that the task is over. */
+	if (!status && there == NEAP_STEP_FOUND_LOCK && neap_owner_forget(found->attempt.folder))
 		status = neap_attempt_find(&found->attempt, &there, err);
 	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
 	if (!status && neap_path_join(path, sizeof path, found->attempt.folder, "result.json"))

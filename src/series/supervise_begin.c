@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "device/visible.h"
 #include "neap/trace.h"
+#include "series/owner.h"
 #include "series/run_stage.h"
 
 #include <errno.h>
@@ -135,6 +136,11 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 			    (errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES;
 	     tries++)
 		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* held for a look only? */
+	if (failed && neap_owner_is_needed(errno)) {
+		status = neap_owner_take(run->folder, err);
+		run->owned = !status;
+		return status;
+	}
 	if (failed)
 		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
 					    : neap_fail_errno(err, errno, "locking %s", path);
@@ -325,6 +331,8 @@ void neap_supervise_end(struct neap_supervise *run)
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
 	give_room_back(run);
+	if (run->owned)
+		neap_owner_leave(run->folder);
 	if (run->lock_fd >= 0)
 		close(run->lock_fd);
 	free(run);

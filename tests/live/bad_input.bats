@@ -275,6 +275,32 @@ full() {
 	[ "$(jq -r '.outcome, .exit_status' result.json)" = $'failed\n3' ]
 }
 
+@test "a file system without locks: one run in a folder all the same" {
+	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0"
+	export NEAP_KILLER=nolocks:0:0 LD_PRELOAD=$KILLER
+	"$NEAP" run --quiet --folder run -- sh -c 'echo $$ >pid; exec sleep 1000' 3>&- &
+	supervisor=$!
+	until [ -s pid ]; do kill -0 $supervisor; sleep 0.02; done
+	run "$NEAP" run --folder run -- touch ran
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"process $supervisor on $(hostname) has it (this file system has no locks)"* ]]
+	kill -KILL $supervisor
+	wait $supervisor || true
+	while grep -qsE '^State:.[^ZX]' "/proc/$(cat pid)/status"; do sleep 0.02; done
+	run "$NEAP" run --quiet --folder run -- touch ran # its owner is gone
+	[ "$status" -eq 0 ]
+	[ -e ran ]
+	[ ! -e run/owner ]
+	mkdir theirs # one of another machine may live
+	echo "1 1 pid:[1] 0-0 elsewhere" >theirs/owner
+	run "$NEAP" run --folder theirs -- touch ran2
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"process 1 on elsewhere has it"*"remove the file owner in it"* ]]
+	rm theirs/owner
+	"$NEAP" run --quiet --folder theirs -- touch ran2
+	[ -e ran2 ]
+}
+
 @test "no room for a recording: said, and the training goes on all the same" {
 	local small="--layers 1 --width 32 --heads 2 --log-every 0 --batch 8 --steps 10"
 	"$CHARLM" $small --losses plain >/dev/null 2>&1

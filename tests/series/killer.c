@@ -9,18 +9,22 @@
  * linger: where there is no file "begin", makes one named "lingers" and waits before main, signals as they are by
  * default. abort: where there is no file "begin", ends itself by SIGKILL before main.
  *
- * ended: ends itself by SIGKILL when a file named "ended" has come into place.
+ * nolocks: files named "lock" are on a file system that has none. ended: ends itself by SIGKILL when a file named
+ * "ended" has come into place.
  *
  * A write counts when its descriptor's name ends in "/journal"; a fork when its process has written a journal before.
  * So supervisors and commands, which inherit the environment, are never touched.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
@@ -35,13 +39,15 @@ static void die(void)
 		pause();
 }
 
-static bool is_journal(int fd)
+static bool is_named(int fd, const char *end)
 {
 	char link[64], name[4096];
 	snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-	ssize_t length = readlink(link, name, sizeof name);
-	return length > 8 && !memcmp(name + length - 8, "/journal", 8);
+	ssize_t length = readlink(link, name, sizeof name), own = (ssize_t)strlen(end);
+	return length > own && !memcmp(name + length - own, end, (size_t)own);
 }
+
+static bool is_journal(int fd) { return is_named(fd, "/journal"); }
 
 static bool asked(const char *mode, unsigned long now, size_t *ret_bytes)
 {
@@ -107,6 +113,30 @@ EXPORT int fdatasync(int fd)
 	if (is_journal(fd) && asked("synced", writes, &cut))
 		die();
 	return failed;
+}
+
+EXPORT int flock(int fd, int operation)
+{
+	int (*real)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "flock");
+	size_t cut;
+	if (!asked("nolocks", 0, &cut) || !is_named(fd, "/lock"))
+		return real(fd, operation);
+	errno = ENOLCK;
+	return -1;
+}
+
+EXPORT int fcntl(int fd, int command, ...) /* fcntl64, where files are large */
+{
+	int (*real)(int, int, ...) = (int (*)(int, int, ...))dlsym(RTLD_NEXT, "fcntl64");
+	size_t cut;
+	va_list list;
+	va_start(list, command);
+	void *argument = va_arg(list, void *);
+	va_end(list);
+	if ((command != F_SETLK && command != F_GETLK) || !asked("nolocks", 0, &cut) || !is_named(fd, "/lock"))
+		return real(fd, command, argument);
+	errno = ENOSYS;
+	return -1;
 }
 
 EXPORT int rename(const char *from, const char *to)

@@ -181,7 +181,8 @@ static int end_in_between(const char *command_end)
 {
 	char text[1024];
 	snprintf(text, sizeof text,
-		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; tail -f /dev/null 2>/dev/null & echo $! >left; %s']%s, "
+		 HEAD "- {name: e, command: [sh, -c, 'echo x >> ran; tail -f /dev/null 2>/dev/null & echo $! >left; "
+		      "%s']%s, "
 		      "env: {LD_PRELOAD: \"%s\", NEAP_KILLER: \"ended:0:0\"}}\n",
 		 command_end, strstr(command_end, "{b}") ? ", params: {b: 4}, on_oom: halve b" : "", series_killer());
 	series_write("s.yaml", text);
@@ -267,6 +268,39 @@ static void test_reaped(void **state)
 	assert_int_equal(kill(lingering, 0), -1); /* reaped */
 	check_counts("lingers", 1, 0, 0, 1);
 	check_counts("full", 1, 0, 0, 1);
+}
+
+/* On a file system without locks, everything is as with them. */
+static void test_without_locks(void **state)
+{
+	(void)state;
+	char holds[96];
+	write_waiting();
+	pid_t first = series_spawn("nolocks:0:0", (const char *const[]){"s.yaml", "--folder", "f", NULL});
+	series_await("ran");
+	assert_int_equal(access("f/owner", F_OK), 0);
+	assert_int_equal(SERIES("nolocks:0:0", "s.yaml", "--folder", "f", "--resume"), 75);
+	snprintf(holds, sizeof holds, "f: process %ld on ", (long)first);
+	check_said(holds);
+	check_said("has it (this file system has no locks): if that is gone, remove the file owner in it");
+	assert_int_equal(kill(first, SIGKILL), 0);
+	assert_int_equal(series_wait(first), 128 + SIGKILL);
+	unlink("err");
+	pid_t second =
+		series_spawn("nolocks:0:0", (const char *const[]){"s.yaml", "--folder", "f", "--resume", NULL});
+	series_await("err"); /* it is adopted */
+	check_said("[1/2] w: attempt 1 goes on, waiting for it");
+	pid_t supervisor = supervisor_of("f/runs/w-1/supervisor");
+	assert_int_equal(kill(supervisor, SIGKILL), 0);
+	series_await("f/runs/w-2/supervisor"); /* and seen to be gone */
+	let_go();
+	assert_int_equal(series_wait(second), 0);
+	assert_int_equal(series_lines("ran"), 2);
+	assert_int_equal(series_lines("ran2"), 1);
+	check_counts("w", 2, 1, 1, 0);
+	check_counts("after", 1, 1, 0, 0);
+	assert_int_not_equal(access("f/owner", F_OK), 0);
+	assert_int_not_equal(access("f/runs/w-2/owner", F_OK), 0);
 }
 
 /* Two processes, one series. */
@@ -480,6 +514,7 @@ int main(int argc, char **argv)
 		TEST(test_ended_badly),
 		TEST(test_ended_with_a_rung_left),
 		TEST(test_reaped),
+		TEST(test_without_locks),
 		TEST(test_excluded),
 		TEST(test_interrupted),
 		TEST(test_interrupted_early),

@@ -98,7 +98,8 @@ static void test_killed(void **state)
 	struct neap_history *history = NULL;
 	unsigned rows = 0;
 	assert_int_equal(neap_history_open("neap/history.db", &history, NULL, NULL), NEAP_OK);
-	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, count_row, &rows, NULL), NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, count_row, &rows, NULL),
+			 NEAP_OK);
 	neap_history_close(history);
 	assert_int_equal(rows, ended);
 }
