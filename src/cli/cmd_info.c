@@ -5,139 +5,19 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/csv.h"
+#include "cli/info_report.h"
 #include "cli/json_parts.h"
-#include "cli/look.h"
 #include "cli/print.h"
+#include "cli/targets.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SCHEMA 1
-
-static const char *size_of(uint64_t bytes, char text[NEAP_UNITS_ROOM])
-{
-	return bytes == NEAP_BYTES_UNKNOWN ? "?" : neap_size_format(bytes, text);
-}
-
-static void print_line(const char *name, const char *size, const char *note)
-{
-	printf("  %-16s %10s%s%s\n", name, size, note[0] ? "  " : "", note);
-}
-
-/* Where what the ledger does not explain may be: beside the allocators of attached processes (libraries take memory
- * past them), or with a process that the driver does not list. */
-static void unexplained_note(const struct look_device *device, char *note, size_t room)
-{
-	int64_t other = look_other(device);
-	char text[NEAP_UNITS_ROOM];
-	if (other == 0)
-		snprintf(note, room, "(no process the driver lists holds it)");
-	else if (other == device->ledger.unexplained)
-		snprintf(note, room, "(attached processes hold it beside their allocators: column \"other\")");
-	else
-		snprintf(note, room, "(%s of it in column \"other\"; no process the driver lists holds the rest)",
-			 neap_size_format_delta(other, text));
-}
-
-static void print_ledger(const struct look_device *device, bool color)
-{
-	const struct neap_ledger *ledger = &device->ledger;
-	char text[NEAP_UNITS_ROOM], note[128];
-	print_line("driver reserved", neap_size_format(ledger->driver_reserved, text),
-		   device->reading.reserved_known ? "" : "(this driver counts it as used)");
-	print_line("contexts", neap_size_format(ledger->contexts, text), "");
-	print_line("allocated", neap_size_format(ledger->allocated, text), "");
-	print_line("cached", neap_size_format(ledger->cached, text),
-		   ledger->cached ? "(neap clear gives it back)" : "");
-	print_line("not attached", neap_size_format(ledger->not_attached, text), "");
-	if (ledger->unexplained != 0) {
-		fputs(color ? "\033[33m" : "", stdout);
-		unexplained_note(device, note, sizeof(note));
-		print_line("unexplained", neap_size_format_delta(ledger->unexplained, text), note);
-		fputs(color ? "\033[0m" : "", stdout);
-	}
-	print_line("free", neap_size_format(ledger->free, text), "");
-	print_line("total", neap_size_format(ledger->total, text), "");
-}
-
-static void print_process(const struct look_process *process)
-{
-	const struct neap_ledger_process *account = &process->account;
-	char bytes[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM],
-		other[NEAP_UNITS_ROOM];
-	const char *name = process->name[0] ? process->name : "?";
-	if (account->attached)
-		printf("  %8d  %-20.20s %10s %10s %10s %10s %10s\n", (int)account->pid, name,
-		       size_of(account->bytes, bytes), neap_size_format(account->context, context),
-		       neap_size_format(account->allocated, allocated), neap_size_format(account->cached, cached),
-		       neap_size_format_delta(account->other, other));
-	else if (process->stray)
-		printf("  %8d  %-20.20s %10s a stray context: it has no allocation here, it works on GPU %zu\n",
-		       (int)account->pid, name, size_of(account->bytes, bytes), process->stray_from);
-	else
-		printf("  %8d  %-20.20s %10s %10s\n", (int)account->pid, name, size_of(account->bytes, bytes),
-		       "not attached");
-}
-
-/* The next device that an attached process uses and NVML does not list: a MIG instance, or another machine's view. */
-static const struct neap_published *next_unlisted(const struct look *look, const struct neap_attached *attached,
-						  size_t *cursor)
-{
-	while (*cursor < attached->device_count) {
-		const struct neap_published *published = &attached->devices[(*cursor)++];
-		bool listed = false;
-		for (size_t d = 0; d < look->device_count; d++)
-			listed |= memcmp(look->devices[d].reading.uuid, published->device_uuid, 16) == 0;
-		if (!listed)
-			return published;
-	}
-	return NULL;
-}
-
-static uint64_t reserved_of(const struct neap_published *published)
-{
-	int64_t bytes = published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
-	return bytes > 0 ? (uint64_t)bytes : 0;
-}
-
-static void print_unlisted(const struct look *look, const struct neap_attached *attached)
-{
-	const struct neap_published *published;
-	char size[NEAP_UNITS_ROOM];
-	for (size_t cursor = 0; (published = next_unlisted(look, attached, &cursor));)
-		printf("Process %d: has %s reserved on a device that NVML does not list, such as a MIG instance: it "
-		       "is "
-		       "in no account above\n",
-		       (int)attached->pid, neap_size_format(reserved_of(published), size));
-}
-
-static void print_people(const struct look *look, bool color)
-{
-	for (size_t i = 0; i < look->device_count; i++) {
-		const struct look_device *device = &look->devices[i];
-		printf("%s%sGPU %zu: %s%s%s  %s\n", i > 0 ? "\n" : "", color ? "\033[1m" : "", i,
-		       NEAP_PRINTABLE(device->reading.name), look->backend == NEAP_BACKEND_SIM ? " (simulated)" : "",
-		       color ? "\033[0m" : "", device->reading.uuid_text);
-		print_ledger(device, color);
-		if (!device->reading.processes_known)
-			puts("  the driver gives no list of processes");
-		if (device->process_count > 0)
-			printf("  %8s  %-20s %10s %10s %10s %10s %10s\n", "PID", "process", "in all", "context",
-			       "allocated", "cached", "other");
-		for (size_t p = 0; p < device->process_count; p++)
-			print_process(&device->processes[p]);
-		if (device->reading.processes_truncated)
-			printf("  and more: the driver lists over %d processes\n", NEAP_READING_PROCESSES);
-	}
-	for (size_t i = 0; i < look->attached_count; i++)
-		print_unlisted(look, &look->attached[i]);
-	for (size_t i = 0; i < look->attached_count; i++)
-		if (look->attached[i].note[0])
-			printf("Process %d: %s\n", (int)look->attached[i].pid,
-			       NEAP_PRINTABLE(look->attached[i].note));
-}
 
 /* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
 static json_t *integer(uint64_t value)
@@ -181,6 +61,10 @@ static json_t *process_json(const struct look_process *process, size_t device, c
 	set(object, "pid", json_integer(account->pid), ret_failed);
 	set(object, "device", integer(device), ret_failed);
 	set(object, "name", process->name[0] ? look_json_text(process->name) : json_null(), ret_failed);
+	set(object, "user", process->who.user[0] ? look_json_text(process->who.user) : json_null(), ret_failed);
+	set(object, "run_time_ns", integer(process->who.run_ns), ret_failed);
+	set(object, "command", process->who.command[0] ? look_json_text(process->who.command) : json_null(),
+	    ret_failed);
 	set(object, "attached", json_boolean(account->attached), ret_failed);
 	set(object, "bytes", integer(account->bytes), ret_failed);
 	set(object, "contexts", integer(account->context), ret_failed);
@@ -215,6 +99,8 @@ static int print_json(const struct look *look, bool lines)
 	json_t *root = json_object(), *devices = json_array(), *processes = json_array(), *unlisted = json_array();
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *device = &look->devices[i];
+		if (device->left_out)
+			continue;
 		if (json_array_append_new(devices, device_json(device, i, &failed)) != 0)
 			failed = true;
 		for (size_t p = 0; p < device->process_count; p++)
@@ -226,10 +112,10 @@ static int print_json(const struct look *look, bool lines)
 	}
 	for (size_t i = 0; i < look->attached_count; i++) {
 		const struct neap_published *published;
-		for (size_t cursor = 0; (published = next_unlisted(look, &look->attached[i], &cursor));) {
+		for (size_t cursor = 0; (published = info_next_unlisted(look, &look->attached[i], &cursor));) {
 			json_t *one = json_object();
 			set(one, "pid", json_integer(look->attached[i].pid), &failed);
-			set(one, "reserved", integer(reserved_of(published)), &failed);
+			set(one, "reserved", integer(info_reserved(published)), &failed);
 			if (json_array_append_new(unlisted, one) != 0)
 				failed = true;
 		}
@@ -258,12 +144,17 @@ static void print_csv(const struct look *look)
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *device = &look->devices[i];
 		const struct neap_ledger *l = &device->ledger;
+		if (device->left_out)
+			continue;
 		printf("%zu,%s,,", i, device->reading.uuid_text);
 		csv_print_text(device->reading.name);
 		printf(",,,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",%" PRIu64
-		       ",%" PRIu64 "\n",
+		       ",%" PRIu64 ",",
 		       l->driver_reserved, l->contexts, l->allocated, l->cached, l->not_attached, l->unexplained,
 		       l->free, l->total);
+		if (device->reading.utilization_percent >= 0)
+			printf("%d", device->reading.utilization_percent);
+		puts(",,,");
 		for (size_t p = 0; p < device->process_count; p++) {
 			const struct neap_ledger_process *account = &device->processes[p].account;
 			printf("%zu,%s,%d,", i, device->reading.uuid_text, (int)account->pid);
@@ -271,8 +162,15 @@ static void print_csv(const struct look *look)
 			printf(",%d,", account->attached);
 			if (account->bytes != NEAP_BYTES_UNKNOWN)
 				printf("%" PRIu64, account->bytes);
-			printf(",,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",,\n", account->context,
+			printf(",,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRId64 ",,,,", account->context,
 			       account->allocated, account->cached, not_attached_bytes(account), account->other);
+			csv_print_text(device->processes[p].who.user);
+			putchar(',');
+			if (device->processes[p].who.run_ns != WHO_UNKNOWN)
+				printf("%" PRIu64, device->processes[p].who.run_ns);
+			putchar(',');
+			csv_print_text(device->processes[p].who.command);
+			putchar('\n');
 		}
 	}
 }
@@ -294,7 +192,7 @@ static void print_summary(const struct look *look)
 			struct neap_published published;
 			char title[128], text[NEAP_SUMMARY_ROOM];
 			const unsigned char *uuid = look->devices[d].reading.uuid;
-			if (!neap_attached_device(&look->attached[i], uuid, &published))
+			if (look->devices[d].left_out || !neap_attached_device(&look->attached[i], uuid, &published))
 				continue;
 			snprintf(title, sizeof(title), "%.30s (PID %d) CUDA memory summary, device ID %zu",
 				 look->attached[i].name, (int)look->attached[i].pid, device_index(look, uuid));
@@ -305,26 +203,141 @@ static void print_summary(const struct look *look)
 }
 
 struct request {
-	bool json, csv, summary, repeated, color;
+	bool json, csv, summary, oneline, color;
+	bool repeated;
+	bool refresh; /* a terminal: each look is written over the one before */
+	const char *sort;
+	pid_t *pids; /* NULL: of every process */
+	size_t pid_count;
+	const struct neap_arguments *arguments;
 };
 
-static int print_look(const struct look *look, const struct request *request, bool first)
+static bool device_wanted(const struct request *request, const struct look_device *device, size_t index)
 {
+	const char *name = neap_argument(request->arguments, "device");
+	uint64_t number;
+	for (size_t n = 0; (name = neap_argument_nth(request->arguments, "device", n)); n++)
+		if (strcmp(name, device->reading.uuid_text) == 0 ||
+		    (neap_u64_parse(name, &number, NULL) == NEAP_OK && number == index))
+			return true;
+	return !neap_argument(request->arguments, "device");
+}
+
+/* That each --device names one. */
+static int check_devices(const struct request *request, const struct look *look)
+{
+	const char *name;
+	for (size_t n = 0; (name = neap_argument_nth(request->arguments, "device", n)); n++) {
+		uint64_t number;
+		bool found = neap_u64_parse(name, &number, NULL) == NEAP_OK && number < look->device_count;
+		for (size_t i = 0; i < look->device_count; i++)
+			found |= strcmp(name, look->devices[i].reading.uuid_text) == 0;
+		if (!found) {
+			fprintf(stderr, "neap info: no device '%s'; there %s %zu, from 0 on\n", NEAP_PRINTABLE(name),
+				look->device_count == 1 ? "is" : "are", look->device_count);
+			return NEAP_EXIT_NO_INPUT;
+		}
+	}
+	return NEAP_EXIT_OK;
+}
+
+/* Leaves those processes that --pid names; how many there are. */
+static size_t choose_processes(const struct request *request, struct look_device *device)
+{
+	size_t kept = 0;
+	for (size_t p = 0; p < device->process_count; p++)
+		for (size_t n = 0; n < request->pid_count; n++)
+			if (device->processes[p].account.pid == request->pids[n]) {
+				device->processes[kept++] = device->processes[p];
+				break;
+			}
+	return device->process_count = kept;
+}
+
+static void choose_attached(const struct request *request, struct look *look)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < look->attached_count; i++)
+		for (size_t n = 0; n < request->pid_count; n++)
+			if (look->attached[i].pid == request->pids[n]) {
+				look->attached[kept++] = look->attached[i];
+				break;
+			}
+	look->attached_count = kept;
+}
+
+/* Leaves what --device and --pid ask for, in the order of --sort. `first`: a process or device that is not there is
+ * an error; later it has ended. */
+static int choose(const struct request *request, struct look *look, bool first)
+{
+	int code = first ? check_devices(request, look) : NEAP_EXIT_OK;
+	size_t found = 0;
+	if (code != NEAP_EXIT_OK)
+		return code;
+	for (size_t i = 0; i < look->device_count; i++) {
+		struct look_device *device = &look->devices[i];
+		device->left_out = !device_wanted(request, device, i);
+		if (!request->pids || device->left_out)
+			continue;
+		size_t here = choose_processes(request, device);
+		device->left_out = here == 0;
+		found += here;
+	}
+	if (request->pids)
+		choose_attached(request, look);
+	if (request->pids && found == 0 && first) {
+		if (request->pid_count == 1)
+			fprintf(stderr, "neap info: process %d uses no GPU that is shown\n", (int)request->pids[0]);
+		else
+			fputs("neap info: none of these processes uses a GPU that is shown\n", stderr);
+		return NEAP_EXIT_NO_INPUT;
+	}
+	look_who(look);
+	if (request->sort)
+		info_sort(look, request->sort);
+	return NEAP_EXIT_OK;
+}
+
+static size_t terminal_columns(void)
+{
+	struct winsize size = {0};
+	return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+/* The terminal is cleared from its top only with the frame that replaces what was there. */
+static void begin_frame(uint64_t every_ns)
+{
+	char every[NEAP_UNITS_ROOM], clock[32] = "";
+	time_t now = time(NULL);
+	struct tm local = {0};
+	localtime_r(&now, &local);
+	strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+	printf("\033[H\033[Jneap info at %s, again every %s (Ctrl-C ends it)\n\n", clock,
+	       neap_duration_format(every_ns, every));
+}
+
+static int print_look(const struct look *look, const struct request *request, bool first, uint64_t every_ns)
+{
+	struct info_style style = {.color = request->color, .columns = terminal_columns()};
 	if (request->json)
 		return print_json(look, request->repeated);
 	if (request->csv) {
 		if (first)
 			puts("device,uuid,pid,name,attached,bytes,driver_reserved,contexts,allocated,cached,"
-			     "not_attached,unexplained,free,total");
+			     "not_attached,unexplained,free,total,utilization_percent,user,run_time_ns,command");
 		print_csv(look);
 		return NEAP_EXIT_OK;
 	}
-	if (!first)
+	if (request->refresh)
+		begin_frame(every_ns);
+	else if (!first && !request->oneline)
 		putchar('\n');
 	if (request->summary)
 		print_summary(look);
+	else if (request->oneline)
+		info_print_oneline(stdout, look, &style);
 	else
-		print_people(look, request->color);
+		info_print_account(stdout, look, &style);
 	return NEAP_EXIT_OK;
 }
 
@@ -334,7 +347,9 @@ static int show(struct neap_monitor *monitor, const char *folder, const struct r
 		struct look look = {0};
 		struct neap_error err = {0};
 		enum neap_status status = look_take(monitor, folder, &look, &err);
-		int code = status == NEAP_OK ? print_look(&look, request, first) : neap_complain("info", &err);
+		int code = status == NEAP_OK ? choose(request, &look, first) : neap_complain("info", &err);
+		if (code == NEAP_EXIT_OK)
+			code = print_look(&look, request, first, every_ns);
 		look_fini(&look);
 		if (code != NEAP_EXIT_OK || every_ns == 0)
 			return code;
@@ -344,57 +359,92 @@ static int show(struct neap_monitor *monitor, const char *folder, const struct r
 	}
 }
 
-static int run(const struct neap_arguments *arguments)
+static int read_request(const struct neap_arguments *arguments, struct request *ret_request, uint64_t *ret_every_ns)
 {
 	struct request request = {.json = neap_argument(arguments, "json"),
 				  .csv = neap_argument(arguments, "csv"),
 				  .summary = neap_argument(arguments, "summary"),
-				  .color = neap_color(arguments, stdout)};
-	const char *every = neap_argument(arguments, "every");
-	uint64_t every_ns = 0;
+				  .oneline = neap_argument(arguments, "oneline"),
+				  .sort = neap_argument(arguments, "sort"),
+				  .color = neap_color(arguments, stdout),
+				  .arguments = arguments};
+	const char *every = neap_argument(arguments, "every"), *term = getenv("TERM");
 	struct neap_error err = {0};
-	if (request.json + request.csv + request.summary > 1)
-		return neap_misuse(arguments, "only one of --json, --csv and --summary");
-	if (every && neap_duration_parse(every, &every_ns, &err) != NEAP_OK)
+	struct look nothing = {0};
+	if (request.json + request.csv + request.summary + request.oneline > 1)
+		return neap_misuse(arguments, "only one of --json, --csv, --summary and --oneline");
+	if (every && neap_duration_parse(every, ret_every_ns, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--every: %s", err.message);
-	if (every && every_ns < 10 * NEAP_NS_PER_MS)
+	if (every && *ret_every_ns < 10 * NEAP_NS_PER_MS)
 		return neap_misuse(arguments, "--every: at least 10ms");
+	if (request.sort && !info_sort(&nothing, request.sort))
+		return neap_misuse(arguments, "--sort is memory, pid, time, user or name, not '%s'", request.sort);
 	request.repeated = every != NULL;
+	request.refresh =
+		every && !request.json && !request.csv && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+	*ret_request = request;
+	return NEAP_EXIT_OK;
+}
 
+static int run(const struct neap_arguments *arguments)
+{
+	static char frame[1 << 16];
+	struct request request = {0};
 	struct neap_monitor *monitor = NULL;
+	struct neap_error err = {0};
+	uint64_t every_ns = 0;
 	char folder[4096];
+	int code = read_request(arguments, &request, &every_ns);
+	if (code == NEAP_EXIT_OK && neap_argument(arguments, "pid"))
+		code = targets_given(arguments, &request.pids, &request.pid_count);
+	if (code != NEAP_EXIT_OK)
+		return code;
+	if (request.refresh)
+		setvbuf(stdout, frame, _IOFBF, sizeof(frame)); /* a look at a time */
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
 	if (status == NEAP_OK)
 		status = neap_path_runtime(folder, sizeof(folder), &err);
-	int code = status == NEAP_OK ? show(monitor, folder, &request, every_ns) : neap_complain("info", &err);
+	code = status == NEAP_OK ? show(monitor, folder, &request, every_ns) : neap_complain("info", &err);
 	neap_monitor_close(monitor);
+	free(request.pids);
 	return code;
 }
 
 const struct neap_command neap_command_info = {
 	.name = "info",
-	.usage = "[--json|--csv|--summary] [--every S]",
+	.usage = "[-i DEVICE] [--pid P] [--sort KEY] [--oneline|--json|--csv|--summary] [--every S]",
 	.summary = "account for every byte of each device's memory, and who holds it",
-	.details = "Per device:\n"
-		   "  driver reserved + contexts + allocated + cached + not attached + unexplained + free = total\n"
-		   "\n"
-		   "Contexts, allocated and cached are those of attached processes (started by 'neap run', or that "
-		   "attached themselves); not attached is what the driver says of the others. Asks NVML and the "
-		   "attached "
-		   "processes' statistics pages: it creates no CUDA context, disturbs nobody, and waits for no "
-		   "process, so "
-		   "that it also answers for one that is stopped.\n"
-		   "\n"
-		   "--csv: a name that a spreadsheet would take for a formula (it begins with =, +, - or @) has an "
-		   "apostrophe before it.\n"
-		   "\n"
-		   "Exit codes: 0 done; 64 usage; 69 no driver; 77 the runtime folder is not safely ours.",
+	.details =
+		"Per device:\n"
+		"  driver reserved + contexts + allocated + cached + not attached + unexplained + free = total\n"
+		"\n"
+		"Contexts, allocated and cached are those of attached processes (started by 'neap run', or that "
+		"attached themselves); not attached is what the driver says of the others. Asks NVML and the "
+		"attached "
+		"processes' statistics pages: it creates no CUDA context, disturbs nobody, and waits for no "
+		"process, so "
+		"that it also answers for one that is stopped.\n"
+		"\n"
+		"Run time is as ps shows it: 12:34 are minutes and seconds, 3-01:02:03 days, hours and so on. Names "
+		"are cut, with ..., where a terminal is too narrow. Busy, where the driver says it, is the share of "
+		"the time in which the device computed anything.\n"
+		"\n"
+		"--csv: a name that a spreadsheet would take for a formula (it begins with =, +, - or @) has an "
+		"apostrophe before it.\n"
+		"\n"
+		"Exit codes: 0 done; 64 usage; 66 no such device, or no such process "
+		"on one; 69 no driver; 77 the runtime folder is not safely ours.",
 	.options =
 		(const struct neap_option[]){
+			{"device", "DEVICE", "this device: index or UUID; may be given several times", 'i'},
+			{"pid", "P", "this process, and the devices it uses; may be given several times"},
+			{"sort", "KEY", "processes by memory, pid, time, user or name"},
+			{"oneline", NULL, "one line for each device"},
 			{"json", NULL, "one JSON object (with --every: one a line)"},
 			{"csv", NULL, "one line per device and per process on it"},
 			{"summary", NULL, "each attached process's counters, as PyTorch's memory_summary shows them"},
-			{"every", "S", "again every S seconds (or 500ms, 2m, ...), until interrupted"},
+			{"every", "S",
+			 "again every S seconds (or 500ms, 2m, ...), until interrupted; on a terminal in place"},
 			{NULL, NULL, NULL},
 		},
 	.run = run,

@@ -319,7 +319,7 @@ static int plan_and_do(struct kill_work *work, struct neap_monitor *monitor, con
 static int read_request(const struct neap_arguments *arguments, struct request *ret_request)
 {
 	struct request request = {.device = neap_argument(arguments, "device"),
-				  .by_pid = neap_argument(arguments, "pid"),
+				  .by_pid = neap_argument(arguments, "pid") || neap_operand_count(arguments) > 0,
 				  .mine = neap_argument(arguments, "mine"),
 				  .dry_run = neap_argument(arguments, "dry-run"),
 				  .yes = neap_argument(arguments, "yes"),
@@ -329,7 +329,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	const char *grace = neap_argument(arguments, "grace"), *limit = neap_argument(arguments, "drain-limit");
 	struct neap_error err = {0};
 	if (request.by_pid + request.mine + (request.device != NULL) != 1)
-		return neap_misuse(arguments, "say which: one of --pid, --device and --mine");
+		return neap_misuse(arguments, "say which: PID, --device or --mine");
 	if (grace && neap_duration_parse(grace, &request.grace_ns, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--grace: %s", err.message);
 	if (request.grace_ns > GRACE_MOST_NS)
@@ -371,7 +371,7 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_kill = {
 	.name = "kill",
-	.usage = "(--pid P|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
+	.usage = "(PID...|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
 	.summary = "end GPU processes, and see their memory come back",
 	.details =
 		"Shows each process, everything that descends from it, and the device memory they hold; asks on a "
@@ -383,7 +383,7 @@ const struct neap_command neap_command_kill = {
 		"\n"
 		"Ends processes of your own user only, for root too; never PID 1, a thread of the kernel, itself, or "
 		"what it was started from. "
-		"With --pid one such process refuses the whole request; with --device and --mine it is named and "
+		"Given by its PID, one such process refuses the whole request; with --device and --mine it is named and "
 		"left "
 		"alone, and the others are ended.\n"
 		"\n"
@@ -400,8 +400,8 @@ const struct neap_command neap_command_kill = {
 		"(it says who holds it); 77 refused.",
 	.options =
 		(const struct neap_option[]){
-			{"pid", "P", "this process; may be given several times"},
-			{"device", "DEVICE", "the processes on this device: index or UUID"},
+			{"pid", "P", "this process, as PID alone; may be given several times"},
+			{"device", "DEVICE", "the processes on this device: index or UUID", 'i'},
 			{"mine", NULL, "every GPU process of this user"},
 			{"dry-run", NULL, "only show them"},
 			{"yes", NULL, "do not ask"},
@@ -410,5 +410,6 @@ const struct neap_command neap_command_kill = {
 			{"json", NULL, "one JSON object; needs --yes or --dry-run"},
 			{NULL, NULL, NULL},
 		},
+	.operands_max = SIZE_MAX,
 	.run = run,
 };

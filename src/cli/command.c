@@ -3,8 +3,9 @@
  *   neap [COMMON] NAME [OPTIONS] [OPERANDS]
  *   neap [COMMON] NAME [OPTIONS] [--] COMMAND [ARG...]      takes_rest
  *
- * Options are --name value or --name=value, flags --name; they may be repeated and mixed with operands; "--" ends
- * them. Nothing is ignored: what the table does not know is an error that names what is nearest to it.
+ * Options are --name value or --name=value, flags --name; some have a letter: -n value. They may be repeated and
+ * mixed with operands; "--" ends them. Nothing is ignored: what the table does not know is an error that names what
+ * is nearest to it.
  */
 #include "cli/command.h"
 
@@ -156,6 +157,14 @@ static const struct neap_option *find_option(const struct neap_option *options, 
 	return NULL;
 }
 
+static const struct neap_option *find_letter(const struct neap_option *options, const char *text)
+{
+	for (; options->name; options++)
+		if (options->letter && text[1] == options->letter && text[2] == '\0')
+			return options;
+	return NULL;
+}
+
 static int unknown_option(const struct neap_arguments *arguments, const char *text)
 {
 	size_t length = strcspn(text, "=");
@@ -178,15 +187,19 @@ static int parse_option(struct neap_arguments *arguments, int argc, char **argv,
 	const char *text = argv[*index];
 	if (strcmp(text, "-h") == 0)
 		text = "--help";
-	if (strncmp(text, "--", 2) != 0)
-		return unknown_option(arguments, text);
-	size_t length = strcspn(text + 2, "=");
-	const struct neap_option *option = find_option(command_options(arguments->command), text + 2, length);
+	const struct neap_option *own = command_options(arguments->command), *option;
+	const char *value = NULL;
+	if (strncmp(text, "--", 2) == 0) {
+		size_t length = strcspn(text + 2, "=");
+		option = find_option(own, text + 2, length);
+		if (!option)
+			option = find_option(neap_common_options, text + 2, length);
+		value = text[2 + length] == '=' ? text + 2 + length + 1 : NULL;
+	} else {
+		option = find_letter(own, text);
+	}
 	if (!option)
-		option = find_option(neap_common_options, text + 2, length);
-	if (!option)
 		return unknown_option(arguments, text);
-	const char *value = text[2 + length] == '=' ? text + 2 + length + 1 : NULL;
 	if (!option->value) {
 		if (value)
 			return neap_misuse(arguments, "option '--%s' takes no value", option->name);

@@ -35,6 +35,7 @@ struct neap_option {
 	const char *name;  /* "json": given as --json */
 	const char *value; /* NULL: a flag; else what the help calls its value: "SECONDS" */
 	const char *help;
+	char letter; /* 'i': also given as -i; 0: no short form */
 };
 
 struct neap_arguments; /* parsed by the table's options */

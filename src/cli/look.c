@@ -175,6 +175,13 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 	return status;
 }
 
+void look_who(struct look *look)
+{
+	for (size_t d = 0; d < look->device_count; d++)
+		for (size_t p = 0; p < look->devices[d].process_count; p++)
+			who_read(look->devices[d].processes[p].account.pid, &look->devices[d].processes[p].who);
+}
+
 void look_fini(struct look *look)
 {
 	for (size_t i = 0; i < look->device_count; i++)

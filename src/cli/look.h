@@ -3,6 +3,7 @@
 #ifndef NEAP_CLI_LOOK_H
 #define NEAP_CLI_LOOK_H
 
+#include "cli/who.h"
 #include "device/ledger.h"
 #include "proto/page.h"
 
@@ -11,6 +12,7 @@ struct look_process {
 	char name[64];     /* "" when it cannot be read (it is gone, or of another PID namespace) */
 	bool stray;        /* attached, but with no allocator on this device: a context that it does not use */
 	size_t stray_from; /* then: index of the device it does use */
+	struct who who;    /* look_who fills it */
 };
 
 struct look_device {
@@ -18,6 +20,7 @@ struct look_device {
 	struct neap_ledger ledger;
 	struct look_process *processes;
 	size_t process_count;
+	bool left_out; /* not to be shown */
 };
 
 struct look {
@@ -34,9 +37,13 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 			   struct neap_error *err);
 void look_fini(struct look *look);
 
+/* Reads `who` of every process in it. */
+void look_who(struct look *look);
+
 const char *look_backend_name(enum neap_backend backend);
 
-/* What attached processes hold on the device beside their allocators and contexts, as far as the driver lists them. */
+/* What attached processes hold on the device beside their allocators and contexts, as far as the driver lists them.
+ */
 int64_t look_other(const struct look_device *device);
 
 /* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
@@ -46,8 +53,8 @@ void look_name(pid_t pid, char ret_name[64]);
 struct json_t *look_json_text(const char *text);
 
 /* The end of every command's --json: writes `root` to stdout and lets go of it; what could not be written main finds.
- * `failed`: memory was short while it was made; then nothing is written but a complaint of `command`. Returns the exit
- * code. */
+ * `failed`: memory was short while it was made; then nothing is written but a complaint of `command`. Returns the
+ * exit code. */
 int look_json_print(const char *command, struct json_t *root, bool failed);
 
 #endif

@@ -102,20 +102,22 @@ enum neap_status targets_device_status(uint64_t answered)
 
 int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
 {
-	size_t count = 0;
-	while (neap_argument_nth(arguments, "pid", count))
-		count++;
+	size_t given = 0, count;
+	while (neap_argument_nth(arguments, "pid", given))
+		given++;
+	count = given + neap_operand_count(arguments);
 	pid_t *pids = calloc(count, sizeof(*pids));
 	if (!pids) {
 		fputs("neap: out of memory\n", stderr);
 		return NEAP_EXIT_OS;
 	}
 	for (size_t i = 0; i < count; i++) {
-		const char *text = neap_argument_nth(arguments, "pid", i);
+		const char *text =
+			i < given ? neap_argument_nth(arguments, "pid", i) : neap_operand(arguments, i - given);
 		uint64_t pid;
 		if (neap_u64_parse(text, &pid, NULL) != NEAP_OK || pid == 0 || pid > INT32_MAX) {
 			free(pids);
-			return neap_misuse(arguments, "--pid: '%s' is no process ID", text);
+			return neap_misuse(arguments, "%s'%s' is no process ID", i < given ? "--pid: " : "", text);
 		}
 		pids[i] = (pid_t)pid;
 	}

@@ -12,7 +12,7 @@
 int targets_choose(const struct neap_arguments *arguments, const char *runtime_folder, pid_t **ret_pids,
 		   size_t *ret_count);
 
-/* Those given with --pid alone; as targets_choose. */
+/* Those given with --pid, and the operands; as targets_choose. */
 int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count);
 
 /* What a process may take to answer: connecting, and every call of its client, together. */

@@ -26,9 +26,15 @@ usage() { # usage EXPECTED ARGS...
 	usage "neap info: option '--every' needs a value: S (see 'neap help info')" info --every
 	usage "neap info: unexpected argument 'now' (see 'neap help info')" info now
 	usage "neap info: unexpected argument '--json' (see 'neap help info')" info -- --json
-	usage "neap info: only one of --json, --csv and --summary (see 'neap help info')" info --json --csv
+	usage "neap info: only one of --json, --csv, --summary and --oneline (see 'neap help info')" info --json --csv
 	usage "neap info: --every: at least 10ms (see 'neap help info')" info --every 0
 	usage "neap info: --color is auto, always or never, not 'red' (see 'neap help info')" info --color red
+	usage "neap info: --sort is memory, pid, time, user or name, not 'size' (see 'neap help info')" info --sort size
+	usage "neap info: option '--device' needs a value: DEVICE (see 'neap help info')" info -i
+	usage "neap info: --pid: 'x' is no process ID (see 'neap help info')" info --pid x
+	usage "neap kill: say which: PID, --device or --mine (see 'neap help kill')" kill
+	usage "neap kill: 'x1' is no process ID (see 'neap help kill')" kill x1
+	usage "neap kill: say which: PID, --device or --mine (see 'neap help kill')" kill 1 --mine
 	usage "neap clear: --pid: 'x1' is no process ID (see 'neap help clear')" clear --pid x1
 	usage "neap clear: --pid: '0' is no process ID (see 'neap help clear')" clear --pid=0
 	usage "neap clear: --pid or --all, not both (see 'neap help clear')" clear --pid 1 --all
@@ -165,7 +171,7 @@ Options:
 	[[ "$output" == *" $plain  "*"26.0 MiB not attached"* ]]
 	run --separate-stderr "$NEAP" info --csv
 	[ "${#lines[@]}" -eq 4 ]
-	[ "$(awk -F, 'NF != 14' <<<"$output")" = "" ]
+	[ "$(awk -F, 'NF != 18' <<<"$output")" = "" ]
 	run --separate-stderr "$NEAP" info --summary
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"(PID $attached) CUDA memory summary, device ID 0"* ]]
@@ -173,6 +179,88 @@ Options:
 	[ -z "$(awk 'length != 77' <<<"$output")" ]
 	run bash -c '"$NEAP" info --json --every 20ms | head -n 2 | python3 -c "import json, sys; print([json.loads(l)[\"schema\"] for l in sys.stdin])"'
 	[ "$output" = "[1, 1]" ]
+}
+
+@test "info: user, run time and the whole command of each process; which are shown, in which order" {
+	export NEAP_SIM="mem=256MiB,gpus=2,context=8MiB,reserved=2MiB,world=$world-$$-$BATS_TEST_NUMBER"
+	start 4 8
+	first=$target
+	start --plain 16 2
+	second=$target
+	user=$(id -un)
+	run --separate-stderr "$NEAP" info
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"
+       PID  user $(printf '%*s' $((${#user} - 4)) '')  run time     in all    context  allocated     cached      other  process
+"* ]]
+	grep -qE "^ +$first  $user +[0-9]{2}:[0-9]{2}   20.0 MiB   8.00 MiB   4.00 MiB   8.00 MiB        0 B  target 4 8$" <<<"$output"
+	grep -qE "^ +$second  $user +[0-9]{2}:[0-9]{2}   26.0 MiB not attached +target --plain 16 2$" <<<"$output"
+	run --separate-stderr "$NEAP" info --json
+	[ "$(json '[(p["user"], p["command"], p["run_time_ns"] >= 0) for p in j["processes"] if p["pid"] == '"$first"']')" = "[('$user', 'target 4 8', True)]" ]
+	# Order.
+	run --separate-stderr "$NEAP" info --json --sort memory
+	[ "$(json '[p["pid"] for p in j["processes"]]')" = "[$second, $first]" ]
+	run --separate-stderr "$NEAP" info --json --sort pid
+	[ "$(json '[p["pid"] for p in j["processes"]] == sorted([p["pid"] for p in j["processes"]])')" = True ]
+	# One process, and the devices it uses; one device.
+	run --separate-stderr "$NEAP" info --json --pid "$second"
+	[ "$(json '[d["index"] for d in j["devices"]], [p["pid"] for p in j["processes"]]')" = "([0], [$second])" ]
+	run --separate-stderr "$NEAP" info -i 1
+	[ "$status" -eq 0 ]
+	[ "${lines[0]%%:*}" = "GPU 1" ]
+	[ "${#lines[@]}" -eq 8 ]
+	uuid=$(sed -n 's/.*  GPU-/GPU-/p' <<<"${lines[0]}")
+	by_index=$output
+	run --separate-stderr "$NEAP" info --device "$uuid"
+	[ "$output" = "$by_index" ]
+	run --separate-stderr "$NEAP" info -i 2
+	[ "$status" -eq 66 ]
+	[ "$stderr" = "neap info: no device '2'; there are 2, from 0 on" ]
+	run --separate-stderr "$NEAP" info --pid 1
+	[ "$status" -eq 66 ]
+	[ "$stderr" = "neap info: process 1 uses no GPU that is shown" ]
+	# A line for each device.
+	run --separate-stderr "$NEAP" info --oneline --sort memory
+	[ "$output" = "0  Simulated GPU 256 MiB  48.0 MiB of 256 MiB used, 208 MiB free  $user/target($second) 26.0 MiB, $user/target($first) 20.0 MiB
+1  Simulated GPU 256 MiB  2.00 MiB of 256 MiB used, 254 MiB free" ]
+}
+
+@test "info: on a terminal --every shows each look in the place of the one before" {
+	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
+	start 4 8
+	TERM=xterm run timeout 60 python3 - "$NEAP" info --every 20ms <<'END'
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    import fcntl, struct, termios
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    os.execv(sys.argv[1], sys.argv[1:])
+seen = b""
+while seen.count(b"\x1b[H\x1b[J") < 3:
+    seen += os.read(fd, 4096)
+os.write(fd, b"\x03")
+_, status = os.waitpid(pid, 0)
+frames = seen.split(b"\x1b[H\x1b[J")
+print(len(frames[0]), os.WTERMSIG(status))
+print(frames[1].decode().replace("\r", ""))
+END
+	echo "$output"
+	[ "${lines[0]}" = "0 2" ]
+	[[ "${lines[1]}" =~ ^neap\ info\ at\ [0-9:]{8},\ again\ every\ 20\.0\ ms\ \(Ctrl-C\ ends\ it\)$ ]]
+	[[ "$output" == *"  total               256 MiB"*" $target  "* ]]
+	# Elsewhere there are no escape sequences.
+	run bash -c '"$NEAP" info --every 20ms | head -n 20'
+	[[ "$output" != *$'"'"'\033'"'"'* ]]
+}
+
+@test "kill: a PID is enough" {
+	start 4 8
+	run --separate-stderr "$NEAP" kill "$target" --dry-run
+	[ "$status" -eq 0 ]
+	[[ "$output" == *" $target  target 4 8 "* ]]
+	run --separate-stderr "$NEAP" kill --yes "$target"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Ended process $target "* ]]
 }
 
 @test "info: a process that was killed leaves no trace" {
