@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS] [TARGET...]: builds the fuzz targets with clang's libFuzzer, the address and the undefined-behaviour
-# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar simulated spec trace whole) for SECONDS (60) over seeds
+# sanitizers in build-fuzz, and runs each (analyze frame page record result sidecar simulated spec trace trainer whole) for SECONDS (60) over seeds
 # made here by neap itself. What it learns stays in build-fuzz/corpus; an input that fails a target is kept as
 # build-fuzz/TARGET-*, and the exit status is 1. BUILD says where neap is built (build).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
-[ $# -gt 0 ] || set -- analyze frame page record result sidecar simulated spec trace whole
+[ $# -gt 0 ] || set -- analyze frame page record result sidecar simulated spec trace trainer whole
 for tool in clang meson ninja; do
 	command -v "$tool" >/dev/null || {
 		echo "fuzz/run.sh needs $tool" >&2
@@ -28,7 +28,7 @@ done
 
 # Seeds: small files of each kind, good ones.
 seeds=$folder/seeds
-rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,simulated,spec,trace,whole}
+rm -rf "$seeds" && mkdir -p "$seeds"/{frame,page,record,result,sidecar,simulated,spec,trace,trainer,whole}
 run=$(mktemp -d)
 trap 'rm -rf "$run"' EXIT
 XDG_RUNTIME_DIR=$run XDG_STATE_HOME=$run NEAP_DEVICE=sim NEAP_SIM=mem=256MiB,world=fuzz-$$ "$build/src/neap" run --quiet \
@@ -80,6 +80,10 @@ for number, snapshot in enumerate([
 PYTHON
 
 cp -r "$seeds/trace" "$seeds/analyze"
+python3 tests/checkpoint/trainers.py lightning "$seeds/trainer/x.ckpt" val_loss:min /r/a.ckpt /r/a.ckpt=0.5 /r/b.ckpt=0.75
+python3 tests/checkpoint/trainers.py transformers "$run/hf" accuracy true checkpoint-1 1=0.5 2=0.25
+cp "$run/hf/checkpoint-2/trainer_state.json" "$run/hf/checkpoint-2/training_args.bin" "$seeds/trainer/"
+unzip -p "$run/hf/checkpoint-2/training_args.bin" archive/data.pkl >"$seeds/trainer/arguments.pkl" 2>/dev/null || true
 python3 - "$seeds/whole" <<'PYTHON'
 import struct, sys, zipfile
 header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'

@@ -109,6 +109,7 @@ enum neap_checkpoint_fact {
 		1u << 9, /* neither a step nor a metric tells it from a file that was put there */
 	NEAP_CHECKPOINT_TORN = 1u << 10, /* not whole, see `torn`: it is never counted as the newest or the best */
 	NEAP_CHECKPOINT_HALF = 1u << 11, /* an optimizer, a scheduler, ... whose model is not here */
+	NEAP_CHECKPOINT_RECORDED = 1u << 12, /* its trainer wrote down, or says by its name, that it is the best */
 };
 
 /* Why it stays (`keep`), why it would go (`drop`). */
@@ -126,6 +127,7 @@ enum neap_retention_reason {
 	NEAP_KEEP_ELSEWHERE = 1u << 10,
 	NEAP_KEEP_UNNUMBERED = 1u << 11,
 	NEAP_KEEP_HALF = 1u << 12,
+	NEAP_KEEP_RECORDED = 1u << 13,
 	NEAP_DROP_OLD = 1u << 16,
 	NEAP_DROP_SIZE = 1u << 17,
 	NEAP_DROP_REST = 1u << 18,
@@ -172,8 +174,9 @@ struct neap_retention_plan {
 	struct neap_retention_entry *entries; /* newest first */
 	size_t count;
 	char metric[64];            /* "" none was found or asked for */
+	char source[512];           /* whose record says what the best is, and where; "": nobody's */
 	enum neap_metric_mode mode; /* of it */
-	bool metric_inferred, mode_inferred;
+	bool metric_inferred, mode_inferred; /* from names and files beside them; not where `source` says it */
 	bool newest_for_best; /* no metric: the newest stand for the best */
 	bool order_disagrees; /* the highest step is not the youngest file */
 	size_t keep_count, drop_count;

@@ -386,6 +386,7 @@ class RetentionPlan(c.Structure):
         ("entries", c.POINTER(RetentionEntry)),
         ("count", c.c_size_t),
         ("metric", c.c_char * 64),
+        ("source", c.c_char * 512),
         ("mode", c.c_int),
         ("metric_inferred", c.c_bool),
         ("mode_inferred", c.c_bool),

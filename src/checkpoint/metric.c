@@ -1,9 +1,11 @@
 /* checkpoint/metric.c: which metric tells the best, and its values.
  *
- * The metric: that of the options, or the well-known one that most checkpoints carry, in their names or beside them;
- * of two carried equally often one of the validation, and a loss, goes first. Values beside a checkpoint are exact
- * and win over its name's.
+ * The metric: that of the options; or the one that the trainer recorded (recorded.h); or the well-known one that most
+ * checkpoints carry, in their names or beside them: of two carried equally often one of the validation, and a loss,
+ * goes first. Values that the trainer recorded win over those beside a checkpoint, and these, which are exact, over
+ * those in its name.
  */
+#include "checkpoint/recorded.h"
 #include "checkpoint/scan_internal.h"
 #include "checkpoint/sidecar.h"
 
@@ -12,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -230,46 +233,195 @@ static int read_names(const struct neap_retention_entry *entry, const char *metr
 	return found;
 }
 
-static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry, const struct beside *found)
+static void measure_metric(const struct scan *scan, struct neap_retention_entry *entry, const struct beside *found,
+			   const struct checkpoint_record *record)
 {
-	double value = (double)NAN;
+	double value = (double)NAN, score = 0;
+	bool scored = false;
 
 	if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
 		return;
+	for (size_t i = 0; record && !scored && i < entry->part_count; i++)
+		scored = checkpoint_record_score(record, entry->parts[i].name, &score);
 	int in_name = read_names(entry, scan->plan->metric, &value);
 	bool beside = found->has_top || found->has_deep;
-	if (found->unreadable || (in_name == 2 && !beside)) {
+	if (found->unreadable || (in_name == 2 && !beside && !scored)) {
 		entry->facts |= NEAP_CHECKPOINT_UNREADABLE; /* it may be the best */
-	} else if (beside || in_name == 1) {
-		entry->metric = found->has_top ? found->top : found->has_deep ? found->deep : value;
+	} else if (scored || beside || in_name == 1) {
+		entry->metric = scored ? score : found->has_top ? found->top : found->has_deep ? found->deep : value;
 		entry->facts |= NEAP_CHECKPOINT_MEASURED;
 		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* a file beside it tells what it is */
 	}
 }
 
-enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_error *err)
+/* --- what trainers recorded --- */
+
+/* The one that counts, NULL for none. Errors: NEAP_EINVAL: they do not agree. */
+static enum neap_status choose_record(const struct scan *scan, const struct checkpoint_records *records,
+				      const struct checkpoint_record **ret_record, struct neap_error *err)
+{
+	const struct checkpoint_record *chosen = NULL, *other = NULL;
+
+	for (size_t i = 0; i < records->count; i++) {
+		const struct checkpoint_record *record = &records->at[i];
+		if (!record->here)
+			other = other ? other : record;
+		else if (!chosen)
+			chosen = record;
+		else if (strcmp(record->best, chosen->best) != 0)
+			return neap_fail(
+				err, NEAP_EINVAL,
+				"two records of the best disagree: %.40s by %s (%.40s), %.40s by %s (%.40s): "
+				"name the metric that counts",
+				chosen->best, chosen->metric[0] ? chosen->metric : "?", chosen->trainer, record->best,
+				record->metric[0] ? record->metric : "?", record->trainer);
+	}
+	*ret_record = chosen ? chosen : other;
+	if (!chosen && other && other->several[0])
+		return neap_fail(
+			err, NEAP_EINVAL,
+			"%s recorded several metrics (%.80s), and not which of them tells the best: name the "
+			"metric that counts",
+			other->trainer, other->several);
+	if (*ret_record) {
+		const struct checkpoint_record *record = *ret_record;
+		bool away = record->best[0] && !record->here;
+		snprintf(scan->plan->source, sizeof(scan->plan->source), "%s recorded %s in %.200s%s%.100s%s",
+			 record->trainer, record->best[0] ? "it" : "its values", record->source,
+			 away ? "; its best, " : "", away ? record->best : "", away ? ", is not here" : "");
+	}
+	return NEAP_OK;
+}
+
+static bool has_part(const struct neap_retention_entry *entry, const char *name)
+{
+	for (size_t i = 0; i < entry->part_count; i++)
+		if (!strcmp(entry->parts[i].name, name))
+			return true;
+	return false;
+}
+
+/* Whether the record may know of the entry at all. */
+static bool is_known(const struct checkpoint_record *record, const struct neap_retention_entry *entry)
+{
+	const uint32_t uncounted = NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN | NEAP_CHECKPOINT_UNREADABLE |
+				   NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_HALF;
+
+	return !(entry->facts & uncounted) && (entry->facts & NEAP_CHECKPOINT_MEASURED) && isfinite(entry->metric) &&
+	       (entry->step == NEAP_STEP_UNKNOWN || record->until_step == UINT64_MAX ||
+		entry->step <= record->until_step);
+}
+
+/* Marks the best. Errors: NEAP_EINVAL: by the trainer's own metric another one is better. Its scores are those that
+ * it went by, so they need no check; nor can a best value be checked that was measured between two checkpoints. */
+static enum neap_status mark_best(const struct scan *scan, const struct checkpoint_record *record,
+				  struct neap_error *err)
+{
+	struct neap_retention_plan *plan = scan->plan;
+	const struct neap_retention_entry *best = NULL;
+
+	for (size_t i = 0; i < plan->count; i++)
+		if (has_part(&plan->entries[i], record->best)) {
+			plan->entries[i].facts |= NEAP_CHECKPOINT_RECORDED;
+			best = &plan->entries[i];
+		}
+	if (!best || !is_known(record, best) || record->score_count > 0 || plan->mode == NEAP_METRIC_MODE_UNKNOWN ||
+	    (record->best_step != UINT64_MAX && record->best_step != best->step))
+		return NEAP_OK;
+	for (size_t i = 0; i < plan->count; i++) {
+		const struct neap_retention_entry *other = &plan->entries[i];
+		if (!is_known(record, other) ||
+		    (plan->mode == NEAP_METRIC_MIN ? other->metric >= best->metric : other->metric <= best->metric))
+			continue;
+		return neap_fail(err, NEAP_EINVAL,
+				 "%s recorded %.60s as the best, with %s %.6g, but %.60s has %.6g: name the metric "
+				 "that counts",
+				 record->trainer, record->best, plan->metric, best->metric, other->name,
+				 other->metric);
+	}
+	return NEAP_OK;
+}
+
+/* best_bleu_epoch_5.pth: a trainer that writes such a name keeps one, so only the newest is its best; where the name
+ * has the metric's value, that tells. */
+static void mark_named_best(const struct scan *scan)
+{
+	struct neap_retention_entry *newest = NULL;
+
+	for (size_t i = 0; i < scan->plan->count; i++) {
+		struct neap_retention_entry *entry = &scan->plan->entries[i];
+
+		if (entry->part_count == 0 || !checkpoint_says_best(entry->name) ||
+		    checkpoint_has_metric(entry->name) ||
+		    (entry->facts & (NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN)))
+			continue;
+		bool later = !newest || (entry->step == newest->step ? entry->modified_ns > newest->modified_ns
+					 : newest->step == NEAP_STEP_UNKNOWN ? true
+					 : entry->step == NEAP_STEP_UNKNOWN  ? false
+									     : entry->step > newest->step);
+		newest = later ? entry : newest;
+	}
+	if (newest)
+		newest->facts |= NEAP_CHECKPOINT_RECORDED;
+}
+
+/* --- all of it --- */
+
+static void set_mode(const struct scan *scan, const struct checkpoint_record *record)
+{
+	struct neap_retention_plan *plan = scan->plan;
+
+	plan->mode = plan->metric[0] ? scan->options->mode : NEAP_METRIC_MODE_UNKNOWN;
+	if (!plan->metric[0] || plan->mode)
+		return;
+	if (record) {
+		plan->mode = record->mode;
+		return;
+	}
+	plan->mode = checkpoint_metric_known(plan->metric, NULL);
+	plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
+}
+
+static enum neap_status find(const struct scan *scan, const struct checkpoint_record *record, struct neap_error *err)
 {
 	const struct neap_retention_options *options = scan->options;
 	struct neap_retention_plan *plan = scan->plan;
 	struct beside *beside = calloc(plan->count + 1, sizeof(*beside));
+	const struct checkpoint_record *metric_of = record && record->metric[0] ? record : NULL;
 
 	if (!beside)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
-	if (options->metric) {
+	if (options->metric)
 		checkpoint_word_normalize(options->metric, strlen(options->metric), plan->metric);
+	else if (metric_of)
+		strcpy(plan->metric, metric_of->metric);
+	if (options->metric || metric_of)
 		look_beside_all(scan, beside);
-	} else {
+	else
 		infer_metric(scan, beside);
-	}
-	plan->mode = plan->metric[0] ? options->mode : NEAP_METRIC_MODE_UNKNOWN;
-	if (plan->metric[0] && !plan->mode) {
-		plan->mode = checkpoint_metric_known(plan->metric, NULL);
-		plan->mode_inferred = plan->mode != NEAP_METRIC_MODE_UNKNOWN;
-	}
+	set_mode(scan, metric_of);
 	for (size_t i = 0; plan->metric[0] && i < plan->count; i++)
-		measure_metric(scan, &plan->entries[i], &beside[i]);
+		measure_metric(scan, &plan->entries[i], &beside[i], metric_of);
 	free(beside);
 	if (!plan->metric[0] && options->metric)
 		return neap_fail(err, NEAP_EINVAL, "\"%.60s\" is no metric's name", options->metric);
-	return NEAP_OK;
+	return record ? mark_best(scan, record, err) : NEAP_OK;
+}
+
+enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_error *err)
+{
+	struct checkpoint_records records = {0};
+	const struct checkpoint_record *record = NULL;
+	enum neap_status status = NEAP_OK;
+
+	if (!scan->options->metric) {
+		status = checkpoint_records_read(scan, &records, err);
+		if (status == NEAP_OK)
+			status = choose_record(scan, &records, &record, err);
+	}
+	if (status == NEAP_OK)
+		status = find(scan, record, err);
+	mark_named_best(scan);
+	checkpoint_records_fini(&records);
+	return status;
 }

@@ -431,22 +431,32 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 	return counted || (!folder && checkpoint_has_metric(name)) ? fitting : CHECKPOINT_OTHER;
 }
 
+/* Whether one of the words is a word of the name. */
+static bool has_word(const char *name, const char *const *words, size_t count)
+{
+	char all[CHECKPOINT_WORD_ROOM];
+
+	checkpoint_word_normalize(name, strlen(name), all);
+	for (char *part = all; *part;) {
+		size_t length = strcspn(part, "_");
+
+		for (size_t i = 0; i < count; i++)
+			if (is_word(part, length, words[i]))
+				return true;
+		part += length + (part[length] == '_');
+	}
+	return false;
+}
+
+bool checkpoint_says_best(const char *name) { return has_word(name, (const char *const[]){"best"}, 1); }
+
 bool checkpoint_is_named(const char *name)
 {
 	static const char *const own[] = {"last", "latest", "best", "final"};
-	char word[CHECKPOINT_WORD_ROOM];
 	struct checkpoint_number number;
 	const char *rest = name;
-	bool named = false;
+	bool named = has_word(name, own, COUNT(own));
 
-	checkpoint_word_normalize(name, strlen(name), word);
-	for (char *part = word; *part && !named;) {
-		size_t length = strcspn(part, "_");
-
-		for (size_t i = 0; i < COUNT(own) && !named; i++)
-			named = is_word(part, length, own[i]);
-		part += length + (part[length] == '_');
-	}
 	while (named && checkpoint_number_next(&rest, &number))
 		if (count_kind(number.word) != CHECKPOINT_BARE || checkpoint_metric_known(number.word, NULL))
 			return false;

@@ -57,6 +57,8 @@ enum checkpoint_class checkpoint_classify(const char *name, bool folder, const c
 bool checkpoint_has_metric(const char *name);
 /* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
 bool checkpoint_is_named(const char *name);
+/* Whether "best" is a word of the name. */
+bool checkpoint_says_best(const char *name);
 /* Whether it is, by its extension, a file of metrics or a pin, or hidden: never a checkpoint, whatever the pattern.
  */
 bool checkpoint_is_beside(const char *name);

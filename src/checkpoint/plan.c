@@ -70,12 +70,21 @@ static int newest_by_step(const void *left, const void *right)
 	return order ? order : newest_by_time(left, right);
 }
 
+/* Of two that are equally good the one that the trainer holds for the best. */
+static int recorded_first(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = at(left), *b = at(right);
+	int order = !(a->facts & NEAP_CHECKPOINT_RECORDED) - !(b->facts & NEAP_CHECKPOINT_RECORDED);
+
+	return order ? order : newest_by_time(left, right);
+}
+
 static int lowest_first(const void *left, const void *right)
 {
 	const struct neap_retention_entry *a = at(left), *b = at(right);
 	int order = (a->metric > b->metric) - (a->metric < b->metric);
 
-	return order ? order : newest_by_time(left, right);
+	return order ? order : recorded_first(left, right);
 }
 
 static int highest_first(const void *left, const void *right)
@@ -83,7 +92,7 @@ static int highest_first(const void *left, const void *right)
 	const struct neap_retention_entry *a = at(left), *b = at(right);
 	int order = (a->metric < b->metric) - (a->metric > b->metric);
 
-	return order ? order : newest_by_time(left, right);
+	return order ? order : recorded_first(left, right);
 }
 
 static int show_order(const void *left, const void *right)
@@ -113,6 +122,8 @@ static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
 		if (entry->facts & table[i].fact)
 			entry->reasons |= table[i].reason;
+	if (options->keep_best && (entry->facts & NEAP_CHECKPOINT_RECORDED))
+		entry->reasons |= NEAP_KEEP_RECORDED;
 	if (entry->modified_ns > now_ns || now_ns - entry->modified_ns < options->grace_ns)
 		entry->reasons |= NEAP_KEEP_YOUNG;
 	if (options->keep_every_steps && entry->step != NEAP_STEP_UNKNOWN &&
@@ -341,7 +352,8 @@ static void add_keeps(const struct neap_retention_plan *plan, const struct neap_
 	static const struct {
 		uint32_t reason;
 		const char *text;
-	} table[] = {{NEAP_KEEP_NEWEST, "newest"},
+	} table[] = {{NEAP_KEEP_RECORDED, "its trainer's best"},
+		     {NEAP_KEEP_NEWEST, "newest"},
 		     {NEAP_KEEP_PINNED, "pinned"},
 		     {NEAP_KEEP_RESUME, "resumed from"},
 		     {NEAP_KEEP_OPEN, "open in a process"},

@@ -240,6 +240,8 @@ static bool finish_entry(struct scan *scan, size_t index)
 		entry->torn = checkpoint_parts_missing;
 	if (entry->torn && !(entry->facts & NEAP_CHECKPOINT_UNFINISHED))
 		entry->facts |= NEAP_CHECKPOINT_TORN;
+	if (entry->facts & NEAP_CHECKPOINT_NAMED)
+		entry->facts &= ~(uint32_t)NEAP_CHECKPOINT_UNNUMBERED; /* one reason is enough */
 	return entry->name != NULL;
 }
 
@@ -394,7 +396,7 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 	if (fstat(fd, &info) < 0)
 		return neap_fail_errno(err, errno, "looking at %.150s", plan->folder);
 	scan.device = info.st_dev;
-	real = realpath(plan->folder, NULL);
+	scan.real = real = realpath(plan->folder, NULL);
 	/* first: what is opened after this, nobody had when it was found to be an old file */
 	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
 	if (status == NEAP_OK)

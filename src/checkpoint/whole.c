@@ -1,11 +1,11 @@
-/* checkpoint/whole.c: see the header. Formats: "APPNOTE.TXT - .ZIP File Format Specification" 6.3.10, sections 4.3.6
- * and 4.3.16; the README of safetensors, section "Format"; Orbax and torch.distributed.checkpoint as their versions
- * 0.12 and 2.15 write them. */
+/* checkpoint/whole.c: see the header. Formats: zip.c; the README of safetensors, section "Format"; Orbax and
+ * torch.distributed.checkpoint as their versions 0.12 and 2.15 write them. */
 #include "checkpoint/whole.h"
 
 #include "checkpoint/listing.h"
 #include "checkpoint/name.h"
 #include "checkpoint/sidecar.h"
+#include "checkpoint/zip.h"
 
 #include "base/buffer.h"
 
@@ -19,8 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ZIP_END        22 /* bytes of a zip's last record */
-#define ZIP_COMMENT    65535
 #define HEADER_MOST    (100 * 1000 * 1000) /* safetensors allows no more */
 #define HEADER_READ    (16 * 1024 * 1024)  /* what of it is read */
 #define METADATA_BYTES 65536
@@ -28,24 +26,6 @@
 #define DEPTH_MOST     3
 
 const char checkpoint_parts_missing[] = "not all of its parts are there";
-
-/* The bytes from `at` on; false: they are not all there. */
-static bool read_at(int fd, void *bytes, size_t length, uint64_t at)
-{
-	char *to = bytes;
-
-	while (length > 0) {
-		ssize_t n = pread(fd, to, length, (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		to += n;
-		at += (uint64_t)n;
-		length -= (size_t)n;
-	}
-	return true;
-}
 
 static uint64_t little_endian(const unsigned char *bytes, size_t count)
 {
@@ -61,39 +41,6 @@ static bool has_extension(const char *name, const char *extension)
 	size_t length = strlen(name), wanted = strlen(extension);
 
 	return length > wanted && !strcasecmp(name + length - wanted, extension);
-}
-
-/* --- zip --- */
-
-/* Whether a zip's last record stands at `record`, `left` bytes before the file's end at `size`. */
-static bool is_zip_end(const unsigned char *record, uint64_t left, uint64_t size)
-{
-	if (memcmp(record, "PK\5\6", 4) != 0 || little_endian(record + 20, 2) != left - ZIP_END)
-		return false;
-	uint64_t length = little_endian(record + 12, 4), begin = little_endian(record + 16, 4);
-	/* all ones: in a record of 64 bits before it */
-	return length == UINT32_MAX || begin == UINT32_MAX || begin + length <= size - left;
-}
-
-static const char *zip_torn(int fd, uint64_t size)
-{
-	static const char why[] = "its zip archive has no end";
-	unsigned char end[ZIP_END];
-
-	if (size < ZIP_END)
-		return why;
-	if (!read_at(fd, end, sizeof(end), size - ZIP_END))
-		return NULL;
-	if (is_zip_end(end, ZIP_END, size))
-		return NULL;
-	/* behind it may stand a comment */
-	size_t length = size < ZIP_END + ZIP_COMMENT ? (size_t)size : ZIP_END + ZIP_COMMENT;
-	unsigned char *tail = malloc(length);
-	bool found = !tail || !read_at(fd, tail, length, size - length);
-	for (size_t left = ZIP_END + 1; !found && left <= length; left++)
-		found = is_zip_end(tail + length - left, left, size);
-	free(tail);
-	return found ? NULL : why;
 }
 
 /* --- safetensors --- */
@@ -125,7 +72,7 @@ static const char *safetensors_torn(int fd, uint64_t size)
 
 	if (size < sizeof(bytes))
 		return why;
-	if (!read_at(fd, bytes, sizeof(bytes), 0))
+	if (!checkpoint_read_at(fd, bytes, sizeof(bytes), 0))
 		return NULL;
 	uint64_t length = little_endian(bytes, sizeof(bytes));
 	if (length < 2 || length > HEADER_MOST)
@@ -135,7 +82,7 @@ static const char *safetensors_torn(int fd, uint64_t size)
 	if (length > HEADER_READ)
 		return NULL;
 	char *header = malloc(length + 1);
-	if (!header || !read_at(fd, header, length, sizeof(bytes))) {
+	if (!header || !checkpoint_read_at(fd, header, length, sizeof(bytes))) {
 		free(header);
 		return NULL;
 	}
@@ -158,10 +105,13 @@ const char *checkpoint_file_torn(int fd, const char *name)
 		return NULL;
 	if (info.st_size == 0)
 		return "it is empty";
+	if (!checkpoint_read_at(fd, magic, 1, (uint64_t)info.st_size - 1))
+		return NULL; /* it cannot be read: not the same */
 	if (has_extension(name, ".safetensors"))
 		return safetensors_torn(fd, (uint64_t)info.st_size);
-	if (info.st_size >= 4 && read_at(fd, magic, sizeof(magic), 0) && !memcmp(magic, "PK\3\4", 4))
-		return zip_torn(fd, (uint64_t)info.st_size);
+	if (info.st_size >= 4 && checkpoint_read_at(fd, magic, sizeof(magic), 0) && !memcmp(magic, "PK\3\4", 4))
+		return checkpoint_zip_end(fd, (uint64_t)info.st_size, NULL, NULL) ? NULL
+										  : "its zip archive has no end";
 	return NULL;
 }
 

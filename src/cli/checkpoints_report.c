@@ -52,6 +52,31 @@ static void format_time(uint64_t seconds, char text[32])
 		snprintf(text, 32, "%" PRIu64, seconds);
 }
 
+/* How the best are told, and why so. */
+static void print_best(const struct neap_retention_plan *plan, size_t count)
+{
+	const char *mode = plan->mode == NEAP_METRIC_MIN ? "lower" : "higher";
+
+	if (count == 0)
+		return;
+	if (plan->newest_for_best && plan->metric[0])
+		printf("; no %s was found: the newest stand for the best", NEAP_PRINTABLE(plan->metric));
+	else if (plan->newest_for_best)
+		printf("; no metric was found: the newest stand for the best");
+	else if (plan->metric[0])
+		printf("; best by %s (%s is better)", NEAP_PRINTABLE(plan->metric), mode);
+	else
+		return;
+	if (plan->source[0])
+		printf(": %s", NEAP_PRINTABLE(plan->source));
+	else if (plan->newest_for_best)
+		return;
+	else if (plan->metric_inferred)
+		fputs(": most of them tell it; --metric and --mode say otherwise", stdout);
+	else if (plan->mode_inferred)
+		fputs(": by its name; --mode says otherwise", stdout);
+}
+
 static void print_head(const struct neap_retention_plan *plan)
 {
 	char size[NEAP_UNITS_ROOM];
@@ -65,15 +90,9 @@ static void print_head(const struct neap_retention_plan *plan)
 		bytes += plan->entries[i].bytes;
 	}
 	print_name(plan->folder, 0);
-	printf(": %zu checkpoint%s, %s\n", count, plural(count), neap_size_format(bytes, size));
-	if (plan->metric[0] && !plan->newest_for_best)
-		printf("  best by %s, %s is better%s\n", NEAP_PRINTABLE(plan->metric),
-		       plan->mode == NEAP_METRIC_MIN ? "lower" : "higher",
-		       plan->metric_inferred ? " (inferred; --metric and --mode say otherwise)"
-		       : plan->mode_inferred ? " (inferred from its name; --mode says otherwise)"
-					     : "");
-	if (plan->newest_for_best && count > 0)
-		puts("  no metric in any name or beside one: the newest stand for the best");
+	printf(": %zu checkpoint%s, %s", count, plural(count), neap_size_format(bytes, size));
+	print_best(plan, count);
+	putchar('\n');
 	if (plan->order_disagrees)
 		puts("  the highest step is not the youngest file: both count as the newest");
 	if (plan->link_count > 0)
@@ -208,6 +227,7 @@ static json_t *reasons_json(uint32_t reasons)
 		     {NEAP_KEEP_ELSEWHERE, "elsewhere"},
 		     {NEAP_KEEP_UNNUMBERED, "unnumbered"},
 		     {NEAP_KEEP_HALF, "half"},
+		     {NEAP_KEEP_RECORDED, "recorded"},
 		     {NEAP_DROP_OLD, "old"},
 		     {NEAP_DROP_SIZE, "size"},
 		     {NEAP_DROP_REST, "rest"},
@@ -274,6 +294,7 @@ static json_t *plan_json(const struct neap_retention_plan *plan, const struct ne
 			*failed = true;
 	set(object, "metric", plan->metric[0] ? look_json_text(plan->metric) : json_null(), failed);
 	set(object, "mode", modes[plan->mode] ? json_string(modes[plan->mode]) : json_null(), failed);
+	set(object, "source", plan->source[0] ? look_json_text(plan->source) : json_null(), failed);
 	set(object, "metric_inferred", json_boolean(plan->metric_inferred), failed);
 	set(object, "mode_inferred", json_boolean(plan->mode_inferred), failed);
 	set(object, "newest_for_best", json_boolean(plan->newest_for_best), failed);

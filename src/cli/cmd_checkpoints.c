@@ -193,6 +193,8 @@ static int make_plans(const struct request *request, struct checkpoints_folder *
 		else
 			code = neap_complain("checkpoints", &err);
 	}
+	if (code == NEAP_EXIT_USAGE)
+		fputs("neap checkpoints: --metric NAME, with --mode min or max, says what the best is\n", stderr);
 	if (code && count > 1)
 		fputs("neap checkpoints: nothing was changed in any folder\n", stderr);
 	return code;

@@ -1,0 +1,77 @@
+/* checkpoint/pickle.h: the plain facts in a pickle, without executing it. libc only, pure, any thread.
+ *
+ * A pickle is a program for a stack machine. Here nothing is imported and nothing is called: an object that would be
+ * made by a call is a blank value, and only what is written out is seen: texts, numbers, and the items of dicts,
+ * among them the attributes of objects. Protocols 0 to 5.
+ *
+ *   torch.save({"callbacks": {"ModelCheckpoint{...}": {"best_model_path": "a.ckpt"}}})
+ *     items(name "ModelCheckpoint{...}", ["best_model_path", "a.ckpt"]), then items(name "callbacks", ...), ...
+ *
+ * Limits: a million values on the stack and in the memo. Time and memory grow with the length of the pickle.
+ */
+#ifndef NEAP_CHECKPOINT_PICKLE_H
+#define NEAP_CHECKPOINT_PICKLE_H
+
+#include "neap/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum checkpoint_pickle_type {
+	CHECKPOINT_PICKLE_OTHER, /* anything that is not told: its content is gone */
+	CHECKPOINT_PICKLE_NONE,
+	CHECKPOINT_PICKLE_BOOL,
+	CHECKPOINT_PICKLE_INT,
+	CHECKPOINT_PICKLE_FLOAT,
+	CHECKPOINT_PICKLE_TEXT,
+	CHECKPOINT_PICKLE_SCALAR, /* a tensor of one number: it is in a storage beside the pickle */
+	/* within the reader only */
+	CHECKPOINT_PICKLE_GLOBAL,
+	CHECKPOINT_PICKLE_NOTHING, /* () */
+	CHECKPOINT_PICKLE_STORAGE,
+	CHECKPOINT_PICKLE_ARGUMENTS, /* of a call that makes a scalar */
+};
+
+/* What a storage holds, by the name of its class. */
+enum checkpoint_pickle_element {
+	CHECKPOINT_PICKLE_UNKNOWN,
+	CHECKPOINT_PICKLE_FLOAT32,
+	CHECKPOINT_PICKLE_FLOAT64,
+	CHECKPOINT_PICKLE_FLOAT16,
+	CHECKPOINT_PICKLE_BFLOAT16,
+};
+
+struct checkpoint_pickled {
+	enum checkpoint_pickle_type type;
+	enum checkpoint_pickle_element element; /* SCALAR */
+	union {
+		int64_t integer; /* INT, BOOL */
+		double number;   /* FLOAT */
+		struct {
+			const char *text; /* TEXT; within the pickle, not terminated */
+			uint32_t length;
+		};
+		struct {
+			uint64_t storage; /* SCALAR: the number of its storage, */
+			uint32_t offset;  /* and its place in it */
+		};
+	};
+};
+
+struct checkpoint_pickle_visitor {
+	/* Some items of a dict: `items` has the keys and values in turn, `count` of both together. `name`: what
+	 * stands before the dict, which is its key if it is itself a value of a dict. A dict's inner ones come before
+	 * it. */
+	void (*items)(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,
+		      size_t count);
+	void *context;
+};
+
+/* Errors: NEAP_EPARSE with the position; NEAP_ENOMEM. What was visited before stays visited. */
+enum neap_status checkpoint_pickle_scan(const void *pickle, size_t length,
+					const struct checkpoint_pickle_visitor *visitor, struct neap_error *err);
+
+/* Whether the value is this text. */
+bool checkpoint_pickle_is(const struct checkpoint_pickled *value, const char *text);
+
+#endif
