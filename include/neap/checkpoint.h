@@ -9,7 +9,7 @@
  *            newest (by its step and by its time, where they disagree both), what is open, what a symbolic link or a
  *            `latest` file names, what cannot be read, what lies on another file system, last.*, best.* and the like,
  *            and what has neither a step nor a metric (unless a pattern says which names are checkpoints)
- *   delete   older than a time; beyond a total size; or all the rest
+ *   delete   older than a time; beyond a number or a total size; or all the rest
  *
  * Rules apply to each folder by itself; folders below are not entered, but may be checkpoints themselves (sharded
  * ones, checkpoint-500/). What goes is renamed into FOLDER/.neap-trash, on the same file system, and can be restored
@@ -78,14 +78,18 @@ struct neap_retention_options {
 	const char *pattern; /* fnmatch(3): which names are checkpoints; NULL: by the usual names and extensions */
 	/* delete; 0: this rule is off */
 	uint64_t older_than_ns;
-	uint64_t max_total_bytes; /* of all checkpoints of the folder; the oldest go first */
-	bool delete_rest;         /* all that no keep rule holds, whatever its age */
+	uint64_t max_checkpoints; /* at most so many stay; the oldest go first */
+	uint64_t max_total_bytes; /* of all checkpoints of the folder; likewise */
+	bool best_yields; /* where these two are still exceeded, the best N go as well, the worst first, but for the
+			     very best; false: they stay */
+	bool delete_rest; /* all that no keep rule holds, whatever its age */
 	/* for apply */
 	uint64_t trash_ns; /* for how long it can be restored; 0: deleted when apply ends */
 };
 
-/* The defaults of the command: the best 5 (or newest, see newest_for_best), older than 7 days, a grace of 10 minutes,
- * 1 day in the trash. */
+/* The defaults of the command: the best 5 (or newest, see newest_for_best), which yield to limits; older than 7 days, a
+ * grace of 10 minutes, 1 day in the trash. "At most N, whatever their age" is keep_best and max_checkpoints N,
+ * older_than_ns and grace_ns 0. */
 NEAP_API void neap_retention_defaults(struct neap_retention_options *ret_options);
 
 /* --- retention: plan ---------------------------------------------------------------------------------------------
@@ -133,6 +137,7 @@ enum neap_retention_reason {
 	NEAP_DROP_REST = 1u << 18,
 	NEAP_DROP_UNFINISHED = 1u << 19,
 	NEAP_DROP_TORN = 1u << 20,
+	NEAP_DROP_COUNT = 1u << 21,
 };
 
 enum neap_retention_done {
@@ -183,6 +188,7 @@ struct neap_retention_plan {
 	uint64_t keep_bytes, drop_bytes;
 	uint64_t freed_bytes; /* of drop_bytes, once deleted for good */
 	uint64_t over_bytes;  /* by how much the kept ones alone exceed max_total_bytes */
+	uint64_t over_count;  /* and max_checkpoints */
 	size_t link_count;    /* symbolic links: never followed out of the folder, never deleted */
 	size_t trash_count;   /* checkpoints in the trash */
 	uint64_t trash_bytes;

@@ -142,9 +142,16 @@ class RetentionDone(enum.IntEnum):
     FAILED = 4
 
 
+class CheckpointFact(enum.IntEnum):
+    """enum neap_checkpoint_fact, of which only this is asked."""
+
+    RECORDED = 1 << 12
+
+
 ENUMS = {
     "NEAP_METRIC_": MetricMode,
     "NEAP_RETENTION_": RetentionDone,
+    "NEAP_CHECKPOINT_": CheckpointFact,
     "NEAP_": Status,
     "NEAP_RUNG_": Rung,
     "NEAP_MARK_": Mark,
@@ -335,7 +342,9 @@ class RetentionOptions(c.Structure):
         ("resume", c.c_char_p),
         ("pattern", c.c_char_p),
         ("older_than_ns", c.c_uint64),
+        ("max_checkpoints", c.c_uint64),
         ("max_total_bytes", c.c_uint64),
+        ("best_yields", c.c_bool),
         ("delete_rest", c.c_bool),
         ("trash_ns", c.c_uint64),
     ]
@@ -398,6 +407,7 @@ class RetentionPlan(c.Structure):
         ("drop_bytes", c.c_uint64),
         ("freed_bytes", c.c_uint64),
         ("over_bytes", c.c_uint64),
+        ("over_count", c.c_uint64),
         ("link_count", c.c_size_t),
         ("trash_count", c.c_size_t),
         ("trash_bytes", c.c_uint64),

@@ -21,12 +21,15 @@ _REASON_ROOM = 256
 class Checkpoint:
     """One checkpoint of a folder, and what was decided about it."""
 
-    name: str
-    bytes: int
+    name: str  # of its file or folder; where it has several, of the model's
+    bytes: int  # of all its files
     step: Optional[int]
     reason: str  # why it stays, or goes
     goes: bool
     done: str  # "" (it stays, or a dry run), "moved", "gone", "changed", "failed: ..."
+    parts: tuple[str, ...] = ()  # all its files and folders, which stay or go together: model, optimizer, shards, ...
+    torn: str = ""  # why it is not whole ("it is empty"): it counts neither as the newest nor as a best
+    recorded: bool = False  # its trainer wrote down that it is the best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,7 @@ class CheckpointCleanup:
     moved: int  # checkpoints, into FOLDER/.neap-trash
     moved_bytes: int
     deleted: int  # from the trash, whose time was over
+    source: str = ""  # whose record says what the best is ("Lightning recorded it in last.ckpt"); "": nobody's
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -75,9 +79,10 @@ def _check(**numbers: float) -> None:
 
 def cleanup_checkpoints(
     folder: _Path,
-    keep_best: int = 5,
-    older_than_days: float = 7,
+    keep_best: Optional[int] = None,
+    older_than_days: Optional[float] = None,
     *,
+    max_checkpoints: Optional[int] = None,
     keep_last: int = 0,
     keep_every_steps: int = 0,
     metric: Optional[str] = None,
@@ -85,40 +90,51 @@ def cleanup_checkpoints(
     pins: Union[str, Sequence[str]] = (),
     max_total_size: Optional[Union[int, str]] = None,
     delete_rest: bool = False,
-    grace_minutes: float = 10,
+    grace_minutes: Optional[float] = None,
     trash_days: float = 1,
     dry_run: bool = False,
 ) -> CheckpointCleanup:
-    """Moves checkpoints of this folder that are older than so many days into its trash: never the best N (by the metric
-    found beside them; the newest N where there is none), the newest, one that is open, pinned, linked to, or young.
+    """Moves checkpoints of this folder that are older than so many days (7) into its trash: never the best N (5, by the metric
+    that their trainer recorded, or found beside them; the newest N where there is none), the newest, one that is open, pinned,
+    linked to, or young. With `max_checkpoints` at most so many stay, whatever their age: the newest, and the best.
 
-    `keep_best`, `keep_last`: counts. `keep_every_steps`: those whose step is a multiple of it stay (0: no such rule). `metric`:
-    its name beside the checkpoints (None: the one found there); `mode`: "min" or "max", where the name does not say. `pins`:
-    names or patterns of names. `max_total_size`: bytes, or "20 GiB": older ones go until it is kept. `delete_rest`: whatever
-    their age. `grace_minutes`: one that was written so lately stays. What goes is in FOLDER/.neap-trash for `trash_days`, where
+    `keep_best`, `keep_last`: counts. `max_checkpoints` and `max_total_size` (bytes, or "20 GiB"): the oldest go until it is
+    kept, then of the best the worst, if `keep_best` was not given; of the other rules only those that are given hold then.
+    `keep_every_steps`: those whose step is a multiple of it stay (0: no such rule). `metric`:
+    its name beside the checkpoints (None: the one recorded or found there); `mode`: "min" or "max", where the name does not say. `pins`:
+    names or patterns of names. `delete_rest`: whatever their age. `grace_minutes`: one that was written so lately stays (10
+    minutes; with a limit 0). What goes is in FOLDER/.neap-trash for `trash_days`, where
     restore_checkpoints finds it, and is deleted by a later cleanup. `dry_run`: only says what would go.
 
     Raises ValueError for arguments that make no sense, NeapError, and then nothing was moved: there is no such folder, or the
-    best cannot be told (every value is NaN, say). What fails of single checkpoints is in their `done`.
+    best cannot be told (every value is NaN, or two records disagree about it). What fails of single checkpoints is in their `done`.
     """
-    _check(keep_best=keep_best, keep_last=keep_last, keep_every_steps=keep_every_steps)
-    _check(older_than_days=older_than_days, grace_minutes=grace_minutes, trash_days=trash_days)
+    if max_checkpoints is not None and max_checkpoints < 1:
+        raise ValueError(f"max_checkpoints={max_checkpoints!r}: expected a number from 1")
+    limited = max_checkpoints is not None or max_total_size is not None
+    best = keep_best if keep_best is not None else max_checkpoints if max_checkpoints is not None else 5
+    days = older_than_days if older_than_days is not None else 0 if limited else 7
+    grace = grace_minutes if grace_minutes is not None else 0 if limited else 10
+    _check(keep_best=best, keep_last=keep_last, keep_every_steps=keep_every_steps, max_checkpoints=max_checkpoints or 0)
+    _check(older_than_days=days, grace_minutes=grace, trash_days=trash_days)
     pins = (pins,) if isinstance(pins, str) else pins
     modes = {None: 0, "min": 1, "max": 2}
     if mode not in modes:
         raise ValueError(f"mode {mode!r}: expected 'min' or 'max'")
     texts = (ctypes.c_char_p * max(len(pins), 1))(*(os.fsencode(pin) for pin in pins))
     options = _abi.RetentionOptions(
-        keep_best=keep_best,
+        keep_best=best,
         keep_last=keep_last,
         keep_every_steps=keep_every_steps,
-        grace_ns=int(grace_minutes * 60e9),
+        grace_ns=int(grace * 60e9),
         metric=metric.encode() if metric else None,
         mode=modes[mode],
         newest_for_best=metric is None,
         pins=texts,
         pin_count=len(pins),
-        older_than_ns=int(older_than_days * _DAY_NS),
+        older_than_ns=int(days * _DAY_NS),
+        max_checkpoints=max_checkpoints or 0,
+        best_yields=keep_best is None,
         max_total_bytes=0 if max_total_size is None else parse_size(max_total_size),
         delete_rest=delete_rest,
         trash_ns=int(trash_days * _DAY_NS),
@@ -147,10 +163,30 @@ def _told(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> C
         )
         step = None if entry.step == _UNKNOWN_STEP else int(entry.step)
         name = os.fsdecode(entry.name)
-        found.append(Checkpoint(name, entry.bytes, step, reason.decode("utf-8", "replace"), entry.drop, _done(entry)))
+        parts = tuple(os.fsdecode(entry.parts[k].name) for k in range(entry.part_count))
+        found.append(
+            Checkpoint(
+                name,
+                entry.bytes,
+                step,
+                reason.decode("utf-8", "replace"),
+                entry.drop,
+                _done(entry),
+                parts,
+                (entry.torn or b"").decode(),
+                bool(entry.facts & _abi.CheckpointFact.RECORDED),
+            )
+        )
     metric = plan.metric.decode("utf-8", "replace")
     return CheckpointCleanup(
-        folder, tuple(found), metric, dry_run, result.moved_count, result.moved_bytes, result.deleted_count
+        folder,
+        tuple(found),
+        metric,
+        dry_run,
+        result.moved_count,
+        result.moved_bytes,
+        result.deleted_count,
+        plan.source.decode("utf-8", "replace"),
     )
 
 

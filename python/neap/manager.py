@@ -137,9 +137,15 @@ class MemoryManager:
         return _Trial(self, name)
 
     def cleanup_checkpoints(self, folder: Union[str, "os.PathLike[str]"], dry_run: bool = False) -> CheckpointCleanup:
-        """Moves checkpoints that are older than `cleanup_older_than_days` into the folder's trash; the best
-        `max_checkpoints`, the newest and what is in use stay. See neap.cleanup_checkpoints for other rules."""
-        done = cleanup_checkpoints(folder, self.max_checkpoints, self.cleanup_older_than_days, dry_run=dry_run)
+        """Moves checkpoints beyond `max_checkpoints`, and those older than `cleanup_older_than_days`, into the folder's
+        trash; the newest, then the best, are the ones that stay, and what is in use. See neap.cleanup_checkpoints for other
+        rules."""
+        done = cleanup_checkpoints(
+            folder,
+            older_than_days=self.cleanup_older_than_days,
+            max_checkpoints=self.max_checkpoints,
+            dry_run=dry_run,
+        )
         log.info("%s", done)
         return done
 

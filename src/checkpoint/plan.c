@@ -2,8 +2,9 @@
  *
  *   goes  =  some delete rule says so  and  no keep rule holds it
  *
- * Each rule only adds its reason; the verdict is taken last, so no rule depends on another, but for the total size:
- * it takes, oldest first, what may go and does not go already, until the rest fits.
+ * Each rule only adds its reason; the verdict is taken last, so no rule depends on another, but for the limits of
+ * number and size: they take, oldest first, what may go and does not go already, until the rest fits; then, of the
+ * best N, the worst.
  */
 #include "checkpoint/name.h"
 
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #define KEEP_ALL      0x0000FFFFu
+#define KEEP_SURE     0x00008000u /* while deciding: among the newest N that were asked for */
 #define DROP_ALL      0xFFFF0000u
 #define DAY_NS        (UINT64_C(86400) * 1000000000)
 #define UNFINISHED_NS DAY_NS /* nobody writes one checkpoint for a day */
@@ -26,6 +28,7 @@ void neap_retention_defaults(struct neap_retention_options *ret_options)
 {
 	*ret_options = (struct neap_retention_options){.keep_best = 5,
 						       .newest_for_best = true,
+						       .best_yields = true,
 						       .older_than_ns = 7 * DAY_NS,
 						       .grace_ns = 600ull * 1000000000ull,
 						       .trash_ns = DAY_NS};
@@ -144,7 +147,7 @@ static void hold_newest(struct neap_retention_plan *plan, const struct neap_rete
 	for (size_t pass = 0; pass < 2 && count > 0; pass++) {
 		qsort(order, count, sizeof(struct neap_retention_entry *), orders[pass]);
 		for (size_t i = 0; i < count && i < most; i++)
-			order[i]->reasons |= NEAP_KEEP_LAST;
+			order[i]->reasons |= NEAP_KEEP_LAST | (i < options->keep_last ? KEEP_SURE : 0);
 		order[0]->reasons |= NEAP_KEEP_NEWEST;
 		if (pass == 1)
 			plan->order_disagrees = first->step != NEAP_STEP_UNKNOWN && first != order[0] &&
@@ -211,29 +214,76 @@ static void drop_by_age(struct neap_retention_entry *entry, const struct neap_re
 		entry->reasons |= NEAP_DROP_OLD;
 }
 
-/* `order` is by time, newest first. */
-static void drop_by_size(struct neap_retention_plan *plan, const struct neap_retention_options *options,
-			 struct neap_retention_entry **order, size_t count)
-{
-	uint64_t left = 0;
+/* How many are left, and what they take. Those that take no place among the newest and the best are not counted. */
+struct left {
+	uint64_t count, bytes;
+};
 
-	plan->over_bytes = 0;
-	for (size_t i = 0; i < count; i++)
-		left += goes(order[i]) ? 0 : order[i]->bytes;
-	for (size_t i = count; options->max_total_bytes && i-- > 0 && left > options->max_total_bytes;) {
+/* The limits that what is left exceeds. */
+static uint32_t exceeded(const struct left *left, const struct neap_retention_options *options)
+{
+	return (options->max_checkpoints && left->count > options->max_checkpoints ? NEAP_DROP_COUNT : 0u) |
+	       (options->max_total_bytes && left->bytes > options->max_total_bytes ? NEAP_DROP_SIZE : 0u);
+}
+
+static void leave_out(struct left *left, const struct neap_retention_entry *entry)
+{
+	left->count -= !(entry->facts & UNRANKED);
+	left->bytes -= entry->bytes;
+}
+
+/* Nothing but the wish for the best N holds it, and it is not the very best. */
+static bool may_yield(const struct neap_retention_entry *entry)
+{
+	return !goes(entry) && entry->best_rank != 1 && (entry->reasons & (NEAP_KEEP_BEST | NEAP_KEEP_LAST)) &&
+	       !(entry->reasons & KEEP_ALL & ~(NEAP_KEEP_BEST | NEAP_KEEP_LAST));
+}
+
+/* The worst first; of those that stand for the best, the oldest. */
+static int worst_first(const void *left, const void *right)
+{
+	const struct neap_retention_entry *a = at(left), *b = at(right);
+
+	return a->best_rank != b->best_rank ? (a->best_rank < b->best_rank ? 1 : -1) : newest_by_time(right, left);
+}
+
+/* By number and by size. */
+static void drop_by_limits(struct neap_retention_plan *plan, const struct neap_retention_options *options,
+			   struct neap_retention_entry **order, size_t count)
+{
+	struct left left = {0};
+	uint32_t over;
+
+	for (size_t i = 0; i < count; i++) {
+		left.count += !goes(order[i]) && !(order[i]->facts & UNRANKED);
+		left.bytes += goes(order[i]) ? 0 : order[i]->bytes;
+	}
+	qsort(order, count, sizeof(struct neap_retention_entry *), newest_by_time);
+	for (size_t i = count; i-- > 0 && (over = exceeded(&left, options));) {
 		if (goes(order[i]) || (order[i]->reasons & KEEP_ALL))
 			continue;
-		order[i]->reasons |= NEAP_DROP_SIZE;
-		left -= order[i]->bytes;
+		order[i]->reasons |= over;
+		leave_out(&left, order[i]);
 	}
-	if (options->max_total_bytes && left > options->max_total_bytes)
-		plan->over_bytes = left - options->max_total_bytes;
+	qsort(order, count, sizeof(struct neap_retention_entry *), worst_first);
+	for (size_t i = 0; i < count && options->best_yields && (over = exceeded(&left, options)); i++) {
+		if (!may_yield(order[i]))
+			continue;
+		order[i]->reasons &= ~(uint32_t)(NEAP_KEEP_BEST | NEAP_KEEP_LAST);
+		order[i]->reasons |= over;
+		order[i]->best_rank = 0;
+		leave_out(&left, order[i]);
+	}
+	over = exceeded(&left, options);
+	plan->over_count = over & NEAP_DROP_COUNT ? left.count - options->max_checkpoints : 0;
+	plan->over_bytes = over & NEAP_DROP_SIZE ? left.bytes - options->max_total_bytes : 0;
 }
 
 static void drop_unfinished(struct neap_retention_entry *entry, const struct neap_retention_options *options,
 			    uint64_t now_ns)
 {
-	bool any_rule = options->older_than_ns || options->max_total_bytes || options->delete_rest;
+	bool any_rule = options->older_than_ns || options->max_checkpoints || options->max_total_bytes ||
+			options->delete_rest;
 
 	if (any_rule && now_ns > entry->modified_ns && now_ns - entry->modified_ns > UNFINISHED_NS)
 		entry->reasons |= entry->facts & NEAP_CHECKPOINT_UNFINISHED ? NEAP_DROP_UNFINISHED : NEAP_DROP_TORN;
@@ -246,6 +296,7 @@ static void take_verdicts(struct neap_retention_plan *plan)
 	for (size_t i = 0; i < plan->count; i++) {
 		struct neap_retention_entry *entry = &plan->entries[i];
 
+		entry->reasons &= ~KEEP_SURE;
 		entry->drop = goes(entry);
 		if (entry->drop) {
 			plan->drop_count++;
@@ -297,8 +348,7 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 		hold_newest(plan, options, order, ranked);
 		for (size_t i = 0; i < count; i++)
 			drop_by_age(order[i], options, now_ns);
-		qsort(order, count, sizeof(struct neap_retention_entry *), newest_by_time);
-		drop_by_size(plan, options, order, count);
+		drop_by_limits(plan, options, order, count);
 		take_verdicts(plan);
 	}
 	free(order);
@@ -404,6 +454,8 @@ const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
 	if (entry->reasons & NEAP_DROP_OLD)
 		add(text, room, "older than %s: %s", format_age(options->older_than_ns, limit),
 		    format_age(age_ns, age));
+	if (entry->reasons & NEAP_DROP_COUNT)
+		add(text, room, "more than %" PRIu64, options->max_checkpoints);
 	if (entry->reasons & NEAP_DROP_SIZE)
 		add(text, room, "more than %s in all", neap_size_format(options->max_total_bytes, limit));
 	if (entry->reasons == NEAP_DROP_REST)

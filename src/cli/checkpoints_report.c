@@ -129,6 +129,9 @@ void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct
 		printf("  %s\n", NEAP_PRINTABLE(neap_retention_reason_text(plan, rules, i, reason, sizeof(reason))));
 		print_parts(entry);
 	}
+	if (plan->over_count > 0)
+		printf("  what must stay is %" PRIu64 " more than --max %" PRIu64 "\n", plan->over_count,
+		       rules->max_checkpoints);
 	if (plan->over_bytes > 0)
 		printf("  what must stay is %s more than --max-total-size\n",
 		       neap_size_format(plan->over_bytes, size));
@@ -232,7 +235,8 @@ static json_t *reasons_json(uint32_t reasons)
 		     {NEAP_DROP_SIZE, "size"},
 		     {NEAP_DROP_REST, "rest"},
 		     {NEAP_DROP_UNFINISHED, "unfinished"},
-		     {NEAP_DROP_TORN, "torn"}};
+		     {NEAP_DROP_TORN, "torn"},
+		     {NEAP_DROP_COUNT, "count"}};
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
@@ -305,6 +309,7 @@ static json_t *plan_json(const struct neap_retention_plan *plan, const struct ne
 	set(object, "delete_bytes", number(plan->drop_bytes), failed);
 	set(object, "freed_bytes", number(plan->freed_bytes), failed);
 	set(object, "over_bytes", number(plan->over_bytes), failed);
+	set(object, "over_count", number(plan->over_count), failed);
 	set(object, "links", number(plan->link_count), failed);
 	set(object, "trash_count", number(plan->trash_count), failed);
 	set(object, "trash_bytes", number(plan->trash_bytes), failed);

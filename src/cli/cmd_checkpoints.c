@@ -58,6 +58,32 @@ static int read_days(const struct neap_arguments *arguments, struct neap_retenti
 	return NEAP_EXIT_OK;
 }
 
+/* At most so many, or so much: "whatever their age" where no age is given, and the best 5 that nobody asked for
+ * yield. */
+static int read_limits(const struct neap_arguments *arguments, struct neap_retention_options *rules)
+{
+	const char *max = neap_argument(arguments, "max"), *size = neap_argument(arguments, "max-total-size");
+	struct neap_error err = {0};
+	int code = read_count(arguments, "max", &rules->max_checkpoints);
+
+	if (!code && size && neap_size_parse(size, &rules->max_total_bytes, &err) != NEAP_OK)
+		code = neap_misuse(arguments, "--max-total-size: %s", err.message);
+	if (!code && ((max && rules->max_checkpoints == 0) || (size && rules->max_total_bytes == 0)))
+		code = neap_misuse(arguments,
+				   "--%s: 0 is no limit; --older-than-days 0 lets all go that no rule keeps",
+				   max && rules->max_checkpoints == 0 ? "max" : "max-total-size");
+	if (code || (!max && !size))
+		return code;
+	if (!neap_argument(arguments, "older-than-days"))
+		rules->older_than_ns = 0;
+	if (!neap_argument(arguments, "grace"))
+		rules->grace_ns = 0;
+	rules->best_yields = !neap_argument(arguments, "keep-best");
+	if (max && rules->best_yields)
+		rules->keep_best = rules->max_checkpoints;
+	return NEAP_EXIT_OK;
+}
+
 static int read_mode(const struct neap_arguments *arguments, struct neap_retention_options *rules)
 {
 	const char *text = neap_argument(arguments, "mode");
@@ -92,8 +118,6 @@ static int read_pins(const struct neap_arguments *arguments, struct request *req
 static int read_request(const struct neap_arguments *arguments, struct request *request)
 {
 	struct neap_retention_options *rules = &request->rules;
-	const char *size = neap_argument(arguments, "max-total-size");
-	struct neap_error err = {0};
 
 	neap_retention_defaults(rules);
 	rules->metric = neap_argument(arguments, "metric");
@@ -119,11 +143,8 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 		code = read_days(arguments, rules);
 	if (!code)
 		code = read_mode(arguments, rules);
-	if (!code && size && neap_size_parse(size, &rules->max_total_bytes, &err) != NEAP_OK)
-		code = neap_misuse(arguments, "--max-total-size: %s", err.message);
-	if (!code && size && rules->max_total_bytes == 0)
-		code = neap_misuse(arguments, "--max-total-size: 0 is no limit; --older-than-days 0 lets all go that "
-					      "no rule keeps");
+	if (!code)
+		code = read_limits(arguments, rules);
 	if (!code && rules->trash_ns > TRASH_MOST_NS)
 		code = neap_misuse(arguments, "--trash-ttl: at most 3650d");
 	if (!code && request->restore && (request->empty_trash || request->dry_run))
@@ -274,8 +295,8 @@ out:
 
 const struct neap_command neap_command_checkpoints = {
 	.name = "checkpoints",
-	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max-total-size SIZE] "
-		 "...",
+	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max N] "
+		 "[--max-total-size SIZE] ...",
 	.summary = "keep the best and the newest checkpoints of a folder, remove old ones",
 	.details = "A checkpoint goes only when a delete rule says so and no keep rule holds it. Without options: "
 		   "the best 5 "
@@ -330,7 +351,8 @@ const struct neap_command neap_command_checkpoints = {
 			{"keep-last", "N", "keep the newest N"},
 			{"keep-every", "STEPS", "keep those whose step is a multiple"},
 			{"older-than-days", "D", "remove older ones (default 7; 0: whatever its age)"},
-			{"max-total-size", "SIZE", "remove the oldest until the rest fits (20GiB)"},
+			{"max", "N", "keep at most N, whatever their age: the newest, and the best"},
+			{"max-total-size", "SIZE", "keep at most that much, likewise (20GiB)"},
 			{"metric", "NAME", "best by this metric (val_loss)"},
 			{"mode", "min|max", "whether a low or a high value is better"},
 			{"pin", "PATTERN", "never remove these; may be given several times"},

@@ -98,6 +98,10 @@ static void test_rules(void **state)
 	static const struct given six[] = SIX(0);
 	struct neap_retention_options options;
 
+	static const struct given unmeasured[] = {{"a", 1, 40, 10, NO_METRIC, 0},
+						  {"b", 2, 30, 10, NO_METRIC, 0},
+						  {"c", 3, 20, 10, NO_METRIC, 0},
+						  {"d", 4, 10, 10, NO_METRIC, 0}};
 	(void)state;
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){0}, ""); /* no rule, nothing goes */
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.keep_best = 1}, "");
@@ -117,6 +121,30 @@ static void test_rules(void **state)
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 35}, "d e f ");
 	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_total_bytes = 30, .keep_best = 2},
 	       "b d f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 4}, "e f ");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 6}, "");
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 3, .keep_best = 1},
+	       "d e f ");
+	/* the best stay, or yield: the worst of them first, never the very best nor the newest */
+	expect(six, 6, NEAP_METRIC_MIN, &(struct neap_retention_options){.max_checkpoints = 2, .keep_best = 3},
+	       "d f ");
+	expect(six, 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){.max_checkpoints = 3, .keep_best = 3, .best_yields = true}, "b d f ");
+	expect(six, 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){.max_checkpoints = 1, .keep_best = 3, .best_yields = true},
+	       "b d e f ");
+	expect(six, 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){.max_total_bytes = 30, .keep_best = 3, .best_yields = true},
+	       "b d f ");
+	expect(six, 6, NEAP_METRIC_MIN,
+	       &(struct neap_retention_options){
+		       .max_checkpoints = 2, .keep_best = 3, .keep_last = 2, .best_yields = true},
+	       "d e f ");
+	/* where no metric is: the newest yield as well, the oldest of them first */
+	expect(unmeasured, 4, NEAP_METRIC_MODE_UNKNOWN,
+	       &(struct neap_retention_options){
+		       .max_checkpoints = 2, .keep_best = 3, .newest_for_best = true, .best_yields = true},
+	       "c d ");
 	/* what goes by age leaves room */
 	expect(six, 6, NEAP_METRIC_MIN,
 	       &(struct neap_retention_options){.max_total_bytes = 40, .older_than_ns = 11 * DAY}, "e f ");
@@ -250,7 +278,9 @@ static struct neap_retention_options random_rules(void)
 					       .keep_every_steps = below(5),
 					       .grace_ns = below(3) * DAY,
 					       .older_than_ns = below(10) * DAY,
+					       .max_checkpoints = below(2) ? below(12) : 0,
 					       .max_total_bytes = below(2) ? below(100) : 0,
+					       .best_yields = below(2),
 					       .delete_rest = below(4) == 0};
 }
 
@@ -267,7 +297,7 @@ static struct neap_retention_plan random_plan(void)
 					  .step = below(5) ? below(30) : NONE,
 					  .bytes = below(10),
 					  .metric = below(5) ? (double)below(10) / 10 : NO_METRIC,
-					  .facts = below(8) ? 0 : 1u << below(10)};
+					  .facts = below(8) ? 0 : 1u << below(13)};
 	}
 	given[0].metric = 0.5;
 	given[0].facts = 0;
@@ -281,8 +311,12 @@ static void check_dropped(const struct neap_retention_plan *plan, const struct n
 	uint64_t age_ns = NOW - entry->modified_ns;
 	size_t as_good = 0;
 
-	assert_int_equal(entry->facts & ~(NEAP_CHECKPOINT_FOLDER | NEAP_CHECKPOINT_MEASURED), 0);
-	assert_true(options->delete_rest || options->max_total_bytes ||
+	if (entry->facts & NEAP_CHECKPOINT_TORN)
+		return;
+	assert_int_equal(entry->facts & ~(NEAP_CHECKPOINT_FOLDER | NEAP_CHECKPOINT_MEASURED |
+					  (options->keep_best ? 0u : (unsigned)NEAP_CHECKPOINT_RECORDED)),
+			 0);
+	assert_true(options->delete_rest || options->max_total_bytes || options->max_checkpoints ||
 		    (options->older_than_ns && age_ns > options->older_than_ns));
 	assert_true(age_ns >= options->grace_ns);
 	assert_false(options->keep_every_steps && entry->step != NONE &&
@@ -290,16 +324,19 @@ static void check_dropped(const struct neap_retention_plan *plan, const struct n
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct neap_retention_entry *other = &plan->entries[i];
 
-		as_good += !(other->facts & NEAP_CHECKPOINT_UNFINISHED) && isfinite(other->metric) &&
-			   other != entry && other->metric <= entry->metric;
+		as_good += !(other->facts & (NEAP_CHECKPOINT_UNFINISHED | NEAP_CHECKPOINT_TORN)) &&
+			   isfinite(other->metric) && other != entry && other->metric <= entry->metric;
 	}
-	if (isfinite(entry->metric))
-		assert_true(as_good >= options->keep_best);
+	bool yielded = entry->reasons & (NEAP_DROP_COUNT | NEAP_DROP_SIZE) && options->best_yields;
+	if (isfinite(entry->metric) && options->keep_best)
+		assert_true(as_good >= (yielded ? 1 : options->keep_best));
 }
 
 static void check_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *options)
 {
-	uint64_t youngest = 0, step = 0, kept = 0, gone = 0;
+	const uint32_t unranked = NEAP_CHECKPOINT_NAMED | NEAP_CHECKPOINT_UNNUMBERED | NEAP_CHECKPOINT_UNREADABLE |
+				  NEAP_CHECKPOINT_HALF | NEAP_CHECKPOINT_TORN;
+	uint64_t youngest = 0, step = 0, kept = 0, gone = 0, ranked = 0;
 	bool newest_by_time = false, newest_by_step = false;
 
 	for (size_t i = 0; i < plan->count; i++) {
@@ -308,9 +345,12 @@ static void check_plan(const struct neap_retention_plan *plan, const struct neap
 		gone += entry->drop ? entry->bytes : 0;
 		if (entry->facts & NEAP_CHECKPOINT_UNFINISHED)
 			continue;
+		kept += entry->drop ? 0 : entry->bytes;
+		if (entry->facts & unranked)
+			continue;
+		ranked += !entry->drop;
 		youngest = entry->modified_ns > youngest ? entry->modified_ns : youngest;
 		step = entry->step != NONE && entry->step > step ? entry->step : step;
-		kept += entry->drop ? 0 : entry->bytes;
 	}
 	for (size_t i = 0; i < plan->count; i++) {
 		const struct neap_retention_entry *entry = &plan->entries[i];
@@ -323,6 +363,10 @@ static void check_plan(const struct neap_retention_plan *plan, const struct neap
 			check_dropped(plan, options, entry);
 	}
 	assert_true(newest_by_time && (newest_by_step || step == 0));
+	if (options->max_checkpoints)
+		assert_true(ranked <= options->max_checkpoints + plan->over_count);
+	if (options->max_checkpoints && plan->over_count)
+		assert_int_equal(ranked, options->max_checkpoints + plan->over_count);
 	assert_int_equal(plan->keep_bytes, kept);
 	assert_int_equal(plan->drop_bytes, gone);
 }

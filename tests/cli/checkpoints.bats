@@ -122,6 +122,44 @@ END
 	[[ "$output" == *"what must stay is 2.00 MiB more than --max-total-size"* ]]
 }
 
+# names: of what lies in run, sorted by their numbers
+names() { (cd run && ls | sort -V | tr '\n' ' '); }
+
+@test "--max: the newest and the best, however young, and no more" {
+	for i in $(seq 78); do put run/step=$i-val_loss=0.$((1000 + (i - 40) * (i - 40))).pt 0 512; done
+	run --separate-stderr "$NEAP" checkpoints run --max 5
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(names)" = "step=39-val_loss=0.1001.pt step=40-val_loss=0.1000.pt step=41-val_loss=0.1001.pt step=42-val_loss=0.1004.pt step=78-val_loss=0.2444.pt " ]
+	[[ "$output" == *"DELETE      512 B  step=77-val_loss=0.2369.pt  more than 5, val_loss 0.2369"* ]]
+	run --separate-stderr "$NEAP" checkpoints run --max 5
+	[[ "$output" == *"5 checkpoints, 2.50 KiB"* ]]
+	[ "$(ls run | wc -l)" -eq 5 ]
+	# what is asked for stays, also beyond the limit
+	run --separate-stderr "$NEAP" checkpoints run --max 2 --keep-best 3 --dry-run
+	[[ "$output" == *"  what must stay is 2 more than --max 2"* ]]
+	run --separate-stderr "$NEAP" checkpoints run --max 2 --pin 'step=39*'
+	[ "$(names)" = "step=39-val_loss=0.1001.pt step=40-val_loss=0.1000.pt step=78-val_loss=0.2444.pt " ]
+	run --separate-stderr "$NEAP" checkpoints run --max 1 --grace 10m
+	[ "$(ls run | wc -l)" -eq 3 ]
+}
+
+@test "--max without a metric: the newest; --max-total-size likewise" {
+	for i in 1 2 3 4 5 6 7 8; do put run/step_$i.pt $((40 - i)) 1048576; done
+	run --separate-stderr "$NEAP" checkpoints run --max 3
+	[ "$status" -eq 0 ]
+	[ "$(names)" = "step_6.pt step_7.pt step_8.pt " ]
+	run --separate-stderr "$NEAP" checkpoints run --restore '*'
+	run --separate-stderr "$NEAP" checkpoints run --max-total-size 6MiB
+	[ "$(names)" = "step_3.pt step_4.pt step_5.pt step_6.pt step_7.pt step_8.pt " ]
+	run --separate-stderr "$NEAP" checkpoints run --max-total-size 2MiB
+	[ "$(names)" = "step_7.pt step_8.pt " ]
+	ten
+	run --separate-stderr "$NEAP" checkpoints run --metric val_loss --max-total-size 3MiB
+	[ "$status" -eq 0 ]
+	[ "$(names)" = "epoch=5-val_loss=0.10.ckpt epoch=6-val_loss=0.11.ckpt epoch=10-val_loss=nan.ckpt " ]
+}
+
 @test "the best is never guessed" {
 	put run/step_1-beauty=3.pt 30
 	put run/step_2-beauty=9.pt 20
@@ -270,7 +308,7 @@ END
 
 @test "wrong usage: 64" {
 	for options in '--keep-best x' '--keep-last -1' '--older-than-days soon' '--older-than-days -1' '--mode low' \
-		'--max-total-size 0' '--max-total-size big' '--grace soon' '--trash-ttl 9999d' '--restore x --dry-run'; do
+		'--max-total-size 0' '--max-total-size big' '--max 0' '--max few' '--grace soon' '--trash-ttl 9999d' '--restore x --dry-run'; do
 		run "$NEAP" checkpoints run $options
 		echo "$options: $output"
 		[ "$status" -eq 64 ]

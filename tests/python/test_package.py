@@ -567,12 +567,44 @@ class Checkpoints(unittest.TestCase):
         plan = manager.cleanup_checkpoints(self.folder, dry_run=True)
         self.assertEqual(self.there(), list(range(1, 9)))
         done = manager.cleanup_checkpoints(self.folder)
-        self.assertEqual(self.there(), [1, 2, 3, 8])
-        self.assertEqual((done.kept, done.metric, done.moved), (plan.kept, "val_loss", 4))
-        self.assertEqual(str(done), f"{self.folder}: 4 kept, moved 4 to the trash")
+        self.assertEqual(self.there(), [2, 3, 8])
+        self.assertEqual((done.kept, done.metric, done.moved), (plan.kept, "val_loss", 5))
+        self.assertEqual(str(done), f"{self.folder}: 3 kept, moved 5 to the trash")
         self.assertIn("best 1: val_loss 0", next(c for c in done.checkpoints if c.step == 2).reason)
         self.assertEqual(neap.restore_checkpoints(self.folder, "step-7*"), 1)
-        self.assertEqual(self.there(), [1, 2, 3, 7, 8])
+        self.assertEqual(self.there(), [2, 3, 7, 8])
+
+    def test_at_most_so_many_whatever_their_age(self):
+        for step in range(1, 79):
+            (self.folder / f"step-{100 + step}.pt").write_bytes(b"x")
+        done = neap.MemoryManager(max_checkpoints=5).cleanup_checkpoints(self.folder)
+        self.assertEqual(len(done.kept), 5)
+        self.assertIn("step-178.pt", done.kept)
+        self.assertIn("step-2.pt", done.kept)  # the best by val_loss
+        done = neap.cleanup_checkpoints(self.folder, max_checkpoints=2)
+        self.assertEqual(sorted(done.kept), ["step-178.pt", "step-2.pt"])
+        self.assertEqual(neap.cleanup_checkpoints(self.folder, 5, max_checkpoints=1, dry_run=True).kept, done.kept)
+
+    def test_files_that_belong_together_and_torn_ones(self):
+        (self.folder / "step-8-optimizer.pt").write_bytes(b"o" * 100)
+        (self.folder / "step-9.pt").write_bytes(b"PK\3\4 cut off")
+        plan = {c.name: c for c in neap.cleanup_checkpoints(self.folder, dry_run=True).checkpoints}
+        self.assertEqual(plan["step-8.pt"].parts, ("step-8.pt", "step-8-optimizer.pt"))
+        self.assertEqual((plan["step-8.pt"].bytes, plan["step-8.pt"].torn), (108, ""))
+        self.assertEqual(plan["step-9.pt"].torn, "its zip archive has no end")
+
+    def test_the_best_is_what_its_trainer_recorded(self):
+        folder = self.folder / "run"
+        for step, accuracy in ((10, 0.5), (20, 0.9), (30, 0.6)):
+            here = folder / f"checkpoint-{step}"
+            here.mkdir(parents=True)
+            log = [{"eval_loss": 1 / s, "eval_accuracy": a, "step": s} for s, a in ((10, 0.5), (20, 0.9), (30, 0.6)) if s <= step]
+            state = {"global_step": step, "best_metric": 0.9, "best_model_checkpoint": "x/checkpoint-20", "log_history": log}
+            (here / "trainer_state.json").write_text(json.dumps(state))
+        done = neap.cleanup_checkpoints(folder, max_checkpoints=2)
+        self.assertEqual(done.kept, ("checkpoint-30", "checkpoint-20"))
+        self.assertEqual(done.source, "Hugging Face's Trainer recorded it in checkpoint-30/trainer_state.json")
+        self.assertEqual([c.recorded for c in done.checkpoints if c.name == "checkpoint-20"], [True])
 
     def test_what_is_young_stays(self):
         self.assertEqual(neap.cleanup_checkpoints(self.folder, older_than_days=60).moved, 0)
@@ -585,7 +617,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(caught.exception.status, neap.Status.ENOENT)
         for wrong in ({"mode": "best"}, {"keep_best": -1}, {"older_than_days": -1}, {"older_than_days": float("nan")},
                       {"trash_days": float("inf")}, {"keep_last": -1}, {"grace_minutes": -1},
-                      {"older_than_days": 213_504}, {"trash_days": 4000}):  # fmt: skip
+                      {"older_than_days": 213_504}, {"trash_days": 4000}, {"max_checkpoints": 0}):  # fmt: skip
             with self.assertRaises(ValueError, msg=str(wrong)):
                 neap.cleanup_checkpoints(self.folder, **wrong)
         with self.assertRaises(neap.NeapError):
