@@ -59,6 +59,10 @@ static int move(void *to, enum place to_place, const void *from, enum place from
 {
 	bool stored = true;
 
+	if (from_place == DEVICE)
+		gate_open_range(number(from), bytes); /* before what it brings to `to` is superseded */
+	if (to_place == DEVICE)
+		gate_overwrite_range(number(to), bytes);
 	if (to_place == DEVICE && from_place == DEVICE)
 		stored = contents_move(number(to), number(from), bytes);
 	else if (to_place == DEVICE)
@@ -241,6 +245,8 @@ static int set_rows(const char *name, void *to, size_t pitch, int value, size_t 
 	for (row = 0; row < height && result == CUDA_SUCCESS; row++) {
 		char *start = (char *)to + row * pitch;
 
+		if (place == DEVICE && !runtime_capturing(stream))
+			gate_overwrite_range(number(start), width);
 		if (runtime_capturing(stream))
 			contents_forget(number(start), width);
 		else if (place == DEVICE)

@@ -7,8 +7,9 @@
  * with a stream or event opens what its clock has seen, in order. Reading a range opens the gates over it and those
  * before them on their origins. The null stream comes after everything.
  *
- * A gate opens once, on one thread, without the lock; others that need it wait for that thread. A program that never
- * makes a gate pays one atomic load.
+ * A gate opens once, on one thread, without the lock; others that need it wait for that thread. A query opens the
+ * gates that open without blocking. A gate whose destination the program overwrites or frees opens too, but writes
+ * nothing. A program that never makes a gate pays one atomic load.
  */
 #include "base/map.h"
 #include "runtime/runtime.h"
@@ -29,10 +30,10 @@ struct gate {
 	size_t origin;
 	uint64_t number; /* on its origin, from 1 */
 	uint64_t address, bytes;
-	void (*open)(void *argument);
+	const struct runtime_gate *functions;
 	void *argument;
-	bool opening;
-	pthread_t opener; /* while `opening` */
+	bool busy;      /* one of its functions runs, or it has opened: */
+	pthread_t user; /* on this thread */
 };
 
 static struct {
@@ -46,6 +47,11 @@ static struct {
 } gates = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER, .last = &gates.first};
 
 static atomic_bool any; /* there was a gate in this process */
+
+static bool writes_over(const struct gate *gate, uint64_t address, size_t bytes)
+{
+	return gate->bytes && gate->address < address + bytes && address < gate->address + gate->bytes;
+}
 
 static bool null_stream(CUstream stream) { return (uintptr_t)stream <= 2; }
 
@@ -111,14 +117,13 @@ static size_t origin_of(CUstream stream)
 	return neap_map_put(&gates.origins, key(stream), number) ? (size_t)number : ORIGIN_LIMIT - 1;
 }
 
-bool gate_add(CUstream stream, uint64_t address, size_t bytes, void (*open)(void *argument),
-	      void (*drop)(void *argument), void *argument)
+bool gate_add(CUstream stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument)
 {
 	struct clock own = {{0}};
 	struct gate *gate;
 
 	if (runtime_capturing(stream)) {
-		drop(argument);
+		functions->drop(argument);
 		return true;
 	}
 	gate = calloc(1, sizeof(*gate));
@@ -129,7 +134,7 @@ bool gate_add(CUstream stream, uint64_t address, size_t bytes, void (*open)(void
 	gate->number = ++gates.latest.seen[gate->origin];
 	gate->address = address;
 	gate->bytes = bytes;
-	gate->open = open;
+	gate->functions = functions;
 	gate->argument = argument;
 	*gates.last = gate;
 	gates.last = &gate->next;
@@ -179,23 +184,42 @@ static void unlink_gate(const struct gate *gate)
 		gates.last = link;
 }
 
-/* Lock held; true when the gate was opened or waited for, so that the list must be looked at again. */
-static bool pass(struct gate *gate)
+/* Lock held; false: this thread is inside one of its functions. True: nobody else is now, or the list must be looked
+ * at again (`*ret_again`). */
+static bool take(struct gate *gate, bool *ret_again)
 {
-	if (gate->opening && pthread_equal(gate->opener, pthread_self()))
-		return false; /* its own function looks */
-	if (gate->opening) {
+	*ret_again = gate->busy;
+	if (gate->busy && pthread_equal(gate->user, pthread_self()))
+		return false;
+	if (gate->busy) {
 		pthread_cond_wait(&gates.opened, &gates.lock);
 		return true;
 	}
-	gate->opening = true;
-	gate->opener = pthread_self();
+	gate->busy = true;
+	gate->user = pthread_self();
+	return true;
+}
+
+/* Lock held, gate taken. */
+static void open_taken(struct gate *gate)
+{
 	pthread_mutex_unlock(&gates.lock);
-	gate->open(gate->argument);
+	gate->functions->open(gate->argument);
 	pthread_mutex_lock(&gates.lock);
 	unlink_gate(gate);
 	free(gate);
 	pthread_cond_broadcast(&gates.opened);
+}
+
+/* Lock held; true when the gate was opened or waited for, so that the list must be looked at again. */
+static bool pass(struct gate *gate)
+{
+	bool again;
+
+	if (!take(gate, &again))
+		return false; /* its own function looks */
+	if (!again)
+		open_taken(gate);
 	return true;
 }
 
@@ -247,11 +271,108 @@ void gate_open_range(uint64_t address, size_t bytes)
 		return;
 	pthread_mutex_lock(&gates.lock);
 	for (gate = gates.first; gate; gate = gate->next)
-		if (gate->address < address + bytes && address < gate->address + gate->bytes)
+		if (writes_over(gate, address, bytes))
 			clock.seen[gate->origin] = gate->number;
 	open_seen(clock);
 	pthread_mutex_unlock(&gates.lock);
 }
+
+/* Lock held. Opens what `clock` has seen as far as nothing blocks. */
+static bool try_seen(struct clock clock)
+{
+	struct gate *gate = gates.first;
+	bool ready;
+
+	while (gate) {
+		if (gate->number > clock.seen[gate->origin] ||
+		    (gate->busy && pthread_equal(gate->user, pthread_self()))) {
+			gate = gate->next;
+			continue;
+		}
+		if (gate->busy)
+			return false; /* another thread waits for it */
+		gate->busy = true;
+		gate->user = pthread_self();
+		pthread_mutex_unlock(&gates.lock);
+		ready = gate->functions->ready(gate->argument);
+		pthread_mutex_lock(&gates.lock);
+		if (!ready) {
+			gate->busy = false;
+			pthread_cond_broadcast(&gates.opened);
+			return false;
+		}
+		open_taken(gate);
+		gate = gates.first;
+	}
+	return true;
+}
+
+bool gate_try_stream(CUstream stream)
+{
+	const struct clock *clock;
+	bool ready;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return true;
+	pthread_mutex_lock(&gates.lock);
+	clock = stream_clock(stream);
+	ready = !clock || try_seen(*clock);
+	pthread_mutex_unlock(&gates.lock);
+	return ready;
+}
+
+bool gate_try_event(CUevent event)
+{
+	const struct clock *clock;
+	bool ready;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return true;
+	pthread_mutex_lock(&gates.lock);
+	clock = clock_of(event);
+	ready = !clock || try_seen(*clock);
+	pthread_mutex_unlock(&gates.lock);
+	return ready;
+}
+
+/* Lock held, gate taken. */
+static void supersede(struct gate *gate)
+{
+	pthread_mutex_unlock(&gates.lock);
+	gate->functions->supersede(gate->argument);
+	pthread_mutex_lock(&gates.lock);
+	gate->bytes = 0; /* a read of the range need not open it */
+	gate->busy = false;
+	pthread_cond_broadcast(&gates.opened);
+}
+
+/* Supersedes the gates that write within the range, and opens the others over it if `all`. */
+static void end_gates(uint64_t address, size_t bytes, bool all)
+{
+	struct gate *gate, *next;
+	bool again;
+
+	if (!atomic_load_explicit(&any, memory_order_acquire))
+		return;
+	pthread_mutex_lock(&gates.lock);
+	for (gate = gates.first; gate; gate = next) {
+		bool within = gate->address >= address && gate->address - address <= bytes &&
+			      gate->bytes <= bytes - (gate->address - address);
+
+		next = gate->next;
+		if (!writes_over(gate, address, bytes) || !(within || all) || !take(gate, &again))
+			continue;
+		if (!again && within)
+			supersede(gate);
+		else if (!again)
+			open_taken(gate);
+		next = gates.first;
+	}
+	pthread_mutex_unlock(&gates.lock);
+}
+
+void gate_overwrite_range(uint64_t address, size_t bytes) { end_gates(address, bytes, true); }
+void gate_free_range(uint64_t address, size_t bytes) { end_gates(address, bytes, false); }
 
 static void forked(void)
 {

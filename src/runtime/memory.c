@@ -29,8 +29,10 @@ static void forget_allocation(const void *pointer)
 	CUdeviceptr start = 0;
 	size_t bytes = 0;
 
-	if (runtime_cuda.cuMemGetAddressRange(&start, &bytes, number(pointer)) == CUDA_SUCCESS)
-		contents_forget(start, bytes);
+	if (runtime_cuda.cuMemGetAddressRange(&start, &bytes, number(pointer)) != CUDA_SUCCESS)
+		return;
+	gate_free_range(start, bytes);
+	contents_forget(start, bytes);
 }
 
 int runtime_cudaFree(void *pointer)

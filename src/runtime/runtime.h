@@ -53,8 +53,7 @@ bool contents_move(uint64_t to, uint64_t from, size_t bytes);
 
 /* -- gate.c: see services.h ------------------------------------------------------------------------------------- */
 
-bool gate_add(CUstream stream, uint64_t address, size_t bytes, void (*open)(void *argument),
-	      void (*drop)(void *argument), void *argument);
+bool gate_add(CUstream stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument);
 void gate_recorded(CUevent event, CUstream stream);
 void gate_waited(CUstream stream, CUevent event);
 void gate_forget_event(CUevent event);
@@ -64,6 +63,13 @@ void gate_forget_stream(CUstream stream);
 void gate_open_stream(CUstream stream);
 void gate_open_event(CUevent event);
 void gate_open_range(uint64_t address, size_t bytes);
+/* For a query: opens what opens without blocking. False: a gate stays closed, so the stream or event is not ready. */
+bool gate_try_stream(CUstream stream);
+bool gate_try_event(CUevent event);
+/* The program is about to overwrite the range: gates that write within it are superseded, others over it are opened. */
+void gate_overwrite_range(uint64_t address, size_t bytes);
+/* The range was freed, or begins a new life: gates that write within it are superseded. Does not block. */
+void gate_free_range(uint64_t address, size_t bytes);
 
 /* -- tally.c ---------------------------------------------------------------------------------------------------- */
 

@@ -14,10 +14,9 @@ static bool architecture(int device, int *ret_capability, int *ret_multiprocesso
 	return true;
 }
 
-static bool gate(void *stream, uint64_t address, size_t bytes, void (*open)(void *argument),
-		 void (*drop)(void *argument), void *argument)
+static bool gate(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument)
 {
-	return gate_add(stream, address, bytes, open, drop, argument);
+	return gate_add(stream, address, bytes, functions, argument);
 }
 
 static int launch(void *stream, const char *name)

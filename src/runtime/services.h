@@ -16,7 +16,8 @@
  * Gates. A call such as ncclAllReduce returns before its peers have called it. Its data is needed only when this process
  * looks: when it synchronises with the stream, or reads the destination. A gate is a function that libcudart calls then,
  * once; it blocks until the data is there and stores it with `write`. A stream or event that waited for the gate's stream
- * has the gate too.
+ * has the gate too. A query of such a stream or event answers "not ready" until the gate opens without blocking. A program
+ * that overwrites or frees the destination first supersedes the gate: it opens as before, but stores nothing.
  *
  * Tally. Each call whose memory or result neap does not model is counted by name, so that a report can name it.
  *
@@ -32,13 +33,27 @@
 #include <stdint.h>
 #include <string.h>
 
-#define RUNTIME_SERVICES_VERSION 1
+#define RUNTIME_SERVICES_VERSION 2
 
 enum runtime_gap {
 	GAP_VALUES,    /* a result that was not computed; memory is right */
 	GAP_WORKSPACE, /* a size that the real library chooses: between `low` and `high` bytes, answered with `low` */
 	GAP_REFUSED,   /* not simulated: answered with the library's "not supported" */
 	GAP_TRANSFER,  /* data that did not move between ranks */
+};
+
+/* The functions of a gate. Each gets the gate's argument; none is called with a lock of libcudart held. Of `open` and
+ * `drop` exactly one is called, once and last, and owns the argument. */
+struct runtime_gate {
+	/* Blocks until the data is there, and stores it. On the thread that synchronises, reads or queries. */
+	void (*open)(void *argument);
+	/* The gate can no longer matter: its stream is capturing. */
+	void (*drop)(void *argument);
+	/* Whether `open` would not block. */
+	bool (*ready)(void *argument);
+	/* The program has overwritten the whole destination, or freed it: `open` must not store. When this returns, no thread
+	 * stores there on the gate's behalf. */
+	void (*supersede)(void *argument);
 };
 
 struct runtime_services {
@@ -58,11 +73,9 @@ struct runtime_services {
 	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it. */
 	bool (*holds)(uint64_t address, size_t bytes);
 
-	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0). `open` runs
-	 * once, on the thread that synchronises or reads. If the stream is capturing, or its gate can no longer matter (the
-	 * process exits), `drop` runs instead of `open`. Both own `argument`. False: host out of memory, neither runs. */
-	bool (*gate)(void *stream, uint64_t address, size_t bytes, void (*open)(void *argument),
-		     void (*drop)(void *argument), void *argument);
+	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0). `functions` is
+	 * static. False: host out of memory, none of them is called. */
+	bool (*gate)(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument);
 	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture it
 	 * becomes a node. */
 	int (*launch)(void *stream, const char *name);

@@ -45,7 +45,9 @@ int runtime_cudaStreamQuery(CUstream stream)
 {
 	int result = runtime_ready();
 
-	return result == CUDA_SUCCESS ? runtime_cuda.cuStreamQuery(stream) : result;
+	if (result == CUDA_SUCCESS)
+		result = runtime_cuda.cuStreamQuery(stream);
+	return result == CUDA_SUCCESS && !gate_try_stream(stream) ? CUDA_ERROR_NOT_READY : result;
 }
 
 int runtime_cudaStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
@@ -169,7 +171,9 @@ int runtime_cudaEventQuery(CUevent event)
 {
 	int result = runtime_ready();
 
-	return result == CUDA_SUCCESS ? runtime_cuda.cuEventQuery(event) : result;
+	if (result == CUDA_SUCCESS)
+		result = runtime_cuda.cuEventQuery(event);
+	return result == CUDA_SUCCESS && !gate_try_event(event) ? CUDA_ERROR_NOT_READY : result;
 }
 
 int runtime_cudaEventSynchronize(CUevent event)

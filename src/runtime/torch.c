@@ -35,9 +35,12 @@ static void find_real(void)
 void REPORT(void *block, int64_t bytes, size_t allocated, size_t reserved, uint16_t device)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	size_t changed = bytes < 0 ? (size_t)-bytes : (size_t)bytes;
 
-	if ((device & 0xff) == DEVICE_TYPE_CUDA)
-		contents_forget((uint64_t)(uintptr_t)block, bytes < 0 ? (size_t)-bytes : (size_t)bytes);
+	if ((device & 0xff) == DEVICE_TYPE_CUDA) {
+		gate_free_range((uint64_t)(uintptr_t)block, changed);
+		contents_forget((uint64_t)(uintptr_t)block, changed);
+	}
 	pthread_once(&once, find_real);
 	if (real)
 		real(block, bytes, allocated, reserved, device);

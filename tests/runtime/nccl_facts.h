@@ -1,5 +1,5 @@
-/* tests/runtime/nccl_facts.h: values, sizes and offsets of NCCL's interface, as the file that includes this sees them: once
- * beside NCCL's own nccl.h, once beside ours. The test compares the two. */
+/* tests/runtime/nccl_facts.h: values, sizes and offsets of NCCL's interface, as the file that includes this sees
+ * them: once beside NCCL's own nccl.h, once beside ours. The test compares the two. */
 #ifndef NEAP_TESTS_NCCL_FACTS_H
 #define NEAP_TESTS_NCCL_FACTS_H
 
@@ -13,9 +13,18 @@ struct nccl_fact {
 extern const struct nccl_fact nccl_facts_theirs[], nccl_facts_ours[];
 extern const size_t nccl_fact_count;
 
-#define VALUE(name)          {#name, (long long)(name)}
-#define SIZE(type)           {"sizeof " #type, (long long)sizeof(type)}
-#define OFFSET(type, member) {#type "." #member, (long long)offsetof(type, member)}
+#define VALUE(name)                                                                                                  \
+	{                                                                                                            \
+#name, (long long)(name)                                                                             \
+	}
+#define SIZE(type)                                                                                                   \
+	{                                                                                                            \
+		"sizeof " #type, (long long)sizeof(type)                                                             \
+	}
+#define OFFSET(type, member)                                                                                         \
+	{                                                                                                            \
+#type "." #member, (long long)offsetof(type, member)                                                 \
+	}
 
 /* clang-format off */
 #define NCCL_FACTS \

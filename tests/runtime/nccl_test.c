@@ -34,8 +34,7 @@ void check_result(ncclResult_t result, ncclResult_t wanted, const char *text, co
 	_exit(1);
 }
 
-/* -- the device: pages with a mark for each byte that was stored
- * ------------------------------------------------------ */
+/* -- the device: pages with a mark for each byte that was stored ------------------------------- */
 
 struct page {
 	struct page *next;
@@ -47,7 +46,7 @@ struct gate {
 	struct gate *next;
 	void *stream;
 	uint64_t address, bytes;
-	void (*open)(void *argument);
+	const struct runtime_gate *functions;
 	void *argument;
 	int opening;
 	pthread_t opener;
@@ -132,7 +131,7 @@ static int pass(struct gate *gate)
 	gate->opening = 1;
 	gate->opener = pthread_self();
 	pthread_mutex_unlock(&memory.lock);
-	gate->open(gate->argument);
+	gate->functions->open(gate->argument);
 	pthread_mutex_lock(&memory.lock);
 	while (*link != gate)
 		link = &(*link)->next;
@@ -171,7 +170,8 @@ static void open_range(uint64_t address, size_t bytes)
 	while (again) {
 		again = 0;
 		for (gate = memory.first; gate && !again; gate = gate->next) {
-			if (gate->address >= address + bytes || address >= gate->address + gate->bytes)
+			if (gate->bytes == 0 || gate->address >= address + bytes ||
+			    address >= gate->address + gate->bytes)
 				continue;
 			if (gate->opening && pthread_equal(gate->opener, pthread_self()))
 				continue;
@@ -199,12 +199,33 @@ static bool service_write(uint64_t address, const void *from, size_t bytes)
 	return true;
 }
 
+/* One thread. */
 void fake_store(uint64_t address, const void *from, size_t bytes)
 {
+	struct gate *gate;
+
+	for (gate = memory.first; gate; gate = gate->next) {
+		if (gate->bytes == 0 || gate->address < address || gate->address + gate->bytes > address + bytes)
+			continue;
+		gate->functions->supersede(gate->argument);
+		gate->bytes = 0;
+	}
 	pthread_mutex_lock(&memory.lock);
 	open_range(address, bytes);
 	pthread_mutex_unlock(&memory.lock);
 	service_write(address, from, bytes);
+}
+
+/* One thread. */
+int fake_query(void *stream)
+{
+	struct gate *gate;
+
+	for (gate = memory.first; gate; gate = gate->next)
+		if (gate->stream == stream && !gate->functions->ready(gate->argument))
+			return 0;
+	fake_synchronize(stream);
+	return 1;
 }
 
 static void service_forget(uint64_t address, size_t bytes)
@@ -240,20 +261,20 @@ static bool service_holds(uint64_t address, size_t bytes)
 	return holds != 0;
 }
 
-static bool service_gate(void *stream, uint64_t address, size_t bytes, void (*open)(void *argument),
-			 void (*drop)(void *argument), void *argument)
+static bool service_gate(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions,
+			 void *argument)
 {
 	struct gate *gate;
 
 	if (fake.capturing) {
 		fake.dropped++;
-		drop(argument);
+		functions->drop(argument);
 		return true;
 	}
 	gate = calloc(1, sizeof(*gate));
 	check(gate != NULL);
 	*gate = (struct gate){
-		.stream = stream, .address = address, .bytes = bytes, .open = open, .argument = argument};
+		.stream = stream, .address = address, .bytes = bytes, .functions = functions, .argument = argument};
 	pthread_mutex_lock(&memory.lock);
 	*memory.last = gate;
 	memory.last = &gate->next;
@@ -401,8 +422,7 @@ EXPORTED int cuDeviceGetPCIBusId(char *text, int room, int device)
 	return 0;
 }
 
-/* -- ranks ----------------------------------------------------------------------------------------------------------
- */
+/* -- ranks ------------------------------------------------------------------------------------- */
 
 void communicator_file(pid_t pid, char *path, size_t room)
 {
@@ -505,8 +525,7 @@ void run_ranks(int count, void (*body)(struct rank *rank), void *argument)
 	assert_int_equal(failed, 0);
 }
 
-/* -- random ---------------------------------------------------------------------------------------------------------
- */
+/* -- random ------------------------------------------------------------------------------------ */
 
 uint64_t test_seed(void)
 {

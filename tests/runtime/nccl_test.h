@@ -35,8 +35,7 @@ void check_at(int holds, const char *text, const char *file, int line);
 #define check_answer(call, result) check_result(call, result, #call, __FILE__, __LINE__)
 void check_result(ncclResult_t result, ncclResult_t wanted, const char *text, const char *file, int line);
 
-/* -- the device of this process -------------------------------------------------------------------------------------
- */
+/* -- the device of this process ---------------------------------------------------------------- */
 
 struct fake {
 	int device, capability, launches, gates, dropped;
@@ -50,17 +49,19 @@ struct fake {
 extern struct fake fake;
 
 void fake_reset(void);
+/* As cudaMemcpy to the device: supersedes the gates that write within the range. */
 void fake_store(uint64_t address, const void *from, size_t bytes);
 /* With gates, as cudaMemcpy to the host. */
 void fake_load(uint64_t address, void *to, size_t bytes);
 void fake_synchronize(void *stream);
 void fake_synchronize_device(void);
+/* Whether the stream's gates open without blocking; they are open then. */
+int fake_query(void *stream);
 /* Gates that have not opened. */
 int fake_closed(void);
 #define STREAM(number) ((void *)(uintptr_t)(0x100 + (number)))
 
-/* -- ranks ----------------------------------------------------------------------------------------------------------
- */
+/* -- ranks ------------------------------------------------------------------------------------- */
 
 struct rank {
 	int rank, ranks;

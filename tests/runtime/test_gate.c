@@ -30,9 +30,24 @@ static void dropped(void *argument)
 	strcat(order, argument);
 }
 
+static bool is_ready = true;
+static bool ready(void *argument)
+{
+	(void)argument;
+	return is_ready;
+}
+
+static void superseded(void *argument)
+{
+	strcat(order, "~");
+	strcat(order, argument);
+}
+
+static const struct runtime_gate plain = {append, dropped, ready, superseded};
+
 static void add(CUstream stream, uint64_t address, char *name)
 {
-	assert_true(gate_add(stream, address, 16, append, dropped, name));
+	assert_true(gate_add(stream, address, 16, &plain, name));
 }
 
 static int begin(void **unused)
@@ -136,7 +151,7 @@ static void looks(void *argument)
 static void a_gate_may_look(void **unused)
 {
 	(void)unused;
-	assert_true(gate_add(A, 0, 16, looks, dropped, "a"));
+	assert_true(gate_add(A, 0, 16, &(const struct runtime_gate){looks, dropped, ready, superseded}, "a"));
 	gate_open_stream(A);
 	assert_string_equal(order, "a");
 }
@@ -149,6 +164,8 @@ static void slow(void *argument)
 	sem_wait(&go_on);
 	append(argument);
 }
+
+static const struct runtime_gate slow_gate = {slow, dropped, ready, superseded};
 
 static void *synchronise(void *unused)
 {
@@ -171,15 +188,69 @@ static void others_wait_for_the_opener(void **unused)
 	(void)unused;
 	sem_init(&opening, 0, 0);
 	sem_init(&go_on, 0, 0);
-	assert_true(gate_add(A, 0, 16, slow, dropped, "a"));
+	assert_true(gate_add(A, 0, 16, &slow_gate, "a"));
 	assert_int_equal(pthread_create(&opener, NULL, synchronise, NULL), 0);
 	sem_wait(&opening);
 	gate_open_stream(B); /* needs nothing of A: does not wait */
+	assert_true(gate_try_stream(B));
+	assert_false(gate_try_stream(A)); /* a query never waits */
 	assert_int_equal(pthread_create(&releaser, NULL, let_go, NULL), 0);
 	gate_open_stream(A);
 	assert_string_equal(order, "a"); /* when we go on, it is open */
 	pthread_join(opener, NULL);
 	pthread_join(releaser, NULL);
+}
+
+/* A query opens what opens without blocking. */
+static void a_query_does_not_block(void **unused)
+{
+	(void)unused;
+	assert_true(gate_try_stream(A) && gate_try_event(E));
+	add(A, 0, "a");
+	gate_recorded(E, A);
+	add(A, 100, "b");
+	is_ready = false;
+	assert_false(gate_try_stream(A) || gate_try_event(E) || gate_try_stream(NULL));
+	assert_true(gate_try_stream(B));
+	assert_string_equal(order, "");
+	is_ready = true;
+	assert_true(gate_try_event(E));
+	assert_string_equal(order, "a"); /* b came after the record */
+	assert_true(gate_try_stream(NULL));
+	assert_string_equal(order, "ab");
+}
+
+/* What the program writes over a whole destination stays, and the stream is held back all the same. */
+static void an_overwritten_destination(void **unused)
+{
+	(void)unused;
+	add(A, 100, "a");
+	gate_overwrite_range(100, 15); /* a byte is left: the gate has to bring it */
+	assert_string_equal(order, "a");
+	add(A, 100, "b");
+	gate_overwrite_range(116, 100);
+	gate_overwrite_range(0, 100);
+	assert_string_equal(order, "a");
+	gate_overwrite_range(90, 26);
+	assert_string_equal(order, "a~b");
+	gate_open_range(100, 16); /* nothing is to come */
+	gate_overwrite_range(100, 16);
+	assert_string_equal(order, "a~b");
+	gate_open_stream(A);
+	assert_string_equal(order, "a~bb");
+}
+
+static void a_freed_destination(void **unused)
+{
+	(void)unused;
+	add(A, 100, "a");
+	gate_free_range(108, 100); /* never blocks */
+	assert_string_equal(order, "");
+	gate_free_range(96, 512);
+	assert_string_equal(order, "~a");
+	gate_free_range(96, 512);
+	gate_open_stream(A);
+	assert_string_equal(order, "~aa");
 }
 
 /* More streams than there are numbers: they wait for each other's, and none is lost. */
@@ -213,6 +284,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_capture_drops, begin, end),
 		cmocka_unit_test_setup_teardown(a_gate_may_look, begin, end),
 		cmocka_unit_test_setup_teardown(others_wait_for_the_opener, begin, end),
+		cmocka_unit_test_setup_teardown(a_query_does_not_block, begin, end),
+		cmocka_unit_test_setup_teardown(an_overwritten_destination, begin, end),
+		cmocka_unit_test_setup_teardown(a_freed_destination, begin, end),
 		cmocka_unit_test_setup_teardown(many_streams, begin, end),
 	};
 

@@ -41,8 +41,7 @@ static ncclResult_t settle(ncclComm_t comm)
 	return state;
 }
 
-/* -- without ranks
- * ---------------------------------------------------------------------------------------------------- */
+/* -- without ranks ----------------------------------------------------------------------------- */
 
 static void versions_and_texts(void **state)
 {
@@ -107,8 +106,7 @@ static void memory(void **state)
 	assert_int_equal(ncclMemAlloc(&pointer, 1ull << 60), ncclUnhandledCudaError);
 }
 
-/* -- one communicator
- * ------------------------------------------------------------------------------------------------- */
+/* -- one communicator -------------------------------------------------------------------------- */
 
 static void ask(struct rank *rank)
 {
@@ -216,6 +214,7 @@ static void hold_the_stream(struct rank *rank)
 	fake_store(SOURCE, &value, sizeof(value));
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	check(fake_closed() == 1); /* the call came back, the other rank has not called */
+	check(!fake_query(STREAM(0)) && fake_query(STREAM(1)) && fake_closed() == 1);
 	check(pthread_create(&thread, NULL, wait_for_stream, &done) == 0);
 	for (i = 0; i < 1000; i++) {
 		ncclResult_t error;
@@ -240,8 +239,30 @@ static void a_gate_waits(void **state)
 	close(ends[1]);
 }
 
-/* -- groups
- * ----------------------------------------------------------------------------------------------------------- */
+/* A program that writes to the destination after the call keeps what it wrote. */
+static void overwrite(struct rank *rank)
+{
+	int value = 5, got = 0;
+	ncclResult_t state;
+
+	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
+	fake_store(DESTINATION, &value, sizeof(value));
+	check_ok(ncclAllReduce((void *)SOURCE, (void *)(DESTINATION + 4096), 1, ncclInt32, ncclSum, rank->comm,
+			       STREAM(0)));
+	while (!fake_query(STREAM(0)))
+		check_ok(ncclCommGetAsyncError(rank->comm, &state));
+	check(fake_closed() == 0);
+	fake_load(DESTINATION, &got, sizeof(got));
+	check(got == 5);
+}
+
+static void an_overwritten_destination(void **state)
+{
+	(void)state;
+	run_ranks(2, overwrite, NULL);
+}
+
+/* -- groups ------------------------------------------------------------------------------------ */
 
 static void group_errors(struct rank *rank)
 {
@@ -302,8 +323,7 @@ static void a_large_group(void **state)
 	run_ranks(3, large_group, NULL);
 }
 
-/* -- one process, several devices
- * --------------------------------------------------------------------------------------- */
+/* -- one process, several devices -------------------------------------------------------------- */
 
 enum { DEVICES = 4 };
 
@@ -382,8 +402,7 @@ static void device_by_device(void **state)
 	fake_reset();
 }
 
-/* -- made of another one
- * -------------------------------------------------------------------------------------------------- */
+/* -- made of another one ----------------------------------------------------------------------- */
 
 static void split(struct rank *rank)
 {
@@ -501,8 +520,7 @@ static void many_ids(void **state)
 	assert_int_equal(wait_rank(&ranks, 0) | wait_rank(&ranks, 1), 0);
 }
 
-/* -- without blocking
- * ------------------------------------------------------------------------------------------------------ */
+/* -- without blocking -------------------------------------------------------------------------- */
 
 static void no_blocking(struct rank *rank)
 {
@@ -540,8 +558,7 @@ static void communicators_that_do_not_block(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* -- captures
- * ---------------------------------------------------------------------------------------------------------------- */
+/* -- captures ---------------------------------------------------------------------------------- */
 
 static void capture(struct rank *rank)
 {
@@ -588,6 +605,7 @@ int main(void)
 		cmocka_unit_test(questions),
 		cmocka_unit_test(reductions_of_ones_own),
 		cmocka_unit_test(a_gate_waits),
+		cmocka_unit_test(an_overwritten_destination),
 		cmocka_unit_test(groups_that_fail),
 		cmocka_unit_test(a_large_group),
 		cmocka_unit_test(one_process),

@@ -117,8 +117,7 @@ struct nccl_entry nccl_entry_of(const struct nccl_operation *operation)
 	};
 }
 
-/* -- entries of the peers -----------------------------------------------------------------------------------------
- */
+/* -- entries of the peers ---------------------------------------------------------------------- */
 
 static bool needs(const struct nccl_call *call, int rank)
 {
@@ -221,8 +220,7 @@ static ncclResult_t fetch(const struct nccl_operation *operation, int rank, stru
 	return ncclSuccess;
 }
 
-/* -- results ------------------------------------------------------------------------------------------------------
- */
+/* -- results ----------------------------------------------------------------------------------- */
 
 struct scratch {
 	unsigned char bytes[NCCL_BLOCK];
@@ -347,7 +345,8 @@ enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResul
 	for (i = 0; i < call->comm->ranks && *ret_error == ncclSuccess; i++)
 		if (needs(call, i))
 			*ret_error = fetch(operation, i, &inputs[i]);
-	if (*ret_error == ncclSuccess && operation->destination_bytes && !write_result(call, inputs))
+	if (*ret_error == ncclSuccess && operation->destination_bytes && !operation->superseded &&
+	    !write_result(call, inputs))
 		*ret_error = nccl_fail(ncclSystemError, "host out of memory for the result of %s",
 				       nccl_function_name(call->function));
 	for (i = 0; inputs && i < call->comm->ranks; i++)

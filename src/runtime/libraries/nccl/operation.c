@@ -4,8 +4,7 @@
 
 #include <stdlib.h>
 
-/* -- all unfinished operations of the process that have a destination, the oldest first ---------------------------
- */
+/* -- all unfinished operations of the process that have a destination, the oldest first -------- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -84,8 +83,7 @@ static void release(struct nccl_operation *operation)
 	free(operation);
 }
 
-/* -- the driver's steps: one thread at a time, without the lock ----------------------------------------------------
- */
+/* -- the driver's steps: one thread at a time, without the lock -------------------------------- */
 
 /* Puts into the log what has room. True: something went in. */
 static bool publish(struct ncclComm *comm)
@@ -153,7 +151,7 @@ static void stop_driving(struct ncclComm *comm, ncclResult_t error)
 		pthread_mutex_unlock(&comm->lock);
 		if (!operation)
 			return;
-		if (operation->destination_bytes && nccl_services())
+		if (operation->destination_bytes && !operation->superseded)
 			nccl_services()->forget(operation->call.destination, operation->destination_bytes);
 		pop(comm, operation);
 	}
@@ -217,8 +215,7 @@ static bool look_for_dead(struct ncclComm *comm)
 	return true;
 }
 
-/* -- driving ------------------------------------------------------------------------------------------------------
- */
+/* -- driving ----------------------------------------------------------------------------------- */
 
 /* Lock held. False: this thread drives already: it is inside a step. */
 static bool begin_driving(struct ncclComm *comm)
@@ -352,8 +349,7 @@ uint64_t nccl_issued(struct ncclComm *comm)
 	return issued;
 }
 
-/* -- issuing ------------------------------------------------------------------------------------------------------
- */
+/* -- issuing ----------------------------------------------------------------------------------- */
 
 static void open_gate(void *argument)
 {
@@ -365,6 +361,38 @@ static void open_gate(void *argument)
 
 /* The result can no longer matter; the peers still need what this rank publishes. */
 static void drop_gate(void *argument) { release(argument); }
+
+static bool gate_is_ready(void *argument)
+{
+	const struct nccl_operation *operation = argument;
+	struct ncclComm *comm = operation->call.comm;
+	bool ready;
+
+	nccl_advance(comm, 0, false);
+	pthread_mutex_lock(&comm->lock);
+	ready = comm->completed > operation->ticket;
+	pthread_mutex_unlock(&comm->lock);
+	return ready;
+}
+
+/* After the driver, if there is one: it may be writing. */
+static void supersede_gate(void *argument)
+{
+	struct nccl_operation *operation = argument;
+	struct ncclComm *comm = operation->call.comm;
+	bool driving = nccl_begin_driving(comm);
+
+	operation->superseded = true;
+	if (driving)
+		nccl_end_driving(comm);
+}
+
+static const struct runtime_gate gate_functions = {
+	.open = open_gate,
+	.drop = drop_gate,
+	.ready = gate_is_ready,
+	.supersede = supersede_gate,
+};
 
 /* Each rank multiplies by its own scalar before it publishes. Zeros stay zeros. */
 static void premultiply(const struct nccl_call *call, struct nccl_packed *packed)
@@ -451,7 +479,7 @@ static ncclResult_t issue(const struct nccl_call *call)
 	if (operation->packed.lost)
 		services->tally(GAP_TRANSFER, NCCL_LIBRARY, name, 0, 0);
 	enqueue(call->comm, operation);
-	if (!services->gate(call->stream, call->destination, operation->destination_bytes, open_gate, drop_gate,
+	if (!services->gate(call->stream, call->destination, operation->destination_bytes, &gate_functions,
 			    operation)) {
 		release(operation);
 		return nccl_fail(ncclSystemError, "%s: host out of memory", name);
