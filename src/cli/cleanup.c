@@ -29,8 +29,9 @@ struct work {
 
 static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
 
-/* The lines people know, with the driver's own report made from NVML. */
-static void log_device(const struct work *work, const struct device_reply *device)
+/* The lines people know, with the driver's own report made from NVML: of this moment, when the program has gone on.
+ */
+static void log_device(const struct work *work, struct device_reply *device)
 {
 	size_t index;
 	static struct neap_reading reading;
@@ -46,6 +47,7 @@ static void log_device(const struct work *work, const struct device_reply *devic
 		neap_log(work->log, NEAP_LOG_WARNING, "The driver does not say: %s", err.message);
 		return;
 	}
+	device->free_now = reading.free_bytes;
 	neap_log(work->log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
 	neap_log(work->log, NEAP_LOG_INFO, "memory.used [MiB], memory.free [MiB]");
 	neap_log(work->log, NEAP_LOG_INFO, "%" PRIu64 ", %" PRIu64, (uint64_t)(reading.used_bytes / NEAP_MIB),
@@ -59,6 +61,23 @@ static void print_change(const char *name, uint64_t before, uint64_t after)
 		return;
 	printf("  %-10s %10s before, %10s after (%s)\n", name, neap_size_format(before, from),
 	       neap_size_format(after, to), neap_size_format_delta((int64_t)(after - before), change));
+}
+
+/* Two figures of what is free stand here, the program's right after the cleanup and the driver's of now: where they
+ * differ, why. Smaller differences are how the two count. */
+static void print_since(const struct device_reply *device)
+{
+	char size[NEAP_UNITS_ROOM];
+	bool known = device->free != NEAP_BYTES_UNKNOWN && device->free_now != NEAP_BYTES_UNKNOWN;
+
+	if (device->reserved_now > device->reserved)
+		printf("  the program goes on and has taken %s again since\n",
+		       neap_size_format(device->reserved_now - device->reserved, size));
+	else if (known && device->free > device->free_now && device->free - device->free_now >= NEAP_MIB)
+		printf("  %s have been taken since, by this program or another\n",
+		       neap_size_format(device->free - device->free_now, size));
+	else if (known && device->free_now > device->free && device->free_now - device->free >= NEAP_MIB)
+		printf("  %s more have become free since\n", neap_size_format(device->free_now - device->free, size));
 }
 
 static void print_device(const struct cleanup_options *options, const struct device_reply *device)
@@ -85,9 +104,7 @@ static void print_device(const struct cleanup_options *options, const struct dev
 	else
 		printf("  gave back %s in %s\n", neap_size_format(device->freed, size),
 		       neap_duration_format(device->nanoseconds, time));
-	if (device->reserved_now > device->reserved)
-		printf("  the program goes on and has taken %s again since\n",
-		       neap_size_format(device->reserved_now - device->reserved, size));
+	print_since(device);
 }
 
 /* jansson's constructors give NULL when memory is out, and its setters then fail. */
@@ -127,6 +144,7 @@ static json_t *device_json(const struct work *work, const struct device_reply *d
 	set(work, object, "nanoseconds", integer(device->nanoseconds));
 	set(work, object, "free_before", integer(device->free_before));
 	set(work, object, "free", integer(device->free));
+	set(work, object, "free_now", integer(device->free_now));
 	set(work, object, "error", device->status ? look_json_text(device->error) : json_null());
 	return object;
 }

@@ -46,7 +46,8 @@ static void read_numbers(const struct neap_fields *fields, struct device_reply *
 enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, const unsigned *needed,
 				   size_t needed_count, struct neap_monitor *monitor, struct device_reply *ret_device)
 {
-	struct device_reply device = {.free_before = NEAP_BYTES_UNKNOWN, .free = NEAP_BYTES_UNKNOWN};
+	struct device_reply device = {
+		.free_before = NEAP_BYTES_UNKNOWN, .free = NEAP_BYTES_UNKNOWN, .free_now = NEAP_BYTES_UNKNOWN};
 	struct neap_fields fields;
 	const void *bytes;
 	size_t length;

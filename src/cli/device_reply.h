@@ -18,7 +18,9 @@ struct device_reply {
 	uint64_t total, limit_before, limit, allocated, reserved, max_allocated, max_reserved;
 	uint64_t allocated_before, reserved_before, reserved_now, emptied, freed, nanoseconds;
 	uint64_t free_before, free;
-	uint64_t status; /* enum neap_status of its part */
+	uint64_t free_now; /* as NVML says after the answer was read; NEAP_BYTES_UNKNOWN: not asked, or it did not say
+			    */
+	uint64_t status;   /* enum neap_status of its part */
 	char error[200];
 };
 

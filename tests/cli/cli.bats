@@ -276,6 +276,54 @@ END
 	[ -e "$dir/neap/$target.record" ]
 }
 
+# Answers for the target, and lets another process take 20 MiB before each answer of a cleanup arrives.
+relay() {
+	mv "$dir/neap/$target.sock" "$dir/neap/real"
+	python3 - "$dir/neap" "$target" "$TARGET" <<-'END' 3>&- &
+		import socket, struct, subprocess, sys
+		folder, pid, taker = sys.argv[1:]
+		server = socket.socket(socket.AF_UNIX)
+		server.bind(f"{folder}/{pid}.sock")
+		server.listen()
+		open(f"{folder}/../relays", "w").close()
+		def frame(peer):
+		    data = b""
+		    while len(data) < 20 or len(data) < 20 + struct.unpack_from("<I", data, 16)[0]:
+		        piece = peer.recv(65536)
+		        if not piece:
+		            return b""
+		        data += piece
+		    return data
+		peer, _ = server.accept()
+		own = socket.socket(socket.AF_UNIX)
+		own.connect(f"{folder}/real")
+		other = None
+		while asked := frame(peer):
+		    own.sendall(asked)
+		    answer = frame(own)
+		    if struct.unpack_from("<H", asked, 6)[0] == 3 and not other:  # clear
+		        other = subprocess.Popen([taker, "20", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+		        other.stdout.readline()
+		    peer.sendall(answer)
+		if other:
+		    other.kill()
+	END
+	relay=$!
+	until [ -e "$dir/relays" ]; do :; done
+}
+
+@test "clear: two figures of what is free that differ are explained" {
+	start 4 8
+	relay
+	run --separate-stderr "$NEAP" clear --pid "$target"
+	echo "$output$stderr"
+	wait "$relay"
+	[ "$status" -eq 0 ]
+	[ "${lines[4]}" = "  free          234 MiB before,    242 MiB after (+8.00 MiB)" ]
+	[[ "$stderr" == *" INFO 42, 212" ]]
+	[ "${lines[6]}" = "  30.0 MiB have been taken since, by this program or another" ] # with the other's context
+}
+
 @test "clear: before, after, given back, cost; and the log lines" {
 	start 4 8
 	run --separate-stderr "$NEAP" clear --stats-only
