@@ -205,7 +205,10 @@ uint64_t block_merge(struct torch *torch, struct block *block, struct block *oth
 	if (!other || !block_is_idle(other) || other->mapped != block->mapped)
 		return 0;
 	uint64_t size = other->size;
-	set_remove(other->mapped ? &other->pool->free : &other->pool->unmapped, other);
+	if (other->mapped)
+		block_unindex(other);
+	else
+		set_remove(&other->pool->unmapped, other);
 	if (block->prev == other) {
 		block->address = other->address;
 		block_link(block, other->prev, block->next);
@@ -217,8 +220,51 @@ uint64_t block_merge(struct torch *torch, struct block *block, struct block *oth
 	return size;
 }
 
+/* Whether a flush may give it, or pages of it, back. While a block is in the free set this does not change. */
+static bool is_givable(const struct block *block)
+{
+	uint64_t page = block->pool->page, begin = block->address - block->segment->address;
+
+	if (!block->segment->expandable)
+		return !block_is_split(block);
+	return (begin + block->size) / page > (begin + page - 1) / page;
+}
+
 void block_index(struct block *block)
 {
-	block->free_calls_base = block->pool->free_calls;
-	set_insert(&block->pool->free, block);
+	struct pool *pool = block->pool;
+
+	block->free_calls_base = pool->free_calls;
+	set_insert(&pool->free, block);
+	block->givable = is_givable(block);
+	if (!block->givable)
+		return;
+	block->givable_prev = NULL;
+	block->givable_next = pool->givable;
+	if (pool->givable)
+		pool->givable->givable_prev = block;
+	pool->givable = block;
+	pool->givable_count++;
+}
+
+void block_unindex(struct block *block)
+{
+	struct pool *pool = block->pool;
+
+	set_remove(&pool->free, block);
+	if (!block->givable)
+		return;
+	block->givable = false;
+	*(block->givable_prev ? &block->givable_prev->givable_next : &pool->givable) = block->givable_next;
+	if (block->givable_next)
+		block->givable_next->givable_prev = block->givable_prev;
+	pool->givable_count--;
+}
+
+int block_order(const void *left, const void *right)
+{
+	static const struct set free_set = {0};
+	const struct block *a = *(struct block *const *)left, *b = *(struct block *const *)right;
+
+	return before(&free_set, a, b) ? -1 : before(&free_set, b, a);
 }

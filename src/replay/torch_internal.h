@@ -44,12 +44,14 @@ struct block {
 		       */
 	struct pool *pool;
 	struct segment *segment;
-	struct block *prev, *next;  /* neighbours by address */
-	struct block *left, *right; /* in a set; `right` also in the list of idle ones */
-	struct use *uses;           /* streams recorded since its alloc */
-	uint64_t free_calls_base;   /* the pool's free_calls when it was put into the set */
-	uint32_t events;            /* not complete yet */
+	struct block *prev, *next;                 /* neighbours by address */
+	struct block *left, *right;                /* in a set; `right` also in the list of idle ones */
+	struct block *givable_prev, *givable_next; /* in its pool's list of what a flush may give back */
+	struct use *uses;                          /* streams recorded since its alloc */
+	uint64_t free_calls_base;                  /* the pool's free_calls when it was put into the set */
+	uint32_t events;                           /* not complete yet */
 	bool allocated, mapped;
+	bool givable;       /* in that list */
 	bool restored;      /* as in struct segment */
 	bool guessed;       /* for start.c: as in struct neap_torch_piece */
 	struct event *held; /* the event that a recording completes */
@@ -75,6 +77,10 @@ struct set {
 
 struct pool {
 	struct set free, unmapped;
+	/* Of `free`, what a flush may give back: plain segments without a split, and what has whole pages. */
+	struct block *givable;
+	size_t givable_count;
+	uint64_t page;       /* page_bytes */
 	uint64_t free_calls; /* searches while garbage collection is on: the clock of ages */
 	uint32_t number;     /* of the private pool; 0: none */
 	uint32_t released;   /* the program is done with it, the so manieth: flushes free its memory; 0: not so */
@@ -157,6 +163,9 @@ static inline bool block_is_idle(const struct block *block)
 /* Lets `block` (in no set) absorb `other`, its neighbour, if that is free in the same way. Returns the bytes. */
 uint64_t block_merge(struct torch *torch, struct block *block, struct block *other);
 void block_index(struct block *block); /* into its pool's free set, its age starting now */
+void block_unindex(struct block *block);
+/* As the free set orders them. */
+int block_order(const void *left, const void *right);
 
 /* torch_segments.c */
 bool segment_alloc(struct torch *torch, struct request *request, bool retry);

@@ -162,7 +162,7 @@ static bool find_free(struct torch *torch, struct request *request)
 	struct block *block = look_for_free(torch, request);
 	if (!block)
 		return false;
-	set_remove(&request->pool->free, block);
+	block_unindex(block);
 	request->block = block;
 	return true;
 }

@@ -20,6 +20,7 @@ struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 			goto starved;
 		}
 		*pool = (struct pool){.number = number, .small = i == 1, .unmapped = {.by_address = true}};
+		pool->page = page_bytes(torch, pool);
 		pools[torch->pool_count + i] = pool;
 	}
 	torch->pool_count += 2;

@@ -213,7 +213,7 @@ static bool expandable_alloc(struct torch *torch, struct request *request)
 			return false;
 		block = next;
 	}
-	set_remove(&request->pool->free, block);
+	block_unindex(block);
 	request->block = block;
 	return true;
 }
@@ -240,8 +240,7 @@ bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t gr
 	const struct torch *torch = torch_of(policy);
 	uint64_t reserved = torch->reserved - (freed < torch->reserved ? freed : torch->reserved);
 	return bytes < LARGEST_REQUEST && growth <= torch->device_bytes - reserved &&
-	       is_allowed(torch, reserved,
-			  segment_bytes(torch, neap_torch_round(&torch->options.settings, bytes)));
+	       is_allowed(torch, reserved, segment_bytes(torch, neap_torch_round(&torch->options.settings, bytes)));
 }
 
 bool segment_alloc(struct torch *torch, struct request *request, bool retry)
@@ -271,7 +270,7 @@ void segment_free(struct torch *torch, struct block *block)
 	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, block->pool, block->size);
 	if (block->size >= torch->options.settings.max_split_bytes)
 		stat_take(&usage->stats.oversize_segments, 1);
-	set_remove(&block->pool->free, block);
+	block_unindex(block);
 	segment_drop(torch, block->segment);
 	block_drop(torch, block);
 }
@@ -303,7 +302,7 @@ static void unmap(struct torch *torch, struct block *block)
 	torch->usage.synchronizations++;
 	torch->usage.calls.unmaps += (end - first) / page;
 	torch->usage.calls.releases += (end - first) / page;
-	set_remove(&pool->free, block);
+	block_unindex(block);
 	if (head)
 		keep_piece(head, block->prev, block);
 	if (tail)
@@ -326,21 +325,31 @@ static void unmap(struct torch *torch, struct block *block)
 	}
 }
 
-/* Everything of one pool that is whole: plain segments without a split, whole pages of expandable ones. Unmapping
- * leaves pieces smaller than the block, so before it in the set: they are not met again. */
+/* Everything of one pool that is whole: plain segments without a split, whole pages of expandable ones, in the order
+ * of the set. Only these are looked at: with thousands of streams most flushes find nothing among as many blocks. */
 static void release_pool(struct torch *torch, struct pool *pool)
 {
-	struct block *next = NULL;
-	for (struct block *block = set_first(&pool->free); block; block = next) {
-		next = set_after(&pool->free, block);
-		if (!block->segment->expandable && !block_is_split(block))
-			segment_free(torch, block);
+	size_t count = 0;
+
+	if (pool->givable_count == 0)
+		return;
+	struct block **found = malloc(pool->givable_count * sizeof(*found)); /* none of them is merged or made here */
+	if (!found) {
+		torch->starved = true;
+		return;
 	}
-	for (struct block *block = set_first(&pool->free); block; block = next) {
-		next = set_after(&pool->free, block);
-		if (block->segment->expandable)
-			unmap(torch, block);
-	}
+	for (struct block *block = pool->givable; block; block = block->givable_next)
+		found[count++] = block;
+	qsort(found, count, sizeof(struct block *), block_order);
+	for (size_t i = 0; i < count; i++)
+		if (!found[i]->segment->expandable && !block_is_split(found[i])) {
+			segment_free(torch, found[i]);
+			found[i] = NULL;
+		}
+	for (size_t i = 0; i < count; i++)
+		if (found[i] && found[i]->segment->expandable)
+			unmap(torch, found[i]);
+	free(found);
 }
 
 static uint64_t flushable(const struct torch *torch, const struct pool *pool)
