@@ -288,9 +288,24 @@ static int start(void **state)
 	return 0;
 }
 
+/* Memory that jumps twice while it warms up: what is counted begins after the second jump. */
+static void test_two_jumps(void **state)
+{
+	uint64_t low[60];
+	struct neap_leak leak;
+
+	(void)state;
+	for (uint64_t step = 0; step < 60; step++)
+		low[step] = (100 + (step >= 4 ? 200 : 0) + (step >= 9 ? 300 : 0)) * NEAP_MIB + step % 3;
+	neap_leak_test(low, 60, 0, &leak);
+	assert_int_equal(leak.warm_up_steps, 9);
+	assert_int_equal(leak.verdict, NEAP_LEAK_CLEAN);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_two_jumps),
 		cmocka_unit_test(test_leaks_are_found),
 		cmocka_unit_test(test_stairs_are_found),
 		cmocka_unit_test(test_no_false_alarms),

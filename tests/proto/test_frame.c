@@ -75,7 +75,7 @@ static void fields_that_do_not_fit(void **state)
 	(void)state;
 	unsigned char whole[512], cut[512];
 	size_t length = sample_payload(whole, sizeof(whole));
-	for (size_t room = 0; room < length; room++) {
+	for (size_t room = 0; room <= length; room++) { /* the last: it fits exactly */
 		struct neap_fields fields;
 		struct neap_field_writer writer = {.data = cut, .room = room};
 		memset(cut, 0xee, sizeof(cut));
@@ -135,7 +135,11 @@ static void header_checked(void **state)
 	neap_frame_encode(&frame, header);
 	assert_int_equal(neap_frame_decode(header, &back, &err), NEAP_OK);
 	assert_memory_equal(&frame, &back, sizeof(frame));
-	header[18] = 0x10; /* 1 MiB, the limit, and 5 bytes */
+	header[16] = 0;
+	header[18] = 0x10; /* 1 MiB, the limit */
+	assert_int_equal(neap_frame_decode(header, &back, &err), NEAP_OK);
+	assert_int_equal(back.length, NEAP_FRAME_PAYLOAD_MAX);
+	header[16] = 5; /* and 5 bytes */
 	assert_int_equal(neap_frame_decode(header, &back, &err), NEAP_EPROTO);
 	assert_non_null(strstr(err.message, "1048581 bytes"));
 	neap_frame_encode(&frame, header);

@@ -79,6 +79,17 @@ static void test_settings_of_before_a_restart(void **state)
 				 now.rungs);
 		neap_train_end(train, NULL);
 	}
+	/* Rungs that are asked for stay, whatever was in force before. */
+	char entry[96];
+	struct neap_train_settings now;
+	snprintf(entry, sizeof entry, "%d.1.15.4.1.0", (int)getpid());
+	setenv("NEAP_RESTARTS", entry, 1);
+	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 60},
+								     .rungs_offered = offered,
+								     .rungs_active = 1u << NEAP_RUNG_CHECKPOINTING});
+	neap_train_settings(train, &now);
+	assert_int_equal(now.rungs, 1u << NEAP_RUNG_CHECKPOINTING);
+	neap_train_end(train, NULL);
 	unsetenv("NEAP_RESTARTS");
 	assert_int_equal(lines_with("going on with what was in force before the restart"), 2);
 }

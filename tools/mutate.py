@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""mutate.py [FOLDER] [NAME...]: do the tests notice?
+
+Breaks the code in one place at a time, as listed below, builds, and runs the tests that ought to fail. A mutation that
+no test notices is a survivor: add the test, not an excuse. Works on a copy of the sources, so that nothing of the tree
+changes; FOLDER (default build-mutate) keeps the copy and its build. With names only those mutations are tried. Exits 1
+when one survived, or no longer fits the code.
+"""
+import pathlib
+import shutil
+import subprocess
+import sys
+
+# name, file, code, broken code, tests (meson's names)
+MUTATIONS = [
+    ("a pool's release leaves its arena clean", "src/alloc/arena.c", "alloc->dirty = true;", "alloc->dirty = alloc->dirty;",
+     ["alloc_others"]),
+    ("a segment of just the limit is not released", "src/replay/replay_release.c",
+     "is_release(&event) && event.size >= limit && event.size <= last", "is_release(&event) && event.size > limit && event.size <= last",
+     ["recording", "replay_exact"]),
+    ("a restart drops rungs that were asked for", "src/train/session.c", "now->rungs & ~before.rungs ||", "0 ||", ["prevent"]),
+    ("the warm-up ends at the first jump", "src/analyze/leak.c", "\t\t\twarm_up = i;", "\t\t\twarm_up = warm_up ? warm_up : i;", ["leak"]),
+    ("a frame of just the maximum is refused", "src/proto/frame.c", "length > NEAP_FRAME_PAYLOAD_MAX",
+     "length >= NEAP_FRAME_PAYLOAD_MAX", ["frame"]),
+    ("a card takes another device's steps", "src/analyze/oom.c", "if (event->device != record->journal[at].device)\n\t\t\tcontinue;\n\t\tif (event->kind == NEAP_EVENT_SPLIT)",
+     "if (event->kind == NEAP_EVENT_SPLIT)", ["oom"]),
+    ("a leak is sought in the steps of all devices", "src/analyze/lanes.c", "if (session->device != step->device)\n\t\t\tcontinue;", "",
+     ["run"]),
+    ("sessions that overlap share a lane", "src/analyze/lanes.c", "lanes->items[lane].last_ns >= session->first_ns", "false", ["run"]),
+    ("a rung of another device begins the floor", "src/analyze/run.c", "floor_changes(event) && event->device == device_of(track)",
+     "floor_changes(event)", ["run"]),
+    ("a wish is passed over by another device's step", "src/analyze/run.c", "&& event->device == wish->device", "", ["run"]),
+    ("the curve mixes devices", "src/analyze/run.c", "event->device == curve->device && has_levels(event)", "has_levels(event)", ["run"]),
+    ("bytes taken again are counted again", "src/analyze/run.c", "facts->cleanup_freed_bytes -= again;", ";", ["run"]),
+    ("what a step takes again is not warned of", "src/train/session.c", "train->futile[reason] = futile ?", "train->futile[reason] = false ?",
+     ["prevent"]),
+    ("no rung is left, it says, before they are taken", "src/train/levels.c", "bool at_end = !rung_left &&", "bool at_end =", ["prevent"]),
+    ("a limit is named without the rest of the step", "src/analyze/trace_oom.c", "if (room.bytes > replays->smallest_bytes)",
+     "if (false)", ["cards"]),
+    ("a lower bound does not say so", "src/analyze/fix.c", 'whole ? "" : "a lower bound: "', '""', ["oom", "oom_cards"]),
+    ("a flush leaves blocks that it could give back", "src/replay/torch_blocks.c", "return !block_is_split(block);", "return false;",
+     ["torch_policy", "torch_random", "replay_exact"]),
+]
+
+
+def run(command, folder, log):
+    return subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+
+
+def copy_sources(folder):
+    names = subprocess.run(["git", "ls-files", "-z"], check=True, stdout=subprocess.PIPE).stdout.decode().split("\0")
+    for name in filter(None, names):
+        to = folder / name
+        if not pathlib.Path(name).is_file() or (to.is_file() and to.read_bytes() == pathlib.Path(name).read_bytes()):
+            continue
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(name, to)
+
+
+def notices(folder, tests, log):
+    """Whether the broken code fails to build, or one of the tests fails."""
+    if run(["ninja", "-C", "build", "--quiet"], folder, log) != 0:
+        return True
+    return run(["meson", "test", "-C", "build", "--no-rebuild", *tests], folder, log) != 0
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build-mutate")
+    names = sys.argv[2:]
+    folder.mkdir(exist_ok=True)
+    survivors = 0
+    with open(folder / "log", "w", encoding="utf-8") as log:
+        copy_sources(folder)
+        if not (folder / "build").is_dir() and run(["meson", "setup", "build", "-Dwerror=false"], folder, log) != 0:
+            sys.exit(f"mutate.py: the copy cannot be set up: see {folder}/log")
+        chosen = [m for m in MUTATIONS if not names or m[0] in names]
+        tests = sorted({test for m in chosen for test in m[4]})
+        if notices(folder, tests, log):
+            sys.exit(f"mutate.py: the tests fail without a mutation: see {folder}/log")
+        for name, path, code, broken, tests in chosen:
+            file = folder / path
+            text = file.read_text(encoding="utf-8")
+            if text.count(code) != 1:
+                print(f"STALE     {name}: {path} has that code {text.count(code)} times", flush=True)
+                survivors += 1
+                continue
+            file.write_text(text.replace(code, broken), encoding="utf-8")
+            try:
+                noticed = notices(folder, tests, log)
+            finally:
+                file.write_text(text, encoding="utf-8")
+            print(f"{'noticed ' if noticed else 'SURVIVED'}  {name}", flush=True)
+            survivors += not noticed
+    print(f"{len(chosen) - survivors} of {len(chosen)} mutations noticed")
+    sys.exit(survivors > 0)
+
+
+if __name__ == "__main__":
+    main()
