@@ -120,6 +120,8 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 {
 	for (size_t i = 0; i < at; i++) {
 		const struct neap_event *event = &record->journal[i];
+		if (event->device != record->journal[at].device)
+			continue;
 		if (event->kind == NEAP_EVENT_SPLIT) {
 			card->split = (struct neap_split){event->address, event->size, event->block};
 			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
@@ -224,21 +226,27 @@ static struct neap_demand find_demand(const struct neap_oom_card *card)
 	return demand;
 }
 
-/* The lowest bytes of the steps before the failure, since the settings last changed; where those are too few to tell
- * a leak, of the last stretch before that had enough: a rung makes room, and mends no leak. `low`: room for all. */
+static bool changes_settings(const struct neap_event *event, uint16_t device)
+{
+	return event->device == device && (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT);
+}
+
+/* The lowest bytes of the device's steps before the failure, since the settings last changed; where those are too few
+ * to tell a leak, of the last stretch before that had enough: a rung makes room, and mends no leak. `low`: room for
+ * all. */
 static size_t find_lows(const struct neap_record *record, size_t at, uint64_t *low)
 {
+	const uint16_t device = record->journal[at].device;
 	size_t end = at, count = 0;
 
 	while (end > 0) {
 		size_t first = end;
 		struct neap_leak leak;
 		count = 0;
-		while (first > 0 && record->journal[first - 1].kind != NEAP_EVENT_RUNG &&
-		       record->journal[first - 1].kind != NEAP_EVENT_SPLIT)
+		while (first > 0 && !changes_settings(&record->journal[first - 1], device))
 			first--;
 		for (size_t i = first; i < end; i++)
-			if (record->journal[i].kind == NEAP_EVENT_STEP)
+			if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].device == device)
 				low[count++] = record->journal[i].block;
 		neap_leak_test(low, count, 0, &leak);
 		if (leak.verdict != NEAP_LEAK_TOO_SHORT)

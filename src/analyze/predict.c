@@ -89,6 +89,8 @@ static bool read_end(const struct neap_record *record, struct walk *walk)
 	}
 	bool found = false;
 	for (size_t i = at; i < record->journal_count && record->journal[i].kind == NEAP_EVENT_TAG_BYTES; i++) {
+		if (record->journal[i].device != walk->device)
+			continue;
 		walk->live[record->journal[i].tag % NEAP_RECORD_NAMES] = record->journal[i].a;
 		found = true;
 	}

@@ -6,6 +6,8 @@
  */
 #include "analyze/run.h"
 
+#include "analyze/lanes.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,29 +72,32 @@ static void take_process(struct neap_run_process *process, const struct neap_rec
 		snprintf(process->devices + length, room, "%s%s", length ? " " : "", device);
 }
 
+/* `main`: of the device that the run's settings and losses are those of. */
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
-			 const struct neap_event *event)
+			 const struct neap_event *event, bool main)
 {
 	double value;
 
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
-		facts->steps +=
-			facts->steps && event->address > facts->last_step ? event->address - facts->last_step : 1;
-		facts->last_step = event->address;
-		facts->ticks += event->stream;
 		raise_to(&facts->peak_allocated_bytes, event->size);
 		break;
 	case NEAP_EVENT_OOM:
 		facts->ooms++;
 		break;
 	case NEAP_EVENT_SPLIT:
+		if (!main)
+			break;
 		take_settings(facts, event->address, event->size, event->block, event->stream);
 		facts->layers = event->flags;
 		break;
 	case NEAP_EVENT_RUNG:
 		if (event->block == NEAP_RUNG_STOP)
 			break;
+		if (!main) {
+			facts->rungs++;
+			break;
+		}
 		if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
 			take_settings(facts, event->a, event->b, 1,
 				      event->stream & ~(uint32_t)(UINT64_C(1) << (event->block & 31)));
@@ -117,7 +122,7 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 		break;
 	case NEAP_EVENT_METRIC:
 		memcpy(&value, &event->address, sizeof value);
-		if (!strcmp(neap_record_name(record, event->tag), "loss"))
+		if (main && !strcmp(neap_record_name(record, event->tag), "loss"))
 			facts->last_loss = value;
 		break;
 	default:
@@ -133,17 +138,18 @@ static int by_value(const void *left, const void *right)
 }
 
 /* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
-static uint64_t count_teeth(const struct neap_record *record, size_t *cursor, uint64_t begin_ns, uint64_t end_ns,
-			    uint64_t swing)
+static uint64_t count_teeth(const struct neap_record *record, uint16_t device, size_t *cursor, uint64_t begin_ns,
+			    uint64_t end_ns, uint64_t swing)
 {
 	uint64_t low = UINT64_MAX, high = 0, teeth = 0;
 	bool rising = false;
 
-	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
-		(*cursor)++;
-	if (*cursor > 0) /* the level the step began with */
-		low = record->allocations[*cursor - 1].a;
+	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns; (*cursor)++)
+		if (record->allocations[*cursor].device == device) /* the level the step begins with */
+			low = record->allocations[*cursor].a;
 	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
+		if (record->allocations[*cursor].device != device)
+			continue;
 		uint64_t level = record->allocations[*cursor].a;
 		low = level < low ? level : low;
 		high = level > high ? level : high;
@@ -168,17 +174,30 @@ static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, d
 	return teeth >= 0.5 ? NEAP_FLUCTUATION_STEP : NEAP_FLUCTUATION_OTHER;
 }
 
-/* `room` has space for one number per event of the journal. */
-static void find_fluctuation(struct neap_run_facts *facts, const struct neap_record *record, uint64_t *room)
+/* The steps of one lane. */
+struct track {
+	const struct neap_record *record;
+	const struct neap_lanes *lanes;
+	size_t lane;
+	uint64_t *room; /* for one number per event of the journal */
+};
+
+static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
+
+static uint16_t device_of(const struct track *track) { return track->lanes->items[track->lane].device; }
+
+static void find_fluctuation(struct neap_run_facts *facts, const struct track *track)
 {
+	const struct neap_record *record = track->record;
 	uint64_t first_ns = record->allocation_count ? record->allocations[0].time_ns : UINT64_MAX;
 	uint64_t previous_ns = record->journal_count ? record->journal[0].time_ns : 0;
+	uint64_t *room = track->room;
 	uint64_t teeth = 0, seen = 0, ticks = 0;
 	size_t count = 0, cursor = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->kind == NEAP_EVENT_STEP)
+		if (is_step(track, i))
 			room[count++] = event->size > event->block ? event->size - event->block : 0;
 	}
 	if (count == 0)
@@ -187,10 +206,10 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct neap_rec
 	uint64_t amplitude = room[count / 2], swing = amplitude / 2 ? amplitude / 2 : 1;
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->kind != NEAP_EVENT_STEP)
+		if (!is_step(track, i))
 			continue;
 		if (previous_ns >= first_ns || !record->allocations_lost) { /* the whole step is in the ring */
-			teeth += count_teeth(record, &cursor, previous_ns, event->time_ns, swing);
+			teeth += count_teeth(record, device_of(track), &cursor, previous_ns, event->time_ns, swing);
 			ticks += event->stream;
 			seen++;
 		}
@@ -202,44 +221,72 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct neap_rec
 					    seen ? (double)ticks / (double)seen : 0);
 }
 
-/* Whether the floor begins again here: other settings have other low-water marks, and a cleanup by force ends a leak's. */
+/* Whether the floor begins again here: other settings have other low-water marks, and a cleanup by force ends a
+ * leak's. */
 static bool floor_changes(const struct neap_event *event)
 {
 	return event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT ||
 	       (event->kind == NEAP_EVENT_CLEANUP && event->block == NEAP_CLEANUP_LEAK);
 }
 
-/* The low-water marks since the floor last changed; where these are too few (rungs were taken as memory ended), the longest
- * stretch without a change. `room` as above. */
-static void find_leak(struct neap_run_facts *facts, const struct neap_record *record, uint64_t device_total_bytes,
-		      uint64_t *room)
+/* The low-water marks since the floor last changed; where these are too few (rungs were taken as memory ended), the
+ * longest stretch without a change. */
+static struct neap_leak leak_of(const struct track *track, bool restarted, uint64_t device_total_bytes)
 {
+	const struct neap_record *record = track->record;
+	uint64_t *room = track->room;
+	struct neap_leak leak;
 	uint64_t peak = 0, left = UINT64_MAX;
 	size_t count = 0, begin = 0, longest = 0, longest_begin = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (floor_changes(event)) {
+		if (floor_changes(event) && event->device == device_of(track)) {
 			if (count - begin >= longest) {
 				longest = count - begin;
 				longest_begin = begin;
 			}
 			begin = count;
-		} else if (event->kind == NEAP_EVENT_STEP) {
+		} else if (is_step(track, i)) {
 			room[count++] = event->block;
 			peak = event->size;
 		}
 	}
 	if (device_total_bytes)
 		left = device_total_bytes > peak ? device_total_bytes - peak : 0;
-	neap_leak_test(room + begin, count - begin, left, &facts->leak);
-	if (facts->leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin) {
+	neap_leak_test(room + begin, count - begin, left, &leak);
+	if (leak.verdict == NEAP_LEAK_TOO_SHORT && longest > count - begin) {
 		struct neap_leak earlier;
 		neap_leak_test(room + longest_begin, longest, left, &earlier);
 		/* A leak does not end with a rung; that an earlier floor was level says nothing of this one. */
-		if (facts->restarts || earlier.verdict == NEAP_LEAK_FOUND)
-			facts->leak = earlier;
+		if (restarted || earlier.verdict == NEAP_LEAK_FOUND)
+			leak = earlier;
 	}
+	return leak;
+}
+
+/* The steepest of those found; where none is, what is said of the main lane. */
+static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t device_total_bytes)
+{
+	bool found = false;
+
+	for (track.lane = 0; track.lane < track.lanes->count; track.lane++) {
+		struct neap_leak leak = leak_of(&track, facts->restarts, device_total_bytes);
+		bool leaks = leak.verdict == NEAP_LEAK_FOUND;
+		if (leaks ? !found || leak.bytes_per_step > facts->leak.bytes_per_step
+			  : !found && track.lane == track.lanes->main)
+			facts->leak = leak;
+		found |= leaks;
+	}
+}
+
+/* The steps of the main lane. */
+static void count_steps(struct neap_run_facts *facts, const struct track *track)
+{
+	facts->steps = track->lanes->items[track->lane].steps;
+	for (size_t i = 0; i < track->record->journal_count; i++)
+		if (is_step(track, i))
+			facts->ticks += track->record->journal[i].stream;
 }
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)
@@ -247,20 +294,26 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	struct neap_run_facts facts = {
 		.last_loss = NAN,
 		.process = {NEAP_PROCESS_PLAIN, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, ""}};
-	uint64_t *room = NULL;
+	struct neap_lanes lanes = {0};
+	uint64_t *room = calloc(record->journal_count + 1, sizeof *room);
 
+	/* Short of host memory: no statement, as for a short run. */
+	bool known = room && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
 	for (size_t i = 0; i < record->allocation_count; i++)
 		take_levels(&facts, &record->allocations[i]);
 	for (size_t i = 0; i < record->journal_count; i++) {
 		take_levels(&facts, &record->journal[i]);
-		take_journal(&facts, record, &record->journal[i]);
+		take_journal(&facts, record, &record->journal[i],
+			     !known || record->journal[i].device == lanes.items[lanes.main].device);
 	}
 	facts.leak = (struct neap_leak){.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
-	room = calloc(record->journal_count + 1, sizeof *room);
-	if (room) { /* short of host memory: no statement, as for a short run */
-		find_fluctuation(&facts, record, room);
-		find_leak(&facts, record, device_total_bytes, room);
+	if (known) {
+		struct track track = {record, &lanes, lanes.main, room};
+		count_steps(&facts, &track);
+		find_fluctuation(&facts, &track);
+		find_leak(&facts, track, device_total_bytes);
 	}
+	neap_lanes_fini(&lanes);
 	free(room);
 	*ret_facts = facts;
 }
@@ -271,9 +324,10 @@ const struct neap_event *neap_run_wish(const struct neap_record *record)
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
+		bool went_on = wish && event->kind == NEAP_EVENT_STEP && event->device == wish->device;
 		if (event->kind == NEAP_EVENT_WISH)
 			wish = event;
-		else if (event->kind == NEAP_EVENT_STEP || event->kind == NEAP_EVENT_RESTART)
+		else if (went_on || event->kind == NEAP_EVENT_RESTART)
 			wish = NULL;
 	}
 	return wish;
@@ -282,6 +336,7 @@ const struct neap_event *neap_run_wish(const struct neap_record *record)
 /* The curve: points handed one by one, in order of time, to `take`. */
 struct curve {
 	const struct neap_record *record;
+	uint16_t device;
 	uint64_t first_ns;
 	void (*take)(struct curve *curve, const struct neap_curve_point *point);
 	struct neap_curve_point *points;
@@ -300,6 +355,19 @@ static void give(struct curve *curve, uint64_t time_ns, uint64_t allocated, uint
 	curve->take(curve, &point);
 }
 
+/* The allocations up to an instant, from `next` on. Returns the next. */
+static size_t give_allocations(struct curve *curve, size_t next, uint64_t until_ns)
+{
+	const struct neap_record *record = curve->record;
+
+	for (; next < record->allocation_count && record->allocations[next].time_ns <= until_ns; next++) {
+		const struct neap_event *event = &record->allocations[next];
+		if (event->device == curve->device && has_levels(event))
+			give(curve, event->time_ns, event->a, event->b);
+	}
+	return next;
+}
+
 static void each_point(struct curve *curve)
 {
 	const struct neap_record *record = curve->record;
@@ -309,10 +377,9 @@ static void each_point(struct curve *curve)
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		for (; next < record->allocation_count && record->allocations[next].time_ns <= event->time_ns; next++)
-			if (has_levels(&record->allocations[next]))
-				give(curve, record->allocations[next].time_ns, record->allocations[next].a,
-				     record->allocations[next].b);
+		next = give_allocations(curve, next, event->time_ns);
+		if (event->device != curve->device)
+			continue;
 		/* A step's peak was somewhere inside it: drawn in its middle. */
 		if (event->kind == NEAP_EVENT_STEP && record->allocations_lost && previous_ns < ring_ns) {
 			uint64_t middle = previous_ns + (event->time_ns - previous_ns) / 2;
@@ -326,10 +393,28 @@ static void each_point(struct curve *curve)
 		if (has_levels(event))
 			give(curve, event->time_ns, event->a, event->b);
 	}
-	for (; next < record->allocation_count; next++)
-		if (has_levels(&record->allocations[next]))
-			give(curve, record->allocations[next].time_ns, record->allocations[next].a,
-			     record->allocations[next].b);
+	give_allocations(curve, next, UINT64_MAX);
+}
+
+/* The device whose allocated bytes rose highest. */
+static uint16_t highest_device(const struct neap_record *record)
+{
+	uint64_t highest = 0;
+	uint16_t device = 0;
+
+	for (size_t i = 0; i < record->allocation_count + record->journal_count; i++) {
+		const struct neap_event *event = i < record->allocation_count
+							 ? &record->allocations[i]
+							 : &record->journal[i - record->allocation_count];
+		uint64_t level = has_levels(event) ? event->a : 0;
+		if (event->kind == NEAP_EVENT_STEP && event->size > level)
+			level = event->size;
+		if (level > highest || (i == 0 && level == highest)) {
+			highest = level;
+			device = event->device;
+		}
+	}
+	return device;
 }
 
 static void count_point(struct curve *curve, const struct neap_curve_point *point)
@@ -383,6 +468,7 @@ size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point 
 
 	if (room < 2)
 		return 0;
+	curve.device = highest_device(record);
 	curve.first_ns = record->journal_count ? record->journal[0].time_ns : UINT64_MAX;
 	if (record->allocation_count && record->allocations[0].time_ns < curve.first_ns)
 		curve.first_ns = record->allocations[0].time_ns;

@@ -26,6 +26,8 @@ struct neap_run_process {
 	char devices[4 * NEAP_RECORD_NAME_ROOM];  /* UUIDs of those it used, separated by spaces; as many as fit */
 };
 
+/* Steps, ticks, settings and the loss are those of the lane (lanes.h) with the most steps; the leak that of the
+ * steepest; OOMs, rungs and cleanups count all; peaks are the highest of any device. */
 struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t last_step; /* its number */
@@ -49,11 +51,13 @@ struct neap_run_facts {
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts);
 
-/* The last NEAP_EVENT_WISH that was not passed over: no step and no restart came after it. NULL: none. Borrowed. */
+/* The last NEAP_EVENT_WISH that was not passed over: no step of its device and no restart came after it. NULL: none.
+ * Borrowed. */
 const struct neap_event *neap_run_wish(const struct neap_record *record);
 
-/* The memory curve of the run with at most `room` points: steps' peaks and troughs where allocations have wrapped,
- * allocations where they have not. Keeps every local extreme that fits. Returns the number written. */
+/* The memory curve of the run, of the device whose memory rose highest, with at most `room` points: steps' peaks and
+ * troughs where allocations have wrapped, allocations where they have not. Keeps every local extreme that fits.
+ * Returns the number written. */
 size_t neap_run_curve(const struct neap_record *record, struct neap_curve_point *ret_points, size_t room);
 
 #endif

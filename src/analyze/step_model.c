@@ -17,12 +17,26 @@
 
 #define GONE UINT64_MAX /* a live block that came after the step */
 
+/* Of the last session: what another device's says does not count. */
+static uint16_t last_device(const struct neap_record *record)
+{
+	for (size_t i = record->journal_count; i-- > 0;)
+		if (record->journal[i].kind == NEAP_EVENT_SPLIT)
+			return record->journal[i].device;
+	for (size_t i = record->journal_count; i-- > 0;)
+		if (record->journal[i].kind == NEAP_EVENT_RUNG)
+			return record->journal[i].device;
+	return 0;
+}
+
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings)
 {
-	struct neap_last_settings settings = {.until_ns = UINT64_MAX};
+	struct neap_last_settings settings = {.until_ns = UINT64_MAX, .device = last_device(record)};
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
+		if (event->device != settings.device)
+			continue;
 		if (event->kind != NEAP_EVENT_SPLIT &&
 		    (event->kind != NEAP_EVENT_RUNG || event->block == NEAP_RUNG_STOP))
 			continue;
@@ -34,7 +48,6 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		settings.before_since_ns = settings.since_ns;
 		settings.split = next;
 		settings.since_ns = event->time_ns;
-		settings.device = event->device;
 	}
 	*ret_settings = settings;
 	return settings.split.micro_batch > 0;

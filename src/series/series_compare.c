@@ -3,6 +3,7 @@
  * alone, so that it can be made again. */
 #include "series/series_internal.h"
 
+#include "analyze/lanes.h"
 #include "analyze/run.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -32,13 +33,16 @@ static int by_value(const void *left, const void *right)
 static uint64_t step_ns(const struct neap_record *record)
 {
 	uint64_t *steps = calloc(record->journal_count + 1, sizeof *steps), before_ns = 0, found = 0;
+	struct neap_lanes lanes = {0};
+	bool known = steps && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
 	size_t count = 0;
 
-	for (size_t i = 0; i < record->journal_count && steps; i++) {
+	for (size_t i = 0; known && i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
+		if (event->device == lanes.items[lanes.main].device &&
+		    (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG))
 			before_ns = count = 0;
-		if (event->kind != NEAP_EVENT_STEP)
+		if (lanes.of[i] != lanes.main)
 			continue;
 		if (before_ns && event->time_ns > before_ns)
 			steps[count++] = event->time_ns - before_ns;
@@ -48,6 +52,7 @@ static uint64_t step_ns(const struct neap_record *record)
 		qsort(steps, count, sizeof *steps, by_value);
 		found = steps[count / 10];
 	}
+	neap_lanes_fini(&lanes);
 	free(steps);
 	return found;
 }

@@ -181,13 +181,20 @@ enum neap_status neap_facts_read(const char *path, struct neap_record *ret_recor
 	return status;
 }
 
-/* Whether the training went on after its last OOM: it finished a step. */
+/* Whether the training went on after its last OOM: it finished a step on that device. */
 static bool went_on(const struct neap_record *record)
 {
+	uint16_t device = 0;
 	bool on = false;
-	for (size_t i = 0; i < record->journal_count; i++)
-		if (record->journal[i].kind == NEAP_EVENT_OOM || record->journal[i].kind == NEAP_EVENT_STEP)
-			on = record->journal[i].kind == NEAP_EVENT_STEP;
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_OOM) {
+			device = event->device;
+			on = false;
+		} else if (event->kind == NEAP_EVENT_STEP && event->device == device) {
+			on = true;
+		}
+	}
 	return on;
 }
 

@@ -61,6 +61,17 @@ static inline void recording_step(struct recording *recording, uint64_t step, ui
 						     .b = peak});
 }
 
+/* The last event is that of another device. */
+static inline void recording_on(struct recording *recording, uint16_t device)
+{
+	struct neap_record *record = &recording->record;
+
+	if (record->journal_count && record->journal[record->journal_count - 1].time_ns == recording->now_ns)
+		record->journal[record->journal_count - 1].device = device;
+	else if (record->allocation_count)
+		record->allocations[record->allocation_count - 1].device = device;
+}
+
 static inline void recording_level(struct recording *recording, uint64_t allocated, uint64_t reserved)
 {
 	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC, .a = allocated, .b = reserved});

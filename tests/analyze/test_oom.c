@@ -417,6 +417,36 @@ static void test_rungs(void **state)
 	recording_end(&recording);
 }
 
+/* What another device's steps took is nothing of this one's. */
+static void test_two_devices(void **state)
+{
+	struct recording recording = recording_begin();
+
+	(void)state;
+	recording_split(&recording, 64, 1);
+	recording_split(&recording, 16, 1);
+	recording_on(&recording, 1);
+	for (uint64_t step = 1; step <= 60; step++) {
+		recording_step(&recording, step, 1000 * NEAP_MIB, 5000 * NEAP_MIB, 1);
+		recording_step(&recording, 100 + step, (1000 + 20 * step) * NEAP_MIB, 20480 * NEAP_MIB, 1);
+		recording_on(&recording, 1);
+	}
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .block = NEAP_RUNG_CHECKPOINTING,
+						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
+						      .address = 16,
+						      .size = 1});
+	recording_on(&recording, 1);
+	recording_oom(&recording, &capacity);
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_int_equal(card.step_peak_bytes, 5000 * NEAP_MIB);
+	assert_int_equal(card.step, 61);
+	assert_int_equal(card.split.micro_batch, 64);
+	assert_int_equal(card.rungs_active, 0);
+	assert_null(fix_in(&card, NEAP_FIX_LEAK)); /* the other one leaks */
+	recording_end(&recording);
+}
+
 /* Recordings of nonsense: no fault, and figures that hold together. */
 static void test_nonsense(void **state)
 {
@@ -464,7 +494,8 @@ int main(void)
 		cmocka_unit_test(test_unknown_piece),   cmocka_unit_test(test_limit_of_a_step),
 		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
 		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
-		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_nonsense),
+		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_two_devices),
+		cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

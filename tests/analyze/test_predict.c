@@ -173,6 +173,15 @@ static void test_demand_at_peak(void **state)
 	assert_int_equal(found.model, 77);
 	recording_end(&recording);
 
+	/* What another device's session said last is not this one's. */
+	recording = recorded_run(false);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+						      .tag = recording_name(&recording, "activations"),
+						      .a = 1ull << 40});
+	recording_on(&recording, 1);
+	assert_true(neap_demand_at_peak(&recording.record, &found));
+	recording_end(&recording);
+
 	recording = recording_begin();
 	assert_false(neap_demand_at_peak(&recording.record, &found));
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_END});

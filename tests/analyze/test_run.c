@@ -227,10 +227,127 @@ static void test_curve(void **state)
 	recording_end(&recording);
 }
 
+static double slope_of(const struct recording *recording, struct neap_run_facts *facts)
+{
+	neap_run_facts(&recording->record, NEAP_GIB, facts);
+	return facts->leak.verdict == NEAP_LEAK_FOUND ? facts->leak.bytes_per_step : 0;
+}
+
+/* Two devices train side by side, and only one leaks: its steps are counted once, and its slope is whole. */
+static void test_two_devices(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	for (uint16_t device = 0; device < 2; device++) {
+		recording_split(&recording, device ? 4 : 8, 1);
+		recording_on(&recording, device);
+	}
+	for (uint64_t step = 1; step <= 120; step++)
+		for (uint16_t device = 0; device < 2; device++) {
+			uint64_t low = device ? (10 + step) * NEAP_MIB : 400 * NEAP_MIB;
+			recording_step(&recording, step, low, low + 50 * NEAP_MIB, 1);
+			recording_on(&recording, device);
+		}
+	assert_true(fabs(slope_of(&recording, &facts) - (double)NEAP_MIB) < 0.01 * (double)NEAP_MIB);
+	assert_int_equal(facts.steps, 120);
+	assert_int_equal(facts.ticks, 120);
+	assert_int_equal(facts.first_split.micro_batch, 8); /* the first of equals, not the last that spoke */
+	assert_int_equal(facts.peak_allocated_bytes, 450 * NEAP_MIB);
+	assert_int_equal(facts.fluctuation.amplitude_bytes, 50 * NEAP_MIB);
+	/* A rung of the other device is none of the leaking one's. */
+	recording_add(
+		&recording,
+		(struct neap_event){.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_SPLIT, .address = 2, .size = 2});
+	assert_true(slope_of(&recording, &facts) > 0);
+	recording_on(&recording, 1);
+	assert_int_equal(facts.rungs, 1);
+	recording_end(&recording);
+}
+
+/* Two sessions on one device, step by step: each has its own steps. */
+static void test_two_sessions(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	recording_split(&recording, 8, 1);
+	recording_split(&recording, 8, 1);
+	for (uint64_t step = 1; step <= 120; step++)
+		for (int session = 0; session < 2; session++)
+			recording_step(&recording, step, (10 + step) * NEAP_MIB, 200 * NEAP_MIB, 1);
+	assert_true(fabs(slope_of(&recording, &facts) - (double)NEAP_MIB) < 0.01 * (double)NEAP_MIB);
+	assert_int_equal(facts.steps, 120);
+	recording_end(&recording);
+}
+
+/* Sessions one after another, as of trials: they add up, also where one did not say that it was over. */
+static void test_sessions_in_turn(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	for (int session = 0; session < 3; session++) {
+		recording_split(&recording, 8, 1);
+		for (uint64_t step = 1; step <= 40; step++)
+			recording_step(&recording, step, 10 * NEAP_MIB, 200 * NEAP_MIB, 1);
+	}
+	assert_true(slope_of(&recording, &facts) == 0);
+	assert_int_equal(facts.steps, 120);
+	/* A longer one passes the number at which those before it ended. */
+	recording_split(&recording, 8, 1);
+	for (uint64_t step = 1; step <= 60; step++)
+		recording_step(&recording, step, 10 * NEAP_MIB, 200 * NEAP_MIB, 1);
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.steps, 180);
+	/* One that goes on from a checkpoint. */
+	recording_split(&recording, 8, 1);
+	for (uint64_t step = 1001; step <= 1020; step++)
+		recording_step(&recording, step, 10 * NEAP_MIB, 200 * NEAP_MIB, 1);
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.steps, 200);
+	recording_end(&recording);
+}
+
+/* The curve is one device's, and so is the wish. */
+static void test_devices_apart(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_curve_point points[64];
+
+	(void)state;
+	for (uint64_t i = 1; i <= 10; i++)
+		for (uint16_t device = 0; device < 2; device++) {
+			recording_level(&recording, (device ? 100 + i : i) * NEAP_MIB, 200 * NEAP_MIB);
+			recording_on(&recording, device);
+		}
+	size_t count = neap_run_curve(&recording.record, points, 64);
+	assert_int_equal(count, 10);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(points[i].allocated_bytes, (101 + i) * NEAP_MIB);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_WISH, .block = NEAP_TRAIN_STOP});
+	recording_on(&recording, 1);
+	recording_step(&recording, 1, 1, 2, 1);
+	assert_non_null(neap_run_wish(&recording.record));
+	recording_step(&recording, 1, 1, 2, 1);
+	recording_on(&recording, 1);
+	assert_null(neap_run_wish(&recording.record));
+	recording_end(&recording);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_process), cmocka_unit_test(test_facts),
-					   cmocka_unit_test(test_fluctuation), cmocka_unit_test(test_leak),
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_two_devices),
+					   cmocka_unit_test(test_two_sessions),
+					   cmocka_unit_test(test_sessions_in_turn),
+					   cmocka_unit_test(test_devices_apart),
+					   cmocka_unit_test(test_process),
+					   cmocka_unit_test(test_facts),
+					   cmocka_unit_test(test_fluctuation),
+					   cmocka_unit_test(test_leak),
 					   cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

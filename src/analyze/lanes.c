@@ -1,0 +1,143 @@
+/* No event names its session: a step belongs to the session of its device whose number it continues. Of two that it
+ * might continue, to the one that has waited longer. A session that has not stepped since a newer one began to is
+ * over, whether it said so or not. */
+#include "analyze/lanes.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+
+#define LOOK_BACK 8 /* sessions of a device that may be at work at once */
+
+struct session {
+	uint16_t device;
+	uint32_t lane;
+	uint64_t last_step, count; /* events; `steps` counts those too that no event was recorded of */
+	uint64_t steps;
+	uint64_t first_ns, last_ns; /* of its steps */
+};
+
+struct finder {
+	const struct neap_record *record;
+	struct session *sessions;
+	size_t count;
+	uint32_t *of; /* sessions at first, lanes in the end */
+};
+
+static struct session *begin_session(struct finder *finder, uint16_t device)
+{
+	struct session *session = &finder->sessions[finder->count++];
+
+	*session = (struct session){.device = device, .lane = NEAP_LANE_NONE};
+	return session;
+}
+
+/* Whether `newest` has taken its place. */
+static bool is_over(const struct session *session, const struct session *newest)
+{
+	return session != newest && newest->count > 1 && session->last_ns < newest->first_ns;
+}
+
+/* Which of two sessions the step is more likely to continue. */
+static bool continues_better(const struct session *a, const struct session *b)
+{
+	return a->last_step != b->last_step ? a->last_step > b->last_step : a->last_ns < b->last_ns;
+}
+
+static struct session *session_of(struct finder *finder, const struct neap_event *step)
+{
+	struct session *newest = NULL, *best = NULL;
+	int looked = 0;
+
+	for (size_t i = finder->count; i-- > 0 && looked < LOOK_BACK;) {
+		struct session *session = &finder->sessions[i];
+		if (session->device != step->device)
+			continue;
+		looked++;
+		newest = newest ? newest : session;
+		if (session->last_step < step->address && !is_over(session, newest) &&
+		    (!best || !continues_better(best, session)))
+			best = session;
+	}
+	if (!newest)
+		newest = begin_session(finder, step->device);
+	/* One that has just begun may go on from any step. */
+	if (best && best != newest && newest->count == 0 && best->last_step + 1 != step->address)
+		best = newest;
+	return best ? best : newest;
+}
+
+static void assign_sessions(struct finder *finder)
+{
+	for (size_t i = 0; i < finder->record->journal_count; i++) {
+		const struct neap_event *event = &finder->record->journal[i];
+		finder->of[i] = NEAP_LANE_NONE;
+		if (event->kind == NEAP_EVENT_SPLIT)
+			begin_session(finder, event->device);
+		if (event->kind != NEAP_EVENT_STEP)
+			continue;
+		struct session *session = session_of(finder, event);
+		bool gap = session->count && event->address > session->last_step;
+		session->steps += gap ? event->address - session->last_step : 1;
+		if (session->count++ == 0)
+			session->first_ns = event->time_ns;
+		session->last_ns = event->time_ns;
+		session->last_step = event->address;
+		finder->of[i] = (uint32_t)(session - finder->sessions);
+	}
+}
+
+/* Each session into the first lane of its device that is free by then. */
+static void pack(struct finder *finder, struct neap_lanes *lanes)
+{
+	for (size_t i = 0; i < finder->count; i++) {
+		struct session *session = &finder->sessions[i];
+		size_t lane = 0;
+		if (session->count == 0)
+			continue;
+		while (lane < lanes->count && (lanes->items[lane].device != session->device ||
+					       lanes->items[lane].last_ns >= session->first_ns))
+			lane++;
+		if (lane == lanes->count)
+			lanes->items[lanes->count++] = (struct neap_lane){.device = session->device};
+		lanes->items[lane].last_ns = session->last_ns;
+		lanes->items[lane].steps += session->steps;
+		session->lane = (uint32_t)lane;
+		if (lanes->items[lane].steps > lanes->items[lanes->main].steps)
+			lanes->main = lane;
+	}
+	for (size_t i = 0; i < finder->record->journal_count; i++)
+		if (finder->of[i] != NEAP_LANE_NONE)
+			finder->of[i] = finder->sessions[finder->of[i]].lane;
+}
+
+enum neap_status neap_lanes_find(const struct neap_record *record, struct neap_lanes *ret_lanes,
+				 struct neap_error *err)
+{
+	size_t room = record->journal_count + 1; /* no event begins more than one session */
+	struct finder finder = {.record = record};
+	struct neap_lanes lanes = {0};
+
+	finder.sessions = calloc(room, sizeof *finder.sessions);
+	finder.of = calloc(room, sizeof *finder.of);
+	lanes.items = calloc(room, sizeof *lanes.items);
+	if (!finder.sessions || !finder.of || !lanes.items) {
+		free(finder.sessions);
+		free(finder.of);
+		free(lanes.items);
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps of a recording");
+	}
+	assign_sessions(&finder);
+	pack(&finder, &lanes);
+	free(finder.sessions);
+	lanes.of = finder.of;
+	*ret_lanes = lanes;
+	return NEAP_OK;
+}
+
+void neap_lanes_fini(struct neap_lanes *lanes)
+{
+	free(lanes->of);
+	free(lanes->items);
+	*lanes = (struct neap_lanes){0};
+}
