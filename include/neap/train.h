@@ -237,8 +237,8 @@ NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, cons
 NEAP_API unsigned neap_restarts(void);
 
 /* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also
- * warns when three of its cleanups in a row, for one reason, gave nothing back: what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
- * neap_empty_cache. */
+ * warns when three of its cleanups in a row, for one reason, gave nothing back, or memory that the next step took again:
+ * what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of neap_empty_cache. */
 NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log, uint64_t *ret_freed_bytes,
 				     struct neap_error *err);
 

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FLAT_SHARE 20 /* an amplitude below a twentieth of the peak is no fluctuation */
+#define LOOK_BACK  4096 /* allocations of other devices, at most */
+#define FLAT_SHARE 20   /* an amplitude below a twentieth of the peak is no fluctuation */
 
 /* True when a and b of the event are allocated and reserved bytes at its instant. */
 static bool has_levels(const struct neap_event *event)
@@ -106,7 +107,6 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 		break;
 	case NEAP_EVENT_CLEANUP:
 		facts->cleanups++;
-		facts->cleanup_freed_bytes += event->size;
 		facts->cleanup_ns += event->address;
 		break;
 	case NEAP_EVENT_RESTART:
@@ -144,9 +144,12 @@ static uint64_t count_teeth(const struct neap_record *record, uint16_t device, s
 	uint64_t low = UINT64_MAX, high = 0, teeth = 0;
 	bool rising = false;
 
-	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns; (*cursor)++)
-		if (record->allocations[*cursor].device == device) /* the level the step begins with */
-			low = record->allocations[*cursor].a;
+	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
+		(*cursor)++;
+	for (size_t i = *cursor; i > 0 && *cursor - i < LOOK_BACK && low == UINT64_MAX;
+	     i--) /* the level the step begins with */
+		if (record->allocations[i - 1].device == device)
+			low = record->allocations[i - 1].a;
 	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
 		if (record->allocations[*cursor].device != device)
 			continue;
@@ -280,6 +283,31 @@ static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t
 	}
 }
 
+#define DEVICES_KEPT 256 /* ordinals within a process; of a higher one nothing is counted once */
+
+/* What a cleanup gave back and the process had reserved again by the next of its device is counted once. */
+static void count_freed(struct neap_run_facts *facts, const struct neap_record *record)
+{
+	const struct neap_event *before[DEVICES_KEPT] = {NULL}; /* the device's last cleanup */
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_CLEANUP)
+			continue;
+		facts->cleanup_freed_bytes += event->size;
+		if (event->device >= DEVICES_KEPT)
+			continue;
+		const struct neap_event *last = before[event->device];
+		before[event->device] = event;
+		if (!last || event->b > UINT64_MAX - event->size)
+			continue;
+		uint64_t level = event->b + event->size, again = level > last->b ? level - last->b : 0;
+		again = again < last->size ? again : last->size;
+		facts->cleanup_freed_bytes -= again;
+		facts->cleanup_retaken_bytes += again;
+	}
+}
+
 /* The steps of the main lane. */
 static void count_steps(struct neap_run_facts *facts, const struct track *track)
 {
@@ -306,6 +334,7 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 		take_journal(&facts, record, &record->journal[i],
 			     !known || record->journal[i].device == lanes.items[lanes.main].device);
 	}
+	count_freed(&facts, record);
 	facts.leak = (struct neap_leak){.verdict = NEAP_LEAK_TOO_SHORT, .steps_until_full = UINT64_MAX};
 	if (known) {
 		struct track track = {record, &lanes, lanes.main, room};

@@ -32,6 +32,7 @@ struct neap_run_facts {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t last_step; /* its number */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
+	uint64_t cleanup_retaken_bytes; /* given back, and reserved again by the next cleanup: not among the freed */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* as far as the recording goes back */
 	struct neap_split first_split, last_split;          /* zero when no session said so */
 	uint32_t first_rungs, last_rungs;                   /* in force then: bits 1u << enum neap_rung */

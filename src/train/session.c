@@ -22,6 +22,7 @@
 
 #define LEAK_WATCH_STEPS   20
 #define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
+#define FUTILE_SHARE       8 /* all but so small a share of what a cleanup gave was taken again */
 /* What the bits of cleanup_points may be. */
 #define POINTS_KNOWN ((2u << NEAP_CLEANUP_LEAK) - 1)
 
@@ -46,29 +47,79 @@ static const char *option_of(const struct neap_train *train, enum neap_cleanup_r
 	}
 }
 
-static void count_fruitless(struct neap_train *train, enum neap_cleanup_reason reason, uint64_t freed_bytes)
+/* That cleanups only cost time, once for each row of FRUITLESS_CLEANUPS. */
+static void warn_of_cleanups(struct neap_train *train, enum neap_cleanup_reason reason, const char *why)
 {
-	const char *option = option_of(train, reason);
 	uint64_t trained_ns = neap_clock_now(neap_clock_system()) - train->began_ns;
 	char time[NEAP_UNITS_ROOM];
 
-	train->fruitless[reason] = freed_bytes ? 0 : train->fruitless[reason] + 1;
-	if (train->fruitless[reason] != FRUITLESS_CLEANUPS || !option)
-		return;
 	neap_log(train->options.log, NEAP_LOG_WARNING,
-		 "%s: the last %d cleanups gave nothing back; they only slow training: %s so far, %.2g %% of the "
-		 "time. "
-		 "Leave out %s",
-		 train->name, FRUITLESS_CLEANUPS, neap_duration_format(train->summary.cleanup_ns, time),
-		 100 * (double)train->summary.cleanup_ns / (double)(trained_ns ? trained_ns : 1), option);
+		 "%s: the last %d cleanups %s; they only slow training: %s so far, %.2g %% of the time. Leave out %s",
+		 train->name, FRUITLESS_CLEANUPS, why, neap_duration_format(train->summary.cleanup_ns, time),
+		 100 * (double)train->summary.cleanup_ns / (double)(trained_ns ? trained_ns : 1),
+		 option_of(train, reason));
+}
+
+static void count_fruitless(struct neap_train *train, enum neap_cleanup_reason reason, uint64_t freed_bytes)
+{
+	train->fruitless[reason] = freed_bytes ? 0 : train->fruitless[reason] + 1;
+	if (train->fruitless[reason] == FRUITLESS_CLEANUPS && option_of(train, reason))
+		warn_of_cleanups(train, reason, "gave nothing back");
+}
+
+/* Of what the last cleanup gave back, that which the process has reserved again. */
+static uint64_t taken_again(const struct neap_train *train)
+{
+	uint64_t freed = train->last_cleanup.freed_bytes, left = train->last_cleanup.reserved_bytes;
+	struct neap_memory memory;
+
+	neap_memory_read(train->alloc, &memory);
+	uint64_t again = memory.reserved_bytes > left ? memory.reserved_bytes - left : 0;
+	return again < freed ? again : freed;
+}
+
+void neap_session_judge_cleanup(struct neap_train *train)
+{
+	enum neap_cleanup_reason reason = train->last_cleanup.reason;
+	uint64_t freed = train->last_cleanup.freed_bytes, again = taken_again(train);
+	char size[NEAP_UNITS_ROOM], why[96];
+
+	if (train->last_cleanup.judged || !freed)
+		return;
+	train->last_cleanup.judged = true;
+	bool futile = again >= freed - freed / FUTILE_SHARE;
+	train->futile[reason] = futile ? train->futile[reason] + 1 : 0;
+	if (train->futile[reason] != FRUITLESS_CLEANUPS || !option_of(train, reason))
+		return;
+	snprintf(why, sizeof why, "gave back memory, %s the last time, that was taken again at once",
+		 neap_size_format(freed, size));
+	warn_of_cleanups(train, reason, why);
+}
+
+/* What was given back and taken again is not given back. */
+static void count_retaken(struct neap_train *train)
+{
+	uint64_t again = taken_again(train);
+
+	train->retaken_bytes += again;
+	train->summary.cleanup_freed_bytes -= again;
+	train->last_cleanup.freed_bytes = 0;
 }
 
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason)
 {
 	struct neap_cleanup done;
+	struct neap_memory memory;
 
+	neap_session_judge_cleanup(train);
+	count_retaken(train);
 	if (neap_cleanup_run(train->alloc, train->options.log, reason, &done, NULL) != NEAP_OK)
 		return; /* it has logged why */
+	neap_memory_read(train->alloc, &memory);
+	train->last_cleanup.reason = reason;
+	train->last_cleanup.freed_bytes = done.freed_bytes;
+	train->last_cleanup.reserved_bytes = memory.reserved_bytes;
+	train->last_cleanup.judged = false;
 	train->summary.cleanups++;
 	train->summary.cleanup_freed_bytes += done.freed_bytes;
 	train->summary.cleanup_ns += done.ns;
@@ -333,6 +384,7 @@ void neap_train_step(struct neap_train *train, double loss)
 	uint64_t lowest = 0, highest = 0;
 
 	train->steps++;
+	neap_session_judge_cleanup(train);
 	neap_take_extremes(train->alloc, &lowest, &highest);
 	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_STEP,
 						    .address = train->steps,
@@ -373,16 +425,21 @@ static void log_summary(struct neap_train *train)
 {
 	const struct neap_train_summary *summary = &train->summary;
 	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], time[NEAP_UNITS_ROOM];
+	char again[NEAP_UNITS_ROOM], retaken[80] = "";
+
+	if (train->retaken_bytes)
+		snprintf(retaken, sizeof retaken, " (and %s that were taken again)",
+			 neap_size_format(train->retaken_bytes, again));
 
 	neap_log(train->options.log, NEAP_LOG_INFO,
 		 "%s: %llu steps, %llu OOMs, %llu rungs (now micro-batch %llu x accumulation %llu), peak %s "
-		 "allocated, %s reserved, %llu cleanup%s gave back %s in %s",
+		 "allocated, %s reserved, %llu cleanup%s gave back %s%s in %s",
 		 train->name, (unsigned long long)summary->steps, (unsigned long long)summary->ooms,
 		 (unsigned long long)summary->rungs, (unsigned long long)summary->split.micro_batch,
 		 (unsigned long long)summary->split.accumulate,
 		 neap_size_format(summary->peak_allocated_bytes, allocated),
 		 neap_size_format(summary->peak_reserved_bytes, reserved), (unsigned long long)summary->cleanups,
-		 summary->cleanups == 1 ? "" : "s", neap_size_format(summary->cleanup_freed_bytes, freed),
+		 summary->cleanups == 1 ? "" : "s", neap_size_format(summary->cleanup_freed_bytes, freed), retaken,
 		 neap_duration_format(summary->cleanup_ns, time));
 }
 
@@ -400,6 +457,7 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 		neap_session_cleanup(train, NEAP_CLEANUP_FAILURE);
 	else if (wanted(train, NEAP_CLEANUP_END))
 		neap_session_cleanup(train, NEAP_CLEANUP_END);
+	count_retaken(train);
 	train->summary.steps = train->steps - train->first_step;
 	train->summary.wish = train->wish;
 	train->summary.ticks = train->ticks;

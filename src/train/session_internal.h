@@ -27,7 +27,15 @@ struct neap_train {
 	uint64_t began_ns, first_step; /* when the session began; the step after which it went on */
 	/* Cleanups in a row, for one reason, that gave nothing back. */
 	unsigned fruitless[NEAP_CLEANUP_LEAK + 1];
-	bool failed; /* the ladder is at its end, or the loop said so */
+	/* Likewise: whose memory the next step, or the next cleanup's part of one, took again. */
+	unsigned futile[NEAP_CLEANUP_LEAK + 1];
+	struct {
+		enum neap_cleanup_reason reason;
+		uint64_t freed_bytes, reserved_bytes; /* what it gave back; what was left */
+		bool judged;                          /* whether it was taken again at once */
+	} last_cleanup;
+	uint64_t retaken_bytes; /* of what cleanups gave back, before the next */
+	bool failed;            /* the ladder is at its end, or the loop said so */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
 	enum neap_train_wish wish;
 	char reason[NEAP_REASON_ROOM]; /* of the wish */
@@ -45,6 +53,8 @@ struct neap_train {
 
 /* One cleanup, counted; warns when they give nothing. */
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason);
+/* A step has ended: was what the last cleanup gave back taken again already? */
+void neap_session_judge_cleanup(struct neap_train *train);
 /* The event and the line of a mark. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 
@@ -59,8 +69,8 @@ void neap_session_clear_leftovers(struct neap_train *train);
 
 /* restart.c */
 
-/* The settings that the image before this one was restarted with (neap_restart). False: none. They are hostile, as the
- * environment is. */
+/* The settings that the image before this one was restarted with (neap_restart). False: none. They are hostile, as
+ * the environment is. */
 bool neap_session_settings_left(struct neap_train_settings *ret_settings);
 
 /* recover.c */

@@ -105,7 +105,8 @@ static void test_facts(void **state)
 	assert_int_equal(facts.first_rungs, 0);
 	assert_int_equal(facts.last_rungs, 1u << NEAP_RUNG_CHECKPOINTING);
 	assert_int_equal(facts.cleanups, 2);
-	assert_int_equal(facts.cleanup_freed_bytes, 100);
+	assert_int_equal(facts.cleanup_freed_bytes, 70); /* the second gave back what was taken since the first */
+	assert_int_equal(facts.cleanup_retaken_bytes, 30);
 	assert_int_equal(facts.cleanup_ns, 10);
 	assert_int_equal(facts.peak_allocated_bytes, 300 * NEAP_MIB);
 	assert_int_equal(facts.peak_reserved_bytes, 321 * NEAP_MIB); /* not what others hold */
@@ -233,6 +234,28 @@ static double slope_of(const struct recording *recording, struct neap_run_facts 
 	return facts->leak.verdict == NEAP_LEAK_FOUND ? facts->leak.bytes_per_step : 0;
 }
 
+/* The same bytes, given back again and again, are counted once. */
+static void test_taken_again(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	for (int i = 0; i < 9; i++)
+		for (uint16_t device = 0; device < 2; device++) {
+			recording_add(&recording,
+				      (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
+							  .size = 12 * NEAP_MIB,
+							  .b = (uint64_t)(device ? 200 - 12 * i : 20) * NEAP_MIB});
+			recording_on(&recording, device);
+		}
+	neap_run_facts(&recording.record, NEAP_GIB, &facts);
+	assert_int_equal(facts.cleanups, 18);
+	assert_int_equal(facts.cleanup_freed_bytes, (12 + 9 * 12) * NEAP_MIB); /* the second device's went for good */
+	assert_int_equal(facts.cleanup_retaken_bytes, 8 * 12 * NEAP_MIB);
+	recording_end(&recording);
+}
+
 /* Two devices train side by side, and only one leaks: its steps are counted once, and its slope is whole. */
 static void test_two_devices(void **state)
 {
@@ -344,6 +367,7 @@ int main(void)
 					   cmocka_unit_test(test_two_sessions),
 					   cmocka_unit_test(test_sessions_in_turn),
 					   cmocka_unit_test(test_devices_apart),
+					   cmocka_unit_test(test_taken_again),
 					   cmocka_unit_test(test_process),
 					   cmocka_unit_test(test_facts),
 					   cmocka_unit_test(test_fluctuation),
