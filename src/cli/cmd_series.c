@@ -46,8 +46,45 @@ static void show_progress(void *context, const struct neap_series_progress *prog
 	progress_draw(context, progress);
 }
 
+/* Whether `name`, of a folder on PATH or relative to `directory`, is there to be run. */
+static bool is_there(const char *name, const char *directory)
+{
+	const char *path = getenv("PATH");
+	char full[8192];
+
+	if (strchr(name, '/')) {
+		bool relative = name[0] != '/' && directory;
+		snprintf(full, sizeof(full), "%s%s%s", relative ? directory : "", relative ? "/" : "", name);
+		return access(full, X_OK) == 0;
+	}
+	for (const char *at = path ? path : "/usr/bin:/bin"; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
+		int length = (int)strcspn(at, ":");
+		snprintf(full, sizeof(full), "%.*s%s%s", length, at, length ? "/" : "./", name);
+		if (access(full, X_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* False, and said, where an experiment could not begin. One with a PATH of its own is not looked for. */
+static bool check_command(const struct neap_experiment *experiment)
+{
+	const char *name = experiment->command.items[0];
+
+	for (size_t i = 0; i < experiment->env.count; i++)
+		if (!strncmp(experiment->env.items[i], "PATH=", 5))
+			return true;
+	if (is_there(name, experiment->directory))
+		return true;
+	fprintf(stderr, "neap series: %s: there is no command '%s'%s%s\n", NEAP_PRINTABLE(experiment->name),
+		NEAP_PRINTABLE(name), strchr(name, '/') ? "" : " on PATH",
+		experiment->directory && strchr(name, '/') ? " (relative to its directory)" : "");
+	return false;
+}
+
 static int print_plan(const struct neap_spec *spec)
 {
+	int code = NEAP_EXIT_OK;
 	printf("%s: %zu experiment%s", NEAP_PRINTABLE(spec->name), spec->count, spec->count == 1 ? "" : "s");
 	if (spec->parallel > 1)
 		printf(", up to %u at the same time", spec->parallel);
@@ -76,8 +113,10 @@ static int print_plan(const struct neap_spec *spec)
 			printf("     env      %s\n", NEAP_PRINTABLE(experiment->env.items[k]));
 		free(command);
 		free(params);
+		if (!check_command(experiment))
+			code = NEAP_EXIT_NO_INPUT;
 	}
-	return NEAP_EXIT_OK;
+	return code;
 }
 
 /* The command that goes on with the series, as it can be pasted into a shell. */

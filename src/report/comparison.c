@@ -35,6 +35,26 @@ void neap_report_comparison_head(struct neap_buffer *out, const struct neap_comp
 	put_change(out, "accumulation", from->split.accumulate, to->split.accumulate, &first);
 }
 
+static double ratio(uint64_t run_ns, uint64_t base_ns) { return (double)run_ns / (double)base_ns; }
+
+/* The ratio with what it may be, from each one's fastest tenth to its median; none where it may be 1. */
+static void put_steps(struct neap_buffer *out, const struct neap_compared *base, const struct neap_compared *run)
+{
+	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
+
+	if (!base->step_ns || !run->step_ns)
+		return;
+	neap_buffer_format(out, "; a step %s -> %s", neap_duration_format(base->step_ns, from),
+			   neap_duration_format(run->step_ns, to));
+	if (!base->step_median_ns || !run->step_median_ns)
+		return;
+	double low = ratio(run->step_ns, base->step_median_ns), high = ratio(run->step_median_ns, base->step_ns);
+	if (low > 1 || high < 1)
+		neap_buffer_format(out, " (x %.2f, %.2f to %.2f)", ratio(run->step_ns, base->step_ns), low, high);
+	else
+		neap_buffer_text(out, " (no difference beyond their spread)");
+}
+
 void neap_report_comparison_figures(struct neap_buffer *out, const struct neap_comparison *comparison)
 {
 	const struct neap_compared *run = &comparison->run, *base = &comparison->base;
@@ -54,10 +74,7 @@ void neap_report_comparison_figures(struct neap_buffer *out, const struct neap_c
 				   neap_size_format(comparison->prediction.uncertainty_bytes, to));
 	else
 		neap_buffer_text(out, ", not predicted");
-	if (base->step_ns && run->step_ns)
-		neap_buffer_format(out, "; a step %s -> %s (x %.2f)", neap_duration_format(base->step_ns, from),
-				   neap_duration_format(run->step_ns, to),
-				   (double)run->step_ns / (double)base->step_ns);
+	put_steps(out, base, run);
 }
 
 void neap_report_comparisons(struct neap_buffer *out, const struct neap_comparison *comparisons, size_t count)

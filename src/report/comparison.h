@@ -11,6 +11,7 @@ struct neap_compared {
 	struct neap_train_settings settings; /* in force at its end; zero: no session said so */
 	uint64_t peak_bytes;                 /* allocated, highest */
 	uint64_t step_ns;                    /* time of a step, of the fastest tenth; 0 unknown */
+	uint64_t step_median_ns;             /* likewise, half of them: how far the figure may be off; 0: unknown */
 };
 
 struct neap_comparison {
@@ -22,7 +23,8 @@ struct neap_comparison {
 /* One line and, indented, its figures:
  *
  *     mixed against plain: mixed precision
- *       peak allocated 12.1 MiB -> 7.24 MiB (-40 %), predicted 8.4 MiB ± 1.3 MiB; a step 28.2 ms -> 29.1 ms (x 1.03)
+ *       peak allocated 12.1 MiB -> 7.24 MiB (-40 %), predicted 8.4 MiB ± 1.3 MiB; a step 28.2 ms -> 29.1 ms
+ * (x 1.13, 1.02 to 1.21)
  *
  * Names are cleaned of what is no text, no more: a page escapes what it is given. */
 void neap_report_comparison_head(struct neap_buffer *out, const struct neap_comparison *comparison);

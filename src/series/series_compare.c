@@ -30,7 +30,7 @@ static int by_value(const void *left, const void *right)
 
 /* The time of a step since the settings last changed: the fastest tenth's, so that what else the host did meanwhile
  * counts for little. The first step is not looked at: it waits for everything. 0 when there is none other. */
-static uint64_t step_ns(const struct neap_record *record)
+static uint64_t step_ns(const struct neap_record *record, uint64_t *ret_median_ns)
 {
 	uint64_t *steps = calloc(record->journal_count + 1, sizeof *steps), before_ns = 0, found = 0;
 	struct neap_lanes lanes = {0};
@@ -51,6 +51,7 @@ static uint64_t step_ns(const struct neap_record *record)
 	if (count) {
 		qsort(steps, count, sizeof *steps, by_value);
 		found = steps[count / 10];
+		*ret_median_ns = steps[count / 2];
 	}
 	neap_lanes_fini(&lanes);
 	free(steps);
@@ -66,7 +67,8 @@ static void tell(const struct neap_record *record, struct told *told)
 		return;
 	told->compared.peak_bytes = facts.peak_allocated_bytes;
 	told->compared.settings = (struct neap_train_settings){facts.last_split, facts.last_rungs};
-	told->compared.step_ns = step_ns(record);
+	told->compared.step_median_ns = 0;
+	told->compared.step_ns = step_ns(record, &told->compared.step_median_ns);
 	told->layers = facts.layers;
 	told->demand_known = neap_demand_at_peak(record, &told->demand);
 }

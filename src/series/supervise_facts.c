@@ -66,6 +66,14 @@ static const char *const fluctuation_words[] = {
 
 static void put_number(double *field, double value) { *field = isfinite(value) ? value : 0; }
 
+static void put_rungs(struct neap_buffer *text, uint32_t rungs, const char *how)
+{
+	for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; rung < NEAP_RUNG_STOP; rung++)
+		if (rungs & (1u << rung))
+			neap_buffer_format(text, "%s%s%s", text->length ? ", " : "", how,
+					   neap_rung_name((enum neap_rung)rung));
+}
+
 /* Steps, leak, fluctuation, cleanups and rungs inside the process. `status` collects the first failure. */
 static enum neap_status put_story(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
@@ -109,10 +117,10 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 					   text.length ? ", " : "", (unsigned long long)from->micro_batch,
 					   (unsigned long long)to->micro_batch, (unsigned long long)from->accumulate,
 					   (unsigned long long)to->accumulate);
-		for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; best->found && rung < NEAP_RUNG_STOP; rung++)
-			if (facts->last_rungs & (1u << rung))
-				neap_buffer_format(&text, "%s%s", text.length ? ", " : "",
-						   neap_rung_name((enum neap_rung)rung));
+		if (best->found) {
+			put_rungs(&text, facts->last_rungs & ~facts->first_rungs, "");
+			put_rungs(&text, facts->last_rungs & facts->first_rungs, "set: "); /* not taken: the user's */
+		}
 		status = neap_result_set(&result->rung, neap_buffer_string(&text), err);
 	}
 	neap_buffer_fini(&text);

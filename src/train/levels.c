@@ -96,8 +96,13 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 		neap_threshold_decide(&train->thresholds[kind], levels, left_bytes, rung_left, train->steps);
 	char reason[NEAP_REASON_ROOM];
 
-	if (act == NEAP_THRESHOLD_NOTHING)
+	bool at_end = !rung_left && left_bytes != NEAP_LEFT_UNKNOWN && left_bytes < levels->degrade_bytes;
+	bool told = train->told_no_rung[kind];
+	train->told_no_rung[kind] |= at_end;
+	if (act == NEAP_THRESHOLD_NOTHING && (told || !at_end))
 		return;
+	if (act == NEAP_THRESHOLD_NOTHING)
+		act = NEAP_THRESHOLD_WARN; /* it was warned of before, when rungs were left */
 	below_bytes = act == NEAP_THRESHOLD_STOP      ? levels->stop_bytes
 		      : act == NEAP_THRESHOLD_DEGRADE ? levels->degrade_bytes
 						      : neap_threshold_warns_below(levels, rung_left);
@@ -109,7 +114,7 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 		neap_session_wish(train, NEAP_TRAIN_STOP, names[kind], reason, left_bytes, below_bytes);
 	else
 		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s%s", train->name, reason,
-			 left_bytes < levels->degrade_bytes ? ": no rung of the ladder is left" : "");
+			 at_end && !told ? ": no rung of the ladder is left" : "");
 }
 
 void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes)

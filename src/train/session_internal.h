@@ -37,6 +37,7 @@ struct neap_train {
 	uint64_t retaken_bytes; /* of what cleanups gave back, before the next */
 	bool failed;            /* the ladder is at its end, or the loop said so */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
+	bool told_no_rung[NEAP_LEVEL_KINDS]; /* that memory is short and the ladder at its end: said once */
 	enum neap_train_wish wish;
 	char reason[NEAP_REASON_ROOM]; /* of the wish */
 	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and

@@ -55,6 +55,9 @@ figures() {
 	grep -q 'all against plain: memory-efficient attention, mixed precision' s/report.html
 	[[ "$(jq -r .savings s/runs/plain-1/result.json)" =~ ^memory-efficient\ attention\ .*,\ mixed\ precision\ .*,\ gradient\ checkpointing\ .*\ of\ the\ peak\ of\ 17 ]]
 	[ "$(jq -r .savings s/runs/all-1/result.json)" = "" ]
+	# What the user set is told from what a run had to take.
+	[ "$(jq -r .rung s/runs/mixed-1/result.json)" = "set: mixed precision" ]
+	[ "$(jq -r .rung s/runs/plain-1/result.json)" = "" ]
 	# Made again from the folders, it is the same.
 	"$NEAP" series s.yaml --folder s --resume --quiet > again 2> err
 	[ "$(grep -A1 against again)" = "$(grep -A1 against out)" ]
@@ -69,5 +72,5 @@ figures() {
 	# The one that is kept knows what became of it; the one on the terminal may have been there before.
 	[[ "$(jq -r .oom_card run/result.json)" == *"Taken: the process went on with memory-efficient attention"* ]]
 	[[ "$output" == *"-  gradient checkpointing: activations are computed again, not kept (on already"* ]]
-	[[ "$output" == *"1 rung: memory-efficient attention, gradient checkpointing"* ]]
+	[[ "$output" == *"1 rung: memory-efficient attention, set: gradient checkpointing"* ]]
 }

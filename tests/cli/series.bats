@@ -563,6 +563,28 @@ most_together() {
 	[ "$(result e-2 .outcome)" = ok ]
 }
 
+@test "a dry run notices a command that is not there" {
+	mkdir sub
+	printf '#!/bin/sh\n' >sub/here && chmod +x sub/here
+	cat >s.yaml <<-END
+		name: s
+		experiments:
+		- {name: fine, command: "true"}
+		- {name: beside, command: ./here, directory: sub}
+		- {name: misspelt, command: no-such-trainer --steps 3}
+		- {name: elsewhere, command: ./here}
+	END
+	run bash -c "\"$NEAP\" series s.yaml --dry-run 2>err"
+	cat err
+	[ "$status" -eq 66 ]
+	[ "$(cat err)" = "neap series: misspelt: there is no command 'no-such-trainer' on PATH
+neap series: elsewhere: there is no command './here'" ]
+	[[ "$output" == *"4. elsewhere"* ]]
+	sed -i /misspelt/d s.yaml
+	sed -i /elsewhere/d s.yaml
+	"$NEAP" series s.yaml --dry-run
+}
+
 @test "the plan shows every setting, and starts nothing" {
 	cat > s.yaml <<-EOF
 		name: s

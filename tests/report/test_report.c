@@ -332,12 +332,12 @@ static void long_curves_keep_their_extremes(void **unused)
 static void comparisons_say_what_changed(void **state)
 {
 	const struct neap_comparison comparisons[] = {
-		{.run = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000},
-		 .base = {"plain", {{32, 1, 1}, 0}, 12 * NEAP_MIB, 20000000},
+		{.run = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000, 33000000},
+		 .base = {"plain", {{32, 1, 1}, 0}, 12 * NEAP_MIB, 20000000, 22000000},
 		 .prediction = {7 * NEAP_MIB, NEAP_MIB},
 		 .predicted = true},
-		{.run = {"<i>\033[31m", {{16, 2, 1}, 0}, 9 * NEAP_MIB, 0},
-		 .base = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000}},
+		{.run = {"<i>\033[31m", {{16, 2, 1}, 0}, 9 * NEAP_MIB, 32000000, 36000000},
+		 .base = {"mixed", {{32, 1, 1}, 1u << NEAP_RUNG_MIXED_PRECISION}, 6 * NEAP_MIB, 30000000, 33000000}},
 		{.run = {.name = "none"}, .base = {.name = "plain", .peak_bytes = 1}},
 		{.run = {.name = "some", .peak_bytes = 1}, .base = {.name = "none"}},
 	};
@@ -351,9 +351,11 @@ static void comparisons_say_what_changed(void **state)
 		"\n"
 		"mixed against plain: mixed precision\n"
 		"  peak allocated 12.0 MiB -> 6.00 MiB (-50 %), predicted 7.00 MiB \u00b1 1.00 MiB; a step "
-		"20.0 ms -> 30.0 ms (x 1.50)\n"
+		"20.0 ms -> 30.0 ms (x 1.50, 1.36 to 1.65)\n"
 		"<i>?[31m against mixed: without mixed precision, micro-batch 32 -> 16, accumulation 1 -> 2\n"
-		"  peak allocated 6.00 MiB -> 9.00 MiB (+50 %), not predicted\n"
+		"  peak allocated 6.00 MiB -> 9.00 MiB (+50 %), not predicted; a step 30.0 ms -> 32.0 ms (no "
+		"difference beyond their "
+		"spread)\n"
 		"none against plain\n"
 		"  no comparison: it has no recorded peak\n"
 		"some against none\n"

@@ -38,8 +38,22 @@ static uint64_t micro_batch(const struct neap_train *train)
 	return settings.split.micro_batch;
 }
 
-/* What a restart left: taken over where the ladder could have come from what is asked for to it, else not believed.
- */
+/* That no rung is left is said when that is so, and once. */
+static void test_no_rung_left(void **state)
+{
+	(void)state;
+	struct neap_train *train = begin((struct neap_train_options){
+		.split = {.micro_batch = 4}, .host = {.warn_bytes = 1ull << 62, .degrade_bytes = 1ull << 61}});
+	for (int i = 0; i < 60 && micro_batch(train) > 1; i++) {
+		assert_int_equal(lines_with("no rung of the ladder is left"), 0);
+		steps(train, 1);
+	}
+	assert_int_equal(micro_batch(train), 1);
+	steps(train, 60);
+	assert_int_equal(lines_with("no rung of the ladder is left"), 1);
+	neap_train_end(train, NULL);
+}
+
 /* Row 6: memory that the next step takes again was not worth giving back, and is not counted twice. */
 static void test_taken_again(void **state)
 {
@@ -65,6 +79,8 @@ static void test_taken_again(void **state)
 	assert_int_equal(lines_with("9 cleanups gave back 32.0 MiB (and 224 MiB that were taken again) in "), 1);
 }
 
+/* What a restart left: taken over where the ladder could have come from what is asked for to it, else not believed.
+ */
 static void test_settings_of_before_a_restart(void **state)
 {
 	static const struct {
@@ -395,6 +411,7 @@ int main(void)
 		TEST(test_leak_that_does_no_harm),
 		TEST(test_leak_cleared),
 		TEST(test_leak_restarts),
+		TEST(test_no_rung_left),
 		TEST(test_fruitless),
 		TEST(test_taken_again),
 		TEST(test_settings_of_before_a_restart),
