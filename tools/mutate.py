@@ -14,7 +14,7 @@ import sys
 # name, file, code, broken code, tests (meson's names)
 MUTATIONS = [
     ("a pool's release leaves its arena clean", "src/alloc/arena.c", "alloc->dirty = true;", "alloc->dirty = alloc->dirty;",
-     ["alloc_others"]),
+     ["alloc"]),
     ("a segment of just the limit is not released", "src/replay/replay_release.c",
      "is_release(&event) && event.size >= limit && event.size <= last", "is_release(&event) && event.size > limit && event.size <= last",
      ["recording", "replay_exact"]),
@@ -32,12 +32,12 @@ MUTATIONS = [
     ("a wish is passed over by another device's step", "src/analyze/run.c", "&& event->device == wish->device", "", ["run"]),
     ("the curve mixes devices", "src/analyze/run.c", "event->device == curve->device && has_levels(event)", "has_levels(event)", ["run"]),
     ("bytes taken again are counted again", "src/analyze/run.c", "facts->cleanup_freed_bytes -= again;", ";", ["run"]),
-    ("what a step takes again is not warned of", "src/train/session.c", "train->futile[reason] = futile ?", "train->futile[reason] = false ?",
+    ("what a step takes again is not warned of", "src/train/session.c", "train->futile[reason] = futile ?", "train->futile[reason] = !futile ?",
      ["prevent"]),
     ("no rung is left, it says, before they are taken", "src/train/levels.c", "bool at_end = !rung_left &&", "bool at_end =", ["prevent"]),
     ("a limit is named without the rest of the step", "src/analyze/trace_oom.c", "if (room.bytes > replays->smallest_bytes)",
      "if (false)", ["cards"]),
-    ("a lower bound does not say so", "src/analyze/fix.c", 'whole ? "" : "a lower bound: "', '""', ["oom", "oom_cards"]),
+    ("a lower bound does not say so", "src/analyze/fix.c", 'whole ? "" : "a lower bound: ", whole', '"", whole', ["oom", "oom_cards"]),
     ("a flush leaves blocks that it could give back", "src/replay/torch_blocks.c", "return !block_is_split(block);", "return false;",
      ["torch_policy", "torch_random", "replay_exact"]),
 ]
