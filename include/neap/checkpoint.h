@@ -197,8 +197,9 @@ struct neap_retention_plan {
 };
 
 /* Looks at the folder and decides. `now_ns`: since 1970; 0: the clock. The caller calls neap_retention_plan_fini.
- * Errors: NEAP_ENOENT, NEAP_EPERM and the like for the folder; NEAP_EINVAL when best is asked for and cannot be told:
- * no metric, a metric of unknown mode, or every value is NaN. */
+ * Errors: NEAP_ENOENT, NEAP_EPERM and the like for the folder; NEAP_ESTATE: the folder is itself one checkpoint;
+ * NEAP_EINVAL when best is asked for and cannot be told: no metric, a metric of unknown mode, every value is NaN, or
+ * what trainers recorded disagrees. */
 NEAP_API enum neap_status neap_retention_plan_make(const char *folder, const struct neap_retention_options *options,
 						   uint64_t now_ns, struct neap_retention_plan *ret_plan,
 						   struct neap_error *err);
@@ -214,6 +215,29 @@ NEAP_API enum neap_status neap_retention_decide(struct neap_retention_plan *plan
 NEAP_API const char *neap_retention_reason_text(const struct neap_retention_plan *plan,
 						const struct neap_retention_options *options, size_t index,
 						char *text, size_t room);
+
+/* --- retention: folders ------------------------------------------------------------------------------------------
+ */
+
+struct neap_retention_folder {
+	char *path;
+	size_t count; /* of names in it that are checkpoints', or parts of one; 0: it has only a trash */
+	bool trash;
+};
+
+struct neap_retention_folders {
+	struct neap_retention_folder *at; /* by path */
+	size_t count;
+	bool incomplete; /* some were not looked into: too many, too deep, or not readable */
+};
+
+/* The folders below `folder`, itself apart, that hold checkpoints or a trash: run folders. What is itself a checkpoint is
+ * not entered, nor are hidden folders, links, and what is mounted. `most`: so many folders are looked into; 0: all. The
+ * caller calls neap_retention_folders_fini. Errors: as for the folder of neap_retention_plan_make. */
+NEAP_API enum neap_status neap_retention_find_folders(const char *folder, const struct neap_retention_options *options,
+						      size_t most, struct neap_retention_folders *ret_folders,
+						      struct neap_error *err);
+NEAP_API void neap_retention_folders_fini(struct neap_retention_folders *folders);
 
 /* --- retention: effects ------------------------------------------------------------------------------------------
  */

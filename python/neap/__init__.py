@@ -13,7 +13,7 @@ from ._library import NeapError, version
 from ._ranks import RankFailed
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from .agent import attach, describe, detach
-from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, restore_checkpoints
+from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, find_checkpoint_folders, restore_checkpoints
 from .hunt import Lingering, lingering
 from .memory import (
     ClearResult,
@@ -75,6 +75,7 @@ __all__ = [
     "describe",
     "detach",
     "enable_memory_efficient_settings",
+    "find_checkpoint_folders",
     "get_cuda_memory_info",
     "get_gpu_memory_stats",
     "is_out_of_memory",

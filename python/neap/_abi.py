@@ -416,6 +416,26 @@ class RetentionPlan(c.Structure):
     ]
 
 
+class RetentionFolder(c.Structure):
+    """struct neap_retention_folder"""
+
+    _fields_ = [
+        ("path", c.c_char_p),
+        ("count", c.c_size_t),
+        ("trash", c.c_bool),
+    ]
+
+
+class RetentionFolders(c.Structure):
+    """struct neap_retention_folders"""
+
+    _fields_ = [
+        ("at", c.POINTER(RetentionFolder)),
+        ("count", c.c_size_t),
+        ("incomplete", c.c_bool),
+    ]
+
+
 class RetentionResult(c.Structure):
     """struct neap_retention_result"""
 
@@ -465,6 +485,8 @@ STRUCTS = {
     "neap_retention_part": RetentionPart,
     "neap_retention_entry": RetentionEntry,
     "neap_retention_plan": RetentionPlan,
+    "neap_retention_folder": RetentionFolder,
+    "neap_retention_folders": RetentionFolders,
     "neap_retention_result": RetentionResult,
     "neap_published": Published,
     "neap_event": Event,
@@ -549,5 +571,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         c.c_int,
         (c.POINTER(RetentionPlan), c.POINTER(RetentionOptions), c.POINTER(RetentionResult), _err),
     ),
+    "neap_retention_find_folders": (
+        c.c_int,
+        (c.c_char_p, c.POINTER(RetentionOptions), c.c_size_t, c.POINTER(RetentionFolders), _err),
+    ),
+    "neap_retention_folders_fini": (None, (c.POINTER(RetentionFolders),)),
     "neap_retention_restore": (c.c_int, (c.c_char_p, c.c_char_p, c.POINTER(RetentionResult), _err)),
 }

@@ -190,6 +190,19 @@ def _told(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> C
     )
 
 
+def find_checkpoint_folders(folder: _Path) -> list[str]:
+    """The folders below this one that hold checkpoints, by path: run folders. What is itself a checkpoint is not entered, nor
+    are hidden folders and links. Raises NeapError where there is no such folder."""
+    options, found = _abi.RetentionOptions(), _abi.RetentionFolders()
+    _library.call(
+        "neap_retention_find_folders", os.fsencode(folder), ctypes.byref(options), 0, ctypes.byref(found)
+    )
+    try:
+        return [os.fsdecode(found.at[i].path) for i in range(found.count) if found.at[i].count > 0]
+    finally:
+        _library.library().neap_retention_folders_fini(ctypes.byref(found))
+
+
 def restore_checkpoints(folder: _Path, pattern: str = "*") -> int:
     """Brings back from the folder's trash every checkpoint whose name matches; how many. Raises NeapError for none."""
     result = _abi.RetentionResult()

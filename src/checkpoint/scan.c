@@ -48,7 +48,7 @@ static unsigned char type_of(const struct scan *scan, size_t index)
 }
 
 /* Orbax names a step's folder by its number alone, and anybody may name a folder of torch.distributed.checkpoint. */
-static bool is_marked(const struct scan *scan, const char *name)
+bool checkpoint_is_marked(int folder_fd, const char *name)
 {
 	static const char *const marks[] = {"_CHECKPOINT_METADATA", ".metadata"};
 	char path[512];
@@ -56,7 +56,7 @@ static bool is_marked(const struct scan *scan, const char *name)
 	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
 		int needed = snprintf(path, sizeof(path), "%s/%s", name, marks[i]);
 		if (needed > 0 && (size_t)needed < sizeof(path) &&
-		    faccessat(scan->fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+		    faccessat(folder_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 			return true;
 	}
 	return false;
@@ -83,7 +83,7 @@ static enum checkpoint_class class_of(const struct scan *scan, const char *name,
 
 	if (class != CHECKPOINT_OTHER)
 		return class;
-	if (folder && !scan->options->pattern && is_marked(scan, name))
+	if (folder && !scan->options->pattern && checkpoint_is_marked(scan->fd, name))
 		return CHECKPOINT_ONE;
 	return is_extra(scan, name, folder, role) ? CHECKPOINT_EXTRA : CHECKPOINT_OTHER;
 }
@@ -123,6 +123,22 @@ static enum neap_status read_names(struct scan *scan, struct neap_error *err)
 			read_count(name, member);
 	}
 	return fine ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+}
+
+/* Files that only the folder of one checkpoint has. */
+static bool is_one_checkpoint(const struct checkpoint_listing *names)
+{
+	bool metadata = checkpoint_listing_find(names, ".metadata") < names->count, parts = false;
+
+	for (size_t i = 0; i < names->count; i++) {
+		const char *name = names->names[i], *dot = strrchr(name, '.');
+		const char *states = strstr(name, "_model_states.pt"); /* of DeepSpeed */
+
+		parts |= dot && !strcmp(dot, ".distcp");
+		if (states && states[16] == '\0')
+			return true;
+	}
+	return (metadata && parts) || checkpoint_listing_find(names, "_CHECKPOINT_METADATA") < names->count;
 }
 
 /* --- entries --- */
@@ -401,6 +417,8 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
 	if (status == NEAP_OK)
 		status = checkpoint_listing_read(fd, &scan.listing, err);
+	if (status == NEAP_OK && is_one_checkpoint(&scan.listing))
+		status = neap_fail(err, NEAP_ESTATE, "it is one checkpoint: name the folder that it lies in");
 	if (status == NEAP_OK)
 		status = read_names(&scan, err);
 	if (status == NEAP_OK)

@@ -23,6 +23,9 @@ int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const s
  * device. False also where it cannot be told. */
 bool checkpoint_is_mount(int folder_fd, const char *name);
 
+/* Whether the folder NAME is a checkpoint of Orbax or torch.distributed.checkpoint, whatever its name. */
+bool checkpoint_is_marked(int folder_fd, const char *name);
+
 /* The folder, open; -1 with an error. The caller closes it. */
 int checkpoint_open_folder(const char *folder, struct neap_error *err);
 

@@ -145,9 +145,13 @@ static const char *orbax_torn(int folder_fd)
 
 	if (committed)
 		return NULL;
-	if (checkpoint_text_read(folder_fd, "_CHECKPOINT_METADATA", METADATA_BYTES, &text, &cause) &&
-	    (checkpoint_json_scan(neap_buffer_string(&text), text.length, &visitor, NULL) != NEAP_OK || !committed))
-		torn = "Orbax has not committed it";
+	if (checkpoint_text_read(folder_fd, "_CHECKPOINT_METADATA", METADATA_BYTES, &text, &cause)) {
+		const char *string = neap_buffer_string(&text);
+		bool fine = checkpoint_json_scan(string, text.length, &visitor, NULL) == NEAP_OK;
+		/* null until then; it is no matter where it is not written at all */
+		if (!fine || (!committed && strstr(string, "\"commit_timestamp_nsecs\"")))
+			torn = "Orbax has not committed it";
+	}
 	neap_buffer_fini(&text);
 	return torn;
 }
@@ -195,6 +199,17 @@ struct look {
 
 static void look_into(struct look *look, int parent, const char *name, unsigned depth);
 
+/* Files of a folder that hold tensors: Orbax's marker orbax.checkpoint, which is empty, is none. */
+static bool holds_tensors(const char *name)
+{
+	static const char *const extensions[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz"};
+
+	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++)
+		if (has_extension(name, extensions[i]))
+			return true;
+	return false;
+}
+
 /* One name in a folder. */
 static void look_at(struct look *look, int fd, const char *name, unsigned char type, unsigned depth)
 {
@@ -205,7 +220,7 @@ static void look_at(struct look *look, int fd, const char *name, unsigned char t
 		type = IFTODT(info.st_mode);
 	if (type == DT_DIR && depth < DEPTH_MOST)
 		look_into(look, fd, name, depth + 1);
-	else if (type == DT_REG && (checkpoint_is_content(name) || has_extension(name, ".distcp")))
+	else if (type == DT_REG && holds_tensors(name))
 		look->torn = named_torn(fd, name);
 }
 
@@ -225,7 +240,7 @@ static void look_into(struct look *look, int parent, const char *name, unsigned 
 		distributed |= has_extension(names.names[i], ".distcp");
 		marked |= !strcmp(names.names[i], ".metadata");
 		checkpoint_role_read(names.names[i], &role);
-		if (checkpoint_is_content(names.names[i]) && !checkpoint_sets_count(&sets, &role))
+		if (holds_tensors(names.names[i]) && !checkpoint_sets_count(&sets, &role))
 			break;
 	}
 	if (listed && !look->torn && look->looks < LOOKS_MOST) {

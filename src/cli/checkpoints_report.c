@@ -114,9 +114,10 @@ static void print_parts(const struct neap_retention_entry *entry)
 		printf("%*s+ %zu more\n", NAME_COLUMN - 2, "", entry->part_count - shown);
 }
 
-void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
+void checkpoints_print_plan(const struct checkpoints_folder *folder, const struct neap_retention_options *rules,
 			    bool dry_run)
 {
+	const struct neap_retention_plan *plan = &folder->plan;
 	char size[NEAP_UNITS_ROOM], reason[256], until[32];
 	size_t width = name_width(plan);
 
@@ -135,6 +136,10 @@ void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct
 	if (plan->over_bytes > 0)
 		printf("  what must stay is %s more than --max-total-size\n",
 		       neap_size_format(plan->over_bytes, size));
+	if (folder->below_folders > 0)
+		printf("  left alone: %s%zu checkpoint%s in %zu folder%s below; --recursive takes them too\n",
+		       folder->below_incomplete ? "at least " : "", folder->below_checkpoints,
+		       plural(folder->below_checkpoints), folder->below_folders, plural(folder->below_folders));
 	if (plan->trash_count > 0) {
 		format_time(plan->trash_until_s, until);
 		printf("  in the trash: %zu checkpoint%s, %s; the first goes at %s\n", plan->trash_count,
@@ -346,6 +351,8 @@ int checkpoints_print_json(const struct checkpoints_folder *folders, size_t coun
 		set(folder, "folder", look_json_text(folders[i].name), &failed);
 		set(folder, "plan", folders[i].planned ? plan_json(&folders[i].plan, rules, &failed) : json_null(),
 		    &failed);
+		set(folder, "below_folders", number(folders[i].below_folders), &failed);
+		set(folder, "below_checkpoints", number(folders[i].below_checkpoints), &failed);
 		set(folder, "result", result_json(&folders[i].result, &failed), &failed);
 		if (json_array_append_new(list, folder) != 0)
 			failed = true;

@@ -5,13 +5,15 @@
 #include "neap/checkpoint.h"
 
 struct checkpoints_folder {
-	const char *name;
+	char *name;
 	struct neap_retention_plan plan;
 	struct neap_retention_result result;
 	bool planned, applied;
+	size_t below_folders, below_checkpoints; /* seen below it, and left alone */
+	bool below_incomplete;                   /* there may be more */
 };
 
-void checkpoints_print_plan(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
+void checkpoints_print_plan(const struct checkpoints_folder *folder, const struct neap_retention_options *rules,
 			    bool dry_run);
 void checkpoints_print_applied(const struct checkpoints_folder *folder);
 void checkpoints_print_restored(const char *folder, const struct neap_retention_result *result);

@@ -2,8 +2,9 @@
  * them carried out. What goes can be brought back for a day, so nobody is asked; where it could not, somebody is. */
 #include "base/error.h"
 #include "base/units.h"
-#include "cli/checkpoints_report.h"
+#include "cli/checkpoints_folders.h"
 #include "cli/command.h"
+#include "cli/print.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ struct request {
 	struct neap_retention_options rules;
 	const char **pins;
 	const char *restore;
-	bool empty_trash, dry_run, yes, json;
+	bool empty_trash, dry_run, yes, json, recursive;
 };
 
 /* --- options --- */
@@ -129,6 +130,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	request->empty_trash = neap_argument(arguments, "empty-trash");
 	request->dry_run = neap_argument(arguments, "dry-run");
 	request->yes = neap_argument(arguments, "yes");
+	request->recursive = neap_argument(arguments, "recursive");
 	request->json = neap_argument(arguments, "json");
 	int code = read_count(arguments, "keep-best", &rules->keep_best);
 	if (!code)
@@ -156,19 +158,28 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 
 /* --- the trash --- */
 
-static int restore(const struct neap_arguments *arguments, const struct request *request,
-		   struct checkpoints_folder *folders)
+/* Of several folders one may have nothing that matches. */
+static int restore(const struct request *request, struct checkpoints_folders *folders)
 {
 	int code = NEAP_EXIT_OK;
+	size_t restored = 0;
 
-	for (size_t i = 0; i < neap_operand_count(arguments); i++) {
+	for (size_t i = 0; i < folders->count; i++) {
+		struct checkpoints_folder *folder = &folders->at[i];
 		struct neap_error err = {0};
-		enum neap_status status = neap_retention_restore(neap_operand(arguments, i), request->restore,
-								 &folders[i].result, &err);
+		enum neap_status status =
+			neap_retention_restore(folder->name, request->restore, &folder->result, &err);
+
+		restored += folder->result.restored_count;
 		if (!request->json)
-			checkpoints_print_restored(neap_operand(arguments, i), &folders[i].result);
-		if (status != NEAP_OK)
+			checkpoints_print_restored(folder->name, &folder->result);
+		if (status != NEAP_OK && !(status == NEAP_ENOENT && request->recursive))
 			code = neap_complain("checkpoints", &err);
+	}
+	if (!code && restored == 0) {
+		fprintf(stderr, "neap checkpoints: nothing in the trash of these folders matches \"%s\"\n",
+			NEAP_PRINTABLE(request->restore));
+		code = NEAP_EXIT_NO_INPUT;
 	}
 	return code;
 }
@@ -203,21 +214,29 @@ static bool may_delete(const struct request *request, size_t count, int *ret_cod
 
 /* --- plan, then apply --- */
 
-static int make_plans(const struct request *request, struct checkpoints_folder *folders, size_t count)
+/* With --recursive a folder that cannot be judged is left alone, and the others are not. */
+static int make_plans(const struct request *request, struct checkpoints_folders *folders)
 {
 	int code = NEAP_EXIT_OK;
+	bool ask = false;
 
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; i < folders->count; i++) {
+		struct checkpoints_folder *folder = &folders->at[i];
 		struct neap_error err = {0};
-		if (neap_retention_plan_make(folders[i].name, &request->rules, 0, &folders[i].plan, &err) == NEAP_OK)
-			folders[i].planned = true;
-		else
+		enum neap_status status =
+			neap_retention_plan_make(folder->name, &request->rules, 0, &folder->plan, &err);
+
+		folder->planned = status == NEAP_OK;
+		if (status != NEAP_OK)
 			code = neap_complain("checkpoints", &err);
+		ask |= status == NEAP_EINVAL;
 	}
-	if (code == NEAP_EXIT_USAGE)
+	if (ask)
 		fputs("neap checkpoints: --metric NAME, with --mode min or max, says what the best is\n", stderr);
-	if (code && count > 1)
-		fputs("neap checkpoints: nothing was changed in any folder\n", stderr);
+	if (code && folders->count > 1)
+		fputs(request->recursive ? "neap checkpoints: such a folder is left alone\n"
+					 : "neap checkpoints: nothing was changed in any folder\n",
+		      stderr);
 	return code;
 }
 
@@ -239,56 +258,60 @@ static int apply(const struct request *request, struct checkpoints_folder *folde
 	return code;
 }
 
-static int prune(const struct request *request, struct checkpoints_folder *folders, size_t count)
+/* Of the folders below those that hold nothing are not shown; nor is the one above them, if it holds nothing. */
+static bool is_shown(const struct request *request, const struct checkpoints_folders *folders, size_t index)
+{
+	const struct checkpoints_folder *folder = &folders->at[index];
+
+	return folder->planned &&
+	       (!request->recursive || folders->count == 1 || folder->plan.count > 0 || folder->plan.trash_count > 0);
+}
+
+static int prune(const struct request *request, struct checkpoints_folders *folders)
 {
 	size_t for_good = 0;
-	int code = make_plans(request, folders, count);
+	int code = make_plans(request, folders);
 
-	if (code)
+	if (code && !request->recursive)
 		return code;
-	for (size_t i = 0; i < count; i++) {
-		for_good += request->rules.trash_ns == 0 ? folders[i].plan.drop_count : 0;
-		for_good += request->empty_trash ? folders[i].plan.trash_count : 0;
-		if (!request->json)
-			checkpoints_print_plan(&folders[i].plan, &request->rules, request->dry_run);
+	for (size_t i = 0; i < folders->count; i++) {
+		struct checkpoints_folder *folder = &folders->at[i];
+
+		for_good += request->rules.trash_ns == 0 ? folder->plan.drop_count : 0;
+		for_good += request->empty_trash ? folder->plan.trash_count : 0;
+		if (!request->json && is_shown(request, folders, i))
+			checkpoints_print_plan(folder, &request->rules, request->dry_run);
 	}
 	if (!request->dry_run && may_delete(request, for_good, &code)) {
-		for (size_t i = 0; i < count; i++) {
-			int one = apply(request, &folders[i]);
+		for (size_t i = 0; i < folders->count; i++) {
+			int one = folders->at[i].planned ? apply(request, &folders->at[i]) : NEAP_EXIT_OK;
 			code = one ? one : code;
 			if (!request->json)
-				checkpoints_print_applied(&folders[i]);
+				checkpoints_print_applied(&folders->at[i]);
 		}
 	}
 	if (!request->json)
-		checkpoints_print_summary(folders, count);
+		checkpoints_print_summary(folders->at, folders->count);
 	return code;
 }
 
 static int run(const struct neap_arguments *arguments)
 {
 	struct request request = {0};
-	size_t count = neap_operand_count(arguments);
-	struct checkpoints_folder *folders = calloc(count, sizeof(*folders));
+	struct checkpoints_folders folders = {0};
 	int code = read_request(arguments, &request);
 
-	if (!code && !folders) {
-		fputs("neap checkpoints: out of memory\n", stderr);
-		code = NEAP_EXIT_OS;
-	}
+	if (!code)
+		code = checkpoints_folders_list(arguments, &request.rules, request.recursive, &folders);
 	if (code)
 		goto out;
-	for (size_t i = 0; i < count; i++)
-		folders[i].name = neap_operand(arguments, i);
-	code = request.restore ? restore(arguments, &request, folders) : prune(&request, folders, count);
+	code = request.restore ? restore(&request, &folders) : prune(&request, &folders);
 	if (request.json && code != NEAP_EXIT_USAGE) {
-		int printed = checkpoints_print_json(folders, count, &request.rules, request.dry_run);
+		int printed = checkpoints_print_json(folders.at, folders.count, &request.rules, request.dry_run);
 		code = printed ? printed : code;
 	}
 out:
-	for (size_t i = 0; folders && i < count; i++)
-		neap_retention_plan_fini(&folders[i].plan);
-	free(folders);
+	checkpoints_folders_fini(&folders);
 	free(request.pins);
 	return code;
 }
@@ -360,6 +383,7 @@ const struct neap_command neap_command_checkpoints = {
 			{"grace", "TIME", "leave alone what changed less long ago (default 10m)"},
 			{"pattern", "PATTERN", "which names are checkpoints (default: the usual ones)"},
 			{"trash-ttl", "TIME", "how long it can be restored (default 1d; 0: not at all)"},
+			{"recursive", NULL, "the folders below DIR too, each judged by itself"},
 			{"restore", "PATTERN", "bring back from the trash: '*' for all"},
 			{"empty-trash", NULL, "delete what is in the trash now"},
 			{"yes", NULL, "do not ask"},

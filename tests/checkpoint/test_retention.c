@@ -545,6 +545,61 @@ static void test_torn(void **state)
 	neap_retention_plan_fini(&made);
 }
 
+static void make_runs(void)
+{
+	static const char *const paths[] = {
+		"runs",   "runs/a",        "runs/b",     "runs/b/version_0", "runs/.hidden",           "runs/empty",
+		"runs/c", "runs/c/step_5", "runs/c/100", "runs/tidied",      "runs/tidied/.neap-trash"};
+
+	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+		assert_int_equal(mkdir(paths[i], 0755), 0);
+	put("runs/a/step_1.pt", "1", 9);
+	put("runs/a/step_2.pt", "2", 9);
+	put("runs/b/version_0/epoch=1.ckpt", "1", 9);
+	put("runs/.hidden/step_1.pt", "1", 9);
+	put("runs/empty/model.pt", "no step", 9);
+	put("runs/empty/notes_5.txt", "5", 9);
+	put("runs/c/step_5/step_6.pt", "within a checkpoint", 9);
+	put("runs/c/100/_CHECKPOINT_METADATA", "{}", 9);
+	assert_int_equal(symlink("runs/a", "runs/linked"), 0);
+}
+
+static void test_folders(void **state)
+{
+	static const struct {
+		const char *path;
+		size_t count;
+	} wanted[] = {{"runs/a", 2}, {"runs/b/version_0", 1}, {"runs/c", 2}, {"runs/tidied", 0}};
+	const struct neap_retention_options rules = {.delete_rest = true}, pattern = {.pattern = "model*"};
+	struct neap_retention_folders found = {0};
+	struct neap_retention_plan made = {0};
+	struct neap_error err = {0};
+
+	(void)state;
+	make_runs();
+	assert_int_equal(neap_retention_find_folders("runs", &rules, 0, &found, &err), NEAP_OK);
+	assert_int_equal(found.count, 4);
+	for (size_t i = 0; i < 4; i++) {
+		assert_string_equal(found.at[i].path, wanted[i].path);
+		assert_int_equal(found.at[i].count, wanted[i].count);
+		assert_int_equal(found.at[i].trash, i == 3);
+	}
+	assert_false(found.incomplete);
+	neap_retention_folders_fini(&found);
+	assert_int_equal(neap_retention_find_folders("runs", &pattern, 0, &found, &err), NEAP_OK);
+	assert_int_equal(found.count, 2); /* runs/empty, and the trash */
+	neap_retention_folders_fini(&found);
+	assert_int_equal(neap_retention_find_folders("runs", &rules, 1, &found, &err), NEAP_OK);
+	assert_true(found.incomplete);
+	neap_retention_folders_fini(&found);
+	assert_int_equal(neap_retention_find_folders("nowhere", &rules, 0, &found, &err), NEAP_ENOENT);
+	/* a checkpoint is no folder of checkpoints */
+	assert_int_equal(neap_retention_plan_make("runs/c/100", &rules, 0, &made, &err), NEAP_ESTATE);
+	put("runs/a/mp_rank_00_model_states.pt", "1", 9);
+	assert_int_equal(neap_retention_plan_make("runs/a", &rules, 0, &made, &err), NEAP_ESTATE);
+	assert_non_null(strstr(err.message, "runs/a: it is one checkpoint"));
+}
+
 /* A time that does not fit 64 bits of nanoseconds is later than all others, and older than nothing. */
 static void test_far_future(void **state)
 {
@@ -662,6 +717,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_groups, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_group_is_held, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_group_changed, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_folders, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_torn, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_far_future, make_folder_in_memory, remove_folder),
 		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),

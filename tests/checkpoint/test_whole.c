@@ -189,7 +189,11 @@ static void test_orbax(void **state)
 	put("1000/_CHECKPOINT_METADATA", open_text, 20); /* cut */
 	assert_non_null(checkpoint_torn(fd, "1000", true));
 	put("1000/_CHECKPOINT_METADATA", done_text, strlen(done_text));
+	put("1000/orbax.checkpoint", "", 0); /* a marker */
 	assert_null(checkpoint_torn(fd, "1000", true));
+	put("1000/_CHECKPOINT_METADATA", open_text, strlen(open_text));
+	put("1000/_CHECKPOINT_METADATA", "{\"metrics\": {}}", 15);
+	assert_null(checkpoint_torn(fd, "1000", true)); /* it does not say */
 	put("1000/_CHECKPOINT_METADATA", open_text, strlen(open_text));
 	put("1000/commit_success.txt", "", 0);
 	assert_null(checkpoint_torn(fd, "1000", true));

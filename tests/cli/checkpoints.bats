@@ -245,6 +245,36 @@ END
 		"$(printf 'x_epoch_1-00009-of-00009.bin\n9\nnull')" ]
 }
 
+@test "run folders: a hint, and --recursive" {
+	mkdir -p run/a run/b/version_0/checkpoints run/c
+	for i in 1 2 3; do
+		put run/a/step_$i.pt $((30 - i))
+		put run/b/version_0/checkpoints/epoch=$i.ckpt $((30 - i))
+		put run/c/step_$i-val_loss=nan.pt $((30 - i)) # the best cannot be told
+	done
+	run --separate-stderr "$NEAP" checkpoints run
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "run: 0 checkpoints, 0 B" ]
+	[ "${lines[1]}" = "  left alone: 9 checkpoints in 3 folders below; --recursive takes them too" ]
+	run --separate-stderr "$NEAP" checkpoints run --recursive --keep-best 1 --metric val_loss --dry-run
+	[ "$status" -eq 64 ]
+	run --separate-stderr "$NEAP" checkpoints run --recursive --max 1
+	echo "$output" "$stderr"
+	[ "$status" -eq 64 ]
+	[[ "${stderr_lines[0]}" == *"every val_loss in run/c is NaN or infinite"* ]]
+	[ "${stderr_lines[-1]}" = "neap checkpoints: such a folder is left alone" ]
+	[ "${lines[0]}" = "run/a: 3 checkpoints, 3.00 KiB; no metric was found: the newest stand for the best" ]
+	[ "$(cd run && find . -name '*t' -type f -not -path '*trash*' | sort | tr '\n' ' ')" = "./a/step_3.pt ./b/version_0/checkpoints/epoch=3.ckpt ./c/step_1-val_loss=nan.pt ./c/step_2-val_loss=nan.pt ./c/step_3-val_loss=nan.pt " ]
+	run --separate-stderr "$NEAP" checkpoints run --recursive --restore 'epoch=1*'
+	[ "$status" -eq 0 ]
+	[ -e run/b/version_0/checkpoints/epoch=1.ckpt ]
+	run --separate-stderr "$NEAP" checkpoints run --recursive --restore 'epoch=1*'
+	[ "$status" -eq 66 ]
+	run --separate-stderr "$NEAP" checkpoints run/a run --recursive --restore '*'
+	[ "$status" -eq 0 ]
+	[ "$(find run/a run/b -type f | wc -l)" -eq 6 ]
+}
+
 @test "a torn checkpoint is not the newest, and no reason for a whole one to go" {
 	put run/step_1.pt 30
 	put run/step_2.pt 20

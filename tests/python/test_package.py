@@ -606,6 +606,15 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(done.source, "Hugging Face's Trainer recorded it in checkpoint-30/trainer_state.json")
         self.assertEqual([c.recorded for c in done.checkpoints if c.name == "checkpoint-20"], [True])
 
+    def test_run_folders(self):
+        for name in ("b", "a/version_0"):
+            (self.folder / name).mkdir(parents=True)
+            (self.folder / name / "epoch=1.ckpt").write_bytes(b"x")
+        found = neap.find_checkpoint_folders(self.folder)
+        self.assertEqual(found, [str(self.folder / "a/version_0"), str(self.folder / "b")])
+        with self.assertRaises(neap.NeapError):
+            neap.find_checkpoint_folders(self.folder / "nowhere")
+
     def test_what_is_young_stays(self):
         self.assertEqual(neap.cleanup_checkpoints(self.folder, older_than_days=60).moved, 0)
         pinned = neap.cleanup_checkpoints(self.folder, keep_best=1, older_than_days=60, delete_rest=True, pins="step-7.pt")
