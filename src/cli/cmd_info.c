@@ -396,7 +396,7 @@ static int run(const struct neap_arguments *arguments)
 	char folder[4096];
 	int code = read_request(arguments, &request, &every_ns);
 	if (code == NEAP_EXIT_OK && neap_argument(arguments, "pid"))
-		code = targets_given(arguments, &request.pids, &request.pid_count);
+		code = targets_given(arguments, false, &request.pids, &request.pid_count);
 	if (code != NEAP_EXIT_OK)
 		return code;
 	if (request.refresh)

@@ -351,7 +351,7 @@ static int run(const struct neap_arguments *arguments)
 	size_t pid_count = 0;
 	int code = read_request(arguments, &request);
 	if (code == NEAP_EXIT_OK && request.by_pid)
-		code = targets_given(arguments, &pids, &pid_count);
+		code = targets_given(arguments, true, &pids, &pid_count);
 	if (code != NEAP_EXIT_OK)
 		return code;
 	work.dry_run = request.dry_run;

@@ -100,12 +100,12 @@ enum neap_status targets_device_status(uint64_t answered)
 	return answered == NEAP_ESTATE ? NEAP_EBUSY : (enum neap_status)answered;
 }
 
-int targets_given(const struct neap_arguments *arguments, pid_t **ret_pids, size_t *ret_count)
+int targets_given(const struct neap_arguments *arguments, bool operands, pid_t **ret_pids, size_t *ret_count)
 {
 	size_t given = 0, count;
 	while (neap_argument_nth(arguments, "pid", given))
 		given++;
-	count = given + neap_operand_count(arguments);
+	count = given + (operands ? neap_operand_count(arguments) : 0);
 	pid_t *pids = calloc(count, sizeof(*pids));
 	if (!pids) {
 		fputs("neap: out of memory\n", stderr);
@@ -150,7 +150,7 @@ int targets_choose(const struct neap_arguments *arguments, const char *runtime_f
 	if (neap_argument(arguments, "pid") && all)
 		return neap_misuse(arguments, "--pid or --all, not both");
 	if (neap_argument(arguments, "pid"))
-		return targets_given(arguments, ret_pids, ret_count);
+		return targets_given(arguments, false, ret_pids, ret_count);
 	if (neap_page_list(runtime_folder, &attached, &count, &err) != NEAP_OK)
 		return neap_complain(NULL, &err);
 	int code = NEAP_EXIT_OK;
