@@ -3,7 +3,7 @@
 #
 #   PYTHON=/path/to/python tests/gpu.sh >section.md     a Python that has PyTorch with CUDA; default: python3
 #   tests/gpu.sh --prepare                              on another machine: builds build-gpu, to be copied with the tree
-#   tests/gpu.sh --dry-run                              the same tests without a GPU (PyTorch on the CPU, the simulator)
+#   tests/gpu.sh --dry-run                              the same tests without a GPU (PyTorch on the simulator)
 #
 # Builds libneap and the Python package with gcc, meson and ninja alone, and the command, where its libraries are there. A
 # machine that lacks these takes build-gpu from --prepare, made where the same tree and the command's libraries are: that
@@ -80,7 +80,7 @@ if [ "$mode" = --prepare ]; then
 fi
 
 if [ "$mode" = --dry-run ]; then
-	export NEAP_GPU_DRY=1 NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=gpu-dry-$$"
+	export NEAP_GPU_DRY=1 NEAP_DEVICE=sim NEAP_SIM="h100-80gb,world=gpu-dry-$$"
 	trap 'rm -f /dev/shm/neap-sim-*-gpu-dry-$$' EXIT
 else
 	why=$("$python" -c 'import torch, sys
