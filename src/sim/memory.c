@@ -75,6 +75,10 @@ static uint64_t round_up(uint64_t value, uint64_t alignment)
 /* True when the host has put inaccessible pages there. */
 static bool take_host(uint64_t start, uint64_t bytes)
 {
+#ifdef __SANITIZE_THREAD__ /* keeps its own books at these addresses */
+	if (!sim.spec.no_backing && sim_address_ours(start))
+		return false;
+#endif
 	void *area;
 
 	if (sim.spec.no_backing)
