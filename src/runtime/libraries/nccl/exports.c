@@ -42,12 +42,12 @@ static const char *error_text(ncclResult_t result)
 {
 	static const char *const texts[] = {
 		[ncclSuccess] = "no error",
-		[ncclUnhandledCudaError] = "a CUDA call failed",
-		[ncclSystemError] = "a system call failed",
-		[ncclInternalError] = "internal error",
-		[ncclInvalidArgument] = "invalid argument",
-		[ncclInvalidUsage] = "invalid usage",
-		[ncclRemoteError] = "another rank failed or ended",
+		[ncclUnhandledCudaError] = "a CUDA call failed (NCCL_DEBUG=WARN prints why)",
+		[ncclSystemError] = "system error (NCCL_DEBUG=WARN prints why)",
+		[ncclInternalError] = "internal error (NCCL_DEBUG=WARN prints why)",
+		[ncclInvalidArgument] = "invalid argument (NCCL_DEBUG=WARN prints why)",
+		[ncclInvalidUsage] = "invalid usage (NCCL_DEBUG=WARN prints why)",
+		[ncclRemoteError] = "another rank failed or ended (NCCL_DEBUG=WARN prints why)",
 		[ncclInProgress] = "in progress",
 	};
 

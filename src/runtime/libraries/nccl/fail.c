@@ -4,6 +4,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
 
 static struct {
 	pthread_mutex_t lock;
@@ -18,6 +20,15 @@ __attribute__((constructor)) static void watch_forks(void)
 	(void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
+/* NCCL says why a call failed if the user asks for it so. */
+static bool wants_warnings(void)
+{
+	const char *level = getenv("NCCL_DEBUG");
+
+	return level &&
+	       (strcasecmp(level, "WARN") == 0 || strcasecmp(level, "INFO") == 0 || strcasecmp(level, "TRACE") == 0);
+}
+
 ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...)
 {
 	va_list arguments;
@@ -25,6 +36,10 @@ ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...)
 	va_start(arguments, format);
 	pthread_mutex_lock(&last.lock);
 	vsnprintf(last.text, sizeof(last.text), format, arguments);
+	if (wants_warnings()) {
+		printf("neap: NCCL WARN %s\n", last.text);
+		fflush(stdout);
+	}
 	pthread_mutex_unlock(&last.lock);
 	va_end(arguments);
 	return result;

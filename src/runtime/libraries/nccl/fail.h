@@ -4,7 +4,7 @@
 
 #include "runtime/libraries/nccl/api.h"
 
-/* Keeps the text as the process's last error and returns `result`. */
+/* Keeps the text as the process's last error, prints it with NCCL_DEBUG=WARN, and returns `result`. */
 ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A function that is not simulated: counted, and refused with ncclInvalidUsage. */
 ncclResult_t nccl_refuse(const char *function);
