@@ -7,6 +7,7 @@
 #include "cli/csv.h"
 #include "cli/info_report.h"
 #include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
 
@@ -126,16 +127,7 @@ static int print_json(const struct look *look, bool lines)
 	set(root, "devices", devices, &failed);
 	set(root, "processes", processes, &failed);
 	set(root, "unlisted", unlisted, &failed);
-	char *text = failed ? NULL : json_dumps(root, lines ? JSON_COMPACT : JSON_INDENT(2));
-	json_decref(root);
-	if (!text) {
-		fputs("neap info: out of memory\n", stderr);
-		return NEAP_EXIT_OS;
-	}
-	print_safe_json(stdout, text);
-	putchar('\n');
-	free(text);
-	return NEAP_EXIT_OK;
+	return json_print("info", root, failed, lines ? JSON_COMPACT : JSON_INDENT(2));
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */

@@ -4,8 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "cli/command.h"
-#include "cli/print.h"
+#include "cli/json_print.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -48,17 +47,7 @@ json_t *look_json_text(const char *text)
 
 int look_json_print(const char *command, json_t *root, bool failed)
 {
-	char *text = failed ? NULL : json_dumps(root, JSON_INDENT(2));
-
-	json_decref(root);
-	if (!text) {
-		fprintf(stderr, "neap %s: out of memory\n", command);
-		return NEAP_EXIT_OS;
-	}
-	print_safe_json(stdout, text);
-	putchar('\n');
-	free(text);
-	return NEAP_EXIT_OK;
+	return json_print(command, root, failed, JSON_INDENT(2));
 }
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
