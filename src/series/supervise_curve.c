@@ -75,6 +75,7 @@ enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct
 			r++;
 		}
 	}
+	free(result->samples); /* a result that was read back has room for some */
 	result->samples = curve;
 	result->sample_count = count;
 	curve = NULL;
@@ -96,6 +97,7 @@ enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct
 	struct neap_result_mark *marks = calloc(NEAP_RESULT_MARKS, sizeof *marks);
 	if (!marks)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a run's marks");
+	result->mark_count = 0;
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
 		if (event->kind != NEAP_EVENT_MARK)
@@ -108,6 +110,7 @@ enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct
 		mark->value = event->size > INT64_MAX ? INT64_MAX : event->size;
 		snprintf(mark->name, sizeof mark->name, "%s", neap_record_name(record, event->tag));
 	}
+	free(result->marks);
 	result->marks = marks;
 	return NEAP_OK;
 }
