@@ -159,7 +159,12 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	until [ -e child ]; do kill -0 "$series"; sleep 0.01; done
 	until [ "$(cat "/proc/$(cat child)/comm")" = sleep ]; do sleep 0.01; done # perhaps in the middle of its exec
 	read -r supervisor _ < s/runs/e-1/supervisor
-	kill -9 "$supervisor"
+	# Where the run has a control group, its guard would end what is left before the series can name it.
+	guard=
+	for one in $(cat "/proc/$supervisor/task/$supervisor/children"); do
+		[ "$(cat "/proc/$one/comm")" != neap-guard ] || guard=$one
+	done
+	kill -9 $guard "$supervisor"
 	wait "$series"
 	grep -q "^process $(cat child) (sleep 300) was left behind, ended" err
 	grep -q "e: attempt 1 is lost" err
