@@ -61,7 +61,21 @@ static bool is_of_a_new_one(const struct apply *apply, const char *name, const s
 							    : info.st_mtim.tv_nsec > main->st_ctim.tv_nsec);
 }
 
-/* The sidecars of `main`, which is in the batch, that are nobody else's follow it. */
+/* The nth sidecar of `main`, which has gone as `info` tells, into `name`; false past the last. "": it is not here, or
+ * another checkpoint's, or of a new one. */
+static bool next_sidecar(const struct apply *apply, const char *main, const struct stat *info, size_t n, char *name,
+			 size_t room)
+{
+	if (!checkpoint_sidecar_name(main, n, name, room))
+		return false;
+	if (checkpoint_listing_find(&apply->listing, name) == apply->listing.count ||
+	    (n >= CHECKPOINT_SIDECAR_SHORT && checkpoint_listing_stem_shared(&apply->listing, main, 1)) ||
+	    is_of_a_new_one(apply, name, info))
+		name[0] = '\0';
+	return true;
+}
+
+/* The sidecars of `main`, which is in the batch, follow it. */
 static int move_sidecars(const struct apply *apply, const char *main, int batch_fd)
 {
 	char name[512];
@@ -71,14 +85,8 @@ static int move_sidecars(const struct apply *apply, const char *main, int batch_
 	if (fstatat(batch_fd, main, &info, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : errno;
 
-	for (size_t n = 0; checkpoint_sidecar_name(main, n, name, sizeof(name)); n++) {
-		if (checkpoint_listing_find(&apply->listing, name) == apply->listing.count)
-			continue;
-		if (n >= CHECKPOINT_SIDECAR_SHORT && checkpoint_listing_stem_shared(&apply->listing, main, 1))
-			continue;
-		if (is_of_a_new_one(apply, name, &info))
-			continue;
-		int cause = checkpoint_rename(apply->folder_fd, name, batch_fd, name);
+	for (size_t n = 0; next_sidecar(apply, main, &info, n, name, sizeof(name)); n++) {
+		int cause = name[0] ? checkpoint_rename(apply->folder_fd, name, batch_fd, name) : 0;
 		if (cause && cause != ENOENT && !first)
 			first = cause;
 	}
@@ -189,6 +197,71 @@ static void move_all(struct apply *apply, struct neap_retention_plan *plan)
 		apply->result->failed_count += done == NEAP_RETENTION_FAILED;
 		apply->result->changed_count += done == NEAP_RETENTION_CHANGED;
 	}
+}
+
+/* --- without a trash --- */
+
+#define GONE ".neap-gone-"
+
+/* A part becomes a hidden name, so that from then on nobody takes it for a checkpoint, and is deleted, after what
+ * stands beside it. */
+static int delete_part(const struct apply *apply, const struct neap_retention_part *part)
+{
+	char gone[64], name[512];
+	struct stat info;
+	int cause = EEXIST;
+
+	for (unsigned n = 0; n < 1000 && cause == EEXIST; n++) {
+		snprintf(gone, sizeof(gone), GONE "%d-%u", (int)getpid(), n);
+		cause = checkpoint_rename(apply->folder_fd, part->name, apply->folder_fd, gone);
+	}
+	if (cause || fstatat(apply->folder_fd, gone, &info, AT_SYMLINK_NOFOLLOW) < 0)
+		return cause ? cause : errno;
+	for (size_t n = 0; next_sidecar(apply, part->name, &info, n, name, sizeof(name)); n++)
+		if (name[0])
+			checkpoint_delete(apply->folder_fd, name, &apply->result->deleted_bytes);
+	return checkpoint_delete(apply->folder_fd, gone, &apply->result->deleted_bytes);
+}
+
+/* What was to be deleted for good anyway, on a disk that has no room left for a folder to move it to. */
+static enum neap_status delete_in_place(struct apply *apply, struct neap_retention_plan *plan)
+{
+	struct neap_error err = {0};
+
+	for (size_t i = plan->count; i-- > 0;) {
+		struct neap_retention_entry *entry = &plan->entries[i];
+		enum neap_retention_done done = NEAP_RETENTION_MOVED;
+		int cause = 0;
+
+		if (!entry->drop)
+			continue;
+		for (size_t k = 0; k < entry->part_count && done == NEAP_RETENTION_MOVED; k++)
+			done = look_again(apply, &entry->parts[k], &cause);
+		for (size_t k = 0; k < entry->part_count && done == NEAP_RETENTION_MOVED; k++) {
+			cause = delete_part(apply, &entry->parts[k]);
+			done = cause ? NEAP_RETENTION_FAILED : done;
+		}
+		entry->done = (uint32_t)done;
+		entry->cause = cause;
+		if (cause)
+			keep_first(apply, neap_fail_errno(&err, cause, "deleting %.120s", entry->name), &err);
+		apply->result->failed_count += done == NEAP_RETENTION_FAILED;
+		apply->result->changed_count += done == NEAP_RETENTION_CHANGED;
+		if (done != NEAP_RETENTION_MOVED)
+			continue;
+		apply->result->moved_count++;
+		apply->result->deleted_count++;
+		apply->result->moved_bytes += entry->bytes;
+	}
+	return NEAP_OK;
+}
+
+/* What a kill has left of it. */
+static void delete_gone(const struct apply *apply)
+{
+	for (size_t i = 0; i < apply->listing.count; i++)
+		if (!strncmp(apply->listing.names[i], GONE, sizeof(GONE) - 1))
+			checkpoint_delete(apply->folder_fd, apply->listing.names[i], &apply->result->deleted_bytes);
 }
 
 /* --- around it --- */
@@ -303,17 +376,23 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 		status = flush_newest(apply, plan, err);
 	if (status == NEAP_OK && apply->trash_fd >= 0)
 		status = checkpoint_trash_each(apply->trash_fd, true, mend, apply, err);
-	if (status == NEAP_OK)
-		status = begin_batch(apply, until_s, batch, err);
 	if (status != NEAP_OK)
 		return status;
-	status = checkpoint_together_write(apply->batch_fd, plan, err);
-	if (status == NEAP_OK)
+	status = begin_batch(apply, until_s, batch, err);
+	bool begun = status == NEAP_OK;
+	if (begun)
+		status = checkpoint_together_write(apply->batch_fd, plan, err);
+	bool in_place = status == NEAP_ENOSPC && options->trash_ns == 0;
+	if (in_place)
+		status = delete_in_place(apply, plan);
+	else if (status == NEAP_OK)
 		move_all(apply, plan);
-	apply->result->trash_until_s = apply->result->moved_count ? until_s : 0;
+	if (!begun)
+		return status;
+	apply->result->trash_until_s = apply->result->moved_count && !in_place ? until_s : 0;
 	if (status == NEAP_OK && (fsync(apply->batch_fd) < 0 || fsync(apply->folder_fd) < 0))
 		status = neap_fail_errno(err, errno, "flushing the folder to disk");
-	if (apply->result->moved_count == 0)
+	if (apply->result->moved_count == 0 || in_place)
 		checkpoint_trash_end(apply->trash_fd, batch, apply->batch_fd);
 	checkpoint_trash_unlock(apply->batch_fd);
 	return status;
@@ -364,6 +443,7 @@ enum neap_status neap_retention_apply(struct neap_retention_plan *plan, const st
 	keep_first(&apply, status, &local);
 	if (apply.trash_fd >= 0)
 		keep_first(&apply, checkpoint_trash_each(apply.trash_fd, true, send_after, &apply, &local), &local);
+	delete_gone(&apply);
 	status = checkpoint_trash_purge(apply.folder_fd, neap_wall_ns() / NEAP_NS_PER_S, false, ret_result, &local);
 out:
 	keep_first(&apply, status, &local);

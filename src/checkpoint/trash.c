@@ -268,6 +268,18 @@ static void delete_tree(struct purge *purge, int parent, const char *name, unsig
 		note(purge, errno);
 }
 
+int checkpoint_delete(int parent_fd, const char *name, uint64_t *bytes)
+{
+	struct purge purge = {.bytes = bytes};
+	struct stat info;
+
+	if (fstat(parent_fd, &info) < 0)
+		return errno;
+	purge.device = info.st_dev;
+	delete_tree(&purge, parent_fd, name, 0);
+	return purge.cause;
+}
+
 size_t checkpoint_trash_count(const struct checkpoint_listing *names, const struct checkpoint_together *together)
 {
 	bool *seen = calloc(together->groups + 1, sizeof(*seen));

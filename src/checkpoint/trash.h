@@ -3,7 +3,8 @@
  *   .neap-trash/until-SECONDS-PID-N/   one apply's; whole; may be deleted from SECONDS (since 1970) on
  *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
  *
- * A batch may hold the file .parts: see together.h.
+ * A batch may hold the file .parts: see together.h. On a disk without room for the trash, FOLDER/.neap-gone-PID-N is
+ * what is being deleted instead.
  *
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
  * Who fills a batch holds a lock (flock) on its folder; who deletes one, or brings back from it, takes it first. So
@@ -61,6 +62,10 @@ enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
  * returned. NEAP_EBUSY: with `all`, such a batch was left. */
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err);
+
+/* Deletes the file or the folder NAME, which nobody has any more under another name, for good; adds to *bytes what
+ * became free. Goes on after a failure; 0 or the first errno. */
+int checkpoint_delete(int parent_fd, const char *name, uint64_t *bytes);
 
 /* Renames, never over something. 0 or an errno. Where the file system cannot do that in one step (NFS), it looks
  * first: for places that nobody else puts the same name in. */

@@ -1,6 +1,7 @@
 /* cli/checkpoints_report.c: see the header. */
 #include "cli/checkpoints_report.h"
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 
 #define SCHEMA      1
@@ -114,6 +116,46 @@ static void print_parts(const struct neap_retention_entry *entry)
 		printf("%*s+ %zu more\n", NAME_COLUMN - 2, "", entry->part_count - shown);
 }
 
+/* Whether the disk has no room left for one more checkpoint like the largest of these. */
+static bool is_short(const struct neap_retention_plan *plan, uint64_t *ret_left)
+{
+	uint64_t largest = 0;
+	struct statvfs disk;
+
+	for (size_t i = 0; i < plan->count; i++)
+		largest = plan->entries[i].bytes > largest ? plan->entries[i].bytes : largest;
+	if (statvfs(plan->folder, &disk) != 0)
+		return false;
+	*ret_left = (uint64_t)disk.f_bavail * disk.f_frsize;
+	return *ret_left < largest;
+}
+
+/* What a dry run says last: when what becomes free, for nothing does while it lies in the trash. */
+static void print_would(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
+{
+	char size[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], until[32];
+	uint64_t left_bytes;
+
+	neap_size_format(plan->drop_bytes, size);
+	neap_size_format(plan->freed_bytes, freed);
+	if (plan->drop_count == 0) {
+		puts("Nothing would go");
+		return;
+	}
+	if (rules->trash_ns == 0) {
+		printf("Would delete %zu checkpoint%s, %s, for good: %s become free at once\n", plan->drop_count,
+		       plural(plan->drop_count), size, freed);
+		return;
+	}
+	format_time(plan->made_ns / NEAP_NS_PER_S + rules->trash_ns / NEAP_NS_PER_S, until);
+	printf("Would move %zu checkpoint%s, %s, to ", plan->drop_count, plural(plan->drop_count), size);
+	print_name(plan->folder, 0);
+	printf("/.neap-trash: nothing becomes free before %s, then %s with the next cleanup\n", until, freed);
+	if (is_short(plan, &left_bytes))
+		printf("The disk has %s left: with --trash-ttl 0 --yes the same command frees %s now\n",
+		       neap_size_format(left_bytes, left), freed);
+}
+
 void checkpoints_print_plan(const struct checkpoints_folder *folder, const struct neap_retention_options *rules,
 			    bool dry_run)
 {
@@ -142,19 +184,36 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 		       plural(folder->below_checkpoints), folder->below_folders, plural(folder->below_folders));
 	if (plan->trash_count > 0) {
 		format_time(plan->trash_until_s, until);
-		printf("  in the trash: %zu checkpoint%s, %s; the first goes at %s\n", plan->trash_count,
+		printf("  in the trash: %zu checkpoint%s, %s; the first goes after %s\n", plan->trash_count,
 		       plural(plan->trash_count), neap_size_format(plan->trash_bytes, size), until);
 	}
 	if (dry_run)
-		printf("Would delete %zu checkpoint%s, %s, of which %s become free\n", plan->drop_count,
-		       plural(plan->drop_count), neap_size_format(plan->drop_bytes, size),
-		       neap_size_format(plan->freed_bytes, (char[NEAP_UNITS_ROOM]){0}));
+		print_would(plan, rules);
+}
+
+/* As it can be pasted into a shell. */
+static void print_shell_word(const char *word)
+{
+	const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@%,";
+
+	if (word[0] && word[strspn(word, plain)] == '\0') {
+		fputs(word, stdout);
+		return;
+	}
+	putchar('\'');
+	for (const char *at = NEAP_PRINTABLE(word); *at; at++) {
+		if (*at == '\'')
+			fputs("'\\'", stdout);
+		putchar(*at);
+	}
+	putchar('\'');
 }
 
 void checkpoints_print_applied(const struct checkpoints_folder *folder)
 {
 	const struct neap_retention_result *result = &folder->result;
 	char size[NEAP_UNITS_ROOM], until[32];
+	uint64_t left_bytes;
 
 	if (result->moved_count > 0) {
 		printf("Moved %zu checkpoint%s, %s, to ", result->moved_count, plural(result->moved_count),
@@ -164,10 +223,16 @@ void checkpoints_print_applied(const struct checkpoints_folder *folder)
 		if (result->deleted_count >= result->moved_count)
 			puts("/.neap-trash, which was emptied");
 		else
-			printf("/.neap-trash; --restore brings them back until %s\n", until);
+			printf("/.neap-trash; --restore brings them back until %s, nothing is free before\n", until);
+	}
+	if (result->moved_count > result->deleted_count && is_short(&folder->plan, &left_bytes)) {
+		printf("The disk has %s left; this frees the trash now: neap checkpoints ",
+		       neap_size_format(left_bytes, size));
+		print_shell_word(folder->name);
+		puts(" --empty-trash --yes");
 	}
 	if (result->deleted_count > 0)
-		printf("Deleted %zu checkpoint%s of the trash for good: %s\n", result->deleted_count,
+		printf("Deleted %zu checkpoint%s for good: %s became free\n", result->deleted_count,
 		       plural(result->deleted_count), neap_size_format(result->deleted_bytes, size));
 	for (size_t i = 0; i < folder->plan.count; i++) {
 		const struct neap_retention_entry *entry = &folder->plan.entries[i];

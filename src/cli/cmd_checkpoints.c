@@ -85,6 +85,22 @@ static int read_limits(const struct neap_arguments *arguments, struct neap_reten
 	return NEAP_EXIT_OK;
 }
 
+/* --empty-trash without any rule is no more than that. */
+static void read_empty_trash(const struct neap_arguments *arguments, struct request *request)
+{
+	static const char *const given[] = {"keep-best", "keep-last",      "keep-every", "older-than-days",
+					    "max",       "max-total-size", "trash-ttl"};
+
+	request->empty_trash = neap_argument(arguments, "empty-trash");
+	for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++)
+		if (neap_argument(arguments, given[i]))
+			return;
+	if (!request->empty_trash)
+		return;
+	request->rules.keep_best = 0;
+	request->rules.older_than_ns = 0;
+}
+
 static int read_mode(const struct neap_arguments *arguments, struct neap_retention_options *rules)
 {
 	const char *text = neap_argument(arguments, "mode");
@@ -127,7 +143,6 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	/* Whoever asks for the best gets the best, or an answer why not. */
 	rules->newest_for_best = !neap_argument(arguments, "keep-best") && !rules->metric;
 	request->restore = neap_argument(arguments, "restore");
-	request->empty_trash = neap_argument(arguments, "empty-trash");
 	request->dry_run = neap_argument(arguments, "dry-run");
 	request->yes = neap_argument(arguments, "yes");
 	request->recursive = neap_argument(arguments, "recursive");
@@ -145,6 +160,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 		code = read_days(arguments, rules);
 	if (!code)
 		code = read_mode(arguments, rules);
+	read_empty_trash(arguments, request);
 	if (!code)
 		code = read_limits(arguments, rules);
 	if (!code && rules->trash_ns > TRASH_MOST_NS)

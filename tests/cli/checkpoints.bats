@@ -36,7 +36,8 @@ ten() {
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$stderr" = "" ]
-	diff -u - <<<"$output" <(cat <<'END'
+	# without the time
+	diff -u - <<<"$(sed -E 's/before (20)[^,]*,/before \1,/' <<<"$output")" <(cat <<'END'
 run: 10 checkpoints, 10.0 MiB; best by val_loss (lower is better): most of them tell it; --metric and --mode say otherwise
   KEEP     1.00 MiB  epoch=10-val_loss=nan.ckpt  newest
   KEEP     1.00 MiB  epoch=9-val_loss=0.26.ckpt  not due
@@ -48,7 +49,7 @@ run: 10 checkpoints, 10.0 MiB; best by val_loss (lower is better): most of them 
   KEEP     1.00 MiB  epoch=3-val_loss=0.14.ckpt  best 5: val_loss 0.14
   DELETE   1.00 MiB  epoch=2-val_loss=0.19.ckpt  older than 7 days: 11 days, val_loss 0.19
   DELETE   1.00 MiB  epoch=1-val_loss=0.26.ckpt  older than 7 days: 12 days, val_loss 0.26
-Would delete 2 checkpoints, 2.00 MiB, of which 2.00 MiB become free
+Would move 2 checkpoints, 2.00 MiB, to run/.neap-trash: nothing becomes free before 20, then 2.00 MiB with the next cleanup
 Checkpoint Summary: 10 files, 10.0 MB total
 END
 	)
@@ -64,7 +65,7 @@ END
 	[ "${lines[-1]}" = "Checkpoint Summary: 8 files, 8.0 MB total" ]
 	[ "$(ls run/.neap-trash/until-*)" = "$(printf 'epoch=1-val_loss=0.26.ckpt\nepoch=2-val_loss=0.19.ckpt')" ]
 	run "$NEAP" checkpoints run --dry-run
-	[[ "$output" == *"in the trash: 2 checkpoints, 2.00 MiB; the first goes at 20"* ]]
+	[[ "$output" == *"in the trash: 2 checkpoints, 2.00 MiB; the first goes after 20"* ]]
 	run "$NEAP" checkpoints run --restore 'epoch=1-*'
 	[ "$status" -eq 0 ]
 	[ -e run/epoch=1-val_loss=0.26.ckpt ]
@@ -77,7 +78,7 @@ END
 	[ -e run/.neap-trash ]
 	run "$NEAP" checkpoints run --empty-trash --yes --pin 'epoch=1-*'
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"Deleted 1 checkpoint of the trash for good: 1.00 MiB"* ]]
+	[[ "$output" == *"Deleted 1 checkpoint for good: 1.00 MiB became free"* ]]
 	[ ! -e run/.neap-trash ]
 	[ -e run/epoch=1-val_loss=0.26.ckpt ]
 }
@@ -289,6 +290,56 @@ END
 	[[ "$output" == *"KEEP     1.00 KiB  step_2.pt  newest"* ]]
 	[[ "$output" == *"DELETE   1.00 KiB  step_1.pt  older than 7 days: 30 days"* ]]
 	[ "$(cd run && echo *)" = step_2.pt ]
+}
+
+@test "what becomes free, and when; on a full disk, what frees it now" {
+	unshare -m true 2>/dev/null || skip "mounting takes root"
+	for i in 1 2 3; do put run/step_$i.pt $((30 - i)) 400000; done
+	ln run/step_1.pt linked
+	run "$NEAP" checkpoints run --keep-best 0 --dry-run
+	[[ "${lines[-2]}" == "Would move 2 checkpoints, 781 KiB, to run/.neap-trash: nothing becomes free before 20"*", then 391 KiB with the next cleanup" ]]
+	run "$NEAP" checkpoints run --keep-best 0 --dry-run --trash-ttl 0
+	[ "${lines[-2]}" = "Would delete 2 checkpoints, 781 KiB, for good: 391 KiB become free at once" ]
+	run "$NEAP" checkpoints run --dry-run --older-than-days 99
+	[ "${lines[-2]}" = "Nothing would go" ]
+	# a disk with no room for one more, nor for the trash
+	truncate -s 4M disk
+	mkfs.ext4 -q -m 0 -b 1024 disk || skip "no mkfs.ext4"
+	mkdir mounted
+	run unshare -m bash -ec 'mount -o loop disk mounted || exit 99
+		mkdir mounted/run
+		for i in 1 2 3 4; do head -c 400000 /dev/zero >mounted/run/step_$i.pt; done
+		echo "{\"loss\": 1}" >mounted/run/step_1.json
+		touch -d "30 days ago" mounted/run/*
+		touch mounted/run/step_4.pt
+		"$NEAP" checkpoints mounted/run --keep-best 0
+		"$NEAP" checkpoints mounted/run --restore "*" >restored
+		for i in 1 2 3; do dd if=/dev/zero of=mounted/fill$i bs=1k status=none 2>/dev/null || true; sync; done
+		! mkdir mounted/more 2>/dev/null || exit 98
+		"$NEAP" checkpoints mounted/run --keep-best 0 --dry-run
+		! "$NEAP" checkpoints mounted/run --keep-best 0 >failed 2>&1
+		"$NEAP" checkpoints mounted/run --keep-best 0 --trash-ttl 0 --yes
+		ls -A mounted/run'
+	echo "$output"
+	[ "$status" -ne 99 ] && [ "$status" -ne 98 ] || skip "no loop device, or no full disk"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"The disk has "*" left: with --trash-ttl 0 --yes the same command frees 1.14 MiB now"* ]]
+	[ "$(grep -c "No space left on device" failed)" -eq 4 ]
+	[[ "$output" == *"Deleted 3 checkpoints for good: 1.14 MiB became free"* ]]
+	[ "${lines[-1]}" = step_4.pt ]
+	[[ "${lines[-2]}" == "Checkpoint Summary: 1 files"* ]]
+}
+
+@test "--empty-trash alone empties it, and applies no rule" {
+	ten
+	run "$NEAP" checkpoints run --keep-best 1
+	[ -d run/.neap-trash ]
+	left="$(ls run)"
+	run "$NEAP" checkpoints run --empty-trash --yes
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ ! -e run/.neap-trash ]
+	[ "$(ls run)" = "$left" ]
 }
 
 @test "a folder that may not be written: 77, said, nothing lost" {
