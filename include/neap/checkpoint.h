@@ -15,7 +15,11 @@
  * ones, checkpoint-500/). What goes is renamed into FOLDER/.neap-trash, on the same file system, and can be restored
  * until its time is over: a crash at any instant leaves each checkpoint whole, in the folder or in the trash.
  *
- *   FOLDER/NAME                                 a checkpoint: one file, or one folder
+ * What belongs together by its names is one checkpoint: model_epoch_5.pt with optimizer_epoch_5.pt, the parts of several
+ * ranks, shards with their index. A torn one takes no place among the newest and the best. Which is the best its
+ * trainer's own record says first (Hugging Face's Trainer, Lightning, Orbax), then names and files beside them.
+ *
+ *   FOLDER/NAME                                 a checkpoint: one file, or one folder, or several
  *   FOLDER/NAME.json, .yaml, .yml               its metrics; also with NAME's last extension taken off; for a folder
  *                                               also NAME/metrics.json and so on. They go, and come back, with it.
  *   FOLDER/NAME.pin                             an empty file: never delete NAME; also a file .pin in the folder NAME
