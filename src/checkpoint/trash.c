@@ -5,6 +5,7 @@
 #include "checkpoint/scan.h"
 
 #include "base/error.h"
+#include "base/owner.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #define TRASH      ".neap-trash"
+#define LOCK       ".lock"
 #define DEPTH_MOST 64
 
 int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to)
@@ -72,11 +74,36 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 	return status;
 }
 
+/* Where the owner's file is: a path that follows the open folder, whatever it is renamed to. */
+static void owner_folder(int batch_fd, char path[64]) { snprintf(path, 64, "/proc/self/fd/%d/" LOCK, batch_fd); }
+
+/* The owner's file, on a file system without locks. One that does not let it be made is not held off either. */
+static bool take_ownership(int batch_fd)
+{
+	char path[64];
+
+	if (mkdirat(batch_fd, LOCK, 0777) < 0 && errno != EEXIST)
+		return true;
+	owner_folder(batch_fd, path);
+	return neap_owner_take(path, NULL) != NEAP_EBUSY;
+}
+
+void checkpoint_trash_holder(int batch_fd, char who[160])
+{
+	char path[64];
+
+	who[0] = '\0';
+	owner_folder(batch_fd, path);
+	if (!neap_owner_lives(path, who))
+		who[0] = '\0';
+}
+
 bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd)
 {
 	struct stat own, named;
 
-	if (flock(batch_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+	if (flock(batch_fd, LOCK_EX | LOCK_NB) < 0 &&
+	    (errno == EWOULDBLOCK || (neap_owner_is_needed(errno) && !take_ownership(batch_fd))))
 		return false;
 	if (fstat(batch_fd, &own) == 0 && fstatat(trash_fd, batch, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    own.st_dev == named.st_dev && own.st_ino == named.st_ino)
@@ -85,7 +112,17 @@ bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd)
 	return false;
 }
 
-void checkpoint_trash_unlock(int batch_fd) { flock(batch_fd, LOCK_UN); }
+void checkpoint_trash_unlock(int batch_fd)
+{
+	char path[64];
+
+	flock(batch_fd, LOCK_UN);
+	if (faccessat(batch_fd, LOCK, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	owner_folder(batch_fd, path);
+	neap_owner_leave(path);
+	unlinkat(batch_fd, LOCK, AT_REMOVEDIR);
+}
 
 enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
 					struct neap_error *err)
@@ -125,9 +162,14 @@ void checkpoint_trash_end(int trash_fd, const char *batch, int batch_fd)
 {
 	struct checkpoint_listing names = {0};
 
-	if (checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK && names.count == 1)
-		unlinkat(batch_fd, CHECKPOINT_PARTS, 0); /* where that is all there is */
+	bool empty = checkpoint_listing_read(batch_fd, &names, NULL) == NEAP_OK;
+	for (size_t i = 0; i < names.count; i++)
+		empty &= !strcmp(names.names[i], CHECKPOINT_PARTS) || !strcmp(names.names[i], LOCK);
 	checkpoint_listing_fini(&names);
+	if (empty) {
+		unlinkat(batch_fd, CHECKPOINT_PARTS, 0);
+		checkpoint_trash_unlock(batch_fd); /* its file is in the folder */
+	}
 	unlinkat(trash_fd, batch, AT_REMOVEDIR); /* only when it is empty */
 }
 
@@ -220,6 +262,7 @@ struct purge {
 	uint64_t *bytes;
 	int cause; /* the first errno */
 	bool held; /* someone else fills, empties or deletes one */
+	char holder[160];
 };
 
 /* What is gone already (over NFS, also while it is open), someone else has deleted. A folder that is not empty when
@@ -350,6 +393,7 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 	}
 	if (!checkpoint_trash_lock(trash_fd, batch, fd)) { /* the next purge deletes it */
 		purge->held = true;
+		checkpoint_trash_holder(fd, purge->holder);
 		close(fd);
 		return;
 	}
@@ -399,6 +443,11 @@ enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all,
 	if (status == NEAP_OK && purge.cause)
 		status = neap_fail_errno(err, purge.cause, "deleting from " TRASH);
 	else if (status == NEAP_OK && all && purge.held)
-		status = neap_fail(err, NEAP_EBUSY, "another process works on a part of the trash: try again");
+		status = neap_fail(err, NEAP_EBUSY,
+				   purge.holder[0]
+					   ? "%s works on a part of the trash: try again; if it is gone, remove "
+					     "the folder " LOCK " in " TRASH "/until-..."
+					   : "another process works on a part of the trash: try again%s",
+				   purge.holder);
 	return status;
 }

@@ -9,8 +9,8 @@
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
  * Who fills a batch holds a lock (flock) on its folder; who deletes one, or brings back from it, takes it first. So
  * what an apply may still put back is not deleted under it, however short its time in the trash; nothing comes back
- * half deleted; an empty batch that is about to be filled stays. Where the file system has no such locks, nothing is
- * held off.
+ * half deleted; an empty batch that is about to be filled stays. Where the file system has no such locks, an owner's
+ * file in the batch stands for it (.lock/owner, base/owner.h).
  */
 #ifndef NEAP_CHECKPOINT_TRASH_H
 #define NEAP_CHECKPOINT_TRASH_H
@@ -31,6 +31,9 @@ enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret
 
 /* Whether the open batch is this caller's alone from now on, and still there under its name. Never waits. */
 bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd);
+
+/* Who has it, where that is an owner's file: "process 12 on host7"; "" else. `who` has room for 160. */
+void checkpoint_trash_holder(int batch_fd, char who[160]);
 
 /* By name: closing it would not do while a child that was forked meanwhile has it open. */
 void checkpoint_trash_unlock(int batch_fd);

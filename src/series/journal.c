@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "series/owner.h"
+#include "base/owner.h"
 #include "store/json_memory.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 struct neap_journal {
 	char path[4096];
 	char folder[4096];
-	bool owned;  /* where there are no locks: series/owner.h */
+	bool owned;  /* where there are no locks: base/owner.h */
 	int fd;      /* appending */
 	int lock_fd; /* closing any descriptor of the lock file drops the lock: it is opened once */
 	size_t dropped;

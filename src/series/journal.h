@@ -10,7 +10,7 @@
  *   invariant: the file is good lines, then at most one torn tail
  *
  * The lock is an fcntl lock: the kernel drops it with its process, and a child between fork and exec does not hold
- * it, as it would a flock. Where the file system has no locks, FOLDER/owner takes its place (series/owner.h). One thread.
+ * it, as it would a flock. Where the file system has no locks, FOLDER/owner takes its place (base/owner.h). One thread.
  */
 #ifndef NEAP_SERIES_JOURNAL_H
 #define NEAP_SERIES_JOURNAL_H

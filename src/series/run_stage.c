@@ -8,7 +8,7 @@
  */
 #include "series/run_stage.h"
 
-#include "series/owner.h"
+#include "base/owner.h"
 #include "series/supervise_internal.h"
 
 #include "base/clock.h"

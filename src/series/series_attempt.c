@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "series/owner.h"
+#include "base/owner.h"
 #include "series/run_stage.h"
 #include "series/spec_settings.h"
 

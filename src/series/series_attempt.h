@@ -10,7 +10,7 @@
  *
  * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went. On a
  * file system that has no locks the supervisor waits, once forked, until the series has made it the owner of the folder
- * (series/owner.h): there is no gap either.
+ * (base/owner.h): there is no gap either.
  */
 #ifndef NEAP_SERIES_SERIES_ATTEMPT_H
 #define NEAP_SERIES_SERIES_ATTEMPT_H
@@ -23,7 +23,7 @@
 struct neap_attempt {
 	char folder[4096];
 	int lock_fd;   /* held by us until the supervisor has it; -1 */
-	bool owned;    /* likewise, where there are no locks: series/owner.h */
+	bool owned;    /* likewise, where there are no locks: base/owner.h */
 	pid_t child;   /* our own supervisor; 0: adopted, or none */
 	int pidfd;     /* of it; -1 */
 	int log_fd;    /* RUN/neap.log, read as it grows; -1 */

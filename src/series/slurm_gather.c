@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "series/owner.h"
+#include "base/owner.h"
 #include "series/run_stage.h"
 #include "series/slurm_call.h"
 #include "series/slurm_claim.h"

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "device/visible.h"
 #include "neap/trace.h"
-#include "series/owner.h"
+#include "base/owner.h"
 #include "series/run_stage.h"
 
 #include <errno.h>

@@ -27,7 +27,7 @@ struct neap_supervise {
 	struct neap_supervise_options options;
 	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
 	int lock_fd, signal_fd;
-	bool owned; /* the folder, where there are no locks: series/owner.h */
+	bool owned; /* the folder, where there are no locks: base/owner.h */
 	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
 	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */

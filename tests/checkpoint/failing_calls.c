@@ -76,7 +76,6 @@ CALL("renameat2", call_renameat2, int, -1, true, (int a, const char *from, int b
      (a, from, b, to, failing_calls.plain_renames ? ~0u : flags)) /* flags that no kernel knows: EINVAL */
 CALL("unlinkat", call_unlinkat, int, -1, true, (int fd, const char *name, int flags), (fd, name, flags))
 CALL("unlink", call_unlink, int, -1, true, (const char *name), (name))
-CALL("flock", call_flock, int, -1, true, (int fd, int operation), (fd, operation))
 CALL("syncfs", call_syncfs, int, -1, true, (int fd), (fd))
 CALL("write", call_write, ssize_t, -1, true, (int fd, const void *bytes, size_t length), (fd, bytes, length))
 CALL("fstat", call_fstat, int, -1, false, (int fd, void *info), (fd, info))
@@ -86,6 +85,19 @@ CALL("fstatat", call_fstatat, int, -1, false, (int fd, const char *name, void *i
 CALL("fstatat64", call_fstatat64, int, -1, false, (int fd, const char *name, void *info, int flags),
      (fd, name, info, flags))
 CALL("fdopendir", call_fdopendir, DIR *, NULL, false, (int fd), (fd))
+
+EXPORT int call_flock(int fd, int operation) __asm__("flock");
+EXPORT int call_flock(int fd, int operation)
+{
+	static int (*next)(int, int);
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "flock");
+	if (fails(true, false))
+		return -1;
+	errno = ENOLCK;
+	return failing_calls.no_locks ? -1 : next(fd, operation);
+}
 
 EXPORT int call_fsync(int fd) __asm__("fsync");
 EXPORT int call_fsync(int fd)

@@ -19,6 +19,7 @@ struct failing_calls {
 	unsigned long flushed_at; /* number of the first fsync since it was armed, and of what; 0: none */
 	unsigned long flushed_inode;
 	bool plain_renames;      /* renameat2 is not to be had, as on NFS */
+	bool no_locks;           /* flock is not to be had */
 	void (*meanwhile)(void); /* what another process does just before the next renameat or linkat; once */
 	const char *proc;        /* opendir("/proc") opens this instead; NULL: /proc */
 };

@@ -3,6 +3,7 @@
 #include "neap/checkpoint.h"
 
 #include "base/file.h"
+#include "base/owner.h"
 #include "failing_calls.h"
 
 #include <dirent.h>
@@ -338,6 +339,57 @@ static void test_restore_over_nfs(void **state)
 		assert_true(is_whole(folder, &checkpoints[i]));
 }
 
+/* Where there are no locks an owner's file holds others off: a living one's, and not one whose process is gone. */
+static void test_without_locks(void **state)
+{
+	struct neap_retention_result result;
+	struct neap_error err = {0};
+	char path[512], name[256] = "", byte;
+	struct dirent *entry;
+	int ready[2];
+
+	(void)state;
+	make_folder();
+	failing_calls.no_locks = true;
+	struct neap_retention_plan made = plan();
+	assert_int_equal(neap_retention_apply(&made, &rules, &result, &err), NEAP_OK);
+	neap_retention_plan_fini(&made);
+	assert_int_equal(result.moved_count, 5);
+	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	DIR *trash = opendir(path);
+	while ((entry = readdir(trash)))
+		if (!strncmp(entry->d_name, "until-", 6))
+			snprintf(name, sizeof(name), "%s", entry->d_name);
+	closedir(trash);
+	snprintf(path, sizeof(path), "%s/" TRASH "/%.200s/.lock", folder, name);
+	assert_false(exists_in(path, "owner")); /* left again */
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(pipe(ready), 0);
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		if (neap_owner_take(path, NULL) != NEAP_OK || write(ready[1], "", 1) != 1)
+			_exit(1);
+		pause();
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(neap_retention_restore(folder, "*", &result, &err), NEAP_EBUSY);
+	assert_int_equal(result.restored_count, 0);
+	assert_int_equal(neap_retention_empty_trash(folder, true, &result, &err), NEAP_EBUSY);
+	assert_non_null(strstr(err.message, "if it is gone, remove the folder .lock"));
+	assert_int_equal(kill(child, SIGKILL), 0);
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	if (neap_retention_restore(folder, "*", &result, &err) != NEAP_OK)
+		fail_msg("%s", err.message);
+	assert_int_equal(result.restored_count, 5);
+	for (size_t i = 0; i < CHECKPOINTS; i++)
+		assert_true(is_whole(folder, &checkpoints[i]));
+	assert_false(exists_in(folder, TRASH));
+	failing_calls.no_locks = false;
+	close(ready[0]);
+	close(ready[1]);
+}
+
 /* Before anything else is changed the newest is flushed; where that fails, nothing goes. */
 static void test_newest_first(void **state)
 {
@@ -592,6 +644,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_newest_first, begin, end),
+		cmocka_unit_test_setup_teardown(test_without_locks, begin, end),
 		cmocka_unit_test_setup_teardown(test_into_trash, begin, end),
 		cmocka_unit_test_setup_teardown(test_for_good, begin, end),
 		cmocka_unit_test_setup_teardown(test_restore, begin, end),

@@ -1,5 +1,5 @@
-/* series/owner.c: see owner.h. */
-#include "series/owner.h"
+/* base/owner.c: see owner.h. */
+#include "base/owner.h"
 
 #include "base/buffer.h"
 #include "base/error.h"

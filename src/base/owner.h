@@ -1,17 +1,17 @@
-/* series/owner.h: who has a folder, on file systems that have no locks (Lustre without -o flock, some NFS and FUSE).
+/* base/owner.h: who has a folder, on file systems that have no locks (Lustre without -o flock, some NFS and FUSE).
  *
  *   FOLDER/owner   one line "PID TICKS NAMESPACE BOOT HOST"
  *
- * Taken by a link, which one process alone can make; given to another, or left, by the owner alone. One whose process is
- * gone may be taken. Whether a process of another machine, or of another PID namespace, is gone cannot be seen: its file
- * counts until somebody removes it.
+ * Taken by a link, which one process alone can make; given to another, or left, by the owner alone. One whose process
+ * is gone may be taken. Whether a process of another machine, or of another PID namespace, is gone cannot be seen:
+ * its file counts until somebody removes it.
  *
  *   invariant: the file changes only by its living owner, or under the name of a dead one that it was moved to
  *
  * Where there are locks they are used, and there is no such file: the kernel frees a lock however its process ends.
  */
-#ifndef NEAP_SERIES_OWNER_H
-#define NEAP_SERIES_OWNER_H
+#ifndef NEAP_BASE_OWNER_H
+#define NEAP_BASE_OWNER_H
 
 #include "neap/status.h"
 
@@ -30,7 +30,8 @@ enum neap_status neap_owner_give(const char *folder, pid_t child, struct neap_er
 /* True: somebody has it (who: in `who`, room for 160; may be NULL). */
 bool neap_owner_lives(const char *folder, char *who);
 
-/* Removes the file of an owner on another machine, of which the caller knows that it is gone. False: there is none. */
+/* Removes the file of an owner on another machine, of which the caller knows that it is gone. False: there is none.
+ */
 bool neap_owner_forget(const char *folder);
 
 /* Removes the file if it is ours. */
