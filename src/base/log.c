@@ -3,7 +3,9 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const char *format, ...)
@@ -20,6 +22,29 @@ void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const
 		sink->line(sink->context, level, line);
 }
 
+static const char *const level_names[] = {"debug", "info", "warning", "error"};
+
+bool neap_log_level_parse(const char *text, enum neap_log_level *ret_level)
+{
+	for (int i = 0; i < 4; i++)
+		if (strcasecmp(text, level_names[i]) == 0) {
+			*ret_level = (enum neap_log_level)i;
+			return true;
+		}
+	return false;
+}
+
+/* Of NEAP_LOG_LEVEL, read for each line: a line is rare, and the environment may change. */
+static enum neap_log_level least_level(void)
+{
+	const char *text = getenv("NEAP_LOG_LEVEL");
+	enum neap_log_level level = NEAP_LOG_WARNING;
+
+	if (text)
+		neap_log_level_parse(text, &level);
+	return level;
+}
+
 static void stderr_line(void *context, enum neap_log_level level, const char *text)
 {
 	static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
@@ -29,6 +54,8 @@ static void stderr_line(void *context, enum neap_log_level level, const char *te
 	char stamp[32];
 
 	(void)context;
+	if (level < least_level())
+		return;
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &local);
 	if (strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M:%S", &local) == 0)

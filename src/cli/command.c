@@ -9,6 +9,7 @@
  */
 #include "cli/command.h"
 
+#include "base/log.h"
 #include "base/nearest.h"
 #include "cli/print.h"
 
@@ -30,6 +31,7 @@ const struct neap_command *const neap_commands[] = {
 
 const struct neap_option neap_common_options[] = {
 	{"color", "WHEN", "auto (on a terminal, unless NO_COLOR is set), always or never"},
+	{"log-level", "LEVEL", "log lines on stderr: debug, info, warning (default) or error; as NEAP_LOG_LEVEL"},
 	{"help", NULL, "this help"},
 	{NULL, NULL, NULL},
 };
@@ -233,6 +235,18 @@ static int check_color(const struct neap_arguments *arguments)
 	return NEAP_EXIT_OK;
 }
 
+/* The environment carries the level to what the command starts. */
+static int apply_log_level(const struct neap_arguments *arguments)
+{
+	const char *text = neap_argument(arguments, "log-level");
+	enum neap_log_level level;
+	if (!text)
+		return NEAP_EXIT_OK;
+	if (!neap_log_level_parse(text, &level))
+		return neap_misuse(arguments, "--log-level is debug, info, warning or error, not '%s'", text);
+	return setenv("NEAP_LOG_LEVEL", text, 1) == 0 ? NEAP_EXIT_OK : NEAP_EXIT_OS;
+}
+
 /* Options up to the command's name; then the command's own options, operands and rest. */
 static int parse(struct neap_arguments *arguments, int argc, char **argv)
 {
@@ -265,7 +279,8 @@ static int parse(struct neap_arguments *arguments, int argc, char **argv)
 			arguments->operands[arguments->operand_count++] = argv[i];
 		}
 	}
-	return check_color(arguments);
+	int code = check_color(arguments);
+	return code == NEAP_EXIT_OK ? apply_log_level(arguments) : code;
 }
 
 static int dispatch(struct neap_arguments *arguments, int argc, char **argv)

@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SCHEMA 1
 
@@ -86,9 +87,15 @@ void kill_print_preview(const struct kill_work *work)
 		for (size_t i = 0; i < plan->target_count; i++) {
 			const struct neap_process *process = &plan->targets[i].process;
 			int indent = plan->targets[i].depth < 8 ? (int)plan->targets[i].depth * 2 : 16;
-			printf("%8d  %*s%-*.*s  ", (int)process->pid, indent, "", 36 - indent, 36 - indent,
-			       process->command);
+			struct who who;
+			char name[64];
+			who_read(process->pid, &who);
+			const char *whole = who.command[0] ? who.command : process->command;
+			who_cut(whole, (size_t)(36 - indent), name, sizeof(name));
+			printf("%8d  %*s%-*s  ", (int)process->pid, indent, "", 36 - indent, name);
 			print_bytes(work, process->pid);
+			if (strcmp(whole, name) != 0)
+				printf("%8s  %*s%s\n", "", indent, "", whole);
 		}
 		printf("%zu process%s holding %s\n", plan->target_count, plan->target_count == 1 ? "" : "es",
 		       neap_size_format(kill_held(work), text));

@@ -50,7 +50,7 @@ static void log_holders(struct neap_supervise *run, const char *what)
 				   holder->bytes == NEAP_BYTES_UNKNOWN ? "some"
 								       : neap_size_format(holder->bytes, bytes));
 	}
-	neap_log(run->options.log, NEAP_LOG_INFO, "%s", neap_buffer_string(&text));
+	neap_log(run->options.log, NEAP_LOG_WARNING, "%s", neap_buffer_string(&text));
 	neap_buffer_fini(&text);
 }
 

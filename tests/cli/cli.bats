@@ -71,6 +71,8 @@ Options:
   --all                     every attached process
   --json                    the result as JSON, without log lines
   --color WHEN              auto (on a terminal, unless NO_COLOR is set), always or never
+  --log-level LEVEL         log lines on stderr: debug, info, warning (default) or error; as
+                            NEAP_LOG_LEVEL
   --help                    this help" ]
 	by_name=$output
 	run "$NEAP" reset --help
@@ -258,6 +260,12 @@ END
 	run --separate-stderr "$NEAP" kill "$target" --dry-run
 	[ "$status" -eq 0 ]
 	[[ "$output" == *" $target  target 4 8 "* ]]
+	# Enough to tell two runs apart: what is cut in the column is whole in a line of its own.
+	start --plain 0000000000000000000000000000000000000000001 8
+	run --separate-stderr "$NEAP" kill --dry-run "$target"
+	[ "${lines[1]}" = "$(printf '%8d  %s' "$target" 'target --plain 000000000000000000...  GPU 0: 18.0 MiB')" ]
+	[ "${lines[2]}" = "          target --plain 0000000000000000000000000000000000000000001 8" ]
+	[ "${lines[3]}" = "1 process holding 18.0 MiB" ]
 	run --separate-stderr "$NEAP" kill --yes "$target"
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"Ended process $target "* ]]
@@ -329,7 +337,7 @@ relay() {
 	run --separate-stderr "$NEAP" clear --stats-only
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"cached       8.00 MiB"* ]]
-	run --separate-stderr "$NEAP" clear
+	run --separate-stderr "$NEAP" clear --log-level info
 	echo "$output$stderr"
 	[ "$status" -eq 0 ]
 	[ "${lines[0]%% (*}" = "Process $target" ]
@@ -344,12 +352,41 @@ Asking the driver for GPU memory (as nvidia-smi reports it)...
 NVIDIA-SMI report:
 memory.used [MiB], memory.free [MiB]
 12, 242" ]
-	run --separate-stderr "$NEAP" clear --pid "$target" --json --force
+	run --separate-stderr "$NEAP" clear --pid "$target" --json --force --log-level info
 	[ "$status" -eq 0 ]
 	[ -z "$stderr" ]
 	[ "$(json 'j["schema"], [(p["pid"], p["error"], p["callback_bytes"], [(d["freed"], d["reserved"], d["error"]) for d in p["devices"]]) for p in j["processes"]]')" = "(1, [($target, None, 0, [(0, 4194304, None)])])" ]
 	run --separate-stderr "$NEAP" clear
 	[[ "$output" == *"nothing to give back; looking took "* ]]
+}
+
+@test "log lines are for those who ask: by default neap prints what it found, once" {
+	start 4 8
+	run --separate-stderr "$NEAP" reset
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 7 ]
+	[ -z "$stderr" ]
+	run --separate-stderr "$NEAP" clear
+	[ -z "$stderr" ]
+	# A run: its report and nothing else. The level reaches the command, by the environment.
+	run --separate-stderr "$NEAP" run --folder "$dir/quiet" -- sh -c 'echo "level $NEAP_LOG_LEVEL"'
+	[ "$output" = "level " ]
+	[ "${#stderr_lines[@]}" -eq 4 ]
+	[[ "${stderr_lines[0]}" == "neap run: sh: ok, exit status 0, "* ]]
+	[[ "${stderr_lines[1]}" == "  device    "* ]]
+	[[ "${stderr_lines[2]}" == "  drain     "* ]]
+	[[ "${stderr_lines[3]}" == "  result    "* ]]
+	run --separate-stderr "$NEAP" --log-level INFO run --folder "$dir/info" -- sh -c 'echo "level $NEAP_LOG_LEVEL"'
+	[ "$output" = "level INFO" ]
+	[[ "$stderr" == *" neap INFO Cleaning up CUDA memory..."* ]]
+	NEAP_LOG_LEVEL=info run --separate-stderr "$NEAP" clear
+	[[ "$stderr" == *" neap INFO Clearing CUDA cache..."* ]]
+	# A warning is for everybody, but those who want errors alone.
+	NEAP_ATTACH=1 run --separate-stderr "$NEAP" run --max-host 1KiB --folder "$dir/warn" -- sleep 60
+	[[ "$stderr" == *" neap WARNING Ending the command: "* ]]
+	run --separate-stderr "$NEAP" run --log-level error --max-host 1KiB --folder "$dir/error" -- sleep 60
+	[[ "$stderr" != *WARNING* ]]
+	usage "neap run: --log-level is debug, info, warning or error, not 'loud' (see 'neap help run')" run --log-level loud -- true
 }
 
 @test "reset: the peaks begin anew" {

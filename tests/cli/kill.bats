@@ -78,8 +78,9 @@ gone() { # bats' shell has to reap it first
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ "${lines[1]}" == *"$target  sh -c"*"  -" ]]
-	[[ "${lines[2]}" == *"$child    hold --for"*"GPU 0: 1."*" GiB" ]]
-	[[ "${lines[3]}" == "2 processes holding 1."*" GiB" ]]
+	[[ "${lines[2]}" == "          sh -c "*"; wait sh --for 60000 1G" ]] # whole, where the column cuts it
+	[[ "${lines[3]}" == *"$child    hold --for"*"GPU 0: 1."*" GiB" ]]
+	[[ "${lines[4]}" == "2 processes holding 1."*" GiB" ]]
 	kill -0 "$target"
 	kill -0 "$child"
 	run --separate-stderr "$NEAP" kill --pid "$target" --yes --json

@@ -199,7 +199,7 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 		[ "$code" -eq $((128 + $(kill -l "$number"))) ]
 		[ "$(result .outcome "$number")" = signaled ]
 	done
-	NEAP_SIM="$NEAP_SIM,release_delay=2s" "$NEAP" run --folder drains -- "$HOLD" --looks 4 1G >out 2>&1 3>&- &
+	NEAP_SIM="$NEAP_SIM,release_delay=2s" "$NEAP" run --log-level info --folder drains -- "$HOLD" --looks 4 1G >out 2>&1 3>&- &
 	pid=$!
 	until grep -q "Clearing CUDA cache" out; do kill -0 $pid; sleep 0.02; done
 	kill -USR1 $pid
@@ -618,7 +618,7 @@ END
 }
 
 @test "attached: peaks, device, headroom, curve" {
-	run "$NEAP" run --folder run -- "$HOLD" --looks 8 1G
+	run "$NEAP" run --log-level info --folder run -- "$HOLD" --looks 8 1G
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(result .outcome)" = ok ]

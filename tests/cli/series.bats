@@ -39,7 +39,7 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 		- {name: first, command: "$HOLD --looks 4 --kill 9 1G"}
 		- {name: second, command: "$HOLD 1G"}
 	EOF
-	NEAP_SIM="$NEAP_SIM,release_delay=5s" run "$NEAP" series s.yaml --folder s
+	NEAP_SIM="$NEAP_SIM,release_delay=5s" run "$NEAP" series s.yaml --folder s --log-level info
 	[ "$status" -eq 1 ]
 	[ "$(result first-1 .outcome)" = signaled ]
 	[ "$(result second-1 .outcome)" = ok ]

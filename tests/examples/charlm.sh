@@ -6,7 +6,7 @@ charlm=$(realpath "$1")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -m 700 "$folder/runtime" "$folder/state"
-export NEAP_DEVICE=sim XDG_RUNTIME_DIR="$folder/runtime" XDG_STATE_HOME="$folder/state"
+export NEAP_DEVICE=sim NEAP_LOG_LEVEL=info XDG_RUNTIME_DIR="$folder/runtime" XDG_STATE_HOME="$folder/state"
 cd "$folder"
 
 awk 'BEGIN { for (i = 0; i < 600; i++) printf "the %d cats of step %d sat on mat %d.\n", i % 7, i, i * i % 11 }' > text

@@ -25,7 +25,7 @@ COMMON = f"--text text --layers 1 --width 16 --heads 2 --context 16 --batch 8 --
 
 
 def run(options, resume=True, **variables):
-    environment = dict(os.environ, **variables)
+    environment = dict(os.environ, NEAP_LOG_LEVEL="info", **variables)
     if variables:
         environment["LD_PRELOAD"] = failing_calls
         environment["ASAN_OPTIONS"] = "verify_asan_link_order=0:" + environment.get("ASAN_OPTIONS", "")

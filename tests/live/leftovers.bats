@@ -5,6 +5,7 @@
 # NEAP, CHARLM and HOLD are the programs.
 
 setup() {
+	export NEAP_LOG_LEVEL=info
 	export NEAP_DEVICE=sim NEAP_SIM="mem=96MiB,context=4MiB,reserved=0,release_delay=50ms,world=left-$$-$BATS_TEST_NUMBER"
 	export XDG_RUNTIME_DIR=$BATS_TEST_TMPDIR/runtime XDG_STATE_HOME=$BATS_TEST_TMPDIR/home
 	mkdir -p -m 700 "$XDG_RUNTIME_DIR"
@@ -82,7 +83,7 @@ leave_behind() {
 @test "a training session ends them, too" {
 	leave_behind
 	for attached in 0 1; do
-		run env NEAP_ATTACH=$attached "$CHARLM" --steps 1 --batch 8 --context 16 --width 32 --layers 1 \
+		run env NEAP_LOG_LEVEL=info NEAP_ATTACH=$attached "$CHARLM" --steps 1 --batch 8 --context 16 --width 32 --layers 1 \
 			--clear-memory-on-start
 		[ "$status" -eq 0 ]
 		if [ $attached -eq 0 ]; then
