@@ -3,6 +3,7 @@
 # runs short, and a stop with a checkpoint before it is gone. On a device on which the leak alone ends the run.
 
 setup() {
+	export NEAP_LOG_LEVEL=info
 	export NEAP_DEVICE=sim NEAP_SIM="mem=64MiB,world=prevent-$$-$BATS_TEST_NUMBER"
 	export XDG_RUNTIME_DIR=$BATS_TEST_TMPDIR/runtime XDG_STATE_HOME=$BATS_TEST_TMPDIR/home
 	mkdir -p -m 700 "$XDG_RUNTIME_DIR"
