@@ -19,6 +19,7 @@ import os
 import re
 import struct
 import sysconfig
+import tempfile
 from typing import Any, BinaryIO, Iterator, NamedTuple, Optional
 
 _DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -56,13 +57,21 @@ def load(torch_folder: Optional[str] = None) -> Loaded:
     paths = [os.path.join(simulator, name) for name in _DRIVER] + [os.path.join(runtime, name) for name in names]
     _refuse_others(paths)
     _tell_cudnn(torch_folder)
-    os.environ.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")  # what is compiled here is a placeholder: not for a real GPU to find
+    _tell_compilers(simulator)
     _open_all(paths)
     global _loaded
     _loaded = True
     own = {os.path.basename(path) for path in glob.glob(os.path.join(glob.escape(torch_folder), "lib", "*.so*"))}
     missing = sorted(name for name in needed if _NVIDIA.match(name) and name not in {*names, *own, *_DRIVER})
     return Loaded(tuple(paths), tuple(missing))
+
+
+def _tell_compilers(simulator: str) -> None:
+    """What is compiled or tuned here is not for a real GPU to find: the sources of kernels are placeholders, and their times
+    are not those of a device. Triton asks the dynamic linker's cache for the driver, unless it is told where that lies."""
+    os.environ.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")
+    os.environ.setdefault("TRITON_LIBCUDA_PATH", simulator)
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor_simulated_{os.getuid()}"))
 
 
 def is_loaded() -> bool:

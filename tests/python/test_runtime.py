@@ -4,6 +4,7 @@ Nothing is computed. What was copied to the device comes back, everything else r
 """
 
 import gc
+import importlib.util
 import os
 import subprocess
 import sys
@@ -171,6 +172,23 @@ class Order(Fresh):
 
 
 class Processes(Fresh):
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is not installed (1 GB): torch.compile needs it")
+    def test_compiled_functions_allocate(self):
+        compiled = torch.compile(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256)).cuda())
+        x = torch.randn(64, 256, device="cuda")
+        compiled(x).sum().backward()
+        before = torch.cuda.memory_allocated()
+        kept = compiled(x)
+        self.assertEqual(torch.cuda.memory_allocated() - before, 3 * 64 * 256 * 4)  # the result, and two kept for the backward
+        del kept
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+
+    def test_what_is_compiled_stays_apart_from_a_real_gpus(self):
+        print_it = "import os, torch; print(os.environ['TORCHINDUCTOR_CACHE_DIR'], os.environ['TRITON_LIBCUDA_PATH'])"
+        cache, driver = program(print_it).split()
+        self.assertIn("simulated", cache)
+        self.assertTrue(os.path.exists(os.path.join(driver, "libcuda.so.1")))
+
     def test_a_forked_child_is_told_as_on_a_gpu(self):
         torch.zeros(1, device="cuda")
         reading, writing = os.pipe()
