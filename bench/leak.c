@@ -7,7 +7,7 @@
  * steps up to 60, then every 20 up to 200; two looks in a row that find a leak are a false alarm. Exits 1 when fewer than 99 % are found, or more than 1 % are
  * false.
  */
-#include "analyze/leak.h"
+#include "train/leak.h"
 
 #include <inttypes.h>
 #include <math.h>

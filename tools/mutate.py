@@ -19,7 +19,7 @@ MUTATIONS = [
      "is_release(&event) && event.size >= limit && event.size <= last", "is_release(&event) && event.size > limit && event.size <= last",
      ["recording", "replay_exact"]),
     ("a restart drops rungs that were asked for", "src/train/session.c", "now->rungs & ~before.rungs ||", "0 ||", ["prevent"]),
-    ("the warm-up ends at the first jump", "src/analyze/leak.c", "\t\t\twarm_up = i;", "\t\t\twarm_up = warm_up ? warm_up : i;", ["leak"]),
+    ("the warm-up ends at the first jump", "src/train/leak.c", "\t\t\twarm_up = i;", "\t\t\twarm_up = warm_up ? warm_up : i;", ["leak"]),
     ("a frame of just the maximum is refused", "src/proto/frame.c", "length > NEAP_FRAME_PAYLOAD_MAX",
      "length >= NEAP_FRAME_PAYLOAD_MAX", ["frame"]),
     ("a card takes another device's steps", "src/analyze/oom.c", "if (event->device != record->journal[at].device)\n\t\t\tcontinue;\n\t\tif (event->kind == NEAP_EVENT_SPLIT)",

@@ -18,7 +18,7 @@
 #ifndef NEAP_ANALYZE_ADVICE_H
 #define NEAP_ANALYZE_ADVICE_H
 
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "neap/train.h"
 #include "trace/record.h"
 

@@ -2,7 +2,7 @@
  *
  * Predictions are those of predict.h, from the tags in force then and the request itself; what they assume is said in
  * each fix's `how`. */
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "analyze/oom_internal.h"
 #include "base/units.h"
 

@@ -10,7 +10,7 @@
  *   else                                                                              capacity
  *
  * What would have helped is in fix.c. */
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "analyze/oom_internal.h"
 #include "base/error.h"
 

@@ -2,7 +2,7 @@
 #ifndef NEAP_ANALYZE_RUN_H
 #define NEAP_ANALYZE_RUN_H
 
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "neap/train.h"
 #include "trace/record.h"
 

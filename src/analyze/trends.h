@@ -10,7 +10,7 @@
 #define NEAP_ANALYZE_TRENDS_H
 
 #include "analyze/holders.h"
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "analyze/steps.h"
 #include "analyze/timeline.h"
 

@@ -9,7 +9,7 @@
  * shows in later steps, from which the watch begins anew. */
 #include "train/session_internal.h"
 
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "neap/attach.h"

@@ -20,7 +20,7 @@
  * levels off does not.
  *
  * Nothing is allocated; the stack holds three arrays of 512 doubles at a time. */
-#include "analyze/leak.h"
+#include "train/leak.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The leak test against runs whose truth is known: they are generated, from a seed, with leaks put in or not. */
-#include "analyze/leak.h"
+#include "train/leak.h"
 #include "base/units.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* analyze/leak.h: does memory grow with the steps? A pure function.
+/* train/leak.h: does memory grow with the steps? A pure function.
  *
  * Input: the lowest allocated bytes within each step (its low-water mark), in order. Warm-up steps are found and left
  * out; then a robust slope (Theil-Sen, the median of pairwise slopes) and a rank test for a trend (Mann-Kendall). A leak
@@ -8,8 +8,8 @@
  *
  * Sources: Sen (1968), doi:10.1080/01621459.1968.10480934; Mann (1945), doi:10.2307/1907187.
  */
-#ifndef NEAP_ANALYZE_LEAK_H
-#define NEAP_ANALYZE_LEAK_H
+#ifndef NEAP_TRAIN_LEAK_H
+#define NEAP_TRAIN_LEAK_H
 
 #include <stdbool.h>
 #include <stddef.h>
