@@ -15,7 +15,7 @@ import itertools
 import random
 from typing import Any, Callable, Iterator, Optional
 
-from ._ladder import Split
+from ._ladder import Split, parts
 
 
 def is_tensor(value: Any) -> bool:
@@ -94,7 +94,7 @@ class Batches:
         self.split = split
         self._largest = 0
         self._fitted = self._loader is None or self._sized
-        self._step = split.micro_batch * split.accumulate  # samples of this rank
+        self._step = split.samples  # of this rank
 
     # What it is.
 
@@ -140,6 +140,15 @@ class Batches:
         largest = max(map(length, make()))
         known = self._largest = max(self._largest, largest)
         return split._replace(micro_batch=known)
+
+    def parted(self, split: Split) -> Split:
+        """The same split where each of a step's batches is cut by itself: `accumulate` counts their parts."""
+        number = self.split.accumulate if self._loader is not None else 1
+        if number == 1 or split.samples % number:
+            return split
+        sizes = parts(split.samples // number, split.micro_batch)
+        batch = 0 if sizes[0] == sizes[-1] else split.samples
+        return Split(sizes[0], len(sizes) * number, split.ranks, batch)
 
     # Steps.
 

@@ -10,33 +10,54 @@ from ._abi import Rung
 
 
 class Split(NamedTuple):
-    """micro_batch x accumulate x ranks = effective batch, always."""
+    """How each rank cuts the samples of a step: in `accumulate` parts of at most `micro_batch` samples each."""
 
     micro_batch: int
     accumulate: int
     ranks: int = 1
+    batch: int = 0  # samples of a step on each rank, where the parts are not all of the same size; 0: they are
+
+    @property
+    def samples(self) -> int:
+        """Of a step on each rank."""
+        return self.batch or self.micro_batch * self.accumulate
 
     @property
     def effective(self) -> int:
         """What the optimizer sees."""
-        return self.micro_batch * self.accumulate * self.ranks
+        return self.samples * self.ranks
 
     def __str__(self) -> str:
-        return f"micro-batch {self.micro_batch} x accumulation {self.accumulate} x ranks {self.ranks} = {self.effective}"
+        least = self.samples // self.accumulate
+        micro_batch = f"{self.micro_batch} or {least}" if self.batch and least < self.micro_batch else f"{self.micro_batch}"
+        return f"micro-batch {micro_batch} x accumulation {self.accumulate} x ranks {self.ranks} = {self.effective}"
+
+
+def parts(count: int, most: int) -> list[int]:
+    """Cuts so many samples into as few parts as possible of at most `most` each: their sizes differ by one at most, the
+    largest come first."""
+    number = -(-count // most)
+    return [count // number + (index < count % number) for index in range(number)]
+
+
+def _halved(split: Split) -> Split:
+    """About half the micro-batch; the samples stay."""
+    sizes = parts(split.samples, -(-split.micro_batch // 2))
+    return Split(sizes[0], len(sizes), split.ranks, 0 if sizes[0] == sizes[-1] else split.samples)
 
 
 def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
     """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
-    now, after = _abi.TrainSettings(_abi.Split(*split), rung_bits(active)), _abi.TrainSettings()
+    now, after = _abi.TrainSettings(_abi.Split(*split[:3]), rung_bits(active)), _abi.TrainSettings()
     rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), rung_bits(offered), ctypes.byref(after)))
-    return rung, Split(after.split.micro_batch, after.split.accumulate, after.split.ranks)
+    return rung, _halved(split) if rung == Rung.SPLIT else split
 
 
 def next_split(split: Split) -> Optional[Split]:
-    """The next smaller micro-batch with the same effective batch: divided by its smallest divisor, the accumulation multiplied
-    by it. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function."""
+    """About half the micro-batch, with the same effective batch: where that does not divide it, its parts differ by one
+    sample. None at the end, which is micro-batch 1. Raises ValueError for what is below 1. A pure function."""
     split = Split(*split)
-    if min(split) < 1:
+    if min(split[:3]) < 1 or split.batch < 0:
         raise ValueError(f"a split of {split}: each is at least 1")
     rung, after = next_rung(split, (), (Rung.SPLIT,))
     return after if rung == Rung.SPLIT else None

@@ -8,9 +8,11 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from . import _batches, memory
+from ._ladder import parts
 from ._ranks import FINE, OUT, OVER, Ranks
 
 
@@ -111,13 +113,13 @@ class Stepper:
         return Outcome(said, loss, reason)
 
     def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
-        """Of the whole step, piece by piece: each sample weighs the same. Its mean loss, and its samples."""
+        """Of the whole step, part by part: each sample weighs the same. Its mean loss, and its samples."""
         torch, total = self._torch, 0.0
         counts = [_batches.length(batch) for batch in batches]
         self._optimizer.zero_grad(set_to_none=True)
         for batch, count in zip(batches, counts):
-            for begin in range(0, count, micro_batch):
-                end = min(begin + micro_batch, count)
+            ends = list(itertools.accumulate(parts(count, micro_batch)))
+            for begin, end in zip([0, *ends], ends):
                 piece = _batches.cut(batch, begin, end, count, self._placed)
                 with torch.autocast(self._place.type, dtype=self._dtype or torch.bfloat16, enabled=self._dtype is not None):
                     loss = self._loss(piece) * ((end - begin) / sum(counts))

@@ -284,7 +284,7 @@ class Training:
         what = rung_name(rung)
         self._taken.add(rung)
         if rung == Rung.SPLIT:
-            self.split = split
+            self.split = split = self._batches.parted(split)
             what = f"micro_batch {split.micro_batch}, accumulate {split.accumulate}"
         else:
             self._active.add(rung)

@@ -195,7 +195,10 @@ class Without(unittest.TestCase):
             self.assertEqual(split.effective, 12)
             seen.append(split.micro_batch)
             split = neap.next_split(split)
-        self.assertEqual(seen, [12, 6, 3, 1])
+        self.assertEqual(seen, [12, 6, 3, 2, 1])
+        self.assertEqual(neap.next_split(neap.Split(257, 2)), neap.Split(129, 4, 1, 514))
+        self.assertEqual(neap.next_split(neap.Split(129, 4, 2, 514)), neap.Split(65, 8, 2, 514))
+        self.assertEqual(neap.next_split(neap.Split(2, 257, 1, 513)), neap.Split(1, 513))
         self.assertEqual(neap.next_split((8, 1)), neap.Split(4, 2, 1))
         for wrong in ((0, 1), (4, -1), (4, 1, 0)):
             with self.assertRaises(ValueError):

@@ -69,6 +69,42 @@ class Data(TrainingCase):
         training(Blocks(), data=torch.utils.data.DataLoader(dataset, batch_size=8, sampler=sampler), epochs=3).train()
         self.assertEqual(seen, [0, 1, 2])
 
+    def test_unequal_parts_keep_the_effective_batch(self):
+        """A prime batch: the parts' gradients, weighted by samples, are the whole batch's, within 1e-6."""
+
+        def gradients(room, **options):
+            model = Blocks(room)
+            model.double()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            found = []
+            original = optimizer.step
+
+            def step(closure=None):
+                found.append([p.grad.clone() for p in model.parameters()])
+                return original(closure)
+
+            optimizer.step = step
+            x, y = data(514 + 300)
+            options = {"data": (x.double(), y.double()), "batch_size": 257, "accumulate": 2, **options}
+            result = training(model, optimizer=optimizer, **options).train()
+            return found, result, model.sizes
+
+        wanted, whole, _ = gradients(None)
+        self.assertEqual((whole.split, len(wanted)), (neap.Split(257, 2), 2))
+        found, result, sizes = gradients(200)
+        self.assertEqual(result.split, neap.Split(129, 4, 1, 514))
+        self.assertEqual((result.split.effective, str(result.split)), (514, "micro-batch 129 or 128 x accumulation 4 x ranks 1 = 514"))
+        self.assertEqual(sizes, [257, 129, 129, 128, 128, 100, 100, 100])  # the epoch's short last batch too
+        self.assertEqual(result.rungs[0].what, "micro_batch 129, accumulate 4")
+        loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*(t.double() for t in data(814))), batch_size=257)
+        by_loader, of_loader, sizes = gradients(100, data=loader, batch_size=32)
+        self.assertEqual(of_loader.split, neap.Split(65, 8, 1, 514))
+        self.assertEqual(sizes[-5:], [65, 64, 64, 64, 43])
+        for other in (found, by_loader):
+            for one, two in zip(wanted, other, strict=True):
+                for p, q in zip(one, two, strict=True):
+                    self.assertTrue(torch.allclose(p, q, atol=1e-6, rtol=1e-6), (p - q).abs().max())
+
     def test_less_than_a_batch(self):
         plain, tight = Blocks(), Blocks(room=1)
         self.assertEqual(training(plain, data=data(3), batch_size=32).train().steps, 1)
