@@ -34,7 +34,8 @@ from .memory import (
     reset_peak_memory_stats,
     set_memory_fraction,
 )
-from .manager import Growing, MemoryManager, TrialResult
+from ._growth import Growing
+from .manager import MemoryManager, TrialResult
 from .moving import SavedCheckpoint, cleanup_model_memory, offloaded, safe_tensor_to_cpu, save_checkpoint
 from .series import ExperimentResult, ExperimentSeriesRunner
 from ._step import TrainingOutOfMemory

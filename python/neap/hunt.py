@@ -326,16 +326,18 @@ class _Search:
 
 
 @dataclasses.dataclass
-class _Account:
+class Account:
+    """What was found out about one storage. Keeps no tensor."""
+
     refs: list[Any]  # weak
-    facts: tuple[tuple[int, ...], str, str, int]
+    facts: tuple[tuple[int, ...], str, str, int]  # shape, dtype, device, bytes
     saved: int
     kind: str
     holders: tuple[str, ...]
     died: str = ""  # in which phase
 
 
-def _account(search: _Search, storage: Storage) -> _Account:
+def _account(search: _Search, storage: Storage) -> Account:
     """Of the tensors that share a storage, the one is shown that something with a name holds."""
     named: list[tuple[str, tuple[str, ...]]] = [search.holders(tensor) for tensor in storage.tensors]
     at = min(range(len(named)), key=lambda n: _KINDS.index(named[n][0]))
@@ -349,12 +351,12 @@ def _account(search: _Search, storage: Storage) -> _Account:
         storage.bytes,
     )
     refs = [weakref.ref(tensor) for tensor in storage.tensors]
-    return _Account(refs, facts, storage.saved, kind, tuple(dict.fromkeys([*holders, *others]))[:3])
+    return Account(refs, facts, storage.saved, kind, tuple(dict.fromkeys([*holders, *others]))[:3])
 
 
 def _look(
     device_types: Collection[str], skip: Collection[Any] = (), only: Optional[Collection[Any]] = None
-) -> tuple[list[_Account], list[types.FrameType]]:
+) -> tuple[list[Account], list[types.FrameType]]:
     """Accounts of the tensors there are, and the frames of tracebacks that hold some. Keeps no tensor."""
     found = storages(device_types)
     found = _Own(s for s in found if s.key not in skip and (only is None or s.key in only))
@@ -364,7 +366,12 @@ def _look(
     return accounts, list(search.frames.values())
 
 
-def _told(accounts: Iterable[_Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
+def accounts(device_types: Collection[str], only: Collection[Any]) -> list[Account]:
+    """What holds the tensors that lie in these storages (keys), the largest first. Releases nothing."""
+    return _look(device_types, only=only)[0]
+
+
+def _told(accounts: Iterable[Account], phase_of_cycles: str = "collected") -> Iterator[Lingering]:
     for account in accounts:
         kind = "cycle" if account.died == phase_of_cycles else account.kind
         holders = account.holders
@@ -416,7 +423,7 @@ def forget_frames(error: BaseException) -> None:
             trace = trace.tb_next
 
 
-def _mark(accounts: list[_Account], phase: str) -> None:
+def _mark(accounts: list[Account], phase: str) -> None:
     for account in accounts:
         if not account.died and all(ref() is None for ref in account.refs):
             account.died = phase

@@ -6,37 +6,16 @@ import dataclasses
 import gc
 import logging
 import os
-from typing import Any, Collection, NamedTuple, Optional, Sequence, Type, Union
+from typing import Any, Collection, Optional, Type, Union
 
 from . import _abi, _units, hunt, memory
 from ._cleanups import Cleanups
+from ._growth import Growing as Growing, Growth
 from .checkpoints import CheckpointCleanup, cleanup_checkpoints
 
 log = logging.getLogger("neap")
 
 _KEPT = 100
-_WATCH_POINTS = 5  # a group of tensors that grew at each of so many looks is growing
-
-
-@dataclasses.dataclass(frozen=True)
-class Growing:
-    """Tensors of one kind that become more at every look."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    device: str
-    counts: tuple[int, ...]  # at the last looks
-    bytes_per_look: float
-    holders: tuple[str, ...]  # of one of them
-    saved_per_look: float = 0.0  # of these bytes, what their graphs keep for a backward pass
-
-    def __str__(self) -> str:
-        held = "; ".join(self.holders) or "nothing that can be seen"
-        saved = f" ({_units.size(int(self.saved_per_look))} of it saved for a backward pass)" if self.saved_per_look > 0 else ""
-        return (
-            f"{self.dtype} {list(self.shape)} on {self.device}: {self.counts[0]} -> {self.counts[-1]} in "
-            f"{len(self.counts)} looks, {_units.size(int(self.bytes_per_look))} a look{saved}; held by {held}"
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,18 +33,6 @@ class TrialResult:
     def clean(self) -> bool:
         """Back to the baseline."""
         return not self.survivors and self.after.allocated <= self.baseline.allocated
-
-
-class _Count(NamedTuple):
-    """Of tensors of one kind."""
-
-    tensors: int = 0
-    bytes: int = 0
-    saved: int = 0  # by their graphs, for a backward pass
-
-
-def _key(tensor: Any) -> tuple[tuple[int, ...], str, str]:
-    return tuple(int(n) for n in tensor.shape), str(tensor.dtype).replace("torch.", ""), str(tensor.device)
 
 
 class _Trial:
@@ -104,8 +71,9 @@ class MemoryManager:
         manager.step()                    # once per optimizer update
 
     Every `memory_cleanup_frequency` steps it looks: above `memory_threshold_mb` (2**20 bytes) of reserved memory it cleans
-    up, if at least a tenth of that is cached; and it counts tensors by shape: a kind that became more at each of five looks
-    is warned of, with its shape and what holds it (`growing`). Use it from one thread.
+    up, if at least a tenth of that is cached; and it compares the tensors that there are: a shape of which there were more at
+    each of five looks, or a list that kept more tensors of whatever shapes at each, is warned of with what holds it
+    (`growing`). Use it from one thread.
     """
 
     def __init__(
@@ -128,7 +96,7 @@ class MemoryManager:
         self.cleanups: list[memory.ClearResult] = []  # the last ones
         self._cleaner = Cleanups()
         self._steps = 0
-        self._history: list[dict[Any, _Count]] = []
+        self._growth = Growth(self.device_types)
         self._warned: set[Any] = set()
 
     def trial(self, name: str = "trial") -> _Trial:
@@ -166,40 +134,11 @@ class MemoryManager:
         return self.cleanups[-1]
 
     def look(self) -> tuple[Growing, ...]:
-        """Counts the tensors there are by shape and compares with the looks before; what grows."""
-        census: dict[Any, _Count] = {}
-        sample: dict[Any, Any] = {}
-        for storage in hunt.storages(self.device_types):
-            for key in {_key(tensor) for tensor in storage.tensors}:
-                count = census.get(key, _Count())
-                census[key] = _Count(count.tensors + 1, count.bytes + storage.bytes, count.saved + storage.saved)
-                sample[key] = storage.key
-        self._history = (self._history + [census])[-_WATCH_POINTS:]
-        if len(self._history) == _WATCH_POINTS:
-            self.growing = tuple(self._grown(key, sample[key]) for key in census if self._rises(key))
-            for item in self.growing:
-                if (item.shape, item.dtype, item.device) not in self._warned:
-                    self._warned.add((item.shape, item.dtype, item.device))
-                    log.warning("Growing: %s", item)
+        """Compares the tensors there are with those at the looks before; what grows, named once in the log."""
+        self.growing = self._growth.look()
+        for item in self.growing:
+            kind = (item.shape, item.dtype, item.device, item.holders if item.shapes > 1 else ())
+            if kind not in self._warned:
+                self._warned.add(kind)
+                log.warning("Growing: %s", item)
         return self.growing
-
-    def _counts(self, key: Any) -> Sequence[_Count]:
-        return [look.get(key, _Count()) for look in self._history]
-
-    def _rises(self, key: Any) -> bool:
-        counts = self._counts(key)
-        return all(later.tensors > earlier.tensors for earlier, later in zip(counts, counts[1:]))
-
-    def _grown(self, key: Any, storage: Any) -> Growing:
-        counts = self._counts(key)
-        held = hunt.lingering(self.device_types, only={storage})
-        shape, dtype, device = key
-        return Growing(
-            shape,
-            dtype,
-            device,
-            tuple(count.tensors for count in counts),
-            (counts[-1].bytes + counts[-1].saved - counts[0].bytes - counts[0].saved) / (len(counts) - 1),
-            held[0].holders if held else (),
-            (counts[-1].saved - counts[0].saved) / (len(counts) - 1),
-        )

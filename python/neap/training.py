@@ -22,7 +22,8 @@ from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
 from ._ranks import OUT, OVER
 from ._step import TrainingOutOfMemory
-from .manager import Growing, MemoryManager
+from ._growth import Growing
+from .manager import MemoryManager
 from .moving import save_checkpoint
 
 log = logging.getLogger("neap")

@@ -24,7 +24,7 @@ import torch.utils.checkpoint
 from torch import nn
 
 import neap
-from neap import _abi, _efficient, _graphs, _sources, memory, moving
+from neap import _abi, _efficient, _graphs, _growth, _sources, memory, moving
 
 CPU = ("cpu",)
 kept_in_a_global = []
@@ -429,6 +429,45 @@ class Managing(unittest.TestCase):
         self.assertEqual((growing.shape, growing.saved_per_look, growing.bytes_per_look), ((), saved, saved + 4))
         self.assertTrue(any(".losses" in h or "losses[" in h for h in growing.holders), growing.holders)
         self.assertIn("126 KiB a look (126 KiB of it saved for a backward pass); held by", logged.output[0])
+
+    def looks(self, step, count=8):
+        """What grows at the end of so many steps with a look each, and what was warned of."""
+        manager = neap.MemoryManager(device_types=CPU, memory_cleanup_frequency=1)
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            logging.getLogger("neap").warning("begins")
+            for number in range(count):
+                step(number)
+                manager.step()
+        return manager.growing, logged.output[1:]
+
+    def test_a_list_grows_whatever_the_shapes(self):
+        history = self.history = []
+        growing, warned = self.looks(lambda n: history.append({"x": torch.zeros(16, 2100 + n)}))
+        (item,) = growing
+        self.assertEqual((item.shape, item.shapes, item.counts), ((), 4, (0, 1, 2, 3, 4)))
+        self.assertEqual(item.bytes_per_look, sum(16 * (2100 + n) * 4 for n in range(4, 8)) / 4)
+        self.assertRegex(warned[0], r"Growing: tensors of 4 shapes on cpu: 0 -> 4 in 5 looks, 13\d KiB a look; held by .*history\[...\]\[...\]")
+        self.assertEqual(len(warned), 1)
+
+    def test_what_only_changes_does_not_grow(self):
+        window, slots = collections.deque(maxlen=6), [None] * 8
+        self.kept = (window, slots)
+
+        def step(number):
+            window.append(torch.zeros(16, 2200 + number))
+            slots[0] = torch.zeros(16, 2300 + number)
+            slots[number % 4] = torch.zeros(16, 2400 + number)
+            torch.zeros(16, 2500 + number)
+
+        for number in range(8):
+            step(number)
+        self.assertEqual(self.looks(lambda n: step(8 + n), 12), ((), []))
+
+    def test_a_tensor_where_another_was_is_new(self):
+        growth, tensor, other = _growth.Growth(CPU), torch.zeros(2), torch.zeros(2)
+        growth._looks = 3
+        growth._born = {id(tensor): (weakref.ref(tensor), 1), id(other): (weakref.ref(tensor), 1)}
+        self.assertEqual((growth._birth(tensor, {}), growth._birth(other, {})), (1, 3))
 
     def test_a_type_of_device_may_be_a_word(self):
         self.kept = torch.zeros(64, 2006)
