@@ -141,7 +141,8 @@ struct neap_observer {
 struct neap_recorder;
 
 /* Creates PATH (replacing it) with the given capacities; 0 means 16384 journal and 65536 allocation events (5.3 MB).
- * The disk space is taken at once (posix_fallocate), so that a full disk is an error here and never a SIGBUS later. */
+ * The disk space is taken at once (posix_fallocate), so that a full disk is an error here and never a SIGBUS later. What was
+ * not used of it, `neap run` gives back when the run is over: the file is then a recording of smaller capacities. */
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);

@@ -29,8 +29,12 @@ void history_recover(const char *state, const char *path, struct neap_history **
 	DIR *entries = neap_path_join(runs, sizeof runs, state, "runs") ? NULL : opendir(runs);
 	for (struct dirent *entry; entries && (entry = readdir(entries));) {
 		struct neap_error err = {0};
-		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name) ||
-		    neap_run_stage_is_kept(folder))
+		if (entry->d_name[0] == '.' || neap_path_join(folder, sizeof folder, runs, entry->d_name))
+			continue;
+		if (neap_run_stage_read(folder) ==
+		    NEAP_STAGE_BEGAN) /* under way, or lost: then its recordings are cut */
+			neap_run_stage_recover_locked(folder, NULL);
+		if (neap_run_stage_is_kept(folder))
 			continue;
 		enum neap_status status = neap_run_stage_recover_locked(folder, &err);
 		if (status == NEAP_EBUSY || status == NEAP_ESTATE) /* it goes on; or it has no end */

@@ -9,6 +9,7 @@
 #include "series/run_stage.h"
 
 #include "base/owner.h"
+#include "series/recordings.h"
 #include "series/supervise_internal.h"
 
 #include "base/clock.h"
@@ -269,6 +270,8 @@ enum neap_status neap_run_stage_recover(const char *folder, struct neap_error *e
 		status = neap_path_join(path, sizeof path, folder, "result.json");
 	if (!status)
 		status = neap_result_write(path, &end.result, err);
+	if (!status)
+		neap_recordings_cut(folder);
 	neap_result_fini(&end.result);
 	return status;
 }
@@ -288,8 +291,11 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 		status = neap_owner_take(folder, err);
 	else if (failed)
 		status = neap_fail_errno(err, failed, "locking %.150s", path);
-	if (!status && neap_run_stage_read(folder) == NEAP_STAGE_ENDED)
+	enum neap_run_stage stage = neap_run_stage_read(folder);
+	if (!status && stage == NEAP_STAGE_ENDED)
 		status = neap_run_stage_recover(folder, err);
+	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not come to it */
+		neap_recordings_cut(folder);
 	if (owned)
 		neap_owner_leave(folder);
 	close(fd);

@@ -25,13 +25,14 @@ enum neap_run_stage { NEAP_STAGE_UNBEGUN, NEAP_STAGE_BEGAN, NEAP_STAGE_ENDED, NE
 /* Looks into a run's folder whose lock is free, or the caller's. */
 enum neap_run_stage neap_run_stage_read(const char *folder);
 
-/* Makes result.json of a run that is NEAP_STAGE_ENDED, from `ended`, recordings and logs; the caller holds its lock.
+/* Makes result.json of a run that is NEAP_STAGE_ENDED, from `ended`, recordings and logs, and cuts the recordings to what was
+ * written; the caller holds its lock.
  * Errors: NEAP_ESTATE when it was to be started again; NEAP_EPARSE for a damaged `ended`; NEAP_ENOMEM, NEAP_EIO and
  * NEAP_ENOSPC: try later. */
 enum neap_status neap_run_stage_recover(const char *folder, struct neap_error *err);
 
-/* Takes the run's lock for it; where someone else has made the result by then, that is fine too. NEAP_EBUSY: the lock is
- * held: the run goes on, or another process makes its result just now. */
+/* Takes the run's lock for it; where someone else has made the result by then, that is fine too. The recordings of a run that
+ * was lost are cut as well. NEAP_EBUSY: the lock is held: the run goes on, or another process makes its result just now. */
 enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_error *err);
 
 /* False: a run that is NEAP_STAGE_OVER may not be in the history yet. */

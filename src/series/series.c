@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "series/orphans.h"
+#include "series/recordings.h"
 #include "series/run_stage.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
@@ -428,6 +429,7 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 	const char *name = name_of(series, step);
 	reap(series->now);
 	end_orphans(series, step);
+	neap_recordings_cut(series->now->attempt.folder);
 	int code = series->now->attempt.exit_code;
 	/* One that was asked to end before it listened for signals has no result to say so. */
 	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;

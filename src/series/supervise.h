@@ -76,7 +76,7 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct neap_result *ret_result,
 				    struct neap_error *err);
 
-/* Writes folder/result.json. Errors: NEAP_ENOSPC, NEAP_EIO; then there is none. Once the history has the run too, if it
+/* Writes folder/result.json, and cuts the recordings to what was written. Errors: NEAP_ENOSPC, NEAP_EIO; then there is none. Once the history has the run too, if it
  * is to have it, the caller calls neap_run_stage_forget. */
 enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
 					struct neap_error *err);

@@ -6,10 +6,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/owner.h"
 #include "base/units.h"
 #include "device/visible.h"
 #include "neap/trace.h"
-#include "base/owner.h"
+#include "series/recordings.h"
 #include "series/run_stage.h"
 
 #include <errno.h>
@@ -315,7 +316,11 @@ enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct
 	char path[PATH_MAX];
 	give_room_back(run);
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
-	return status ? status : neap_result_write(path, result, err);
+	if (!status)
+		status = neap_result_write(path, result, err);
+	if (!status)
+		neap_recordings_cut(run->folder);
+	return status;
 }
 
 const char *neap_supervise_folder(const struct neap_supervise *run) { return run->folder; }

@@ -20,8 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CHUNK        512        /* events */
-#define FIELD(name)  offsetof(struct neap_record_header, name)
+#define CHUNK       512 /* events */
+#define FIELD(name) offsetof(struct neap_record_header, name)
 
 static enum neap_status fail_at(struct neap_error *err, uint64_t position, const char *path, const char *what)
 {
@@ -55,7 +55,7 @@ static enum neap_status read_at(int fd, void *bytes, size_t length, uint64_t off
 static enum neap_status check_header(const struct neap_record_header *header, uint64_t file_bytes, const char *path,
 				     struct neap_error *err)
 {
-	uint64_t events;
+	uint64_t events, expected;
 
 	if (memcmp(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic) != 0)
 		return fail_at(err, FIELD(magic), path, "it does not begin with " NEAP_RECORD_MAGIC);
@@ -77,7 +77,16 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 	if (header->allocation_written > UINT64_MAX / 2)
 		return fail_at(err, FIELD(allocation_written), path, "the allocation ring's counter is impossible");
 	events = header->journal_capacity + header->allocation_capacity;
-	if (file_bytes != NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event))
+	expected = NEAP_RECORD_HEADER_BYTES + events * sizeof(struct neap_event);
+	if (file_bytes < expected) {
+		neap_fail(err, NEAP_EPARSE,
+			  "recording %s is damaged: it was cut short: %llu bytes are there, its header says %llu",
+			  path, (unsigned long long)file_bytes, (unsigned long long)expected);
+		if (err)
+			err->position = file_bytes;
+		return NEAP_EPARSE;
+	}
+	if (file_bytes != expected)
 		return fail_at(err, file_bytes, path, "its size is not what its header says");
 	return NEAP_OK;
 }
@@ -202,8 +211,8 @@ static void copy_name(char *name, const char *from)
 	name[i] = '\0';
 }
 
-static enum neap_status open_checked(const char *path, int *ret_fd, struct neap_record_header *ret_header,
-				     struct neap_error *err)
+enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_record_header *ret_header,
+				  struct neap_error *err)
 {
 	struct neap_record_header header;
 	enum neap_status status;
@@ -247,7 +256,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	enum neap_status status;
 	int fd = -1;
 
-	status = open_checked(path, &fd, &header, err);
+	status = neap_record_open(path, &fd, &header, err);
 	if (status != NEAP_OK)
 		return status;
 	journal.offset = NEAP_RECORD_HEADER_BYTES;
