@@ -24,7 +24,7 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "neap/train.h"
-#include "proto/client.h"
+#include "proto/socket.h"
 #include "proto/page.h"
 
 #include <dlfcn.h>

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "proto/frame.h"
+#include "proto/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,36 +19,6 @@
 #include <unistd.h>
 
 #define LOOK_MS 100 /* whether the process is stopped */
-
-enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, struct sockaddr_un *ret_address,
-				     int *ret_folder_fd, struct neap_error *err)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int folder_fd = -1;
-	size_t room = sizeof(address.sun_path);
-	int length = snprintf(address.sun_path, room, "%s/%d.sock", runtime_folder, (int)pid);
-	if (length < 0 || (size_t)length >= room) {
-		folder_fd = open(runtime_folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		if (folder_fd < 0)
-			return neap_fail_errno(err, errno, "opening the runtime folder %s", runtime_folder);
-		snprintf(address.sun_path, room, "/proc/self/fd/%d/%d.sock", folder_fd, (int)pid);
-	}
-	*ret_address = address;
-	*ret_folder_fd = folder_fd;
-	return NEAP_OK;
-}
-
-enum neap_status neap_socket_check_peer(int fd, struct neap_error *err)
-{
-	struct ucred peer;
-	socklen_t length = sizeof(peer);
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-		return neap_fail_errno(err, errno, "asking who is on the other end of the socket");
-	if (peer.uid != geteuid())
-		return neap_fail(err, NEAP_EPERM, "on the other end of the socket is a process of user %u",
-				 (unsigned)peer.uid);
-	return NEAP_OK;
-}
 
 static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pid_t pid, uint64_t bound_ns,
 				   struct neap_error *err)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "proto/client.h"
+#include "proto/socket.h"
 #include "proto/commands.h"
 
 #include <errno.h>
