@@ -8,6 +8,7 @@
 #include "neap/checkpoint.h"
 #include "neap/device.h"
 #include "neap/external.h"
+#include "neap/leak.h"
 #include "neap/log.h"
 #include "neap/sim.h"
 #include "neap/stats.h"

@@ -9,6 +9,7 @@ Importing it needs neither torch nor a GPU, creates no CUDA context and starts n
 
 from ._abi import Status
 from ._ladder import Split, next_split
+from ._leaks import Leak
 from ._library import NeapError, version
 from ._ranks import RankFailed
 from ._sources import Allocator, DeviceMemory, OutOfMemory
@@ -52,6 +53,7 @@ __all__ = [
     "FractionResult",
     "GPUMemoryContext",
     "Growing",
+    "Leak",
     "Lingering",
     "Milestone",
     "RungTaken",

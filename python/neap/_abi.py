@@ -89,6 +89,14 @@ class ThresholdAct(enum.IntEnum):
     STOP = 3
 
 
+class LeakVerdict(enum.IntEnum):
+    """enum neap_leak_verdict: whether memory grows with the steps."""
+
+    TOO_SHORT = 0
+    CLEAN = 1
+    FOUND = 2
+
+
 class EventKind(enum.IntEnum):
     """Of enum neap_event_kind, those a training emits."""
 
@@ -103,6 +111,7 @@ class EventKind(enum.IntEnum):
     METRIC = 31
     LEAK = 32
     OOM_POOLS = 34
+    FORECAST = 41
     WISH = 42
     PROCESS = 44
 
@@ -160,6 +169,7 @@ ENUMS = {
     "NEAP_PROCESS_": Role,
     "NEAP_EXTERNAL_": ExternalKind,
     "NEAP_THRESHOLD_": ThresholdAct,
+    "NEAP_LEAK_": LeakVerdict,
 }
 
 SUMMARY_ROOM = 8192  # NEAP_SUMMARY_ROOM
@@ -255,6 +265,23 @@ class TrainSettings(c.Structure):
     """struct neap_train_settings"""
 
     _fields_ = [("split", Split), ("rungs", c.c_uint32)]
+
+
+class Leak(c.Structure):
+    """struct neap_leak"""
+
+    _fields_ = [
+        ("verdict", c.c_int),
+        ("bytes_per_step", c.c_double),
+        ("low_bytes_per_step", c.c_double),
+        ("high_bytes_per_step", c.c_double),
+        ("confidence", c.c_double),
+        ("warm_up_steps", c.c_size_t),
+        ("steps", c.c_size_t),
+        ("steps_until_full", c.c_uint64),
+        ("low_steps_until_full", c.c_uint64),
+        ("high_steps_until_full", c.c_uint64),
+    ]
 
 
 class Published(c.Structure):
@@ -488,6 +515,7 @@ STRUCTS = {
     "neap_retention_folder": RetentionFolder,
     "neap_retention_folders": RetentionFolders,
     "neap_retention_result": RetentionResult,
+    "neap_leak": Leak,
     "neap_published": Published,
     "neap_event": Event,
     "neap_external_request": ExternalRequest,
@@ -552,6 +580,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_threshold_decide": (c.c_int, (c.POINTER(Threshold), c.POINTER(Levels), c.c_uint64, c.c_bool, c.c_uint64)),
     "neap_threshold_warns_below": (c.c_uint64, (c.POINTER(Levels), c.c_bool)),
     "neap_clear_leftovers": (c.c_int, (c.c_void_p, c.POINTER(LogSink), _err)),
+    # leaks
+    "neap_leak_test": (None, (_out_u64, c.c_size_t, c.c_uint64, c.POINTER(Leak))),
     # checkpoints
     "neap_checkpoint_begin": (c.c_int, (c.c_char_p, _out_handle, _err)),
     "neap_checkpoint_write": (c.c_int, (_handle, c.c_void_p, c.c_size_t, _err)),

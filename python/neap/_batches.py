@@ -152,6 +152,16 @@ class Batches:
 
     # Steps.
 
+    def count_steps(self) -> int:
+        """Of an epoch; 0: not known."""
+        if self._loader is None:
+            ranks = self.split.ranks  # which make whole steps only
+            return self._count // (self._step * ranks) if ranks > 1 else -(-self._count // self._step)
+        try:
+            return -(-len(self._loader) // self.split.accumulate)
+        except TypeError:
+            return 0
+
     def epoch(self, epoch: int) -> Iterator[Callable[[], list[Any]]]:
         """One step at a time: a function that makes its batches, and can be called again if it raised."""
         if self._loader is not None:

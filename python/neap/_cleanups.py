@@ -19,6 +19,7 @@ _WORDS = {
     _abi.Reason.PERIODIC: "every so many steps",
     _abi.Reason.OOM: "after memory ran out",
     _abi.Reason.LOW: "because memory is low",
+    _abi.Reason.LEAK: "because memory leaks",
 }
 
 
@@ -29,9 +30,9 @@ class Cleanups:
         self.count, self.freed, self.seconds = 0, 0, 0.0  # bytes given back
         self._useless: dict[_abi.Reason, list[float]] = {}  # seconds of each in a row, by reason
 
-    def run(self, reason: _abi.Reason) -> memory.ClearResult:
+    def run(self, reason: _abi.Reason, force: bool = False) -> memory.ClearResult:
         """Collects garbage, empties the caches, logs."""
-        result = memory.clear_gpu_memory()
+        result = memory.clear_gpu_memory(force)
         freed = max(result.freed, 0)
         self.count, self.freed, self.seconds = self.count + 1, self.freed + freed, self.seconds + result.seconds
         _events.cleanup(reason, freed, result.seconds)

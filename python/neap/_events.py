@@ -258,6 +258,26 @@ def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
     emit(_abi.EventKind.CLEANUP, size=freed, address=nanoseconds, block=reason, a=allocated, b=reserved)
 
 
+@harmless("recording a leak")
+def leak(bytes_per_step: float, confidence: float) -> None:
+    """The leak watch speaks."""
+    allocated, reserved, _, _ = held()
+    emit(_abi.EventKind.LEAK, size=int(bytes_per_step), block=int(confidence * 1000), a=allocated, b=reserved)
+
+
+@harmless("recording a leak")
+def forecast(ends: int, earliest: int, latest: int) -> None:
+    """A leak will use up memory in one of these steps."""
+    allocated, reserved, _, _ = held()
+    emit(_abi.EventKind.FORECAST, address=ends, size=earliest, block=latest, a=allocated, b=reserved)
+
+
+@harmless("recording the end")
+def stop(what: str, size: int, address: int) -> None:
+    """A Training stops early. Of a threshold: bytes left, and the threshold; of a leak: between which steps memory ends."""
+    emit(_abi.EventKind.WISH, block=_STOP, tag=name(what), size=size, address=address)
+
+
 @harmless("recording an out-of-memory error")
 def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
     """After an OOM: how much of this there is."""

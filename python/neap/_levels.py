@@ -18,6 +18,13 @@ def _limit(index: int, total: int) -> int:
     return total if known is None else known
 
 
+def rooms() -> dict[int, int]:
+    """Bytes that this process could have allocated on each of its devices beside what is allocated there now: free, and its
+    cache, within its limit. Without those of which the driver says nothing."""
+    known = [d for d in memory.get_gpu_memory_stats().devices if d.free is not None and d.total is not None]
+    return {d.index: max(min((d.free or 0) + d.reserved, _limit(d.index, d.total or 0)) - d.allocated, 0) for d in known}
+
+
 def device_left() -> int:
     """Bytes that this process could still have allocated at the peak since the peaks were begun anew, on the fullest of its
     devices: free there, and its cache, within its limit. All ones where the driver says nothing."""
@@ -45,6 +52,11 @@ class Level:
         decide = _library.library().neap_threshold_decide
         act: int = decide(ctypes.byref(self._seen), ctypes.byref(self._levels), left, rung_left, step)
         return _abi.ThresholdAct(act)
+
+    @property
+    def stops_below(self) -> int:
+        """Bytes."""
+        return int(self._levels.stop_bytes)
 
     def degrades_at(self, left: int) -> bool:
         """Whether so little asks for a rung."""

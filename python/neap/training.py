@@ -20,6 +20,7 @@ from . import _abi, _cleanups, _efficient, _events, _levels, _notes, _ranks, _so
 from ._abi import Rung, ThresholdAct
 from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
+from ._leaks import Leak, LeakWatch
 from ._ranks import OUT, OVER
 from ._step import TrainingOutOfMemory
 from ._growth import Growing
@@ -69,6 +70,7 @@ class TrainingResult:
     stopped: str  # why it stopped early; "" otherwise
     seconds: float
     peak: int  # bytes allocated at most, over all devices
+    leak: Optional[Leak] = None  # what the leak watch found last
 
 
 def _check_counts(**counts: Any) -> None:
@@ -122,10 +124,13 @@ class Training:
     cleanly; `host_warn_below`, `host_degrade_below`, `host_stop_below`: the same of what is available on the host. Rungs
     and stops need two steps in a row below, and eight steps are waited after a rung. `cleanup_every_steps`, `_epochs`,
     `_ticks` (micro-batches): 0 is never. `clear_memory_on_start` also ends what earlier runs of neap left on the device.
+    `leak_watch_every_steps`: where allocated memory grows with the steps, the log says at which step it will end, with what
+    grows, and in time `on_leak` is done: "warn"; "clear" (a cleanup by force, which releases what only tracebacks and
+    reference cycles hold); "stop" (early and cleanly, with a checkpoint where there is a `checkpoint_path`). 0: no watch.
     Cleaning up every step slows training (it synchronises and allocates anew): it is offered, and its cost is in the
     result.
 
-    Sizes are bytes, or text such as "2 GiB". `checkpoint_path`: written whole after each epoch, by rank 0: "model",
+    Sizes are bytes, or text such as "2 GiB". `checkpoint_path`: written whole after each epoch and an early stop, by rank 0: "model",
     "optimizer", "epoch", "step". Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak
     statistics are begun anew by train() and at each rung. Raises ValueError or TypeError for arguments that make no sense,
     RuntimeError where torch was not imported.
@@ -164,6 +169,7 @@ class Training:
         checkpoint_path: Optional[str] = None,
         milestone_every_steps: int = 0,
         leak_watch_every_steps: int = 200,
+        on_leak: str = "warn",
         rank_timeout: float = 600,
         compute: Optional[Callable[[Any, Any], Any]] = None,
         on_step: Optional[Callable[[int, float], None]] = None,
@@ -186,6 +192,8 @@ class Training:
         _step.check_optimizer(optimizer)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
+        if on_leak not in ("warn", "clear", "stop"):
+            raise ValueError(f"Training: on_leak={on_leak!r}: expected 'warn', 'clear' or 'stop'")
         if not rank_timeout > 0:
             raise ValueError(f"Training: rank_timeout={rank_timeout!r}: expected seconds above 0")
         wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
@@ -208,7 +216,8 @@ class Training:
         self._host_level = _levels.Level("host memory", host_warn_below, host_degrade_below, host_stop_below)
         self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
         self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
-        self._on_step, self._on_epoch, self._watch_every = on_step, on_epoch, leak_watch_every_steps
+        self._on_step, self._on_epoch = on_step, on_epoch
+        self._watch_every, self._on_leak = leak_watch_every_steps, on_leak
         self._manager = MemoryManager(device_types=(self._place.type,))
         self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
         self._taken: set[Rung] = set()
@@ -225,6 +234,7 @@ class Training:
         self._rungs: list[RungTaken] = []
         self._milestones: list[Milestone] = []
         self._cleanups = _cleanups.Cleanups()
+        self._leaks = LeakWatch(self._watch_every, self._batches.count_steps() * self.epochs)
 
     # One step.
 
@@ -332,7 +342,7 @@ class Training:
             return
         what = level.told(act, left, rung_left) if own == act else f"another rank: {level.name} is low"
         if act == ThresholdAct.STOP:
-            self._stopped = f"{what} after step {self._step}"
+            self._stop(what, level.name, left, level.stops_below)
         elif act == ThresholdAct.WARN:
             if own == act:
                 log.warning("Low: %s%s", what, "" if rung_left else "; no rung of the ladder is left")
@@ -347,6 +357,34 @@ class Training:
             log.info("The cleanup was enough: no rung is taken")
         elif self._next_rung()[0] != Rung.STOP:
             self._take(self._step, f"low: {what}")
+
+    # Leaks.
+
+    def _watch_leaks(self) -> None:
+        """Looks at the tensors while a leak is suspected, so that what grows is named; does what was asked for before memory
+        ends. A stop is every rank's."""
+        if self._leaks.step(self._step):
+            self._manager.look()
+        due = self._leaks.due(self._step)
+        if self._on_leak == "stop":
+            if any(self._ranks.agree(number=int(due is not None))[1]):
+                what = f"memory leaks and will end at {due.end()}" if due else "another rank: memory leaks"
+                self._stop(what, "leak", due.earliest or 0 if due else 0, due.latest or 0 if due else 0)
+        elif due is not None:
+            log.warning("Memory will end at %s; this is step %d", due.end(), self._step)
+            if self._on_leak == "clear":
+                self._clear_leak(due)
+
+    def _clear_leak(self, leak: Leak) -> None:
+        released = self._cleanups.run(_abi.Reason.LEAK, force=True).released
+        steps = int(max(released, 0) / max(leak.bytes_per_step, 1))
+        log.warning("Cleared by force: %s less are allocated, room for %d more steps", _units.size(max(released, 0)), steps)
+        self._leaks.forget()
+
+    def _stop(self, what: str, kind: str, size: int, address: int) -> None:
+        """After this step."""
+        self._stopped = f"{what} after step {self._step}"
+        _events.stop(kind, size, address)
 
     # Around the steps.
 
@@ -374,20 +412,26 @@ class Training:
             self._mark(_abi.Mark.EVERY_N, f"step {self._step}")
         if self._watch_every and self._step % self._watch_every == 0:
             self._manager.look()
-        self._thresholds()
+        if self._watch_every:
+            self._watch_leaks()
+        if not self._stopped:
+            self._thresholds()
 
     def _after_epoch(self, epoch: int) -> None:
         self._mark(_abi.Mark.EPOCH_END, f"epoch {epoch}", epoch)
         if self._every_epochs and epoch % self._every_epochs == 0:
             self._cleanups.run(_abi.Reason.EPOCH)
+        self._save()
+        if self._on_epoch is not None:
+            self._on_epoch(epoch)
+
+    def _save(self) -> None:
         if self._checkpoint_path and self._ranks.rank == 0:
             inner = _efficient.unwrapped(self.model, self._torch)
-            save_checkpoint(self._checkpoint_path, inner, self.optimizer, epoch=epoch, step=self._step)
+            save_checkpoint(self._checkpoint_path, inner, self.optimizer, epoch=self._epoch, step=self._step)
             self._mark(_abi.Mark.SAVED, "saved", self._step)
             if self._clear_saved:
                 self._cleanups.run(_abi.Reason.SAVED)
-        if self._on_epoch is not None:
-            self._on_epoch(epoch)
 
     def _one_epoch(self) -> None:
         self.model.train()
@@ -431,6 +475,7 @@ class Training:
         began = time.monotonic()
         self._begin()
         facts = {"split": tuple(self.split[1:]), "epochs": self.epochs, "thresholds": (self._device_level.asked, self._host_level.asked)}
+        facts["on_leak"] = self._on_leak if self._watch_every else None
         self._ranks.open(self.model, facts, self._same_weights)
         if self._clear_start:
             _cleanups.leftovers()
@@ -444,6 +489,8 @@ class Training:
         _events.split(self.split, self._active)
         while self._epoch < self.epochs and not self._stopped:
             self._one_epoch()
+        if self._stopped:
+            self._save()
         if self._clear_end:
             self._cleanups.run(_abi.Reason.END)
         self._mark(_abi.Mark.END, "end")
@@ -465,4 +512,5 @@ class Training:
             self._stopped,
             time.monotonic() - began,
             max(self._peak, memory.get_gpu_memory_stats().max_allocated),
+            self._leaks.found,
         )

@@ -264,7 +264,7 @@ class Moving(Case):
         self.assertEqual(neap.safe_tensor_to_cpu({"w": model[0].weight})["w"].device.type, "cpu")
 
 
-class Trainings(Case):
+class TrainingCase(Case):
     def setUp(self):
         super().setUp()
         logging.getLogger("neap").setLevel(logging.CRITICAL)
@@ -273,10 +273,12 @@ class Trainings(Case):
 
     def training(self, batch, **options):
         model = nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1)).cuda()
-        data = (torch.randn(batch, 64), torch.randn(batch, 1))
+        data = options.pop("data", None) or (torch.randn(batch, 64), torch.randn(batch, 1))
         options = {"batch_size": batch, "allow_checkpointing": False, **options}
         return neap.Training(model, torch.optim.SGD(model.parameters(), lr=0.1), nn.functional.mse_loss, data, **options)
 
+
+class Trainings(TrainingCase):
     def test_one_takes_rungs_until_it_fits_the_limit(self):
         whole = self.training(4096).train()
         self.assertEqual((whole.ooms, whole.steps), (0, 1))
@@ -294,6 +296,67 @@ class Trainings(Case):
             training.train()
         torch._C._cuda_clearCublasWorkspaces()
         self.assertLess(torch.cuda.memory_allocated() - before, MIB, caught.exception)
+
+
+class Leaks(TrainingCase):
+    """Trainings of which a step keeps 8 MiB, on a device of which they may use 640 MiB."""
+
+    def leaking(self, steps, **options):
+        """With a reference cycle where `cycle` is true: a collection would drop it."""
+        cycle = options.pop("cycle", False)
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+        def keep(step, loss):
+            if cycle:
+                one = types.SimpleNamespace(tensor=take(8))
+                one.itself = one
+            else:
+                kept_in_a_global.append(take(8))
+
+        logging.getLogger("neap").setLevel(logging.WARNING)
+        options = {"memory_limit": "640 MiB", "shuffle": False, "on_step": keep, **options}
+        run = self.training(64, data=(torch.randn(64 * steps, 64), torch.randn(64 * steps, 1)), **options)
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            logging.getLogger("neap").warning("begins")
+            self.result = run.train()
+        return [record.getMessage() for record in logged.records[1:]]
+
+    def test_the_end_is_forecast_and_what_grows_named(self):
+        told = self.leaking(50)
+        leak = self.result.leak
+        self.assertEqual((leak.device, leak.bytes_per_step), (0, 8 * MIB))
+        self.assertTrue(50 < leak.earliest <= leak.ends <= 70, repr(leak))
+        self.assertRegex(told[0], r"^Step \d\d: memory grows by 8\.00 MiB per step \(confidence 99\.99 %, over \d\d steps\): enough memory is left for all 50 steps$")
+        self.assertTrue(any("8388608] on cuda:0: " in line and "held by global kept_in_a_global[" in line for line in told), told)
+        kept_in_a_global.clear()
+        told = self.leaking(70, ladder=False, epochs=2, on_leak="stop")
+        self.assertRegex(told[0], r": memory will end at step \d\d( \(\d\d to \d\d, 99 %\))? of 140$")
+
+    def test_it_stops_in_time_with_a_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.pt")
+            self.leaking(200, on_leak="stop", checkpoint_path=path)
+            self.assertEqual(torch.load(path)["step"], self.result.steps)
+        self.assertEqual(self.result.ooms, 0)
+        self.assertTrue(45 < self.result.steps < self.result.leak.earliest, self.result)
+        self.assertRegex(self.result.stopped, r"^memory leaks and will end at step \d\d.* after step \d\d$")
+
+    def test_it_clears_by_force_in_time(self):
+        told = self.leaking(200, on_leak="clear", cycle=True)
+        self.assertEqual((self.result.steps, self.result.ooms, self.result.stopped), (200, 0, ""))
+        self.assertTrue(any(line.startswith("Cleared by force: ") and "room for 5" in line for line in told), told)
+        gc.collect()
+
+    def test_none_is_found_where_none_is(self):
+        told = self.leaking(60, on_step=None)
+        self.assertEqual((told, self.result.leak), ([], None))
+        self.leaking(40, leak_watch_every_steps=0)
+        self.assertIsNone(self.result.leak)
+
+    def test_wrong_words(self):
+        with self.assertRaisesRegex(ValueError, "expected 'warn', 'clear' or 'stop'"):
+            self.training(64, on_leak="restart")
 
 
 class TwoDevices(Case):  # in the end: the second one stays in use

@@ -1,0 +1,143 @@
+"""The leak watch of a training: says at which step memory will end, and when it is time to do something about it.
+
+    allocated bytes at each step's end --> libneap's test (neap/leak.h), every 20 steps, at first every 5
+    found at two looks in a row        --> forecast: step, and the interval of its slope
+    step + margin >= the earliest end, and the training needs more steps than that --> it is time to act
+
+Each device is watched by itself; the one whose memory ends first counts. On the CPU nothing is watched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import logging
+import math
+from typing import Optional
+
+from . import _abi, _events, _levels, _library, _sources, _units
+
+log = logging.getLogger("neap")
+
+_MOST = 1024  # steps that are remembered
+_EVERY = 20
+_EARLY_STEPS, _EARLY_EVERY = 60, 5  # a steep leak ends memory soon
+_NEVER = (1 << 64) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """Memory that grows with the steps, and when it will end: between `earliest` and `latest` with 99 % confidence."""
+
+    device: int
+    bytes_per_step: float
+    confidence: float  # 0 to 0.9999
+    steps: int  # that were looked at
+    ends: Optional[int]  # a step; None: not at this slope
+    earliest: Optional[int]
+    latest: Optional[int]
+
+    def end(self) -> str:
+        """ "step 310 (300 to 320, 99 %)" """
+        if self.latest is None:
+            return f"step {self.ends} ({self.earliest} at the earliest, 99 %)"
+        return f"step {self.ends}" + ("" if self.earliest == self.latest else f" ({self.earliest} to {self.latest}, 99 %)")
+
+    def __str__(self) -> str:
+        percent = math.floor(self.confidence * 10000) / 100  # cut, not rounded: 99.999 % is no certainty
+        return f"memory grows by {_units.size(int(self.bytes_per_step))} per step (confidence {percent:.2f} %, over {self.steps} steps)"
+
+
+class LeakWatch:
+    """One training's. `every`: the caller's period of looks, at most 20 steps are used; `total`: steps it will make, 0 unknown."""
+
+    def __init__(self, every: int, total: int) -> None:
+        self._every, self._total = min(every, _EVERY), total
+        self._margin = (self._every + 1) // 2
+        self._marks: dict[int, list[tuple[int, int]]] = {}  # by device: allocated at each step's end; how much more inside
+        self._suspected: set[int] = set()
+        self._forecasts: dict[int, Leak] = {}
+        self._told = self._acted = False
+        self.found: Optional[Leak] = None  # what was found last
+
+    def step(self, step: int) -> bool:
+        """A step is done. Whether it was looked, and a leak is suspected."""
+        torch = _sources.torch_with_cuda()
+        for index in _sources.used(torch) if torch is not None else ():
+            allocated, _, peak, _ = _events.held_on(torch, index)
+            marks = self._marks.setdefault(index, [])
+            marks.append((allocated, max(peak - allocated, 0)))
+            del marks[:-_MOST]
+        known = max(map(len, self._marks.values()), default=0)
+        every = min(self._every, _EARLY_EVERY) if known <= _EARLY_STEPS else self._every
+        if not known or step % every:
+            return False
+        rooms = _levels.rooms()
+        for index, marks in self._marks.items():
+            if index in rooms:
+                self._look(step, index, marks, rooms[index])
+        self._tell(step)
+        return bool(self._suspected)
+
+    def _look(self, step: int, index: int, marks: list[tuple[int, int]], room: int) -> None:
+        """A cache that fills looks like a leak for a while: so it must be found at two looks in a row."""
+        leak = _abi.Leak()
+        lows = (ctypes.c_uint64 * len(marks))(*(low for low, _ in marks))
+        _library.library().neap_leak_test(lows, len(marks), room, ctypes.byref(leak))
+        found = leak.verdict == _abi.LeakVerdict.FOUND
+        self._forecasts.pop(index, None)
+        if found and index in self._suspected:
+            self._forecasts[index] = self._forecast(step, index, marks[-leak.steps :], room, leak)
+        (self._suspected.add if found else self._suspected.discard)(index)
+
+    def _forecast(self, step: int, index: int, marks: list[tuple[int, int]], room: int, leak: _abi.Leak) -> Leak:
+        """Memory ends when what a step takes for a moment no longer fits on the floor that rises."""
+        teeth = [tooth for _, tooth in marks]
+
+        def end(room: int, slope: float) -> Optional[int]:
+            steps = max(room, 0) / slope if slope > 0 else math.inf
+            return step + int(steps) if steps < 9e18 else None
+
+        least, most = room - max(teeth), room - min(teeth)
+        return Leak(
+            index,
+            leak.bytes_per_step,
+            leak.confidence,
+            leak.steps,
+            end(least, leak.bytes_per_step),
+            end(least, leak.high_bytes_per_step),
+            end(most, leak.low_bytes_per_step),
+        )
+
+    def _tell(self, step: int) -> None:
+        if not self._forecasts:
+            return
+        self.found = leak = min(self._forecasts.values(), key=lambda one: _NEVER if one.earliest is None else one.earliest)
+        if not self._told:
+            _events.leak(leak.bytes_per_step, leak.confidence)
+        _events.forecast(*(_NEVER if end is None else end for end in (leak.ends, leak.earliest, leak.latest)))
+        if self._told:
+            return
+        self._told = True
+        if self._total and (leak.ends is None or leak.ends >= self._total):
+            last = f"enough memory is left for all {self._total} steps"
+        else:
+            last = f"memory will end at {leak.end()}" + (f" of {self._total}" if self._total else "")
+        log.warning("Step %d: %s: %s", step, leak, last)
+
+    def due(self, step: int) -> Optional[Leak]:
+        """The leak that will end memory before the next look, unless something is done now. Once, until `forget`."""
+        leak = self.found
+        if not self._forecasts or self._acted or leak is None or leak.earliest is None:
+            return None
+        if (self._total and leak.earliest >= self._total) or step + self._margin < leak.earliest:
+            return None
+        self._acted = True
+        return leak
+
+    def forget(self) -> None:
+        """Begins again: memory was released."""
+        self._marks.clear()
+        self._suspected.clear()
+        self._forecasts.clear()
+        self._acted = False
