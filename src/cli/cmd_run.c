@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RETRIES 8u
 
@@ -104,10 +105,10 @@ static int parse_ladder(const struct neap_arguments *arguments, struct neap_supe
 	if (neap_argument(arguments, "retries") && !text)
 		return neap_misuse(arguments, "--retries needs --on-oom: without rules there is nothing to change");
 	const char *attach = getenv("NEAP_ATTACH");
-	if (text && attach && strcmp(attach, "0") == 0 && !neap_argument(arguments, "log"))
-		fputs("neap run: NEAP_ATTACH=0 is set: without --log nothing will tell that memory ran out, and "
-		      "--on-oom "
-		      "changes nothing\n",
+	if (text && attach && strcmp(attach, "0") == 0 && !neap_argument(arguments, "log") && isatty(STDERR_FILENO))
+		fputs("neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell "
+		      "that "
+		      "memory ran out, and --on-oom changes nothing\n",
 		      stderr);
 	int code = parse_number(arguments, "retries", 1000, &retries);
 	run->retries = text ? (uint32_t)retries : 0;
@@ -217,8 +218,10 @@ static void show(void *context, const char *text)
 static void print_outcome(const struct neap_result *result)
 {
 	fprintf(stderr, "neap run: %s: %s", NEAP_PRINTABLE(result->name), neap_outcome_name(result->outcome));
-	if (result->evidence[0] && result->outcome != NEAP_OUTCOME_FAILED)
-		fprintf(stderr, " (%s)", NEAP_PRINTABLE(result->evidence));
+	/* of a failure the evidence is the exit status, which follows */
+	const char *why = result->outcome == NEAP_OUTCOME_FAILED ? result->error_line : result->evidence;
+	if (why[0])
+		fprintf(stderr, " (%s)", NEAP_PRINTABLE(why));
 	fprintf(stderr, ", exit status %d, %s\n", result->exit_status,
 		neap_duration_format(result->duration_ns, (char[NEAP_UNITS_ROOM]){0}));
 }
@@ -265,10 +268,27 @@ static void print_end_of_memory(const struct neap_result *result)
 		fprintf(stderr, "  restarts  %u in place, before a leak had used up the memory\n", result->restarts);
 }
 
-static void print_summary(const struct neap_result *result, const char *folder)
+/* What went into a file instead of being seen. */
+static void print_last_lines(const struct neap_result *result)
+{
+	if (!result->last_lines[0])
+		return;
+	fprintf(stderr, "  last lines of its %s:\n", NEAP_PRINTABLE(result->last_lines_of));
+	for (const char *line = result->last_lines; *line;) {
+		int length = (int)strcspn(line, "\n");
+		char text[1024];
+		snprintf(text, sizeof text, "%.*s", length, line);
+		fprintf(stderr, "    | %s\n", NEAP_PRINTABLE(text));
+		line += length + (line[length] == '\n');
+	}
+}
+
+static void print_summary(const struct neap_result *result, const char *folder, bool logged)
 {
 	char size[NEAP_UNITS_ROOM];
 	print_outcome(result);
+	if (logged)
+		print_last_lines(result);
 	if (result->outcome == NEAP_OUTCOME_NOT_FOUND || result->outcome == NEAP_OUTCOME_NO_MEMORY)
 		return;
 	print_memory(result);
@@ -355,7 +375,7 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		code = result.exit_status;
 		enum neap_status status = neap_supervise_publish(supervise, &result, &err);
 		if (!quiet)
-			print_summary(&result, neap_supervise_folder(supervise));
+			print_summary(&result, neap_supervise_folder(supervise), run->log_files);
 		else if (result.outcome == NEAP_OUTCOME_NOT_FOUND || result.outcome == NEAP_OUTCOME_NO_MEMORY)
 			print_outcome(&result);
 		if (status) {
@@ -422,7 +442,7 @@ const struct neap_command neap_command_run = {
 		"running, and waits until its memory is free again. What is known of the run is in DIR/result.json.\n"
 		"\n"
 		"When device memory ran out, and it can be told (from the recording of an attached process, from the "
-		"error that ended a Python program, or with --log from the end of its stderr), --on-oom changes "
+		"error that ended a Python program, or from the end of its stderr), --on-oom changes "
 		"parameters and starts the command again. RULES "
 		"are VERB NAME[, VERB NAME...][; next rung], with the verbs halve, double, set NAME=VALUE and "
 		"enable. "
@@ -435,6 +455,14 @@ const struct neap_command neap_command_run = {
 		"With parameters, {NAME} in the command is replaced by the value; {{NAME}} gives {NAME}, ${NAME} is "
 		"left "
 		"to the shell.\n"
+		"\n"
+		"Of a command that fails, the report and DIR/result.json have the exception of Python or the last "
+		"line, and "
+		"the last lines of its stderr (at most 16 lines, 4 KiB). A terminal stays the command's own, and "
+		"there "
+		"nothing is read: --log keeps its output in files. A pipe is passed on by a process of its own, "
+		"which "
+		"goes on when neap is stopped or ended; a file is read where it is.\n"
 		"\n"
 		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own "
 		"and "

@@ -173,6 +173,7 @@ static int print_report(const struct neap_arguments *arguments, const struct nea
 	struct neap_buffer table = {0};
 	struct neap_error err = {0};
 	neap_report_table(&table, summary->results, summary->count, neap_color(arguments, stdout));
+	neap_report_failures(&table, summary->results, summary->count);
 	neap_report_comparisons(&table, summary->comparisons, summary->comparison_count);
 	if (neap_buffer_status(&table, &err))
 		code = neap_complain("series", &err);

@@ -2,12 +2,12 @@
 #include "cli/history_report.h"
 
 #include "base/clock.h"
-#include "base/units.h"
 #include "base/error.h"
+#include "base/units.h"
 #include "cli/csv.h"
-#include "cli/print.h"
 #include "cli/json_print.h"
 #include "cli/look.h"
+#include "cli/print.h"
 #include "cli/run_processes.h"
 #include "report/cells.h"
 
@@ -58,6 +58,8 @@ static const struct figure {
 	{"outcome", FIGURE_OUTCOME, AT(outcome)},
 	{"evidence", FIGURE_TEXT, AT(evidence)},
 	{"exit status", FIGURE_EXIT, AT(exit_status)},
+	{"error", FIGURE_TEXT, AT(error_line)},
+	{"folder", FIGURE_TEXT, AT(folder)},
 	{"started", FIGURE_WHEN, AT(started_wall_ns)},
 	{"ended", FIGURE_WHEN, AT(ended_wall_ns)},
 	{"took", FIGURE_TIME, AT(duration_ns)},
@@ -204,6 +206,8 @@ void history_print_run(const struct neap_history_run *run)
 		run_processes_print(result, stdout);
 	}
 	print_text("Simulated", result->simulated);
+	snprintf(text, sizeof text, "The last lines of its %.40s", result->last_lines_of);
+	print_text(text, result->last_lines);
 	print_text("The last OOM", result->oom_card);
 }
 

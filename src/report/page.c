@@ -324,6 +324,7 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 	}
 	put_fact(out, "parameters", result->parameters, NEAP_TONE_PLAIN);
 	put_fact(out, "run", result->run_id, NEAP_TONE_PLAIN);
+	put_fact(out, "folder", result->folder, NEAP_TONE_PLAIN);
 	neap_buffer_text(out, "</dl>\n");
 }
 
@@ -343,6 +344,13 @@ static void put_run(struct neap_buffer *out, const struct neap_result *result, s
 	neap_buffer_text(out, "</code>\n");
 	put_curve(out, result);
 	put_facts(out, result);
+	if (result->last_lines[0]) {
+		neap_buffer_text(out, "<p class=\"quiet\">The last lines of its ");
+		neap_markup_text(out, result->last_lines_of);
+		neap_buffer_text(out, "</p>\n<pre>");
+		neap_markup_text(out, result->last_lines);
+		neap_buffer_text(out, "</pre>\n");
+	}
 	if (result->oom_card[0]) {
 		neap_buffer_text(out, "<pre>");
 		neap_markup_text(out, result->oom_card);

@@ -11,6 +11,9 @@
  * leak, time. Fits 120 columns; `color` as the command decided. */
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color);
 
+/* Of each run that did not end well: why, and where its folder is; nothing when all did. In the order of `results`. */
+void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count);
+
 /* The page: same table, the comparisons, and per run its memory curve (plot with zoom and hover), marks, fluctuation,
  * leak verdict, OOM card. Works offline from one file; everything from outside is escaped. */
 void neap_report_page(struct neap_buffer *out, const char *title, const struct neap_result *results, size_t count,

@@ -126,6 +126,31 @@ static void limit_rung(size_t *widths)
 		widths[NEAP_COLUMN_RUNG] = room;
 }
 
+void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count)
+{
+	char name[256], text[512];
+	bool any = false;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_result *result = &results[i];
+		if (result->outcome == NEAP_OUTCOME_OK)
+			continue;
+		neap_report_clean(name, sizeof(name), result->name);
+		neap_report_clean(text, sizeof(text), result->evidence);
+		neap_buffer_format(out, "\n%s: %s%s%s\n", name, neap_outcome_name(result->outcome),
+				   text[0] ? ": " : "", text);
+		char folder[4096];
+		neap_report_clean(folder, sizeof(folder), result->folder);
+		if (folder[0])
+			neap_buffer_format(out, "  in %s\n", folder);
+		any = any || folder[0];
+	}
+	if (any)
+		neap_buffer_text(out,
+				 "\n'neap explain FOLDER' shows the last lines that such a run wrote, and what is "
+				 "known of its memory\n");
+}
+
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color)
 {
 	const struct neap_result **ranked = neap_report_rank(results, count);

@@ -53,7 +53,7 @@ static bool visit(void *context, const struct neap_process *process)
 	struct search *search = context;
 	const struct neap_orphans_of *of = search->of;
 	char value[128], group[4200];
-	if (process->uid != getuid() || (of->except && process->pid == of->except))
+	if (process->uid != getuid() || process->pid == of->except[0] || process->pid == of->except[1])
 		return true;
 	bool contained = neap_group_find(process->pid, of->run_id, group, sizeof group);
 	bool known = !contained && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
@@ -102,7 +102,8 @@ enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms
 	return NEAP_OK;
 }
 
-/* One that forks faster than it is found: all of its group at once. And without a supervisor nobody else removes it. */
+/* One that forks faster than it is found: all of its group at once. And without a supervisor nobody else removes it.
+ */
 static void end_group(const struct neap_orphans_of *of)
 {
 	struct neap_process left;

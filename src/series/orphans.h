@@ -1,9 +1,9 @@
 /* series/orphans.h: what a run left behind, named and ended.
  *
- * A process belongs to a run when it lives in the run's control group (series/group.h), when the environment it started
- * with has NEAP_RUN_ID=ID, or when it descends from the run's supervisor, which is the subreaper of everything it started.
- * Only processes of our own user are looked at; the caller is never among them. They are ended as base/ending.h says:
- * never a reused PID.
+ * A process belongs to a run when it lives in the run's control group (series/group.h), when the environment it
+ * started with has NEAP_RUN_ID=ID, or when it descends from the run's supervisor, which is the subreaper of
+ * everything it started. Only processes of our own user are looked at; the caller is never among them. They are ended
+ * as base/ending.h says: never a reused PID.
  */
 #ifndef NEAP_SERIES_ORPHANS_H
 #define NEAP_SERIES_ORPHANS_H
@@ -15,8 +15,8 @@
 /* Whose they are. */
 struct neap_orphans_of {
 	const char *run_id;
-	pid_t ancestor; /* the supervisor; 0: it is gone */
-	pid_t except;   /* a process that is the supervisor's own; 0: none */
+	pid_t ancestor;  /* the supervisor; 0: it is gone */
+	pid_t except[2]; /* processes that are the supervisor's own; 0: none */
 };
 
 /* Writes up to `room` processes of the run. Errors: NEAP_EIO without /proc. */

@@ -103,7 +103,8 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 		say(verdict, NEAP_OUTCOME_SIGNALED, text);
 	} else {
 		bool unread = evidence->unread_text[0];
-		snprintf(text, sizeof text, "exit status %d%s%s", WEXITSTATUS(evidence->wait_status),
+		snprintf(text, sizeof text, "exit status %d%s%s%s%s", WEXITSTATUS(evidence->wait_status),
+			 evidence->error_line[0] ? ": " : "", evidence->error_line,
 			 unread ? "; whether memory ran out is not known: " : "", evidence->unread_text);
 		say(verdict, NEAP_OUTCOME_FAILED, text);
 	}

@@ -19,6 +19,7 @@ struct neap_evidence {
 	char oom_text[256];       /* the last one in words; "" when unknown */
 	char unread_text[256];    /* why a recording could not be read; "" all could */
 	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
+	char error_line[200];     /* the last thing it wrote: its exception, or its last line; "" nothing is known */
 	char lost_text[200];      /* how the driver says that the device is lost; "" it does not */
 	char lost_line[256];      /* a line at the end of its stderr that says so; "" none */
 	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */

@@ -81,10 +81,12 @@ void neap_run_stage_begin_again(const struct neap_supervise *run)
 static const struct {
 	const char *key;
 	size_t offset, room; /* room 0: an int */
+	bool newer;          /* absent in what earlier versions wrote */
 } evidence_fields[] = {
 #define NUMBER(name) #name, offsetof(struct neap_evidence, name), 0
 #define TEXT(name)   #name, offsetof(struct neap_evidence, name), sizeof((struct neap_evidence *)0)->name
-	{NUMBER(wait_status)}, {NUMBER(canceled_by)}, {NUMBER(killed_by)}, {TEXT(lost_text)}, {TEXT(limit_text)},
+	{NUMBER(wait_status)}, {NUMBER(canceled_by)},     {NUMBER(killed_by)},     {TEXT(lost_text)},
+	{TEXT(limit_text)},    {TEXT(stderr_line), true}, {TEXT(lost_line), true}, {TEXT(error_line), true},
 #undef NUMBER
 #undef TEXT
 };
@@ -116,6 +118,8 @@ static bool read_evidence(const json_t *object, struct neap_evidence *evidence)
 	for (size_t i = 0; i < EVIDENCE_FIELDS; i++) {
 		char *place = (char *)evidence + evidence_fields[i].offset;
 		const json_t *value = json_object_get(object, evidence_fields[i].key);
+		if (!value && evidence_fields[i].newer)
+			continue;
 		if (evidence_fields[i].room ? !json_is_string(value) : !json_is_integer(value))
 			return false;
 		if (evidence_fields[i].room)
@@ -239,7 +243,6 @@ static enum neap_status complete(const char *folder, struct end *end, struct nea
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory while making a run's result");
 	snprintf(run->folder, sizeof run->folder, "%s", folder);
 	snprintf(run->run_id, sizeof run->run_id, "%s", end->result.run_id);
-	run->options.log_files = true; /* if they are there */
 	run->log_offset = end->log_offset;
 	run->started_ns = end->started_ns;
 	run->ooms = end->ooms;

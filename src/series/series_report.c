@@ -32,6 +32,11 @@ static enum neap_status make_result(struct neap_series *series, size_t at, const
 		status = neap_result_set(&ret_result->run_id, series->state.ends[at].run_id, err);
 	if (!status)
 		status = neap_result_set(&ret_result->evidence, why, err);
+	char folder[4096];
+	snprintf(folder, sizeof folder, "%.3800s/runs/%s-%u", series->summary->folder, experiment->name,
+		 series->state.experiments[at].attempts);
+	if (!status)
+		status = neap_result_set(&ret_result->folder, folder, err);
 	ret_result->outcome = series->state.ends[at].outcome;
 	ret_result->exit_status = series->state.ends[at].exit_status;
 	free(command);

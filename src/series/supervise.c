@@ -375,6 +375,7 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 		goto out;
 	}
 	observe_until_end(run);
+	neap_supervise_last_read(run, evidence);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;

@@ -28,8 +28,8 @@
 #include <unistd.h>
 
 #define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to say which is the first */
-#define RESULT_ROOM_BYTES (224 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
-#define END_ROOM_BYTES    (32 * 1024)          /* RUN/ended has neither */
+#define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
+#define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
 #define LOCK_TRIES        500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
 
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
@@ -250,17 +250,19 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	return status;
 }
 
-/* The guard comes before devices are opened, and has none of them. */
+/* The guard and the tee come before devices are opened, and have none of them. */
 static void contain(struct neap_supervise *run)
 {
 	neap_group_make(run->run_id, &run->group);
 	if (run->group.path[0] || run->group.scope)
 		neap_guard_start(&run->guard);
+	if (!run->options.log_files)
+		neap_tee_start(&run->tee);
 }
 
 struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run)
 {
-	return (struct neap_orphans_of){run->run_id, getpid(), run->guard.pid};
+	return (struct neap_orphans_of){run->run_id, getpid(), {run->guard.pid, run->tee.pid}};
 }
 
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
@@ -333,6 +335,7 @@ void neap_supervise_end(struct neap_supervise *run)
 	neap_monitor_close(run->monitor);
 	neap_group_remove(&run->group);
 	neap_guard_end(&run->guard);
+	neap_tee_end(&run->tee);
 	neap_child_signals_end(run);
 	neap_buffer_fini(&run->last_card);
 	give_room_back(run);

@@ -208,6 +208,16 @@ failed:;
 	_exit(cause == ENOENT ? 127 : 126);
 }
 
+/* Its output goes through the tee: stderr, and stdout where both lead to the same place. */
+static enum neap_status use_tee(const struct neap_supervise *run, int *logs, struct neap_error *err)
+{
+	logs[1] = fcntl(run->tee.write_fd, F_DUPFD_CLOEXEC, 3);
+	if (run->tee.both)
+		logs[0] = fcntl(run->tee.write_fd, F_DUPFD_CLOEXEC, 3);
+	return logs[1] < 0 || (run->tee.both && logs[0] < 0) ? neap_fail_errno(err, errno, "passing output on")
+							     : NEAP_OK;
+}
+
 /* At a terminal, in its foreground: stay in its group, so that Ctrl-C, Ctrl-Z and reading work as without us. */
 static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
 
@@ -224,9 +234,13 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 		status = open_log(run, "stdout.log", &logs[0], err);
 	if (!status && run->options.log_files)
 		status = open_log(run, "stderr.log", &logs[1], err);
+	if (!status && run->tee.ring && run->tee.read_fd >= 0)
+		status = use_tee(run, logs, err);
 	if (status)
 		goto out;
-	run->log_offset = logs[1] >= 0 && !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
+	neap_supervise_last_begin(run);
+	if (run->options.log_files)
+		run->log_offset = !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
 	if (pipe2(report, O_CLOEXEC) || pipe2(go, O_CLOEXEC)) {
 		status = neap_fail_errno(err, errno, "starting %s", words[0]);
 		goto out;
@@ -284,6 +298,7 @@ static void reap(struct neap_supervise *run)
 			continue;
 		if (pid <= 0)
 			return;
+		neap_tee_reaped(&run->tee, pid, wait_status);
 		if (pid == run->child.pid && !run->child.ended) {
 			run->child.ended = true;
 			run->child.wait_status = wait_status;
@@ -357,4 +372,5 @@ void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)
 	while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
 		pass_on(run, &info);
 	reap(run);
+	neap_tee_keep_up(&run->tee);
 }

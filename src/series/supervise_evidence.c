@@ -261,31 +261,6 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 	neap_record_fini(&record);
 }
 
-static void scan_log(struct neap_supervise *run, struct neap_evidence *evidence)
-{
-	char path[4200];
-	if (!run->options.log_files || neap_path_join(path, sizeof path, run->folder, "stderr.log"))
-		return;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	char *tail = malloc(TAIL_BYTES);
-	off_t end = lseek(fd, 0, SEEK_END), from = end - (off_t)TAIL_BYTES;
-	if (from < (off_t)run->log_offset) /* only what this start wrote */
-		from = (off_t)run->log_offset;
-	if (tail && end > from) {
-		ssize_t length = pread(fd, tail, (size_t)(end - from), from);
-		if (length > 0) {
-			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_OOM, evidence->stderr_line,
-					  sizeof evidence->stderr_line);
-			neap_outcome_scan(tail, (size_t)length, NEAP_WORDS_LOST, evidence->lost_line,
-					  sizeof evidence->lost_line);
-		}
-	}
-	free(tail);
-	close(fd);
-}
-
 /* "oom.PID": the error that ended a Python program, as its text was (python/neap/hooks.py). Also without --log. */
 static void read_last_words(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
@@ -304,7 +279,6 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 	neap_facts_show_simulated(run); /* of a start that was over before the first look */
 	neap_facts_each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
-	scan_log(run, evidence);
 	each_file(run, "oom.", read_last_words, evidence);
 	if (!evidence->ooms && evidence->stderr_line[0])
 		run->ooms++; /* it said so itself; nobody counted */

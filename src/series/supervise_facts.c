@@ -268,6 +268,10 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 		{&result->stray_contexts, neap_buffer_string(&strays)},
 		{&result->not_attached, neap_buffer_string(&outsiders)},
 		{&result->containment, neap_buffer_string(&containment)},
+		{&result->folder, run->folder},
+		{&result->error_line, run->last.error},
+		{&result->last_lines, run->last.lines},
+		{&result->last_lines_of, run->last.of},
 	};
 	for (size_t i = 0; !status && i < sizeof texts / sizeof *texts; i++)
 		status = neap_result_set(texts[i].field, texts[i].text, err);
@@ -278,6 +282,15 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	neap_buffer_fini(&outsiders);
 	neap_buffer_fini(&containment);
 	return status;
+}
+
+/* What a command wrote in the end is kept to say why it failed. */
+static enum neap_status forget_last(struct neap_result *result, struct neap_error *err)
+{
+	enum neap_status status = neap_result_set(&result->error_line, "", err);
+	if (!status)
+		status = neap_result_set(&result->last_lines, "", err);
+	return status ? status : neap_result_set(&result->last_lines_of, "", err);
 }
 
 /* The verdict, and what the run's folder tells beside recordings. */
@@ -295,6 +308,8 @@ static enum neap_status put_verdict(struct neap_supervise *run, const struct nea
 		status = neap_result_set(&result->simulated, neap_buffer_string(&simulated), err);
 	if (!status)
 		status = neap_result_set(&result->oom_card, neap_buffer_string(&run->last_card), err);
+	if (!status && verdict->outcome == NEAP_OUTCOME_OK)
+		status = forget_last(result, err);
 	neap_buffer_fini(&simulated);
 	return status;
 }

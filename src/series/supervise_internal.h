@@ -5,10 +5,12 @@
 #include "analyze/oom.h"
 #include "series/group.h"
 #include "series/guard.h"
+#include "series/last_output.h"
 #include "series/observe.h"
 #include "series/orphans.h"
 #include "series/outcome.h"
 #include "series/supervise.h"
+#include "series/tee.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -27,13 +29,14 @@ struct neap_supervise {
 	struct neap_supervise_options options;
 	char folder[4096], run_id[NEAP_RUN_ID_ROOM];
 	int lock_fd, signal_fd;
-	bool owned; /* the folder, where there are no locks: base/owner.h */
+	bool owned;                    /* the folder, where there are no locks: base/owner.h */
 	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
 	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
 	struct neap_group group;           /* what the command runs in */
 	struct neap_guard guard;           /* ends it when we are killed */
+	struct neap_tee tee;               /* passes its output on */
 	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
 	struct neap_parameters parameters; /* of this start */
 	struct neap_child child;
@@ -42,7 +45,9 @@ struct neap_supervise {
 	unsigned cancel_count;
 	struct neap_limits_state limits;
 	uint64_t host_look_ns;           /* not before then: host memory is read */
-	uint64_t started_ns, log_offset; /* where stderr.log began */
+	uint64_t started_ns, log_offset; /* where stderr.log, or the file that stderr is, began */
+	uint64_t tee_offset;             /* where its output through the tee began */
+	struct neap_last_output last;    /* what it wrote in the end; once ended */
 	uint64_t cards_shown;
 	/* of the whole run */
 	bool started_once;
@@ -113,6 +118,13 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 /* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
 
+/* supervise_last.c */
+
+/* Before a start: where its output will begin. */
+void neap_supervise_last_begin(struct neap_supervise *run);
+/* After it has ended: run->last, and what it says of device memory and of the device. */
+void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *evidence);
+
 /* supervise_facts.c */
 
 /* What is known without its recordings: names, times, what was observed. Quick. The caller frees the result. */
@@ -142,7 +154,7 @@ enum neap_status neap_run_stage_begin(const struct neap_supervise *run, struct n
 void neap_run_stage_begin_again(const struct neap_supervise *run);
 /* The command has ended. `rung_left`: after an OOM it would be started again. */
 enum neap_status neap_run_stage_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
-			       struct neap_error *err);
+				    struct neap_error *err);
 
 /* supervise_host.c */
 

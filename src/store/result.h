@@ -91,6 +91,11 @@ struct neap_result {
 	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
 	enum neap_outcome outcome;
 	char *evidence;   /* how that is known: one line */
+	char *folder;     /* the run's, absolute; "" unknown */
+	/* Of a command that did not end well, where its output could be read: */
+	char *error_line;    /* its exception, else its last line; "" */
+	char *last_lines;    /* the last it wrote, at most 16 lines; "" */
+	char *last_lines_of; /* "stderr" or "stdout and stderr"; "" nothing could be read */
 	int exit_status;  /* 0..255, or 128 + signal */
 	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
 	uint64_t device_total_bytes;

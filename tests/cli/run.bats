@@ -608,9 +608,13 @@ END
 }
 
 @test "--on-oom where nothing can tell that memory ran out: said" {
-	NEAP_ATTACH=0 run "$NEAP" run --folder run --param b=64 --on-oom 'halve b' -- true
-	[ "$status" -eq 0 ]
-	[[ "${lines[0]}" == "neap run: NEAP_ATTACH=0 is set: without --log nothing will tell that memory ran out, and --on-oom changes nothing" ]]
+	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
+	NEAP_ATTACH=0 python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 "$NEAP" run --folder run --param b=64 --on-oom 'halve b' -- true
+	[[ "$(head -n 1 seen)" == "neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell that memory ran out, and --on-oom changes nothing"* ]]
+	NEAP_ATTACH=0 run "$NEAP" run --folder piped --param b=4 --on-oom 'halve b' -- \
+		sh -c 'echo {b} >>tried; echo "CUDA out of memory" >&2; exit 1'
+	[[ "$output" != *NEAP_ATTACH* ]]
+	[ "$(cat tried)" = "$(printf '4\n2\n1')" ]
 	NEAP_ATTACH=0 run "$NEAP" run --folder run2 --log --param b=64 --on-oom 'halve b' -- true
 	[[ "$output" != *NEAP_ATTACH* ]]
 	run "$NEAP" run --folder run3 --param b=64 --on-oom 'halve b' -- true

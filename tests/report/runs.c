@@ -110,6 +110,10 @@ void runs_init(struct neap_result results[RUN_COUNT])
 	results[4].steps = 0;
 	results[4].last_loss = NAN;
 	set(&results[4].leak_verdict, "not watched");
+	set(&results[4].evidence, "exit status 127: sh: no-such-program: not found");
+	set(&results[4].folder, "/night/runs/missing-1");
+	set(&results[4].last_lines_of, "stderr");
+	set(&results[4].last_lines, "starting\nsh: no-such-program: not found\n");
 }
 
 void runs_fini(struct neap_result results[RUN_COUNT])

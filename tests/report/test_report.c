@@ -97,6 +97,27 @@ static void table_is_ranked(void **unused)
 	neap_buffer_fini(&out);
 }
 
+/* Below the table: why, and where to look. */
+static void failures_say_why(void **unused)
+{
+	struct neap_result results[RUN_COUNT];
+	struct neap_buffer out = {0};
+
+	(void)unused;
+	runs_init(results);
+	neap_report_failures(&out, results, RUN_COUNT - 1);
+	assert_string_equal(neap_buffer_string(&out), "");
+	neap_report_failures(&out, results, RUN_COUNT);
+	assert_string_equal(
+		neap_buffer_string(&out),
+		"\nmissing: not found: exit status 127: sh: no-such-program: not found\n"
+		"  in /night/runs/missing-1\n\n"
+		"'neap explain FOLDER' shows the last lines that such a run wrote, and what is known of its "
+		"memory\n");
+	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
 static void table_stays_narrow(void **unused)
 {
 	struct neap_result results[RUN_COUNT];
@@ -249,7 +270,8 @@ static void page_escapes_and_fetches_nothing(void **unused)
 	char **fields[] = {&results[0].name,         &results[0].command,     &results[0].parameters,
 			   &results[0].run_id,       &results[0].device_name, &results[0].rung,
 			   &results[0].leak_verdict, &results[0].fluctuation, &results[0].cleanup,
-			   &results[0].oom_card,     &results[0].evidence,    &results[0].advice};
+			   &results[0].oom_card,     &results[0].evidence,    &results[0].advice,
+			   &results[0].last_lines,   &results[0].folder,      &results[0].last_lines_of};
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		assert_int_equal(neap_result_set(fields[i], hostile, NULL), NEAP_OK);
 	neap_report_page(&out, hostile, results, RUN_COUNT, NULL, 0);
@@ -293,6 +315,10 @@ static void page_shows_each_run(void **unused)
 	assert_non_null(strstr(out.data, "2 in place, before a leak had used up the memory"));
 	assert_int_equal(count_of(out.data, "<pre>Out of device memory: 512 MiB"), 1);
 	assert_non_null(strstr(out.data, "simulated device"));
+	assert_non_null(strstr(out.data, "<dt>folder</dt><dd class=\"\">/night/runs/missing-1</dd>"));
+	assert_int_equal(count_of(out.data, "The last lines of its stderr</p>\n<pre>starting\nsh: no-such-program"),
+			 1);
+	assert_int_equal(count_of(out.data, "The last lines of its"), 1); /* of one that ended well there are none */
 	assert_int_equal(count_of(out.data, "micro-batch 107 is the largest predicted to fit (now 16)"), 1);
 	assert_true(strstr(out.data, ">too large</a>") < strstr(out.data, ">plain</a>")); /* ranked */
 
@@ -414,11 +440,17 @@ static void test_enough(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_enough),         cmocka_unit_test(table_is_ranked),
-		cmocka_unit_test(table_stays_narrow),  cmocka_unit_test(comparisons_say_what_changed),
-		cmocka_unit_test(card_says_it_all),    cmocka_unit_test(card_causes_differ),
-		cmocka_unit_test(card_stays_narrow),   cmocka_unit_test(page_escapes_and_fetches_nothing),
-		cmocka_unit_test(page_shows_each_run), cmocka_unit_test(long_curves_keep_their_extremes),
+		cmocka_unit_test(test_enough),
+		cmocka_unit_test(table_is_ranked),
+		cmocka_unit_test(failures_say_why),
+		cmocka_unit_test(table_stays_narrow),
+		cmocka_unit_test(comparisons_say_what_changed),
+		cmocka_unit_test(card_says_it_all),
+		cmocka_unit_test(card_causes_differ),
+		cmocka_unit_test(card_stays_narrow),
+		cmocka_unit_test(page_escapes_and_fetches_nothing),
+		cmocka_unit_test(page_shows_each_run),
+		cmocka_unit_test(long_curves_keep_their_extremes),
 	};
 
 	if (argc > 1)

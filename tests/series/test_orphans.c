@@ -82,7 +82,7 @@ static void test_by_environment(void **state)
 	pid_t other = start("another-run", "echo; exec sleep 1000");
 	pid_t none = start(NULL, "echo; exec sleep 1000");
 	assert_int_equal(
-		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, GRACE_MS, orphans, 8, &count, NULL),
+		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, {0}}, GRACE_MS, orphans, 8, &count, NULL),
 		NEAP_OK);
 	assert_int_equal(count, 1);
 	assert_int_equal(orphans[0].process.pid, ours);
@@ -96,7 +96,7 @@ static void test_by_environment(void **state)
 	ended_by(other);
 	ended_by(none);
 	assert_int_equal(
-		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, GRACE_MS, orphans, 8, &count, NULL),
+		neap_orphans_end(&(struct neap_orphans_of){run_id, 0, {0}}, GRACE_MS, orphans, 8, &count, NULL),
 		NEAP_OK);
 	assert_int_equal(count, 0);
 }
@@ -107,7 +107,7 @@ static void test_stubborn(void **state)
 	struct neap_ended orphans[8];
 	size_t count = 0;
 	pid_t ours = start(run_id, "trap '' TERM; echo; while :; do sleep 1000; done");
-	assert_int_equal(neap_orphans_end(&(struct neap_orphans_of){run_id, 0, 0}, 50, orphans, 8, &count, NULL),
+	assert_int_equal(neap_orphans_end(&(struct neap_orphans_of){run_id, 0, {0}}, 50, orphans, 8, &count, NULL),
 			 NEAP_OK);
 	assert_int_equal(ended_by(ours), SIGKILL);
 	bool killed = false;
@@ -128,7 +128,7 @@ static void test_by_descent(void **state)
 	assert_int_equal(kill(shell, SIGKILL), 0);
 	ended_by(shell);
 	assert_int_equal(
-		neap_orphans_end(&(struct neap_orphans_of){run_id, getpid(), 0}, GRACE_MS, orphans, 8, &count, NULL),
+		neap_orphans_end(&(struct neap_orphans_of){run_id, getpid(), {0}}, GRACE_MS, orphans, 8, &count, NULL),
 		NEAP_OK);
 	assert_int_equal(count, 1);
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
@@ -148,7 +148,7 @@ static void test_many(void **state)
 	pid_t shell = start(run_id, "for i in $(seq 150); do sleep 1000 & done; echo; exit 0");
 	assert_int_equal(ended_by(shell), 0);
 	assert_int_equal(
-		neap_orphans_end_all(&(struct neap_orphans_of){run_id, 0, 0}, count_ended, &told, &count, NULL),
+		neap_orphans_end_all(&(struct neap_orphans_of){run_id, 0, {0}}, count_ended, &told, &count, NULL),
 		NEAP_OK);
 	assert_int_equal(told, 150);
 	assert_int_equal(count, 150);
