@@ -46,25 +46,28 @@ static size_t fitting(const char *text, size_t width, bool words)
 	return bytes;
 }
 
-static void put_cell(struct neap_buffer *out, const char *text, size_t length, size_t width, bool right,
-		     enum neap_report_tone tone, bool last, bool color)
-{
-	while (length > 0 && text[length - 1] == ' ')
-		length--;
-	size_t columns = neap_report_width(text, length);
-	size_t padding = columns < width ? width - columns : 0;
+struct cell {
+	const char *text;
+	size_t length, width; /* bytes to print; columns to fill */
+	bool right;
+	enum neap_report_tone tone;
+};
 
-	if (right)
-		spaces(out, padding);
-	if (color && tone != NEAP_TONE_PLAIN && length > 0)
-		neap_buffer_text(out, tone_code(tone));
-	neap_buffer_append(out, text, length);
-	if (color && tone != NEAP_TONE_PLAIN && length > 0)
+static void put_cell(struct neap_buffer *out, struct cell cell, bool color)
+{
+	while (cell.length > 0 && cell.text[cell.length - 1] == ' ')
+		cell.length--;
+	size_t columns = neap_report_width(cell.text, cell.length);
+	size_t padding = columns < cell.width ? cell.width - columns : 0;
+	bool tinted = color && cell.tone != NEAP_TONE_PLAIN && cell.length > 0;
+
+	spaces(out, cell.right ? padding : 0);
+	if (tinted)
+		neap_buffer_text(out, tone_code(cell.tone));
+	neap_buffer_append(out, cell.text, cell.length);
+	if (tinted)
 		neap_buffer_text(out, "\033[0m");
-	if (!right && !last)
-		spaces(out, padding);
-	if (!last)
-		spaces(out, GAP);
+	spaces(out, (cell.right ? 0 : padding) + GAP);
 }
 
 static void trim_line(struct neap_buffer *out, size_t start)
@@ -81,10 +84,13 @@ static void put_row(struct neap_buffer *out, const struct neap_report_cells *cel
 	size_t start = out->length, indent = 0;
 
 	for (int i = 0; i < NEAP_COLUMN_COUNT; i++) {
-		const char *text = cells->text[i];
-		size_t length = i == NEAP_COLUMN_RUNG ? taken : fitting(text, widths[i], false);
-		put_cell(out, text, length, widths[i], neap_report_headings[i].right, cells->tone[i],
-			 i + 1 == NEAP_COLUMN_COUNT, color);
+		struct cell cell = {.text = cells->text[i],
+				    .length =
+					    i == NEAP_COLUMN_RUNG ? taken : fitting(cells->text[i], widths[i], false),
+				    .width = widths[i],
+				    .right = neap_report_headings[i].right,
+				    .tone = cells->tone[i]};
+		put_cell(out, cell, color);
 		if (i < NEAP_COLUMN_RUNG)
 			indent += widths[i] + GAP;
 	}
@@ -93,7 +99,8 @@ static void put_row(struct neap_buffer *out, const struct neap_report_cells *cel
 		start = out->length;
 		spaces(out, indent);
 		taken = fitting(rung, widths[NEAP_COLUMN_RUNG], true);
-		put_cell(out, rung, taken, widths[NEAP_COLUMN_RUNG], false, cells->tone[NEAP_COLUMN_RUNG], true,
+		put_cell(out,
+			 (struct cell){rung, taken, widths[NEAP_COLUMN_RUNG], false, cells->tone[NEAP_COLUMN_RUNG]},
 			 color);
 		trim_line(out, start);
 	}

@@ -39,18 +39,21 @@
 #define CORRELATION_MAX   0.95
 #define INTERVAL_Z        2.5758 /* 99 %, two-sided */
 
-static void merge(const double *from, double *to, size_t left, size_t middle, size_t right, uint64_t *inversions)
+/* Merges two sorted runs, from[0..middle) and from[middle..end); returns how many pairs were in falling order. */
+static uint64_t merge(const double *from, double *to, size_t middle, size_t end)
 {
-	size_t i = left, j = middle;
+	uint64_t inversions = 0;
+	size_t i = 0, j = middle;
 
-	for (size_t k = left; k < right; k++) {
-		if (i < middle && (j >= right || from[i] <= from[j])) {
+	for (size_t k = 0; k < end; k++) {
+		if (i < middle && (j >= end || from[i] <= from[j])) {
 			to[k] = from[i++];
 		} else {
 			to[k] = from[j++];
-			*inversions += middle - i;
+			inversions += middle - i;
 		}
 	}
+	return inversions;
 }
 
 /* Sorts `values` and returns how many pairs were in falling order. */
@@ -61,9 +64,8 @@ static uint64_t sort_counting(double *values, size_t count)
 
 	for (size_t width = 1; width < count; width *= 2) {
 		for (size_t left = 0; left < count; left += 2 * width) {
-			size_t middle = left + width < count ? left + width : count;
-			size_t right = left + 2 * width < count ? left + 2 * width : count;
-			merge(values, other, left, middle, right, &inversions);
+			size_t end = count - left < 2 * width ? count - left : 2 * width;
+			inversions += merge(values + left, other + left, width < end ? width : end, end);
 		}
 		memcpy(values, other, count * sizeof *values);
 	}
