@@ -56,6 +56,12 @@ struct neap_sim_calls {
 	void (*forgive)(void);
 	/* 0 where NEAP_SIM says backing=none: device memory has addresses only. After cuInit. */
 	int (*keeps_bytes)(void);
+	/* The first part of [address, address + bytes) that other processes may have mapped, too, and that the host may
+	 * read and write: 1. None: 0. */
+	int (*shared)(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
+	/* `function` runs when the driver call named `call` has made memory of this process available to others (opened: 0)
+	 * or memory of others available here (opened: 1), before that call returns. NULL: none. */
+	void (*watch_shares)(void (*function)(const char *call, int opened));
 };
 
 #ifdef __cplusplus

@@ -8,13 +8,21 @@
  * writes of at most SMALL_BYTES are kept: programs compare shapes and flags that they sent themselves, and large data
  * costs nothing.
  *
- * Invariant: pieces are disjoint, none is empty, and none that was stored is all zeros.
+ * Memory that other processes may have, too, is different: its bytes are in the simulated memory itself, which all of
+ * them map. A range can lie over both kinds, so each operation goes by *runs*: as far as the bytes are of one kind.
+ *
+ * Invariants: pieces are disjoint, none is empty, and none that was stored is all zeros. None lies over a shared run,
+ * but between the moment that memory becomes shared and the next operation on it.
+ *
+ * Lock: contents.lock is taken before the simulator's.
  */
 #include "runtime/runtime.h"
 
 #include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define SMALL_BYTES 65536
 
@@ -151,11 +159,95 @@ static void load(uint64_t address, unsigned char *to, size_t bytes)
 	}
 }
 
+/* -- shared memory ---------------------------------------------------------------------------------------------- */
+
+static unsigned char *memory_at(uint64_t address) { return (unsigned char *)(uintptr_t)address; }
+
+/* Lock held. Takes the pieces over a shared range into the memory itself. */
+static void bring(uint64_t address, uint64_t bytes)
+{
+	if (!find(address, bytes))
+		return;
+	load(address, memory_at(address), bytes);
+	cut(address, bytes);
+}
+
+/* Lock held. How far the bytes from `address` on are of one kind; true: shared, and then no piece is over them. */
+static bool run_at(uint64_t address, uint64_t bytes, uint64_t *ret_bytes)
+{
+	uint64_t start, length;
+
+	*ret_bytes = bytes;
+	if (!runtime_shared(address, bytes, &start, &length))
+		return false;
+	*ret_bytes = start > address ? start - address : length;
+	if (start > address)
+		return false;
+	bring(address, length);
+	return true;
+}
+
+/* Zeros in shared memory. Whole pages go back to the host. */
+static void zero_shared(uint64_t address, uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = address + bytes;
+	uint64_t first = (address + page - 1) / page * page, last = end / page * page;
+
+	if (first >= last || madvise(memory_at(first), last - first, MADV_REMOVE) != 0) {
+		memset(memory_at(address), 0, bytes);
+		return;
+	}
+	memset(memory_at(address), 0, first - address);
+	memset(memory_at(last), 0, end - last);
+}
+
+/* -- operations, by runs; lock held ----------------------------------------------------------------------------- */
+
+static void read_runs(uint64_t address, unsigned char *to, uint64_t bytes)
+{
+	uint64_t run;
+
+	for (uint64_t done = 0; done < bytes; done += run) {
+		if (run_at(address + done, bytes - done, &run))
+			memcpy(to + done, memory_at(address + done), run);
+		else
+			load(address + done, to + done, run);
+	}
+}
+
+static bool write_runs(uint64_t address, const unsigned char *from, uint64_t bytes)
+{
+	bool stored = true;
+	uint64_t run;
+
+	for (uint64_t done = 0; done < bytes && stored; done += run) {
+		if (run_at(address + done, bytes - done, &run))
+			memcpy(memory_at(address + done), from + done, run);
+		else
+			stored = store(address + done, from + done, run);
+	}
+	return stored;
+}
+
+static void forget_runs(uint64_t address, uint64_t bytes)
+{
+	uint64_t run;
+
+	for (uint64_t done = 0; done < bytes; done += run) {
+		if (run_at(address + done, bytes - done, &run))
+			zero_shared(address + done, run);
+		else if (contents.root)
+			cut(address + done, run);
+	}
+}
+
+/* -- the operations --------------------------------------------------------------------------------------------- */
+
 void contents_read(uint64_t address, void *to, size_t bytes)
 {
 	gate_open_range(address, bytes);
 	pthread_mutex_lock(&contents.lock);
-	load(address, to, bytes);
+	read_runs(address, to, bytes);
 	pthread_mutex_unlock(&contents.lock);
 }
 
@@ -164,7 +256,7 @@ bool contents_write(uint64_t address, const void *from, size_t bytes)
 	bool stored;
 
 	pthread_mutex_lock(&contents.lock);
-	stored = store(address, from, bytes);
+	stored = write_runs(address, from, bytes);
 	pthread_mutex_unlock(&contents.lock);
 	return stored;
 }
@@ -172,18 +264,41 @@ bool contents_write(uint64_t address, const void *from, size_t bytes)
 void contents_forget(uint64_t address, size_t bytes)
 {
 	pthread_mutex_lock(&contents.lock);
+	forget_runs(address, bytes);
+	pthread_mutex_unlock(&contents.lock);
+}
+
+void contents_release(uint64_t address, size_t bytes)
+{
+	pthread_mutex_lock(&contents.lock);
 	if (contents.root)
 		cut(address, bytes);
 	pthread_mutex_unlock(&contents.lock);
 }
 
+void contents_share(void)
+{
+	uint64_t at = 0, run;
+	const struct piece *piece;
+
+	pthread_mutex_lock(&contents.lock);
+	for (; (piece = find_first(at, UINT64_MAX - at)) != NULL; at += run) {
+		if (piece->start > at)
+			at = piece->start;
+		(void)run_at(at, piece->start + piece->bytes - at, &run);
+	}
+	pthread_mutex_unlock(&contents.lock);
+}
+
+/* Shared memory counts as stored: another process may have written it. */
 bool contents_hold(uint64_t address, size_t bytes)
 {
+	uint64_t start, length;
 	bool found;
 
 	gate_open_range(address, bytes);
 	pthread_mutex_lock(&contents.lock);
-	found = find(address, bytes) != NULL;
+	found = find(address, bytes) != NULL || runtime_shared(address, bytes, &start, &length);
 	pthread_mutex_unlock(&contents.lock);
 	return found;
 }
@@ -213,8 +328,8 @@ bool contents_move(uint64_t to, uint64_t from, size_t bytes)
 	if (!copy)
 		return false;
 	pthread_mutex_lock(&contents.lock);
-	load(from, copy, bytes);
-	stored = store(to, copy, bytes);
+	read_runs(from, copy, bytes);
+	stored = write_runs(to, copy, bytes);
 	pthread_mutex_unlock(&contents.lock);
 	free(copy);
 	return stored;

@@ -62,6 +62,23 @@ static const struct neap_sim_calls *simulator(void *library)
 	return get();
 }
 
+/* The simulator made memory common to processes. With backing=none no bytes are: what the other process stored reads
+ * as zeros here. */
+static void became_shared(const char *call, int by_others)
+{
+	if (runtime_keeps_bytes())
+		contents_share();
+	else if (by_others)
+		tally_count(GAP_TRANSFER, "libcuda", call, 0, 0);
+}
+
+/* This library may be unloaded before the simulator. */
+__attribute__((destructor)) static void stop_watching(void)
+{
+	if (runtime_sim)
+		runtime_sim->watch_shares(NULL);
+}
+
 static int load(void)
 {
 	void *library = open_library(), *symbol;
@@ -71,6 +88,7 @@ static int load(void)
 	runtime_sim = simulator(library);
 	if (!runtime_sim || runtime_sim->version != 1)
 		return cudaErrorInsufficientDriver;
+	runtime_sim->watch_shares(became_shared);
 	symbol = dlsym(library, "cuGetProcAddress_v2");
 	memcpy(&runtime_get_proc_address, &symbol, sizeof(symbol));
 #define X(need, name, driver_name, parameters)                                                                       \
@@ -100,3 +118,8 @@ int runtime_open(void)
 }
 
 bool runtime_keeps_bytes(void) { return runtime_sim->keeps_bytes(); }
+
+bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
+{
+	return runtime_sim && runtime_sim->shared(address, bytes, ret_start, ret_bytes);
+}

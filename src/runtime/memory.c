@@ -23,8 +23,8 @@ int runtime_cudaMalloc(void **pointer, size_t bytes)
 	return result;
 }
 
-/* Forgets the whole allocation that starts here. */
-static void forget_allocation(const void *pointer)
+/* Drops what the whole allocation that starts here holds. */
+static void release_allocation(const void *pointer)
 {
 	CUdeviceptr start = 0;
 	size_t bytes = 0;
@@ -32,7 +32,7 @@ static void forget_allocation(const void *pointer)
 	if (runtime_cuda.cuMemGetAddressRange(&start, &bytes, number(pointer)) != CUDA_SUCCESS)
 		return;
 	gate_free_range(start, bytes);
-	contents_forget(start, bytes);
+	contents_release(start, bytes);
 }
 
 int runtime_cudaFree(void *pointer)
@@ -42,7 +42,7 @@ int runtime_cudaFree(void *pointer)
 	if (result != CUDA_SUCCESS || !pointer) /* cudaFree(NULL) is how programs make a context */
 		return result;
 	gate_open_stream(NULL);
-	forget_allocation(pointer);
+	release_allocation(pointer);
 	return runtime_cuda.cuMemFree(number(pointer));
 }
 
@@ -231,7 +231,7 @@ int runtime_cudaFreeAsync(void *pointer, CUstream stream)
 
 	if (result != CUDA_SUCCESS || !pointer)
 		return result;
-	forget_allocation(pointer);
+	release_allocation(pointer);
 	return runtime_cuda.cuMemFreeAsync(number(pointer), stream);
 }
 

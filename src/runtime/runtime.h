@@ -32,6 +32,8 @@ extern neap_get_proc_address runtime_get_proc_address;
 extern const struct neap_sim_calls *runtime_sim;
 /* False: the device has no bytes (backing=none), so only small contents are kept. */
 bool runtime_keeps_bytes(void);
+/* The first part of the range that other processes may have, too. False: none. */
+bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
 
 /* -- device.c --------------------------------------------------------------------------------------------------- */
 
@@ -48,6 +50,10 @@ bool contents_write(uint64_t address, const void *from, size_t bytes);
 void contents_set(uint64_t address, int value, size_t bytes);
 void contents_forget(uint64_t address, size_t bytes);
 bool contents_hold(uint64_t address, size_t bytes);
+/* The range is freed: as forget, but what other processes may have, too, they keep. */
+void contents_release(uint64_t address, size_t bytes);
+/* Memory of this process has become shared: moves what is stored for it into the memory itself. */
+void contents_share(void);
 /* Takes what [from, from + bytes) holds, zeros included, to `to`. The ranges may overlap. */
 bool contents_move(uint64_t to, uint64_t from, size_t bytes);
 
@@ -66,7 +72,8 @@ void gate_open_range(uint64_t address, size_t bytes);
 /* For a query: opens what opens without blocking. False: a gate stays closed, so the stream or event is not ready. */
 bool gate_try_stream(CUstream stream);
 bool gate_try_event(CUevent event);
-/* The program is about to overwrite the range: gates that write within it are superseded, others over it are opened. */
+/* The program is about to overwrite the range: gates that write within it are superseded, others over it are opened.
+ */
 void gate_overwrite_range(uint64_t address, size_t bytes);
 /* The range was freed, or begins a new life: gates that write within it are superseded. Does not block. */
 void gate_free_range(uint64_t address, size_t bytes);

@@ -11,7 +11,8 @@
  *     +--- libcudart.so.13 (neap) --- libcuda.so.1 (neap's simulator)
  *
  * Contents. Nothing is computed, so device memory holds only what a program copied or set there, or a collective brought.
- * Everything else reads as zeros, every time. libcudart keeps those bytes apart from the simulated memory, by address.
+ * Everything else reads as zeros, every time. libcudart keeps those bytes apart from the simulated memory, by address; those of
+ * memory that processes share are in it.
  *
  * Gates. A call such as ncclAllReduce returns before its peers have called it. Its data is needed only when this process
  * looks: when it synchronises with the stream, or reads the destination. A gate is a function that libcudart calls then,
@@ -39,7 +40,7 @@ enum runtime_gap {
 	GAP_VALUES,    /* a result that was not computed; memory is right */
 	GAP_WORKSPACE, /* a size that the real library chooses: between `low` and `high` bytes, answered with `low` */
 	GAP_REFUSED,   /* not simulated: answered with the library's "not supported" */
-	GAP_TRANSFER,  /* data that did not move between ranks */
+	GAP_TRANSFER,  /* data that did not move between ranks or processes */
 };
 
 /* The functions of a gate. Each gets the gate's argument; none is called with a lock of libcudart held. Of `open` and

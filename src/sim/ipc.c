@@ -42,9 +42,11 @@ CUresult sim_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocatio
 		result = fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 	}
 	pthread_mutex_unlock(&sim.lock);
-	if (result == CUDA_SUCCESS)
-		*(int *)shareable = fd;
-	return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	sim_share_tell("cuMemExportToShareableHandle", false);
+	*(int *)shareable = fd;
+	return CUDA_SUCCESS;
 }
 
 /* The descriptor stays the caller's. */
@@ -66,6 +68,8 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 		*handle = made->id;
 	}
 	pthread_mutex_unlock(&sim.lock);
+	if (result == CUDA_SUCCESS)
+		sim_share_tell("cuMemImportFromShareableHandle", true);
 	return result;
 }
 
@@ -125,6 +129,8 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 	if (result == CUDA_SUCCESS && !name_self(MEMORY_MAGIC, entry, handle->reserved))
 		result = CUDA_ERROR_OPERATING_SYSTEM;
 	pthread_mutex_unlock(&sim.lock);
+	if (result == CUDA_SUCCESS)
+		sim_share_tell("cuIpcGetMemHandle", false);
 	return result;
 }
 
@@ -215,6 +221,8 @@ CUresult sim_cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, uns
 		*address = reservation->range.start;
 	pthread_mutex_unlock(&sim.lock);
 	close(fd);
+	if (result == CUDA_SUCCESS)
+		sim_share_tell("cuIpcOpenMemHandle", true);
 	return result;
 }
 

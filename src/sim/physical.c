@@ -22,10 +22,8 @@ static bool file_reaches(uint64_t end)
 {
 	uint64_t size = (end + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
 
-	if (sim.file < 0) {
+	if (sim.file < 0)
 		sim.file = memfd_create("neap-sim-memory", MFD_CLOEXEC);
-		sim.file_end = sim.file_size = 0;
-	}
 	if (sim.file < 0)
 		return false;
 	if (end > sim.file_size) {

@@ -180,6 +180,45 @@ int sim_share_open(struct sim_handle *handle)
 	return fd;
 }
 
+void sim_share_tell(const char *call, bool opened)
+{
+	void (*function)(const char *, int) = atomic_load(&sim.share_watch);
+
+	if (function)
+		function(call, opened);
+}
+
+static struct sim_range *first_mapping(uint64_t start, uint64_t bytes)
+{
+	struct sim_range *range = sim_ranges_find(&sim.mappings, start, bytes), *earlier;
+
+	while (range && range->start > start &&
+	       (earlier = sim_ranges_find(&sim.mappings, start, range->start - start)) != NULL)
+		range = earlier;
+	return range;
+}
+
+bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
+{
+	uint64_t at = address, end = address + bytes;
+	const struct sim_mapping *mapping;
+
+	while (!sim.spec.no_backing && at < end &&
+	       (mapping = (const struct sim_mapping *)first_mapping(at, end - at)) != NULL) {
+		uint64_t stop = mapping->range.start + mapping->range.bytes;
+
+		if (mapping->range.start > at)
+			at = mapping->range.start;
+		if (mapping->handle->share && sim_map_widest(mapping) == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+			*ret_start = at;
+			*ret_bytes = (stop < end ? stop : end) - at;
+			return true;
+		}
+		at = stop;
+	}
+	return false;
+}
+
 /* -- import --------------------------------------------------------------------------------------------------------
  */
 

@@ -16,6 +16,11 @@
 
 /* Makes it a share, once; where its entry is, in its process's file. Lock held. CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, uint64_t *ret_entry);
+/* Tells the watcher of neap/sim.h. No lock held. */
+void sim_share_tell(const char *call, bool opened);
+/* The first part of the range that is in a share and that the host may read and write. Lock held. False: none, or
+ * memory has no bytes. */
+bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
 /* A new descriptor of the file that the handle is in, at its entry. Lock held. -1: the host refused. */
 int sim_share_open(struct sim_handle *handle);
 /* A handle, held once, for what a descriptor names. Lock held. CUDA_ERROR_INVALID_VALUE: it names nothing that is

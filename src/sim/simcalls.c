@@ -1,5 +1,5 @@
 /* The public calls of neap/sim.h. */
-#include "sim/state.h"
+#include "sim/share.h"
 
 #include <string.h>
 
@@ -76,6 +76,20 @@ static void forgive(void)
 
 static int keeps_bytes(void) { return !sim.spec.no_backing; }
 
+static int shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
+{
+	bool found;
+
+	if (!usable())
+		return 0;
+	pthread_mutex_lock(&sim.lock);
+	found = sim.shares && sim_share_find(address, bytes, ret_start, ret_bytes);
+	pthread_mutex_unlock(&sim.lock);
+	return found;
+}
+
+static void watch_shares(void (*function)(const char *call, int opened)) { atomic_store(&sim.share_watch, function); }
+
 static const struct neap_sim_calls public_calls = {
 	.version = 1,
 	.launch = launch,
@@ -88,6 +102,8 @@ static const struct neap_sim_calls public_calls = {
 	.report = report,
 	.forgive = forgive,
 	.keeps_bytes = keeps_bytes,
+	.shared = shared,
+	.watch_shares = watch_shares,
 };
 
 NEAP_API const struct neap_sim_calls *neap_sim_get_calls(void);

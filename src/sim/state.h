@@ -396,7 +396,8 @@ struct sim_state {
 	CUmemoryPool pools;
 	struct sim_file *shared_files;
 	struct sim_share *shares;
-	uint64_t directory, directory_end; /* of what this process shares: in its file */
+	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
+	uint64_t directory, directory_end;                         /* of what this process shares: in its file */
 	struct sim_flight *flights;
 
 	/* Pointers that the program may name. */

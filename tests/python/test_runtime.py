@@ -8,6 +8,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -74,6 +75,47 @@ class Contents(Fresh):
             NEAP_SIM=f"h200-141gb,backing=none,world=runtime-none-{os.getpid()}",
         )
         self.assertEqual(printed, "5 0 0.0 120")
+
+    def test_processes_share_a_tensor(self):
+        """By torch.multiprocessing: each reads what the other stored. Expandable segments, where this PyTorch shares them."""
+        settings = [""]
+        if torch.__version__ >= (2, 10):
+            settings.append("expandable_segments:True")
+        for setting in settings:
+            with self.subTest(setting=setting), tempfile.TemporaryDirectory() as folder:
+                script = os.path.join(folder, "share.py")
+                with open(script, "w") as file:
+                    file.write(SHARING)
+                environment = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": setting, "NEAP_SIM": f"mem=2GiB,world=runtime-share-{os.getpid()}"}
+                done = subprocess.run([sys.executable, "-W", "ignore", script], env=environment, text=True, stdout=subprocess.PIPE, timeout=300)
+                self.assertEqual((done.returncode, done.stdout), (0, "[1.0, 2.0, 3.0] 6000000.0\n[90.0, 91.0, 3.0]\n"))
+
+
+SHARING = """
+import torch, torch.multiprocessing as mp
+
+def work(tensors, answers):
+    shared = tensors.get()
+    answers.put(f"{shared[:3].tolist()} {shared[-1].item()}")
+    shared[:2].copy_(torch.tensor([90.0, 91.0]))
+    torch.cuda.synchronize()
+    answers.put("stored")
+    tensors.get()
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    tensors, answers = context.Queue(), context.Queue()
+    process = context.Process(target=work, args=(tensors, answers))
+    process.start()
+    mine = torch.arange(1, 6_000_001, dtype=torch.float32).cuda()
+    tensors.put(mine)
+    print(answers.get())
+    answers.get()
+    print(mine[:3].tolist())
+    tensors.put(None)
+    process.join()
+    raise SystemExit(process.exitcode)
+"""
 
 
 class Counted(Fresh):

@@ -8,13 +8,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <cmocka.h>
 
-/* contents.c's world: no gates, and a device that keeps bytes or not. */
+/* contents.c's world: no gates, a device that keeps bytes or not, and a part of it that is shared or not. */
 static bool keeps = true;
 static uint64_t gate_address;
+static uint64_t shared_start, shared_bytes;
 
 bool runtime_keeps_bytes(void) { return keeps; }
 void gate_open_range(uint64_t address, size_t bytes)
@@ -23,8 +25,23 @@ void gate_open_range(uint64_t address, size_t bytes)
 	gate_address = address;
 }
 
-#define BASE 0x7f0000000000ull
-#define ROOM 4096
+bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes)
+{
+	uint64_t start = address > shared_start ? address : shared_start, end = address + bytes;
+
+	if (end > shared_start + shared_bytes)
+		end = shared_start + shared_bytes;
+	if (start >= end)
+		return false;
+	*ret_start = start;
+	*ret_bytes = end - start;
+	return true;
+}
+
+#define ROOM 16384
+
+static uint64_t base; /* shared memory, as the simulator's */
+#define BASE base
 
 static uint64_t state;
 
@@ -91,10 +108,21 @@ static void follows_shadow(void **unused)
 	state |= 1;
 	print_message("seed %" PRIu64 "\n", state);
 	for (int operation = 0; operation < 20000; operation++) {
+		if (operation == 10000) { /* what is there stays */
+			shared_start = BASE + 3000;
+			shared_bytes = 9000;
+			contents_share();
+			assert_memory_equal((void *)(uintptr_t)shared_start, shadow + 3000, shared_bytes);
+		}
 		step(shadow);
 		check(shadow);
 	}
+	assert_memory_equal((void *)(uintptr_t)shared_start, shadow + 3000,
+			    shared_bytes); /* as another process sees it */
 	contents_forget(BASE, ROOM);
+	memset(shadow, 0, ROOM);
+	check(shadow);
+	shared_bytes = 0;
 	assert_false(contents_hold(BASE, ROOM));
 }
 
@@ -126,6 +154,27 @@ static void without_backing_small_writes_stay(void **unused)
 	keeps = true;
 }
 
+/* A piece that is stored after memory became shared, before contents_share was called. */
+static void what_comes_late_is_shared(void **unused)
+{
+	char byte = 0;
+
+	(void)unused;
+	assert_true(contents_write(BASE, "old", 3));
+	shared_start = BASE;
+	shared_bytes = 2;
+	assert_true(contents_hold(BASE, 2));
+	assert_true(contents_write(BASE + 1, "n", 1));
+	contents_share();
+	assert_memory_equal((void *)(uintptr_t)BASE, "on", 2);
+	contents_read(BASE + 2, &byte, 1);
+	assert_int_equal(byte, 'd');
+	contents_release(BASE, 3); /* the others keep theirs */
+	assert_memory_equal((void *)(uintptr_t)BASE, "on", 2);
+	shared_bytes = 0;
+	assert_false(contents_hold(BASE, 3));
+}
+
 static void a_read_opens_gates(void **unused)
 {
 	char byte;
@@ -143,8 +192,13 @@ int main(void)
 		cmocka_unit_test(follows_shadow),
 		cmocka_unit_test(zeros_are_not_kept),
 		cmocka_unit_test(without_backing_small_writes_stay),
+		cmocka_unit_test(what_comes_late_is_shared),
 		cmocka_unit_test(a_read_opens_gates),
 	};
+	void *memory = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
+	if (memory == MAP_FAILED)
+		return 1;
+	base = (uint64_t)(uintptr_t)memory;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
