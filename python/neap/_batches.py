@@ -141,9 +141,14 @@ class Batches:
         known = self._largest = max(self._largest, largest)
         return split._replace(micro_batch=known)
 
+    @property
+    def of_loader(self) -> bool:
+        """Whether the program's own loader makes the batches."""
+        return self._loader is not None and self._loader is self._data
+
     def parted(self, split: Split) -> Split:
         """The same split where each of a step's batches is cut by itself: `accumulate` counts their parts."""
-        number = self.split.accumulate if self._loader is not None else 1
+        number = self.split.accumulate if self._loader is not None else 1  # batches of a step
         if number == 1 or split.samples % number:
             return split
         sizes = parts(split.samples // number, split.micro_batch)

@@ -11,14 +11,16 @@ import inspect
 import itertools
 from typing import Any, Callable, NamedTuple, Optional, Union
 
-from . import _batches, memory
+from . import _batches, _events, memory
 from ._ladder import parts
 from ._ranks import FINE, OUT, OVER, Ranks
 
 
 class TrainingOutOfMemory(RuntimeError):
     """Memory ran out and no rung is left, or the update was half done. The text is the last word: what was tried, and what is
-    in force. It holds no tensor."""
+    in force, and what may help. It holds no tensor."""
+
+    recommendations: tuple[str, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -27,10 +29,16 @@ class Outcome(NamedTuple):
     word: int
     loss: float
     reason: str  # of OUT
+    cached: int = 0  # of OUT: bytes that were reserved and not allocated then
 
 
 def _one_line(error: BaseException) -> str:
     return str(error).split("\n", 1)[0]
+
+
+def _cached() -> int:
+    allocated, reserved, _, _ = _events.held()
+    return max(reserved - allocated, 0)
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -94,14 +102,14 @@ class Stepper:
     def attempt(self, make: Optional[Callable[[], list[Any]]], micro_batch: int) -> Outcome:
         """One step over the batches that `make` gives; without one this rank has no more. FINE: the update is done. Else
         nothing is, and nothing of it is held: call it again with less (OUT), or not (OVER). What else is raised is raised."""
-        word, reason, loss, count = FINE if make else OVER, "memory ran out on another rank", 0.0, 0
+        word, reason, loss, count, cached = FINE if make else OVER, "memory ran out on another rank", 0.0, 0, 0
         try:
             if make:
                 loss, count = self._gradients(make(), micro_batch)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            word, reason = OUT, _one_line(error)
+            word, reason, cached = OUT, _one_line(error), _cached()
         said, counts = self._ranks.agree(word, count, gradients=True)
         if said == FINE:
             out = self._complete()
@@ -110,7 +118,7 @@ class Stepper:
             self._ranks.exchange(count / max(sum(counts), 1))
             out = self._update()
             said, reason = (FINE, "") if out is None else (OUT, out)
-        return Outcome(said, loss, reason)
+        return Outcome(said, loss, reason, cached)
 
     def _gradients(self, batches: list[Any], micro_batch: int) -> tuple[float, int]:
         """Of the whole step, part by part: each sample weighs the same. Its mean loss, and its samples."""

@@ -18,7 +18,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _events, _library, _limits, _notes, _sources, memory
+from . import _advice, _events, _library, _limits, _notes, _sources, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -133,12 +133,6 @@ def _tell_holders(torch: Any, device: int, allocated: int) -> None:
         _events.tag_bytes(device, "activations and other" if _State.optimizers else "all", rest, 0)
 
 
-def _grows() -> bool:
-    """Whether PyTorch's segments grow in place, as far as the environment says."""
-    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
-    return "expandable_segments:true" in text.lower().replace(" ", "")
-
-
 def _device_total(torch: Any, device: int) -> int:
     """As PyTorch has just asked the driver."""
     try:
@@ -157,7 +151,7 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
     finally:
         limit = allowed if allowed < total else _LARGEST
         context = agent.context_bytes(device)
-        _events.out_of_memory(device, requested, free, total, limit, largest, context, _grows())
+        _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows())
     _tell_holders(torch, device, torch.cuda.memory_allocated(device))
     agent.publish()
 

@@ -16,7 +16,7 @@ import logging
 import time
 from typing import Any, Callable, Optional, Union
 
-from . import _abi, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _units, memory
+from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _units, memory
 from ._abi import Rung, ThresholdAct
 from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
@@ -71,6 +71,7 @@ class TrainingResult:
     seconds: float
     peak: int  # bytes allocated at most, over all devices
     leak: Optional[Leak] = None  # what the leak watch found last
+    recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
 
 
 def _check_counts(**counts: Any) -> None:
@@ -251,7 +252,7 @@ class Training:
             log.warning("Out of memory at step %d: %s", self._step + 1, done.reason)
             self._mark(_abi.Mark.OOM, "oom")
             self._cleanups.run(_abi.Reason.OOM)
-            self._take(self._step + 1, done.reason)
+            self._take(self._step + 1, done.reason, done.cached)
         if done.word == OVER:
             self.optimizer.zero_grad(set_to_none=True)
             if make is not None:
@@ -283,15 +284,24 @@ class Training:
             offered.add(Rung.CHECKPOINTING)
         return next_rung(self.split, self._active, offered) if self._ladder else (Rung.STOP, self.split)
 
-    def _take(self, step: int, why: str) -> None:
-        """Takes the next rung, or raises the last word."""
+    def _give_up(self, step: int, why: str, cached: int) -> TrainingOutOfMemory:
+        can_checkpoint = _efficient.can_checkpoint(self.model, self._torch)
+        ways = _advice.Ways(self._ladder, can_checkpoint, bool(self.mixed_precision), self.split)
+        found = _advice.at_the_end(ways, cached)
+        error = TrainingOutOfMemory(
+            f"memory ran out at step {step} and {'no rung is left' if self._ladder else 'the ladder is off'}: {why}. In force: "
+            f"{self.split}, mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
+            f"{', '.join(r.what for r in self._rungs) or 'none'}. "
+            + (f"What may help: {'; '.join(found)}" if found else "A smaller model or a larger device is needed")
+        )
+        error.recommendations = found
+        return error
+
+    def _take(self, step: int, why: str, cached: int = 0) -> None:
+        """Takes the next rung, or raises the last word. `cached`: bytes that were not in use when memory ran out."""
         before, (rung, split) = self.split, self._next_rung()
         if rung == Rung.STOP:
-            raise TrainingOutOfMemory(
-                f"memory ran out at step {step} and no rung is left: {why}. In force: {self.split}, "
-                f"mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
-                f"{', '.join(r.what for r in self._rungs) or 'none'}. A smaller model or a larger device is needed"
-            )
+            raise self._give_up(step, why, cached)
         what = rung_name(rung)
         self._taken.add(rung)
         if rung == Rung.SPLIT:
@@ -497,6 +507,9 @@ class Training:
         self._ranks.agree()  # all came to the end
         if self._stopped:
             log.warning("Stopped early: %s", self._stopped)
+        recommended = _advice.next_time(self.split, self._taken, self._batches.of_loader) if self._ooms else ()
+        for one in recommended:
+            log.warning("Next time %s", one)
         return TrainingResult(
             self._step,
             self._epoch,
@@ -513,4 +526,5 @@ class Training:
             time.monotonic() - began,
             max(self._peak, memory.get_gpu_memory_stats().max_allocated),
             self._leaks.found,
+            recommended,
         )

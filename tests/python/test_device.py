@@ -6,6 +6,7 @@ import glob
 import io
 import logging
 import os
+import re
 import tempfile
 import types
 import unittest
@@ -286,8 +287,18 @@ class Trainings(TrainingCase):
         self.assertGreater(result.ooms, 0)
         self.assertEqual((result.steps, result.split.effective), (1, 4096))
         self.assertLess(result.rungs[-1].peak_after, whole.peak * 0.7)
-        with self.assertRaises(neap.TrainingOutOfMemory):
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
             self.training(4096, memory_limit="80 MiB").train()
+        *_, limited = caught.exception.recommendations
+        self.assertEqual(limited, "this process is limited to 80.0 MiB of the 3.97 GiB of GPU 0: raise the limit")
+
+    def test_memory_that_lies_about_is_named(self):
+        kept = [take(20) for _ in range(40)]
+        del kept[::2]
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            self.training(4096, memory_limit=torch.cuda.memory_reserved() + (40 << 20), ladder=False).train()
+        texts = caught.exception.recommendations
+        self.assertTrue(any(re.match(r"\d+ MiB were reserved and not in use when it ran out: start with `neap run --enable`", t) for t in texts), texts)
 
     def test_a_failure_leaves_nothing(self):
         training = self.training(4096, memory_limit="200 MiB", ladder=False)

@@ -575,9 +575,9 @@ class Train(TrainingCase):
         held = []
         original = neap.Training._take
 
-        def rung(self, step, why):
+        def rung(self, *arguments):
             held.append([ref() for ref in model.refs if ref() is not None])
-            original(self, step, why)
+            original(self, *arguments)
 
         gc.disable()
         self.addCleanup(gc.enable)
@@ -606,8 +606,26 @@ class Train(TrainingCase):
         self.assertIn("micro-batch 1 x accumulation 8 x ranks 1 = 8", text)
         self.assertIn("gradient checkpointing", text)
         self.assertTrue(all(p.grad is None for p in model.parameters()))
-        with self.assertRaises(neap.TrainingOutOfMemory):
-            training(Blocks(room=4), ladder=False).train()
+        self.assertTrue(text.endswith("What may help: mixed_precision=True about halves activations, and changes numerics"), text)
+        with self.assertRaises(neap.TrainingOutOfMemory) as caught:
+            training(Blocks(room=4), ladder=False, mixed_precision=True).train()
+        self.assertIn("memory ran out at step 1 and the ladder is off: ", str(caught.exception))
+        self.assertEqual(caught.exception.recommendations, (
+            "ladder=True computes each step in smaller micro-batches and keeps the effective batch",
+            "gradient_checkpointing=True keeps fewer activations and computes each layer again",
+        ))  # fmt: skip
+        with self.assertRaisesRegex(neap.TrainingOutOfMemory, "A smaller model or a larger device is needed$"):
+            training(Blocks(room=0), gradient_checkpointing=True, mixed_precision=True).train()
+
+    def test_what_to_begin_with_next_time(self):
+        for options, wanted in (
+            ({}, "batch_size=2, accumulate=4"),
+            ({"batch_size": 7}, "batch_size=2, accumulate=4 (an effective batch of 8 instead of 7)"),
+            ({"data": torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), batch_size=8)}, "batches of 2 from the DataLoader, accumulate=4"),
+        ):
+            (found,) = training(Blocks(room=3), **options).train().recommendations
+            self.assertEqual(found, f"begin with {wanted}: that held, and no step is made twice")
+        self.assertEqual(training(Blocks()).train().recommendations, ())
 
     def test_mixed_precision_only_where_asked_for(self):
         model = Blocks(room=0)

@@ -1,0 +1,77 @@
+"""What to do about memory that ran out in a training: only what is possible and was not done."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Collection
+
+from . import _limits, _sources, _units, memory
+from ._abi import Rung
+from ._ladder import Split
+
+_SHARE = 10  # of its whole, from which on a part is worth a sentence
+
+
+@dataclasses.dataclass(frozen=True)
+class Ways:
+    """How a training could go on with less."""
+
+    ladder: bool  # it may take rungs
+    can_checkpoint: bool  # its model has layers that could be, and are not
+    mixed: bool  # mixed precision is in force
+    split: Split
+
+
+def grows() -> bool:
+    """Whether PyTorch's segments grow in place, as far as the environment says."""
+    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
+    return "expandable_segments:true" in text.lower().replace(" ", "")
+
+
+def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
+    """The training gives up. `cached`: bytes that were reserved and not allocated when memory ran out."""
+    found = []
+    if not ways.ladder and ways.split.micro_batch > 1:
+        found.append("ladder=True computes each step in smaller micro-batches and keeps the effective batch")
+    if ways.can_checkpoint:
+        found.append("gradient_checkpointing=True keeps fewer activations and computes each layer again")
+    if not ways.mixed:
+        found.append("mixed_precision=True about halves activations, and changes numerics")
+    return (*found, *_of_devices(cached))
+
+
+def _of_devices(cached: int) -> list[str]:
+    """What the devices say, now that the failed step was dropped."""
+    found, torch = [], _sources.torch_with_cuda()
+    stats = memory.get_gpu_memory_stats()
+    for d in stats.devices:
+        limit = None if torch is None else _limits.limit_of(torch, d.index)
+        others = 0 if d.total is None or d.free is None else d.total - d.free - d.reserved
+        if limit is not None and d.total is not None:
+            found.append(f"this process is limited to {_units.size(limit)} of the {_units.size(d.total)} of GPU {d.index}: raise the limit")
+        if others * _SHARE > (d.total or 0):
+            found.append(f"{_units.size(others)} of GPU {d.index} are other processes' and CUDA's: `neap info` shows whose")
+    if cached * _SHARE > stats.max_reserved > 0 and not grows():
+        found.append(
+            f"{_units.size(cached)} were reserved and not in use when it ran out: start with `neap run --enable`, or "
+            f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        )
+    return found
+
+
+def next_time(split: Split, taken: Collection[Rung], by_loader: bool) -> tuple[str, ...]:
+    """The training went through, on these rungs."""
+    words = []
+    if Rung.SPLIT in taken:
+        size = f"batches of {split.micro_batch} from the DataLoader" if by_loader else f"batch_size={split.micro_batch}"
+        words.append(f"{size}, accumulate={split.accumulate}")
+    if Rung.MIXED_PRECISION in taken:
+        words.append("mixed_precision=True")
+    if Rung.CHECKPOINTING in taken:
+        words.append("gradient_checkpointing=True")
+    if not words:
+        return ()
+    whole = split.micro_batch * split.accumulate * split.ranks
+    other = f" (an effective batch of {whole} instead of {split.effective})" if whole != split.effective else ""
+    return (f"begin with {', '.join(words)}{other}: that held, and no step is made twice",)
