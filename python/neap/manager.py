@@ -6,9 +6,10 @@ import dataclasses
 import gc
 import logging
 import os
+import re
 from typing import Any, Collection, Optional, Type, Union
 
-from . import _abi, _units, hunt, memory
+from . import _abi, _events, _units, hunt, memory
 from ._cleanups import Cleanups
 from ._growth import Growing as Growing, Growth
 from .checkpoints import CheckpointCleanup, cleanup_checkpoints
@@ -33,6 +34,15 @@ class TrialResult:
     def clean(self) -> bool:
         """Back to the baseline."""
         return not self.survivors and self.after.allocated <= self.baseline.allocated
+
+
+def _frequency(text: Union[int, str]) -> tuple[int, int]:
+    """10, "10 steps", "2 epochs" -> every so many steps, every so many epochs; 0: never."""
+    found = re.fullmatch(r"([1-9]\d{0,8}) *(steps?|epochs?)?", str(text))
+    if found is None or isinstance(text, bool):
+        raise ValueError(f"memory_cleanup_frequency {text!r}: expected a number of steps from 1, '10 steps' or '2 epochs'")
+    number = int(found[1])
+    return (0, number) if (found[2] or "").startswith("epoch") else (number, 0)
 
 
 class _Trial:
@@ -69,9 +79,11 @@ class MemoryManager:
         with manager.trial("lr=0.1") as trial: train(...)
         trial.result.survivors            # what it left on the devices, named
         manager.step()                    # once per optimizer update
+        manager.epoch()                   # once per epoch
 
-    Every `memory_cleanup_frequency` steps it looks: above `memory_threshold_mb` (2**20 bytes) of reserved memory it cleans
-    up, if at least a tenth of that is cached; and it compares the tensors that there are: a shape of which there were more at
+    Where reserved memory passes `memory_threshold_mb` (2**20 bytes) at the end of a step or epoch it warns, and again after it
+    was below. Every `memory_cleanup_frequency` steps (a number), or epochs ("2 epochs"), it looks: above the threshold it
+    cleans up, if at least a tenth of what is reserved is cached; and it compares the tensors that there are: a shape of which there were more at
     each of five looks, or a list that kept more tensors of whatever shapes at each, is warned of with what holds it
     (`growing`). Use it from one thread.
     """
@@ -81,11 +93,12 @@ class MemoryManager:
         max_checkpoints: int = 5,
         cleanup_older_than_days: float = 7,
         memory_threshold_mb: int = 1000,
-        memory_cleanup_frequency: int = 10,
+        memory_cleanup_frequency: Union[int, str] = 10,
         device_types: Collection[str] = ("cuda",),
     ) -> None:
-        if max_checkpoints < 1 or cleanup_older_than_days < 0 or memory_threshold_mb < 0 or memory_cleanup_frequency < 1:
-            raise ValueError("MemoryManager: at least one checkpoint, no negative age or threshold, a frequency from 1")
+        if max_checkpoints < 1 or cleanup_older_than_days < 0 or memory_threshold_mb < 0:
+            raise ValueError("MemoryManager: at least one checkpoint, no negative age or threshold")
+        self._every_steps, self._every_epochs = _frequency(memory_cleanup_frequency)
         self.max_checkpoints = max_checkpoints
         self.cleanup_older_than_days = cleanup_older_than_days
         self.memory_threshold = memory_threshold_mb * _units.MIB
@@ -95,7 +108,8 @@ class MemoryManager:
         self.growing: tuple[Growing, ...] = ()
         self.cleanups: list[memory.ClearResult] = []  # the last ones
         self._cleaner = Cleanups()
-        self._steps = 0
+        self._steps, self._epochs = 0, 0
+        self._above = False  # the threshold, when reserved memory was read last
         self._growth = Growth(self.device_types)
         self._warned: set[Any] = set()
 
@@ -120,10 +134,32 @@ class MemoryManager:
     def step(self) -> Optional[memory.ClearResult]:
         """One optimizer update is done. Returns the cleanup, if it was time for one."""
         self._steps += 1
-        if self._steps % self.memory_cleanup_frequency:
+        return self._tidy(bool(self._every_steps) and self._steps % self._every_steps == 0)
+
+    def epoch(self) -> Optional[memory.ClearResult]:
+        """An epoch is done. Returns the cleanup, if it was time for one."""
+        self._epochs += 1
+        return self._tidy(bool(self._every_epochs) and self._epochs % self._every_epochs == 0)
+
+    def _tidy(self, due: bool) -> Optional[memory.ClearResult]:
+        self.warn_if_above()
+        if not due:
             return None
         self.look()
         return self.cleanup_if_needed()
+
+    def warn_if_above(self) -> None:
+        """Warns where reserved memory has passed the threshold since the last time."""
+        allocated, reserved, _, _ = _events.held()
+        above = reserved > self.memory_threshold
+        if above and not self._above:
+            log.warning(
+                "Reserved GPU memory passed the threshold of %s: %s reserved, %s of it allocated",
+                _units.size(self.memory_threshold),
+                _units.size(reserved),
+                _units.size(allocated),
+            )
+        self._above = above
 
     def cleanup_if_needed(self) -> Optional[memory.ClearResult]:
         """Cleans up where more than the threshold is reserved and a tenth of it or more is only cached."""

@@ -120,7 +120,8 @@ class Training:
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into `on_step(step,
     loss)`, called after each update, or `on_epoch(epoch)`, from 1; what they raise ends the training.
 
-    Memory. `memory_limit`: a share of the device (a float, 0 < f <= 1), or a size. `warn_below`, `degrade_below`,
+    Memory. `memory_limit`: a share of the device (a float, 0 < f <= 1), or a size. `memory_threshold_mb`: warns where reserved
+    memory passes it. `warn_below`, `degrade_below`,
     `stop_below`: device memory left at the peak, at which to warn, to clean up and take a rung, to stop early and
     cleanly; `host_warn_below`, `host_degrade_below`, `host_stop_below`: the same of what is available on the host. Rungs
     and stops need two steps in a row below, and eight steps are waited after a rung. `cleanup_every_steps`, `_epochs`,
@@ -156,6 +157,7 @@ class Training:
         cleanup_every_steps: int = 0,
         cleanup_every_epochs: int = 0,
         cleanup_every_ticks: int = 0,
+        memory_threshold_mb: Optional[int] = None,
         warn_below: Optional[Union[int, str]] = None,
         degrade_below: Optional[Union[int, str]] = None,
         stop_below: Optional[Union[int, str]] = None,
@@ -219,7 +221,8 @@ class Training:
         self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
         self._on_step, self._on_epoch = on_step, on_epoch
         self._watch_every, self._on_leak = leak_watch_every_steps, on_leak
-        self._manager = MemoryManager(device_types=(self._place.type,))
+        self._warns_reserved = memory_threshold_mb is not None
+        self._manager = MemoryManager(memory_threshold_mb=memory_threshold_mb or 0, device_types=(self._place.type,))
         self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
         self._taken: set[Rung] = set()
         self._begin()
@@ -422,6 +425,8 @@ class Training:
             self._mark(_abi.Mark.EVERY_N, f"step {self._step}")
         if self._watch_every and self._step % self._watch_every == 0:
             self._manager.look()
+        if self._warns_reserved:
+            self._manager.warn_if_above()
         if self._watch_every:
             self._watch_leaks()
         if not self._stopped:

@@ -300,6 +300,15 @@ class Trainings(TrainingCase):
         texts = caught.exception.recommendations
         self.assertTrue(any(re.match(r"\d+ MiB were reserved and not in use when it ran out: start with `neap run --enable`", t) for t in texts), texts)
 
+    def test_a_threshold_of_reserved_memory(self):
+        logging.getLogger("neap").setLevel(logging.WARNING)
+        with self.assertLogs("neap", logging.WARNING) as logged:
+            self.training(256, memory_threshold_mb=100, epochs=3).train()
+        self.assertEqual(len(logged.output), 1, logged.output)
+        self.assertRegex(logged.output[0], "Reserved GPU memory passed the threshold of 100 MiB: ... MiB reserved, ... MiB of it allocated")
+        with self.assertRaises(ValueError):
+            self.training(256, memory_threshold_mb=-1)
+
     def test_a_failure_leaves_nothing(self):
         training = self.training(4096, memory_limit="200 MiB", ladder=False)
         before = torch.cuda.memory_allocated()

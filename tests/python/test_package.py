@@ -293,6 +293,38 @@ class OnTheSimulator(unittest.TestCase):
         neap.set_memory_fraction(1)
         self.allocator.malloc(64 * MIB)
 
+    def test_a_threshold_of_reserved_memory(self):
+        manager = neap.MemoryManager(memory_threshold_mb=100, memory_cleanup_frequency=1000)
+
+        def warned():
+            with self.assertLogs("neap", logging.WARNING) as logged:
+                logging.getLogger("neap").warning("begins")
+                manager.step()
+            return [record.getMessage() for record in logged.records[1:]]
+
+        kept = self.allocator.malloc(90 * MIB)
+        self.assertEqual(warned(), [])
+        self.allocator.free(self.allocator.malloc(30 * MIB))
+        text = "Reserved GPU memory passed the threshold of 100 MiB: 120 MiB reserved, 90.0 MiB of it allocated"
+        self.assertEqual((warned(), warned()), ([text], []))  # once
+        neap.clear_gpu_memory()
+        self.assertEqual(warned(), [])
+        self.allocator.free(self.allocator.malloc(30 * MIB))
+        self.assertEqual((warned(), manager.cleanups), ([text], []))  # again, after it was below
+        self.allocator.free(kept)
+
+    def test_cleanups_by_steps_and_by_epochs(self):
+        for frequency, wanted in ((2, (2, 0)), ("2 steps", (2, 0)), ("2 epochs", (0, 1)), ("1 epoch", (0, 2))):
+            manager = neap.MemoryManager(memory_threshold_mb=10, memory_cleanup_frequency=frequency)
+            done = [0, 0]
+            for epoch in range(2):
+                for step in range(2):
+                    self.allocator.free(self.allocator.malloc(30 * MIB))
+                    done[0] += manager.step() is not None
+                self.allocator.free(self.allocator.malloc(30 * MIB))
+                done[1] += manager.epoch() is not None
+            self.assertEqual(tuple(done), wanted, frequency)
+
     def test_scope(self):
         with self.assertLogs("neap", logging.INFO) as logged, neap.GPUMemoryContext("inside") as scope:
             self.allocator.free(self.allocator.malloc(2 << 30))

@@ -476,7 +476,8 @@ class Managing(unittest.TestCase):
             self.assertEqual(len([item for item in result if item.shape == (64, 2006)]), 1)
 
     def test_wrong_arguments(self):
-        for wrong in ({"max_checkpoints": 0}, {"memory_cleanup_frequency": 0}, {"cleanup_older_than_days": -1}):
+        for wrong in ({"max_checkpoints": 0}, {"memory_cleanup_frequency": 0}, {"cleanup_older_than_days": -1},
+                      {"memory_cleanup_frequency": "2 days"}, {"memory_cleanup_frequency": "0 epochs"}, {"memory_cleanup_frequency": True}):  # fmt: skip
             with self.assertRaises(ValueError):
                 neap.MemoryManager(**wrong)
 
