@@ -4,6 +4,7 @@
 #include "cli/analysis_json.h"
 #include "cli/command.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "cli/write_trace.h"
 #include "report/analysis.h"
 #include "report/page_file.h"
@@ -126,6 +127,18 @@ static int explain_failure(const struct neap_arguments *arguments, enum neap_sta
 	return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err->message) : neap_complain("analyze", err);
 }
 
+/* Of a run's folder the recording that tells its story. */
+static enum neap_status choose_recording(const char *folder, char ret_path[RUN_FOLDER_PATH], struct neap_error *err)
+{
+	size_t others = 0;
+	enum neap_status status = run_folder_recording(folder, ret_path, &others, err);
+	if (status == NEAP_OK && others)
+		fprintf(stderr,
+			"neap analyze: %s, the process with the highest peak; %zu other recording%s in the folder\n",
+			NEAP_PRINTABLE(ret_path), others, others == 1 ? " is" : "s are");
+	return status;
+}
+
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_analysis_options options = {.device = SIZE_MAX, .progress = progress};
@@ -138,6 +151,7 @@ static int run(const struct neap_arguments *arguments)
 	struct neap_trace *trace = NULL;
 	struct neap_error err = {0};
 	uint64_t page_bytes = 0;
+	char recording[RUN_FOLDER_PATH] = "";
 
 	int code = read_arguments(arguments, &options, &page.top);
 	if (code != NEAP_EXIT_OK)
@@ -151,7 +165,13 @@ static int run(const struct neap_arguments *arguments)
 				   write);
 	if (write && (neap_argument(arguments, "from") || neap_argument(arguments, "to")))
 		return neap_misuse(arguments, "--write writes the whole trace: not together with --from or --to");
-	enum neap_status status = neap_trace_read(path, &trace, &err);
+	enum neap_status status = NEAP_OK;
+	if (run_folder_is(path))
+		status = choose_recording(path, recording, &err);
+	if (recording[0])
+		page.path = path = recording;
+	if (status == NEAP_OK)
+		status = neap_trace_read(path, &trace, &err);
 	/* From here on there is a page to take back; a pipe may be waited for, until a signal ends it. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
@@ -189,7 +209,8 @@ const struct neap_command neap_command_analyze = {
 		"FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT] [--write OUT]",
 	.summary = "what a trace says: peaks, who held the memory and what for",
 	.details =
-		"FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder), or a "
+		"FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder, or that "
+		"folder: then that of the process with the highest peak), or a "
 		"text trace "
 		"(also zstd-compressed), in a file or from a pipe: <(zcat FILE.gz), or - for standard input. Nothing "
 		"in it "

@@ -5,11 +5,13 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/explain_folder.h"
 #include "cli/explain_record.h"
 #include "cli/explain_topics.h"
 #include "cli/json_parts.h"
 #include "cli/look.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "report/explain.h"
 #include "report/wrap.h"
 
@@ -155,7 +157,8 @@ static int list_topics(void)
 	puts("neap explain TOPIC, one of:");
 	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
 		printf("  %-14s %s\n", topic->name, topic->summary);
-	puts("\nneap explain LOG: the arithmetic of the out-of-memory message in a log (or on standard input)");
+	puts("\nneap explain RUNFOLDER: how that run ended, its last lines, its memory");
+	puts("neap explain LOG: the arithmetic of the out-of-memory message in a log (or on standard input)");
 	return NEAP_EXIT_OK;
 }
 
@@ -278,6 +281,11 @@ static int run(const struct neap_arguments *arguments)
 	const char *name = neap_operand_count(arguments) > 0 ? neap_operand(arguments, 0) : NULL;
 	bool json = neap_argument(arguments, "json");
 
+	if (number && (neap_u64_parse(number, &from.number, NULL) != NEAP_OK || from.number == 0))
+		return neap_misuse(arguments, "--number: which of a recording's failures, from 1, not '%s'", number);
+	/* `neap explain runs/plain-1` */
+	if (!log && !from.path && !pid && name && !find_topic(name) && run_folder_is(name))
+		return explain_folder(name, from.number, json);
 	/* `neap explain train.log`, and `cat train.log | neap explain` */
 	if (!log && !from.path && !pid && !number && name && !find_topic(name) && access(name, R_OK) == 0)
 		return explain_log(name, json);
@@ -285,8 +293,6 @@ static int run(const struct neap_arguments *arguments)
 		return explain_log(NULL, json);
 	if (number && (!from.path && !pid))
 		return neap_misuse(arguments, "--number is of a recording's failures: with --record or --pid");
-	if (number && (neap_u64_parse(number, &from.number, NULL) != NEAP_OK || from.number == 0))
-		return neap_misuse(arguments, "--number: which of a recording's failures, from 1, not '%s'", number);
 	if (log && (name || from.path || pid))
 		return neap_misuse(arguments, "--from explains a log alone: without a topic, --record and --pid");
 	if (from.path && pid)
@@ -314,13 +320,19 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_explain = {
 	.name = "explain",
-	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | LOG [--json]",
+	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | RUNFOLDER | LOG [--json]",
 	.summary = "the common memory errors: causes and fixes, with figures",
 	.details =
 		"A topic is told with this machine's figures, with a recording's (--record), or with those of a "
 		"running attached process (--pid), which is not disturbed: its recording is read. Where a request "
 		"ran out of memory there, the card says why, and what would have helped: what was recorded is "
 		"replayed with other settings. Without one it says who holds the memory now, and what is left.\n"
+		"\n"
+		"With a run's folder (DIR of neap run, runs/NAME-N of a series) it says how the run ended, shows the "
+		"last "
+		"lines of its output, and explains its recording, or where there is none the out-of-memory message "
+		"in its "
+		"log.\n"
 		"\n"
 		"With a log (neap explain train.log, or cat train.log | neap explain) it reads nothing but the "
 		"text of an out-of-memory message, as every PyTorch since 1.0 has worded it, or JAX, cuBLAS, cuDNN "
@@ -335,7 +347,7 @@ const struct neap_command neap_command_explain = {
 			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
 			{"number", "N", "the card of its Nth failure; the last"},
 			{"pid", "P", "the recording of this attached process, while it runs"},
-			{"json", NULL, "what --from, --record or --pid found, as JSON"},
+			{"json", NULL, "what a folder, --from, --record or --pid holds, as JSON"},
 			{NULL, NULL, NULL},
 		},
 	.operands_max = 1,

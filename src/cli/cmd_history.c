@@ -21,7 +21,8 @@
 struct request {
 	struct neap_history_filter filter;
 	char outcome[32];
-	bool json, csv, prune, dry_run, yes, limited;
+	bool json, csv, prune, dry_run, yes, limited, log;
+	size_t first; /* of the operands that name runs: `history show RUN` is `history RUN` */
 };
 
 /* --- options --- */
@@ -83,6 +84,9 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	request->dry_run = neap_argument(arguments, "dry-run");
 	request->yes = neap_argument(arguments, "yes");
 	request->limited = limit;
+	request->log = neap_argument(arguments, "log");
+	size_t operands = neap_operand_count(arguments);
+	request->first = operands > 1 && !strcmp(neap_operand(arguments, 0), "show");
 	if (since && !read_time(since, &filter->since_wall_ns))
 		return neap_misuse(arguments, "--since %s: expected a time such as 2d or 2026-11-20", since);
 	if (older && !read_time(older, &filter->until_wall_ns))
@@ -92,6 +96,10 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	filter->outcome = outcome ? request->outcome : NULL;
 	if (limit && neap_u64_parse(limit, &filter->limit, &err) != NEAP_OK)
 		return neap_misuse(arguments, "--limit: %s", err.message);
+	if (operands - request->first > COMPARE_MOST)
+		return neap_misuse(arguments, "at most %d runs", COMPARE_MOST);
+	if (request->log && (operands - request->first != 1 || request->json || request->csv))
+		return neap_misuse(arguments, "--log shows what one RUN wrote, without --json and --csv");
 	if (request->json && request->csv)
 		return neap_misuse(arguments, "either --json or --csv");
 	if (!request->prune && (request->dry_run || request->yes))
@@ -225,12 +233,12 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	struct choice chosen[COMPARE_MOST] = {0};
 	struct neap_history_run runs[COMPARE_MOST];
 	struct neap_error err = {0};
-	size_t wanted = neap_operand_count(arguments), count = 0;
+	size_t wanted = neap_operand_count(arguments) - request->first, count = 0;
 	enum neap_status status = NEAP_OK;
 	if (!history)
 		status = neap_fail(&err, NEAP_ENOENT, "no run is kept yet");
 	for (; status == NEAP_OK && count < wanted; count += status == NEAP_OK)
-		status = find_run(history, neap_operand(arguments, count), &chosen[count], &err);
+		status = find_run(history, neap_operand(arguments, request->first + count), &chosen[count], &err);
 	for (size_t i = 0; i < count; i++)
 		runs[i] = (struct neap_history_run){chosen[i].series, "", &chosen[i].result};
 	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
@@ -241,6 +249,8 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	}
 	if (status == NEAP_OK && request->json)
 		history_end_json(count);
+	else if (status == NEAP_OK && request->log)
+		history_print_log(&runs[0]);
 	else if (status == NEAP_OK && !request->csv && count == 1)
 		history_print_run(&runs[0]);
 	else if (status == NEAP_OK && !request->csv)
@@ -338,7 +348,8 @@ static int run(const struct neap_arguments *arguments)
 
 const struct neap_command neap_command_history = {
 	.name = "history",
-	.usage = "[RUN...] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | --prune "
+	.usage = "[RUN...] [--log] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | "
+		 "--prune "
 		 "...",
 	.summary = "the runs that were: list, show, compare, export, prune",
 	.details =
@@ -348,6 +359,12 @@ const struct neap_command neap_command_history = {
 		"RUN all that is kept of it; with several they stand side by side, differences marked and numbers "
 		"with "
 		"their change from the first. A RUN is an id, the beginning of one, or a name: then its newest run.\n"
+		"\n"
+		"RUN --log shows what the run wrote: the end of the logs in its folder (--log of neap run; every run "
+		"of a "
+		"series), or the last lines that are kept of one that failed. 'neap history show RUN' is the same as "
+		"'neap "
+		"history RUN'.\n"
 		"\n"
 		"--series and --name are patterns (*, ?, [...]). --since and --older-than take a time ago (12h, 30d) "
 		"or a "
@@ -374,6 +391,7 @@ const struct neap_command neap_command_history = {
 			{"since", "WHEN", "only those that ended since"},
 			{"older-than", "WHEN", "only those that ended before"},
 			{"limit", "N", "at most so many, the newest (default 25 for people; 0: all)"},
+			{"log", NULL, "what one RUN wrote, from its folder"},
 			{"json", NULL, "export as JSON"},
 			{"csv", NULL, "export as CSV"},
 			{"prune", NULL, "delete what the filters find"},
@@ -382,6 +400,6 @@ const struct neap_command neap_command_history = {
 			{NULL, NULL, NULL},
 		},
 	.operands_min = 0,
-	.operands_max = COMPARE_MOST,
+	.operands_max = COMPARE_MOST + 1,
 	.run = run,
 };

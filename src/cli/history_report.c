@@ -8,6 +8,7 @@
 #include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
+#include "cli/run_folder.h"
 #include "cli/run_processes.h"
 #include "report/cells.h"
 
@@ -209,6 +210,22 @@ void history_print_run(const struct neap_history_run *run)
 	snprintf(text, sizeof text, "The last lines of its %.40s", result->last_lines_of);
 	print_text(text, result->last_lines);
 	print_text("The last OOM", result->oom_card);
+}
+
+void history_print_log(const struct neap_history_run *run)
+{
+	const struct neap_result *result = run->result;
+	bool there = result->folder[0] && run_folder_is(result->folder);
+	char title[64];
+	if (there && run_folder_print_logs(result->folder, stdout))
+		return;
+	if (result->folder[0])
+		printf(there ? "No log in %s: the run was without --log.\n" : "%s is gone.\n",
+		       NEAP_PRINTABLE(result->folder));
+	else
+		puts("The folder of this run is not known: an earlier neap wrote its result.");
+	snprintf(title, sizeof title, "The last lines of its %.40s", result->last_lines_of);
+	print_text(title, result->last_lines);
 }
 
 static void print_padded(const char *text, size_t width)

@@ -164,3 +164,51 @@ tee_of() {
 	[ "$(cat status)" = 141 ]
 }
 
+
+@test "explain, analyze and history --log find what is in a run's folder" {
+	unset NEAP_ATTACH
+	"$NEAP" run --folder attached -- "$HOLD" 8G 2>/dev/null || true
+	run "$NEAP" explain attached
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "hold: oom: recorded: process "*" asked for 8.00 GiB"* ]]
+	[[ "$output" == *"  folder     attached"*"The last lines of its "*"    | hold: out of device memory: "*"In attached/record."*"Out of device memory: 8.00 GiB for "*"Cause: "* ]]
+	[ "$("$NEAP" explain attached --json | jq -r '.outcome, .recording.ooms, .exit_status' | xargs)" = "oom 1 $(result .exit_status attached)" ]
+	run "$NEAP" analyze attached
+	[ "$status" -eq 0 ]
+	[[ "${lines[0]}" == "attached/record."*": recording, device 0 of 1, "* ]]
+	NEAP_ATTACH=0 "$NEAP" run --log --quiet --folder plain -- python3 bad.py || true
+	run "$NEAP" explain plain
+	[[ "$output" == "python3: failed: exit status 1: $error"*"    | $error"*"No process of it was attached"* ]]
+	run "$NEAP" analyze plain
+	[ "$status" -eq 66 ]
+	[[ "$output" == "neap analyze: no recording (record.PID) in plain: no process of that run was attached" ]]
+	NEAP_ATTACH=0 "$NEAP" run --log --quiet --folder text -- \
+		sh -c 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 4.00 GiB of which 1.00 GiB is free." >&2; exit 1' || true
+	run "$NEAP" explain text
+	[[ "$output" == "sh: oom: stderr: torch.OutOfMemoryError: "*"2.00 GiB"* ]]
+	[ "$(grep -c "No process of it was attached" <<<"$output")" = 0 ]
+	mkdir empty series
+	touch series/journal
+	run "$NEAP" explain empty
+	[ "$status" -eq 66 ]
+	run "$NEAP" explain series
+	[[ "$output" == *"series is the folder of a series: give one of its runs, in series/runs" ]]
+	echo '{' >empty/result.json # damaged
+	run "$NEAP" explain empty
+	[ "$status" -eq 65 ]
+	for words in "python3 --log" "show python3 --log"; do
+		run "$NEAP" history $words
+		[ "$status" -eq 0 ]
+		[[ "$output" == "$dir/plain/stdout.log"*"step 1"*"$dir/plain/stderr.log"*"Traceback (most recent call last):"*"$error" ]]
+	done
+	run "$NEAP" history show hold
+	[[ "${lines[0]}" == "run  "* ]]
+	run "$NEAP" history hold --log
+	[[ "${lines[0]}" == "No log in $dir/attached: the run was without --log." ]]
+	[[ "$output" == *"The last lines of its "*"hold: out of device memory"* ]]
+	rm -r attached
+	run "$NEAP" history hold --log
+	[[ "${lines[0]}" == "$dir/attached is gone." ]]
+	run "$NEAP" history hold python3 --log
+	[ "$status" -eq 64 ]
+}
