@@ -79,6 +79,10 @@ enum neap_event_kind {
 					enum neap_process_role; address: rank; size: local rank; a: ranks in all; b: PID of
 					its parent (UINT64_MAX: unknown, each). tag: UUID of a device that it uses; such an
 					event for each */
+	NEAP_EVENT_PAGE = 45,        /* what the process's statistics page says of an allocator: when it is first shown there,
+					and when the process parts from it (the allocator's end, a detach, a normal exit).
+					tag: UUID of its device; address: bytes of the process's context there; size,
+					block: peak allocated and reserved */
 };
 
 /* Flags of an OOM: it is another allocator's than neap's (PyTorch's own), whose allocations are not recorded; and that

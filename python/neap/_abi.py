@@ -114,6 +114,7 @@ class EventKind(enum.IntEnum):
     FORECAST = 41
     WISH = 42
     PROCESS = 44
+    PAGE = 45
 
 
 class Role(enum.IntEnum):

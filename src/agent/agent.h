@@ -3,7 +3,9 @@
 #define NEAP_AGENT_AGENT_H
 
 #include "neap/attach.h"
+#include "neap/trace.h"
 #include "proto/fields.h"
+#include "proto/page.h"
 
 #define AGENT_ALLOCATORS 64 /* known to the agent; the page shows the first NEAP_PAGE_DEVICES */
 
@@ -27,6 +29,13 @@ uint64_t agent_call_clear(bool force);
 /* Checks what must be so (that this is still the process that attached, that the page is as it was written); what is
  * not disables the agent for good. */
 void agent_check(void);
+
+/* Where events go: the recorder while there is one, else NULL. Takes no lock. */
+const struct neap_observer *agent_target(void);
+
+/* page_event.c: NEAP_EVENT_PAGE of one slot, and of all in use. Take no lock; `target` and `page` may be NULL. */
+void agent_emit_page(const struct neap_observer *target, const struct neap_published *slot);
+void agent_emit_pages(const struct neap_observer *target, const struct neap_page *page);
 
 /* requests.c: executes one request, in the server's thread. */
 enum neap_status agent_execute(void *context, unsigned command, const struct neap_fields *arguments,

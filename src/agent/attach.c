@@ -81,9 +81,11 @@ static struct {
 
 static const struct neap_observer observer = {.event = observe, .name = observe_name};
 
+const struct neap_observer *agent_target(void) { return __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE); }
+
 static void observe(void *context, const struct neap_event *event)
 {
-	const struct neap_observer *target = __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE);
+	const struct neap_observer *target = agent_target();
 	(void)context;
 	if (target)
 		target->event(target->context, event);
@@ -91,7 +93,7 @@ static void observe(void *context, const struct neap_event *event)
 
 static uint16_t observe_name(void *context, const char *text)
 {
-	const struct neap_observer *target = __atomic_load_n(&agent.target, __ATOMIC_ACQUIRE);
+	const struct neap_observer *target = agent_target();
 	(void)context;
 	return target ? target->name(target->context, text) : 0;
 }
@@ -113,6 +115,7 @@ static void enrol(struct slot *slot)
 	if (slot->published) {
 		neap_publish(slot->alloc, slot->published);
 		neap_page_show(&agent.page, slot->published);
+		agent_emit_page(agent_target(), slot->published);
 	}
 	slot->observed = neap_observe_if_none(slot->alloc, &observer);
 }
@@ -122,6 +125,7 @@ static void enrol(struct slot *slot)
 static void withdraw(struct slot *slot)
 {
 	if (slot->published) {
+		agent_emit_page(agent_target(), slot->published);
 		neap_publish(slot->alloc, NULL);
 		neap_page_hide(&agent.page, slot->published);
 	}
@@ -525,6 +529,7 @@ void neap_detach(void)
 		agent_external_interrupt();
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
 		pthread_mutex_lock(&agent.lock);
+		agent_emit_pages(agent_target(), agent.page.page);
 		/* First the target: allocators may have the observer by the program's own wish, and keep it. */
 		__atomic_store_n(&agent.target, NULL, __ATOMIC_SEQ_CST);
 		for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
@@ -556,6 +561,7 @@ __attribute__((destructor)) static void at_exit(void)
 	if (ours) {
 		agent.detaching = true;
 		remove_socket();
+		agent_emit_pages(agent_target(), agent.page.page);
 		neap_page_destroy(&agent.page, false);
 	}
 	if (locked)

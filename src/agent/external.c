@@ -9,6 +9,7 @@
  */
 #include "agent/external.h"
 
+#include "agent/agent.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "neap/attach.h"
@@ -233,8 +234,10 @@ static void publish(struct neap_page_owner *page, void *context)
 		    memcmp(slots[i]->device_uuid, counters->device_uuid, sizeof(counters->device_uuid)) != 0)
 			continue;
 		write_slot(slots[i], counters);
-		if (is_new)
+		if (is_new) {
 			neap_page_show(page, slots[i]);
+			agent_emit_page(agent_target(), slots[i]);
+		}
 		publication->done = true;
 	}
 }

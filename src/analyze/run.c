@@ -115,6 +115,10 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 	case NEAP_EVENT_PROCESS:
 		take_process(&facts->process, record, event);
 		break;
+	case NEAP_EVENT_PAGE:
+		raise_to(&facts->peak_allocated_bytes, event->size);
+		raise_to(&facts->peak_reserved_bytes, event->block);
+		break;
 	case NEAP_EVENT_FORECAST:
 		facts->memory_ends_step = event->address;
 		facts->memory_ends_low_step = event->size;

@@ -175,25 +175,45 @@ static void note_outsider(struct neap_observe *observe, pid_t pid)
 	}
 }
 
-static struct neap_observed *observed(struct neap_observe *observe, const struct neap_attached *page)
+/* NULL: there are too many. */
+static struct neap_observed *observed(struct neap_observe *observe, pid_t pid, uint64_t start_ticks,
+				      const char *record_path)
 {
 	for (size_t i = 0; i < observe->attached_count; i++)
-		if (observe->attached[i].pid == page->pid && observe->attached[i].start_ticks == page->start_ticks)
+		if (observe->attached[i].pid == pid && observe->attached[i].start_ticks == start_ticks)
 			return &observe->attached[i];
 	if (observe->attached_count == NEAP_OBSERVED_PROCESSES)
 		return NULL;
 	struct neap_observed *slot = &observe->attached[observe->attached_count++];
-	*slot = (struct neap_observed){.pid = page->pid, .start_ticks = page->start_ticks};
-	memcpy(slot->record_path, page->record_path, sizeof slot->record_path);
-	slot->record_path[sizeof slot->record_path - 1] = '\0';
-	note_pid(observe, page->pid);
+	*slot = (struct neap_observed){.pid = pid, .start_ticks = start_ticks};
+	snprintf(slot->record_path, sizeof slot->record_path, "%s", record_path);
+	note_pid(observe, pid);
 	return slot;
+}
+
+static void raise_to(uint64_t *peak, uint64_t value)
+{
+	if (value != NEAP_BYTES_UNKNOWN && value > *peak)
+		*peak = value;
 }
 
 static uint64_t positive(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
 
 /* Devices beyond the 64th are not told apart: no machine has them. */
 static uint64_t device_bit(size_t index) { return index < 64 ? 1ull << index : 0; }
+
+/* A device that an attached process uses: from now on the watched one, where none was asked for. */
+static void take_use(struct neap_observe *observe, struct neap_observed *slot, size_t index, uint64_t context_bytes)
+{
+	observe->touched[index] = true;
+	slot->uses |= device_bit(index);
+	if (context_bytes > slot->context_bytes)
+		slot->context_bytes = context_bytes;
+	if (!observe->pinned) {
+		observe->watched = index;
+		observe->pinned = true;
+	}
+}
 
 /* Counts a page's device into the sample when it is the watched one (or when nothing is known of devices). */
 static void take_published(struct neap_observe *observe, const struct neap_published *published,
@@ -203,16 +223,8 @@ static void take_published(struct neap_observe *observe, const struct neap_publi
 	const struct neap_stat *reserved = &published->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL];
 	size_t index = observe->device_count;
 	slot->ooms += positive(published->stats.num_ooms);
-	if (observe->monitor && !neap_monitor_find(observe->monitor, published->device_uuid, &index, NULL)) {
-		observe->touched[index] = true;
-		slot->uses |= device_bit(index);
-		if (published->context_bytes > slot->context_bytes)
-			slot->context_bytes = published->context_bytes;
-		if (!observe->pinned) {
-			observe->watched = index;
-			observe->pinned = true;
-		}
-	}
+	if (observe->monitor && !neap_monitor_find(observe->monitor, published->device_uuid, &index, NULL))
+		take_use(observe, slot, index, published->context_bytes);
 	if (index != observe->watched)
 		return;
 	sample->allocated_bytes += positive(allocated->current);
@@ -235,7 +247,7 @@ static void take_pages(struct neap_observe *observe, struct neap_result_sample *
 		struct neap_observed *slot = NULL;
 		if (strncmp(pages[i].run_id, observe->run_id, sizeof pages[i].run_id) != 0)
 			continue;
-		slot = observed(observe, &pages[i]);
+		slot = observed(observe, pages[i].pid, pages[i].start_ticks, pages[i].record_path);
 		if (!slot)
 			continue;
 		uint64_t ooms = slot->ooms;
@@ -299,12 +311,6 @@ static void take_other_devices(struct neap_observe *observe)
 	}
 }
 
-static void raise_to(uint64_t *peak, uint64_t value)
-{
-	if (value != NEAP_BYTES_UNKNOWN && value > *peak)
-		*peak = value;
-}
-
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns)
 {
 	struct neap_result_sample sample = {.time_ns = now_ns - observe->started_ns,
@@ -322,6 +328,52 @@ void neap_observe_take(struct neap_observe *observe, uint64_t now_ns)
 	raise_to(&observe->peak_reserved_bytes, sample.reserved_bytes);
 	raise_to(&observe->peak_device_bytes, sample.device_bytes);
 	neap_samples_add(&observe->samples, &sample);
+}
+
+static bool is_attached(const struct neap_observe *observe, pid_t pid)
+{
+	for (size_t i = 0; i < observe->attached_count; i++)
+		if (observe->attached[i].pid == pid)
+			return true;
+	return false;
+}
+
+bool neap_observe_met(const struct neap_observe *observe, pid_t pid)
+{
+	for (size_t i = 0; i < observe->attached_count; i++)
+		if (observe->attached[i].pid == pid && observe->attached[i].uses)
+			return true;
+	return false;
+}
+
+static size_t find_read(const struct neap_observe *observe, const char *uuid_text)
+{
+	size_t index = 0;
+	while (index < observe->device_count &&
+	       (!observe->before[index].total_bytes || strcmp(observe->before[index].uuid_text, uuid_text) != 0))
+		index++;
+	return index;
+}
+
+void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path)
+{
+	struct neap_observed *slot = observed(observe, (pid_t)record->pid, record->start_ticks, path);
+	if (!slot)
+		return;
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind != NEAP_EVENT_PAGE)
+			continue;
+		size_t index = find_read(observe, neap_record_name(record, event->tag));
+		if (index < observe->device_count)
+			take_use(observe, slot, index, event->address);
+		if (index != observe->watched)
+			continue;
+		raise_to(&slot->peak_allocated_bytes, event->size);
+		raise_to(&slot->peak_reserved_bytes, event->block);
+	}
+	if (observe->monitor) /* another device may be watched now */
+		neap_observe_read(observe, NULL);
 }
 
 uint64_t neap_observe_left(struct neap_observe *observe)
@@ -385,13 +437,9 @@ void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer 
 
 void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out)
 {
-	for (size_t i = 0; i < observe->outsider_count; i++) {
-		bool attached = false;
-		for (size_t k = 0; k < observe->attached_count; k++)
-			attached = attached || observe->attached[k].pid == observe->outsiders[i].pid;
-		if (!attached)
+	for (size_t i = 0; i < observe->outsider_count; i++)
+		if (!is_attached(observe, observe->outsiders[i].pid))
 			neap_buffer_format(out, "%s%s", out->length ? "; " : "", observe->outsiders[i].text);
-	}
 }
 
 bool neap_observe_used(const struct neap_observe *observe) { return observe->pid_count > 0; }

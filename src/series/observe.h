@@ -13,6 +13,7 @@
 #include "proto/page.h"
 #include "series/drain.h"
 #include "store/result.h"
+#include "trace/record.h"
 
 #define NEAP_CURVE_POINTS 2000
 
@@ -87,6 +88,12 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
 
 /* One look. What cannot be read stays unknown. */
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
+
+/* Once the command has ended: adds what the recording that a process left at `path` says of it. One that no look met counts
+ * as attached. */
+void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
+/* Whether a look met it while it used a device. */
+bool neap_observe_met(const struct neap_observe *observe, pid_t pid);
 
 /* Bytes the run still holds, on every device it was seen on and on the watched one; 0: drained, or nothing can be
  * known (no monitor). */

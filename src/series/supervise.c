@@ -376,6 +376,7 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 	}
 	observe_until_end(run);
 	neap_supervise_last_read(run, evidence);
+	neap_facts_meet_recorded(run);
 	evidence->started = true;
 	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
 	evidence->wait_status = run->child.wait_status;

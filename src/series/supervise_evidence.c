@@ -84,6 +84,18 @@ void neap_facts_each_recording(struct neap_supervise *run,
 	each_file(run, "record.", visit, context);
 }
 
+static void meet(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct neap_record record = {0};
+	(void)context;
+	if (neap_observe_met(&run->observe, pid) || neap_facts_read(path, &record, NULL))
+		return;
+	neap_observe_recorded(&run->observe, &record, path);
+	neap_record_fini(&record);
+}
+
+void neap_facts_meet_recorded(struct neap_supervise *run) { neap_facts_each_recording(run, meet, NULL); }
+
 static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid)
 {
 	for (size_t i = 0; i < run->observe.attached_count; i++)

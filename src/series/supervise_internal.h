@@ -107,6 +107,8 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 void neap_facts_each_recording(struct neap_supervise *run,
 			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
 			       void *context);
+/* Once the command has ended: processes that ended between two looks are counted as attached. */
+void neap_facts_meet_recorded(struct neap_supervise *run);
 /* neap_record_read, tried again for a while where host memory is short. */
 enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 /* After a look: shows the cards of OOMs that came since the last one. */

@@ -2,6 +2,7 @@
 #include "agent_test.h"
 
 #include "proto/page.h"
+#include "trace/record.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -349,14 +350,81 @@ static void signals_are_the_hosts(void **state)
 	neap_detach();
 }
 
-int main(void)
+/* What the page shows is in the recording too: when an allocator comes to it, when one goes, at a detach. */
+static void page_is_recorded(void **state)
 {
+	(void)state;
+	struct neap_event event = {0};
+	attach();
+	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 0);
+	struct neap_alloc *alloc = make_alloc();
+	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 1);
+	assert_int_equal(event.address, neap_device_context_bytes(device));
+	assert_int_equal(event.size + event.block, 0);
+	assert_int_not_equal(event.tag, 0);
+	neap_free(alloc, take(alloc, 20 * MIB));
+	neap_alloc_destroy(alloc);
+	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 2);
+	assert_int_equal(event.size, 20 * MIB);
+	assert_true(event.block >= 20 * MIB);
+	alloc = make_alloc();
+	take(alloc, 4 * MIB);
+	neap_detach();
+	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 4);
+	assert_int_equal(event.size, 4 * MIB);
+	neap_alloc_destroy(alloc);
+}
+
+/* In a program of its own: what another allocator published last is recorded at the program's exit. */
+static int publish_and_exit(void)
+{
+	struct neap_published counters = {.device_uuid = "0123456789abcde", .context_bytes = 7};
+	struct neap_stat *peak = &counters.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL];
+	if (neap_attach(NULL) != NEAP_OK || neap_external_publish(&counters, NULL) != NEAP_OK)
+		return 1;
+	peak->peak = 12345;
+	return neap_external_publish(&counters, NULL) != NEAP_OK;
+}
+
+static void exit_is_recorded(void **state)
+{
+	(void)state;
+	struct neap_record record;
+	char path[128];
+	int status = -1;
+	pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		execl("/proc/self/exe", "test_attach", "publish", NULL);
+		_exit(127);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	snprintf(path, sizeof(path), "%s/%d.record", folder, (int)child);
+	assert_int_equal(neap_record_read(path, &record, NULL), NEAP_OK);
+	unlink(path);
+	assert_int_equal(record.journal_count, 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(record.journal[i].kind, NEAP_EVENT_PAGE);
+		assert_int_equal(record.journal[i].address, 7);
+		assert_int_equal(record.journal[i].block, i ? 12345 : 0);
+		assert_string_equal(neap_record_name(&record, record.journal[i].tag),
+				    "GPU-30313233-3435-3637-3839-616263646500");
+	}
+	neap_record_fini(&record);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "publish"))
+		return publish_and_exit();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(attached_process_is_seen),  cmocka_unit_test(fraction_by_environment),
 		cmocka_unit_test(own_observer_is_kept),      cmocka_unit_test(fork_drops_the_agent),
 		cmocka_unit_test(damage_disables),           cmocka_unit_test(unsafe_folders),
 		cmocka_unit_test(no_room_for_the_recording), cmocka_unit_test(stale_files_are_replaced),
 		cmocka_unit_test(environment_decides),       cmocka_unit_test(signals_are_the_hosts),
+		cmocka_unit_test(page_is_recorded),          cmocka_unit_test(exit_is_recorded),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

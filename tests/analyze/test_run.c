@@ -68,6 +68,28 @@ static void test_process(void **state)
 	recording_end(&recording);
 }
 
+/* The page's peaks count where the ring has lost the allocations that made them, and are no level of the curve. */
+static void test_page(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_curve_point points[8];
+	struct neap_run_facts facts;
+
+	(void)state;
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PAGE, .address = 9 * NEAP_MIB});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC, .a = NEAP_MIB, .b = 2 * NEAP_MIB});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PAGE,
+						      .address = 9 * NEAP_MIB,
+						      .size = 30 * NEAP_MIB,
+						      .block = 40 * NEAP_MIB});
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.peak_allocated_bytes, 30 * NEAP_MIB);
+	assert_int_equal(facts.peak_reserved_bytes, 40 * NEAP_MIB);
+	assert_int_equal(neap_run_curve(&recording.record, points, 8), 1);
+	assert_int_equal(points[0].allocated_bytes, NEAP_MIB);
+	recording_end(&recording);
+}
+
 static void test_facts(void **state)
 {
 	struct recording recording = make_run(30, 4);
@@ -384,8 +406,8 @@ int main(void)
 		cmocka_unit_test(test_two_devices),   cmocka_unit_test(test_devices_unannounced),
 		cmocka_unit_test(test_two_sessions),  cmocka_unit_test(test_sessions_in_turn),
 		cmocka_unit_test(test_devices_apart), cmocka_unit_test(test_taken_again),
-		cmocka_unit_test(test_process),       cmocka_unit_test(test_facts),
-		cmocka_unit_test(test_fluctuation),   cmocka_unit_test(test_leak),
-		cmocka_unit_test(test_curve)};
+		cmocka_unit_test(test_process),       cmocka_unit_test(test_page),
+		cmocka_unit_test(test_facts),         cmocka_unit_test(test_fluctuation),
+		cmocka_unit_test(test_leak),          cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

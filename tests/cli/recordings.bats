@@ -79,3 +79,15 @@ is_cut() {
 	[ -e "$folder/result.json" ]
 	is_cut "$folder"
 }
+
+@test "a process that attached and ended between two looks is told from its recording" {
+	export NEAP_SIM="mem=96MiB,context=8MiB,reserved=2MiB,world=recordings-$$-$BATS_TEST_NUMBER"
+	run "$NEAP" run --folder run -- "$HOLD" --unseen 4M
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" != *"not attached"* ]]
+	[[ "$output" == *"peak      4.00 MiB allocated, 4.00 MiB reserved"* ]]
+	[[ "$output" == *"12.0 MiB taken at most, contexts included, 82.0 MiB of 96.0 MiB left"* ]]
+	[ "$(jq -r '.attached, .not_attached, .peak_device_bytes, .ranks[0].peak_reserved_bytes' run/result.json)" = \
+		"$(printf 'true\n\n12582912\n4194304')" ]
+}

@@ -129,6 +129,68 @@ static void test_a_peak_between_two_looks(void **state)
 	free(observe);
 }
 
+/* Of two processes one was met while it had attached and not yet come to its device, the other not at all. */
+static void test_processes_that_no_look_met(void **state)
+{
+	(void)state;
+	struct neap_observe *observe = calloc(1, sizeof *observe);
+	struct neap_record *record = calloc(1, sizeof *record);
+	struct neap_buffer text = {0};
+	struct neap_reading before[2] = {{.total_bytes = 1000, .uuid_text = "GPU-a"},
+					 {.total_bytes = 1000, .uuid_text = "GPU-b"}};
+	bool touched[2] = {false};
+	struct neap_event journal[] = {
+		{.kind = NEAP_EVENT_PAGE, .tag = 1, .address = 70},
+		{.kind = NEAP_EVENT_STEP, .tag = 1, .address = 1, .size = 999, .block = 999},
+		{.kind = NEAP_EVENT_PAGE, .tag = 1, .address = 70, .size = 20, .block = 30},
+		{.kind = NEAP_EVENT_PAGE, .tag = 2, .address = 80, .size = 40, .block = 50},
+	};
+	assert_true(observe && record);
+	observe->device_count = 2;
+	observe->before = before;
+	observe->touched = touched;
+	observe->now.total_bytes = 1000;
+	observe->attached_count = 1;
+	observe->attached[0] = (struct neap_observed){.pid = 11, .start_ticks = 5};
+	observe->outsiders[0].pid = 12;
+	strcpy(observe->outsiders[0].text, "process 12 (x): no libneap");
+	observe->outsider_count = 1;
+	record->pid = 12;
+	record->start_ticks = 6;
+	record->names_used = 3;
+	strcpy(record->names[1], "GPU-b");
+	strcpy(record->names[2], "GPU-c"); /* a device that could not be read */
+	record->journal = journal;
+	record->journal_count = sizeof journal / sizeof *journal;
+	assert_false(neap_observe_met(observe, 11));
+	assert_false(neap_observe_met(observe, 12));
+	neap_observe_outsiders(observe, &text);
+	assert_string_equal(neap_buffer_string(&text), "process 12 (x): no libneap");
+	neap_buffer_clear(&text);
+
+	neap_observe_recorded(observe, record, "/run/record.12");
+	assert_true(neap_observe_met(observe, 12));
+	assert_int_equal(observe->attached_count, 2);
+	assert_string_equal(observe->attached[1].record_path, "/run/record.12");
+	assert_int_equal(observe->attached[1].context_bytes, 70);
+	assert_int_equal(observe->attached[1].peak_allocated_bytes, 20);
+	assert_int_equal(observe->attached[1].peak_reserved_bytes, 30);
+	assert_int_equal(observe->watched, 1); /* nobody asked for another */
+	assert_true(touched[1] && !touched[0]);
+	neap_observe_outsiders(observe, &text);
+	assert_int_equal(text.length, 0);
+
+	record->pid = 11;
+	record->start_ticks = 5;
+	neap_observe_recorded(observe, record, "/run/record.11");
+	assert_int_equal(observe->attached_count, 2);
+	assert_true(neap_observe_met(observe, 11));
+	assert_int_equal(neap_observe_peak_device(observe, 30), 100);
+	neap_buffer_fini(&text);
+	free(record);
+	free(observe);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -136,6 +198,7 @@ int main(void)
 		cmocka_unit_test(test_few_samples_are_kept_as_they_are),
 		cmocka_unit_test(test_device),
 		cmocka_unit_test(test_a_peak_between_two_looks),
+		cmocka_unit_test(test_processes_that_no_look_met),
 	};
 	return cmocka_run_group_tests_name("observe", tests, setup, teardown);
 }

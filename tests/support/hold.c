@@ -1,12 +1,14 @@
 /* support/hold.c: a stand-in for a training process: takes device memory through libneap, holds it, and ends as told.
  *
- *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] SIZE
+ *   hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] [--stray] [--unseen] SIZE
  *
  * Takes SIZE bytes (a number with an optional K, M or G), holds them for MS milliseconds, until FILE is there, and
  * until its parent, a supervisor that sleeps between its looks, has slept N times more; all three by default not at
  * all. Then it ends without giving them back: with status N (default 0) or by SIGNAL. When there is not enough
  * memory: says so on stderr and ends with 9; with --recover it takes half as much, again and again, and marks each
- * step it then makes. With --stray it also makes a context on the second device, and uses it for nothing.
+ * step it then makes. With --stray it also makes a context on the second device, and uses it for nothing. With
+ * --unseen its parent, a supervisor, sees its context and nothing else of it: the parent is stopped while this
+ * process attaches, takes memory and ends.
  */
 #include "neap/alloc.h"
 #include "neap/train.h"
@@ -55,6 +57,45 @@ static void hold_while_looked_at(unsigned long looks)
 		hold_for(5);
 }
 
+static bool parent_is_stopped(void)
+{
+	char path[64], line[256], state = '?';
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+	FILE *file = fopen(path, "r");
+	while (file && fgets(line, sizeof(line), file) && !sscanf(line, "State: %c", &state))
+		;
+	if (file)
+		fclose(file);
+	return state == 'T';
+}
+
+/* Forks one that sets the parent going again when this process has ended. Before there is a device: it has none. */
+static void have_parent_continued(void)
+{
+	int ends[2];
+	char byte;
+	pid_t parent = getppid();
+	if (pipe(ends))
+		exit(70);
+	pid_t helper = fork();
+	if (helper < 0)
+		exit(70);
+	close(ends[helper ? 0 : 1]);
+	if (helper)
+		return;
+	while (read(ends[0], &byte, 1) != 0)
+		;
+	kill(parent, SIGCONT);
+	_exit(0);
+}
+
+static void stop_parent(void)
+{
+	kill(getppid(), SIGSTOP);
+	while (!parent_is_stopped())
+		hold_for(1);
+}
+
 static void say(const char *what, const struct neap_error *err)
 {
 	fprintf(stderr, "hold: %s: %s\n", what, err->message);
@@ -95,12 +136,14 @@ int main(int argc, char **argv)
 	unsigned long hold_ms = 0, looks = 0;
 	const char *until = NULL;
 	int status = 0, number = 0, at = 1;
-	bool recover = false, stray = false;
+	bool recover = false, stray = false, unseen = false;
 	for (; at < argc && argv[at][0] == '-'; at++) {
 		if (!strcmp(argv[at], "--recover"))
 			recover = true;
 		else if (!strcmp(argv[at], "--stray"))
 			stray = true;
+		else if (!strcmp(argv[at], "--unseen"))
+			unseen = true;
 		else if (at + 1 < argc && !strcmp(argv[at], "--for"))
 			hold_ms = strtoul(argv[++at], NULL, 10);
 		else if (at + 1 < argc && !strcmp(argv[at], "--until"))
@@ -115,11 +158,18 @@ int main(int argc, char **argv)
 	if (at + 1 != argc) {
 		fprintf(stderr,
 			"usage: hold [--for MS] [--until FILE] [--looks N] [--exit N | --kill SIGNAL] [--recover] "
-			"[--stray] SIZE\n");
+			"[--stray] [--unseen] SIZE\n");
 		return 64;
 	}
-	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err) ||
-	    neap_alloc_create(device, NULL, &alloc, &err) || (stray && neap_device_open(driver, 1, &unused, &err)))
+	if (unseen)
+		have_parent_continued();
+	if (neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err) || neap_device_open(driver, 0, &device, &err))
+		say("device", &err);
+	if (unseen) {
+		hold_while_looked_at(4);
+		stop_parent();
+	}
+	if (neap_alloc_create(device, NULL, &alloc, &err) || (stray && neap_device_open(driver, 1, &unused, &err)))
 		say("device", &err);
 	take(alloc, size_of(argv[at]), recover);
 	hold_for(hold_ms);
