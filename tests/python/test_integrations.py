@@ -1,5 +1,9 @@
-"""The callbacks inside the real Lightning and transformers, on the CPU; the pytest marker over the simulator."""
+"""neap's callbacks inside the real Lightning and transformers, which train on "cuda": PyTorch's own CUDA allocator, over neap's
+stand-ins for NVIDIA's libraries. Nothing is computed, so no value is compared: memory, checkpoints, errors and instants are.
+And the pytest marker."""
 
+import gc
+import json
 import logging
 import os
 import pathlib
@@ -10,15 +14,36 @@ import unittest
 import unittest.mock
 import warnings
 
+if __name__ == "__main__":
+    os.environ["NEAP_SIM"] = f"mem=2GiB,world=integrations-{os.getpid()}"
 warnings.filterwarnings("ignore")
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", CUDA_VISIBLE_DEVICES="", TOKENIZERS_PARALLELISM="false")
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+import lightning.pytorch as pl
 import torch
+import transformers
+from torch import nn
+
+import neap
+from neap.integrations import lightning as for_lightning
+from neap.integrations import transformers as for_transformers
 
 logging.disable(logging.WARNING)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+MIB = 1 << 20
 
 
 def names(callback):
     return [name for name, _ in callback.watch.marks]
+
+
+def figures():
+    return torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), torch.cuda.max_memory_allocated()
+
+
+def marked(callback, *wanted):
+    """PyTorch's figures, as the callback had them at these instants."""
+    return [(m.allocated, m.reserved, m.max_allocated) for name, m in callback.watch.marks if name in wanted]
 
 
 class Folder(unittest.TestCase):
@@ -28,83 +53,297 @@ class Folder(unittest.TestCase):
         self.folder = holder.name
 
 
-class Lightning(Folder):
-    def fit(self, callback, fails=False, **options):
-        import lightning.pytorch as pl
+class Case(Folder):
+    """A device as good as new."""
 
-        class Module(pl.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(4, 1)
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(torch.cuda.set_per_process_memory_fraction, 1.0)
+        gc.collect()
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
-            def training_step(self, batch, index):
-                if fails and self.global_step == 1:
-                    raise torch.OutOfMemoryError("CUDA out of memory.")
-                return self.layer(batch[0]).pow(2).mean()
 
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
+class Module(pl.LightningModule):
+    """Keeps 16 KiB a sample and layer for its backward pass, in 32 bits."""
 
-        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(8, 4)), batch_size=2)
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 4096), nn.Sigmoid(), nn.Linear(4096, 1))
+        self.seen = set()
+        self.figures = []  # PyTorch's, at the instants of the callback's marks
+        self.fails_at = None
+
+    def training_step(self, batch, index):
+        if self.global_step == self.fails_at:
+            raise RuntimeError("on purpose")
+        self.seen.add((batch[0].device.type, torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype()))
+        return self.layers(batch[0]).pow(2).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.1)
+
+    def on_train_start(self):
+        self.figures.append(figures())
+
+    def on_train_epoch_end(self):
+        self.figures.append(figures())
+
+
+class Lightning(Case):
+    def fit(self, callback, batch=4, samples=16, epochs=2, resume=None, module=None, callbacks=(), **options):
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(samples, 64)), batch_size=batch)
         trainer = pl.Trainer(
-            max_epochs=2, accelerator="cpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
-            enable_checkpointing=not fails, default_root_dir=self.folder, callbacks=[callback], **options,
+            max_epochs=epochs, accelerator="gpu", devices=1, logger=False, enable_progress_bar=False, enable_model_summary=False,
+            default_root_dir=self.folder, callbacks=[callback, *callbacks], **options,
         )
-        trainer.fit(Module(), data)
+        trainer.fit(module or Module(), data, ckpt_path=resume)
+        return trainer
 
-    def test_instants(self):
-        from neap.integrations.lightning import MemoryCallback
+    def test_instants_and_figures(self):
+        callback = for_lightning.MemoryCallback(cleanup_every_steps=2, cleanup_every_epochs=2, clear_memory_after_save=True)
+        module = Module()
+        trainer = self.fit(callback, module=module, accumulate_grad_batches=2)
+        self.assertEqual((trainer.strategy.root_device.type, module.seen), ("cuda", {("cuda", False)}))
+        self.assertEqual(names(callback), ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
+        self.assertEqual(len(callback.watch.cleanups), 1 + 2 + 1 + 2 + 1)  # 4 steps: 2 updates an epoch
+        self.assertEqual(marked(callback, "start", "epoch 1", "epoch 2"), module.figures)
+        model = sum(-(-p.nbytes // 512) * 512 for p in module.parameters())
+        start, *epochs = (allocated for allocated, _, _ in module.figures)
+        self.assertEqual(start, model)
+        for epoch in epochs:  # with gradients and Adam's two moments, and a loss
+            self.assertLessEqual(abs(epoch - 4 * model), 2 * MIB)
 
-        callback = MemoryCallback(cleanup_every_steps=2, cleanup_every_epochs=2, clear_memory_after_save=True)
-        self.fit(callback, accumulate_grad_batches=2)
-        self.assertEqual([n for n in names(callback) if n != "saved"], ["start", "epoch 1", "epoch 2", "end"])
-        self.assertIn("saved", names(callback))
-        saves = names(callback).count("saved")
-        self.assertEqual(len(callback.watch.cleanups), 1 + 2 + 1 + saves + 1)  # 4 steps: 2 updates an epoch
+    def test_cleanups_give_the_cache_back(self):
+        class Takes(Module):
+            def on_train_batch_end(self, *_):
+                torch.empty(256 * MIB, dtype=torch.uint8, device=self.device)
 
-    def test_out_of_memory(self):
-        from neap.integrations.lightning import MemoryCallback
+        callback = for_lightning.MemoryCallback(cleanup_every_epochs=1)
+        self.fit(callback, module=Takes(), enable_checkpointing=False)
+        freed = [cleanup.freed for cleanup in callback.watch.cleanups]
+        self.assertEqual([count >= 256 * MIB for count in freed], [False, True, True, False])  # start, two epochs, end
+        self.assertLess(callback.watch.cleanups[-1].after.reserved, 256 * MIB)
 
-        callback = MemoryCallback()
+    def test_checkpoints_are_saved_pruned_and_loaded(self):
+        keeps = pl.callbacks.ModelCheckpoint(dirpath=self.folder, save_top_k=-1, filename="{epoch}")
+        self.fit(for_lightning.MemoryCallback(), epochs=3, callbacks=[keeps])
+        done = neap.cleanup_checkpoints(self.folder, max_checkpoints=2)
+        self.assertEqual((done.moved, len(done.kept), done.kept[0]), (1, 2, "epoch=2.ckpt"))
+        self.assertEqual([c.torn for c in done.checkpoints], [""] * 3)
+        path = os.path.join(self.folder, "epoch=2.ckpt")
+        saved = torch.load(path, weights_only=False)["state_dict"]
+        module, callback = Module(), for_lightning.MemoryCallback()
+        with unittest.mock.patch.object(Module, "on_train_start", lambda self: self.figures.append(self.layers[0].weight.cpu())):
+            trainer = self.fit(callback, epochs=4, module=module, resume=path, enable_checkpointing=False)
+        self.assertEqual((names(callback), trainer.global_step), (["start", "epoch 4", "end"], 4 * 4))
+        self.assertTrue(torch.equal(module.figures[0], saved["layers.0.weight"].cpu()))
+
+    def test_mixed_precision(self):
+        peaks = {}
+        for precision, kind in (("32-true", False), ("16-mixed", torch.float16), ("bf16-mixed", torch.bfloat16)):
+            torch.cuda.reset_peak_memory_stats()
+            callback, module = for_lightning.MemoryCallback(), Module()
+            self.fit(callback, batch=8192, samples=8192, epochs=1, module=module, precision=precision, enable_checkpointing=False)
+            self.assertEqual((module.seen, names(callback)), ({("cuda", kind)}, ["start", "epoch 1", "end"]))
+            peaks[kind] = marked(callback, "end")[0][2]
+        self.assertGreater(peaks[False] - peaks[torch.float16], 100 * MIB)
+        self.assertLess(abs(peaks[torch.bfloat16] - peaks[torch.float16]), MIB)
+
+    def test_an_out_of_memory_error_and_half_the_batch_after_it(self):
+        callback = for_lightning.MemoryCallback()
+        (limit,) = neap.set_memory_fraction(0.4)
         with self.assertRaises(torch.OutOfMemoryError):
-            self.fit(callback, fails=True)
-        self.assertIsNotNone(callback.watch.out_of_memory)
+            self.fit(callback, batch=24576, samples=24576, enable_checkpointing=False)
         self.assertEqual(names(callback), ["start", "oom"])
+        after = callback.watch.out_of_memory.after.devices[0]
+        self.assertGreater(callback.watch.out_of_memory.freed, 24576 * 4096 * 4)
+        self.assertLess(after.reserved, 64 * MIB)  # nothing of the step is kept but its batch
+        callback = for_lightning.MemoryCallback()  # as the callback's advice is
+        trainer = self.fit(callback, batch=12288, samples=24576, accumulate_grad_batches=2, enable_checkpointing=False)
+        self.assertEqual((names(callback)[-1], trainer.global_step, callback.watch.out_of_memory), ("end", 2, None))
+        self.assertLess(marked(callback, "end")[0][2], limit.limit)
+
+    def test_other_errors_are_the_programs(self):
+        callback, module = for_lightning.MemoryCallback(), Module()
+        module.fails_at = 1
+        with self.assertRaisesRegex(RuntimeError, "on purpose"):
+            self.fit(callback, module=module, enable_checkpointing=False)
+        self.assertEqual((names(callback), callback.watch.out_of_memory), (["start"], None))
 
     def test_what_fails_of_ours_is_a_note(self):
-        import neap
-        from neap.integrations.lightning import MemoryCallback
-
-        callback = MemoryCallback(cleanup_every_steps=1)
+        callback = for_lightning.MemoryCallback(cleanup_every_steps=1)
         with unittest.mock.patch.object(neap.memory, "clear_gpu_memory", lambda: 1 / 0):
             self.fit(callback)
         self.assertEqual((callback.watch.cleanups, names(callback)[-1]), ([], "end"))
         self.assertIn("callback: ZeroDivisionError: division by zero", neap.describe())
 
     def test_wrong_options(self):
-        from neap.integrations.lightning import MemoryCallback
-
         with self.assertRaises(ValueError):
-            MemoryCallback(cleanup_every_steps=-1)
+            for_lightning.MemoryCallback(cleanup_every_steps=-1)
 
 
-class HuggingFace(Folder):
-    def test_instants(self):
-        import transformers
+class Figures(transformers.TrainerCallback):
+    """PyTorch's figures at the instants of the callback's marks. It comes after ours, whose cleanup at the start is over."""
 
-        from neap.integrations.transformers import MemoryCallback
+    def __init__(self):
+        self.found = []
 
-        config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16, n_positions=8)
-        samples = [{"input_ids": torch.arange(8), "labels": torch.arange(8)} for _ in range(8)]
-        callback = MemoryCallback(cleanup_every_steps=2)
+    def on_train_begin(self, *_, **__):
+        self.found.append(figures())
+
+    def on_epoch_end(self, *_, **__):
+        self.found.append(figures())
+
+
+class HuggingFace(Case):
+    def trainer(self, callback, samples=16, layers=2, callbacks=(), **options):
+        config = transformers.GPT2Config(
+            n_layer=layers, n_head=4, n_embd=128, vocab_size=512, n_positions=128, bos_token_id=0, eos_token_id=0
+        )
+        ids = torch.arange(128)
+        data = [{"input_ids": ids, "labels": ids}] * samples
+        options = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "save_strategy": "no", **options}
         arguments = transformers.TrainingArguments(
-            output_dir=self.folder, num_train_epochs=2, per_device_train_batch_size=2, gradient_accumulation_steps=2,
-            save_strategy="epoch", report_to=[], disable_tqdm=True, use_cpu=True, logging_strategy="no",
+            output_dir=self.folder, report_to=[], disable_tqdm=True, logging_strategy="no", dataloader_pin_memory=True, **options
         )
         model = transformers.GPT2LMHeadModel(config)
-        transformers.Trainer(model=model, args=arguments, train_dataset=samples, callbacks=[callback]).train()
+        callbacks = [callback, *callbacks]
+        trainer = transformers.Trainer(model=model, args=arguments, train_dataset=data, eval_dataset=data[:4], callbacks=callbacks)
+        trainer.remove_callback(transformers.PrinterCallback)
+        return trainer
+
+    def test_instants_and_figures(self):
+        callback, seen = for_transformers.MemoryCallback(cleanup_every_steps=2), Figures()
+        trainer = self.trainer(
+            callback, callbacks=[seen], per_device_train_batch_size=2, gradient_accumulation_steps=2, save_strategy="epoch"
+        )
+        trainer.train()
+        self.assertEqual((trainer.model.device.type, trainer.state.global_step), ("cuda", 8))
         self.assertEqual(names(callback), ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
-        self.assertEqual(len(callback.watch.cleanups), 1 + 2 + 1)
+        self.assertEqual(len(callback.watch.cleanups), 1 + 4 + 1)
+        self.assertEqual(marked(callback, "start", "epoch 1", "epoch 2"), seen.found)
+        self.assertGreater(seen.found[1][0], 2.9 * seen.found[0][0])  # with Adam's moments
+
+    def test_precision_and_checkpointing(self):
+        peaks = []
+        for options in ({}, {"fp16": True}, {"bf16": True}, {"bf16": True, "gradient_checkpointing": True}):
+            torch.cuda.reset_peak_memory_stats()
+            callback = for_transformers.MemoryCallback()
+            trainer = self.trainer(callback, num_train_epochs=1, per_device_train_batch_size=16, layers=6, **options)
+            trainer.train()
+            self.assertEqual((names(callback)[-1], trainer.state.global_step), ("end", 1))
+            peaks.append(marked(callback, "end")[0][2])
+            del trainer
+            gc.collect()
+        whole, half, brain, checkpointed = peaks
+        self.assertLess(half, whole - 16 * MIB)
+        self.assertLess(brain, whole - 16 * MIB)
+        self.assertLess(checkpointed, brain - 16 * MIB)
+
+    def test_checkpoints_are_saved_pruned_and_loaded(self):
+        epochs = {"eval_strategy": "epoch", "save_strategy": "epoch", "metric_for_best_model": "loss", "load_best_model_at_end": True}
+        self.trainer(for_transformers.MemoryCallback(), num_train_epochs=4, **epochs).train()
+        done = neap.cleanup_checkpoints(self.folder, max_checkpoints=2)
+        self.assertRegex(done.source, r"^Hugging Face's Trainer recorded it in checkpoint-16/trainer_state\.json$")
+        (best,) = (c.name for c in done.checkpoints if c.recorded)
+        self.assertEqual((done.moved, done.kept), (2, ("checkpoint-16", best)))
+        callback, seen = for_transformers.MemoryCallback(), Figures()
+        trainer = self.trainer(callback, num_train_epochs=5, callbacks=[seen], **{**epochs, "load_best_model_at_end": False})
+        trainer.train(resume_from_checkpoint=True)
+        self.assertEqual((names(callback), trainer.state.global_step), (["start", "epoch 5", "saved", "end"], 20))
+
+    def test_an_out_of_memory_error_and_half_the_batch_after_it(self):
+        callback = for_transformers.MemoryCallback()
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        trainer = self.trainer(callback, samples=128, num_train_epochs=1, per_device_train_batch_size=128)
+        try:
+            trainer.train()
+        except torch.OutOfMemoryError as error:
+            callback.watch.failed(error)
+        self.assertEqual(names(callback), ["start", "oom"])
+        self.assertGreater(callback.watch.out_of_memory.freed, 200 * MIB)
+        del trainer
+        callback = for_transformers.MemoryCallback()
+        trainer = self.trainer(callback, samples=128, num_train_epochs=1, per_device_train_batch_size=32, gradient_accumulation_steps=4)
+        trainer.train()
+        self.assertEqual((names(callback)[-1], trainer.state.global_step), ("end", 1))
+
+    def test_beside_the_trainers_own_search_for_a_batch(self):
+        callback = for_transformers.MemoryCallback()
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        trainer = self.trainer(callback, samples=128, num_train_epochs=1, per_device_train_batch_size=128, auto_find_batch_size=True)
+        trainer.train()
+        tries = names(callback).count("start")
+        self.assertEqual(names(callback), ["start"] * tries + ["epoch 1", "end"])
+        self.assertGreater(tries, 1)
+        self.assertLess(trainer.state.train_batch_size, 128)
+
+
+LIGHTNING = """
+import sys, warnings
+warnings.filterwarnings("ignore")
+import lightning.pytorch as pl, torch
+from neap.integrations.lightning import MemoryCallback
+batch, accumulate = map(int, sys.argv[1:])
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.Sigmoid(), torch.nn.Linear(4096, 1))
+    def training_step(self, batch, index):
+        return self.layers(batch[0]).pow(2).mean()
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.1)
+
+data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(32768, 64)), batch_size=batch)
+trainer = pl.Trainer(max_epochs=2, accelerator="gpu", devices=1, logger=False, enable_progress_bar=False, accumulate_grad_batches=accumulate,
+                     enable_model_summary=False, callbacks=[MemoryCallback(cleanup_every_epochs=1)])
+trainer.fit(Module(), data)
+print("trained", batch, accumulate, trainer.global_step)
+"""
+
+TRANSFORMERS = """
+import sys, torch, transformers
+from neap.integrations.transformers import MemoryCallback
+batch, accumulate = map(int, sys.argv[1:])
+config = transformers.GPT2Config(n_layer=2, n_head=4, n_embd=256, vocab_size=8192, n_positions=128, bos_token_id=0, eos_token_id=0)
+data = [{"input_ids": torch.arange(128), "labels": torch.arange(128)}] * 64
+arguments = transformers.TrainingArguments(output_dir="saved", num_train_epochs=2, per_device_train_batch_size=batch, disable_tqdm=True,
+                                           gradient_accumulation_steps=accumulate, save_strategy="epoch", report_to=[])
+trainer = transformers.Trainer(model=transformers.GPT2LMHeadModel(config), args=arguments, train_dataset=data,
+                               callbacks=[MemoryCallback(cleanup_every_epochs=1)])
+trainer.train()
+print("trained", batch, accumulate, trainer.state.global_step)
+"""
+
+
+class Runs(Folder):
+    """`neap run` on scripts that know of neap nothing but its callback: the ladder starts them again with half the batch."""
+
+    def run_it(self, code, batch):
+        pathlib.Path(self.folder, "script.py").write_text(code)
+        os.mkdir(os.path.join(self.folder, "runtime"), 0o700)
+        environment = {**os.environ, "XDG_RUNTIME_DIR": f"{self.folder}/runtime", "XDG_STATE_HOME": f"{self.folder}/state"}
+        command = [os.environ["NEAP"], "run", "--folder", "run", "--fraction", "0.6", "--param", f"batch={batch}", "--param", "accumulate=1",
+                   "--on-oom", "halve batch, double accumulate", "--", sys.executable, "script.py", "{batch}", "{accumulate}"]  # fmt: skip
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        result = json.loads(pathlib.Path(self.folder, "run", "result.json").read_text())
+        self.assertEqual((result["outcome"], result["attached"], result["steps"]), ("ok", True, 2))
+        self.assertEqual(result["retries"], 1)
+        self.assertRegex(done.stdout, rf"(?m)^trained {batch // 2} 2 2$")
+        self.assertIn("Cause: the limit.", result["oom_card"])
+        return result
+
+    def test_lightning(self):
+        marks = [mark[1] for mark in self.run_it(LIGHTNING, 32768)["marks"] if mark[1] not in ("peak", "held")]
+        self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
+
+    def test_transformers(self):
+        marks = [mark[1] for mark in self.run_it(TRANSFORMERS, 64)["marks"] if mark[1] not in ("peak", "held")]
+        self.assertEqual(marks, ["start", "epoch 1", "saved", "epoch 2", "saved", "end"])
 
 
 PYTEST = """
@@ -155,8 +394,7 @@ class Pytest(Folder):
     def test_the_marker(self):
         pathlib.Path(self.folder, "test_it.py").write_text(PYTEST)
         command = [sys.executable, "-m", "pytest", "-p", "neap.pytest_plugin", "-p", "no:cacheprovider", "-rA", "--strict-markers"]
-        environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
-        environment = {**environment, "NEAP_DEVICE": "sim", "NEAP_SIM": f"mem=1GiB,world=pytest-{os.getpid()}", "COLUMNS": "200"}
+        environment = {**os.environ, "NEAP_SIM": f"mem=1GiB,world=pytest-{os.getpid()}", "COLUMNS": "200"}
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True)
         for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-pytest-{os.getpid()}"):
             path.unlink(missing_ok=True)
@@ -169,5 +407,11 @@ class Pytest(Folder):
         self.assertEqual(done.returncode, 1)
 
 
+def forget_world():
+    for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-integrations-{os.getpid()}"):
+        path.unlink(missing_ok=True)
+
+
 if __name__ == "__main__":
+    unittest.addModuleCleanup(forget_world)
     unittest.main(warnings="ignore")
