@@ -185,16 +185,30 @@ def print_cuda_memory_info(device: Any = None, file: Optional[TextIO] = None) ->
         print(_nothing_on(device), file=file)
 
 
-def log_gpu_memory_stats(prefix: str = "") -> MemoryStats:
+class _Logged:
+    """Of the process."""
+
+    last: Optional[MemoryStats] = None
+
+
+def log_gpu_memory_stats(prefix: str = "", since: Optional[MemoryStats] = None) -> MemoryStats:
     """Logs host and device memory, each line begun with "PREFIX: " where there is a prefix, in the customary "GB" of 2**30
-    bytes; returns what it logged."""
+    bytes, with the change since those figures (None: since the last call in this process); returns what it logged."""
     stats, head = get_gpu_memory_stats(), f"{prefix}: " if prefix else ""
-    log.info("%sMemory usage: %s", head, _units.gb(stats.host))
+    since, _Logged.last = since or _Logged.last, stats
+    log.info("%sMemory usage: %s%s", head, _units.gb(stats.host), f" ({_units.delta_gb(stats.host - since.host)})" if since else "")
     for d in stats.devices:
-        log.info("%sGPU memory: %s allocated, %s cached%s", head, _units.gb(d.allocated), _units.gb(d.cached), _which(stats, d))
+        change = "" if since is None else f" ({_change(d, since)})"
+        log.info("%sGPU memory: %s allocated, %s cached%s%s", head, _units.gb(d.allocated), _units.gb(d.cached), change, _which(stats, d))
     if not stats.devices:
         log.info("%sGPU memory: %s", head, stats.note)
     return stats
+
+
+def _change(d: DeviceMemory, since: MemoryStats) -> str:
+    """ "Δ+1.5 GB, Δ-0.2 GB": of allocated and of cached memory on this device."""
+    allocated, cached = next(((b.allocated, b.cached) for b in since.devices if (b.index, b.source) == (d.index, d.source)), (0, 0))
+    return f"{_units.delta_gb(d.allocated - allocated)}, {_units.delta_gb(d.cached - cached)}"
 
 
 def _which(stats: MemoryStats, d: DeviceMemory) -> str:

@@ -37,6 +37,23 @@ class Milestone:
     name: str
     step: int
     stats: memory.MemoryStats
+    before: Optional[memory.MemoryStats] = None  # at the milestone before this one
+
+    @property
+    def delta(self) -> int:
+        """Change of allocated bytes, over all devices; of the first one 0."""
+        return self.stats.allocated - self.before.allocated if self.before else 0
+
+    @property
+    def host_delta(self) -> int:
+        """Change of this process's resident set."""
+        return self.stats.host - self.before.host if self.before else 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} (step {self.step}): {_units.gb(self.stats.allocated)} allocated ({_units.delta_gb(self.delta)}), "
+            f"{_units.gb(self.stats.host)} on the host ({_units.delta_gb(self.host_delta)})"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +106,34 @@ def _check_model(torch: Any, model: Any) -> None:
         raise ValueError("Training: a model that is sharded over ranks exchanges inside its forward: not supported")
 
 
+def _is_maker(value: Any, method: str) -> bool:
+    """A function that makes something with this method, and not the thing itself or its class."""
+    return callable(value) and not hasattr(value, method) and not isinstance(value, type)
+
+
+def _make(torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any, list[Milestone]]:
+    """Calls what makes them, and takes the milestones there; none where both are ready."""
+    made: list[Milestone] = []
+
+    def mark(which: _abi.Mark, name: str) -> None:
+        before = made[-1].stats if made else None
+        made.append(Milestone(name, 0, memory.log_gpu_memory_stats(name, before), before))
+        _events.mark(which, name)
+
+    makes_model, makes_optimizer = _is_maker(model, "parameters"), _is_maker(optimizer, "zero_grad")
+    if makes_model or makes_optimizer:
+        mark(_abi.Mark.START, "start")
+    if makes_model:
+        model = model()
+        mark(_abi.Mark.MODEL_READY, "model ready")
+    _check_model(torch, model)
+    if makes_optimizer:
+        optimizer = optimizer(model)
+        mark(_abi.Mark.OPTIMIZER_READY, "optimizer ready")
+    _step.check_optimizer(optimizer)
+    return model, optimizer, made
+
+
 def _parse_limit(limit: Any) -> Optional[Union[float, int]]:
     """A share (float) or bytes (int)."""
     if isinstance(limit, bool) or (isinstance(limit, float) and not 0 < limit <= 1):
@@ -111,14 +156,17 @@ class Training:
     `compute=lambda model, batch: model(**batch).loss` (then `loss_fn` is not used and may be None). Either is a mean over its
     samples: with an unequal last batch too, each sample of a step weighs the same.
 
-    Model. It is on its device, or devices, already; `model.train()` is called at each epoch's begin. Of
+    Model. It is on its device, or devices, already, or a function that makes it there; so may the optimizer be made, from the
+    model (`lambda model: AdamW(model.parameters())`). Then "start", "model ready" and "optimizer ready" are milestones, each
+    taken where it happens; of ready ones "start" alone, by train(). `model.train()` is called when an epoch starts. Of
     DistributedDataParallel the module is trained, and gradients are averaged here; without it, ranks begin with the weights
     of rank 0. A model that exchanges inside its forward (SyncBatchNorm) waits there for a rank that ran out, until the
     process group's own limit ends it. `mixed_precision`: bfloat16 (float16 with a scaled loss on a GPU that lacks it), or
     "bf16", "fp16". `gradient_checkpointing`: activations of each child of a Sequential or ModuleList are computed again.
 
     Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into `on_step(step,
-    loss)`, called after each update, or `on_epoch(epoch)`, from 1; what they raise ends the training.
+    loss)`, called after each update, or `on_epoch(epoch)`, from 1, after each epoch (`on_epoch_start(epoch)`: before it); what
+    they raise ends the training.
 
     Memory. `memory_limit`: a share of the device (a float, 0 < f <= 1), or a size. `memory_threshold_mb`: warns where reserved
     memory passes it. `warn_below`, `degrade_below`,
@@ -177,6 +225,7 @@ class Training:
         compute: Optional[Callable[[Any, Any], Any]] = None,
         on_step: Optional[Callable[[int, float], None]] = None,
         on_epoch: Optional[Callable[[int], None]] = None,
+        on_epoch_start: Optional[Callable[[int], None]] = None,
     ) -> None:
         torch = _sources.torch_module()
         if torch is None:
@@ -191,8 +240,7 @@ class Training:
             milestone_every_steps=milestone_every_steps,
             leak_watch_every_steps=leak_watch_every_steps,
         )
-        _check_model(torch, model)
-        _step.check_optimizer(optimizer)
+        model, optimizer, made = _make(torch, model, optimizer)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
         if on_leak not in ("warn", "clear", "stop"):
@@ -202,7 +250,7 @@ class Training:
         wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
         self.model = model.module if wrapped else model
         self.optimizer, self.loss_fn, self.data, self.epochs = optimizer, loss_fn, data, epochs
-        self._torch, self._same_weights = torch, wrapped
+        self._torch, self._same_weights, self._made = torch, wrapped, made
         self._ranks = _ranks.Ranks(torch, rank_timeout)
         split = Split(batch_size, accumulate, self._ranks.size)
         self._batches = Batches(torch, data, split, self._ranks.rank, shuffle, seed)
@@ -219,7 +267,7 @@ class Training:
         self._host_level = _levels.Level("host memory", host_warn_below, host_degrade_below, host_stop_below)
         self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
         self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
-        self._on_step, self._on_epoch = on_step, on_epoch
+        self._on_step, self._on_epoch, self._on_epoch_start = on_step, on_epoch, on_epoch_start
         self._watch_every, self._on_leak = leak_watch_every_steps, on_leak
         self._warns_reserved = memory_threshold_mb is not None
         self._manager = MemoryManager(memory_threshold_mb=memory_threshold_mb or 0, device_types=(self._place.type,))
@@ -402,7 +450,8 @@ class Training:
     # Around the steps.
 
     def _mark(self, mark: _abi.Mark, name: str, value: int = 0) -> None:
-        self._milestones.append(Milestone(name, self._step, memory.log_gpu_memory_stats(name)))
+        before = self._milestones[-1].stats if self._milestones else None
+        self._milestones.append(Milestone(name, self._step, memory.log_gpu_memory_stats(name, before), before))
         _events.mark(mark, name, value)
 
     def _limit(self) -> None:
@@ -450,6 +499,9 @@ class Training:
 
     def _one_epoch(self) -> None:
         self.model.train()
+        self._mark(_abi.Mark.USER, f"epoch {self._epoch + 1} starts", self._epoch + 1)
+        if self._on_epoch_start is not None:
+            self._on_epoch_start(self._epoch + 1)
         steps, before = self._batches.epoch(self._epoch), self._step
         while self._one_step(next(steps, None)):
             self._after_step()
@@ -498,9 +550,10 @@ class Training:
         self._limit()
         self._begin_peaks()
         self._peak = 0
-        self._mark(_abi.Mark.START, "start")
-        self._mark(_abi.Mark.MODEL_READY, "model ready")
-        self._mark(_abi.Mark.OPTIMIZER_READY, "optimizer ready")
+        if self._made:
+            self._milestones, self._made = self._made, []
+        else:
+            self._mark(_abi.Mark.START, "start")
         _events.split(self.split, self._active)
         while self._epoch < self.epochs and not self._stopped:
             self._one_epoch()

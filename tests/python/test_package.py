@@ -378,6 +378,17 @@ class OnTheSimulator(unittest.TestCase):
         with self.assertLogs("neap", logging.INFO) as logged:
             neap.log_gpu_memory_stats("before")
         self.assertIn("before: GPU memory: 0.0 GB allocated", logged.output[1])
+        kept = self.allocator.malloc(1 << 30)
+        with self.assertLogs("neap", logging.INFO) as logged:
+            first = neap.log_gpu_memory_stats("after")
+            self.allocator.free(kept)
+            neap.log_gpu_memory_stats("freed")
+            neap.log_gpu_memory_stats("since", first)
+        lines = [record.getMessage() for record in logged.records]
+        self.assertRegex(lines[0], r"^after: Memory usage: \d\.\d GB \(Δ[+-]\d\.\d GB\)$")
+        self.assertRegex(lines[1], r"^after: GPU memory: 1\.0 GB allocated, 0\.0 GB cached \(Δ\+1\.0 GB, Δ[+-]0\.0 GB\)$")
+        for name, line in (("freed", lines[3]), ("since", lines[5])):
+            self.assertRegex(line, f"^{name}: GPU memory: 0\\.0 GB allocated, 1\\.0 GB cached \\(Δ-1\\.0 GB, Δ\\+1\\.0 GB\\)$")
 
     def test_misuse(self):
         with self.assertRaises(neap.NeapError):

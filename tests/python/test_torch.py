@@ -695,10 +695,34 @@ class Train(TrainingCase):
             ).train()
             self.assertEqual((torch.load(path)["epoch"], torch.load(path)["step"]), (2, 6))
         names = [m.name for m in result.milestones]
-        self.assertEqual(names, ["start", "model ready", "optimizer ready", "step 3", "epoch 1", "saved", "step 6", "epoch 2", "saved", "end"])
+        self.assertEqual(names, ["start", "epoch 1 starts", "step 3", "epoch 1", "saved", "epoch 2 starts", "step 6", "epoch 2", "saved", "end"])
         self.assertEqual(result.cleanups, 1 + 3 + 2 + 2 + 1)
         self.assertEqual(training(Blocks(room=4), cleanup_every_ticks=3).train().cleanups, 1 + 1 + 2)  # start, oom; six ticks
-        self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [3, 6])
+        self.assertEqual([m.step for m in result.milestones if m.name.startswith("epoch")], [0, 3, 3, 6])
+
+    def test_milestones_are_taken_where_they_happen(self):
+        sizes = []
+
+        def make_model():
+            sizes.append(memory.host_bytes())
+            self.kept = torch.ones(200 << 20, dtype=torch.uint8)
+            sizes.append(memory.host_bytes())
+            return Blocks()
+
+        def make_optimizer(model):
+            sizes.append(memory.host_bytes())
+            return torch.optim.SGD(model.parameters(), lr=0.1)
+
+        run = neap.Training(make_model, make_optimizer, nn.functional.mse_loss, data(), batch_size=8)
+        result = run.train()
+        start, model, optimizer = result.milestones[:3]
+        self.assertEqual([m.name for m in result.milestones], ["start", "model ready", "optimizer ready", "epoch 1 starts", "epoch 1", "end"])
+        self.assertLess(start.stats.host, sizes[0] + (20 << 20))
+        self.assertGreater(model.host_delta, 150 << 20)
+        self.assertLess(optimizer.host_delta, 50 << 20)
+        self.assertRegex(str(model), r"^model ready \(step 0\): 0\.0 GB allocated \(Δ\+0\.0 GB\), \d\.\d GB on the host \(Δ\+0\.2 GB\)$")
+        self.assertEqual(result.steps, 3)
+        self.assertEqual([m.name for m in run.train().milestones], ["start", "epoch 1 starts", "epoch 1", "end"])  # they are made
 
     def low(self, free, peak=3 << 20):
         """A device of 1 GiB of which so much is free; all this process has is its peak."""

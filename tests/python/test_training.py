@@ -358,8 +358,9 @@ class Arguments(TrainingCase):
 
     def test_callbacks_are_told(self):
         steps, epochs = [], []
-        training(Blocks(), epochs=2, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()
-        self.assertEqual(([s for s, _ in steps], epochs), ([1, 2, 3, 4, 5, 6], [1, 2]))
+        starts = lambda epoch: epochs.append(-epoch)
+        training(Blocks(), epochs=2, on_epoch_start=starts, on_step=lambda step, loss: steps.append((step, round(loss, 3))), on_epoch=epochs.append).train()
+        self.assertEqual(([s for s, _ in steps], epochs), ([1, 2, 3, 4, 5, 6], [-1, 1, -2, 2]))
         self.assertTrue(all(loss > 0 for _, loss in steps))
 
 
