@@ -28,7 +28,7 @@ static const struct option table[] = {
 	{"text", "FILE", "text to learn", KIND_TEXT, AT(text), 0, 0},
 	{"steps", "N", "optimizer updates", KIND_COUNT, AT(steps), 1, 1000000000},
 	{"batch", "N", "samples of an update (the effective batch)", KIND_COUNT, AT(batch), 1, 65536},
-	{"micro-batch", "N", "samples at a time; divides the batch; the whole batch if not given", KIND_COUNT,
+	{"micro-batch", "N", "samples at a time, at most; the whole batch if not given", KIND_COUNT,
 	 AT(micro_batch), 1, 65536},
 	{"layers", "N", "transformer blocks", KIND_COUNT, AT(layers), 1, 64},
 	{"width", "N", "numbers for a character; a multiple of the heads", KIND_COUNT, AT(width), 1, ROW_MAX},
@@ -261,8 +261,8 @@ static enum neap_status check(struct options *options, struct neap_error *err)
 {
 	if (!options->micro_batch)
 		options->micro_batch = options->batch;
-	if (options->batch % options->micro_batch)
-		return refuse(err, "--micro-batch %" PRIu64 " does not divide --batch %" PRIu64, options->micro_batch,
+	if (options->micro_batch > options->batch)
+		return refuse(err, "--micro-batch %" PRIu64 " is more than --batch %" PRIu64, options->micro_batch,
 			      options->batch);
 	if (options->width % options->heads)
 		return refuse(err, "--heads %" PRIu64 " does not divide --width %" PRIu64, options->heads,

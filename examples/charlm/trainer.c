@@ -90,11 +90,13 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 	neap_train_settings(trainer->session, &now);
 	model_begin(trainer->model, modes_of(&now));
 	for (uint64_t i = 0; i < now.split.accumulate && !gpu_failed(trainer->gpu); i++) {
+		struct neap_part part = neap_split_part(&now.split, options->batch, i);
+
 		if (i > 0 && *trainer->stop)
 			return abandon(trainer, err);
-		data_samples(trainer->data, options->seed, trainer->step, i * now.split.micro_batch,
-			     now.split.micro_batch, options->context, trainer->ids, trainer->targets);
-		model_micro_batch(trainer->model, trainer->ids, trainer->targets, now.split.micro_batch, scale);
+		data_samples(trainer->data, options->seed, trainer->step, part.first, part.samples, options->context,
+			     trainer->ids, trainer->targets);
+		model_micro_batch(trainer->model, trainer->ids, trainer->targets, part.samples, scale);
 		if (!gpu_failed(trainer->gpu))
 			neap_train_tick(trainer->session);
 	}
@@ -245,7 +247,7 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 	const struct options *options = trainer->options;
 	struct neap_train_options session = {
 		.name = "charlm",
-		.split = {.micro_batch = options->micro_batch, .accumulate = options->batch / options->micro_batch},
+		.split = {.micro_batch = options->micro_batch, .batch = options->batch},
 		.total_steps = options->steps,
 		.rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
 		.rungs_active = rungs_of(options, USE_ON),

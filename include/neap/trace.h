@@ -51,11 +51,13 @@ enum neap_event_kind {
 					allocated since then; stream: micro-batches done since then. It stands for the
 					steps between that and itself, too: a program's short ones are not recorded each */
 	NEAP_EVENT_SPLIT = 26,       /* the settings in force. address: micro_batch; size: accumulate; block: ranks;
-					stream: rungs in force (bits 1u << enum neap_rung); flags: layers, 0 unknown */
+					stream: rungs in force (bits 1u << enum neap_rung) and, from bit
+					NEAP_SMALLER_PARTS_SHIFT on, how many of the micro-batches of a step have a
+					sample less; flags: layers, 0 unknown */
 	NEAP_EVENT_CLEANUP = 27,     /* size: bytes given back; address: nanoseconds; block: enum neap_cleanup_reason */
 	NEAP_EVENT_RUNG = 28,        /* a rung was taken. block: enum neap_rung; address: micro_batch and size:
-					accumulate from now on; a, b: the same before; stream: rungs in force from
-					now on */
+					accumulate from now on; a, b: the same before; stream: as of SPLIT, from now
+					on */
 	NEAP_EVENT_SCOPE_BEGIN = 29, /* tag: its name */
 	NEAP_EVENT_SCOPE_END = 30,   /* tag: its name; size: peak inside; address: nanoseconds */
 	NEAP_EVENT_METRIC = 31,      /* tag: its name; address: bits of a double; size: step. ("loss") */
@@ -66,6 +68,7 @@ enum neap_event_kind {
 	NEAP_EVENT_OOM_POOLS = 34,   /* after OOM_LIMITS, of an allocator that keeps small requests apart from large ones, as
 					PyTorch's does. address: 1: the request that failed was a small one; size: largest
 					free block of the small pool; block: of the large pool */
+	NEAP_EVENT_SMALLER_PARTS = 35, /* the micro-batches of this step that follow have a sample less. size: how many */
 	NEAP_EVENT_LEVEL = 40,       /* a threshold was passed. tag: "device memory" or "host memory"; block: 1 warned, 2
 					degraded, 3 stopped; size: bytes left; address: the threshold */
 	NEAP_EVENT_FORECAST = 41,    /* a leak will use up memory. address: the step; size, block: its interval */
@@ -89,6 +92,10 @@ enum neap_event_kind {
  * allocator's segments grow in place. */
 #define NEAP_OOM_OTHER 1u
 #define NEAP_OOM_GROWS 2u
+
+/* In `stream` of SPLIT and RUNG. */
+#define NEAP_SMALLER_PARTS_SHIFT 8
+#define NEAP_SMALLER_PARTS_MAX (1u << (32 - NEAP_SMALLER_PARTS_SHIFT))
 
 enum neap_process_role {
 	NEAP_PROCESS_PLAIN = 0,

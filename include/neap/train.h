@@ -9,7 +9,7 @@
  *     for each step:
  *       again:
  *         neap_train_settings(t, &now)               how this step runs: the split, and the rungs in force
- *         for each micro-batch: status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
+ *         for each micro-batch (neap_split_part): status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
  *         neap_train_step(t, loss)                   one optimizer update done
  *         if (neap_train_wish(t, NULL) != NEAP_TRAIN_GO_ON) save a checkpoint; break
  *         continue
@@ -64,19 +64,47 @@ enum neap_cleanup_reason {
 /* The rungs of the ladder, from the gentlest. A rung the caller does not offer is skipped. */
 enum neap_rung {
 	NEAP_RUNG_NONE = 0,
-	NEAP_RUNG_SPLIT = 1, /* micro-batch divided, accumulation multiplied by the same number */
+	NEAP_RUNG_SPLIT = 1, /* micro-batch halved, rounded up, and more of them */
 	NEAP_RUNG_EFFICIENT_ATTENTION = 2,
 	NEAP_RUNG_MIXED_PRECISION = 3, /* changes numerics: only if asked for */
 	NEAP_RUNG_CHECKPOINTING = 4,   /* gradient checkpointing */
 	NEAP_RUNG_STOP = 5,            /* nothing is left: stop with a clear last word */
 };
 
-/* micro_batch x accumulate x ranks = effective batch, always. */
+/* How the samples of one update are computed. Each rank computes `batch` samples in `accumulate` parts, the micro-batches.
+ * Their sizes differ by at most one, the larger ones come first, and `micro_batch` is the largest: 514 samples in 4 parts
+ * are 129 + 129 + 128 + 128. batch x ranks is the effective batch, and never changes. */
 struct neap_split {
 	uint64_t micro_batch;
 	uint64_t accumulate;
 	uint64_t ranks;
+	uint64_t batch; /* 0: micro_batch x accumulate */
 };
+
+/* Samples of one update on one rank; UINT64_MAX when that is too large a number. */
+NEAP_API uint64_t neap_split_batch(const struct neap_split *split);
+
+/* Makes the numbers of a split agree, as a session does when it begins. Zero accumulate or ranks become 1, a zero batch
+ * micro_batch x accumulate. Then `accumulate` becomes the fewest parts of at most `micro_batch` samples, and `micro_batch`
+ * the largest of these parts. A split whose numbers overflow stays as it is. */
+NEAP_API void neap_split_settle(struct neap_split *split);
+
+/* One micro-batch: `samples` samples from number `first` on. The gradient of the batch's mean loss is the sum of the
+ * parts' gradients of their mean losses, each times `weight`, which is its samples over those of the batch. */
+struct neap_part {
+	uint64_t first, samples;
+	double weight;
+};
+
+/* The parts of a batch of `samples`: neap_split_batch of them, or fewer in the last batch of an epoch, which takes as few
+ * parts as hold it. `index`: from 0; from the number of parts on, a part has no samples. Pure functions. */
+NEAP_API uint64_t neap_split_parts(const struct neap_split *split, uint64_t samples);
+NEAP_API struct neap_part neap_split_part(const struct neap_split *split, uint64_t samples, uint64_t index);
+
+/* "2 x 129 + 2 x 128" between `before` and `after` where the parts are not equal, else "". Returns ret_text. */
+#define NEAP_SPLIT_ROOM 112
+NEAP_API const char *neap_split_unequal(const struct neap_split *split, const char *before, const char *after,
+					char ret_text[NEAP_SPLIT_ROOM]);
 
 /* How a step runs. `rungs`: the ones in force, as bits 1u << enum neap_rung; of efficient attention, mixed precision and
  * checkpointing only, since a split shows in `split`. */
@@ -90,9 +118,10 @@ struct neap_train_settings {
 #define NEAP_RUNGS_OFFERABLE (NEAP_RUNGS_SWITCHED | 1u << NEAP_RUNG_SPLIT)
 
 /* Decides the next rung: a pure function. `offered`: bits 1u << enum neap_rung; `ret_next`: the settings afterwards. The
- * first of these that is offered and not in force: a split, by the smallest divisor of micro_batch (2 where it is even),
- * so that the effective batch stays exactly the same, down to micro-batch 1; then efficient attention, mixed precision,
- * checkpointing. NEAP_RUNG_STOP when nothing is left; then the settings stay. */
+ * first of these that is offered and not in force: a split into micro-batches of half the size, rounded up, and as few of
+ * them as hold the same samples, down to micro-batch 1 (257 x 2 becomes 129 + 129 + 128 + 128); then efficient attention,
+ * mixed precision, checkpointing. The effective batch stays. NEAP_RUNG_STOP when nothing is left; then the settings stay.
+ */
 NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, uint32_t offered,
 					 struct neap_train_settings *ret_next);
 
@@ -148,7 +177,7 @@ enum neap_on_leak {
 /* A zeroed struct is the default but for micro_batch, which must be given. */
 struct neap_train_options {
 	const char *name;             /* in log lines; NULL: "training" */
-	struct neap_split split;      /* zero accumulate or ranks mean 1 */
+	struct neap_split split;      /* settled by neap_split_settle */
 	uint64_t total_steps;         /* if known: for "memory will end at step N" */
 	bool clear_memory_on_start;   /* before the first mark: see neap_train_begin */
 	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up
@@ -197,7 +226,7 @@ NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uin
 NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
 /* The loop goes on after step `step` of an earlier process (a checkpoint was loaded): the numbering goes on from there. */
 NEAP_API void neap_train_resumed(struct neap_train *train, uint64_t step);
-/* One micro-batch is done. */
+/* One micro-batch is done, the next part of neap_split_part. */
 NEAP_API void neap_train_tick(struct neap_train *train);
 /* One optimizer update is done. `loss` is recorded; NAN when there is none. */
 NEAP_API void neap_train_step(struct neap_train *train, double loss);
@@ -233,7 +262,7 @@ NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, co
 NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, const struct neap_train_settings *settings,
 				       struct neap_error *err);
 /* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
- * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS. */
+ * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH. */
 NEAP_API unsigned neap_restarts(void);
 
 /* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also

@@ -175,6 +175,7 @@ ENUMS = {
 
 SUMMARY_ROOM = 8192  # NEAP_SUMMARY_ROOM
 OOM_OTHER, OOM_GROWS = 1, 2  # NEAP_OOM_OTHER, NEAP_OOM_GROWS
+SMALLER_PARTS_SHIFT = 8  # NEAP_SMALLER_PARTS_SHIFT
 
 METRICS = (
     "allocation",
@@ -259,6 +260,7 @@ class Split(c.Structure):
         ("micro_batch", c.c_uint64),
         ("accumulate", c.c_uint64),
         ("ranks", c.c_uint64),
+        ("batch", c.c_uint64),
     ]
 
 

@@ -107,6 +107,11 @@ def held_mark(text: str, allocated: int, reserved: int) -> None:
     emit(_abi.EventKind.MARK, tag=name(text), address=_abi.Mark.USER, a=allocated, b=reserved)
 
 
+def _settings(now: Split, rungs: Collection[_abi.Rung]) -> int:
+    """The rungs in force, and how many of the parts have a sample less."""
+    return rung_bits(rungs) | -now.samples % now.accumulate << _abi.SMALLER_PARTS_SHIFT
+
+
 @harmless("recording the split")
 def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
     """The split, and the rungs, in force."""
@@ -116,7 +121,7 @@ def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
         address=now.micro_batch,
         size=now.accumulate,
         block=now.ranks,
-        stream=rung_bits(rungs),
+        stream=_settings(now, rungs),
         a=allocated,
         b=reserved,
     )
@@ -132,7 +137,7 @@ def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Ru
         size=after.accumulate,
         a=before.micro_batch,
         b=before.accumulate,
-        stream=rung_bits(rungs),
+        stream=_settings(after, rungs),
     )
     split(after, rungs)
 

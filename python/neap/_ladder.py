@@ -40,17 +40,14 @@ def parts(count: int, most: int) -> list[int]:
     return [count // number + (index < count % number) for index in range(number)]
 
 
-def _halved(split: Split) -> Split:
-    """About half the micro-batch; the samples stay."""
-    sizes = parts(split.samples, -(-split.micro_batch // 2))
-    return Split(sizes[0], len(sizes), split.ranks, 0 if sizes[0] == sizes[-1] else split.samples)
-
-
 def next_rung(split: Split, active: Collection[Rung], offered: Collection[Rung]) -> tuple[Rung, Split]:
     """The next rung of those that are offered, and the split then; Rung.STOP at the end. The effective batch stays."""
-    now, after = _abi.TrainSettings(_abi.Split(*split[:3]), rung_bits(active)), _abi.TrainSettings()
+    now, after = _abi.TrainSettings(_abi.Split(*split), rung_bits(active)), _abi.TrainSettings()
     rung = Rung(_library.library().neap_ladder_next(ctypes.byref(now), rung_bits(offered), ctypes.byref(after)))
-    return rung, _halved(split) if rung == Rung.SPLIT else split
+    micro_batch, accumulate, batch = after.split.micro_batch, after.split.accumulate, after.split.batch
+    if rung != Rung.SPLIT:
+        return rung, split
+    return rung, Split(micro_batch, accumulate, split.ranks, batch if batch % accumulate else 0)
 
 
 def next_split(split: Split) -> Optional[Split]:

@@ -17,6 +17,7 @@
 #define SHORT_STEP      8192 /* operations; a longer one is done once */
 #define LINE_SHARE      8    /* of the room: a straight line less certain than that is no advice */
 #define LOOK_AHEAD      16   /* micro-batches above the first that does not fit */
+#define KEEP_TRIES      16   /* numbers of parts of the batch */
 
 static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
@@ -63,7 +64,7 @@ static bool find_room(const struct neap_record *record, uint16_t device, uint64_
 /* A way to predict: at a micro-batch, does it fit with so many bytes kept back, and what is then reserved. */
 struct predictor {
 	const struct neap_step_model *model; /* NULL: by the line */
-	struct neap_rerun_op *ops;
+	struct neap_rerun_op *ops;           /* room for the step twice */
 	uint64_t room_bytes, page_bytes, kept_back_bytes;
 	double line_fixed, line_sample, line_overhead; /* per sample, the last two */
 	bool failed;                                   /* host memory */
@@ -74,23 +75,40 @@ struct prediction {
 	uint64_t reserved_bytes, allocated_bytes, uncertainty_bytes;
 };
 
-static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch)
+/* Which micro-batches a step is done again with. */
+enum parts {
+	EQUAL,    /* all of the size asked for */
+	RECORDED, /* as in the recording: some with a sample less, perhaps */
+	MIXED,    /* some with a sample less: one step of the size, one of a sample less, in turn */
+};
+
+static void set_sizes(struct predictor *predictor, struct neap_rerun_op *ops, uint64_t micro_batch, bool as_recorded)
 {
 	const struct neap_step_model *model = predictor->model;
-	struct neap_rerun_result result = {0};
 
 	for (size_t i = 0; i < model->step_count; i++) {
-		const struct neap_step_size *size = &model->sizes[i];
-		if (model->ops[model->base_count + i].bytes)
-			predictor->ops[i].bytes = plus(size->fixed, times(size->sample, micro_batch));
+		ops[i] = model->ops[model->base_count + i];
+		if (ops[i].bytes)
+			ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
 	}
+}
+
+static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch, enum parts parts)
+{
+	const struct neap_step_model *model = predictor->model;
+	bool again = model->closed && model->step_count <= SHORT_STEP;
+	struct neap_rerun_result result = {0};
+
+	set_sizes(predictor, predictor->ops, micro_batch, parts == RECORDED);
+	if (parts == MIXED)
+		set_sizes(predictor, predictor->ops + model->step_count, micro_batch - 1, false);
 	struct neap_rerun rerun = {
 		.base = model->ops,
 		.base_count = model->base_count,
 		.step = predictor->ops,
-		.step_count = model->step_count,
+		.step_count = parts == MIXED ? 2 * model->step_count : model->step_count,
 		.slot_count = model->slot_count,
-		.passes = model->closed && model->step_count <= SHORT_STEP ? PASSES : 1,
+		.passes = again ? PASSES : 1,
 		.room_bytes = less(predictor->room_bytes, predictor->kept_back_bytes),
 		.page_bytes = predictor->page_bytes,
 	};
@@ -112,9 +130,14 @@ static struct prediction by_line(const struct predictor *predictor, uint64_t mic
 	};
 }
 
+static struct prediction predict_parts(struct predictor *predictor, uint64_t micro_batch, enum parts parts)
+{
+	return predictor->model ? by_replay(predictor, micro_batch, parts) : by_line(predictor, micro_batch);
+}
+
 static struct prediction predict(struct predictor *predictor, uint64_t micro_batch)
 {
-	return predictor->model ? by_replay(predictor, micro_batch) : by_line(predictor, micro_batch);
+	return predict_parts(predictor, micro_batch, EQUAL);
 }
 
 /* The largest that fits, given that `fits` does; MICRO_BATCH_MAX: nothing that was tried did not. */
@@ -143,52 +166,57 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 	return fits;
 }
 
-/* The largest divisor of `batch` that is at most `most`. */
-static uint64_t divisor_up_to(uint64_t batch, uint64_t most)
+/* The fewest parts of the batch that fit: the first try all but always does. */
+static void keep_batch(struct neap_advice *advice, struct predictor *predictor)
 {
-	uint64_t best = 1;
+	struct neap_split kept = advice->split;
 
-	for (uint64_t i = 1; i <= batch / i; i++) {
-		if (batch % i)
-			continue;
-		if (i <= most && i > best)
-			best = i;
-		if (batch / i <= most && batch / i > best)
-			best = batch / i;
+	kept.micro_batch = advice->micro_batch;
+	for (int tries = 0; tries < KEEP_TRIES && !predictor->failed; tries++) {
+		neap_split_settle(&kept);
+		bool equal = kept.batch % kept.accumulate == 0;
+		struct prediction prediction = predict_parts(predictor, kept.micro_batch, equal ? EQUAL : MIXED);
+		if (prediction.fits) {
+			advice->kept_micro_batch = kept.micro_batch;
+			advice->kept_accumulate = kept.accumulate;
+			advice->kept_headroom_bytes = less(advice->room_bytes, prediction.reserved_bytes);
+			return;
+		}
+		if (kept.micro_batch-- == 1)
+			return;
 	}
-	return best;
 }
 
 static void conclude(struct neap_advice *advice, struct predictor *predictor)
 {
 	const struct neap_split *split = &advice->split;
-	uint64_t batch = times(split->micro_batch, split->accumulate);
+	struct prediction best = predict_parts(predictor, split->micro_batch, RECORDED);
 
-	if (!predict(predictor, split->micro_batch).fits) {
+	if (!best.fits) {
 		give_none(advice, predictor->failed
 					  ? "out of host memory while predicting"
 					  : "with the memory that was left to this process at the end, or the "
 					    "uncertainty, not even the micro-batch in force fits");
 		return;
 	}
-	advice->micro_batch = search(predictor, split->micro_batch);
+	advice->micro_batch = split->micro_batch;
+	struct prediction equal = predict(predictor, split->micro_batch);
+	if (equal.fits) { /* else only because some parts are smaller */
+		advice->micro_batch = search(predictor, split->micro_batch);
+		best = predict(predictor, advice->micro_batch);
+	}
 	if (predictor->failed || advice->micro_batch == MICRO_BATCH_MAX) {
 		give_none(advice, predictor->failed ? "out of host memory while predicting"
 						    : "nothing that a step allocates was seen to grow with the "
 						      "micro-batch");
 		return;
 	}
-	struct prediction best = predict(predictor, advice->micro_batch);
 	advice->headroom_bytes = less(advice->room_bytes, best.reserved_bytes);
 	advice->uncertainty_bytes = plus(advice->uncertainty_bytes, best.uncertainty_bytes);
 	if (predictor->model)
 		advice->sample_bytes = less(best.allocated_bytes, advice->fixed_bytes) / advice->micro_batch;
-	if (batch <= MICRO_BATCH_MAX) {
-		advice->kept_micro_batch = divisor_up_to(batch, advice->micro_batch);
-		advice->kept_accumulate = batch / advice->kept_micro_batch;
-		advice->kept_headroom_bytes =
-			less(advice->room_bytes, predict(predictor, advice->kept_micro_batch).reserved_bytes);
-	}
+	if (neap_split_batch(split) <= MICRO_BATCH_MAX)
+		keep_batch(advice, predictor);
 	advice->given = !predictor->failed;
 	if (predictor->failed)
 		give_none(advice, "out of host memory while predicting");
@@ -198,14 +226,12 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 {
 	struct predictor predictor = {.model = model, .room_bytes = advice->room_bytes, .page_bytes = page_bytes};
 
-	predictor.ops = calloc(model->step_count + 1, sizeof *predictor.ops);
+	predictor.ops = calloc(2 * model->step_count + 1, sizeof *predictor.ops);
 	if (!predictor.ops) {
 		give_none(advice, "out of host memory while predicting");
 		return;
 	}
-	for (size_t i = 0; i < model->step_count; i++)
-		predictor.ops[i] = model->ops[model->base_count + i];
-	struct prediction now = predict(&predictor, advice->split.micro_batch);
+	struct prediction now = predict_parts(&predictor, advice->split.micro_batch, RECORDED);
 	/* Of what no event tells, only the sum is known: how it lies in pages is not. */
 	predictor.kept_back_bytes = plus(now.fits ? apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
 					 model->unknown_bytes ? 2 * page_bytes : 0);
@@ -336,21 +362,26 @@ static void describe_room(const struct neap_advice *advice, char *text, size_t r
 void neap_advice_text(const struct neap_advice *advice, char *text, size_t room)
 {
 	const struct neap_split *split = &advice->split;
-	unsigned long long ranks = split->ranks ? split->ranks : 1;
-	unsigned long long batch = times(times(split->micro_batch, split->accumulate), ranks);
-	char kept[NEAP_UNITS_ROOM], taken[200], which[160] = "";
+	unsigned long long batch = times(neap_split_batch(split), split->ranks ? split->ranks : 1);
+	const struct neap_split parts = {.micro_batch = advice->kept_micro_batch,
+					 .accumulate = advice->kept_accumulate,
+					 .batch = neap_split_batch(split)};
+	char unequal[NEAP_SPLIT_ROOM];
+	char kept[NEAP_UNITS_ROOM], taken[200], which[256] = "";
 
 	if (!advice->given) {
 		snprintf(text, room, "none: %s", advice->why);
 		return;
 	}
 	if (advice->kept_micro_batch == advice->micro_batch)
-		snprintf(which, sizeof which, "; x accumulation %llu it keeps the effective batch of %llu",
-			 (unsigned long long)advice->kept_accumulate, batch);
+		snprintf(which, sizeof which, "; x accumulation %llu%s it keeps the effective batch of %llu",
+			 (unsigned long long)advice->kept_accumulate, neap_split_unequal(&parts, " (", ")", unequal),
+			 batch);
 	else if (advice->kept_micro_batch)
 		snprintf(which, sizeof which,
-			 "; the effective batch of %llu is kept by %llu x accumulation %llu, headroom %s", batch,
+			 "; the effective batch of %llu is kept by %llu x accumulation %llu%s, headroom %s", batch,
 			 (unsigned long long)advice->kept_micro_batch, (unsigned long long)advice->kept_accumulate,
+			 neap_split_unequal(&parts, " (", ")", unequal),
 			 neap_size_format(advice->kept_headroom_bytes, kept));
 	describe_room(advice, taken, sizeof taken);
 	snprintf(text, room, "micro-batch %llu is the largest predicted to fit (now %llu): %s%s",

@@ -34,7 +34,8 @@ struct neap_advice {
 	uint64_t micro_batch;       /* the largest that is predicted to fit; at least the one in force */
 	uint64_t headroom_bytes;    /* with it: room less the predicted peak of reserved bytes */
 	uint64_t uncertainty_bytes; /* of that, to either side */
-	/* The largest micro-batch that fits and keeps the effective batch, with the accumulation that does. */
+	/* The largest micro-batch that fits and keeps the effective batch, in so many parts, unequal ones perhaps. 0: none
+	 * is known to. */
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes;
 };
 

@@ -33,10 +33,10 @@ static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind k
 	return fix;
 }
 
-/* Of the micro-batch made `divisor` times smaller. */
-static struct neap_saving split_saving(const struct neap_demand *demand, uint64_t divisor)
+/* Of one micro-batch instead of another. */
+static struct neap_saving split_saving(const struct neap_demand *demand, uint64_t before, uint64_t after)
 {
-	const struct neap_train_settings from = {{.micro_batch = divisor}, 0}, to = {{.micro_batch = 1}, 0};
+	const struct neap_train_settings from = {{.micro_batch = before}, 0}, to = {{.micro_batch = after}, 0};
 	struct neap_prediction prediction = {0};
 
 	if (!neap_predict(demand, &from, &to, 0, &prediction))
@@ -45,10 +45,10 @@ static struct neap_saving split_saving(const struct neap_demand *demand, uint64_
 				    prediction.uncertainty_bytes};
 }
 
-static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t divisor,
-			   bool surely)
+static bool split_suffices(const struct neap_oom_card *card, const struct neap_demand *demand, uint64_t before,
+			   uint64_t after, bool surely)
 {
-	struct neap_saving saving = split_saving(demand, divisor);
+	struct neap_saving saving = split_saving(demand, before, after);
 
 	return (surely ? less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
 }
@@ -65,8 +65,7 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 		while (neap_ladder_next(&now, 1u << NEAP_RUNG_SPLIT, &now) == NEAP_RUNG_SPLIT) {
 			*ret_split = now.split;
 			found = true;
-			uint64_t divisor = card->split.micro_batch / now.split.micro_batch;
-			if (split_suffices(card, demand, divisor, surely))
+			if (split_suffices(card, demand, card->split.micro_batch, now.split.micro_batch, surely))
 				return true;
 		}
 	}
@@ -78,7 +77,7 @@ static unsigned guess_divisor(const struct neap_oom_card *card, const struct nea
 {
 	for (int surely = 1; surely >= 0; surely--)
 		for (unsigned divisor = 2; divisor <= GUESSED_DIVISOR_MAX; divisor *= 2)
-			if (split_suffices(card, demand, divisor, surely))
+			if (split_suffices(card, demand, divisor, 1, surely))
 				return divisor;
 	return GUESSED_DIVISOR_MAX;
 }
@@ -92,22 +91,23 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 {
 	struct neap_split split = {0};
 	struct neap_saving saving;
-	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM];
+	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
 	struct neap_fix *fix;
 
 	if (card->split.micro_batch) {
 		if (!choose_split(card, demand, &split))
 			return;
-		saving = split_saving(demand, card->split.micro_batch / split.micro_batch);
+		saving = split_saving(demand, card->split.micro_batch, split.micro_batch);
 		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text,
-			 "micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu)",
+			 "micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch stays %llu%s)",
 			 (unsigned long long)card->split.micro_batch, (unsigned long long)split.micro_batch,
 			 (unsigned long long)card->split.accumulate, (unsigned long long)split.accumulate,
-			 (unsigned long long)(split.micro_batch * split.accumulate * split.ranks));
+			 (unsigned long long)(neap_split_batch(&split) * split.ranks),
+			 neap_split_unequal(&split, ": ", "", unequal));
 	} else {
 		unsigned divisor = guess_divisor(card, demand);
-		saving = split_saving(demand, divisor);
+		saving = split_saving(demand, divisor, 1);
 		if (saving.bytes == 0) /* nothing of it depends on the micro-batch */
 			return;
 		fix = add_fix(card, NEAP_FIX_SMALLER_MICRO_BATCH, saving.bytes, saving.uncertainty_bytes);

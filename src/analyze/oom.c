@@ -108,9 +108,10 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {
 			card->rung_taken =
 				event->block <= NEAP_RUNG_STOP ? (enum neap_rung)event->block : NEAP_RUNG_NONE;
-			card->split_after = (struct neap_split){event->address, event->size, card->split.ranks};
+			card->split_after = neap_record_split(event, card->split.ranks);
 			if (!card->split.micro_batch) /* the journal has lost the beginning */
-				card->split = (struct neap_split){event->a, event->b, 1};
+				card->split = (struct neap_split){
+					.micro_batch = event->a, .accumulate = event->b, .ranks = 1};
 		}
 	}
 	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
@@ -123,15 +124,13 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 		if (event->device != record->journal[at].device)
 			continue;
 		if (event->kind == NEAP_EVENT_SPLIT) {
-			card->split = (struct neap_split){event->address, event->size, event->block};
+			card->split = neap_record_split(event, 1);
 			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
 			card->layers = event->flags;
 			card->step = 1;
 		} else if (event->kind == NEAP_EVENT_RUNG) {
 			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
-			card->split.micro_batch = event->address;
-			card->split.accumulate = event->size;
-			card->split.ranks = card->split.ranks ? card->split.ranks : 1;
+			card->split = neap_record_split(event, card->split.ranks);
 		} else if (event->kind == NEAP_EVENT_STEP && event->address < UINT64_MAX) {
 			card->step = event->address + 1;
 			if (event->size > card->step_peak_bytes)

@@ -43,11 +43,8 @@ static void take_levels(struct neap_run_facts *facts, const struct neap_event *e
 	raise_to(&facts->peak_reserved_bytes, event->b);
 }
 
-static void take_settings(struct neap_run_facts *facts, uint64_t micro_batch, uint64_t accumulate, uint64_t ranks,
-			  uint32_t rungs)
+static void take_settings(struct neap_run_facts *facts, struct neap_split split, uint32_t rungs)
 {
-	struct neap_split split = {micro_batch, accumulate, ranks ? ranks : facts->last_split.ranks};
-
 	rungs &= NEAP_RUNGS_SWITCHED;
 	if (!facts->first_split.micro_batch) {
 		facts->first_split = split;
@@ -89,7 +86,7 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 	case NEAP_EVENT_SPLIT:
 		if (!main)
 			break;
-		take_settings(facts, event->address, event->size, event->block, event->stream);
+		take_settings(facts, neap_record_split(event, facts->last_split.ranks), event->stream);
 		facts->layers = event->flags;
 		break;
 	case NEAP_EVENT_RUNG:
@@ -100,10 +97,12 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 			break;
 		}
 		if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
-			take_settings(facts, event->a, event->b, 1,
-				      event->stream & ~(uint32_t)(UINT64_C(1) << (event->block & 31)));
+			take_settings(
+				facts,
+				(struct neap_split){.micro_batch = event->a, .accumulate = event->b, .ranks = 1},
+				event->stream & ~(uint32_t)(UINT64_C(1) << (event->block & 31)));
 		facts->rungs++;
-		take_settings(facts, event->address, event->size, 0, event->stream);
+		take_settings(facts, neap_record_split(event, facts->last_split.ranks), event->stream);
 		break;
 	case NEAP_EVENT_CLEANUP:
 		facts->cleanups++;

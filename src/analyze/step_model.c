@@ -40,8 +40,7 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		if (event->kind != NEAP_EVENT_SPLIT &&
 		    (event->kind != NEAP_EVENT_RUNG || event->block == NEAP_RUNG_STOP))
 			continue;
-		struct neap_split next = {event->address, event->size,
-					  event->kind == NEAP_EVENT_SPLIT ? event->block : settings.split.ranks};
+		struct neap_split next = neap_record_split(event, settings.split.ranks);
 		/* Only a rung that changed nothing but the split says how sizes depend on it. */
 		bool same_program = event->kind == NEAP_EVENT_RUNG && event->block == NEAP_RUNG_SPLIT;
 		settings.before = same_program ? settings.split : (struct neap_split){0};
@@ -64,6 +63,7 @@ struct builder {
 	const struct neap_record *record;
 	const struct neap_last_settings *settings;
 	uint64_t begin_ns, end_ns;
+	uint64_t smaller_ns;  /* from here on the step's micro-batches have a sample less */
 	struct neap_map live; /* address -> index of its block, or GONE */
 	struct block *blocks; /* the base's first, then the step's: room for one per event and one for the unknown */
 	size_t block_count, base_count;
@@ -198,13 +198,44 @@ static bool never_scales(const char *tag)
 	       !strcmp(tag, "workspace");
 }
 
+/* When the last micro-batches between two instants began to be smaller; UINT64_MAX: they did not. */
+static uint64_t find_smaller(const struct neap_record *record, const struct neap_last_settings *settings,
+			     uint64_t begin_ns, uint64_t end_ns)
+{
+	uint64_t found = UINT64_MAX;
+
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_SMALLER_PARTS && event->device == settings->device &&
+		    event->time_ns > begin_ns && event->time_ns < end_ns)
+			found = event->time_ns;
+	}
+	return found;
+}
+
+static bool is_smaller(const struct builder *builder, const struct neap_event *event)
+{
+	return event->time_ns > builder->smaller_ns && builder->settings->split.micro_batch > 1;
+}
+
 static struct neap_step_size guess(const struct builder *builder, const struct neap_event *event)
 {
-	uint64_t micro_batch = builder->settings->split.micro_batch;
+	bool smaller = is_smaller(builder, event);
+	uint64_t samples = builder->settings->split.micro_batch - smaller;
 
-	if (event->size % micro_batch || never_scales(neap_record_name(builder->record, event->tag)))
-		return (struct neap_step_size){.fixed = event->size};
-	return (struct neap_step_size){.sample = event->size / micro_batch};
+	if (event->size % samples || never_scales(neap_record_name(builder->record, event->tag)))
+		return (struct neap_step_size){.fixed = event->size, .smaller = smaller};
+	return (struct neap_step_size){.sample = event->size / samples, .smaller = smaller};
+}
+
+uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded)
+{
+	uint64_t bytes, samples = micro_batch - (as_recorded && size->smaller && micro_batch > 0);
+
+	return __builtin_mul_overflow(size->sample, samples, &bytes) ||
+			       __builtin_add_overflow(bytes, size->fixed, &bytes)
+		       ? UINT64_MAX
+		       : bytes;
 }
 
 /* The operations of the step. False: no host memory. */
@@ -261,7 +292,9 @@ static bool solve(uint64_t more, uint64_t size_more, uint64_t less, uint64_t siz
 struct pair_search {
 	const struct neap_record *record;
 	const struct neap_last_settings *settings;
-	const struct neap_event **earlier, **later; /* allocations at the split before, and of the step, in order */
+	/* Allocations at the split before, and of the step, in order. Those of smaller micro-batches come after
+	 * these. */
+	const struct neap_event **earlier, **later;
 	size_t earlier_count, later_count;
 };
 
@@ -308,10 +341,13 @@ static bool learn(const struct pair_search *search, struct neap_step_model *mode
 			continue;
 		const struct neap_event *event = search->later[alloc++];
 		struct neap_step_size size = {0}, other;
+		bool smaller = model->sizes[i].smaller;
 		unsigned seen = 0;
 		for (size_t k = 0; k < longest && seen < 2; k++) {
-			if (search->later[k]->size != event->size || search->later[k]->tag != event->tag ||
-			    !pair_fits(search, best + k, k, &other))
+			if (search->later[k]->tag != event->tag || !pair_fits(search, best + k, k, &other))
+				continue;
+			other.smaller = smaller;
+			if (neap_step_bytes(&other, search->settings->split.micro_batch, true) != event->size)
 				continue;
 			if (!seen || other.fixed != size.fixed || other.sample != size.sample) {
 				seen++;
@@ -333,6 +369,7 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	const struct neap_last_settings *settings = builder->settings;
 	struct pair_search search = {.record = record, .settings = settings};
 	uint64_t begin_ns = settings->before_since_ns;
+	size_t later_count = 0;
 	bool learned = false;
 
 	if (settings->before.micro_batch <= settings->split.micro_batch)
@@ -341,16 +378,20 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 		if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].device == settings->device &&
 		    record->journal[i].time_ns < settings->since_ns && record->journal[i].time_ns > begin_ns)
 			begin_ns = record->journal[i].time_ns;
+	uint64_t until_ns = find_smaller(record, settings, begin_ns, settings->since_ns);
+	until_ns = until_ns < settings->since_ns ? until_ns : settings->since_ns;
 	search.earlier = calloc(record->allocation_count + 1, sizeof *search.earlier);
 	search.later = calloc(record->allocation_count + 1, sizeof *search.later);
 	for (size_t i = 0; search.earlier && search.later && i < record->allocation_count; i++) {
 		const struct neap_event *event = &record->allocations[i];
 		if (!ours(builder, event) || event->kind != NEAP_EVENT_ALLOC || !event->size)
 			continue;
-		if (event->time_ns > begin_ns && event->time_ns < settings->since_ns)
+		if (event->time_ns > begin_ns && event->time_ns < until_ns)
 			search.earlier[search.earlier_count++] = event;
-		else if (event->time_ns > builder->begin_ns && event->time_ns <= builder->end_ns)
-			search.later[search.later_count++] = event;
+		if (event->time_ns <= builder->begin_ns || event->time_ns > builder->end_ns)
+			continue;
+		search.later[later_count++] = event;
+		search.later_count += !is_smaller(builder, event);
 	}
 	if (search.earlier && search.later)
 		learned = learn(&search, model);
@@ -399,6 +440,7 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 		return neap_fail(err, NEAP_ENOENT, "no whole step with these settings is in the recording");
 	builder.begin_ns = record->journal[begin].time_ns;
 	builder.end_ns = record->journal[end].time_ns;
+	builder.smaller_ns = find_smaller(record, settings, builder.begin_ns, builder.end_ns);
 	builder.blocks = calloc(room, sizeof *builder.blocks);
 	builder.ops = calloc(2 * room, sizeof *builder.ops);
 	builder.sizes = calloc(2 * room, sizeof *builder.sizes);

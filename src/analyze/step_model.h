@@ -20,7 +20,10 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 /* Bytes at micro-batch m: fixed + sample * m. */
 struct neap_step_size {
 	uint64_t fixed, sample;
+	bool smaller; /* of a micro-batch that had a sample less than the largest of its step */
 };
+/* `as_recorded`: with a sample less where that was so; else as if all were of this size. Saturates. */
+uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded);
 
 struct neap_step_model {
 	struct neap_rerun_op *ops;    /* the base, then the step, with the sizes that were recorded */

@@ -48,7 +48,7 @@ static bool settings_at(const struct neap_record *record, size_t oom, struct nea
 		bool rung = of_device(record, i, NEAP_EVENT_RUNG, device) && event->block != NEAP_RUNG_STOP;
 		if (!rung && !of_device(record, i, NEAP_EVENT_SPLIT, device))
 			continue;
-		settings->split = (struct neap_split){event->address, event->size, 1};
+		settings->split = neap_record_split(event, 1);
 		settings->since_ns = event->time_ns;
 	}
 	return settings->split.micro_batch > 0 && settings->split.micro_batch < 1ull << 32;
@@ -73,7 +73,7 @@ static bool next_stretch(const struct neap_record *record, size_t *from, struct 
 		return false;
 	settings->before = settings->split;
 	settings->before_since_ns = settings->since_ns;
-	settings->split = (struct neap_split){record->journal[i].address, record->journal[i].size, 1};
+	settings->split = neap_record_split(&record->journal[i], 1);
 	settings->since_ns = record->journal[i].time_ns;
 	settings->until_ns = UINT64_MAX;
 	*from = i;
@@ -100,14 +100,14 @@ static enum neap_status try(const struct search *search, uint64_t room_bytes, st
 	return neap_rerun(&rerun, ret_result, search->err);
 }
 
-static void set_sizes(const struct neap_step_model *model, struct neap_rerun_op *ops, uint64_t micro_batch)
+/* `as_recorded`: the step's smaller parts stay smaller. */
+static void set_sizes(const struct neap_step_model *model, struct neap_rerun_op *ops, uint64_t micro_batch,
+		      bool as_recorded)
 {
 	for (size_t i = 0; i < model->step_count; i++) {
-		const struct neap_step_size *size = &model->sizes[i];
-		uint64_t scaled;
 		ops[i] = model->ops[model->base_count + i];
-		if (ops[i].bytes && !__builtin_mul_overflow(size->sample, micro_batch, &scaled))
-			ops[i].bytes = plus(size->fixed, scaled);
+		if (ops[i].bytes)
+			ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
 	}
 }
 
@@ -158,9 +158,9 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 
 	if (!ops)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for a step of a recording");
-	set_sizes(model, ops, settings->split.micro_batch);
+	set_sizes(model, ops, settings->split.micro_batch, true);
 	enum neap_status status = try(&search, ROOM_MAX, &as_it_was);
-	set_sizes(model, ops, micro_batch);
+	set_sizes(model, ops, micro_batch, false);
 	if (status == NEAP_OK)
 		status = find_smallest(&search, &bytes);
 	free(ops);

@@ -286,22 +286,25 @@ static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_split *before = &card->split, *after = &card->split_after;
+	char unequal[NEAP_SPLIT_ROOM];
 
 	if (before->micro_batch > 0)
 		neap_buffer_format(out,
-				   "\n  In force: micro-batch %" PRIu64 " x accumulation %" PRIu64 " x ranks %" PRIu64
-				   " = effective batch %" PRIu64 "\n",
-				   before->micro_batch, before->accumulate, before->ranks,
-				   before->micro_batch * before->accumulate * before->ranks);
+				   "\n  In force: micro-batch %" PRIu64 " x accumulation %" PRIu64
+				   "%s x ranks %" PRIu64 " = effective batch %" PRIu64 "\n",
+				   before->micro_batch, before->accumulate,
+				   neap_split_unequal(before, " (", ")", unequal), before->ranks,
+				   neap_split_batch(before) * before->ranks);
 	for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; rung < NEAP_RUNG_STOP; rung++)
 		if (card->rungs_active & (1u << rung))
 			neap_buffer_format(out, "  In force: %s\n", neap_rung_name((enum neap_rung)rung));
 	if (card->rung_taken == NEAP_RUNG_SPLIT && after->micro_batch > 0)
 		neap_buffer_format(out,
 				   "  Taken: the process went on with micro-batch %" PRIu64 " x accumulation %" PRIu64
-				   " x ranks %" PRIu64 " = %" PRIu64 "\n",
-				   after->micro_batch, after->accumulate, after->ranks,
-				   after->micro_batch * after->accumulate * after->ranks);
+				   "%s x ranks %" PRIu64 " = %" PRIu64 "\n",
+				   after->micro_batch, after->accumulate,
+				   neap_split_unequal(after, " (", ")", unequal), after->ranks,
+				   neap_split_batch(after) * after->ranks);
 	else if (card->rung_taken == NEAP_RUNG_STOP)
 		neap_buffer_text(out, "  Taken: none was left; the process stopped\n");
 	else if (card->rung_taken != NEAP_RUNG_NONE && card->rung_taken != NEAP_RUNG_SPLIT)

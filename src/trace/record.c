@@ -302,6 +302,19 @@ void neap_record_fini(struct neap_record *record)
 	*record = (struct neap_record){0};
 }
 
+struct neap_split neap_record_split(const struct neap_event *event, uint64_t ranks)
+{
+	struct neap_split split = {.micro_batch = event->address,
+				   .accumulate = event->size,
+				   .ranks = event->kind == NEAP_EVENT_SPLIT && event->block ? event->block : ranks};
+	uint64_t smaller = event->stream >> NEAP_SMALLER_PARTS_SHIFT, batch = neap_split_batch(&split);
+
+	if (batch != UINT64_MAX && smaller < split.accumulate && split.micro_batch > (smaller > 0))
+		split.batch = batch - smaller;
+	split.ranks = split.ranks ? split.ranks : 1;
+	return split;
+}
+
 const char *neap_record_name(const struct neap_record *record, uint16_t tag)
 {
 	return tag < record->names_used && tag < NEAP_RECORD_NAMES ? record->names[tag] : "";

@@ -6,6 +6,7 @@
 #define NEAP_TRACE_RECORD_H
 
 #include "neap/trace.h"
+#include "neap/train.h"
 
 #include <stdbool.h>
 
@@ -41,6 +42,9 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
  * mode and times stay. NEAP_OK also where there is nothing to gain. Errors: NEAP_EBUSY while the process lives, NEAP_EINVAL
  * for what is no regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
+
+/* The split in force from an event SPLIT or RUNG on. `ranks`: of the split before, since a RUNG does not say. */
+struct neap_split neap_record_split(const struct neap_event *event, uint64_t ranks);
 
 /* The name of an event's tag; "" when it has none. Never NULL. */
 const char *neap_record_name(const struct neap_record *record, uint16_t tag);

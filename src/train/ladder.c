@@ -5,28 +5,16 @@
  * layer again: a third more time. */
 #include "neap/train.h"
 
-/* The smallest divisor above 1; `number` itself when it is prime. */
-static uint64_t smallest_divisor(uint64_t number)
-{
-	if (number % 2 == 0)
-		return 2;
-	for (uint64_t divisor = 3; divisor <= number / divisor; divisor += 2)
-		if (number % divisor == 0)
-			return divisor;
-	return number;
-}
-
+/* Half the micro-batch, rounded up. */
 static bool split_further(struct neap_split *split)
 {
-	uint64_t divisor, accumulate;
+	uint64_t batch = neap_split_batch(split);
 
-	if (split->micro_batch <= 1)
+	if (split->micro_batch <= 1 || batch == UINT64_MAX)
 		return false;
-	divisor = smallest_divisor(split->micro_batch);
-	if (__builtin_mul_overflow(split->accumulate, divisor, &accumulate))
-		return false;
-	split->micro_batch /= divisor;
-	split->accumulate = accumulate;
+	split->batch = batch;
+	split->micro_batch -= split->micro_batch / 2;
+	neap_split_settle(split);
 	return true;
 }
 

@@ -13,7 +13,7 @@ static void log_oom(struct neap_train *train)
 	const struct neap_log_sink *log = train->options.log;
 	const struct neap_split *split = &train->now.split;
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
-	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM];
+	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
 	char part[60] = "after its last micro-batch";
 	struct neap_memory memory;
 
@@ -21,9 +21,10 @@ static void log_oom(struct neap_train *train)
 		snprintf(part, sizeof part, "micro-batch %llu of %llu", (unsigned long long)train->ticks_in_step + 1,
 			 (unsigned long long)split->accumulate);
 	neap_log(log, NEAP_LOG_ERROR,
-		 "%s: out of GPU memory in step %llu, %s, with micro-batch %llu x accumulation %llu x ranks %llu",
+		 "%s: out of GPU memory in step %llu, %s, with micro-batch %llu x accumulation %llu%s x ranks %llu",
 		 train->name, (unsigned long long)train->steps + 1, part, (unsigned long long)split->micro_batch,
-		 (unsigned long long)split->accumulate, (unsigned long long)split->ranks);
+		 (unsigned long long)split->accumulate, neap_split_unequal(split, " (", ")", unequal),
+		 (unsigned long long)split->ranks);
 	neap_memory_read(train->alloc, &memory);
 	neap_log(log, NEAP_LOG_ERROR,
 		 "%s: at most %s were allocated, %s reserved; by tag, now and at its peak:", train->name,
@@ -45,7 +46,7 @@ static void emit_rung(struct neap_train *train, enum neap_rung rung, const struc
 						    .size = next->split.accumulate,
 						    .a = train->now.split.micro_batch,
 						    .b = train->now.split.accumulate,
-						    .stream = next->rungs});
+						    .stream = neap_session_rungs(next)});
 }
 
 /* One rung down the ladder, if there is one: false at its end. Taken on out of memory and at the low-memory
@@ -55,6 +56,7 @@ bool neap_session_degrade(struct neap_train *train)
 	struct neap_train_settings next;
 	enum neap_rung rung = neap_ladder_next(&train->now, train->options.rungs_offered, &next);
 	const struct neap_split *from = &train->now.split, *to = &next.split;
+	char unequal[NEAP_SPLIT_ROOM];
 
 	emit_rung(train, rung, &next);
 	if (rung == NEAP_RUNG_STOP)
@@ -62,10 +64,11 @@ bool neap_session_degrade(struct neap_train *train)
 	if (rung == NEAP_RUNG_SPLIT)
 		neap_log(train->options.log, NEAP_LOG_WARNING,
 			 "%s: going on with micro-batch %llu -> %llu, accumulation %llu -> %llu (effective batch "
-			 "stays %llu)",
+			 "stays %llu%s)",
 			 train->name, (unsigned long long)from->micro_batch, (unsigned long long)to->micro_batch,
 			 (unsigned long long)from->accumulate, (unsigned long long)to->accumulate,
-			 (unsigned long long)(to->micro_batch * to->accumulate * to->ranks));
+			 (unsigned long long)(neap_split_batch(to) * to->ranks),
+			 neap_split_unequal(to, ": ", "", unequal));
 	else
 		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: going on with %s%s", train->name,
 			 neap_rung_name(rung), rung == NEAP_RUNG_MIXED_PRECISION ? ": this changes numerics" : "");

@@ -16,8 +16,8 @@ extern char **environ;
 
 #define COUNT_NAME "NEAP_RESTARTS="
 
-/* What the image before this one left: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS". */
-enum { PID, COUNT, MICRO_BATCH, ACCUMULATE, RANKS, RUNGS, NUMBERS };
+/* What the image before this one left: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH". */
+enum { PID, COUNT, MICRO_BATCH, ACCUMULATE, RANKS, RUNGS, BATCH, NUMBERS };
 
 /* How many numbers there are; 0 when it is none of ours: what a child inherits is its parent's. */
 static size_t read_entry(uint64_t ret_numbers[NUMBERS])
@@ -54,7 +54,10 @@ bool neap_session_settings_left(struct neap_train_settings *ret_settings)
 
 	if (read_entry(numbers) != NUMBERS || numbers[COUNT] == 0 || numbers[RUNGS] & ~(uint64_t)NEAP_RUNGS_SWITCHED)
 		return false;
-	*ret_settings = (struct neap_train_settings){{numbers[MICRO_BATCH], numbers[ACCUMULATE], numbers[RANKS]},
+	*ret_settings = (struct neap_train_settings){{.micro_batch = numbers[MICRO_BATCH],
+						      .accumulate = numbers[ACCUMULATE],
+						      .ranks = numbers[RANKS],
+						      .batch = numbers[BATCH]},
 						     (uint32_t)numbers[RUNGS]};
 	return true;
 }
@@ -64,10 +67,10 @@ static void write_entry(const struct neap_train_settings *settings, char *text, 
 	int length = snprintf(text, room, COUNT_NAME "%d.%u", (int)getpid(), neap_restarts() + 1);
 
 	if (settings)
-		snprintf(text + length, room - (size_t)length, ".%llu.%llu.%llu.%u",
+		snprintf(text + length, room - (size_t)length, ".%llu.%llu.%llu.%u.%llu",
 			 (unsigned long long)settings->split.micro_batch,
 			 (unsigned long long)settings->split.accumulate, (unsigned long long)settings->split.ranks,
-			 (unsigned)settings->rungs);
+			 (unsigned)settings->rungs, (unsigned long long)neap_split_batch(&settings->split));
 }
 
 static size_t count_of(char *const *list)

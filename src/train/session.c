@@ -5,7 +5,7 @@
  *                |                |        recover: cleanup, next rung, the same samples again
  *                STEP event, schedule of cleanups and marks, leak watch, thresholds: a wish, perhaps
  *
- * Invariants: micro_batch x accumulate x ranks is what it was at the beginning; a scheduled cleanup happens at most
+ * Invariants: the effective batch is what it was at the beginning; a scheduled cleanup happens at most
  * once per call from the loop; a wish once had stays. */
 #include "train/session_internal.h"
 
@@ -156,6 +156,22 @@ static bool wanted(const struct neap_train *train, enum neap_cleanup_reason reas
 
 static bool due(uint64_t count, uint64_t every) { return every > 0 && count % every == 0; }
 
+/* How many of the parts have a sample less than the others. */
+static uint64_t smaller_parts(const struct neap_split *split)
+{
+	uint64_t batch = neap_split_batch(split), parts = neap_split_parts(split, batch);
+
+	return parts && batch % parts ? parts - batch % parts : 0;
+}
+
+uint32_t neap_session_rungs(const struct neap_train_settings *settings)
+{
+	uint64_t smaller = smaller_parts(&settings->split);
+
+	return settings->rungs |
+	       (uint32_t)(smaller < NEAP_SMALLER_PARTS_MAX ? smaller << NEAP_SMALLER_PARTS_SHIFT : 0);
+}
+
 static void emit_settings(struct neap_train *train)
 {
 	const struct neap_split *split = &train->now.split;
@@ -165,7 +181,7 @@ static void emit_settings(struct neap_train *train)
 						    .address = split->micro_batch,
 						    .size = split->accumulate,
 						    .block = split->ranks,
-						    .stream = train->now.rungs,
+						    .stream = neap_session_rungs(&train->now),
 						    .flags = (uint16_t)(layers < UINT16_MAX ? layers : UINT16_MAX)});
 }
 
@@ -265,10 +281,9 @@ static enum neap_status check_options(const struct neap_train_options *options, 
 
 static bool same_batch(const struct neap_split *a, const struct neap_split *b)
 {
-	uint64_t of_a, of_b;
+	uint64_t batch = neap_split_batch(a);
 
-	return !__builtin_mul_overflow(a->micro_batch, a->accumulate, &of_a) &&
-	       !__builtin_mul_overflow(b->micro_batch, b->accumulate, &of_b) && of_a == of_b && a->ranks == b->ranks;
+	return batch != UINT64_MAX && batch == neap_split_batch(b) && a->ranks == b->ranks;
 }
 
 /* After a restart in place: what had to be given up before it is not tried again. Only what the ladder could have
@@ -278,8 +293,10 @@ static void take_over_settings(struct neap_train *train)
 	struct neap_train_settings before, *now = &train->now;
 	uint32_t offered = train->options.rungs_offered;
 
-	if (!neap_session_settings_left(&before) || before.split.micro_batch == 0 ||
-	    !same_batch(&before.split, &now->split) || now->rungs & ~before.rungs ||
+	if (!neap_session_settings_left(&before) || before.split.micro_batch == 0)
+		return;
+	neap_split_settle(&before.split);
+	if (!same_batch(&before.split, &now->split) || now->rungs & ~before.rungs ||
 	    before.rungs & ~(now->rungs | offered))
 		return;
 	bool smaller = before.split.micro_batch < now->split.micro_batch && offered & 1u << NEAP_RUNG_SPLIT;
@@ -311,10 +328,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	snprintf(train->name, sizeof train->name, "%s", options->name ? options->name : "training");
 	train->options.name = train->name;
 	train->now = (struct neap_train_settings){options->split, options->rungs_active};
-	if (!train->now.split.accumulate)
-		train->now.split.accumulate = 1;
-	if (!train->now.split.ranks)
-		train->now.split.ranks = 1;
+	neap_split_settle(&train->now.split);
 	if (!train->options.rungs_offered)
 		train->options.rungs_offered = 1u << NEAP_RUNG_SPLIT;
 	if (!train->options.leak_watch_every_steps)
@@ -363,6 +377,9 @@ void neap_train_tick(struct neap_train *train)
 {
 	train->ticks++;
 	train->ticks_in_step++;
+	uint64_t smaller = smaller_parts(&train->now.split);
+	if (smaller && train->ticks_in_step == train->now.split.accumulate - smaller)
+		neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .size = smaller});
 	if (due(train->ticks, train->options.cleanup_every_ticks))
 		neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 }

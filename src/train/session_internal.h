@@ -56,6 +56,8 @@ struct neap_train {
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason);
 /* A step has ended: was what the last cleanup gave back taken again already? */
 void neap_session_judge_cleanup(struct neap_train *train);
+/* The `stream` of the events SPLIT and RUNG: the rungs in force, and how many parts have a sample less. */
+uint32_t neap_session_rungs(const struct neap_train_settings *settings);
 /* The event and the line of a mark. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EVENTS_KEPT 4096
+#define EVENTS_KEPT 8192
 
 struct events {
 	struct neap_event list[EVENTS_KEPT];

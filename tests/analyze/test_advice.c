@@ -212,6 +212,51 @@ static void test_two_splits(void **state)
 	recording_end(&story.recording);
 }
 
+/* 41 samples in 21 + 20, with 1 MiB a sample: the smaller part scales as the larger one does, and the batch is kept
+ * in parts that are not equal. */
+static void test_unequal_parts(void **state)
+{
+	struct story story = story_begin(64, 21, 2);
+	char text[512];
+
+	(void)state;
+	story.recording.record.journal[0].stream = 1u << NEAP_SMALLER_PARTS_SHIFT;
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++) {
+		give(&story, "activations", take(&story, "activations", 21 * NEAP_MIB), 21 * NEAP_MIB);
+		recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .size = 1});
+		/* Before it gives back anything, a part holds 8 MiB of its own: this is where the step is highest. */
+		uint64_t scratch = take(&story, "workspace", 8 * NEAP_MIB);
+		give(&story, "activations", take(&story, "activations", 20 * NEAP_MIB), 20 * NEAP_MIB);
+		give(&story, "workspace", scratch, 8 * NEAP_MIB);
+		end_step(&story);
+	}
+	struct neap_advice advice = advise(&story);
+	assert_true(advice.given);
+	assert_int_equal(neap_split_batch(&advice.split), 41);
+	assert_int_equal(advice.uncertainty_bytes, 0); /* the model explains the step to the byte */
+	assert_int_equal(advice.micro_batch, 36);      /* 64 - 20 - 8 */
+	assert_int_equal(advice.headroom_bytes, 0);
+	assert_int_equal(advice.kept_micro_batch, 21);
+	assert_int_equal(advice.kept_accumulate, 2);
+	neap_advice_text(&advice, text, sizeof text);
+	assert_non_null(strstr(
+		text, "; the effective batch of 41 is kept by 21 x accumulation 2 (1 x 21 + 1 x 20), headroom "));
+	recording_end(&story.recording);
+
+	/* From equal parts: 100 samples fit in 34 + 33 + 33. */
+	story = story_begin(60, 25, 4);
+	take(&story, "parameters", 20 * NEAP_MIB);
+	for (int i = 0; i < 3; i++)
+		do_step(&story, 25, "", 0);
+	advice = advise(&story);
+	assert_int_equal(advice.micro_batch, 40);
+	assert_int_equal(advice.kept_micro_batch, 34);
+	assert_int_equal(advice.kept_accumulate, 3);
+	assert_int_equal(advice.kept_headroom_bytes, 6 * NEAP_MIB);
+	recording_end(&story.recording);
+}
+
 /* The ring has wrapped: parameters show when they are freed at the end, or never. */
 static void test_wrapped(void **state)
 {
@@ -328,7 +373,7 @@ static void test_hostile(void **state)
 	for (int round = 0; round < 3000; round++) {
 		struct recording recording = recording_begin();
 		for (int i = 0; i < 60; i++) {
-			static const uint16_t kinds[] = {1, 1, 3, 3, 2, 25, 25, 26, 28, 33, 21};
+			static const uint16_t kinds[] = {1, 1, 3, 3, 2, 25, 25, 26, 28, 33, 21, 35};
 			uint64_t words[8];
 			for (size_t w = 0; w < 8; w++) {
 				seed = seed * 6364136223846793005ull + 1442695040888963407ull;
@@ -338,7 +383,7 @@ static void test_hostile(void **state)
 					   : value % 4 == 2 ? (uint64_t)1 << (value >> 8) % 64
 							    : UINT64_MAX - value % 3;
 			}
-			recording_add(&recording, (struct neap_event){.kind = kinds[(seed >> 33) % 11],
+			recording_add(&recording, (struct neap_event){.kind = kinds[(seed >> 33) % 12],
 								      .device = (uint16_t)(words[0] % 8 == 7),
 								      .stream = (uint32_t)words[1],
 								      .address = words[2],
@@ -361,8 +406,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_largest_that_fits), cmocka_unit_test(test_least_room_counts),
 		cmocka_unit_test(test_two_splits),        cmocka_unit_test(test_wrapped),
-		cmocka_unit_test(test_no_whole_step),     cmocka_unit_test(test_no_advice),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_unequal_parts),     cmocka_unit_test(test_no_whole_step),
+		cmocka_unit_test(test_no_advice),         cmocka_unit_test(test_hostile),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

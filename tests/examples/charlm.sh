@@ -56,11 +56,18 @@ awk -v entropy="$entropy" '{ last = $1 } NR == 1 { first = $1 }
 run 0 $small --steps 12 --losses plain
 run 0 $small --steps 12 --micro-batch 8 --losses split
 same plain split 12
+run 0 $small --steps 12 --micro-batch 19 --losses unequal
+same plain unequal 12
 world 10MiB
 run 0 $small --steps 12 --losses ladder
 has err 'micro-batch 64 -> 32'
 has err '1 OOMs, 1 rungs'
 same plain ladder 12
+run 0 $small --steps 12 --batch 129 --micro-batch 43 --losses plain129
+run 0 $small --steps 12 --batch 129 --losses ladder129
+has err 'micro-batch 65 -> 33, accumulation 2 -> 4 (effective batch stays 129: 1 x 33 + 3 x 32)'
+has err '2 OOMs, 2 rungs (now micro-batch 33 x accumulation 4)'
+same plain129 ladder129 12
 
 # 3. The end of the ladder: a clear last word, and failure. A leak gets there on any device.
 world 10MiB
@@ -208,8 +215,8 @@ has err 'expected a size'
 run 64 --rate 2
 run 64 --mixed-precision yes
 has err 'expected on, allow or off'
-run 64 --batch 10 --micro-batch 4
-has err 'does not divide'
+run 64 --batch 10 --micro-batch 11
+has err 'is more than --batch 10'
 run 64 --width 30 --heads 4
 run 64 --resume
 run 64 --keep-best 2

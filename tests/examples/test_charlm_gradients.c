@@ -1,6 +1,6 @@
-/* charlm's gradients: each parameter's against central finite differences, the same for every split of the effective
- * batch and in every mode, less memory in each of them, and nothing left behind when memory runs out anywhere in a
- * micro-batch.
+/* charlm's gradients: each parameter's against central finite differences, the same for every split of the batch,
+ * equal parts or not, and in every mode, less memory in each of them, and nothing left behind when memory runs out
+ * anywhere in a micro-batch.
  *
  * Built twice. In double (CHARLM_DOUBLE) finite differences agree to about 8 digits, splits and efficient attention
  * to 12; in float, as the example runs, splits and attention are compared to 1e-4 of the largest gradient.
@@ -9,6 +9,8 @@
 #include "charlm_host.h"
 #include "model.h"
 #include "random.h"
+
+#include "neap/train.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -77,18 +79,29 @@ static void close_fixture(struct fixture *fixture)
 	free(fixture);
 }
 
-/* The step's loss; gradients are in the model. */
-static double run(struct fixture *fixture, size_t micro_batch)
+/* The mean loss of the first `samples` samples, in the parts that a session makes of them; gradients are in the
+ * model. Each part's mean is weighted by its share of the samples. */
+static double run_parts(struct fixture *fixture, size_t samples, size_t micro_batch)
 {
+	const struct neap_split split = {.micro_batch = micro_batch, .batch = fixture->world->batch};
 	size_t context = fixture->world->shape.context;
 
 	model_begin(fixture->model, fixture->modes);
 	host_of(fixture->gpu)->peak_bytes = 0;
-	for (size_t i = 0; i < fixture->world->batch; i += micro_batch)
-		model_micro_batch(fixture->model, fixture->ids + i * context, fixture->targets + i * context,
-				  micro_batch, 1.0 / (double)(fixture->world->batch * context));
+	for (uint64_t i = 0; i < neap_split_parts(&split, samples); i++) {
+		struct neap_part part = neap_split_part(&split, samples, i);
+
+		model_micro_batch(fixture->model, fixture->ids + part.first * context,
+				  fixture->targets + part.first * context, part.samples,
+				  part.weight / (double)(part.samples * context));
+	}
 	assert_int_equal(gpu_take_error(fixture->gpu, NULL), NEAP_OK);
 	return model_loss(fixture->model);
+}
+
+static double run(struct fixture *fixture, size_t micro_batch)
+{
+	return run_parts(fixture, fixture->world->batch, micro_batch);
 }
 
 static size_t count_of(const struct model *model)
@@ -206,6 +219,27 @@ static double distance(const struct model *model, const real *expected)
 	return worst;
 }
 
+/* A batch of `samples` in parts of every size, equal or not. */
+static void compare_splits(struct fixture *fixture, size_t samples)
+{
+	double loss = run_parts(fixture, samples, samples);
+	size_t whole_peak = host_of(fixture->gpu)->peak_bytes;
+	real *expected = gradients_of(fixture->model);
+
+	for (size_t micro_batch = 1; micro_batch < samples; micro_batch++) {
+		assert_true(fabs(run_parts(fixture, samples, micro_batch) - loss) <= TOLERANCE * loss);
+		double apart = difference(fixture->model, expected);
+
+		print_message(
+			"%zu samples, at most %zu at a time: apart by %.2g of the largest, peak %zu of %zu bytes\n",
+			samples, micro_batch, apart, host_of(fixture->gpu)->peak_bytes, whole_peak);
+		assert_true(apart <= TOLERANCE);
+		assert_true(host_of(fixture->gpu)->peak_bytes < whole_peak);
+	}
+	free(expected);
+}
+
+/* The whole batch, and the last one of an epoch, which may be smaller. */
 static void splits_give_equal_gradients(void **state)
 {
 	(void)state;
@@ -214,23 +248,11 @@ static void splits_give_equal_gradients(void **state)
 		size_t batch = fixture->world->batch;
 
 		fixture->modes = modes_of(bits);
-		double loss = run(fixture, batch);
-		size_t whole_peak = host_of(fixture->gpu)->peak_bytes;
-		real *expected = gradients_of(fixture->model);
-
-		for (size_t micro_batch = 1; micro_batch < batch; micro_batch++) {
-			if (batch % micro_batch)
-				continue;
-			assert_true(fabs(run(fixture, micro_batch) - loss) <= TOLERANCE * loss);
-			double apart = difference(fixture->model, expected);
-
-			print_message(
-				"modes %u, micro-batch %zu: apart by %.2g of the largest, peak %zu of %zu bytes\n",
-				bits, micro_batch, apart, host_of(fixture->gpu)->peak_bytes, whole_peak);
-			assert_true(apart <= TOLERANCE);
-			assert_true(host_of(fixture->gpu)->peak_bytes < whole_peak);
-		}
-		free(expected);
+		compare_splits(fixture, batch);
+		compare_splits(fixture, batch - 1);
+		if (bits == 0)
+			for (size_t samples = 1; samples < batch - 1; samples++)
+				compare_splits(fixture, samples);
 		close_fixture(fixture);
 	}
 }

@@ -63,6 +63,40 @@ check() {
 	check large
 }
 
+# advised_batch NAME BATCH: the micro-batch that keeps the batch of NAME is run, in parts that may be unequal.
+check_kept() {
+	local name=$1 batch=$2
+	local kept parts headroom
+	kept=$(field "$name" kept_micro_batch)
+	parts=$(field "$name" kept_accumulate)
+	headroom=$(field "$name" kept_headroom_bytes)
+	echo "$mib MiB: $(field "$name" advice)"
+	"$NEAP" run --no-history --quiet --folder "$BATS_TEST_TMPDIR/$name-kept" -- \
+		"$CHARLM" --log-every 0 --steps 2 --batch "$batch" --micro-batch "$kept" >"$BATS_TEST_TMPDIR/out" 2>&1
+	[ "$(field "$name-kept" ooms)" -eq 0 ]
+	[ "$(field "$name-kept" micro_batch)" -eq "$kept" ]
+	[ "$(field "$name-kept" accumulate)" -eq "$parts" ]
+	[ "$headroom" -eq $((((mib - 10) << 20) - $(field "$name-kept" peak_reserved_bytes))) ]
+}
+
+@test "unequal parts: learned from them, and advised" {
+	world 20
+	for batch in 37 66; do # the ladder makes 19 + 18 of one, 17 + 17 + 16 + 16 of the other
+		"$NEAP" run --no-history --quiet --folder "$BATS_TEST_TMPDIR/$batch" -- "$CHARLM" --log-every 0 --steps 3 \
+			--batch "$batch" --micro-batch $((batch > 40 ? batch / 2 : batch)) >"$BATS_TEST_TMPDIR/out" 2>&1
+		[ "$(field "$batch" rung)" = "$([ "$batch" = 37 ] && echo "micro_batch 37 -> 19, accumulate 1 -> 2" ||
+			echo "micro_batch 33 -> 17, accumulate 2 -> 4")" ]
+		check "$batch"
+		check_kept "$batch" "$batch"
+	done
+	world 28
+	train whole 30 1 # 30 + 30 + 29 + 29 ... of 355
+	"$NEAP" run --no-history --quiet --folder "$BATS_TEST_TMPDIR/many" -- "$CHARLM" --log-every 0 --steps 2 \
+		--batch 355 --micro-batch 30 >"$BATS_TEST_TMPDIR/out" 2>&1
+	check many
+	check_kept many 355
+}
+
 @test "with other settings, and another model" {
 	world 18
 	train attention 4 1 --efficient-attention on

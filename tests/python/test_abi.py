@@ -102,6 +102,7 @@ class Abi(unittest.TestCase):
         text = (HEADERS / "trace.h").read_text(encoding="utf-8")
         in_c = dict(re.findall(r"^#define NEAP_(OOM_\w+) (\d+)u$", text, re.M))
         self.assertEqual(in_c, {"OOM_OTHER": str(_abi.OOM_OTHER), "OOM_GROWS": str(_abi.OOM_GROWS)})
+        self.assertIn(f"\n#define NEAP_SMALLER_PARTS_SHIFT {_abi.SMALLER_PARTS_SHIFT}\n", text)
 
 
 if __name__ == "__main__":

@@ -88,19 +88,21 @@ static void test_settings_of_before_a_restart(void **state)
 		uint64_t micro_batch;
 		uint32_t rungs;
 	} cases[] = {
-		{"1.15.4.1.16", 15, 16},
-		{"1.60.1.1.4", 60, 4},
-		{"1.60.1.1.0", 60, 0},
-		{"1.15.5.1.0", 60, 0}, /* another effective batch */
-		{"1.15.4.2.0", 60, 0},
-		{"1.120.0.1.0", 60, 0},
-		{"1.0.60.1.0", 60, 0},
-		{"1.15.4.1.8", 60, 0}, /* a rung that is not offered */
-		{"1.15.4.1.2", 60, 0},
-		{"1.15.4.1.4294967312", 60, 0},
-		{"0.15.4.1.0", 60, 0},
+		{"1.15.4.1.16.60", 15, 16},
+		{"1.60.1.1.4.60", 60, 4},
+		{"1.60.1.1.0.60", 60, 0},
+		{"1.8.8.1.0.60", 8, 0},   /* 8 x 4 + 7 x 4 */
+		{"1.23.9.1.0.60", 20, 0}, /* no split, but 20 x 3 is the same batch in parts of at most 23 */
+		{"1.15.5.1.0.75", 60, 0}, /* another effective batch */
+		{"1.15.4.2.0.60", 60, 0},
+		{"1.120.0.1.0.60", 60, 0},
+		{"1.0.60.1.0.60", 60, 0},
+		{"1.15.4.1.8.60", 60, 0}, /* a rung that is not offered */
+		{"1.15.4.1.2.60", 60, 0},
+		{"1.15.4.1.4294967312.60", 60, 0},
+		{"0.15.4.1.0.60", 60, 0},
 		{"1", 60, 0},
-		{"1.4611686018427387919.4.1.0", 60, 0}, /* 60 modulo 2^64 */
+		{"1.4611686018427387919.4.1.0.0", 60, 0}, /* 60 modulo 2^64 */
 	};
 	const uint32_t offered =
 		1u << NEAP_RUNG_SPLIT | 1u << NEAP_RUNG_EFFICIENT_ATTENTION | 1u << NEAP_RUNG_CHECKPOINTING;
@@ -115,7 +117,7 @@ static void test_settings_of_before_a_restart(void **state)
 			begin((struct neap_train_options){.split = {.micro_batch = 60}, .rungs_offered = offered});
 		neap_train_settings(train, &now);
 		if (now.split.micro_batch != cases[i].micro_batch || now.rungs != cases[i].rungs ||
-		    now.split.micro_batch * now.split.accumulate != 60)
+		    neap_split_batch(&now.split) != 60)
 			fail_msg("%s: micro-batch %d, rungs 0x%x", cases[i].left, (int)now.split.micro_batch,
 				 now.rungs);
 		neap_train_end(train, NULL);
@@ -123,7 +125,7 @@ static void test_settings_of_before_a_restart(void **state)
 	/* Rungs that are asked for stay, whatever was in force before. */
 	char entry[96];
 	struct neap_train_settings now;
-	snprintf(entry, sizeof entry, "%d.1.15.4.1.0", (int)getpid());
+	snprintf(entry, sizeof entry, "%d.1.15.4.1.0.60", (int)getpid());
 	setenv("NEAP_RESTARTS", entry, 1);
 	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 60},
 								     .rungs_offered = offered,
@@ -132,7 +134,7 @@ static void test_settings_of_before_a_restart(void **state)
 	assert_int_equal(now.rungs, 1u << NEAP_RUNG_CHECKPOINTING);
 	neap_train_end(train, NULL);
 	unsetenv("NEAP_RESTARTS");
-	assert_int_equal(lines_with("going on with what was in force before the restart"), 2);
+	assert_int_equal(lines_with("going on with what was in force before the restart"), 4);
 }
 
 /* 248 MiB for us: 120 at the peak of a step with micro-batch 60. */
@@ -164,20 +166,24 @@ static void test_degrades_then_stops(void **state)
 	steps(train, 10);
 	assert_int_equal(micro_batch(train), 15); /* 32 left */
 	steps(train, 10);
-	assert_int_equal(micro_batch(train), 5); /* 52 left */
+	assert_int_equal(micro_batch(train), 8); /* 46 left */
 	steps(train, 20);
-	assert_int_equal(micro_batch(train), 5);
+	assert_int_equal(micro_batch(train), 8);
 	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_GO_ON);
 	assert_string_equal(reason, "");
-	CUdeviceptr third = neighbour(44 * NEAP_MIB); /* 8 left */
+	CUdeviceptr third = neighbour(38 * NEAP_MIB); /* 8 left */
 	steps(train, 2);
-	assert_int_equal(micro_batch(train), 1);
-	CUdeviceptr fourth = neighbour(8 * NEAP_MIB); /* 8 left again, and no rung */
+	assert_int_equal(micro_batch(train), 4); /* 16 left */
+	steps(train, 9);
+	assert_int_equal(micro_batch(train), 2); /* 20 left */
+	steps(train, 9);
+	assert_int_equal(micro_batch(train), 1);       /* 22 left */
+	CUdeviceptr fourth = neighbour(14 * NEAP_MIB); /* 8 left again, and no rung */
 	steps(train, 8);
 	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_GO_ON);
 	step(train);
 	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_STOP);
-	assert_string_equal(reason, "device memory below 10.0 MiB (8.00 MiB left at the peak of step 75)");
+	assert_string_equal(reason, "device memory below 10.0 MiB (8.00 MiB left at the peak of step 93)");
 	assert_int_equal(events_of(NEAP_EVENT_WISH, NEAP_TRAIN_STOP), 1);
 	const struct neap_event *wish = event_find(&world.events, NEAP_EVENT_WISH, 0);
 	assert_string_equal(world.events.names[wish->tag], "device memory");
@@ -188,7 +194,7 @@ static void test_degrades_then_stops(void **state)
 	struct neap_train_summary summary;
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.wish, NEAP_TRAIN_STOP);
-	assert_int_equal(summary.rungs, 4);
+	assert_int_equal(summary.rungs, 6);
 	world.cuda->cuMemFree(first);
 	world.cuda->cuMemFree(second);
 	world.cuda->cuMemFree(third);

@@ -244,6 +244,38 @@ static void test_recover(void **state)
 	assert_int_equal(lines_with("by tag, now and at its peak"), 2);
 }
 
+/* A step of 5 samples in 3 + 2: the events say so, for whoever reads what a micro-batch took. */
+static void test_unequal_parts(void **state)
+{
+	struct neap_train *train = begin((struct neap_train_options){.split = {.micro_batch = 5}});
+	struct neap_train_settings now;
+
+	(void)state;
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_SPLIT, 0)->stream, 0);
+	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
+	assert_int_equal(
+		lines_with("training: going on with micro-batch 5 -> 3, accumulation 1 -> 2 (effective batch "
+			   "stays 5: 1 x 3 + 1 x 2)"),
+		1);
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_RUNG, 0)->stream, 1u << NEAP_SMALLER_PARTS_SHIFT);
+	neap_train_settings(train, &now);
+	assert_int_equal(now.split.batch, 5);
+	for (int step = 0; step < 2; step++) {
+		for (uint64_t i = 0; i < neap_split_parts(&now.split, 5); i++)
+			neap_train_tick(train);
+		neap_train_step(train, NAN);
+	}
+	assert_int_equal(events_of(NEAP_EVENT_SMALLER_PARTS, UINT64_MAX), 2);
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_SMALLER_PARTS, 0)->size, 1);
+	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
+	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
+	assert_int_equal(lines_with("with micro-batch 3 x accumulation 2 (1 x 3 + 1 x 2) x ranks 1"), 1);
+	neap_train_settings(train, &now);
+	assert_int_equal(now.split.micro_batch, 1);
+	assert_int_equal(now.split.accumulate, 5);
+	neap_train_end(train, NULL);
+}
+
 static void test_ladder_ends(void **state)
 {
 	struct neap_train *train = begin((struct neap_train_options){
@@ -490,12 +522,11 @@ int main(void)
 {
 #define TEST(function) cmocka_unit_test_setup_teardown(function, open_small_world, close_world)
 	const struct CMUnitTest tests[] = {
-		TEST(test_clear_lines),     TEST(test_clear_fails),
-		TEST(test_schedule),        TEST(test_marks_and_steps),
-		TEST(test_recover),         TEST(test_ladder_ends),
-		TEST(test_every_rung),      TEST(test_all_tags_are_told),
-		TEST(test_refused_options), TEST(test_leak_watch),
-		TEST(test_scope),           TEST(test_recorded),
+		TEST(test_clear_lines),     TEST(test_clear_fails), TEST(test_schedule),
+		TEST(test_marks_and_steps), TEST(test_recover),     TEST(test_unequal_parts),
+		TEST(test_ladder_ends),     TEST(test_every_rung),  TEST(test_all_tags_are_told),
+		TEST(test_refused_options), TEST(test_leak_watch),  TEST(test_scope),
+		TEST(test_recorded),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
