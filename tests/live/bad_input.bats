@@ -265,7 +265,7 @@ full() {
 		ls $disk/run >left'
 	cat out
 	[ "$(cat code)" = 74 ]
-	[[ "$(cat out)" == "neap run: taking 256 KiB in $dir/disk/run for the run's result: No space left on device" ]]
+	[[ "$(cat out)" == "neap run: taking 288 KiB in $dir/disk/run for the run's result: No space left on device" ]]
 	[ ! -e ran ]
 	full 300 '
 		"$NEAP" run --quiet --folder $disk/run -- sh -c "cat /dev/zero >$disk/fill; exit 3" >out 2>&1; echo $? >code
