@@ -5,12 +5,12 @@
  *       |  +---- server's thread (RUNTIME/PID.sock)
  *       +--events--> observer here --> recorder (NEAP_RUN_DIR/record.PID, else RUNTIME/PID.record)
  *
- * The lock guards everything but the observer's target. Under it allocators are told where to publish and whom to
- * tell (their locks come after it); no request, callback or join happens under it. The observer is called inside an
- * allocator's lock: it takes none and only passes on, to the recorder while there is one.
+ * The lock guards everything but the observer's target. Under it, the agent tells allocators where to publish and
+ * which observer to call (their locks come after it). No request, callback or join happens under it. An allocator calls
+ * the observer inside its own lock: the observer takes no lock and only passes events on, to the recorder if there is one.
  *
- * Known allocators: all that were created since the library was loaded, so that neap_attach finds those too that
- * existed before it was called.
+ * Known allocators: all that were created since the library was loaded, so that neap_attach also finds those that
+ * existed before the call.
  */
 #include "agent/agent.h"
 
@@ -65,7 +65,7 @@ static struct {
 	bool attached;
 	bool detaching;
 	bool fork_handled;
-	bool recorded;           /* this program has had a recording: a later one begins anew */
+	bool recorded;           /* this program has had a recording: a later one starts a new one */
 	struct neap_error fault; /* status NEAP_OK: none */
 	struct neap_error note;  /* a setting that was passed over; disables nothing */
 	struct agent_identity identity;
@@ -151,7 +151,7 @@ static bool forbidden_by_environment(void)
 	return value && strcmp(value, "0") == 0;
 }
 
-/* NEAP_FRACTION is for allocators that nobody limited. A value that makes no sense is passed over and told. */
+/* NEAP_FRACTION limits allocators that the program did not limit. An invalid value is ignored and reported. */
 static void limit_by_environment(struct neap_alloc *alloc)
 {
 	const char *value = getenv("NEAP_FRACTION");
@@ -388,7 +388,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 	return status;
 }
 
-/* A process that has begun anew in place goes on with its recording, once. */
+/* A process that restarted in place continues its recording, once. */
 static enum neap_status open_recorder(struct neap_error *err)
 {
 	bool resume = neap_restarts() > 0 && !agent.recorded;
@@ -607,11 +607,11 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	release_allocators();
-	agent_external_forsake();
+	agent_external_abandon();
 	__atomic_store_n(&agent.target, NULL, __ATOMIC_RELEASE);
 	if (agent.server.running)
-		neap_server_forsake(&agent.server);
-	neap_page_forsake(&agent.page);
+		neap_server_abandon(&agent.server);
+	neap_page_abandon(&agent.page);
 	neap_recorder_destroy(agent.recorder); /* unmaps; the file is the parent's */
 	agent.recorder = NULL;
 	agent.attached = agent.detaching = false;

@@ -190,7 +190,7 @@ void agent_external_lock(void) { pthread_mutex_lock(&external.lock); }
 
 void agent_external_unlock(void) { pthread_mutex_unlock(&external.lock); }
 
-void agent_external_forsake(void)
+void agent_external_abandon(void)
 {
 	external.open = external.interrupted = false;
 	external.phase = IDLE;

@@ -23,7 +23,7 @@ enum neap_status agent_external_ask(enum neap_external_kind kind, bool force, do
 /* Around a fork, and in its child instead of the second. */
 void agent_external_lock(void);
 void agent_external_unlock(void);
-void agent_external_forsake(void);
+void agent_external_abandon(void);
 /* The request under way, if any, is withdrawn: its process detaches. */
 void agent_external_interrupt(void);
 

@@ -82,8 +82,8 @@ static void write_external(struct neap_field_writer *reply, const struct neap_ex
 	}
 }
 
-/* Asks another allocator of this process, if there is one. What it refuses is refused as a whole, before anything else
- * was done. */
+/* Asks another allocator of this process, if there is one. If it refuses, the whole request is refused before anything
+ * else is done. */
 static enum neap_status ask_external(enum neap_external_kind kind, bool force, double fraction,
 				     struct neap_field_writer *reply, struct neap_error *err)
 {
@@ -146,8 +146,8 @@ static enum neap_status answer_info(const struct neap_fields *arguments, struct 
 	return NEAP_OK;
 }
 
-/* Empties one allocator's cache and says what that gave and cost. The program goes on meanwhile: what it has taken
- * again when the answer is written is told apart. */
+/* Empties one allocator's cache and reports the bytes it returned and the time it took. The program keeps running
+ * meanwhile: the answer reports separately what it allocated again. */
 static void clear_one(struct neap_alloc *alloc, struct neap_field_writer *reply)
 {
 	struct neap_emptied emptied;

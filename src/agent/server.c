@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define ACCEPT_PAUSE_NS (200 * NEAP_NS_PER_MS)
-#define GIVE_WAY_SHARE  5 /* of the bound, see server.h */
+#define REPLACE_SHARE  5 /* of the bound, see server.h */
 
 static const struct neap_descriptor closed = {.fd = -1};
 
@@ -217,19 +217,19 @@ static struct neap_server_client *idlest_client(struct neap_server *server)
 	return idlest;
 }
 
-/* When it has to give way to one that knocks. */
-static uint64_t give_way_ns(const struct neap_server *server, const struct neap_server_client *client)
+/* From when on a new peer may take its place. */
+static uint64_t replaceable_ns(const struct neap_server *server, const struct neap_server_client *client)
 {
-	return client->active_ns + server->options.bound_ns / GIVE_WAY_SHARE;
+	return client->active_ns + server->options.bound_ns / REPLACE_SHARE;
 }
 
 /* Makes a place when all are taken. One whose bytes have come, or can go, is not idle: it was us who kept it waiting.
  */
-static struct neap_server_client *give_way(struct neap_server *server)
+static struct neap_server_client *make_place(struct neap_server *server)
 {
 	struct neap_server_client *client = idlest_client(server);
 	struct pollfd peer = {.fd = client->socket.fd, .events = client_events(client)};
-	if (now_ns() < give_way_ns(server, client))
+	if (now_ns() < replaceable_ns(server, client))
 		return NULL;
 	if (still_ours(&client->socket) && poll(&peer, 1, 0) > 0) {
 		client->active_ns = now_ns();
@@ -244,7 +244,7 @@ static enum neap_status accept_client(struct neap_server *server, struct neap_er
 {
 	struct neap_server_client *client = free_client(server);
 	if (!client)
-		client = give_way(server);
+		client = make_place(server);
 	if (!client)
 		return NEAP_OK;
 	pthread_mutex_lock(&server->lock);
@@ -299,7 +299,7 @@ static void prepare(struct neap_server *server, struct polled *polled)
 		polled->fds[1].fd = -1;
 		sooner(polled, server->accept_after_ns, now);
 	} else if (!free_client(server)) {
-		uint64_t after_ns = give_way_ns(server, idlest_client(server));
+		uint64_t after_ns = replaceable_ns(server, idlest_client(server));
 		if (after_ns > now) {
 			polled->fds[1].fd = -1;
 			sooner(polled, after_ns, now);
@@ -445,7 +445,7 @@ void neap_server_lock(struct neap_server *server) { pthread_mutex_lock(&server->
 
 void neap_server_unlock(struct neap_server *server) { pthread_mutex_unlock(&server->lock); }
 
-void neap_server_forsake(struct neap_server *server)
+void neap_server_abandon(struct neap_server *server)
 {
 	pthread_mutex_unlock(&server->lock);
 	server->running = false;

@@ -1,19 +1,22 @@
-/* agent/server.h: one thread that answers frames on a listening socket, and that no peer can hold up.
+/* agent/server.h: one thread that answers frames on a listening socket. No peer can block it.
  *
  *   poll: wake pipe | listening socket | up to NEAP_SERVER_CLIENTS connections, none of which ever blocks
  *
  *   client:  header -> payload -> request executed here -> reply -> header ...      each turn within the bound
  *
- * A request whose peer has hung up before it begins is not executed, unless it says that its peer does not wait
- * (NEAP_FIELD_UNATTENDED). A peer that is slow, silent, of another user, or that breaks the protocol is dropped; one
- * that breaks it is told so first. When every place is taken and another peer knocks, the one that has been idle longest
- * gives way to it, once it was idle for a fifth of the bound: 1 s with the default bound, so that stalled peers in any
- * number can delay an honest one, but not keep it out; and that an honest one on a loaded machine, which waits for a
- * processor between connecting and asking, is not taken for a stalled one. The thread blocks every signal, so that none
- * of its host's is delivered to it. Descriptors are close-on-exec, and each is checked to be still what was opened
- * before it is used: a host that closes descriptors it does not know, and opens others, must not find us reading them.
+ * If a peer closes its connection before its request starts, the request is not executed, unless it has the field
+ * NEAP_FIELD_UNATTENDED. The server drops peers that are slow, silent, of another user, or that break the protocol; the
+ * last kind gets an error reply first.
  *
- * The struct is the caller's storage. start, stop, lock, unlock and forsake from one thread at a time.
+ * When every place is taken and another peer connects, the peer that has been idle longest loses its place, once it has
+ * been idle for a fifth of the bound (1 s by default). So stalled peers can delay an honest one but not keep it out, and
+ * an honest peer that waits for a processor between connecting and asking is not mistaken for a stalled one.
+ *
+ * The thread blocks every signal, so that it never runs the host's handlers. Descriptors are close-on-exec. Before each
+ * use the server checks that a descriptor is still the file it opened: a host may close descriptors it does not know and
+ * open others.
+ *
+ * The struct is the caller's storage. start, stop, lock, unlock and abandon from one thread at a time.
  */
 #ifndef NEAP_AGENT_SERVER_H
 #define NEAP_AGENT_SERVER_H
@@ -83,6 +86,6 @@ bool neap_server_stop(struct neap_server *server, uint64_t bound_ns);
 void neap_server_lock(struct neap_server *server);
 void neap_server_unlock(struct neap_server *server);
 /* In the child of a fork done between lock and unlock, instead of unlock: closes what it inherited. */
-void neap_server_forsake(struct neap_server *server);
+void neap_server_abandon(struct neap_server *server);
 
 #endif

@@ -216,7 +216,7 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 	request.rounded = bytes > SIZE_MAX / 4 ? SIZE_MAX / 4 + 1 : round_up(bytes, BLOCK_ALIGNMENT);
 	neap_alloc_lock(alloc);
 	request.tag = neap_tag_find(alloc);
-	/* What a first try that failed left behind is nobody's business when a later one succeeds. */
+	/* Drop the first attempt's error if a retry succeeds. */
 	struct neap_error failure;
 	enum neap_status status = serve(alloc, &request, ret_address, &failure);
 	for (unsigned attempt = 0; status == NEAP_EOOM && attempt < OOM_ATTEMPTS; attempt++) {
@@ -350,7 +350,7 @@ bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *
 	bool none = !alloc->observer;
 	if (none)
 		alloc->observer = observer;
-	/* One that is there already may have begun anew, as the agent's does when it attaches again. */
+	/* The same observer may have restarted, as the agent's does when it attaches again. */
 	if (alloc->observer == observer)
 		neap_tags_renumber(alloc);
 	neap_alloc_unlock(alloc);

@@ -12,8 +12,7 @@
 
 #include <stdlib.h>
 
-/* What the driver says of the default stream while another stream is captured: touching it would break the capture.
- */
+/* The driver's answer about the default stream while another stream is captured: using it would break the capture. */
 #define CAPTURE_IMPLICIT 906
 
 struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)

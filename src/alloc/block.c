@@ -9,7 +9,7 @@
  * bound.
  *
  * A CACHED block beside an active one is counted as an inactive split when it enters the tree. That stays true until
- * it leaves: its neighbours are active or UNMAPPED, and one that becomes CACHED joins it, which indexes it anew.
+ * it leaves: its neighbours are active or UNMAPPED, and a neighbour that becomes CACHED is joined with it and indexed again.
  */
 #include "alloc/internal.h"
 

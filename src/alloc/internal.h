@@ -251,7 +251,7 @@ uint64_t neap_largest_free(struct neap_alloc *alloc);
  * NEAP_ESTATE: a capture is under way, nothing was done. */
 enum neap_status neap_cache_release(struct neap_alloc *alloc, uint64_t *ret_freed_bytes, struct neap_error *err);
 
-/* oom.c: what is said and recorded when nothing helped. Returns NEAP_EOOM. */
+/* oom.c: the message and the event of a request that failed. Returns NEAP_EOOM. */
 enum neap_status neap_oom_report(struct neap_alloc *alloc, const struct neap_request *request,
 				 struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* alloc/oom.c: what is said and recorded when a request found no memory and nothing helped.
+/* alloc/oom.c: the message and the event of a request that found no memory after everything was tried.
  *
  *   device total = free + reserved here + this context + others      others: other processes
  *   reserved     = allocated + pending + cached

@@ -10,8 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Giving back what a large process had mapped takes seconds, on a loaded machine many; one that hangs in a driver's
- * call never ends. */
+/* A large process takes seconds to unmap its memory, many on a loaded machine. A process that hangs in a driver call
+ * never ends. */
 #define KILL_WAIT_MS 30000
 
 /* A pidfd of exactly this process, or -1 when it is gone. */

@@ -225,8 +225,8 @@ enum neap_status neap_file_read(const char *path, size_t limit_bytes, struct nea
 	return status;
 }
 
-/* Makes one folder; one that exists is fine, through a link as well. One that was there and is gone a moment later,
- * someone else has removed: then once more. */
+/* Makes one folder; an existing one is fine, also through a link. If another process removes it between the two calls,
+ * tries once more. */
 static enum neap_status make_one_folder(const char *path, mode_t mode, struct neap_error *err)
 {
 	struct stat info;

@@ -120,7 +120,7 @@ static void narrow(const char *root, char *lines, struct neap_host_memory *memor
 	for (char *line = strtok_r(lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 		char *controllers = strchr(line, ':');
 		char *group = controllers ? strchr(++controllers, ':') : NULL;
-		if (!group || group[1] != '/' || strstr(group, "/..")) /* one that we are not inside of */
+		if (!group || group[1] != '/' || strstr(group, "/..")) /* a group that we are not inside */
 			continue;
 		if (!strncmp(line, "0::", 3))
 			narrow_by_groups(root, &version_2, group + 1, memory);

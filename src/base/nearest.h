@@ -1,4 +1,4 @@
-/* base/nearest.h: of the names that there are, the one that was probably meant. */
+/* base/nearest.h: finds the known name that a mistyped one probably meant. */
 #ifndef NEAP_BASE_NEAREST_H
 #define NEAP_BASE_NEAREST_H
 
@@ -9,8 +9,8 @@ struct neap_nearest {
 	size_t distance;
 };
 
-/* Takes `name` where it is nearer to what was typed than what was found so far: at most a third of its letters, and
- * one, differ. */
+/* Keeps `name` if it is nearer to the typed text than the best so far, and differs in at most a third of its letters
+ * plus one. */
 void neap_nearest_consider(struct neap_nearest *nearest, const char *typed, size_t typed_length, const char *name);
 
 #endif

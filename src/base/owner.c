@@ -120,7 +120,7 @@ static void bury(const char *path, const struct owner *dead, const struct owner 
 	if (rename(path, aside))
 		return;
 	if (!read_owner(aside, &moved) && !is_same(&moved, dead))
-		link_once(aside, path); /* somebody was quicker, and has it: back again */
+		link_once(aside, path); /* another process was quicker: put its file back */
 	unlink(aside);
 }
 
@@ -149,7 +149,7 @@ enum neap_status neap_owner_take(const char *folder, struct neap_error *err)
 			bury(path, &other, &self);
 		} else if (found != NEAP_ENOENT || tries == TRIES) {
 			if (!neap_owner_lives(folder, who))
-				snprintf(who, sizeof who, "nobody who can be told");
+				snprintf(who, sizeof who, "an unknown owner");
 			status = neap_fail(
 				err, NEAP_EBUSY,
 				"%.80s: %.90s has it (this file system has no locks): if that is gone, remove "

@@ -2,11 +2,11 @@
  *
  *   FOLDER/owner   one line "PID TICKS NAMESPACE BOOT HOST"
  *
- * Taken by a link, which one process alone can make; given to another, or left, by the owner alone. One whose process
- * is gone may be taken. Whether a process of another machine, or of another PID namespace, is gone cannot be seen:
- * its file counts until somebody removes it.
+ * Taken by a link, which one process alone can make; given to another, or left, by the owner alone. If the
+ * owner's process is gone, another may take the folder. Whether a process on another machine, or in another PID
+ * namespace, is gone cannot be seen: its file counts until a person removes it.
  *
- *   invariant: the file changes only by its living owner, or under the name of a dead one that it was moved to
+ *   invariant: only the living owner changes the file; a dead owner's file is first moved aside
  *
  * Where there are locks they are used, and there is no such file: the kernel frees a lock however its process ends.
  */
@@ -27,11 +27,10 @@ enum neap_status neap_owner_take(const char *folder, struct neap_error *err);
 /* Hands what is ours on to a child of ours that waits for it. */
 enum neap_status neap_owner_give(const char *folder, pid_t child, struct neap_error *err);
 
-/* True: somebody has it (who: in `who`, room for 160; may be NULL). */
+/* Whether the folder has a living owner; its description goes to `who` (room for 160; may be NULL). */
 bool neap_owner_lives(const char *folder, char *who);
 
-/* Removes the file of an owner on another machine, of which the caller knows that it is gone. False: there is none.
- */
+/* Removes the file of an owner on another machine that the caller knows to be gone. False: there is no such file. */
 bool neap_owner_forget(const char *folder);
 
 /* Removes the file if it is ours. */

@@ -1,4 +1,4 @@
-/* base/printable.h: text from outside, made fit to print. libc only, pure, any thread.
+/* base/printable.h: replaces what a terminal would obey in text from outside. libc only, pure, any thread.
  *
  * A name in a folder, a process's name or a line of a log may hold bytes that a terminal obeys: they can color, move
  * the cursor, hide or rewrite what was printed before. Each of these becomes one '?':

@@ -193,9 +193,9 @@ static enum neap_status read_environment_once(pid_t pid, struct neap_buffer *buf
 	return neap_buffer_status(buffer, NULL);
 }
 
-/* In the middle of an exec a process has, for a moment (a long one, on a loaded machine), neither an environment nor
- * a command line, and an environment that was being read ends with the chunk before. Whoever looks for the processes
- * of a run must not miss it: it is waited for. */
+/* During an exec a process has neither an environment nor a command line for a moment (a long one on a loaded
+ * machine), and a read of the old environment ends early. A search for the processes of a run must not miss it, so this
+ * function waits. */
 static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
 {
 	char byte[2];

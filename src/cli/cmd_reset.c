@@ -1,4 +1,4 @@
-/* cli/cmd_reset.c: `neap reset`: clear, and begin the peak statistics anew. */
+/* cli/cmd_reset.c: `neap reset`: clear, and reset the peak statistics. */
 #include "cli/cleanup.h"
 
 static int run(const struct neap_arguments *arguments)
@@ -11,7 +11,7 @@ static int run(const struct neap_arguments *arguments)
 const struct neap_command neap_command_reset = {
 	.name = "reset",
 	.usage = "[--pid P|--all] [--json]",
-	.summary = "clear, and begin the peak statistics anew",
+	.summary = "clear, and reset the peak statistics",
 	.details = "As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.\n"
 		   "\n" CLEANUP_BOUND,
 	.options =

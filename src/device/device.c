@@ -1,7 +1,7 @@
 /* device/device.c: one device with its primary context.
  *
- * What a context costs is read from NVML for our own PID right after the context was made. Where it was there already
- * (PyTorch made it, say), its cost can no longer be told from allocations, and is reported as unknown.
+ * NVML tells the cost of a context: its figure for our own PID, right after the context was made. If the context was
+ * there before (made by PyTorch, for example), its cost cannot be separated from allocations, and is reported as unknown.
  */
 #include "base/error.h"
 #include "device/driver_private.h"

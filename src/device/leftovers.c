@@ -55,10 +55,10 @@ struct search {
 	struct holder *holders;
 	size_t count, room;
 	uint64_t used_bytes; /* of the devices looked at */
-	bool still_there;    /* the driver lists one that was ended */
+	bool still_there;    /* the driver still lists an ended process */
 };
 
-/* Whether somebody holds the lock of the run's folder. A shared lock is tried, and let go at once. */
+/* Whether a process holds the lock of the run's folder: tries a shared lock, and releases it at once. */
 static enum neap_run_state look_at_run(const char *folder)
 {
 	enum neap_run_state state = NEAP_RUN_UNKNOWN;
@@ -291,10 +291,10 @@ static void drain(struct search *search, struct neap_leftovers *result)
 	neap_duration_format(result->drain_ns, time);
 	neap_size_format(result->ended_bytes, size);
 	if (result->drained)
-		neap_log(search->options->log, NEAP_LOG_INFO, "What they held, %s, is free again after %s", size,
+		neap_log(search->options->log, NEAP_LOG_INFO, "The %s that they held are free again after %s", size,
 			 time);
 	else
-		neap_log(search->options->log, NEAP_LOG_WARNING, "What they held, %s, is not free after %s", size,
+		neap_log(search->options->log, NEAP_LOG_WARNING, "The %s that they held are not free after %s", size,
 			 time);
 }
 

@@ -3,11 +3,11 @@
  *
  * A process that holds device memory is
  *
- *   nobody's concern   ourselves, our ancestors and descendants, our run, a run whose supervisor still holds its lock
- *   ended              when neap started it (NEAP_RUN_ID and NEAP_RUN_DIR in its starting environment), its run's
- * folder has a lock, and nobody holds that: the run is over, or its supervisor is gone named              when it is
- * of this user, but not neap's counted            when it is of another user, or of a PID namespace that we do not
- * see
+ *   left alone   if it is us, our ancestor or descendant, of our run, or of a run whose supervisor still holds its lock
+ *   ended        if neap started it (NEAP_RUN_ID and NEAP_RUN_DIR in its starting environment), and the lock of its run
+ *                is free: the run is over, or its supervisor is gone
+ *   named        if it is of this user, but neap did not start it
+ *   counted      if it is of another user, or of a PID namespace that we do not see
  */
 #ifndef NEAP_DEVICE_LEFTOVERS_H
 #define NEAP_DEVICE_LEFTOVERS_H
@@ -22,7 +22,7 @@ enum neap_leftover { NEAP_LEFTOVER_NONE, NEAP_LEFTOVER_ENDED, NEAP_LEFTOVER_NAME
 enum neap_run_state {
 	NEAP_RUN_UNKNOWN, /* no run, or its folder or lock cannot be read */
 	NEAP_RUN_GOES_ON, /* its supervisor holds the lock */
-	NEAP_RUN_OVER,    /* nobody does */
+	NEAP_RUN_OVER,    /* its lock is free */
 };
 
 struct neap_leftover_facts {

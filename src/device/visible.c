@@ -1,5 +1,5 @@
-/* device/visible.c: the question is put in a child, the answer comes through a pipe: a struct, whole or not at all
- * (it is smaller than PIPE_BUF). */
+/* device/visible.c: a child asks the driver and answers through a pipe: one struct, whole or not at all (it is smaller
+ * than PIPE_BUF). */
 #include "device/visible.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Letting go of a driver takes a moment; one that hangs in it never ends, and is not waited for longer than this. */
+/* A process takes a moment to close the driver. One that hangs in it never ends: wait no longer than this. */
 #define END_NS (10 * NEAP_NS_PER_S)
 
 struct answer {
@@ -38,9 +38,9 @@ bool neap_visible_names_mig(const char *list)
 	return false;
 }
 
-/* Signals that are blocked, and handlers, are the child's for this short time too; it ends without any of the
- * parent's exit handlers, and with the parent at the latest. It keeps none of its files: a lock of the parent's would
- * be held for as long as the child hangs in the driver. */
+/* The child inherits blocked signals and handlers for this short time. It runs none of the parent's exit handlers, and
+ * ends with the parent at the latest. It closes the parent's files: otherwise it would hold the parent's locks for as
+ * long as it hangs in the driver. */
 static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 {
 	struct answer answer = {0};

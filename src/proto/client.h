@@ -34,8 +34,8 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_
 enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_fields *ret_reply, struct neap_error *err);
 
-/* Sends a request whose answer nobody waits for: the arguments have NEAP_FIELD_UNATTENDED in them. A stopped process finds
- * it when it goes on, in the order of posting, though the client was closed long since. After it the client is only good
+/* Sends a request without waiting for the answer: the arguments contain NEAP_FIELD_UNATTENDED. A stopped process
+ * executes it when it continues, in the order of posting, even if the client closed long before. After it the client is only good
  * for closing. Errors: NEAP_ETIMEDOUT, NEAP_EIO. */
 enum neap_status neap_client_post(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_error *err);

@@ -12,7 +12,7 @@
 	X(1, HELLO, hello, "who it is: PID, start time, program, versions")                                          \
 	X(2, INFO, info, "what it holds on each device, where it records, what is wrong with it if anything is")     \
 	X(3, CLEAR, clear, "return cached memory to the driver; with force, also call what the program registered")  \
-	X(4, RESET_PEAK, reset_peak, "begin the peak statistics anew")                                               \
+	X(4, RESET_PEAK, reset_peak, "reset the peak statistics")                                               \
 	X(5, FRACTION, fraction, "limit what the allocators may reserve; empties the cache where it is above that")
 
 enum neap_request {
@@ -51,7 +51,7 @@ enum neap_field {
 	NEAP_FIELD_FORCE = 9, /* u64: 1 */
 	/* fraction: request, and what is in force */
 	NEAP_FIELD_FRACTION = 10, /* f64: above 0, at most 1 */
-	/* any request: 1: execute it even when the peer has hung up; nobody reads the answer */
+	/* any request: 1: execute it even if the peer has closed its connection */
 	NEAP_FIELD_UNATTENDED = 11, /* u64 */
 	/* info, clear, reset_peak, fraction: one group per allocator */
 	NEAP_FIELD_DEVICE = 16,           /* bytes: a group of the fields below */

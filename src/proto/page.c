@@ -1,4 +1,4 @@
-/* proto/page.c: statistics pages, both sides. The layout and the rule of who is alive are in page.h. */
+/* proto/page.c: statistics pages, both sides. page.h has the layout and the rule for which process counts as alive. */
 #include "proto/page.h"
 
 #include "base/clock.h"
@@ -214,8 +214,8 @@ void neap_page_making_end(int held)
 	close(held);
 }
 
-/* Whether PID.page is gone, or of one that is: its lock can be had, or is held by a child of the dead alone, or still
- * by what the kernel has not taken down of it. */
+/* Whether PID.page is gone, or its process is. A dead process's lock is free, or held only by its forked child or by a
+ * mapping that the kernel has not removed yet. */
 static bool is_left(const char *path, pid_t pid)
 {
 	struct neap_page head;
@@ -229,7 +229,8 @@ static bool is_left(const char *path, pid_t pid)
 	return left;
 }
 
-/* Found dead a moment ago. By now its names may be those of another: looked at again while none can be made. */
+/* The caller found the process dead a moment ago. Its file names may belong to a new process by now: look again while
+ * none can be made. */
 static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pid)
 {
 	char page[4096], socket[4096];
@@ -306,7 +307,7 @@ out:
 	return status;
 }
 
-/* What a page says may be anything: sums stop at the largest number. */
+/* A page may hold any number: sums stop at the largest. */
 static void add(int64_t *to, int64_t more)
 {
 	if (__builtin_add_overflow(*to, more, to))
@@ -485,7 +486,7 @@ void neap_page_destroy(struct neap_page_owner *owner, bool unmap)
 	*owner = (struct neap_page_owner){.fd = -1};
 }
 
-void neap_page_forsake(struct neap_page_owner *owner)
+void neap_page_abandon(struct neap_page_owner *owner)
 {
 	if (!owner->page)
 		return;

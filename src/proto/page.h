@@ -39,14 +39,14 @@ struct neap_attached {
 	struct neap_published devices[NEAP_PAGE_DEVICES];
 };
 
-/* Reads RUNTIME/PID.page. Of a process that was stopped in the middle of an operation, the figures as they stand, and
- * the note says so. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY (after 0.1 s). */
+/* Reads RUNTIME/PID.page. If the process was stopped in the middle of an operation, returns the figures
+ * as they stand, and the note says so. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY (after 0.1 s). */
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
-/* All attached processes that are alive, by PID. What dead ones left is removed in passing: page and socket at once
- * (unless one is attaching at this moment: the next listing's then), a recording in the runtime folder after a day.
- * Pages that cannot be read are passed over. Caller frees *ret_attached. */
+/* All attached processes that are alive, by PID. Deletes the files that dead processes left: page and socket at once (or
+ * at the next listing, if a process is attaching at this moment), a recording in the runtime folder after a day. Skips
+ * pages that cannot be read. Caller frees *ret_attached. */
 enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
 				struct neap_error *err);
 
@@ -72,9 +72,10 @@ struct neap_page_owner {
 	char path[4096];
 };
 
-/* Held while PID.page and PID.sock are made: whoever removes those of the dead waits for no one, and removes none
- * meanwhile. Without it a process that begins anew under its PID could lose its names to one that had just found the
- * old ones dead. Waits at most 0.1 s; -1: not held, go on all the same. Released by neap_page_making_end. */
+/* Takes a lock while PID.page and PID.sock are made. A process that deletes the files of dead ones never waits for it,
+ * and deletes nothing meanwhile. Without it, a process that restarts under its PID could lose its new files to another
+ * that has just found the old ones dead. Waits at most 0.1 s. Returns -1 if the lock is not held: continue all the same.
+ * neap_page_making_end releases it. */
 int neap_page_making_begin(const char *runtime_folder);
 void neap_page_making_end(int held);
 
@@ -82,18 +83,18 @@ void neap_page_making_end(int held);
  * whole. Its space is taken at once. Errors: NEAP_ENOSPC, NEAP_EIO, NEAP_EPERM. */
 enum neap_status neap_page_create(const char *runtime_folder, const struct neap_page_identity *identity,
 				  struct neap_page_owner *ret_owner, struct neap_error *err);
-/* What neap_attached's `note` says from now on. */
+/* Sets the `note` of struct neap_attached. */
 void neap_page_note(struct neap_page_owner *owner, const char *note);
 /* The first slot not in use, made visible to readers by neap_page_show once an allocator publishes there; NULL when
  * all are taken. One thread at a time, as the two below. */
 struct neap_published *neap_page_slot(struct neap_page_owner *owner);
 void neap_page_show(struct neap_page_owner *owner, const struct neap_published *slot);
-/* The allocator writes there no more. */
+/* The allocator no longer writes there. */
 void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot);
 /* Removes the file and, with `unmap`, the mapping. Idempotent. */
 void neap_page_destroy(struct neap_page_owner *owner, bool unmap);
-/* In a forked child: puts private memory where the page was, so that allocators that still write there reach nobody,
- * and lets go of the file. Async-signal-safe. */
-void neap_page_forsake(struct neap_page_owner *owner);
+/* In a forked child: puts private memory where the page was, so that allocators that still write there harm no
+ * reader, and closes the file. Async-signal-safe. */
+void neap_page_abandon(struct neap_page_owner *owner);
 
 #endif

@@ -170,7 +170,7 @@ static enum neap_status format_result(const struct neap_result *result, struct n
 		return neap_fail(err, NEAP_ENOMEM, "writing the history: out of memory");
 	copy.samples = points;
 	copy.sample_count = thin(result, points);
-	/* What a column can hold and JSON cannot is bounded alike. */
+	/* Columns have the same limits as JSON. */
 	for (size_t i = 0; i < FIELDS; i++) {
 		char *base = (char *)&copy + fields[i].offset;
 		if (fields[i].kind == U64 && *(uint64_t *)base > INT64_MAX)

@@ -118,7 +118,7 @@ struct neap_result {
 	double leak_bytes_per_step, leak_confidence;
 	/* Where the session last saw memory end, and the interval of it; 0: nowhere. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
-	uint32_t restarts;       /* the process began anew in place, so often */
+	uint32_t restarts;       /* how often the process restarted in place */
 	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
 	char *savings;           /* one line: what rungs would have saved at the peak; "" nothing to tell */
 	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */

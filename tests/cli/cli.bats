@@ -53,7 +53,7 @@ usage() { # usage EXPECTED ARGS...
 	[[ "$output" =~ ^neap\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
 	run "$NEAP" help reset
 	[ "$status" -eq 0 ]
-	[ "$output" = "neap reset: clear, and begin the peak statistics anew
+	[ "$output" = "neap reset: clear, and reset the peak statistics
 
 Usage: neap reset [--pid P|--all] [--json]
 

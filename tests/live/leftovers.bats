@@ -64,7 +64,7 @@ leave_behind() {
 	run "$NEAP" run --no-history --clear-memory-on-start -- true
 	[ "$status" -eq 0 ]
 	[[ $output == *"WARNING Ended process $left ($(basename "$HOLD") "*"), left behind by run "*", which held 44.0 MiB (SIGTERM)"* ]]
-	[[ $output == *"What they held, 44.0 MiB, is free again after "* ]]
+	[[ $output == *"The 44.0 MiB that they held are free again after "* ]]
 	[[ $output == *"NVIDIA-SMI report:"* ]]
 	run grep -E '^State:.[^ZX]' "/proc/$left/status" # gone, or dead and not reaped yet
 	[ "$status" -ne 0 ]

@@ -183,7 +183,7 @@ static void the_dead_are_removed(void **state)
 	assert_true(child >= 0);
 	if (child == 0) {
 		struct neap_page_owner own;
-		neap_page_forsake(&owner); /* the parent's file is not the child's */
+		neap_page_abandon(&owner); /* the parent's file is not the child's */
 		make(&own);
 		_exit(0);
 	}
