@@ -24,6 +24,25 @@ NEAP_API CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, i
 #include "device/cuda_functions.h"
 #undef X
 
+/* Names without a version, beside the versioned ones, where both take the same parameters: programs look them up by
+ * dlsym (PyTorch 2.5 to 2.8: cuStreamWriteValue32). Those that differ have CUDA 3's 32-bit addresses, and are absent.
+ */
+#define PLAIN(name, symbol) NEAP_API extern __typeof__(symbol) name __attribute__((alias(#symbol)))
+PLAIN(cuCtxDestroy, cuCtxDestroy_v2);
+PLAIN(cuCtxPopCurrent, cuCtxPopCurrent_v2);
+PLAIN(cuCtxPushCurrent, cuCtxPushCurrent_v2);
+PLAIN(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2);
+PLAIN(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2);
+PLAIN(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
+PLAIN(cuEventDestroy, cuEventDestroy_v2);
+PLAIN(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2);
+PLAIN(cuMemHostRegister, cuMemHostRegister_v2);
+PLAIN(cuStreamDestroy, cuStreamDestroy_v2);
+PLAIN(cuStreamWaitValue32, cuStreamWaitValue32_v2);
+PLAIN(cuStreamWaitValue64, cuStreamWaitValue64_v2);
+PLAIN(cuStreamWriteValue32, cuStreamWriteValue32_v2);
+PLAIN(cuStreamWriteValue64, cuStreamWriteValue64_v2);
+
 NEAP_API CUresult cuGetProcAddress(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags);
 
 typedef void (*entry)(void);

@@ -308,6 +308,48 @@ static void functions_are_found_by_name(void **state)
 	dlclose(library);
 }
 
+/* What releases of PyTorch look up with dlsym, without a version: 2.5 to 2.8 fail at the first expandable segment
+ * where one is missing. */
+static void pytorch_finds_plain_names(void **state)
+{
+	static const char *const names[] = {"cuDeviceGetAttribute",
+					    "cuMemAddressReserve",
+					    "cuMemRelease",
+					    "cuMemMap",
+					    "cuMemAddressFree",
+					    "cuMemSetAccess",
+					    "cuMemUnmap",
+					    "cuMemCreate",
+					    "cuMemGetAllocationGranularity",
+					    "cuMemExportToShareableHandle",
+					    "cuMemImportFromShareableHandle",
+					    "cuMemsetD32Async",
+					    "cuStreamWriteValue32",
+					    "cuGetErrorString",
+					    "cuMulticastAddDevice",
+					    "cuMulticastBindMem",
+					    "cuMulticastCreate",
+					    "cuCtxPopCurrent",
+					    "cuCtxPushCurrent"};
+	CUresult (*write)(CUstream stream, CUdeviceptr address, uint32_t value, unsigned int flags);
+	char path[4096];
+	void *function, *library;
+
+	(void)state;
+	sim_begin("plain", "mem=64MiB");
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
+	library = dlopen(path, RTLD_NOW);
+	assert_non_null(library);
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!dlsym(library, names[i]))
+			fail_msg("%s is missing", names[i]);
+	function = dlsym(library, "cuStreamWriteValue32");
+	memcpy(&write, &function, sizeof(write));
+	assert_answer(write(NULL, 4096, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
+	dlclose(library);
+	sim_end();
+}
+
 static void errors_have_names(void **state)
 {
 	const char *text;
@@ -472,6 +514,7 @@ int main(void)
 		cmocka_unit_test(contexts_are_counted_and_stacked),
 		cmocka_unit_test(a_context_that_does_not_fit_is_out_of_memory),
 		cmocka_unit_test(functions_are_found_by_name),
+		cmocka_unit_test(pytorch_finds_plain_names),
 		cmocka_unit_test(errors_have_names),
 		cmocka_unit_test(memory_sums_in_both_versions),
 		cmocka_unit_test(processes_are_listed_with_their_bytes),
