@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Collection
+import re
+from typing import Any, Collection
 
 from . import _limits, _sources, _units, memory
 from ._abi import Rung
@@ -23,10 +24,20 @@ class Ways:
     split: Split
 
 
-def grows() -> bool:
-    """Whether PyTorch's segments grow in place, as far as the environment says."""
-    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
-    return "expandable_segments:true" in text.lower().replace(" ", "")
+def _settings(torch: Any) -> str:
+    """The allocator's settings as PyTorch has them; before 2.10, as far as the environment says."""
+    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
+    if ask is not None:
+        return str(ask())
+    text = os.environ.get("PYTORCH_CUDA_ALLOC_CONF")  # read first, also where it is empty
+    if text is None and tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) >= (2, 9):
+        text = os.environ.get("PYTORCH_ALLOC_CONF")  # older ones do not know it
+    return text or ""
+
+
+def grows(torch: Any) -> bool:
+    """Whether PyTorch's segments grow in place."""
+    return "expandable_segments:true" in _settings(torch).lower().replace(" ", "")
 
 
 def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
@@ -52,7 +63,7 @@ def _of_devices(cached: int) -> list[str]:
             found.append(f"this process is limited to {_units.size(limit)} of the {_units.size(d.total)} of GPU {d.index}: raise the limit")
         if others * _SHARE > (d.total or 0):
             found.append(f"{_units.size(others)} of GPU {d.index} are other processes' and CUDA's: `neap info` shows whose")
-    if cached * _SHARE > stats.max_reserved > 0 and not grows():
+    if torch is not None and cached * _SHARE > stats.max_reserved > 0 and not grows(torch):
         found.append(
             f"{_units.size(cached)} were reserved and not in use when it ran out: start with `neap run --enable`, or "
             f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

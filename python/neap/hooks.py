@@ -151,7 +151,7 @@ def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) 
     finally:
         limit = allowed if allowed < total else _LARGEST
         context = agent.context_bytes(device)
-        _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows())
+        _events.out_of_memory(device, requested, free, total, limit, largest, context, _advice.grows(torch))
     _tell_holders(torch, device, torch.cuda.memory_allocated(device))
     agent.publish()
 

@@ -351,9 +351,9 @@ def enable_memory_efficient_settings() -> Settings:
     """
     applied: dict[str, str] = {}
     name, other, wanted = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "expandable_segments:True"
-    # Versions differ in which of the two they read first, where both are set.
-    present = {n: os.environ[n] for n in (name, other) if os.environ.get(n)}
-    if present and all(wanted in settings.split(",") for settings in present.values()):
+    # PyTorch reads the first and, where it is not set at all, the second; before 2.9 only the first.
+    present = {n: os.environ[n] for n in (name, other) if n in os.environ}
+    if name in present and all(wanted in settings.split(",") for settings in present.values()):
         applied[name] = "was active"
     elif _sources.torch_with_cuda() is not None:
         applied[name] = f"too late: PyTorch has used CUDA already; start with `neap run --enable` or {name}={wanted}"

@@ -160,6 +160,40 @@ class Counted(Fresh):
         torch.zeros(1, device="cuda").item()  # and the process goes on
 
 
+class Settings(unittest.TestCase):
+    def test_which_variable_pytorch_reads(self):
+        """PYTORCH_CUDA_ALLOC_CONF, also where it is empty; else, in newer releases, PYTORCH_ALLOC_CONF. neap takes the same."""
+        code = (
+            "import torch; torch.empty(1, device='cuda')\n"
+            "from neap import _advice\n"
+            "real = torch.cuda.memory._snapshot()['allocator_settings']['expandable_segments']\n"
+            "print(real, _advice.grows(torch))\n"
+        )
+        grow, stay = "expandable_segments:True", "expandable_segments:False"
+        newer = torch.__version__ >= (2, 9)
+        for cuda, either, grows in ((None, None, False), (grow, None, True), (None, grow, newer), (stay, grow, False), (grow, stay, True), ("", grow, False)):
+            names = {"PYTORCH_CUDA_ALLOC_CONF": cuda, "PYTORCH_ALLOC_CONF": either}
+            with self.subTest(**names):
+                kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+                try:
+                    printed = program(code, **{name: value for name, value in names.items() if value is not None})
+                finally:
+                    os.environ.update(kept)
+                self.assertEqual(printed, f"{grows} {grows}")
+
+    def test_enabled_settings_reach_pytorch(self):
+        """`neap enable` merges what either variable says, so that PyTorch has both the user's settings and its own."""
+        code = (
+            "import os, neap; neap.enable_memory_efficient_settings()\n"
+            "import torch; torch.empty(1, device='cuda')\n"
+            "settings = torch.cuda.memory._snapshot()['allocator_settings']\n"
+            "print(settings['expandable_segments'], settings['garbage_collection_threshold'])\n"
+        )
+        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+            with self.subTest(name=name):
+                self.assertEqual(program(code, **{name: "garbage_collection_threshold:0.5"}), "True 0.5")
+
+
 class Order(Fresh):
     def test_a_block_that_another_stream_uses_is_not_reused_before(self):
         printed = program(
