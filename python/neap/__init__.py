@@ -7,6 +7,8 @@
 Importing it needs neither torch nor a GPU, creates no CUDA context and starts nothing.
 """
 
+from typing import TYPE_CHECKING
+
 from ._abi import Status
 from ._ladder import Split, next_split
 from ._leaks import Leak
@@ -27,6 +29,7 @@ from .memory import (
     enable_memory_efficient_settings,
     get_cuda_memory_info,
     get_gpu_memory_stats,
+    install_allocator,
     is_out_of_memory,
     log_gpu_memory_stats,
     memory_stats,
@@ -37,12 +40,31 @@ from .memory import (
 )
 from ._growth import Growing
 from .manager import MemoryManager, TrialResult
-from .moving import SavedCheckpoint, cleanup_model_memory, offloaded, safe_tensor_to_cpu, save_checkpoint
+from .moving import (
+    LoadedCheckpoint,
+    SavedCheckpoint,
+    cleanup_model_memory,
+    load_checkpoint,
+    offloaded,
+    safe_tensor_to_cpu,
+    save_checkpoint,
+)
 from .series import ExperimentResult, ExperimentSeriesRunner
 from ._step import TrainingOutOfMemory
 from .training import Milestone, RungTaken, Training, TrainingResult
 
+__version__: str  # as version() says
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name == "__version__":  # importing neap does not load libneap
+            return version()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
+    "__version__",
     "Allocator",
     "Checkpoint",
     "CheckpointCleanup",
@@ -55,6 +77,7 @@ __all__ = [
     "Growing",
     "Leak",
     "Lingering",
+    "LoadedCheckpoint",
     "Milestone",
     "RungTaken",
     "MemoryManager",
@@ -81,8 +104,10 @@ __all__ = [
     "find_checkpoint_folders",
     "get_cuda_memory_info",
     "get_gpu_memory_stats",
+    "install_allocator",
     "is_out_of_memory",
     "lingering",
+    "load_checkpoint",
     "log_gpu_memory_stats",
     "memory_stats",
     "memory_summary",

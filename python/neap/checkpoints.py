@@ -32,7 +32,7 @@ class Checkpoint:
     recorded: bool = False  # its trainer wrote down that it is the best
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CheckpointCleanup:
     """What a cleanup of a folder decided and did."""
 
@@ -55,6 +55,9 @@ class CheckpointCleanup:
         verb = "would move" if self.dry_run else "moved"
         count = len(going) if self.dry_run else self.moved
         return f"{self.folder}: {len(self.kept)} kept, {verb} {count} to the trash"
+
+    def __repr__(self) -> str:
+        return f"<CheckpointCleanup {self}>"
 
 
 def _done(entry: Any) -> str:

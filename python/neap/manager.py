@@ -19,7 +19,7 @@ log = logging.getLogger("neap")
 _KEPT = 100
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TrialResult:
     """What a trial left behind, after the cleanup at its end."""
 
@@ -34,6 +34,12 @@ class TrialResult:
     def clean(self) -> bool:
         """Back to the baseline."""
         return not self.survivors and self.after.allocated <= self.baseline.allocated
+
+    def __repr__(self) -> str:
+        left = max(self.after.allocated - self.baseline.allocated, 0)
+        end = "clean" if self.clean else f"left {_units.size(left)}, {len(self.survivors)} tensors named"
+        failed = f", failed: {self.failed}" if self.failed else ""
+        return f"<TrialResult {self.name}: peak {_units.size(self.peak)}, {end}{failed}>"
 
 
 def _frequency(text: Union[int, str]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ log = logging.getLogger("neap")
 _RAN_OUT = ("CUDA out of memory", "CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MemoryStats:
     """What this process holds, at one instant."""
 
@@ -67,8 +67,12 @@ class MemoryStats:
         """Sum of the devices' peaks."""
         return sum(d.max_reserved for d in self.devices)
 
+    def __repr__(self) -> str:
+        held = [f"GPU {d.index}: {_units.size(d.allocated)} allocated, {_units.size(d.reserved)} reserved" for d in self.devices]
+        return f"<MemoryStats: {'; '.join(held) or self.note}; host: {_units.size(self.host)}>"
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class ClearResult:
     """What a clear did."""
 
@@ -88,6 +92,15 @@ class ClearResult:
     def released(self) -> int:
         """Bytes that were live before and are not any more."""
         return self.before.allocated - self.after.allocated
+
+    def __repr__(self) -> str:
+        if self.refused:
+            return f"<ClearResult: refused: {self.refused}>"
+        named = f", {len(self.lingering)} lingering" if self.lingering else ""
+        return (
+            f"<ClearResult: gave back {_units.size(self.freed)} in {self.seconds * 1000:.1f} ms, "
+            f"{_units.size(self.after.reserved)} reserved now{named}>"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,6 +354,15 @@ def _limit_when_used(fraction: float, device: Optional[int]) -> bool:
 
     torch.cuda._lazy_call(limit)
     return True
+
+
+def install_allocator() -> None:
+    """Does not exist, and says why: raises NotImplementedError."""
+    raise NotImplementedError(
+        "neap does not replace PyTorch's allocator: PyTorch keeps no statistics, snapshots, memory pools of CUDA graphs or limits "
+        "for another one. neap works on PyTorch's own instead: enable_memory_efficient_settings(), set_memory_fraction(), "
+        "clear_gpu_memory(). neap.Allocator is for programs that use the CUDA driver API"
+    )
 
 
 def enable_memory_efficient_settings() -> Settings:

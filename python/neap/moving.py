@@ -8,9 +8,10 @@ import copy
 import ctypes
 import dataclasses
 import os
+import pickle
 from typing import Any, Callable, Iterator, Optional, Union
 
-from . import _library, _sources, memory
+from . import _efficient, _library, _sources, memory
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -126,7 +127,7 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
     """Writes {"model": state_dict, "optimizer": state_dict, **more} with torch.save: a crash or a full disk leaves the old
     file, and device memory does not rise: tensors are copied to the host one after another (which needs their bytes of host
     memory), and nothing is gathered on the device first. Tied weights are written once. `model` and `optimizer`: whatever
-    has a state_dict, or the state itself; None: left out. Load it with torch.load(path). Raises NeapError for what the file
+    has a state_dict, or the state itself; None: left out. Load it with load_checkpoint, or torch.load(path). Raises NeapError for what the file
     system refuses, RuntimeError where torch was not imported, and what pickling raises; then the old file is there."""
     torch = _torch()
     if model is None and optimizer is None and not more:
@@ -144,6 +145,76 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
         file.abort()
         raise
     return SavedCheckpoint(os.fspath(path), file.bytes)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LoadedCheckpoint:
+    """What a checkpoint held, and what of it did not fit the model."""
+
+    path: str
+    more: dict[str, Any]  # beside the model and the optimizer: epoch, step, ...
+    missing: tuple[str, ...]  # of the model, and not in the file
+    unexpected: tuple[str, ...]  # in the file, and not of the model
+    mismatched: tuple[str, ...]  # of another shape: "head.weight: [10, 8] in the file, [12, 8] in the model"
+
+    def __repr__(self) -> str:
+        counts = (("missing", self.missing), ("unexpected", self.unexpected), ("mismatched", self.mismatched))
+        odd = [f"{len(names)} {what}" for what, names in counts if names]
+        return f"<LoadedCheckpoint {self.path}: {', '.join(odd) or 'all of the model'}; also {', '.join(self.more) or 'nothing'}>"
+
+
+_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel, of torch.compile
+
+
+def _bare(state: Any) -> dict[str, Any]:
+    """A model's state under the names that its author gave."""
+    found = dict(state)
+    for prefix in _PREFIXES * 2:
+        if found and all(str(name).startswith(prefix) for name in found):
+            found = {name[len(prefix) :]: value for name, value in found.items()}
+    return found
+
+
+def _load_model(path: str, model: Any, found: dict[str, Any], strict: bool) -> tuple[tuple[str, ...], ...]:
+    own = model.state_dict()
+    missing = tuple(name for name in own if name not in found)
+    unexpected = tuple(name for name in found if name not in own)
+    shapes = {n: (list(found[n].shape), list(own[n].shape)) for n in own if n in found and hasattr(own[n], "shape")}
+    mismatched = tuple(f"{n}: {file} in the file, {mine} in the model" for n, (file, mine) in shapes.items() if file != mine)
+    if strict and (missing or unexpected or mismatched):
+        kinds = (("missing in the file", missing), ("unknown to the model", unexpected), ("of another shape", mismatched))
+        told = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in kinds if names]
+        raise ValueError(f"{path} does not fit the model: {'; '.join(told)}. strict=False loads what fits")
+    wrong = {text.split(": ", 1)[0] for text in mismatched}
+    model.load_state_dict({n: v for n, v in found.items() if n in own and n not in wrong}, strict=False)
+    return missing, unexpected, mismatched
+
+
+def load_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, *, strict: bool = True) -> LoadedCheckpoint:
+    """Loads what save_checkpoint wrote into a model and an optimizer, each where it is; None: left out. Safe: tensors and plain
+    values alone are read (torch.load with weights_only), and no code of the file runs. The file is read to the host, so that
+    device memory does not rise. Names that DistributedDataParallel or torch.compile put before a model's are left out.
+
+    Raises ValueError, the model being as it was, where the file has no such part, or does not fit the model: it says what is
+    missing, unknown or of another shape. With `strict` False what fits is loaded, and the result says the same. Also where it
+    holds other objects than tensors and plain values; FileNotFoundError; what torch.load raises for a file that is torn."""
+    torch, name = _torch(), os.fspath(path)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        what = str(error).split("\n", 1)[0]
+        raise ValueError(f"{name} holds more than tensors and plain values, or is no checkpoint: nothing of it was loaded: {what}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{name} holds a {type(state).__name__}: expected what save_checkpoint writes, a dict")
+    for part, wanted in (("model", model), ("optimizer", optimizer)):
+        if wanted is not None and part not in state:
+            raise ValueError(f"{name} has no {part!r}; it has {', '.join(map(str, list(state)[:10])) or 'nothing'}")
+    odd: tuple[tuple[str, ...], ...] = ((), (), ())
+    if model is not None:
+        odd = _load_model(name, _efficient.unwrapped(model, torch), _bare(state["model"]), strict)
+    if optimizer is not None:
+        optimizer.load_state_dict(state["optimizer"])
+    return LoadedCheckpoint(name, {k: v for k, v in state.items() if k not in ("model", "optimizer")}, *odd)
 
 
 def _optimizer_tensors_to(optimizer: Any, device_of: Any) -> None:

@@ -25,7 +25,7 @@ from . import memory
 log = logging.getLogger("neap")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ExperimentResult:
     """What became of one experiment. Plain data; nothing of the process is left."""
 
@@ -36,6 +36,10 @@ class ExperimentResult:
     seconds: float  # from its start until its processes were gone
     stats: Optional[memory.MemoryStats]  # at its end, peaks included; None when it could not say
     exit_status: Optional[int]  # of its process; -N: ended by signal N; None: there was none
+
+    def __repr__(self) -> str:
+        last = self.error.strip().rsplit("\n", 1)[-1]
+        return f"<ExperimentResult {self.name}: {self.outcome} after {self.seconds:.1f} s{': ' + last if last else ''}>"
 
 
 _GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL

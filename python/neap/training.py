@@ -69,7 +69,7 @@ class RungTaken:
     peak_after: Optional[int] = None
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TrainingResult:
     """What became of a training."""
 
@@ -89,6 +89,13 @@ class TrainingResult:
     peak: int  # bytes allocated at most, over all devices
     leak: Optional[Leak] = None  # what the leak watch found last
     recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
+
+    def __repr__(self) -> str:
+        loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""
+        ooms = f", out of memory {self.ooms} times, now {self.split}" if self.ooms else ""
+        peak = f", peak {_units.size(self.peak)}" if self.peak else ""
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<TrainingResult: {self.steps} steps, {self.epochs} epochs in {self.seconds:.1f} s{loss}{ooms}{peak}{stopped}>"
 
 
 def _check_counts(**counts: Any) -> None:

@@ -116,6 +116,16 @@ class Without(unittest.TestCase):
         printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         self.assertEqual(printed, "False False 1 not attached: this process is not attached\n")
 
+    def test_its_version(self):
+        self.assertEqual(neap.__version__, neap.version())
+        self.assertRegex(neap.__version__, r"^\d+\.\d+\.\d+$")
+        with self.assertRaisesRegex(AttributeError, "module 'neap' has no attribute 'nothing'"):
+            neap.nothing
+
+    def test_pytorchs_allocator_stays(self):
+        with self.assertRaisesRegex(NotImplementedError, "neap does not replace PyTorch's allocator: .* clear_gpu_memory"):
+            neap.install_allocator()
+
     def test_nothing_is_claimed(self):
         stats = neap.get_gpu_memory_stats()
         self.assertEqual((stats.devices, stats.available, stats.allocated), ((), False, 0))
@@ -689,6 +699,7 @@ class Series(unittest.TestCase):
         self.assertEqual([r.outcome for r in results], ["oom", "failed", "killed", "ok"])
         self.assertIn("ValueError: on purpose", results[1].error)
         self.assertIn("SIGKILL", results[2].error)
+        self.assertRegex(repr(results[1]), r"^<ExperimentResult fails: failed after \d+\.\d s: ValueError: on purpose>$")
         self.assertEqual(results[3].value, 4 * MIB)
 
     def test_limits(self):

@@ -385,6 +385,74 @@ class Moving(unittest.TestCase):
         self.assertTrue(torch.equal(model.weight.grad, before))
 
 
+class Loading(unittest.TestCase):
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.path = os.path.join(holder.name, "model.pt")
+        self.model = Blocks()
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.model(torch.ones(2, 8)).sum().backward()
+        self.optimizer.step()
+        neap.save_checkpoint(self.path, self.model, self.optimizer, epoch=3, step=7)
+
+    def test_all_comes_back(self):
+        model = Blocks()
+        optimizer = torch.optim.AdamW(model.parameters())
+        loaded = neap.load_checkpoint(self.path, model, optimizer)
+        self.assertEqual((loaded.more, loaded.missing, loaded.unexpected, loaded.mismatched), ({"epoch": 3, "step": 7}, (), (), ()))
+        self.assertEqual(repr(loaded), f"<LoadedCheckpoint {self.path}: all of the model; also epoch, step>")
+        for p, q in zip(model.parameters(), self.model.parameters()):
+            self.assertTrue(torch.equal(p, q))
+        moments = [optimizer.state[p]["exp_avg"] for p in model.parameters()]
+        self.assertTrue(all(torch.equal(m, self.optimizer.state[p]["exp_avg"]) for m, p in zip(moments, self.model.parameters())))
+        self.assertEqual(neap.load_checkpoint(self.path).more["step"], 7)
+
+    def test_what_does_not_fit_is_named(self):
+        model = Blocks(layers=4)
+        model.head = nn.Linear(8, 2)
+        before = copy.deepcopy(model.state_dict())
+        with self.assertRaises(ValueError) as caught:
+            neap.load_checkpoint(self.path, model)
+        self.assertEqual(str(caught.exception), (
+            f"{self.path} does not fit the model: 2 missing in the file (layers.3.0.weight, layers.3.0.bias); 2 of another shape "
+            "(head.weight: [1, 8] in the file, [2, 8] in the model, head.bias: [1] in the file, [2] in the model). strict=False loads what fits"
+        ))  # fmt: skip
+        self.assertTrue(all(torch.equal(model.state_dict()[n], v) for n, v in before.items()))
+        loaded = neap.load_checkpoint(self.path, model, strict=False)
+        self.assertEqual((loaded.missing, len(loaded.mismatched)), (("layers.3.0.weight", "layers.3.0.bias"), 2))
+        self.assertTrue(torch.equal(model.layers[0][0].weight, self.model.layers[0][0].weight))
+        loaded = neap.load_checkpoint(self.path, Blocks(layers=2), strict=False)
+        self.assertEqual(loaded.unexpected, ("layers.2.0.weight", "layers.2.0.bias"))
+        neap.save_checkpoint(self.path, epoch=1)
+        with self.assertRaisesRegex(ValueError, "model.pt has no 'model'; it has epoch$"):
+            neap.load_checkpoint(self.path, model)
+
+    def test_names_before_the_models(self):
+        neap.save_checkpoint(self.path, {"module._orig_mod." + name: value for name, value in self.model.state_dict().items()})
+        model = torch.compile(Blocks(), backend="eager")
+        self.assertEqual(neap.load_checkpoint(self.path, model).missing, ())
+        self.assertTrue(torch.equal(model.head.weight, self.model.head.weight))
+
+    def test_no_code_of_the_file_runs(self):
+        torch.save({"model": Evil()}, self.path)
+        with self.assertRaisesRegex(ValueError, "holds more than tensors and plain values"):
+            neap.load_checkpoint(self.path, self.model)
+        self.assertEqual(Evil.ran, [])
+        torch.save([1], self.path)
+        with self.assertRaisesRegex(ValueError, "holds a list"):
+            neap.load_checkpoint(self.path)
+        with self.assertRaises(FileNotFoundError):
+            neap.load_checkpoint(self.path + ".none")
+
+
+class Evil:
+    ran = []
+
+    def __reduce__(self):
+        return Evil.ran.append, (1,)
+
+
 class Managing(unittest.TestCase):
     def test_a_trial_names_what_it_left(self):
         manager = neap.MemoryManager(device_types=CPU)
@@ -558,6 +626,15 @@ class Train(TrainingCase):
             with self.assertLogs("neap", "WARNING") as logged:
                 training(Blocks(), memory_limit=limit).train()
             self.assertTrue(any("No memory was limited" in line for line in logged.output), logged.output)
+
+    def test_the_repr_of_results_is_short(self):
+        result = training(Blocks(room=3), epochs=40).train()
+        self.assertRegex(repr(result), r"^<TrainingResult: 120 steps, 40 epochs in \d+\.\d s, last loss 0\.\d+, out of memory 2 times, now micro-batch 2 x accumulation 4 x ranks 1 = 8>$")
+        self.assertRegex(repr(neap.clear_gpu_memory()), r"^<ClearResult: gave back 0 B in \d+\.\d ms, 0 B reserved now>$")
+        self.assertRegex(repr(neap.get_gpu_memory_stats()), r"^<MemoryStats: no CUDA device; host: \d+ MiB>$")
+        with neap.MemoryManager(device_types=CPU).trial("one") as trial:
+            pass
+        self.assertEqual(repr(trial.result), "<TrialResult one: peak 0 B, clean>")
 
     def test_one_brought_through_has_the_weights_of_one_that_never_ran_out(self):
         plain, tight = Blocks(), Blocks(room=3)
