@@ -83,7 +83,7 @@ def safe_tensor_to_cpu(value: Any) -> Any:
     return _Mover(lambda tensor: tensor.detach().to("cpu")).move(value)
 
 
-class _Atomic:
+class Atomic:
     """A file that appears whole or not at all: libneap writes it beside the path, flushes it, renames it and flushes the
     folder."""
 
@@ -136,7 +136,7 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
     for name, part in (("model", model), ("optimizer", optimizer)):
         if part is not None:
             state[name] = part.state_dict() if hasattr(part, "state_dict") else part
-    file = _Atomic(path)
+    file = Atomic(path)
     try:
         with torch.no_grad():
             torch.save(safe_tensor_to_cpu(state), file)

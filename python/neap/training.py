@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from typing import Any, Callable, Optional, Union
 
@@ -22,10 +23,10 @@ from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
 from ._leaks import Leak, LeakWatch
 from ._ranks import OUT, OVER
+from ._saving import Saver
 from ._step import TrainingOutOfMemory
 from ._growth import Growing
 from .manager import MemoryManager
-from .moving import save_checkpoint
 
 log = logging.getLogger("neap")
 
@@ -89,6 +90,7 @@ class TrainingResult:
     peak: int  # bytes allocated at most, over all devices
     leak: Optional[Leak] = None  # what the leak watch found last
     recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
+    checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
 
     def __repr__(self) -> str:
         loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""
@@ -188,7 +190,10 @@ class Training:
     result.
 
     Sizes are bytes, or text such as "2 GiB". `checkpoint_path`: written whole after each epoch and an early stop, by rank 0: "model",
-    "optimizer", "epoch", "step". Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak
+    "optimizer", "epoch", "step" (load_checkpoint reads it). `checkpoint_folder`: a file for each of them, of which the best
+    `checkpoint_keep_best` and the newest stay, and of these no more than `checkpoint_max_size` bytes; the others are deleted.
+    The best have the lowest mean loss in their epoch or, where `on_epoch` returns a number, that (`checkpoint_mode` "max": the
+    highest). The folder holds nothing else. Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak
     statistics are begun anew by train() and at each rung. Raises ValueError or TypeError for arguments that make no sense,
     RuntimeError where torch was not imported.
     """
@@ -225,13 +230,17 @@ class Training:
         shuffle: bool = True,
         seed: int = 0,
         checkpoint_path: Optional[str] = None,
+        checkpoint_folder: Optional[str] = None,
+        checkpoint_keep_best: int = 5,
+        checkpoint_max_size: Optional[Union[int, str]] = None,
+        checkpoint_mode: str = "min",
         milestone_every_steps: int = 0,
         leak_watch_every_steps: int = 200,
         on_leak: str = "warn",
         rank_timeout: float = 600,
         compute: Optional[Callable[[Any, Any], Any]] = None,
         on_step: Optional[Callable[[int, float], None]] = None,
-        on_epoch: Optional[Callable[[int], None]] = None,
+        on_epoch: Optional[Callable[[int], Any]] = None,
         on_epoch_start: Optional[Callable[[int], None]] = None,
     ) -> None:
         torch = _sources.torch_module()
@@ -246,6 +255,7 @@ class Training:
             cleanup_every_ticks=cleanup_every_ticks,
             milestone_every_steps=milestone_every_steps,
             leak_watch_every_steps=leak_watch_every_steps,
+            checkpoint_keep_best=checkpoint_keep_best,
         )
         model, optimizer, made = _make(torch, model, optimizer)
         if not callable(loss_fn) and not callable(compute):
@@ -273,7 +283,8 @@ class Training:
         self._device_level = _levels.Level("device memory", warn_below, degrade_below, stop_below)
         self._host_level = _levels.Level("host memory", host_warn_below, host_degrade_below, host_stop_below)
         self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
-        self._checkpoint_path, self._milestone_every = checkpoint_path, milestone_every_steps
+        self._saver = Saver(checkpoint_path, checkpoint_folder, checkpoint_keep_best, checkpoint_max_size, checkpoint_mode)
+        self._milestone_every = milestone_every_steps
         self._on_step, self._on_epoch, self._on_epoch_start = on_step, on_epoch, on_epoch_start
         self._watch_every, self._on_leak = leak_watch_every_steps, on_leak
         self._warns_reserved = memory_threshold_mb is not None
@@ -290,6 +301,7 @@ class Training:
         self._step, self._epoch, self._ooms, self._stopped, self._peak = 0, 0, 0, "", 0
         self._ticks = 0
         self._losses: list[float] = []
+        self._epoch_began = 0
         self._rungs: list[RungTaken] = []
         self._milestones: list[Milestone] = []
         self._cleanups = _cleanups.Cleanups()
@@ -493,16 +505,27 @@ class Training:
         if self._every_epochs and epoch % self._every_epochs == 0:
             self._cleanups.run(_abi.Reason.EPOCH)
         self._save()
-        if self._on_epoch is not None:
-            self._on_epoch(epoch)
+        metric = None if self._on_epoch is None else self._on_epoch(epoch)
+        self._save_ranked(metric)
 
     def _save(self) -> None:
-        if self._checkpoint_path and self._ranks.rank == 0:
+        if self._saver.path and self._ranks.rank == 0:
+            self._saver.save(_efficient.unwrapped(self.model, self._torch), self.optimizer, self._epoch, self._step)
+            self._saved()
+
+    def _save_ranked(self, metric: Any = None) -> None:
+        """Ranked by what `on_epoch` returned, or by the mean loss of the epoch's steps."""
+        if self._saver.folder and self._ranks.rank == 0:
+            losses = self._losses[self._epoch_began :] or [math.nan]
+            value = sum(losses) / len(losses) if metric is None else float(metric)
             inner = _efficient.unwrapped(self.model, self._torch)
-            save_checkpoint(self._checkpoint_path, inner, self.optimizer, epoch=self._epoch, step=self._step)
-            self._mark(_abi.Mark.SAVED, "saved", self._step)
-            if self._clear_saved:
-                self._cleanups.run(_abi.Reason.SAVED)
+            self._saver.save_ranked(inner, self.optimizer, self._epoch, self._step, value)
+            self._saved()
+
+    def _saved(self) -> None:
+        self._mark(_abi.Mark.SAVED, "saved", self._step)
+        if self._clear_saved:
+            self._cleanups.run(_abi.Reason.SAVED)
 
     def _one_epoch(self) -> None:
         self.model.train()
@@ -510,6 +533,7 @@ class Training:
         if self._on_epoch_start is not None:
             self._on_epoch_start(self._epoch + 1)
         steps, before = self._batches.epoch(self._epoch), self._step
+        self._epoch_began = len(self._losses)
         while self._one_step(next(steps, None)):
             self._after_step()
             if self._stopped:
@@ -551,6 +575,8 @@ class Training:
         facts = {"split": tuple(self.split[1:]), "epochs": self.epochs, "thresholds": (self._device_level.asked, self._host_level.asked)}
         facts["on_leak"] = self._on_leak if self._watch_every else None
         self._ranks.open(self.model, facts, self._same_weights)
+        if self._ranks.rank == 0:
+            self._saver.begin()
         if self._clear_start:
             _cleanups.leftovers()
             self._cleanups.run(_abi.Reason.START)
@@ -566,6 +592,7 @@ class Training:
             self._one_epoch()
         if self._stopped:
             self._save()
+            self._save_ranked()
         if self._clear_end:
             self._cleanups.run(_abi.Reason.END)
         self._mark(_abi.Mark.END, "end")
@@ -592,4 +619,5 @@ class Training:
             max(self._peak, memory.get_gpu_memory_stats().max_allocated),
             self._leaks.found,
             recommended,
+            self._saver.kept,
         )

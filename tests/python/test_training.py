@@ -322,6 +322,68 @@ class Optimizers(TrainingCase):
         self.same(plain, model)
 
 
+class Saving(TrainingCase):
+    def setUp(self):
+        super().setUp()
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = os.path.join(holder.name, "run")
+
+    def there(self):
+        return sorted(int(name[5:-3]) for name in os.listdir(self.folder) if name.endswith(".pt"))
+
+    def train(self, scores, **options):
+        """One epoch of three steps for each score."""
+        options = {"checkpoint_folder": self.folder, "epochs": len(scores), "on_epoch": lambda epoch: scores[epoch - 1], **options}
+        return training(Blocks(), **options).train()
+
+    def test_the_best_and_the_newest_stay(self):
+        result = self.train([0.5, 0.2, 0.9, 0.3, 0.7], checkpoint_keep_best=2)
+        self.assertEqual(self.there(), [6, 12, 15])
+        self.assertEqual(result.checkpoints, tuple(os.path.join(self.folder, f"step-{n}.pt") for n in (15, 12, 6)))
+        self.assertEqual(sorted(name for name in os.listdir(self.folder) if not name.startswith(".")), sorted(f"step-{n}.{e}" for n in (6, 12, 15) for e in ("pt", "json")))
+        loaded = neap.load_checkpoint(result.checkpoints[1], Blocks())
+        self.assertEqual(loaded.more, {"epoch": 4, "step": 12})
+        self.assertEqual([m.name for m in result.milestones].count("saved"), 5)
+
+    def test_by_the_mean_loss_and_the_highest(self):
+        self.train([None] * 3, checkpoint_keep_best=1)  # the loss falls
+        self.assertEqual(self.there(), [6, 9])
+        self.folder += "-max"
+        self.train([0.5, 0.9, 0.1], checkpoint_keep_best=1, checkpoint_mode="max")
+        self.assertEqual(self.there(), [6, 9])
+
+    def test_at_most_so_many_bytes(self):
+        self.train([0.1])
+        size = os.path.getsize(os.path.join(self.folder, "step-3.pt"))
+        self.folder += "-small"
+        self.train([0.1, 0.5, 0.4, 0.3], checkpoint_max_size=size * 5 // 2)
+        self.assertEqual(self.there(), [3, 12])
+        self.assertFalse(any(files for where, _, files in os.walk(os.path.join(self.folder, ".neap-trash")) if any(f.endswith(".pt") for f in files)))
+
+    def test_nothing_of_others_is_deleted(self):
+        os.makedirs(self.folder)
+        theirs = os.path.join(self.folder, "step-1.pt")
+        torch.save({"model": {}}, theirs)
+        with self.assertRaisesRegex(ValueError, r"has checkpoints that no Training saved \(step-1\.pt\)"):
+            self.train([0.1])
+        self.assertEqual(os.listdir(self.folder), ["step-1.pt"])
+        os.unlink(theirs)
+        self.train([0.1, 0.2], checkpoint_keep_best=1)
+        self.train([0.1, 0.2, 0.3], checkpoint_keep_best=1)  # its own it knows again
+        self.assertEqual(self.there(), [3, 9])
+
+    def test_no_metric_to_compare(self):
+        logging.getLogger("neap").setLevel(logging.WARNING)
+        with self.assertLogs("neap", "WARNING") as logged:
+            self.train([float("nan")] * 3, checkpoint_keep_best=1)
+        self.assertIn("No checkpoint was deleted: ", logged.output[0])
+        self.assertEqual(self.there(), [3, 6, 9])
+        for wrong in ({"checkpoint_mode": "best"}, {"checkpoint_keep_best": -1}, {"checkpoint_max_size": "much"}):
+            with self.assertRaises(ValueError):
+                self.train([0.1], **wrong)
+
+
 class Arguments(TrainingCase):
     def test_what_makes_no_sense(self):
         for wrong in ({"epochs": -1}, {"epochs": 1.5}, {"accumulate": 0}, {"batch_size": "8"}, {"leak_watch_every_steps": -1},

@@ -1,0 +1,113 @@
+"""Where a training saves: one file that is replaced, and a folder of the best ones.
+
+    FOLDER/step-300.json  {"epoch": 3, "metric": 0.21, "saved_by": "neap.Training"}   written first
+    FOLDER/step-300.pt    the checkpoint, whole or not there
+    then those beyond the best N, the newest and the size limit go, for good
+
+What another program saved is never deleted: a folder with such checkpoints is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+from typing import Any, Optional, Union
+
+from . import _units
+from ._library import NeapError
+from .checkpoints import cleanup_checkpoints
+from .moving import Atomic, save_checkpoint
+
+log = logging.getLogger("neap")
+
+_BY = "neap.Training"
+
+
+def _is_ours(folder: str, name: str) -> bool:
+    if not re.fullmatch(r"step-\d+\.pt", name):
+        return False
+    try:
+        with open(os.path.join(folder, name[:-3] + ".json"), encoding="utf-8") as file:
+            return bool(json.load(file).get("saved_by") == _BY)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+class Saver:
+    """The checkpoints of one training. `keep_best`: so many stay beside the newest; `max_size`: of all of them, bytes; None: no
+    limit; `mode`: whether a metric is better when it is lower ("min") or higher ("max")."""
+
+    def __init__(
+        self, path: Optional[str], folder: Optional[str], keep_best: int, max_size: Optional[Union[int, str]], mode: str
+    ) -> None:
+        if mode not in ("min", "max"):
+            raise ValueError(f"Training: checkpoint_mode={mode!r}: expected 'min' or 'max'")
+        self._path, self._folder = path, None if folder is None else os.fspath(folder)
+        self._keep, self._mode = keep_best, mode
+        self._max_size = None if max_size is None else _units.parse_size(max_size)
+        self.kept: tuple[str, ...] = ()  # paths in the folder, newest first
+
+    @property
+    def path(self) -> bool:
+        """Whether there is the one file."""
+        return self._path is not None
+
+    @property
+    def folder(self) -> bool:
+        """Whether there is the folder."""
+        return self._folder is not None
+
+    def begin(self) -> None:
+        """Makes the folder. Raises ValueError where it holds what another program saved, OSError, NeapError."""
+        if self._folder is None:
+            return
+        os.makedirs(self._folder, exist_ok=True)
+        there = cleanup_checkpoints(self._folder, dry_run=True).checkpoints
+        others = [c.name for c in there if not _is_ours(self._folder, c.name)]
+        if others:
+            raise ValueError(
+                f"checkpoint_folder {self._folder} has checkpoints that no Training saved ({', '.join(others[:3])}): give a folder "
+                f"of its own, since all but the best are deleted there"
+            )
+
+    def save(self, model: Any, optimizer: Any, epoch: int, step: int) -> None:
+        """The one file."""
+        if self._path is not None:
+            save_checkpoint(self._path, model, optimizer, epoch=epoch, step=step)
+
+    def save_ranked(self, model: Any, optimizer: Any, epoch: int, step: int, metric: float) -> None:
+        """Into the folder. What is not a number is no metric: such a checkpoint is the worst."""
+        assert self._folder is not None
+        facts = {"epoch": epoch, "saved_by": _BY, **({"metric": metric} if math.isfinite(metric) else {})}
+        name = os.path.join(self._folder, f"step-{step}")
+        beside = Atomic(name + ".json")
+        try:
+            beside.write(json.dumps(facts).encode())
+            beside.commit()
+        except BaseException:
+            beside.abort()
+            raise
+        save_checkpoint(name + ".pt", model, optimizer, epoch=epoch, step=step)
+        self._tidy()
+
+    def _tidy(self) -> None:
+        assert self._folder is not None
+        try:
+            done = cleanup_checkpoints(
+                self._folder,
+                max_checkpoints=self._keep + 1,
+                max_total_size=self._max_size,
+                metric="metric",
+                mode=self._mode,
+                trash_days=0,
+            )
+        except NeapError as error:  # there is no metric that can be compared: nothing goes
+            log.warning("No checkpoint was deleted: %s", error)
+            return
+        self.kept = tuple(os.path.join(self._folder, name) for name in done.kept)
+        for one in done.checkpoints:
+            if one.done.startswith("failed"):
+                log.warning("Checkpoint %s could not be deleted: %s", one.name, one.done)
