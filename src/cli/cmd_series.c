@@ -160,7 +160,8 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 		.folder = neap_argument(arguments, "folder"),
 		.state_folder = state,
 		.program = program,
-		.resume = neap_argument(arguments, "resume") != NULL,
+		.resume = neap_argument(arguments, "resume") || neap_argument(arguments, "only-failed"),
+		.only_failed = neap_argument(arguments, "only-failed") != NULL,
 		.quiet = neap_argument(arguments, "quiet") != NULL,
 		.line = print_line,
 		.interrupts = &interrupts,
@@ -242,10 +243,27 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 	return code;
 }
 
+/* What would be run; of a series that is resumed, what would be kept. */
+static int dry_run(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *file)
+{
+	struct neap_error err = {0};
+	char state[4096];
+	if (neap_path_state(state, sizeof state, &err))
+		return neap_complain("series", &err);
+	struct neap_series_options options = make_options(arguments, file, state, "/proc/self/exe");
+	int code = print_plan(spec);
+	fflush(stdout);
+	if (options.resume && neap_series_look(spec, &options, &err))
+		return neap_complain("series", &err);
+	return code;
+}
+
 static int series_command(const struct neap_arguments *arguments)
 {
 	if (neap_argument(arguments, "wait") && !neap_argument(arguments, "slurm"))
 		return neap_misuse(arguments, "--wait is for --slurm: without it every series is waited for");
+	if (neap_argument(arguments, "only-failed") && neap_argument(arguments, "slurm"))
+		return neap_misuse(arguments, "--only-failed is not for --slurm");
 	const char *file = neap_operand(arguments, 0);
 	struct neap_spec spec = {0};
 	struct neap_error err = {0};
@@ -261,13 +279,17 @@ static int series_command(const struct neap_arguments *arguments)
 	if (neap_argument(arguments, "slurm") || neap_argument(arguments, "slurm-task"))
 		code = run_slurm(arguments, &spec, file);
 	else
-		code = neap_argument(arguments, "dry-run") ? print_plan(&spec) : run_series(arguments, &spec, file);
+		code = neap_argument(arguments, "dry-run") ? dry_run(arguments, &spec, file)
+							   : run_series(arguments, &spec, file);
 	neap_spec_fini(&spec);
 	return code;
 }
 
 static const struct neap_option options[] = {
-	{"resume", NULL, "go on with an unfinished series; with a finished one, show its report again"},
+	{"resume", NULL,
+	 "go on with an unfinished series, or with one whose file was edited; with a finished one, show its report "
+	 "again"},
+	{"only-failed", NULL, "run again what failed, and begin nothing else; --resume is not needed"},
 	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
 	{"dry-run", NULL, "show what would be run, and start nothing"},
 	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
@@ -279,7 +301,7 @@ static const struct neap_option options[] = {
 
 const struct neap_command neap_command_series = {
 	.name = "series",
-	.usage = "FILE [--resume] [--slurm [--wait]] [--folder DIR] [--dry-run] [--quiet]",
+	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--dry-run] [--quiet]",
 	.summary = "run a list of experiments, each in its own process and exactly once",
 	.details =
 		"FILE is YAML:\n"
@@ -326,6 +348,16 @@ const struct neap_command neap_command_series = {
 		"on. An attempt whose supervisor was killed is lost; an experiment gets three. SIGINT and SIGTERM "
 		"end "
 		"the experiment under way, which is run again after --resume.\n"
+		"\n"
+		"The file may be edited: --resume then runs again what failed, and what ended well with another "
+		"command, "
+		"params or env than the file has now; it runs what is new, keeps the rest, and first says which is "
+		"which "
+		"(with --dry-run it says only that). An experiment that still runs as the file was before is waited "
+		"for by "
+		"nobody: --resume refuses until it has ended. --only-failed runs again what failed, edited or not, "
+		"and begins "
+		"nothing else. With --slurm a file stays as it was.\n"
 		"\n"
 		"With --slurm the file becomes a job array, each task of which is 'neap run' on the node and the "
 		"devices "

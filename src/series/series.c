@@ -217,10 +217,10 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 		snprintf(on, sizeof on, ", on %s", uuid);
 	}
 	/* one that is adopted was given whatever it was given */
-	status = neap_series_append(series,
-				    neap_series_record_start(experiment.name, step.attempt, run_id,
-							     adopt ? "" : needs, adopt ? "" : uuid),
-				    err);
+	status = neap_series_append(
+		series,
+		neap_series_record_start(&experiment, step.attempt, run_id, adopt ? "" : needs, adopt ? "" : uuid),
+		err);
 	if (status || adopt)
 		return status;
 	series->now->placed = true;
@@ -393,15 +393,20 @@ static void tell_orphan(void *context, const struct neap_ended *orphan)
 			orphan->ended_by ? ", ended" : " and cannot be ended");
 }
 
+void neap_series_end_leftovers(const struct neap_series *series, const char *run_id)
+{
+	struct neap_error err = {0};
+	size_t count = 0;
+	const struct neap_orphans_of of = {.run_id = run_id};
+	if (neap_orphans_end_all(&of, tell_orphan, (void *)(uintptr_t)series, &count, &err))
+		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
+}
+
 /* Its command died with the supervisor; what the command had started did not, and would hold memory beside the next
  * attempt. Before the loss is journaled: a kill in between only has it looked for again. */
 static void end_orphans(struct neap_series *series, struct neap_step step)
 {
-	struct neap_error err = {0};
-	size_t count = 0;
-	const struct neap_orphans_of of = {.run_id = series->state.ends[step.experiment].run_id};
-	if (neap_orphans_end_all(&of, tell_orphan, series, &count, &err))
-		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
+	neap_series_end_leftovers(series, series->state.ends[step.experiment].run_id);
 }
 
 /* What is said of an attempt that came to nothing. */
@@ -479,7 +484,10 @@ static enum neap_status give_up(struct neap_series *series, struct neap_step ste
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err)
 {
 	enum neap_status status = neap_series_report(series, err);
-	if (!status && !series->state.finished)
+	bool left_out = false;
+	for (size_t i = 0; i < series->state.count; i++)
+		left_out |= series->state.ends[i].left_out;
+	if (!status && !series->state.finished && !left_out)
 		status = neap_series_append(series, neap_series_record_finish(), err);
 	return status;
 }
@@ -600,7 +608,7 @@ void neap_series_count_ends(struct neap_series *series)
 	for (size_t i = 0; i < series->state.count; i++) {
 		if (!series->state.experiments[i].ended)
 			series->summary->left++;
-		else if (series->state.ends[i].outcome != NEAP_OUTCOME_OK)
+		else if (!series->state.ends[i].left_out && series->state.ends[i].outcome != NEAP_OUTCOME_OK)
 			series->summary->failed++;
 	}
 }
@@ -636,6 +644,8 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (status)
 		goto out;
 	status = check_submitted(&series, err);
+	if (!status && options->resume)
+		status = neap_series_edit(&series, false, err);
 	if (status) {
 		ret_summary->folder[0] = '\0'; /* nothing to go on with here */
 		goto out;

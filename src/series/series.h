@@ -33,6 +33,7 @@ struct neap_series_options {
 	const char *state_folder; /* where history.db and series/ are */
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
+	bool only_failed; /* with `resume`: what failed is run again, and nothing else is begun */
 	bool quiet;                                    /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
 	/* Several times a second, while something runs; NULL: not wanted */
@@ -55,10 +56,14 @@ struct neap_series_summary {
 
 /* Runs what is left of `spec`. Fills *ret_summary in any case (free it with neap_series_summary_fini). Errors:
  * NEAP_EBUSY when another process runs it, or it is unfinished and `resume` is not given; NEAP_EPARSE for a damaged
- * journal, or a file that has changed since; NEAP_EEXIST for a given `folder` with a finished series; NEAP_ECANCELED
+ * journal; NEAP_EEXIST for a given `folder` with a finished series; NEAP_ECANCELED
  * when interrupted; NEAP_EINTERNAL with supervisor_exit; NEAP_ENOSPC, NEAP_EIO: nothing is lost, resume later. */
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
 				 struct neap_series_summary *ret_summary, struct neap_error *err);
+
+/* Says what resuming would keep and run, and does nothing. Errors: as above. */
+enum neap_status neap_series_look(const struct neap_spec *spec, const struct neap_series_options *options,
+				  struct neap_error *err);
 
 void neap_series_summary_fini(struct neap_series_summary *summary);
 

@@ -63,12 +63,6 @@ static enum neap_status replay(const struct neap_spec *spec, const char *folder,
 			       struct neap_series_state *state, struct neap_error *err)
 {
 	enum neap_status status = neap_series_state_replay(state, spec, neap_journal_records(journal), err);
-	if (status == NEAP_ESTATE)
-		return neap_fail(err, NEAP_EPARSE,
-				 "the series file has changed since the series in %.100s began: restore it to "
-				 "resume, or begin "
-				 "a new series with --folder DIR",
-				 folder);
 	if (status == NEAP_EPARSE)
 		neap_error_prefix(err, "the journal in %.100s", folder);
 	return status;

@@ -67,6 +67,14 @@ bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_
 bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
 			       const struct neap_result *result);
 
+/* series_edit.c: where the file was edited since, or only what failed is wanted: says what is kept and what is run,
+ * and journals it. `look`: says it, and does nothing. Errors: NEAP_EBUSY for what still runs as the file was before;
+ * NEAP_ENOENT where nothing has begun and only what failed is wanted. */
+enum neap_status neap_series_edit(struct neap_series *series, bool look, struct neap_error *err);
+
+/* Ends what a run left behind whose supervisor was killed, and says so. */
+void neap_series_end_leftovers(const struct neap_series *series, const char *run_id);
+
 /* All has ended: the report, and the journal's last record. */
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err);
 

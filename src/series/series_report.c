@@ -35,7 +35,7 @@ static enum neap_status make_result(struct neap_series *series, size_t at, const
 	char folder[4096];
 	snprintf(folder, sizeof folder, "%.3800s/runs/%s-%u", series->summary->folder, experiment->name,
 		 series->state.experiments[at].attempts);
-	if (!status)
+	if (!status && series->state.experiments[at].attempts)
 		status = neap_result_set(&ret_result->folder, folder, err);
 	ret_result->outcome = series->state.ends[at].outcome;
 	ret_result->exit_status = series->state.ends[at].exit_status;
@@ -55,6 +55,8 @@ static enum neap_status read_result(struct neap_series *series, size_t at, struc
 			 series->state.experiments[at].lost);
 		return make_result(series, at, why, ret_result, err);
 	}
+	if (series->state.ends[at].left_out)
+		return make_result(series, at, "not run: --only-failed left it out", ret_result, err);
 	snprintf(path, sizeof path, "%.3800s/runs/%s-%u/result.json", series->summary->folder,
 		 series->spec->experiments[at].name, number);
 	enum neap_status status = neap_result_read(path, ret_result, err);

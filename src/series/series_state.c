@@ -29,6 +29,7 @@ void neap_series_state_fini(struct neap_series_state *state)
 	free(state->experiments);
 	free(state->ends);
 	free(state->jobs);
+	free(state->gone);
 	*state = (struct neap_series_state){0};
 }
 
@@ -49,9 +50,68 @@ static enum neap_status apply_begin(struct neap_series_state *state, const struc
 	if (json_integer_value(json_object_get(record, "schema")) != NEAP_SERIES_SCHEMA)
 		return neap_fail(err, NEAP_EPARSE, "expected schema %d", NEAP_SERIES_SCHEMA);
 	hash_text(spec, hash);
-	if (strcmp(text_of(record, "spec_hash"), hash))
+	if (!state->tolerant && strcmp(text_of(record, "spec_hash"), hash))
 		return neap_fail(err, NEAP_ESTATE, "the series file has changed since the series began");
 	state->begun = true;
+	return NEAP_OK;
+}
+
+static size_t find_experiment(const struct neap_spec *spec, const char *name)
+{
+	size_t at = 0;
+	while (at < spec->count && strcmp(spec->experiments[at].name, name))
+		at++;
+	return at;
+}
+
+/* What is run again is as if it had never begun, but for the numbers of its attempts: their folders stay. */
+static enum neap_status apply_edit(struct neap_series_state *state, const struct neap_spec *spec,
+				   const json_t *record, struct neap_error *err)
+{
+	const json_t *again = json_object_get(record, "again");
+	char hash[17];
+	hash_text(spec, hash);
+	if (!json_is_array(again))
+		return neap_fail(err, NEAP_EPARSE, "expected the experiments that are run again");
+	for (size_t i = 0; i < json_array_size(again); i++) {
+		const char *name = json_string_value(json_array_get(again, i));
+		if (!name || (!state->tolerant && find_experiment(spec, name) == spec->count))
+			return neap_fail(err, NEAP_EPARSE, "expected the names of experiments that are run again");
+	}
+	if (!state->tolerant && strcmp(text_of(record, "spec_hash"), hash))
+		return neap_fail(err, NEAP_ESTATE, "the series file has changed since its last edit");
+	for (size_t i = 0; i < json_array_size(again); i++) {
+		size_t at = find_experiment(spec, json_string_value(json_array_get(again, i)));
+		if (at < spec->count)
+			state->experiments[at] =
+				(struct neap_step_experiment){.attempts = state->experiments[at].attempts};
+	}
+	state->finished = false;
+	if (!state->tolerant)
+		state->edited = false;
+	return NEAP_OK;
+}
+
+/* A record about an experiment that is not in the file any more. */
+static enum neap_status apply_to_gone(struct neap_series_state *state, const char *type, const char *name,
+				      json_int_t attempt, struct neap_error *err)
+{
+	size_t at = 0;
+	while (at < state->gone_count && strcmp(state->gone[at].name, name))
+		at++;
+	if (!*name || strlen(name) >= sizeof state->gone->name || attempt < 1 || attempt > UINT32_MAX)
+		return neap_fail(err, NEAP_EPARSE, "expected an experiment's name and an attempt's number");
+	if (at == state->gone_count) {
+		struct neap_series_gone *grown = realloc(state->gone, (at + 1) * sizeof *grown);
+		if (!grown)
+			return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
+		state->gone = grown;
+		grown[at] = (struct neap_series_gone){0};
+		strcpy(grown[at].name, name);
+		state->gone_count++;
+	}
+	state->gone[at].attempts = (uint32_t)attempt;
+	state->gone[at].open = !strcmp(type, "start");
 	return NEAP_OK;
 }
 
@@ -104,6 +164,7 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 		return neap_fail(err, NEAP_EPARSE, "expected what an attempt needs, and a device");
 	strcpy(state->ends[at].needs, needs);
 	strcpy(state->ends[at].device, device);
+	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", text_of(record, "key"));
 	state->ends[at].submission = (uint32_t)submission;
 	state->ends[at].task = number ? (uint32_t)task : 0;
 	strcpy(state->ends[at].run_id, run_id);
@@ -144,9 +205,9 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 {
 	const char *name = text_of(record, "experiment");
 	json_int_t attempt = json_integer_value(json_object_get(record, "attempt"));
-	size_t at = 0;
-	while (at < spec->count && strcmp(spec->experiments[at].name, name))
-		at++;
+	size_t at = find_experiment(spec, name);
+	if (at == spec->count && state->tolerant)
+		return apply_to_gone(state, type, name, attempt, err);
 	if (at == spec->count || attempt < 1 || attempt > UINT32_MAX)
 		return neap_fail(err, NEAP_EPARSE, "expected an experiment of the series and an attempt's number");
 	struct neap_step_experiment *experiment = &state->experiments[at];
@@ -175,14 +236,17 @@ enum neap_status neap_series_state_apply(struct neap_series_state *state, const 
 	const char *type = text_of(record, "type");
 	if (!strcmp(type, "series"))
 		return apply_begin(state, spec, record, err);
+	if (state->begun && !strcmp(type, "edit"))
+		return apply_edit(state, spec, record, err);
 	if (!state->begun || state->finished)
 		return neap_fail(err, NEAP_EPARSE, "a record outside of a series");
 	if (!strcmp(type, "submit"))
 		return apply_submit(state, record, err);
 	if (strcmp(type, "finish"))
 		return apply_to_experiment(state, spec, type, record, err);
-	if (neap_step_next(state->experiments, state->count, NEAP_STEP_FOUND_NOTHING, UINT32_MAX).kind !=
-	    NEAP_STEP_FINISH)
+	if (!state->tolerant &&
+	    neap_step_next(state->experiments, state->count, NEAP_STEP_FOUND_NOTHING, UINT32_MAX).kind !=
+		    NEAP_STEP_FINISH)
 		return neap_fail(err, NEAP_EPARSE, "a finish before the last experiment's end");
 	state->finished = true;
 	return NEAP_OK;
@@ -191,16 +255,28 @@ enum neap_status neap_series_state_apply(struct neap_series_state *state, const 
 enum neap_status neap_series_state_replay(struct neap_series_state *state, const struct neap_spec *spec,
 					  const json_t *records, struct neap_error *err)
 {
-	size_t index;
+	size_t index, last = 0;
 	json_t *record;
+	char hash[17];
 	json_array_foreach(records, index, record)
 	{
+		if (!strcmp(text_of(record, "type"), "edit"))
+			last = index;
+	}
+	hash_text(spec, hash);
+	bool edited = json_array_size(records) && strcmp(text_of(json_array_get(records, last), "spec_hash"), hash);
+	state->edited = edited;
+	json_array_foreach(records, index, record)
+	{
+		state->tolerant = edited || index < last;
 		enum neap_status status = neap_series_state_apply(state, spec, record, err);
 		if (status == NEAP_EPARSE)
 			neap_error_prefix(err, "record %zu", index + 1);
 		if (status)
 			return status;
 	}
+	state->tolerant = false;
+	state->edited = edited;
 	return NEAP_OK;
 }
 
@@ -212,20 +288,40 @@ json_t *neap_series_record_begin(const struct neap_spec *spec)
 			 spec->name, "spec_hash", hash, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id, const char *needs,
-				 const char *device)
+json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:I}", "type", "start", "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "wall_ns",
+	char hash[17];
+	json_t *names = json_array();
+	bool failed = !names;
+	hash_text(spec, hash);
+	for (size_t i = 0; i < spec->count && !failed; i++)
+		failed = again[i] && json_array_append_new(names, json_string(spec->experiments[i].name));
+	if (failed) {
+		json_decref(names);
+		return NULL;
+	}
+	return json_pack("{s:s, s:s, s:o, s:I}", "type", "edit", "spec_hash", hash, "again", names, "wall_ns",
 			 (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
-				uint32_t task)
+json_t *neap_series_record_start(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
+				 const char *needs, const char *device)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:I}", "type", "start", "experiment", experiment, "attempt",
-			 (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission, "task",
-			 (json_int_t)task, "wall_ns", (json_int_t)neap_wall_ns());
+	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	neap_experiment_key(experiment, key);
+	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I}", "type", "start", "experiment", experiment->name,
+			 "attempt", (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "key",
+			 key, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_task(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
+				uint32_t submission, uint32_t task)
+{
+	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	neap_experiment_key(experiment, key);
+	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:I}", "type", "start", "experiment", experiment->name,
+			 "attempt", (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission,
+			 "task", (json_int_t)task, "key", key, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job)

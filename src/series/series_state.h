@@ -6,6 +6,11 @@
  *                                                                                 device where it was given one.
  *                                                                                 Earlier versions wrote neither
  *       ... "submission":S,"task":K}                                              for a job array's task, see below
+ *       ... "key":K}                                                              what it ran: neap_experiment_key
+ *   {"type":"edit","spec_hash":H,"again":[E,...],...}                             the file changed, or what failed is
+ *                                                                                 to be run again: from here on the
+ *                                                                                 series is the file with this hash,
+ *                                                                                 and these are as if never begun
  *   {"type":"submit","submission":S,"job":J,...}                                  Slurm took submission S as job J
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
@@ -19,6 +24,8 @@
  * without a job, and series/slurm.h says how that comes right.
  *
  * The journal is hostile: types, names, numbers and the order are checked.
+ *
+ * What comes before the last edit was written for another content of the file: it may name experiments that are gone.
  *
  *   invariant: a record is applied exactly when neap_journal_append has made it durable
  */
@@ -45,11 +52,21 @@ struct neap_series_state {
 		uint32_t task;       /* of that submission's array */
 		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" not known */
 		char device[48];     /* likewise: the UUID of the one that it was given; "" none in particular */
+		char key[NEAP_EXPERIMENT_KEY_ROOM]; /* likewise: what it ran; "" not known */
+		bool left_out; /* by --only-failed: not run now, and no record says so */
 	} * ends;                    /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
 	uint32_t submissions;
 	bool begun, finished;
+	bool edited;   /* the file is another one than the journal's last beginning or edit was made from */
+	bool tolerant; /* while replaying: what is replayed was written for another content of the file */
+	struct neap_series_gone {
+		char name[NEAP_SPEC_NAME_ROOM];
+		uint32_t attempts;
+		bool open;
+	} * gone; /* experiments of the journal that are not in the file */
+	size_t gone_count;
 };
 
 /* An empty state for `spec`. Errors: NEAP_ENOMEM. */
@@ -57,23 +74,25 @@ enum neap_status neap_series_state_init(struct neap_series_state *state, const s
 					struct neap_error *err);
 void neap_series_state_fini(struct neap_series_state *state);
 
-/* Errors, with the state unchanged: NEAP_EPARSE for what no series could have written; NEAP_ESTATE when the journal
- * was made from another content of the series file. */
+/* Errors, with the state unchanged: NEAP_EPARSE for what no series could have written; NEAP_ESTATE when the record is
+ * about another content of the series file. */
 enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
 					 const json_t *record, struct neap_error *err);
 
-/* All of them; the number of the bad record is in the message. */
+/* All of them; the number of the bad record is in the message. `edited` says whether the file has changed since. */
 enum neap_status neap_series_state_replay(struct neap_series_state *state, const struct neap_spec *spec,
 					  const json_t *records, struct neap_error *err);
 
 /* Makers of records; NULL when memory is short. */
 json_t *neap_series_record_begin(const struct neap_spec *spec);
 /* `device`: a UUID; "" none in particular. */
-json_t *neap_series_record_start(const char *experiment, uint32_t attempt, const char *run_id, const char *needs,
-				 const char *device);
+json_t *neap_series_record_start(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
+				 const char *needs, const char *device);
 /* As the one before, for a task of a job array. */
-json_t *neap_series_record_task(const char *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
+json_t *neap_series_record_task(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
 				uint32_t task);
+/* `again`: for each experiment of the spec, whether it is run again. */
+json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
 /* "lost", "cancel", "retry", "device_lost", "give_up" */

@@ -113,6 +113,12 @@ static enum neap_status begin(struct neap_slurm *slurm, struct neap_error *err)
 		status = open_folder(slurm, err);
 	if (!status)
 		status = check_local(slurm, err);
+	if (!status && series->state.edited)
+		status = neap_fail(
+			err, NEAP_EPARSE,
+			"the series file has changed since the series in %.100s began: restore it to resume "
+			"with --slurm, resume without, or begin a new series with --folder DIR",
+			series->summary->folder);
 	if (status)
 		return status;
 	slurm->folder = realpath(series->summary->folder, NULL);

@@ -467,7 +467,7 @@ static enum neap_status follow(struct neap_slurm *slurm, size_t at, const struct
 		*suffix = '\0';
 	neap_slurm_run_id(first, found->next.restarts, run_id);
 	return neap_series_append(&slurm->series,
-				  neap_series_record_task(name_of(slurm, at),
+				  neap_series_record_task(&slurm->series.spec->experiments[at],
 							  slurm->series.state.experiments[at].attempts + 1, run_id,
 							  end->submission, end->task),
 				  err);

@@ -131,11 +131,11 @@ static enum neap_status start_all(struct neap_slurm *slurm, uint32_t submission,
 	if (!series->state.begun)
 		status = neap_series_append(series, neap_series_record_begin(series->spec), err);
 	for (size_t i = 0; i < count && !status; i++)
-		status = neap_series_append(
-			series,
-			neap_series_record_task(series->spec->experiments[tasks[i].experiment].name, tasks[i].attempt,
-						tasks[i].run_id, submission, tasks[i].task),
-			err);
+		status = neap_series_append(series,
+					    neap_series_record_task(&series->spec->experiments[tasks[i].experiment],
+								    tasks[i].attempt, tasks[i].run_id, submission,
+								    tasks[i].task),
+					    err);
 	return status;
 }
 

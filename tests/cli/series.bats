@@ -2,6 +2,8 @@
 # neap series over the simulator: memory waited for and drained, the ladder, the history, the table and the page. Its
 # journal and its exactly-once promise are tested in tests/series.
 
+bats_require_minimum_version 1.5.0
+
 setup() {
 	dir="$(mktemp -d)"
 	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir"
@@ -635,4 +637,102 @@ neap series: elsewhere: there is no command './here'" ]
 	run "$NEAP" series s.yaml --folder s --quiet
 	[ "$(result pipe-1 .exit_status)" = 141 ]
 	[ "$(result size-1 .exit_status)" = 153 ]
+}
+
+five() {
+	cat > s.yaml <<-EOF2
+		name: s
+		defaults: {needs: none}
+		experiments:
+		- {name: good, command: "sh -c 'echo good >> ran'"}
+		- {name: other, command: "sh -c 'echo other >> ran'"}
+		- {name: bad, command: "sh -c 'echo bad >> ran; test -e fixed'"}
+		- {name: old, command: "sh -c 'echo old >> ran'"}
+		- {name: worse, command: "sh -c 'echo worse >> ran; exit 4'"}
+	EOF2
+}
+
+@test "an edited file: what ended well is kept, what failed, what changed and what is new is run, and that is said first" {
+	five
+	run "$NEAP" series s.yaml --folder s --quiet
+	[ "$status" -eq 1 ]
+	touch fixed
+	sed -i -e '/name: old/d' -e 's/echo other/echo changed/' s.yaml
+	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml
+	run "$NEAP" series s.yaml --folder s --quiet
+	[ "$status" -eq 73 ] # without --resume it is a finished series, as ever
+	: > ran
+	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --dry-run
+	[ "$status" -eq 0 ]
+	[ ! -s ran ]
+	[[ "$stderr" == "$(printf '%s\n' "the series in s, whose file has changed since:" \
+		"  1 ended well and is kept: good" "  2 failed and are run again: bad, worse" \
+		"  1 has another command, params or env and is run again: other" "  1 is new: new" \
+		"  1 is no longer in the file: old")" ]]
+	plan="$stderr"
+	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --quiet
+	[ "$status" -eq 1 ]
+	[[ "$stderr" == "$plan"$'\n'"["*"bad: attempt 2, "* ]]
+	[ "$(xargs < ran)" = "changed bad worse new" ]
+	[ "$(result bad-2 .outcome)" = ok ]
+	[[ "$output" == *"worse: failed: exit status 4"* && "$output" != *"old "* ]]
+	: > ran
+	run --separate-stderr "$NEAP" series s.yaml --folder s --resume # the file is as it was: the report again
+	[ "$status" -eq 1 ]
+	[ ! -s ran ]
+	[ "$stderr" = "" ]
+}
+
+@test "--only-failed runs what failed and begins nothing else" {
+	five
+	run "$NEAP" series s.yaml --folder s --only-failed
+	[ "$status" -eq 66 ]
+	[[ "$output" == *"nothing of this series has been run yet: begin it without --only-failed"* ]]
+	run "$NEAP" series s.yaml --folder s --quiet
+	[ "$status" -eq 1 ]
+	touch fixed
+	: > ran
+	run --separate-stderr "$NEAP" series s.yaml --folder s --only-failed --quiet
+	[ "$status" -eq 1 ]
+	[[ "$stderr" == "the series in s:"*"  3 ended well and are kept: good, other, old"*"  2 failed and are run again: bad, worse"* ]]
+	[ "$(xargs < ran)" = "bad worse" ]
+	# What is new is left out, and run once it is wanted.
+	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml
+	sed -i 's/; exit 4//' s.yaml
+	: > ran
+	run --separate-stderr "$NEAP" series s.yaml --folder s --only-failed --quiet
+	[ "$status" -eq 0 ]
+	[[ "$stderr" == *"  1 is new once it is resumed without --only-failed: new"* ]]
+	[ "$(xargs < ran)" = worse ]
+	[[ "$output" == *"new: canceled: not run: --only-failed left it out"* ]]
+	: > ran
+	run "$NEAP" series s.yaml --folder s --resume --quiet
+	[ "$status" -eq 0 ]
+	[ "$(xargs < ran)" = new ]
+	run "$NEAP" series s.yaml --folder s --only-failed --slurm
+	[ "$status" -eq 64 ]
+}
+
+@test "an edited file while the old one's experiment still runs: refused until it has ended" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none}
+		experiments:
+		- {name: e, command: "sh -c 'echo >ready; until [ -e go ]; do sleep 0.02; done'"}
+	EOF
+	"$NEAP" series s.yaml --folder s >out 2>err 3>&- &
+	series=$!
+	until [ -s ready ]; do kill -0 "$series"; sleep 0.02; done
+	kill -9 "$series"
+	wait "$series" || true
+	cp s.yaml before.yaml
+	sed -i 's/e, command/f, command/' s.yaml
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"'e' still runs as the series file was before it was edited: wait for its end, or end it ('neap kill'), and resume then"* ]]
+	touch go
+	cp before.yaml s.yaml
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 0 ]
+	[ "$(result e-1 .outcome)" = ok ]
 }

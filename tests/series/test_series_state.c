@@ -114,11 +114,57 @@ static void test_placed(void **unused)
 	assert_string_equal(state.ends[0].device, "");
 	assert_int_equal(state.experiments[0].deviceless, 1);
 	assert_int_equal(state.experiments[0].failed, 0);
-	json_t *record = neap_series_record_start("b", 1, "r", "device", "GPU-2");
+	json_t *record = neap_series_record_start(&spec.experiments[1], 1, "r", "device", "GPU-2");
 	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
 	json_decref(record);
 	assert_string_equal(state.ends[1].needs, "device");
 	assert_string_equal(state.ends[1].device, "GPU-2");
+	neap_series_state_fini(&state);
+}
+
+#define HASH              "\"spec_hash\":\"0000000000000001\""
+#define EDIT(again, hash) "{\"type\":\"edit\",\"again\":[" again "]," hash "}"
+
+/* The file was edited twice; the last edit is of the file as it is. */
+static void test_edited(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	struct neap_error err = {0};
+	char last[200];
+	snprintf(last, sizeof last, EDIT("\"a\"", "\"spec_hash\":\"%016llx\""), (unsigned long long)spec.hash);
+	const char *const texts[] = {START("a", 1), END("a", 1),    START("old", 1),   END("old", 1),
+				     FINISH,        EDIT("", HASH), START("older", 1), START("b", 1),
+				     END("b", 1),   last,           START("a", 2),     NULL};
+	if (apply(&state, texts, &err))
+		fail_msg("%s", err.message);
+	assert_false(state.edited);
+	assert_false(state.finished);
+	assert_int_equal(state.experiments[0].attempts, 2);
+	assert_true(state.experiments[0].open);
+	assert_true(state.experiments[1].ended);
+	assert_int_equal(state.gone_count, 2);
+	assert_string_equal(state.gone[0].name, "old");
+	assert_false(state.gone[0].open);
+	assert_true(state.gone[1].open);
+	/* What is written from here on is about the file as it is. */
+	json_t *record = json_loads(START("old", 2), 0, NULL);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_EPARSE);
+	json_decref(record);
+	neap_series_state_fini(&state);
+
+	/* An edit of another content than the file's: it has changed since. */
+	const char *const others[] = {START("a", 1), END("a", 1), EDIT("\"a\", \"gone\"", HASH), NULL};
+	assert_int_equal(apply(&state, others, &err), NEAP_OK);
+	assert_true(state.edited);
+	assert_false(state.experiments[0].ended);
+	bool again[2] = {true, false};
+	record = neap_series_record_edit(&spec, again);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
+	json_decref(record);
+	assert_false(state.edited);
+	assert_false(state.experiments[0].ended || state.experiments[0].open);
+	assert_int_equal(state.experiments[0].attempts, 1);
 	neap_series_state_fini(&state);
 }
 
@@ -146,6 +192,8 @@ static void test_refused(void **unused)
 		{{"{\"type\":7,\"experiment\":[]}"},
 		 "record 2: expected an experiment of the series and an attempt's number"},
 		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1}"}, "record 2: expected a run_id"},
+		{{EDIT("7", HASH)}, "record 2: expected the names of experiments that are run again"},
+		{{"{\"type\":\"edit\"}"}, "record 2: expected the experiments that are run again"},
 		{{FINISH}, "record 2: a finish before the last experiment's end"},
 		{{TASK("a", 1, 0)}, "record 2: expected the numbers of a submission and a task"},
 		{{TASK("a", 1, 99999999)}, "record 2: expected the numbers of a submission and a task"},
@@ -189,8 +237,8 @@ static void test_changed(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole), cmocka_unit_test(test_submitted),
-					   cmocka_unit_test(test_placed), cmocka_unit_test(test_refused),
-					   cmocka_unit_test(test_changed)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole),   cmocka_unit_test(test_submitted),
+					   cmocka_unit_test(test_placed),  cmocka_unit_test(test_edited),
+					   cmocka_unit_test(test_refused), cmocka_unit_test(test_changed)};
 	return cmocka_run_group_tests(tests, make_spec, free_spec);
 }
