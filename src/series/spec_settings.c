@@ -32,6 +32,7 @@ static bool is_count(const char *text)
 
 static bool is_switch(const char *text) { return !strcmp(text, "true") || !strcmp(text, "false"); }
 static bool is_text(const char *text) { return *text != '\0'; }
+static bool is_folder(const char *text) { return *text && *text != '~' && *text != '$'; } /* neap expands neither */
 static bool is_any(const char *text) { return text != NULL; } /* checked later, by what it is about */
 
 #define SIZE     is_size, "a size above 0 such as 20GiB"
@@ -42,7 +43,7 @@ static bool is_any(const char *text) { return text != NULL; } /* checked later, 
 const struct neap_setting neap_settings[] = {
 	{"needs", AT(needs), is_needs, "a size such as 20GiB, device or none", NULL, false},
 	{"device", AT(device), is_text, "a device's number or UUID", "--only-device", false},
-	{"directory", AT(directory), is_text, "a folder", "--directory", false},
+	{"directory", AT(directory), is_folder, "a folder, ~ and variables written out", "--directory", false},
 	{"time_limit", AT(time_limit), DURATION, "--time-limit", false},
 	{"max_device", AT(max_device), SIZE, "--max-device", false},
 	{"max_host", AT(max_host), SIZE, "--max-host", false},

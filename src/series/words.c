@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,6 +83,24 @@ void neap_words_fini(struct neap_words *words)
 
 static bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
+/* Whether a shell would put something else in place of what stands here: "$NAME", "${", "$(", "`"; at the beginning
+ * of a word a "~" too. Not inside '...'. */
+static bool is_expanded(const char *c, char quote, bool begins)
+{
+	bool named = c[0] == '$' && (isalpha((unsigned char)c[1]) || (c[1] && strchr("_{(", c[1])));
+	return quote != '\'' && (named || c[0] == '`' || (c[0] == '~' && begins && !quote));
+}
+
+static enum neap_status refuse_expansion(const char *c, struct neap_error *err)
+{
+	size_t length = strcspn(c, " \t\n\r'\"");
+	return neap_fail(
+		err, NEAP_EPARSE,
+		"command: a shell would expand '%.*s', and neap starts commands without one: write out what it "
+		"stands for, write [sh, -c, \"...\"], or put it in '...' to pass it as it is",
+		length < 40 ? (int)length : 40, c);
+}
+
 /* Reads one word at *at into `word`. *ret_quoted: some part of it was quoted or escaped. */
 static enum neap_status read_word(const char **at, struct neap_buffer *word, bool *ret_quoted, struct neap_error *err)
 {
@@ -89,6 +108,8 @@ static enum neap_status read_word(const char **at, struct neap_buffer *word, boo
 	bool quoted = false;
 	const char *c = *at;
 	for (; *c && (quote || !blank(*c)); c++) {
+		if (is_expanded(c, quote, c == *at))
+			return refuse_expansion(c, err);
 		if (!quote && (*c == '\'' || *c == '"')) {
 			quote = *c;
 			quoted = true;

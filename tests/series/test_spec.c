@@ -260,6 +260,28 @@ static void test_slurm(void **state)
 	neap_spec_fini(&spec);
 }
 
+/* What only a shell would put something in place of. */
+static void test_expanded(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = {
+		{"x $HOME/a b", "'$HOME/a'"}, {"x \"$DATA\"", "'$DATA'"}, {"x a${B}c", "'${B}c'"},
+		{"x $(pwd)", "'$(pwd)'"},     {"x `pwd`", "'`pwd`'"},     {"~", "'~'"},
+		{"~/train --x", "'~/train'"}, {"x --out=1 ~me", "'~me'"},
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct neap_words words = {0};
+		struct neap_error err = {0};
+		char expected[256];
+		assert_int_equal(neap_words_split(rows[i][0], &words, &err), NEAP_EPARSE);
+		snprintf(expected, sizeof expected,
+			 "command: a shell would expand %s, and neap starts commands without one: write out what it "
+			 "stands for, write [sh, -c, \"...\"], or put it in '...' to pass it as it is",
+			 rows[i][1]);
+		assert_string_equal(err.message, expected);
+	}
+}
+
 static void test_words(void **state)
 {
 	(void)state;
@@ -270,7 +292,8 @@ static void test_words(void **state)
 		{"  a\tb\n c ", "a b c"},
 		{"a''b \"\" 'x\\y'", "ab '' 'x\\y'"},
 		{"\"a\\\"b\\\\c\\n\" \\'", "'a\"b\\c\\n' ''\\'''"},
-		{"'|' \"&&\" a|b $HOME *", "'|' '&&' 'a|b' '$HOME' '*'"},
+		{"'|' \"&&\" a|b '$HOME' *", "'|' '&&' 'a|b' '$HOME' '*'"},
+		{"\\$HOME \"\\$HOME\" $5 a$ \"~/x\" a~ '`x`' '~'", "'$HOME' '$HOME' '$5' 'a$' '~/x' 'a~' '`x`' '~'"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct neap_words words = {0}, again = {0};
@@ -339,8 +362,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plain), cmocka_unit_test(test_defaults), cmocka_unit_test(test_grid),
 		cmocka_unit_test(test_bad),   cmocka_unit_test(test_too_many), cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_read),  cmocka_unit_test(test_slurm),    cmocka_unit_test(test_words),
-		cmocka_unit_test(test_key),   cmocka_unit_test(test_fuzz),
+		cmocka_unit_test(test_read),  cmocka_unit_test(test_slurm),    cmocka_unit_test(test_expanded),
+		cmocka_unit_test(test_words), cmocka_unit_test(test_key),      cmocka_unit_test(test_fuzz),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
