@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any, Collection, Iterator, Optional
 
-from . import _abi, _library, _sources
+from . import _abi, _estimate, _library, _sources
 from ._ladder import Split, rung_bits
 from ._notes import harmless
 
@@ -212,6 +212,11 @@ def _bound() -> int:
     return int(bound) if bound.isascii() and bound.isdigit() else 0
 
 
+def steps_done() -> int:
+    """Optimizer updates of this process, where they are bounded."""
+    return _State.steps
+
+
 def _count_step() -> None:
     _State.steps += 1
     bound = _bound()
@@ -224,6 +229,8 @@ def _end(bound: int) -> None:
     flush_step()
     _record_bound(bound)
     if _State.steps > bound:
+        if _estimate.is_asked():
+            _estimate.finish()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()

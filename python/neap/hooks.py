@@ -18,7 +18,7 @@ import types
 import weakref
 from typing import Any, Callable, Optional, Type
 
-from . import _advice, _events, _library, _limits, _notes, _sources, memory
+from . import _advice, _estimate, _events, _library, _limits, _notes, _sources, memory
 from .agent import agent
 
 _LARGEST = (1 << 64) - 1
@@ -44,6 +44,8 @@ def torch_imported(torch: Any) -> None:
     """Called once torch is there. Only raises where neap's library cannot be loaded."""
     _library.library()
     _State.pid = os.getpid()
+    if _estimate.is_asked():
+        _part("recording for neap estimate", _estimate.watch, torch)
     _part("limits", _limits.watch, torch)
     _part("optimizer steps", _hook_steps)
     _part("uncaught errors", _hook_errors)

@@ -2,6 +2,7 @@
  *
  *   X(NAME)     NAME's file defines `const struct neap_command neap_command_NAME`
  */
+X(estimate)
 X(run)
 X(series)
 X(info)

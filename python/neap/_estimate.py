@@ -1,0 +1,310 @@
+"""What `neap estimate` records inside a PyTorch program: every allocation with its stack, and where values are read back.
+
+    torch imported   -> watch(torch): the functions that read values from the device count their callers
+    CUDA first used  -> PyTorch records its allocator from before the first allocation on
+    the end          -> finish(): RUN/snapshot.PID.pickle, then RUN/estimate.PID.json, each whole
+
+The end is the exit of the process, the step bound of `--max-steps`, or the SIGTERM that ends a run at its time limit. The
+program's behaviour does not change: a failure here is a note (_notes.py), and the wrapped functions return what PyTorch's own
+return. Nothing is computed on the simulator, so a value that was read back is a zero: a program that branches on it, or takes a
+size from it, may allocate something else on a GPU. The parent names these lines.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import json
+import os
+import signal
+import sys
+import sysconfig
+import threading
+from typing import Any, Callable, Optional
+
+from . import _notes
+
+_SCHEMA = 1
+_LINES_MOST = 200
+
+# What a reader of a value may do with it. A size decides how much memory is allocated; a branch may.
+_METHODS = {
+    "item": "value",
+    "tolist": "value",
+    "__int__": "value",
+    "__float__": "value",
+    "__complex__": "value",
+    "__index__": "size",
+    "__bool__": "branch",
+    "nonzero": "size",
+    "masked_select": "size",
+    "unique": "size",
+    "unique_consecutive": "size",
+    "argwhere": "size",
+    "equal": "branch",
+    "allclose": "branch",
+}
+_FUNCTIONS = {
+    "nonzero": "size",
+    "masked_select": "size",
+    "unique": "size",
+    "unique_consecutive": "size",
+    "argwhere": "size",
+    "bincount": "size",
+    "equal": "branch",
+    "allclose": "branch",
+}
+
+
+class _State:
+    """Of this process."""
+
+    torch: Any = None
+    recording = False
+    finished = False
+    lines: dict[tuple[str, str, str, int, str], int] = {}
+    lost = 0  # reads by lines beyond _LINES_MOST
+    compiled = False
+    wrapped: list[tuple[Any, str, Any]] = []  # owner, name, what stood there
+    lock = threading.Lock()
+    reading = threading.local()  # a reader that PyTorch calls inside another one is not counted again
+
+
+def is_asked() -> bool:
+    """Whether this process is to be recorded."""
+    return os.environ.get("NEAP_ESTIMATE") == "1" and bool(os.environ.get("NEAP_RUN_DIR"))
+
+
+def watch(torch: Any) -> None:
+    """Called once torch is imported."""
+    _State.torch = torch
+    _wrap_readers(torch)
+    _watch_compile(torch)
+    torch.cuda._lazy_call(_notes.harmless("recording of allocations")(_record))
+
+
+# Recording.
+
+
+def _record() -> None:
+    """CUDA is being initialized: before the first allocation."""
+    memory = _State.torch.cuda.memory
+    known = inspect.signature(memory._record_memory_history).parameters
+    if "stacks" not in known and "kwargs" not in known:
+        raise NotImplementedError("this PyTorch cannot record its allocations with stacks")
+    memory._record_memory_history(enabled="all", context="all", stacks="all", max_entries=sys.maxsize)
+    _State.recording = True
+    atexit.register(finish)
+    _finish_in_children()
+    _finish_on_sigterm()
+
+
+def _finish_in_children() -> None:
+    """A process of multiprocessing ends without atexit."""
+    from multiprocessing import util
+
+    util.Finalize(None, finish, exitpriority=0)
+
+
+def _finish_on_sigterm() -> None:
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def end(number: int, _: Any) -> None:
+        finish()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+@_notes.harmless("snapshot")
+def finish() -> None:
+    """Writes the snapshot and what is known beside it, once. Nothing where CUDA was not used."""
+    with _State.lock:
+        if _State.finished or not _State.recording:
+            return
+        _State.finished = True
+    base = os.path.join(os.environ["NEAP_RUN_DIR"], "{}." + str(os.getpid()))
+    snapshot = base.format("snapshot") + ".pickle"
+    _State.torch.cuda.memory._dump_snapshot(snapshot + ".part")
+    os.replace(snapshot + ".part", snapshot)
+    about = base.format("estimate") + ".json"
+    with open(about + ".part", "w", encoding="utf-8", errors="replace") as file:
+        json.dump(_about(), file)
+    os.replace(about + ".part", about)
+
+
+def _about() -> dict[str, Any]:
+    torch = _State.torch
+    names = ("file", "function", "reader", "line", "use")
+    return {
+        "schema": _SCHEMA,
+        "torch": str(torch.__version__),
+        "cuda": str(torch.version.cuda),
+        "architectures": list(torch.cuda.get_arch_list()),
+        "triton": _has_triton(),
+        "compiled": _State.compiled,
+        "rank": _number("RANK"),
+        "local_rank": _number("LOCAL_RANK"),
+        "ranks": _number("WORLD_SIZE"),
+        "steps": _steps(),
+        "devices": [_device(torch, index) for index in range(torch.cuda.device_count())],
+        "reads": [
+            dict(zip(names, place), count=count)
+            for place, count in sorted(_State.lines.items(), key=lambda item: -item[1])
+        ],
+        "reads_lost": _State.lost,
+    }
+
+
+def _device(torch: Any, index: int) -> dict[str, Any]:
+    figures = torch.cuda.memory_stats(index)
+    properties = torch.cuda.get_device_properties(index)
+    about = {"name": properties.name, "uuid": str(getattr(properties, "uuid", ""))}
+    for kind in ("requested", "allocated", "reserved"):
+        about[kind + "_peak"] = int(figures.get(f"{kind}_bytes.all.peak", 0))
+    return about
+
+
+def _number(name: str) -> Optional[int]:
+    text = os.environ.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _steps() -> int:
+    from . import _events
+
+    return _events.steps_done()
+
+
+def _has_triton() -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec("triton") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+# Values read back.
+
+
+def _wrap_readers(torch: Any) -> None:
+    for name, use in _METHODS.items():
+        _wrap(torch.Tensor, name, use, torch)
+    for name, use in _FUNCTIONS.items():
+        _wrap(torch, name, use, torch)
+    _wrap_mask(torch)
+
+
+def _wrap(owner: Any, name: str, use: str, torch: Any) -> None:
+    real = getattr(owner, name, None)
+    if real is None:
+        return
+    Tensor, inside = torch.Tensor, _State.reading
+
+    @functools.wraps(real)
+    def reader(*arguments: Any, **named: Any) -> Any:
+        if getattr(inside, "deep", False) or not arguments or not isinstance(arguments[0], Tensor) or not _on_device(arguments[0]):
+            return real(*arguments, **named)
+        _count(name, use)
+        inside.deep = True
+        try:
+            return real(*arguments, **named)
+        finally:
+            inside.deep = False
+
+    setattr(owner, name, reader)
+    _State.wrapped.append((owner, name, real))
+
+
+def _wrap_mask(torch: Any) -> None:
+    """x[mask] takes its size from the mask's values."""
+    real, Tensor, masks = torch.Tensor.__getitem__, torch.Tensor, (torch.bool, torch.uint8)
+
+    @functools.wraps(real)
+    def reader(self: Any, index: Any) -> Any:
+        for part in index if type(index) is tuple else (index,):
+            if isinstance(part, Tensor) and part.dtype in masks and _on_device(part) and not getattr(_State.reading, "deep", False):
+                _count("x[mask]", "size")
+                break
+        return real(self, index)
+
+    torch.Tensor.__getitem__ = reader
+    _State.wrapped.append((Tensor, "__getitem__", real))
+
+
+def _unwrap() -> None:
+    """The functions as they were: torch.compile would break its graphs at ours."""
+    while _State.wrapped:
+        setattr(*_State.wrapped.pop())
+
+
+def _on_device(tensor: Any) -> bool:
+    try:
+        return bool(tensor.is_cuda)
+    except Exception:
+        return False
+
+
+_library_folders: tuple[str, ...] = ()
+
+
+def _is_library(file: str) -> bool:
+    """torch, Python's own modules, and what has no file."""
+    global _library_folders
+    if not _library_folders:
+        own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        _library_folders = (os.path.dirname(_State.torch.__file__) + os.sep, os.path.join(own, "neap") + os.sep)
+    if file.startswith(_library_folders) or file.startswith("<"):
+        return True
+    standard = sysconfig.get_path("stdlib") + os.sep
+    return file.startswith(standard) and "site-packages" not in file and "dist-packages" not in file
+
+
+def _count(name: str, use: str) -> None:
+    """Counts the innermost line of the program."""
+    try:
+        frame: Any = sys._getframe(2)
+        while frame.f_back is not None and _is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        place = (frame.f_code.co_filename, frame.f_code.co_name, name, int(frame.f_lineno), use)
+        with _State.lock:
+            if place in _State.lines or len(_State.lines) < _LINES_MOST:
+                _State.lines[place] = _State.lines.get(place, 0) + 1
+            else:
+                _State.lost += 1
+    except Exception as error:
+        _notes.note("values read back", error)
+
+
+# torch.compile.
+
+
+def _watch_compile(torch: Any) -> None:
+    """Whether the program asks for it. From then on values that are read back are not counted."""
+    real: Optional[Callable[..., Any]] = getattr(torch, "compile", None)
+    if real is None:
+        return
+
+    @functools.wraps(real)
+    def compile(*arguments: Any, **named: Any) -> Any:
+        _State.compiled = True
+        _unwrap()
+        return real(*arguments, **named)
+
+    torch.compile = compile
+
+
+def _forked() -> None:
+    """The child's history and counts are its own; it has not used CUDA yet."""
+    _State.recording = _State.finished = False
+    _State.lines, _State.lost = {}, 0
+    _State.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+__all__ = ["finish", "is_asked", "watch"]

@@ -1,0 +1,410 @@
+/* cli/cmd_estimate.c: `neap estimate`: options in, runs on the simulator, one screen out. */
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/estimate_json.h"
+#include "cli/estimate_start.h"
+#include "cli/print.h"
+#include "cli/run_python.h"
+#include "report/page_file.h"
+#include "report/trace_page.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOP        8
+#define LAST_LINES 12
+
+struct estimate {
+	const struct neap_arguments *arguments;
+	struct neap_estimate_plan plan;
+	struct estimate_command command;
+	char **parameters;
+	char *command_text;
+	char folder[ESTIMATE_ROOM]; /* of the runs */
+	bool kept;                  /* the user named it */
+	struct estimate_job jobs[NEAP_ESTIMATE_GPUS];
+	struct neap_estimate_run *runs;
+	struct neap_estimate_verdict *verdicts;
+};
+
+static bool go_on(void *context, uint64_t done, uint64_t total)
+{
+	(void)context;
+	(void)done;
+	(void)total;
+	return !estimate_interrupted();
+}
+
+/* --- options --- */
+
+static int parse_bounds(const struct neap_arguments *arguments, struct estimate_command *command)
+{
+	struct neap_error err = {0};
+	uint64_t value = 0;
+	command->steps = neap_argument(arguments, "steps") ? neap_argument(arguments, "steps") : "3";
+	command->time_limit = neap_argument(arguments, "time-limit") ? neap_argument(arguments, "time-limit") : "10m";
+	if (neap_u64_parse(command->steps, &value, &err) || !value || value > INT64_MAX)
+		return neap_misuse(arguments, "--steps: expected a whole number above 0, not '%s'", command->steps);
+	if (neap_duration_parse(command->time_limit, &value, &err) || !value)
+		return neap_misuse(arguments, "--time-limit: expected a time such as 10m, not '%s'",
+				   command->time_limit);
+	return 0;
+}
+
+static int parse_parameters(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	size_t count = 0;
+	while (neap_argument_nth(arguments, "param", count))
+		count++;
+	estimate->parameters = calloc(count + 1, sizeof *estimate->parameters);
+	if (!estimate->parameters)
+		return NEAP_EXIT_OS;
+	for (size_t i = 0; i < count; i++) {
+		estimate->parameters[i] = (char *)(uintptr_t)neap_argument_nth(arguments, "param", i);
+		if (!strchr(estimate->parameters[i], '='))
+			return neap_misuse(arguments, "--param: expected NAME=VALUE, not '%s'",
+					   estimate->parameters[i]);
+	}
+	return 0;
+}
+
+static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	struct neap_error err = {0};
+	const char *memory = neap_argument(arguments, "max-memory"), *gpus = neap_argument(arguments, "gpu");
+	uint64_t limit = 0;
+	if (!neap_rest(arguments)[0])
+		return neap_misuse(arguments, "no command to run");
+	if (memory && (neap_size_parse(memory, &limit, &err) || limit < 64 * NEAP_MIB || limit > SIM_MEMORY_LIMIT))
+		return neap_misuse(arguments, "--max-memory: a size from 64 MiB to 16 TiB such as 20GiB, not '%s'",
+				   memory);
+	if (neap_estimate_plan(gpus, limit, &estimate->plan, &err))
+		return neap_misuse(arguments, "--gpu: %s", err.message);
+	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
+	    neap_argument(arguments, "json"))
+		return neap_misuse(arguments, "--html - and --json would both go to standard output");
+	estimate->command.words = neap_rest(arguments);
+	int code = parse_bounds(arguments, &estimate->command);
+	if (!code)
+		code = parse_parameters(arguments, estimate);
+	estimate->command.parameters = estimate->parameters;
+	return code;
+}
+
+/* --- the runs --- */
+
+static enum neap_status make_folder(struct estimate *estimate, struct neap_error *err)
+{
+	const char *asked = neap_argument(estimate->arguments, "folder"), *temporary = getenv("TMPDIR");
+	char path[ESTIMATE_ROOM];
+	if (asked) {
+		enum neap_status status = neap_make_folder(asked, 0700, err);
+		estimate->kept = true;
+		if (status == NEAP_OK && !realpath(asked, estimate->folder))
+			status = neap_fail(err, NEAP_EIO, "%.200s: no such folder", asked);
+		return status;
+	}
+	snprintf(path, sizeof path, "%s/neap-estimate-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+	if (!mkdtemp(path))
+		return neap_fail(err, NEAP_EIO, "%.200s: cannot make a folder there", path);
+	snprintf(estimate->folder, sizeof estimate->folder, "%s", path);
+	return NEAP_OK;
+}
+
+static void prepare_job(struct estimate *estimate, size_t run, uint64_t memory_bytes)
+{
+	const struct sim_profile *profile = estimate->plan.gpus[estimate->plan.run_gpus[run]].profile;
+	struct estimate_job *job = &estimate->jobs[run];
+	char world[64], architecture[16], name[48];
+	*job = (struct estimate_job){0};
+	neap_estimate_architecture(profile, architecture);
+	snprintf(world, sizeof world, "estimate-%d-%zu", (int)getpid(), run);
+	snprintf(name, sizeof name, "%s-%dmp%s", architecture, profile->multiprocessors,
+		 memory_bytes ? "-plenty" : "");
+	neap_estimate_spec(&estimate->plan, run, memory_bytes, world, job->spec, sizeof job->spec);
+	snprintf(job->label, sizeof job->label, "%s, %d multiprocessors", architecture, profile->multiprocessors);
+	(void)neap_path_join(job->folder, sizeof job->folder, estimate->folder, name);
+}
+
+/* The last lines of what the program wrote to stderr, else to stdout. */
+static void print_last_lines(const char *folder)
+{
+	static const char *const names[] = {"stderr.log", "stdout.log"};
+	for (size_t i = 0; i < 2; i++) {
+		struct neap_buffer text = {0};
+		char path[ESTIMATE_ROOM];
+		if (neap_path_join(path, sizeof path, folder, names[i]) == NEAP_OK &&
+		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK && text.length) {
+			const char *whole = neap_buffer_string(&text), *at = whole + text.length;
+			for (int lines = 0; at > whole && (at[-1] != '\n' || ++lines <= LAST_LINES); at--)
+				;
+			print_safe_lines(stderr, at);
+			neap_buffer_fini(&text);
+			return;
+		}
+		neap_buffer_fini(&text);
+	}
+}
+
+/* Why there is no estimate. */
+static int explain(const struct estimate *estimate, size_t run, enum neap_status status, const struct neap_error *err)
+{
+	const struct neap_result *result = &estimate->runs[run].result;
+	const char *folder = estimate->jobs[run].folder;
+	if (!result->name) /* `neap run` did not come to its end, and has said why */
+		return neap_complain("estimate", err);
+	if (result->outcome == NEAP_OUTCOME_NOT_FOUND) {
+		fprintf(stderr, "neap estimate: %s\n", NEAP_PRINTABLE(result->evidence));
+		return result->exit_status;
+	}
+	if (result->outcome == NEAP_OUTCOME_TIMEOUT)
+		fprintf(stderr,
+			"neap estimate: the time limit ended the program before it used the GPU: --time-limit\n");
+	else if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
+		fprintf(stderr, "neap estimate: the program failed (%s, exit status %d). The last it wrote:\n",
+			neap_outcome_name(result->outcome), result->exit_status);
+	else if (status == NEAP_ENOENT)
+		fprintf(stderr, "neap estimate: the program ended without using the GPU through PyTorch\n");
+	else
+		neap_complain("estimate", err);
+	if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
+		print_last_lines(folder);
+	run_python_print_notes(folder, stderr);
+	return NEAP_EXIT_FAILED;
+}
+
+/* Whether the run's figures can be used. */
+static bool is_usable(const struct neap_estimate_run *run, enum neap_status status)
+{
+	enum neap_outcome outcome = run->result.outcome;
+	return status == NEAP_OK &&
+	       (outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED || outcome == NEAP_OUTCOME_TIMEOUT);
+}
+
+/* Where memory ran out, once more with more than any GPU has: else what the program needs would not be known. */
+static int read_run(struct estimate *estimate, size_t index)
+{
+	struct neap_estimate_run *run = &estimate->runs[index];
+	struct neap_error err = {0};
+	enum neap_status status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
+	if (run->result.name && (run->result.ooms > 0 || run->result.outcome == NEAP_OUTCOME_OOM)) {
+		neap_estimate_run_fini(run);
+		*run = (struct neap_estimate_run){0};
+		prepare_job(estimate, index, NEAP_ESTIMATE_PLENTY);
+		status = estimate_jobs_run(&estimate->command, &estimate->jobs[index], 1, 1, &err);
+		if (status == NEAP_OK)
+			status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
+	}
+	if (estimate_interrupted())
+		return 128 + estimate_interrupted();
+	return is_usable(run, status) ? 0 : explain(estimate, index, status, &err);
+}
+
+static int run_all(struct estimate *estimate)
+{
+	struct neap_error err = {0};
+	for (size_t i = 0; i < estimate->plan.run_count; i++)
+		prepare_job(estimate, i, 0);
+	/* The first alone: a program that fails does so once. */
+	enum neap_status status = estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
+	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
+	if (status == NEAP_OK && !code && estimate->plan.run_count > 1)
+		status = estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
+	for (size_t i = 1; status == NEAP_OK && !code && i < estimate->plan.run_count; i++)
+		code = read_run(estimate, i);
+	if (estimate_interrupted()) {
+		fputs("neap estimate: stopped\n", stderr);
+		return 128 + estimate_interrupted();
+	}
+	return status == NEAP_OK ? code : neap_complain("estimate", &err);
+}
+
+static int judge_all(struct estimate *estimate)
+{
+	struct neap_error err = {0};
+	for (size_t i = 0; i < estimate->plan.count; i++) {
+		const struct neap_estimate_run *run = &estimate->runs[estimate->plan.gpus[i].run];
+		if (neap_estimate_judge(&estimate->plan, i, run, go_on, NULL, &estimate->verdicts[i], &err) ==
+		    NEAP_OK)
+			continue;
+		if (estimate_interrupted())
+			return 128 + estimate_interrupted();
+		return neap_complain("estimate", &err);
+	}
+	return 0;
+}
+
+/* --- what it tells --- */
+
+static int write_page(const struct estimate *estimate)
+{
+	const char *html = neap_argument(estimate->arguments, "html");
+	const struct neap_estimate_run *run = &estimate->runs[0];
+	struct neap_analysis_options options = {.device = run->analysis.device, .progress = go_on};
+	struct neap_trace_page_options page = {.path = estimate->command_text, .top = TOP, .analysis = &options};
+	struct neap_page_file file = {0};
+	struct neap_error err = {0};
+	uint64_t bytes = 0;
+	if (!html)
+		return 0;
+	enum neap_status status = neap_page_file_begin(&file, html, run->processes[run->worst].snapshot, &err);
+	if (status == NEAP_OK)
+		status = neap_trace_page_write(file.fd, &run->analysis, &page, &bytes, &err);
+	if (status == NEAP_OK)
+		status = neap_page_file_commit(&file, &err);
+	neap_page_file_abort(&file);
+	return status == NEAP_OK ? 0 : neap_complain("estimate", &err);
+}
+
+static int print_estimate(const struct estimate *estimate)
+{
+	struct neap_estimate_report report = {.command = estimate->command_text,
+					      .plan = &estimate->plan,
+					      .runs = estimate->runs,
+					      .verdicts = estimate->verdicts,
+					      .top = TOP};
+	const char *html = neap_argument(estimate->arguments, "html");
+	struct neap_buffer out = {0};
+	struct neap_error err = {0};
+	int code = 0;
+	if (neap_argument(estimate->arguments, "json"))
+		return estimate_print_json(&report);
+	if (html && strcmp(html, "-") == 0)
+		return 0;
+	neap_estimate_text(&out, &report);
+	if (neap_buffer_status(&out, &err) != NEAP_OK)
+		code = neap_complain("estimate", &err);
+	else
+		print_safe_lines(stdout, neap_buffer_string(&out));
+	if (!code && html)
+		printf("\nPage: %s\n", NEAP_PRINTABLE(html));
+	if (!code && estimate->kept)
+		printf("\nRuns: %s (neap analyze %s)\n", NEAP_PRINTABLE(estimate->folder),
+		       NEAP_PRINTABLE(estimate->runs[0].processes[estimate->runs[0].worst].snapshot));
+	neap_buffer_fini(&out);
+	return code;
+}
+
+/* Fits nowhere: for scripts. */
+static int exit_code(const struct estimate *estimate)
+{
+	for (size_t i = 0; i < estimate->plan.count; i++)
+		if (estimate->verdicts[i].fits != NEAP_ESTIMATE_NO && !estimate->verdicts[i].unsupported)
+			return NEAP_EXIT_OK;
+	return NEAP_EXIT_FAILED;
+}
+
+static int estimate_all(struct estimate *estimate)
+{
+	int code = run_all(estimate);
+	if (!code) {
+		const struct neap_result *result = &estimate->runs[0].result;
+		estimate->command_text = strdup(result->command);
+		code = estimate->command_text ? judge_all(estimate) : NEAP_EXIT_OS;
+	}
+	if (!code)
+		code = write_page(estimate);
+	if (!code)
+		code = print_estimate(estimate);
+	return code ? code : exit_code(estimate);
+}
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct estimate *estimate = calloc(1, sizeof *estimate);
+	struct neap_error err = {0};
+	int code = NEAP_EXIT_OS;
+	if (!estimate)
+		return code;
+	estimate->arguments = arguments;
+	code = parse(arguments, estimate);
+	if (code)
+		goto out;
+	estimate->runs = calloc(estimate->plan.run_count, sizeof *estimate->runs);
+	estimate->verdicts = calloc(estimate->plan.count, sizeof *estimate->verdicts);
+	if (!estimate->runs || !estimate->verdicts) {
+		code = NEAP_EXIT_OS;
+		goto out;
+	}
+	estimate_catch_signals();
+	if (make_folder(estimate, &err) != NEAP_OK) {
+		code = neap_complain("estimate", &err);
+		goto out;
+	}
+	code = estimate_all(estimate);
+	for (size_t i = 0; i < estimate->plan.run_count; i++)
+		neap_estimate_run_fini(&estimate->runs[i]);
+	if (!estimate->kept)
+		estimate_remove(estimate->folder);
+out:
+	free(estimate->runs);
+	free(estimate->verdicts);
+	free(estimate->parameters);
+	free(estimate->command_text);
+	free(estimate);
+	return code;
+}
+
+const struct neap_command neap_command_estimate = {
+	.name = "estimate",
+	.usage = "[options] -- COMMAND [ARGUMENT...]",
+	.summary = "will a PyTorch program fit on a GPU? Runs it unchanged, without one",
+	.details = "Runs the command on neap's simulator, which needs no GPU, until it has made a few optimizer "
+		   "updates, and "
+		   "tells what memory it takes, what for, and on which GPUs it fits. An ordinary installation of "
+		   "PyTorch 2.4 "
+		   "or newer for CUDA 12 or 13 is enough, also without the nvidia-* packages:\n"
+		   "\n"
+		   "  neap estimate -- python train.py\n"
+		   "  neap estimate --gpu h100-80gb,rtx4090-24gb -- python train.py --batch 32\n"
+		   "\n"
+		   "Every allocation is PyTorch's own, and is recorded with its stack. What PyTorch allocates "
+		   "depends on the "
+		   "architecture, so the program runs once for each architecture and number of multiprocessors among "
+		   "the "
+		   "GPUs, on a device with the memory of the largest one. Whether it fits on a smaller one tells an "
+		   "exact "
+		   "replay of PyTorch's allocator in that memory: it counts emptied caches and fragmentation, not "
+		   "only the "
+		   "peak. Where it does not fit, other settings of the allocator are replayed too.\n"
+		   "\n"
+		   "Nothing is computed: values that are read back from the GPU are zeros. A program that branches "
+		   "on them, "
+		   "or takes sizes from them, may need other memory on a GPU; the report names the lines. What the "
+		   "driver "
+		   "takes beside PyTorch (the context, code, the libraries' own memory) is known on the GPU alone, "
+		   "so it is "
+		   "an interval. The figures hold for the installed version of PyTorch.\n"
+		   "\n"
+		   "For several GPUs name as many: --gpu 8xa100-80gb -- torchrun --nproc-per-node 8 train.py. The "
+		   "report has "
+		   "a line for each rank.\n"
+		   "\n"
+		   "Exits 1 when it fits on none of the GPUs, or the program failed; 64 for a wrong option.",
+	.options =
+		(const struct neap_option[]){
+			{"gpu", "LIST",
+			 "profiles separated by commas, as 'neap sim profiles' lists them, 8xNAME for several of "
+			 "one; "
+			 "default: some common ones"},
+			{"max-memory", "SIZE",
+			 "instead: what the process may take in all, context included, on the first GPU's "
+			 "architecture (sm_90 without --gpu)"},
+			{"steps", "N", "end the program after N optimizer updates; default 3"},
+			{"time-limit", "DURATION", "end it after this long; default 10m"},
+			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
+			{"json", NULL, "every figure, as JSON, in bytes"},
+			{"html", "OUT",
+			 "a page of all allocations, as of 'neap analyze', into this file; - for "
+			 "standard output"},
+			{"folder", "DIR", "keep the runs there, with their snapshots and output"},
+			{NULL, NULL, NULL},
+		},
+	.takes_rest = true,
+	.run = run,
+};

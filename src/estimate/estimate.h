@@ -1,0 +1,131 @@
+/* estimate/estimate.h: whether a program fits on a GPU, from runs of it on the simulator.
+ *
+ *   GPUs that were asked for ── neap_estimate_plan ── one run for each architecture (cli starts them)
+ *                                                         │
+ *                                    its folder ── neap_estimate_read ── peaks, trace, analysis
+ *                                                         │
+ *   each GPU ── neap_estimate_judge: the exact replay of that trace in the GPU's memory ── fits or not, headroom
+ *
+ * A run is on a device of its GPUs' architecture with the memory of the largest GPU, so that it does not fail: what
+ * PyTorch allocates follows from the architecture (workspaces, kernels' scratch), not from the memory, until that
+ * runs out. What a smaller GPU would do then is replayed.
+ *
+ * Memory of a GPU:   total = driver's own + context + what PyTorch may reserve
+ *
+ * The context is an interval: how much code a driver loads, and what libraries allocate by themselves, is known on
+ * the GPU alone. One thread.
+ */
+#ifndef NEAP_ESTIMATE_ESTIMATE_H
+#define NEAP_ESTIMATE_ESTIMATE_H
+
+#include "analyze/analysis.h"
+#include "series/simulated.h"
+#include "sim/profile.h"
+#include "store/result.h"
+
+#define NEAP_ESTIMATE_GPUS      32
+#define NEAP_ESTIMATE_PROCESSES 64 /* of one run */
+#define NEAP_ESTIMATE_READS     64
+#define NEAP_ESTIMATE_PLENTY    (1ull << 42) /* memory of a device for a program that runs out of that of every GPU */
+
+struct neap_estimate_gpu {
+	char name[48]; /* as it was asked for: "a100-80gb" */
+	const struct sim_profile *profile;
+	uint64_t total_bytes, reserved_bytes; /* reserved: the driver's own */
+	size_t run;                           /* index of the run with its architecture */
+	bool is_limit;                        /* no GPU: a bound on what the process takes */
+};
+
+/* The GPUs that an estimate is for, and the runs that it takes. A zeroed struct is empty. */
+struct neap_estimate_plan {
+	struct neap_estimate_gpu gpus[NEAP_ESTIMATE_GPUS];
+	size_t count;
+	size_t run_gpus[NEAP_ESTIMATE_GPUS]; /* of each run the largest of its GPUs */
+	size_t run_count;
+	unsigned devices; /* that a run has */
+	uint64_t memory_bytes;
+};
+
+/* `gpus`: profiles separated by commas ("h100-80gb,8xa100-80gb"); NULL: a list of common ones. `limit_bytes`: instead
+ * of a GPU's memory, on the architecture of the first one; 0: none. Errors: NEAP_EPARSE for a name that is no
+ * profile; NEAP_EINVAL for too many. */
+enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, struct neap_estimate_plan *ret_plan,
+				    struct neap_error *err);
+
+/* NEAP_SIM of a run. `memory_bytes`: of its device; 0: the plan's. */
+void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
+			char *ret_text, size_t room);
+
+/* A line of the program that read values from the device. They are zeros here. */
+struct neap_estimate_read {
+	char file[256], function[64], reader[24], use[8]; /* use: "value", "branch" or "size" */
+	uint64_t line, count;
+};
+
+/* A process of the run that used PyTorch's allocator. */
+struct neap_estimate_process {
+	uint64_t pid, rank; /* rank UINT64_MAX: none */
+	uint64_t steps;
+	size_t device; /* the one on which it reserved most */
+	char device_uuid[48];
+	uint64_t requested_peak, allocated_peak, reserved_peak; /* there, by PyTorch's statistics */
+	char snapshot[4096];
+};
+
+/* What one run tells. Free with neap_estimate_run_fini. */
+struct neap_estimate_run {
+	struct neap_result result;
+	char torch[48], cuda[16];
+	char architectures[512]; /* that this PyTorch has kernels for: "sm_80 sm_90 " */
+	bool compiled, has_triton;
+	struct neap_estimate_process processes[NEAP_ESTIMATE_PROCESSES]; /* by rank, then PID */
+	size_t process_count;
+	size_t worst; /* the process that reserved most: the one below */
+	uint64_t requested_peak, allocated_peak, reserved_peak;
+	struct neap_trace *trace;
+	struct neap_analysis analysis;
+	struct neap_estimate_read reads[NEAP_ESTIMATE_READS]; /* the most critical first */
+	size_t read_count;
+	uint64_t reads_lost; /* lines beyond them */
+	struct neap_simulated gaps;
+};
+
+/* Errors: NEAP_ENOENT: no process of it used PyTorch's allocator; those of reading. */
+enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run *ret_run, struct neap_error *err);
+void neap_estimate_run_fini(struct neap_estimate_run *run);
+
+/* What is beside PyTorch's allocator: an interval and what it is made of. */
+struct neap_estimate_context {
+	uint64_t low_bytes, high_bytes;
+	uint64_t bare_bytes, code_bytes, pools_bytes; /* the profile's; assumed for code; libraries' pools, at most */
+};
+
+struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
+						   const struct neap_estimate_run *run);
+
+/* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to its
+ * peaks: the largest of them, since one is in use at a time. */
+uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);
+
+enum neap_estimate_fits { NEAP_ESTIMATE_NO, NEAP_ESTIMATE_UNSURE, NEAP_ESTIMATE_YES };
+
+struct neap_estimate_verdict {
+	enum neap_estimate_fits fits; /* UNSURE: with the smallest context, not with the largest */
+	bool unsupported;             /* this PyTorch has no kernels for the architecture */
+	struct neap_estimate_context context;
+	uint64_t needed_bytes;        /* the smallest memory in which the replay ends */
+	int64_t headroom_bytes;       /* what is left of it beside the largest context; below 0: missing */
+	uint64_t retries;             /* times that PyTorch emptied its cache to go on */
+	struct neap_whatifs settings; /* others, replayed in the same memory; count 0: it fits */
+};
+
+/* Replays the run's trace in the GPU's memory. `progress` as in neap_replay_options. */
+enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size_t gpu,
+				     const struct neap_estimate_run *run,
+				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
+				     struct neap_estimate_verdict *ret_verdict, struct neap_error *err);
+
+/* "sm_90": the architecture of a profile. */
+void neap_estimate_architecture(const struct sim_profile *profile, char text[16]);
+
+#endif

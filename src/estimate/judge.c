@@ -1,0 +1,110 @@
+/* estimate/judge.c: a GPU's memory, less its driver's and a context, is what PyTorch may reserve; the trace is
+ * replayed in it. */
+#include "estimate/estimate.h"
+
+#include "base/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* How much the code of kernels and libraries may add to a bare context, at most. Drivers load it when a kernel is
+ * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone. */
+#define CODE_BYTES (512 * NEAP_MIB)
+
+struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
+						   const struct neap_estimate_run *run)
+{
+	struct neap_estimate_context context = {.bare_bytes = plan->gpus[gpu].profile->context_mib * NEAP_MIB,
+						.code_bytes = CODE_BYTES};
+	for (size_t i = 0; i < run->gaps.gap_count; i++) {
+		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
+		/* What cuBLAS itself may allocate with each handle, beside PyTorch's allocator. */
+		if (gap->kind == NEAP_GAP_WORKSPACE && !strncmp(gap->function, "cublasCreate", 12))
+			context.pools_bytes +=
+				gap->calls / (run->process_count ? run->process_count : 1) * gap->high_bytes;
+	}
+	context.low_bytes = context.bare_bytes;
+	context.high_bytes = context.bare_bytes + context.code_bytes + context.pools_bytes;
+	return context;
+}
+
+uint64_t neap_estimate_workspace(const struct neap_estimate_run *run)
+{
+	uint64_t most = 0;
+	for (size_t i = 0; i < run->gaps.gap_count; i++) {
+		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
+		if (gap->kind == NEAP_GAP_WORKSPACE && strncmp(gap->function, "cublasCreate", 12) != 0 &&
+		    gap->high_bytes - gap->low_bytes > most)
+			most = gap->high_bytes - gap->low_bytes;
+	}
+	return most;
+}
+
+/* PyTorch's kernels run on their own architecture and on later ones of the same generation. */
+static bool has_kernels(const struct neap_estimate_run *run, const struct sim_profile *profile)
+{
+	const char *at = run->architectures;
+	if (!*at)
+		return true; /* not known */
+	for (; (at = strstr(at, "sm_")); at += 3) {
+		int number = atoi(at + 3);
+		if (number / 10 == profile->compute_major && number % 10 <= profile->compute_minor)
+			return true;
+	}
+	return false;
+}
+
+static uint64_t minus(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+static enum neap_status completes(const struct neap_estimate_run *run, struct neap_replay_options options,
+				  uint64_t memory_bytes, bool *ret_completes, uint64_t *ret_retries,
+				  struct neap_error *err)
+{
+	struct neap_replay_result result;
+	*ret_completes = false;
+	if (memory_bytes < NEAP_REPLAY_PAGE_BYTES)
+		return NEAP_OK;
+	options.memory_bytes = memory_bytes;
+	enum neap_status status = neap_replay(run->trace, &options, &result, err);
+	if (status != NEAP_OK)
+		return status;
+	*ret_completes = result.first_oom_event == UINT64_MAX;
+	if (ret_retries)
+		*ret_retries = (uint64_t)result.usage.stats.num_alloc_retries;
+	return NEAP_OK;
+}
+
+enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size_t index,
+				     const struct neap_estimate_run *run,
+				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
+				     struct neap_estimate_verdict *ret_verdict, struct neap_error *err)
+{
+	const struct neap_estimate_gpu *gpu = &plan->gpus[index];
+	struct neap_estimate_verdict verdict = {.context = neap_estimate_context(plan, index, run)};
+	struct neap_replay_options options = {.policy = NEAP_REPLAY_TORCH,
+					      .device = run->analysis.device,
+					      .progress = progress,
+					      .context = context};
+	uint64_t room = minus(gpu->total_bytes, gpu->reserved_bytes);
+	uint64_t least = minus(room, verdict.context.high_bytes), most = minus(room, verdict.context.low_bytes);
+	bool in_least = false, in_most = false;
+	uint64_t workspace = neap_estimate_workspace(run);
+
+	verdict.unsupported = !has_kernels(run, gpu->profile);
+	enum neap_status status = neap_replay_smallest(run->trace, &options, &verdict.needed_bytes, err);
+	if (status == NEAP_OK)
+		status = completes(run, options, minus(least, workspace), &in_least, &verdict.retries, err);
+	if (status == NEAP_OK && !in_least)
+		status = completes(run, options, most, &in_most, &verdict.retries, err);
+	if (status != NEAP_OK)
+		return status;
+	verdict.fits = in_least ? NEAP_ESTIMATE_YES : in_most ? NEAP_ESTIMATE_UNSURE : NEAP_ESTIMATE_NO;
+	verdict.headroom_bytes = (int64_t)least - (int64_t)verdict.needed_bytes - (int64_t)workspace;
+	if (!in_least && least >= NEAP_REPLAY_PAGE_BYTES) {
+		options.memory_bytes = least;
+		status = neap_whatifs_find(run->trace, &options, 0, &verdict.settings, err);
+	}
+	if (status == NEAP_OK)
+		*ret_verdict = verdict;
+	return status;
+}

@@ -1,0 +1,307 @@
+/* estimate/text.c: see text.h. The peaks and what they were for are those of the first GPU's run; the table has a row
+ * for each GPU with the figures of its own run. */
+#include "estimate/text.h"
+
+#include "base/printable.h"
+#include "base/units.h"
+#include "report/cells.h"
+#include "report/wrap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define SHOWN       4 /* of a list of notes */
+
+static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
+
+static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
+
+void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room)
+{
+	uint64_t steps = run->processes[run->worst].steps;
+	char updates[64];
+	snprintf(updates, sizeof updates, "%" PRIu64 " optimizer update%s", steps, plural(steps));
+	if (run->result.outcome == NEAP_OUTCOME_STOPPED)
+		snprintf(ret_text, room, "%s", updates);
+	else if (run->result.outcome == NEAP_OUTCOME_TIMEOUT)
+		snprintf(ret_text, room, "ended by the time limit after %s", updates);
+	else if (run->result.outcome == NEAP_OUTCOME_OK && steps)
+		snprintf(ret_text, room, "the whole program, %s", updates);
+	else if (run->result.outcome == NEAP_OUTCOME_OK)
+		snprintf(ret_text, room, "the whole program, no optimizer");
+	else
+		snprintf(ret_text, room, "%s after %s", neap_outcome_name(run->result.outcome), updates);
+}
+
+static void put_head(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	const struct neap_estimate_run *run = &report->runs[0];
+	char end[128], text[1024], command[600];
+	neap_report_clean(command, sizeof command, report->command);
+	neap_estimate_end_text(run, end, sizeof end);
+	snprintf(text, sizeof text,
+		 "%s, with PyTorch %s on neap's simulator: every allocation is PyTorch's own, nothing was computed",
+		 end, run->torch);
+	neap_report_wrap(out, "", command);
+	neap_report_wrap(out, "  ", text);
+}
+
+/* "520 MiB" or "520 MiB to 1.02 GiB". */
+static const char *interval(uint64_t low, uint64_t high, char text[80])
+{
+	snprintf(text, 80, low == high ? "%s" : "%s to %s", SIZE(low), SIZE(high));
+	return text;
+}
+
+static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	const struct neap_estimate_run *run = &report->runs[0];
+	size_t gpu = report->plan->run_gpus[0];
+	const struct neap_estimate_context *context = &report->verdicts[gpu].context;
+	uint64_t workspace = neap_estimate_workspace(run);
+	char architecture[16], text[400], range[80];
+
+	neap_estimate_architecture(report->plan->gpus[gpu].profile, architecture);
+	neap_buffer_format(out, "\nPeak on %s (%s)", report->plan->gpus[gpu].profile->gpu_name, architecture);
+	if (run->process_count > 1)
+		neap_buffer_format(out, ", of the process that reserved most (%zu use the GPU%s)", run->process_count,
+				   plural(report->plan->devices));
+	neap_buffer_format(out, "\n  requested   %10s  what the program asked for\n", SIZE(run->requested_peak));
+	neap_buffer_format(out, "  allocated   %10s  as PyTorch's blocks\n", SIZE(run->allocated_peak));
+	neap_buffer_format(out, "  reserved    %10s  what PyTorch takes from the driver\n", SIZE(run->reserved_peak));
+	if (workspace) {
+		snprintf(text, sizeof text,
+			 "up to %s more, for workspaces whose size only NVIDIA's library knows (0 B here)",
+			 SIZE(workspace));
+		neap_report_wrap(out, "                          ", text);
+	}
+	snprintf(text, sizeof text, "%s: the profile's %s, and by assumption up to %s for code that the driver loads",
+		 interval(context->low_bytes, context->high_bytes, range), SIZE(context->bare_bytes),
+		 SIZE(context->code_bytes));
+	if (context->pools_bytes)
+		snprintf(text + strlen(text), sizeof text - strlen(text), " and %s for cuBLAS's own pools",
+			 SIZE(context->pools_bytes));
+	neap_report_wrap(out, "  context     ", text);
+	snprintf(text, sizeof text, "%s: what it shows for the process",
+		 interval(context->low_bytes + run->reserved_peak,
+			  context->high_bytes + run->reserved_peak + workspace, range));
+	neap_report_wrap(out, "  nvidia-smi  ", text);
+}
+
+static uint64_t category_bytes(const struct neap_categories *categories, int category)
+{
+	uint64_t bytes = 0;
+	for (int how = 0; how < NEAP_HOWS; how++)
+		bytes += categories->bytes[category][how];
+	return bytes;
+}
+
+static void put_categories(struct neap_buffer *out, const struct neap_analysis *analysis)
+{
+	uint64_t total = analysis->profile.requested_peak.requested;
+	neap_buffer_text(out, "\nWhat it was for, at the peak of requested memory\n");
+	for (int category = 0; category < NEAP_CATEGORIES; category++) {
+		uint64_t bytes = category_bytes(&analysis->categories, category);
+		if (bytes)
+			neap_buffer_format(out, "  %10s %5.1f %%  %s\n", SIZE(bytes), percent(bytes, total),
+					   neap_category_name((enum neap_category)category));
+	}
+}
+
+static void put_holders(struct neap_buffer *out, const struct neap_analysis *analysis, size_t top)
+{
+	uint64_t total = analysis->profile.requested_peak.requested;
+	neap_buffer_text(out, "\nBy line of the program\n");
+	for (size_t i = 0; i < analysis->holder_count && i < top; i++) {
+		const struct neap_holder *holder = &analysis->holders[i];
+		char text[320], clean[320], first[64];
+		neap_holder_text(analysis->trace, holder, text, sizeof text);
+		neap_report_clean(clean, sizeof clean, text);
+		snprintf(first, sizeof first, "  %10s %5.1f %%  ", SIZE(holder->bytes),
+			 percent(holder->bytes, total));
+		neap_report_wrap(out, first, clean);
+	}
+}
+
+static const char *fits_text(const struct neap_estimate_verdict *verdict)
+{
+	if (verdict->unsupported)
+		return "no";
+	return verdict->fits == NEAP_ESTIMATE_YES ? "yes" : verdict->fits == NEAP_ESTIMATE_NO ? "no" : "perhaps";
+}
+
+/* The first of the settings that lets it fit: PyTorch's own allocator's only. NULL: none does. */
+static const struct neap_whatif *helpful(const struct neap_estimate_verdict *verdict)
+{
+	for (size_t i = 0; i < verdict->settings.count; i++) {
+		const struct neap_whatif *item = &verdict->settings.items[i];
+		if (item->tried && item->fits && !item->own && item->policy != NEAP_REPLAY_NEAP)
+			return item;
+	}
+	return NULL;
+}
+
+static void put_why(struct neap_buffer *out, const struct neap_estimate_report *report, size_t index)
+{
+	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
+	const struct neap_whatif *setting = helpful(verdict);
+	char text[300], architecture[16];
+	if (verdict->unsupported) {
+		neap_estimate_architecture(report->plan->gpus[index].profile, architecture);
+		snprintf(text, sizeof text, "this PyTorch has no kernels for %s (it has: %s)", architecture,
+			 report->runs[report->plan->gpus[index].run].architectures);
+		neap_report_wrap(out, "      ", text);
+	} else if (verdict->fits == NEAP_ESTIMATE_YES && verdict->retries) {
+		snprintf(text, sizeof text, "PyTorch empties its cache %" PRIu64 " time%s to go on, which is slow",
+			 verdict->retries, plural(verdict->retries));
+		neap_report_wrap(out, "      ", text);
+	} else if (verdict->fits == NEAP_ESTIMATE_UNSURE) {
+		neap_report_wrap(out, "      ", "fits beside the smallest context, not beside the largest");
+	}
+	if (setting && !verdict->unsupported) {
+		snprintf(text, sizeof text, "fits with PYTORCH_CUDA_ALLOC_CONF=%s (by exact replay)",
+			 setting->settings);
+		neap_report_wrap(out, "      ", text);
+	} else if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported) {
+		neap_report_wrap(out, "      ", "no setting of PyTorch's allocator lets it fit (by exact replay)");
+	}
+}
+
+static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	neap_buffer_format(out, "\n%-14s %10s %10s  %-22s %-8s %10s\n", "GPU", "memory", "reserved", "nvidia-smi",
+			   "fits", "headroom");
+	for (size_t i = 0; i < report->plan->count; i++) {
+		const struct neap_estimate_gpu *gpu = &report->plan->gpus[i];
+		const struct neap_estimate_run *run = &report->runs[gpu->run];
+		const struct neap_estimate_verdict *verdict = &report->verdicts[i];
+		char range[80], left[NEAP_UNITS_ROOM];
+		interval(verdict->context.low_bytes + run->reserved_peak,
+			 verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run), range);
+		neap_size_format_delta(verdict->headroom_bytes, left);
+		neap_buffer_format(out, "%-14s %10s %10s  %-22s %-8s %10s\n", gpu->name, SIZE(gpu->total_bytes),
+				   SIZE(run->reserved_peak), range, fits_text(verdict),
+				   left[0] == '+' ? left + 1 : left);
+		put_why(out, report, i);
+	}
+	neap_report_wrap(
+		out, "  ",
+		"headroom: what is left beside the largest context, of the smallest memory in which the replay of "
+		"this run ends");
+}
+
+static void put_ranks(struct neap_buffer *out, const struct neap_estimate_run *run)
+{
+	if (run->process_count < 2)
+		return;
+	neap_buffer_format(out, "\n%-8s %10s %10s %10s\n", "process", "requested", "allocated", "reserved");
+	for (size_t i = 0; i < run->process_count; i++) {
+		const struct neap_estimate_process *process = &run->processes[i];
+		char name[32];
+		if (process->rank == UINT64_MAX)
+			snprintf(name, sizeof name, "%" PRIu64, process->pid);
+		else
+			snprintf(name, sizeof name, "rank %" PRIu64, process->rank);
+		neap_buffer_format(out, "%-8s %10s %10s %10s\n", name, SIZE(process->requested_peak),
+				   SIZE(process->allocated_peak), SIZE(process->reserved_peak));
+	}
+}
+
+/* The last two parts of a path. */
+static const char *tail(const char *path)
+{
+	const char *at = path + strlen(path);
+	for (int slashes = 0; at > path && (at[-1] != '/' || ++slashes < 2); at--)
+		;
+	return at;
+}
+
+static void put_reads(struct neap_buffer *out, const struct neap_estimate_run *run)
+{
+	static const char *const uses[] = {
+		"size", "decides how much is allocated", "branch", "the program branches on it", "value", NULL};
+	if (!run->read_count)
+		return;
+	neap_report_wrap(out, "  ", "values read back from the GPU, which are zeros here:");
+	for (size_t i = 0; i < run->read_count && i < SHOWN; i++) {
+		const struct neap_estimate_read *read = &run->reads[i];
+		char text[500], clean[500];
+		const char *use = "";
+		for (size_t n = 0; uses[n]; n += 2)
+			if (!strcmp(uses[n], read->use) && uses[n + 1])
+				use = uses[n + 1];
+		snprintf(text, sizeof text, "%s:%" PRIu64 " %s: %s, %" PRIu64 " time%s%s%s", tail(read->file),
+			 read->line, read->function, read->reader, read->count, plural(read->count), *use ? "; " : "",
+			 use);
+		neap_report_clean(clean, sizeof clean, text);
+		neap_report_wrap(out, "    ", clean);
+	}
+	if (run->read_count > SHOWN || run->reads_lost)
+		neap_buffer_format(out, "    and %zu other lines\n",
+				   run->read_count - SHOWN + (size_t)run->reads_lost);
+}
+
+static void put_gaps(struct neap_buffer *out, const struct neap_estimate_run *run)
+{
+	size_t shown = 0;
+	for (size_t i = 0; i < run->gaps.gap_count && shown < SHOWN; i++) {
+		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
+		char text[300];
+		if (gap->kind == NEAP_GAP_VALUES)
+			continue;
+		shown++;
+		if (gap->kind == NEAP_GAP_WORKSPACE)
+			snprintf(text, sizeof text, "not modelled: memory of %s %s, %" PRIu64 " call%s, %s each",
+				 gap->library, gap->function, gap->calls, plural(gap->calls),
+				 interval(gap->low_bytes, gap->high_bytes, (char[80]){0}));
+		else
+			snprintf(text, sizeof text, "%s: %s %s, %" PRIu64 " call%s",
+				 gap->kind == NEAP_GAP_REFUSED ? "refused as not supported"
+							       : "not moved between ranks",
+				 gap->library, gap->function, gap->calls, plural(gap->calls));
+		neap_report_wrap(out, "  ", text);
+	}
+}
+
+static void put_notes(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	const struct neap_estimate_run *run = &report->runs[0];
+	char text[300];
+	neap_buffer_text(out, "\nTo be known\n");
+	snprintf(text, sizeof text,
+		 "it holds for PyTorch %s: other versions allocate differently. Run %zu time%s, once for each "
+		 "architecture "
+		 "and number of multiprocessors",
+		 run->torch, report->plan->run_count, plural(report->plan->run_count));
+	neap_report_wrap(out, "  ", text);
+	if (!neap_analysis_exact(&run->analysis))
+		neap_report_wrap(
+			out, "  ",
+			"the replay of PyTorch's allocator parts from the recording: whether it fits is approximate");
+	if (run->compiled)
+		neap_report_wrap(
+			out, "  ",
+			run->has_triton
+				? "torch.compile: its kernels were compiled and launched as nothing; values "
+				  "read back after it are not listed"
+				: "torch.compile needs Triton, which is not installed: what it compiles fails "
+				  "or runs eagerly, so that the figures are not those of compiled code");
+	if (report->plan->devices > 1 && run->process_count < 2)
+		neap_report_wrap(out, "  ", "one process used the GPUs: the figures are those of the fullest");
+	put_reads(out, run);
+	put_gaps(out, run);
+}
+
+void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	const struct neap_analysis *analysis = &report->runs[0].analysis;
+	put_head(out, report);
+	put_peaks(out, report);
+	put_categories(out, analysis);
+	put_holders(out, analysis, report->top);
+	put_ranks(out, &report->runs[0]);
+	put_gpus(out, report);
+	put_notes(out, report);
+}

@@ -1,0 +1,21 @@
+/* estimate/text.h: an estimate for a terminal: one screen, at most 100 columns. Pure. */
+#ifndef NEAP_ESTIMATE_TEXT_H
+#define NEAP_ESTIMATE_TEXT_H
+
+#include "base/buffer.h"
+#include "estimate/estimate.h"
+
+struct neap_estimate_report {
+	const char *command; /* as it was typed */
+	const struct neap_estimate_plan *plan;
+	const struct neap_estimate_run *runs;         /* plan->run_count */
+	const struct neap_estimate_verdict *verdicts; /* plan->count */
+	size_t top;                                   /* how many lines a list has at most */
+};
+
+void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);
+
+/* How the run ended, as a phrase: "3 optimizer updates", "the program ended after 2 optimizer updates". */
+void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text, size_t room);
+
+#endif

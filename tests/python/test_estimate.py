@@ -1,0 +1,218 @@
+"""`neap estimate` on real PyTorch programs: its figures are those of `neap run`, and what it says of a smaller device comes
+true on one."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+NEAP = os.environ["NEAP"]
+MIB = 1 << 20
+DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "NEAP_SIM", "NEAP_ESTIMATE", "RANK", "LOCAL_RANK", "WORLD_SIZE")
+KEPT = ("NEAP_SIM_PATH", "NEAP_SIM_RUNTIME")
+
+TRAINING = """
+import sys, torch
+from torch import nn
+batch, width = int(sys.argv[1]), int(sys.argv[2])
+model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+for step in range(50):
+    loss = model(torch.ones(batch, width, device="cuda")).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if loss:
+        pass
+    print(loss.item())
+"""
+
+# 40 blocks of 30 MiB with 8 MiB between them that stay, then blocks of 60 MiB: the freed ones are of no use to them.
+FRAGMENTED = """
+import torch
+large, small = [], []
+for _ in range(40):
+    large.append(torch.empty(30 << 20, dtype=torch.uint8, device="cuda"))
+    small.append(torch.empty(11 << 20, dtype=torch.uint8, device="cuda"))
+    del large[-1]
+    large.append(torch.empty(16 << 20, dtype=torch.uint8, device="cuda"))
+for i in range(0, 40):
+    del large[0]
+    small.append(torch.empty(40 << 20, dtype=torch.uint8, device="cuda"))
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k in KEPT or not k.startswith(DROPPED)}
+    return {**kept, "PYTHONPATH": "", **more}
+
+
+class Estimate(unittest.TestCase):
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        (self.folder / "train.py").write_text(TRAINING)
+        self.temporary = self.folder / "tmp"
+        self.temporary.mkdir()
+        self.base = environment(TMPDIR=str(self.temporary), XDG_STATE_HOME=str(self.folder / "state"))
+
+    def call(self, *arguments: str, code: int = 0, **more: str) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run([NEAP, *arguments], cwd=self.folder, env={**self.base, **more}, capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def estimate(self, *arguments: str, options: "tuple[str, ...]" = (), code: int = 0) -> dict:
+        done = self.call("estimate", "--json", *options, "--", sys.executable, *arguments, code=code)
+        return json.loads(done.stdout)
+
+    def ends(self, bytes_for_torch: int, *arguments: str) -> str:
+        """How a run ends on a device that leaves PyTorch so much."""
+        folder = self.folder / f"run-{bytes_for_torch}"
+        sim = f"h100-80gb,mem={bytes_for_torch + 512 * MIB},reserved=0,context={512 * MIB},backing=none,world=estimate-{os.getpid()}"
+        subprocess.run(
+            [NEAP, "run", "--quiet", "--no-history", "--max-steps", "3", "--folder", folder, "--", sys.executable, *arguments],
+            cwd=self.folder, env={**self.base, "NEAP_DEVICE": "sim", "NEAP_SIM": sim}, capture_output=True,
+        )
+        return json.loads((folder / "result.json").read_text())["outcome"]
+
+
+class Figures(Estimate):
+    def test_are_those_of_a_run(self) -> None:
+        found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb"))
+        sim = f"h100-80gb,backing=none,world=estimate-{os.getpid()}"
+        self.call("run", "--quiet", "--no-history", "--max-steps", "3", "--folder", "run", "--", sys.executable, "train.py", "256",
+                  "512", NEAP_DEVICE="sim", NEAP_SIM=sim)
+        result = json.loads((self.folder / "run" / "result.json").read_text())
+        self.assertEqual(found["allocated_peak"], result["peak_allocated_bytes"])
+        self.assertEqual(found["reserved_peak"], result["peak_reserved_bytes"])
+        self.assertEqual(found["steps"], 3)
+        self.assertTrue(found["exact"])
+        self.assertEqual(found["backend"], "sim")
+        self.assertGreater(found["requested_peak"], 40 * MIB)
+        self.assertEqual(list(self.temporary.glob("neap*")), [], "the runs' folder is gone")
+
+    def test_tell_what_it_was_for(self) -> None:
+        found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb"))
+        parameters = 4 * (512 * 2048 + 2048 + 2048 * 512 + 512)
+        self.assertEqual(found["categories"]["parameters"], parameters)
+        self.assertAlmostEqual(found["categories"]["optimizer state"], 2 * parameters, delta=65536)
+        self.assertTrue(any("train.py:5 <module>" in line["text"] and line["bytes"] == parameters for line in found["lines"]))
+
+    def test_follow_the_architecture(self) -> None:
+        found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb,a100-40gb,h200-141gb"))
+        hopper, ampere, other = found["gpus"]
+        self.assertEqual(hopper["reserved_peak"], other["reserved_peak"])
+        self.assertGreater(hopper["allocated_peak"], ampere["allocated_peak"] + 20 * MIB)  # cuBLAS's workspace
+        self.assertEqual((hopper["architecture"], ampere["architecture"]), ("sm_90", "sm_80"))
+
+
+class Fits(Estimate):
+    def test_comes_true(self) -> None:
+        """In the smallest memory that the replay finds PyTorch completes, in one page less it does not."""
+        arguments = ("train.py", "4096", "1024")
+        found = self.estimate(*arguments, options=("--gpu", "h100-80gb"))["gpus"][0]
+        self.assertIs(found["fits"], True)
+        self.assertEqual(self.ends(found["smallest_memory"], *arguments), "stopped early")
+        self.assertEqual(self.ends(found["smallest_memory"] - 2 * MIB, *arguments), "oom")
+
+    def test_is_said_of_a_limit(self) -> None:
+        arguments = ("train.py", "4096", "1024")
+        found = self.estimate(*arguments, options=("--max-memory", "20GiB"))["gpus"][0]
+        self.assertEqual((found["total"], found["fits"]), (20 << 30, True))
+        needed = found["smallest_memory"] + found["context"]["high"]
+        self.assertEqual(found["headroom"], (20 << 30) - needed)
+        found = self.estimate(*arguments, options=("--max-memory", str(needed)))["gpus"][0]
+        self.assertEqual((found["fits"], found["headroom"]), (True, 0))
+        found = self.estimate(*arguments, options=("--max-memory", str(needed - 2 * MIB)))["gpus"][0]
+        self.assertEqual((found["fits"], found["headroom"]), (None, -2 * MIB))
+        least = found["smallest_memory"] + found["context"]["low"] - 2 * MIB
+        found = self.estimate(*arguments, options=("--max-memory", str(least)), code=1)["gpus"][0]
+        self.assertIs(found["fits"], False)
+
+    def test_other_settings_are_replayed(self) -> None:
+        (self.folder / "fragmented.py").write_text(FRAGMENTED)
+        found = self.estimate("fragmented.py", options=("--gpu", "h100-80gb"))
+        gpu = found["gpus"][0]
+        self.assertGreater(gpu["smallest_memory"], found["requested_peak"] + 500 * MIB)
+        limit = gpu["smallest_memory"] - 200 * MIB + gpu["context"]["high"]
+        tight = self.estimate("fragmented.py", options=("--max-memory", str(limit)))["gpus"][0]
+        self.assertIsNone(tight["fits"])
+        self.assertIn("expandable_segments:True", tight["fits_with"])
+        self.assertNotIn("max_split_size_mb:128", tight["fits_with"])
+
+    def test_more_than_any_gpu_has_is_run_with_more(self) -> None:
+        found = self.estimate("train.py", "4096", "1024", options=("--gpu", "rtx4060-8gb"))["gpus"][0]
+        self.assertIs(found["fits"], True)
+        (self.folder / "large.py").write_text("import torch\nx = [torch.empty(1 << 30, device='cuda') for _ in range(5)]\n")
+        found = self.estimate("large.py", options=("--gpu", "rtx4060-8gb"), code=1)
+        self.assertEqual(found["requested_peak"], 20 << 30)
+        self.assertIs(found["gpus"][0]["fits"], False)
+        self.assertLess(found["gpus"][0]["headroom"], -(12 << 30))
+
+
+class Trust(Estimate):
+    def test_values_read_back_are_named(self) -> None:
+        lines = "import torch\nx = torch.zeros(8, device='cuda')\n" \
+            "y = x[x > 0]\nn = x.nonzero()\nif x.sum():\n    pass\ntorch.unique(x)\n"
+        (self.folder / "reads.py").write_text(lines)
+        found = self.estimate("reads.py", options=("--gpu", "h100-80gb"))["reads"]
+        self.assertEqual(
+            sorted((read["line"], read["reader"], read["use"], read["count"]) for read in found),
+            [(3, "x[mask]", "size", 1), (4, "nonzero", "size", 1), (5, "__bool__", "branch", 1), (7, "unique", "size", 1)],
+        )
+        text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "8", "64").stdout
+        self.assertRegex(text, r"train.py:12 <module>: __bool__, 2 times; the program branches on it")
+
+    def test_a_gpu_without_kernels(self) -> None:
+        text = "import torch\ntorch.cuda.get_arch_list = lambda: ['sm_80', 'sm_90']\nx = torch.empty(1 << 20, device='cuda')\n"
+        (self.folder / "old.py").write_text(text)
+        found = self.estimate("old.py", options=("--gpu", "t4-16gb,l4-24gb"))["gpus"]
+        self.assertEqual([(gpu["supported"], gpu["fits"]) for gpu in found], [(False, False), (True, True)])
+
+
+class Failures(Estimate):
+    def test_a_script_that_fails(self) -> None:
+        (self.folder / "bad.py").write_text("import torch\ntorch.zeros(1, device='cuda')\nraise ValueError('the reason')\n")
+        done = self.call("estimate", "--", sys.executable, "bad.py", code=1)
+        self.assertIn("ValueError: the reason", done.stderr)
+        self.assertIn("exit status 1", done.stderr)
+        self.assertEqual(done.stdout, "")
+
+    def test_a_script_without_a_gpu(self) -> None:
+        (self.folder / "cpu.py").write_text("import torch\ntorch.zeros(1)\n")
+        self.assertIn("without using the GPU", self.call("estimate", "--", sys.executable, "cpu.py", code=1).stderr)
+
+    def test_a_command_that_is_not_there(self) -> None:
+        self.assertIn("nowhere", self.call("estimate", "--", "./nowhere", code=127).stderr)
+
+    def test_wrong_options(self) -> None:
+        for options in (("--gpu", "h101"), ("--gpu", "mem=3GiB"), ("--steps", "0"), ("--max-memory", "3"), ("--time-limit", "x")):
+            self.call("estimate", *options, "--", "true", code=64)
+        self.call("estimate", code=64)
+
+    def test_a_time_limit(self) -> None:
+        (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1 << 20, device='cuda')\nopen('at', 'w').close()\ntime.sleep(600)\n")
+        found = self.estimate("long.py", options=("--gpu", "h100-80gb", "--time-limit", "8s"))
+        self.assertEqual((found["outcome"], found["requested_peak"]), ("timeout", 4 << 20))
+
+    def test_an_interrupt(self) -> None:
+        (self.folder / "long.py").write_text("import torch, time\nx = torch.zeros(1, device='cuda')\nopen('at', 'w').close()\ntime.sleep(600)\n")
+        process = subprocess.Popen([NEAP, "estimate", "--", sys.executable, "long.py"], cwd=self.folder, env=self.base,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        while not (self.folder / "at").exists() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (130, ""), err)
+        self.assertIn("stopped", err)
+        self.assertEqual(list(self.temporary.glob("neap*")), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
