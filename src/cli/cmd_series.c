@@ -1,4 +1,5 @@
 /* cli/cmd_series.c: `neap series`: a file of experiments, each exactly once. */
+#include "base/error.h"
 #include "base/paths.h"
 #include "cli/command.h"
 #include "cli/print.h"
@@ -168,12 +169,54 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 	};
 }
 
+/* The names of all parameters, in the order of the file. */
+static enum neap_status parameter_names(const struct neap_spec *spec, struct neap_words *names)
+{
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; i < spec->count; i++)
+		for (size_t k = 0; k < spec->experiments[i].params.count && !status; k++) {
+			const char *param = spec->experiments[i].params.items[k];
+			char name[NEAP_REPORT_TITLE * 2];
+			size_t at = 0;
+			snprintf(name, sizeof name, "%.*s", (int)strcspn(param, "="), param);
+			while (at < names->count && strcmp(names->items[at], name))
+				at++;
+			if (at == names->count)
+				status = neap_words_add(names, name);
+		}
+	return status;
+}
+
+/* --sort and --columns. `results`: NULL: only to see whether they make sense. */
+static enum neap_status choose_columns(const struct neap_arguments *arguments, const struct neap_spec *spec,
+				       const struct neap_result *results, size_t count, struct neap_words *params,
+				       struct neap_report_columns *ret_columns, struct neap_error *err)
+{
+	if (parameter_names(spec, params))
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	enum neap_status status = neap_report_columns_parse(neap_argument(arguments, "columns"), params->items,
+							    params->count, results, count, ret_columns, err);
+	if (status)
+		neap_error_prefix(err, "--columns");
+	if (!status && (status = neap_report_order_parse(neap_argument(arguments, "sort"), &ret_columns->order, err)))
+		neap_error_prefix(err, "--sort");
+	return status;
+}
+
 /* The table, and as the last line the page's path. */
-static int print_report(const struct neap_arguments *arguments, const struct neap_series_summary *summary, int code)
+static int print_report(const struct neap_arguments *arguments, const struct neap_spec *spec,
+			const struct neap_series_summary *summary, int code)
 {
 	struct neap_buffer table = {0};
 	struct neap_error err = {0};
-	neap_report_table(&table, summary->results, summary->count, neap_color(arguments, stdout));
+	struct neap_words params = {0};
+	struct neap_report_columns columns;
+	if (choose_columns(arguments, spec, summary->results, summary->count, &params, &columns, &err)) {
+		neap_words_fini(&params);
+		return neap_complain("series", &err); /* looked at before: out of memory, or too many that differ */
+	}
+	neap_report_table(&table, summary->results, summary->count, &columns, neap_color(arguments, stdout));
+	neap_words_fini(&params);
 	neap_report_failures(&table, summary->results, summary->count);
 	neap_report_comparisons(&table, summary->comparisons, summary->comparison_count);
 	if (neap_buffer_status(&table, &err))
@@ -212,7 +255,7 @@ static int run_slurm(const struct neap_arguments *arguments, const struct neap_s
 	catch_signals();
 	int code = series_slurm_run(arguments, spec, &options, &summary, &report);
 	if (report)
-		code = print_report(arguments, &summary.series, code);
+		code = print_report(arguments, spec, &summary.series, code);
 	if (code == NEAP_EXIT_FAILED && !report && interrupts)
 		code = 128 + interrupted_by;
 	neap_slurm_summary_fini(&summary);
@@ -238,7 +281,7 @@ static int run_series(const struct neap_arguments *arguments, const struct neap_
 	if (status)
 		code = complain(&summary, &options, &err);
 	else
-		code = print_report(arguments, &summary, summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK);
+		code = print_report(arguments, spec, &summary, summary.failed ? NEAP_EXIT_FAILED : NEAP_EXIT_OK);
 	neap_series_summary_fini(&summary);
 	return code;
 }
@@ -275,6 +318,15 @@ static int series_command(const struct neap_arguments *arguments)
 		neap_spec_fini(&spec);
 		return neap_complain("series", &err);
 	}
+	struct neap_words params = {0};
+	struct neap_report_columns columns;
+	status = choose_columns(arguments, &spec, NULL, 0, &params, &columns, &err);
+	neap_words_fini(&params);
+	if (status) {
+		neap_spec_fini(&spec);
+		return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err.message)
+					     : neap_complain("series", &err);
+	}
 	int code;
 	if (neap_argument(arguments, "slurm") || neap_argument(arguments, "slurm-task"))
 		code = run_slurm(arguments, &spec, file);
@@ -295,13 +347,20 @@ static const struct neap_option options[] = {
 	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
 	{"wait", NULL, "with --slurm: stay until all has ended"},
 	{"slurm-task", "N", "what a task of submission N runs, in the script that --slurm writes"},
+	{"sort", "ORDER",
+	 "of the table: peak (the highest first; default), file, loss (the lowest first) or time (the longest)"},
+	{"columns", "LIST",
+	 "of the table, separated by commas: name, outcome, peak, headroom, fits, drain, retries, rung, leak, time "
+	 "(the "
+	 "default), loss, steps, names of parameters, and params: all parameters that differ"},
 	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
 	{0},
 };
 
 const struct neap_command neap_command_series = {
 	.name = "series",
-	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--dry-run] [--quiet]",
+	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--sort ORDER] [--columns LIST] "
+		 "[--dry-run] [--quiet]",
 	.summary = "run a list of experiments, each in its own process and exactly once",
 	.details =
 		"FILE is YAML:\n"

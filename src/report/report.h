@@ -4,12 +4,14 @@
 
 #include "analyze/oom.h"
 #include "base/buffer.h"
+#include "report/columns.h"
 #include "report/comparison.h"
 #include "store/result.h"
 
-/* The table of a series, ranked by peak memory, largest first: name, outcome, peak, headroom, drain, retries, rung,
- * leak, time. Fits 120 columns; `color` as the command decided. */
-void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color);
+/* The table of a series, in the order and with the columns that were chosen (report/columns.h). With the usual ones it
+ * fits 120 columns; `color` as the command decided. */
+void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count,
+		       const struct neap_report_columns *columns, bool color);
 
 /* Of each run that did not end well: why, and where its folder is; nothing when all did. In the order of `results`. */
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count);

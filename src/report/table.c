@@ -6,6 +6,7 @@
  *                                                            accumulate 1 -> 4
  */
 #include "report/cells.h"
+#include "report/columns.h"
 #include "report/report.h"
 
 #include <ctype.h>
@@ -77,42 +78,66 @@ static void trim_line(struct neap_buffer *out, size_t start)
 	neap_buffer_text(out, "\n");
 }
 
-static void put_row(struct neap_buffer *out, const struct neap_report_cells *cells, const size_t *widths, bool color)
-{
-	const char *rung = cells->text[NEAP_COLUMN_RUNG];
-	size_t taken = fitting(rung, widths[NEAP_COLUMN_RUNG], true);
-	size_t start = out->length, indent = 0;
+/* What stands in a line of the table. */
+struct row {
+	char text[NEAP_REPORT_COLUMNS][256];
+	enum neap_report_tone tone[NEAP_REPORT_COLUMNS];
+};
 
-	for (int i = 0; i < NEAP_COLUMN_COUNT; i++) {
-		struct cell cell = {.text = cells->text[i],
-				    .length =
-					    i == NEAP_COLUMN_RUNG ? taken : fitting(cells->text[i], widths[i], false),
-				    .width = widths[i],
-				    .right = neap_report_headings[i].right,
-				    .tone = cells->tone[i]};
+static bool is_rung(const struct neap_report_columns *columns, size_t column)
+{
+	return columns->items[column].kind == NEAP_KIND_CELL && columns->items[column].cell == NEAP_COLUMN_RUNG;
+}
+
+static void fill_row(const struct neap_report_columns *columns, const struct neap_result *result, struct row *row)
+{
+	struct neap_report_cells cells;
+
+	neap_report_cells(result, &cells);
+	for (size_t i = 0; i < columns->count; i++) {
+		bool cell = columns->items[i].kind == NEAP_KIND_CELL;
+		neap_report_column_text(columns, i, result, &cells, row->text[i], sizeof(row->text[i]));
+		row->tone[i] = cell ? cells.tone[columns->items[i].cell] : NEAP_TONE_PLAIN;
+	}
+}
+
+/* The rung, where there is one, goes on below. */
+static void put_row(struct neap_buffer *out, const struct neap_report_columns *columns, const struct row *row,
+		    const size_t *widths, bool color)
+{
+	size_t start = out->length, indent = 0, at = columns->count, taken = 0;
+
+	for (size_t i = 0; i < columns->count; i++) {
+		size_t length = fitting(row->text[i], widths[i], is_rung(columns, i));
+		struct cell cell = {row->text[i], length, widths[i], neap_report_column_right(columns, i), row->tone[i]};
 		put_cell(out, cell, color);
-		if (i < NEAP_COLUMN_RUNG)
+		if (is_rung(columns, i)) {
+			at = i;
+			taken = length;
+		} else if (at == columns->count) {
 			indent += widths[i] + GAP;
+		}
 	}
 	trim_line(out, start);
-	for (rung += taken; *rung; rung += taken) {
+	if (at == columns->count)
+		return;
+	for (const char *rung = row->text[at] + taken; *rung; rung += taken) {
 		start = out->length;
 		spaces(out, indent);
-		taken = fitting(rung, widths[NEAP_COLUMN_RUNG], true);
-		put_cell(out,
-			 (struct cell){rung, taken, widths[NEAP_COLUMN_RUNG], false, cells->tone[NEAP_COLUMN_RUNG]},
-			 color);
+		taken = fitting(rung, widths[at], true);
+		put_cell(out, (struct cell){rung, taken, widths[at], false, row->tone[at]}, color);
 		trim_line(out, start);
 	}
 }
 
-static void widen(size_t *widths, const struct neap_report_cells *cells)
+static void widen(const struct neap_report_columns *columns, size_t *widths, const struct row *row)
 {
-	for (int i = 0; i < NEAP_COLUMN_COUNT; i++) {
-		size_t width = neap_report_width(cells->text[i], strlen(cells->text[i]));
-		size_t limit = i == NEAP_COLUMN_NAME   ? NAME_LIMIT
-			       : i == NEAP_COLUMN_RUNG ? TABLE_COLUMNS
-						       : CELL_LIMIT;
+	for (size_t i = 0; i < columns->count; i++) {
+		const struct neap_report_column_chosen *column = &columns->items[i];
+		size_t width = neap_report_width(row->text[i], strlen(row->text[i]));
+		bool name = column->kind == NEAP_KIND_PARAM ||
+			    (column->kind == NEAP_KIND_CELL && column->cell == NEAP_COLUMN_NAME);
+		size_t limit = name ? NAME_LIMIT : is_rung(columns, i) ? TABLE_COLUMNS : CELL_LIMIT;
 		if (width > limit)
 			width = limit;
 		if (width > widths[i])
@@ -120,17 +145,18 @@ static void widen(size_t *widths, const struct neap_report_cells *cells)
 	}
 }
 
-static void limit_rung(size_t *widths)
+static void limit_rung(const struct neap_report_columns *columns, size_t *widths)
 {
-	size_t others = (NEAP_COLUMN_COUNT - 1) * GAP;
+	size_t others = columns->count ? (columns->count - 1) * GAP : 0;
 
-	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
-		if (i != NEAP_COLUMN_RUNG)
+	for (size_t i = 0; i < columns->count; i++)
+		if (!is_rung(columns, i))
 			others += widths[i];
-	/* NAME_LIMIT and CELL_LIMIT leave a rung of at least a few columns in the worst case. */
+	/* With the usual columns, NAME_LIMIT and CELL_LIMIT leave it at least a few columns in the worst case. */
 	size_t room = others + 8 < TABLE_COLUMNS ? TABLE_COLUMNS - others : 8;
-	if (widths[NEAP_COLUMN_RUNG] > room)
-		widths[NEAP_COLUMN_RUNG] = room;
+	for (size_t i = 0; i < columns->count; i++)
+		if (is_rung(columns, i) && widths[i] > room)
+			widths[i] = room;
 }
 
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count)
@@ -158,33 +184,35 @@ void neap_report_failures(struct neap_buffer *out, const struct neap_result *res
 				 "known of its memory\n");
 }
 
-void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count, bool color)
+void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count,
+		       const struct neap_report_columns *columns, bool color)
 {
-	const struct neap_result **ranked = neap_report_rank(results, count);
-	struct neap_report_cells cells, headings = {0};
-	size_t widths[NEAP_COLUMN_COUNT] = {0};
+	const struct neap_result **ordered = neap_report_ordered(columns, results, count);
+	struct row row = {0};
+	size_t widths[NEAP_REPORT_COLUMNS] = {0};
 
-	if (!ranked) {
+	if (!ordered) {
 		out->failed = true;
 		return;
 	}
-	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
-		for (size_t c = 0; neap_report_headings[i].title[c]; c++)
-			headings.text[i][c] = (char)toupper((unsigned char)neap_report_headings[i].title[c]);
-	widen(widths, &headings);
 	for (size_t i = 0; i < count; i++) {
-		neap_report_cells(ranked[i], &cells);
-		widen(widths, &cells);
+		fill_row(columns, ordered[i], &row);
+		widen(columns, widths, &row);
 	}
-	limit_rung(widths);
+	row = (struct row){0};
+	for (size_t i = 0; i < columns->count; i++)
+		for (size_t c = 0; columns->items[i].title[c]; c++)
+			row.text[i][c] = (char)toupper((unsigned char)columns->items[i].title[c]);
+	widen(columns, widths, &row);
+	limit_rung(columns, widths);
 	if (color)
 		neap_buffer_text(out, "\033[1m");
-	put_row(out, &headings, widths, false);
+	put_row(out, columns, &row, widths, false);
 	if (color)
 		neap_buffer_text(out, "\033[0m");
 	for (size_t i = 0; i < count; i++) {
-		neap_report_cells(ranked[i], &cells);
-		put_row(out, &cells, widths, color);
+		fill_row(columns, ordered[i], &row);
+		put_row(out, columns, &row, widths, color);
 	}
-	free(ranked);
+	free(ordered);
 }

@@ -736,3 +736,25 @@ five() {
 	[ "$status" -eq 0 ]
 	[ "$(result e-1 .outcome)" = ok ]
 }
+
+@test "the table in the file's order, with chosen columns" {
+	cat > s.yaml <<-EOF
+		name: s
+		defaults: {needs: none, params: {batch: 8}}
+		experiments:
+		- {name: e, command: "$HOLD {mib}M", grid: {mib: [10, 30, 20]}}
+		- {name: f, command: "$HOLD 40M"}
+	EOF
+	run "$NEAP" series s.yaml --folder s --columns name,los
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"--columns: no column 'los': name, outcome, peak, "*"loss, steps, params or a parameter's name"* ]]
+	run "$NEAP" series s.yaml --folder s --sort size
+	[ "$status" -eq 64 ]
+	[ ! -e s ]
+	run --separate-stderr "$NEAP" series s.yaml --folder s --quiet --sort file --columns name,outcome,params,batch,loss
+	[ "$status" -eq 0 ]
+	[ "$(head -n 5 <<<"$output")" = "$(printf '%s\n' 'NAME      OUTCOME  MIB  BATCH  LOSS' 'e-mib=10  ok       10   8         -' \
+		'e-mib=30  ok       30   8         -' 'e-mib=20  ok       20   8         -' 'f         ok       -    8         -')" ]
+	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --columns name
+	[ "$(head -n 5 <<<"$output" | xargs)" = "NAME f e-mib=30 e-mib=20 e-mib=10" ]
+}

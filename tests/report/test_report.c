@@ -5,6 +5,7 @@
 #include "report/report.h"
 #include "runs.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,6 +84,14 @@ static void check_width(const char *text, size_t limit)
 	}
 }
 
+static const struct neap_report_columns *usual(void)
+{
+	static struct neap_report_columns columns;
+
+	assert_int_equal(neap_report_columns_parse(NULL, NULL, 0, NULL, 0, &columns, NULL), NEAP_OK);
+	return &columns;
+}
+
 static void table_is_ranked(void **unused)
 {
 	struct neap_result results[RUN_COUNT];
@@ -90,10 +99,63 @@ static void table_is_ranked(void **unused)
 
 	(void)unused;
 	runs_init(results);
-	neap_report_table(&out, results, RUN_COUNT, false);
+	neap_report_table(&out, results, RUN_COUNT, usual(), false);
 	assert_string_equal(neap_buffer_string(&out), table_text);
 	check_width(out.data, 120);
 	runs_fini(results);
+	neap_buffer_fini(&out);
+}
+
+static char *const params[] = {"lr", "data", "batch"};
+
+static const char *table_of(struct neap_buffer *out, const char *list, const char *order)
+{
+	struct neap_result results[4] = {0};
+	struct neap_report_columns columns;
+	const char *const parameters[] = {"lr=0.1 data=a b batch=8", "lr=0.01 data=a b batch=8",
+					  "lr=0.1 data=c lr d=1 batch=8", "batch=8"};
+	const double losses[] = {2.5, (double)NAN, 1.25, 3};
+
+	for (int i = 0; i < 4; i++) {
+		char name[2] = {(char)('a' + i), 0};
+		assert_int_equal(neap_result_init(&results[i], NULL), NEAP_OK);
+		neap_result_set(&results[i].name, name, NULL);
+		neap_result_set(&results[i].parameters, parameters[i], NULL);
+		results[i].last_loss = losses[i];
+		results[i].steps = (uint64_t)i * 10;
+		results[i].duration_ns = (uint64_t)(i == 1 ? 9 : i) * 1000000000;
+	}
+	neap_buffer_clear(out);
+	assert_int_equal(neap_report_columns_parse(list, params, 3, results, 4, &columns, NULL), NEAP_OK);
+	assert_int_equal(neap_report_order_parse(order, &columns.order, NULL), NEAP_OK);
+	neap_report_table(out, results, 4, &columns, false);
+	for (int i = 0; i < 4; i++)
+		neap_result_fini(&results[i]);
+	return neap_buffer_string(out);
+}
+
+static void columns_are_chosen(void **unused)
+{
+	struct neap_buffer out = {0};
+	struct neap_report_columns columns;
+	struct neap_error err = {0};
+
+	(void)unused;
+	assert_string_equal(table_of(&out, "name,params,loss,steps", "file"), "NAME  LR    DATA      LOSS  STEPS\n"
+									      "a     0.1   a b        2.5      -\n"
+									      "b     0.01  a b          -     10\n"
+									      "c     0.1   c lr d=1  1.25     20\n"
+									      "d     -     -            3     30\n");
+	assert_string_equal(table_of(&out, "name,batch", "loss"),
+			    "NAME  BATCH\nc     8\na     8\nd     8\nb     8\n");
+	assert_string_equal(table_of(&out, "name", "time"), "NAME\nb\nd\nc\na\n");
+	assert_string_equal(table_of(&out, "rung,name", NULL), "RUNG  NAME\n-     a\n-     b\n-     c\n-     d\n");
+	assert_int_equal(neap_report_columns_parse("name,los", params, 3, NULL, 0, &columns, &err), NEAP_EINVAL);
+	assert_string_equal(err.message,
+			    "no column 'los': name, outcome, peak, headroom, fits, drain, retries, rung, "
+			    "leak, time, loss, steps, params or a parameter's name");
+	assert_int_equal(neap_report_columns_parse("", params, 3, NULL, 0, &columns, &err), NEAP_EINVAL);
+	assert_int_equal(neap_report_order_parse("size", &columns.order, &err), NEAP_EINVAL);
 	neap_buffer_fini(&out);
 }
 
@@ -133,7 +195,7 @@ static void table_stays_narrow(void **unused)
 	neap_result_set(&results[1].name, "\xc3\xa9tude n\xc2\xb0 1", NULL);
 	results[2].drained = false;
 	results[2].outcome = NEAP_OUTCOME_HOST_OOM;
-	neap_report_table(&out, results, RUN_COUNT, false);
+	neap_report_table(&out, results, RUN_COUNT, usual(), false);
 	check_width(out.data, 120);
 	assert_non_null(strstr(out.data, "name ?[31m escaped  "));
 	assert_null(strchr(out.data, '\033'));
@@ -148,7 +210,7 @@ static void table_stays_narrow(void **unused)
 	packed[length] = '\0';
 	assert_non_null(strstr(packed, "averyveryveryveryveryveryveryveryverylongwordwithoutaspace"));
 	neap_buffer_clear(&out);
-	neap_report_table(&out, results, RUN_COUNT, true);
+	neap_report_table(&out, results, RUN_COUNT, usual(), true);
 	assert_non_null(strstr(out.data, "\033[31mhost oom\033[0m"));
 	runs_fini(results);
 	neap_buffer_fini(&out);
@@ -440,17 +502,12 @@ static void test_enough(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_enough),
-		cmocka_unit_test(table_is_ranked),
-		cmocka_unit_test(failures_say_why),
-		cmocka_unit_test(table_stays_narrow),
-		cmocka_unit_test(comparisons_say_what_changed),
-		cmocka_unit_test(card_says_it_all),
-		cmocka_unit_test(card_causes_differ),
-		cmocka_unit_test(card_stays_narrow),
-		cmocka_unit_test(page_escapes_and_fetches_nothing),
-		cmocka_unit_test(page_shows_each_run),
-		cmocka_unit_test(long_curves_keep_their_extremes),
+		cmocka_unit_test(test_enough),         cmocka_unit_test(table_is_ranked),
+		cmocka_unit_test(failures_say_why),    cmocka_unit_test(columns_are_chosen),
+		cmocka_unit_test(table_stays_narrow),  cmocka_unit_test(comparisons_say_what_changed),
+		cmocka_unit_test(card_says_it_all),    cmocka_unit_test(card_causes_differ),
+		cmocka_unit_test(card_stays_narrow),   cmocka_unit_test(page_escapes_and_fetches_nothing),
+		cmocka_unit_test(page_shows_each_run), cmocka_unit_test(long_curves_keep_their_extremes),
 	};
 
 	if (argc > 1)
