@@ -210,8 +210,8 @@ class Agent:
         uuid = d and f"GPU-{d[:8]}-{d[8:12]}-{d[12:16]}-{d[16:20]}-{d[20:]}"
         if place == self._told_place and (not uuid or uuid in self._told_devices):
             return
-        if self._told_place is not None and place[1] < 0:  # the group was destroyed: it stays what it was
-            place = self._told_place
+        if self._told_place is not None and (place[1] < 0 or self._told_place[0] == _abi.Role.WORKER):
+            place = self._told_place  # the group was destroyed, or the worker's loop is over: it stays what it was
         self._told_place = place
         if uuid:
             self._told_devices.add(uuid)
