@@ -1,5 +1,6 @@
-"""`neap run -- python ...`: an unchanged script is attached and does not notice. Over tests/python/fake, a stand-in for
-PyTorch; the real one needs a GPU to be attached."""
+"""`neap run -- python ...`: an unchanged script is attached and does not notice, whatever Python and environment it has. What
+the launcher waits for is a module named torch: a few lines, so that it runs with any Python and in no time. What is then done
+in PyTorch, and to it, is tested on the real one: test_run.py, test_live.py."""
 
 import json
 import os
@@ -14,28 +15,26 @@ import time
 import unittest
 
 NEAP = os.environ["NEAP"]
-FAKE = str(pathlib.Path(__file__).resolve().parent / "fake")
 PYTHON = sys.executable
-MIB = 1 << 20
 BOUND = 150
 # Of whoever runs the tests: what changes a Python program, its place in a distributed training, or a run.
-DROPPED = ("LD_LIBRARY_PATH", "PYTHON", "NEAP", "FAKE_TORCH", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
+DROPPED = ("LD_LIBRARY_PATH", "PYTHON", "NEAP", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
 
-USES_CUDA = """
-import torch
-torch.cuda.take(100 << 20)
-torch.cuda.take(200 << 20)
-torch.cuda.drop(200 << 20)
+# Whoever imports it uses CUDA: the process is attached, which its recording shows.
+TORCH = """
+class cuda:
+    is_initialized = staticmethod(lambda: False)
+    _lazy_call = staticmethod(lambda function: function())
 """
+USES_CUDA = "\nimport torch\n"
 
-WAITS = USES_CUDA + """
-import os, time
+WAITS = """
+import os, time, torch
 open("ready", "w").close()
 end = time.monotonic() + 170
 while not os.path.exists("go") and time.monotonic() < end:
     time.sleep(0.01)
 """
-
 
 # Uses the device without PyTorch, until it is ended.
 HOLDS = """
@@ -55,6 +54,8 @@ class Launcher(unittest.TestCase):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="neap-launcher-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         (self.folder / "runtime").mkdir(mode=0o700)
+        self.site = str(self.folder / "site")
+        self.script(TORCH, "site/torch.py")
         self.world = f"launcher-{os.getpid()}-{self._testMethodName}"[:60]
         self.environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith(DROPPED)},
@@ -63,11 +64,10 @@ class Launcher(unittest.TestCase):
             "NEAP_SIM": f"mem=1GiB,world={self.world}",
             "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
             "XDG_STATE_HOME": str(self.folder / "state"),
-            "PYTHONPATH": FAKE,
+            "PYTHONPATH": self.site,
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         self.addCleanup(self.forget_world)
-        self.environment["FAKE_TORCH_UUID"] = self.neap("info", "--json")["devices"][0]["uuid"]
         self.started = []
         self.addCleanup(lambda: [p.kill() or p.wait() for p in self.started if p.poll() is None])
 
@@ -84,15 +84,6 @@ class Launcher(unittest.TestCase):
         if check:
             self.assertEqual(done.returncode, 0, done.stderr)
         return done
-
-    def neap(self, *words):
-        """What the command prints; asked again where the machine was too busy for the program to answer within 2 s."""
-        for _ in range(30):
-            done = self.command(NEAP, *words, check=False)
-            if done.returncode != 75:
-                break
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
 
     def script(self, text, name="script.py"):
         path = self.folder / name
@@ -125,12 +116,6 @@ class Launcher(unittest.TestCase):
             time.sleep(0.01)
         (recording,) = self.recordings()
         return process, recording.name.split(".")[1]
-
-    def finish(self, process):
-        (self.folder / "go").touch()
-        out, err = process.communicate(timeout=BOUND)
-        self.assertEqual(process.returncode, 0, err)
-        return out
 
     # Nothing shows.
 
@@ -204,10 +189,10 @@ class Launcher(unittest.TestCase):
         code = (
             "import sys\nsys.version_info = (3, 8, 18)\n"
             f"exec(compile(open({str(launch)!r}).read(), {str(launch)!r}, 'exec'), {{'__file__': {str(launch)!r}}})\n"
-            "import torch\nprint(torch.cuda.is_available(), len(sys.meta_path))"
+            "import torch\nprint(torch.__name__, len(sys.meta_path))"
         )
-        done = self.run_neap(PYTHON, "-I", "-c", f"import sys\nsys.path.insert(0, {FAKE!r})\n" + code)
-        plain = self.command(PYTHON, "-I", "-c", "import sys; print(True, len(sys.meta_path))")
+        done = self.run_neap(PYTHON, "-I", "-c", f"import sys\nsys.path.insert(0, {self.site!r})\n" + code)
+        plain = self.command(PYTHON, "-I", "-c", "import sys; print('torch', len(sys.meta_path))")
         self.assertEqual(done.stdout, plain.stdout)
         self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached and not simulated: it needs Python 3\.9 or later, and this is 3\.8\n")
 
@@ -225,7 +210,7 @@ class Launcher(unittest.TestCase):
     def test_the_users_sitecustomize_runs_in_our_place(self):
         self.script("import sys\nmarker = 'mine'\nprint('customized', __name__)", "own/sitecustomize.py")
         code = "import sys, sitecustomize; print(sitecustomize.marker, sitecustomize.__file__)" + USES_CUDA
-        path = f"{self.folder / 'own'}:{FAKE}"
+        path = f"{self.folder / 'own'}:{self.site}"
         plain = self.command(PYTHON, "-c", code, PYTHONPATH=path)
         done = self.run_neap(PYTHON, "-c", code, PYTHONPATH=path)
         self.assertEqual(done.stdout, plain.stdout)
@@ -234,7 +219,7 @@ class Launcher(unittest.TestCase):
 
     def test_a_sitecustomize_that_fails_fails_as_without_us(self):
         self.script("raise ValueError('theirs')", "own/sitecustomize.py")
-        path = f"{self.folder / 'own'}:{FAKE}"
+        path = f"{self.folder / 'own'}:{self.site}"
         plain = self.command(PYTHON, "-c", "print('on')", PYTHONPATH=path)
         done = self.run_neap(PYTHON, "-c", "print('on')" + USES_CUDA, PYTHONPATH=path)
         self.assertEqual(done.stdout, "on\n")
@@ -243,7 +228,7 @@ class Launcher(unittest.TestCase):
 
     def test_the_users_usercustomize(self):
         self.script("print('customized', __name__)", "own/usercustomize.py")
-        path = f"{self.folder / 'own'}:{FAKE}"
+        path = f"{self.folder / 'own'}:{self.site}"
         plain = self.command("/usr/bin/python3", "-c", "print('on')", PYTHONPATH=path)
         self.assertIn("customized", plain.stdout)
         done = self.run_neap("/usr/bin/python3", "-c", "print('on')" + USES_CUDA, PYTHONPATH=path)
@@ -251,24 +236,24 @@ class Launcher(unittest.TestCase):
         self.assertEqual(len(self.recordings()), 1)
 
     def test_paths_of_all_kinds(self):
-        shown = "import sys; print([p for p in sys.path if not p.endswith('fake')])" + USES_CUDA
+        shown = "import sys; print([p for p in sys.path if not p.endswith('/site')])" + USES_CUDA
         for more in (
             {"PYTHONSAFEPATH": "1"},
-            {"PYTHONPATH": FAKE + "::nowhere:"},
+            {"PYTHONPATH": self.site + "::nowhere:"},
             {"HOME": "/proc/nowhere", "PYTHONNOUSERSITE": "1"},
         ):
             plain = self.command(PYTHON, "-c", shown, **more)
             done = self.run_neap(PYTHON, "-c", shown, **more)
             self.assertEqual(done.stdout, plain.stdout)
             self.assertEqual(len(self.recordings()), 1, more)
-        keeps = f"import sys; sys.path[:] = [p for p in sys.path if 'python3' in p] + [{FAKE!r}]" + USES_CUDA
+        keeps = f"import sys; sys.path[:] = [p for p in sys.path if 'python3' in p] + [{self.site!r}]" + USES_CUDA
         self.run_neap(PYTHON, "-c", keeps)
         self.assertEqual(len(self.recordings()), 1)
 
     def test_a_prefix_of_its_own(self):
         self.command(PYTHON, "-m", "venv", "--copies", "--without-pip", "conda")
         (site,) = (self.folder / "conda").glob("lib/python3*/site-packages")
-        shutil.copytree(FAKE + "/torch", site / "torch")
+        shutil.copy(self.folder / "site" / "torch.py", site)
         entry = self.folder / "conda" / "bin" / "train"
         entry.write_text(f"#!{self.folder}/conda/bin/python\n" + USES_CUDA)
         entry.chmod(0o755)
@@ -288,211 +273,18 @@ class Launcher(unittest.TestCase):
         self.assertEqual(self.run_neap(PYTHON, "script.py").stdout, "theirs\n")
         self.assertEqual(len(self.recordings()), 1)
 
-    def test_a_device_that_cannot_be_told_is_no_matter(self):
-        done = self.run_neap(PYTHON, "-c", USES_CUDA, FAKE_TORCH_UUID="")
-        self.assertNotIn("Traceback", done.stderr)
-        self.assertEqual(self.result()["peak_reserved_bytes"], 300 * MIB)
-
     def test_import_neap_where_it_is_not_installed(self):
         (self.folder / "neap").mkdir()  # a clone of the sources, say
         code = "import neap; print(neap.get_gpu_memory_stats().devices)"
         self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "()\n")
-
-    # The verbs.
-
-    def test_the_verbs_work_inside(self):
-        self.script(WAITS + "print(torch.cuda.fractions, torch.cuda.workspaces_cleared)")
-        process, pid = self.start(PYTHON, "script.py")
-        (device,) = self.neap("clear", "--pid", pid, "--json")["processes"][0]["devices"]
-        self.assertEqual((device["name"], device["allocated"]), ("Fake GPU", 100 * MIB))
-        self.assertEqual((device["reserved_before"], device["reserved"], device["freed"]), (300 * MIB, 100 * MIB, 200 * MIB))
-        (forced,) = self.neap("clear", "--pid", pid, "--force", "--json")["processes"]
-        self.assertEqual(forced["lines"], ["no tensor lingers on a device"])
-        (device,) = self.neap("reset", "--pid", pid, "--json")["processes"][0]["devices"]
-        self.assertEqual(device["max_allocated"], 300 * MIB)
-        (device,) = self.neap("clear", "--pid", pid, "--stats-only", "--json")["processes"][0]["devices"]
-        self.assertEqual(device["max_allocated"], 100 * MIB)
-        (device,) = self.neap("fraction", "0.25", "--pid", pid, "--json")["processes"][0]["devices"]
-        self.assertEqual((device["limit_before"], device["limit"]), (None, 256 * MIB))
-        (device,) = self.neap("fraction", "1", "--pid", pid, "--json")["processes"][0]["devices"]
-        self.assertEqual((device["limit_before"], device["limit"]), (256 * MIB, None))
-        self.assertEqual(self.finish(process), "[(0.25, 0), (1.0, 0)] 1\n")
-
-    def test_the_run_knows_what_was_held(self):
-        self.run_neap(PYTHON, "-c", USES_CUDA + "torch.cuda.empty_cache()")
-        result = self.result()
-        self.assertEqual((result["attached"], result["peak_reserved_bytes"]), (True, 300 * MIB))
-        self.assertEqual(result["peak_allocated_bytes"], 300 * MIB)
-
-    def test_a_busy_program_is_not_waited_for(self):
-        self.script(WAITS.replace("time.sleep(0.01)", "time.sleep(170)"))
-        process, pid = self.start(PYTHON, "script.py")
-        done = self.command(NEAP, "clear", "--pid", pid, check=False)
-        self.assertEqual(done.returncode, 75, done.stderr)
-        self.assertIn("PyTorch is busy", done.stderr)
-        process.terminate()
-        process.communicate(timeout=BOUND)
-
-    def test_not_while_a_graph_is_captured(self):
-        self.script(WAITS.replace("import os", "torch.cuda.capturing = True\nimport os"))
-        process, pid = self.start(PYTHON, "script.py")
-        done = self.command(NEAP, "clear", "--pid", pid, check=False)
-        self.assertEqual(done.returncode, 75)
-        self.assertIn("a CUDA graph is being captured", done.stderr)
-        self.finish(process)
-
-    def test_a_limit_for_the_run(self):
-        done = self.run_neap(PYTHON, "-c", USES_CUDA + "print(torch.cuda.fractions)", options=["--fraction", "0.5"])
-        self.assertEqual(done.stdout, "[(0.5, 0)]\n")
-
-    # A bound.
-
-    def test_a_bound_of_steps_ends_it_there(self):
-        code = USES_CUDA + """
-opt = torch.optim.optimizer.Optimizer()
-try:
-    for step in range(1000):
-        opt.step()
-        print("went on after", step)
-finally:
-    print("cleaned up")
-print("never here")
-"""
-        done = self.run_neap(PYTHON, "-c", code, options=["--max-steps", "3"])
-        self.assertEqual(done.stdout, "went on after 0\nwent on after 1\ncleaned up\n")
-        result = self.result()
-        self.assertEqual((result["outcome"], result["evidence"], result["steps"]), ("stopped early", "the 3 steps of --max-steps", 3))
-        self.assertIn("stopped early (the 3 steps of --max-steps), exit status 0", done.stderr)
-        self.assertEqual(self.run_neap(PYTHON, "-c", code.replace("1000", "2"), options=["--max-steps", "3"]).stdout[-11:], "never here\n")
-        self.assertEqual(self.result()["outcome"], "ok")
-        done = self.run_neap(PYTHON, "-c", "pass", options=["--max-steps", "0"], check=False)
-        self.assertEqual((done.returncode, "--max-steps: expected a number above 0" in done.stderr), (64, True))
-
-    def test_a_bound_holds_where_the_script_catches_all(self):
-        code = USES_CUDA + "opt = torch.optim.optimizer.Optimizer()\nwhile True:\n    try:\n        opt.step()\n        print('on')\n    except BaseException:\n        pass\n"
-        self.assertEqual(self.run_neap(PYTHON, "-c", code, options=["--max-steps", "2"]).stdout, "on\n")
-        self.assertEqual(self.result()["outcome"], "stopped early")
-
-    def test_a_bound_is_each_process_s(self):
-        code = USES_CUDA + "import os\nopt = torch.optim.optimizer.Optimizer()\nopt.step()\npid = os.fork()\nif pid: print(os.waitpid(pid, 0)[1])\nfor _ in range(9): opt.step()\n"
-        self.assertEqual(self.run_neap(PYTHON, "-c", code, options=["--max-steps", "4"]).stdout, "0\n")
-        self.assertEqual((self.result()["outcome"], self.result()["steps"]), ("stopped early", 4))
-
-    # Out of memory.
-
-    def test_the_observer_makes_the_card(self):
-        code = USES_CUDA + "\nopt = torch.optim.optimizer.Optimizer()\nfor _ in range(3): opt.step()\ntorch.cuda.take(900 << 20)"
-        done = self.run_neap(PYTHON, "-c", code, check=False)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("OutOfMemoryError: CUDA out of memory", done.stderr)  # Python's own traceback
-        self.assertIn("Out of device memory: 900 MiB", done.stderr)
-        result = self.result()
-        self.assertEqual((result["outcome"], result["ooms"], result["steps"]), ("oom", 1, 3))
-        self.assertIn("largest free piece 200 MiB", result["oom_card"])
-
-    def test_one_that_is_come_through_is_no_failure(self):
-        code = USES_CUDA + "\nopt = torch.optim.optimizer.Optimizer()\ntry:\n    torch.cuda.take(900 << 20)\nexcept RuntimeError:\n    opt.step()\nraise SystemExit(3)"
-        self.run_neap(PYTHON, "-c", code, check=False)
-        self.assertEqual((self.result()["outcome"], self.result()["ooms"]), ("failed", 1))
-
-    def test_the_ladder_for_an_error_without_a_device(self):
-        self.script(
-            """
-            import sys, torch
-            batch, accumulate = int(sys.argv[1]), int(sys.argv[2])
-            if batch > 2:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
-                                             "1.00 GiB of which 512.00 MiB is free.")
-            print(batch, accumulate)
-            """
-        )
-        options = ["--param", "batch=8", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
-        done = self.run_neap(PYTHON, "script.py", "{batch}", "{accumulate}", options=options)
-        self.assertEqual(done.stdout, "2 4\n")
-        result = self.result()
-        self.assertEqual((result["outcome"], result["retries"], result["ooms"]), ("ok", 2, 2))
-        self.assertEqual((result["oom_card"], self.recordings()), ("", []))  # nothing is known but the text
-        self.run_neap(PYTHON, "script.py", "8", "1", check=False)
-        result = self.result()
-        self.assertEqual(result["outcome"], "oom")
-        self.assertIn("CUDA out of memory. Tried to allocate 2.00 GiB.", result["evidence"])
-
-    def test_an_error_that_ended_a_child_is_evidence(self):
-        """As torch.multiprocessing.spawn raises it."""
-        told = "\\n-- Process 1 terminated with the following error:\\nTraceback ...\\ntorch.OutOfMemoryError: CUDA out of memory. Tried\\n"
-        code = f"import sys, torch\nif sys.argv[1] == '8': raise Exception('{told}')\nprint('done')"
-        done = self.run_neap(PYTHON, "-c", code, "{b}", options=["--param", "b=8", "--on-oom", "halve b"])
-        self.assertEqual((done.stdout, self.result()["retries"]), ("done\n", 1))
-        self.run_neap(PYTHON, "-c", code.replace("CUDA out", "Not CUDA out"), "8", check=False)
-        self.assertEqual(self.result()["outcome"], "failed")
-
-    def test_the_programs_own_hook_is_called(self):
-        self.script(
-            """
-            import sys, torch
-            def mine(kind, error, trace):
-                print("mine", kind.__name__)
-            sys.excepthook = mine
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-            """
-        )
-        self.assertEqual(self.run_neap(PYTHON, "script.py", check=False).stdout, "mine OutOfMemoryError\n")
 
     # Processes.
 
     def test_children_are_followed(self):
         self.script(USES_CUDA, "child.py")
         code = "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, 'child.py'])"
-        done = self.run_neap(PYTHON, "-c", code)
-        self.assertEqual(len(self.recordings()), 2)
-        self.assertEqual([(r["role"], r["rank"], r["peak_reserved_bytes"]) for r in self.result()["ranks"]], [("process", None, 300 * MIB)] * 2)
-        self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("  process  ")]), 2)
-
-    def test_ranks_and_what_they_start_are_told_apart(self):
-        self.script(
-            """
-            import os, subprocess, sys, torch
-            if sys.argv[1] == "worker":
-                import torch.utils.data
-                torch.utils.data.info = "what a worker is told"
-            torch.cuda.take((int(os.environ["RANK"]) + 1) << 20)
-            if sys.argv[1] == "rank":
-                for started in ("worker", "helper"):  # with RANK in their environment
-                    subprocess.run([sys.executable, "rank.py", started])
-            """,
-            "rank.py",
-        )
-        code = (
-            "import os, subprocess, sys\n"
-            "def start(rank):\n"
-            "    names = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': '2'}\n"
-            "    return subprocess.Popen([sys.executable, 'rank.py', 'rank'], env={**os.environ, **names})\n"
-            "for process in [start('1'), start('0')]: process.wait()\n"
-        )
-        done = self.run_neap(PYTHON, "-c", code)
-        ranks = self.result()["ranks"]
-        self.assertEqual(
-            [(r["role"], r["rank"], r["local_rank"]) for r in ranks],
-            [("rank", 0, 0), ("rank", 1, 1), ("process", 0, 0), ("worker", 0, 0), ("process", 1, 1), ("worker", 1, 1)],
-        )
-        self.assertEqual([r["peak_allocated_bytes"] for r in ranks], [MIB, 2 * MIB, MIB, MIB, 2 * MIB, 2 * MIB])
-        self.assertEqual({r["device"] for r in ranks}, {self.environment["FAKE_TORCH_UUID"]})
-        lines = [line for line in done.stderr.splitlines() if " on GPU-" in line]
-        self.assertRegex(lines[1], r"^  rank 1    \d+: peak 2\.00 MiB allocated, 2\.00 MiB reserved on GPU-\S+; 0 steps, ran out 0 times$")
-        self.assertEqual(len(lines), 6)
-        self.assertRegex(lines[3], r"^  worker    \d+ of rank 0: peak ")
-        (kept,) = self.neap("history", "--json")["runs"]
-        self.assertEqual(kept["ranks"], ranks)
-        shown = self.command(NEAP, "history", kept["run_id"]).stdout
-        self.assertEqual(shown[shown.index("\nProcesses\n") + 11 :].splitlines(), lines)
-
-    def test_a_forked_child_begins_anew(self):
-        code = "import os, torch\npid = os.fork()\nif pid == 0:\n    torch.cuda.take(5 << 20)\nelse:\n    os.waitpid(pid, 0)\n"
         self.run_neap(PYTHON, "-c", code)
-        self.assertEqual(len(self.recordings()), 1)
-        code = USES_CUDA + "import os\npid = os.fork()\nif pid == 0:\n    print('child', flush=True)\nelse:\n    os.waitpid(pid, 0)\n"
-        self.assertEqual(self.run_neap(PYTHON, "-c", code).stdout, "child\n")
-        self.assertEqual(len(self.recordings()), 1)  # the parent's
+        self.assertEqual(len(self.recordings()), 2)
 
     def test_however_python_is_started(self):
         self.script(USES_CUDA + "print('done')")
@@ -503,7 +295,6 @@ print("never here")
             done = self.run_neap(*words)
             self.assertEqual(done.stdout, "done\n")
             self.assertEqual(len(self.recordings()), 1, words)
-            self.assertEqual(self.result()["peak_reserved_bytes"], 300 * MIB)
 
     def test_multiprocessing(self):
         self.script(
@@ -511,7 +302,6 @@ print("never here")
             import multiprocessing, sys
             def work():
                 import torch
-                torch.cuda.take(50 << 20)
             if __name__ == "__main__":
                 context = multiprocessing.get_context(sys.argv[1])
                 children = [context.Process(target=work) for _ in range(2)]
@@ -523,8 +313,7 @@ print("never here")
         for method in ("spawn", "fork", "forkserver"):
             done = self.run_neap(PYTHON, "script.py", method)
             self.assertEqual(done.stdout, "[0, 0]\n")
-            peaks = [(r["role"], r["peak_allocated_bytes"]) for r in self.result()["ranks"]]
-            self.assertEqual(peaks, [("process", 50 * MIB)] * 2, method)
+            self.assertEqual(len(self.recordings()), 2, method)
 
     def test_signals(self):
         for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV):
@@ -546,12 +335,6 @@ print("never here")
         done = self.run_neap(PYTHON, "-c", USES_CUDA + "print('fine')", NEAP_LIBRARY="/nowhere/libneap.so.0")
         self.assertEqual(done.stdout, "fine\n")
         self.assertRegex(done.stderr, r"note      process \d+: PyTorch is not attached: .*/nowhere/libneap\.so\.0")
-
-    def test_a_part_that_is_missing_is_shown(self):
-        self.script(WAITS)
-        process, pid = self.start(PYTHON, "script.py", FAKE_TORCH_BARE="1")
-        self.assertIn("out-of-memory observer: AttributeError", self.command(NEAP, "info").stdout)
-        self.finish(process)
 
     def test_a_torch_that_cannot_be_imported(self):
         (self.folder / "own" / "torch").mkdir(parents=True)

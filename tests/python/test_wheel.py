@@ -1,5 +1,6 @@
 """`pip install` from the tree: what it installs works by itself, with libneap, the simulator and the command beside it."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -8,8 +9,7 @@ import tempfile
 import unittest
 
 SOURCE = os.environ["NEAP_SOURCE"]
-FAKE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake")
-DROPPED = ("PYTHONPATH", "LD_LIBRARY_PATH", "NEAP_LIBRARY", "NEAP_SIM_PATH", "NEAP_ATTACH")
+DROPPED = ("PYTHONPATH", "LD_LIBRARY_PATH", "NEAP_LIBRARY", "NEAP_SIM_PATH", "NEAP_SIM_RUNTIME", "NEAP_ATTACH")
 
 
 class Wheel(unittest.TestCase):
@@ -23,11 +23,11 @@ class Wheel(unittest.TestCase):
         self.environment["PATH"] = scripts + os.pathsep + self.environment.get("PATH", "")
         world = f"wheel-{os.getpid()}"
         self.environment.update(NEAP_DEVICE="sim", NEAP_SIM=f"mem=1GiB,world={world}", XDG_STATE_HOME=str(self.folder / "state"))
-        self.environment.update(XDG_RUNTIME_DIR=str(self.folder / "runtime"), PYTHONDONTWRITEBYTECODE="1")
+        self.environment.update(XDG_RUNTIME_DIR=str(self.folder / "runtime"))
         self.addCleanup(lambda: [p.unlink(missing_ok=True) for p in pathlib.Path("/dev/shm").glob(f"neap-sim-*-{world}")])
 
     def command(self, *words, status=0, **more):
-        done = subprocess.run([str(w) for w in words], env={**self.environment, **more}, cwd=self.folder, capture_output=True, text=True)
+        done = subprocess.run([str(w) for w in words], env={**self.environment, **{k: str(v) for k, v in more.items()}}, cwd=self.folder, capture_output=True, text=True)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
@@ -59,12 +59,22 @@ class Wheel(unittest.TestCase):
         self.assertIn(f"export NEAP_SIM_RUNTIME='{package}/sim/runtime'\n", self.command(neap, "sim", "env").stdout)
         folders = self.command(python, "-c", "from neap import _simulator; print(*_simulator.folders())").stdout
         self.assertEqual(folders, f"{package}/sim {package}/sim/runtime\n")
-        # Any Python, not only the one that neap was installed for.
-        script = "import neap, sys, torch\ntorch.cuda.take(5 << 20)\nprint(neap.__file__, neap.describe())"
+        # Any Python, not only the one that neap was installed for: what it waits for is a module of this name.
+        named = self.folder / "named"
+        named.mkdir()
+        (named / "torch.py").write_text("class cuda:\n    _lazy_call = staticmethod(lambda function: function())\n")
+        script = "import neap, torch\nprint(neap.__file__, neap.describe().partition(';')[0])"
         for interpreter in (python, "/usr/bin/python3"):
-            done = self.command(neap, "run", "--", interpreter, "-c", script, PYTHONPATH=FAKE)
+            done = self.command(neap, "run", "--", interpreter, "-c", script, PYTHONPATH=named)
             self.assertEqual(done.stdout, f"{package}/__init__.py attached\n")
-            self.assertIn("peak      5.00 MiB allocated", done.stderr)
+        found = importlib.util.find_spec("torch")
+        if found is None:
+            self.skipTest("no PyTorch is here to run on the installed stand-ins")
+        script = "import neap, torch\nx = torch.zeros(5 << 20, dtype=torch.uint8, device='cuda')\nprint(neap.__file__, neap.describe())"
+        done = self.command(neap, "run", "--", python, "-c", script, PYTHONPATH=pathlib.Path(found.origin).parents[1])
+        self.assertEqual(done.stdout, f"{package}/__init__.py attached\n")
+        self.assertIn("peak      5.00 MiB allocated", done.stderr)
+        self.assertIn("simulated nothing was computed", done.stderr)
 
     def test_without_what_the_command_needs(self):
         setup = ["meson", "setup", "-Dwheel=true", "-Dcommand=auto", "build", SOURCE]

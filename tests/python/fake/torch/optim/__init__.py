@@ -1,1 +1,0 @@
-from torch.optim import optimizer  # noqa: F401

@@ -1,5 +1,0 @@
-info = None
-
-
-def get_worker_info():
-    return info
