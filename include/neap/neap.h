@@ -7,6 +7,7 @@
 #include "neap/attach.h"
 #include "neap/checkpoint.h"
 #include "neap/device.h"
+#include "neap/drain.h"
 #include "neap/external.h"
 #include "neap/leak.h"
 #include "neap/log.h"

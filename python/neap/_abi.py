@@ -287,6 +287,18 @@ class Leak(c.Structure):
     ]
 
 
+class DrainEnded(c.Structure):
+    """struct neap_drain_ended"""
+
+    _fields_ = [
+        ("pids", c.POINTER(c.c_int)),
+        ("pid_count", c.c_size_t),
+        ("uuids", c.c_char_p),
+        ("uuid_count", c.c_size_t),
+        ("limit_ms", c.c_uint64),
+    ]
+
+
 class Published(c.Structure):
     """struct neap_published"""
 
@@ -519,6 +531,7 @@ STRUCTS = {
     "neap_retention_folders": RetentionFolders,
     "neap_retention_result": RetentionResult,
     "neap_leak": Leak,
+    "neap_drain_ended": DrainEnded,
     "neap_published": Published,
     "neap_event": Event,
     "neap_external_request": ExternalRequest,
@@ -583,6 +596,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "neap_threshold_decide": (c.c_int, (c.POINTER(Threshold), c.POINTER(Levels), c.c_uint64, c.c_bool, c.c_uint64)),
     "neap_threshold_warns_below": (c.c_uint64, (c.POINTER(Levels), c.c_bool)),
     "neap_clear_leftovers": (c.c_int, (c.c_void_p, c.POINTER(LogSink), _err)),
+    # drains
+    "neap_drain_begin": (c.c_int, (_out_handle, _err)),
+    "neap_drain_wait": (c.c_int, (_handle, c.POINTER(DrainEnded), _out_u64, _err)),
+    "neap_drain_end": (None, (_out_handle,)),
     # leaks
     "neap_leak_test": (None, (_out_u64, c.c_size_t, c.c_uint64, c.POINTER(Leak))),
     # checkpoints

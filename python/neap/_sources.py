@@ -497,6 +497,17 @@ def sources() -> list[Source]:
     return found
 
 
+def used_uuids() -> tuple[bytes, ...]:
+    """The UUIDs of the devices that this process uses; () where one of them does not tell."""
+    torch, found = torch_with_cuda(), {allocator.uuid for allocator in list(_allocators)}
+    for index in TorchSource(torch).indices() if torch is not None else ():
+        uuid = device_uuid(torch, index)
+        if uuid is None:
+            return ()
+        found.add(uuid)
+    return tuple(found)
+
+
 def begin_scope() -> None:
     """The peaks of every allocator of this process are reset for a scope (_peaks.py)."""
     for source in sources():

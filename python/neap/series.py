@@ -20,7 +20,8 @@ import time
 import traceback
 from typing import Any, Callable, Iterable, Optional
 
-from . import memory
+from . import _sources, memory
+from ._drain import Drain
 
 log = logging.getLogger("neap")
 
@@ -36,6 +37,9 @@ class ExperimentResult:
     seconds: float  # from its start until its processes were gone
     stats: Optional[memory.MemoryStats]  # at its end, peaks included; None when it could not say
     exit_status: Optional[int]  # of its process; -N: ended by signal N; None: there was none
+    drained: Optional[bool] = None  # whether the device memory that it held is free again; None: nobody can tell
+    drain_seconds: float = 0.0
+    drain_note: str = ""  # what is still held, or why nobody can tell
 
     def __repr__(self) -> str:
         last = self.error.strip().rsplit("\n", 1)[-1]
@@ -43,6 +47,7 @@ class ExperimentResult:
 
 
 _GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
+_UNSEEN_SECONDS = 2.0  # to wait for memory of one that says that it used no device
 _LEAVE_SECONDS = 10.0  # for a process that has given its result, to end by itself
 
 
@@ -63,12 +68,25 @@ def _child(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...], 
     except BaseException as exception:  # what it was is the result
         outcome = "oom" if memory.is_out_of_memory(exception) else "failed"
         error = "".join(traceback.format_exception(type(exception), exception, exception.__traceback__))
-    stats = memory.get_gpu_memory_stats()
+    stats, used = memory.get_gpu_memory_stats(), _sources.used_uuids()
     try:
-        pipe.send((outcome, value, error, stats))
+        pipe.send((outcome, value, error, stats, used))
     except Exception as exception:  # the value cannot be pickled, say
-        pipe.send(("failed", None, f"its result cannot be sent: {exception}", stats))
+        pipe.send(("failed", None, f"its result cannot be sent: {exception}", stats, used))
     pipe.close()
+
+
+def _group(leader: int) -> set[int]:
+    """The processes of a process group."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                if entry.isdigit() and int(file.read().rsplit(")", 1)[1].split()[2]) == leader:
+                    found.add(int(entry))
+        except (OSError, IndexError, ValueError):
+            continue
+    return found
 
 
 class _Process:
@@ -77,6 +95,7 @@ class _Process:
     def __init__(self, process: Any) -> None:
         self._process = process
         self._pidfd: Optional[int] = None  # readable once it has ended
+        self.pids: set[int] = set()  # of the group, as far as they were seen when it was ended
 
     def start(self) -> None:
         """Raises what starting does; and a Ctrl-C may come when the child is there already: end() in any case."""
@@ -109,6 +128,7 @@ class _Process:
                 self._signal(signal.SIGTERM)
                 self.wait(None, _GRACE_SECONDS)
         finally:  # also when a second Ctrl-C comes meanwhile
+            self.pids = {self._process.pid, *_group(self._process.pid)}
             self._signal(signal.SIGKILL)
             self._process.join()
             status = int(self._process.exitcode)
@@ -128,17 +148,20 @@ class ExperimentSeriesRunner:
     "__main__":`, since each process imports it anew) and its result picklable. One that fails, runs out of
     memory, is killed or takes longer than `timeout` seconds (None: no limit) does not keep the next from running, unless
     `stop_on_failure`. With the process what it started ends too, if it stayed in its process group: SIGTERM and 5 s for one
-    that is late or interrupted, then SIGKILL.
+    that is late or interrupted, then SIGKILL. Then it waits, at most `drain_limit` seconds, until what they held on the devices is
+    free again, as `neap run` does: `drained` says whether it is.
 
     On Ctrl-C, or any exception, the experiment under way is ended the same way and the exception goes on; `results` has
     those that were done. If this process is killed, the experiment and its process group are killed at once. One runner
     runs one experiment at a time, from one thread.
     """
 
-    def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False) -> None:
+    def __init__(self, timeout: Optional[float] = None, stop_on_failure: bool = False, drain_limit: float = 60) -> None:
+        if not drain_limit >= 0:
+            raise ValueError(f"drain_limit {drain_limit}: expected seconds, 0 for no wait")
         if timeout is not None and not timeout > 0:
             raise ValueError(f"timeout {timeout}: expected seconds above 0, or None for no limit")
-        self.timeout, self.stop_on_failure = timeout, stop_on_failure
+        self.timeout, self.stop_on_failure, self.drain_limit = timeout, stop_on_failure, drain_limit
         self.results: list[ExperimentResult] = []
 
     def run(self, experiments: Iterable[tuple[str, Callable[..., Any], dict[str, Any]]]) -> list[ExperimentResult]:
@@ -152,7 +175,7 @@ class ExperimentSeriesRunner:
 
     def run_one(self, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> ExperimentResult:
         """Runs one, cleans up this process before and after it (memory.clear_gpu_memory), and waits until its process and
-        what that left behind are gone. Raises only what is not the experiment's: KeyboardInterrupt, OSError."""
+        what that left behind are gone, and what they held on the devices is free again (`drain_limit` seconds at most). Raises only what is not the experiment's: KeyboardInterrupt, OSError."""
         memory.clear_gpu_memory()
         log.info("Experiment %s: begins", name)
         result = self._run(name, function, arguments, named)
@@ -161,6 +184,20 @@ class ExperimentSeriesRunner:
         return result
 
     def _run(self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]) -> ExperimentResult:
+        with Drain() as drain:
+            result, pids, used = self._run_process(name, function, arguments, named)
+            if not pids:  # it never began
+                return result
+            limit = min(self.drain_limit, _UNSEEN_SECONDS) if used == () else self.drain_limit
+            done = drain.wait(pids, used or None, limit)
+        if done.drained is False:
+            log.warning("Experiment %s: memory was not given back: %s", name, done.note)
+        return dataclasses.replace(result, drained=done.drained, drain_seconds=done.seconds, drain_note=done.note)
+
+    def _run_process(
+        self, name: str, function: Callable[..., Any], arguments: Any, named: dict[str, Any]
+    ) -> tuple[ExperimentResult, set[int], Optional[tuple[bytes, ...]]]:
+        """The result, the processes, and the devices that they used: () for none that it knew of, None where it did not say."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
         began = time.monotonic()
@@ -172,7 +209,8 @@ class ExperimentSeriesRunner:
             except OSError:
                 raise
             except Exception as exception:  # whatever pickling it raises
-                return ExperimentResult(name, "failed", None, f"cannot be sent to a process: {exception}", 0.0, None, None)
+                text = f"cannot be sent to a process: {exception}"
+                return ExperimentResult(name, "failed", None, text, 0.0, None, None), set(), ()
             finally:
                 theirs.close()
             late = not process.wait(ours, self.timeout)
@@ -181,7 +219,8 @@ class ExperimentSeriesRunner:
         finally:
             ours.close()
             code = process.end(leave)
-        return self._result(name, answer, late, code, time.monotonic() - began)
+        result = self._result(name, answer, late, code, time.monotonic() - began)
+        return result, process.pids, answer[4] if answer else None
 
     def _answer(self, pipe: Any) -> Any:
         try:
@@ -189,7 +228,7 @@ class ExperimentSeriesRunner:
         except (EOFError, OSError):  # it ended without a word
             return None
         except Exception as exception:  # unpickling runs the result's own code
-            return "failed", None, f"its result cannot be read: {type(exception).__name__}: {exception}", None
+            return "failed", None, f"its result cannot be read: {type(exception).__name__}: {exception}", None, None
 
     def _result(self, name: str, answer: Any, late: bool, code: int, seconds: float) -> ExperimentResult:
         if late:
@@ -198,5 +237,5 @@ class ExperimentSeriesRunner:
         if answer is None:
             how = f"exit status {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
             return ExperimentResult(name, "killed", None, f"ended without a result: {how}", seconds, None, code)
-        outcome, value, error, stats = answer
+        outcome, value, error, stats, _ = answer
         return ExperimentResult(name, outcome, value, error, seconds, stats, code)

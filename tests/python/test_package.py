@@ -21,6 +21,7 @@ import neap
 from neap import _leftovers, _units
 
 MIB = 1 << 20
+kept = []
 
 
 def fails():
@@ -36,6 +37,16 @@ def uses(count):
     with neap.Allocator() as allocator:
         allocator.malloc(count)
         return allocator.memory().allocated
+
+
+def uses_and_stays(count):
+    kept.append(neap.Allocator())
+    kept[0].malloc(count)
+
+
+def uses_and_dies(count):
+    uses_and_stays(count)
+    os.kill(os.getpid(), 9)
 
 
 def dies():
@@ -544,6 +555,36 @@ class Series(unittest.TestCase):
         self.assertRegex(repr(results[1]), r"^<ExperimentResult fails: failed after \d+\.\d s: ValueError: on purpose>$")
         self.assertEqual(results[3].value, 4 * MIB)
 
+    def in_a_world_that_drains_late(self, function, **more):
+        """What one experiment came to, and what the device held right after it."""
+        code = textwrap.dedent("""
+            import sys; sys.path[:0] = [sys.argv[1]]
+            import neap, json, test_package as t
+            with neap.Allocator() as own:
+                before = own.memory().free
+                result = neap.ExperimentSeriesRunner(**json.loads(sys.argv[3])).run_one("one", getattr(t, sys.argv[2]), 1 << 28)
+                held = before - own.memory().free
+            print(json.dumps([result.outcome, result.drained, result.drain_seconds, result.drain_note, held]))
+            """)
+        world = f"mem=4GiB,world=drains-{os.getpid()},release_delay=700ms"
+        here = os.path.dirname(os.path.abspath(__file__))
+        done = subprocess.run([sys.executable, "-c", code, here, function, json.dumps(more)], stdout=subprocess.PIPE, text=True,
+                              check=True, env={**os.environ, "NEAP_SIM": world})  # fmt: skip
+        return json.loads(done.stdout)
+
+    def test_the_next_begins_when_memory_is_free_again(self):
+        for function, outcome in (("uses_and_stays", "ok"), ("uses_and_dies", "killed")):
+            found, drained, seconds, note, held = self.in_a_world_that_drains_late(function)
+            self.assertEqual((found, drained, note), (outcome, True, ""))
+            self.assertLess(held, 8 * MIB)
+            self.assertGreater(seconds, 0)
+        _, drained, seconds, note, held = self.in_a_world_that_drains_late("uses_and_dies", drain_limit=0)
+        self.assertIs(drained, False)
+        self.assertRegex(note, r"^\d+ MiB still held after \d+\.\d s$")
+        self.assertGreater(held, 200 * MIB)
+        with self.assertRaises(ValueError):
+            neap.ExperimentSeriesRunner(drain_limit=-1)
+
     def test_limits(self):
         runner = neap.ExperimentSeriesRunner(timeout=1.0, stop_on_failure=True)
         results = runner.run([("hangs", hangs, {}), ("never", uses, {"count": 1})])
@@ -604,7 +645,7 @@ class Series(unittest.TestCase):
 
 
 def forget_worlds():
-    for name in ("package", "attached"):
+    for name in ("package", "attached", "drains"):
         for path in pathlib.Path("/dev/shm").glob(f"neap-sim-*-{name}-{os.getpid()}"):
             path.unlink(missing_ok=True)
 

@@ -1,0 +1,51 @@
+/* neap/drain.h: is the memory that processes held free again? For a program that starts processes which use a device,
+ * one after another, and wants the next to find what the one before had. `neap run` asks the same.
+ *
+ *     neap_drain_begin(&drain, &err)            what every device holds before
+ *     start the processes, wait until they have ended
+ *     neap_drain_wait(drain, &ended, &left, &err)
+ *     neap_drain_end(&drain)
+ *
+ * Devices are read through NVML; no CUDA context is made. After a process has died the driver frees its memory with a
+ * delay, and may list the process no more while its bytes are still used. So what is waited for is what the driver
+ * lists for the processes, and what is used, listed for nobody, and was not so before. Less than 8 MiB is the
+ * driver's own.
+ *
+ * Threads: one drain is used by one thread at a time, and not in a forked child.
+ */
+#ifndef NEAP_DRAIN_H
+#define NEAP_DRAIN_H
+
+#include "neap/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct neap_drain;
+
+/* Processes that have ended. */
+struct neap_drain_ended {
+	const int *pids;
+	size_t pid_count;
+	const unsigned char *uuids; /* 16 bytes for each device that they used; NULL: any */
+	size_t uuid_count;
+	uint64_t limit_ms; /* to wait at most */
+};
+
+/* Errors: NEAP_ENODEVICE and others where devices cannot be read, NEAP_ENOMEM. */
+NEAP_API enum neap_status neap_drain_begin(struct neap_drain **ret_drain, struct neap_error *err);
+/* Waits. `ret_left_bytes`: 0 when all is free again; else what is still held at the end of the limit. Errors: those
+ * of reading. */
+NEAP_API enum neap_status neap_drain_wait(struct neap_drain *drain, const struct neap_drain_ended *ended,
+					  uint64_t *ret_left_bytes, struct neap_error *err);
+/* NULL and zero are fine. */
+NEAP_API void neap_drain_end(struct neap_drain **drain);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

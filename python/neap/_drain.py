@@ -1,0 +1,60 @@
+"""Whether the memory that ended processes held is free again (neap/drain.h): before the next experiment begins."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import time
+from typing import Collection, Optional
+
+from . import _abi, _library, _units
+
+_LOOK_MS = 100  # so long a Ctrl-C waits
+
+
+@dataclasses.dataclass(frozen=True)
+class Drained:
+    """What became of the memory."""
+
+    drained: Optional[bool]  # None: nobody can tell
+    seconds: float
+    note: str  # "" when it is free
+
+
+class Drain:
+    """From before the processes begin until they have ended and been waited for. Reads every device, raises nothing of its
+    own: where none can be read, the result says why."""
+
+    def __init__(self) -> None:
+        self._handle, self._why = ctypes.c_void_p(), ""
+        try:
+            _library.call("neap_drain_begin", ctypes.byref(self._handle))
+        except _library.NeapError as error:
+            self._why = str(error)
+
+    def wait(self, pids: Collection[int], uuids: Optional[Collection[bytes]], limit: float) -> Drained:
+        """Until what these processes held is free again, so many seconds at most. `uuids`: the devices that they used; None: not
+        known."""
+        if not self._handle:
+            return Drained(None, 0.0, self._why)
+        array = (ctypes.c_int * max(len(pids), 1))(*pids)
+        text = None if uuids is None else b"".join(uuids)
+        ended = _abi.DrainEnded(array, len(pids), text, len(uuids or ()), _LOOK_MS)
+        left, began = ctypes.c_uint64(), time.monotonic()
+        while True:
+            ended.limit_ms = min(_LOOK_MS, max(int((limit - (time.monotonic() - began)) * 1000), 0))
+            try:
+                _library.call("neap_drain_wait", self._handle, ctypes.byref(ended), ctypes.byref(left))
+            except _library.NeapError as error:
+                return Drained(None, time.monotonic() - began, str(error))
+            seconds = time.monotonic() - began
+            if not left.value:
+                return Drained(True, seconds, "")
+            if seconds >= limit:
+                return Drained(False, seconds, f"{_units.size(left.value)} still held after {seconds:.1f} s")
+
+    def __enter__(self) -> "Drain":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _library.library().neap_drain_end(ctypes.byref(self._handle))
