@@ -203,7 +203,7 @@ static void move_all(struct apply *apply, struct neap_retention_plan *plan)
 
 #define GONE ".neap-gone-"
 
-/* A part becomes a hidden name, so that from then on nobody takes it for a checkpoint, and is deleted, after what
+/* A part is renamed to a hidden name, so that no process takes it for a checkpoint any more, and deleted, after what
  * stands beside it. */
 static int delete_part(const struct apply *apply, const struct neap_retention_part *part)
 {
@@ -223,7 +223,7 @@ static int delete_part(const struct apply *apply, const struct neap_retention_pa
 	return checkpoint_delete(apply->folder_fd, gone, &apply->result->deleted_bytes);
 }
 
-/* What was to be deleted for good anyway, on a disk that has no room left for a folder to move it to. */
+/* Deletes in place: the disk has no room for a folder to move the files to, and they were to be deleted anyway. */
 static enum neap_status delete_in_place(struct apply *apply, struct neap_retention_plan *plan)
 {
 	struct neap_error err = {0};
@@ -256,7 +256,7 @@ static enum neap_status delete_in_place(struct apply *apply, struct neap_retenti
 	return NEAP_OK;
 }
 
-/* What a kill has left of it. */
+/* Deletes what a killed process left of it. */
 static void delete_gone(const struct apply *apply)
 {
 	for (size_t i = 0; i < apply->listing.count; i++)

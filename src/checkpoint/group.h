@@ -1,4 +1,4 @@
-/* checkpoint/group.h: which names of a folder are one checkpoint together. Pure; any thread. */
+/* checkpoint/group.h: which files of a folder form one checkpoint. Pure; any thread. */
 #ifndef NEAP_CHECKPOINT_GROUP_H
 #define NEAP_CHECKPOINT_GROUP_H
 
@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-/* What a name of the listing is to a group. */
+/* The role of a name of the listing in its group. */
 struct checkpoint_member {
 	struct checkpoint_role role;
 	enum checkpoint_class class;

@@ -1,4 +1,4 @@
-/* checkpoint/listing.h: the names in a folder, and whether one is there. One thread. */
+/* checkpoint/listing.h: the names in a folder, with a lookup. One thread. */
 #ifndef NEAP_CHECKPOINT_LISTING_H
 #define NEAP_CHECKPOINT_LISTING_H
 

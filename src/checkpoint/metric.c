@@ -137,7 +137,7 @@ static bool visit_sidecars(const struct scan *scan, const struct neap_retention_
 	return fine;
 }
 
-/* Of two that are carried equally often the smaller one is taken; what is left is the alphabet. */
+/* Of two metrics that equally many checkpoints have, takes the smaller kind, then the first in the alphabet. */
 static unsigned preference(const char *metric)
 {
 	static const char *const first[] = {"val", "eval", "dev", "test"};
@@ -160,7 +160,7 @@ static bool is_preferred(const struct tally *tally, size_t a, size_t b)
 	return rank != other ? rank < other : strcmp(tally->metrics[a].name, tally->metrics[b].name) < 0;
 }
 
-/* The one that most carry so far; "" none. */
+/* The metric that most checkpoints have so far; "" none. */
 static const char *preferred(const struct tally *tally)
 {
 	size_t best = 0;
@@ -256,7 +256,7 @@ static void measure_metric(const struct scan *scan, struct neap_retention_entry 
 
 /* --- what trainers recorded --- */
 
-/* The one that counts, NULL for none. Errors: NEAP_EINVAL: they do not agree. */
+/* The record to follow, NULL for none. Errors: NEAP_EINVAL: the records disagree. */
 static enum neap_status choose_record(const struct scan *scan, const struct checkpoint_records *records,
 				      const struct checkpoint_record **ret_record, struct neap_error *err)
 {

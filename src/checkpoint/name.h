@@ -1,4 +1,4 @@
-/* checkpoint/name.h: what a checkpoint's name says: numbers with the words before them. Pure; any thread.
+/* checkpoint/name.h: reads a checkpoint's name: numbers with the words before them. Pure; any thread.
  *
  *   epoch=3-val_loss=0.123.ckpt      epoch 3, val_loss 0.123
  *   step_100_loss0.5.pt              step 100, loss 0.5
@@ -26,13 +26,13 @@ struct checkpoint_number {
 /* The next number of the name from *at on; moves *at behind it. False: no more. */
 bool checkpoint_number_next(const char **at, struct checkpoint_number *ret_number);
 
-/* What a number counts, best first: a checkpoint's place in time is its number of the smallest kind. */
+/* What a number counts, best first. A checkpoint's place in time is its number of the smallest kind. */
 enum checkpoint_count { CHECKPOINT_STEP, CHECKPOINT_EPOCH, CHECKPOINT_ORDINAL, CHECKPOINT_BARE, CHECKPOINT_COUNTS };
 
 /* The name's place in time. False: its name tells none. */
 bool checkpoint_count_read(const char *name, enum checkpoint_count *ret_kind, uint64_t *ret_count);
 
-/* Copies a word in its normal form; one that is too long is cut. */
+/* Copies a word in its normal form; cuts it if it is too long. */
 void checkpoint_word_normalize(const char *text, size_t length, char ret_word[CHECKPOINT_WORD_ROOM]);
 
 /* The well-known metric that a (normal) word ends with, with what qualifies it: "mymodel_val_loss" -> "val_loss".
@@ -42,7 +42,7 @@ enum neap_metric_mode checkpoint_metric_known(const char *word, char ret_metric[
 /* The metric in the name. 0: not there, 1: there, 2: there with several values. */
 int checkpoint_metric_read(const char *name, const char *metric, double *ret_value);
 
-/* By its name, what may a file or folder be? `folder`: it is one. Extensions that other data have too (.bin, .tar,
+/* Judges a file or folder by its name. `folder`: it is one. Extensions that other data have too (.bin, .tar,
  * ...) and names without one need a step, an epoch or a metric. */
 enum checkpoint_class {
 	CHECKPOINT_OTHER,
@@ -52,7 +52,7 @@ enum checkpoint_class {
 	CHECKPOINT_EXTRA, /* no checkpoint by itself, but it goes with one: group.h. Never from checkpoint_classify */
 };
 enum checkpoint_class checkpoint_classify(const char *name, bool folder, const char *pattern);
-/* Whether the name has the number of a well-known metric. With a count (checkpoint_count_read) it is what tells
+/* Whether the name has the number of a well-known metric. With a count (checkpoint_count_read), the number tells
  * checkpoints apart. */
 bool checkpoint_has_metric(const char *name);
 /* last.ckpt, model_best.pth.tar, final.pt, ...: a trainer's own, without a number of its own. */
@@ -64,7 +64,7 @@ bool checkpoint_says_best(const char *name);
 bool checkpoint_is_beside(const char *name);
 /* x.safetensors.index.json and the like: beside the parts of a set, and no metrics. */
 bool checkpoint_is_index(const char *name);
-/* Whether its extension is one that parts of checkpoints have: a checkpoint's own, or one that other data have too.
+/* Whether parts of checkpoints have this extension: a checkpoint's own, or one that other data also have.
  */
 bool checkpoint_is_content(const char *name);
 /* The same, of an optimizer's state and the like: rng_epoch_5.npy. */

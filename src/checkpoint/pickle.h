@@ -1,8 +1,8 @@
 /* checkpoint/pickle.h: the plain facts in a pickle, without executing it. libc only, pure, any thread.
  *
- * A pickle is a program for a stack machine. Here nothing is imported and nothing is called: an object that would be
- * made by a call is a blank value, and only what is written out is seen: texts, numbers, and the items of dicts,
- * among them the attributes of objects. Protocols 0 to 5.
+ * A pickle is a program for a stack machine. This reader imports and calls nothing: an object that a call would make
+ * is a blank value. It sees only what is written out: texts, numbers, and the items of dicts, including the
+ * attributes of objects. Protocols 0 to 5.
  *
  *   torch.save({"callbacks": {"ModelCheckpoint{...}": {"best_model_path": "a.ckpt"}}})
  *     items(name "ModelCheckpoint{...}", ["best_model_path", "a.ckpt"]), then items(name "callbacks", ...), ...
@@ -18,7 +18,7 @@
 #include <stddef.h>
 
 enum checkpoint_pickle_type {
-	CHECKPOINT_PICKLE_OTHER, /* anything that is not told: its content is gone */
+	CHECKPOINT_PICKLE_OTHER, /* anything else: its content is dropped */
 	CHECKPOINT_PICKLE_NONE,
 	CHECKPOINT_PICKLE_BOOL,
 	CHECKPOINT_PICKLE_INT,
@@ -32,7 +32,7 @@ enum checkpoint_pickle_type {
 	CHECKPOINT_PICKLE_ARGUMENTS, /* of a call that makes a scalar */
 };
 
-/* What a storage holds, by the name of its class. */
+/* The element type of a storage, by the name of its class. */
 enum checkpoint_pickle_element {
 	CHECKPOINT_PICKLE_UNKNOWN,
 	CHECKPOINT_PICKLE_FLOAT32,
@@ -67,7 +67,7 @@ struct checkpoint_pickle_visitor {
 	void *context;
 };
 
-/* Errors: NEAP_EPARSE with the position; NEAP_ENOMEM. What was visited before stays visited. */
+/* Errors: NEAP_EPARSE with the position; NEAP_ENOMEM. Items visited before the error stay visited. */
 enum neap_status checkpoint_pickle_scan(const void *pickle, size_t length,
 					const struct checkpoint_pickle_visitor *visitor, struct neap_error *err);
 

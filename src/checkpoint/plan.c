@@ -22,7 +22,7 @@
 #define KEEP_SURE     0x00008000u /* while deciding: among the newest N that were asked for */
 #define DROP_ALL      0xFFFF0000u
 #define DAY_NS        (UINT64_C(86400) * 1000000000)
-#define UNFINISHED_NS DAY_NS /* nobody writes one checkpoint for a day */
+#define UNFINISHED_NS DAY_NS /* no process writes one checkpoint for a day */
 
 void neap_retention_defaults(struct neap_retention_options *ret_options)
 {
@@ -73,7 +73,7 @@ static int newest_by_step(const void *left, const void *right)
 	return order ? order : newest_by_time(left, right);
 }
 
-/* Of two that are equally good the one that the trainer holds for the best. */
+/* Of two equally good checkpoints, prefers the one that the trainer recorded as the best. */
 static int recorded_first(const void *left, const void *right)
 {
 	const struct neap_retention_entry *a = at(left), *b = at(right);

@@ -392,7 +392,7 @@ static void take_metric(void *context, const char *word, unsigned depth, double 
 	snprintf(metrics->all + used, sizeof(metrics->all) - used, "%s%s", used ? ", " : "", word);
 }
 
-/* What a manager with a `best_fn` saves with each step. False: no memory. */
+/* The metrics that a manager with a `best_fn` saves with each step. False: no memory. */
 static bool read_orbax(const struct scan *scan, struct place *places, struct checkpoint_records *records)
 {
 	size_t count = list_places(scan, true, places);

@@ -1,10 +1,11 @@
-/* checkpoint/recorded.h: which checkpoint its trainer holds for the best, and by which metric, as the trainer itself
- * wrote it down. Reads only; no pickle is executed. One thread.
+/* checkpoint/recorded.h: which checkpoint the trainer itself recorded as the best, and by which metric. Reads only;
+ * no pickle is executed. One thread.
  *
  *   Hugging Face's Trainer   checkpoint-N/trainer_state.json (that of the last step, or of the folder itself), and
  *                            training_args.bin beside it
  *   Lightning                the newest .ckpt: the state of its ModelCheckpoint callbacks
- *   Orbax                    STEP/metrics/metrics: the metrics that its manager chooses by, but not which, nor how
+ *   Orbax                    STEP/metrics/metrics: the metrics that its manager chooses by, but not which one, nor
+ *                            the direction
  */
 #ifndef NEAP_CHECKPOINT_RECORDED_H
 #define NEAP_CHECKPOINT_RECORDED_H
@@ -40,8 +41,8 @@ struct checkpoint_records {
 	size_t count;
 };
 
-/* What cannot be read or understood is no record. Errors: NEAP_ENOMEM. The caller calls checkpoint_records_fini, also
- * after a failure. */
+/* Files that cannot be read or understood add no record. Errors: NEAP_ENOMEM. The caller calls
+ * checkpoint_records_fini, also after a failure. */
 enum neap_status checkpoint_records_read(const struct scan *scan, struct checkpoint_records *ret_records,
 					 struct neap_error *err);
 void checkpoint_records_fini(struct checkpoint_records *records);

@@ -21,7 +21,7 @@ struct restore {
 	struct neap_retention_result *result;
 	int trash_fd, cause;
 	char failed[256];
-	bool held; /* there is one that someone else holds */
+	bool held; /* another process holds a batch */
 };
 
 static void note_failure(struct restore *restore, const char *name, int cause)
@@ -61,7 +61,7 @@ static void restore_one(struct restore *restore, const struct checkpoint_batch *
 		restore->result->restored_count++;
 }
 
-/* All parts of a group, or none. What a kill leaves of it in the trash, the next call brings back: see together.h. */
+/* All parts of a group, or none. If a kill leaves parts in the trash, the next call restores them: see together.h. */
 static void restore_group(struct restore *restore, const struct checkpoint_batch *batch, size_t group)
 {
 	const struct checkpoint_together *together = batch->together;

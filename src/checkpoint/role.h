@@ -1,12 +1,12 @@
-/* checkpoint/role.h: of which whole a file is a part, as far as its name says. Pure; any thread.
+/* checkpoint/role.h: which checkpoint a file is a part of, judged by its name. Pure; any thread.
  *
  *   model_epoch_5.pt, optimizer_epoch_5.pt, rng_epoch_5.pt       one checkpoint: the names differ in their roles only
  *   x-00001-of-00002.safetensors, x.safetensors.index.json       one: they differ in their numbers of parts only
  *   model_step100_rank0.pt, model_step100_rank1.pt               likewise
  *
  * Taken out of a name: its extension, words for roles (model, optimizer, scheduler, scaler, rng, ema, generator, ...)
- * and fillers (state, dict, checkpoint, ...), numbers of parts (rank 0, shard 3, 00001-of-00002) and metrics. What is
- * left is the key: parts of one checkpoint have the same.
+ * and fillers (state, dict, checkpoint, ...), numbers of parts (rank 0, shard 3, 00001-of-00002) and metrics. The
+ * rest is the key: parts of one checkpoint have the same key.
  */
 #ifndef NEAP_CHECKPOINT_ROLE_H
 #define NEAP_CHECKPOINT_ROLE_H

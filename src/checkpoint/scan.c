@@ -25,7 +25,7 @@
 
 /* --- names --- */
 
-/* What a symbolic link names stays, inside this folder or under it: somebody goes through the link. */
+/* Keep the target of a symbolic link, in this folder or below it: someone uses the link. */
 static bool add_link(struct scan *scan, const char *name)
 {
 	struct stat info;
@@ -176,7 +176,7 @@ static void merge(struct neap_retention_entry *entry, const struct checkpoint_ex
 	entry->facts |= extent->facts;
 }
 
-/* What the names say of an entry, one after the other. */
+/* Collects what the names of an entry say. */
 static void note_name(struct scan *scan, struct neap_retention_entry *entry, const char *name,
 		      const struct checkpoint_member *member)
 {
@@ -413,7 +413,7 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 		return neap_fail_errno(err, errno, "looking at %.150s", plan->folder);
 	scan.device = info.st_dev;
 	scan.real = real = realpath(plan->folder, NULL);
-	/* first: what is opened after this, nobody had when it was found to be an old file */
+	/* first: a file opened after this was not open when the scan judged it old */
 	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
 	if (status == NEAP_OK)
 		status = checkpoint_listing_read(fd, &scan.listing, err);

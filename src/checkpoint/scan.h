@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* What one checkpoint takes, all of a folder's files together. */
+/* The size of one checkpoint, all files of a folder together. */
 struct checkpoint_extent {
 	uint64_t bytes, freed_bytes, modified_ns, device, inode;
 	uint32_t facts; /* FOLDER, OPEN, UNREADABLE, ELSEWHERE, PINNED as far as they show in it */
@@ -19,8 +19,8 @@ struct checkpoint_extent {
 int checkpoint_measure(int folder_fd, const char *name, uint64_t device, const struct neap_map *open_files,
 		       struct checkpoint_extent *ret_extent);
 
-/* Whether something is mounted on the folder NAME: its content belongs to where else it lies, be that on the same
- * device. False also where it cannot be told. */
+/* Whether something is mounted on the folder NAME: its content belongs to another place, even on the same device.
+ * False also if unknown. */
 bool checkpoint_is_mount(int folder_fd, const char *name);
 
 /* Whether the folder NAME is a checkpoint of Orbax or torch.distributed.checkpoint, whatever its name. */

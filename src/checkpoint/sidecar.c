@@ -118,7 +118,7 @@ static size_t resolve(const char *at, const char *end, char *to, size_t *used)
 	return length;
 }
 
-/* A text is never longer than it was with its escapes; one that is too long for a name is not given. */
+/* Resolving escapes never makes a text longer. A text too long for a name is dropped. */
 static void give_text(const struct reader *reader, const char *begin, size_t length)
 {
 	char text[TEXT_ROOM];

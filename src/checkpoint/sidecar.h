@@ -2,8 +2,8 @@
  * thread; pure, but for checkpoint_text_read.
  *
  * JSON is read strictly, whole, at most 64 levels deep; NaN, Infinity and -Infinity are taken as numbers, as Python
- * writes them. YAML is read as far as people use it here: "word: number" at the beginning of a line; what is indented
- * under such a line, and lists, are passed over; a line that is neither is an error.
+ * writes them. YAML is read as far as people use it here: "word: number" at the beginning of a line; indented lines
+ * below it and lists are skipped; any other line is an error.
  */
 #ifndef NEAP_CHECKPOINT_SIDECAR_H
 #define NEAP_CHECKPOINT_SIDECAR_H
@@ -20,7 +20,8 @@ struct checkpoint_sidecar_visitor {
 	void *context;
 };
 
-/* `text` is terminated at `length`. Errors: NEAP_EPARSE with line and column. What was visited before stays visited.
+/* `text` is terminated at `length`. Errors: NEAP_EPARSE with line and column. Numbers visited before the error stay
+ * visited.
  */
 enum neap_status checkpoint_json_scan(const char *text, size_t length,
 				      const struct checkpoint_sidecar_visitor *visitor, struct neap_error *err);

@@ -1,7 +1,7 @@
 /* checkpoint/together.h: checkpoints of several files in the trash: which files belong together.
  *
- * A batch of the trash has a file .parts, written and flushed before the first of them is moved. By it a group that a
- * kill or a failure left half in the folder and half in the trash is found and brought back whole.
+ * A batch of the trash has a file .parts, written and flushed before the first of them is moved. With it, a group
+ * that a kill or a failure left half in the folder and half in the trash is found and restored whole.
  *
  *   "INODE NAME" NUL, for each part; NUL after each group
  *
@@ -23,7 +23,7 @@ struct checkpoint_together_part {
 	size_t group; /* from 0 */
 };
 
-/* What a batch's file says; a zeroed struct says nothing. */
+/* The contents of a batch's .parts; zeroed: empty. */
 struct checkpoint_together {
 	struct neap_buffer text; /* holds the names */
 	struct checkpoint_together_part *parts;
@@ -34,8 +34,8 @@ struct checkpoint_together {
 enum neap_status checkpoint_together_write(int batch_fd, const struct neap_retention_plan *plan,
 					   struct neap_error *err);
 
-/* No such file: nothing. What of it is damaged is left out: it was written before anything was moved. Errors: the
- * file cannot be read. The caller calls checkpoint_together_fini, also after a failure. */
+/* A missing file is empty. Damaged records are dropped: the file was written before anything moved. Errors: the file
+ * cannot be read. The caller calls checkpoint_together_fini, also after a failure. */
 enum neap_status checkpoint_together_read(int batch_fd, struct checkpoint_together *ret_together,
 					  struct neap_error *err);
 /* From its text, which is there. False: the host is out of memory. */

@@ -41,7 +41,7 @@ int checkpoint_bring_back(int batch_fd, const char *name, int folder_fd)
 		return 0;
 	if (errno != EINVAL && errno != ENOSYS)
 		return errno;
-	/* In two steps, of which the first refuses a name that is taken. */
+	/* In two steps: the first refuses a name that is taken. */
 	if (linkat(batch_fd, name, folder_fd, name, 0) == 0)
 		return unlinkat(batch_fd, name, 0) == 0 ? 0 : errno;
 	return errno == EEXIST ? EEXIST : checkpoint_rename(batch_fd, name, folder_fd, name);
@@ -215,7 +215,7 @@ static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch
 
 	batch->fd = openat(trash_fd, batch->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (batch->fd < 0 && errno == ENOENT)
-		return NEAP_OK; /* somebody else deleted it */
+		return NEAP_OK; /* another process deleted it */
 	if (batch->fd < 0)
 		return neap_fail_errno(err, errno, "opening " TRASH "/%s", batch->name);
 	batch->ours = lock && checkpoint_trash_lock(trash_fd, batch->name, batch->fd);

@@ -1,4 +1,4 @@
-/* checkpoint/trash.h: FOLDER/.neap-trash: what was taken away and can be brought back.
+/* checkpoint/trash.h: FOLDER/.neap-trash: removed checkpoints that can be restored.
  *
  *   .neap-trash/until-SECONDS-PID-N/   one apply's; whole; may be deleted from SECONDS (since 1970) on
  *   .neap-trash/gone-.../              being deleted; parts of it may be missing, it is never restored
@@ -7,10 +7,10 @@
  * what is being deleted instead.
  *
  * A batch becomes gone- by a rename before its first file is deleted, so nothing half deleted is ever brought back.
- * Who fills a batch holds a lock (flock) on its folder; who deletes one, or brings back from it, takes it first. So
- * what an apply may still put back is not deleted under it, however short its time in the trash; nothing comes back
- * half deleted; an empty batch that is about to be filled stays. Where the file system has no such locks, an owner's
- * file in the batch stands for it (.lock/owner, base/owner.h).
+ * A process that fills a batch holds a lock (flock) on its folder; a process that deletes the batch, or restores from
+ * it, takes the lock first. So a running apply can still put its files back, however short their time in the trash;
+ * nothing is restored half deleted; an empty batch that is about to be filled stays. Where the file system has no
+ * such locks, an owner's file in the batch stands for it (.lock/owner, base/owner.h).
  */
 #ifndef NEAP_CHECKPOINT_TRASH_H
 #define NEAP_CHECKPOINT_TRASH_H
@@ -29,10 +29,10 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret_fd, char *ret_name,
 					struct neap_error *err);
 
-/* Whether the open batch is this caller's alone from now on, and still there under its name. Never waits. */
+/* Takes the open batch for this caller alone; false if another has it, or its name is gone. Never waits. */
 bool checkpoint_trash_lock(int trash_fd, const char *batch, int batch_fd);
 
-/* Who has it, where that is an owner's file: "process 12 on host7"; "" else. `who` has room for 160. */
+/* The owner, if an owner's file names one: "process 12 on host7"; "" else. `who` has room for 160. */
 void checkpoint_trash_holder(int batch_fd, char who[160]);
 
 /* By name: closing it would not do while a child that was forked meanwhile has it open. */
@@ -54,8 +54,8 @@ struct checkpoint_batch {
 /* How many checkpoints these names of a batch are: what stands beside them is not counted, a group once. */
 size_t checkpoint_trash_count(const struct checkpoint_listing *names, const struct checkpoint_together *together);
 
-/* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. `lock`:
- * whoever changes a batch asks for it. */
+/* Calls `visit` for each batch that can be restored, the one that lasts longest first. Stops at false. `lock`: true
+ * for callers that change a batch. */
 enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
 				       bool (*visit)(void *context, const struct checkpoint_batch *batch),
 				       void *context, struct neap_error *err);
@@ -66,15 +66,16 @@ enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
 enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all, struct neap_retention_result *result,
 					struct neap_error *err);
 
-/* Deletes the file or the folder NAME, which nobody has any more under another name, for good; adds to *bytes what
- * became free. Goes on after a failure; 0 or the first errno. */
+/* Deletes the file or folder NAME for good; it has no other name. Adds the bytes that became free to *bytes. Goes on
+ * after a failure; 0 or the first errno. */
 int checkpoint_delete(int parent_fd, const char *name, uint64_t *bytes);
 
-/* Renames, never over something. 0 or an errno. Where the file system cannot do that in one step (NFS), it looks
- * first: for places that nobody else puts the same name in. */
+/* Renames, never over something. 0 or an errno. Where the file system cannot do that in one step (NFS), it
+ * checks first: only for places where no other process puts the same name. */
 int checkpoint_rename(int from_fd, const char *from, int to_fd, const char *to);
 
-/* Out of a locked batch, never over what somebody saves in the folder at this instant: there, too. 0 or an errno. */
+/* Moves out of a locked batch, never over a file that another process saves in the folder at this instant. 0 or an
+ * errno. */
 int checkpoint_bring_back(int batch_fd, const char *name, int folder_fd);
 
 #endif

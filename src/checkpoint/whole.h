@@ -1,4 +1,4 @@
-/* checkpoint/whole.h: whether a checkpoint is whole, told by a cheap look: its length and a few bytes at its ends.
+/* checkpoint/whole.h: whether a checkpoint is whole, judged by its length and a few bytes at its ends.
  * Reads only. One thread per call.
  *
  *   zip (torch.save, .npz, .keras)   begins with a member, and ends with the record that lists them
@@ -7,8 +7,7 @@
  *   Orbax's step                     committed: a time in _CHECKPOINT_METADATA, or commit_success.txt
  *   torch.distributed.checkpoint     has .metadata, which is written last
  *   any format                       neither an empty file nor an empty folder
- *
- * What has another format is taken for whole.
+ * Other formats count as whole.
  */
 #ifndef NEAP_CHECKPOINT_WHOLE_H
 #define NEAP_CHECKPOINT_WHOLE_H
