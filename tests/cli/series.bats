@@ -742,8 +742,8 @@ five() {
 		name: s
 		defaults: {needs: none, params: {batch: 8}}
 		experiments:
-		- {name: e, command: "$HOLD {mib}M", grid: {mib: [10, 30, 20]}}
-		- {name: f, command: "$HOLD 40M"}
+		- {name: e, command: "$HOLD {mib}M", grid: {mib: [100, 1500, 700]}}
+		- {name: f, command: "$HOLD 2500M"}
 	EOF
 	run "$NEAP" series s.yaml --folder s --columns name,los
 	[ "$status" -eq 64 ]
@@ -753,8 +753,9 @@ five() {
 	[ ! -e s ]
 	run --separate-stderr "$NEAP" series s.yaml --folder s --quiet --sort file --columns name,outcome,params,batch,loss
 	[ "$status" -eq 0 ]
-	[ "$(head -n 5 <<<"$output")" = "$(printf '%s\n' 'NAME      OUTCOME  MIB  BATCH  LOSS' 'e-mib=10  ok       10   8         -' \
-		'e-mib=30  ok       30   8         -' 'e-mib=20  ok       20   8         -' 'f         ok       -    8         -')" ]
+	[ "$(head -n 5 <<<"$output")" = "$(printf '%s\n' 'NAME        OUTCOME  MIB   BATCH  LOSS' \
+		'e-mib=100   ok       100   8         -' 'e-mib=1500  ok       1500  8         -' \
+		'e-mib=700   ok       700   8         -' 'f           ok       -     8         -')" ]
 	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --columns name
-	[ "$(head -n 5 <<<"$output" | xargs)" = "NAME f e-mib=30 e-mib=20 e-mib=10" ]
+	[ "$(head -n 5 <<<"$output" | xargs)" = "NAME f e-mib=1500 e-mib=700 e-mib=100" ]
 }
