@@ -3,21 +3,14 @@ a program and does to it, at every point of a step; limits; out-of-memory errors
 
 import contextlib
 import json
-import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-NEAP = os.environ["NEAP"]
-MIB = 1 << 20
-BOUND = 150
-# Of whoever runs the tests: a place in a distributed training, or a run.
-DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "PYTORCH")
+from running import BOUND, MIB, NEAP, Case
 
 # Reads the name of a phase, makes a step that waits in it until the file go.N is there, and says what it did.
 TRAINER = """
@@ -25,7 +18,7 @@ import json, os, sys, threading, time, torch
 from torch import nn
 import neap
 
-count, phase = 0, ""
+count, phase = 0, sys.argv[1]
 
 def wait(where):
     if where == phase:
@@ -41,6 +34,8 @@ class Waits(torch.utils.data.Dataset):
             wait("loader")
         return torch.ones(256)
 
+torch.cuda.init()
+wait("initialized")
 model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 256)).cuda()
 model[1].register_forward_hook(lambda *_: wait("forward"))
 optimizer = torch.optim.Adam(model.parameters())
@@ -77,6 +72,15 @@ for line in sys.stdin:
     del cached
     if phase == "idle":
         wait("idle")
+    elif phase == "limited":
+        torch.cuda.set_per_process_memory_fraction(0.25)
+        wait("limited")
+    elif phase == "over":
+        try:
+            torch.zeros(1200 << 20, dtype=torch.uint8, device="cuda")
+        except torch.OutOfMemoryError:
+            pass
+        wait("over")
     elif phase == "capture":
         capture()
     elif phase == "lock":
@@ -94,58 +98,14 @@ for line in sys.stdin:
 """
 
 
-class Live(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="neap-live-"))
-        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        (self.folder / "runtime").mkdir(mode=0o700)
-        self.world = f"live-{os.getpid()}-{self._testMethodName}"[:60]
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(DROPPED)},
-            "NEAP_SIM": f"mem=2GiB,world={self.world}",
-            "XDG_RUNTIME_DIR": str(self.folder / "runtime"),
-            "XDG_STATE_HOME": str(self.folder / "state"),
-        }
-        self.addCleanup(lambda: [p.unlink(missing_ok=True) for p in pathlib.Path("/dev/shm").glob(f"neap-sim-*{self.world}")])
-
-    # Helpers.
-
-    def command(self, *words, check=True, **more):
-        done = subprocess.run([str(w) for w in (NEAP, *words)], cwd=self.folder, env={**self.environment, **more},
-                              capture_output=True, text=True, timeout=BOUND)  # fmt: skip
-        if check:
-            self.assertEqual(done.returncode, 0, done.stderr)
-        return done
-
-    def ask(self, *words):
-        """Again where the machine was too busy for the program to answer within 2 s."""
-        for _ in range(30):
-            done = self.command(*words, "--json", check=False)
-            if done.returncode != 75:
-                break
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout)
-
-    def device(self, verb, *words):
-        """What a verb answers of the only device of the only process."""
-        return self.ask(verb, *words)["processes"][0]["devices"][0]
-
-    def run_script(self, code, *options, check=True, **more):
-        shutil.rmtree(self.folder / "run", ignore_errors=True)
-        (self.folder / "script.py").write_text(code)
-        done = self.command("run", "--folder", "run", *options, "--", sys.executable, "script.py", check=check, **more)
-        return done, json.loads((self.folder / "run" / "result.json").read_text())
-
-    def recording(self):
-        (found,) = (self.folder / "run").glob("record.*")
-        return found
-
-    def start(self, code=TRAINER, options=(), **more):
+class Live(Case):
+    def start(self, code=TRAINER, options=(), phase="", **more):
+        """A trainer, which makes a first step by itself."""
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         for old in (*self.folder.glob("at.*"), *self.folder.glob("go.*")):
             old.unlink()
         (self.folder / "script.py").write_text(code)
-        words = [NEAP, "run", "--quiet", "--folder", "run", *options, "--", sys.executable, "script.py"]
+        words = [NEAP, "run", "--quiet", "--folder", "run", *options, "--", sys.executable, "script.py", phase]
         process = subprocess.Popen(words, cwd=self.folder, env={**self.environment, **more}, stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
         self.addCleanup(self.give_up, process)
@@ -201,8 +161,7 @@ class Live(unittest.TestCase):
                 # The training goes on as if nothing had been: the same tensors are live after each step.
                 self.assertEqual((after["allocated"], after["ooms"], after["notes"]), (plain["allocated"], 0, "attached"))
         self.assertEqual(self.end(process), 0)
-        result = json.loads((self.folder / "run" / "result.json").read_text())
-        self.assertEqual((result["outcome"], result["steps"]), ("ok", 2 * 8))
+        self.assertEqual((self.result()["outcome"], self.result()["steps"]), ("ok", 2 * 8))
 
     def act_on_it(self):
         device = self.device("clear", "--stats-only")
@@ -228,25 +187,41 @@ class Live(unittest.TestCase):
         if phase == "loader":
             self.command("fraction", "1", check=False)
 
-    def test_a_kill_gives_the_memory_back(self):
-        for phase in ("backward", "loader", "capture"):
-            with self.subTest(phase):
-                process = self.start()
-                self.begin(process, 1, phase)
-                (device,) = self.ask("info")["devices"]
-                self.assertGreater(device["ledger"]["allocated"], 0)
-                self.command("kill", "--pid", self.recording().name.split(".")[1], "--yes")
-                process.wait(BOUND)
-                result = json.loads((self.folder / "run" / "result.json").read_text())
-                self.assertEqual((result["outcome"], result["drained"]), ("killed", True))
-                (device,) = self.ask("info")["devices"]
-                self.assertEqual((device["ledger"]["allocated"], device["ledger"]["not_attached"], device["ledger"]["contexts"]), (0, 0, 0))
+    def kill(self, process, count, phase):
+        """In this phase: the memory comes back, and the run knows why it ended."""
+        self.begin(process, count, phase)
+        (device,) = self.ask("info")["devices"]
+        self.assertGreater(device["ledger"]["allocated"], 0)
+        self.command("kill", "--pid", self.recording().name.split(".")[1], "--yes")
+        process.wait(BOUND)
+        self.assertEqual((self.result()["outcome"], self.result()["drained"]), ("killed", True))
+        (device,) = self.ask("info")["devices"]
+        self.assertEqual((device["ledger"]["allocated"], device["ledger"]["not_attached"], device["ledger"]["contexts"]), (0, 0, 0))
 
-    # Info.
+    def test_a_kill_during_a_capture(self):
+        self.kill(self.start(), 1, "capture")
 
-    def test_info_is_what_pytorch_says_and_what_the_driver_says(self):
-        process = self.start()
+    # Info and limits.
+
+    def test_info_and_limits_from_before_the_first_allocation_to_a_kill(self):
+        process = self.start(phase="initialized")
+        self.wait_for("at.0", process)
+        said = self.command("fraction", "0.5").stdout
+        self.assertRegex(said, r"(?m)^GPU 0: Simulated GPU.*\n  limit +none before, +1016 MiB after \(0\.5 of 1\.98 GiB\)$")
+        self.assertNotIn("nothing was limited", said)
+        (self.folder / "go.0").touch()
         self.begin(process, 1, "idle")
+        self.info_is_what_pytorch_says_and_what_the_driver_says()
+        self.assertEqual(self.go_on(process, 1)["ooms"], 0)
+        self.begin(process, 2, "over")
+        self.assertEqual(self.go_on(process, 2)["ooms"], 1)  # it is limited
+        self.begin(process, 3, "limited")
+        said = self.command("fraction", "0.5").stdout
+        self.assertIn("  the program itself had set the limit of 508 MiB on CUDA device 0; this raises it\n", said)
+        self.go_on(process, 3)
+        self.kill(process, 4, "backward")
+
+    def info_is_what_pytorch_says_and_what_the_driver_says(self):
         pid = int(self.recording().name.split(".")[1])
         end = time.monotonic() + BOUND
         while True:  # the page is written four times a second
@@ -266,20 +241,6 @@ class Live(unittest.TestCase):
         self.assertEqual(sum(value for name, value in ledger.items() if name != "total"), ledger["total"])
         limited = self.device("fraction", "0.5")
         self.assertEqual((limited["context"], limited["other"]), (context, 0))
-        self.go_on(process, 1)
-
-    # Limits.
-
-    def test_a_limit_before_the_first_allocation(self):
-        code = "import torch, time, os\ntorch.cuda.init()\nopen('at.0', 'w').close()\n"
-        code += "while not os.path.exists('go.0'): time.sleep(0.005)\n"
-        code += "try:\n    torch.zeros(1200 << 20, dtype=torch.uint8, device='cuda')\nexcept torch.OutOfMemoryError:\n    print('[0]')\n"
-        process = self.start(code)
-        self.wait_for("at.0", process)
-        said = self.command("fraction", "0.5").stdout
-        self.assertRegex(said, r"(?m)^GPU 0: Simulated GPU.*\n  limit +none before, +1016 MiB after \(0\.5 of 1\.98 GiB\)$")
-        self.assertNotIn("nothing was limited", said)
-        self.assertEqual(self.go_on(process, 0), [0])
 
     def test_of_several_devices_each_is_limited_when_it_comes_into_use(self):
         code = "import torch, time, os, json\ntorch.cuda.init()\nopen('at.0', 'w').close()\n"
@@ -295,27 +256,21 @@ class Live(unittest.TestCase):
         limit, total, has_context = self.go_on(process, 0)
         self.assertEqual((limit, has_context), (total // 2, False))
 
-    def test_a_limit_of_the_programs_own_is_seen_and_not_raised_without_a_word(self):
-        code = TRAINER.replace("count, phase = 0", "torch.cuda.set_per_process_memory_fraction(0.25)\ncount, phase = 0")
-        process = self.start(code, ["--fraction", "0.75"])
-        self.begin(process, 1, "idle")
+    def test_a_limit_of_the_programs_own_below_that_of_the_run(self):
+        process = self.start(options=["--fraction", "0.75"])
+        self.begin(process, 1, "limited")
         (answer,) = self.ask("fraction", "0.2")["processes"]
         (device,) = answer["devices"]
         self.assertEqual((device["limit_before"], device["limit"]), (int(0.25 * device["total"]), int(0.2 * device["total"])))
         self.assertNotIn("lines", answer)  # it is lowered
         self.assertEqual(self.device("fraction", "0.3")["limit_before"], int(0.2 * device["total"]))  # neap's own by now
         self.go_on(process, 1)
-        self.end(process)
-        process = self.start(code)
-        self.begin(process, 1, "idle")
-        said = self.command("fraction", "0.5").stdout
-        self.assertIn("  the program itself had set the limit of 508 MiB on CUDA device 0; this raises it\n", said)
-        self.go_on(process, 1)
+        self.kill(process, 2, "loader")
 
     # Out of memory.
 
     def cards(self):
-        count = int(json.loads((self.folder / "run" / "result.json").read_text())["ooms"])
+        count = int(self.result()["ooms"])
         return [json.loads(self.command("explain", "--record", self.recording(), "--number", n + 1, "--json").stdout)["oom"]
                 for n in range(count)]  # fmt: skip
 
@@ -415,13 +370,11 @@ for _ in range(2):
     optimizer.step()
 print(batch, accumulate)
 """
-        (self.folder / "script.py").write_text(code)
-        options = ["--param", "batch=32768", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
-        done = self.command("run", "--folder", "run", "--fraction", "0.4", *options, "--", sys.executable, "script.py", "{batch}", "{accumulate}")
-        result = json.loads((self.folder / "run" / "result.json").read_text())
+        options = ["--param", "batch=4096", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
+        done, result = self.run_script(code, "--fraction", "0.1", *options, arguments=("{batch}", "{accumulate}"))
         batch, accumulate = map(int, done.stdout.split())
-        self.assertEqual((batch * accumulate, result["outcome"], result["steps"]), (32768, "ok", 2))
-        self.assertGreater(result["retries"], 0)
+        self.assertEqual((batch * accumulate, result["outcome"], result["steps"]), (4096, "ok", 2))
+        self.assertEqual((result["retries"], accumulate), (1, 2))
         self.assertIn("Cause: the limit.", done.stderr)
 
     def test_one_that_ends_it_is_the_runs(self):
@@ -436,11 +389,9 @@ print(batch, accumulate)
 
     def test_short_steps_are_counted_and_seldom_recorded(self):
         code = "import torch\nfrom torch import nn\nm = nn.Linear(8, 8).cuda()\no = torch.optim.SGD(m.parameters(), lr=0.1)\n"
-        code += "for _ in range(3000):\n    m.weight.grad = torch.ones(8, 8, device='cuda'); o.step()\n"
+        code += "for _ in range(1000):\n    m.weight.grad = torch.ones(8, 8, device='cuda'); o.step()\n"
         _, result = self.run_script(code)
-        self.assertEqual((result["outcome"], result["steps"], result["peak_allocated_bytes"] > 0), ("ok", 3000, True))
-        done, result = self.run_script(code, "--max-steps", "5")
-        self.assertEqual((result["outcome"], result["steps"]), ("stopped early", 5), done.stderr)
+        self.assertEqual((result["outcome"], result["steps"], result["peak_allocated_bytes"] > 0), ("ok", 1000, True))
 
 
 if __name__ == "__main__":
