@@ -72,14 +72,31 @@ static void print_all(FILE *stream)
 	      stream);
 }
 
+/* "Usage: neap NAME [...] [...]", broken between options, not within one. */
+static void print_usage(FILE *stream, const struct neap_command *command)
+{
+	int indent = fprintf(stream, "Usage: neap %s", command->name), at = indent;
+	for (const char *text = command->usage; *text;) {
+		int length = 0;
+		for (int depth = 0; text[length] && (depth > 0 || text[length] != ' '); length++)
+			depth += (text[length] == '[' || text[length] == '(') -
+				 (text[length] == ']' || text[length] == ')');
+		if (at > indent && at + 1 + length > WIDTH)
+			at = fprintf(stream, "\n%*s", indent, "") - 1;
+		at += fprintf(stream, " %.*s", length, text);
+		text += length + (text[length] == ' ');
+	}
+	fputc('\n', stream);
+}
+
 void neap_help_print(FILE *stream, const struct neap_command *command)
 {
 	if (!command) {
 		print_all(stream);
 		return;
 	}
-	fprintf(stream, "neap %s: %s\n\nUsage: neap %s%s%s\n", command->name, command->summary, command->name,
-		command->usage[0] ? " " : "", command->usage);
+	fprintf(stream, "neap %s: %s\n\n", command->name, command->summary);
+	print_usage(stream, command);
 	if (command->details && command->details[0]) {
 		fputc('\n', stream);
 		print_details(stream, command->details);

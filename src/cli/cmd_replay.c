@@ -416,7 +416,7 @@ const struct neap_command neap_command_replay = {
 	.name = "replay",
 	.usage = "TRACE [--policy torch|torch-expandable|neap] [--settings TEXT] [--memory SIZE] [--smallest] "
 		 "[--json]",
-	.summary = "what a trace would have cost under another allocator, other settings or on another device",
+	.summary = "what a trace would cost under another allocator, other settings or on another device",
 	.details =
 		"TRACE is a PyTorch memory snapshot, a recording of neap's, or a text trace (also zstd-compressed), "
 		"in a "

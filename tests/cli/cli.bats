@@ -80,12 +80,13 @@ Options:
 	[ "$output" = "$by_name" ]
 	run "$NEAP" help
 	[ "$status" -eq 0 ]
-	for command in run series info clear reset kill sim help; do
+	for command in run series info clear reset fraction enable kill explain estimate checkpoints history analyze \
+		compare replay sim help; do
 		[[ "$output" == *"
   $command "* ]]
 		run "$NEAP" help "$command"
 		[ "$status" -eq 0 ]
-		[ -z "$(awk 'length > 120' <<<"$output")" ]
+		[ -z "$(awk 'length > 100' <<<"$output")" ]
 		run "$NEAP" help
 	done
 }
