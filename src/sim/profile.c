@@ -198,7 +198,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 #undef KEY
 	return neap_fail_at(err, 1, word->column,
 			    "NEAP_SIM: '%s': unknown key; known: mem, gpus, world, reserved, context, release_delay, "
-			    "backing, vmm, order",
+			    "backing, vmm, order ('neap help sim' explains them)",
 			    word->text);
 }
 
