@@ -106,16 +106,16 @@ int series_slurm_print_plan(const struct neap_spec *spec, const struct neap_slur
 	return status ? neap_complain("series", &err) : NEAP_EXIT_OK;
 }
 
+static void say(const char *line) { fprintf(stderr, "neap series: %s\n", NEAP_PRINTABLE(line)); }
+
 int series_slurm_task(const struct neap_arguments *arguments, const struct neap_spec *spec, const char *program)
 {
 	struct neap_error err = {0};
 	uint64_t submission = 0;
-	char note[256];
 	const char *folder = neap_argument(arguments, "folder"), *text = neap_argument(arguments, "slurm-task");
 	if (neap_u64_parse(text, &submission, &err) || !submission || submission > UINT32_MAX || !folder)
 		return neap_misuse(arguments, "--slurm-task is for the script that --slurm writes");
-	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, note, &err))
+	if (neap_slurm_task_run(spec, folder, (uint32_t)submission, program, say, &err))
 		return neap_complain("series", &err);
-	fprintf(stderr, "neap series: %s\n", NEAP_PRINTABLE(note));
 	return NEAP_EXIT_OK;
 }

@@ -613,17 +613,19 @@ void neap_series_count_ends(struct neap_series *series)
 	}
 }
 
-/* What is under way in Slurm is not ours to wait for, nor to call lost. */
+/* Tasks of a job array claim what is left, without a lock that would keep us from it. */
 static enum neap_status check_submitted(const struct neap_series *series, struct neap_error *err)
 {
-	for (size_t i = 0; i < series->state.count; i++)
-		if (series->state.experiments[i].open && series->state.ends[i].submission)
-			return neap_fail(
-				err, NEAP_EBUSY,
-				"the series in %.100s was submitted to Slurm, and '%.60s' has not ended there: "
-				"go on with --slurm --resume",
-				series->summary->folder, series->spec->experiments[i].name);
-	return NEAP_OK;
+	const struct neap_series_state *state = &series->state;
+	bool all_ended = !state->edited;
+	for (size_t i = 0; i < state->count; i++)
+		all_ended = all_ended && state->experiments[i].ended;
+	if (!state->submitted || state->finished || all_ended)
+		return NEAP_OK;
+	return neap_fail(err, NEAP_EBUSY,
+			 "the series in %.100s was submitted to Slurm, and has not ended there: go on with --slurm "
+			 "--resume",
+			 series->summary->folder);
 }
 
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,

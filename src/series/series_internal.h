@@ -111,6 +111,10 @@ void neap_series_keep(struct neap_series *series, const struct neap_result *resu
 /* Fills the summary's comparisons: what the file says is to be compared. Errors: NEAP_ENOMEM. */
 enum neap_status neap_series_compare(struct neap_series *series, struct neap_error *err);
 
+/* A result for an experiment that has none: what the journal knows of it, and why there is none. */
+enum neap_status neap_series_make_result(struct neap_series *series, size_t at, const char *why,
+					 struct neap_result *ret_result, struct neap_error *err);
+
 /* Reads every experiment's result, makes those that are missing from the journal, and writes the page. */
 enum neap_status neap_series_report(struct neap_series *series, struct neap_error *err);
 

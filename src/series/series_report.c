@@ -13,9 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A result for an experiment that has none: what the journal knows of it. */
-static enum neap_status make_result(struct neap_series *series, size_t at, const char *why,
-				    struct neap_result *ret_result, struct neap_error *err)
+enum neap_status neap_series_make_result(struct neap_series *series, size_t at, const char *why,
+					 struct neap_result *ret_result, struct neap_error *err)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[at];
 	char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
@@ -53,18 +52,18 @@ static enum neap_status read_result(struct neap_series *series, size_t at, struc
 		snprintf(why, sizeof why,
 			 "%u attempts, and each time the supervisor was killed before it had a result",
 			 series->state.experiments[at].lost);
-		return make_result(series, at, why, ret_result, err);
+		return neap_series_make_result(series, at, why, ret_result, err);
 	}
 	if (series->state.ends[at].left_out)
-		return make_result(series, at, "not run: --only-failed left it out", ret_result, err);
+		return neap_series_make_result(series, at, "not run: --only-failed left it out", ret_result, err);
 	snprintf(path, sizeof path, "%.3800s/runs/%s-%u/result.json", series->summary->folder,
 		 series->spec->experiments[at].name, number);
 	enum neap_status status = neap_result_read(path, ret_result, err);
 	if (status == NEAP_ENOENT || status == NEAP_EPARSE) {
 		neap_series_say(series, "%s: its result cannot be read any more: %s",
 				series->spec->experiments[at].name, err->message);
-		status = make_result(series, at, "its result file is missing or damaged; from the journal",
-				     ret_result, err);
+		status = neap_series_make_result(
+			series, at, "its result file is missing or damaged; from the journal", ret_result, err);
 	}
 	return status;
 }

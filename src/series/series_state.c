@@ -86,7 +86,7 @@ static enum neap_status apply_edit(struct neap_series_state *state, const struct
 			state->experiments[at] =
 				(struct neap_step_experiment){.attempts = state->experiments[at].attempts};
 	}
-	state->finished = false;
+	state->finished = state->submitted = false;
 	if (!state->tolerant)
 		state->edited = false;
 	return NEAP_OK;
@@ -115,17 +115,36 @@ static enum neap_status apply_to_gone(struct neap_series_state *state, const cha
 	return NEAP_OK;
 }
 
-/* Room for the submissions up to this one. */
-static enum neap_status reach_submission(struct neap_series_state *state, uint32_t submission, struct neap_error *err)
+static enum neap_status apply_array(struct neap_series_state *state, const struct neap_spec *spec,
+				    const json_t *record, struct neap_error *err)
 {
-	if (submission <= state->submissions)
-		return NEAP_OK;
+	const json_t *members = json_object_get(record, "experiments");
+	uint32_t submission = state->submissions + 1;
+	if (json_integer_value(json_object_get(record, "submission")) != submission || !json_array_size(members) ||
+	    (!state->tolerant && json_array_size(members) > spec->count) || submission > NEAP_SERIES_SUBMISSIONS)
+		return neap_fail(err, NEAP_EPARSE, "expected the experiments of submission %" PRIu32, submission);
+	for (size_t i = 0; i < json_array_size(members); i++) {
+		const char *name = json_string_value(json_array_get(members, i));
+		size_t at = name ? find_experiment(spec, name) : spec->count;
+		if (at == spec->count ? !name || !state->tolerant
+				      : state->experiments[at].open || state->experiments[at].ended)
+			return neap_fail(err, NEAP_EPARSE, "submitted what is not to be run: '%.60s'",
+					 name ? name : "");
+	}
 	uint32_t *jobs = realloc(state->jobs, (size_t)submission * sizeof *jobs);
 	if (!jobs)
 		return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
-	memset(jobs + state->submissions, 0, (submission - state->submissions) * sizeof *jobs);
+	jobs[submission - 1] = 0;
 	state->jobs = jobs;
 	state->submissions = submission;
+	state->submitted = true;
+	for (size_t i = 0; i < json_array_size(members); i++) {
+		size_t at = find_experiment(spec, json_string_value(json_array_get(members, i)));
+		if (at == spec->count)
+			continue;
+		state->ends[at].submission = submission;
+		state->ends[at].task = (uint32_t)i + 1;
+	}
 	return NEAP_OK;
 }
 
@@ -149,14 +168,6 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 		return neap_fail(err, NEAP_EPARSE, "a start out of order");
 	if (!*run_id || strlen(run_id) >= sizeof state->ends[at].run_id)
 		return neap_fail(err, NEAP_EPARSE, "expected a run_id");
-	const json_t *number = json_object_get(record, "submission");
-	json_int_t submission = json_integer_value(number);
-	json_int_t task = json_integer_value(json_object_get(record, "task"));
-	if (number && (submission < 1 || submission > NEAP_SERIES_SUBMISSIONS || task < 1 || task > UINT32_MAX))
-		return neap_fail(err, NEAP_EPARSE, "expected the numbers of a submission and a task");
-	enum neap_status status = reach_submission(state, (uint32_t)submission, err);
-	if (status)
-		return status;
 	const char *needs = text_of(record, "needs"), *device = text_of(record, "device");
 	struct neap_needs parsed;
 	if (strlen(needs) >= sizeof state->ends[at].needs || strlen(device) >= sizeof state->ends[at].device ||
@@ -165,9 +176,8 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 	strcpy(state->ends[at].needs, needs);
 	strcpy(state->ends[at].device, device);
 	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", text_of(record, "key"));
-	state->ends[at].submission = (uint32_t)submission;
-	state->ends[at].task = number ? (uint32_t)task : 0;
 	strcpy(state->ends[at].run_id, run_id);
+	state->ends[at].submission = 0; /* whatever task ran this, none is left for the next attempt */
 	experiment->attempts = attempt;
 	experiment->open = true;
 	return NEAP_OK;
@@ -200,6 +210,19 @@ static enum neap_status apply_give_up(struct neap_series_state *state, size_t at
 	return NEAP_OK;
 }
 
+/* The attempt is still to be made, by another task. */
+static enum neap_status apply_unbegun(struct neap_series_state *state, size_t at, uint32_t attempt,
+				      struct neap_error *err)
+{
+	struct neap_step_experiment *experiment = &state->experiments[at];
+	if (experiment->open || experiment->ended || attempt != experiment->attempts + 1 ||
+	    !state->ends[at].submission)
+		return neap_fail(err, NEAP_EPARSE, "the end of a task that was not submitted");
+	state->ends[at].submission = 0;
+	experiment->lost++;
+	return NEAP_OK;
+}
+
 static enum neap_status apply_to_experiment(struct neap_series_state *state, const struct neap_spec *spec,
 					    const char *type, const json_t *record, struct neap_error *err)
 {
@@ -213,6 +236,8 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 	struct neap_step_experiment *experiment = &state->experiments[at];
 	if (!strcmp(type, "start"))
 		return apply_start(state, at, (uint32_t)attempt, record, err);
+	if (!strcmp(type, "unbegun"))
+		return apply_unbegun(state, at, (uint32_t)attempt, err);
 	if (!strcmp(type, "give_up"))
 		return apply_give_up(state, at, err);
 	bool lost = !strcmp(type, "lost"), cancel = !strcmp(type, "cancel"), retry = !strcmp(type, "retry");
@@ -240,6 +265,8 @@ enum neap_status neap_series_state_apply(struct neap_series_state *state, const 
 		return apply_edit(state, spec, record, err);
 	if (!state->begun || state->finished)
 		return neap_fail(err, NEAP_EPARSE, "a record outside of a series");
+	if (!strcmp(type, "array"))
+		return apply_array(state, spec, record, err);
 	if (!strcmp(type, "submit"))
 		return apply_submit(state, record, err);
 	if (strcmp(type, "finish"))
@@ -314,14 +341,17 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 			 key, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_task(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
-				uint32_t submission, uint32_t task)
+json_t *neap_series_record_array(const struct neap_spec *spec, uint32_t submission, const size_t *members,
+				 size_t count)
 {
-	char key[NEAP_EXPERIMENT_KEY_ROOM];
-	neap_experiment_key(experiment, key);
-	return json_pack("{s:s, s:s, s:I, s:s, s:I, s:I, s:s, s:I}", "type", "start", "experiment", experiment->name,
-			 "attempt", (json_int_t)attempt, "run_id", run_id, "submission", (json_int_t)submission,
-			 "task", (json_int_t)task, "key", key, "wall_ns", (json_int_t)neap_wall_ns());
+	json_t *names = json_array();
+	for (size_t i = 0; i < count; i++)
+		if (json_array_append_new(names, json_string(spec->experiments[members[i]].name))) {
+			json_decref(names);
+			return NULL;
+		}
+	return json_pack("{s:s, s:I, s:o, s:I}", "type", "array", "submission", (json_int_t)submission, "experiments",
+			 names, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job)

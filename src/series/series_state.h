@@ -5,13 +5,14 @@
  *       "needs":TEXT,"device":UUID}                                               what it may take, and where; the
  *                                                                                 device where it was given one.
  *                                                                                 Earlier versions wrote neither
- *       ... "submission":S,"task":K}                                              for a job array's task, see below
  *       ... "key":K}                                                              what it ran: neap_experiment_key
  *   {"type":"edit","spec_hash":H,"again":[E,...],...}                             the file changed, or what failed is
  *                                                                                 to be run again: from here on the
  *                                                                                 series is the file with this hash,
  *                                                                                 and these are as if never begun
- *   {"type":"submit","submission":S,"job":J,...}                                  Slurm took submission S as job J
+ *   {"type":"array","submission":S,"experiments":[E,...],...}                     before sbatch: task 1, 2, ... of it
+ *   {"type":"submit","submission":S,"job":J,...}                                  sbatch has taken it, as job J
+ *   {"type":"unbegun","experiment":E,"attempt":A,...}                             its task ended before it began
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
  *   {"type":"lost","experiment":E,"attempt":A,...}                                no result: another attempt
  *   {"type":"cancel","experiment":E,"attempt":A,...}                              interrupted: another attempt
@@ -20,8 +21,8 @@
  *   {"type":"give_up","experiment":E,...}                                         too many lost: E is done
  *   {"type":"finish",...}                                                         the report is written
  *
- * Attempts that Slurm runs are journaled as started before their array is submitted: a kill in between leaves them
- * without a job, and series/slurm.h says how that comes right.
+ * An attempt that a job array's task runs is journaled when it is over, its start right before its end: while it
+ * runs, its folder says so (slurm_claim.h).
  *
  * The journal is hostile: types, names, numbers and the order are checked.
  *
@@ -48,19 +49,20 @@ struct neap_series_state {
 		char run_id[64];           /* of the last attempt; "" none */
 		enum neap_outcome outcome; /* of one that has ended */
 		int exit_status;
-		uint32_t submission; /* of the last attempt; 0: it was started on this machine */
-		uint32_t task;       /* of that submission's array */
+		uint32_t submission; /* the last one with a task for the next attempt; 0: none */
+		uint32_t task;       /* its number in that array */
 		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" not known */
 		char device[48];     /* likewise: the UUID of the one that it was given; "" none in particular */
 		char key[NEAP_EXPERIMENT_KEY_ROOM]; /* likewise: what it ran; "" not known */
-		bool left_out; /* by --only-failed: not run now, and no record says so */
-	} * ends;                    /* likewise */
+		bool left_out;                      /* by --only-failed: not run now, and no record says so */
+	} * ends;                                   /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
 	uint32_t submissions;
 	bool begun, finished;
-	bool edited;   /* the file is another one than the journal's last beginning or edit was made from */
-	bool tolerant; /* while replaying: what is replayed was written for another content of the file */
+	bool submitted; /* tasks of an array may run what has not ended */
+	bool edited;    /* the file is another one than the journal's last beginning or edit was made from */
+	bool tolerant;  /* while replaying: what is replayed was written for another content of the file */
 	struct neap_series_gone {
 		char name[NEAP_SPEC_NAME_ROOM];
 		uint32_t attempts;
@@ -88,14 +90,14 @@ json_t *neap_series_record_begin(const struct neap_spec *spec);
 /* `device`: a UUID; "" none in particular. */
 json_t *neap_series_record_start(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id,
 				 const char *needs, const char *device);
-/* As the one before, for a task of a job array. */
-json_t *neap_series_record_task(const struct neap_experiment *experiment, uint32_t attempt, const char *run_id, uint32_t submission,
-				uint32_t task);
 /* `again`: for each experiment of the spec, whether it is run again. */
 json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again);
+/* `members`: experiments, task 1's first. */
+json_t *neap_series_record_array(const struct neap_spec *spec, uint32_t submission, const size_t *members,
+				 size_t count);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
-/* "lost", "cancel", "retry", "device_lost", "give_up" */
+/* "lost", "cancel", "retry", "device_lost", "unbegun", "give_up" */
 json_t *neap_series_record_of(const char *type, const char *experiment, uint32_t attempt);
 json_t *neap_series_record_finish(void);
 

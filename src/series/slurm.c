@@ -39,7 +39,7 @@ static enum neap_status check_local(const struct neap_slurm *slurm, struct neap_
 {
 	const struct neap_series *series = &slurm->series;
 	for (size_t i = 0; i < series->state.count; i++)
-		if (series->state.experiments[i].open && !series->state.ends[i].submission)
+		if (series->state.experiments[i].open && !series->state.submitted)
 			return neap_fail(err, NEAP_EBUSY,
 					 "'%.60s' of the series in %.100s was started on this machine and has not "
 					 "ended: go on with --resume, without --slurm",
@@ -57,10 +57,9 @@ static bool all_ended(const struct neap_series_state *state)
 
 static size_t count_ready(const struct neap_slurm *slurm)
 {
-	const struct neap_series_state *state = &slurm->series.state;
 	size_t ready = 0;
-	for (size_t i = 0; i < state->count; i++)
-		ready += !state->experiments[i].open && !state->experiments[i].ended && !slurm->withheld[i];
+	for (size_t i = 0; i < slurm->series.state.count; i++)
+		ready += neap_slurm_is_ready(slurm, i);
 	return ready;
 }
 
@@ -95,8 +94,7 @@ static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 			return neap_series_finish(series, err);
 		slurm->first_look = false;
 		slurm->summary->waiting = count_ready(slurm);
-		if (!options->wait ||
-		    neap_step_open(series->state.experiments, series->state.count, 0) == series->state.count)
+		if (!options->wait || !(slurm->summary->running + slurm->summary->pending))
 			return NEAP_OK;
 		status = pause_a_while(slurm, began_ns, err);
 		if (status)
@@ -107,7 +105,6 @@ static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 static enum neap_status begin(struct neap_slurm *slurm, struct neap_error *err)
 {
 	struct neap_series *series = &slurm->series;
-	size_t count = series->spec->count;
 	enum neap_status status = neap_series_state_init(&series->state, series->spec, err);
 	if (!status)
 		status = open_folder(slurm, err);
@@ -122,10 +119,8 @@ static enum neap_status begin(struct neap_slurm *slurm, struct neap_error *err)
 	if (status)
 		return status;
 	slurm->folder = realpath(series->summary->folder, NULL);
-	slurm->withheld = calloc(count, sizeof *slurm->withheld);
-	slurm->seen = calloc(count, sizeof *slurm->seen);
-	slurm->told = calloc(count, sizeof *slurm->told);
-	if (!slurm->folder || !slurm->withheld || !slurm->seen || !slurm->told)
+	slurm->looks = calloc(series->spec->count, sizeof *slurm->looks);
+	if (!slurm->folder || !slurm->looks)
 		return neap_fail(err, NEAP_ENOMEM, "going on with a series: out of memory");
 	if (neap_journal_dropped(series->journal))
 		neap_series_say(series, "cut a torn record of %zu bytes off the journal in %s",
@@ -157,9 +152,8 @@ enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_
 	neap_journal_close(slurm.series.journal);
 	neap_series_state_fini(&slurm.series.state);
 	free(slurm.folder);
-	free(slurm.withheld);
-	free(slurm.seen);
-	free(slurm.told);
+	free(slurm.looks);
+	free(slurm.listed);
 	return status;
 }
 

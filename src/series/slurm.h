@@ -2,18 +2,21 @@
  *
  *   SERIES/                    as of a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
  *     slurm/series.yaml        the file as it was when the series began: what tasks read
- *     slurm/N.sh, N.json       submission N, one job array: its script, its tasks
- *     slurm/N-TASK.out         what Slurm says of a task; the run's own output is in its folder
+ *     slurm/N.sh, N.json       submission N, one job array: its script, what its tasks may run
+ *     slurm/JOB-TASK.out       which attempt a task runs, and what Slurm says of it; the run's output is in its
+ * folder runs/EXPERIMENT-N/claim  the task that runs attempt N (series/slurm_claim.h)
  *
- * Only the process that submits and gathers writes the journal and the history; a task writes in its attempt's folder
- * alone (series/slurm_task.h). What is written when, so that a kill at any instant loses nothing and runs nothing
- * twice:
+ * Tasks pull: each claims the next experiment of its array that no other task has claimed, and leaves a result. Where
+ * an experiment is follows from its claim and its result, and from the queue: a task that is in it may still claim or
+ * end. Only the process that submits and gathers writes the journal and the history. What is written when, so that a
+ * kill at any instant loses nothing and runs nothing twice:
  *
- *   start of each attempt -> journal        killed here: no job is known, none of its attempts is begun: they are
- *   sbatch                                  withdrawn, which a task finds that was submitted nevertheless
- *   number of the job -> journal            killed before it: the first task that has begun says it in its claim
- *   ... tasks run, on their own ...
- *   result -> history, end -> journal       killed in between: taken again, the history replaces its row
+ *   experiments of the array -> journal
+ *   sbatch
+ *   number of the job -> journal              killed before it: the array runs, and what its tasks have not claimed
+ * by then is submitted again; the tasks of both claim what there is, once
+ *   ... tasks claim, run and leave results, on their own ...
+ *   result -> history, start, end -> journal  killed in between: taken again, the history replaces its row
  *
  * What is to be done with an attempt is decided by series/slurm_decide.h.
  */

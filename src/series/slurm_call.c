@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -76,6 +77,17 @@ static enum neap_status read_all(int fds[2], struct neap_buffer *buffers[2], con
 	return neap_buffer_status(buffers[0], err) ? NEAP_ENOMEM : neap_buffer_status(buffers[1], err);
 }
 
+/* A folder of PATH that may not be searched is no reason to say that it is there. */
+static enum neap_status explain_exec(const char *name, int cause, struct neap_error *err)
+{
+	if (cause == ENOENT || (cause == EACCES && !neap_path_search(name)))
+		return neap_fail(err, NEAP_ENOTSUP,
+				 "%s is not on PATH: --slurm works on a machine with Slurm's commands "
+				 "(Debian: slurm-client)",
+				 name);
+	return neap_fail_errno(err, cause, "starting %s", name);
+}
+
 static int wait_for(pid_t pid)
 {
 	int status = 0;
@@ -97,15 +109,13 @@ static char **make_environment(void)
 	return environment;
 }
 
-enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output,
-				 struct neap_buffer *errors, int *ret_exit_status, struct neap_error *err)
+/* Runs it; *ret_exit_status is its own (128 + N: ended by signal N). */
+static enum neap_status run(const struct neap_words *words, struct neap_buffer *buffers[2], char **environment,
+			    int *ret_exit_status, struct neap_error *err)
 {
 	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* stdout, stderr, and why exec failed */
-	struct neap_buffer *buffers[2] = {output, errors};
 	const char *name = words->items[0];
-	char **environment = make_environment();
-	enum neap_status status =
-		environment ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "starting %s: out of memory", name);
+	enum neap_status status = NEAP_OK;
 	for (int i = 0; i < 3 && !status; i++)
 		if (pipe2(pipes[i], O_CLOEXEC))
 			status = neap_fail_errno(err, errno, "starting %s", name);
@@ -123,13 +133,7 @@ enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buf
 		while ((got = read(pipes[2][0], &cause, sizeof cause)) < 0 && errno == EINTR)
 			;
 		if (got == (ssize_t)sizeof cause)
-			/* a folder of PATH that may not be searched is no reason to say that it is there */
-			status = cause == ENOENT || (cause == EACCES && !neap_path_search(name))
-					 ? neap_fail(err, NEAP_ENOTSUP,
-						     "%s is not on PATH: --slurm works on a machine with Slurm's "
-						     "commands (Debian: slurm-client)",
-						     name)
-					 : neap_fail_errno(err, cause, "starting %s", name);
+			status = explain_exec(name, cause, err);
 		else
 			status = read_all((int[]){pipes[0][0], pipes[1][0]}, buffers, name, err);
 		if (status)
@@ -141,14 +145,32 @@ enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buf
 	for (int i = 0; i < 3; i++)
 		if (pipes[i][0] >= 0)
 			close(pipes[i][0]);
+	return status;
+}
+
+enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output, char complaint[200],
+				 struct neap_error *err)
+{
+	struct neap_buffer errors = {0};
+	char **environment = make_environment();
+	int code = 0;
+	enum neap_status status =
+		environment ? run(words, (struct neap_buffer *[]){output, &errors}, environment, &code, err)
+			    : neap_fail(err, NEAP_ENOMEM, "starting %s: out of memory", words->items[0]);
+	complaint[0] = '\0';
+	if (!status && code)
+		neap_slurm_last_line(&errors, complaint, 200);
+	if (!status && code && !*complaint)
+		snprintf(complaint, 200, "exit status %d", code);
+	neap_buffer_fini(&errors);
 	free(environment);
 	return status;
 }
 
-void neap_slurm_complaint(const struct neap_buffer *errors, char *text, size_t room)
+void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t room)
 {
-	const char *all = neap_buffer_string(errors);
-	size_t end = errors->length, begin = 0;
+	const char *all = neap_buffer_string(text);
+	size_t end = text->length, begin = 0;
 	while (end && (all[end - 1] == '\n' || all[end - 1] == ' '))
 		end--;
 	const char *newline = end ? memrchr(all, '\n', end) : NULL;
@@ -158,6 +180,6 @@ void neap_slurm_complaint(const struct neap_buffer *errors, char *text, size_t r
 		begin = (size_t)(error - all) + 7;
 	size_t length = end - begin < room ? end - begin : room - 1;
 	for (size_t i = 0; i < length; i++)
-		text[i] = (unsigned char)all[begin + i] >= 0x20 && all[begin + i] != 0x7f ? all[begin + i] : '?';
-	text[length] = '\0';
+		line[i] = (unsigned char)all[begin + i] >= 0x20 && all[begin + i] != 0x7f ? all[begin + i] : '?';
+	line[length] = '\0';
 }

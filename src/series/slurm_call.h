@@ -10,14 +10,13 @@
 #include "base/buffer.h"
 #include "series/words.h"
 
-/* Runs it to its end. NEAP_OK: it ran, *ret_exit_status is its own (128 + N: ended by signal N), and `output` and
- * `errors` have what it wrote. Errors: NEAP_ENOTSUP when it is not on PATH; NEAP_ETIMEDOUT after two minutes, it
- * being killed then; NEAP_EPROTO for more output than any cluster gives; NEAP_ENOMEM, NEAP_EIO. */
-enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output,
-				 struct neap_buffer *errors, int *ret_exit_status, struct neap_error *err);
+/* Runs it to its end. NEAP_OK: it ran, `output` has what it wrote, and `complaint` why it refused: its last words on
+ * stderr or its exit status; "" when it ended with 0. Errors: NEAP_ENOTSUP when it is not on PATH; NEAP_ETIMEDOUT
+ * after two minutes, it is killed then; NEAP_EPROTO for more output than any cluster gives; NEAP_ENOMEM, NEAP_EIO. */
+enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buffer *output, char complaint[200],
+				 struct neap_error *err);
 
-/* What it said on stderr, fit for a message: the last line that says something, printable, without "NAME: error: ".
- */
-void neap_slurm_complaint(const struct neap_buffer *errors, char *text, size_t room);
+/* The last line of a text that is not blank, made printable, without "NAME: error: ". */
+void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t room);
 
 #endif

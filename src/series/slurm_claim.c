@@ -23,8 +23,8 @@ static enum neap_status write_beside(int fd, const char *path, const struct neap
 {
 	char text[CLAIM_BYTES];
 	if (claim->job)
-		snprintf(text, sizeof text, "job %" PRIu32 " task %" PRIu32 " restart %" PRIu32 " node %s\n",
-			 claim->job, claim->task, claim->restarts, *claim->node ? claim->node : "-");
+		snprintf(text, sizeof text, "job %" PRIu32 " task %" PRIu32 " restart %" PRIu32 " node %s run %s\n",
+			 claim->job, claim->task, claim->restarts, *claim->node ? claim->node : "-", claim->run_id);
 	else
 		snprintf(text, sizeof text, "withdrawn\n");
 	enum neap_status status = neap_fd_write(fd, text, strlen(text), err);
@@ -67,8 +67,8 @@ static bool parse_claim(const char *text, struct neap_slurm_claim *claim)
 	int length = 0;
 	if (!strcmp(text, "withdrawn\n"))
 		return true;
-	return sscanf(text, "job %" SCNu32 " task %" SCNu32 " restart %" SCNu32 " node %63s%n", &claim->job,
-		      &claim->task, &claim->restarts, claim->node, &length) == 4 &&
+	return sscanf(text, "job %" SCNu32 " task %" SCNu32 " restart %" SCNu32 " node %63s run %63s%n", &claim->job,
+		      &claim->task, &claim->restarts, claim->node, claim->run_id, &length) == 5 &&
 	       claim->job && !strcmp(text + length, "\n");
 }
 
@@ -82,7 +82,8 @@ enum neap_status neap_slurm_claim_read(const char *folder, struct neap_slurm_cla
 	enum neap_status status = neap_file_read(path, CLAIM_BYTES, &text, err);
 	if (!status &&
 	    (strlen(neap_buffer_string(&text)) != text.length || !parse_claim(neap_buffer_string(&text), &claim)))
-		status = neap_fail(err, NEAP_EPARSE, "%.150s is damaged: expected who has begun the attempt", path);
+		status = neap_fail(err, NEAP_EPARSE,
+				   "%.150s is damaged: expected the task that has begun the attempt", path);
 	neap_buffer_fini(&text);
 	if (!status)
 		*ret_claim = claim;

@@ -1,5 +1,9 @@
-/* series/slurm_gather.c: what Slurm and the folders say of the attempts under way, and what follows: results into the
- * history, ends into the journal. See slurm_decide.h for the decisions.
+/* series/slurm_gather.c: what claims, results and the queue say of each experiment, and what follows: results into
+ * the history, starts and ends into the journal. See slurm_decide.h for the decisions.
+ *
+ * The order of a look matters: first the claims, then the queue, then the results. A task claims while it is in the
+ * queue, and leaves its result before it leaves the queue: so one that had claimed and is not listed has ended, and
+ * its result is there if there will ever be one.
  */
 #include "series/slurm_internal.h"
 
@@ -9,9 +13,7 @@
 #include "base/owner.h"
 #include "series/run_stage.h"
 #include "series/slurm_call.h"
-#include "series/slurm_claim.h"
 #include "series/slurm_decide.h"
-#include "series/slurm_task.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,224 +24,74 @@
 #include <unistd.h>
 
 #define LAST_WORDS_BYTES 4096
-#define JOBS_ASKED       200 /* of one sacct */
-
-/* Which experiment has this task under way. */
-struct place {
-	uint64_t key;
-	size_t at;
-};
-
-static uint64_t key_of(uint32_t job, uint32_t task) { return (uint64_t)job << 32 | task; }
-
-static int by_key(const void *left, const void *right)
-{
-	const struct place *a = left, *b = right;
-	return a->key < b->key ? -1 : a->key > b->key;
-}
-
-static uint32_t job_of(const struct neap_series_state *state, size_t at)
-{
-	uint32_t submission = state->ends[at].submission;
-	return submission ? state->jobs[submission - 1] : 0;
-}
 
 static const char *name_of(const struct neap_slurm *slurm, size_t at)
 {
 	return slurm->series.spec->experiments[at].name;
 }
 
-/* All open ones whose task is known, sorted; NULL without memory. Whoever has claimed the attempt is who runs it:
- * mostly the task that it was submitted for. */
-static struct place *make_places(const struct neap_slurm *slurm, size_t *ret_count)
+uint32_t neap_slurm_job_of(const struct neap_slurm *slurm, size_t at)
 {
-	const struct neap_series_state *state = &slurm->series.state;
-	struct place *places = calloc(state->count, sizeof *places);
-	size_t count = 0;
-	for (size_t i = 0; places && i < state->count; i++) {
-		struct neap_slurm_claim claim = {job_of(state, i), state->ends[i].task};
-		struct neap_attempt attempt;
-		if (!state->experiments[i].open ||
-		    neap_attempt_init(&attempt, slurm->series.summary->folder, name_of(slurm, i),
-				      state->experiments[i].attempts, NULL))
-			continue;
-		neap_slurm_claim_read(attempt.folder, &claim, NULL);
-		if (claim.job)
-			places[count++] = (struct place){key_of(claim.job, claim.task), i};
-	}
-	if (places)
-		qsort(places, count, sizeof *places, by_key);
-	*ret_count = count;
-	return places;
+	uint32_t submission = slurm->series.state.ends[at].submission;
+	return submission ? slurm->series.state.jobs[submission - 1] : 0;
 }
 
-static void note_seen(struct neap_slurm *slurm, const struct place *places, size_t count,
-		      const struct neap_slurm_seen *seen)
+static enum neap_status folder_of(const struct neap_slurm *slurm, size_t at, uint32_t number,
+				  struct neap_attempt *attempt, struct neap_error *err)
 {
-	struct place wanted = {.key = key_of(seen->job, seen->task)};
-	const struct place *found = bsearch(&wanted, places, count, sizeof *places, by_key);
-	if (found)
-		slurm->seen[found->at] = *seen;
+	return neap_attempt_init(attempt, slurm->folder, name_of(slurm, at), number, err);
 }
 
-/* Runs one of its commands; `complaint` is why it refused, "" when it did not. */
-static enum neap_status ask(const char *const *texts, struct neap_words *words, struct neap_buffer *output,
-			    char complaint[200], struct neap_error *err)
+static void output_path(const struct neap_slurm *slurm, uint32_t job, uint32_t task, char path[4400])
 {
-	struct neap_buffer errors = {0};
-	enum neap_status status = NEAP_OK;
-	int code = 0;
-	for (size_t i = 0; texts[i] && !status; i++)
-		if (neap_words_add(words, texts[i]))
-			status = neap_fail(err, NEAP_ENOMEM, "asking Slurm: out of memory");
-	if (!status)
-		status = neap_slurm_call(words, output, &errors, &code, err);
-	complaint[0] = '\0';
-	if (!status && code) {
-		neap_slurm_complaint(&errors, complaint, 200);
-		if (!*complaint)
-			snprintf(complaint, 200, "exit status %d", code);
-	}
-	neap_buffer_fini(&errors);
-	return status;
+	snprintf(path, 4400, "%s/slurm/%" PRIu32 "-%" PRIu32 ".out", slurm->folder, job, task);
 }
 
-/* Calls for each line until one does not parse: false, and `bad` (room for 64) has its beginning. */
-static bool each_line(struct neap_slurm *slurm, const struct neap_buffer *output, const struct place *places,
-		      size_t count,
-		      enum neap_status (*parse)(const char *line, size_t length, struct neap_slurm_seen *ret_seen),
-		      char *bad)
+/* The end of a file: false when it is not there. */
+static bool read_tail(const char *path, struct neap_buffer *tail)
 {
-	const char *text = neap_buffer_string(output), *end = text + output->length;
-	while (text < end) {
-		const char *newline = memchr(text, '\n', (size_t)(end - text));
-		size_t length = (size_t)((newline ? newline : end) - text);
-		struct neap_slurm_seen seen;
-		enum neap_status status = length ? parse(text, length, &seen) : NEAP_ENOENT;
-		if (status == NEAP_EPARSE) {
-			struct neap_buffer line = {0};
-			neap_buffer_append(&line, text, length);
-			neap_slurm_complaint(&line, bad, 64);
-			neap_buffer_fini(&line);
-			return false;
-		}
-		if (!status)
-			note_seen(slurm, places, count, &seen);
-		text += length + 1;
-	}
+	char text[LAST_WORDS_BYTES];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return false;
+	off_t end = lseek(fd, 0, SEEK_END);
+	ssize_t got = pread(fd, text, sizeof text, end > LAST_WORDS_BYTES ? end - LAST_WORDS_BYTES : 0);
+	close(fd);
+	neap_buffer_append(tail, text, got > 0 ? (size_t)got : 0);
 	return true;
 }
 
-/* What is under way, and what has ended not long ago. What is not listed is over. */
-static enum neap_status ask_squeue(struct neap_slurm *slurm, const struct place *places, size_t count,
-				   struct neap_error *err)
+static enum neap_slurm_cause find_cause(const struct neap_slurm *slurm, uint32_t job, uint32_t task)
 {
-	char user[32], complaint[200], bad[64];
-	struct neap_words words = {0};
-	struct neap_buffer output = {0};
-	snprintf(user, sizeof user, "--user=%u", (unsigned)getuid());
-	enum neap_status status = ask((const char *const[]){"squeue", "--all", "--noheader", "--array",
-							    "--states=all", user, "--format=%F|%K|%T|%r|%N", NULL},
-				      &words, &output, complaint, err);
-	if (status == NEAP_ETIMEDOUT || status == NEAP_EPROTO) { /* a controller that is down comes back */
-		snprintf(complaint, sizeof complaint, "%s", err->message);
-		status = NEAP_OK;
-	}
-	if (!status && *complaint)
-		neap_series_say(&slurm->series, "squeue cannot say what runs: %s", complaint);
-	else if (!status && !each_line(slurm, &output, places, count, neap_slurm_squeue_line, bad))
-		neap_series_say(&slurm->series, "squeue printed a line that cannot be read: '%s'", bad);
-	else
-		slurm->asked = !status;
-	neap_words_fini(&words);
-	neap_buffer_fini(&output);
-	return status;
+	char path[4400];
+	struct neap_buffer tail = {0};
+	output_path(slurm, job, task, path);
+	read_tail(path, &tail);
+	enum neap_slurm_cause cause = neap_slurm_last_words(neap_buffer_string(&tail), tail.length);
+	neap_buffer_fini(&tail);
+	return cause;
 }
 
-/* What the accounting still knows of those that the controller has forgotten. Not every cluster has it. */
-static enum neap_status ask_sacct(struct neap_slurm *slurm, const struct place *places, size_t count,
-				  struct neap_error *err)
+/* NFS remembers for up to a minute that a name was not there. Opening a folder asks the server whether it has
+ * changed: then what other machines have put into it since is seen. */
+static void refresh(const char *folder)
 {
-	struct neap_words words = {0};
-	struct neap_buffer output = {0}, jobs = {0};
-	struct neap_error ignored = {0};
-	char complaint[200], bad[64];
-	uint32_t last = 0;
-	size_t asked = 0;
-	for (size_t i = 0; i < count && asked < JOBS_ASKED; i++) {
-		uint32_t job = (uint32_t)(places[i].key >> 32);
-		if (slurm->seen[places[i].at].job || job == last)
-			continue;
-		neap_buffer_format(&jobs, "%s%" PRIu32, asked++ ? "," : "--jobs=", job);
-		last = job;
-	}
-	enum neap_status status = neap_buffer_status(&jobs, err);
-	if (asked && !status &&
-	    !ask((const char *const[]){"sacct", "--noheader", "--parsable2", "--allocations",
-				       neap_buffer_string(&jobs), "--format=JobID,State,NodeList", NULL},
-		 &words, &output, complaint, &ignored) &&
-	    !*complaint && !each_line(slurm, &output, places, count, neap_slurm_sacct_line, bad))
-		neap_series_say(&slurm->series, "sacct printed a line that cannot be read: '%s'", bad);
-	neap_words_fini(&words);
-	neap_buffer_fini(&output);
-	neap_buffer_fini(&jobs);
-	return status;
+	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
 }
 
-static void output_path(const struct neap_slurm *slurm, size_t at, char path[4400])
+/* NEAP_ENOENT: no task has claimed it. */
+static enum neap_status read_claim(const struct neap_slurm *slurm, size_t at, uint32_t number,
+				   struct neap_slurm_claim *ret_claim, struct neap_error *err)
 {
-	const struct neap_series_end *end = &slurm->series.state.ends[at];
-	snprintf(path, 4400, "%s/slurm/%" PRIu32 "-%" PRIu32 ".out", slurm->folder, end->submission, end->task);
-}
-
-/* The end of a file; 0 bytes when it is not there. */
-static size_t read_tail(const char *path, char text[LAST_WORDS_BYTES])
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0)
-		return 0;
-	off_t end = lseek(fd, 0, SEEK_END);
-	ssize_t got = pread(fd, text, LAST_WORDS_BYTES, end > LAST_WORDS_BYTES ? end - LAST_WORDS_BYTES : 0);
-	close(fd);
-	return got > 0 ? (size_t)got : 0;
-}
-
-/* Nobody knows it any more, but slurmstepd may have said why it ended it. */
-static enum neap_slurm_state read_last_words(const struct neap_slurm *slurm, size_t at)
-{
-	char path[4400], text[LAST_WORDS_BYTES];
-	output_path(slurm, at, path);
-	return neap_slurm_last_words(text, read_tail(path, text));
-}
-
-static enum neap_status ask_slurm(struct neap_slurm *slurm, struct neap_error *err)
-{
-	size_t count = 0;
-	const struct neap_series_state *state = &slurm->series.state;
-	slurm->asked = false;
-	memset(slurm->seen, 0, state->count * sizeof *slurm->seen);
-	struct place *places = make_places(slurm, &count);
-	enum neap_status status = places ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "asking Slurm: out of memory");
-	if (!status)
-		status = ask_squeue(slurm, places, count, err);
-	if (!status && slurm->asked) {
-		/* The accounting may believe that what the controller lost still runs. */
-		bool *listed = calloc(count + 1, sizeof *listed);
-		for (size_t i = 0; listed && i < count; i++)
-			listed[i] = slurm->seen[places[i].at].job != 0;
-		status = listed ? ask_sacct(slurm, places, count, err)
-				: neap_fail(err, NEAP_ENOMEM, "asking Slurm: out of memory");
-		for (size_t i = 0; !status && i < count; i++) {
-			struct neap_slurm_seen *seen = &slurm->seen[places[i].at];
-			if (!listed[i] && (seen->state == NEAP_SLURM_PENDING || seen->state == NEAP_SLURM_RUNNING))
-				*seen = (struct neap_slurm_seen){0};
-			if (seen->state == NEAP_SLURM_GONE)
-				seen->state = read_last_words(slurm, places[i].at);
-		}
-		free(listed);
-	}
-	free(places);
-	return status;
+	struct neap_attempt attempt;
+	enum neap_status status = folder_of(slurm, at, number, &attempt, err);
+	if (status)
+		return status;
+	refresh(attempt.folder);
+	status = neap_slurm_claim_read(attempt.folder, ret_claim, err);
+	return !status && !ret_claim->job ? NEAP_ENOENT : status; /* withdrawn: no task can */
 }
 
 /* --- one attempt --------------------------------------------------------------------------------------------------
@@ -247,120 +99,114 @@ static enum neap_status ask_slurm(struct neap_slurm *slurm, struct neap_error *e
 
 static struct neap_step step_of(const struct neap_slurm *slurm, size_t at)
 {
-	return (struct neap_step){NEAP_STEP_TAKE, at, slurm->series.state.experiments[at].attempts};
+	return (struct neap_step){NEAP_STEP_TAKE, at, slurm->looks[at].attempt};
+}
+
+/* The start of the attempt, if it is not in the journal yet, and its end. */
+static enum neap_status append_end(struct neap_slurm *slurm, size_t at, json_t *end, struct neap_error *err)
+{
+	const struct neap_slurm_look *look = &slurm->looks[at];
+	enum neap_status status = NEAP_OK;
+	if (!slurm->series.state.experiments[at].open)
+		status = neap_series_append(&slurm->series,
+					    neap_series_record_start(&slurm->series.spec->experiments[at],
+								     look->attempt, look->claim.run_id, "", ""),
+					    err);
+	if (!status)
+		return neap_series_append(&slurm->series, end, err);
+	json_decref(end);
+	return status;
 }
 
 static enum neap_status append_of(struct neap_slurm *slurm, const char *type, size_t at, struct neap_error *err)
 {
-	return neap_series_append(
-		&slurm->series,
-		neap_series_record_of(type, name_of(slurm, at), slurm->series.state.experiments[at].attempts), err);
+	return append_end(slurm, at, neap_series_record_of(type, name_of(slurm, at), slurm->looks[at].attempt), err);
 }
 
 static void say_of(struct neap_slurm *slurm, size_t at, const char *why)
 {
 	neap_series_say(&slurm->series, "[%zu/%zu] %s: attempt %" PRIu32 ": %s", at + 1, slurm->series.spec->count,
-			name_of(slurm, at), slurm->series.state.experiments[at].attempts, why);
+			name_of(slurm, at), slurm->looks[at].attempt, why);
 }
 
-/* A lost attempt, with the last thing that was said in a file. */
-static enum neap_status lose(struct neap_slurm *slurm, size_t at, const char *why, const char *path,
-			     struct neap_error *err)
+/* That it is lost, with the last line of a file. */
+static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const char *path)
 {
-	char tail[LAST_WORDS_BYTES], last[160], text[400];
-	struct neap_buffer bytes = {0};
-	neap_buffer_append(&bytes, tail, read_tail(path, tail));
-	neap_slurm_complaint(&bytes, last, sizeof last);
-	neap_buffer_fini(&bytes);
+	char last[160], text[400];
+	struct neap_buffer tail = {0};
+	read_tail(path, &tail);
+	neap_slurm_last_line(&tail, last, sizeof last);
+	neap_buffer_fini(&tail);
 	snprintf(text, sizeof text, "is lost: %s%s%s", why, *last ? ": " : "", last);
 	say_of(slurm, at, text);
-	return append_of(slurm, "lost", at, err);
 }
 
-/* All that is known of an open attempt. */
+/* All that is known of an attempt that was claimed. */
 struct found {
 	struct neap_attempt attempt;
-	struct neap_slurm_claim claim, next; /* of the attempt, and of the one after it */
 	struct neap_slurm_facts facts;
 	struct neap_result result; /* where facts.has_result; ours to free */
 	bool damaged;              /* there is a result file that cannot be read */
 };
 
-static enum neap_status read_claims(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
+static enum neap_status find_begun_again(const struct neap_slurm *slurm, size_t at, bool *ret_again,
+					 struct neap_error *err)
 {
-	struct neap_attempt next;
-	uint32_t number = slurm->series.state.experiments[at].attempts;
-	enum neap_status status = neap_slurm_claim_read(found->attempt.folder, &found->claim, err);
-	if (status == NEAP_ENOENT)
-		return NEAP_OK;
-	if (status)
-		return status;
-	found->facts.claimed = found->claim.job ? NEAP_SLURM_BEGUN : NEAP_SLURM_WITHDRAWN;
-	if (!found->claim.job)
-		return NEAP_OK;
-	status = neap_attempt_init(&next, slurm->series.summary->folder, name_of(slurm, at), number + 1, err);
-	if (!status)
-		status = neap_slurm_claim_read(next.folder, &found->next, err);
-	if (status == NEAP_ENOENT)
-		return NEAP_OK;
-	found->facts.begun_again =
-		!status && found->next.job == found->claim.job && found->next.task == found->claim.task;
-	return status;
+	const struct neap_slurm_look *look = &slurm->looks[at];
+	struct neap_slurm_claim next = {0};
+	enum neap_status status = read_claim(slurm, at, look->attempt + 1, &next, err);
+	*ret_again = !status && next.job == look->claim.job && next.task == look->claim.task;
+	return status == NEAP_ENOENT ? NEAP_OK : status;
 }
 
-/* NFS remembers for up to a minute that a name was not there. Opening a folder asks the server whether it has
- * changed: then what other machines have put into it since is seen. */
-static void look_afresh(const char *folder)
+/* Whether its supervisor lives, as far as locks tell. What a task left in its last moment is made a result. */
+static enum neap_status find_supervisor(struct found *found, struct neap_error *err)
 {
-	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd >= 0)
-		close(fd);
-}
-
-static enum neap_status look_at(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
-{
-	const struct neap_series_state *state = &slurm->series.state;
 	enum neap_step_found there = NEAP_STEP_FOUND_NOTHING;
-	struct neap_error why = {0};
-	char path[4096];
-	*found = (struct found){.facts = {.has_job = job_of(state, at) != 0}};
-	found->facts.state = slurm->seen[at].state;
-	found->facts.asked = slurm->asked;
-	enum neap_status status = neap_attempt_init(&found->attempt, slurm->series.summary->folder,
-						    name_of(slurm, at), state->experiments[at].attempts, err);
-	if (!status && !neap_path_join(path, sizeof path, slurm->folder, "runs")) {
-		look_afresh(path);
-		look_afresh(found->attempt.folder);
-	}
-	if (!status)
-		status = read_claims(slurm, at, found, err);
-	/* The lock before the result: who holds it leaves a result first. */
-	if (!status && found->facts.claimed == NEAP_SLURM_BEGUN && slurm->asked &&
-	    slurm->seen[at].state != NEAP_SLURM_PENDING && slurm->seen[at].state != NEAP_SLURM_RUNNING)
-		status = neap_attempt_find(&found->attempt, &there, err);
+	enum neap_status status = neap_attempt_find(&found->attempt, &there, err);
 	/* Slurm knows better than a file of a node's, where there are no locks, that the task is over. */
 	if (!status && there == NEAP_STEP_FOUND_LOCK && neap_owner_forget(found->attempt.folder))
 		status = neap_attempt_find(&found->attempt, &there, err);
 	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
-	if (!status && neap_path_join(path, sizeof path, found->attempt.folder, "result.json"))
-		status = neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", found->attempt.folder);
-	if (status)
+	if (status || there != NEAP_STEP_FOUND_ENDED)
 		return status;
-	/* What its task left in its last moment is as good as a result; ESTATE: the run was to be started again. */
-	if (there == NEAP_STEP_FOUND_ENDED) {
-		status = neap_run_stage_recover_locked(found->attempt.folder, err);
-		if (status && status != NEAP_ESTATE && status != NEAP_EPARSE)
-			return status;
-	}
-	status = neap_result_read(path, &found->result, &why);
+	status = neap_run_stage_recover_locked(found->attempt.folder, err);
+	return status == NEAP_ESTATE || status == NEAP_EPARSE ? NEAP_OK : status; /* it was to be started again */
+}
+
+static enum neap_status read_result(struct found *found, struct neap_error *err)
+{
+	char path[4200];
+	struct neap_error why = {0};
+	snprintf(path, sizeof path, "%s/result.json", found->attempt.folder);
+	enum neap_status status = neap_result_read(path, &found->result, &why);
 	found->damaged = status == NEAP_EPARSE;
 	found->facts.has_result = status == NEAP_OK;
 	if (found->facts.has_result)
 		found->facts.outcome = found->result.outcome;
-	else if (status == NEAP_ENOENT || status == NEAP_EPARSE)
-		status = NEAP_OK;
-	else if (err)
+	if (status == NEAP_ENOENT || status == NEAP_EPARSE)
+		return NEAP_OK;
+	if (status && err)
 		*err = why;
+	return status;
+}
+
+static enum neap_status find(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
+{
+	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
+	*found = (struct found){0};
+	found->facts.gone = slurm->asked && !neap_slurm_queue_has(slurm, claim->job, claim->task);
+	enum neap_status status = folder_of(slurm, at, slurm->looks[at].attempt, &found->attempt, err);
+	if (!status)
+		status = find_begun_again(slurm, at, &found->facts.begun_again, err);
+	refresh(found->attempt.folder);
+	/* The lock before the result: who holds it leaves a result first. */
+	if (!status && found->facts.gone)
+		status = find_supervisor(found, err);
+	if (!status)
+		status = read_result(found, err);
+	if (found->facts.gone)
+		found->facts.cause = find_cause(slurm, claim->job, claim->task);
 	return status;
 }
 
@@ -377,30 +223,16 @@ static uint64_t written_ns(const char *path)
  * ended. */
 static enum neap_status make_result(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
-	const struct neap_experiment *experiment = &slurm->series.spec->experiments[at];
+	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
 	struct neap_result *result = &found->result;
 	char path[4400];
-	char *command = neap_words_join(&experiment->command), *params = neap_words_join(&experiment->params);
-	enum neap_status status = neap_result_init(result, err);
-	if (!status && (!command || !params))
-		status = neap_fail(err, NEAP_ENOMEM, "gathering a series: out of memory");
-	const struct {
-		char **field;
-		const char *text;
-	} texts[] = {
-		{&result->name, experiment->name},
-		{&result->command, command},
-		{&result->parameters, params},
-		{&result->run_id, slurm->series.state.ends[at].run_id},
-	};
-	for (size_t i = 0; i < sizeof texts / sizeof *texts && !status; i++)
-		status = neap_result_set(texts[i].field, texts[i].text, err);
-	free(command);
-	free(params);
+	enum neap_status status = neap_series_make_result(&slurm->series, at, "", result, err);
 	found->facts.has_result = true; /* what there is of it is to be freed */
+	if (!status)
+		status = neap_result_set(&result->run_id, claim->run_id, err);
 	snprintf(path, sizeof path, "%s/claim", found->attempt.folder);
 	result->started_wall_ns = written_ns(path);
-	output_path(slurm, at, path);
+	output_path(slurm, claim->job, claim->task, path);
 	result->ended_wall_ns = written_ns(path);
 	if (result->ended_wall_ns < result->started_wall_ns)
 		result->ended_wall_ns = result->started_wall_ns;
@@ -414,7 +246,7 @@ static enum neap_status amend_result(struct neap_slurm *slurm, size_t at, struct
 				     const struct neap_slurm_verdict *verdict, struct neap_error *err)
 {
 	char path[4200], evidence[320];
-	const struct neap_slurm_claim *claim = &found->claim;
+	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
 	enum neap_status status = found->facts.has_result ? NEAP_OK : make_result(slurm, at, found, err);
 	snprintf(evidence, sizeof evidence, "%s (task %" PRIu32 "_%" PRIu32 " on %s)", verdict->why, claim->job,
 		 claim->task, claim->node);
@@ -450,114 +282,135 @@ static enum neap_status take(struct neap_slurm *slurm, size_t at, struct found *
 		return append_of(slurm, "retry", at, err);
 	}
 	int code = found->result.exit_status;
-	return neap_series_append(series,
-				  neap_series_record_end(name_of(slurm, at), step.attempt, found->result.outcome,
-							 code < 0 || code > 255 ? 255 : code),
-				  err);
-}
-
-/* The task that Slurm has requeued goes on as the next attempt, under the same submission. */
-static enum neap_status follow(struct neap_slurm *slurm, size_t at, const struct found *found, struct neap_error *err)
-{
-	const struct neap_series_end *end = &slurm->series.state.ends[at];
-	char first[NEAP_RUN_ID_ROOM], run_id[NEAP_RUN_ID_ROOM];
-	snprintf(first, sizeof first, "%s", end->run_id);
-	char *suffix = strstr(first, ".r");
-	if (suffix)
-		*suffix = '\0';
-	neap_slurm_run_id(first, found->next.restarts, run_id);
-	return neap_series_append(&slurm->series,
-				  neap_series_record_task(&slurm->series.spec->experiments[at],
-							  slurm->series.state.experiments[at].attempts + 1, run_id,
-							  end->submission, end->task),
-				  err);
+	return append_end(slurm, at,
+			  neap_series_record_end(name_of(slurm, at), step.attempt, found->result.outcome,
+						 code < 0 || code > 255 ? 255 : code),
+			  err);
 }
 
 static enum neap_status cancel(struct neap_slurm *slurm, size_t at, struct found *found, const char *why,
 			       struct neap_error *err)
 {
-	bool by_user = slurm->seen[at].state == NEAP_SLURM_CANCELLED;
 	if (found->facts.has_result)
 		neap_series_keep(&slurm->series, &found->result);
 	say_of(slurm, at, why);
-	enum neap_status status = append_of(slurm, "cancel", at, err);
-	if (!status && found->facts.begun_again)
-		return follow(slurm, at, found, err);
-	slurm->withheld[at] = by_user && !slurm->first_look;
-	return status;
+	if (found->facts.cause == NEAP_SLURM_CANCELLED && !found->facts.begun_again)
+		slurm->looks[at].withheld = !slurm->first_look;
+	return append_of(slurm, "cancel", at, err);
 }
 
-static enum neap_status withdraw(struct neap_slurm *slurm, size_t at, struct found *found,
-				 const struct neap_slurm_verdict *verdict, bool *ret_moved, struct neap_error *err)
+static enum neap_status lose(struct neap_slurm *slurm, size_t at, struct found *found, const char *why,
+			     struct neap_error *err)
 {
-	bool withdrawn = false;
-	enum neap_status status = neap_slurm_withdraw(slurm, at, &withdrawn, err);
-	*ret_moved = withdrawn; /* else it was begun at this very instant: the next look sees it */
-	if (status || !withdrawn)
-		return status;
-	if (!verdict->counts)
-		return cancel(slurm, at, found, verdict->why, err);
-	char path[4400];
-	output_path(slurm, at, path);
-	return lose(slurm, at, verdict->why, path, err);
+	char path[4200];
+	snprintf(path, sizeof path, "%s/neap.log", found->attempt.folder);
+	say_lost(slurm, at, why, path);
+	return append_of(slurm, "lost", at, err);
 }
 
 /* *ret_moved: the journal says more than before. */
-static enum neap_status go_on_with(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
+static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct found found;
-	char path[4200];
-	enum neap_status status = look_at(slurm, at, &found, err);
+	enum neap_status status = find(slurm, at, &found, err);
 	struct neap_slurm_verdict verdict = neap_slurm_decide(&found.facts);
-	*ret_moved = !status && verdict.action != NEAP_SLURM_WAIT;
-	if (!status && found.damaged) {
-		*ret_moved = true;
-		say_of(slurm, at, "is lost: its result is damaged");
-		status = append_of(slurm, "lost", at, err);
-	} else if (!status) {
-		switch (verdict.action) {
-		case NEAP_SLURM_WAIT:
-			break;
-		case NEAP_SLURM_TAKE:
-			status = take(slurm, at, &found, &verdict, err);
-			break;
-		case NEAP_SLURM_CANCEL:
-			status = cancel(slurm, at, &found, verdict.why, err);
-			break;
-		case NEAP_SLURM_WITHDRAW:
-			status = withdraw(slurm, at, &found, &verdict, ret_moved, err);
-			break;
-		case NEAP_SLURM_LOSE:
-			snprintf(path, sizeof path, "%s/neap.log", found.attempt.folder);
-			status = lose(slurm, at, verdict.why, path, err);
-			break;
-		}
-	}
+	if (found.damaged)
+		verdict = (struct neap_slurm_verdict){NEAP_SLURM_LOSE, NEAP_OUTCOME_LOST, "its result is damaged"};
+	slurm->looks[at].place = NEAP_SLURM_BEGUN;
+	*ret_moved = *ret_moved || (!status && verdict.action != NEAP_SLURM_WAIT);
+	if (!status && verdict.action == NEAP_SLURM_TAKE)
+		status = take(slurm, at, &found, &verdict, err);
+	else if (!status && verdict.action == NEAP_SLURM_CANCEL)
+		status = cancel(slurm, at, &found, verdict.why, err);
+	else if (!status && verdict.action == NEAP_SLURM_LOSE)
+		status = lose(slurm, at, &found, verdict.why, err);
 	if (found.facts.has_result)
 		neap_result_fini(&found.result);
 	neap_attempt_fini(&found.attempt);
 	return status;
 }
 
+/* The task that was to run it is gone, and had not begun. One that has no output was cancelled in the queue; what one
+ * that had started says counts as a lost attempt. */
+static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
+{
+	struct neap_slurm_look *look = &slurm->looks[at];
+	const struct neap_series_end *end = &slurm->series.state.ends[at];
+	uint32_t job = neap_slurm_job_of(slurm, at);
+	enum neap_slurm_cause cause = find_cause(slurm, job, end->task);
+	char path[4400];
+	output_path(slurm, job, end->task, path);
+	look->place = NEAP_SLURM_READY;
+	if (!access(path, F_OK) && cause != NEAP_SLURM_CANCELLED && cause != NEAP_SLURM_TAKEN_BACK) {
+		say_lost(slurm, at, "its task ended before it had begun", path);
+		*ret_moved = true;
+		return neap_series_append(&slurm->series,
+					  neap_series_record_of("unbegun", name_of(slurm, at), look->attempt), err);
+	}
+	if (look->told_cancelled == end->submission)
+		return NEAP_OK;
+	look->told_cancelled = end->submission;
+	look->withheld = !slurm->first_look;
+	say_of(slurm, at, "its task was cancelled before it had begun");
+	return NEAP_OK;
+}
+
+static enum neap_status look_at_unclaimed(struct neap_slurm *slurm, size_t at, bool *ret_moved,
+					  struct neap_error *err)
+{
+	struct neap_slurm_look *look = &slurm->looks[at];
+	struct neap_slurm_claim claim;
+	uint32_t job = neap_slurm_job_of(slurm, at);
+	look->place = NEAP_SLURM_READY;
+	if (!job)
+		return NEAP_OK;
+	look->place = NEAP_SLURM_QUEUED;
+	if (!slurm->asked || neap_slurm_queue_has(slurm, job, slurm->series.state.ends[at].task))
+		return NEAP_OK;
+	enum neap_status status = read_claim(slurm, at, look->attempt, &claim, err);
+	if (status == NEAP_ENOENT)
+		return look_at_gone(slurm, at, ret_moved, err);
+	*ret_moved = true; /* claimed since we looked */
+	return status;
+}
+
 /* --- all of them --------------------------------------------------------------------------------------------------
  */
 
-/* Killed between sbatch and the journal: a task that has begun knows its job. */
-static enum neap_status find_jobs(struct neap_slurm *slurm, struct neap_error *err)
+static enum neap_status read_claims(struct neap_slurm *slurm, struct neap_error *err)
 {
-	struct neap_series_state *state = &slurm->series.state;
-	enum neap_status status = NEAP_OK;
-	for (size_t i = 0; i < state->count && !status; i++) {
-		struct neap_slurm_claim claim = {0};
-		struct neap_attempt attempt;
-		if (!state->experiments[i].open || job_of(state, i))
-			continue;
-		status = neap_attempt_init(&attempt, slurm->series.summary->folder, name_of(slurm, i),
-					   state->experiments[i].attempts, err);
-		if (!status && !neap_slurm_claim_read(attempt.folder, &claim, NULL) && claim.job)
-			status = neap_series_append(
-				&slurm->series, neap_series_record_submit(state->ends[i].submission, claim.job), err);
+	const struct neap_series_state *state = &slurm->series.state;
+	char path[4200];
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/%s", slurm->folder, i ? "slurm" : "runs");
+		refresh(path);
 	}
+	for (size_t i = 0; i < state->count; i++) {
+		struct neap_slurm_look *look = &slurm->looks[i];
+		look->attempt = state->experiments[i].attempts + !state->experiments[i].open;
+		look->claimed = false;
+		if (state->experiments[i].ended)
+			continue;
+		enum neap_status status = read_claim(slurm, i, look->attempt, &look->claim, err);
+		if (status && status != NEAP_ENOENT)
+			return status;
+		look->claimed = !status;
+	}
+	return NEAP_OK;
+}
+
+/* One look at everything. *ret_moved: look again. */
+static enum neap_status look(struct neap_slurm *slurm, bool *ret_moved, struct neap_error *err)
+{
+	const struct neap_series_state *state = &slurm->series.state;
+	*ret_moved = false;
+	enum neap_status status = read_claims(slurm, err);
+	if (!status && state->submissions)
+		status = neap_slurm_queue_ask(slurm, err);
+	for (size_t i = 0; i < state->count && !status; i++)
+		if (!state->experiments[i].ended)
+			status = slurm->looks[i].claimed ? look_at_claimed(slurm, i, ret_moved, err)
+							 : look_at_unclaimed(slurm, i, ret_moved, err);
 	return status;
 }
 
@@ -570,42 +423,39 @@ void neap_slurm_add_job(struct neap_slurm_summary *summary, uint32_t job)
 		summary->jobs[summary->job_count++] = job;
 }
 
+bool neap_slurm_is_ready(const struct neap_slurm *slurm, size_t at)
+{
+	const struct neap_slurm_look *look = &slurm->looks[at];
+	return !slurm->series.state.experiments[at].ended && look->place == NEAP_SLURM_READY && !look->withheld;
+}
+
 static void count_one(struct neap_slurm *slurm, size_t at)
 {
-	const struct neap_slurm_seen *seen = &slurm->seen[at];
-	const struct neap_series_end *end = &slurm->series.state.ends[at];
-	char on[NEAP_SLURM_WORD_ROOM + 4] = "";
-	neap_slurm_add_job(slurm->summary, job_of(&slurm->series.state, at));
-	if (seen->state != NEAP_SLURM_RUNNING) {
-		slurm->summary->pending += seen->state == NEAP_SLURM_PENDING;
+	struct neap_slurm_look *look = &slurm->looks[at];
+	const struct neap_slurm_claim *claim = &look->claim;
+	slurm->summary->pending += look->place == NEAP_SLURM_QUEUED;
+	slurm->summary->running += look->place == NEAP_SLURM_BEGUN;
+	if (look->place != NEAP_SLURM_READY)
+		neap_slurm_add_job(slurm->summary,
+				   look->place == NEAP_SLURM_BEGUN ? claim->job : neap_slurm_job_of(slurm, at));
+	if (look->place != NEAP_SLURM_BEGUN || look->told_running == look->attempt)
 		return;
-	}
-	slurm->summary->running++;
-	if (slurm->told[at] == slurm->series.state.experiments[at].attempts)
-		return;
-	slurm->told[at] = slurm->series.state.experiments[at].attempts;
-	if (*seen->nodes)
-		snprintf(on, sizeof on, " on %s", seen->nodes);
-	neap_series_say(&slurm->series, "[%zu/%zu] %s: running%s, task %" PRIu32 "_%" PRIu32, at + 1,
-			slurm->series.spec->count, name_of(slurm, at), on, seen->job, end->task);
+	look->told_running = look->attempt;
+	neap_series_say(&slurm->series, "[%zu/%zu] %s: running on %s, task %" PRIu32 "_%" PRIu32, at + 1,
+			slurm->series.spec->count, name_of(slurm, at), claim->node, claim->job, claim->task);
 }
 
 enum neap_status neap_slurm_gather(struct neap_slurm *slurm, struct neap_error *err)
 {
-	struct neap_series_state *state = &slurm->series.state;
+	const struct neap_series_state *state = &slurm->series.state;
 	struct neap_slurm_summary *summary = slurm->summary;
+	enum neap_status status = NEAP_OK;
+	bool moved = true;
 	summary->running = summary->pending = summary->job_count = 0;
-	if (neap_step_open(state->experiments, state->count, 0) == state->count)
-		return NEAP_OK;
-	enum neap_status status = find_jobs(slurm, err);
-	if (!status)
-		status = ask_slurm(slurm, err);
-	for (size_t i = 0; i < state->count && !status; i++) {
-		bool moved = true;
-		while (state->experiments[i].open && moved && !status)
-			status = go_on_with(slurm, i, &moved, err);
-		if (state->experiments[i].open && !status)
+	while (moved && !status)
+		status = look(slurm, &moved, err);
+	for (size_t i = 0; i < state->count && !status; i++)
+		if (!state->experiments[i].ended)
 			count_one(slurm, i);
-	}
 	return status;
 }

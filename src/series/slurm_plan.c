@@ -75,27 +75,30 @@ static void ask(const struct neap_spec *spec, struct neap_slurm_batch *batch)
 		batch->mebibytes = bytes / NEAP_MIB + (bytes % NEAP_MIB != 0);
 }
 
-static enum neap_status add_batch(const struct neap_spec *spec, const bool *wanted, size_t first, size_t end,
-				  bool device, struct neap_slurm_plan *plan)
+static struct neap_slurm_batch *add_batch(struct neap_slurm_plan *plan, bool device, size_t room)
 {
-	struct neap_slurm_batch batch = {.first = (uint32_t)first, .device = device};
-	for (size_t i = first; i < end; i++)
-		batch.count += wanted[i] && needs_device(spec, &spec->experiments[i]) == device;
-	if (!batch.count)
-		return NEAP_OK;
 	struct neap_slurm_batch *grown = realloc(plan->batches, (plan->count + 1) * sizeof *grown);
 	if (!grown)
-		return NEAP_ENOMEM;
+		return NULL;
 	plan->batches = grown;
-	batch.members = calloc(batch.count, sizeof *batch.members);
-	if (!batch.members)
-		return NEAP_ENOMEM;
-	batch.count = 0;
-	for (size_t i = first; i < end; i++)
-		if (wanted[i] && needs_device(spec, &spec->experiments[i]) == device)
-			batch.members[batch.count++] = i;
-	ask(spec, &batch);
-	plan->batches[plan->count++] = batch;
+	struct neap_slurm_batch *batch = &grown[plan->count];
+	*batch = (struct neap_slurm_batch){.device = device, .members = calloc(room, sizeof *batch->members)};
+	plan->count += batch->members != NULL;
+	return batch->members ? batch : NULL;
+}
+
+/* The arrays of one kind. */
+static enum neap_status add_kind(const struct neap_spec *spec, const bool *wanted, size_t most, bool device,
+				 struct neap_slurm_plan *plan)
+{
+	struct neap_slurm_batch *batch = NULL;
+	for (size_t i = 0; i < spec->count; i++) {
+		if (!wanted[i] || needs_device(spec, &spec->experiments[i]) != device)
+			continue;
+		if ((!batch || batch->count == most) && !(batch = add_batch(plan, device, most)))
+			return NEAP_ENOMEM;
+		batch->members[batch->count++] = i;
+	}
 	return NEAP_OK;
 }
 
@@ -103,20 +106,19 @@ enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *
 				      struct neap_slurm_plan *ret_plan, struct neap_error *err)
 {
 	struct neap_slurm_plan plan = {0};
-	enum neap_status status = NEAP_OK;
 	if (max_array < 2) /* the highest task is one below */
 		return neap_fail(err, NEAP_ENOTSUP, "this cluster allows no job arrays (MaxArraySize is %" PRIu32 ")",
 				 max_array);
-	for (size_t first = 0; first < spec->count && !status; first += max_array - 1) {
-		size_t end = spec->count - first < max_array - 1 ? spec->count : first + max_array - 1;
-		status = add_batch(spec, wanted, first, end, true, &plan);
-		if (!status)
-			status = add_batch(spec, wanted, first, end, false, &plan);
-	}
+	size_t most = max_array - 1 < spec->count ? max_array - 1 : spec->count;
+	enum neap_status status = add_kind(spec, wanted, most, true, &plan);
+	if (!status)
+		status = add_kind(spec, wanted, most, false, &plan);
 	if (status) {
 		neap_slurm_plan_fini(&plan);
 		return neap_fail(err, status, "planning job arrays: out of memory");
 	}
+	for (size_t i = 0; i < plan.count; i++)
+		ask(spec, &plan.batches[i]);
 	*ret_plan = plan;
 	return NEAP_OK;
 }
@@ -127,11 +129,6 @@ void neap_slurm_plan_fini(struct neap_slurm_plan *plan)
 		free(plan->batches[i].members);
 	free(plan->batches);
 	*plan = (struct neap_slurm_plan){0};
-}
-
-uint32_t neap_slurm_task_of(const struct neap_slurm_batch *batch, size_t experiment)
-{
-	return (uint32_t)(experiment - batch->first + 1);
 }
 
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err)
@@ -155,21 +152,8 @@ enum neap_status neap_slurm_path(const char *folder, uint32_t submission, const 
 	return NEAP_OK;
 }
 
-/* "1-3,5": the tasks of a batch. */
-static void put_tasks(const struct neap_slurm_batch *batch, struct neap_buffer *text)
-{
-	for (size_t i = 0, end; i < batch->count; i = end) {
-		for (end = i + 1; end < batch->count && batch->members[end] == batch->members[end - 1] + 1;)
-			end++;
-		neap_buffer_format(text, "%s%" PRIu32, i ? "," : "", neap_slurm_task_of(batch, batch->members[i]));
-		if (end - i > 1)
-			neap_buffer_format(text, "-%" PRIu32, neap_slurm_task_of(batch, batch->members[end - 1]));
-	}
-}
-
 /* Slurm replaces %x in a file's name, takes backslashes for its own, and cuts a script's line at its end. */
-static enum neap_status put_output(const char *folder, uint32_t submission, struct neap_buffer *text,
-				   struct neap_error *err)
+static enum neap_status put_output(const char *folder, struct neap_buffer *text, struct neap_error *err)
 {
 	for (const char *c = folder; *c; c++) {
 		if (*c == '\\' || (unsigned char)*c < 0x20 || *c == 0x7f)
@@ -181,7 +165,7 @@ static enum neap_status put_output(const char *folder, uint32_t submission, stru
 		neap_buffer_text(text, *c == '%' ? "%" : "");
 		neap_buffer_append(text, c, 1);
 	}
-	neap_buffer_format(text, "/slurm/%" PRIu32 "-%%a.out", submission);
+	neap_buffer_text(text, "/slurm/%A-%a.out");
 	return NEAP_OK;
 }
 
@@ -192,10 +176,12 @@ enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct nea
 	const struct neap_slurm_settings *slurm = &spec->slurm;
 	struct neap_buffer tasks = {0}, output = {0};
 	char script[4096];
-	put_tasks(batch, &tasks);
+	neap_buffer_text(&tasks, "1");
+	if (batch->count > 1)
+		neap_buffer_format(&tasks, "-%zu", batch->count);
 	if (spec->has_parallel)
 		neap_buffer_format(&tasks, "%%%" PRIu32, spec->parallel);
-	enum neap_status status = put_output(folder, submission, &output, err);
+	enum neap_status status = put_output(folder, &output, err);
 	if (!status)
 		status = neap_slurm_path(folder, submission, ".sh", script, err);
 	if (status)

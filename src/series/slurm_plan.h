@@ -3,12 +3,12 @@
  *
  *   experiments 1..1500, MaxArraySize 1001, of which 3 and 4 need no device
  *
- *   submission 1   --array=1-2,5-1000   --gres=gpu:1     task = number of the experiment in the file
- *   submission 2   --array=3-4
- *   submission 3   --array=1-500        --gres=gpu:1     task = number - 1000
+ *   --array=1-1000   --gres=gpu:1     experiments 1, 2, 5, ..., 1002
+ *   --array=1-498    --gres=gpu:1     experiments 1003, ..., 1500
+ *   --array=1-2                       experiments 3 and 4
  *
- * The tasks of an array ask for the same: time and memory are what the largest of them needs. Where the file limits
- * how many run at a time, each array waits for the one before.
+ * The tasks of an array ask for the same: time and memory are what the largest of its experiments needs. Where the
+ * file limits how many run at a time, each array waits for the one before.
  */
 #ifndef NEAP_SERIES_SLURM_PLAN_H
 #define NEAP_SERIES_SLURM_PLAN_H
@@ -18,9 +18,8 @@
 
 #define NEAP_SLURM_MAX_ARRAY 1001 /* where the cluster does not say: Slurm's default */
 
-/* One job array. */
+/* One job array: as many tasks as experiments, any of which any task may run. */
 struct neap_slurm_batch {
-	uint32_t first;     /* number of the experiment, from 0, that task 1 is */
 	size_t *members;    /* experiments, ascending */
 	size_t count;       /* at least 1 */
 	bool device;        /* its tasks need one */
@@ -38,9 +37,6 @@ struct neap_slurm_plan {
 enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *wanted, uint32_t max_array,
 				      struct neap_slurm_plan *ret_plan, struct neap_error *err);
 void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
-
-/* The task that runs an experiment. */
-uint32_t neap_slurm_task_of(const struct neap_slurm_batch *batch, size_t experiment);
 
 /* Errors: NEAP_EPARSE for what Slurm decides itself (`device`), with the experiment's name. */
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);

@@ -4,82 +4,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "series/slurm_call.h"
-#include "series/slurm_claim.h"
 #include "series/slurm_task.h"
+#include "series/slurm_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* One of Slurm's commands; `refused` (room for 200) gets its complaint, "" when it ended with 0. */
-static enum neap_status call(const struct neap_words *words, struct neap_buffer *output, char *refused,
-			     struct neap_error *err)
-{
-	struct neap_buffer errors = {0};
-	int code = 0;
-	enum neap_status status = neap_slurm_call(words, output, &errors, &code, err);
-	refused[0] = '\0';
-	if (!status && code) {
-		neap_slurm_complaint(&errors, refused, 200);
-		if (!*refused)
-			snprintf(refused, 200, "exit status %d", code);
-	}
-	neap_buffer_fini(&errors);
-	return status;
-}
-
-uint32_t neap_slurm_ask_max_array(void)
-{
-	struct neap_words words = {0};
-	struct neap_buffer output = {0};
-	char refused[200] = "";
-	uint32_t size = NEAP_SLURM_MAX_ARRAY;
-	if (!neap_words_add(&words, "scontrol") && !neap_words_add(&words, "show") &&
-	    !neap_words_add(&words, "config") && !call(&words, &output, refused, NULL) && !*refused)
-		neap_slurm_max_array(neap_buffer_string(&output), output.length, &size);
-	neap_words_fini(&words);
-	neap_buffer_fini(&output);
-	return size;
-}
-
-enum neap_status neap_slurm_withdraw(struct neap_slurm *slurm, size_t at, bool *ret_withdrawn, struct neap_error *err)
-{
-	const struct neap_series *series = &slurm->series;
-	struct neap_attempt attempt;
-	enum neap_status status =
-		neap_attempt_init(&attempt, series->summary->folder, series->spec->experiments[at].name,
-				  series->state.experiments[at].attempts, err);
-	if (!status)
-		status = neap_slurm_claim_make(attempt.folder, &(struct neap_slurm_claim){0}, err);
-	if (status && status != NEAP_EEXIST)
-		return status;
-	*ret_withdrawn = status == NEAP_OK;
-	return NEAP_OK;
-}
-
-/* A submission that may not have been one: what no task has begun is taken back, and another's to submit. */
-static enum neap_status take_back(struct neap_slurm *slurm, const struct neap_slurm_batch *batch,
-				  struct neap_error *err)
-{
-	struct neap_series *series = &slurm->series;
-	enum neap_status status = NEAP_OK;
-	for (size_t i = 0; i < batch->count && !status; i++) {
-		size_t at = batch->members[i];
-		bool withdrawn = false;
-		if (!series->state.experiments[at].open)
-			continue;
-		status = neap_slurm_withdraw(slurm, at, &withdrawn, err);
-		if (!status && withdrawn)
-			status =
-				neap_series_append(series,
-						   neap_series_record_of("cancel", series->spec->experiments[at].name,
-									 series->state.experiments[at].attempts),
-						   err);
-	}
-	return status;
-}
 
 /* The file as it is now must be what was read: tasks read the copy. */
 static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *err)
@@ -101,15 +33,34 @@ static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *e
 	return status;
 }
 
-/* The script and the tasks of a submission. */
+static enum neap_status write_work(struct neap_slurm *slurm, const char *path, const struct neap_slurm_batch *batch,
+				   struct neap_error *err)
+{
+	struct neap_series *series = &slurm->series;
+	struct neap_slurm_work *work = calloc(batch->count, sizeof *work);
+	char words[64];
+	if (!work)
+		return neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
+	for (size_t i = 0; i < batch->count; i++) {
+		size_t at = batch->members[i];
+		work[i].experiment = at;
+		work[i].attempt = series->state.experiments[at].attempts + 1;
+		neap_series_needs(series, &series->spec->experiments[at], work[i].needs, words);
+	}
+	enum neap_status status = neap_slurm_work_write(path, series->spec, work, batch->count, err);
+	free(work);
+	return status;
+}
+
+/* The script and the work of a submission. */
 static enum neap_status write_files(struct neap_slurm *slurm, uint32_t submission, const struct neap_words *words,
-				    const struct neap_slurm_task *tasks, size_t count, struct neap_error *err)
+				    const struct neap_slurm_batch *batch, struct neap_error *err)
 {
 	char path[4096];
 	struct neap_buffer script = {0};
 	enum neap_status status = neap_slurm_path(slurm->folder, submission, ".json", path, err);
 	if (!status)
-		status = neap_slurm_tasks_write(path, slurm->series.spec, tasks, count, err);
+		status = write_work(slurm, path, batch, err);
 	if (!status)
 		status = neap_slurm_script(slurm->series.spec, words, slurm->options->series.program, slurm->folder,
 					   submission, &script, err);
@@ -123,51 +74,16 @@ static enum neap_status write_files(struct neap_slurm *slurm, uint32_t submissio
 	return status;
 }
 
-static enum neap_status start_all(struct neap_slurm *slurm, uint32_t submission, const struct neap_slurm_task *tasks,
-				  size_t count, struct neap_error *err)
-{
-	struct neap_series *series = &slurm->series;
-	enum neap_status status = NEAP_OK;
-	if (!series->state.begun)
-		status = neap_series_append(series, neap_series_record_begin(series->spec), err);
-	for (size_t i = 0; i < count && !status; i++)
-		status = neap_series_append(series,
-					    neap_series_record_task(&series->spec->experiments[tasks[i].experiment],
-								    tasks[i].attempt, tasks[i].run_id, submission,
-								    tasks[i].task),
-					    err);
-	return status;
-}
-
-static struct neap_slurm_task *make_tasks(struct neap_slurm *slurm, const struct neap_slurm_batch *batch)
-{
-	struct neap_slurm_task *tasks = calloc(batch->count, sizeof *tasks);
-	char words[64];
-	for (size_t i = 0; tasks && i < batch->count; i++) {
-		size_t at = batch->members[i];
-		tasks[i].task = neap_slurm_task_of(batch, at);
-		tasks[i].experiment = at;
-		tasks[i].attempt = slurm->series.state.experiments[at].attempts + 1;
-		neap_run_id_make(tasks[i].run_id);
-		neap_series_needs(&slurm->series, &slurm->series.spec->experiments[at], tasks[i].needs, words);
-	}
-	return tasks;
-}
-
 /* sbatch itself; *ret_job is set only when it has said so. */
-static enum neap_status submit_words(struct neap_slurm *slurm, const struct neap_slurm_batch *batch,
-				     const struct neap_words *words, uint32_t *ret_job, struct neap_error *err)
+static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *ret_job, struct neap_error *err)
 {
 	struct neap_buffer output = {0};
-	struct neap_error back = {0};
 	char refused[200];
-	enum neap_status status = call(words, &output, refused, err);
+	enum neap_status status = neap_slurm_call(words, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s", refused);
 	if (!status)
 		status = neap_slurm_sbatch_answer(neap_buffer_string(&output), output.length, ret_job, err);
-	if (status && take_back(slurm, batch, &back))
-		neap_series_say(&slurm->series, "%s", back.message);
 	neap_buffer_fini(&output);
 	return status;
 }
@@ -182,7 +98,7 @@ static enum neap_status test(struct neap_slurm *slurm, const struct neap_slurm_b
 	enum neap_status status =
 		neap_slurm_words(slurm->series.spec, batch, slurm->folder, submission, after, true, &words, err);
 	if (!status)
-		status = call(&words, &output, refused, err);
+		status = neap_slurm_call(&words, &output, refused, err);
 	if (!status && *refused)
 		status = neap_fail(err, NEAP_ESTATE, "sbatch refused: %s; nothing was submitted", refused);
 	neap_words_fini(&words);
@@ -203,73 +119,102 @@ static void say_submitted(struct neap_slurm *slurm, const struct neap_slurm_batc
 	neap_buffer_fini(&asked);
 }
 
+/* The tasks of a batch are in the queue now. */
+static void count_tasks(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t job)
+{
+	for (size_t i = 0; i < batch->count; i++)
+		slurm->looks[batch->members[i]].place = NEAP_SLURM_QUEUED;
+	slurm->summary->submitted += batch->count;
+	slurm->summary->pending += batch->count;
+	neap_slurm_add_job(slurm->summary, job);
+}
+
 static enum neap_status submit_batch(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t *after,
 				     struct neap_error *err)
 {
 	struct neap_series *series = &slurm->series;
 	uint32_t submission = series->state.submissions + 1, job = 0;
 	struct neap_words words = {0};
-	struct neap_slurm_task *tasks = make_tasks(slurm, batch);
-	enum neap_status status = tasks ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
+	enum neap_status status =
+		neap_slurm_words(series->spec, batch, slurm->folder, submission, *after, false, &words, err);
 	if (!status)
-		status = neap_slurm_words(series->spec, batch, slurm->folder, submission, *after, false, &words, err);
-	if (!status)
-		status = write_files(slurm, submission, &words, tasks, batch->count, err);
+		status = write_files(slurm, submission, &words, batch, err);
 	if (!status)
 		status = test(slurm, batch, submission, *after, err);
+	if (!status && !series->state.begun)
+		status = neap_series_append(series, neap_series_record_begin(series->spec), err);
 	if (!status)
-		status = start_all(slurm, submission, tasks, batch->count, err);
+		status = neap_series_append(
+			series, neap_series_record_array(series->spec, submission, batch->members, batch->count),
+			err);
 	if (!status)
-		status = submit_words(slurm, batch, &words, &job, err);
+		status = call_sbatch(&words, &job, err);
 	if (!status)
 		status = neap_series_append(series, neap_series_record_submit(submission, job), err);
 	if (!status) {
 		say_submitted(slurm, batch, &words, job);
-		slurm->summary->submitted += batch->count;
-		slurm->summary->pending += batch->count;
-		neap_slurm_add_job(slurm->summary, job);
+		count_tasks(slurm, batch, job);
 		if (series->spec->has_parallel)
 			*after = job;
 	}
 	neap_words_fini(&words);
-	free(tasks);
 	return status;
 }
 
-/* The youngest job that has tasks under way; 0: none. */
-static uint32_t find_last_job(const struct neap_series_state *state)
+/* The youngest job that has tasks in the queue; 0: none. */
+static uint32_t find_last_job(const struct neap_slurm *slurm)
 {
 	uint32_t last = 0;
-	for (size_t i = 0; i < state->count; i++)
-		if (state->experiments[i].open && state->ends[i].submission > last)
-			last = state->ends[i].submission;
-	return last ? state->jobs[last - 1] : 0;
+	for (size_t i = 0; i < slurm->series.state.count; i++) {
+		const struct neap_slurm_look *look = &slurm->looks[i];
+		uint32_t job = look->place == NEAP_SLURM_BEGUN    ? look->claim.job
+			       : look->place == NEAP_SLURM_QUEUED ? neap_slurm_job_of(slurm, i)
+								  : 0;
+		if (!slurm->series.state.experiments[i].ended && job > last)
+			last = job;
+	}
+	return last;
 }
 
-static enum neap_status give_up(struct neap_series *series, size_t at, struct neap_error *err)
+/* No task may begin the next attempt any more. One that has begun it by now keeps the experiment from being given up.
+ */
+static enum neap_status give_up(struct neap_slurm *slurm, size_t at, struct neap_error *err)
 {
+	struct neap_series *series = &slurm->series;
 	const char *name = series->spec->experiments[at].name;
+	uint32_t attempts = series->state.experiments[at].attempts;
+	struct neap_slurm_claim claim = {0};
+	struct neap_attempt attempt;
+	enum neap_status status = neap_attempt_init(&attempt, slurm->folder, name, attempts + 1, err);
+	if (!status)
+		status = neap_slurm_claim_make(attempt.folder, &claim, err);
+	if (status == NEAP_EEXIST)
+		status = neap_slurm_claim_read(attempt.folder, &claim, err);
+	if (!status && claim.job) {
+		slurm->looks[at].place = NEAP_SLURM_QUEUED;
+		slurm->summary->pending++;
+	}
+	if (status || claim.job)
+		return status;
 	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", at + 1, series->spec->count, name,
 			NEAP_SERIES_LOST_LIMIT);
-	return neap_series_append(
-		series, neap_series_record_of("give_up", name, series->state.experiments[at].attempts), err);
+	return neap_series_append(series, neap_series_record_of("give_up", name, attempts ? attempts : 1), err);
 }
 
 enum neap_status neap_slurm_submit(struct neap_slurm *slurm, struct neap_error *err)
 {
 	struct neap_series *series = &slurm->series;
 	struct neap_slurm_plan plan = {0};
-	uint32_t after = series->spec->has_parallel ? find_last_job(&series->state) : 0;
+	uint32_t after = series->spec->has_parallel ? find_last_job(slurm) : 0;
 	size_t count = series->spec->count, ready = 0;
 	bool *wanted = calloc(count, sizeof *wanted);
 	enum neap_status status =
 		wanted ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
 	for (size_t i = 0; i < count && !status; i++) {
-		const struct neap_step_experiment *experiment = &series->state.experiments[i];
-		if (experiment->open || experiment->ended || slurm->withheld[i])
+		if (!neap_slurm_is_ready(slurm, i))
 			continue;
-		if (experiment->lost >= NEAP_SERIES_LOST_LIMIT)
-			status = give_up(series, i, err);
+		if (series->state.experiments[i].lost >= NEAP_SERIES_LOST_LIMIT)
+			status = give_up(slurm, i, err);
 		else
 			wanted[i] = ++ready > 0;
 	}

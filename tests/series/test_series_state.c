@@ -28,11 +28,9 @@ static int free_spec(void **state)
 	return 0;
 }
 
-#define START(e, n) "{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"}"
-#define TASK(e, n, s)                                                                                                \
-	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\",\"submission\":" #s        \
-	",\"task\":7}"
-#define SUBMIT(s, j) "{\"type\":\"submit\",\"submission\":" #s ",\"job\":" #j "}"
+#define START(e, n)     "{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"}"
+#define ARRAY(s, names) "{\"type\":\"array\",\"submission\":" #s ",\"experiments\":[" names "]}"
+#define SUBMIT(s, j)    "{\"type\":\"submit\",\"submission\":" #s ",\"job\":" #j "}"
 #define END(e, n)                                                                                                    \
 	"{\"type\":\"end\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"outcome\":\"failed\",\"exit_status\":3}"
 #define OF(type, e, n) "{\"type\":\"" type "\",\"experiment\":\"" e "\",\"attempt\":" #n "}"
@@ -76,24 +74,34 @@ static void test_whole(void **unused)
 	neap_series_state_fini(&state);
 }
 
-/* Attempts that a job array runs, beside one of this machine. */
+/* Which array has a task for which experiment. */
 static void test_submitted(void **unused)
 {
 	(void)unused;
 	struct neap_series_state state;
 	struct neap_error err = {0};
-	const char *const texts[] = {TASK("a", 1, 1),      TASK("b", 1, 1), SUBMIT(1, 17),
-				     OF("cancel", "a", 1), TASK("a", 2, 3), SUBMIT(3, 4294967295),
-				     OF("lost", "b", 1),   START("b", 2),   NULL};
+	const char *const texts[] = {ARRAY(1, "\"b\",\"a\""), SUBMIT(1, 17),
+				     START("a", 1),           OF("retry", "a", 1),
+				     ARRAY(2, "\"a\""),       OF("unbegun", "b", 1),
+				     ARRAY(3, "\"b\""),       SUBMIT(3, 4294967295),
+				     OF("unbegun", "a", 2),   NULL};
 	if (apply(&state, texts, &err))
 		fail_msg("%s", err.message);
 	assert_int_equal(state.submissions, 3);
 	assert_int_equal(state.jobs[0], 17);
 	assert_int_equal(state.jobs[1], 0);
 	assert_int_equal(state.jobs[2], UINT32_MAX);
-	assert_int_equal(state.ends[0].submission, 3);
-	assert_int_equal(state.ends[0].task, 7);
-	assert_int_equal(state.ends[1].submission, 0);
+	assert_int_equal(state.ends[0].submission, 0); /* its task has ended */
+	assert_int_equal(state.experiments[0].lost, 1);
+	assert_int_equal(state.experiments[0].attempts, 1);
+	assert_int_equal(state.ends[1].submission, 3);
+	assert_int_equal(state.ends[1].task, 1);
+	assert_int_equal(state.experiments[1].lost, 1);
+	assert_int_equal(state.experiments[1].attempts, 0);
+	json_t *record = neap_series_record_array(&spec, 4, (const size_t[]){1, 0}, 2);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
+	assert_int_equal(state.ends[0].task, 2);
+	json_decref(record);
 	neap_series_state_fini(&state);
 }
 
@@ -172,7 +180,7 @@ static void test_refused(void **unused)
 {
 	(void)unused;
 	static const struct {
-		const char *texts[4];
+		const char *texts[5];
 		const char *message;
 	} rows[] = {
 		{{START("a", 2)}, "record 2: a start out of order"},
@@ -195,15 +203,20 @@ static void test_refused(void **unused)
 		{{EDIT("7", HASH)}, "record 2: expected the names of experiments that are run again"},
 		{{"{\"type\":\"edit\"}"}, "record 2: expected the experiments that are run again"},
 		{{FINISH}, "record 2: a finish before the last experiment's end"},
-		{{TASK("a", 1, 0)}, "record 2: expected the numbers of a submission and a task"},
-		{{TASK("a", 1, 99999999)}, "record 2: expected the numbers of a submission and a task"},
-		{{"{\"type\":\"start\",\"experiment\":\"a\",\"attempt\":1,\"run_id\":\"r\",\"submission\":1}"},
-		 "record 2: expected the numbers of a submission and a task"},
+		{{ARRAY(2, "\"a\"")}, "record 2: expected the experiments of submission 1"},
+		{{ARRAY(1, "")}, "record 2: expected the experiments of submission 1"},
+		{{ARRAY(1, "7")}, "record 2: submitted what is not to be run: ''"},
+		{{ARRAY(1, "\"a\",\"c\"")}, "record 2: submitted what is not to be run: 'c'"},
+		{{START("a", 1), ARRAY(1, "\"a\"")}, "record 3: submitted what is not to be run: 'a'"},
+		{{OF("unbegun", "a", 1)}, "record 2: the end of a task that was not submitted"},
+		{{ARRAY(1, "\"a\""), OF("unbegun", "a", 2)}, "record 3: the end of a task that was not submitted"},
+		{{ARRAY(1, "\"a\""), START("a", 1), OF("unbegun", "a", 2)},
+		 "record 4: the end of a task that was not submitted"},
 		{{SUBMIT(1, 2)}, "record 2: expected the job of a submission that has none"},
-		{{TASK("a", 1, 1), SUBMIT(1, 0)}, "record 3: expected the job of a submission that has none"},
-		{{TASK("a", 1, 1), SUBMIT(1, 4294967296)},
+		{{ARRAY(1, "\"a\""), SUBMIT(1, 0)}, "record 3: expected the job of a submission that has none"},
+		{{ARRAY(1, "\"a\""), SUBMIT(1, 4294967296)},
 		 "record 3: expected the job of a submission that has none"},
-		{{TASK("a", 1, 1), SUBMIT(1, 5), SUBMIT(1, 5)},
+		{{ARRAY(1, "\"a\""), SUBMIT(1, 5), SUBMIT(1, 5)},
 		 "record 4: expected the job of a submission that has none"},
 		{{"{\"type\":\"series\"}"}, "record 2: a second beginning"},
 	};

@@ -9,7 +9,7 @@ setup() {
 	mkdir -m 700 "$dir/runtime"
 	cd "$dir"
 	mkdir "$FAKE" bin
-	for name in sbatch squeue sacct scontrol; do ln -s "$FAKE_SLURM" "bin/$name"; done
+	for name in sbatch squeue scontrol; do ln -s "$FAKE_SLURM" "bin/$name"; done
 	PATH="$dir/bin:$PATH"
 	unset ${!SLURM_@} ${!SBATCH_@}
 }
@@ -32,67 +32,74 @@ series() {
 	END
 }
 
-# task JOB TASK [RESTARTS]: what Slurm would start.
+# task JOB TASK [RESTARTS]: what Slurm would start, with its output.
 task() {
 	SLURM_ARRAY_JOB_ID=$1 SLURM_ARRAY_TASK_ID=$2 SLURM_RESTART_COUNT=${3-} SLURMD_NODENAME=n1 \
-		"s/slurm/$(($1 - 100)).sh"
+		"s/slurm/$(($1 - 100)).sh" >> "s/slurm/$1-$2.out" 2>&1
 }
 
-# begun TASK: a task of job 101 that was killed before it had a result.
+# begun TASK [REASON]: a task of job 101 that was killed before it had a result, and why slurmstepd says that it was.
 begun() {
 	mkdir -p "s/runs/e-i=$1-1"
-	echo "job 101 task $1 restart 0 node n1" > "s/runs/e-i=$1-1/claim"
+	echo "job 101 task $1 restart 0 node n1 run r$1" > "s/runs/e-i=$1-1/claim"
+	echo "neap series: task 101_$1 runs e-i=$1 in s/runs/e-i=$1-1" > "s/slurm/101-$1.out"
+	[ -z "${2-}" ] || echo "slurmstepd-n1: error: $2" >> "s/slurm/101-$1.out"
 }
 
 @test "however a task ends, the report tells it apart" {
-	series 10
+	series 11
 	slurm
 	[ "$status" -eq 0 ]
-	grep -qx -- --array=1-10 "$FAKE/words.101"
+	grep -qx -- --array=1-11 "$FAKE/words.101"
 	task 101 1
-	for i in 2 3 4 5 6 8 9 10; do begun $i; done
-	cat > "$FAKE/squeue" <<-END
-		101|1|COMPLETED|None|n1
-		101|2|TIMEOUT|TimeLimit|n1
-		101|3|OUT_OF_MEMORY|OutOfMemory|n1
-		101|4|NODE_FAIL|None|n1
-		101|5|PREEMPTED|None|n1
-		101|6|CANCELLED|None|n1
-		101|7|FAILED|NonZeroExitCode|n1
-		101|10|RUNNING|None|n1
-		99|N/A|RUNNING|None|n2
-	END
-	echo "slurmstepd-n1: error: *** JOB 110 ON n1 CANCELLED AT 2026-11-21T07:58:54 DUE TO TIME LIMIT ***" > s/slurm/1-8.out
-	echo "101_9|OUT_OF_MEMORY|n1" > "$FAKE/sacct"
-	echo "sh: 1: exec: neap: not found" > s/slurm/1-7.out
+	stopped="*** JOB 110 ON n1 CANCELLED AT 2026-11-21T07:58:54"
+	begun 2 "$stopped DUE TO TIME LIMIT ***"
+	begun 3 "Detected 1 oom_kill event in StepId=103.batch."
+	begun 4
+	begun 5 "$stopped DUE TO PREEMPTION ***"
+	begun 6 "$stopped ***"
+	begun 7 "$stopped DUE TO JOB REQUEUE ***" # it is in the queue: it will come again
+	begun 8
+	echo "sh: 1: exec: neap: not found" > s/slurm/101-9.out
+	printf '%s\n' 101_7 101_8 101_11 99_N/A > "$FAKE/squeue" # 9 has ended, 10 was cancelled in the queue
 	slurm
 	[ "$status" -eq 75 ]
 	[ "$(result e-i=1-1 .outcome)" = ok ]
-	for i in 2 8; do
-		[ "$(result e-i=$i-1 .outcome)" = timeout ]
-		[ "$(result e-i=$i-1 .evidence)" = "Slurm ended it at the job's time limit (task 101_$i on n1)" ]
-	done
-	for i in 3 9; do [ "$(result e-i=$i-1 .outcome)" = "host oom" ]; done
-	[[ "$output" == *"e-i=4: attempt 1: is lost: its node failed"* ]]
-	[[ "$output" == *"e-i=5: attempt 1: its task was preempted"* ]]
+	[ "$(result e-i=2-1 .outcome)" = timeout ]
+	[ "$(result e-i=2-1 .evidence)" = "Slurm ended it at the job's time limit (task 101_2 on n1)" ]
+	[ "$(result e-i=2-1 .run_id)" = r2 ]
+	[ "$(result e-i=3-1 .outcome)" = "host oom" ]
+	[[ "$output" == *"e-i=4: attempt 1: is lost: its task is gone and left no result"* ]]
+	[[ "$output" == *"e-i=5: attempt 1: its task was preempted, or its node failed"* ]]
 	[[ "$output" == *"e-i=6: attempt 1: its task was cancelled (scancel)"* ]]
-	[[ "$output" == *"e-i=7: attempt 1: is lost: its task ended before it had begun: sh: 1: exec: neap: not found"* ]]
-	[[ "$output" == *"e-i=10: running on n1, task 101_10"* ]]
-	[[ "$output" == *"5 experiments left: 1 running, 0 pending, 4 to be submitted again; go on with: neap series s.yaml --slurm --resume --folder s"* ]]
+	[[ "$output" == *"e-i=8: running on n1, task 101_8"* ]]
+	[[ "$output" == *"e-i=9: attempt 1: is lost: its task ended before it had begun: sh: 1: exec: neap: not found"* ]]
+	[[ "$output" == *"e-i=10: attempt 1: its task was cancelled before it had begun"* ]]
+	[[ "$output" == *"8 experiments left: 2 running, 1 pending, 5 to be submitted again; go on with: neap series s.yaml --slurm --resume --folder s"* ]]
 	[ ! -e "$FAKE/words.102" ] # without --resume nothing is submitted
-	[ "$(records lost | jq -s length)" = 2 ]
+	[ "$(records lost | jq -s length)" = 1 ]
+	[ "$(records unbegun | jq -s length)" = 1 ]
 	[ "$(records cancel | jq -s length)" = 2 ]
 	slurm --resume
 	[ "$status" -eq 75 ]
-	grep -qx -- --array=4-7 "$FAKE/words.102"
-	for i in 4 5 6 7; do task 102 $i; done
-	echo "101|10|COMPLETED|None|n1" > "$FAKE/squeue"
-	mkdir -p "s/runs/e-i=10-1" && cp "s/runs/e-i=1-1/result.json" "s/runs/e-i=10-1/"
+	grep -qx -- --array=1-5 "$FAKE/words.102"
+	for i in 1 2 3 4 5; do task 102 $i; done
+	task 101 7 1
+	task 101 11
+	: > "$FAKE/squeue"
 	slurm --resume
-	[ "$status" -eq 1 ] # four have not ended well
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"e-i=7: attempt 1: Slurm requeued its task"* ]]
+	[[ "$output" == *"e-i=8: attempt 1: is lost"* ]]
+	task 103 1
+	slurm --resume
+	[ "$status" -eq 1 ] # two have not ended well
 	[ "${lines[-1]}" = s/report.html ]
-	[ "$(sort -n ran | xargs)" = "1 4 5 6 7" ]
-	[ "$(result e-i=7-2 .outcome)" = ok ]
+	[ "$(sort -n ran | xargs)" = "1 4 5 6 7 8 9 10 11" ]
+	[ "$(result e-i=9-1 .outcome)" = ok ] # its attempt was never begun before
+	[ "$(result e-i=10-1 .outcome)" = ok ]
+	[ "$(result e-i=8-2 .outcome)" = ok ]
+	[ "$("$NEAP" history --json | jq -r '.runs[].name' | sort -u | wc -l)" = 11 ]
 }
 
 @test "what Slurm cannot be asked about is not over" {
@@ -105,10 +112,10 @@ begun() {
 	[ "$status" -eq 75 ]
 	[[ "$output" == *"squeue cannot say what runs: "*"Unable to contact slurm controller"* ]]
 	rm "$FAKE/squeue-fails"
-	printf '101|1|TIMEOUT|None|n1\n101|\033[2Jx|RUNNING|None|n1\n' > "$FAKE/squeue"
+	printf '101_2\n101_\033[2Jx\n' > "$FAKE/squeue"
 	slurm --resume
 	[ "$status" -eq 75 ]
-	[[ "$output" == *"squeue printed a line that cannot be read: '101|?[2Jx|RUNNING|None|n1'"* ]]
+	[[ "$output" == *"squeue printed a line that cannot be read: '101_?[2Jx'"* ]]
 	[ "$(cat s/journal)" = "$before" ]
 	rm "$FAKE/squeue"
 	run env PATH=/nowhere "$NEAP" series s.yaml --slurm --folder s --resume
@@ -117,43 +124,95 @@ begun() {
 	[ "$(cat s/journal)" = "$before" ]
 }
 
-@test "the same attempt is never run twice, whoever comes" {
-	series 2
+@test "tasks claim what is left, whoever comes, and nothing twice" {
+	series 3
 	slurm
 	task 101 1
-	run task 101 1
-	[ "$status" -eq 0 ]
-	[[ "$output" == *"attempt 1 of e-i=1 has a result: nothing to do"* ]]
-	begun 2
-	run task 101 2
-	[[ "$output" == *"attempt 1 of e-i=2 was begun by task 101_2 on n1: nothing to do"* ]]
-	[ "$(cat ran)" = 1 ]
-	task 101 2 1 # Slurm has requeued it
+	task 101 1 # by hand, or from an array that was submitted twice: the next one
 	[ "$(xargs < ran)" = "1 2" ]
-	[ "$(result e-i=2-2 .outcome)" = ok ]
-	run task 101 2 2
-	[[ "$output" == *"attempt 2 of e-i=2 has a result: nothing to do"* ]]
-	printf '101|1|COMPLETED||\n101|2|COMPLETED||\n' > "$FAKE/squeue"
+	begun 3
+	task 101 2
+	grep -q "other tasks have begun every experiment of this array: nothing to do" s/slurm/101-2.out
+	[ "$(xargs < ran)" = "1 2" ]
+	task 101 3 1 # Slurm has requeued it
+	[ "$(xargs < ran)" = "1 2 3" ]
+	[ "$(result e-i=3-2 .outcome)" = ok ]
+	task 101 3 2
+	[ "$(xargs < ran)" = "1 2 3" ]
 	slurm --resume
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"e-i=2: attempt 1: Slurm requeued its task"* ]]
-	[ "$(records start | jq -s -c 'map([.experiment, .attempt, .submission])')" = '[["e-i=1",1,1],["e-i=2",1,1],["e-i=2",2,1]]' ]
-	[ "$(xargs < ran)" = "1 2" ]
+	[[ "$output" == *"e-i=3: attempt 1: Slurm requeued its task"* ]]
+	[ "$(records start | jq -s -c 'map([.experiment, .attempt])')" = '[["e-i=1",1],["e-i=2",1],["e-i=3",1],["e-i=3",2]]' ]
+	[ "$(xargs < ran)" = "1 2 3" ]
+}
+
+@test "many tasks at once claim each experiment once" {
+	series 12
+	slurm
+	for i in $(seq 12) $(seq 12); do task 101 $i & done
+	wait
+	[ "$(sort -n ran | xargs)" = "1 2 3 4 5 6 7 8 9 10 11 12" ]
+	slurm --resume
+	[ "$status" -eq 0 ]
+}
+
+@test "a killed task loses its attempt and no other" {
+	cat > s.yaml <<-'END'
+		name: s
+		experiments:
+		- {name: held, command: "sh -c 'echo held >> ran; test -e go || exec sleep 300'", needs: none}
+		- {name: other, command: "sh -c 'echo other >> ran'", needs: none}
+	END
+	slurm
+	task 101 1 &
+	killed=$!
+	until [ -s s/runs/held-1/began ] && [ -s ran ]; do kill -0 "$killed"; sleep 0.02; done
+	printf '101_1\n101_2\n' > "$FAKE/squeue"
+	slurm --resume
+	[[ "$output" == *"held: running on n1, task 101_1"* ]]
+	[ ! -e "$FAKE/words.102" ]
+	: > "$FAKE/squeue" # its node does not answer, but its supervisor lives, as the lock says
+	slurm
+	[ -z "$(records lost)" ]
+	read -r supervisor < "/proc/$killed/task/$killed/children" || [ -n "$supervisor" ] # it has no newline
+	kill -KILL "$supervisor"
+	wait "$killed" || true
+	task 101 2
+	slurm --resume
+	[[ "$output" == *"held: attempt 1: is lost: its task is gone and left no result"* ]]
+	[ "$(records lost | jq -r .experiment)" = held ]
+	touch go
+	task 102 1
+	slurm --resume
+	[ "$status" -eq 0 ]
+	[ "$(xargs < ran)" = "held other held" ]
+	[ "$(result held-2 .outcome)" = ok ]
 }
 
 @test "what is lost three times is given up" {
 	series 1
 	slurm
 	for i in 1 2 3; do
-		echo "10$i|1|FAILED|NonZeroExitCode|n1" > "$FAKE/squeue"
+		echo "srun: error: no such file" > s/slurm/10$i-1.out
 		slurm --resume
 	done
 	[ "$status" -eq 1 ]
 	[[ "$output" == *"e-i=1: given up after 3 lost attempts"* ]]
 	[[ "$output" == *"e-i=1 "*lost* ]]
 	[ ! -e "$FAKE/words.104" ]
-	run task 103 1 # it comes after all
-	[[ "$output" == *"attempt 3 of e-i=1 was withdrawn: nothing to do"* ]]
+	task 103 1 # it comes after all
+	grep -q "nothing to do" s/slurm/103-1.out
+	[ ! -e ran ]
+}
+
+@test "a series that Slurm has is not run here beside it" {
+	series 2
+	echo "sbatch: error: the controller is gone" > "$FAKE/refuse-late" # nobody knows what it did
+	slurm
+	[ "$status" -eq 69 ]
+	run "$NEAP" series s.yaml --folder s --resume
+	[ "$status" -eq 75 ]
+	[[ "$output" == *"was submitted to Slurm, and has not ended there: go on with --slurm --resume"* ]]
 	[ ! -e ran ]
 }
 
@@ -170,7 +229,6 @@ begun() {
 	run task 101 1
 	[ "$status" -eq 1 ]
 	run task 101 2
-	printf '101|1|FAILED||n1\n101|2|FAILED||n1\n' > "$FAKE/squeue"
 	slurm
 	[ "$status" -eq 75 ]
 	[[ "$output" == *"back: its device was lost: another attempt (1 of 2)"* ]]
@@ -181,12 +239,10 @@ begun() {
 	grep -qx -- --array=1-2 "$FAKE/words.102"
 	task 102 1
 	run task 102 2
-	printf '102|1|COMPLETED||n1\n102|2|FAILED||n1\n' > "$FAKE/squeue"
 	slurm --resume
 	[ "$status" -eq 75 ]
 	[[ "$output" == *"gone: its device was lost: another attempt (2 of 2)"* ]]
-	run task 103 2
-	echo '103|2|FAILED||n1' > "$FAKE/squeue"
+	run task 103 1
 	slurm --resume
 	[ "$status" -eq 1 ]
 	[ "$(result back-2 .outcome)" = ok ]
@@ -213,17 +269,17 @@ begun() {
 	[ "$status" -eq 76 ]
 	[[ "$output" == *"sbatch answered 'Submitted, trust me', expected the number of a job"* ]]
 	rm "$FAKE/answer"
-	run env SLURM_ARRAY_JOB_ID=101 SLURM_ARRAY_TASK_ID=1 s/slurm/2.sh # it was a job nevertheless
-	[[ "$output" == *"attempt 2 of e-i=1 was withdrawn: nothing to do"* ]]
+	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/2.sh # it was a job nevertheless
 	slurm --resume
 	[ "$status" -eq 75 ]
-	export SLURM_ARRAY_JOB_ID=102
-	SLURM_ARRAY_TASK_ID=1 s/slurm/3.sh
-	SLURM_ARRAY_TASK_ID=2 s/slurm/3.sh
+	[[ "$output" == *"e-i=1: ok"* ]]
+	grep -qx -- --array=1 "$FAKE/words.102"
+	SLURM_ARRAY_JOB_ID=102 SLURM_ARRAY_TASK_ID=1 s/slurm/3.sh
+	SLURM_ARRAY_JOB_ID=101 SLURM_ARRAY_TASK_ID=2 s/slurm/1.sh
 	slurm --resume
 	[ "$status" -eq 0 ]
 	[ "$(sort ran | xargs)" = "1 2" ]
-	[ "$(result e-i=1-3 .outcome)" = ok ]
+	[ "$(result e-i=2-1 .outcome)" = ok ]
 }
 
 @test "the journal's words are not taken for the file's when that has changed" {
@@ -243,7 +299,7 @@ begun() {
 	rm bin/*
 	slurm --dry-run
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"sbatch --parsable --open-mode=append --job-name=s --array=1-3%2 --output=$dir/s/slurm/1-%a.out --partition=gpu --time=2 $dir/s/slurm/1.sh"* ]]
+	[[ "$output" == *"sbatch --parsable --open-mode=append --job-name=s --array=1-3%2 --output=$dir/s/slurm/%A-%a.out --partition=gpu --time=2 $dir/s/slurm/1.sh"* ]]
 	[ ! -e s ]
 	[ ! -e "$XDG_STATE_HOME/neap/series" ]
 	sed -i 's/needs: none/needs: none, device: 0/' s.yaml
@@ -260,7 +316,7 @@ begun() {
 
 @test "interrupted while it waits: the jobs go on, and it says how to go on" {
 	series 1
-	echo "101|1|PENDING|Resources|" > "$FAKE/squeue"
+	echo 101_1 > "$FAKE/squeue"
 	"$NEAP" series s.yaml --slurm --folder s --wait >out 2>err &
 	series=$!
 	until grep -q "submitted 1 task" err; do kill -0 "$series"; sleep 0.02; done
@@ -271,6 +327,7 @@ begun() {
 	grep -q "interrupted: the jobs go on in Slurm" err
 	grep -q "^gather   neap series s.yaml --slurm --resume --folder s" out
 	task 101 1
+	: > "$FAKE/squeue"
 	slurm --resume
 	[ "$status" -eq 0 ]
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands, and
-gone on with: every experiment runs exactly once.
+gone on with, while every fourth task is killed too: every experiment comes to its end once and never runs twice at once,
+and only what was killed is lost.
 
 usage: killed.py NEAP KILLER.SO. The seed is printed; NEAP_TEST_SEED repeats one. NEAP_LONG=1: ten times as many kills.
 
-Slurm is this file too, by the names sbatch, squeue, sacct and scontrol: it runs the tasks of an array one after another,
+Slurm is this file too, by the names sbatch, squeue and scontrol: it runs the tasks of an array one after another,
 in the background, whatever becomes of neap.
 """
 
@@ -12,7 +13,6 @@ import fcntl
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -47,30 +47,50 @@ def sbatch(words):
             write(f"states/{job}_{task}", "PENDING")
     if os.fork() == 0:
         os.setsid()
-        with open("tasks.log", "a") as log:
-            for fd in (0, 1, 2):
-                os.dup2(log.fileno(), fd)
-            os.environ.pop("LD_PRELOAD", None)
-            for task in tasks_of(array):
-                write(f"states/{job}_{task}", "RUNNING")
-                done = subprocess.run([words[-1]], env=dict(os.environ, SLURM_ARRAY_JOB_ID=str(job),
-                                                            SLURM_ARRAY_TASK_ID=str(task), SLURMD_NODENAME="n"))
-                write(f"states/{job}_{task}", "FAILED" if done.returncode else "COMPLETED")
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        os.environ.pop("LD_PRELOAD", None)
+        output = next(word[len("--output="):] for word in words if word.startswith("--output="))
+        for task in tasks_of(array):
+            write(f"states/{job}_{task}", "RUNNING")
+            run(words[-1], job, task, output.replace("%A", str(job)).replace("%a", str(task)))
+            write(f"states/{job}_{task}", "OVER")
         os._exit(0)
     print(job)
+
+
+def run(script, job, task, output):
+    chance = random.Random(f"{os.environ['NEAP_TEST_SEED']} {job} {task}")
+    with open(output, "a") as log:
+        process = subprocess.Popen([script], stdout=log, stderr=log,
+                                   env=dict(os.environ, SLURM_ARRAY_JOB_ID=str(job), SLURM_ARRAY_TASK_ID=str(task),
+                                            SLURMD_NODENAME="n"))
+        if chance.random() < 0.25:
+            try:
+                process.wait(chance.random() * 0.15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                write(f"killed/{job}_{task}", "")
+        process.wait()
 
 
 def squeue():
     for name in os.listdir("states"):
         if not name.endswith(".new"):
             with open(f"states/{name}") as state:
-                print(f"{name.replace('_', '|')}|{state.read()}|None|n")
+                if state.read() != "OVER":
+                    print(name)
 
 
 SERIES = """\
 name: s
 experiments:
-- {{name: e, command: "sh -c 'echo x >> ran/{0}-{{i}}'", needs: none, grid: {{i: [{1}]}}}}
+- name: e
+  command: >-
+    sh -c 'exec 9>> ran/{0}-{{i}}.lock; flock -n 9 || echo {0}-{{i}} >> ran/twice; echo x >> ran/{0}-{{i}}; sleep 0.02 9>&-'
+  needs: none
+  grid: {{i: [{1}]}}
 """
 
 
@@ -80,15 +100,23 @@ def records(folder):
 
 
 def check(number):
-    """One end and one run for each; what was started more often was withdrawn before it began."""
+    """One end for each, and a run for it; every other attempt was lost."""
     told = records(f"s{number}")
     for i in range(EXPERIMENTS):
         own = [r["type"] for r in told if r.get("experiment") == f"e-i={i}"]
-        with open(f"ran/{number}-{i}") as ran:
-            runs = ran.read().count("x")
-        if runs != 1 or own.count("end") != 1 or own.count("start") != 1 + own.count("cancel"):
-            sys.exit(f"killed.py: series {number}, experiment {i}: ran {runs} times, journal {own}")
-    return sum(r["type"] == "cancel" for r in told), sum(r["type"] == "submit" for r in told)
+        ended, lost, unbegun = own.count("end"), own.count("lost"), own.count("unbegun")
+        runs = 0
+        if os.path.exists(f"ran/{number}-{i}"):
+            with open(f"ran/{number}-{i}") as ran:
+                runs = ran.read().count("x")
+        outcomes = [r["outcome"] for r in told if r.get("experiment") == f"e-i={i}" and r["type"] == "end"]
+        if (ended + own.count("give_up") != 1 or own.count("start") != ended + lost or not ended <= runs <= ended + lost
+                or own.count("give_up") != (lost + unbegun == 3) or set(outcomes) - {"ok"}):
+            sys.exit(f"killed.py: series {number}, experiment {i}: ran {runs} times, journal {own} {outcomes}")
+    if os.path.exists("ran/twice"):
+        with open("ran/twice") as twice:
+            sys.exit(f"killed.py: ran twice at once: {twice.read()}")
+    return sum(r["type"] in ("lost", "unbegun") for r in told), sum(r["type"] == "submit" for r in told)
 
 
 def main(neap, killer):
@@ -97,14 +125,15 @@ def main(neap, killer):
     chance = random.Random(seed)
     began = time.monotonic()
     kills = dict.fromkeys(MODES, 0)
-    number = cancels = submits = 0
+    number = losses = submits = 0
     os.mkdir("bin")
-    for name in ("sbatch", "squeue", "sacct", "scontrol"):
+    for name in ("sbatch", "squeue", "scontrol"):
         os.symlink(os.path.abspath(__file__), f"bin/{name}")
-    for name in ("states", "ran"):
+    for name in ("states", "ran", "killed"):
         os.mkdir(name)
     os.environ.update(PATH=f"{os.getcwd()}/bin:{os.environ['PATH']}", FAKE_CLUSTER=os.getcwd(), HOME=os.getcwd(),
-                      XDG_STATE_HOME=f"{os.getcwd()}/state", NEAP_DEVICE="sim", LD_PRELOAD=killer)
+                      XDG_STATE_HOME=f"{os.getcwd()}/state", NEAP_DEVICE="sim", NEAP_TEST_SEED=str(seed),
+                      LD_PRELOAD=killer)
     while sum(kills.values()) < KILLS:
         write("s.yaml", SERIES.format(number, ", ".join(map(str, range(EXPERIMENTS)))))
         code = None
@@ -118,16 +147,18 @@ def main(neap, killer):
             code = done.returncode
             if code == -9:
                 kills[mode] += 1
-            elif code not in (0, 75):
+            elif code not in (0, 1, 75):
                 sys.exit(f"killed.py: {order}: exit status {code}\n{done.stderr}")
             if code == 75:
                 time.sleep(0.02)
         counts = check(number)
-        cancels, submits = cancels + counts[0], submits + counts[1]
+        losses, submits = losses + counts[0], submits + counts[1]
         number += 1
-    print(f"{number} series, {sum(kills.values())} kills {kills}, {submits} arrays known, {cancels} attempts withdrawn")
+    print(f"{number} series, {sum(kills.values())} kills {kills}, {submits} arrays known, {losses} attempts lost")
+    if losses > len(os.listdir("killed")):
+        sys.exit(f"killed.py: {losses} attempts lost, but only {len(os.listdir('killed'))} tasks were killed")
     # What still comes of arrays that were forgotten changes nothing.
-    while any(re.search("PENDING|RUNNING", open(f"states/{name}").read()) for name in os.listdir("states")
+    while any(open(f"states/{name}").read() != "OVER" for name in os.listdir("states")
               if not name.endswith(".new")):
         if time.monotonic() - began > DEADLINE_S + 60:
             sys.exit("killed.py: the forgotten arrays do not end")
@@ -143,7 +174,7 @@ if __name__ == "__main__":
     elif os.path.basename(sys.argv[0]) == "squeue":
         os.chdir(os.environ["FAKE_CLUSTER"])
         squeue()
-    elif os.path.basename(sys.argv[0]) in ("sacct", "scontrol"):
+    elif os.path.basename(sys.argv[0]) == "scontrol":
         sys.exit(1)
     else:
         paths = [os.path.abspath(path) for path in sys.argv[1:3]]

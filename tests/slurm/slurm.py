@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,12 @@ def job_of(folder, submission):
     return next(r["job"] for r in records(folder) if r["type"] == "submit" and r["submission"] == submission)
 
 
+def place_of(folder, experiment):
+    """The number and the task of the array that an experiment was submitted with first."""
+    array = next(r for r in records(folder) if r["type"] == "array" and experiment in r["experiments"])
+    return f'{job_of(folder, array["submission"])}_{array["experiments"].index(experiment) + 1}'
+
+
 def columns(table):
     """The table without what depends on the clock."""
     rows = {}
@@ -112,7 +119,7 @@ def test_whole(slurm):
     write("s.yaml", SERIES)
     before = len(slurm.states())
     plan = expect(neap("s.yaml", "--slurm", "--dry-run", "--folder", "s"), 0).stdout
-    check("--array=1-2 " in plan and "--array=3 " in plan and "--array=1-3 " in plan, plan)
+    check("--array=1-2 " in plan and "--array=1-3 " in plan and "--array=1 " in plan, plan)
     check("series.yaml' --folder" in plan and not os.path.exists("s")
           and len(slurm.states()) == before, plan)
     submitted = expect(neap("s.yaml", "--slurm", "--folder", "s"), 0)
@@ -121,15 +128,14 @@ def test_whole(slurm):
     busy = neap("s.yaml", "--folder", "s", "--resume")  # not on this machine
     check(busy.returncode == 75 and "submitted to Slurm" in busy.stderr and "left" not in busy.stderr, busy.stderr)
     wait_for("the task that is to be cancelled", lambda: read("begun"))
-    submission = next(r["submission"] for r in records("s") if r.get("experiment") == "held")
-    task = f"{job_of('s', submission)}_2"
+    task = place_of("s", "held")
     check(slurm.states()[task] == "RUNNING", slurm.states())
     slurm.ask("scancel", task)
     wait_for("the cancelled task's end", lambda: slurm.states()[task] == "CANCELLED")
     looked = expect(neap("s.yaml", "--slurm", "--folder", "s"), 75)
     check("held: attempt 1: its task was cancelled (scancel)" in looked.stderr
           and "to be submitted again" in looked.stderr, looked.stderr)
-    check(count("s", "start", "held") == 1, "without --resume nothing is submitted")
+    check(sum("held" in r.get("experiments", ()) for r in records("s")) == 1, "without --resume nothing is submitted")
     write("go", "")
     done = gather_until_ended("s.yaml", "--slurm", "--resume", "--folder", "s", status=1)
     check(read("begun") == "x\nx\n" and count("s", "start", "held") == 2, read("begun"))
@@ -210,20 +216,39 @@ def test_killed_begun(slurm):
     wait_for("both tasks", lambda: slurm.states().get(f"{job}_1") == slurm.states().get(f"{job}_2") == "COMPLETED")
     gather_until_ended("k.yaml", "--slurm", "--resume", "--folder", "k", status=0)
     check(sorted(read("k-ran").split()) == ["a", "b"] and count("k", "start", "a") == 1, read("k-ran"))
+    check(sum(r["type"] == "array" for r in records("k")) == 1, "submitted again what had run")
 
 
 def test_killed_pending(slurm):
-    """Likewise, but they had not begun: they are submitted anew, and do nothing when they come at last."""
+    """Likewise, but they had not begun: other tasks are submitted, and the first ones find nothing to do at last."""
     write("p.yaml", ONCE.format("p"))
     check(neap("p.yaml", "--slurm", "--folder", "p", env=killed_after("pbin", "--hold")).returncode == -9, "not killed")
     job = read("pbin/job").strip()
-    done = expect(neap("p.yaml", "--slurm", "--wait", "--folder", "p"), 0)
-    check("a: attempt 1: it was never submitted" in done.stderr, done.stderr)
+    expect(neap("p.yaml", "--slurm", "--wait", "--folder", "p"), 0)
     slurm.ask("scontrol", "release", job)
     wait_for("the forgotten tasks' end",
              lambda: slurm.states().get(f"{job}_1") == slurm.states().get(f"{job}_2") == "COMPLETED")
-    check("withdrawn: nothing to do" in read("p/slurm/1-1.out"), read("p/slurm/1-1.out"))
-    check(sorted(read("p-ran").split()) == ["a", "b"] and result("p", "a-2")["outcome"] == "ok", read("p-ran"))
+    check("nothing to do" in read(f"p/slurm/{job}-1.out"), read(f"p/slurm/{job}-1.out"))
+    check(sorted(read("p-ran").split()) == ["a", "b"] and result("p", "a-1")["outcome"] == "ok", read("p-ran"))
+
+
+def test_both(slurm):
+    """Likewise, but the first ones begin while the others wait: the tasks of both share the work."""
+    write("b.yaml", ONCE.format("b"))
+    check(neap("b.yaml", "--slurm", "--folder", "b", env=killed_after("bbin", "--hold")).returncode == -9, "not killed")
+    job = read("bbin/job").strip()
+    again = neap("b.yaml", "--slurm", "--resume", "--folder", "b",
+                 env=with_sbatch("hbin", "#!/bin/sh\nexec REAL --hold \"$@\"\n"))
+    expect(again, 75)
+    slurm.ask("scontrol", "release", f"{job}_1")
+    wait_for("the first array's task", lambda: slurm.states().get(f"{job}_1") == "COMPLETED")
+    second = job_of("b", 2)
+    slurm.ask("scontrol", "release", str(second))
+    gather_until_ended("b.yaml", "--slurm", "--resume", "--folder", "b", status=0)
+    check(sorted(read("b-ran").split()) == ["a", "b"], read("b-ran"))
+    check(read("b/runs/a-1/claim").startswith(f"job {job} task 1 ")
+          and read("b/runs/b-1/claim").startswith(f"job {second} task "), read("b/runs/b-1/claim"))
+    slurm.ask("scancel", job)
 
 
 REQUEUED = """\
@@ -239,7 +264,7 @@ def test_requeued(slurm):
     """A task that Slurm requeues goes on as the next attempt, of the same submission."""
     write("q.yaml", REQUEUED)
     expect(neap("q.yaml", "--slurm", "--folder", "q"), 0)
-    task = f"{job_of('q', 1)}_1"
+    task = place_of("q", "e")
     wait_for("the first start", lambda: read("q-begun"))
     slurm.ask("scontrol", "requeue", task)
     wait_for("the requeued task", lambda: slurm.states()[task] == "PENDING")
@@ -257,8 +282,32 @@ def test_requeued(slurm):
     done = gather_until_ended("q.yaml", "--slurm", "--resume", "--folder", "q", status=0)
     check(read("q-begun") == "x\nx\n" and result("q", "e-2")["outcome"] == "ok", read("q-begun"))
     starts = [r for r in records("q") if r["type"] == "start"]
-    check([r["submission"] for r in starts] == [1, 1] and starts[1]["run_id"].startswith(starts[0]["run_id"] + ".r"), starts)
+    check(len(starts) == 2 and starts[0]["run_id"] != starts[1]["run_id"], starts)
+    check(sum(r["type"] == "array" for r in records("q")) == 1, "submitted again what Slurm had requeued")
     check(count("q", "cancel", "e") == 1 and result("q", "e-2")["run_id"] == starts[1]["run_id"], done.stderr)
+
+
+def supervisor_of(folder):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        words = read(f"/proc/{pid}/cmdline").split("\0")
+        if words[1:2] == ["run"] and os.path.abspath(folder) in words:
+            return int(pid)
+    raise AssertionError(f"no supervisor of {folder}")
+
+
+def test_killed_task(slurm):
+    """A task that SIGKILL ends, as a lost node would: its attempt is lost, and another one runs."""
+    write("l.yaml", "name: l\nexperiments:\n- name: e\n  needs: none\n"
+                    "  command: \"sh -c 'echo x >> l-begun; test -e l-go || exec sleep 300'\"\n")
+    expect(neap("l.yaml", "--slurm", "--folder", "l"), 0)
+    task = place_of("l", "e")
+    wait_for("its start", lambda: read("l-begun"))
+    os.kill(supervisor_of("l/runs/e-1"), signal.SIGKILL)
+    wait_for("its end", lambda: slurm.states()[task] not in ("RUNNING", "COMPLETING"))
+    write("l-go", "")
+    gather_until_ended("l.yaml", "--slurm", "--resume", "--folder", "l", status=0)
+    check(read("l-begun") == "x\nx\n" and count("l", "lost", "e") == 1, records("l"))
+    check(result("l", "e-2")["outcome"] == "ok", records("l"))
 
 
 class TimeLimit:
@@ -267,7 +316,7 @@ class TimeLimit:
     def __init__(self, slurm):
         write("t.yaml", "name: t\nexperiments:\n- {name: e, command: sleep 600, needs: none}\n")
         expect(neap("t.yaml", "--slurm", "--folder", "t"), 0)
-        self.task = f"{job_of('t', 1)}_1"
+        self.task = place_of("t", "e")
         wait_for("its claim", lambda: read("t/runs/e-1/claim"))
         wait_for("its end's new time", lambda: self.is_to_end(slurm))
 
@@ -300,7 +349,8 @@ def main():
                 try:
                     test_refused(slurm)
                     limit = TimeLimit(slurm)
-                    for test in (test_whole, test_parallel, test_killed_begun, test_killed_pending, test_requeued):
+                    for test in (test_whole, test_parallel, test_killed_begun, test_killed_pending, test_both, test_requeued,
+                                 test_killed_task):
                         began = time.monotonic()
                         test(slurm)
                         print(f"ok {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)

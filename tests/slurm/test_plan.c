@@ -60,21 +60,29 @@ static void check(const char *yaml, uint32_t max_array, size_t without, const ch
 static void test_arrays(void **state)
 {
 	(void)state;
-	check(GRID, 1001, NONE, WORDS "--array=1-7 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
-	check(GRID, 1001, 2, WORDS "--array=1-2,4-7 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
+	check(GRID, 1001, NONE, WORDS "--array=1-7 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
+	check(GRID, 1001, 2, WORDS "--array=1-6 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
 	check("parallel: 3\n" GRID, 1001, 5,
-	      WORDS "--array=1-5,7%3 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
+	      WORDS "--array=1-6%3 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
 	/* more than an array may have; each waits for the one before, where their number is limited */
 	check(GRID, 5, NONE,
-	      WORDS "--array=1-4 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
-		    "--array=1-3 --output=/s/slurm/2-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n");
+	      WORDS "--array=1-4 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
+		    "--array=1-3 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n");
+	/* by kind first: no array has a gap */
+	check("name: n\nexperiments:\n- {name: a, command: x, needs: none, grid: {i: [1, 2, 3]}}\n"
+	      "- {name: b, command: x, grid: {i: [1, 2, 3]}}\n",
+	      3, 4,
+	      WORDS "--array=1-2 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
+		    "--array=1-2 --output=/s/slurm/%A-%a.out --dependency=afterany:41 /s/slurm/2.sh\n" WORDS
+		    "--array=1 --output=/s/slurm/%A-%a.out --dependency=afterany:41 /s/slurm/3.sh\n");
 	check(GRID, 2, 0,
-	      WORDS "--array=1 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/2-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/3-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/3.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/4-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/4.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/5-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/5.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/6-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/6.sh\n");
+	      WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n" WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/3.sh\n" WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/4.sh\n" WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/5.sh\n" WORDS
+	      "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/6.sh\n");
 }
 
 static void test_resources(void **state)
@@ -82,10 +90,10 @@ static void test_resources(void **state)
 	(void)state;
 #define TWO(slurm, first, second)                                                                                    \
 	"name: n\n" slurm "experiments:\n- {name: a, command: x" first "}\n- {name: b, command: x" second "}\n"
-#define HEAD WORDS "--array=1-2 --output=/s/slurm/1-%a.out "
+#define HEAD WORDS "--array=1-2 --output=/s/slurm/%A-%a.out "
 	check(TWO("", ", needs: none", ""), 1001, NONE,
-	      WORDS "--array=2 --output=/s/slurm/1-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
-		    "--array=1 --output=/s/slurm/2-%a.out --dependency=afterany:41 /s/slurm/2.sh\n");
+	      WORDS "--array=1 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
+		    "--array=1 --output=/s/slurm/%A-%a.out --dependency=afterany:41 /s/slurm/2.sh\n");
 	check(TWO("slurm: {gres: none}\n", ", needs: none", ", needs: 1GiB"), 1001, NONE, HEAD "/s/slurm/1.sh\n");
 	check(TWO("slurm: {gres: 'gpu:a100:2'}\n", ", needs: 1GiB", ""), 1001, NONE,
 	      HEAD "--gres=gpu:a100:2 /s/slurm/1.sh\n");
@@ -149,7 +157,7 @@ static void test_script(void **state)
 	assert_int_equal(neap_slurm_plan_make(&spec, wanted, 1001, &plan, NULL), NEAP_OK);
 	assert_int_equal(neap_slurm_words(&spec, plan.batches, folder, 1, 0, true, &words, NULL), NEAP_OK);
 	assert_string_equal(words.items[2], "--test-only");
-	assert_string_equal(words.items[6], "--output=/a folder/50%%/$(x)'s/slurm/1-%a.out");
+	assert_string_equal(words.items[6], "--output=/a folder/50%%/$(x)'s/slurm/%A-%a.out");
 	neap_words_fini(&words);
 	assert_int_equal(neap_slurm_words(&spec, plan.batches, folder, 1, 0, false, &words, NULL), NEAP_OK);
 	assert_int_equal(neap_slurm_script(&spec, &words, "/usr/bin/neap", folder, 1, &script, NULL), NEAP_OK);
@@ -157,7 +165,7 @@ static void test_script(void **state)
 			    "#!/bin/sh\n"
 			    "# A task of the series n: one experiment under 'neap run'. Submitted with\n"
 			    "#   sbatch --parsable --open-mode=append --job-name=n --array=1-2 "
-			    "'--output=/a folder/50%%/$(x)'\\''s/slurm/1-%a.out' --gres=gpu:1 '/a "
+			    "'--output=/a folder/50%%/$(x)'\\''s/slurm/%A-%a.out' --gres=gpu:1 '/a "
 			    "folder/50%/$(x)'\\''s/slurm/1.sh'\n"
 			    "exec /usr/bin/neap series '/a folder/50%/$(x)'\\''s/slurm/series.yaml' --folder "
 			    "'/a folder/50%/$(x)'\\''s' --slurm-task 1\n");
