@@ -169,8 +169,10 @@ static ncclResult_t claim(struct nccl_segment *segment, const struct nccl_place 
 		return nccl_fail(ncclInvalidUsage, "rank %d is taken: two processes use it", segment->rank);
 	own->place = *place;
 	atomic_store(&own->state, SEGMENT_RANK_HERE);
-	if (atomic_fetch_add(&segment->header->arrived, 1) + 1 == (unsigned int)segment->ranks)
-		unlink(segment->path); /* nobody else may come: from now on nothing can be left behind */
+	/* The last one: before the others can see that all are here. From now on no file can be left behind. */
+	if (atomic_load(&segment->header->arrived) + 1 == (unsigned int)segment->ranks)
+		unlink(segment->path);
+	atomic_fetch_add(&segment->header->arrived, 1);
 	return ncclSuccess;
 }
 
