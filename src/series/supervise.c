@@ -83,6 +83,9 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 			break;
 		if (!told && !err.status)
 			log_holders(run, size);
+		else if (!told)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Waiting for %s of the device, which cannot be read: %s", size, err.message);
 		told = true;
 		neap_child_wait(run, ROOM_LOOK_NS);
 	}

@@ -710,6 +710,15 @@ END
 	[ "$status" -eq 0 ]
 }
 
+@test "a run that waits for a device which cannot be read says so at once" {
+	CUDA_VISIBLE_DEVICES=5 "$NEAP" run --folder run --needs device -- true 2>err 3>&- &
+	pid=$!
+	until grep -q "Waiting for the whole of the device, which cannot be read: " err; do kill -0 $pid; sleep 0.02; done
+	kill -TERM $pid
+	wait $pid || true
+	[ "$(result .outcome)" = canceled ]
+}
+
 @test "without a driver the command runs, unwatched" {
 	NEAP_DEVICE=cuda run "$NEAP" run --folder run -- sh -c 'exit 4'
 	if [ "$(result .backend)" = cuda ]; then skip "there is a driver here: $(result .device_name)"; fi
