@@ -79,6 +79,8 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
 		raise_to(&facts->peak_allocated_bytes, event->size);
+		if (main && event->address > facts->memory_ends_high_step) /* memory did not end there */
+			facts->memory_ends_step = facts->memory_ends_low_step = facts->memory_ends_high_step = 0;
 		break;
 	case NEAP_EVENT_OOM:
 		facts->ooms++;

@@ -90,6 +90,33 @@ static void test_page(void **state)
 	recording_end(&recording);
 }
 
+/* A forecast stands until a step beyond it was done: after a rung, or a restart in place, memory ends later or never.
+ */
+static void test_forecast(void **state)
+{
+	struct recording recording = recording_begin();
+	struct neap_run_facts facts;
+
+	(void)state;
+	recording_split(&recording, 8, 1);
+	recording_step(&recording, 1, 0, NEAP_MIB, 1);
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_FORECAST, .address = 5, .size = 4, .block = 6});
+	for (uint64_t step = 2; step <= 7; step++) {
+		recording_step(&recording, step, 0, NEAP_MIB, 1);
+		neap_run_facts(&recording.record, 0, &facts);
+		assert_int_equal(facts.memory_ends_step, step <= 6 ? 5 : 0);
+		assert_int_equal(facts.memory_ends_low_step, step <= 6 ? 4 : 0);
+		assert_int_equal(facts.memory_ends_high_step, step <= 6 ? 6 : 0);
+	}
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_FORECAST, .address = 9, .size = 9, .block = UINT64_MAX});
+	recording_step(&recording, 12, 0, NEAP_MIB, 1);
+	neap_run_facts(&recording.record, 0, &facts);
+	assert_int_equal(facts.memory_ends_step, 9);
+	recording_end(&recording);
+}
+
 static void test_facts(void **state)
 {
 	struct recording recording = make_run(30, 4);
@@ -407,7 +434,8 @@ int main(void)
 		cmocka_unit_test(test_two_sessions),  cmocka_unit_test(test_sessions_in_turn),
 		cmocka_unit_test(test_devices_apart), cmocka_unit_test(test_taken_again),
 		cmocka_unit_test(test_process),       cmocka_unit_test(test_page),
-		cmocka_unit_test(test_facts),         cmocka_unit_test(test_fluctuation),
-		cmocka_unit_test(test_leak),          cmocka_unit_test(test_curve)};
+		cmocka_unit_test(test_forecast),      cmocka_unit_test(test_facts),
+		cmocka_unit_test(test_fluctuation),   cmocka_unit_test(test_leak),
+		cmocka_unit_test(test_curve)};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
