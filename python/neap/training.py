@@ -359,8 +359,8 @@ class Training:
         ways = _advice.Ways(self._ladder, can_checkpoint, bool(self.mixed_precision), self.split)
         found = _advice.at_the_end(ways, cached)
         error = TrainingOutOfMemory(
-            f"memory ran out at step {step} and {'no rung is left' if self._ladder else 'the ladder is off'}: {why}. In force: "
-            f"{self.split}, mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
+            f"memory ran out at step {step} and {'no rung is left' if self._ladder else 'the ladder is off'}: "
+            f"{why.rstrip('.')}. In force: {self.split}, mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
             f"{', '.join(r.what for r in self._rungs) or 'none'}. "
             + (f"What may help: {'; '.join(found)}" if found else "A smaller model or a larger device is needed")
         )

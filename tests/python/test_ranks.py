@@ -272,7 +272,7 @@ FAILED = {  # what rank 0 says, and rank 1
     "loader_fails": (ELSEWHERE, "OSError: the disk is gone"),
     "cleanup_fails": (ELSEWHERE, "RuntimeError: CUDA error: an illegal memory access"),
     "interrupted": (ELSEWHERE, "KeyboardInterrupt"),
-    "the_ladders_end_of_one": (ELSEWHERE, "TrainingOutOfMemory: memory ran out at step 1 and no rung is left"),
+    "the_ladders_end_of_one": (ELSEWHERE, "TrainingOutOfMemory: memory ran out at step 1 and the ladder is off: CUDA out"),
     "different_trainings": ("ValueError: the ranks were given different trainings: ", "ValueError: the ranks were given"),
     "does_not_answer": ("RankFailed: another rank is gone, or did not answer within 2 s: ", "RankFailed: another rank"),
     "does_not_begin": ("RankFailed: not all ranks began to train within 2 s: ", "did not begin"),

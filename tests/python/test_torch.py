@@ -680,7 +680,7 @@ class Train(TrainingCase):
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
             training(model).train()
         text = str(caught.exception)
-        self.assertIn("no rung is left: CUDA out of memory. Tried to allocate 20.00 MiB.", text)
+        self.assertIn("no rung is left: CUDA out of memory. Tried to allocate 20.00 MiB. In force: ", text)
         self.assertIn("micro-batch 1 x accumulation 8 x ranks 1 = 8", text)
         self.assertIn("gradient checkpointing", text)
         self.assertTrue(all(p.grad is None for p in model.parameters()))
