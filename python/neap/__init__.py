@@ -13,7 +13,9 @@ from ._abi import Status
 from ._ladder import Split, next_split
 from ._leaks import Leak
 from ._library import NeapError, version
+from ._options import CallbackOptions, CleanupOptions, LadderOptions, MemoryOptions, SavingOptions, WatchOptions
 from ._ranks import RankFailed
+from ._results import Milestone, RungTaken, TrainingResult
 from ._sources import Allocator, DeviceMemory, OutOfMemory
 from .agent import attach, describe, detach
 from .checkpoints import Checkpoint, CheckpointCleanup, cleanup_checkpoints, find_checkpoint_folders, restore_checkpoints
@@ -51,7 +53,7 @@ from .moving import (
 )
 from .series import ExperimentResult, ExperimentSeriesRunner
 from ._step import TrainingOutOfMemory
-from .training import Milestone, RungTaken, Training, TrainingResult
+from .training import Training
 
 __version__: str  # as version() says
 
@@ -66,6 +68,12 @@ if not TYPE_CHECKING:
 __all__ = [
     "__version__",
     "Allocator",
+    "CallbackOptions",
+    "CleanupOptions",
+    "LadderOptions",
+    "MemoryOptions",
+    "SavingOptions",
+    "WatchOptions",
     "Checkpoint",
     "CheckpointCleanup",
     "ClearResult",

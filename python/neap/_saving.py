@@ -14,10 +14,11 @@ import logging
 import math
 import os
 import re
-from typing import Any, Optional, Union
+from typing import Any
 
 from . import _units
 from ._library import NeapError
+from ._options import SavingOptions
 from .checkpoints import cleanup_checkpoints
 from .moving import Atomic, save_checkpoint
 
@@ -37,17 +38,15 @@ def _is_ours(folder: str, name: str) -> bool:
 
 
 class Saver:
-    """The checkpoints of one training. `keep_best`: so many stay beside the newest; `max_size`: of all of them, bytes; None: no
-    limit; `mode`: whether a metric is better when it is lower ("min") or higher ("max")."""
+    """The checkpoints of one training."""
 
-    def __init__(
-        self, path: Optional[str], folder: Optional[str], keep_best: int, max_size: Optional[Union[int, str]], mode: str
-    ) -> None:
-        if mode not in ("min", "max"):
-            raise ValueError(f"Training: checkpoint_mode={mode!r}: expected 'min' or 'max'")
-        self._path, self._folder = path, None if folder is None else os.fspath(folder)
-        self._keep, self._mode = keep_best, mode
-        self._max_size = None if max_size is None else _units.parse_size(max_size)
+    def __init__(self, options: SavingOptions) -> None:
+        if options.mode not in ("min", "max"):
+            raise ValueError(f"Training: checkpoint_mode={options.mode!r}: expected 'min' or 'max'")
+        self._path = None if options.path is None else os.fspath(options.path)
+        self._folder = None if options.folder is None else os.fspath(options.folder)
+        self._keep, self._mode = options.keep_best, options.mode
+        self._max_size = None if options.max_size is None else _units.parse_size(options.max_size)
         self.kept: tuple[str, ...] = ()  # paths in the folder, newest first
 
     @property

@@ -15,96 +15,34 @@ import dataclasses
 import logging
 import math
 import time
-from typing import Any, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from . import _abi, _advice, _cleanups, _efficient, _events, _levels, _notes, _ranks, _sources, _step, _units, memory
 from ._abi import Rung, ThresholdAct
 from ._batches import Batches
 from ._ladder import Split, next_rung, rung_name
 from ._leaks import Leak, LeakWatch
+from ._options import (
+    CallbackOptions,
+    CleanupOptions,
+    LadderOptions,
+    MemoryOptions,
+    OldNames,
+    Options,
+    SavingOptions,
+    WatchOptions,
+    check_counts,
+)
 from ._ranks import OUT, OVER
+from ._results import Milestone, RungTaken, TrainingResult
 from ._saving import Saver
 from ._step import TrainingOutOfMemory
-from ._growth import Growing
 from .manager import MemoryManager
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 log = logging.getLogger("neap")
-
-
-@dataclasses.dataclass(frozen=True)
-class Milestone:
-    """An instant and what was held then, in bytes."""
-
-    name: str
-    step: int
-    stats: memory.MemoryStats
-    before: Optional[memory.MemoryStats] = None  # at the milestone before this one
-
-    @property
-    def delta(self) -> int:
-        """Change of allocated bytes, over all devices; of the first one 0."""
-        return self.stats.allocated - self.before.allocated if self.before else 0
-
-    @property
-    def host_delta(self) -> int:
-        """Change of this process's resident set."""
-        return self.stats.host - self.before.host if self.before else 0
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name} (step {self.step}): {_units.gb(self.stats.allocated)} allocated ({_units.delta_gb(self.delta)}), "
-            f"{_units.gb(self.stats.host)} on the host ({_units.delta_gb(self.host_delta)})"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class RungTaken:
-    """A step down the ladder. The peaks are bytes allocated at most, measured: up to the rung since the one before, and in the
-    first step that went through with it (None: none did, or there is no device)."""
-
-    step: int
-    what: str
-    why: str
-    split: Split  # from then on
-    peak_before: Optional[int] = None
-    peak_after: Optional[int] = None
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class TrainingResult:
-    """What became of a training."""
-
-    steps: int
-    epochs: int  # that are done
-    losses: tuple[float, ...]  # one per step, the mean over this rank's samples
-    ooms: int
-    rungs: tuple[RungTaken, ...]
-    split: Split  # in force at the end
-    milestones: tuple[Milestone, ...]
-    cleanups: int
-    cleanup_freed: int  # bytes given back
-    cleanup_seconds: float
-    growing: tuple[Growing, ...]
-    stopped: str  # why it stopped early; "" otherwise
-    seconds: float
-    peak: int  # bytes allocated at most, over all devices
-    leak: Optional[Leak] = None  # what the leak watch found last
-    recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
-    checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
-
-    def __repr__(self) -> str:
-        loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""
-        ooms = f", out of memory {self.ooms} times, now {self.split}" if self.ooms else ""
-        peak = f", peak {_units.size(self.peak)}" if self.peak else ""
-        stopped = f", stopped: {self.stopped}" if self.stopped else ""
-        return f"<TrainingResult: {self.steps} steps, {self.epochs} epochs in {self.seconds:.1f} s{loss}{ooms}{peak}{stopped}>"
-
-
-def _check_counts(**counts: Any) -> None:
-    for name, value in counts.items():
-        least = 1 if name in ("batch_size", "accumulate") else 0
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"Training: {name}={value!r}: expected a whole number, at least {least}")
 
 
 def _check_model(torch: Any, model: Any) -> None:
@@ -173,29 +111,17 @@ class Training:
     process group's own limit ends it. `mixed_precision`: bfloat16 (float16 with a scaled loss on a GPU that lacks it), or
     "bf16", "fp16". `gradient_checkpointing`: activations of each child of a Sequential or ModuleList are computed again.
 
-    Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into `on_step(step,
-    loss)`, called after each update, or `on_epoch(epoch)`, from 1, after each epoch (`on_epoch_start(epoch)`: before it); what
-    they raise ends the training.
+    Optimizer. One whose step needs a closure (LBFGS) is refused. A schedule of the learning rate goes into a callback.
 
-    Memory. `memory_limit`: a share of the device (a float, 0 < f <= 1), or a size. `memory_threshold_mb`: warns where reserved
-    memory passes it. `warn_below`, `degrade_below`,
-    `stop_below`: device memory left at the peak, at which to warn, to clean up and take a rung, to stop early and
-    cleanly; `host_warn_below`, `host_degrade_below`, `host_stop_below`: the same of what is available on the host. Rungs
-    and stops need two steps in a row below, and eight steps are waited after a rung. `cleanup_every_steps`, `_epochs`,
-    `_ticks` (micro-batches): 0 is never. `clear_memory_on_start` also ends what earlier runs of neap left on the device.
-    `leak_watch_every_steps`: where allocated memory grows with the steps, the log says at which step it will end, with what
-    grows, and in time `on_leak` is done: "warn"; "clear" (a cleanup by force, which releases what only tracebacks and
-    reference cycles hold); "stop" (early and cleanly, with a checkpoint where there is a `checkpoint_path`). 0: no watch.
-    Cleaning up every step slows training (it synchronises and allocates anew): it is offered, and its cost is in the
-    result.
+    Options by theme: `cleanup`, `memory`, `ladder` (also True or False), `saving`, `watch`, `callbacks`: see CleanupOptions,
+    MemoryOptions, LadderOptions, SavingOptions, WatchOptions, CallbackOptions. Each of them can be given by itself instead, under
+    its name there or, where that is shorter, its longer old one: `clear_memory_on_start`, `_on_end`, `_after_save`,
+    `cleanup_every_steps`, `_epochs`, `_ticks`, `memory_limit`, `memory_threshold_mb`, `checkpoint_path`, `_folder`, `_keep_best`,
+    `_max_size`, `_mode`, `leak_watch_every_steps`.
 
-    Sizes are bytes, or text such as "2 GiB". `checkpoint_path`: written whole after each epoch and an early stop, by rank 0: "model",
-    "optimizer", "epoch", "step" (load_checkpoint reads it). `checkpoint_folder`: a file for each of them, of which the best
-    `checkpoint_keep_best` and the newest stay, and of these no more than `checkpoint_max_size` bytes; the others are deleted.
-    The best have the lowest mean loss in their epoch or, where `on_epoch` returns a number, that (`checkpoint_mode` "max": the
-    highest). The folder holds nothing else. Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak
-    statistics are begun anew by train() and at each rung. Raises ValueError or TypeError for arguments that make no sense,
-    RuntimeError where torch was not imported.
+    Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are begun anew by
+    train() and at each rung. Raises ValueError or TypeError for arguments that make no sense, RuntimeError where torch was not
+    imported.
     """
 
     def __init__(
@@ -210,60 +136,31 @@ class Training:
         accumulate: int = 1,
         mixed_precision: Union[bool, str] = False,
         gradient_checkpointing: bool = False,
-        memory_limit: Optional[Union[float, int, str]] = None,
-        clear_memory_on_start: bool = True,
-        clear_memory_on_end: bool = False,
-        clear_memory_after_save: bool = False,
-        cleanup_every_steps: int = 0,
-        cleanup_every_epochs: int = 0,
-        cleanup_every_ticks: int = 0,
-        memory_threshold_mb: Optional[int] = None,
-        warn_below: Optional[Union[int, str]] = None,
-        degrade_below: Optional[Union[int, str]] = None,
-        stop_below: Optional[Union[int, str]] = None,
-        host_warn_below: Optional[Union[int, str]] = None,
-        host_degrade_below: Optional[Union[int, str]] = None,
-        host_stop_below: Optional[Union[int, str]] = None,
-        ladder: bool = True,
-        allow_checkpointing: bool = True,
-        allow_mixed_precision: bool = False,
         shuffle: bool = True,
         seed: int = 0,
-        checkpoint_path: Optional[str] = None,
-        checkpoint_folder: Optional[str] = None,
-        checkpoint_keep_best: int = 5,
-        checkpoint_max_size: Optional[Union[int, str]] = None,
-        checkpoint_mode: str = "min",
-        milestone_every_steps: int = 0,
-        leak_watch_every_steps: int = 200,
-        on_leak: str = "warn",
-        rank_timeout: float = 600,
         compute: Optional[Callable[[Any, Any], Any]] = None,
-        on_step: Optional[Callable[[int, float], None]] = None,
-        on_epoch: Optional[Callable[[int], Any]] = None,
-        on_epoch_start: Optional[Callable[[int], None]] = None,
+        rank_timeout: float = 600,
+        cleanup: Optional[CleanupOptions] = None,
+        memory: Optional[MemoryOptions] = None,
+        ladder: Union[bool, LadderOptions] = True,
+        saving: Optional[SavingOptions] = None,
+        watch: Optional[WatchOptions] = None,
+        callbacks: Optional[CallbackOptions] = None,
+        **old: Unpack[OldNames],
     ) -> None:
         torch = _sources.torch_module()
         if torch is None:
             raise RuntimeError("Training needs torch to be imported")
-        _check_counts(
-            epochs=epochs,
-            batch_size=batch_size,
-            accumulate=accumulate,
-            cleanup_every_steps=cleanup_every_steps,
-            cleanup_every_epochs=cleanup_every_epochs,
-            cleanup_every_ticks=cleanup_every_ticks,
-            milestone_every_steps=milestone_every_steps,
-            leak_watch_every_steps=leak_watch_every_steps,
-            checkpoint_keep_best=checkpoint_keep_best,
-        )
-        model, optimizer, made = _make(torch, model, optimizer)
+        check_counts(epochs=epochs, batch_size=batch_size, accumulate=accumulate)
+        groups = {"cleanup": cleanup, "memory": memory, "ladder": ladder, "saving": saving, "watch": watch, "callbacks": callbacks}
+        self._options = options = Options(groups, old)
         if not callable(loss_fn) and not callable(compute):
             raise TypeError("Training: loss_fn or compute: one of them says how the loss is computed")
-        if on_leak not in ("warn", "clear", "stop"):
-            raise ValueError(f"Training: on_leak={on_leak!r}: expected 'warn', 'clear' or 'stop'")
         if not rank_timeout > 0:
             raise ValueError(f"Training: rank_timeout={rank_timeout!r}: expected seconds above 0")
+        self._set_levels(options.memory)
+        self._saver = Saver(options.saving)
+        model, optimizer, made = _make(torch, model, optimizer)
         wrapped = isinstance(model, torch.nn.parallel.DistributedDataParallel)
         self.model = model.module if wrapped else model
         self.optimizer, self.loss_fn, self.data, self.epochs = optimizer, loss_fn, data, epochs
@@ -277,18 +174,7 @@ class Training:
             torch, self.model, optimizer, loss_fn, compute, self._place, self._ranks, self._ticked
         )
         self._stepper.precision(mixed_precision)
-        self._memory_limit = _parse_limit(memory_limit)
-        self._every_steps, self._every_epochs, self._every_ticks = cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks
-        self._clear_start, self._clear_end, self._clear_saved = clear_memory_on_start, clear_memory_on_end, clear_memory_after_save
-        self._device_level = _levels.Level("device memory", warn_below, degrade_below, stop_below)
-        self._host_level = _levels.Level("host memory", host_warn_below, host_degrade_below, host_stop_below)
-        self._ladder, self._allow_checkpointing, self._allow_mixed = ladder, allow_checkpointing, allow_mixed_precision
-        self._saver = Saver(checkpoint_path, checkpoint_folder, checkpoint_keep_best, checkpoint_max_size, checkpoint_mode)
-        self._milestone_every = milestone_every_steps
-        self._on_step, self._on_epoch, self._on_epoch_start = on_step, on_epoch, on_epoch_start
-        self._watch_every, self._on_leak = leak_watch_every_steps, on_leak
-        self._warns_reserved = memory_threshold_mb is not None
-        self._manager = MemoryManager(memory_threshold_mb=memory_threshold_mb or 0, device_types=(self._place.type,))
+        self._manager = MemoryManager(memory_threshold_mb=options.memory.threshold_mb or 0, device_types=(self._place.type,))
         self._active: set[Rung] = {Rung.MIXED_PRECISION} if mixed_precision else set()
         self._taken: set[Rung] = set()
         self._begin()
@@ -296,6 +182,11 @@ class Training:
             self._active.add(Rung.CHECKPOINTING)
             if not _efficient.checkpoint_layers(model, torch):
                 log.warning("gradient_checkpointing: the model has no list of layers to checkpoint, or does it already")
+
+    def _set_levels(self, of: MemoryOptions) -> None:
+        self._memory_limit = _parse_limit(of.limit)
+        self._device_level = _levels.Level("device memory", of.warn_below, of.degrade_below, of.stop_below)
+        self._host_level = _levels.Level("host memory", of.host_warn_below, of.host_degrade_below, of.host_stop_below)
 
     def _begin(self) -> None:
         self._step, self._epoch, self._ooms, self._stopped, self._peak = 0, 0, 0, "", 0
@@ -305,7 +196,7 @@ class Training:
         self._rungs: list[RungTaken] = []
         self._milestones: list[Milestone] = []
         self._cleanups = _cleanups.Cleanups()
-        self._leaks = LeakWatch(self._watch_every, self._batches.count_steps() * self.epochs)
+        self._leaks = LeakWatch(self._options.watch.leaks_every_steps, self._batches.count_steps() * self.epochs)
 
     # One step.
 
@@ -332,13 +223,13 @@ class Training:
         self._losses.append(done.loss)
         self._measure_rungs()
         _events.step(self._step, done.loss, self.split)
-        if self._on_step is not None:
-            self._on_step(self._step, done.loss)
+        if self._options.callbacks.on_step is not None:
+            self._options.callbacks.on_step(self._step, done.loss)
         return True
 
     def _ticked(self) -> None:
         self._ticks += 1
-        if self._every_ticks and self._ticks % self._every_ticks == 0:
+        if self._options.cleanup.every_ticks and self._ticks % self._options.cleanup.every_ticks == 0:
             self._cleanups.run(_abi.Reason.PERIODIC)
 
     # The ladder.
@@ -348,18 +239,18 @@ class Training:
         offered = {Rung.SPLIT}
         if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch):
             offered.add(Rung.EFFICIENT_ATTENTION)
-        if self._allow_mixed:
+        if self._options.ladder.allow_mixed_precision:
             offered.add(Rung.MIXED_PRECISION)
-        if self._allow_checkpointing and _efficient.can_checkpoint(self.model, self._torch):
+        if self._options.ladder.allow_checkpointing and _efficient.can_checkpoint(self.model, self._torch):
             offered.add(Rung.CHECKPOINTING)
-        return next_rung(self.split, self._active, offered) if self._ladder else (Rung.STOP, self.split)
+        return next_rung(self.split, self._active, offered) if self._options.ladder.enabled else (Rung.STOP, self.split)
 
     def _give_up(self, step: int, why: str, cached: int) -> TrainingOutOfMemory:
         can_checkpoint = _efficient.can_checkpoint(self.model, self._torch)
-        ways = _advice.Ways(self._ladder, can_checkpoint, bool(self.mixed_precision), self.split)
+        ways = _advice.Ways(self._options.ladder.enabled, can_checkpoint, bool(self.mixed_precision), self.split)
         found = _advice.at_the_end(ways, cached)
         error = TrainingOutOfMemory(
-            f"memory ran out at step {step} and {'no rung is left' if self._ladder else 'the ladder is off'}: "
+            f"memory ran out at step {step} and {'no rung is left' if ways.ladder else 'the ladder is off'}: "
             f"{why.rstrip('.')}. In force: {self.split}, mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
             f"{', '.join(r.what for r in self._rungs) or 'none'}. "
             + (f"What may help: {'; '.join(found)}" if found else "A smaller model or a larger device is needed")
@@ -446,13 +337,13 @@ class Training:
         if self._leaks.step(self._step):
             self._manager.look()
         due = self._leaks.due(self._step)
-        if self._on_leak == "stop":
+        if self._options.watch.on_leak == "stop":
             if any(self._ranks.agree(number=int(due is not None))[1]):
                 what = f"memory leaks and will end at {due.end()}" if due else "another rank: memory leaks"
                 self._stop(what, "leak", due.earliest or 0 if due else 0, due.latest or 0 if due else 0)
         elif due is not None:
             log.warning("Memory will end at %s; this is step %d", due.end(), self._step)
-            if self._on_leak == "clear":
+            if self._options.watch.on_leak == "clear":
                 self._clear_leak(due)
 
     def _clear_leak(self, leak: Leak) -> None:
@@ -487,25 +378,25 @@ class Training:
             log.warning("No memory was limited: %s", _sources.why_none())
 
     def _after_step(self) -> None:
-        if self._every_steps and self._step % self._every_steps == 0:
-            self._cleanups.run(_abi.Reason.EVERY_STEP if self._every_steps == 1 else _abi.Reason.PERIODIC)
-        if self._milestone_every and self._step % self._milestone_every == 0:
+        if self._options.cleanup.every_steps and self._step % self._options.cleanup.every_steps == 0:
+            self._cleanups.run(_abi.Reason.EVERY_STEP if self._options.cleanup.every_steps == 1 else _abi.Reason.PERIODIC)
+        if self._options.watch.milestone_every_steps and self._step % self._options.watch.milestone_every_steps == 0:
             self._mark(_abi.Mark.EVERY_N, f"step {self._step}")
-        if self._watch_every and self._step % self._watch_every == 0:
+        if self._options.watch.leaks_every_steps and self._step % self._options.watch.leaks_every_steps == 0:
             self._manager.look()
-        if self._warns_reserved:
+        if self._options.memory.threshold_mb is not None:
             self._manager.warn_if_above()
-        if self._watch_every:
+        if self._options.watch.leaks_every_steps:
             self._watch_leaks()
         if not self._stopped:
             self._thresholds()
 
     def _after_epoch(self, epoch: int) -> None:
         self._mark(_abi.Mark.EPOCH_END, f"epoch {epoch}", epoch)
-        if self._every_epochs and epoch % self._every_epochs == 0:
+        if self._options.cleanup.every_epochs and epoch % self._options.cleanup.every_epochs == 0:
             self._cleanups.run(_abi.Reason.EPOCH)
         self._save()
-        metric = None if self._on_epoch is None else self._on_epoch(epoch)
+        metric = None if self._options.callbacks.on_epoch is None else self._options.callbacks.on_epoch(epoch)
         self._save_ranked(metric)
 
     def _save(self) -> None:
@@ -524,14 +415,14 @@ class Training:
 
     def _saved(self) -> None:
         self._mark(_abi.Mark.SAVED, "saved", self._step)
-        if self._clear_saved:
+        if self._options.cleanup.after_save:
             self._cleanups.run(_abi.Reason.SAVED)
 
     def _one_epoch(self) -> None:
         self.model.train()
         self._mark(_abi.Mark.USER, f"epoch {self._epoch + 1} starts", self._epoch + 1)
-        if self._on_epoch_start is not None:
-            self._on_epoch_start(self._epoch + 1)
+        if self._options.callbacks.on_epoch_start is not None:
+            self._options.callbacks.on_epoch_start(self._epoch + 1)
         steps, before = self._batches.epoch(self._epoch), self._step
         self._epoch_began = len(self._losses)
         while self._one_step(next(steps, None)):
@@ -573,11 +464,11 @@ class Training:
         began = time.monotonic()
         self._begin()
         facts = {"split": tuple(self.split[1:]), "epochs": self.epochs, "thresholds": (self._device_level.asked, self._host_level.asked)}
-        facts["on_leak"] = self._on_leak if self._watch_every else None
+        facts["on_leak"] = self._options.watch.on_leak if self._options.watch.leaks_every_steps else None
         self._ranks.open(self.model, facts, self._same_weights)
         if self._ranks.rank == 0:
             self._saver.begin()
-        if self._clear_start:
+        if self._options.cleanup.on_start:
             _cleanups.leftovers()
             self._cleanups.run(_abi.Reason.START)
         self._limit()
@@ -593,7 +484,7 @@ class Training:
         if self._stopped:
             self._save()
             self._save_ranked()
-        if self._clear_end:
+        if self._options.cleanup.on_end:
             self._cleanups.run(_abi.Reason.END)
         self._mark(_abi.Mark.END, "end")
         self._ranks.agree()  # all came to the end

@@ -2,8 +2,10 @@
 
 import collections
 import copy
+import dataclasses
 import logging
 import os
+import pathlib
 import pickle
 import tempfile
 import unittest
@@ -15,7 +17,7 @@ import torch
 from torch import nn
 
 import neap
-from neap import _batches, _efficient
+from neap import _batches, _efficient, _options
 from test_torch import Blocks, TrainingCase, data, training
 
 
@@ -382,6 +384,56 @@ class Saving(TrainingCase):
         for wrong in ({"checkpoint_mode": "best"}, {"checkpoint_keep_best": -1}, {"checkpoint_max_size": "much"}):
             with self.assertRaises(ValueError):
                 self.train([0.1], **wrong)
+
+
+class Groups(TrainingCase):
+    def test_each_option_has_two_names(self):
+        """A value that is not the default, by its theme and by its old name."""
+        empty = dict.fromkeys(_options._NAMES)
+        names = set()
+        for group, (kind, old) in _options._NAMES.items():
+            for field in dataclasses.fields(kind):
+                name = old.get(field.name, field.name)
+                if group == "ladder" and name == "enabled":
+                    continue  # ladder=False
+                value = "clear" if name == "on_leak" else "max" if field.default == "min" else not field.default if isinstance(field.default, bool) else 7
+                by_theme = _options.Options({**empty, group: kind(**{field.name: value})}, {})
+                by_name = _options.Options(empty, {name: value})
+                for theme in empty:
+                    self.assertEqual(getattr(by_theme, theme), getattr(by_name, theme), name)
+                self.assertEqual(getattr(getattr(by_name, group), field.name), value)
+                names.add(name)
+        self.assertEqual(names, set(_options.OldNames.__annotations__))
+
+    def test_by_theme(self):
+        seen = []
+        with tempfile.TemporaryDirectory() as folder:
+            result = training(
+                Blocks(room=3),
+                epochs=2,
+                cleanup=neap.CleanupOptions(on_start=False, every_epochs=1),
+                memory=neap.MemoryOptions(host_warn_below="1 KiB"),
+                ladder=neap.LadderOptions(allow_checkpointing=False),
+                saving=neap.SavingOptions(folder=pathlib.Path(folder), keep_best=1),
+                watch=neap.WatchOptions(leaks_every_steps=0, milestone_every_steps=3),
+                callbacks=neap.CallbackOptions(on_step=lambda step, loss: seen.append(step)),
+            ).train()
+            self.assertEqual(len(result.checkpoints), 2)
+        self.assertEqual((result.cleanups, result.ooms, seen), (2 + 2, 2, [1, 2, 3, 4, 5, 6]))
+        self.assertIn("step 3", [m.name for m in result.milestones])
+        with self.assertRaises(neap.TrainingOutOfMemory):
+            training(Blocks(room=3), ladder=neap.LadderOptions(False)).train()
+
+    def test_what_is_wrong(self):
+        for error, text, options in (
+            (TypeError, "memory_limit and memory are both given: put limit into the MemoryOptions", {"memory": neap.MemoryOptions(), "memory_limit": 0.5}),
+            (TypeError, "memory: a CleanupOptions is no MemoryOptions", {"memory": neap.CleanupOptions()}),
+            (TypeError, "unknown option 'memry_limit'", {"memry_limit": 0.5}),
+            (ValueError, "on_leak='no'", {"watch": neap.WatchOptions(on_leak="no")}),
+            (ValueError, "cleanup_every_steps=-1: expected a whole number", {"cleanup": neap.CleanupOptions(every_steps=-1)}),
+        ):
+            with self.assertRaisesRegex(error, text):
+                training(Blocks(), **options)
 
 
 class Arguments(TrainingCase):

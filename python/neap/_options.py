@@ -1,0 +1,182 @@
+"""The options of a Training, by theme. Each has the same meaning under its old name, as a keyword of Training itself.
+
+    neap.Training(..., memory=neap.MemoryOptions(limit=0.9, warn_below="2 GiB"), saving=neap.SavingOptions(folder="run"))
+    neap.Training(..., memory_limit=0.9, warn_below="2 GiB", checkpoint_folder="run")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, TypedDict, Union
+
+if TYPE_CHECKING:
+    import os
+
+Size = Union[int, str]  # bytes, or text such as "2 GiB"
+
+
+@dataclasses.dataclass(frozen=True)
+class CleanupOptions:
+    """When to clean up. Doing so every step slows training (it synchronises and allocates again): its cost is in the result."""
+
+    on_start: bool = True  # also ends what earlier runs of neap left on the device
+    on_end: bool = False
+    after_save: bool = False
+    every_steps: int = 0  # 0: never
+    every_epochs: int = 0
+    every_ticks: int = 0  # micro-batches
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryOptions:
+    """How much memory to use, and what to do when little is left. `..._below`: device memory left at the peak, or what is
+    available on the host, at which to warn; to clean up and take a rung; to stop early and cleanly. Rungs and stops need two
+    steps in a row below, and eight steps are waited after a rung."""
+
+    limit: Optional[Union[float, Size]] = None  # a share of the device (a float, 0 < f <= 1), or a size
+    threshold_mb: Optional[int] = None  # (2**20 bytes) warns where reserved memory passes it
+    warn_below: Optional[Size] = None
+    degrade_below: Optional[Size] = None
+    stop_below: Optional[Size] = None
+    host_warn_below: Optional[Size] = None
+    host_degrade_below: Optional[Size] = None
+    host_stop_below: Optional[Size] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LadderOptions:
+    """What may be done to go on with less. True in place of these: the defaults; False: nothing."""
+
+    enabled: bool = True
+    allow_checkpointing: bool = True
+    allow_mixed_precision: bool = False  # it changes numerics
+
+
+@dataclasses.dataclass(frozen=True)
+class SavingOptions:
+    """What is saved after each epoch and an early stop, by rank 0: "model", "optimizer", "epoch", "step" (load_checkpoint reads
+    it). The best have the lowest mean loss in their epoch or, where `on_epoch` returns a number, that."""
+
+    path: Optional[Union[str, "os.PathLike[str]"]] = None  # one file, replaced as a whole
+    folder: Optional[Union[str, "os.PathLike[str]"]] = None  # a file each; it holds nothing of other programs
+    keep_best: int = 5  # so many of the folder stay beside the newest; the others are deleted
+    max_size: Optional[Size] = None  # of these together
+    mode: str = "min"  # "max": the highest are the best
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchOptions:
+    """What is looked at on the way. Where allocated memory grows with the steps, the log says at which step it will end, with
+    what grows, and in time `on_leak` is done: "warn"; "clear" (a cleanup by force, which releases what only tracebacks and
+    reference cycles hold); "stop" (early and cleanly, with a checkpoint where one is asked for)."""
+
+    leaks_every_steps: int = 200  # 0: no watch
+    on_leak: str = "warn"
+    milestone_every_steps: int = 0  # 0: never
+
+
+@dataclasses.dataclass(frozen=True)
+class CallbackOptions:
+    """The program's own, called by every rank. What they raise ends the training."""
+
+    on_step: Optional[Callable[[int, float], Any]] = None  # (step, loss), after each update
+    on_epoch: Optional[Callable[[int], Any]] = None  # (epoch), from 1, after each; may return a number to rank it by
+    on_epoch_start: Optional[Callable[[int], Any]] = None  # (epoch), before each
+
+
+class OldNames(TypedDict, total=False):
+    """The same options as keywords of Training."""
+
+    clear_memory_on_start: bool
+    clear_memory_on_end: bool
+    clear_memory_after_save: bool
+    cleanup_every_steps: int
+    cleanup_every_epochs: int
+    cleanup_every_ticks: int
+    memory_limit: Optional[Union[float, Size]]
+    memory_threshold_mb: Optional[int]
+    warn_below: Optional[Size]
+    degrade_below: Optional[Size]
+    stop_below: Optional[Size]
+    host_warn_below: Optional[Size]
+    host_degrade_below: Optional[Size]
+    host_stop_below: Optional[Size]
+    allow_checkpointing: bool
+    allow_mixed_precision: bool
+    checkpoint_path: Optional[Union[str, "os.PathLike[str]"]]
+    checkpoint_folder: Optional[Union[str, "os.PathLike[str]"]]
+    checkpoint_keep_best: int
+    checkpoint_max_size: Optional[Size]
+    checkpoint_mode: str
+    leak_watch_every_steps: int
+    on_leak: str
+    milestone_every_steps: int
+    on_step: Optional[Callable[[int, float], Any]]
+    on_epoch: Optional[Callable[[int], Any]]
+    on_epoch_start: Optional[Callable[[int], Any]]
+
+
+_NAMES = {
+    "cleanup": (CleanupOptions, {"on_start": "clear_memory_on_start", "on_end": "clear_memory_on_end",
+                                 "after_save": "clear_memory_after_save", "every_steps": "cleanup_every_steps",
+                                 "every_epochs": "cleanup_every_epochs", "every_ticks": "cleanup_every_ticks"}),
+    "memory": (MemoryOptions, {"limit": "memory_limit", "threshold_mb": "memory_threshold_mb"}),
+    "ladder": (LadderOptions, {}),
+    "saving": (SavingOptions, {"path": "checkpoint_path", "folder": "checkpoint_folder", "keep_best": "checkpoint_keep_best",
+                               "max_size": "checkpoint_max_size", "mode": "checkpoint_mode"}),
+    "watch": (WatchOptions, {"leaks_every_steps": "leak_watch_every_steps"}),
+    "callbacks": (CallbackOptions, {}),
+}  # fmt: skip
+
+
+class Options:
+    """All of them: the groups that were given, with what was given by an old name."""
+
+    def __init__(self, groups: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+        left = dict(old)
+        self.cleanup: CleanupOptions = self._one("cleanup", groups, left)
+        self.memory: MemoryOptions = self._one("memory", groups, left)
+        self.ladder: LadderOptions = self._one("ladder", groups, left)
+        self.saving: SavingOptions = self._one("saving", groups, left)
+        self.watch: WatchOptions = self._one("watch", groups, left)
+        self.callbacks: CallbackOptions = self._one("callbacks", groups, left)
+        if left:
+            raise TypeError(f"Training: unknown option {next(iter(left))!r}")
+        self._check()
+
+    @staticmethod
+    def _one(group: str, groups: Mapping[str, Any], left: dict[str, Any]) -> Any:
+        kind, names = _NAMES[group]
+        given = groups[group]
+        if isinstance(given, bool) and kind is LadderOptions:  # shorthand
+            whole: Any = LadderOptions(given)
+        elif given is None or isinstance(given, kind):
+            whole = kind() if given is None else given
+        else:
+            raise TypeError(f"Training: {group}: a {type(given).__name__} is no {kind.__name__}")
+        old = {f.name: names.get(f.name, f.name) for f in dataclasses.fields(kind)}
+        by_name = {field: left.pop(name) for field, name in old.items() if name in left}
+        if by_name and isinstance(given, kind):
+            field = next(iter(by_name))
+            raise TypeError(f"Training: {old[field]} and {group} are both given: put {field} into the {kind.__name__}")
+        return dataclasses.replace(whole, **by_name)
+
+    def _check(self) -> None:
+        check_counts(
+            cleanup_every_steps=self.cleanup.every_steps,
+            cleanup_every_epochs=self.cleanup.every_epochs,
+            cleanup_every_ticks=self.cleanup.every_ticks,
+            milestone_every_steps=self.watch.milestone_every_steps,
+            leak_watch_every_steps=self.watch.leaks_every_steps,
+            checkpoint_keep_best=self.saving.keep_best,
+        )
+        if self.watch.on_leak not in ("warn", "clear", "stop"):
+            raise ValueError(f"Training: on_leak={self.watch.on_leak!r}: expected 'warn', 'clear' or 'stop'")
+
+
+def check_counts(**counts: Any) -> None:
+    """Raises ValueError for what is no count."""
+    for name, value in counts.items():
+        least = 1 if name in ("batch_size", "accumulate") else 0
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"Training: {name}={value!r}: expected a whole number, at least {least}")

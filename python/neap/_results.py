@@ -1,0 +1,80 @@
+"""What a Training tells of itself: milestones, rungs, the result."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+from . import _units, memory
+from ._growth import Growing
+from ._ladder import Split
+from ._leaks import Leak
+
+
+@dataclasses.dataclass(frozen=True)
+class Milestone:
+    """An instant and what was held then, in bytes."""
+
+    name: str
+    step: int
+    stats: memory.MemoryStats
+    before: Optional[memory.MemoryStats] = None  # at the milestone before this one
+
+    @property
+    def delta(self) -> int:
+        """Change of allocated bytes, over all devices; of the first one 0."""
+        return self.stats.allocated - self.before.allocated if self.before else 0
+
+    @property
+    def host_delta(self) -> int:
+        """Change of this process's resident set."""
+        return self.stats.host - self.before.host if self.before else 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} (step {self.step}): {_units.gb(self.stats.allocated)} allocated ({_units.delta_gb(self.delta)}), "
+            f"{_units.gb(self.stats.host)} on the host ({_units.delta_gb(self.host_delta)})"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RungTaken:
+    """A step down the ladder. The peaks are bytes allocated at most, measured: up to the rung since the one before, and in the
+    first step that went through with it (None: none did, or there is no device)."""
+
+    step: int
+    what: str
+    why: str
+    split: Split  # from then on
+    peak_before: Optional[int] = None
+    peak_after: Optional[int] = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TrainingResult:
+    """What became of a training."""
+
+    steps: int
+    epochs: int  # that are done
+    losses: tuple[float, ...]  # one per step, the mean over this rank's samples
+    ooms: int
+    rungs: tuple[RungTaken, ...]
+    split: Split  # in force at the end
+    milestones: tuple[Milestone, ...]
+    cleanups: int
+    cleanup_freed: int  # bytes given back
+    cleanup_seconds: float
+    growing: tuple[Growing, ...]
+    stopped: str  # why it stopped early; "" otherwise
+    seconds: float
+    peak: int  # bytes allocated at most, over all devices
+    leak: Optional[Leak] = None  # what the leak watch found last
+    recommendations: tuple[str, ...] = ()  # for the next time, where memory ran out
+    checkpoints: tuple[str, ...] = ()  # paths in checkpoint_folder, newest first
+
+    def __repr__(self) -> str:
+        loss = f", last loss {self.losses[-1]:.4g}" if self.losses else ""
+        ooms = f", out of memory {self.ooms} times, now {self.split}" if self.ooms else ""
+        peak = f", peak {_units.size(self.peak)}" if self.peak else ""
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<TrainingResult: {self.steps} steps, {self.epochs} epochs in {self.seconds:.1f} s{loss}{ooms}{peak}{stopped}>"
