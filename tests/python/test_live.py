@@ -371,7 +371,7 @@ for _ in range(2):
 print(batch, accumulate)
 """
         options = ["--param", "batch=4096", "--param", "accumulate=1", "--on-oom", "halve batch, double accumulate"]
-        done, result = self.run_script(code, "--fraction", "0.1", *options, arguments=("{batch}", "{accumulate}"))
+        done, result = self.run_script(code, "--fraction", "0.12", *options, arguments=("{batch}", "{accumulate}"))
         batch, accumulate = map(int, done.stdout.split())
         self.assertEqual((batch * accumulate, result["outcome"], result["steps"]), (4096, "ok", 2))
         self.assertEqual((result["retries"], accumulate), (1, 2))
