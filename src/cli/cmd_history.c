@@ -5,13 +5,13 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/history_prune.h"
 #include "cli/history_recover.h"
 #include "cli/history_report.h"
 #include "cli/print.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,8 +21,9 @@
 struct request {
 	struct neap_history_filter filter;
 	char outcome[32];
-	bool json, csv, prune, dry_run, yes, limited, log;
+	bool json, csv, prune, limited, log;
 	size_t first; /* of the operands that name runs: `history show RUN` is `history RUN` */
+	struct history_prune_request pruning;
 };
 
 /* --- options --- */
@@ -81,8 +82,6 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	request->json = neap_argument(arguments, "json");
 	request->csv = neap_argument(arguments, "csv");
 	request->prune = neap_argument(arguments, "prune");
-	request->dry_run = neap_argument(arguments, "dry-run");
-	request->yes = neap_argument(arguments, "yes");
 	request->limited = limit;
 	request->log = neap_argument(arguments, "log");
 	size_t operands = neap_operand_count(arguments);
@@ -102,15 +101,11 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 		return neap_misuse(arguments, "--log shows what one RUN wrote, without --json and --csv");
 	if (request->json && request->csv)
 		return neap_misuse(arguments, "either --json or --csv");
-	if (!request->prune && (request->dry_run || request->yes))
-		return neap_misuse(arguments, "--dry-run and --yes are for --prune");
 	if (request->prune && (neap_operand_count(arguments) || limit || request->json || request->csv))
 		return neap_misuse(arguments,
 				   "--prune goes with --older-than, --since, --series, --name and --outcome "
-				   "only");
-	if (request->prune && !older && !since && !filter->series && !filter->name && !outcome)
-		return neap_misuse(arguments, "--prune: say which runs, with --older-than 90d for example");
-	return NEAP_EXIT_OK;
+				   "only, and with --folders or --recordings");
+	return history_prune_parse(arguments, filter, &request->pruning);
 }
 
 /* --- list and export --- */
@@ -262,60 +257,6 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("history", &err);
 }
 
-/* --- prune --- */
-
-static bool count_one(void *context, const struct neap_history_run *run)
-{
-	(void)run;
-	++*(size_t *)context;
-	return true;
-}
-
-static bool may_prune(const struct request *request, size_t count, int *ret_code)
-{
-	char answer[16] = "";
-	if (request->yes)
-		return true;
-	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		fputs("neap history: nobody can be asked here: say --yes to delete them, --dry-run to only look\n",
-		      stderr);
-		*ret_code = NEAP_EXIT_USAGE;
-		return false;
-	}
-	fflush(stdout);
-	fprintf(stderr, "Delete %zu run%s from the history? [y/N] ", count, count == 1 ? "" : "s");
-	fflush(stderr);
-	if (fgets(answer, sizeof answer, stdin)) {
-		answer[strcspn(answer, "\n")] = '\0';
-		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
-			return true;
-	}
-	fputs("neap history: nothing was deleted\n", stderr);
-	*ret_code = NEAP_EXIT_FAILED;
-	return false;
-}
-
-static int prune(struct neap_history *history, const struct request *request)
-{
-	struct neap_error err = {0};
-	size_t found = 0;
-	uint64_t deleted = 0;
-	int code = NEAP_EXIT_OK;
-	if (history && neap_history_find(history, &request->filter, count_one, &found, &err) != NEAP_OK)
-		return neap_complain("history", &err);
-	if (found == 0 || request->dry_run) {
-		printf("%s %zu run%s\n", request->dry_run ? "Would delete" : "Deleted", found, found == 1 ? "" : "s");
-		return NEAP_EXIT_OK;
-	}
-	if (!may_prune(request, found, &code))
-		return code;
-	if (neap_history_prune(history, &request->filter, &deleted, &err) != NEAP_OK)
-		code = neap_complain("history", &err);
-	printf("Deleted %llu run%s from the history; their folders stay\n", (unsigned long long)deleted,
-	       deleted == 1 ? "" : "s");
-	return code;
-}
-
 static int run(const struct neap_arguments *arguments)
 {
 	struct neap_history *history = NULL;
@@ -337,7 +278,7 @@ static int run(const struct neap_arguments *arguments)
 	if (status != NEAP_OK)
 		code = neap_complain("history", &err);
 	else if (request.prune)
-		code = prune(history, &request);
+		code = history_prune(history, state, &request.pruning);
 	else if (neap_operand_count(arguments) > 0)
 		code = show(history, arguments, &request);
 	else
@@ -374,9 +315,21 @@ const struct neap_command neap_command_history = {
 		"nanoseconds. In CSV a text that a spreadsheet would take for a formula (it begins with =, +, - or "
 		"@) has "
 		"an apostrophe before it. "
-		"--prune deletes what the filters find and gives the space back; folders of runs stay. It cannot be "
-		"undone: "
-		"on a terminal it is asked about, elsewhere --yes is needed.\n"
+		"--prune deletes what the filters find from the history and gives the space back; folders of runs "
+		"stay. "
+		"With --folders it deletes the folders of such runs in STATE/runs instead, with --recordings only "
+		"the "
+		"recordings in them and in those of finished series (STATE/series), and the history stays: those "
+		"older than "
+		"--older-than, those beyond the newest --max, those beyond --max-total-size, but not the newest "
+		"--keep-last. "
+		"A run that is under way stays, and so does a folder with a file that neap did not make. It cannot "
+		"be "
+		"undone: on a terminal it is asked about, elsewhere --yes is needed; --dry-run shows what would go.\n"
+		"\n"
+		"Without being asked neap deletes recordings alone: at the end of a run in STATE/runs, those of the "
+		"oldest "
+		"runs there, beyond 1 GiB together. NEAP_RECORDINGS_MAX is another size, or 'unlimited'.\n"
 		"\n"
 		"It can be read while runs are written. A damaged file is set aside, said, and never overwritten.\n"
 		"\n"
@@ -395,7 +348,12 @@ const struct neap_command neap_command_history = {
 			{"json", NULL, "export as JSON"},
 			{"csv", NULL, "export as CSV"},
 			{"prune", NULL, "delete what the filters find"},
-			{"dry-run", NULL, "with --prune: only count"},
+			{"folders", NULL, "with --prune: delete the runs' folders, not their rows in the history"},
+			{"recordings", NULL, "with --prune: delete only the recordings in the runs' folders"},
+			{"max", "N", "with these two: keep at most N runs, the newest"},
+			{"max-total-size", "SIZE", "with these two: keep at most that much, of the newest (1GiB)"},
+			{"keep-last", "N", "with these two: keep the newest N, whatever their age and size"},
+			{"dry-run", NULL, "with --prune: only show what would be deleted"},
 			{"yes", NULL, "with --prune: do not ask"},
 			{NULL, NULL, NULL},
 		},

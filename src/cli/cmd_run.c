@@ -10,6 +10,7 @@
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
+#include "series/prune.h"
 #include "series/run_stage.h"
 #include "series/supervise.h"
 #include "store/history.h"
@@ -359,6 +360,22 @@ static enum neap_status default_folder(const char *run_id, char *text, size_t ro
 	return status ? status : neap_path_join(text, room, runs, run_id);
 }
 
+/* After a run in STATE/runs, while its lock is held: it is not among them. */
+static void bound_recordings(bool quiet)
+{
+	struct neap_prune_done done;
+	struct neap_error err = {0};
+	char state[4096], size[NEAP_UNITS_ROOM];
+	if (neap_path_state(state, sizeof state, &err) || neap_prune_default(state, &done, &err))
+		fprintf(stderr, "neap run: old recordings were not looked for: %s\n", NEAP_PRINTABLE(err.message));
+	else if (done.runs && !quiet)
+		fprintf(stderr,
+			"neap run: deleted the recordings of the %zu oldest run%s, %s: all together had passed their "
+			"bound "
+			"(1 GiB, or " NEAP_PRUNE_VARIABLE "); results stay\n",
+			done.runs, done.runs == 1 ? "" : "s", neap_size_format(done.bytes, size));
+}
+
 static int supervise(const struct neap_arguments *arguments, const struct neap_supervise_options *run)
 {
 	struct neap_supervise *supervise = NULL;
@@ -386,6 +403,8 @@ static int supervise(const struct neap_arguments *arguments, const struct neap_s
 		bool kept = neap_argument(arguments, "no-history") || add_to_history(&result);
 		if (!status && kept)
 			neap_run_stage_forget(neap_supervise_folder(supervise));
+		if (!status && !neap_argument(arguments, "folder"))
+			bound_recordings(quiet);
 	}
 	neap_supervise_end(supervise);
 	neap_result_fini(&result);

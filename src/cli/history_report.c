@@ -22,7 +22,7 @@
 #define ROOM       256
 #define CELL_WIDTH 36
 
-static const char *local_time(uint64_t wall_ns, char text[32])
+const char *history_time(uint64_t wall_ns, char text[32])
 {
 	time_t seconds = (time_t)(wall_ns / NEAP_NS_PER_S);
 	struct tm local;
@@ -146,7 +146,7 @@ static double tell(const struct figure *figure, const struct neap_result *result
 		snprintf(text, ROOM, "%s", neap_outcome_name(*(const enum neap_outcome *)base));
 		break;
 	case FIGURE_WHEN:
-		local_time(*(const uint64_t *)base, text);
+		history_time(*(const uint64_t *)base, text);
 		break;
 	case FIGURE_LEAK:
 		neap_report_clean(text, ROOM, result->leak_verdict);
@@ -303,7 +303,7 @@ enum neap_status history_print_row(size_t index, const struct neap_history_run *
 		printf("%-36s  %-19s  %-28s  %-13s  %9s  %9s  %7s  %s\n", "RUN", "ENDED", "NAME", "OUTCOME", "PEAK",
 		       "TIME", "STEPS", "RUNG");
 	print_padded(run->result->run_id, 36);
-	printf("  %-19s  ", local_time(run->result->ended_wall_ns, when));
+	printf("  %-19s  ", history_time(run->result->ended_wall_ns, when));
 	print_padded(name, 28);
 	printf("  %-13s  %9s  %9s  %7" PRIu64 "  %s\n", cells->text[NEAP_COLUMN_OUTCOME],
 	       cells->text[NEAP_COLUMN_PEAK], cells->text[NEAP_COLUMN_TIME], run->result->steps,

@@ -173,6 +173,14 @@ enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret
 
 const json_t *neap_journal_records(const struct neap_journal *journal) { return journal->records; }
 
+bool neap_journal_is_finished(const struct neap_journal *journal)
+{
+	size_t count = json_array_size(journal->records);
+	const json_t *last = count ? json_array_get(journal->records, count - 1) : NULL;
+	const char *type = json_string_value(json_object_get(last, "type"));
+	return type && !strcmp(type, "finish");
+}
+
 size_t neap_journal_dropped(const struct neap_journal *journal) { return journal->dropped; }
 
 enum neap_status neap_journal_append(struct neap_journal *journal, json_t *record, struct neap_error *err)

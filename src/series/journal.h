@@ -33,6 +33,9 @@ enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret
 /* The records so far, an array of objects, oldest first. The journal's own. */
 const json_t *neap_journal_records(const struct neap_journal *journal);
 
+/* Whether the last record says that the series is finished. */
+bool neap_journal_is_finished(const struct neap_journal *journal);
+
 /* How many bytes of a torn tail opening cut off. */
 size_t neap_journal_dropped(const struct neap_journal *journal);
 

@@ -51,14 +51,6 @@ static bool has_journal(const char *folder)
 	return !neap_path_join(path, sizeof path, folder, "journal") && !access(path, F_OK);
 }
 
-static bool is_finished(const json_t *records)
-{
-	size_t count = json_array_size(records);
-	const char *type =
-		count ? json_string_value(json_object_get(json_array_get(records, count - 1), "type")) : NULL;
-	return type && !strcmp(type, "finish");
-}
-
 static enum neap_status replay(const struct neap_spec *spec, const char *folder, struct neap_journal *journal,
 			       struct neap_series_state *state, struct neap_error *err)
 {
@@ -84,7 +76,7 @@ enum neap_status neap_series_folder_open(const struct neap_spec *spec, const str
 		if (status)
 			break;
 		size_t count = json_array_size(neap_journal_records(journal));
-		bool finished = is_finished(neap_journal_records(journal));
+		bool finished = neap_journal_is_finished(journal);
 		if (finished && !options->resume && !options->folder) {
 			neap_journal_close(journal);
 			journal = NULL;

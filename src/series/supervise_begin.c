@@ -30,6 +30,7 @@
 #define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to say which is the first */
 #define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
 #define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
+#define PRUNED_TRIES      5
 #define LOCK_TRIES        500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
 
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
@@ -117,7 +118,14 @@ static enum neap_status check_unended(const struct neap_supervise *run, struct n
 	return status;
 }
 
-static enum neap_status take_lock(struct neap_supervise *run, struct neap_error *err)
+/* Whether the folder was deleted between our opening of its lock and our getting it: series/prune_apply.c. */
+static bool was_pruned(const struct neap_supervise *run)
+{
+	struct stat info;
+	return !run->options.has_lock && !run->owned && !fstat(run->lock_fd, &info) && !info.st_nlink;
+}
+
+static enum neap_status lock_once(struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
 	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "lock");
@@ -146,6 +154,19 @@ static enum neap_status take_lock(struct neap_supervise *run, struct neap_error 
 		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
 					    : neap_fail_errno(err, errno, "locking %s", path);
 	return NEAP_OK;
+}
+
+static enum neap_status take_lock(struct neap_supervise *run, struct neap_error *err)
+{
+	enum neap_status status = lock_once(run, err);
+	for (int tries = 0; !status && was_pruned(run) && tries < PRUNED_TRIES; tries++) {
+		close(run->lock_fd);
+		run->lock_fd = -1;
+		status = make_run_folder(run, err);
+		if (!status)
+			status = lock_once(run, err);
+	}
+	return status;
 }
 
 static void give_room_back(struct neap_supervise *run)

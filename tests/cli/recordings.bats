@@ -91,3 +91,88 @@ is_cut() {
 	[ "$(jq -r '.attached, .not_attached, .peak_device_bytes, .ranks[0].peak_reserved_bytes' run/result.json)" = \
 		"$(printf 'true\n\n12582912\n4194304')" ]
 }
+
+# the folders of runs, oldest first
+runs() { ls -tr "$XDG_STATE_HOME/neap/runs"; }
+
+@test "history --prune --folders: shows, asks, deletes the oldest, and keeps the history" {
+	for id in one two three; do "$NEAP" run --quiet --run-id "$id" -- "$HOLD" 1M; done
+	touch -d '3 days ago' "$XDG_STATE_HOME/neap/runs/one/result.json"
+	touch -d '2 days ago' "$XDG_STATE_HOME/neap/runs/two/result.json"
+	touch -d '1 day ago' "$XDG_STATE_HOME/neap/runs/three/result.json"
+	"$NEAP" run --quiet --run-id going -- "$HOLD" --until go 1M 3>&- &
+	until [ -e "$XDG_STATE_HOME/neap/runs/going/"record.* ]; do kill -0 $!; sleep 0.02; done
+	run "$NEAP" history --prune --folders --max 2 --dry-run
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${#lines[@]}" -eq 3 ]
+	[[ "${lines[0]}" == *" KiB  $XDG_STATE_HOME/neap/runs/one" ]]
+	[ "${lines[1]}" = "1 under way, or of a series that is not finished: left alone" ]
+	[[ "${lines[2]}" == "Would delete the folder of 1 run, "*" KiB" ]]
+	[ "$(runs | wc -l)" -eq 4 ]
+	run "$NEAP" history --prune --folders --max 2 </dev/null
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"say --yes"* ]]
+	[ "$(runs | wc -l)" -eq 4 ]
+	run "$NEAP" history --prune --folders --older-than 36h --keep-last 2 --yes
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"Deleted the folder of 1 run: "*" KiB are free now. The history keeps what is known of them." ]]
+	[ "$(ls "$XDG_STATE_HOME/neap/runs" | tr '\n' ' ')" = "going three two " ]
+	[ "$("$NEAP" history --json | jq '.runs | length')" = 3 ]
+	run "$NEAP" history --prune --recordings --max-total-size 0 --yes
+	[ "$status" -eq 0 ]
+	[ "$(ls -d "$XDG_STATE_HOME"/neap/runs/*/record.* | wc -l)" -eq 1 ] # of the one that goes on
+	[ "$(ls -d "$XDG_STATE_HOME"/neap/runs/*/result.json | wc -l)" -eq 2 ]
+	touch go
+	wait $!
+	[ "$(result_of going .outcome)" = ok ]
+}
+
+result_of() { jq -r "$2" "$XDG_STATE_HOME/neap/runs/$1/result.json"; }
+
+@test "history --prune: options that do not go together" {
+	for options in '--folders' '--recordings' '--prune --folders' '--prune --max 3' '--prune --keep-last 3' '--max 3' \
+		'--prune --folders --recordings --max 3' '--prune --folders --max x' '--prune --recordings --max-total-size x'; do
+		run "$NEAP" history $options --yes
+		echo "$options: $output"
+		[ "$status" -eq 64 ]
+	done
+	run "$NEAP" history --prune --folders --max 3 --yes
+	[ "$output" = "Deleted the folders of 0 runs, 0 B" ]
+}
+
+@test "beyond their bound the recordings of the oldest runs go at the end of a run, and nothing else" {
+	export NEAP_RECORDINGS_MAX=50KiB
+	for id in one two; do "$NEAP" run --quiet --run-id "$id" -- "$HOLD" 1M; done
+	touch -d '1 hour ago' "$XDG_STATE_HOME/neap/runs/one/result.json"
+	run "$NEAP" run --run-id three -- "$HOLD" 1M # not counted itself: it is the newest
+	echo "$output"
+	[[ "$output" != *"deleted the recordings"* ]]
+	run "$NEAP" run --run-id elsewhere --folder elsewhere -- "$HOLD" 1M
+	[[ "$output" != *"deleted the recordings"* ]]
+	run "$NEAP" run --run-id four -- "$HOLD" 1M
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"neap run: deleted the recordings of the 1 oldest run, "*" KiB: all together had passed their bound (1 GiB, or NEAP_RECORDINGS_MAX); results stay"* ]]
+	[ ! -e "$XDG_STATE_HOME/neap/runs/one/"record.* ]
+	[ "$(result_of one .outcome)" = ok ]
+	for id in two three four; do [ -e "$XDG_STATE_HOME/neap/runs/$id/"record.* ]; done
+	NEAP_RECORDINGS_MAX=much run "$NEAP" run --quiet -- sh -c 'exit 3'
+	echo "$output"
+	[ "$status" -eq 3 ]
+	[[ "$output" == *"neap run: old recordings were not looked for: NEAP_RECORDINGS_MAX=much (expected a size, or 'unlimited')"* ]]
+}
+
+@test "a run that begins while its folder is pruned makes the folder again" {
+	mkdir run
+	exec 8>run/lock
+	flock 8
+	"$NEAP" run --quiet --folder run -- touch ran 8>&- 3>&- &
+	until readlink /proc/$!/fd/* 2>/dev/null | grep -q '/run/lock$' || ! kill -0 $! 2>/dev/null; do :; done
+	rm -r run
+	exec 8>&-
+	wait $!
+	[ -e ran ]
+	[ "$(jq -r .outcome run/result.json)" = ok ]
+}

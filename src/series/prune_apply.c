@@ -1,0 +1,239 @@
+/* series/prune_apply.c: deleting what the plan says; see prune.h.
+ *
+ * A run that begins takes the lock of its folder first. We hold that lock while we delete, so that a run either has
+ * it before, and is left alone, or finds the lock file deleted and makes the folder again (supervise_begin.c). Names
+ * are removed one by one and never followed: a link goes, what it leads to stays. The result goes last: of a deletion
+ * that is cut short enough is left to go on with. */
+#include "series/prune.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/owner.h"
+#include "series/journal.h"
+#include "series/recordings.h"
+#include "series/run_stage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of what remains behind a name: nothing, or what a temporary of neap_file_begin has there. */
+static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5); }
+
+/* Behind it a number, or the six letters of mkstemp. */
+static bool has_suffix(const char *name, const char *prefix, bool number)
+{
+	size_t length = strlen(prefix);
+	if (strncmp(name, prefix, length) != 0)
+		return false;
+	size_t suffix = number ? strspn(name + length, "0123456789") : strcspn(name + length, ".");
+	return (number ? suffix > 0 : suffix == 6) && is_end(name + length + suffix);
+}
+
+bool neap_prune_is_ours(const char *name)
+{
+	static const char *const names[] = {"lock",  "owner",  "spec.json",  "result.json", "began",
+					    "ended", "killed", "stdout.log", "stderr.log"};
+	static const char *const numbered[] = {"record.", "oom.", "note.", "simulated."};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strncmp(name, names[i], strlen(names[i])) && is_end(name + strlen(names[i])))
+			return true;
+	if (has_suffix(name, "room.", false) || has_suffix(name, "owner.", false))
+		return true;
+	if (!strncmp(name, "start-", 6)) { /* start-N.record.PID */
+		size_t digits = strspn(name + 6, "0123456789");
+		if (!digits || name[6 + digits] != '.')
+			return false;
+		name += 6 + digits + 1;
+	}
+	for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)
+		if (has_suffix(name, numbered[i], true))
+			return true;
+	return false;
+}
+
+/* What is held of a run while it is deleted. */
+struct hold {
+	const char *folder;
+	int folder_fd, lock_fd;
+	bool owned;
+};
+
+/* NEAP_EBUSY: the run is under way, or is not what the scan saw. */
+static enum neap_status take(const char *folder, struct hold *hold, struct neap_error *err)
+{
+	struct stat info;
+	*hold = (struct hold){.folder = folder, .lock_fd = -1};
+	hold->folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (hold->folder_fd < 0)
+		return neap_fail_errno(err, errno, "opening %.300s", folder);
+	if (fstat(hold->folder_fd, &info) || info.st_uid != geteuid())
+		return neap_fail(err, NEAP_EPERM, "%.300s is another user's", folder);
+	hold->lock_fd = openat(hold->folder_fd, "lock", O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (hold->lock_fd < 0)
+		return neap_fail_errno(err, errno, "opening %.300s/lock", folder);
+	int failed = flock(hold->lock_fd, LOCK_EX | LOCK_NB) ? errno : 0;
+	if (failed && !neap_owner_is_needed(failed))
+		return neap_fail(err, NEAP_EBUSY, "%.300s is locked: that run goes on", folder);
+	if (failed) {
+		enum neap_status status = neap_owner_take(folder, err);
+		hold->owned = !status;
+		return status;
+	}
+	if (neap_run_stage_read(folder) == NEAP_STAGE_ENDED)
+		return neap_fail(err, NEAP_EBUSY, "the result of %.300s is still to be made", folder);
+	return NEAP_OK;
+}
+
+static void leave(struct hold *hold)
+{
+	if (hold->owned)
+		neap_owner_leave(hold->folder);
+	if (hold->lock_fd >= 0)
+		close(hold->lock_fd);
+	if (hold->folder_fd >= 0)
+		close(hold->folder_fd);
+}
+
+/* Calls `visit` for each name but "." and "..", until it returns false. */
+static bool each_name(int folder_fd, bool (*visit)(int folder_fd, const char *name, void *context), void *context)
+{
+	bool going = true;
+	int fd = openat(folder_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *entries = fd < 0 ? NULL : fdopendir(fd);
+	if (!entries) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	for (struct dirent *entry; going && (entry = readdir(entries));)
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			going = visit(folder_fd, entry->d_name, context);
+	closedir(entries);
+	return going;
+}
+
+struct removal {
+	bool recordings;
+	const char *folder;
+	struct neap_prune_done *done;
+	uint64_t bytes;
+	int error_number;
+};
+
+static bool check(int folder_fd, const char *name, void *context)
+{
+	struct removal *removal = context;
+	struct stat info;
+	if (neap_prune_is_ours(name) && !fstatat(folder_fd, name, &info, AT_SYMLINK_NOFOLLOW) &&
+	    !S_ISDIR(info.st_mode))
+		return true;
+	if (!removal->done->foreign_path[0])
+		snprintf(removal->done->foreign_path, sizeof removal->done->foreign_path, "%.250s/%.250s",
+			 removal->folder, name);
+	return false;
+}
+
+static bool remove_name(int folder_fd, const char *name, struct removal *removal)
+{
+	struct stat info;
+	if (fstatat(folder_fd, name, &info, AT_SYMLINK_NOFOLLOW))
+		return errno == ENOENT;
+	if (unlinkat(folder_fd, name, 0)) {
+		removal->error_number = errno;
+		return false;
+	}
+	removal->bytes += info.st_nlink == 1 ? (uint64_t)info.st_blocks * 512 : 0;
+	return true;
+}
+
+/* All but what tells of the run, which goes last. */
+static bool remove_one(int folder_fd, const char *name, void *context)
+{
+	struct removal *removal = context;
+	bool goes = removal->recordings ? neap_recording_is_named(name)
+					: strcmp(name, "result.json") != 0 && strcmp(name, "lock") != 0;
+	return !goes || remove_name(folder_fd, name, removal);
+}
+
+static enum neap_status remove_held(struct hold *hold, struct removal *removal, struct neap_error *err)
+{
+	if (!removal->recordings && !each_name(hold->folder_fd, check, removal))
+		return NEAP_EEXIST;
+	bool removed = each_name(hold->folder_fd, remove_one, removal);
+	if (removed && !removal->recordings)
+		removed = remove_name(hold->folder_fd, "result.json", removal) &&
+			  remove_name(hold->folder_fd, "lock", removal);
+	if (removed && !removal->recordings && rmdir(hold->folder)) {
+		removal->error_number = errno;
+		removed = false;
+	}
+	return removed ? NEAP_OK : neap_fail_errno(err, removal->error_number, "deleting in %.300s", hold->folder);
+}
+
+static void remove_run(const struct neap_prune_run *run, bool recordings, struct neap_prune_done *done)
+{
+	struct removal removal = {.recordings = recordings, .folder = run->folder, .done = done, .error_number = EIO};
+	struct neap_error err = {0};
+	struct hold hold;
+	enum neap_status status = take(run->folder, &hold, &err);
+	if (!status)
+		status = remove_held(&hold, &removal, &err);
+	leave(&hold);
+	done->bytes += removal.bytes;
+	if (!status)
+		done->runs++;
+	else if (status == NEAP_EBUSY)
+		done->busy++;
+	else if (status == NEAP_EEXIST)
+		done->foreign++;
+	else if (!done->failed++)
+		done->error = err;
+}
+
+/* The series of an attempt's folder, SERIES/runs/EXPERIMENT-N, held so that nobody resumes it meanwhile. */
+struct held_series {
+	char folder[4096];
+	struct neap_journal *journal; /* NULL: it is not finished, or somebody is at it */
+};
+
+static bool hold_series(struct held_series *held, const char *run_folder)
+{
+	char folder[4096];
+	snprintf(folder, sizeof folder, "%s", run_folder);
+	for (int up = 0; up < 2; up++)
+		*strrchr(folder, '/') = '\0';
+	if (!strcmp(folder, held->folder))
+		return held->journal != NULL;
+	neap_journal_close(held->journal);
+	held->journal = NULL;
+	strcpy(held->folder, folder);
+	if (neap_journal_open(folder, &held->journal, NULL))
+		held->journal = NULL;
+	else if (!neap_journal_is_finished(held->journal)) {
+		neap_journal_close(held->journal);
+		held->journal = NULL;
+	}
+	return held->journal != NULL;
+}
+
+void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct neap_prune_done *ret_done)
+{
+	struct held_series held = {0};
+	struct neap_prune_done done = {0};
+	for (size_t i = prune->count; i-- > 0;) { /* the oldest first: where it stops, the newest are there */
+		const struct neap_prune_run *run = &prune->runs[i];
+		if (!run->goes)
+			continue;
+		if (run->series[0] && !hold_series(&held, run->folder))
+			done.busy++;
+		else
+			remove_run(run, recordings || run->series[0], &done);
+	}
+	neap_journal_close(held.journal);
+	*ret_done = done;
+}
