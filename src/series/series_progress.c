@@ -71,9 +71,11 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 			const struct neap_published *device = &pages[i].devices[k];
 			int64_t reserved = device->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].current;
 			uint64_t limit_bytes = device_bytes(series, device->device_uuid);
-			if (device->limit_bytes < limit_bytes)
-				limit_bytes = device->limit_bytes;
 			run->used_bytes += reserved > 0 ? (uint64_t)reserved : 0;
+			if (device->limit_bytes < limit_bytes)
+				limit_bytes = device->limit_bytes; /* of what is reserved: the context is beside it */
+			else if (device->context_bytes < limit_bytes)
+				run->used_bytes += device->context_bytes;
 			if (limit_bytes < run->limit_bytes)
 				run->limit_bytes = limit_bytes;
 		}

@@ -16,7 +16,8 @@ struct neap_series_progress {
 		uint64_t elapsed_ns;  /* since its attempt began */
 		uint64_t step;        /* 0: none is known */
 		double loss;          /* NaN: none is known */
-		uint64_t used_bytes;  /* that its allocators have reserved; 0: not attached */
+		uint64_t used_bytes;  /* that its allocators have reserved, and its contexts where the limit is the
+					 device's; 0: not attached */
 		uint64_t limit_bytes; /* of them: a fraction of the device, or what it has; UINT64_MAX unknown */
 		uint64_t left_ns; /* as long as its last successful run took, less what has passed; UINT64_MAX unknown
 				   */

@@ -524,10 +524,10 @@ most_together() {
 		- {name: quick, command: "true"}
 		- {name: steps, command: "sh -c '$HOLD --recover --for 120000 1G & until [ -e go ]; do sleep 0.02; done; kill \$!'"}
 	EOF
-	export TERM=xterm
+	export TERM=xterm NEAP_SIM="$NEAP_SIM,context=512MiB" # which is of what the device has
 	python3 "$BATS_TEST_DIRNAME/pty.py" screen 60 "$NEAP" series s.yaml --folder s --quiet >out &
 	series=$!
-	until grep -aq "\[2/2\] steps: .* s, step 1, loss 1.5, 1.00 GiB of 3.97.." screen; do
+	until grep -aq "\[2/2\] steps: .* s, step 1, loss 1.5, 1.50 GiB of 3.97.." screen; do
 		kill -0 "$series"
 		sleep 0.05
 	done
