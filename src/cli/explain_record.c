@@ -96,7 +96,7 @@ static void put_leak(struct neap_buffer *out, const struct neap_run_facts *facts
 		neap_buffer_format(out, "    %zu steps after warm-up: too few to tell a trend\n", leak->steps);
 		return;
 	}
-	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence %.4f\n",
+	neap_buffer_format(out, "    %s: %s per step over %zu steps, confidence of a leak %.4f\n",
 			   leak->verdict == NEAP_LEAK_FOUND ? "leak" : "no leak",
 			   neap_size_format_delta((int64_t)leak->bytes_per_step, slope), leak->steps,
 			   leak->confidence);
