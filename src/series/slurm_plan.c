@@ -173,7 +173,7 @@ enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct nea
 				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
 				  struct neap_words *words, struct neap_error *err)
 {
-	const struct neap_slurm_settings *slurm = &spec->slurm;
+	const struct neap_spec_slurm *slurm = &spec->slurm;
 	struct neap_buffer tasks = {0}, output = {0};
 	char script[4096];
 	neap_buffer_text(&tasks, "1");

@@ -474,7 +474,7 @@ static enum neap_status read_parallel(struct reader *reader, const char *key, st
 static enum neap_status read_slurm(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	(void)key;
-	return neap_slurm_settings_read(value, &reader->spec->slurm, reader->err);
+	return neap_spec_slurm_read(value, &reader->spec->slurm, reader->err);
 }
 
 /* The defaults count wherever they stand, so the list is read after the rest of the file. */
@@ -604,6 +604,6 @@ void neap_spec_fini(struct neap_spec *spec)
 		experiment_fini(&spec->experiments[i]);
 	free(spec->experiments);
 	free(spec->name);
-	neap_slurm_settings_fini(&spec->slurm);
+	neap_spec_slurm_fini(&spec->slurm);
 	*spec = (struct neap_spec){0};
 }

@@ -2,7 +2,7 @@
  *
  *   name: nightly
  *   parallel: 2                         # at most so many at the same time; default 1
- *   slurm: {partition: gpu}             # what --slurm submits with: series/slurm_settings.h
+ *   slurm: {partition: gpu}             # what --slurm submits with: series/spec_slurm.h
  *   defaults: {needs: 20GiB, time_limit: 2h, env: {OMP_NUM_THREADS: 4}}
  *   experiments:
  *     - name: plain                       # runs/plain-1
@@ -24,7 +24,7 @@
 #ifndef NEAP_SERIES_SPEC_H
 #define NEAP_SERIES_SPEC_H
 
-#include "series/slurm_settings.h"
+#include "series/spec_slurm.h"
 #include "series/words.h"
 
 #include <stdbool.h>
@@ -56,7 +56,7 @@ struct neap_spec {
 	char *name;
 	uint32_t parallel; /* experiments that may run at the same time; at least 1 */
 	bool has_parallel; /* the file says so */
-	struct neap_slurm_settings slurm; /* of no meaning but for --slurm */
+	struct neap_spec_slurm slurm; /* of no meaning but for --slurm */
 	uint64_t hash; /* of the file's bytes: another content is another series */
 	struct neap_experiment *experiments;
 	size_t count; /* at least 1 */

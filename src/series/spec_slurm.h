@@ -1,4 +1,4 @@
-/* series/slurm_settings.h: the mapping `slurm:` of a series file: what a series is submitted to Slurm with.
+/* series/spec_slurm.h: the mapping `slurm:` of a series file: what a series is submitted to Slurm with.
  *
  *   slurm:
  *     partition: gpu
@@ -9,14 +9,14 @@
  *
  * Every value is checked where the file is read: it becomes a word of sbatch's command line, never a shell's.
  */
-#ifndef NEAP_SERIES_SLURM_SETTINGS_H
-#define NEAP_SERIES_SLURM_SETTINGS_H
+#ifndef NEAP_SERIES_SPEC_SLURM_H
+#define NEAP_SERIES_SPEC_SLURM_H
 
 #include "series/spec_yaml.h"
 #include "series/words.h"
 
 /* As written, checked; NULL: not given. */
-struct neap_slurm_settings {
+struct neap_spec_slurm {
 	char *partition, *account, *qos, *gres;
 	char *time;               /* a duration */
 	char *mem;                /* a size */
@@ -25,8 +25,8 @@ struct neap_slurm_settings {
 };
 
 /* Fills `settings` (zeroed before; the caller frees it in any case). Errors: NEAP_EPARSE, NEAP_ENOMEM. */
-enum neap_status neap_slurm_settings_read(struct neap_yaml mapping, struct neap_slurm_settings *settings,
-					  struct neap_error *err);
-void neap_slurm_settings_fini(struct neap_slurm_settings *settings);
+enum neap_status neap_spec_slurm_read(struct neap_yaml mapping, struct neap_spec_slurm *settings,
+				      struct neap_error *err);
+void neap_spec_slurm_fini(struct neap_spec_slurm *settings);
 
 #endif

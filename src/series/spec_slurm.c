@@ -1,5 +1,5 @@
-/* series/slurm_settings.c: see slurm_settings.h. */
-#include "series/slurm_settings.h"
+/* series/spec_slurm.c: see spec_slurm.h. */
+#include "series/spec_slurm.h"
 
 #include "base/error.h"
 #include "base/units.h"
@@ -35,7 +35,7 @@ static bool is_cpus(const char *text)
 	return !neap_u64_parse(text, &count, NULL) && count > 0 && count <= 65536;
 }
 
-#define AT(name) offsetof(struct neap_slurm_settings, name)
+#define AT(name) offsetof(struct neap_spec_slurm, name)
 #define NAME     is_name, "a name as Slurm knows it"
 
 static const struct setting {
@@ -81,7 +81,7 @@ static bool is_option(const char *text, const char **ret_own)
 
 static enum neap_status add_option(void *context, struct neap_yaml item, struct neap_error *err)
 {
-	struct neap_slurm_settings *settings = context;
+	struct neap_spec_slurm *settings = context;
 	const char *own = NULL;
 	char *text = NULL;
 	enum neap_status status = neap_yaml_text(item, "sbatch", &text, err);
@@ -98,7 +98,7 @@ static enum neap_status add_option(void *context, struct neap_yaml item, struct 
 	return status;
 }
 
-static enum neap_status read_text(struct neap_slurm_settings *settings, const struct setting *setting,
+static enum neap_status read_text(struct neap_spec_slurm *settings, const struct setting *setting,
 				  struct neap_yaml value, struct neap_error *err)
 {
 	char *text = NULL, **field = (char **)((char *)settings + setting->offset);
@@ -139,16 +139,16 @@ static enum neap_status read_pair(void *context, struct neap_yaml key, struct ne
 	return status;
 }
 
-enum neap_status neap_slurm_settings_read(struct neap_yaml mapping, struct neap_slurm_settings *settings,
-					  struct neap_error *err)
+enum neap_status neap_spec_slurm_read(struct neap_yaml mapping, struct neap_spec_slurm *settings,
+				      struct neap_error *err)
 {
 	return neap_yaml_each_pair(mapping, "slurm", read_pair, settings, err);
 }
 
-void neap_slurm_settings_fini(struct neap_slurm_settings *settings)
+void neap_spec_slurm_fini(struct neap_spec_slurm *settings)
 {
 	for (const struct setting *setting = settings_table; setting->key; setting++)
 		free(*(char **)((char *)settings + setting->offset));
 	neap_words_fini(&settings->sbatch);
-	*settings = (struct neap_slurm_settings){0};
+	*settings = (struct neap_spec_slurm){0};
 }
