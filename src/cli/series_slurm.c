@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/print.h"
-#include "series/slurm_task.h"
+#include "slurm/task.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define NEAP_CLI_SERIES_SLURM_H
 
 #include "cli/command.h"
-#include "series/slurm.h"
+#include "slurm/slurm.h"
 
 /* Submits, looks or gathers. Returns the exit code; `*ret_report`: there is one, and the summary has it. */
 int series_slurm_run(const struct neap_arguments *arguments, const struct neap_spec *spec,

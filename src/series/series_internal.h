@@ -1,4 +1,4 @@
-/* series/series_internal.h: one series being run; shared by series*.c and slurm*.c. */
+/* series/series_internal.h: one series being run; shared by series*.c and src/slurm. */
 #ifndef NEAP_SERIES_SERIES_INTERNAL_H
 #define NEAP_SERIES_SERIES_INTERNAL_H
 

@@ -22,7 +22,7 @@
  *   {"type":"finish",...}                                                         the report is written
  *
  * An attempt that a job array's task runs is journaled when it is over, its start right before its end: while it
- * runs, its folder says so (slurm_claim.h).
+ * runs, its folder says so (slurm/claim.h).
  *
  * The journal is hostile: types, names, numbers and the order are checked.
  *

@@ -1,8 +1,8 @@
 /* Who may run an attempt, and what a task is told. */
 #include "base/file.h"
-#include "series/slurm_call.h"
-#include "series/slurm_claim.h"
-#include "series/slurm_task.h"
+#include "slurm/call.h"
+#include "slurm/claim.h"
+#include "slurm/task.h"
 
 #include <pthread.h>
 #include <setjmp.h>

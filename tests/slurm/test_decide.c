@@ -1,5 +1,5 @@
-/* What becomes of an attempt: the table of slurm_decide.h, row by row. */
-#include "series/slurm_decide.h"
+/* What becomes of an attempt: the table of slurm/decide.h, row by row. */
+#include "slurm/decide.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* Which experiments go into one array, what is asked of Slurm for it, and the script, letter by letter. */
-#include "series/slurm_plan.h"
+#include "slurm/plan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* What Slurm's commands print: good lines, and everything that no such command prints. */
-#include "series/slurm_text.h"
+#include "slurm/text.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

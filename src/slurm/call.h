@@ -1,11 +1,11 @@
-/* series/slurm_call.h: one of Slurm's commands, started by its words and never through a shell.
+/* slurm/call.h: one of Slurm's commands, started by its words and never through a shell.
  *
  * It runs in a process group of its own, so that Ctrl-C on our terminal does not end it half-way: whether sbatch has
  * submitted would not be known. Variables by which users give these commands habits of their own are not passed on
  * (SQUEUE_*, SACCT_*, and of sbatch's those that change what it does or prints).
  */
-#ifndef NEAP_SERIES_SLURM_CALL_H
-#define NEAP_SERIES_SLURM_CALL_H
+#ifndef NEAP_SLURM_CALL_H
+#define NEAP_SLURM_CALL_H
 
 #include "base/buffer.h"
 #include "series/words.h"

@@ -1,5 +1,5 @@
-/* series/slurm_claim.c: see slurm_claim.h. */
-#include "series/slurm_claim.h"
+/* slurm/claim.c: see claim.h. */
+#include "slurm/claim.h"
 
 #include "base/buffer.h"
 #include "base/error.h"

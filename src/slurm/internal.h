@@ -1,10 +1,10 @@
-/* series/slurm_internal.h: one series that Slurm runs; for slurm.c, slurm_gather.c and slurm_submit.c. */
-#ifndef NEAP_SERIES_SLURM_INTERNAL_H
-#define NEAP_SERIES_SLURM_INTERNAL_H
+/* slurm/internal.h: one series that Slurm runs; shared by the files of this folder. */
+#ifndef NEAP_SLURM_INTERNAL_H
+#define NEAP_SLURM_INTERNAL_H
 
 #include "series/series_internal.h"
-#include "series/slurm.h"
-#include "series/slurm_claim.h"
+#include "slurm/claim.h"
+#include "slurm/slurm.h"
 
 /* An experiment that has not ended, at the last look. */
 enum neap_slurm_place {
@@ -35,7 +35,7 @@ struct neap_slurm {
 	size_t listed_count;
 };
 
-/* slurm_queue.c */
+/* queue.c */
 
 /* Asks squeue which tasks of the user's are pending or running: fills `asked` and `listed`. That squeue cannot tell
  * is said, and no error. Errors: NEAP_ENOTSUP without squeue; NEAP_ENOMEM, NEAP_EIO. */
@@ -45,7 +45,7 @@ bool neap_slurm_queue_has(const struct neap_slurm *slurm, uint32_t job, uint32_t
 /* The cluster's MaxArraySize, or Slurm's default. */
 uint32_t neap_slurm_ask_max_array(void);
 
-/* slurm_gather.c */
+/* gather.c */
 
 /* Takes what has ended, and finds out where the others are. Fills the summary's running, pending and jobs. */
 enum neap_status neap_slurm_gather(struct neap_slurm *slurm, struct neap_error *err);
@@ -59,7 +59,7 @@ bool neap_slurm_is_ready(const struct neap_slurm *slurm, size_t at);
 /* To the summary's list of jobs, once. */
 void neap_slurm_add_job(struct neap_slurm_summary *summary, uint32_t job);
 
-/* slurm_submit.c */
+/* submit.c */
 
 /* Submits every experiment that is NEAP_SLURM_READY and not withheld; gives up those that were lost too often. */
 enum neap_status neap_slurm_submit(struct neap_slurm *slurm, struct neap_error *err);

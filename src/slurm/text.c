@@ -1,5 +1,5 @@
-/* series/slurm_text.c: see slurm_text.h. */
-#include "series/slurm_text.h"
+/* slurm/text.c: see text.h. */
+#include "slurm/text.h"
 
 #include "base/error.h"
 

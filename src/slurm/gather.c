@@ -1,19 +1,19 @@
-/* series/slurm_gather.c: what claims, results and the queue say of each experiment, and what follows: results into
- * the history, starts and ends into the journal. See slurm_decide.h for the decisions.
+/* slurm/gather.c: what claims, results and the queue say of each experiment, and what follows: results into
+ * the history, starts and ends into the journal. See slurm/decide.h for the decisions.
  *
  * The order of a look matters: first the claims, then the queue, then the results. A task claims while it is in the
  * queue, and leaves its result before it leaves the queue: so one that had claimed and is not listed has ended, and
  * its result is there if there will ever be one.
  */
-#include "series/slurm_internal.h"
+#include "slurm/internal.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
 #include "series/run_stage.h"
-#include "series/slurm_call.h"
-#include "series/slurm_decide.h"
+#include "slurm/call.h"
+#include "slurm/decide.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

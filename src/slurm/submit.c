@@ -1,11 +1,11 @@
-/* series/slurm_submit.c: job arrays to Slurm; see slurm.h for what is written when. */
-#include "series/slurm_internal.h"
+/* slurm/submit.c: job arrays to Slurm; see slurm.h for what is written when. */
+#include "slurm/internal.h"
 
 #include "base/error.h"
 #include "base/file.h"
-#include "series/slurm_call.h"
-#include "series/slurm_task.h"
-#include "series/slurm_text.h"
+#include "slurm/call.h"
+#include "slurm/task.h"
+#include "slurm/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

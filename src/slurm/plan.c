@@ -1,5 +1,5 @@
-/* series/slurm_plan.c: see slurm_plan.h. */
-#include "series/slurm_plan.h"
+/* slurm/plan.c: see plan.h. */
+#include "slurm/plan.h"
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,16 +1,16 @@
-/* series/slurm_task.h: one task of a job array, on the machine that Slurm chose.
+/* slurm/task.h: one task of a job array, on the machine that Slurm chose.
  *
  *   FOLDER/slurm/series.yaml   the series file as it was when the series began
  *   FOLDER/slurm/N.json        {"schema":2,"spec_hash":H,"experiments":[{"name":E,"attempt":A,"needs":B},...]}: what
  *                              the tasks of submission N run; written whole before it, never changed
  *
  * Task K begins at the K-th experiment and goes round the list: it claims the first attempt that no other task has
- * claimed (series/slurm_claim.h), and becomes `neap run`. It writes into the attempt's folder only: the journal and
+ * claimed (slurm/claim.h), and becomes `neap run`. It writes into the attempt's folder only: the journal and
  * the history belong to the machine that submits. A task that Slurm requeued finds the attempt that it had claimed
  * itself, and goes on with the attempt after it.
  */
-#ifndef NEAP_SERIES_SLURM_TASK_H
-#define NEAP_SERIES_SLURM_TASK_H
+#ifndef NEAP_SLURM_TASK_H
+#define NEAP_SLURM_TASK_H
 
 #include "base/units.h"
 #include "series/spec.h"

@@ -1,13 +1,13 @@
-/* series/slurm_task.c: see slurm_task.h. */
-#include "series/slurm_task.h"
+/* slurm/task.c: see task.h. */
+#include "slurm/task.h"
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "series/series_attempt.h"
-#include "series/slurm_claim.h"
-#include "series/slurm_decide.h"
-#include "series/slurm_plan.h"
+#include "slurm/claim.h"
+#include "slurm/decide.h"
+#include "slurm/plan.h"
 #include "store/json_memory.h"
 #include "store/result.h"
 

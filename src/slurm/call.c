@@ -1,5 +1,5 @@
-/* series/slurm_call.c: see slurm_call.h. */
-#include "series/slurm_call.h"
+/* slurm/call.c: see call.h. */
+#include "slurm/call.h"
 
 #include "base/clock.h"
 #include "base/error.h"

@@ -1,10 +1,10 @@
-/* series/slurm.h: a series as Slurm job arrays: submitted, looked at, gathered.
+/* slurm/slurm.h: a series as Slurm job arrays: submitted, gathered, submitted again.
  *
  *   SERIES/                    as of a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
  *     slurm/series.yaml        the file as it was when the series began: what tasks read
  *     slurm/N.sh, N.json       submission N, one job array: its script, what its tasks may run
- *     slurm/JOB-TASK.out       which attempt a task runs, and what Slurm says of it; the run's output is in its
- * folder runs/EXPERIMENT-N/claim  the task that runs attempt N (series/slurm_claim.h)
+ *     slurm/JOB-TASK.out       which attempt a task runs, and why Slurm ended it
+ *     runs/EXPERIMENT-N/claim  the task that runs attempt N (slurm/claim.h); the run's output is beside it
  *
  * Tasks pull: each claims the next experiment of its array that no other task has claimed, and leaves a result. Where
  * an experiment is follows from its claim and its result, and from the queue: a task that is in it may still claim or
@@ -14,17 +14,17 @@
  *   experiments of the array -> journal
  *   sbatch
  *   number of the job -> journal              killed before it: the array runs, and what its tasks have not claimed
- * by then is submitted again; the tasks of both claim what there is, once
+ *                                             is submitted again; the tasks of both claim it, once
  *   ... tasks claim, run and leave results, on their own ...
  *   result -> history, start, end -> journal  killed in between: taken again, the history replaces its row
  *
- * What is to be done with an attempt is decided by series/slurm_decide.h.
+ * slurm/decide.h decides what becomes of an attempt.
  */
-#ifndef NEAP_SERIES_SLURM_H
-#define NEAP_SERIES_SLURM_H
+#ifndef NEAP_SLURM_SLURM_H
+#define NEAP_SLURM_SLURM_H
 
 #include "series/series.h"
-#include "series/slurm_plan.h"
+#include "slurm/plan.h"
 
 struct neap_slurm_options {
 	struct neap_series_options series; /* `program`: an absolute path that the nodes have too */

@@ -1,4 +1,4 @@
-/* series/slurm_decide.h: what becomes of an attempt that a task has claimed. Pure.
+/* slurm/decide.h: what becomes of an attempt that a task has claimed. Pure.
  *
  * The result in the attempt's folder says how it ended. squeue says whether the task is still there, and the end of
  * the task's output why Slurm ended it.
@@ -20,10 +20,10 @@
  *
  * CANCEL and LOSE mean another attempt; only LOSE counts against the limit of lost ones.
  */
-#ifndef NEAP_SERIES_SLURM_DECIDE_H
-#define NEAP_SERIES_SLURM_DECIDE_H
+#ifndef NEAP_SLURM_DECIDE_H
+#define NEAP_SLURM_DECIDE_H
 
-#include "series/slurm_text.h"
+#include "slurm/text.h"
 #include "store/result.h"
 
 #include <stdbool.h>

@@ -1,12 +1,12 @@
-/* series/slurm_text.h: what Slurm's commands print, read strictly: everything here is from outside. Pure.
+/* slurm/text.h: what Slurm's commands print, read strictly: everything here is from outside. Pure.
  *
  *   sbatch --parsable         JOB[;CLUSTER]
  *   squeue --format=%F_%K     JOB_TASK
  *   scontrol show config      MaxArraySize = N, among much else
  *   a task's output           why slurmstepd ended it
  */
-#ifndef NEAP_SERIES_SLURM_TEXT_H
-#define NEAP_SERIES_SLURM_TEXT_H
+#ifndef NEAP_SLURM_TEXT_H
+#define NEAP_SLURM_TEXT_H
 
 #include "neap/status.h"
 

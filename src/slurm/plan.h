@@ -1,4 +1,4 @@
-/* series/slurm_plan.h: from experiments to job arrays: which go together, what is asked of Slurm for them, and the
+/* slurm/plan.h: from experiments to job arrays: which go together, what is asked of Slurm for them, and the
  * words and the script that are given to sbatch. Pure.
  *
  *   experiments 1..1500, MaxArraySize 1001, of which 3 and 4 need no device
@@ -10,8 +10,8 @@
  * The tasks of an array ask for the same: time and memory are what the largest of its experiments needs. Where the
  * file limits how many run at a time, each array waits for the one before.
  */
-#ifndef NEAP_SERIES_SLURM_PLAN_H
-#define NEAP_SERIES_SLURM_PLAN_H
+#ifndef NEAP_SLURM_PLAN_H
+#define NEAP_SLURM_PLAN_H
 
 #include "base/buffer.h"
 #include "series/spec.h"

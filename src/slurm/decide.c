@@ -1,5 +1,5 @@
-/* series/slurm_decide.c: see slurm_decide.h, whose table this is. */
-#include "series/slurm_decide.h"
+/* slurm/decide.c: see decide.h, whose table this is. */
+#include "slurm/decide.h"
 
 static struct neap_slurm_verdict verdict(enum neap_slurm_action action, enum neap_outcome outcome, const char *why)
 {

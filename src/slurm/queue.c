@@ -1,10 +1,10 @@
-/* series/slurm_queue.c: what the cluster says: the tasks in its queue, and the size of its arrays. */
-#include "series/slurm_internal.h"
+/* slurm/queue.c: what the cluster says: the tasks in its queue, and the size of its arrays. */
+#include "slurm/internal.h"
 
 #include "base/error.h"
-#include "series/slurm_call.h"
-#include "series/slurm_plan.h"
-#include "series/slurm_text.h"
+#include "slurm/call.h"
+#include "slurm/plan.h"
+#include "slurm/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* series/slurm_claim.h: the task that runs an attempt, where several machines see one folder.
+/* slurm/claim.h: the task that runs an attempt, where several machines see one folder.
  *
  *   RUN/claim   "job 12 task 3 restart 0 node n17 run ID"   a task has begun it
  *               "withdrawn"                                 the series has given it up: no task may begin it
@@ -7,8 +7,8 @@
  * over NFS, where locks between machines cannot be relied on. It is never changed or removed. So an array that was
  * submitted twice, or whose number was lost in a crash, runs nothing twice: a task runs only what it has claimed.
  */
-#ifndef NEAP_SERIES_SLURM_CLAIM_H
-#define NEAP_SERIES_SLURM_CLAIM_H
+#ifndef NEAP_SLURM_CLAIM_H
+#define NEAP_SLURM_CLAIM_H
 
 #include "series/supervise.h"
 

@@ -1,5 +1,5 @@
-/* series/slurm.c: see slurm.h. */
-#include "series/slurm_internal.h"
+/* slurm/slurm.c: see slurm.h. */
+#include "slurm/internal.h"
 
 #include "base/clock.h"
 #include "base/error.h"
