@@ -171,6 +171,26 @@ enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret
 	return NEAP_OK;
 }
 
+enum neap_status neap_journal_read(const char *folder, json_t **ret_records, struct neap_error *err)
+{
+	char path[4096];
+	struct neap_buffer text = {0};
+	size_t good;
+	if (neap_path_join(path, sizeof path, folder, "journal"))
+		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.100s", folder);
+	json_t *records = json_array();
+	enum neap_status status = records ? neap_file_read(path, NEAP_JOURNAL_LIMIT_BYTES, &text, err)
+					  : neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
+	if (!status)
+		status = read_lines(path, neap_buffer_string(&text), text.length, records, &good, err);
+	neap_buffer_fini(&text);
+	if (status)
+		json_decref(records);
+	else
+		*ret_records = records;
+	return status;
+}
+
 const json_t *neap_journal_records(const struct neap_journal *journal) { return journal->records; }
 
 bool neap_journal_is_finished(const struct neap_journal *journal)

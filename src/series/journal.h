@@ -36,6 +36,10 @@ const json_t *neap_journal_records(const struct neap_journal *journal);
 /* Whether the last record says that the series is finished. */
 bool neap_journal_is_finished(const struct neap_journal *journal);
 
+/* The records of a journal that another process may be writing: *ret_records is the caller's. A torn tail is left where
+ * it is. Errors: NEAP_ENOENT; NEAP_EPARSE for damage; NEAP_ENOMEM, NEAP_EIO. */
+enum neap_status neap_journal_read(const char *folder, json_t **ret_records, struct neap_error *err);
+
 /* How many bytes of a torn tail opening cut off. */
 size_t neap_journal_dropped(const struct neap_journal *journal);
 

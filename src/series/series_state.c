@@ -341,17 +341,10 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 			 key, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
-json_t *neap_series_record_array(const struct neap_spec *spec, uint32_t submission, const size_t *members,
-				 size_t count)
+json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs)
 {
-	json_t *names = json_array();
-	for (size_t i = 0; i < count; i++)
-		if (json_array_append_new(names, json_string(spec->experiments[members[i]].name))) {
-			json_decref(names);
-			return NULL;
-		}
-	return json_pack("{s:s, s:I, s:o, s:I}", "type", "array", "submission", (json_int_t)submission, "experiments",
-			 names, "wall_ns", (json_int_t)neap_wall_ns());
+	return json_pack("{s:s, s:I, s:o, s:o, s:I}", "type", "array", "submission", (json_int_t)submission,
+			 "experiments", experiments, "needs", needs, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job)

@@ -10,7 +10,8 @@
  *                                                                                 to be run again: from here on the
  *                                                                                 series is the file with this hash,
  *                                                                                 and these are as if never begun
- *   {"type":"array","submission":S,"experiments":[E,...],...}                     before sbatch: task 1, 2, ... of it
+ *   {"type":"array","submission":S,"experiments":[E,...],"needs":[B,...],...}     before sbatch: what its tasks may
+ *                                                                                 run, and what each may take
  *   {"type":"submit","submission":S,"job":J,...}                                  sbatch has taken it, as job J
  *   {"type":"unbegun","experiment":E,"attempt":A,...}                             its task ended before it began
  *   {"type":"end","experiment":E,"attempt":A,"outcome":O,"exit_status":S,...}     its result counts: E is done
@@ -92,9 +93,8 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 				 const char *needs, const char *device);
 /* `again`: for each experiment of the spec, whether it is run again. */
 json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again);
-/* `members`: experiments, task 1's first. */
-json_t *neap_series_record_array(const struct neap_spec *spec, uint32_t submission, const size_t *members,
-				 size_t count);
+/* `experiments`, task 1's first, and `needs`: arrays of texts, which it takes over. */
+json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);
 json_t *neap_series_record_end(const char *experiment, uint32_t attempt, enum neap_outcome outcome, int exit_status);
 /* "lost", "cancel", "retry", "device_lost", "unbegun", "give_up" */

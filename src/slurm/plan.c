@@ -143,10 +143,10 @@ enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file
 	return NEAP_OK;
 }
 
-enum neap_status neap_slurm_path(const char *folder, uint32_t submission, const char *ending, char path[4096],
-				 struct neap_error *err)
+enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission, char path[4096],
+					struct neap_error *err)
 {
-	int length = snprintf(path, 4096, "%s/slurm/%" PRIu32 "%s", folder, submission, ending);
+	int length = snprintf(path, 4096, "%s/slurm/%" PRIu32 ".sh", folder, submission);
 	if (length < 0 || length >= 4096)
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s", folder);
 	return NEAP_OK;
@@ -183,7 +183,7 @@ enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct nea
 		neap_buffer_format(&tasks, "%%%" PRIu32, spec->parallel);
 	enum neap_status status = put_output(folder, &output, err);
 	if (!status)
-		status = neap_slurm_path(folder, submission, ".sh", script, err);
+		status = neap_slurm_script_path(folder, submission, script, err);
 	if (status)
 		goto out;
 	const struct {

@@ -41,9 +41,9 @@ void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
 /* Errors: NEAP_EPARSE for what Slurm decides itself (`device`), with the experiment's name. */
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
-/* Where things of a submission are: FOLDER/slurm/NUMBER.sh and so on. */
-enum neap_status neap_slurm_path(const char *folder, uint32_t submission, const char *ending, char path[4096],
-				 struct neap_error *err);
+/* FOLDER/slurm/SUBMISSION.sh */
+enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission, char path[4096],
+					struct neap_error *err);
 
 /* sbatch's words. `after`: the job that it waits for; 0 none. `test_only`: to be checked, not to be submitted.
  * Errors: NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would read otherwise. */

@@ -1,8 +1,8 @@
 /* slurm/slurm.h: a series as Slurm job arrays: submitted, gathered, submitted again.
  *
  *   SERIES/                    as of a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
- *     slurm/series.yaml        the file as it was when the series began: what tasks read
- *     slurm/N.sh, N.json       submission N, one job array: its script, what its tasks may run
+ *     slurm/series.yaml        the file as it was when the array was submitted: what tasks read
+ *     slurm/N.sh               the script of submission N, one job array
  *     slurm/JOB-TASK.out       which attempt a task runs, and why Slurm ended it
  *     runs/EXPERIMENT-N/claim  the task that runs attempt N (slurm/claim.h); the run's output is beside it
  *

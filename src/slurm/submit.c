@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "slurm/call.h"
-#include "slurm/task.h"
 #include "slurm/text.h"
 
 #include <inttypes.h>
@@ -33,39 +32,15 @@ static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *e
 	return status;
 }
 
-static enum neap_status write_work(struct neap_slurm *slurm, const char *path, const struct neap_slurm_batch *batch,
-				   struct neap_error *err)
-{
-	struct neap_series *series = &slurm->series;
-	struct neap_slurm_work *work = calloc(batch->count, sizeof *work);
-	char words[64];
-	if (!work)
-		return neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
-	for (size_t i = 0; i < batch->count; i++) {
-		size_t at = batch->members[i];
-		work[i].experiment = at;
-		work[i].attempt = series->state.experiments[at].attempts + 1;
-		neap_series_needs(series, &series->spec->experiments[at], work[i].needs, words);
-	}
-	enum neap_status status = neap_slurm_work_write(path, series->spec, work, batch->count, err);
-	free(work);
-	return status;
-}
-
-/* The script and the work of a submission. */
-static enum neap_status write_files(struct neap_slurm *slurm, uint32_t submission, const struct neap_words *words,
-				    const struct neap_slurm_batch *batch, struct neap_error *err)
+static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submission, const struct neap_words *words,
+				     struct neap_error *err)
 {
 	char path[4096];
 	struct neap_buffer script = {0};
-	enum neap_status status = neap_slurm_path(slurm->folder, submission, ".json", path, err);
+	enum neap_status status = neap_slurm_script(slurm->series.spec, words, slurm->options->series.program,
+						    slurm->folder, submission, &script, err);
 	if (!status)
-		status = write_work(slurm, path, batch, err);
-	if (!status)
-		status = neap_slurm_script(slurm->series.spec, words, slurm->options->series.program, slurm->folder,
-					   submission, &script, err);
-	if (!status)
-		status = neap_slurm_path(slurm->folder, submission, ".sh", path, err);
+		status = neap_slurm_script_path(slurm->folder, submission, path, err);
 	if (!status)
 		status = neap_file_write(path, neap_buffer_string(&script), script.length, err);
 	if (!status && chmod(path, 0700)) /* it can be run by hand, within a job */
@@ -119,6 +94,28 @@ static void say_submitted(struct neap_slurm *slurm, const struct neap_slurm_batc
 	neap_buffer_fini(&asked);
 }
 
+/* What the tasks may run: they read the journal. */
+static enum neap_status append_array(struct neap_slurm *slurm, uint32_t submission,
+				     const struct neap_slurm_batch *batch, struct neap_error *err)
+{
+	struct neap_series *series = &slurm->series;
+	json_t *names = json_array(), *needs = json_array();
+	char text[NEAP_UNITS_ROOM], words[64];
+	bool failed = false;
+	for (size_t i = 0; i < batch->count; i++) {
+		const struct neap_experiment *experiment = &series->spec->experiments[batch->members[i]];
+		neap_series_needs(series, experiment, text, words);
+		failed |= json_array_append_new(names, json_string(experiment->name)) ||
+			  json_array_append_new(needs, json_string(text));
+	}
+	json_t *record = neap_series_record_array(submission, names, needs);
+	if (failed) {
+		json_decref(record);
+		record = NULL;
+	}
+	return neap_series_append(series, record, err);
+}
+
 /* The tasks of a batch are in the queue now. */
 static void count_tasks(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t job)
 {
@@ -138,15 +135,13 @@ static enum neap_status submit_batch(struct neap_slurm *slurm, const struct neap
 	enum neap_status status =
 		neap_slurm_words(series->spec, batch, slurm->folder, submission, *after, false, &words, err);
 	if (!status)
-		status = write_files(slurm, submission, &words, batch, err);
+		status = write_script(slurm, submission, &words, err);
 	if (!status)
 		status = test(slurm, batch, submission, *after, err);
 	if (!status && !series->state.begun)
 		status = neap_series_append(series, neap_series_record_begin(series->spec), err);
 	if (!status)
-		status = neap_series_append(
-			series, neap_series_record_array(series->spec, submission, batch->members, batch->count),
-			err);
+		status = append_array(slurm, submission, batch, err);
 	if (!status)
 		status = call_sbatch(&words, &job, err);
 	if (!status)

@@ -4,11 +4,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/units.h"
+#include "series/journal.h"
 #include "series/series_attempt.h"
+#include "series/series_state.h"
 #include "slurm/claim.h"
 #include "slurm/decide.h"
-#include "slurm/plan.h"
-#include "store/json_memory.h"
 #include "store/result.h"
 
 #include <inttypes.h>
@@ -18,103 +19,61 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SCHEMA     2
-#define WORK_BYTES (16u * 1024 * 1024)
 /* The series may be looking at the lock at this very instant. */
 #define LOCK_TRIES 500
-#define LOCK_PAUSE (20 * NEAP_NS_PER_MS)
+#define READ_TRIES 5
+#define PAUSE_NS   (20 * NEAP_NS_PER_MS)
 
-/* --- N.json -------------------------------------------------------------------------------------------------------
- */
+/* What the tasks of an array may run. */
+struct work {
+	const struct neap_spec *spec;
+	const char *folder;
+	struct neap_series_state state;
+	json_t *records;
+	const json_t *names, *needs; /* of the array; in `records` */
+};
 
-static void hash_text(const struct neap_spec *spec, char text[17]) { snprintf(text, 17, "%016" PRIx64, spec->hash); }
-
-enum neap_status neap_slurm_work_write(const char *path, const struct neap_spec *spec,
-				       const struct neap_slurm_work *work, size_t count, struct neap_error *err)
+static void work_fini(struct work *work)
 {
-	char hash[17];
-	const uint64_t failures = neap_json_failures();
-	json_t *list = json_array();
-	hash_text(spec, hash);
-	for (size_t i = 0; i < count; i++)
-		json_array_append_new(list,
-				      json_pack("{s:s, s:I, s:s}", "name", spec->experiments[work[i].experiment].name,
-						"attempt", (json_int_t)work[i].attempt, "needs", work[i].needs));
-	json_t *root = json_pack("{s:i, s:s, s:o}", "schema", SCHEMA, "spec_hash", hash, "experiments", list);
-	char *text = neap_json_dump(root, JSON_INDENT(1));
-	json_decref(root);
-	enum neap_status status = text && neap_json_failures() == failures
-					  ? neap_file_write(path, text, strlen(text), err)
-					  : neap_fail(err, NEAP_ENOMEM, "writing %.150s: out of memory", path);
-	free(text);
-	return status;
+	neap_series_state_fini(&work->state);
+	json_decref(work->records);
 }
 
-static const char *text_of(const json_t *object, const char *key)
+/* A reader without the journal's lock may see a torn record that is being replaced: it reads again. */
+static enum neap_status read_journal(struct work *work, struct neap_error *err)
 {
-	const char *text = json_string_value(json_object_get(object, key));
-	return text ? text : "";
-}
-
-static bool parse_entry(const json_t *entry, const struct neap_spec *spec, struct neap_slurm_work *work)
-{
-	json_int_t attempt = json_integer_value(json_object_get(entry, "attempt"));
-	const char *needs = text_of(entry, "needs");
-	while (work->experiment < spec->count &&
-	       strcmp(spec->experiments[work->experiment].name, text_of(entry, "name")) != 0)
-		work->experiment++;
-	if (work->experiment == spec->count || attempt < 1 || attempt > UINT32_MAX / 2 || !*needs ||
-	    strlen(needs) >= sizeof work->needs)
-		return false;
-	work->attempt = (uint32_t)attempt;
-	strcpy(work->needs, needs);
-	return true;
-}
-
-static enum neap_status parse_work(const json_t *root, const char *path, const struct neap_spec *spec,
-				   struct neap_slurm_work **ret_work, size_t *ret_count, struct neap_error *err)
-{
-	const json_t *list = json_object_get(root, "experiments");
-	size_t count = json_array_size(list);
-	char hash[17];
-	hash_text(spec, hash);
-	if (json_integer_value(json_object_get(root, "schema")) != SCHEMA || !count)
-		return neap_fail(err, NEAP_EPARSE, "%.150s: expected the experiments of a submission, schema %d",
-				 path, SCHEMA);
-	if (strcmp(text_of(root, "spec_hash"), hash) != 0)
-		return neap_fail(err, NEAP_EPARSE, "%.150s: made from another series file", path);
-	struct neap_slurm_work *work = calloc(count, sizeof *work);
-	if (!work)
-		return neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
-	for (size_t i = 0; i < count; i++)
-		if (!parse_entry(json_array_get(list, i), spec, &work[i])) {
-			free(work);
-			return neap_fail(err, NEAP_EPARSE, "%.150s: its experiment %zu makes no sense", path, i + 1);
-		}
-	*ret_work = work;
-	*ret_count = count;
-	return NEAP_OK;
-}
-
-enum neap_status neap_slurm_work_read(const char *path, const struct neap_spec *spec,
-				      struct neap_slurm_work **ret_work, size_t *ret_count, struct neap_error *err)
-{
-	struct neap_buffer text = {0};
-	json_error_t where;
-	enum neap_status status = neap_file_read(path, WORK_BYTES, &text, err);
-	const uint64_t failures = neap_json_failures();
-	json_t *root = status ? NULL : neap_json_load(neap_buffer_string(&text), text.length, &where);
-	if (neap_json_failures() != failures)
-		status = neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
+	enum neap_status status;
+	for (int i = 0;
+	     (status = neap_journal_read(work->folder, &work->records, err)) == NEAP_EPARSE && i < READ_TRIES; i++)
+		neap_clock_sleep(neap_clock_system(), PAUSE_NS);
 	if (!status)
-		status = parse_work(root, path, spec, ret_work, ret_count, err);
-	json_decref(root);
-	neap_buffer_fini(&text);
-	return status;
+		status = neap_series_state_init(&work->state, work->spec, err);
+	return status ? status : neap_series_state_replay(&work->state, work->spec, work->records, err);
 }
 
-/* --- the task -----------------------------------------------------------------------------------------------------
- */
+/* Whatever was read is to be freed, also on failure. */
+static enum neap_status work_read(struct work *work, uint32_t submission, struct neap_error *err)
+{
+	size_t index;
+	json_t *record;
+	enum neap_status status = read_journal(work, err);
+	if (!status && work->state.edited)
+		status = neap_fail(err, NEAP_EPARSE, "the series in %.120s goes on with another file", work->folder);
+	if (status)
+		return status;
+	json_array_foreach(work->records, index, record)
+	{
+		const char *type = json_string_value(json_object_get(record, "type"));
+		if (strcmp(type ? type : "", "array") != 0 ||
+		    json_integer_value(json_object_get(record, "submission")) != (json_int_t)submission)
+			continue;
+		work->names = json_object_get(record, "experiments");
+		work->needs = json_object_get(record, "needs");
+	}
+	return work->names ? NEAP_OK
+			   : neap_fail(err, NEAP_ENOENT, "the series in %.120s has no submission %" PRIu32,
+				       work->folder, submission);
+}
 
 /* A number from Slurm's environment. */
 static bool number_from(const char *name, uint32_t *ret_number)
@@ -174,6 +133,20 @@ static enum neap_status find_requeued(const struct neap_slurm_claim *claim, cons
 	return status;
 }
 
+/* The experiment of one entry; NULL: it has ended, or is no longer in the file. */
+static const struct neap_experiment *find_unfinished(const struct work *work, size_t entry, uint32_t *ret_attempt)
+{
+	const char *name = json_string_value(json_array_get(work->names, entry));
+	for (size_t i = 0; name && i < work->spec->count; i++) {
+		const struct neap_step_experiment *experiment = &work->state.experiments[i];
+		if (strcmp(work->spec->experiments[i].name, name) != 0 || experiment->ended || experiment->open)
+			continue;
+		*ret_attempt = experiment->attempts + 1;
+		return &work->spec->experiments[i];
+	}
+	return NULL;
+}
+
 /* NEAP_EEXIST: another task has claimed it. */
 static enum neap_status claim_one(const struct neap_slurm_claim *claim, const char *series_folder,
 				  const char *experiment, uint32_t first, struct neap_attempt *attempt,
@@ -193,19 +166,21 @@ static enum neap_status claim_one(const struct neap_slurm_claim *claim, const ch
 	return status;
 }
 
-/* The next one that nobody has begun. NEAP_EEXIST: there is none. */
-static enum neap_status claim_next(const struct neap_slurm_claim *claim, const struct neap_spec *spec,
-				   const char *folder, const struct neap_slurm_work *work, size_t count,
-				   const struct neap_slurm_work **ret_chosen, struct neap_attempt *attempt,
-				   struct neap_error *err)
+/* The next one that no task has begun. NEAP_EEXIST: there is none. */
+static enum neap_status claim_next(const struct neap_slurm_claim *claim, const struct work *work,
+				   const struct neap_experiment **ret_experiment, const char **ret_needs,
+				   struct neap_attempt *attempt, struct neap_error *err)
 {
+	size_t count = json_array_size(work->names);
 	enum neap_status status = NEAP_EEXIST;
 	for (size_t i = 0; status == NEAP_EEXIST && i < count; i++) {
-		const struct neap_slurm_work *next = &work[(claim->task - 1 + i) % count];
-		status = claim_one(claim, folder, spec->experiments[next->experiment].name, next->attempt, attempt,
-				   err);
-		if (!status)
-			*ret_chosen = next;
+		size_t entry = (claim->task - 1 + i) % count;
+		const char *needs = json_string_value(json_array_get(work->needs, entry));
+		uint32_t first;
+		*ret_experiment = find_unfinished(work, entry, &first);
+		*ret_needs = needs ? needs : "device";
+		if (*ret_experiment)
+			status = claim_one(claim, work->folder, (*ret_experiment)->name, first, attempt, err);
 	}
 	return status;
 }
@@ -224,7 +199,7 @@ static enum neap_status become(const struct neap_slurm_claim *claim, const struc
 {
 	enum neap_status status;
 	for (int i = 0; (status = neap_attempt_claim(attempt, err)) == NEAP_EBUSY && i < LOCK_TRIES; i++)
-		neap_clock_sleep(neap_clock_system(), LOCK_PAUSE);
+		neap_clock_sleep(neap_clock_system(), PAUSE_NS);
 	if (status)
 		return status;
 	leave_session();
@@ -245,27 +220,23 @@ enum neap_status neap_slurm_task_run(const struct neap_spec *spec, const char *f
 				     const char *program, void (*say)(const char *line), struct neap_error *err)
 {
 	struct neap_slurm_claim claim = {0};
-	struct neap_slurm_work *work = NULL;
-	const struct neap_slurm_work *chosen = NULL;
+	struct work work = {.spec = spec, .folder = folder};
 	struct neap_attempt attempt = {.lock_fd = -1, .pidfd = -1, .log_fd = -1};
-	char path[4096];
-	size_t count = 0;
+	const struct neap_experiment *experiment = NULL;
+	const char *needs = NULL;
 	enum neap_status status = read_environment(&claim, err);
 	if (!status)
-		status = neap_slurm_path(folder, submission, ".json", path, err);
+		status = work_read(&work, submission, err);
 	if (!status)
-		status = neap_slurm_work_read(path, spec, &work, &count, err);
-	if (!status)
-		status = claim_next(&claim, spec, folder, work, count, &chosen, &attempt, err);
+		status = claim_next(&claim, &work, &experiment, &needs, &attempt, err);
 	if (status == NEAP_EEXIST) {
 		say(NEAP_SLURM_BEGINS ": other tasks have begun every experiment of this array: nothing to do");
 		status = NEAP_OK;
 	} else if (!status) {
-		tell(&claim, &spec->experiments[chosen->experiment], &attempt, say);
-		status =
-			become(&claim, &spec->experiments[chosen->experiment], chosen->needs, &attempt, program, err);
+		tell(&claim, experiment, &attempt, say);
+		status = become(&claim, experiment, needs, &attempt, program, err);
 	}
 	neap_attempt_fini(&attempt);
-	free(work);
+	work_fini(&work);
 	return status;
 }

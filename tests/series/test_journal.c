@@ -92,6 +92,22 @@ static void test_append_and_open(void **state)
 }
 
 /* Cut at every byte: the whole lines stay, the rest goes, and appending goes on. */
+/* How many records a reader sees, which changes nothing. */
+static size_t count_read(size_t expected_bytes)
+{
+	json_t *records = NULL;
+	struct neap_error err = {0};
+	struct neap_buffer whole = {0};
+	if (neap_journal_read(folder, &records, &err))
+		fail_msg("%s", err.message);
+	assert_int_equal(neap_file_read(path, 4096, &whole, NULL), NEAP_OK);
+	assert_int_equal(whole.length, expected_bytes);
+	neap_buffer_fini(&whole);
+	size_t count = json_array_size(records);
+	json_decref(records);
+	return count;
+}
+
 static void test_every_cut(void **state)
 {
 	(void)state;
@@ -109,7 +125,9 @@ static void test_every_cut(void **state)
 				end = i + 1;
 			}
 		assert_int_equal(neap_file_write(path, whole.data, cut, NULL), NEAP_OK);
+		assert_int_equal(count_read(cut), lines);
 		journal = open_journal();
+		assert_int_equal(count_read(end), lines); /* also while a writer has it */
 		check(journal, lines);
 		assert_int_equal(neap_journal_dropped(journal), cut - end);
 		append(journal, (int)lines);
@@ -138,7 +156,11 @@ static void test_every_damage(void **state)
 		char place[64];
 		whole.data[at] ^= 0x01;
 		assert_int_equal(neap_file_write(path, whole.data, whole.length, NULL), NEAP_OK);
+		json_t *records = NULL;
+		enum neap_status read = neap_journal_read(folder, &records, NULL);
+		json_decref(records);
 		enum neap_status status = neap_journal_open(folder, &journal, &err);
+		assert_int_equal(read, status);
 		if (at == 2 * line - 1) { /* the newline before the last line: the two become one bad tail */
 			assert_int_equal(status, NEAP_OK);
 			check(journal, 1);

@@ -98,7 +98,7 @@ static void test_submitted(void **unused)
 	assert_int_equal(state.ends[1].task, 1);
 	assert_int_equal(state.experiments[1].lost, 1);
 	assert_int_equal(state.experiments[1].attempts, 0);
-	json_t *record = neap_series_record_array(&spec, 4, (const size_t[]){1, 0}, 2);
+	json_t *record = neap_series_record_array(4, json_pack("[s, s]", "b", "a"), json_pack("[s, s]", "none", "1"));
 	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
 	assert_int_equal(state.ends[0].task, 2);
 	json_decref(record);

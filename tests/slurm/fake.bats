@@ -146,6 +146,33 @@ begun() {
 	[ "$(xargs < ran)" = "1 2 3" ]
 }
 
+@test "a task that begins late runs again what has failed meanwhile" {
+	cat > s.yaml <<-'END'
+		name: s
+		experiments:
+		- name: e
+		  command: "sh -c 'echo {i} >> ran; test {i} != 1 || test -e second || { touch second; exit 3; }'"
+		  needs: none
+		  retry_failed: 1
+		  grid: {i: [1, 2, 3]}
+	END
+	slurm
+	run task 101 1
+	[ "$status" -eq 3 ]
+	printf '101_2\n101_3\n' > "$FAKE/squeue"
+	slurm
+	[[ "$output" == *"e-i=1: failed, another attempt (1 of 1)"* ]]
+	task 101 2
+	task 101 2 # as if it were another one: e-i=3 is claimed next, and then what failed
+	task 101 3
+	[ "$(xargs < ran)" = "1 2 3 1" ]
+	: > "$FAKE/squeue"
+	slurm --resume
+	[ "$status" -eq 0 ]
+	[ ! -e "$FAKE/words.102" ]
+	[ "$(result e-i=1-2 .outcome)" = ok ]
+}
+
 @test "many tasks at once claim each experiment once" {
 	series 12
 	slurm

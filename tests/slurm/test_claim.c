@@ -2,7 +2,6 @@
 #include "base/file.h"
 #include "slurm/call.h"
 #include "slurm/claim.h"
-#include "slurm/task.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -121,53 +120,6 @@ static void test_damaged(void **state)
 	}
 }
 
-static void test_work(void **state)
-{
-	(void)state;
-	static const char text[] = "name: n\nexperiments: [{name: a, command: x}, {name: b, command: x}]\n";
-	struct neap_spec spec = {0};
-	struct neap_error err = {0};
-	struct neap_slurm_work work[] = {{1, 3, "104857600"}, {0, 1, "device"}}, *read = NULL;
-	size_t count = 0;
-	assert_int_equal(neap_spec_parse(text, sizeof text - 1, &spec, NULL), NEAP_OK);
-	assert_int_equal(neap_slurm_work_write(path_of("1.json"), &spec, work, 2, NULL), NEAP_OK);
-	assert_int_equal(neap_slurm_work_read(path_of("1.json"), &spec, &read, &count, &err), NEAP_OK);
-	assert_int_equal(count, 2);
-	assert_int_equal(read[0].experiment, 1);
-	assert_int_equal(read[0].attempt, 3);
-	assert_string_equal(read[0].needs, "104857600");
-	assert_int_equal(read[1].experiment, 0);
-	free(read);
-	spec.hash++;
-	assert_int_equal(neap_slurm_work_read(path_of("1.json"), &spec, &read, &count, &err), NEAP_EPARSE);
-	spec.hash--;
-#define HEAD "{\"schema\":2,\"spec_hash\":\"%s\",\"experiments\":"
-	static const char *const bad[] = {
-		"",
-		"[]",
-		"{\"schema\": 1}",
-		HEAD "{}}",
-		HEAD "[]}",
-		HEAD "[{\"name\":\"a\"}]}",
-		HEAD "[{\"name\":\"c\",\"attempt\":1,\"needs\":\"none\"}]}",
-		HEAD "[{\"name\":\"a\",\"attempt\":0,\"needs\":\"none\"}]}",
-		HEAD "[{\"name\":\"a\",\"attempt\":1,\"needs\":\"none\"},{\"name\":\"a\"}]}",
-	};
-	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		struct neap_buffer filled = {0};
-		const char *place = strstr(bad[i], "%s");
-		neap_buffer_append(&filled, bad[i], place ? (size_t)(place - bad[i]) : strlen(bad[i]));
-		if (place)
-			neap_buffer_format(&filled, "%016llx%s", (unsigned long long)spec.hash, place + 2);
-		assert_int_equal(neap_file_write(path_of("2.json"), neap_buffer_string(&filled), filled.length, NULL),
-				 NEAP_OK);
-		if (neap_slurm_work_read(path_of("2.json"), &spec, &read, &count, &err) != NEAP_EPARSE)
-			fail_msg("taken: %s", neap_buffer_string(&filled));
-		neap_buffer_fini(&filled);
-	}
-	neap_spec_fini(&spec);
-}
-
 static enum neap_status call(const char *const *texts, struct neap_buffer *output, char complaint[200],
 			     struct neap_error *err)
 {
@@ -218,7 +170,6 @@ static void test_call(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_once), cmocka_unit_test(test_race),
-					   cmocka_unit_test(test_damaged), cmocka_unit_test(test_work),
-					   cmocka_unit_test(test_call)};
+					   cmocka_unit_test(test_damaged), cmocka_unit_test(test_call)};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
