@@ -332,9 +332,9 @@ class Training:
     # Leaks.
 
     def _watch_leaks(self) -> None:
-        """Looks at the tensors while a leak is suspected, so that what grows is named; does what was asked for before memory
-        ends. A stop is every rank's."""
-        if self._leaks.step(self._step):
+        """Looks at the tensors while a leak is suspected, until what grows is named; does what was asked for before memory ends.
+        A stop is every rank's."""
+        if self._leaks.step(self._step) and not self._manager.growing:
             self._manager.look()
         due = self._leaks.due(self._step)
         if self._options.watch.on_leak == "stop":

@@ -359,15 +359,15 @@ class Leaks(TrainingCase):
     def test_it_stops_in_time_with_a_checkpoint(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.pt")
-            self.leaking(200, on_leak="stop", checkpoint_path=path)
+            self.leaking(100, on_leak="stop", checkpoint_path=path)
             self.assertEqual(torch.load(path)["step"], self.result.steps)
         self.assertEqual(self.result.ooms, 0)
         self.assertTrue(45 < self.result.steps < self.result.leak.earliest, self.result)
         self.assertRegex(self.result.stopped, r"^memory leaks and will end at step \d\d.* after step \d\d$")
 
     def test_it_clears_by_force_in_time(self):
-        told = self.leaking(200, on_leak="clear", cycle=True)
-        self.assertEqual((self.result.steps, self.result.ooms, self.result.stopped), (200, 0, ""))
+        told = self.leaking(120, on_leak="clear", cycle=True)
+        self.assertEqual((self.result.steps, self.result.ooms, self.result.stopped), (120, 0, ""))
         self.assertTrue(any(line.startswith("Cleared by force: ") and "room for 5" in line for line in told), told)
         gc.collect()
 
@@ -406,6 +406,7 @@ def forget_world():
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     _limits.watch(torch)
     take(1)
     unittest.addModuleCleanup(forget_world)
