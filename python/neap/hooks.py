@@ -14,6 +14,7 @@ import os
 import re
 import sys
 import time
+import traceback
 import types
 import weakref
 from typing import Any, Callable, Optional, Type
@@ -167,17 +168,21 @@ def _out_of_memory_line(error: BaseException) -> str:
     return found[0] if found else ""
 
 
+def _leave(folder: str, name: str, text: str) -> None:
+    with open(os.path.join(folder, f"{name}.{os.getpid()}"), "w", encoding="utf-8", errors="replace") as file:
+        file.write(text[:4000] + "\n")
+
+
 def _tell_uncaught(error: BaseException) -> None:
-    """An out-of-memory error ends the program. Where no observer told of it (one made by a test, or by a library), its text
-    is the evidence for `neap run`."""
+    """An error ends the program. `neap run` shows its line, also where it does not read stderr (a terminal). Where no observer
+    told of an out-of-memory error (one made by a test, or by a library), its text is the evidence."""
     folder = os.environ.get("NEAP_RUN_DIR")
-    if _State.ooms or not folder or os.environ.get("NEAP_ATTACH") != "1":
+    if not folder or os.environ.get("NEAP_ATTACH") != "1":
         return
-    text = _out_of_memory_line(error)[:4000]
-    if not text:
-        return
-    with open(os.path.join(folder, f"oom.{os.getpid()}"), "w", encoding="utf-8", errors="replace") as file:
-        file.write(text + "\n")
+    _leave(folder, "error", traceback.format_exception_only(type(error), error)[-1].split("\n", 1)[0])
+    text = "" if _State.ooms else _out_of_memory_line(error)
+    if text:
+        _leave(folder, "oom", text)
 
 
 def _hook_errors() -> None:

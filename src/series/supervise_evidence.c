@@ -56,10 +56,9 @@ static DIR *open_patiently(const char *path)
 	return folder;
 }
 
-/* Calls `visit` for each file of this start whose name is the prefix and a PID. */
-static void each_file(struct neap_supervise *run, const char *prefix,
-		      void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
-		      void *context)
+void neap_facts_each_file(struct neap_supervise *run, const char *prefix,
+			  void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			  void *context)
 {
 	DIR *folder = open_patiently(run->folder);
 	if (!folder)
@@ -81,7 +80,7 @@ void neap_facts_each_recording(struct neap_supervise *run,
 			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
 			       void *context)
 {
-	each_file(run, "record.", visit, context);
+	neap_facts_each_file(run, "record.", visit, context);
 }
 
 static void meet(struct neap_supervise *run, const char *path, pid_t pid, void *context)
@@ -291,7 +290,7 @@ void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evide
 	neap_facts_show_simulated(run); /* of a start that was over before the first look */
 	neap_facts_each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
-	each_file(run, "oom.", read_last_words, evidence);
+	neap_facts_each_file(run, "oom.", read_last_words, evidence);
 	if (!evidence->ooms && evidence->stderr_line[0])
 		run->ooms++; /* it said so itself; nobody counted */
 }
@@ -308,7 +307,7 @@ static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, v
 
 void neap_facts_set_aside(struct neap_supervise *run)
 {
-	static char prefixes[][16] = {"record.", "oom.", "simulated."};
+	static char prefixes[][16] = {"record.", "oom.", "error.", "simulated."};
 	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-		each_file(run, prefixes[i], set_aside, prefixes[i]);
+		neap_facts_each_file(run, prefixes[i], set_aside, prefixes[i]);
 }

@@ -103,6 +103,10 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 
 /* supervise_evidence.c */
 
+/* Calls `visit` for each file of this start whose name is the prefix and a PID. */
+void neap_facts_each_file(struct neap_supervise *run, const char *prefix,
+			  void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			  void *context);
 /* Calls `visit` for each recording of this start. */
 void neap_facts_each_recording(struct neap_supervise *run,
 			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),

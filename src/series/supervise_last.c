@@ -3,7 +3,8 @@
  *   --log                       RUN/stderr.log
  *   stderr is a file            that file, from where this start began; what neap itself wrote in between is left out
  *   a pipe, a socket, /dev/null what the tee kept (series/tee.h)
- *   a terminal, closed          nowhere: neap leaves it to the command
+ *   a terminal, closed          nowhere: neap leaves it to the command. Of a PyTorch program RUN/error.PID has the
+ *                               exception that ended it (python/neap/hooks.py)
  */
 #include "series/supervise_internal.h"
 
@@ -100,6 +101,30 @@ static size_t read_file(struct neap_supervise *run, char *ret_text, size_t room)
 	return log ? length : without_ours(ret_text, length, neap_buffer_string(&run->last_card));
 }
 
+struct first_error {
+	struct timespec when;
+	char line[sizeof((struct neap_last_output *)0)->error];
+};
+
+/* Of several processes the one that failed first is the cause. */
+static void read_error(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct first_error *first = context;
+	struct neap_buffer text = {0};
+	struct stat file;
+	(void)run, (void)pid;
+	bool later = stat(path, &file) ||
+		     (first->line[0] &&
+		      (file.st_mtim.tv_sec > first->when.tv_sec ||
+		       (file.st_mtim.tv_sec == first->when.tv_sec && file.st_mtim.tv_nsec >= first->when.tv_nsec)));
+	if (!later && neap_file_read(path, NEAP_LAST_LOOK, &text, NULL) == NEAP_OK && text.length) {
+		text.data[strcspn(text.data, "\n")] = '\0';
+		neap_printable(first->line, sizeof first->line, text.data);
+		first->when = file.st_mtim;
+	}
+	neap_buffer_fini(&text);
+}
+
 void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	char *text = malloc(NEAP_LAST_LOOK);
@@ -114,6 +139,11 @@ void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *
 		length = read_file(run, text, NEAP_LAST_LOOK);
 	}
 	neap_last_output_find(text, length, &run->last);
+	struct first_error first = {0};
+	if (!run->last.error[0])
+		neap_facts_each_file(run, "error.", read_error, &first);
+	if (first.line[0])
+		memcpy(run->last.error, first.line, sizeof first.line);
 	snprintf(evidence->error_line, sizeof evidence->error_line, "%s", run->last.error);
 	char line[sizeof evidence->stderr_line];
 	neap_outcome_scan(text, length, NEAP_WORDS_OOM, line, sizeof line);

@@ -63,6 +63,13 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	[[ "$(cat where)" == /dev/pts/* ]]
 	[ "$(result .last_lines_of)" = "" ]
 	[ "$(result .evidence)" = "exit status 6" ]
+	# What Python leaves in the folder (python/neap/hooks.py); the first of several is the cause.
+	python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 "$NEAP" run --folder run2 -- sh -c '
+		echo "ValueError: first" >"$NEAP_RUN_DIR/error.7"
+		touch -d "1 hour ago" "$NEAP_RUN_DIR/error.7"
+		printf "ChildFailedError: second\033\n" >"$NEAP_RUN_DIR/error.8"; exit 1' || [ $? -eq 1 ]
+	[ "$(result .evidence run2)" = "exit status 1: ValueError: first" ]
+	grep -q "neap run: sh: failed (ValueError: first), exit status 1, " seen
 }
 
 @test "with --log: the report shows what went into the file" {

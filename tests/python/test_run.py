@@ -64,6 +64,13 @@ raise SystemExit(3)
         done, result = self.run_script(code, check=False)
         self.assertEqual((done.returncode, result["outcome"], result["ooms"]), (3, "failed", 1))
 
+    def test_the_exception_that_ended_it_is_known_without_its_stderr(self):
+        code = "import os, sys\nos.close(2)\nimport torch\nraise ValueError('bad rate\\nand more')\n"
+        done, result = self.run_script(code, check=False)
+        self.assertEqual((done.returncode, result["evidence"]), (1, "exit status 1: ValueError: bad rate"))
+        done, result = self.run_script("import torch\nraise SystemExit(4)\n", check=False)
+        self.assertEqual((done.returncode, result["evidence"], result["error_line"]), (4, "exit status 4", ""))
+
     def test_the_ladder_for_an_error_without_a_device(self):
         code = """
 import sys, torch
@@ -89,7 +96,9 @@ print(batch, accumulate)
 
     def test_an_error_that_ended_a_child_is_evidence(self):
         code = """
-import sys, torch
+import os, sys
+os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+import torch
 def work(rank):
     if sys.argv[1] == "8":
         raise torch.OutOfMemoryError(sys.argv[2])
@@ -100,7 +109,8 @@ if __name__ == "__main__":
         options = ["--param", "b=8", "--on-oom", "halve b"]
         done, result = self.run_script(code, *options, arguments=("{b}", "CUDA out of memory. Tried"))
         self.assertEqual((done.stdout, result["outcome"], result["retries"]), ("done\n", "ok", 1))
-        code = "import torch\nraise Exception('-- Process 1 terminated:\\nTraceback ...\\nRuntimeError: Not CUDA out of memory')"
+        # Without its stderr, of which any line that says so would be evidence.
+        code = "import os\nos.close(2)\nimport torch\nraise Exception('-- Process 1 terminated:\\nTraceback ...\\nRuntimeError: Not CUDA out of memory')"
         _, result = self.run_script(code, check=False)
         self.assertEqual(result["outcome"], "failed")
 
