@@ -186,6 +186,27 @@ static void add_stat(void *context, const char *key, int64_t value)
 	set(stats->object, key, json_integer(value), &stats->failed);
 }
 
+static void add_pool(const struct neap_replay_pool *pool, struct stats_json *stats)
+{
+	static const char *const classes[NEAP_CLASS_COUNT] = {"all", "large_pool", "small_pool"};
+	for (int i = 0; i < NEAP_CLASS_COUNT; i++) {
+		const struct neap_stat *stat = &pool->reserved[i];
+		const struct {
+			const char *name;
+			int64_t value;
+		} rows[] = {{"current", stat->current},
+			    {"peak", stat->peak},
+			    {"allocated", stat->allocated},
+			    {"freed", stat->freed}};
+		for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
+			char key[128];
+			snprintf(key, sizeof(key), "reserved_bytes_by_private_pools.%" PRIu64 "_%" PRIu64 ".%s.%s",
+				 pool->id[0], pool->id[1], classes[i], rows[j].name);
+			add_stat(stats, key, rows[j].value);
+		}
+	}
+}
+
 static int print_json(const struct task *task)
 {
 	const struct neap_replay_options *options = &task->options;
@@ -221,6 +242,8 @@ static int print_json(const struct task *task)
 	set(root, "segment_events", torch ? segments_json(usage, &failed) : json_null(), &failed);
 	set(root, "recording", result->match.compared ? match_json(&result->match, &failed) : json_null(), &failed);
 	neap_stats_each(&usage->stats, add_stat, &stats);
+	for (size_t i = 0; i < result->pool_count; i++)
+		add_pool(&result->pools[i], &stats);
 	set(root, "memory_stats", stats.object, &failed);
 	failed = failed || stats.failed;
 	return look_json_print("replay", root, failed);

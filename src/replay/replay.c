@@ -351,6 +351,8 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 		replay.result.first_oom_event = 0, status = NEAP_OK;
 	replay.result.elapsed_ns = neap_clock_now(clock) - started;
 	replay.policy->usage(replay.policy, &replay.result.usage);
+	if (options->policy != NEAP_REPLAY_NEAP)
+		replay_list_pools(&replay);
 	replay.result.match.compared = replay.same;
 	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
 		replay_differs(&replay);

@@ -59,6 +59,13 @@ struct neap_replay_match {
 	uint64_t first_difference;        /* event number; UINT64_MAX: none */
 };
 
+#define NEAP_REPLAY_POOLS 64
+/* A private pool that had memory: PyTorch's reserved_bytes_by_private_pools. */
+struct neap_replay_pool {
+	uint64_t id[2]; /* as the trace has it */
+	struct neap_stat reserved[NEAP_CLASS_COUNT];
+};
+
 struct neap_replay_result {
 	uint64_t events, events_applied;
 	uint64_t ignored; /* events about blocks that nothing is known of, or that were refused before */
@@ -66,6 +73,8 @@ struct neap_replay_result {
 	uint64_t first_oom_event; /* UINT64_MAX: none */
 	struct neap_replay_oom ooms[NEAP_REPLAY_OOMS];
 	size_t oom_count; /* listed; usage.stats.num_ooms in all */
+	struct neap_replay_pool pools[NEAP_REPLAY_POOLS];
+	size_t pool_count; /* listed: the first ones in the trace; none for NEAP */
 	struct neap_replay_match match;
 	uint64_t elapsed_ns;                 /* of the replay itself */
 	struct neap_torch_settings settings; /* in force; not for NEAP */

@@ -90,6 +90,8 @@ enum neap_status replay_begin(struct replay *replay, struct neap_error *err);
 /* replay_pools.c: numbers for the private pools, 0 being the common one; and what is known of them, told the policy.
  */
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err);
+/* Lists in the result what each pool holds; of PyTorch's policy only. */
+void replay_list_pools(struct replay *replay);
 enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err);
 
 /* replay_match.c. The first two are the model's `observe` and `place`. */

@@ -28,6 +28,22 @@ enum neap_status replay_number_pools(struct replay *replay, struct neap_error *e
 	return NEAP_OK;
 }
 
+/* Numbers rise with the streams that they first occur in. */
+void replay_list_pools(struct replay *replay)
+{
+	const struct neap_trace *trace = replay->trace;
+	uint32_t last = 0;
+	for (size_t i = 0; i < trace->stream_count; i++) {
+		struct neap_replay_result *result = &replay->result;
+		struct neap_replay_pool *pool = &result->pools[result->pool_count];
+		if (replay->pool_of[i] <= last || result->pool_count == NEAP_REPLAY_POOLS)
+			continue;
+		last = replay->pool_of[i];
+		memcpy(pool->id, trace->streams[i].pool, sizeof(pool->id));
+		result->pool_count += neap_torch_pool_reserved(replay->policy, last, pool->reserved);
+	}
+}
+
 /* A pool with an allocator of its own has plain segments although the others' are expandable. */
 static void find_plain(struct replay *replay, const struct neap_trace_device *device)
 {

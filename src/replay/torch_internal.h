@@ -84,6 +84,9 @@ struct pool {
 	uint64_t free_calls; /* searches while garbage collection is on: the clock of ages */
 	uint32_t number;     /* of the private pool; 0: none */
 	uint32_t released;   /* the program is done with it, the so manieth: flushes free its memory; 0: not so */
+	struct pool *large;  /* the large half of its pair */
+	struct neap_stat reserved;     /* bytes */
+	struct neap_stat reserved_all; /* of both halves: in the large one */
 	bool small;
 	bool whole; /* blocks are not split: MemPool(no_split=True) */
 	bool plain; /* no expandable segments: its memory comes from an allocator of its own */
@@ -190,6 +193,9 @@ void stat_add(struct neap_stat *stat, uint64_t amount);
 void stat_take(struct neap_stat *stat, uint64_t amount);
 void metric_add(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
 void metric_take(struct torch *torch, enum neap_metric metric, const struct pool *pool, uint64_t amount);
+/* NEAP_METRIC_RESERVED_BYTES, which each pool also counts itself. */
+void reserved_add(struct torch *torch, struct pool *pool, uint64_t bytes);
+void reserved_take(struct torch *torch, struct pool *pool, uint64_t bytes);
 void tell(struct torch *torch, enum neap_torch_action action, uint64_t address, uint64_t size, uint64_t stream);
 /* The block is free from now on: it joins its neighbours and goes into the set. */
 void free_block(struct torch *torch, struct block *block);

@@ -52,6 +52,20 @@ void metric_take(struct torch *torch, enum neap_metric metric, const struct pool
 	stat_take(&torch->usage.stats.metric[metric][pool->small ? NEAP_CLASS_SMALL : NEAP_CLASS_LARGE], amount);
 }
 
+void reserved_add(struct torch *torch, struct pool *pool, uint64_t bytes)
+{
+	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, pool, bytes);
+	stat_add(&pool->reserved, bytes);
+	stat_add(&pool->large->reserved_all, bytes);
+}
+
+void reserved_take(struct torch *torch, struct pool *pool, uint64_t bytes)
+{
+	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, pool, bytes);
+	stat_take(&pool->reserved, bytes);
+	stat_take(&pool->large->reserved_all, bytes);
+}
+
 /* By a signed amount, 0 leaving the statistic as it is. */
 static void metric_change(struct torch *torch, enum neap_metric metric, const struct pool *pool, int64_t amount)
 {

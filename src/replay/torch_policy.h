@@ -88,6 +88,9 @@ struct neap_torch_pool {
 /* Errors: NEAP_ENOMEM. */
 enum neap_status neap_torch_pool(struct neap_policy *policy, uint32_t number, const struct neap_torch_pool *traits,
 				 struct neap_error *err);
+/* PyTorch's reserved_bytes_by_private_pools. False: the pool has never had memory. */
+bool neap_torch_pool_reserved(struct neap_policy *policy, uint32_t number,
+			      struct neap_stat ret_reserved[NEAP_CLASS_COUNT]);
 /* The program is done with the pool: from now on flushes free its memory too. Errors: NEAP_ENOMEM. */
 enum neap_status neap_torch_pool_release(struct neap_policy *policy, uint32_t number, struct neap_error *err);
 /* About the bytes that a flush would free of one pool; UINT32_MAX: of the default one and all that are released. */

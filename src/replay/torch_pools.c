@@ -23,6 +23,8 @@ struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 		pool->page = page_bytes(torch, pool);
 		pools[torch->pool_count + i] = pool;
 	}
+	for (size_t i = 0; i < 2; i++)
+		pools[torch->pool_count + i]->large = pools[torch->pool_count];
 	torch->pool_count += 2;
 	return torch->pools[torch->pool_count - 2 + small];
 starved:
@@ -63,6 +65,19 @@ enum neap_status neap_torch_pool_empty(struct neap_policy *policy, uint32_t numb
 	complete_all_events(torch, pool);
 	release_private(torch, number);
 	return torch->starved ? torch_starved(torch, err) : NEAP_OK;
+}
+
+bool neap_torch_pool_reserved(struct neap_policy *policy, uint32_t number,
+			      struct neap_stat ret_reserved[NEAP_CLASS_COUNT])
+{
+	struct torch *torch = torch_of(policy);
+	const struct pool *large = pool_find(torch, number, false), *small = pool_find(torch, number, true);
+	if (!large || !small || !large->reserved_all.allocated)
+		return false;
+	ret_reserved[NEAP_CLASS_ALL] = large->reserved_all;
+	ret_reserved[NEAP_CLASS_LARGE] = large->reserved;
+	ret_reserved[NEAP_CLASS_SMALL] = small->reserved;
+	return true;
 }
 
 void pools_fini(struct torch *torch)

@@ -89,7 +89,7 @@ static bool plain_alloc(struct torch *torch, struct request *request)
 	usage->calls.allocs++;
 	torch->reserved += size;
 	metric_add(torch, NEAP_METRIC_SEGMENT, request->pool, 1);
-	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, request->pool, size);
+	reserved_add(torch, request->pool, size);
 	if (size >= torch->options.settings.max_split_bytes)
 		stat_add(&usage->stats.oversize_segments, 1);
 	usage->stats.num_device_alloc++;
@@ -141,7 +141,7 @@ static bool map(struct torch *torch, struct block *block, uint64_t size)
 	block_merge(torch, block, block->next);
 	block_index(block);
 	torch->reserved += mapped;
-	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, block->pool, mapped);
+	reserved_add(torch, block->pool, mapped);
 	torch->usage.stats.num_device_alloc++;
 	tell(torch, NEAP_TORCH_SEGMENT_MAP, address, mapped, block->stream);
 	return true;
@@ -267,7 +267,7 @@ void segment_free(struct torch *torch, struct block *block)
 	usage->synchronizations++;
 	torch->reserved -= block->size;
 	metric_take(torch, NEAP_METRIC_SEGMENT, block->pool, 1);
-	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, block->pool, block->size);
+	reserved_take(torch, block->pool, block->size);
 	if (block->size >= torch->options.settings.max_split_bytes)
 		stat_take(&usage->stats.oversize_segments, 1);
 	block_unindex(block);
@@ -314,7 +314,7 @@ static void unmap(struct torch *torch, struct block *block)
 	block_merge(torch, block, block->next);
 	set_insert(&pool->unmapped, block);
 	torch->reserved -= end - first;
-	metric_take(torch, NEAP_METRIC_RESERVED_BYTES, pool, end - first);
+	reserved_take(torch, pool, end - first);
 	torch->usage.stats.num_device_free++;
 	tell(torch, NEAP_TORCH_SEGMENT_UNMAP, base + first, end - first, block->stream);
 	if (!block_is_split(block)) {

@@ -116,7 +116,7 @@ enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torc
 	segment->restored = true;
 	uint64_t mapped = mapped_bytes(from);
 	torch->reserved += mapped;
-	metric_add(torch, NEAP_METRIC_RESERVED_BYTES, pool, mapped);
+	reserved_add(torch, pool, mapped);
 	if (!from->expandable) {
 		metric_add(torch, NEAP_METRIC_SEGMENT, pool, 1);
 		if (size >= torch->options.settings.max_split_bytes)

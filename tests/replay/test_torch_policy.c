@@ -502,6 +502,17 @@ static void *take_from(struct world *world, uint64_t bytes, uint32_t pool)
 	return block;
 }
 
+static void expect_reserved(struct world *world, uint32_t pool, enum neap_pool_class class, int64_t current,
+			    int64_t peak, int64_t freed)
+{
+	struct neap_stat reserved[NEAP_CLASS_COUNT];
+	assert_true(neap_torch_pool_reserved(world->policy, pool, reserved));
+	assert_int_equal(reserved[class].current, current);
+	assert_int_equal(reserved[class].peak, peak);
+	assert_int_equal(reserved[class].allocated, current + freed);
+	assert_int_equal(reserved[class].freed, freed);
+}
+
 /* A private pool is flushed once the program is done with it, after the default one; or alone. */
 static void test_private_pools(void **state)
 {
@@ -516,10 +527,15 @@ static void test_private_pools(void **state)
 	assert_int_equal(neap_torch_flushable(world.policy, UINT32_MAX), 40 * MIB);
 	world.policy->empty_cache(world.policy, NULL);
 	expect_log(&world, "-40M"); /* the pool is in use */
+	expect_reserved(&world, 1, NEAP_CLASS_ALL, 32 * MIB, 32 * MIB, 0);
+	expect_reserved(&world, 1, NEAP_CLASS_SMALL, 2 * MIB, 2 * MIB, 0);
 	assert_int_equal(neap_torch_pool_release(world.policy, 1, NULL), NEAP_OK);
 	give(&world, take(&world, 40 * MIB));
 	world.policy->empty_cache(world.policy, NULL);
 	expect_log(&world, "+40M -40M -2M -30M");
+	expect_reserved(&world, 1, NEAP_CLASS_ALL, 0, 32 * MIB, 32 * MIB);
+	expect_reserved(&world, 1, NEAP_CLASS_LARGE, 0, 30 * MIB, 30 * MIB);
+	assert_false(neap_torch_pool_reserved(world.policy, 2, (struct neap_stat[NEAP_CLASS_COUNT]){{0}}));
 	give(&world, take_from(&world, 30 * MIB, 2));
 	give(&world, take(&world, 40 * MIB));
 	assert_int_equal(neap_torch_pool_release(world.policy, 2, NULL), NEAP_OK);
