@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "proto/client.h"
-#include "proto/socket.h"
 #include "proto/commands.h"
+#include "proto/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +51,29 @@ static enum neap_status handle(void *context, unsigned command, const struct nea
 	for (uint64_t i = 0; value == 1000 && i < 8000; i++)
 		neap_write_u64(reply, 2, i); /* more than a reply may hold */
 	return NEAP_OK;
+}
+
+/* The server's clock, and ours: the system's, set forward as far as a test says (meson.build: --wrap). */
+static _Atomic uint64_t forward_ns;
+const struct neap_clock *__real_neap_clock_system(void);
+const struct neap_clock *__wrap_neap_clock_system(void);
+
+static uint64_t now_forward(void *context)
+{
+	(void)context;
+	return neap_clock_now(__real_neap_clock_system()) + forward_ns;
+}
+
+static void sleep_really(void *context, uint64_t ns)
+{
+	(void)context;
+	neap_clock_sleep(__real_neap_clock_system(), ns);
+}
+
+const struct neap_clock *__wrap_neap_clock_system(void)
+{
+	static const struct neap_clock forward = {.now = now_forward, .sleep = sleep_really};
+	return &forward;
 }
 
 static void failed(void *context, const struct neap_error *err)
@@ -246,14 +269,21 @@ static void hanging_up_anywhere(void **state)
 	assert_int_equal(failures, 0);
 }
 
-static void send_request(int fd, uint64_t value, bool unattended)
+#define REQUEST_BYTES (NEAP_FRAME_HEADER_BYTES + 32)
+
+static void encode_request(unsigned char bytes[REQUEST_BYTES], uint64_t value, bool unattended)
 {
-	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 32];
 	struct neap_field_writer writer = {.data = bytes + NEAP_FRAME_HEADER_BYTES, .room = 32};
 	neap_write_u64(&writer, 1, value);
 	neap_write_u64(&writer, NEAP_FIELD_UNATTENDED, unattended);
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = ECHO, .length = (uint32_t)writer.length};
 	neap_frame_encode(&frame, bytes);
+}
+
+static void send_request(int fd, uint64_t value, bool unattended)
+{
+	unsigned char bytes[REQUEST_BYTES];
+	encode_request(bytes, value, unattended);
 	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
 }
 
@@ -301,6 +331,47 @@ static void many_at_once(void **state)
 		neap_client_close(&silent[i]);
 		neap_client_close(&honest[i]);
 	}
+	stop();
+	assert_int_equal(failures, 0);
+}
+
+/* Every place is taken and another peer knocks. The one that has been idle longest has sent its request since the
+ * server last looked: it was the server that kept it waiting, so the next one gives way. The server is held up in
+ * requests, so that it sees things in this order and no other. */
+static void waiting_bytes_keep_a_place(void **state)
+{
+	(void)state;
+	struct neap_client clients[NEAP_SERVER_CLIENTS], late;
+	unsigned char bytes[REQUEST_BYTES];
+	char byte;
+	start(10000); /* an idle one gives way after 2 s */
+	for (uint64_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
+		open_client(&clients[i]);
+		expect_echo(&clients[i], i);
+	}
+	encode_request(bytes, 2000, false);
+	assert_int_equal(send(clients[0].fd, bytes, NEAP_FRAME_HEADER_BYTES, MSG_NOSIGNAL), NEAP_FRAME_HEADER_BYTES);
+	expect_echo(&clients[2], 7); /* by now that header is read, and client 1 idle longest */
+	send_request(clients[3].fd, 2000, false);
+	sem_wait(&entered);
+	forward_ns += 3 * NEAP_NS_PER_S;
+	open_client(&late);
+	send_request(late.fd, 9, false);
+	assert_int_equal(send(clients[0].fd, bytes + NEAP_FRAME_HEADER_BYTES, REQUEST_BYTES - NEAP_FRAME_HEADER_BYTES,
+			      MSG_NOSIGNAL),
+			 REQUEST_BYTES - NEAP_FRAME_HEADER_BYTES);
+	sem_post(&gate);
+	sem_wait(&entered); /* it has seen the knock, and client 0's request */
+	send_request(clients[1].fd, 5, false);
+	sem_post(&gate);
+	expect_answer(clients[1].fd, 5);
+	expect_answer(clients[0].fd, 2000);
+	expect_answer(clients[3].fd, 2000);
+	expect_answer(late.fd, 9);
+	assert_int_equal(recv(clients[4].fd, &byte, 1, 0), 0); /* gave way */
+	neap_client_close(&late);
+	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++)
+		neap_client_close(&clients[i]);
 	stop();
 	assert_int_equal(failures, 0);
 }
@@ -381,6 +452,7 @@ int main(void)
 		cmocka_unit_test(stalled_peers_are_dropped),
 		cmocka_unit_test(hanging_up_anywhere),
 		cmocka_unit_test(many_at_once),
+		cmocka_unit_test(waiting_bytes_keep_a_place),
 		cmocka_unit_test(host_closes_descriptors),
 		cmocka_unit_test(given_up_requests_are_not_executed),
 	};

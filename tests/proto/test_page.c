@@ -82,6 +82,13 @@ static void page_there_and_back(void **state)
 	assert_true(neap_attached_device(&attached, one, &sum));
 	assert_int_equal(sum.stats.metric[NEAP_METRIC_RESERVED_BYTES][0].current, 40);
 	assert_int_equal(sum.context_bytes, 100);
+	/* One context, whichever of its allocators measured it: the higher figure, wherever it stands. */
+	attached.devices[0].context_bytes = 60;
+	assert_true(neap_attached_device(&attached, one, &sum));
+	assert_int_equal(sum.context_bytes, 100);
+	attached.devices[0].context_bytes = 130;
+	assert_true(neap_attached_device(&attached, one, &sum));
+	assert_int_equal(sum.context_bytes, 130);
 	assert_true(sum.limit_bytes == UINT64_MAX);
 	attached.devices[0].stats.num_ooms = INT64_MAX;
 	attached.devices[1].stats.num_ooms = 2;

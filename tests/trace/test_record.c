@@ -83,6 +83,18 @@ static struct neap_record read_record(void)
 	return record;
 }
 
+/* Before each read of a file (meson.build: --wrap). */
+static void (*before_pread)(size_t length, off_t offset);
+ssize_t __real_pread64(int fd, void *bytes, size_t length, off_t offset);
+ssize_t __wrap_pread64(int fd, void *bytes, size_t length, off_t offset);
+
+ssize_t __wrap_pread64(int fd, void *bytes, size_t length, off_t offset)
+{
+	if (before_pread)
+		before_pread(length, offset);
+	return __real_pread64(fd, bytes, length, offset);
+}
+
 static void emit(struct neap_recorder *recorder, struct neap_event event)
 {
 	const struct neap_observer *observer = neap_recorder_observer(recorder);
@@ -154,6 +166,39 @@ static void test_wrap(void **state)
 	assert_int_equal(record.torn, 0);
 	neap_record_fini(&record);
 	neap_recorder_destroy(recorder);
+}
+
+static struct neap_recorder *racing;
+static int overtaking;
+
+/* When the reader has its events and looks at the counter once more, two of them have been overwritten. */
+static void overtake(size_t length, off_t offset)
+{
+	if (length != sizeof(uint64_t) || offset != offsetof(struct neap_record_header, allocation_written))
+		return;
+	overtaking++;
+	for (uint64_t n = 5; n < 7; n++)
+		emit(racing, numbered(NEAP_EVENT_ALLOC, n));
+}
+
+static void test_overtaken(void **state)
+{
+	(void)state;
+	racing = open_recorder(4, 4);
+	for (uint64_t n = 1; n < 5; n++)
+		emit(racing, numbered(NEAP_EVENT_ALLOC, n));
+	before_pread = overtake;
+	struct neap_record record = read_record();
+	before_pread = NULL;
+	neap_recorder_destroy(racing);
+	assert_int_equal(overtaking, 1);
+	assert_int_equal(record.allocation_count, 2);
+	assert_int_equal(record.torn, 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_whole(&record.allocations[i]);
+		assert_int_equal(record.allocations[i].time_ns, i + 4); /* numbers 3 and 4 */
+	}
+	neap_record_fini(&record);
 }
 
 static void test_names_full(void **state)
@@ -693,6 +738,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_wrap, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_overtaken, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_names_full, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_killed_writer, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(test_threads, make_folder, remove_folder),
