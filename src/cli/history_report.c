@@ -81,6 +81,7 @@ static const struct figure {
 	{"restarts", FIGURE_SMALL, AT(restarts)},
 	{"micro-batch", FIGURE_COUNT, AT(micro_batch)},
 	{"accumulation", FIGURE_COUNT, AT(accumulate)},
+	{"batch", FIGURE_COUNT, AT(batch)},
 	{"steps", FIGURE_COUNT, AT(steps)},
 	{"last loss", FIGURE_LOSS, AT(last_loss)},
 	{"leak", FIGURE_LEAK, AT(leak_verdict)},

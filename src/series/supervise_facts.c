@@ -138,6 +138,7 @@ static enum neap_status put_advice(const struct best *best, struct neap_result *
 	neap_advice_text(&advice, text, sizeof text);
 	result->micro_batch = advice.split.micro_batch;
 	result->accumulate = advice.split.accumulate;
+	result->batch = advice.split.micro_batch ? neap_split_batch(&advice.split) : 0;
 	if (advice.given) {
 		result->advised_micro_batch = advice.micro_batch;
 		result->advised_headroom_bytes = advice.headroom_bytes;

@@ -97,6 +97,7 @@ static const struct field {
 	{FIELD(advice), FIELD_STRING, true},
 	{FIELD(micro_batch), FIELD_U64, true},
 	{FIELD(accumulate), FIELD_U64, true},
+	{FIELD(batch), FIELD_U64, true},
 	{FIELD(advised_micro_batch), FIELD_U64, true},
 	{FIELD(advised_headroom_bytes), FIELD_U64, true},
 	{FIELD(advised_uncertainty_bytes), FIELD_U64, true},

@@ -125,9 +125,10 @@ struct neap_result {
 	/* Upward advice: the largest micro-batch that is predicted to fit. */
 	char *advice;            /* one line, for people; also why there is none; "" when nothing was recorded */
 	uint64_t micro_batch, accumulate; /* in force at the end; 0: no session said */
+	uint64_t batch;                   /* samples of an update on one rank: at most the two multiplied; 0 likewise */
 	uint64_t advised_micro_batch;     /* 0: none */
 	uint64_t advised_headroom_bytes, advised_uncertainty_bytes; /* with it; to either side */
-	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the effective batch */
+	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the batch */
 	char *stray_contexts;    /* one line: contexts on devices that their process did not use; "" none */
 	char *not_attached;      /* one line: processes that used a device and were not attached, and why; "" none */
 	char *simulated;         /* one line: that neap's stand-ins for NVIDIA's libraries were used, and what they did

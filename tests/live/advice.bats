@@ -76,6 +76,7 @@ check_kept() {
 	[ "$(field "$name-kept" ooms)" -eq 0 ]
 	[ "$(field "$name-kept" micro_batch)" -eq "$kept" ]
 	[ "$(field "$name-kept" accumulate)" -eq "$parts" ]
+	[ "$(field "$name-kept" batch)" -eq "$batch" ]
 	[ "$headroom" -eq $((((mib - 10) << 20) - $(field "$name-kept" peak_reserved_bytes))) ]
 }
 

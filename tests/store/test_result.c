@@ -48,6 +48,7 @@ static void fill(struct neap_result *result)
 	assert_int_equal(neap_result_set(&result->savings, "mixed precision 1 GiB", NULL), NEAP_OK);
 	result->advised_micro_batch = 9;
 	result->kept_accumulate = 4;
+	result->batch = 35;
 	result->outcome = NEAP_OUTCOME_HOST_OOM;
 	result->exit_status = 137;
 	result->started_wall_ns = 1795000000123456789ull;
@@ -91,6 +92,7 @@ static void test_round_trip(void **state)
 	assert_string_equal(got.simulated, "nothing was computed");
 	assert_int_equal(got.advised_micro_batch, 9);
 	assert_int_equal(got.kept_accumulate, 4);
+	assert_int_equal(got.batch, 35);
 	assert_string_equal(got.evidence, "");
 	assert_int_equal(got.outcome, NEAP_OUTCOME_HOST_OOM);
 	assert_int_equal(got.exit_status, 137);
@@ -261,7 +263,7 @@ static void test_earlier_versions(void **state)
 {
 	static const char *const newer[] = {"memory_ends_step", "restarts",       "savings", "advice", "micro_batch",
 					    "kept_accumulate",  "stray_contexts", "marks",   "ranks",  "not_attached",
-					    "simulated"};
+					    "simulated",        "batch"};
 	(void)state;
 	struct neap_result result, got = {0};
 	struct neap_buffer good = {0};
@@ -290,6 +292,7 @@ static void test_earlier_versions(void **state)
 	assert_string_equal(got.simulated, "");
 	assert_int_equal(got.micro_batch, 0);
 	assert_int_equal(got.kept_accumulate, 0);
+	assert_int_equal(got.batch, 0);
 	assert_int_equal(got.mark_count, 0);
 	assert_int_equal(got.rank_count, 0);
 	neap_result_fini(&got);
