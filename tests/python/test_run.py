@@ -73,7 +73,8 @@ raise SystemExit(3)
 
     def test_the_ladder_for_an_error_without_a_device(self):
         code = """
-import sys, torch
+import os, sys, torch
+sys.stderr = open(os.devnull, "w")  # where nobody finds what Python says of it
 before = sys.excepthook
 def mine(kind, error, trace):
     print("mine", kind.__name__)
