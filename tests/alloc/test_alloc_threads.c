@@ -3,6 +3,7 @@
 #include "harness.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #define THREADS 3
 #define ROUNDS  1500
@@ -12,8 +13,8 @@ struct shared {
 	struct world world;
 	struct neap_published page;
 	void *streams[THREADS];
-	int number, stop; /* atomically */
-	uint64_t reads, ooms;
+	int number, stop;     /* atomically, as the rest */
+	uint64_t reads, ooms; /* reads: copies that a reader got */
 };
 
 /* One thread and what it holds. It has no context current but while it talks to the driver itself. */
@@ -87,6 +88,15 @@ static const char *play(struct hand *hand)
 	return wrong;
 }
 
+/* However the threads are scheduled, a copy is read while this one has blocks. It comes: the reader ends last, and
+ * when all threads wait here nobody writes. */
+static void await_read(struct shared *shared)
+{
+	uint64_t before = __atomic_load_n(&shared->reads, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&shared->reads, __ATOMIC_RELAXED) == before)
+		sched_yield();
+}
+
 static void *hammer(void *argument)
 {
 	struct hand hand = {.shared = argument};
@@ -98,6 +108,8 @@ static void *hammer(void *argument)
 	neap_tag_set(tags[hand.number]);
 	for (int round = 0; !wrong && round < ROUNDS; round++) {
 		wrong = play(&hand);
+		if (round == ROUNDS / 2)
+			await_read(hand.shared);
 		if (round % 500 == 499 && neap_empty_cache(hand.shared->world.alloc, &freed, NULL))
 			wrong = "neap_empty_cache";
 	}
@@ -128,10 +140,11 @@ static void *observe(void *argument)
 	struct shared *shared = argument;
 	struct neap_published copy;
 	const char *wrong = NULL;
-	while (!wrong && !__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
+	while (!__atomic_load_n(&shared->stop, __ATOMIC_RELAXED)) {
 		if (neap_published_read(&shared->page, &copy) == NEAP_OK) {
-			wrong = consistent(&copy);
-			shared->reads++;
+			if (!wrong)
+				wrong = consistent(&copy);
+			__atomic_add_fetch(&shared->reads, 1, __ATOMIC_RELAXED);
 		}
 	}
 	return (void *)wrong;
@@ -140,12 +153,15 @@ static void *observe(void *argument)
 static void test_threads(void **state)
 {
 	struct shared *shared = calloc(1, sizeof(*shared));
+	struct neap_published first;
 	pthread_t workers[THREADS], reader;
 	void *wrong[THREADS + 1] = {0};
 	(void)state;
 	world_open(&shared->world, "mem=24MiB,reserved=0,context=8MiB");
 	world_alloc(&shared->world, 0);
 	neap_publish(shared->world.alloc, &shared->page);
+	assert_int_equal(neap_published_read(&shared->page, &first),
+			 NEAP_OK); /* else the threads would wait for ever */
 	for (int i = 0; i < THREADS; i++)
 		shared->streams[i] = stream_new(&shared->world);
 	assert_int_equal(pthread_create(&reader, NULL, observe, shared), 0);
