@@ -1,16 +1,22 @@
 /* The exported functions. Each calls its implementation and keeps its error for cudaGetLastError.
  *
  * Per thread: the last error stays until it is asked for. A sticky one (an illegal address) comes back with every
- * call, from the driver.
+ * call, from the driver. What a call is refused for may be in words, which the error's text has then.
  */
 #include "runtime/runtime.h"
 
 static _Thread_local __attribute__((tls_model("initial-exec"))) cudaError_t last_error;
+static _Thread_local __attribute__((tls_model("initial-exec"))) const char *reason, *next_reason;
+
+void runtime_explain(const char *text) { next_reason = text; }
 
 static cudaError_t keep(int result)
 {
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS) {
 		last_error = result;
+		reason = next_reason;
+		next_reason = NULL;
+	}
 	return result;
 }
 
@@ -114,6 +120,8 @@ const char *cudaGetErrorString(cudaError_t error)
 {
 	const char *text = NULL;
 
+	if (error == CUDA_ERROR_NOT_SUPPORTED && reason)
+		return reason;
 	if (runtime_cuda.cuGetErrorString && runtime_cuda.cuGetErrorString(error, &text) == CUDA_SUCCESS && text)
 		return text;
 	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)

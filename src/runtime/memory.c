@@ -193,6 +193,18 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 /* -- stream-ordered allocation ---------------------------------------------------------------------------------- */
 
+/* In a capture it would become a memory node. How much memory the real driver's graphs take for those is not
+ * documented. */
+static int refuse_in_capture(const char *function)
+{
+	tally_count(GAP_REFUSED, "cudart", function, 0, 0);
+	runtime_explain(
+		"operation not supported: neap's simulator has no memory nodes, so cudaMallocAsync and "
+		"cudaFreeAsync fail while a CUDA graph is captured. In PyTorch, leave out backend:cudaMallocAsync "
+		"or the graphs");
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 int runtime_cudaMallocAsync(void **pointer, size_t bytes, CUstream stream)
 {
 	CUdeviceptr address = 0;
@@ -202,6 +214,8 @@ int runtime_cudaMallocAsync(void **pointer, size_t bytes, CUstream stream)
 		return result;
 	if (!pointer)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (runtime_capturing(stream))
+		return refuse_in_capture("cudaMallocAsync(capture)");
 	if (bytes > 0)
 		result = runtime_cuda.cuMemAllocAsync(&address, bytes, stream);
 	if (result == CUDA_SUCCESS)
@@ -218,6 +232,8 @@ int runtime_cudaMallocFromPoolAsync(void **pointer, size_t bytes, CUmemoryPool p
 		return result;
 	if (!pointer)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (runtime_capturing(stream))
+		return refuse_in_capture("cudaMallocFromPoolAsync(capture)");
 	if (bytes > 0)
 		result = runtime_cuda.cuMemAllocFromPoolAsync(&address, bytes, pool, stream);
 	if (result == CUDA_SUCCESS)
@@ -231,6 +247,8 @@ int runtime_cudaFreeAsync(void *pointer, CUstream stream)
 
 	if (result != CUDA_SUCCESS || !pointer)
 		return result;
+	if (runtime_capturing(stream))
+		return refuse_in_capture("cudaFreeAsync(capture)");
 	release_allocation(pointer);
 	return runtime_cuda.cuMemFreeAsync(number(pointer), stream);
 }

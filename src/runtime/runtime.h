@@ -35,6 +35,12 @@ bool runtime_keeps_bytes(void);
 /* The first part of the range that other processes may have, too. False: none. */
 bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
 
+/* -- exports.c -------------------------------------------------------------------------------------------------- */
+
+/* The calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: cudaGetErrorString of that says why from now on, until
+ * another error of the thread. Static text. */
+void runtime_explain(const char *text);
+
 /* -- device.c --------------------------------------------------------------------------------------------------- */
 
 /* Before anything that needs a context: makes the calling thread's device current. 0 or an error. */

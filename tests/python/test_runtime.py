@@ -236,6 +236,17 @@ class Order(Fresh):
         self.assertGreater(len(pools), 1)
         del result, graph
 
+    def test_a_graph_cannot_have_memory_of_a_pool(self):
+        """backend:cudaMallocAsync works; with graphs it is refused, in words."""
+        code = (
+            "import torch\n"
+            "x = torch.arange(1000).cuda(); y = x.clone(); print(y[7].item(), torch.cuda.memory_allocated() >= 16000)\n"
+            "try:\n"
+            "    with torch.cuda.graph(torch.cuda.CUDAGraph()): torch.empty(1000, device='cuda')\n"
+            "except RuntimeError as error: print('no memory nodes' in str(error))\n"
+        )
+        self.assertEqual(program(code, PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"), "7 True\nTrue")
+
     def test_a_synchronisation_spoils_a_capture(self):
         printed = program(
             "import torch\n"

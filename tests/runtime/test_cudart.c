@@ -36,6 +36,14 @@ typedef struct {
 	F(int, cudaGetSymbolAddress, (void **pointer, const void *symbol))                                           \
 	F(int, cudaGetLastError, (void))                                                                             \
 	F(int, cudaPeekAtLastError, (void))                                                                          \
+	F(const char *, cudaGetErrorString, (int error))                                                             \
+	F(int, cudaStreamCreate, (void **stream))                                                                    \
+	F(int, cudaStreamDestroy, (void *stream))                                                                    \
+	F(int, cudaStreamBeginCapture, (void *stream, int mode))                                                     \
+	F(int, cudaStreamEndCapture, (void *stream, void **graph))                                                   \
+	F(int, cudaGraphDestroy, (void *graph))                                                                      \
+	F(int, cudaMallocAsync, (void **pointer, size_t bytes, void *stream))                                        \
+	F(int, cudaFreeAsync, (void *pointer, void *stream))                                                         \
 	F(const char *, cudaGetErrorName, (int error))                                                               \
 	F(int, cudaDeviceSynchronize, (void))                                                                        \
 	F(int, cudaMallocArray, (void **array, const void *format, size_t width, size_t height, unsigned int flags)) \
@@ -269,22 +277,51 @@ static void what_is_not_there_is_refused(void **unused)
 	assert_null(dlsym(library, "cudaGetExportTable")); /* no private tables */
 }
 
+/* No memory nodes: the error says so, and the memory that was there keeps its bytes. */
+static void a_pool_is_refused_in_a_capture(void **unused)
+{
+	void *stream = NULL, *graph = NULL, *memory = NULL, *other = NULL;
+	char byte = 5;
+
+	(void)unused;
+	assert_int_equal(cudaStreamCreate(&stream), 0);
+	assert_int_equal(cudaMallocAsync(&memory, 100, stream), 0);
+	assert_int_equal(cudaMemcpy(memory, &byte, 1, TO_DEVICE), 0);
+	assert_int_equal(cudaStreamBeginCapture(stream, 0), 0);
+	assert_int_equal(cudaMallocAsync(&other, 100, stream), 801);
+	assert_non_null(strstr(cudaGetErrorString(801), "no memory nodes"));
+	assert_int_equal(cudaFreeAsync(memory, stream), 801);
+	assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
+	assert_int_equal(cudaGraphDestroy(graph), 0);
+	assert_int_equal(cudaMallocArray(&other, NULL, 1, 1, 0), 801);
+	assert_string_equal(cudaGetErrorString(801), "operation not supported"); /* another one */
+	assert_int_equal(cudaGetLastError(), 801);
+	byte = 0;
+	assert_int_equal(cudaMemcpy(&byte, memory, 1, TO_HOST), 0);
+	assert_int_equal(byte, 5);
+	assert_int_equal(cudaFreeAsync(memory, stream), 0);
+	assert_int_equal(cudaStreamDestroy(stream), 0);
+}
+
 /* The refused call above and others are in the file that `neap run` reads. */
 static void the_tally_is_written(void **unused)
 {
 	char path[512], line[256];
-	bool found = false;
+	bool found = false, in_capture = false;
 	FILE *file;
 
 	(void)unused;
 	snprintf(path, sizeof(path), "%s/simulated.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
 	file = fopen(path, "r");
 	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
+	while (fgets(line, sizeof(line), file)) {
 		found = found || strcmp(line, "refused cudart cudaMallocArray 1 0 0\n") == 0;
+		in_capture = in_capture || strcmp(line, "refused cudart cudaMallocAsync(capture) 1 0 0\n") == 0;
+	}
 	fclose(file);
 	unlink(path);
 	assert_true(found);
+	assert_true(in_capture);
 }
 
 int main(int argc, char **argv)
@@ -299,6 +336,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(variables_hold_what_is_copied),
 		cmocka_unit_test(errors_are_the_threads),
 		cmocka_unit_test(what_is_not_there_is_refused),
+		cmocka_unit_test(a_pool_is_refused_in_a_capture),
 		cmocka_unit_test(the_tally_is_written),
 	};
 	char spec[128], folder[] = "/tmp/neap-cudart-XXXXXX";
