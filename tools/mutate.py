@@ -54,6 +54,14 @@ MUTATIONS = [
      ["prune"]),
     ("a flush leaves blocks that it could give back", "src/replay/torch_blocks.c", "return !block_is_split(block);", "return false;",
      ["torch_policy", "torch_random", "replay_exact"]),
+    ("a part weighs as if all were equal", "src/train/split.c", "(double)part.samples / (double)samples", "1.0 / (double)parts",
+     ["ladder", "charlm_gradients_double"]),
+    ("parts overlap", "src/train/split.c", "index < larger ? index : larger", "index", ["ladder"]),
+    ("smaller parts begin one too late", "src/train/session.c", "train->now.split.accumulate - smaller)",
+     "train->now.split.accumulate - smaller + 1)", ["session"]),
+    ("smaller parts are taken for larger ones", "src/analyze/step_model.c", "return event->time_ns > builder->smaller_ns &&",
+     "return false &&", ["advice"]),
+    ("a forecast outlives its step", "src/analyze/run.c", "event->address > facts->memory_ends_high_step", "false", ["run"]),
 ]
 
 

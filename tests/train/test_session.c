@@ -260,9 +260,11 @@ static void test_unequal_parts(void **state)
 	assert_int_equal(event_find(&world.events, NEAP_EVENT_RUNG, 0)->stream, 1u << NEAP_SMALLER_PARTS_SHIFT);
 	neap_train_settings(train, &now);
 	assert_int_equal(now.split.batch, 5);
-	for (int step = 0; step < 2; step++) {
-		for (uint64_t i = 0; i < neap_split_parts(&now.split, 5); i++)
-			neap_train_tick(train);
+	for (size_t step = 0; step < 2; step++) {
+		assert_int_equal(events_of(NEAP_EVENT_SMALLER_PARTS, UINT64_MAX), step);
+		neap_train_tick(train); /* the part of 3 */
+		assert_int_equal(events_of(NEAP_EVENT_SMALLER_PARTS, UINT64_MAX), step + 1);
+		neap_train_tick(train);
 		neap_train_step(train, NAN);
 	}
 	assert_int_equal(events_of(NEAP_EVENT_SMALLER_PARTS, UINT64_MAX), 2);
