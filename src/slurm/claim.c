@@ -22,11 +22,8 @@ static enum neap_status write_beside(int fd, const char *path, const struct neap
 				     struct neap_error *err)
 {
 	char text[CLAIM_BYTES];
-	if (claim->job)
-		snprintf(text, sizeof text, "job %" PRIu32 " task %" PRIu32 " restart %" PRIu32 " node %s run %s\n",
-			 claim->job, claim->task, claim->restarts, *claim->node ? claim->node : "-", claim->run_id);
-	else
-		snprintf(text, sizeof text, "withdrawn\n");
+	snprintf(text, sizeof text, "job %" PRIu32 " task %" PRIu32 " restart %" PRIu32 " node %s run %s\n",
+		 claim->job, claim->task, claim->restarts, *claim->node ? claim->node : "-", claim->run_id);
 	enum neap_status status = neap_fd_write(fd, text, strlen(text), err);
 	if (!status && fsync(fd))
 		status = neap_fail_errno(err, errno, "flushing to disk");
@@ -65,8 +62,6 @@ enum neap_status neap_slurm_claim_make(const char *folder, const struct neap_slu
 static bool parse_claim(const char *text, struct neap_slurm_claim *claim)
 {
 	int length = 0;
-	if (!strcmp(text, "withdrawn\n"))
-		return true;
 	return sscanf(text, "job %" SCNu32 " task %" SCNu32 " restart %" SCNu32 " node %63s run %63s%n", &claim->job,
 		      &claim->task, &claim->restarts, claim->node, claim->run_id, &length) == 5 &&
 	       claim->job && !strcmp(text + length, "\n");

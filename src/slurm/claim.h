@@ -1,7 +1,6 @@
 /* slurm/claim.h: the task that runs an attempt, where several machines see one folder.
  *
- *   RUN/claim   "job 12 task 3 restart 0 node n17 run ID"   a task has begun it
- *               "withdrawn"                                 the series has given it up: no task may begin it
+ *   RUN/claim   "job 12 task 3 restart 0 node n17 run ID"
  *
  * A claim is written beside its place and linked into it: it is there whole or not at all, and only one can be, also
  * over NFS, where locks between machines cannot be relied on. It is never changed or removed. So an array that was
@@ -13,8 +12,8 @@
 #include "series/supervise.h"
 
 struct neap_slurm_claim {
-	uint32_t job, task; /* job 0: withdrawn */
-	uint32_t restarts;  /* how often Slurm had requeued the task before */
+	uint32_t job, task;
+	uint32_t restarts; /* how often Slurm had requeued the task before */
 	char node[64];
 	char run_id[NEAP_RUN_ID_ROOM];
 };

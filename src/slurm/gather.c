@@ -90,8 +90,7 @@ static enum neap_status read_claim(const struct neap_slurm *slurm, size_t at, ui
 	if (status)
 		return status;
 	refresh(attempt.folder);
-	status = neap_slurm_claim_read(attempt.folder, ret_claim, err);
-	return !status && !ret_claim->job ? NEAP_ENOENT : status; /* withdrawn: no task can */
+	return neap_slurm_claim_read(attempt.folder, ret_claim, err);
 }
 
 /* --- one attempt --------------------------------------------------------------------------------------------------

@@ -171,26 +171,10 @@ static uint32_t find_last_job(const struct neap_slurm *slurm)
 	return last;
 }
 
-/* No task may begin the next attempt any more. One that has begun it by now keeps the experiment from being given up.
- */
-static enum neap_status give_up(struct neap_slurm *slurm, size_t at, struct neap_error *err)
+static enum neap_status give_up(struct neap_series *series, size_t at, struct neap_error *err)
 {
-	struct neap_series *series = &slurm->series;
 	const char *name = series->spec->experiments[at].name;
 	uint32_t attempts = series->state.experiments[at].attempts;
-	struct neap_slurm_claim claim = {0};
-	struct neap_attempt attempt;
-	enum neap_status status = neap_attempt_init(&attempt, slurm->folder, name, attempts + 1, err);
-	if (!status)
-		status = neap_slurm_claim_make(attempt.folder, &claim, err);
-	if (status == NEAP_EEXIST)
-		status = neap_slurm_claim_read(attempt.folder, &claim, err);
-	if (!status && claim.job) {
-		slurm->looks[at].place = NEAP_SLURM_QUEUED;
-		slurm->summary->pending++;
-	}
-	if (status || claim.job)
-		return status;
 	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", at + 1, series->spec->count, name,
 			NEAP_SERIES_LOST_LIMIT);
 	return neap_series_append(series, neap_series_record_of("give_up", name, attempts ? attempts : 1), err);
@@ -209,7 +193,7 @@ enum neap_status neap_slurm_submit(struct neap_slurm *slurm, struct neap_error *
 		if (!neap_slurm_is_ready(slurm, i))
 			continue;
 		if (series->state.experiments[i].lost >= NEAP_SERIES_LOST_LIMIT)
-			status = give_up(slurm, i, err);
+			status = give_up(series, i, err);
 		else
 			wanted[i] = ++ready > 0;
 	}
