@@ -73,7 +73,7 @@ static enum neap_slurm_cause find_cause(const struct neap_slurm *slurm, uint32_t
 }
 
 /* NFS remembers for up to a minute that a name was not there. Opening a folder asks the server whether it has
- * changed: then what other machines have put into it since is seen. */
+ * changed, so that files of other machines are seen. */
 static void refresh(const char *folder)
 {
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -128,7 +128,7 @@ static void say_of(struct neap_slurm *slurm, size_t at, const char *why)
 			name_of(slurm, at), slurm->looks[at].attempt, why);
 }
 
-/* That it is lost, with the last line of a file. */
+/* Reports a lost attempt, with the last line of a file. */
 static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const char *path)
 {
 	char last[160], text[400];
@@ -140,7 +140,7 @@ static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const
 	say_of(slurm, at, text);
 }
 
-/* All that is known of an attempt that was claimed. */
+/* What the attempt's folder and the queue say of an attempt that was claimed. */
 struct found {
 	struct neap_attempt attempt;
 	struct neap_slurm_facts facts;
@@ -158,19 +158,20 @@ static enum neap_status find_begun_again(const struct neap_slurm *slurm, size_t 
 	return status == NEAP_ENOENT ? NEAP_OK : status;
 }
 
-/* Whether its supervisor lives, as far as locks tell. What a task left in its last moment is made a result. */
+/* Whether its supervisor lives, as far as locks tell. A command that ended before its supervisor died still gets a
+ * result. */
 static enum neap_status find_supervisor(struct found *found, struct neap_error *err)
 {
 	enum neap_step_found there = NEAP_STEP_FOUND_NOTHING;
 	enum neap_status status = neap_attempt_find(&found->attempt, &there, err);
-	/* Slurm knows better than a file of a node's, where there are no locks, that the task is over. */
+	/* Where there are no locks, a file names an owner on another machine: Slurm says that it is gone. */
 	if (!status && there == NEAP_STEP_FOUND_LOCK && neap_owner_forget(found->attempt.folder))
 		status = neap_attempt_find(&found->attempt, &there, err);
 	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
 	if (status || there != NEAP_STEP_FOUND_ENDED)
 		return status;
 	status = neap_run_stage_recover_locked(found->attempt.folder, err);
-	return status == NEAP_ESTATE || status == NEAP_EPARSE ? NEAP_OK : status; /* it was to be started again */
+	return status == NEAP_ESTATE || status == NEAP_EPARSE ? NEAP_OK : status; /* no result can be made */
 }
 
 static enum neap_status read_result(struct found *found, struct neap_error *err)
@@ -199,7 +200,7 @@ static enum neap_status find(struct neap_slurm *slurm, size_t at, struct found *
 	if (!status)
 		status = find_begun_again(slurm, at, &found->facts.begun_again, err);
 	refresh(found->attempt.folder);
-	/* The lock before the result: who holds it leaves a result first. */
+	/* The lock before the result: a supervisor leaves its result before it frees the lock. */
 	if (!status && found->facts.gone)
 		status = find_supervisor(found, err);
 	if (!status)
@@ -218,8 +219,8 @@ static uint64_t written_ns(const char *path)
 	return (uint64_t)info.st_mtim.tv_sec * NEAP_NS_PER_S + (uint64_t)info.st_mtim.tv_nsec;
 }
 
-/* A result for one that had no time to leave its own. Its claim says when it began, slurmstepd's last words when it
- * ended. */
+/* A result for an attempt that had no time to leave its own. Its claim was written when it began, the task's output
+ * last when it ended. */
 static enum neap_status make_result(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
 	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
@@ -240,7 +241,7 @@ static enum neap_status make_result(struct neap_slurm *slurm, size_t at, struct 
 	return status;
 }
 
-/* Writes what Slurm knows better than the run itself could. */
+/* Writes into the result why Slurm ended the run. */
 static enum neap_status amend_result(struct neap_slurm *slurm, size_t at, struct found *found,
 				     const struct neap_slurm_verdict *verdict, struct neap_error *err)
 {
@@ -329,8 +330,8 @@ static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, boo
 	return status;
 }
 
-/* The task that was to run it is gone, and had not begun. One that has no output was cancelled in the queue; what one
- * that had started says counts as a lost attempt. */
+/* The task that was to run it is gone and has claimed nothing. A task without output was cancelled in the queue; a
+ * task that had started and failed counts as a lost attempt. */
 static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct neap_slurm_look *look = &slurm->looks[at];

@@ -37,8 +37,8 @@ struct neap_slurm {
 
 /* queue.c */
 
-/* Asks squeue which tasks of the user's are pending or running: fills `asked` and `listed`. That squeue cannot tell
- * is said, and no error. Errors: NEAP_ENOTSUP without squeue; NEAP_ENOMEM, NEAP_EIO. */
+/* Asks squeue which tasks of the user's are pending or running: fills `asked` and `listed`. An answer that cannot be
+ * used is reported to the user and returns NEAP_OK. Errors: NEAP_ENOTSUP without squeue; NEAP_ENOMEM, NEAP_EIO. */
 enum neap_status neap_slurm_queue_ask(struct neap_slurm *slurm, struct neap_error *err);
 bool neap_slurm_queue_has(const struct neap_slurm *slurm, uint32_t job, uint32_t task);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The file as it is now must be what was read: tasks read the copy. */
+/* Tasks read the copy: the file must still be what was read. */
 static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *err)
 {
 	char folder[4096], path[4096];
@@ -49,7 +49,7 @@ static enum neap_status write_script(struct neap_slurm *slurm, uint32_t submissi
 	return status;
 }
 
-/* sbatch itself; *ret_job is set only when it has said so. */
+/* Submits for real. *ret_job is set only when sbatch answers with a number. */
 static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *ret_job, struct neap_error *err)
 {
 	struct neap_buffer output = {0};

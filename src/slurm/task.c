@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The series may be looking at the lock at this very instant. */
+/* The series may be testing the lock at this instant. */
 #define LOCK_TRIES 500
 #define READ_TRIES 5
 #define PAUSE_NS   (20 * NEAP_NS_PER_MS)
@@ -51,7 +51,7 @@ static enum neap_status read_journal(struct work *work, struct neap_error *err)
 	return status ? status : neap_series_state_replay(&work->state, work->spec, work->records, err);
 }
 
-/* Whatever was read is to be freed, also on failure. */
+/* The caller frees `work`, also on failure. */
 static enum neap_status work_read(struct work *work, uint32_t submission, struct neap_error *err)
 {
 	size_t index;
@@ -101,7 +101,8 @@ static enum neap_status read_environment(struct neap_slurm_claim *claim, struct 
 	return NEAP_OK;
 }
 
-/* A result that no other attempt has to follow. Errors: it is there, and cannot be read now. */
+/* Whether it has a result after which there is no other attempt. Errors: a result is there, and cannot be read now.
+ */
 static enum neap_status find_end(const char *folder, bool *ret_end, struct neap_error *err)
 {
 	char path[4096];
@@ -124,7 +125,7 @@ static enum neap_status find_requeued(const struct neap_slurm_claim *claim, cons
 	struct neap_slurm_claim other = {0};
 	bool ended = false;
 	enum neap_status status = neap_slurm_claim_read(folder, &other, err);
-	if (status == NEAP_EPARSE) /* damaged: nobody's to run */
+	if (status == NEAP_EPARSE) /* damaged: no task may run it */
 		status = NEAP_OK;
 	else if (!status)
 		status = find_end(folder, &ended, err);
@@ -185,7 +186,7 @@ static enum neap_status claim_next(const struct neap_slurm_claim *claim, const s
 	return status;
 }
 
-/* What a login session has and a job has not. */
+/* A job has no login session: its runtime folder may not be there. */
 static void leave_session(void)
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
