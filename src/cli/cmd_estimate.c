@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/estimate_fit.h"
 #include "cli/estimate_json.h"
 #include "cli/estimate_start.h"
 #include "cli/print.h"
@@ -30,6 +31,8 @@ struct estimate {
 	struct estimate_job jobs[NEAP_ESTIMATE_GPUS];
 	struct neap_estimate_run *runs;
 	struct neap_estimate_verdict *verdicts;
+	struct neap_estimate_fit fit; /* name NULL: not asked for */
+	uint64_t fit_value;           /* the given one */
 };
 
 static bool go_on(void *context, uint64_t done, uint64_t total)
@@ -73,6 +76,35 @@ static int parse_parameters(const struct neap_arguments *arguments, struct estim
 	return 0;
 }
 
+/* --fit NAME needs --param NAME=N, and {NAME} in the command. */
+static int parse_fit(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	const char *name = neap_argument(arguments, "fit");
+	char braced[80];
+	bool used = false;
+	if (!name)
+		return 0;
+	size_t length = strlen(name);
+	snprintf(braced, sizeof braced, "{%s}", name);
+	for (size_t i = 0; neap_rest(arguments)[i]; i++)
+		used |= strstr(neap_rest(arguments)[i], braced) != NULL;
+	for (size_t i = 0; estimate->parameters[i]; i++) {
+		const char *text = estimate->parameters[i];
+		if (strncmp(text, name, length) != 0 || text[length] != '=')
+			continue;
+		if (neap_u64_parse(text + length + 1, &estimate->fit_value, NULL) || !estimate->fit_value ||
+		    estimate->fit_value > NEAP_ESTIMATE_MOST)
+			return neap_misuse(arguments, "--fit %s: --param %s: expected a whole number from 1 to %llu",
+					   name, text, NEAP_ESTIMATE_MOST);
+		estimate->fit.name = name;
+	}
+	if (!estimate->fit.name)
+		return neap_misuse(arguments, "--fit %s needs --param %s=N, a value to begin with", name, name);
+	if (!used)
+		return neap_misuse(arguments, "--fit %s: the command has no %s to put the value in", name, braced);
+	return 0;
+}
+
 static int parse(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	struct neap_error err = {0};
@@ -92,6 +124,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 	int code = parse_bounds(arguments, &estimate->command);
 	if (!code)
 		code = parse_parameters(arguments, estimate);
+	if (!code)
+		code = parse_fit(arguments, estimate);
 	estimate->command.parameters = estimate->parameters;
 	return code;
 }
@@ -114,21 +148,6 @@ static enum neap_status make_folder(struct estimate *estimate, struct neap_error
 		return neap_fail(err, NEAP_EIO, "%.200s: cannot make a folder there", path);
 	snprintf(estimate->folder, sizeof estimate->folder, "%s", path);
 	return NEAP_OK;
-}
-
-static void prepare_job(struct estimate *estimate, size_t run, uint64_t memory_bytes)
-{
-	const struct sim_profile *profile = estimate->plan.gpus[estimate->plan.run_gpus[run]].profile;
-	struct estimate_job *job = &estimate->jobs[run];
-	char world[64], architecture[16], name[48];
-	*job = (struct estimate_job){0};
-	neap_estimate_architecture(profile, architecture);
-	snprintf(world, sizeof world, "estimate-%d-%zu", (int)getpid(), run);
-	snprintf(name, sizeof name, "%s-%dmp%s", architecture, profile->multiprocessors,
-		 memory_bytes ? "-plenty" : "");
-	neap_estimate_spec(&estimate->plan, run, memory_bytes, world, job->spec, sizeof job->spec);
-	snprintf(job->label, sizeof job->label, "%s, %d multiprocessors", architecture, profile->multiprocessors);
-	(void)neap_path_join(job->folder, sizeof job->folder, estimate->folder, name);
 }
 
 /* The last lines of what the program wrote to stderr, else to stdout. */
@@ -195,7 +214,8 @@ static int read_run(struct estimate *estimate, size_t index)
 	if (run->result.name && (run->result.ooms > 0 || run->result.outcome == NEAP_OUTCOME_OOM)) {
 		neap_estimate_run_fini(run);
 		*run = (struct neap_estimate_run){0};
-		prepare_job(estimate, index, NEAP_ESTIMATE_PLENTY);
+		estimate_job_prepare(&estimate->plan, index, NEAP_ESTIMATE_PLENTY, estimate->folder, "-plenty",
+				     &estimate->jobs[index]);
 		status = estimate_jobs_run(&estimate->command, &estimate->jobs[index], 1, 1, &err);
 		if (status == NEAP_OK)
 			status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
@@ -209,7 +229,7 @@ static int run_all(struct estimate *estimate)
 {
 	struct neap_error err = {0};
 	for (size_t i = 0; i < estimate->plan.run_count; i++)
-		prepare_job(estimate, i, 0);
+		estimate_job_prepare(&estimate->plan, i, 0, estimate->folder, "", &estimate->jobs[i]);
 	/* The first alone: a program that fails does so once. */
 	enum neap_status status = estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
@@ -237,6 +257,29 @@ static int judge_all(struct estimate *estimate)
 		return neap_complain("estimate", &err);
 	}
 	return 0;
+}
+
+static int fit_all(struct estimate *estimate)
+{
+	struct neap_error err = {0};
+	struct estimate_fit_options options = {.plan = &estimate->plan,
+					       .command = &estimate->command,
+					       .folder = estimate->folder,
+					       .keep = estimate->kept,
+					       .runs = estimate->runs,
+					       .verdicts = estimate->verdicts,
+					       .value = estimate->fit_value};
+	if (!estimate->fit.name)
+		return 0;
+	estimate->fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *estimate->fit.points);
+	if (!estimate->fit.points)
+		return NEAP_EXIT_OS;
+	if (estimate_fit_find(&options, &estimate->fit, &err) == NEAP_OK)
+		return 0;
+	if (!estimate_interrupted())
+		return neap_complain("estimate", &err);
+	fputs("neap estimate: stopped\n", stderr);
+	return 128 + estimate_interrupted();
 }
 
 /* --- what it tells --- */
@@ -267,6 +310,7 @@ static int print_estimate(const struct estimate *estimate)
 					      .plan = &estimate->plan,
 					      .runs = estimate->runs,
 					      .verdicts = estimate->verdicts,
+					      .fit = estimate->fit.name ? &estimate->fit : NULL,
 					      .top = TOP};
 	const char *html = neap_argument(estimate->arguments, "html");
 	struct neap_buffer out = {0};
@@ -308,6 +352,8 @@ static int estimate_all(struct estimate *estimate)
 		code = estimate->command_text ? judge_all(estimate) : NEAP_EXIT_OS;
 	}
 	if (!code)
+		code = fit_all(estimate);
+	if (!code)
 		code = write_page(estimate);
 	if (!code)
 		code = print_estimate(estimate);
@@ -344,6 +390,7 @@ static int run(const struct neap_arguments *arguments)
 out:
 	free(estimate->runs);
 	free(estimate->verdicts);
+	free(estimate->fit.points);
 	free(estimate->parameters);
 	free(estimate->command_text);
 	free(estimate);
@@ -398,6 +445,9 @@ const struct neap_command neap_command_estimate = {
 			{"steps", "N", "end the program after N optimizer updates; default 3"},
 			{"time-limit", "DURATION", "end it after this long; default 10m"},
 			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
+			{"fit", "NAME",
+			 "find the largest value of this parameter that fits on each GPU, by runs with other "
+			 "values; needs --param NAME=N"},
 			{"json", NULL, "every figure, as JSON, in bytes"},
 			{"html", "OUT",
 			 "a page of all allocations, as of 'neap analyze', into this file; - for "

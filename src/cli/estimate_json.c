@@ -37,6 +37,42 @@ static json_t *settings_json(const struct neap_estimate_verdict *verdict, bool *
 	return list;
 }
 
+/* null: not asked for. 0: not even 1 fits. */
+static json_t *fit_value_json(const struct neap_estimate_report *report, size_t gpu, bool *ret_failed)
+{
+	bool open = false;
+	(void)ret_failed;
+	return report->fit ? number(neap_estimate_fit_value(report->fit, report->plan, gpu, &open)) : json_null();
+}
+
+static json_t *fit_json(const struct neap_estimate_report *report, bool *ret_failed)
+{
+	json_t *object = json_object(), *points = json_array();
+	if (!report->fit) {
+		json_decref(object);
+		json_decref(points);
+		return json_null();
+	}
+	set(object, "parameter", look_json_text(report->fit->name), ret_failed);
+	for (size_t i = 0; i < report->fit->count; i++) {
+		const struct neap_estimate_point *point = &report->fit->points[i];
+		const struct sim_profile *profile = report->plan->gpus[report->plan->run_gpus[point->run]].profile;
+		char architecture[16];
+		json_t *item = json_object();
+		neap_estimate_architecture(profile, architecture);
+		set(item, "architecture", json_string(architecture), ret_failed);
+		set(item, "multiprocessors", number((uint64_t)profile->multiprocessors), ret_failed);
+		set(item, "value", number(point->value), ret_failed);
+		set(item, "failed", json_boolean(point->failed), ret_failed);
+		set(item, "requested_peak", point->failed ? json_null() : number(point->requested_peak), ret_failed);
+		set(item, "allocated_peak", point->failed ? json_null() : number(point->allocated_peak), ret_failed);
+		set(item, "reserved_peak", point->failed ? json_null() : number(point->reserved_peak), ret_failed);
+		add(points, item, ret_failed);
+	}
+	set(object, "points", points, ret_failed);
+	return object;
+}
+
 static json_t *gpu_json(const struct neap_estimate_report *report, size_t index, bool *ret_failed)
 {
 	const struct neap_estimate_gpu *gpu = &report->plan->gpus[index];
@@ -56,7 +92,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 		    : json_boolean(verdict->fits == NEAP_ESTIMATE_YES && !verdict->unsupported),
 	    ret_failed);
 	set(object, "headroom", json_integer((json_int_t)verdict->headroom_bytes), ret_failed);
-	set(object, "fit_value", json_null(), ret_failed);
+	set(object, "fit_value", fit_value_json(report, index, ret_failed), ret_failed);
 	set(object, "requested_peak", number(run->requested_peak), ret_failed);
 	set(object, "allocated_peak", number(run->allocated_peak), ret_failed);
 	set(object, "reserved_peak", number(run->reserved_peak), ret_failed);
@@ -174,6 +210,7 @@ int estimate_print_json(const struct neap_estimate_report *report)
 	for (size_t i = 0; i < report->plan->count; i++)
 		add(gpus, gpu_json(report, i, &failed), &failed);
 	set(root, "gpus", gpus, &failed);
+	set(root, "fit", fit_json(report, &failed), &failed);
 	set(root, "categories", categories_json(&run->analysis, &failed), &failed);
 	set(root, "lines", lines_json(&run->analysis, report->top, &failed), &failed);
 	set(root, "processes", processes_json(run, &failed), &failed);

@@ -44,6 +44,21 @@ static int remove_entry(const char *path, const struct stat *status, int kind, s
 
 void estimate_remove(const char *folder) { (void)nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
 
+void estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
+			  const char *folder, const char *suffix, struct estimate_job *ret_job)
+{
+	const struct sim_profile *profile = plan->gpus[plan->run_gpus[run]].profile;
+	char world[64], architecture[16], name[64];
+	*ret_job = (struct estimate_job){0};
+	neap_estimate_architecture(profile, architecture);
+	snprintf(world, sizeof world, "estimate-%d-%zu%s", (int)getpid(), run, suffix);
+	snprintf(name, sizeof name, "%s-%dmp%s", architecture, profile->multiprocessors, suffix);
+	neap_estimate_spec(plan, run, memory_bytes, world, ret_job->spec, sizeof ret_job->spec);
+	snprintf(ret_job->label, sizeof ret_job->label, "%s, %d multiprocessors", architecture,
+		 profile->multiprocessors);
+	(void)neap_path_join(ret_job->folder, sizeof ret_job->folder, folder, name);
+}
+
 static bool same_name(const char *first, const char *second)
 {
 	size_t length = strcspn(first, "=");

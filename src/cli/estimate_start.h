@@ -3,7 +3,7 @@
 #ifndef NEAP_CLI_ESTIMATE_START_H
 #define NEAP_CLI_ESTIMATE_START_H
 
-#include "neap/status.h"
+#include "estimate/estimate.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,11 @@ struct estimate_job {
 	bool over;
 	long peak_kib; /* of host memory, of its largest process */
 };
+
+/* A run of the plan in a folder below `folder`, whose name ends with `suffix`. `memory_bytes` as in
+ * neap_estimate_spec. */
+void estimate_job_prepare(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes,
+			  const char *folder, const char *suffix, struct estimate_job *ret_job);
 
 /* Starts all that are not over, `at_once` side by side (0: as many as the machine has room for, after the first one
  * has shown what host memory it takes), and waits for their ends. Shows progress on a terminal. Errors:

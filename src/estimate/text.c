@@ -169,10 +169,57 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 	}
 }
 
+/* "largest batch": 448. */
+static void put_fit_value(struct neap_buffer *out, const struct neap_estimate_report *report, size_t gpu)
+{
+	bool open = false;
+	uint64_t value = report->fit ? neap_estimate_fit_value(report->fit, report->plan, gpu, &open) : 0;
+	if (!report->fit)
+		return;
+	if (value)
+		neap_buffer_format(out, "  %s%" PRIu64, open ? "over " : "", value);
+	else
+		neap_buffer_text(out, "  none");
+}
+
+/* The curve: of the first run's architecture, each value that was run. */
+static void put_curve(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	static const char bar[] = "########################################";
+	uint64_t last = 0, most = 0;
+	for (size_t i = 0; report->fit && i < report->fit->count; i++)
+		if (report->fit->points[i].run == 0 && report->fit->points[i].reserved_peak > most)
+			most = report->fit->points[i].reserved_peak;
+	if (!most)
+		return;
+	neap_buffer_format(out, "\n%-12.12s %10s %10s  on %s\n", report->fit->name, "allocated", "reserved",
+			   report->plan->gpus[report->plan->run_gpus[0]].profile->gpu_name);
+	while (true) {
+		const struct neap_estimate_point *next = NULL;
+		for (size_t i = 0; i < report->fit->count; i++) {
+			const struct neap_estimate_point *point = &report->fit->points[i];
+			if (point->run == 0 && point->value > last && (!next || point->value < next->value))
+				next = point;
+		}
+		if (!next)
+			break;
+		last = next->value;
+		if (next->failed)
+			neap_buffer_format(out, "%-12" PRIu64 " the program failed with it\n", next->value);
+		else
+			neap_buffer_format(out, "%-12" PRIu64 " %10s %10s  %.*s\n", next->value,
+					   SIZE(next->allocated_peak), SIZE(next->reserved_peak),
+					   (int)((sizeof bar - 1) * next->reserved_peak / most), bar);
+	}
+}
+
 static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report)
 {
-	neap_buffer_format(out, "\n%-14s %10s %10s  %-22s %-8s %10s\n", "GPU", "memory", "reserved", "nvidia-smi",
+	neap_buffer_format(out, "\n%-14s %10s %10s  %-22s %-8s %10s", "GPU", "memory", "reserved", "nvidia-smi",
 			   "fits", "headroom");
+	if (report->fit)
+		neap_buffer_format(out, "  largest %.20s", report->fit->name);
+	neap_buffer_text(out, "\n");
 	for (size_t i = 0; i < report->plan->count; i++) {
 		const struct neap_estimate_gpu *gpu = &report->plan->gpus[i];
 		const struct neap_estimate_run *run = &report->runs[gpu->run];
@@ -181,9 +228,11 @@ static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report 
 		interval(verdict->context.low_bytes + run->reserved_peak,
 			 verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run), range);
 		neap_size_format_delta(verdict->headroom_bytes, left);
-		neap_buffer_format(out, "%-14s %10s %10s  %-22s %-8s %10s\n", gpu->name, SIZE(gpu->total_bytes),
+		neap_buffer_format(out, "%-14s %10s %10s  %-22s %-8s %10s", gpu->name, SIZE(gpu->total_bytes),
 				   SIZE(run->reserved_peak), range, fits_text(verdict),
 				   left[0] == '+' ? left + 1 : left);
+		put_fit_value(out, report, i);
+		neap_buffer_text(out, "\n");
 		put_why(out, report, i);
 	}
 	neap_report_wrap(
@@ -303,5 +352,6 @@ void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_repo
 	put_holders(out, analysis, report->top);
 	put_ranks(out, &report->runs[0]);
 	put_gpus(out, report);
+	put_curve(out, report);
 	put_notes(out, report);
 }

@@ -3,13 +3,14 @@
 #define NEAP_ESTIMATE_TEXT_H
 
 #include "base/buffer.h"
-#include "estimate/estimate.h"
+#include "estimate/fit.h"
 
 struct neap_estimate_report {
 	const char *command; /* as it was typed */
 	const struct neap_estimate_plan *plan;
 	const struct neap_estimate_run *runs;         /* plan->run_count */
 	const struct neap_estimate_verdict *verdicts; /* plan->count */
+	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
 	size_t top;                                   /* how many lines a list has at most */
 };
 

@@ -156,6 +156,26 @@ class Fits(Estimate):
         self.assertLess(found["gpus"][0]["headroom"], -(12 << 30))
 
 
+class Fit(Estimate):
+    def test_the_largest_value_is_found_and_confirmed(self) -> None:
+        options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=100")
+        found = self.estimate("train.py", "{batch}", "1024", options=options)
+        value, points = found["gpus"][0]["fit_value"], {point["value"]: point for point in found["fit"]["points"]}
+        self.assertGreater(value, 10000)
+        self.assertIn(value, points)
+        above = min(other for other in points if other > value)
+        self.assertLessEqual(above, value + 1 + value // 1024)
+        fits, over = (self.estimate("train.py", str(n), "1024", options=options[:2])["gpus"][0] for n in (value, above))
+        self.assertEqual((fits["fits"], over["fits"]), (True, None))
+        self.assertEqual(points[value]["reserved_peak"], fits["reserved_peak"])
+        self.assertLess(points[100]["reserved_peak"], points[value]["reserved_peak"])
+
+    def test_wrong_options(self) -> None:
+        for options in ((), ("--param", "batch=x"), ("--param", "batch=0"), ("--param", "other=3")):
+            self.call("estimate", "--fit", "batch", *options, "--", "true", "{batch}", code=64)
+        self.call("estimate", "--fit", "batch", "--param", "batch=3", "--", "true", code=64)
+
+
 class Trust(Estimate):
     def test_values_read_back_are_named(self) -> None:
         lines = "import torch\nx = torch.zeros(8, device='cuda')\n" \

@@ -1,0 +1,141 @@
+/* cli/estimate_fit.c: in rounds: of each architecture the next value of its first GPU that is still open, side by
+ * side. A value that was run for one GPU is known to all of its architecture. */
+#include "cli/estimate_fit.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool go_on(void *context, uint64_t done, uint64_t total)
+{
+	(void)context;
+	(void)done;
+	(void)total;
+	return !estimate_interrupted();
+}
+
+static void take_figures(const struct neap_estimate_run *run, struct neap_estimate_point *point)
+{
+	point->requested_peak = run->requested_peak;
+	point->allocated_peak = run->allocated_peak;
+	point->reserved_peak = run->reserved_peak;
+}
+
+static void take_verdict(const struct neap_estimate_verdict *verdict, size_t gpu, struct neap_estimate_point *point)
+{
+	point->fits[gpu] = verdict->fits == NEAP_ESTIMATE_YES;
+	point->headroom[gpu] = verdict->headroom_bytes;
+}
+
+/* What is known already: the given value. */
+static void begin(const struct estimate_fit_options *options, struct neap_estimate_fit *fit)
+{
+	const struct neap_estimate_plan *plan = options->plan;
+	for (size_t run = 0; run < plan->run_count; run++) {
+		struct neap_estimate_point *point = &fit->points[fit->count++];
+		*point = (struct neap_estimate_point){.run = run, .value = options->value};
+		take_figures(&options->runs[run], point);
+		for (size_t gpu = 0; gpu < plan->count; gpu++)
+			if (plan->gpus[gpu].run == run)
+				take_verdict(&options->verdicts[gpu], gpu, point);
+	}
+}
+
+/* A program that fails with a value (a batch larger than its data) does not fit. */
+static enum neap_status judge(const struct estimate_fit_options *options, const struct estimate_job *job,
+			      struct neap_estimate_point *point, struct neap_error *err)
+{
+	const struct neap_estimate_plan *plan = options->plan;
+	struct neap_estimate_run *run = calloc(1, sizeof *run);
+	if (!run)
+		return neap_fail(err, NEAP_ENOMEM, "out of memory");
+	enum neap_status status = neap_estimate_read(job->folder, run, err);
+	enum neap_outcome outcome = run->result.outcome;
+	if (status != NEAP_ENOMEM &&
+	    (status != NEAP_OK ||
+	     (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED && outcome != NEAP_OUTCOME_TIMEOUT))) {
+		point->failed = true;
+		status = NEAP_OK;
+	} else if (status == NEAP_OK) {
+		take_figures(run, point);
+		for (size_t gpu = 0; status == NEAP_OK && gpu < plan->count; gpu++) {
+			struct neap_estimate_verdict verdict;
+			if (plan->gpus[gpu].run != point->run)
+				continue;
+			status = neap_estimate_judge(plan, gpu, run, go_on, NULL, &verdict, err);
+			if (status == NEAP_OK)
+				take_verdict(&verdict, gpu, point);
+		}
+	}
+	neap_estimate_run_fini(run);
+	free(run);
+	return status;
+}
+
+/* The next value of an architecture; 0: all its GPUs are known. */
+static uint64_t next_value(const struct estimate_fit_options *options, struct neap_estimate_fit *fit, size_t run)
+{
+	for (size_t gpu = 0; gpu < options->plan->count; gpu++) {
+		uint64_t value =
+			options->plan->gpus[gpu].run == run ? neap_estimate_fit_next(fit, options->plan, gpu) : 0;
+		if (!value)
+			continue;
+		fit->tries[gpu]++;
+		return value;
+	}
+	return 0;
+}
+
+/* One value of each architecture that is still open. *ret_count: how many. */
+static enum neap_status run_round(const struct estimate_fit_options *options, struct neap_estimate_fit *fit,
+				  size_t *ret_count, struct neap_error *err)
+{
+	struct estimate_job *jobs = calloc(options->plan->run_count, sizeof *jobs);
+	char(*parameters)[128] = calloc(options->plan->run_count, sizeof *parameters);
+	struct neap_estimate_point points[NEAP_ESTIMATE_GPUS];
+	enum neap_status status = NEAP_OK;
+	size_t count = 0;
+	if (!jobs || !parameters) {
+		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+		goto out;
+	}
+	for (size_t run = 0; run < options->plan->run_count; run++) {
+		uint64_t value = next_value(options, fit, run);
+		char suffix[48];
+		if (!value || fit->count + count == NEAP_ESTIMATE_POINTS)
+			continue;
+		snprintf(suffix, sizeof suffix, "-%.16s-%" PRIu64, fit->name, value);
+		snprintf(parameters[count], sizeof parameters[count], "%.64s=%" PRIu64, fit->name, value);
+		estimate_job_prepare(options->plan, run, NEAP_ESTIMATE_PLENTY, options->folder, suffix, &jobs[count]);
+		snprintf(jobs[count].label, sizeof jobs[count].label, "%.40s", parameters[count]);
+		jobs[count].parameter = parameters[count];
+		points[count++] = (struct neap_estimate_point){.run = run, .value = value};
+	}
+	if (count)
+		status = estimate_jobs_run(options->command, jobs, count, 0, err);
+	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+		status = judge(options, &jobs[i], &points[i], err);
+		fit->points[fit->count++] = points[i];
+		if (!options->keep)
+			estimate_remove(jobs[i].folder);
+	}
+	*ret_count = count;
+out:
+	free(jobs);
+	free(parameters);
+	return status;
+}
+
+enum neap_status estimate_fit_find(const struct estimate_fit_options *options, struct neap_estimate_fit *fit,
+				   struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	size_t count = 1;
+	begin(options, fit);
+	while (status == NEAP_OK && count)
+		status = run_round(options, fit, &count, err);
+	return status;
+}

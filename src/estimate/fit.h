@@ -1,0 +1,49 @@
+/* estimate/fit.h: the largest value of a parameter with which a program fits on each GPU. Pure: says which value to
+ * try next, and takes what became of it.
+ *
+ *      fits                       does not
+ *   |----------|- - - -?- - - - -|---------->  value     until both ends were run, and are neighbours (of values
+ * above low               high                    a thousand: until they differ by a thousandth)
+ *
+ * Memory is nearly linear in a batch, so the next value is where the line through two known points meets the GPU's
+ * memory; after some tries it is the middle. It is taken for granted that a larger value needs more.
+ */
+#ifndef NEAP_ESTIMATE_FIT_H
+#define NEAP_ESTIMATE_FIT_H
+
+#include "estimate/estimate.h"
+
+#define NEAP_ESTIMATE_POINTS 512
+#define NEAP_ESTIMATE_MOST   (1ull << 24) /* no larger value is tried */
+#define NEAP_ESTIMATE_SHARE  1024         /* of a value: how close the next larger one that was run is */
+
+/* One run of one architecture with one value. */
+struct neap_estimate_point {
+	size_t run;
+	uint64_t value;
+	bool failed; /* the program did not run with it, for another reason than memory: as if it did not fit */
+	uint64_t requested_peak, allocated_peak, reserved_peak;
+	bool fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
+	int64_t headroom[NEAP_ESTIMATE_GPUS];
+};
+
+struct neap_estimate_fit {
+	const char *name;                   /* of the parameter */
+	struct neap_estimate_point *points; /* NEAP_ESTIMATE_POINTS */
+	size_t count;
+	unsigned tries[NEAP_ESTIMATE_GPUS]; /* for this GPU */
+};
+
+/* The next value to run for a GPU; 0: it is known. */
+uint64_t neap_estimate_fit_next(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
+				size_t gpu);
+
+/* The largest value that was run and fits; 0: none. *ret_open: the largest that may be tried fits too. */
+uint64_t neap_estimate_fit_value(const struct neap_estimate_fit *fit, const struct neap_estimate_plan *plan,
+				 size_t gpu, bool *ret_open);
+
+/* The point of an architecture with this value; NULL: not run. */
+const struct neap_estimate_point *neap_estimate_fit_point(const struct neap_estimate_fit *fit, size_t run,
+							  uint64_t value);
+
+#endif

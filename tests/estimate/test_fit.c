@@ -1,0 +1,126 @@
+/* The search for the largest value that fits, against programs whose need is known. */
+#include "estimate/fit.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PAGE (2 << 20)
+
+struct program {
+	double fixed, each, square; /* bytes */
+	uint64_t breaks;            /* from this value on it fails; 0: never */
+};
+
+static int64_t need(const struct program *program, uint64_t value)
+{
+	double bytes =
+		program->fixed + program->each * (double)value + program->square * (double)value * (double)value;
+	return (int64_t)(bytes / PAGE + 1) * PAGE;
+}
+
+static void run(const struct program *program, uint64_t room, struct neap_estimate_fit *fit, uint64_t value)
+{
+	struct neap_estimate_point *point = &fit->points[fit->count++];
+	*point = (struct neap_estimate_point){.value = value};
+	if (program->breaks && value >= program->breaks) {
+		point->failed = true;
+		return;
+	}
+	point->headroom[0] = (int64_t)room - need(program, value);
+	point->fits[0] = point->headroom[0] >= 0;
+}
+
+/* What the search finds from `start`; *ret_runs: how many runs it took. */
+static uint64_t search(const struct program *program, uint64_t room, uint64_t start, size_t *ret_runs, bool *ret_open)
+{
+	struct neap_estimate_plan *plan = calloc(1, sizeof *plan);
+	struct neap_estimate_fit fit = {.name = "batch"};
+	uint64_t value;
+	plan->count = plan->run_count = 1;
+	fit.points = calloc(NEAP_ESTIMATE_POINTS, sizeof *fit.points);
+	run(program, room, &fit, start);
+	while ((value = neap_estimate_fit_next(&fit, plan, 0)) && fit.count < NEAP_ESTIMATE_POINTS) {
+		assert_null(neap_estimate_fit_point(&fit, 0, value));
+		fit.tries[0]++;
+		run(program, room, &fit, value);
+	}
+	value = neap_estimate_fit_value(&fit, plan, 0, ret_open);
+	*ret_runs = fit.count;
+	free(fit.points);
+	free(plan);
+	return value;
+}
+
+static void check(struct program program, uint64_t room, uint64_t start, size_t most_runs)
+{
+	bool open;
+	size_t runs;
+	uint64_t value = search(&program, room, start, &runs, &open);
+	uint64_t next = value + 1 + value / NEAP_ESTIMATE_SHARE;
+	assert_false(open);
+	if (value)
+		assert_true(need(&program, value) <= (int64_t)room);
+	if (!program.breaks || next < program.breaks)
+		assert_true(need(&program, next) > (int64_t)room);
+	if (runs > most_runs)
+		fail_msg("%zu runs, at most %zu were expected (value %llu)", runs, most_runs,
+			 (unsigned long long)value);
+}
+
+static void finds_the_largest(void **state)
+{
+	(void)state;
+	for (uint64_t room = 1ull << 33; room <= 1ull << 38; room *= 2)
+		for (uint64_t start = 1; start <= 4096; start *= 8) {
+			check((struct program){1e9, 3e5, 0}, room, start, 24);
+			check((struct program){1e9, 4e7, 0}, room, start, 20);
+			check((struct program){2e9, 1e6, 500}, room, start, 24);
+		}
+}
+
+static void says_when_none_fits(void **state)
+{
+	bool open;
+	size_t runs;
+	struct program program = {.fixed = 9e9, .each = 1e6};
+	(void)state;
+	assert_int_equal(search(&program, 1ull << 33, 16, &runs, &open), 0);
+	assert_true(runs < 8);
+}
+
+static void stops_where_the_program_fails(void **state)
+{
+	bool open;
+	size_t runs;
+	struct program program = {.fixed = 1e9, .each = 1e6, .breaks = 777};
+	(void)state;
+	assert_int_equal(search(&program, 1ull << 36, 10, &runs, &open), 776);
+	assert_false(open);
+}
+
+static void ends_where_memory_does_not_grow(void **state)
+{
+	bool open;
+	size_t runs;
+	struct program program = {.fixed = 1e9};
+	(void)state;
+	assert_int_equal(search(&program, 1ull << 33, 1, &runs, &open), NEAP_ESTIMATE_MOST);
+	assert_true(open);
+	assert_true(runs < 30);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(finds_the_largest),
+		cmocka_unit_test(says_when_none_fits),
+		cmocka_unit_test(stops_where_the_program_fails),
+		cmocka_unit_test(ends_where_memory_does_not_grow),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
