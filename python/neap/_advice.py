@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Any, Collection
+from typing import Any, Collection, Optional
 
 from . import _limits, _sources, _units, memory
 from ._abi import Rung
+from ._growth import Growing
 from ._ladder import Split
+from ._leaks import Leak
 
 _SHARE = 10  # of its whole, from which on a part is worth a sentence
 
@@ -22,6 +24,8 @@ class Ways:
     can_checkpoint: bool  # its model has layers that could be, and are not
     mixed: bool  # mixed precision is in force
     split: Split
+    leak: Optional[Leak] = None  # what the watch found
+    growing: tuple[Growing, ...] = ()
 
 
 def _settings(torch: Any) -> str:
@@ -43,6 +47,9 @@ def grows(torch: Any) -> bool:
 def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
     """The training gives up. `cached`: bytes that were reserved and not allocated when memory ran out."""
     found = []
+    if ways.leak is not None:
+        held = f" ({ways.growing[0]})" if ways.growing else ""
+        return (f"mend the leak first: {ways.leak}{held}",)  # what fits today does not fit later
     if not ways.ladder and ways.split.micro_batch > 1:
         found.append("ladder=True computes each step in smaller micro-batches and keeps the effective batch")
     if ways.can_checkpoint:

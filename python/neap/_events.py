@@ -20,7 +20,7 @@ from . import _abi, _estimate, _library, _sources
 from ._ladder import Split, rung_bits
 from ._notes import harmless
 
-_UNKNOWN = (1 << 64) - 1
+UNKNOWN = (1 << 64) - 1
 _STOP = 1  # NEAP_TRAIN_STOP
 _SMALL_SEGMENT = 2 << 20  # what PyTorch asks the driver for, for any request up to 1 MiB; for larger ones it asks for more
 
@@ -96,7 +96,7 @@ def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
 @harmless("what this process is")
 def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
     """What this process is among those of its run. Below 0: unknown."""
-    known = [_UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
+    known = [UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
     tag = name(device) if device else 0
     emit(_abi.EventKind.PROCESS, tag=tag, block=role, address=known[0], size=known[1], a=known[2], b=known[3])
 
@@ -328,7 +328,7 @@ def out_of_memory(
         device=device,
         size=limit,
         address=total,
-        block=_UNKNOWN if largest_free is None else max(largest_free.values()),
+        block=UNKNOWN if largest_free is None else max(largest_free.values()),
         a=max(total - free - reserved, 0),
         stream=context >> 20,
     )

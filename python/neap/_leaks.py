@@ -2,6 +2,8 @@
 
     allocated bytes at each step's end --> libneap's test (neap/leak.h), every 20 steps, at first every 5
     found at two looks in a row        --> forecast: step, and the interval of its slope
+    What PyTorch's allocator has left over in pieces between kept tensors is as good as gone: the floor that rises to the end
+    is what is allocated and these pieces, at the slope of either, whichever is steeper.
     step + margin >= the earliest end, and the training needs more steps than that --> it is time to act
 
 Each device is watched by itself; the one whose memory ends first counts. On the CPU nothing is watched.
@@ -13,7 +15,7 @@ import ctypes
 import dataclasses
 import logging
 import math
-from typing import Optional
+from typing import Any, NamedTuple, Optional
 
 from . import _abi, _events, _levels, _library, _sources, _units
 
@@ -48,13 +50,37 @@ class Leak:
         return f"memory grows by {_units.size(int(self.bytes_per_step))} per step (confidence {percent:.2f} %, over {self.steps} steps)"
 
 
+class _Mark(NamedTuple):
+    """A step's, in bytes."""
+
+    allocated: int  # at its end
+    pieces: int  # left over between them
+    tooth: int  # how much more was allocated inside
+
+
+def _read(torch: Any, index: int) -> Optional[_Mark]:
+    stats = torch.cuda.memory_stats_as_nested_dict(index)
+    if not stats:
+        return None
+    allocated = stats["allocated_bytes"]["all"]
+    pieces = int(stats.get("inactive_split_bytes", {}).get("all", {}).get("current", 0))
+    return _Mark(allocated["current"], pieces, max(allocated["peak"] - allocated["current"], 0))
+
+
+def _test(lows: list[int], room: int) -> _abi.Leak:
+    leak = _abi.Leak()
+    array = (ctypes.c_uint64 * len(lows))(*lows)
+    _library.library().neap_leak_test(array, len(lows), room, ctypes.byref(leak))
+    return leak
+
+
 class LeakWatch:
     """One training's. `every`: the caller's period of looks, at most 20 steps are used; `total`: steps it will make, 0 unknown."""
 
     def __init__(self, every: int, total: int) -> None:
         self._every, self._total = min(every, _EVERY), total
         self._margin = (self._every + 1) // 2
-        self._marks: dict[int, list[tuple[int, int]]] = {}  # by device: allocated at each step's end; how much more inside
+        self._marks: dict[int, list[_Mark]] = {}  # by device: each step's
         self._suspected: set[int] = set()
         self._forecasts: dict[int, Leak] = {}
         self._told = self._acted = False
@@ -64,10 +90,9 @@ class LeakWatch:
         """A step is done. Whether it was looked, and a leak is suspected."""
         torch = _sources.torch_with_cuda()
         for index in _sources.used(torch) if torch is not None else ():
-            allocated, _, peak, _ = _events.held_on(torch, index)
-            marks = self._marks.setdefault(index, [])
-            marks.append((allocated, max(peak - allocated, 0)))
-            del marks[:-_MOST]
+            mark = _read(torch, index)
+            if mark is not None:
+                self._marks[index] = [*self._marks.get(index, ())[-_MOST:], mark]
         known = max(map(len, self._marks.values()), default=0)
         every = min(self._every, _EARLY_EVERY) if known <= _EARLY_STEPS else self._every
         if not known or step % every:
@@ -79,33 +104,33 @@ class LeakWatch:
         self._tell(step)
         return bool(self._suspected)
 
-    def _look(self, step: int, index: int, marks: list[tuple[int, int]], room: int) -> None:
+    def _look(self, step: int, index: int, marks: list[_Mark], room: int) -> None:
         """A cache that fills looks like a leak for a while: so it must be found at two looks in a row."""
-        leak = _abi.Leak()
-        lows = (ctypes.c_uint64 * len(marks))(*(low for low, _ in marks))
-        _library.library().neap_leak_test(lows, len(marks), room, ctypes.byref(leak))
+        leak = _test([mark.allocated for mark in marks], room)
         found = leak.verdict == _abi.LeakVerdict.FOUND
         self._forecasts.pop(index, None)
         if found and index in self._suspected:
             self._forecasts[index] = self._forecast(step, index, marks[-leak.steps :], room, leak)
         (self._suspected.add if found else self._suspected.discard)(index)
 
-    def _forecast(self, step: int, index: int, marks: list[tuple[int, int]], room: int, leak: _abi.Leak) -> Leak:
+    def _forecast(self, step: int, index: int, marks: list[_Mark], room: int, leak: _abi.Leak) -> Leak:
         """Memory ends when what a step takes for a moment no longer fits on the floor that rises."""
-        teeth = [tooth for _, tooth in marks]
+        teeth, floor = [mark.tooth for mark in marks], _test([mark.allocated + mark.pieces for mark in marks], room)
 
         def end(room: int, slope: float) -> Optional[int]:
             steps = max(room, 0) / slope if slope > 0 else math.inf
             return step + int(steps) if steps < 9e18 else None
 
-        least, most = room - max(teeth), room - min(teeth)
+        least, most = room - marks[-1].pieces - max(teeth), room - min(teeth)
+        slope = max(leak.bytes_per_step, floor.bytes_per_step)
+        highest = max(leak.high_bytes_per_step, floor.high_bytes_per_step)
         return Leak(
             index,
             leak.bytes_per_step,
             leak.confidence,
             leak.steps,
-            end(least, leak.bytes_per_step),
-            end(least, leak.high_bytes_per_step),
+            end(least, slope),
+            end(least, highest),
             end(most, leak.low_bytes_per_step),
         )
 

@@ -247,7 +247,14 @@ class Training:
 
     def _give_up(self, step: int, why: str, cached: int) -> TrainingOutOfMemory:
         can_checkpoint = _efficient.can_checkpoint(self.model, self._torch)
-        ways = _advice.Ways(self._options.ladder.enabled, can_checkpoint, bool(self.mixed_precision), self.split)
+        ways = _advice.Ways(
+            self._options.ladder.enabled,
+            can_checkpoint,
+            bool(self.mixed_precision),
+            self.split,
+            self._leaks.found,
+            self._manager.growing,
+        )
         found = _advice.at_the_end(ways, cached)
         error = TrainingOutOfMemory(
             f"memory ran out at step {step} and {'no rung is left' if ways.ladder else 'the ladder is off'}: "
@@ -340,7 +347,8 @@ class Training:
         if self._options.watch.on_leak == "stop":
             if any(self._ranks.agree(number=int(due is not None))[1]):
                 what = f"memory leaks and will end at {due.end()}" if due else "another rank: memory leaks"
-                self._stop(what, "leak", due.earliest or 0 if due else 0, due.latest or 0 if due else 0)
+                earliest, latest = (due.earliest, due.latest) if due else (None, None)
+                self._stop(what, "leak", earliest or self._step, latest or _events.UNKNOWN)
         elif due is not None:
             log.warning("Memory will end at %s; this is step %d", due.end(), self._step)
             if self._options.watch.on_leak == "clear":

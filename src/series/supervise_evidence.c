@@ -174,7 +174,10 @@ static void gather_wish(const struct neap_record *record, struct neap_evidence *
 
 	if (!wish || wish->block != NEAP_TRAIN_STOP)
 		return;
-	if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
+	if (!strcmp(neap_record_name(record, wish->tag), "leak")) /* python/neap/training.py */
+		snprintf(evidence->stop_text, sizeof evidence->stop_text,
+			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", wish->size);
+	else if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
 			 wish->size, wish->size == 1 ? "" : "s");
 	else

@@ -98,6 +98,20 @@ for line in sys.stdin:
 """
 
 
+LEAKS = """
+import torch, neap
+from torch import nn
+model, kept = nn.Linear(64, 64).cuda(), []
+data = (torch.randn(12800, 64), torch.randn(12800, 64))
+result = neap.Training(
+    model, torch.optim.SGD(model.parameters(), lr=0.1), nn.functional.mse_loss, data, batch_size=64,
+    watch=neap.WatchOptions(on_leak="stop"), memory=neap.MemoryOptions(limit="512 MiB"),
+    callbacks=neap.CallbackOptions(on_step=lambda step, loss: kept.append(torch.zeros(8 << 20, dtype=torch.uint8, device="cuda"))),
+).train()
+print(result.leak.earliest)
+"""
+
+
 class Live(Case):
     def start(self, code=TRAINER, options=(), phase="", **more):
         """A trainer, which makes a first step by itself."""
@@ -140,6 +154,12 @@ class Live(Case):
     def go_on(self, process, count):
         (self.folder / f"go.{count}").touch()
         return json.loads(process.stdout.readline())
+
+    def test_a_training_that_stops_before_a_leak_ends_memory(self):
+        done, result = self.run_script(LEAKS)
+        why = f"memory leaks: it would have ended at step {done.stdout.strip()} at the earliest"
+        self.assertEqual((result["outcome"], result["evidence"]), ("stopped early", why), done.stderr)
+        self.assertIn(f"neap run: python: stopped early ({why}), exit status 0", done.stderr)
 
     # At every point of a step.
 
