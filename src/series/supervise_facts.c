@@ -138,7 +138,8 @@ static enum neap_status put_advice(const struct best *best, struct neap_result *
 	neap_advice_text(&advice, text, sizeof text);
 	result->micro_batch = advice.split.micro_batch;
 	result->accumulate = advice.split.accumulate;
-	result->batch = advice.split.micro_batch ? neap_split_batch(&advice.split) : 0;
+	uint64_t batch = neap_split_batch(&advice.split);
+	result->batch = batch <= INT64_MAX ? batch : 0;
 	if (advice.given) {
 		result->advised_micro_batch = advice.micro_batch;
 		result->advised_headroom_bytes = advice.headroom_bytes;
