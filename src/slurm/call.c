@@ -169,17 +169,20 @@ enum neap_status neap_slurm_call(const struct neap_words *words, struct neap_buf
 
 void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t room)
 {
-	const char *all = neap_buffer_string(text);
-	size_t end = text->length, begin = 0;
-	while (end && (all[end - 1] == '\n' || all[end - 1] == ' '))
+	const char *last = neap_buffer_string(text), *end = last + text->length;
+	while (end > last && (end[-1] == '\n' || end[-1] == ' '))
 		end--;
-	const char *newline = end ? memrchr(all, '\n', end) : NULL;
-	begin = newline ? (size_t)(newline - all) + 1 : 0;
-	const char *error = memmem(all + begin, end - begin, "error: ", 7);
+	for (const char *c = last; c < end; c++)
+		if (*c == '\n')
+			last = c + 1;
+	const char *error = end > last ? memmem(last, (size_t)(end - last), "error: ", 7) : NULL;
 	if (error)
-		begin = (size_t)(error - all) + 7;
-	size_t length = end - begin < room ? end - begin : room - 1;
-	for (size_t i = 0; i < length; i++)
-		line[i] = (unsigned char)all[begin + i] >= 0x20 && all[begin + i] != 0x7f ? all[begin + i] : '?';
+		last = error + 7;
+	size_t length = 0;
+	for (; last < end && length + 1 < room; last++)
+		line[length++] = *last;
 	line[length] = '\0';
+	for (size_t i = 0; i < length; i++)
+		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+			line[i] = '?';
 }
