@@ -1,6 +1,7 @@
 /* libcudart over the simulator, as a compiled program uses it: registration and launches, memory, copies, variables,
  * errors, the driver's entry points. Both sonames: the program's argument is the path of one. */
 #include "neap/sim.h"
+#include "runtime/api.h"
 #include "runtime/services.h"
 
 #include <pthread.h>
@@ -11,10 +12,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-typedef struct {
-	unsigned int x, y, z;
-} dim3;
 
 /* The functions under test, from the library. */
 #define FUNCTIONS                                                                                                    \
@@ -37,6 +34,13 @@ typedef struct {
 	F(int, cudaGetLastError, (void))                                                                             \
 	F(int, cudaPeekAtLastError, (void))                                                                          \
 	F(const char *, cudaGetErrorString, (int error))                                                             \
+	F(int, cudaFuncGetAttributes, (void *attributes, const void *kernel))                                        \
+	F(int, cudaMemcpyAsync, (void *to, const void *from, size_t bytes, int kind, void *stream))                  \
+	F(int, cudaGraphInstantiate, (void **exec, void *graph, unsigned long long flags))                           \
+	F(int, cudaGraphLaunch, (void *exec, void *stream))                                                          \
+	F(int, cudaGraphExecDestroy, (void *exec))                                                                   \
+	F(int, cudaGraphAddEmptyNode, (void **node, void *graph, const void *dependencies, size_t count))            \
+	F(int, cudaGraphClone, (void **clone, void *graph))                                                          \
 	F(int, cudaStreamCreate, (void **stream))                                                                    \
 	F(int, cudaStreamDestroy, (void *stream))                                                                    \
 	F(int, cudaStreamBeginCapture, (void *stream, int mode))                                                     \
@@ -202,6 +206,7 @@ static void registered_kernels_launch(void **unused)
 	const char *name = NULL;
 	size_t shared_bytes = 0;
 	void *stream = NULL;
+	struct cudaFuncAttributes attributes;
 
 	(void)unused;
 	__cudaRegisterFunction(handle, &kernel_stub, NULL, "kernel(int)", -1, NULL, NULL, NULL, NULL, NULL);
@@ -215,6 +220,9 @@ static void registered_kernels_launch(void **unused)
 	assert_int_equal(__cudaPopCallConfiguration(&grid, &block, &shared_bytes, &stream), 52);
 	assert_int_equal(cudaLaunchKernel(&kernel_stub, large, one, NULL, 0, NULL), 0);
 	assert_int_equal(cudaLaunchKernel(&kernel_stub, one, large, NULL, 0, NULL), 9); /* too many threads */
+	assert_int_equal(cudaFuncGetAttributes(&attributes, &kernel_stub), 0);
+	assert_int_equal(attributes.numRegs, 32); /* of any kernel */
+	assert_int_equal(attributes.sharedSizeBytes + attributes.localSizeBytes, 0);
 	assert_int_equal(cudaLaunchKernel(&stranger, one, one, NULL, 0, NULL), 98);
 	assert_int_equal(cudaLaunchKernel(&kernel_stub, one, one, NULL, 0, &stranger), 400); /* no stream */
 	(void)cudaGetLastError();
@@ -277,6 +285,42 @@ static void what_is_not_there_is_refused(void **unused)
 	assert_null(dlsym(library, "cudaGetExportTable")); /* no private tables */
 }
 
+/* A copy in a capture becomes a node that moves nothing: its destination reads as zeros. Programs that were compiled
+ * for a null stream per thread get the same functions. */
+static void a_copy_in_a_graph_moves_nothing(void **unused)
+{
+	void *stream = NULL, *graph = NULL, *exec = NULL, *from = NULL, *to = NULL, *host = NULL, *other;
+	char byte = 5;
+
+	(void)unused;
+	assert_int_equal(cudaStreamCreate(&stream), 0);
+	assert_int_equal(cudaMalloc(&from, 100), 0);
+	assert_int_equal(cudaMalloc(&to, 100), 0);
+	assert_int_equal(cudaMemcpy(from, &byte, 1, TO_DEVICE), 0);
+	assert_int_equal(cudaMemcpy(to, &byte, 1, TO_DEVICE), 0);
+	assert_int_equal(cudaHostAlloc(&host, 1, 0), 0);
+	assert_int_equal(cudaMemcpyAsync(host, from, 1, TO_HOST, stream), 0);
+	assert_int_equal(*(char *)host, 5); /* at the call, outside of a capture */
+	assert_int_equal(cudaFreeHost(host), 0);
+	assert_int_equal(cudaStreamBeginCapture(stream, 0), 0);
+	assert_int_equal(cudaMemcpyAsync(to, from, 100, ON_DEVICE, stream), 0);
+	assert_int_equal(cudaStreamEndCapture(stream, &graph), 0);
+	assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), 0);
+	assert_int_equal(cudaGraphLaunch(exec, stream), 0);
+	assert_int_equal(cudaMemcpy(&byte, to, 1, TO_HOST), 0);
+	assert_int_equal(byte, 0);
+	assert_int_equal(cudaGraphAddEmptyNode(&other, graph, NULL, 0), 801); /* graphs come from captures */
+	assert_int_equal(cudaGraphClone(&other, graph), 801);
+	assert_int_equal(cudaGetLastError(), 801);
+	assert_int_equal(cudaGraphExecDestroy(exec), 0);
+	assert_int_equal(cudaGraphDestroy(graph), 0);
+	assert_int_equal(cudaFree(from), 0);
+	assert_int_equal(cudaFree(to), 0);
+	assert_int_equal(cudaStreamDestroy(stream), 0);
+	assert_non_null(dlsym(library, "cudaMemcpyAsync_ptsz"));
+	assert_ptr_equal(dlsym(library, "cudaMemcpyAsync_ptsz"), dlsym(library, "cudaMemcpyAsync"));
+}
+
 /* No memory nodes: the error says so, and the memory that was there keeps its bytes. */
 static void a_pool_is_refused_in_a_capture(void **unused)
 {
@@ -336,6 +380,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(variables_hold_what_is_copied),
 		cmocka_unit_test(errors_are_the_threads),
 		cmocka_unit_test(what_is_not_there_is_refused),
+		cmocka_unit_test(a_copy_in_a_graph_moves_nothing),
 		cmocka_unit_test(a_pool_is_refused_in_a_capture),
 		cmocka_unit_test(the_tally_is_written),
 	};

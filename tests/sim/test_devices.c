@@ -303,6 +303,9 @@ static void functions_are_found_by_name(void **state)
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 	assert_answer(get("cuMemAlloc", &function, 13000, 4, &status), CUDA_ERROR_INVALID_VALUE);
 	assert_null(dlsym(library, "cuMemAlloc")); /* the older ABI is not there */
+	assert_null(dlsym(library, "cuArrayCreate_v2"));
+	assert_null(dlsym(library, "cuTexObjectCreate"));
+	assert_null(dlsym(library, "cuImportExternalMemory"));
 	assert_null(dlsym(library, "cuGetExportTable"));
 	assert_null(dlsym(library, "neap_status_name"));
 	dlclose(library);
@@ -347,6 +350,59 @@ static void pytorch_finds_plain_names(void **state)
 	memcpy(&write, &function, sizeof(write));
 	assert_answer(write(NULL, 4096, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
 	dlclose(library);
+	sim_end();
+}
+
+/* What the simulator lacks answers "not supported", whatever it is called with, and the attributes say 0. */
+static void what_is_lacking_is_refused(void **state)
+{
+	static const CUdevice_attribute attributes[] = {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,
+							CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+							CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR};
+	const struct {
+		const char *name;
+		const void *function; /* the place of a pointer to it */
+	} lacking[] = {
+#define ROW(name) {#name, &t.cuda.name}
+		ROW(cuCtxCreate),
+		ROW(cuCtxCreate_v3),
+		ROW(cuCtxCreate_v4),
+		ROW(cuCtxDestroy),
+		ROW(cuGreenCtxCreate),
+		ROW(cuGreenCtxStreamCreate),
+		ROW(cuMulticastCreate),
+		ROW(cuMulticastBindMem),
+		ROW(cuLinkCreate),
+		ROW(cuLinkComplete),
+		ROW(cuStreamWriteValue32),
+		ROW(cuStreamWaitValue32),
+		ROW(cuStreamWriteValue64),
+		ROW(cuStreamWaitValue64),
+		ROW(cuStreamGetAttribute),
+		ROW(cuStreamSetAttribute),
+		ROW(cuStreamCopyAttributes),
+		ROW(cuMemPoolExportToShareableHandle),
+		ROW(cuMemPoolImportFromShareableHandle),
+		ROW(cuMemPoolExportPointer),
+		ROW(cuMemPoolImportPointer),
+		ROW(cuGraphAddNode_v2),
+		ROW(cuGraphConditionalHandleCreate),
+#undef ROW
+	};
+	CUresult (*function)(void *, void *, void *, void *, void *, void *, void *, void *, void *);
+	int value = -1;
+
+	(void)state;
+	sim_begin("lacking", "mem=64MiB");
+	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+		memcpy(&function, lacking[i].function, sizeof(function));
+		if (function(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) != CUDA_ERROR_NOT_SUPPORTED)
+			fail_msg("%s is not refused", lacking[i].name);
+	}
+	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
+		assert_ok(t.cuda.cuDeviceGetAttribute(&value, attributes[i], 0));
+		assert_int_equal(value, 0);
+	}
 	sim_end();
 }
 
@@ -515,6 +571,7 @@ int main(void)
 		cmocka_unit_test(a_context_that_does_not_fit_is_out_of_memory),
 		cmocka_unit_test(functions_are_found_by_name),
 		cmocka_unit_test(pytorch_finds_plain_names),
+		cmocka_unit_test(what_is_lacking_is_refused),
 		cmocka_unit_test(errors_have_names),
 		cmocka_unit_test(memory_sums_in_both_versions),
 		cmocka_unit_test(processes_are_listed_with_their_bytes),

@@ -63,6 +63,31 @@ static void a_program_has_pools_of_its_own(void **state)
 	sim_end();
 }
 
+/* Of what is free only a block of the very size serves. */
+static void blocks_of_a_size_are_reused(void **state)
+{
+	CUmemPoolProps properties = on_device;
+	cuuint64_t threshold = UINT64_MAX;
+	CUdeviceptr large, smaller, again;
+	CUmemoryPool pool;
+
+	(void)state;
+	sim_begin("reuse", "mem=256MiB");
+	assert_ok(t.cuda.cuMemPoolCreate(&pool, &properties));
+	assert_ok(t.cuda.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	assert_ok(t.cuda.cuMemAllocFromPoolAsync(&large, 3 * PAGE, pool, NULL));
+	assert_ok(t.cuda.cuMemFreeAsync(large, NULL));
+	assert_ok(t.cuda.cuMemAllocFromPoolAsync(&smaller, 2 * PAGE, pool, NULL));
+	assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 5 * PAGE);
+	assert_ok(t.cuda.cuMemAllocFromPoolAsync(&again, 3 * PAGE, pool, NULL));
+	assert_int_equal(again, large);
+	assert_int_equal(attribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 5 * PAGE);
+	assert_ok(t.cuda.cuMemFreeAsync(smaller, NULL));
+	assert_ok(t.cuda.cuMemFreeAsync(again, NULL));
+	assert_ok(t.cuda.cuMemPoolDestroy(pool));
+	sim_end();
+}
+
 static void what_a_pool_cannot_be_is_refused(void **state)
 {
 	CUmemPoolProps properties = on_device;
@@ -248,6 +273,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_program_has_pools_of_its_own),
+		cmocka_unit_test(blocks_of_a_size_are_reused),
 		cmocka_unit_test(what_a_pool_cannot_be_is_refused),
 		cmocka_unit_test(peers_are_let_in),
 		cmocka_unit_test(virtual_memory_has_access_of_each_device),
