@@ -16,10 +16,12 @@
 #include "series/series_internal.h"
 
 #include "base/error.h"
+#include "base/file.h"
 #include "series/series_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define NAMES_SHOWN 12
 
@@ -208,7 +210,17 @@ enum neap_status neap_series_look(const struct neap_spec *spec, const struct nea
 {
 	struct neap_series_summary summary = {0};
 	struct neap_series series = {.spec = spec, .options = options, .summary = &summary};
-	enum neap_status status = neap_series_state_init(&series.state, spec, err);
+	char folder[4096], path[4200];
+	enum neap_status status = neap_series_folder_name(spec, options, folder, err);
+	if (!status)
+		status = neap_path_join(path, sizeof path, folder, "journal");
+	if (status)
+		return status;
+	if (access(path, F_OK)) { /* opening would make it */
+		neap_series_say(&series, "nothing of this series has been run yet");
+		return NEAP_OK;
+	}
+	status = neap_series_state_init(&series.state, spec, err);
 	if (!status)
 		status = neap_series_folder_open(spec, options, summary.folder, &series.journal, &series.state, err);
 	if (!status)

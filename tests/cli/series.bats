@@ -654,6 +654,10 @@ five() {
 
 @test "an edited file: what ended well is kept, what failed, what changed and what is new is run, and that is said first" {
 	five
+	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --dry-run
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "nothing of this series has been run yet" ]
+	[ ! -e s ]
 	run "$NEAP" series s.yaml --folder s --quiet
 	[ "$status" -eq 1 ]
 	touch fixed
