@@ -21,28 +21,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of what remains behind a name: nothing, or what a temporary of neap_file_begin has there. */
-static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5); }
+/* Of what remains behind a name: nothing, or what a file has there until it is whole. */
+static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5) || !strcmp(rest, ".part"); }
 
-/* Behind it a number, or the six letters of mkstemp. */
-static bool has_suffix(const char *name, const char *prefix, bool number)
+/* Behind the prefix a number and `ending`, or (NULL) the six letters of mkstemp. */
+static bool has_suffix(const char *name, const char *prefix, const char *ending)
 {
 	size_t length = strlen(prefix);
 	if (strncmp(name, prefix, length) != 0)
 		return false;
-	size_t suffix = number ? strspn(name + length, "0123456789") : strcspn(name + length, ".");
-	return (number ? suffix > 0 : suffix == 6) && is_end(name + length + suffix);
+	size_t suffix = ending ? strspn(name + length, "0123456789") : strcspn(name + length, ".");
+	const char *rest = name + length + suffix;
+	if (!ending)
+		return suffix == 6 && is_end(rest);
+	return suffix > 0 && !strncmp(rest, ending, strlen(ending)) && is_end(rest + strlen(ending));
 }
 
+/* ARCHITECTURE.md has them all, and the test reads it. */
 bool neap_prune_is_ours(const char *name)
 {
 	static const char *const names[] = {"lock",  "owner",  "spec.json",  "result.json", "began",
-					    "ended", "killed", "stdout.log", "stderr.log"};
-	static const char *const numbered[] = {"record.", "oom.", "note.", "simulated."};
+					    "ended", "killed", "stdout.log", "stderr.log",  "claim"};
+	static const char *const numbered[][2] = {{"record.", ""},         {"oom.", ""},       {"error.", ""},
+						  {"note.", ""},           {"simulated.", ""}, {"estimate.", ".json"},
+						  {"snapshot.", ".pickle"}};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strncmp(name, names[i], strlen(names[i])) && is_end(name + strlen(names[i])))
 			return true;
-	if (has_suffix(name, "room.", false) || has_suffix(name, "owner.", false))
+	if (has_suffix(name, "room.", NULL) || has_suffix(name, "owner.", NULL))
 		return true;
 	if (!strncmp(name, "start-", 6)) { /* start-N.record.PID */
 		size_t digits = strspn(name + 6, "0123456789");
@@ -51,7 +57,7 @@ bool neap_prune_is_ours(const char *name)
 		name += 6 + digits + 1;
 	}
 	for (size_t i = 0; i < sizeof numbered / sizeof *numbered; i++)
-		if (has_suffix(name, numbered[i], true))
+		if (has_suffix(name, numbered[i][0], numbered[i][1]))
 			return true;
 	return false;
 }

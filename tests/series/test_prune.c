@@ -25,6 +25,7 @@
 #define SECOND 1000000000ull
 
 static char state_folder[64], outside[64];
+static const char *architecture; /* ARCHITECTURE.md */
 
 static int setup(void **state)
 {
@@ -170,6 +171,33 @@ static void test_names(void **state)
 	for (size_t i = 0; i < sizeof others / sizeof *others; i++)
 		if (neap_prune_is_ours(others[i]))
 			fail_msg("%s is not neap's", others[i]);
+}
+
+/* Each file of a run's folder that ARCHITECTURE.md has: a folder with one that is not neap's never goes. */
+static void test_documented_names(void **state)
+{
+	char line[1024], name[64];
+	size_t count = 0;
+	FILE *file = fopen(architecture, "r");
+	(void)state;
+	assert_non_null(file);
+	while (fgets(line, sizeof line, file)) {
+		const char *cell = strchr(line, '|');
+		for (const char *at = line;
+		     cell == line && (at = strstr(at, "`RUN/")) && at < strchr(line + 1, '|');) {
+			at += 5;
+			size_t length = strcspn(at, "`"), pid = strcspn(at, "P");
+			bool numbered = pid < length && !strncmp(at + pid, "PID", 3);
+			snprintf(name, sizeof name, "%.*s%s%.*s", (int)(numbered ? pid : length), at,
+				 numbered ? "17" : "", (int)(numbered ? length - pid - 3 : 0),
+				 numbered ? at + pid + 3 : "");
+			if (!neap_prune_is_ours(name))
+				fail_msg("%s (%s) is neap's", name, line);
+			count++;
+		}
+	}
+	fclose(file);
+	assert_true(count >= 10);
 }
 
 /* --- doing --- */
@@ -387,11 +415,15 @@ static void test_default(void **state)
 	unsetenv(NEAP_PRUNE_VARIABLE);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc != 2)
+		return 2;
+	architecture = argv[1];
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_plan),
 		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_documented_names),
 		cmocka_unit_test_setup_teardown(test_stages, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_recordings_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_locked, setup, teardown),
