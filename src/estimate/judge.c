@@ -11,17 +11,24 @@
  * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone. */
 #define CODE_BYTES (512 * NEAP_MIB)
 
+/* What cuBLAS allocates with a handle and NCCL with a communicator is theirs, beside PyTorch's allocator. The
+ * workspaces of the other libraries PyTorch allocates for them. */
+static bool is_beside(const struct neap_simulated_gap *gap)
+{
+	return gap->kind == NEAP_GAP_WORKSPACE &&
+	       (!strcmp(gap->library, "NCCL") || !strncmp(gap->function, "cublasCreate", 12));
+}
+
 struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
 						   const struct neap_estimate_run *run)
 {
 	struct neap_estimate_context context = {.bare_bytes = plan->gpus[gpu].profile->context_mib * NEAP_MIB,
 						.code_bytes = CODE_BYTES};
+	uint64_t processes = run->process_count ? run->process_count : 1;
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		/* What cuBLAS itself may allocate with each handle, beside PyTorch's allocator. */
-		if (gap->kind == NEAP_GAP_WORKSPACE && !strncmp(gap->function, "cublasCreate", 12))
-			context.pools_bytes +=
-				gap->calls / (run->process_count ? run->process_count : 1) * gap->high_bytes;
+		if (is_beside(gap)) /* of one process: as many calls as the others make */
+			context.pools_bytes += (gap->calls + processes - 1) / processes * gap->high_bytes;
 	}
 	context.low_bytes = context.bare_bytes;
 	context.high_bytes = context.bare_bytes + context.code_bytes + context.pools_bytes;
@@ -33,8 +40,7 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run)
 	uint64_t most = 0;
 	for (size_t i = 0; i < run->gaps.gap_count; i++) {
 		const struct neap_simulated_gap *gap = &run->gaps.gaps[i];
-		if (gap->kind == NEAP_GAP_WORKSPACE && strncmp(gap->function, "cublasCreate", 12) != 0 &&
-		    gap->high_bytes - gap->low_bytes > most)
+		if (gap->kind == NEAP_GAP_WORKSPACE && !is_beside(gap) && gap->high_bytes - gap->low_bytes > most)
 			most = gap->high_bytes - gap->low_bytes;
 	}
 	return most;

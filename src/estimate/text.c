@@ -81,8 +81,8 @@ static void put_peaks(struct neap_buffer *out, const struct neap_estimate_report
 		 interval(context->low_bytes, context->high_bytes, range), SIZE(context->bare_bytes),
 		 SIZE(context->code_bytes));
 	if (context->pools_bytes)
-		snprintf(text + strlen(text), sizeof text - strlen(text), " and %s for cuBLAS's own pools",
-			 SIZE(context->pools_bytes));
+		snprintf(text + strlen(text), sizeof text - strlen(text),
+			 " and %s that libraries (cuBLAS, NCCL) take themselves", SIZE(context->pools_bytes));
 	neap_report_wrap(out, "  context     ", text);
 	snprintf(text, sizeof text, "%s: what it shows for the process",
 		 interval(context->low_bytes + run->reserved_peak,

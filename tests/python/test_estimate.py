@@ -189,6 +189,16 @@ class Trust(Estimate):
         text = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, "train.py", "8", "64").stdout
         self.assertRegex(text, r"train.py:12 <module>: __bool__, 2 times; the program branches on it")
 
+    def test_workspaces_that_only_cudnn_knows_are_an_interval(self) -> None:
+        lines = "import torch\nx = torch.zeros(8, 64, 64, 64, device='cuda')\ntorch.nn.Conv2d(64, 64, 3, padding=1).cuda()(x)\n"
+        (self.folder / "convolution.py").write_text(lines)
+        found = self.estimate("convolution.py", options=("--gpu", "h100-80gb"))
+        [gap] = [gap for gap in found["unmodelled"] if gap["kind"] == "workspace" and gap["library"] == "cudnn"]
+        self.assertGreater(gap["high"], MIB)
+        self.assertEqual(found["workspace_not_modelled"], gap["high"])
+        gpu = found["gpus"][0]
+        self.assertEqual(gpu["process"]["high"], gpu["context"]["high"] + gpu["reserved_peak"] + gap["high"])
+
     def test_a_gpu_without_kernels(self) -> None:
         text = "import torch\ntorch.cuda.get_arch_list = lambda: ['sm_80', 'sm_90']\nx = torch.empty(1 << 20, device='cuda')\n"
         (self.folder / "old.py").write_text(text)

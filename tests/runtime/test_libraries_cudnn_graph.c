@@ -323,7 +323,7 @@ static void a_graph_has_one_engine_without_knobs(void **state)
 	assert_int_equal(cudnn.get(plan, 402, INT64, 1, NULL, &number), 0);
 	assert_int_equal(number, 0);
 	assert_int_equal(fake.tallies[GAP_WORKSPACE], 1);
-	assert_string_equal(fake.function, "cudnnBackendExecute (convolution)");
+	assert_string_equal(fake.function, "cudnnBackendExecute(convolution)");
 	assert_int_equal(fake.low, 0);
 	assert_int_equal(fake.high, 2 * (8 * 3 * 1024 + 16 * 27 + 8 * 16 * 1024));
 	assert_int_equal(cudnn.get(plan, 401, DESCRIPTOR, 1, &count, &wrong), DESCRIPTOR_TYPE);
@@ -385,7 +385,7 @@ static void a_plan_goes_to_the_handles_stream(void **state)
 	assert_int_equal(fake.launches, 1);
 	assert_ptr_equal(fake.launch_stream, &handle);
 	assert_int_equal(fake.tallies[GAP_VALUES], 1);
-	assert_string_equal(fake.function, "cudnnBackendExecute (convolution)");
+	assert_string_equal(fake.function, "cudnnBackendExecute(convolution)");
 	assert_int_equal(fake.forgets, 1); /* the output reads as zeros, the input stays */
 	assert_int_equal(fake.forgotten_at, 0x2000);
 	assert_int_equal(fake.forgotten, 2 * 8 * 16 * 1024);
@@ -473,7 +473,7 @@ static void an_attention_counts_its_scores(void **state)
 	assert_int_equal(cudnn.set(graph, 801, DESCRIPTOR, 2, operations), 0);
 	assert_int_equal(cudnn.finalize(graph), 0);
 	plan = plan_of(graph);
-	assert_string_equal(fake.function, "cudnnBackendExecute (attention)");
+	assert_string_equal(fake.function, "cudnnBackendExecute(attention)");
 	assert_int_equal(fake.high, 2 * (4 * 2 * 4 * 128 * 64 + 2 * 4 * 128 * 128));
 	assert_int_equal(cudnn.execute(handle, plan, pack), 0);
 	assert_int_equal(fake.forgets, 1);

@@ -98,9 +98,9 @@ static enum kind kind_of(const struct cudnn_contents *graph)
 
 static const char *kind_name(enum kind kind)
 {
-	static const char *const names[] = {"cudnnBackendExecute (pointwise)", "cudnnBackendExecute (normalization)",
-					    "cudnnBackendExecute (matrix product)",
-					    "cudnnBackendExecute (convolution)", "cudnnBackendExecute (attention)"};
+	static const char *const names[] = {"cudnnBackendExecute(pointwise)", "cudnnBackendExecute(normalization)",
+					    "cudnnBackendExecute(matmul)", "cudnnBackendExecute(convolution)",
+					    "cudnnBackendExecute(attention)"};
 
 	return names[kind];
 }
