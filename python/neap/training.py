@@ -245,7 +245,7 @@ class Training:
             offered.add(Rung.CHECKPOINTING)
         return next_rung(self.split, self._active, offered) if self._options.ladder.enabled else (Rung.STOP, self.split)
 
-    def _give_up(self, step: int, why: str, cached: int) -> TrainingOutOfMemory:
+    def _recommend(self, cached: int = 0) -> tuple[str, ...]:
         can_checkpoint = _efficient.can_checkpoint(self.model, self._torch)
         ways = _advice.Ways(
             self._options.ladder.enabled,
@@ -255,9 +255,12 @@ class Training:
             self._leaks.found,
             self._manager.growing,
         )
-        found = _advice.at_the_end(ways, cached)
+        return _advice.at_the_end(ways, cached)
+
+    def _give_up(self, step: int, why: str, cached: int) -> TrainingOutOfMemory:
+        found = self._recommend(cached)
         error = TrainingOutOfMemory(
-            f"memory ran out at step {step} and {'no rung is left' if ways.ladder else 'the ladder is off'}: "
+            f"memory ran out at step {step} and {'no rung is left' if self._options.ladder.enabled else 'the ladder is off'}: "
             f"{why.rstrip('.')}. In force: {self.split}, mixed precision {'on' if self.mixed_precision else 'off'}; taken: "
             f"{', '.join(r.what for r in self._rungs) or 'none'}. "
             + (f"What may help: {'; '.join(found)}" if found else "A smaller model or a larger device is needed")
@@ -467,6 +470,9 @@ class Training:
         else:
             _events.mark(_abi.Mark.FAILED, "failed")
         self._cleanups.run(_abi.Reason.FAILURE)
+        if memory.is_out_of_memory(error):  # of a callback, or of the data: not one that the ladder saw
+            for one in self._recommend():
+                log.warning("Out of memory outside a step. What may help: %s", one)
 
     def _train(self) -> TrainingResult:
         began = time.monotonic()

@@ -322,7 +322,7 @@ class Trainings(TrainingCase):
 
 
 class Leaks(TrainingCase):
-    """Trainings of which a step keeps 8 MiB, on a device of which they may use 640 MiB."""
+    """Trainings of which a step keeps 8 MiB, on a device of which they may use 720 MiB."""
 
     def leaking(self, steps, **options):
         """With a reference cycle where `cycle` is true: a collection would drop it."""
@@ -338,18 +338,18 @@ class Leaks(TrainingCase):
                 kept_in_a_global.append(take(8))
 
         logging.getLogger("neap").setLevel(logging.WARNING)
-        options = {"memory_limit": "640 MiB", "shuffle": False, "on_step": keep, **options}
+        options = {"memory_limit": "720 MiB", "shuffle": False, "on_step": keep, **options}
         run = self.training(64, data=(torch.randn(64 * steps, 64), torch.randn(64 * steps, 1)), **options)
-        with self.assertLogs("neap", logging.WARNING) as logged:
+        with self.assertLogs("neap", logging.WARNING) as self.logged:
             logging.getLogger("neap").warning("begins")
             self.result = run.train()
-        return [record.getMessage() for record in logged.records[1:]]
+        return [record.getMessage() for record in self.logged.records[1:]]
 
     def test_the_end_is_forecast_and_what_grows_named(self):
         told = self.leaking(50)
         leak = self.result.leak
         self.assertEqual((leak.device, leak.bytes_per_step), (0, 8 * MIB))
-        self.assertTrue(50 < leak.earliest <= leak.ends <= 70, repr(leak))
+        self.assertTrue(45 < leak.earliest <= leak.ends <= 90, repr(leak))
         self.assertRegex(told[0], r"^Step \d\d: memory grows by 8\.00 MiB per step \(confidence 99\.99 %, over \d\d steps\): enough memory is left for all 50 steps$")
         self.assertTrue(any("8388608] on cuda:0: " in line and "held by global kept_in_a_global[" in line for line in told), told)
         kept_in_a_global.clear()
@@ -362,7 +362,7 @@ class Leaks(TrainingCase):
             self.leaking(100, on_leak="stop", checkpoint_path=path)
             self.assertEqual(torch.load(path)["step"], self.result.steps)
         self.assertEqual(self.result.ooms, 0)
-        self.assertTrue(45 < self.result.steps < self.result.leak.earliest, self.result)
+        self.assertTrue(35 < self.result.steps < self.result.leak.earliest, self.result)
         self.assertRegex(self.result.stopped, r"^memory leaks and will end at step \d\d.* after step \d\d$")
 
     def test_pieces_between_what_is_kept_end_memory_sooner(self):
@@ -380,10 +380,23 @@ class Leaks(TrainingCase):
         gc.collect()
 
     def test_the_last_word_names_the_leak(self):
+        def keep(model, batch):
+            kept_in_a_global.append(take(8))
+            return nn.functional.mse_loss(model(batch[0]), batch[1])
+
         with self.assertRaises(neap.TrainingOutOfMemory) as caught:
-            self.leaking(200, ladder=False)
+            self.leaking(200, ladder=False, on_step=None, compute=keep)
         (text,) = caught.exception.recommendations
         self.assertRegex(text, r"^mend the leak first: memory grows by 8\.00 MiB per step .*held by global kept_in_a_global\[")
+
+    def test_one_that_ends_in_a_callback(self):
+        def keep(step, loss):
+            kept_in_a_global.append(take(8))
+            take(100)
+
+        with self.assertRaises(torch.OutOfMemoryError):
+            self.leaking(200, on_step=keep)
+        self.assertIn("Out of memory outside a step. What may help: mend the leak first: memory grows by 8.00 MiB", self.logged.output[-1])
 
     def test_none_is_found_where_none_is(self):
         told = self.leaking(60, on_step=None)
