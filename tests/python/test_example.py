@@ -128,11 +128,11 @@ class Example(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (0, "done 4\n"), done.stderr)
 
 
-class Readme(unittest.TestCase):
-    """What README shows of the package is there, and does what it says."""
+class Documented(unittest.TestCase):
+    """What docs/python.md shows of the package first is there, and does what it says."""
 
     def setUp(self):
-        self.text = pathlib.Path(SOURCE, "README.md").read_text(encoding="utf-8")
+        self.text = pathlib.Path(SOURCE, "docs", "python.md").read_text(encoding="utf-8")
 
     def test_the_five_lines(self):
         (lines,) = re.findall(r"^```python\n(import neap\n.*?)^```$", self.text, re.M | re.S)
