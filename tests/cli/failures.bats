@@ -132,7 +132,7 @@ tee_of() {
 	cat output >seen &
 	reader=$!
 	"$NEAP" run --quiet --folder run -- \
-		sh -c 'echo >ready; until [ -e go ]; do sleep 0.02; done; seq 100000 >&2; echo done >done; exit 3' 2>output 3>&- &
+		sh -c 'echo >ready; while [ -e ready ] && [ ! -e go ]; do sleep 0.02; done; seq 100000 >&2; echo done >done; exit 3' 2>output 3>&- &
 	pid=$!
 	until [ -e ready ]; do kill -0 $pid; sleep 0.02; done
 	kill -STOP $pid
@@ -151,7 +151,7 @@ tee_of() {
 	cat output >seen &
 	reader=$!
 	"$NEAP" run --quiet --folder run -- \
-		sh -c 'echo >ready; until [ -e go ]; do sleep 0.02; done; seq 100000 >&2; exit 3' 2>output 3>&- &
+		sh -c 'echo >ready; while [ -e ready ] && [ ! -e go ]; do sleep 0.02; done; seq 100000 >&2; exit 3' 2>output 3>&- &
 	pid=$!
 	until [ -e ready ]; do kill -0 $pid; sleep 0.02; done
 	old="$(tee_of $pid)"

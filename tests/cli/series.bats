@@ -722,7 +722,7 @@ five() {
 		name: s
 		defaults: {needs: none}
 		experiments:
-		- {name: e, command: "sh -c 'echo >ready; until [ -e go ]; do sleep 0.02; done'"}
+		- {name: e, command: "sh -c 'echo >ready; while [ -e ready ] && [ ! -e go ]; do sleep 0.02; done'"}
 	EOF
 	"$NEAP" series s.yaml --folder s >out 2>err 3>&- &
 	series=$!
