@@ -92,6 +92,19 @@ is_cut() {
 		"$(printf 'true\n\n12582912\n4194304')" ]
 }
 
+@test "a series cuts the recordings of an attempt that it lost" {
+	printf 'name: s\nexperiments:\n- {name: a, needs: none, command: [%s, --until, go, 1M]}\n' "$HOLD" >s.yaml
+	"$NEAP" series s.yaml --folder s --quiet >/dev/null 2>&1 3>&- &
+	until [ -e s/runs/a-1/record.* ]; do kill -0 $!; sleep 0.02; done
+	kill -KILL "$(grep -o '^[0-9]*' s/runs/a-1/supervisor)"
+	until [ -e s/runs/a-2/record.* ]; do kill -0 $!; sleep 0.02; done
+	is_cut s/runs/a-1
+	[ "$(sizes s/runs/a-2)" -eq 5259264 ]
+	touch go
+	wait $!
+	is_cut s/runs/a-2
+}
+
 # the folders of runs, oldest first
 runs() { ls -tr "$XDG_STATE_HOME/neap/runs"; }
 
