@@ -13,8 +13,8 @@
 #include "cli/kill_report.h"
 #include "cli/print.h"
 #include "cli/targets.h"
-#include "series/drain.h"
-#include "series/killed.h"
+#include "run/drain.h"
+#include "run/killed.h"
 
 #include <stdlib.h>
 #include <string.h>

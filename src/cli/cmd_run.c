@@ -11,8 +11,8 @@
 #include "cli/run_python.h"
 #include "cli/settings.h"
 #include "series/prune.h"
-#include "series/run_stage.h"
-#include "series/supervise.h"
+#include "run/run_stage.h"
+#include "run/supervise.h"
 #include "store/history.h"
 
 #include <fcntl.h>

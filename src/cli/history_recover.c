@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "cli/command.h"
-#include "series/run_stage.h"
+#include "run/run_stage.h"
 
 #include <dirent.h>
 

@@ -1,4 +1,4 @@
-/* cli/history_recover.h: runs whose supervisor was killed after their command had ended (series/run_stage.h), and before
+/* cli/history_recover.h: runs whose supervisor was killed after their command had ended (run/run_stage.h), and before
  * the history had them. */
 #ifndef NEAP_CLI_HISTORY_RECOVER_H
 #define NEAP_CLI_HISTORY_RECOVER_H

@@ -7,7 +7,7 @@
 #include "cli/print.h"
 #include "device/driver.h"
 #include "device/loader.h"
-#include "series/outsider.h"
+#include "run/outsider.h"
 
 #include <dirent.h>
 #include <limits.h>

@@ -19,7 +19,7 @@
 #define NEAP_ESTIMATE_ESTIMATE_H
 
 #include "analyze/analysis.h"
-#include "series/simulated.h"
+#include "run/simulated.h"
 #include "sim/profile.h"
 #include "store/result.h"
 

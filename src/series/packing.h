@@ -2,14 +2,14 @@
  * Pure.
  *
  * What counts of those that run is what they need, not what they hold at the moment: one that has just been started
- * holds nothing yet. (That the bytes are free of others' use is waited for by its own supervisor: series/drain.h.)
+ * holds nothing yet. (That the bytes are free of others' use is waited for by its own supervisor: run/drain.h.)
  *
  *   invariant: the needs of those that run on a device fit into it together, or it is one alone
  */
 #ifndef NEAP_SERIES_PACKING_H
 #define NEAP_SERIES_PACKING_H
 
-#include "series/drain.h"
+#include "run/drain.h"
 
 #define NEAP_PACKING_ANY SIZE_MAX
 

@@ -7,8 +7,8 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "series/journal.h"
-#include "series/recordings.h"
-#include "series/run_stage.h"
+#include "run/recordings.h"
+#include "run/run_stage.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/owner.h"
 #include "series/journal.h"
-#include "series/recordings.h"
-#include "series/run_stage.h"
+#include "run/recordings.h"
+#include "run/run_stage.h"
 
 #include <dirent.h>
 #include <errno.h>

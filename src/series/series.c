@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "series/orphans.h"
-#include "series/recordings.h"
-#include "series/run_stage.h"
+#include "run/orphans.h"
+#include "run/recordings.h"
+#include "run/run_stage.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
-#include "series/supervise.h"
+#include "run/supervise.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -14,7 +14,7 @@
  *   before its end is journaled       the result is taken again; the history replaces its row
  *
  * A kill of a supervisor loses the attempt whose command it ends; one that comes later loses nothing
- * (series/run_stage.h). A series that ends before its time, whatever the cause, first waits for the supervisors that
+ * (run/run_stage.h). A series that ends before its time, whatever the cause, first waits for the supervisors that
  * it has started.
  */
 #ifndef NEAP_SERIES_SERIES_H

@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "base/owner.h"
-#include "series/run_stage.h"
+#include "run/run_stage.h"
 #include "series/spec_settings.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 #include "series/series_check.h"
 
 #include "base/error.h"
-#include "series/degrade.h"
+#include "run/degrade.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "series/drain.h"
+#include "run/drain.h"
 
 #include <inttypes.h>
 #include <stdio.h>

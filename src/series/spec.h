@@ -25,7 +25,7 @@
 #define NEAP_SERIES_SPEC_H
 
 #include "series/spec_slurm.h"
-#include "series/words.h"
+#include "run/words.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -13,7 +13,7 @@
 #define NEAP_SERIES_SPEC_SLURM_H
 
 #include "series/spec_yaml.h"
-#include "series/words.h"
+#include "run/words.h"
 
 /* As written, checked; NULL: not given. */
 struct neap_spec_slurm {

@@ -8,7 +8,7 @@
 #define NEAP_SLURM_CALL_H
 
 #include "base/buffer.h"
-#include "series/words.h"
+#include "run/words.h"
 
 /* Runs it to its end. NEAP_OK: it ran, `output` has what it wrote, and `complaint` why it refused: its last words on
  * stderr or its exit status; "" when it ended with 0. Errors: NEAP_ENOTSUP when it is not on PATH; NEAP_ETIMEDOUT

@@ -9,7 +9,7 @@
 #ifndef NEAP_SLURM_CLAIM_H
 #define NEAP_SLURM_CLAIM_H
 
-#include "series/supervise.h"
+#include "run/supervise.h"
 
 struct neap_slurm_claim {
 	uint32_t job, task;

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
-#include "series/run_stage.h"
+#include "run/run_stage.h"
 #include "slurm/call.h"
 #include "slurm/decide.h"
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "series/supervise.h"
+#include "run/supervise.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,13 +6,13 @@
  *   RUN/lock          flock(2), held by the supervisor (inherited from the series process that made the folder)
  *   RUN/spec.json     what is run: command, parameters, needs
  *   RUN/record.PID    the recording of each attached process of the run
- *   RUN/simulated.PID of each process on the stand-ins for NVIDIA's libraries: series/simulated.h
+ *   RUN/simulated.PID of each process on the stand-ins for NVIDIA's libraries: run/simulated.h
  *   RUN/stdout.log, RUN/stderr.log   with --log
  *   RUN/result.json   published whole at the end
  *
  *   lock held                     the run goes on
  *   lock free, result.json        the run is over
- *   lock free, no result.json     the supervisor died: series/run_stage.h tells whether the command ran, or had ended
+ *   lock free, no result.json     the supervisor died: run/run_stage.h tells whether the command ran, or had ended
  */
 #ifndef NEAP_STORE_RESULT_H
 #define NEAP_STORE_RESULT_H

@@ -1,0 +1,24 @@
+/* run/drain.h: is there room before a start? Pure functions over readings. Is the memory back after an end:
+ * device/drain.h. */
+#ifndef NEAP_RUN_DRAIN_H
+#define NEAP_RUN_DRAIN_H
+
+#include "device/drain.h"
+
+/* How far from empty a device may be and still be whole: the driver's bookkeeping. */
+#define NEAP_WHOLE_SLACK (32ull << 20)
+
+enum neap_needs_kind { NEAP_NEEDS_NONE, NEAP_NEEDS_BYTES, NEAP_NEEDS_DEVICE };
+
+struct neap_needs {
+	enum neap_needs_kind kind;
+	uint64_t bytes; /* for NEAP_NEEDS_BYTES */
+};
+
+/* "none", "device" or a size. Errors: NEAP_EPARSE. */
+enum neap_status neap_needs_parse(const char *text, struct neap_needs *ret_needs, struct neap_error *err);
+
+enum neap_room { NEAP_ROOM_NOW, NEAP_ROOM_LATER, NEAP_ROOM_NEVER /* more than the device has */ };
+enum neap_room neap_needs_room(const struct neap_needs *needs, const struct neap_reading *reading);
+
+#endif

@@ -1,0 +1,317 @@
+/* run/group.c: see group.h. */
+#include "run/group.h"
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PROC_BYTES   (1u << 20)
+#define SYSTEMD_MS   2000 /* for an answer of systemd's */
+#define LOOK_NS      (5 * NEAP_NS_PER_MS)
+#define ENDED_LOOKS  400
+#define KILL_ROUNDS  100
+#define FOLDER_DEPTH 16
+
+extern char **environ;
+
+/* Where the cgroup file system is mounted, and which of its folders is the mount's root. */
+static bool find_mount(char *point, char *root, size_t room)
+{
+	struct neap_buffer text = {0};
+	bool found = false;
+	if (!neap_file_read("/proc/self/mountinfo", PROC_BYTES, &text, NULL)) {
+		char *rest = NULL;
+		for (char *line = strtok_r(text.data, "\n", &rest); line && !found;
+		     line = strtok_r(NULL, "\n", &rest)) {
+			char at[4096], from[4096];
+			found = strstr(line, " - cgroup2 ") &&
+				sscanf(line, "%*s %*s %*s %4095s %4095s", from, at) == 2 && !strchr(at, '\\') &&
+				strlen(at) < room && strlen(from) < room;
+			if (found) {
+				strcpy(point, at);
+				strcpy(root, from);
+			}
+		}
+	}
+	neap_buffer_fini(&text);
+	return found;
+}
+
+/* The path of a process's group in the hierarchy of version 2: "/a/b". */
+static bool read_group(pid_t pid, char *path, size_t room)
+{
+	char file[64];
+	struct neap_buffer text = {0};
+	bool found = false;
+	snprintf(file, sizeof file, "/proc/%d/cgroup", (int)pid);
+	if (!neap_file_read(file, PROC_BYTES, &text, NULL)) {
+		const char *line = strstr(neap_buffer_string(&text), "0::/");
+		if (line && (line == text.data || line[-1] == '\n')) {
+			size_t length = strcspn(line + 3, "\n");
+			found = length < room;
+			if (found)
+				snprintf(path, room, "%.*s", (int)length, line + 3);
+		}
+	}
+	neap_buffer_fini(&text);
+	return found;
+}
+
+/* The folder that stands for a path of the hierarchy. */
+static bool folder_of(const char *group, char *folder, size_t room)
+{
+	char point[4096], root[4096];
+	if (!find_mount(point, root, sizeof point))
+		return false;
+	size_t length = strcmp(root, "/") ? strlen(root) : 0;
+	if (strncmp(group, root, length) != 0 || (group[length] && group[length] != '/'))
+		return false; /* outside of what is mounted */
+	return !neap_path_join(folder, room, point, group + length);
+}
+
+static bool write_to(const char *folder, const char *file, const char *text)
+{
+	char path[4400];
+	int fd = neap_path_join(path, sizeof path, folder, file) ? -1 : open(path, O_WRONLY | O_CLOEXEC);
+	bool written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+	int cause = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = cause;
+	return written;
+}
+
+static bool in_login_session(const char *group)
+{
+	char session[64];
+	snprintf(session, sizeof session, "/user.slice/user-%u.slice/session-", (unsigned)getuid());
+	return !strncmp(group, session, strlen(session));
+}
+
+void neap_group_make(const char *run_id, struct neap_group *ret_group)
+{
+	struct neap_group group = {0};
+	char own[4096], folder[4096];
+	snprintf(group.name, sizeof group.name, "neap-%s", run_id);
+	if (!read_group(getpid(), own, sizeof own) || !folder_of(own, folder, sizeof folder)) {
+		snprintf(group.why, sizeof group.why, "no cgroup v2 is mounted");
+	} else if (neap_path_join(group.path, sizeof group.path, folder, group.name)) {
+		snprintf(group.why, sizeof group.why, "its path would be too long");
+	} else if (mkdir(group.path, 0755) &&
+		   errno != EEXIST) { /* of an earlier run of this id: empty, or ours to fill */
+		group.scope = in_login_session(own);
+		if (!group.scope)
+			snprintf(group.why, sizeof group.why, "no group can be made in %.100s: %s", folder,
+				 strerror(errno));
+		group.path[0] = '\0';
+	}
+	*ret_group = group;
+}
+
+/* Runs busctl to its end, or to the end of our patience. */
+static bool call_systemd(char *const *words)
+{
+	sigset_t none;
+	posix_spawnattr_t attributes;
+	pid_t child = 0;
+	int status = -1;
+	sigemptyset(&none);
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	posix_spawn_file_actions_init(&files);
+	for (int fd = 0; fd <= 2; fd++)
+		posix_spawn_file_actions_addopen(&files, fd, "/dev/null", fd ? O_WRONLY : O_RDONLY, 0);
+	int failed = posix_spawnp(&child, words[0], &files, &attributes, words, environ);
+	posix_spawn_file_actions_destroy(&files);
+	posix_spawnattr_destroy(&attributes);
+	if (failed)
+		return false;
+	struct pollfd ended = {.fd = pidfd_open(child, 0), .events = POLLIN};
+	if (poll(&ended, 1, SYSTEMD_MS) <= 0)
+		kill(child, SIGKILL);
+	while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+		;
+	if (ended.fd >= 0)
+		close(ended.fd);
+	return status == 0;
+}
+
+/* Asks the user's systemd for a scope with this process in it, and waits until it is there. */
+static bool enter_scope(struct neap_group *group, pid_t pid)
+{
+	char unit[96], number[16], run[96], path[4200];
+	const char *run_id = group->name + strlen("neap-");
+	snprintf(unit, sizeof unit, "%s.scope", group->name);
+	snprintf(number, sizeof number, "%d", (int)pid);
+	snprintf(run, sizeof run, "neap run %s", run_id);
+	char *const words[] = {"busctl",
+			       "--user",
+			       "--quiet",
+			       "call",
+			       "org.freedesktop.systemd1",
+			       "/org/freedesktop/systemd1",
+			       "org.freedesktop.systemd1.Manager",
+			       "StartTransientUnit",
+			       "ssa(sv)a(sa(sv))",
+			       unit,
+			       "fail",
+			       "3",
+			       "PIDs",
+			       "au",
+			       "1",
+			       number,
+			       "Description",
+			       "s",
+			       run,
+			       "CollectMode",
+			       "s",
+			       "inactive-or-failed",
+			       "0",
+			       NULL};
+	if (!call_systemd(words)) {
+		snprintf(group->why, sizeof group->why, "systemd's user manager gives no scope");
+		return false;
+	}
+	for (uint64_t waited_ns = 0; waited_ns < SYSTEMD_MS * NEAP_NS_PER_MS; waited_ns += LOOK_NS) {
+		if (neap_group_find(pid, run_id, path, sizeof path)) {
+			strcpy(group->path, path);
+			return true;
+		}
+		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	}
+	snprintf(group->why, sizeof group->why, "systemd's user manager did not move the command into its scope");
+	return false;
+}
+
+bool neap_group_enter(struct neap_group *group, pid_t pid)
+{
+	char number[16];
+	if (group->scope)
+		return enter_scope(group, pid); /* one for each start: the last has gone with its processes */
+	if (!group->path[0])
+		return false;
+	snprintf(number, sizeof number, "%d", (int)pid);
+	if (write_to(group->path, "cgroup.procs", number))
+		return true;
+	snprintf(group->why, sizeof group->why, "the command cannot be moved into %.100s: %s", group->path,
+		 strerror(errno));
+	if (!rmdir(group->path)) /* else an earlier start has left processes in it */
+		group->path[0] = '\0';
+	return false;
+}
+
+static bool is_empty(const char *path)
+{
+	char file[4400];
+	struct neap_buffer text = {0};
+	bool populated = !neap_path_join(file, sizeof file, path, "cgroup.events") &&
+			 !neap_file_read(file, PROC_BYTES, &text, NULL) &&
+			 strstr(neap_buffer_string(&text), "populated 1");
+	neap_buffer_fini(&text);
+	return !populated;
+}
+
+/* Before Linux 5.14 there is no cgroup.kill: one process after another, frozen so that none forks meanwhile. */
+static void kill_each(const char *path, int depth)
+{
+	char file[4400];
+	struct neap_buffer text = {0};
+	DIR *folder = depth < FOLDER_DEPTH ? opendir(path) : NULL;
+	for (struct dirent *entry; folder && (entry = readdir(folder));)
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    !neap_path_join(file, sizeof file, path, entry->d_name))
+			kill_each(file, depth + 1);
+	if (folder)
+		closedir(folder);
+	if (!neap_path_join(file, sizeof file, path, "cgroup.procs") &&
+	    !neap_file_read(file, PROC_BYTES, &text, NULL)) {
+		char *rest = NULL;
+		for (char *line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+			long pid = strtol(line, NULL, 10);
+			if (pid > 1 && pid <= INT32_MAX)
+				kill((pid_t)pid, SIGKILL);
+		}
+	}
+	neap_buffer_fini(&text);
+}
+
+bool neap_group_kill(const char *path)
+{
+	bool whole = write_to(path, "cgroup.kill", "1");
+	if (!whole && errno == ENOENT && access(path, F_OK)) /* the group itself is gone */
+		return true;
+	for (int round = 0; !whole && round < KILL_ROUNDS && !is_empty(path); round++) {
+		write_to(path, "cgroup.freeze", "1");
+		kill_each(path, 0);
+		write_to(path, "cgroup.freeze", "0");
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS);
+	}
+	for (int look = 0; look < ENDED_LOOKS && !is_empty(path); look++)
+		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	return is_empty(path);
+}
+
+static void remove_folder(const char *path, int depth)
+{
+	char below[4400];
+	DIR *folder = depth < FOLDER_DEPTH ? opendir(path) : NULL;
+	for (struct dirent *entry; folder && (entry = readdir(folder));)
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    !neap_path_join(below, sizeof below, path, entry->d_name))
+			remove_folder(below, depth + 1);
+	if (folder)
+		closedir(folder);
+	rmdir(path);
+}
+
+void neap_group_remove(struct neap_group *group)
+{
+	if (group->path[0] && is_empty(group->path))
+		remove_folder(group->path, 0);
+	group->path[0] = '\0';
+}
+
+void neap_group_end(const char *run_id)
+{
+	char own[4096], folder[4096];
+	struct neap_group group = {0};
+	if (!read_group(getpid(), own, sizeof own) || !folder_of(own, folder, sizeof folder))
+		return;
+	snprintf(group.name, sizeof group.name, "neap-%s", run_id);
+	if (neap_path_join(group.path, sizeof group.path, folder, group.name) || access(group.path, F_OK))
+		return;
+	neap_group_kill(group.path);
+	neap_group_remove(&group);
+}
+
+bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room)
+{
+	char group[4096], name[96];
+	if (!run_id[0] || !read_group(pid, group, sizeof group))
+		return false;
+	size_t length = (size_t)snprintf(name, sizeof name, "/neap-%.80s", run_id);
+	for (char *at = strstr(group, name); at; at = strstr(at + 1, name)) {
+		size_t more = strcspn(at + length, "/");
+		if (more && (more != strlen(".scope") || strncmp(at + length, ".scope", more) != 0))
+			continue;
+		at[length + more] = '\0'; /* not the groups that it has made itself below */
+		return folder_of(group, path, room);
+	}
+	return false;
+}

@@ -1,0 +1,61 @@
+/* run/limits.h: when a running command is warned of, asked to end and ended: the decision, apart from the doing.
+ *
+ *   limit       of what                                                    warned of at         crossed when
+ *   ---------   --------------------------------------------------------   ------------------   -------------
+ *   time        how long the command has run                               -                    it is reached
+ *   device      bytes of the run on the watched device, as the driver says 90 % of it           above
+ *   host        host memory of the run's processes together                90 % of it           above
+ *   disk        bytes free where the run's folder is                       below 10/9 of it     below
+ *
+ *   fine --(crossed)--> asked: SIGTERM --(grace over)--> killed: SIGKILL
+ *
+ * The first limit that is crossed is the one that counts; what happens to the readings after it changes nothing. What
+ * cannot be read (NEAP_READING_UNKNOWN) crosses nothing. Pure.
+ */
+#ifndef NEAP_RUN_LIMITS_H
+#define NEAP_RUN_LIMITS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NEAP_READING_UNKNOWN UINT64_MAX
+
+enum neap_limit { NEAP_LIMIT_TIME, NEAP_LIMIT_DEVICE, NEAP_LIMIT_HOST, NEAP_LIMIT_DISK, NEAP_LIMITS };
+
+/* 0: no such limit. */
+struct neap_limits {
+	uint64_t at[NEAP_LIMITS]; /* nanoseconds; bytes */
+	uint64_t grace_ns;        /* between SIGTERM and SIGKILL */
+};
+
+/* A zeroed struct is the beginning. */
+struct neap_limits_state {
+	bool warned[NEAP_LIMITS];
+	bool asked, killed;
+	enum neap_limit crossed; /* once asked: which, */
+	uint64_t reading;        /* what was read then, */
+	uint64_t asked_ns;       /* and when */
+};
+
+enum neap_limits_action {
+	NEAP_LIMITS_NOTHING,
+	NEAP_LIMITS_WARN, /* of *ret_limit; ask again, there may be more */
+	NEAP_LIMITS_ASK,
+	NEAP_LIMITS_KILL,
+};
+
+/* What to do now; changes the state as if it were done. `readings`: by enum neap_limit. */
+enum neap_limits_action neap_limits_next(const struct neap_limits *limits, struct neap_limits_state *state,
+					 const uint64_t readings[NEAP_LIMITS], uint64_t now_ns,
+					 enum neap_limit *ret_limit);
+
+/* How long until time alone may change the answer, for a command that runs since `ran_ns`; UINT64_MAX: never. */
+uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_limits_state *state, uint64_t ran_ns,
+			    uint64_t now_ns);
+
+/* "host memory 3.10 GiB above 3.00 GiB". */
+void neap_limits_text(const struct neap_limits *limits, enum neap_limit limit, uint64_t reading, char *text,
+		      size_t room);
+
+#endif

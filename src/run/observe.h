@@ -1,0 +1,120 @@
+/* run/observe.h: what a run does to the devices, seen from its supervisor: the statistics pages of its attached
+ * processes, and the driver's figures.
+ *
+ * One device is watched: the one asked for, else the first visible one, else, once a process of the run is attached,
+ * the one it uses. Readings of all devices from before the start are kept, for the drain.
+ *
+ * A monitor may be NULL (no driver): pages are still read. One thread.
+ */
+#ifndef NEAP_RUN_OBSERVE_H
+#define NEAP_RUN_OBSERVE_H
+
+#include "base/buffer.h"
+#include "proto/page.h"
+#include "run/drain.h"
+#include "store/result.h"
+#include "trace/record.h"
+
+#define NEAP_CURVE_POINTS 2000
+
+/* A memory curve in bounded room: when full, neighbours are merged two and two (the higher one stays), and from then
+ * on as many samples as one point stands for. A zeroed struct is empty. */
+struct neap_samples {
+	struct neap_result_sample items[NEAP_CURVE_POINTS];
+	size_t count;
+	size_t each;   /* samples a point stands for; 0 counts as 1 */
+	size_t inside; /* samples in the last point */
+};
+void neap_samples_add(struct neap_samples *samples, const struct neap_result_sample *sample);
+
+/* An attached process of the run. */
+struct neap_observed {
+	pid_t pid;
+	uint64_t start_ticks;
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, its own exact ones */
+	uint64_t ooms;                                      /* on all its devices */
+	char record_path[512];
+	uint64_t uses;              /* bit per device, by NVML's index: it has, or had, an allocator there */
+	uint64_t strays;            /* likewise: it holds a context and nothing else there */
+	uint64_t context_bytes, stray_bytes; /* of one context that it uses; of the last that it does not */
+	bool ooms_rose;       /* in the last neap_observe_take */
+	uint64_t cards_shown; /* the supervisor's: OOMs of its recording that were told */
+};
+
+#define NEAP_OBSERVED_PROCESSES 256
+#define NEAP_OBSERVED_OUTSIDERS 4
+
+struct neap_observe {
+	struct neap_monitor *monitor; /* borrowed; NULL: none */
+	char runtime[4096];           /* folder of the pages; "" none */
+	char runtime_note[320];       /* what is not as usual about it; "" nothing */
+	char run_id[64];
+	pid_t supervisor;             /* processes of the run descend from it */
+	bool pinned;                  /* the device was asked for: do not follow the attached process */
+	size_t device_count, watched; /* watched == device_count: none */
+	struct neap_reading *before;  /* one per device; `total_bytes` 0 where it could not be read */
+	bool *touched;                /* devices the run was seen on */
+	struct neap_reading now;      /* the watched device's last reading */
+	uint64_t started_ns;
+	struct neap_samples samples;
+	struct neap_observed attached[NEAP_OBSERVED_PROCESSES];
+	size_t attached_count;
+	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
+	size_t pid_count;
+	/* Of those that the driver listed before they were attached, the first few: who and why not (run/outsider.h). */
+	struct {
+		pid_t pid;
+		char text[320];
+	} outsiders[NEAP_OBSERVED_OUTSIDERS];
+	size_t outsider_count;
+	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
+	uint64_t run_bytes; /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
+	uint64_t peak_device_bytes;                         /* the driver's figure for the run; 0 unknown */
+	uint64_t highest_used_bytes;                        /* of the device, others included */
+	size_t turn;                                        /* the device that is looked at beside the watched one */
+};
+
+/* Chooses the device. `device`: an index or a UUID (or its beginning); NULL: the first of CUDA_VISIBLE_DEVICES, as
+ * `visible` says (NULL: not set). Errors: NEAP_ENODEVICE, NEAP_EINVAL, NEAP_ENOMEM. */
+enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_monitor *monitor, const char *device,
+				   const char *visible, const char *run_id, struct neap_error *err);
+void neap_observe_fini(struct neap_observe *observe);
+
+/* Reads the watched device into `now`. Errors: NEAP_ENODEVICE when none is watched; the driver's. */
+enum neap_status neap_observe_read(struct neap_observe *observe, struct neap_error *err);
+
+/* Right before a start: keeps the readings of all devices and forgets what was seen. */
+void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
+
+/* One look. What cannot be read stays unknown. */
+void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
+
+/* Once the command has ended: adds what the recording that a process left at `path` says of it. One that no look met counts
+ * as attached. */
+void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
+/* Whether a look met it while it used a device. */
+bool neap_observe_met(const struct neap_observe *observe, pid_t pid);
+
+/* Bytes the run still holds, on every device it was seen on and on the watched one; 0: drained, or nothing can be
+ * known (no monitor). */
+uint64_t neap_observe_left(struct neap_observe *observe);
+
+/* The highest of what the attached processes counted themselves (exact, each alone) and of their sums as sampled. */
+void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
+			uint64_t *ret_reserved_bytes);
+
+/* What the run took of the watched device at most: as the driver was seen to say, or, where no look met the peak,
+ * what was reserved then and a context. 0 unknown: it was too short to be seen. */
+uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes);
+
+/* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did. */
+void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out);
+
+/* Names processes of the run that used a device and never were attached, with the reason, into `out`; nothing when there
+ * was none. */
+void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out);
+
+/* False: no sign that the run used a device. */
+bool neap_observe_used(const struct neap_observe *observe);
+
+#endif

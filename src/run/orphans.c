@@ -1,0 +1,141 @@
+/* run/orphans.c: rounds of find and end: a process that forks while it is being ended is caught by
+ * the next round. */
+#include "run/orphans.h"
+
+#include "base/error.h"
+#include "run/group.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#define ROUNDS   3
+#define GRACE_MS 3000
+#define FLIGHTS  256 /* of a batch each: a fork bomb is not chased for ever */
+#define DEPTH    64
+
+struct search {
+	const struct neap_orphans_of *of;
+	struct neap_process *found;
+	size_t room, count;
+};
+
+static bool descends_from(const struct neap_process *process, pid_t ancestor)
+{
+	struct neap_process parent = *process;
+	for (int depth = 0; ancestor > 0 && depth < DEPTH && parent.parent > 1; depth++) {
+		if (parent.parent == ancestor)
+			return true;
+		if (neap_process_read(parent.parent, &parent, NULL))
+			return false;
+	}
+	return false;
+}
+
+bool neap_orphans_match(const struct neap_process *process, const char *process_run_id, const char *run_id,
+			bool descends, pid_t self, uid_t uid)
+{
+	if (process->pid == self || process->pid <= 1 || process->uid != uid || process->state == 'Z' ||
+	    process->state == 'X')
+		return false;
+	return descends || (run_id[0] && process_run_id && !strcmp(process_run_id, run_id));
+}
+
+/* Looked at again: in the middle of an exec it had no command line yet. */
+static void take(struct search *search, const struct neap_process *process)
+{
+	struct neap_process *found = &search->found[search->count++];
+	if (neap_process_read(process->pid, found, NULL) || found->start_ticks != process->start_ticks)
+		*found = *process;
+}
+
+static bool visit(void *context, const struct neap_process *process)
+{
+	struct search *search = context;
+	const struct neap_orphans_of *of = search->of;
+	char value[128], group[4200];
+	if (process->uid != getuid() || process->pid == of->except[0] || process->pid == of->except[1])
+		return true;
+	bool contained = neap_group_find(process->pid, of->run_id, group, sizeof group);
+	bool known = !contained && !neap_process_environment(process->pid, "NEAP_RUN_ID", value, sizeof value);
+	if (neap_orphans_match(process, known ? value : NULL, of->run_id,
+			       contained || descends_from(process, of->ancestor), getpid(), getuid()))
+		take(search, process);
+	return search->count < search->room;
+}
+
+enum neap_status neap_orphans_find(const struct neap_orphans_of *of, struct neap_process *ret_processes, size_t room,
+				   size_t *ret_count, struct neap_error *err)
+{
+	struct search search = {of, ret_processes, room, 0};
+	if (room) {
+		enum neap_status status = neap_process_each(visit, &search, err);
+		if (status)
+			return status;
+	}
+	*ret_count = search.count;
+	return NEAP_OK;
+}
+
+enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms, struct neap_ended *ret_orphans,
+				  size_t room, size_t *ret_count, struct neap_error *err)
+{
+	size_t total = 0;
+	for (int round = 0; round < ROUNDS && total < room; round++) {
+		struct neap_process found[NEAP_ENDING_BATCH];
+		size_t wanted = room - total < NEAP_ENDING_BATCH ? room - total : NEAP_ENDING_BATCH, count = 0;
+		enum neap_status status = neap_orphans_find(of, found, wanted, &count, err);
+		if (status)
+			return status;
+		if (!count)
+			break;
+		for (size_t i = 0; i < count; i++)
+			ret_orphans[total + i] = (struct neap_ended){.process = found[i]};
+		neap_process_end(ret_orphans + total, count, (uint64_t)grace_ms);
+		size_t ended = 0;
+		for (size_t i = 0; i < count; i++)
+			ended += ret_orphans[total + i].ended_by != 0;
+		total += count;
+		if (!ended) /* those that cannot be ended would be found again */
+			break;
+	}
+	*ret_count = total;
+	return NEAP_OK;
+}
+
+/* One that forks faster than it is found: all of its group at once. And without a supervisor nobody else removes it.
+ */
+static void end_group(const struct neap_orphans_of *of)
+{
+	struct neap_process left;
+	size_t count = 0;
+	char group[4200];
+	if (!neap_orphans_find(of, &left, 1, &count, NULL) && count &&
+	    neap_group_find(left.pid, of->run_id, group, sizeof group))
+		neap_group_kill(group);
+	if (!of->ancestor)
+		neap_group_end(of->run_id);
+}
+
+enum neap_status neap_orphans_end_all(const struct neap_orphans_of *of,
+				      void (*tell)(void *context, const struct neap_ended *orphan), void *context,
+				      size_t *ret_count, struct neap_error *err)
+{
+	size_t total = 0;
+	for (int flight = 0; flight < FLIGHTS; flight++) {
+		struct neap_ended orphans[NEAP_ENDING_BATCH];
+		size_t count = 0, ended = 0;
+		enum neap_status status = neap_orphans_end(of, GRACE_MS, orphans, NEAP_ENDING_BATCH, &count, err);
+		if (status)
+			return status;
+		for (size_t i = 0; i < count; i++) {
+			tell(context, &orphans[i]);
+			ended += orphans[i].ended_by != 0;
+		}
+		total += count;
+		if (count < NEAP_ENDING_BATCH || !ended) /* those that cannot be ended are found again */
+			break;
+	}
+	end_group(of);
+	*ret_count = total;
+	return NEAP_OK;
+}

@@ -1,0 +1,52 @@
+/* run/outcome.h: what became of a command, from the evidence. Pure. */
+#ifndef NEAP_RUN_OUTCOME_H
+#define NEAP_RUN_OUTCOME_H
+
+#include "store/result.h"
+
+struct neap_evidence {
+	bool started;             /* the command ran: wait_status says how it ended */
+	bool no_memory;           /* gave up waiting for the bytes it needs: never started */
+	char wait_text[200];      /* why, in words; "" unknown */
+	int spawn_errno;          /* exec failed with it: never ran */
+	char spawn_name[128];     /* the program that could not be run */
+	int wait_status;          /* of waitpid; for a command that ran */
+	int canceled_by;          /* a signal the user sent to the supervisor; 0 none */
+	int killed_by;            /* the process of the `neap kill` that ended it; 0 none */
+	bool timed_out;           /* its time limit passed and we sent signals */
+	uint64_t ooms;            /* in the recordings of this attempt */
+	bool recovered;           /* after the last of them the training went on: a step was finished */
+	char oom_text[256];       /* the last one in words; "" when unknown */
+	char unread_text[256];    /* why a recording could not be read; "" all could */
+	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
+	char error_line[200];     /* the last thing it wrote: its exception, or its last line; "" nothing is known */
+	char lost_text[200];      /* how the driver says that the device is lost; "" it does not */
+	char lost_line[256];      /* a line at the end of its stderr that says so; "" none */
+	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */
+	char limit_text[160];     /* it crossed a limit (run/limits.h) and we sent signals: which; "" none */
+	uint64_t host_kills;      /* how much the host's oom_kill counter rose meanwhile */
+	const char *host_counter; /* its name; NULL unknown */
+};
+
+struct neap_verdict {
+	enum neap_outcome outcome;
+	int exit_status; /* 0..255 */
+	char evidence[320];
+};
+
+/* The first that holds: not started; not found; canceled; killed; timeout; stopped at a limit;
+ * stopped early; success; device lost; OOM; host OOM; signal; failure. A command that ends with 0 has succeeded,
+ * whatever it went through; but one that was asked to stop early, and ends with 0 or NEAP_EXIT_STOPPED (75), has
+ * stopped early. */
+void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);
+
+enum neap_outcome_words {
+	NEAP_WORDS_OOM,  /* device memory ran out: in the words of PyTorch, CUDA, JAX or neap */
+	NEAP_WORDS_LOST, /* the device is lost: errors that are the device's, whatever the program does */
+};
+
+/* Finds, in the last lines of a log, one that says so. `ret_line` gets it, cut to its room; "" when there is none.
+ * `text` needs no terminator. */
+void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line, size_t room);
+
+#endif

@@ -1,0 +1,97 @@
+/* run/outsider.c: see outsider.h. The environment is the one that the process began with, which is what its
+ * interpreter went by. */
+#include "run/outsider.h"
+
+#include "base/buffer.h"
+#include "base/file.h"
+#include "base/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORDS         64 /* options come first: more do not matter */
+#define COMMAND_BYTES (1u << 20)
+#define VALUE_ROOM    32768
+#define LAUNCH        "/python/launch" /* ends the folder that `neap run` puts on PYTHONPATH */
+
+bool neap_is_python(const char *word)
+{
+	const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
+	return !strncmp(name, "python", 6) && strspn(name + 6, "0123456789.tdmu") == strlen(name + 6);
+}
+
+const char *neap_python_isolated(const char *const *words)
+{
+	if (!words[0] || !neap_is_python(words[0]))
+		return NULL;
+	for (size_t i = 1; words[i] && words[i][0] == '-' && words[i][1] && words[i][1] != '-'; i++) {
+		for (const char *letter = words[i] + 1; *letter; letter++) {
+			if (*letter == 'I')
+				return "-I";
+			if (*letter == 'E')
+				return "-E";
+			if (*letter == 'S')
+				return "-S";
+			if (strchr("cm", *letter)) /* the program; all else is its own */
+				return NULL;
+			if (strchr("WX", *letter)) { /* with a value, in this word or the next */
+				i += !letter[1] && words[i + 1];
+				break;
+			}
+		}
+	}
+	return NULL;
+}
+
+const char *neap_outsider_why(const struct neap_outsider *process)
+{
+	if (!process->attach)
+		return "its environment was emptied on the way: NEAP_ATTACH is not in it (env -i, sudo, a container)";
+	if (!strcmp(process->attach, "0"))
+		return "NEAP_ATTACH=0 is set";
+	if (!process->words[0] || !neap_is_python(process->words[0]))
+		return "it does not use libneap, and is seen from outside only";
+	const char *isolated = neap_python_isolated(process->words);
+	if (isolated)
+		return !strcmp(isolated, "-S")   ? "python -S leaves out sitecustomize, by which neap comes in"
+		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, by which neap comes in"
+						 : "python -I ignores PYTHONPATH, by which neap comes in";
+	if (!process->python_path || !strstr(process->python_path, LAUNCH))
+		return "PYTHONPATH, by which neap comes in, is not as neap run sets it";
+	return "a Python program is attached when it uses PyTorch, or calls neap.attach()";
+}
+
+/* Its words, pointing into `buffer`. */
+static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[WORDS + 1])
+{
+	char path[64];
+	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
+	if (neap_file_read(path, COMMAND_BYTES, buffer, NULL))
+		return false;
+	const char *at = neap_buffer_string(buffer), *end = at + buffer->length;
+	size_t count = 0;
+	for (; at < end && count < WORDS; at += strlen(at) + 1)
+		words[count++] = at;
+	words[count] = NULL;
+	return true;
+}
+
+bool neap_outsider_tell(pid_t pid, char *text, size_t room)
+{
+	struct neap_buffer command = {0};
+	struct neap_process process = {0};
+	const char *words[WORDS + 1];
+	char *attach = calloc(2, VALUE_ROOM), *python_path = attach ? attach + VALUE_ROOM : NULL;
+	bool found = attach && !neap_process_read(pid, &process, NULL) && read_words(pid, &command, words);
+	if (found) {
+		enum neap_status attach_status = neap_process_environment(pid, "NEAP_ATTACH", attach, VALUE_ROOM);
+		bool path = !neap_process_environment(pid, "PYTHONPATH", python_path, VALUE_ROOM);
+		struct neap_outsider outsider = {words, attach_status ? NULL : attach, path ? python_path : NULL};
+		snprintf(text, room, "process %d (%s): %s", (int)pid, process.command,
+			 attach_status == NEAP_EPERM ? "it is another user's" : neap_outsider_why(&outsider));
+	}
+	free(attach);
+	neap_buffer_fini(&command);
+	return found;
+}

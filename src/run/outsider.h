@@ -1,0 +1,30 @@
+/* run/outsider.h: why a process of a run that uses a device is not attached, told from its command line and its
+ * environment while it lives. */
+#ifndef NEAP_RUN_OUTSIDER_H
+#define NEAP_RUN_OUTSIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+/* What of a process decides. */
+struct neap_outsider {
+	const char *const *words; /* its command line, ended by NULL */
+	const char *attach;       /* NEAP_ATTACH of its environment; NULL: not set */
+	const char *python_path;  /* PYTHONPATH, likewise */
+};
+
+/* Whether a command's first word is a Python: "python", "/usr/bin/python3.11". */
+bool neap_is_python(const char *word);
+
+/* The option that makes a Python ignore PYTHONPATH ("-I", "-E") or its sitecustomize ("-S"); NULL: none, or the
+ * command is no Python. */
+const char *neap_python_isolated(const char *const *words);
+
+/* Pure; static text. */
+const char *neap_outsider_why(const struct neap_outsider *process);
+
+/* "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. False: it is gone. */
+bool neap_outsider_tell(pid_t pid, char *text, size_t room);
+
+#endif

@@ -1,0 +1,40 @@
+/* run/recordings.c: see recordings.h. */
+#include "run/recordings.h"
+
+#include "base/file.h"
+#include "trace/record.h"
+
+#include <dirent.h>
+#include <string.h>
+
+/* Behind `prefix` a number and no more; NULL: no. */
+static const char *skip_number(const char *name, const char *prefix)
+{
+	size_t length = strlen(prefix);
+	if (strncmp(name, prefix, length) != 0)
+		return NULL;
+	size_t digits = strspn(name + length, "0123456789");
+	return digits ? name + length + digits : NULL;
+}
+
+bool neap_recording_is_named(const char *name)
+{
+	const char *rest = skip_number(name, "start-");
+	if (rest && *rest++ != '.')
+		return false;
+	rest = skip_number(rest ? rest : name, "record.");
+	return rest && !*rest;
+}
+
+void neap_recordings_cut(const char *folder)
+{
+	char path[4200];
+	DIR *entries = opendir(folder);
+	/* A cut file comes back under its name: where the listing shows it again, there is nothing left to cut. */
+	for (struct dirent *entry; entries && (entry = readdir(entries));)
+		if (neap_recording_is_named(entry->d_name) &&
+		    !neap_path_join(path, sizeof path, folder, entry->d_name))
+			neap_record_cut(path, NULL);
+	if (entries)
+		closedir(entries);
+}

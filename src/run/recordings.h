@@ -1,0 +1,14 @@
+/* run/recordings.h: the recordings in a run's folder, once its processes have ended. */
+#ifndef NEAP_RUN_RECORDINGS_H
+#define NEAP_RUN_RECORDINGS_H
+
+#include <stdbool.h>
+
+/* "record.PID", or "start-N.record.PID" of a start that ran out of memory. */
+bool neap_recording_is_named(const char *name);
+
+/* Cuts each recording in `folder` to what was written (trace/record.h). The caller holds the run's lock. One that cannot be
+ * cut stays as it is: it costs disk space and nothing else. */
+void neap_recordings_cut(const char *folder);
+
+#endif

@@ -1,0 +1,452 @@
+/* run/supervise.c: the sequence of a run. What to do next is decided by outcome.c, drain.c and degrade.c; here it
+ * is done.
+ */
+#include "run/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/process.h"
+#include "base/units.h"
+#include "device/leftovers.h"
+#include "run/holders.h"
+#include "run/killed.h"
+#include "run/orphans.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOOK_NS       (50 * NEAP_NS_PER_MS)
+#define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
+#define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
+/* Processes that the command left are not ended before this: many end by themselves because it did. */
+#define LEAVING_NS      (500 * NEAP_NS_PER_MS)
+#define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
+/* Giving back what a large process had mapped takes a while after SIGKILL, on a loaded machine a long one. */
+#define KILLED_NS (60 * NEAP_NS_PER_S)
+/* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
+ */
+#define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
+
+static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
+
+static void log_holders(struct neap_supervise *run, const char *what)
+{
+	const struct neap_reading *reading = &run->observe.now;
+	char free_text[NEAP_UNITS_ROOM], bytes[NEAP_UNITS_ROOM];
+	struct neap_buffer text = {0};
+	neap_buffer_format(&text, "Waiting for %s of %s: %s free", what, reading->name,
+			   neap_size_format(reading->free_bytes, free_text));
+	for (size_t i = 0; reading->processes_known && i < reading->process_count && i < 8; i++) {
+		struct neap_process process = {0};
+		const struct neap_reading_process *holder = &reading->processes[i];
+		bool named = !neap_process_read(holder->pid, &process, NULL);
+		neap_buffer_format(&text, "%s process %d%s%s%s holds %s", i ? "," : ";", holder->pid,
+				   named ? " (" : "", named ? process.command : "", named ? ")" : "",
+				   holder->bytes == NEAP_BYTES_UNKNOWN ? "some"
+								       : neap_size_format(holder->bytes, bytes));
+	}
+	neap_log(run->options.log, NEAP_LOG_WARNING, "%s", neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+}
+
+/* True: start now. False: *evidence says why not. */
+static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	const struct neap_needs *needs = &run->options.needs;
+	char size[NEAP_UNITS_ROOM] = "the whole", why[300] = "";
+	uint64_t begun_ns = now();
+	bool told = false, room = false;
+	if (needs->kind == NEAP_NEEDS_BYTES)
+		neap_size_format(needs->bytes, size);
+	for (;;) {
+		struct neap_error err = {0};
+		enum neap_room found = NEAP_ROOM_LATER;
+		if (needs->kind == NEAP_NEEDS_NONE || !run->monitor) {
+			found = NEAP_ROOM_NOW;
+		} else if (!neap_observe_read(&run->observe, &err)) {
+			found = neap_needs_room(needs, &run->observe.now);
+		}
+		uint64_t waited_ns = now() - begun_ns;
+		room = found == NEAP_ROOM_NOW && !run->cancel_count;
+		if (found == NEAP_ROOM_NEVER)
+			snprintf(why, sizeof why, "Needs %s, more than %s has", size, run->observe.now.name);
+		else if (err.status && waited_ns >= run->options.wait_limit_ns)
+			snprintf(why, sizeof why, "The device could not be read: %s", err.message);
+		else if (!room && waited_ns >= run->options.wait_limit_ns)
+			snprintf(why, sizeof why, "Gave up waiting for %s of %s", size, run->observe.now.name);
+		if (room || why[0] || run->cancel_count)
+			break;
+		if (!told && !err.status)
+			log_holders(run, size);
+		else if (!told)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Waiting for %s of the device, which cannot be read: %s", size, err.message);
+		told = true;
+		neap_child_wait(run, ROOM_LOOK_NS);
+	}
+	run->waited_ns += told ? now() - begun_ns : 0;
+	evidence->no_memory = !room && !run->cancel_count;
+	snprintf(evidence->wait_text, sizeof evidence->wait_text, "%s", why);
+	evidence->canceled_by = run->canceled_by;
+	if (why[0])
+		neap_log(run->options.log, NEAP_LOG_ERROR, "%s", why);
+	return room;
+}
+
+/* How long until the next thing is due. */
+static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t look_ns)
+{
+	uint64_t next = look_ns > now_ns ? look_ns - now_ns : 0;
+	uint64_t due_ns = neap_limits_due_ns(&run->options.limits, &run->limits, now_ns - run->started_ns, now_ns);
+	return due_ns < next ? due_ns : next;
+}
+
+/* A command that is in a call of the driver's that never returns does not end, whatever is sent to it. It is not
+ * waited for any longer: its result is written, and what it holds is told as not given back. */
+static void give_up_on_child(struct neap_supervise *run)
+{
+	struct neap_process process = {0};
+	char waited[NEAP_UNITS_ROOM];
+	uint64_t now_ns = now();
+	if (run->child.ended || !run->child.killed_ns || now_ns - run->child.killed_ns < KILLED_NS)
+		return;
+	bool read = !neap_process_read(run->child.pid, &process, NULL);
+	neap_log(
+		run->options.log, NEAP_LOG_ERROR,
+		"Process %d (%s) has not ended %s after SIGKILL (its state is %c%s): it is left, and with it what it "
+		"holds of the device",
+		(int)run->child.pid, read ? process.command : "unknown",
+		neap_duration_format(now_ns - run->child.killed_ns, waited), read ? process.state : '?',
+		process.state == 'D' ? ", inside a call of the kernel's" : "");
+	run->child.ended = true;
+	run->child.wait_status = SIGKILL; /* as it would have ended */
+	run->child.ended_ns = now_ns;
+}
+
+static void observe_until_end(struct neap_supervise *run)
+{
+	uint64_t look_ns = run->started_ns;
+	while (!run->child.ended) {
+		uint64_t now_ns = now();
+		if (now_ns >= look_ns) {
+			neap_observe_take(&run->observe, now_ns);
+			neap_facts_show_cards(run);
+			neap_facts_show_simulated(run);
+			look_ns = now() + LOOK_NS;
+		}
+		neap_supervise_limits_look(run);
+		neap_child_wait(run, next_ns(run, now(), look_ns));
+		give_up_on_child(run);
+	}
+}
+
+/* A command that fails because its device is gone: the driver says so. */
+static void look_for_device(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	struct neap_error err = {0};
+	if (run->observe.watched < run->observe.device_count &&
+	    neap_observe_read(&run->observe, &err) == NEAP_ENODEVICE)
+		snprintf(evidence->lost_text, sizeof evidence->lost_text, "%s", err.message);
+}
+
+/* How the names of the devices' files begin; false: they have none. The simulator has files that stand for them where
+ * it is told a folder. */
+static bool device_files(const struct neap_supervise *run, char prefix[512])
+{
+	const char *folder = getenv("NEAP_SIM_FILES");
+	bool simulated = run->monitor && neap_monitor_backend(run->monitor) == NEAP_BACKEND_SIM;
+	if (simulated && (!folder || !*folder))
+		return false;
+	snprintf(prefix, 512, "%.490s/nvidia", simulated ? folder : "/dev");
+	return true;
+}
+
+struct leftovers {
+	struct neap_supervise *run;
+	struct neap_holders holders; /* before they were ended */
+};
+
+static void tell_leftover(void *context, const struct neap_ended *orphan)
+{
+	const struct leftovers *leftovers = context;
+	const struct neap_log_sink *log = leftovers->run->options.log;
+	const struct neap_process *process = &orphan->process;
+	const char *path = NULL;
+	for (size_t i = 0; i < leftovers->holders.count && i < NEAP_HOLDERS; i++)
+		if (leftovers->holders.items[i].process.pid == process->pid)
+			path = leftovers->holders.items[i].path;
+	if (orphan->ended_by)
+		neap_log(log, NEAP_LOG_WARNING, "Ended process %d (%s), which the command left running%s%s%s (SIG%s)",
+			 process->pid, process->command, path ? " with " : "", path ? path : "", path ? " open" : "",
+			 sigabbrev_np(orphan->ended_by));
+	else
+		neap_log(log, NEAP_LOG_ERROR,
+			 "Process %d (%s), which the command left running%s%s%s, cannot be ended", process->pid,
+			 process->command, path ? " with " : "", path ? path : "", path ? " open" : "");
+}
+
+/* A moment for those that end because the command did: Python's resource tracker, which then removes what the command
+ * left in shared memory; the last of a pipe. False: none was there. */
+static bool let_leave(struct neap_supervise *run)
+{
+	uint64_t begun_ns = now();
+	unsigned cancels = run->cancel_count;
+	const struct neap_orphans_of of = neap_supervise_processes(run);
+	struct neap_process left;
+	for (size_t count, looks = 0;; looks++) {
+		if (neap_orphans_find(&of, &left, 1, &count, NULL) || !count)
+			return looks > 0;
+		if (now() - begun_ns >= LEAVING_NS || run->cancel_count > cancels)
+			return true;
+		neap_child_wait(run, LEAVING_LOOK_NS);
+	}
+}
+
+/* Ends what the command left running. Returns when the run's last process ended. */
+static uint64_t end_leftovers(struct neap_supervise *run)
+{
+	struct neap_error err = {0};
+	size_t count = 0;
+	if (!let_leave(run))
+		return run->child.ended_ns;
+	struct leftovers leftovers = {.run = run};
+	char prefix[512];
+	if (device_files(run, prefix))
+		neap_holders_find(prefix, &leftovers.holders, NULL);
+	const struct neap_orphans_of of = neap_supervise_processes(run);
+	if (neap_orphans_end_all(&of, tell_leftover, &leftovers, &count, &err))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Processes left behind were not looked for: %s",
+			 err.message);
+	neap_child_wait(run, 0); /* reaps them */
+	return now();
+}
+
+static double gigabytes(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
+
+/* The lines of a cleanup, with the driver's figures. */
+static void log_cleanup(struct neap_supervise *run)
+{
+	const struct neap_log_sink *log = run->options.log;
+	const struct neap_observe *observe = &run->observe;
+	uint64_t allocated_bytes = 0, reserved_bytes = 0;
+	if (observe->watched >= observe->device_count)
+		return;
+	neap_observe_peaks(observe, &allocated_bytes, &reserved_bytes);
+	neap_log(log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
+	neap_log(log, NEAP_LOG_INFO, "Clearing CUDA cache...");
+	if (observe->attached_count) /* the processes are gone, and what they had allocated with them */
+		neap_log(log, NEAP_LOG_INFO,
+			 "CUDA memory stats after cleanup: allocated=0.00GB, max_allocated=%.2fGB, reserved=0.00GB, "
+			 "max_reserved=%.2fGB",
+			 gigabytes(allocated_bytes), gigabytes(reserved_bytes));
+}
+
+static void log_driver_report(struct neap_supervise *run)
+{
+	const struct neap_log_sink *log = run->options.log;
+	const struct neap_reading *reading = &run->observe.now;
+	if (neap_observe_read(&run->observe, NULL))
+		return;
+	neap_log(log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
+	neap_log(log, NEAP_LOG_INFO, "NVIDIA-SMI report:");
+	neap_log(log, NEAP_LOG_INFO, "memory.used [MiB], memory.free [MiB]");
+	neap_log(log, NEAP_LOG_INFO, "%llu, %llu", (unsigned long long)(reading->used_bytes / NEAP_MIB),
+		 (unsigned long long)(reading->free_bytes / NEAP_MIB));
+}
+
+/* Adds to the note who has the devices' files open: the driver may list nobody for what is still used. */
+static void name_holders(struct neap_supervise *run)
+{
+	struct neap_holders holders;
+	struct neap_buffer text = {0};
+	size_t length = strlen(run->drain_note);
+	char prefix[512];
+	if (!device_files(run, prefix) || neap_holders_find(prefix, &holders, NULL))
+		return;
+	neap_holders_text(&holders, &text);
+	snprintf(run->drain_note + length, sizeof run->drain_note - length, "; %s", neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+}
+
+/* Waits until what the run held is free again. */
+static void drain(struct neap_supervise *run, uint64_t ended_ns)
+{
+	uint64_t limit_ns = run->options.drain_limit_ns, pause_ns = NEAP_NS_PER_MS;
+	unsigned cancels = run->cancel_count;
+	char text[NEAP_UNITS_ROOM];
+	run->drained = false;
+	run->drain_note[0] = '\0';
+	run->drain_ns = 0;
+	if (run->observe.watched >= run->observe.device_count) {
+		snprintf(run->drain_note, sizeof run->drain_note, "%s",
+			 !run->monitor       ? "no driver"
+			 : run->unwatched[0] ? run->unwatched
+					     : "no device is visible");
+		return;
+	}
+	struct neap_error err = {0};
+	if (neap_observe_read(&run->observe, &err)) {
+		snprintf(run->drain_note, sizeof run->drain_note, "the device cannot be read: %s", err.message);
+		return;
+	}
+	if (!neap_observe_used(&run->observe) && limit_ns > UNSEEN_DRAIN_NS)
+		limit_ns = UNSEEN_DRAIN_NS;
+	for (;;) {
+		uint64_t left = neap_observe_left(&run->observe);
+		run->drain_ns = now() - ended_ns;
+		if (!left) {
+			run->drained = true;
+			return;
+		}
+		if (run->drain_ns >= limit_ns || run->cancel_count > cancels) {
+			snprintf(run->drain_note, sizeof run->drain_note, "%s still held after %s%s",
+				 neap_size_format(left, text),
+				 neap_duration_format(run->drain_ns, (char[NEAP_UNITS_ROOM]){0}),
+				 run->cancel_count > cancels ? " (interrupted)" : "");
+			name_holders(run);
+			neap_log(run->options.log, NEAP_LOG_WARNING, "Memory was not given back: %s",
+				 run->drain_note);
+			return;
+		}
+		neap_child_wait(run, pause_ns);
+		pause_ns = pause_ns * 2 < DRAIN_LOOK_NS ? pause_ns * 2 : DRAIN_LOOK_NS;
+	}
+}
+
+/* Whether a command that ran out of memory would be started again. */
+static bool has_rung(const struct neap_supervise *run, size_t rung)
+{
+	struct neap_parameters parameters = run->parameters;
+	return run->retries < run->options.retries && !run->cancel_count &&
+	       neap_ladder_descend(&run->options.ladder, &parameters, &rung);
+}
+
+/* Before anything is done about it: a supervisor that is killed from here on costs nothing. */
+static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence, size_t rung)
+{
+	struct neap_error err = {0};
+	neap_supervise_room_for_end(run);
+	enum neap_status status = NEAP_ENOMEM;
+	for (int tries = 0; status == NEAP_ENOMEM && tries < 5; tries++)
+		status = neap_run_stage_end(run, evidence, has_rung(run, rung), &err);
+	if (status)
+		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
+}
+
+/* One start of the command, to its end. `rung`: of the ladder, the one that it has come to. */
+static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct neap_evidence *evidence,
+				 struct neap_error *err)
+{
+	char **words = NULL;
+	run->limits = (struct neap_limits_state){0};
+	run->host_look_ns = 0;
+	run->cards_shown = 0;
+	run->drained = true;
+	run->child = (struct neap_child){0};
+	enum neap_status status = neap_supervise_words(run, &words, err);
+	if (status)
+		return status;
+	uint64_t kills_before = 0;
+	if (!wait_for_room(run, evidence))
+		goto out;
+	neap_killed_forget(run->folder);
+	kills_before = neap_host_kills(&evidence->host_counter);
+	run->started_ns = now();
+	neap_observe_start(&run->observe, run->started_ns);
+	if (!run->started_once) {
+		status = neap_run_stage_begin(run, err);
+		if (status)
+			goto out;
+		run->started_once = true;
+		run->first_started_ns = run->started_ns;
+		run->first_wall_ns = neap_wall_ns();
+	}
+	status = neap_child_start(run, words, &evidence->spawn_errno, err);
+	if (status || evidence->spawn_errno) {
+		bool in_folder = evidence->spawn_errno < 0; /* its folder could not be entered */
+		evidence->spawn_errno = abs(evidence->spawn_errno);
+		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s",
+			 in_folder ? run->options.directory : words[0]);
+		if (!status)
+			neap_log(run->options.log, NEAP_LOG_ERROR, "Cannot %s '%s': %s", in_folder ? "run in" : "run",
+				 evidence->spawn_name, strerror(evidence->spawn_errno));
+		goto out;
+	}
+	observe_until_end(run);
+	neap_supervise_last_read(run, evidence);
+	neap_facts_meet_recorded(run);
+	evidence->started = true;
+	evidence->killed_by = neap_killed_by(run->folder, neap_wall_ns());
+	evidence->wait_status = run->child.wait_status;
+	evidence->canceled_by = run->canceled_by;
+	neap_supervise_limits_evidence(run, evidence);
+	evidence->host_kills = neap_host_kills(&evidence->host_counter) - kills_before;
+	note_end(run, evidence, rung);
+	look_for_device(run, evidence);
+	if (evidence->lost_text[0])
+		note_end(run, evidence, rung);
+	log_cleanup(run);
+	drain(run, end_leftovers(run));
+	log_driver_report(run);
+	neap_facts_evidence(run, evidence);
+out:
+	neap_supervise_words_free(words);
+	return status;
+}
+
+/* After an OOM, when there is a rung to take: takes it. */
+static bool again(struct neap_supervise *run, const struct neap_verdict *verdict, size_t *rung)
+{
+	struct neap_parameters before = run->parameters;
+	if (verdict->outcome != NEAP_OUTCOME_OOM || run->retries >= run->options.retries || run->cancel_count)
+		return false;
+	if (!neap_ladder_descend(&run->options.ladder, &run->parameters, rung)) {
+		if (run->options.ladder.count)
+			neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory, and no rung is left");
+		return false;
+	}
+	struct neap_buffer text = {0};
+	neap_parameters_difference(&before, &run->parameters, &text);
+	run->retries++;
+	neap_log(run->options.log, NEAP_LOG_WARNING, "Out of device memory; starting again (%u of %u) with %s",
+		 run->retries, run->options.retries, neap_buffer_string(&text));
+	neap_buffer_fini(&text);
+	neap_run_stage_begin_again(run);
+	neap_facts_set_aside(run);
+	return true;
+}
+
+/* What earlier runs left on the devices: ended before the first start. A run that cannot look goes on. */
+static void clear_leftovers(struct neap_supervise *run)
+{
+	struct neap_leftovers_options options = {.run_id = run->run_id, .log = run->options.log};
+	struct neap_leftovers found;
+	struct neap_error err = {.message = "no driver"};
+	if (!run->monitor || neap_leftovers_clear(run->monitor, &options, &found, &err))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Leftovers of earlier runs were not looked for: %s",
+			 err.message);
+	else
+		log_driver_report(run);
+}
+
+enum neap_status neap_supervise_run(struct neap_supervise *run, struct neap_result *ret_result,
+				    struct neap_error *err)
+{
+	struct neap_verdict verdict;
+	size_t rung = 0;
+	if (run->options.clear_memory_on_start)
+		clear_leftovers(run);
+	do {
+		struct neap_evidence evidence = {0};
+		enum neap_status status = run_once(run, rung, &evidence, err);
+		if (status)
+			return status;
+		neap_outcome_decide(&evidence, &verdict);
+	} while (again(run, &verdict, &rung));
+	return neap_facts_result(run, &verdict, ret_result, err);
+}

@@ -1,0 +1,368 @@
+/* run/supervise_begin.c: what a run has from its beginning to its end: its id, its folder and the lock on it, room
+ * on the disk for its result, the devices that are watched.
+ */
+#include "run/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/owner.h"
+#include "base/units.h"
+#include "device/visible.h"
+#include "neap/trace.h"
+#include "run/recordings.h"
+#include "run/run_stage.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to say which is the first */
+#define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
+#define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
+#define PRUNED_TRIES      5
+#define LOCK_TRIES        500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
+
+void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
+{
+	uint64_t now_ns = neap_wall_ns();
+	time_t seconds = (time_t)(now_ns / NEAP_NS_PER_S);
+	struct tm local = {0};
+	localtime_r(&seconds, &local);
+	size_t length = strftime(text, NEAP_RUN_ID_ROOM, "%Y%m%d-%H%M%S", &local);
+	snprintf(text + length, NEAP_RUN_ID_ROOM - length, "-%d-%09" PRIu64, getpid(),
+		 (uint64_t)(now_ns % NEAP_NS_PER_S));
+}
+
+static enum neap_status check_run_id(const char *text, struct neap_error *err)
+{
+	size_t length = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+	if (!length || text[length] || length >= NEAP_RUN_ID_ROOM)
+		return neap_fail(err, NEAP_EINVAL,
+				 "run id '%s': expected letters, digits, '.', '_' and '-', at most %d", text,
+				 NEAP_RUN_ID_ROOM - 1);
+	return NEAP_OK;
+}
+
+void neap_supervise_words_free(char **words)
+{
+	for (size_t i = 0; words && words[i]; i++)
+		free(words[i]);
+	free(words);
+}
+
+/* Without parameters braces mean nothing. */
+enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err)
+{
+	char *const *command = run->options.command;
+	size_t count = 0;
+	while (command[count])
+		count++;
+	char **words = calloc(count + 1, sizeof *words);
+	enum neap_status status = words ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	for (size_t i = 0; !status && i < count; i++) {
+		struct neap_buffer word = {0};
+		if (run->parameters.count)
+			status = neap_parameters_expand(&run->parameters, command[i], &word, err);
+		else
+			neap_buffer_text(&word, command[i]);
+		neap_buffer_text(&word, ""); /* an empty word is a word */
+		if (!status)
+			status = neap_buffer_status(&word, err);
+		if (!status && !(words[i] = strdup(neap_buffer_string(&word))))
+			status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
+		neap_buffer_fini(&word);
+	}
+	if (status)
+		neap_supervise_words_free(words);
+	else
+		*ret_words = words;
+	return status;
+}
+
+/* Absolute. */
+static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_make_folder(run->options.folder, 0755, err);
+	if (status)
+		return status;
+	if (!realpath(run->options.folder, path))
+		return neap_fail_errno(err, errno, "finding the folder %s", run->options.folder);
+	if (strlen(path) + 300 > sizeof run->folder)
+		return neap_fail(err, NEAP_EINVAL, "the path of the folder %s is too long", run->options.folder);
+	strcpy(run->folder, path);
+	return NEAP_OK;
+}
+
+/* Asked under the lock: a run that ends just now leaves its result first, and then the lock. */
+static enum neap_status check_unended(const struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	if (!status && neap_run_stage_read(run->folder) == NEAP_STAGE_ENDED)
+		neap_run_stage_recover(run->folder, NULL);
+	if (!status && !access(path, F_OK))
+		status = neap_fail(err, NEAP_EEXIST, "%s is there already: that run is over; give another --folder",
+				   path);
+	return status;
+}
+
+/* Whether the folder was deleted between our opening of its lock and our getting it: series/prune_apply.c. */
+static bool was_pruned(const struct neap_supervise *run)
+{
+	struct stat info;
+	return !run->options.has_lock && !run->owned && !fstat(run->lock_fd, &info) && !info.st_nlink;
+}
+
+static enum neap_status lock_once(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "lock");
+	if (status)
+		return status;
+	if (run->options.has_lock) {
+		if (fcntl(run->options.lock_fd, F_SETFD, FD_CLOEXEC)) /* it must not outlive us in the command */
+			return neap_fail_errno(err, errno, "using descriptor %d as the lock", run->options.lock_fd);
+		run->lock_fd = run->options.lock_fd;
+	} else {
+		run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+		if (run->lock_fd < 0)
+			return neap_fail_errno(err, errno, "creating %s", path);
+	}
+	int failed = 0; /* does nothing where an inherited one is locked already */
+	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) &&
+			    (errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES;
+	     tries++)
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* held for a look only? */
+	if (failed && neap_owner_is_needed(errno)) {
+		status = neap_owner_take(run->folder, err);
+		run->owned = !status;
+		return status;
+	}
+	if (failed)
+		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
+					    : neap_fail_errno(err, errno, "locking %s", path);
+	return NEAP_OK;
+}
+
+static enum neap_status take_lock(struct neap_supervise *run, struct neap_error *err)
+{
+	enum neap_status status = lock_once(run, err);
+	for (int tries = 0; !status && was_pruned(run) && tries < PRUNED_TRIES; tries++) {
+		close(run->lock_fd);
+		run->lock_fd = -1;
+		status = make_run_folder(run, err);
+		if (!status)
+			status = lock_once(run, err);
+	}
+	return status;
+}
+
+static void give_room_back(struct neap_supervise *run)
+{
+	if (run->room_fd >= 0)
+		close(run->room_fd);
+	run->room_fd = -1;
+}
+
+/* Disk space for the result, taken before the command starts: a run of hours whose end cannot be written would have
+ * to be run again. In a file without a name, so that nothing is left of it however we end. */
+static enum neap_status take_room(struct neap_supervise *run, struct neap_error *err)
+{
+	char path[PATH_MAX];
+	struct rlimit limit;
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "room.XXXXXX");
+	if (status)
+		return status;
+	run->room_fd = mkostemp(path, O_CLOEXEC);
+	if (run->room_fd < 0)
+		return neap_fail_errno(err, errno, "creating %s", path);
+	unlink(path);
+	const off_t bytes = RESULT_ROOM_BYTES + END_ROOM_BYTES;
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < (rlim_t)bytes)
+		return NEAP_OK;
+	int cause;
+	do
+		cause = posix_fallocate(run->room_fd, 0, bytes);
+	while (cause == EINTR);
+	if (cause == ENOSPC || cause == EDQUOT) /* with another cause the file system cannot do it */
+		return neap_fail_errno(err, cause, "taking %d KiB in %s for the run's result", (int)(bytes / 1024),
+				       run->folder);
+	return NEAP_OK;
+}
+
+void neap_supervise_room_for_end(struct neap_supervise *run)
+{
+	struct stat info;
+	if (run->room_fd >= 0 && !fstat(run->room_fd, &info) && info.st_size > RESULT_ROOM_BYTES &&
+	    ftruncate(run->room_fd, RESULT_ROOM_BYTES))
+		give_room_back(run);
+}
+
+/* What makes no recording for want of space says nothing of it, being a guest in the command: we do. */
+static void warn_of_little_space(const struct neap_supervise *run)
+{
+	char left[NEAP_UNITS_ROOM], needed[NEAP_UNITS_ROOM];
+	struct statvfs disk;
+	if (statvfs(run->folder, &disk))
+		return;
+	uint64_t left_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+	if (left_bytes < NEAP_RECORD_BYTES)
+		neap_log(run->options.log, NEAP_LOG_WARNING,
+			 "Little space in %s: %s free, a recording takes %s: a command without one is not attached",
+			 run->folder, neap_size_format(left_bytes, left),
+			 neap_size_format(NEAP_RECORD_BYTES, needed));
+}
+
+/* What CUDA_VISIBLE_DEVICES comes to for the choice of the device: where there are several, CUDA's first one by its
+ * UUID, since only the driver knows its order; "" where none can be named. */
+static const char *visible_devices(struct neap_supervise *run, char uuid_text[48])
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	struct neap_error why = {0};
+	bool several = run->monitor && neap_monitor_device_count(run->monitor) > 1;
+	if (run->options.device || (!several && !neap_visible_names_mig(list)))
+		return list;
+	if (!neap_visible_first(NEAP_BACKEND_DEFAULT, FIRST_DEVICE_NS, uuid_text, &why))
+		return uuid_text;
+	snprintf(run->unwatched, sizeof run->unwatched, "%s", why.message);
+	neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched until a process is attached: %s",
+		 why.message);
+	return "";
+}
+
+static enum neap_status open_devices(struct neap_supervise *run, struct neap_error *err)
+{
+	char uuid_text[48];
+	struct neap_error why = {0};
+	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
+		run->monitor = NULL;
+		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
+		if (why.status == NEAP_EINVAL || run->options.only_device ||
+		    run->options.needs.kind != NEAP_NEEDS_NONE || run->options.limits.at[NEAP_LIMIT_DEVICE]) {
+			if (err)
+				*err = why;
+			return why.status;
+		}
+		neap_log(run->options.log, NEAP_LOG_WARNING, "Device memory is not watched: %s", why.message);
+	}
+	enum neap_status status = neap_observe_init(&run->observe, run->monitor, run->options.device,
+						    visible_devices(run, uuid_text), run->run_id, err);
+	if (!status && run->observe.runtime_note[0])
+		neap_log(run->options.log, NEAP_LOG_WARNING, "%s", run->observe.runtime_note);
+	/* One that cannot be read now, no process can use; whoever waits for it asks again, with a driver opened
+	 * anew. */
+	bool needed = run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE;
+	if (!status && needed && run->observe.watched < run->observe.device_count)
+		status = neap_observe_read(&run->observe, err);
+	if (!status && run->options.only_device)
+		snprintf(run->visible, sizeof run->visible, "%s", run->observe.now.uuid_text);
+	return status;
+}
+
+/* The guard and the tee come before devices are opened, and have none of them. */
+static void contain(struct neap_supervise *run)
+{
+	neap_group_make(run->run_id, &run->group);
+	if (run->group.path[0] || run->group.scope)
+		neap_guard_start(&run->guard);
+	if (!run->options.log_files)
+		neap_tee_start(&run->tee);
+}
+
+struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run)
+{
+	return (struct neap_orphans_of){run->run_id, getpid(), {run->guard.pid, run->tee.pid}};
+}
+
+enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
+				      struct neap_supervise **ret_supervise, struct neap_error *err)
+{
+	struct neap_supervise *run = calloc(1, sizeof *run);
+	char **words = NULL;
+	if (!run)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
+	run->options = *options;
+	run->parameters = options->parameters;
+	run->lock_fd = run->signal_fd = run->room_fd = -1;
+	if (options->run_id)
+		snprintf(run->run_id, sizeof run->run_id, "%s", options->run_id);
+	else
+		neap_run_id_make(run->run_id);
+	enum neap_status status = check_run_id(options->run_id ? options->run_id : run->run_id, err);
+	if (!status)
+		status = neap_supervise_words(run, &words, err);
+	neap_supervise_words_free(words);
+	if (!status)
+		status = make_run_folder(run, err);
+	if (!status)
+		status = take_lock(run, err);
+	if (!status)
+		status = check_unended(run, err);
+	if (!status)
+		status = neap_supervise_limits_check(run, err);
+	if (!status)
+		status = neap_child_logs_check(run, err);
+	if (!status)
+		contain(run);
+	if (!status)
+		status = neap_child_signals_begin(run, err);
+	if (!status)
+		status = open_devices(run, err);
+	if (!status)
+		status = neap_supervise_spec_write(run, err);
+	if (!status)
+		status = take_room(run, err);
+	if (status) {
+		neap_supervise_end(run);
+		return status;
+	}
+	warn_of_little_space(run);
+	*ret_supervise = run;
+	return NEAP_OK;
+}
+
+enum neap_status neap_supervise_publish(struct neap_supervise *run, const struct neap_result *result,
+					struct neap_error *err)
+{
+	char path[PATH_MAX];
+	give_room_back(run);
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, "result.json");
+	if (!status)
+		status = neap_result_write(path, result, err);
+	if (!status)
+		neap_recordings_cut(run->folder);
+	return status;
+}
+
+const char *neap_supervise_folder(const struct neap_supervise *run) { return run->folder; }
+
+void neap_supervise_end(struct neap_supervise *run)
+{
+	if (!run)
+		return;
+	neap_observe_fini(&run->observe);
+	neap_monitor_close(run->monitor);
+	neap_group_remove(&run->group);
+	neap_guard_end(&run->guard);
+	neap_tee_end(&run->tee);
+	neap_child_signals_end(run);
+	neap_buffer_fini(&run->last_card);
+	give_room_back(run);
+	if (run->owned)
+		neap_owner_leave(run->folder);
+	if (run->lock_fd >= 0)
+		close(run->lock_fd);
+	free(run);
+}

@@ -1,0 +1,376 @@
+/* run/supervise_child.c: starting the command, its signals, its end.
+ *
+ * Every signal that can be read comes through one signalfd. Between fork and exec the child calls nothing that is not
+ * async-signal-safe; an exec that fails sends its errno through a pipe that a good exec closes.
+ */
+#include "run/supervise_internal.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/paths.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Not read by us: those that cannot be caught, those that a fault of our own raises, and those that stop a process
+ * which uses its terminal from the background. */
+static const int left_alone[] = {SIGKILL, SIGSTOP, SIGFPE, SIGILL,  SIGSEGV,
+				 SIGBUS,  SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU};
+
+static bool among(int number, const int *numbers, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (numbers[i] == number)
+			return true;
+	return false;
+}
+
+/* Everything else, unless it was ignored from the start: nohup stays nohup, for the command too. */
+static void choose_signals(sigset_t *signals)
+{
+	sigemptyset(signals);
+	for (int number = 1; number <= SIGRTMAX; number++) {
+		struct sigaction now = {0};
+		if (among(number, left_alone, sizeof left_alone / sizeof *left_alone) ||
+		    sigaction(number, NULL, &now)) /* those that the C library keeps for itself */
+			continue;
+		if (now.sa_handler != SIG_IGN)
+			sigaddset(signals, number);
+	}
+}
+
+enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigaction(SIGCHLD, &action, NULL); /* an inherited SIG_IGN would reap the command behind our back */
+	choose_signals(&run->signals);
+	if (sigprocmask(SIG_BLOCK, &run->signals, &run->mask_before))
+		return neap_fail_errno(err, errno, "blocking signals");
+	run->signal_fd = signalfd(-1, &run->signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (run->signal_fd < 0) {
+		enum neap_status status = neap_fail_errno(err, errno, "listening for signals");
+		sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+		return status;
+	}
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1))
+		return neap_fail_errno(err, errno, "becoming the reaper of the run's processes");
+	return NEAP_OK;
+}
+
+/* One that came too late for the command must not end us now, in place of the command's own status: ignoring a signal
+ * drops it where it is pending. */
+static void drop_pending(const sigset_t *signals)
+{
+	for (int number = 1; number <= SIGRTMAX; number++) {
+		struct sigaction before, ignore = {.sa_handler = SIG_IGN};
+		if (number != SIGCHLD && sigismember(signals, number) == 1 && !sigaction(number, &ignore, &before))
+			sigaction(number, &before, NULL);
+	}
+}
+
+void neap_child_signals_end(struct neap_supervise *run)
+{
+	if (run->signal_fd < 0)
+		return;
+	close(run->signal_fd);
+	run->signal_fd = -1;
+	prctl(PR_SET_CHILD_SUBREAPER, 0);
+	drop_pending(&run->signals);
+	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+}
+
+/* Whether `entry` sets what one of these "NAME=VALUE" sets. */
+static bool is_replaced(const char *entry, char *const *settings)
+{
+	for (; settings && *settings; settings++) {
+		size_t length = strcspn(*settings, "=");
+		if (!strncmp(entry, *settings, length) && entry[length] == '=')
+			return true;
+	}
+	return false;
+}
+
+/* Our environment with the options' settings and our own variables in it. One block: free() it. */
+static char **make_environment(const struct neap_supervise *run)
+{
+	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "CUDA_VISIBLE_DEVICES"};
+	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off, also under us */
+	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, run->visible};
+	char *const *settings = run->options.environment;
+	char *ours[5] = {NULL};
+	const size_t own = run->visible[0] ? 4 : 3;
+	size_t count = 0, bytes = 0, kept = 0;
+	while (environ[count])
+		count++;
+	for (size_t i = 0; settings && settings[i]; i++)
+		count++;
+	for (size_t i = 0; i < own; i++)
+		bytes += strlen(names[i]) + strlen(values[i]) + 2;
+	char **block = malloc((count + 5) * sizeof *block + bytes);
+	if (!block)
+		return NULL;
+	char *text = (char *)(block + count + 5);
+	for (size_t i = 0; i < own; i++) {
+		ours[i] = text;
+		text += sprintf(text, "%s=%s", names[i], values[i]) + 1;
+	}
+	for (size_t i = 0; environ[i]; i++)
+		if (!is_replaced(environ[i], ours) && !is_replaced(environ[i], settings))
+			block[kept++] = environ[i];
+	for (size_t i = 0; settings && settings[i]; i++)
+		if (!is_replaced(settings[i], ours))
+			block[kept++] = settings[i];
+	memcpy(block + kept, ours, sizeof ours); /* with its NULL */
+	return block;
+}
+
+/* In a folder that another user may write to, a log is a file of ours or none: no link that leads elsewhere, no pipe
+ * that nobody reads. */
+static enum neap_status open_log(const struct neap_supervise *run, const char *name, int *ret_fd,
+				 struct neap_error *err)
+{
+	char path[4200];
+	struct stat folder = {0}, file;
+	enum neap_status status = neap_path_join(path, sizeof path, run->folder, name);
+	if (status)
+		return neap_fail(err, status, "the path of %s is too long", name);
+	bool own = !stat(run->folder, &folder) && folder.st_uid == geteuid() && !(folder.st_mode & 022);
+	int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (own ? 0 : O_NOFOLLOW | O_NONBLOCK), 0644);
+	int cause = errno;
+	bool ours = fd >= 0 && (own || (!fstat(fd, &file) && S_ISREG(file.st_mode) && file.st_uid == geteuid()));
+	if (!ours && fd >= 0)
+		close(fd);
+	if (!ours && !own && (fd >= 0 || cause == ELOOP || cause == ENXIO))
+		return neap_fail(err, NEAP_EPERM,
+				 "%.120s belongs to user %u, and %s in it is no file of ours: give another --folder",
+				 run->folder, (unsigned)folder.st_uid, name);
+	if (fd < 0)
+		return neap_fail_errno(err, cause, "creating %s", path);
+	*ret_fd = fd;
+	return NEAP_OK;
+}
+
+enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err)
+{
+	static const char *const names[] = {"stdout.log", "stderr.log"};
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; !status && run->options.log_files && i < 2; i++) {
+		int fd = -1;
+		status = open_log(run, names[i], &fd, err);
+		if (fd >= 0)
+			close(fd);
+	}
+	return status;
+}
+
+/* In the child: never returns. */
+static void become(const struct neap_supervise *run, char *const *words, char **environment, const int *logs,
+		   int report_fd, int go_fd, pid_t supervisor)
+{
+	char go;
+	if (run->child.own_group)
+		setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != supervisor) /* it died before the line above */
+		_exit(125);
+	while (read(go_fd, &go, 1) < 0 && errno == EINTR) /* until we are where we are to run */
+		;
+	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
+		goto failed;
+	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
+	if (run->options.directory && chdir(run->options.directory)) {
+		int cause = -errno; /* below 0: not the command's */
+		ssize_t told = write(report_fd, &cause, sizeof cause);
+		(void)told;
+		_exit(127);
+	}
+	execvpe(words[0], words, environment);
+	/* A folder of PATH that may not be searched is no reason to say that a command is there. */
+	if (errno == EACCES && !strchr(words[0], '/'))
+		errno = neap_path_search(words[0]) ? EACCES : ENOENT;
+failed:;
+	int cause = errno;
+	ssize_t written = write(report_fd, &cause, sizeof cause);
+	(void)written;
+	_exit(cause == ENOENT ? 127 : 126);
+}
+
+/* Its output goes through the tee: stderr, and stdout where both lead to the same place. */
+static enum neap_status use_tee(const struct neap_supervise *run, int *logs, struct neap_error *err)
+{
+	logs[1] = fcntl(run->tee.write_fd, F_DUPFD_CLOEXEC, 3);
+	if (run->tee.both)
+		logs[0] = fcntl(run->tee.write_fd, F_DUPFD_CLOEXEC, 3);
+	return logs[1] < 0 || (run->tee.both && logs[0] < 0) ? neap_fail_errno(err, errno, "passing output on")
+							     : NEAP_OK;
+}
+
+/* At a terminal, in its foreground: stay in its group, so that Ctrl-C, Ctrl-Z and reading work as without us. */
+static bool at_terminal(void) { return isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) == getpgrp(); }
+
+enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
+				  struct neap_error *err)
+{
+	int logs[2] = {-1, -1}, report[2] = {-1, -1}, go[2] = {-1, -1}, cause = 0;
+	char **environment = make_environment(run);
+	enum neap_status status = NEAP_OK;
+	struct stat stat_buffer;
+	if (!environment)
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while starting %s", words[0]);
+	if (!status && run->options.log_files)
+		status = open_log(run, "stdout.log", &logs[0], err);
+	if (!status && run->options.log_files)
+		status = open_log(run, "stderr.log", &logs[1], err);
+	if (!status && run->tee.ring && run->tee.read_fd >= 0)
+		status = use_tee(run, logs, err);
+	if (status)
+		goto out;
+	neap_supervise_last_begin(run);
+	if (run->options.log_files)
+		run->log_offset = !fstat(logs[1], &stat_buffer) ? (uint64_t)stat_buffer.st_size : 0;
+	if (pipe2(report, O_CLOEXEC) || pipe2(go, O_CLOEXEC)) {
+		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+		goto out;
+	}
+	run->child = (struct neap_child){.own_group = !at_terminal()};
+	pid_t supervisor = getpid(), pid = fork();
+	if (pid < 0) {
+		status = neap_fail_errno(err, errno, "starting %s", words[0]);
+		goto out;
+	}
+	if (pid == 0)
+		become(run, words, environment, logs, report[1], go[0], supervisor);
+	if (run->child.own_group)
+		setpgid(pid, pid); /* in both, whoever is first; fails harmlessly after exec */
+	if (neap_group_enter(&run->group, pid))
+		neap_guard_tell(&run->guard, run->group.path);
+	neap_fd_write(go[1], "", 1, NULL);
+	close(report[1]);
+	report[1] = -1;
+	if (!neap_fd_read(report[0], &cause, sizeof cause, NULL)) {
+		while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+			;
+		*ret_spawn_errno = cause;
+	} else {
+		run->child.pid = pid;
+	}
+out:
+	for (int i = 0; i < 2; i++) {
+		if (logs[i] >= 0)
+			close(logs[i]);
+		if (report[i] >= 0)
+			close(report[i]);
+		if (go[i] >= 0)
+			close(go[i]);
+	}
+	free(environment);
+	return status;
+}
+
+void neap_child_signal(struct neap_supervise *run, int number)
+{
+	if (run->child.pid <= 0 || run->child.ended) /* reaped: the numbers may be someone else's by now */
+		return;
+	if (number == SIGKILL && !run->child.killed_ns)
+		run->child.killed_ns = neap_clock_now(neap_clock_system());
+	kill(run->child.own_group ? -run->child.pid : run->child.pid, number);
+}
+
+static void reap(struct neap_supervise *run)
+{
+	for (;;) {
+		int wait_status = 0;
+		pid_t pid = waitpid(-1, &wait_status, WNOHANG);
+		if (pid < 0 && errno == EINTR)
+			continue;
+		if (pid <= 0)
+			return;
+		neap_tee_reaped(&run->tee, pid, wait_status);
+		if (pid == run->child.pid && !run->child.ended) {
+			run->child.ended = true;
+			run->child.wait_status = wait_status;
+			run->child.ended_ns = neap_clock_now(neap_clock_system());
+		}
+	}
+}
+
+/* Ctrl-Z for a group of its own: stop it, stop ourselves, and go on together. */
+static void suspend(struct neap_supervise *run)
+{
+	neap_child_signal(run, SIGTSTP);
+	raise(SIGSTOP);
+	neap_child_signal(run, SIGCONT);
+}
+
+/* Whether the kernel raised it for something that we did: wrote to a reader that is gone, or beyond a limit of the
+ * file size, or used up our own time. */
+static bool is_our_own(const struct signalfd_siginfo *info)
+{
+	switch (info->ssi_signo) {
+	case SIGPIPE:
+	case SIGXFSZ:
+		return info->ssi_pid == (uint32_t)getpid();
+	case SIGXCPU:
+		return info->ssi_code == SI_KERNEL;
+	default:
+		return false;
+	}
+}
+
+/* The user wants it to end: the second time it is ended. */
+static void cancel(struct neap_supervise *run, int number, bool had_it)
+{
+	if (!run->cancel_count++)
+		run->canceled_by = number;
+	if (run->cancel_count > 1)
+		neap_child_signal(run, SIGKILL);
+	else if (!had_it)
+		neap_child_signal(run, number);
+	neap_child_signal(run, SIGCONT); /* a stopped one must run to end */
+}
+
+/* What a terminal sends goes to a whole group, and so on to the command's; what a process sends was meant for one.
+ * Both are left to the command: programs save on SIGUSR1, print their stacks on SIGQUIT. */
+static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
+{
+	static const int of_terminals[] = {SIGINT, SIGQUIT, SIGHUP, SIGWINCH};
+	int number = (int)info->ssi_signo;
+	bool terminal = info->ssi_code == SI_KERNEL &&
+			among(number, of_terminals, sizeof of_terminals / sizeof *of_terminals);
+	bool had_it = terminal && !run->child.own_group;
+	if (number == SIGCHLD || is_our_own(info))
+		return;
+	if (number == SIGTSTP)
+		suspend(run);
+	else if (number == SIGINT || number == SIGTERM || number == SIGHUP)
+		cancel(run, number, had_it);
+	else if (terminal && !had_it)
+		neap_child_signal(run, number);
+	else if (!terminal && run->child.pid > 0 && !run->child.ended)
+		kill(run->child.pid, number);
+}
+
+void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns)
+{
+	struct pollfd fd = {.fd = run->signal_fd, .events = POLLIN};
+	uint64_t wait_ms = (wait_ns + NEAP_NS_PER_MS - 1) / NEAP_NS_PER_MS;
+	struct signalfd_siginfo info;
+	poll(&fd, 1, wait_ms < 60000 ? (int)wait_ms : 60000);
+	while (read(run->signal_fd, &info, sizeof info) == (ssize_t)sizeof info)
+		pass_on(run, &info);
+	reap(run);
+	neap_tee_keep_up(&run->tee);
+}

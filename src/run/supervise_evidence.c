@@ -1,0 +1,316 @@
+/* run/supervise_evidence.c: what recordings and logs say of a start: its OOMs with their cards, why it was asked
+ * to stop.
+ */
+#include "run/supervise_internal.h"
+
+#include "analyze/run.h"
+#include "analyze/trace_oom.h"
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "report/report.h"
+#include "run/simulated.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
+#define TAIL_BYTES  65536u /* of stderr.log */
+#define RECORDINGS  64u
+/* For the replays of the cards that are told at once: the run has to be watched meanwhile. */
+#define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
+
+/* The PID in "record.PID", or after another prefix; 0 when the name is another. */
+static pid_t file_pid(const char *name, const char *prefix)
+{
+	uint64_t pid = 0;
+	size_t length = strlen(prefix);
+	if (strncmp(name, prefix, length) != 0 || neap_u64_parse(name + length, &pid, NULL) || pid > INT32_MAX)
+		return 0;
+	return (pid_t)pid;
+}
+
+/* What the host has no memory for now, it may have in a moment: the outcome hangs on it. False: no longer. */
+static bool wait_for_memory(uint64_t *pause_ns)
+{
+	if (*pause_ns >= NEAP_NS_PER_S)
+		return false;
+	*pause_ns = *pause_ns ? 2 * *pause_ns : 10 * NEAP_NS_PER_MS;
+	neap_clock_sleep(neap_clock_system(), *pause_ns);
+	return true;
+}
+
+static DIR *open_patiently(const char *path)
+{
+	uint64_t pause_ns = 0;
+	DIR *folder;
+	while (!(folder = opendir(path)) && errno == ENOMEM && wait_for_memory(&pause_ns))
+		;
+	return folder;
+}
+
+void neap_facts_each_file(struct neap_supervise *run, const char *prefix,
+			  void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			  void *context)
+{
+	DIR *folder = open_patiently(run->folder);
+	if (!folder)
+		return;
+	char names[RECORDINGS][32];
+	size_t count = 0;
+	for (struct dirent *entry; count < RECORDINGS && (entry = readdir(folder));)
+		if (file_pid(entry->d_name, prefix) && strlen(entry->d_name) < sizeof names[0])
+			strcpy(names[count++], entry->d_name);
+	closedir(folder);
+	for (size_t i = 0; i < count; i++) {
+		char path[4200];
+		if (!neap_path_join(path, sizeof path, run->folder, names[i]))
+			visit(run, path, file_pid(names[i], prefix), context);
+	}
+}
+
+void neap_facts_each_recording(struct neap_supervise *run,
+			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
+			       void *context)
+{
+	neap_facts_each_file(run, "record.", visit, context);
+}
+
+static void meet(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct neap_record record = {0};
+	(void)context;
+	if (neap_observe_met(&run->observe, pid) || neap_facts_read(path, &record, NULL))
+		return;
+	neap_observe_recorded(&run->observe, &record, path);
+	neap_record_fini(&record);
+}
+
+void neap_facts_meet_recorded(struct neap_supervise *run) { neap_facts_each_recording(run, meet, NULL); }
+
+static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid)
+{
+	for (size_t i = 0; i < run->observe.attached_count; i++)
+		if (run->observe.attached[i].pid == pid)
+			return &run->observe.attached[i];
+	return NULL;
+}
+
+/* The card of a recording's OOM, with what replays of it say as long as there is patience; where the trace cannot be
+ * had, what the journal says. */
+static bool make_card(const char *path, const struct neap_record *record, size_t index, uint64_t deadline_ns,
+		      struct neap_oom_card *ret_card)
+{
+	const struct neap_trace_oom_options options = {.deadline_ns = deadline_ns};
+	struct neap_trace *trace = NULL;
+	bool made = neap_trace_read(path, &trace, NULL) == NEAP_OK &&
+		    neap_trace_oom_recorded(trace, index, &options, ret_card, NULL) == NEAP_OK;
+
+	neap_trace_free(trace);
+	return made || neap_oom_card(record, index, ret_card, NULL) == NEAP_OK;
+}
+
+/* Cards of the OOMs of a recording from number `first` on: shown, as many as are worth it. Returns how many OOMs it
+ * has. */
+static size_t tell_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
+{
+	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS;
+	size_t count = neap_oom_count(record);
+	for (size_t i = first; i < count; i++, run->cards_shown++) {
+		struct neap_oom_card card;
+		if (run->cards_shown == CARDS_SHOWN && run->options.show)
+			neap_log(run->options.log, NEAP_LOG_WARNING,
+				 "Out of device memory again; further OOM cards are not shown");
+		if (run->cards_shown >= CARDS_SHOWN || !run->options.show ||
+		    !make_card(path, record, i, deadline_ns, &card))
+			continue;
+		neap_buffer_clear(&run->last_card);
+		neap_report_oom_card(&run->last_card, &card);
+		run->options.show(run->options.show_context, neap_buffer_string(&run->last_card));
+	}
+	return count;
+}
+
+void neap_facts_show_cards(struct neap_supervise *run)
+{
+	for (size_t i = 0; i < run->observe.attached_count; i++) {
+		struct neap_observed *process = &run->observe.attached[i];
+		struct neap_record record = {0};
+		if (!process->ooms_rose || neap_record_read(process->record_path, &record, NULL))
+			continue;
+		process->cards_shown = tell_ooms(run, process->record_path, &record, process->cards_shown);
+		neap_record_fini(&record);
+	}
+}
+
+void neap_facts_show_simulated(struct neap_supervise *run)
+{
+	const char *name = run->observe.now.name;
+	if (run->simulated_told || !run->monitor || neap_monitor_backend(run->monitor) != NEAP_BACKEND_SIM ||
+	    !neap_simulated_is_used(run->folder))
+		return;
+	run->simulated_told = true;
+	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: nothing is computed (%s)",
+		 name[0] ? name : "no device is watched");
+}
+
+struct evidence_search {
+	struct neap_evidence *evidence;
+	uint64_t last_oom_ns;
+};
+
+/* Why a session asked its program to stop, if one did and that was heard. */
+static void gather_wish(const struct neap_record *record, struct neap_evidence *evidence)
+{
+	const struct neap_event *wish = neap_run_wish(record);
+	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
+
+	if (!wish || wish->block != NEAP_TRAIN_STOP)
+		return;
+	if (!strcmp(neap_record_name(record, wish->tag), "leak")) /* python/neap/training.py */
+		snprintf(evidence->stop_text, sizeof evidence->stop_text,
+			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", wish->size);
+	else if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
+		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
+			 wish->size, wish->size == 1 ? "" : "s");
+	else
+		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
+			 neap_record_name(record, wish->tag), neap_size_format(wish->address, below),
+			 neap_size_format(wish->size, left));
+}
+
+enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err)
+{
+	uint64_t pause_ns = 0;
+	enum neap_status status;
+	while ((status = neap_record_read(path, ret_record, err)) == NEAP_ENOMEM && wait_for_memory(&pause_ns))
+		;
+	return status;
+}
+
+/* Whether the training went on after its last OOM: it finished a step on that device. */
+static bool went_on(const struct neap_record *record)
+{
+	uint16_t device = 0;
+	bool on = false;
+	for (size_t i = 0; i < record->journal_count; i++) {
+		const struct neap_event *event = &record->journal[i];
+		if (event->kind == NEAP_EVENT_OOM) {
+			device = event->device;
+			on = false;
+		} else if (event->kind == NEAP_EVENT_STEP && event->device == device) {
+			on = true;
+		}
+	}
+	return on;
+}
+
+static uint64_t last_oom_ns(const struct neap_record *record)
+{
+	uint64_t time_ns = 0;
+	for (size_t i = 0; i < record->journal_count; i++)
+		if (record->journal[i].kind == NEAP_EVENT_OOM)
+			time_ns = record->journal[i].time_ns;
+	return time_ns;
+}
+
+/* The last OOM in words, and its card; a card that cannot be made changes nothing about the OOM. */
+static void tell_last_oom(struct neap_supervise *run, const char *path, pid_t pid, const struct neap_record *record,
+			  size_t count, struct neap_evidence *evidence)
+{
+	struct neap_oom_card card = {0};
+	char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
+	neap_buffer_clear(&run->last_card);
+	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
+	/* Again: shown while it ran, it did not yet say which rung was taken. */
+	if (!make_card(path, record, count - 1, neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS, &card))
+		return;
+	neap_report_oom_card(&run->last_card, &card);
+	if (run->last_card.failed)
+		neap_buffer_clear(&run->last_card);
+	snprintf(evidence->oom_text, sizeof evidence->oom_text,
+		 "process %d asked for %s%s%s with %s free on the device, at step %llu", pid,
+		 neap_size_format(card.requested_bytes, asked), card.tag[0] ? " for " : "", card.tag,
+		 neap_size_format(card.device_free_bytes, free_text), (unsigned long long)card.step);
+}
+
+static void gather(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct evidence_search *search = context;
+	struct neap_evidence *evidence = search->evidence;
+	struct neap_record record = {0};
+	struct neap_error err = {0};
+	struct neap_observed *process = find_observed(run, pid);
+	if (neap_facts_read(path, &record, &err)) {
+		neap_log(run->options.log, NEAP_LOG_WARNING, "A recording cannot be used: %s", err.message);
+		snprintf(evidence->unread_text, sizeof evidence->unread_text, "%s", err.message);
+		if (process && process->ooms) { /* its page counted them */
+			evidence->ooms += process->ooms;
+			evidence->recovered = false;
+			snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory",
+				 (int)pid);
+		}
+		return;
+	}
+	gather_wish(&record, evidence);
+	size_t count = tell_ooms(run, path, &record, process ? process->cards_shown : 0);
+	if (process)
+		process->cards_shown = count;
+	if (count) {
+		/* every process that ran out must have gone on */
+		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on(&record);
+		if (last_oom_ns(&record) >= search->last_oom_ns) {
+			search->last_oom_ns = last_oom_ns(&record);
+			tell_last_oom(run, path, pid, &record, count, evidence);
+		}
+		evidence->ooms += count;
+	}
+	neap_record_fini(&record);
+}
+
+/* "oom.PID": the error that ended a Python program, as its text was (python/neap/hooks.py). Also without --log. */
+static void read_last_words(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	struct neap_evidence *evidence = context;
+	struct neap_buffer text = {0};
+	(void)run, (void)pid;
+	if (!evidence->stderr_line[0] && neap_file_read(path, TAIL_BYTES, &text, NULL) == NEAP_OK)
+		neap_outcome_scan(neap_buffer_string(&text), text.length, NEAP_WORDS_OOM, evidence->stderr_line,
+				  sizeof evidence->stderr_line);
+	neap_buffer_fini(&text);
+}
+
+void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
+{
+	struct evidence_search search = {.evidence = evidence};
+	neap_facts_show_simulated(run); /* of a start that was over before the first look */
+	neap_facts_each_recording(run, gather, &search);
+	run->ooms += evidence->ooms;
+	neap_facts_each_file(run, "oom.", read_last_words, evidence);
+	if (!evidence->ooms && evidence->stderr_line[0])
+		run->ooms++; /* it said so itself; nobody counted */
+}
+
+static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+{
+	char target[4200], name[64];
+	const char *prefix = context;
+	snprintf(name, sizeof name, "start-%u.%s%d", run->retries, prefix, (int)pid);
+	if (neap_path_join(target, sizeof target, run->folder, name) || rename(path, target))
+		neap_log(run->options.log, NEAP_LOG_WARNING, "A file of this start cannot be kept: renaming %s: %s",
+			 path, strerror(errno));
+}
+
+void neap_facts_set_aside(struct neap_supervise *run)
+{
+	static char prefixes[][16] = {"record.", "oom.", "error.", "simulated."};
+	for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+		neap_facts_each_file(run, prefixes[i], set_aside, prefixes[i]);
+}

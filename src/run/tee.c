@@ -1,0 +1,220 @@
+/* run/tee.c: see tee.h. */
+#include "run/tee.h"
+
+#include "base/clock.h"
+#include "run/last_output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FLUSH_NS    NEAP_NS_PER_S
+#define LOOK_NS     (NEAP_NS_PER_MS / 2)
+#define READER_GONE 17 /* exit status: nobody reads our output any more */
+
+struct neap_tee_ring {
+	_Atomic uint64_t passed; /* bytes since the beginning; of them the last NEAP_LAST_LOOK are in `bytes` */
+	_Atomic bool busy;       /* bytes are read and not passed on yet */
+	char bytes[NEAP_LAST_LOOK];
+};
+
+/* All of it, also to a reader that does not wait. False: there is none any more. What cannot be written (a full disk)
+ * is dropped: that is no reason to hold the command up. */
+static bool pass_on(const char *bytes, size_t length)
+{
+	while (length > 0) {
+		ssize_t written = write(STDERR_FILENO, bytes, length);
+		if (written > 0) {
+			bytes += written;
+			length -= (size_t)written;
+		} else if (written < 0 && errno == EAGAIN) {
+			struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+			poll(&fd, 1, -1);
+		} else if (written < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+			return false;
+		} else if (written == 0 || errno != EINTR) {
+			return true;
+		}
+	}
+	return true;
+}
+
+static void keep(struct neap_tee_ring *ring, const char *bytes, size_t length)
+{
+	uint64_t passed = atomic_load(&ring->passed);
+	for (size_t i = 0; i < length; i++)
+		ring->bytes[(passed + i) % sizeof ring->bytes] = bytes[i];
+	atomic_store(&ring->passed, passed + length);
+}
+
+/* Never returns. Nothing but its pipe and our stderr stay open: a lock or a device must not wait for it. Signals that
+ * were sent to everybody are not meant for it: it ends when the last writer does. */
+static void serve(struct neap_tee_ring *ring, int read_fd)
+{
+	static char bytes[16384];
+	sigset_t all;
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	prctl(PR_SET_PDEATHSIG, 0);
+	prctl(PR_SET_NAME, "neap-tee");
+	if (read_fd != 3)
+		dup2(read_fd, 3); /* first: it may have the number of a stream that was closed */
+	int null_fd = open("/dev/null", O_RDWR);
+	dup2(null_fd, STDIN_FILENO);
+	dup2(null_fd, STDOUT_FILENO);
+	close_range(4, ~0u, 0);
+	setsid();
+	if (chdir("/"))
+		errno = 0;
+	struct pollfd fd = {.fd = 3, .events = POLLIN};
+	for (;;) {
+		if (poll(&fd, 1, -1) < 0)
+			continue;
+		atomic_store(&ring->busy, true);
+		ssize_t got = read(3, bytes, sizeof bytes);
+		if (got > 0)
+			keep(ring, bytes, (size_t)got);
+		bool passed = got <= 0 || pass_on(bytes, (size_t)got);
+		atomic_store(&ring->busy, false);
+		if (!passed)
+			_exit(READER_GONE);
+		if (!got || (got < 0 && errno != EINTR && errno != EAGAIN))
+			_exit(0);
+	}
+}
+
+static bool is_of_use(bool *ret_both)
+{
+	struct stat err, out;
+	if (fstat(STDERR_FILENO, &err))
+		return false;
+	*ret_both = S_ISFIFO(err.st_mode) || S_ISSOCK(err.st_mode);
+	bool null = S_ISCHR(err.st_mode) && err.st_rdev == makedev(1, 3);
+	bool of_use = *ret_both || null;
+	*ret_both = *ret_both && !fstat(STDOUT_FILENO, &out) && out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+	return of_use;
+}
+
+static void start(struct neap_tee *tee_process)
+{
+	pid_t pid = fork();
+	if (!pid) {
+		if (tee_process->write_fd >= 0)
+			close(tee_process->write_fd); /* its own end would never come */
+		serve(tee_process->ring, tee_process->read_fd);
+	}
+	tee_process->pid = pid > 0 ? pid : 0;
+}
+
+void neap_tee_start(struct neap_tee *ret_tee)
+{
+	struct neap_tee made = {.write_fd = -1, .read_fd = -1};
+	int fds[2];
+	*ret_tee = made;
+	if (!is_of_use(&made.both))
+		return;
+	void *shared = mmap(NULL, sizeof *made.ring, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared == MAP_FAILED)
+		return;
+	made.ring = shared;
+	if (pipe2(fds, O_CLOEXEC)) {
+		munmap(shared, sizeof *made.ring);
+		return;
+	}
+	made.read_fd = fds[0];
+	made.write_fd = fds[1];
+	start(&made);
+	if (made.pid) {
+		*ret_tee = made;
+		return;
+	}
+	close(fds[0]);
+	close(fds[1]);
+	munmap(shared, sizeof *made.ring);
+}
+
+uint64_t neap_tee_passed(const struct neap_tee *tee_process)
+{
+	return tee_process->ring ? atomic_load(&tee_process->ring->passed) : 0;
+}
+
+void neap_tee_flush(const struct neap_tee *tee_process)
+{
+	if (!tee_process->ring)
+		return;
+	uint64_t begun_ns = neap_clock_now(neap_clock_system());
+	while (tee_process->pid && neap_clock_now(neap_clock_system()) - begun_ns < FLUSH_NS) {
+		int waiting = 0;
+		/* In this order: what has left the pipe was read by one that is busy until it is passed on. */
+		if (tee_process->read_fd < 0 || (!ioctl(tee_process->read_fd, FIONREAD, &waiting) && !waiting &&
+						 !atomic_load(&tee_process->ring->busy)))
+			return;
+		neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	}
+}
+
+size_t neap_tee_read(const struct neap_tee *tee_process, uint64_t from, char *ret_text, size_t room)
+{
+	uint64_t passed = neap_tee_passed(tee_process), length = passed > from ? passed - from : 0;
+	if (length > NEAP_LAST_LOOK)
+		length = NEAP_LAST_LOOK;
+	if (length > room)
+		length = room;
+	for (uint64_t i = 0; i < length; i++)
+		ret_text[i] = tee_process->ring->bytes[(passed - length + i) % NEAP_LAST_LOOK];
+	return (size_t)length;
+}
+
+void neap_tee_reaped(struct neap_tee *tee_process, pid_t pid, int wait_status)
+{
+	if (!tee_process->pid || pid != tee_process->pid)
+		return;
+	tee_process->pid = 0;
+	if (tee_process->read_fd < 0)
+		return;
+	atomic_store(&tee_process->ring->busy, false);
+	if (!WIFEXITED(wait_status))
+		return; /* killed: another one goes on */
+	close(tee_process->read_fd);
+	tee_process->read_fd = -1;
+}
+
+void neap_tee_keep_up(struct neap_tee *tee_process)
+{
+	if (tee_process->ring && !tee_process->pid && tee_process->read_fd >= 0)
+		start(tee_process);
+}
+
+void neap_tee_end(struct neap_tee *tee_process)
+{
+	if (!tee_process->ring)
+		return;
+	close(tee_process->write_fd);
+	tee_process->write_fd = -1;
+	uint64_t begun_ns = neap_clock_now(neap_clock_system());
+	while (tee_process->pid && neap_clock_now(neap_clock_system()) - begun_ns < FLUSH_NS) {
+		int wait_status = 0;
+		pid_t pid = waitpid(tee_process->pid, &wait_status, WNOHANG);
+		if (pid < 0 && errno != EINTR)
+			tee_process->pid = 0;
+		else if (pid > 0)
+			neap_tee_reaped(tee_process, pid, wait_status);
+		else
+			neap_clock_sleep(neap_clock_system(), LOOK_NS);
+	}
+	if (tee_process->read_fd >= 0)
+		close(tee_process->read_fd);
+	munmap(tee_process->ring, sizeof *tee_process->ring);
+	*tee_process = (struct neap_tee){.write_fd = -1, .read_fd = -1};
+}

@@ -1,0 +1,188 @@
+/* run/words.c: lists of strings, and a command line split without a shell. */
+#include "run/words.h"
+
+#include "base/buffer.h"
+#include "base/error.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes `text`, also when it fails. */
+static enum neap_status add_take(struct neap_words *words, char *text)
+{
+	char **items = text ? realloc(words->items, (words->count + 2) * sizeof *items) : NULL;
+	if (!items) {
+		free(text);
+		return NEAP_ENOMEM;
+	}
+	words->items = items;
+	items[words->count++] = text;
+	items[words->count] = NULL;
+	return NEAP_OK;
+}
+
+enum neap_status neap_words_add(struct neap_words *words, const char *text) { return add_take(words, strdup(text)); }
+
+enum neap_status neap_words_format(struct neap_words *words, const char *format, ...)
+{
+	char *text = NULL;
+	va_list args;
+	va_start(args, format);
+	int length = vasprintf(&text, format, args);
+	va_end(args);
+	return length < 0 ? NEAP_ENOMEM : add_take(words, text);
+}
+
+static size_t find(const struct neap_words *words, const char *key)
+{
+	size_t length = strlen(key);
+	for (size_t i = 0; i < words->count; i++)
+		if (!strncmp(words->items[i], key, length) && words->items[i][length] == '=')
+			return i;
+	return words->count;
+}
+
+enum neap_status neap_words_set(struct neap_words *words, const char *key, const char *value)
+{
+	size_t at = find(words, key);
+	if (at == words->count)
+		return neap_words_format(words, "%s=%s", key, value);
+	char *text = NULL;
+	if (asprintf(&text, "%s=%s", key, value) < 0)
+		return NEAP_ENOMEM;
+	free(words->items[at]);
+	words->items[at] = text;
+	return NEAP_OK;
+}
+
+enum neap_status neap_words_copy(const struct neap_words *words, struct neap_words *ret_copy)
+{
+	struct neap_words copy = {0};
+	for (size_t i = 0; i < words->count; i++)
+		if (neap_words_add(&copy, words->items[i])) {
+			neap_words_fini(&copy);
+			return NEAP_ENOMEM;
+		}
+	*ret_copy = copy;
+	return NEAP_OK;
+}
+
+void neap_words_fini(struct neap_words *words)
+{
+	if (!words)
+		return;
+	for (size_t i = 0; i < words->count; i++)
+		free(words->items[i]);
+	free(words->items);
+	*words = (struct neap_words){0};
+}
+
+static bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+/* Whether a shell would put something else in place of what stands here: "$NAME", "${", "$(", "`"; at the beginning
+ * of a word a "~" too. Not inside '...'. */
+static bool is_expanded(const char *c, char quote, bool begins)
+{
+	bool named = c[0] == '$' && (isalpha((unsigned char)c[1]) || (c[1] && strchr("_{(", c[1])));
+	return quote != '\'' && (named || c[0] == '`' || (c[0] == '~' && begins && !quote));
+}
+
+static enum neap_status refuse_expansion(const char *c, struct neap_error *err)
+{
+	size_t length = strcspn(c, " \t\n\r'\"");
+	return neap_fail(
+		err, NEAP_EPARSE,
+		"command: a shell would expand '%.*s', and neap starts commands without one: write out what it "
+		"stands for, write [sh, -c, \"...\"], or put it in '...' to pass it as it is",
+		length < 40 ? (int)length : 40, c);
+}
+
+/* Reads one word at *at into `word`. *ret_quoted: some part of it was quoted or escaped. */
+static enum neap_status read_word(const char **at, struct neap_buffer *word, bool *ret_quoted, struct neap_error *err)
+{
+	char quote = 0;
+	bool quoted = false;
+	const char *c = *at;
+	for (; *c && (quote || !blank(*c)); c++) {
+		if (is_expanded(c, quote, c == *at))
+			return refuse_expansion(c, err);
+		if (!quote && (*c == '\'' || *c == '"')) {
+			quote = *c;
+			quoted = true;
+		} else if (quote && *c == quote) {
+			quote = 0;
+		} else if (*c == '\\' && quote != '\'' && c[1] && (!quote || strchr("\"\\$`", c[1]))) {
+			neap_buffer_append(word, ++c, 1);
+			quoted = true;
+		} else {
+			neap_buffer_append(word, c, 1);
+		}
+	}
+	if (quote)
+		return neap_fail(err, NEAP_EPARSE, "command: expected a closing %c", quote);
+	*at = c;
+	*ret_quoted = quoted;
+	return neap_buffer_status(word, err);
+}
+
+enum neap_status neap_words_split(const char *text, struct neap_words *ret_words, struct neap_error *err)
+{
+	struct neap_words words = {0};
+	struct neap_buffer word = {0};
+	enum neap_status status = NEAP_OK;
+	for (const char *at = text; !status;) {
+		while (blank(*at))
+			at++;
+		if (!*at)
+			break;
+		bool quoted = false;
+		neap_buffer_clear(&word);
+		status = read_word(&at, &word, &quoted, err);
+		const char *read = neap_buffer_string(&word);
+		if (!status && !quoted && read[strspn(read, "|&;<>")] == '\0')
+			status = neap_fail(err, NEAP_EPARSE,
+					   "command: '%.8s' needs a shell, and neap starts commands without one: "
+					   "quote it, or write [sh, -c, \"...\"]",
+					   read);
+		if (!status && neap_words_add(&words, read))
+			status = neap_fail(err, NEAP_ENOMEM, "splitting a command: out of memory");
+	}
+	neap_buffer_fini(&word);
+	if (status) {
+		neap_words_fini(&words);
+		return status;
+	}
+	*ret_words = words;
+	return NEAP_OK;
+}
+
+static bool plain(const char *word)
+{
+	static const char safe[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-+=./,:@%{}";
+	return *word && word[strspn(word, safe)] == '\0';
+}
+
+char *neap_words_join(const struct neap_words *words)
+{
+	struct neap_buffer line = {0};
+	for (size_t i = 0; i < words->count; i++) {
+		if (i)
+			neap_buffer_text(&line, " ");
+		if (plain(words->items[i])) {
+			neap_buffer_text(&line, words->items[i]);
+			continue;
+		}
+		neap_buffer_text(&line, "'");
+		for (const char *c = words->items[i]; *c; c++)
+			neap_buffer_append(&line, *c == '\'' ? "'\\''" : c, *c == '\'' ? 4 : 1);
+		neap_buffer_text(&line, "'");
+	}
+	neap_buffer_append(&line, "", 0);
+	char *text = words->count ? neap_buffer_detach(&line) : strdup("");
+	neap_buffer_fini(&line);
+	return text;
+}

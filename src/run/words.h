@@ -1,0 +1,34 @@
+/* run/words.h: a list of strings that is always a valid argv: NULL-terminated, every string owned.
+ *
+ * A zeroed struct is an empty list (items NULL). One thread. Functions that can fail return NEAP_ENOMEM only, unless
+ * they say more.
+ */
+#ifndef NEAP_RUN_WORDS_H
+#define NEAP_RUN_WORDS_H
+
+#include "neap/status.h"
+
+#include <stddef.h>
+
+struct neap_words {
+	char **items; /* count of them, then NULL */
+	size_t count;
+};
+
+enum neap_status neap_words_add(struct neap_words *words, const char *text);
+/* Adds printf's result. */
+enum neap_status neap_words_format(struct neap_words *words, const char *format, ...) NEAP_PRINTF(2, 3);
+/* For lists of "KEY=VALUE": replaces KEY's value, or adds it. */
+enum neap_status neap_words_set(struct neap_words *words, const char *key, const char *value);
+enum neap_status neap_words_copy(const struct neap_words *words, struct neap_words *ret_copy);
+void neap_words_fini(struct neap_words *words);
+
+/* Splits a command line as a shell does (blanks, 'single', "double", backslash) but expands nothing. Errors:
+ * NEAP_EPARSE for a quote that does not end, and for what only a shell would understand: an unquoted word of nothing but
+ * |, &, ;, < and >; a variable ($NAME, ${), a command ($(, `) or a leading ~ that is not in '...' or escaped. */
+enum neap_status neap_words_split(const char *text, struct neap_words *ret_words, struct neap_error *err);
+
+/* The words as one line that neap_words_split reads back; malloc, or NULL when memory is short. */
+char *neap_words_join(const struct neap_words *words);
+
+#endif
