@@ -2,6 +2,7 @@
  * that, the answer is a micro-batch that fits and whose successor does not. */
 #include "analyze/advice.h"
 
+#include "analyze/saturate.h"
 #include "analyze/step_model.h"
 #include "base/units.h"
 
@@ -18,10 +19,6 @@
 #define LINE_SHARE      8    /* of the room: a straight line less certain than that is no advice */
 #define LOOK_AHEAD      16   /* micro-batches above the first that does not fit */
 #define KEEP_TRIES      16   /* numbers of parts of the batch */
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
-static uint64_t apart(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -109,7 +106,7 @@ static struct prediction by_replay(struct predictor *predictor, uint64_t micro_b
 		.step_count = parts == MIXED ? 2 * model->step_count : model->step_count,
 		.slot_count = model->slot_count,
 		.passes = again ? PASSES : 1,
-		.room_bytes = less(predictor->room_bytes, predictor->kept_back_bytes),
+		.room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes),
 		.page_bytes = predictor->page_bytes,
 	};
 	if (neap_rerun(&rerun, &result, NULL) != NEAP_OK)
@@ -179,7 +176,7 @@ static void keep_batch(struct neap_advice *advice, struct predictor *predictor)
 		if (prediction.fits) {
 			advice->kept_micro_batch = kept.micro_batch;
 			advice->kept_accumulate = kept.accumulate;
-			advice->kept_headroom_bytes = less(advice->room_bytes, prediction.reserved_bytes);
+			advice->kept_headroom_bytes = neap_less(advice->room_bytes, prediction.reserved_bytes);
 			return;
 		}
 		if (kept.micro_batch-- == 1)
@@ -211,10 +208,10 @@ static void conclude(struct neap_advice *advice, struct predictor *predictor)
 						      "micro-batch");
 		return;
 	}
-	advice->headroom_bytes = less(advice->room_bytes, best.reserved_bytes);
-	advice->uncertainty_bytes = plus(advice->uncertainty_bytes, best.uncertainty_bytes);
+	advice->headroom_bytes = neap_less(advice->room_bytes, best.reserved_bytes);
+	advice->uncertainty_bytes = neap_plus(advice->uncertainty_bytes, best.uncertainty_bytes);
 	if (predictor->model)
-		advice->sample_bytes = less(best.allocated_bytes, advice->fixed_bytes) / advice->micro_batch;
+		advice->sample_bytes = neap_less(best.allocated_bytes, advice->fixed_bytes) / advice->micro_batch;
 	if (neap_split_batch(split) <= MICRO_BATCH_MAX)
 		keep_batch(advice, predictor);
 	advice->given = !predictor->failed;
@@ -233,8 +230,9 @@ static void advise_by_replay(struct neap_advice *advice, const struct neap_step_
 	}
 	struct prediction now = predict_parts(&predictor, advice->split.micro_batch, RECORDED);
 	/* Of what no event tells, only the sum is known: how it lies in pages is not. */
-	predictor.kept_back_bytes = plus(now.fits ? apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
-					 model->unknown_bytes ? 2 * page_bytes : 0);
+	predictor.kept_back_bytes =
+		neap_plus(now.fits ? neap_apart(now.allocated_bytes, model->peak_allocated_bytes) : 0,
+			  model->unknown_bytes ? 2 * page_bytes : 0);
 	advice->replayed = true;
 	advice->two_splits = model->two_splits;
 	advice->fixed_bytes = model->base_bytes;
@@ -294,7 +292,7 @@ static void advise_by_line(struct neap_advice *advice, const struct neap_record 
 		predictor.line_sample = (double)(before.peak - now.peak) / (more - samples);
 		predictor.line_fixed = fmax((double)now.peak - predictor.line_sample * samples, 0);
 	}
-	predictor.line_overhead = (double)less(now.reserved, now.peak) / samples;
+	predictor.line_overhead = (double)neap_less(now.reserved, now.peak) / samples;
 	advice->fixed_bytes = (uint64_t)predictor.line_fixed;
 	advice->sample_bytes = (uint64_t)predictor.line_sample;
 	snprintf(advice->why, sizeof advice->why,
@@ -345,7 +343,7 @@ static void describe_room(const struct neap_advice *advice, char *text, size_t r
 	char all[NEAP_UNITS_ROOM], taken[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], uncertainty[NEAP_UNITS_ROOM];
 
 	neap_size_format(advice->room_bytes, all);
-	neap_size_format(less(advice->room_bytes, advice->headroom_bytes), taken);
+	neap_size_format(neap_less(advice->room_bytes, advice->headroom_bytes), taken);
 	neap_size_format(advice->headroom_bytes, left);
 	neap_size_format(advice->uncertainty_bytes, uncertainty);
 	if (advice->uncertainty_bytes)

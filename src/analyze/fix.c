@@ -2,9 +2,10 @@
  *
  * Predictions are those of predict.h, from the tags in force then and the request itself; what they assume is said in
  * each fix's `how`. */
-#include "train/leak.h"
 #include "analyze/oom_internal.h"
+#include "analyze/saturate.h"
 #include "base/units.h"
+#include "train/leak.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -12,13 +13,6 @@
 #include <string.h>
 
 #define GUESSED_DIVISOR_MAX 64 /* where the micro-batch is not known */
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
-static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
-
-/* A double as bytes, whatever a recording made of it. */
-static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
 
 static struct neap_fix *add_fix(struct neap_oom_card *card, enum neap_fix_kind kind, uint64_t saving_bytes,
 				uint64_t uncertainty_bytes)
@@ -41,7 +35,7 @@ static struct neap_saving split_saving(const struct neap_demand *demand, uint64_
 
 	if (!neap_predict(demand, &from, &to, 0, &prediction))
 		return (struct neap_saving){.rung = NEAP_RUNG_SPLIT};
-	return (struct neap_saving){NEAP_RUNG_SPLIT, less(neap_demand_total(demand), prediction.bytes),
+	return (struct neap_saving){NEAP_RUNG_SPLIT, neap_less(neap_demand_total(demand), prediction.bytes),
 				    prediction.uncertainty_bytes};
 }
 
@@ -50,7 +44,7 @@ static bool split_suffices(const struct neap_oom_card *card, const struct neap_d
 {
 	struct neap_saving saving = split_saving(demand, before, after);
 
-	return (surely ? less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
+	return (surely ? neap_less(saving.bytes, saving.uncertainty_bytes) : saving.bytes) >= card->shortfall_bytes;
 }
 
 /* The first split down the ladder that suffices, surely if one does; else the last. False when there is none
@@ -84,7 +78,7 @@ static unsigned guess_divisor(const struct neap_oom_card *card, const struct nea
 
 static uint64_t all_activations(const struct neap_demand *demand)
 {
-	return plus(plus(demand->activations, demand->attention), demand->temporaries);
+	return neap_plus(neap_plus(demand->activations, demand->attention), demand->temporaries);
 }
 
 static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand *demand)
@@ -115,7 +109,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 			 "micro-batch divided by %u, accumulation times %u (effective batch stays the same)", divisor,
 			 divisor);
 	}
-	neap_size_format(plus(all_activations(demand), demand->inputs), scaling);
+	neap_size_format(neap_plus(all_activations(demand), demand->inputs), scaling);
 	if (demand->unknown)
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
@@ -130,7 +124,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 
 static void fix_rung(struct neap_oom_card *card, const struct neap_demand *demand, const struct neap_saving *saving)
 {
-	uint64_t kept = plus(demand->activations, demand->attention);
+	uint64_t kept = neap_plus(demand->activations, demand->attention);
 	char size[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
@@ -187,10 +181,10 @@ static double fraction_of(const struct neap_oom_card *card, uint64_t bytes)
 
 uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 {
-	uint64_t now = plus(card->allocated_bytes, card->block_bytes);
-	uint64_t before = plus(card->step_peak_bytes, card->growth_bytes);
+	uint64_t now = neap_plus(card->allocated_bytes, card->block_bytes);
+	uint64_t before = neap_plus(card->step_peak_bytes, card->growth_bytes);
 
-	if (!card->step_peak_bytes || now > plus(before, card->growth_bytes))
+	if (!card->step_peak_bytes || now > neap_plus(before, card->growth_bytes))
 		return 0;
 	return before > now ? before : now;
 }
@@ -198,30 +192,31 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 /* `whole`: the rest of the step is in it; else it is the least that it takes. */
 static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
 {
-	uint64_t most = plus(card->reserved_bytes, card->device_free_bytes);
+	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], up[NEAP_UNITS_ROOM];
 
 	snprintf(fix->text, sizeof fix->text,
 		 "%slimit raised by %s%s to %s (fraction %.2f); the device had room for %s",
 		 whole ? "" : "a lower bound: ", whole ? "" : "at least ",
-		 neap_size_format(less(wanted, card->limit_bytes), from), neap_size_format(wanted, to),
+		 neap_size_format(neap_less(wanted, card->limit_bytes), from), neap_size_format(wanted, to),
 		 fraction_of(card, wanted), neap_size_format(most, up));
 }
 
 static void fix_limit(struct neap_oom_card *card)
 {
-	uint64_t headroom = less(card->limit_bytes, card->reserved_bytes);
+	uint64_t headroom = neap_less(card->limit_bytes, card->reserved_bytes);
 	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
 
 	if (card->limit_bytes == UINT64_MAX || headroom >= card->device_free_bytes)
 		return;
 	uint64_t saving = card->device_free_bytes - headroom;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_RAISE_LIMIT, saving, 0);
-	uint64_t need = neap_oom_step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
-	uint64_t missing = plus(card->shortfall_bytes, less(need, now)); /* this request, and the rest of the step */
-	uint64_t wanted = plus(card->limit_bytes, missing < saving ? missing : saving);
+	uint64_t need = neap_oom_step_need(card), now = neap_plus(card->allocated_bytes, card->block_bytes);
+	uint64_t missing =
+		neap_plus(card->shortfall_bytes, neap_less(need, now)); /* this request, and the rest of the step */
+	uint64_t wanted = neap_plus(card->limit_bytes, missing < saving ? missing : saving);
 	if (need && card->step_reserved_bytes > wanted &&
-	    card->step_reserved_bytes <= plus(card->limit_bytes, saving))
+	    card->step_reserved_bytes <= neap_plus(card->limit_bytes, saving))
 		wanted = card->step_reserved_bytes;
 	say_limit(card, wanted, need > 0, fix);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
@@ -246,7 +241,7 @@ static void fix_neighbours(struct neap_oom_card *card)
 /* Cached or pending bytes that could not serve the request. */
 static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 {
-	uint64_t reusable = less(card->cached_bytes, card->pending_bytes);
+	uint64_t reusable = neap_less(card->cached_bytes, card->pending_bytes);
 	char size[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
@@ -282,14 +277,15 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 	neap_leak_test(low, count, 0, &leak);
 	if (leak.verdict != NEAP_LEAK_FOUND)
 		return;
-	card->growth_bytes = to_bytes(leak.bytes_per_step);
+	card->growth_bytes = neap_to_bytes(leak.bytes_per_step);
 	double predicted = leak.bytes_per_step * (double)leak.steps;
 	double measured = (double)low[count - 1] - (double)low[leak.warm_up_steps];
 	double apart = predicted > measured ? predicted - measured : measured - predicted;
-	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, to_bytes(predicted), to_bytes(apart));
+	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, neap_to_bytes(predicted), neap_to_bytes(apart));
 	snprintf(fix->text, sizeof fix->text,
 		 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
-		 neap_size_format(to_bytes(leak.bytes_per_step), slope), neap_size_format(to_bytes(predicted), all));
+		 neap_size_format(neap_to_bytes(leak.bytes_per_step), slope),
+		 neap_size_format(neap_to_bytes(predicted), all));
 	snprintf(fix->how, sizeof fix->how,
 		 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus first",
 		 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
@@ -298,11 +294,12 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	char size[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], more[64] = "";
-	if (plus(demand->parameters, demand->model) == 0) /* nothing says that the model is any of it */
+	if (neap_plus(demand->parameters, demand->model) == 0) /* nothing says that the model is any of it */
 		return;
 	struct neap_fix *fix =
 		add_fix(card, NEAP_FIX_SMALLER_MODEL,
-			plus(plus(demand->parameters, demand->model) / 2, demand->unknown / 4), demand->unknown / 4);
+			neap_plus(neap_plus(demand->parameters, demand->model) / 2, demand->unknown / 4),
+			demand->unknown / 4);
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
 	if (demand->unknown)
@@ -310,7 +307,7 @@ static void fix_model(struct neap_oom_card *card, const struct neap_demand *dema
 			 neap_size_format(demand->unknown, unknown));
 	snprintf(fix->how, sizeof fix->how,
 		 "half of the %s of parameters, gradients and optimizer%s; activations taken as they are",
-		 neap_size_format(plus(demand->parameters, demand->model), size), more);
+		 neap_size_format(neap_plus(demand->parameters, demand->model), size), more);
 }
 
 /* What is in force at the failure helps no more. */
@@ -336,15 +333,15 @@ static void strike_active(struct neap_oom_card *card)
 
 static void judge_steps(struct neap_oom_card *card)
 {
-	uint64_t need = neap_oom_step_need(card), now = plus(card->allocated_bytes, card->block_bytes);
+	uint64_t need = neap_oom_step_need(card), now = neap_plus(card->allocated_bytes, card->block_bytes);
 
 	for (size_t i = 0; i < card->fix_count && need; i++) {
 		struct neap_fix *fix = &card->fixes[i];
-		uint64_t sure = less(fix->saving_bytes, fix->uncertainty_bytes);
+		uint64_t sure = neap_less(fix->saving_bytes, fix->uncertainty_bytes);
 		if (fix->active_already || fix->replayed)
 			continue;
-		fix->step = sure >= plus(card->shortfall_bytes, need - now) ? NEAP_FIX_STEP_ENOUGH
-									    : NEAP_FIX_STEP_NOT_ENOUGH;
+		fix->step = sure >= neap_plus(card->shortfall_bytes, need - now) ? NEAP_FIX_STEP_ENOUGH
+										 : NEAP_FIX_STEP_NOT_ENOUGH;
 	}
 }
 
@@ -408,7 +405,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 
 	fix_leak(card, inputs->low, inputs->low_count);
 	if (card->fix_count > 0) /* what leaked is under some tag, and none of it scales */
-		neap_demand_leak(&demand, plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
+		neap_demand_leak(&demand, neap_plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
 	fix_limit(card);
 	fix_cached(card, inputs->pages_mapped);
 	fix_neighbours(card);

@@ -10,9 +10,10 @@
  *   else                                                                              capacity
  *
  * What would have helped is in fix.c. */
-#include "train/leak.h"
 #include "analyze/oom_internal.h"
+#include "analyze/saturate.h"
 #include "base/error.h"
+#include "train/leak.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,10 +24,6 @@
 #define DRIVER_MAX   (1ull << 30)
 /* A recording that says more lies, and its divisors would take long to find. */
 #define MICRO_BATCH_MAX (1ull << 32)
-
-static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 size_t neap_oom_count(const struct neap_record *record)
 {
@@ -160,22 +157,22 @@ uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
 {
 	if (card->others_bytes == NEAP_OOM_UNKNOWN)
 		return 0;
-	uint64_t bytes = less(card->others_bytes, plus(card->context_bytes, neap_oom_driver_share(card)));
+	uint64_t bytes = neap_less(card->others_bytes, neap_plus(card->context_bytes, neap_oom_driver_share(card)));
 	return bytes > neap_oom_neighbours_unsure(card) ? bytes : 0;
 }
 
 static void find_cause(struct neap_oom_card *card)
 {
 	uint64_t need = card->block_bytes;
-	uint64_t grow = less(card->limit_bytes, card->reserved_bytes);
-	uint64_t reusable = less(card->cached_bytes, card->pending_bytes);
+	uint64_t grow = neap_less(card->limit_bytes, card->reserved_bytes);
+	uint64_t reusable = neap_less(card->cached_bytes, card->pending_bytes);
 
 	if (grow > card->device_free_bytes)
 		grow = card->device_free_bytes;
-	uint64_t there = plus(grow, reusable);
-	uint64_t unlimited = plus(plus(card->device_free_bytes, reusable), card->pending_bytes);
-	card->room_bytes = plus(card->reserved_bytes, grow);
-	card->shortfall_bytes = less(need, there);
+	uint64_t there = neap_plus(grow, reusable);
+	uint64_t unlimited = neap_plus(neap_plus(card->device_free_bytes, reusable), card->pending_bytes);
+	card->room_bytes = neap_plus(card->reserved_bytes, grow);
+	card->shortfall_bytes = neap_less(need, there);
 	if (need <= there) {
 		bool known = card->largest_free_bytes != NEAP_OOM_UNKNOWN;
 		uint64_t piece = known && card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
@@ -188,12 +185,12 @@ static void find_cause(struct neap_oom_card *card)
 		/* Where the device had room, only the limit kept it from growing past its fragments. */
 		bool limited = grow < need && need <= card->device_free_bytes;
 		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;
-		card->shortfall_bytes = less(need, piece);
-	} else if (need <= plus(there, card->pending_bytes)) {
+		card->shortfall_bytes = neap_less(need, piece);
+	} else if (need <= neap_plus(there, card->pending_bytes)) {
 		card->cause = NEAP_OOM_PENDING;
 	} else if (need <= unlimited) {
 		card->cause = NEAP_OOM_LIMIT;
-	} else if (need <= plus(unlimited, neap_oom_neighbours(card))) {
+	} else if (need <= neap_plus(unlimited, neap_oom_neighbours(card))) {
 		card->cause = NEAP_OOM_NEIGHBOURS;
 	} else {
 		card->cause = NEAP_OOM_CAPACITY;
@@ -219,9 +216,10 @@ static struct neap_demand find_demand(const struct neap_oom_card *card)
 
 	for (size_t i = 0; i < card->tag_count; i++) {
 		neap_demand_add(&demand, card->tags[i].tag, card->tags[i].live_bytes);
-		tagged = plus(tagged, card->tags[i].live_bytes);
+		tagged = neap_plus(tagged, card->tags[i].live_bytes);
 	}
-	demand.unknown = plus(demand.unknown, less(card->allocated_bytes, tagged)); /* tags that were not recorded */
+	demand.unknown =
+		neap_plus(demand.unknown, neap_less(card->allocated_bytes, tagged)); /* tags that were not recorded */
 	return demand;
 }
 
@@ -303,7 +301,7 @@ enum neap_status neap_oom_card(const struct neap_record *record, size_t index, s
 	card.device_free_bytes = oom->address;
 	card.allocated_bytes = oom->a;
 	card.reserved_bytes = oom->b;
-	card.cached_bytes = less(oom->b, oom->a);
+	card.cached_bytes = neap_less(oom->b, oom->a);
 	card.limit_bytes = UINT64_MAX;
 	snprintf(card.tag, sizeof card.tag, "%s", neap_record_name(record, oom->tag));
 	count_device(&card, record, at);

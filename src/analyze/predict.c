@@ -5,12 +5,11 @@
  *                            ^ highest      <----------- live bytes by tag
  */
 #include "analyze/predict.h"
+#include "analyze/saturate.h"
 #include "base/units.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes)
 {
@@ -28,7 +27,7 @@ void neap_demand_add(struct neap_demand *demand, const char *tag, uint64_t bytes
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (!strcmp(tag, kinds[i].tag))
 			field = kinds[i].field;
-	*field = plus(*field, bytes);
+	*field = neap_plus(*field, bytes);
 }
 
 /* Nothing says which tag: what would scale goes first, so that no more is predicted to be saved than can be. */
@@ -40,7 +39,7 @@ void neap_demand_leak(struct neap_demand *demand, uint64_t bytes)
 	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
 		uint64_t part = bytes < *fields[i] ? bytes : *fields[i];
 		*fields[i] -= part;
-		demand->leaked = plus(demand->leaked, part);
+		demand->leaked = neap_plus(demand->leaked, part);
 		bytes -= part;
 	}
 }
@@ -52,7 +51,7 @@ uint64_t neap_demand_total(const struct neap_demand *demand)
 	uint64_t total = 0;
 
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		total = plus(total, kinds[i]);
+		total = neap_plus(total, kinds[i]);
 	return total;
 }
 
@@ -103,7 +102,7 @@ static bool step_back(struct walk *walk, const struct neap_event *event)
 	uint64_t *live = &walk->live[event->tag % NEAP_RECORD_NAMES];
 
 	if (event->kind == NEAP_EVENT_FREE_REQUESTED)
-		*live = plus(*live, event->block);
+		*live = neap_plus(*live, event->block);
 	if (event->kind != NEAP_EVENT_ALLOC)
 		return true;
 	if (*live < event->block)
@@ -140,7 +139,7 @@ bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *r
 	if (neap_demand_total(&demand) != record->allocations[peak].a)
 		return false;
 	if (walk.step_peak_bytes > record->allocations[peak].a)
-		demand.unknown = plus(demand.unknown, walk.step_peak_bytes - record->allocations[peak].a);
+		demand.unknown = neap_plus(demand.unknown, walk.step_peak_bytes - record->allocations[peak].a);
 	*ret_demand = demand;
 	return true;
 }
@@ -154,9 +153,6 @@ static void multiply(struct interval *interval, double low, double high)
 	interval->low *= low;
 	interval->high *= high;
 }
-
-/* A double as bytes, whatever a recording made of it. */
-static uint64_t to_bytes(double bytes) { return bytes >= 18e18 ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0; }
 
 bool neap_predict(const struct neap_demand *demand, const struct neap_train_settings *from,
 		  const struct neap_train_settings *to, uint32_t layers, struct neap_prediction *ret_prediction)
@@ -199,8 +195,8 @@ bool neap_predict(const struct neap_demand *demand, const struct neap_train_sett
 		low += (double)kinds[i].bytes * kinds[i].low;
 		high += (double)kinds[i].bytes * kinds[i].high;
 	}
-	*ret_prediction = (struct neap_prediction){.bytes = to_bytes((low + high) / 2),
-						   .uncertainty_bytes = to_bytes((high - low) / 2)};
+	*ret_prediction = (struct neap_prediction){.bytes = neap_to_bytes((low + high) / 2),
+						   .uncertainty_bytes = neap_to_bytes((high - low) / 2)};
 	return true;
 }
 
@@ -208,13 +204,13 @@ size_t neap_predict_savings(const struct neap_demand *demand, uint32_t active, u
 			    struct neap_saving ret_savings[NEAP_SAVINGS])
 {
 	const struct neap_train_settings now = {{.micro_batch = 1}, active};
-	uint64_t kept = plus(demand->activations, demand->attention), total = neap_demand_total(demand);
+	uint64_t kept = neap_plus(demand->activations, demand->attention), total = neap_demand_total(demand);
 	const struct {
 		enum neap_rung rung;
 		bool acts;
 	} rungs[NEAP_SAVINGS] = {
 		{NEAP_RUNG_EFFICIENT_ATTENTION, demand->attention > 0},
-		{NEAP_RUNG_MIXED_PRECISION, plus(kept, demand->temporaries) > 0},
+		{NEAP_RUNG_MIXED_PRECISION, neap_plus(kept, demand->temporaries) > 0},
 		{NEAP_RUNG_CHECKPOINTING, kept > 0 && layers != 1}, /* a single layer would be there whole again */
 	};
 	size_t count = 0;

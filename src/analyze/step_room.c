@@ -6,6 +6,7 @@
  */
 #include "analyze/step_room.h"
 
+#include "analyze/saturate.h"
 #include "analyze/step_model.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -16,10 +17,6 @@
 #define ROOM_MAX         (1ull << 45) /* a recording that says more lies */
 #define PASSES           3            /* of a step: fragmentation shows from the second on */
 #define SHORT_STEP       8192         /* operations; a longer one is done once */
-
-static uint64_t plus(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
-static uint64_t apart(uint64_t a, uint64_t b) { return a > b ? a - b : b - a; }
 
 static bool of_device(const struct neap_record *record, size_t i, uint16_t kind, uint16_t device)
 {
@@ -168,9 +165,9 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 		return status;
 	/* Of what no event tells only the sum is known; and what the model does not explain is added. */
 	uint64_t page = search.rerun.page_bytes ? search.rerun.page_bytes : PLAIN_PAGE_BYTES;
-	uint64_t unexplained = apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
-	uint64_t margin = plus(unexplained, model->unknown_bytes ? 2 * page : 0);
-	*ret_room = (struct neap_step_room){.bytes = plus(bytes, (margin + page - 1) / page * page),
+	uint64_t unexplained = neap_apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
+	uint64_t margin = neap_plus(unexplained, model->unknown_bytes ? 2 * page : 0);
+	*ret_room = (struct neap_step_room){.bytes = neap_plus(bytes, (margin + page - 1) / page * page),
 					    .micro_batch = settings->split.micro_batch,
 					    .scaled = settings->split.micro_batch != micro_batch};
 	return NEAP_OK;

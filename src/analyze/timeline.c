@@ -1,12 +1,11 @@
 /* analyze/timeline.c: changes per event from the lives, added up while the events go by. Sizes come from lives and
  * not from FREE_* events, whose own a hostile file may make up: a level is a sum of sizes and never wraps. */
 #include "analyze/timeline.h"
+#include "analyze/saturate.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
-
-static uint64_t less(uint64_t value, uint64_t by) { return value > by ? value - by : 0; }
 
 static bool grows(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_ALLOC || kind == NEAP_TRACE_SEGMENT_MAP; }
 static bool shrinks(uint8_t kind) { return kind == NEAP_TRACE_SEGMENT_FREE || kind == NEAP_TRACE_SEGMENT_UNMAP; }
@@ -25,13 +24,13 @@ static void find_start(struct neap_timeline *timeline)
 		if (shrinks(event.kind))
 			shrunk += event.size;
 		timeline->reserved_known |= grows(event.kind) || shrinks(event.kind);
-		if (less(shrunk, grown) > missing)
+		if (neap_less(shrunk, grown) > missing)
 			missing = shrunk - grown;
 	}
 	for (size_t i = 0; i < device->segment_count; i++)
 		final += timeline->trace->segments[device->first_segment + i].size;
 	timeline->reserved_known |= device->segment_count > 0;
-	timeline->start.reserved = device->segment_count > 0 ? less(final + shrunk, grown) : missing;
+	timeline->start.reserved = device->segment_count > 0 ? neap_less(final + shrunk, grown) : missing;
 }
 
 enum neap_status neap_timeline_make(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
@@ -96,7 +95,7 @@ bool neap_timeline_next(struct neap_timeline_cursor *cursor)
 	if (grows(cursor->event.kind))
 		cursor->now.reserved += cursor->event.size;
 	else if (shrinks(cursor->event.kind))
-		cursor->now.reserved = less(cursor->now.reserved, cursor->event.size);
+		cursor->now.reserved = neap_less(cursor->now.reserved, cursor->event.size);
 	return true;
 }
 

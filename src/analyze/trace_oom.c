@@ -2,6 +2,7 @@
 #include "analyze/trace_oom.h"
 
 #include "analyze/oom_internal.h"
+#include "analyze/saturate.h"
 #include "analyze/step_room.h"
 #include "base/error.h"
 #include "base/units.h"
@@ -11,8 +12,6 @@
 #include <string.h>
 
 #define MEMORY_MAX (1ull << 45) /* of a device; a file that says more lies, and pages are real work */
-
-static uint64_t less(uint64_t from, uint64_t bytes) { return from > bytes ? from - bytes : 0; }
 
 struct failure {
 	struct neap_trace_event event;
@@ -51,7 +50,7 @@ static bool predict_failure(const struct neap_timeline *timeline, const struct n
 		return false;
 	failure->event = cursor.event;
 	failure->event.size = oom->requested;
-	failure->event.address = less(options->memory_bytes, oom->reserved);
+	failure->event.address = neap_less(options->memory_bytes, oom->reserved);
 	failure->levels = before;
 	failure->levels.event = oom->event;
 	failure->levels.rounded = oom->allocated;
@@ -104,7 +103,7 @@ static void find_cause(struct neap_oom_card *card, const struct neap_torch_setti
 		card->cause = needed - room <= neap_oom_neighbours(card) ? NEAP_OOM_NEIGHBOURS : NEAP_OOM_CAPACITY;
 	if (!limited && card->device_free_bytes > piece)
 		piece = card->device_free_bytes;
-	card->shortfall_bytes = needed > room ? needed - room : less(card->block_bytes, piece);
+	card->shortfall_bytes = needed > room ? needed - room : neap_less(card->block_bytes, piece);
 }
 
 static enum neap_status find_holders(const struct neap_trace_parts *parts, struct neap_oom_card *card,
@@ -180,7 +179,7 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	card->device_free_bytes = failure->event.address;
 	card->allocated_bytes = failure->levels.rounded;
 	card->reserved_bytes = failure->levels.reserved;
-	card->cached_bytes = less(card->reserved_bytes, card->allocated_bytes);
+	card->cached_bytes = neap_less(card->reserved_bytes, card->allocated_bytes);
 	card->limit_bytes = UINT64_MAX;
 	card->others_bytes = NEAP_OOM_UNKNOWN;
 	card->fraction = settings.fraction;
