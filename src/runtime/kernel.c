@@ -262,6 +262,10 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
  * are the figures of a small kernel. Programs take launch sizes from them, and a few the size of a scratch buffer. */
 #define REGISTERS 32
 
+/* The architecture that a kernel is compiled for, as far as a device's tells. PyTorch is compiled for 8.6, and a device of 8.9
+ * runs that code. CUB asks for this number, and has no kernel for one that it was not compiled for. */
+static int compiled_for(int capability) { return capability == 89 ? 86 : capability; }
+
 int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
 {
 	int device = runtime_device(), capability, result = runtime_open();
@@ -277,7 +281,7 @@ int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 	memset(attributes, 0, sizeof(*attributes));
 	attributes->maxThreadsPerBlock = runtime_attribute(1, device);
 	attributes->numRegs = REGISTERS;
-	attributes->ptxVersion = attributes->binaryVersion = capability;
+	attributes->ptxVersion = attributes->binaryVersion = compiled_for(capability);
 	attributes->maxDynamicSharedSizeBytes = runtime_attribute(8, device);
 	attributes->preferredShmemCarveout = -1;
 	return CUDA_SUCCESS;

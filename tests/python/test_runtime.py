@@ -33,6 +33,14 @@ class Fresh(unittest.TestCase):
         torch.cuda.reset_peak_memory_stats()
 
 
+class Architectures(unittest.TestCase):
+    def test_a_sort_runs_on_devices_that_pytorch_has_no_image_of_their_own_for(self):
+        code = "import torch; print(torch.zeros(100, 100, device='cuda').flatten().sort()[0].numel())"
+        for profile in ("l4-24gb", "rtx3090-24gb"):
+            simulated = {"NEAP_SIM": f"{profile},backing=none,world=runtime-{profile}-{os.getpid()}"}
+            self.assertEqual(program(code, **simulated), "10000", profile)
+
+
 class Contents(Fresh):
     def test_what_was_sent_comes_back(self):
         sent = torch.arange(100_000, dtype=torch.float32)
