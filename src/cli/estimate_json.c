@@ -37,6 +37,30 @@ static json_t *settings_json(const struct neap_estimate_verdict *verdict, bool *
 	return list;
 }
 
+/* Of a GPU on which it does not fit; null: it does. */
+static json_t *predicted_json(const struct neap_estimate_verdict *verdict, bool *ret_failed)
+{
+	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",
+					    [NEAP_RUNG_MIXED_PRECISION] = "mixed precision",
+					    [NEAP_RUNG_CHECKPOINTING] = "gradient checkpointing"};
+	json_t *object, *savings;
+	if (verdict->fits == NEAP_ESTIMATE_YES)
+		return json_null();
+	object = json_object();
+	savings = json_array();
+	for (size_t i = 0; i < verdict->saving_count; i++) {
+		const struct neap_saving *saving = &verdict->savings[i];
+		uint64_t low =
+			saving->bytes > saving->uncertainty_bytes ? saving->bytes - saving->uncertainty_bytes : 0;
+		json_t *item = interval_json(low, saving->bytes + saving->uncertainty_bytes, ret_failed);
+		set(item, "change", json_string(names[saving->rung]), ret_failed);
+		add(savings, item, ret_failed);
+	}
+	set(object, "savings", savings, ret_failed);
+	set(object, "samples_share", json_real(verdict->samples_share), ret_failed);
+	return object;
+}
+
 /* null: not asked for. 0: not even 1 fits. */
 static json_t *fit_value_json(const struct neap_estimate_report *report, size_t gpu, bool *ret_failed)
 {
@@ -104,6 +128,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 			  verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run),
 			  ret_failed),
 	    ret_failed);
+	set(object, "predicted", predicted_json(verdict, ret_failed), ret_failed);
 	set(object, "fits_with", settings_json(verdict, ret_failed), ret_failed);
 	return object;
 }

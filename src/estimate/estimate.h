@@ -19,6 +19,7 @@
 #define NEAP_ESTIMATE_ESTIMATE_H
 
 #include "analyze/analysis.h"
+#include "analyze/predict.h"
 #include "run/simulated.h"
 #include "sim/profile.h"
 #include "store/result.h"
@@ -117,6 +118,11 @@ struct neap_estimate_verdict {
 	int64_t headroom_bytes;       /* what is left of it beside the largest context; below 0: missing */
 	uint64_t retries;             /* times that PyTorch emptied its cache to go on */
 	struct neap_whatifs settings; /* others, replayed in the same memory; count 0: it fits */
+	/* Where it does not fit, predicted from what memory was for at the peak: what changes of training save, each
+	 * alone, and the share of the samples with which it would fit (0: with none). */
+	struct neap_saving savings[NEAP_SAVINGS];
+	size_t saving_count;
+	double samples_share;
 };
 
 /* Replays the run's trace in the GPU's memory. `progress` as in neap_replay_options. */

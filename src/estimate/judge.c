@@ -80,6 +80,31 @@ static enum neap_status completes(const struct neap_estimate_run *run, struct ne
 	return NEAP_OK;
 }
 
+static uint64_t category_bytes(const struct neap_categories *categories, enum neap_category category)
+{
+	uint64_t bytes = 0;
+	for (int how = 0; how < NEAP_HOWS; how++)
+		bytes += categories->bytes[category][how];
+	return bytes;
+}
+
+static void predict(const struct neap_estimate_run *run, struct neap_estimate_verdict *verdict)
+{
+	const struct neap_categories *categories = &run->analysis.categories;
+	struct neap_demand demand = {.activations = category_bytes(categories, NEAP_CATEGORY_ACTIVATIONS),
+				     .temporaries = category_bytes(categories, NEAP_CATEGORY_TEMPORARIES),
+				     .inputs = category_bytes(categories, NEAP_CATEGORY_INPUTS),
+				     .parameters = category_bytes(categories, NEAP_CATEGORY_PARAMETERS),
+				     .unknown = category_bytes(categories, NEAP_CATEGORY_UNKNOWN)};
+	uint64_t samples = demand.activations + demand.temporaries + demand.inputs;
+	demand.model = category_bytes(categories, NEAP_CATEGORY_GRADIENTS) +
+		       category_bytes(categories, NEAP_CATEGORY_OPTIMIZER) +
+		       category_bytes(categories, NEAP_CATEGORY_WORKSPACES);
+	verdict->saving_count = neap_predict_savings(&demand, 0, 0, verdict->savings);
+	int64_t room = (int64_t)samples + verdict->headroom_bytes;
+	verdict->samples_share = samples && room > 0 ? (double)room / (double)samples : 0;
+}
+
 enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size_t index,
 				     const struct neap_estimate_run *run,
 				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
@@ -110,6 +135,8 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 		options.memory_bytes = least;
 		status = neap_whatifs_find(run->trace, &options, 0, &verdict.settings, err);
 	}
+	if (!in_least)
+		predict(run, &verdict);
 	if (status == NEAP_OK)
 		*ret_verdict = verdict;
 	return status;

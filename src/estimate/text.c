@@ -143,6 +143,34 @@ static const struct neap_whatif *helpful(const struct neap_estimate_verdict *ver
 	return NULL;
 }
 
+/* What changes of training would save, where they are enough even at the least. */
+static void put_predictions(struct neap_buffer *out, const struct neap_estimate_verdict *verdict)
+{
+	static const char *const names[] = {[NEAP_RUNG_EFFICIENT_ATTENTION] = "memory-efficient attention",
+					    [NEAP_RUNG_MIXED_PRECISION] = "mixed precision",
+					    [NEAP_RUNG_CHECKPOINTING] = "gradient checkpointing"};
+	char text[400];
+	for (size_t i = 0; i < verdict->saving_count; i++) {
+		const struct neap_saving *saving = &verdict->savings[i];
+		int64_t least = (int64_t)saving->bytes - (int64_t)saving->uncertainty_bytes;
+		int64_t most = (int64_t)saving->bytes + (int64_t)saving->uncertainty_bytes;
+		const char *verb = least + verdict->headroom_bytes >= 0  ? "lets it fit"
+				   : most + verdict->headroom_bytes >= 0 ? "may let it fit"
+									 : "is not enough alone";
+		snprintf(text, sizeof text, "predicted: %s %s (saves %s to %s), unless the program has it already",
+			 names[saving->rung], verb, SIZE(least > 0 ? (uint64_t)least : 0),
+			 SIZE(most > 0 ? (uint64_t)most : 0));
+		neap_report_wrap(out, "      ", text);
+	}
+	if (verdict->samples_share > 0 && verdict->samples_share < 1) {
+		snprintf(text, sizeof text,
+			 "predicted: %.0f %% of the samples at once fit, if activations and temporaries follow them "
+			 "(--fit runs it)",
+			 100 * verdict->samples_share);
+		neap_report_wrap(out, "      ", text);
+	}
+}
+
 static void put_why(struct neap_buffer *out, const struct neap_estimate_report *report, size_t index)
 {
 	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
@@ -167,6 +195,8 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 	} else if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported) {
 		neap_report_wrap(out, "      ", "no setting of PyTorch's allocator lets it fit (by exact replay)");
 	}
+	if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported)
+		put_predictions(out, verdict);
 }
 
 /* "largest batch": 448. */

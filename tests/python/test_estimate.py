@@ -156,6 +156,22 @@ class Fits(Estimate):
         self.assertLess(found["gpus"][0]["headroom"], -(12 << 30))
 
 
+class Help(Estimate):
+    def test_fewer_samples_are_predicted(self) -> None:
+        """The predicted share of the samples fits, when it is run; with half as many again it does not."""
+        full = self.estimate("train.py", "65536", "1024", options=("--max-memory", "2GiB"), code=1)["gpus"][0]
+        self.assertIs(full["fits"], False)
+        share = full["predicted"]["samples_share"]
+        self.assertTrue(0.1 < share < 0.6, share)
+        changes = [saving["change"] for saving in full["predicted"]["savings"]]
+        self.assertIn("gradient checkpointing", changes)
+        part = self.estimate("train.py", str(int(65536 * share * 0.95)), "1024", options=("--max-memory", "2GiB"))["gpus"][0]
+        self.assertEqual((part["fits"], part["predicted"]), (True, None))
+        more = self.estimate("train.py", str(int(65536 * share * 1.6)), "1024", options=("--max-memory", "2GiB"))["gpus"][0]
+        self.assertIsNone(more["fits"])
+        self.assertLess(more["headroom"], 0)
+
+
 class Fit(Estimate):
     def test_the_largest_value_is_found_and_confirmed(self) -> None:
         options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=100")
