@@ -284,7 +284,8 @@ def _count(name: str, use: str) -> None:
 
 
 def _watch_compile(torch: Any) -> None:
-    """Whether the program asks for it. From then on values that are read back are not counted."""
+    """Whether the program asks for it. From then on values that are read back are not counted. Without Triton PyTorch's own
+    compiler fails at the first call: the graph is then captured as asked, and run as it is."""
     real: Optional[Callable[..., Any]] = getattr(torch, "compile", None)
     if real is None:
         return
@@ -293,6 +294,9 @@ def _watch_compile(torch: Any) -> None:
     def compile(*arguments: Any, **named: Any) -> Any:
         _State.compiled = True
         _unwrap()
+        if not _has_triton() and named.get("backend", "inductor") == "inductor":
+            named = {name: value for name, value in named.items() if name not in ("mode", "options")}
+            named["backend"] = "eager"
         return real(*arguments, **named)
 
     torch.compile = compile

@@ -365,8 +365,12 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 			run->has_triton
 				? "torch.compile: its kernels were compiled and launched as nothing; values "
 				  "read back after it are not listed"
-				: "torch.compile needs Triton, which is not installed: what it compiles fails "
-				  "or runs eagerly, so that the figures are not those of compiled code");
+				: "torch.compile: Triton is not installed, so what it compiles ran eagerly; compiled "
+				  "code allocates less for what it fuses");
+	if (!run->analysis.steps.count && run->processes[run->worst].steps > 1)
+		neap_report_wrap(
+			out, "  ",
+			"snapshots of this PyTorch do not tell where steps end: what memory was for is a guess");
 	if (report->plan->devices > 1 && run->process_count < 2)
 		neap_report_wrap(out, "  ", "one process used the GPUs: the figures are those of the fullest");
 	put_reads(out, run);
