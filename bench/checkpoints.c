@@ -69,7 +69,7 @@ static int decide(size_t count, const struct neap_retention_options *rules)
 	struct lap laps[ROUNDS], half;
 
 	strcpy(plan.metric, "val_loss");
-	plan.entries = calloc(count, sizeof(*plan.entries));
+	plan.entries = calloc(count, sizeof *plan.entries);
 	for (size_t i = 0; plan.folder && plan.entries && i < count; i++) {
 		char name[64];
 		name_of(i, name);
@@ -117,7 +117,7 @@ static int make(int folder_fd, size_t i, bool beside)
 {
 	const struct timespec when = {.tv_sec = (time_t)(1700000000 + i)};
 	char name[64], metrics[64], text[32];
-	int length = snprintf(text, sizeof(text), "{\"val_loss\": %.4f}", 0.5 + 0.4 * sin((double)i));
+	int length = snprintf(text, sizeof text, "{\"val_loss\": %.4f}", 0.5 + 0.4 * sin((double)i));
 
 	name_of(i, name);
 	int file = openat(folder_fd, name, O_WRONLY | O_CREAT, 0600);
@@ -127,7 +127,7 @@ static int make(int folder_fd, size_t i, bool beside)
 	if (code || !beside)
 		return code;
 	*strrchr(name, '.') = '\0';
-	snprintf(metrics, sizeof(metrics), "%.58s.json", name);
+	snprintf(metrics, sizeof metrics, "%.58s.json", name);
 	file = openat(folder_fd, metrics, O_WRONLY | O_CREAT, 0600);
 	code = file < 0 || write(file, text, (size_t)length) != length ? 73 : 0;
 	if (file >= 0)

@@ -3,9 +3,9 @@
  *     bench/leak [SERIES PER KIND] [SEED]
  *
  * A run is what the session sees: the lowest allocated bytes of each step, while within a step memory rises and falls
- * by 10 GiB. A leaking run is asked after 60 steps. A run without a leak is asked as the session's watch asks: every 5
- * steps up to 60, then every 20 up to 200; two looks in a row that find a leak are a false alarm. Exits 1 when fewer than 99 % are found, or more than 1 % are
- * false.
+ * by 10 GiB. A leaking run is asked after 60 steps. A run without a leak is asked as the session's watch asks: every
+ * 5 steps up to 60, then every 20 up to 200; two looks in a row that find a leak are a false alarm. Exits 1 when
+ * fewer than 99 % are found, or more than 1 % are false.
  */
 #include "train/leak.h"
 
@@ -184,12 +184,12 @@ int main(int argc, char **argv)
 	       "every %d steps up to %d, then every %d up to %d\n\n",
 	       seed, series, LEAK_STEPS, EARLY_EVERY, EARLY_STEPS, WATCH_EVERY, CLEAN_STEPS);
 	printf("%-34s %12s %14s\n", "low-water marks", "leaks found", "false alarms");
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		unsigned false_ones = count_found(kinds[i].shape, 0, series), hits = 0;
 		char text[16] = "-";
 		if (kinds[i].leaks_too) {
 			hits = count_found(kinds[i].shape, MIB, series);
-			snprintf(text, sizeof(text), "%.2f %%", 100.0 * hits / series);
+			snprintf(text, sizeof text, "%.2f %%", 100.0 * hits / series);
 			leaking += series;
 		}
 		printf("%-34s %12s %12.2f %%\n", kinds[i].name, text, 100.0 * false_ones / series);

@@ -1,5 +1,5 @@
-/* read_trace FILE: what reading a trace costs: seconds, and the memory's high-water mark over what the process had before.
- * bench/pickle.sh compares it with Python's. */
+/* read_trace FILE: what reading a trace costs: seconds, and the memory's high-water mark over what the process had
+ * before. bench/pickle.sh compares it with Python's. */
 #include "base/clock.h"
 #include "trace/trace.h"
 
@@ -32,7 +32,8 @@ int main(int argc, char **argv)
 	if (stat(argv[1], &about) != 0)
 		return 66;
 	/* seconds, peak bytes, events: of the process as a whole, as Python's figures are */
-	printf("%.3f %" PRIu64 " %" PRIu64 "\n", (double)(end - begin) / 1e9, (uint64_t)usage.ru_maxrss * 1024, events);
+	printf("%.3f %" PRIu64 " %" PRIu64 "\n", (double)(end - begin) / 1e9, (uint64_t)usage.ru_maxrss * 1024,
+	       events);
 	neap_trace_free(trace);
 	return 0;
 }

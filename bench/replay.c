@@ -43,7 +43,7 @@ static enum neap_status apply(struct neap_policy *policy, const struct workload 
 			status = policy->record_stream(policy, blocks[op->id], op->stream, err);
 		else
 			status = policy->empty_cache(policy, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	return NEAP_OK;
@@ -53,7 +53,7 @@ static enum neap_status apply(struct neap_policy *policy, const struct workload 
 static double measure(size_t index, const struct workload *work, struct neap_error *err)
 {
 	const struct neap_clock *clock = neap_clock_system();
-	void **blocks = calloc(work->ids + 1, sizeof(*blocks));
+	void **blocks = calloc(work->ids + 1, sizeof *blocks);
 	double best = -1;
 	for (int round = 0; blocks && round < 3; round++) {
 		struct neap_policy *policy = NULL;
@@ -63,7 +63,7 @@ static double measure(size_t index, const struct workload *work, struct neap_err
 		enum neap_status status = apply(policy, work, blocks, err);
 		double ns = (double)(neap_clock_now(clock) - start) / (double)work->count;
 		policy->destroy(policy);
-		if (status != NEAP_OK) {
+		if (status) {
 			best = -1;
 			break;
 		}

@@ -33,7 +33,7 @@ static void add(struct list *list, uint8_t kind, uint64_t address, uint64_t size
 {
 	if (list->count == list->room) {
 		list->room = list->room ? 2 * list->room : 1024;
-		list->items = realloc(list->items, list->room * sizeof(*list->items));
+		list->items = realloc(list->items, list->room * sizeof *list->items);
 		if (!list->items)
 			abort();
 	}
@@ -46,7 +46,7 @@ static void observe(void *context, const struct neap_event *event)
 					[NEAP_EVENT_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
 					[NEAP_EVENT_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
 					[NEAP_EVENT_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP};
-	if (event->kind < sizeof(kinds) && kinds[event->kind])
+	if (event->kind < sizeof kinds && kinds[event->kind])
 		add(context, kinds[event->kind], event->address, event->size);
 }
 
@@ -91,7 +91,7 @@ static bool learn_ranges(const struct list *theirs, const struct list *ours, str
 		size_t i = 0;
 		while (i < ranges->count && ranges->items[i].shift != shift)
 			i++;
-		if (i == sizeof(ranges->items) / sizeof(ranges->items[0]))
+		if (i == sizeof ranges->items / sizeof ranges->items[0])
 			return false;
 		struct range *range = &ranges->items[i];
 		if (i == ranges->count) {
@@ -125,7 +125,7 @@ static void sort_releases(struct list *list)
 		for (end = first; end < list->count && !grows(&list->items[end]);)
 			end++;
 		if (end > first)
-			qsort(list->items + first, end - first, sizeof(*list->items), by_address);
+			qsort(list->items + first, end - first, sizeof *list->items, by_address);
 	}
 }
 
@@ -204,9 +204,9 @@ static enum neap_status replay(const struct neap_trace *trace, uint64_t memory_b
 	theirs->count = ours->count = 0;
 	*ret_counts = (struct counts){0};
 	enum neap_status status = neap_paper_open(&paper, memory_bytes, 2ull << 20, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_alloc_create(paper.device, &options, &alloc, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		again(trace, alloc, &paper, ranges, theirs, ret_counts);
 		neap_observe(alloc, NULL);
 	}
@@ -245,18 +245,18 @@ int main(int argc, char **argv)
 	}
 	enum neap_status status = neap_trace_read(argv[1], &trace, &err);
 	memory_bytes = room_of(argv[1]);
-	if (status == NEAP_OK && !memory_bytes)
+	if (!status && !memory_bytes)
 		status = neap_fail(&err, NEAP_EINVAL, "the recording does not say what memory there was");
-	if (status == NEAP_OK && trace->devices[0].lost)
+	if (!status && trace->devices[0].lost)
 		status = neap_fail(&err, NEAP_EINVAL, "the recording has lost its first events");
 	/* Twice: the first time tells which ranges there are. */
-	if (status == NEAP_OK)
+	if (!status)
 		status = replay(trace, memory_bytes, &ranges, &theirs, &ours, &counts, &err);
-	if (status == NEAP_OK && !learn_ranges(&theirs, &ours, &ranges))
+	if (!status && !learn_ranges(&theirs, &ours, &ranges))
 		status = neap_fail(&err, NEAP_EINVAL, "the segments have nothing in common");
-	if (status == NEAP_OK)
+	if (!status)
 		status = replay(trace, memory_bytes, &ranges, &theirs, &ours, &counts, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		uint64_t same = count_same(&theirs, &ours, &ranges);
 		printf("%" PRIu64 " %" PRIu64 " %zu %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
 		       counts.allocs, counts.same_allocs, theirs.count > ours.count ? theirs.count : ours.count, same,

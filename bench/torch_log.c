@@ -33,7 +33,7 @@ static enum neap_status apply(struct neap_policy *policy, const struct neap_trac
 	switch ((enum neap_trace_kind)event->kind) {
 	case NEAP_TRACE_ALLOC: {
 		enum neap_status status = policy->alloc(policy, event->size, stream, 0, &block, err);
-		if (status == NEAP_OK && !neap_map_put(live, event->address, (uint64_t)(uintptr_t)block))
+		if (!status && !neap_map_put(live, event->address, (uint64_t)(uintptr_t)block))
 			return NEAP_ENOMEM;
 		return status == NEAP_EOOM ? NEAP_OK : status;
 	}
@@ -60,7 +60,7 @@ static void print_sums(struct neap_policy *policy)
 
 	policy->usage(policy, &usage);
 	printf("sums");
-	for (size_t i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++)
+	for (size_t i = 0; i < sizeof metrics / sizeof metrics[0]; i++)
 		printf(" %" PRId64, (int64_t)usage.stats.metric[metrics[i]][NEAP_CLASS_ALL].peak);
 	printf(" %" PRIu64 " %" PRIu64 "\n", (uint64_t)usage.stats.num_alloc_retries, (uint64_t)usage.stats.num_ooms);
 }
@@ -82,20 +82,20 @@ int main(int argc, char **argv)
 	options.device_bytes = strtoull(argv[3], NULL, 10);
 	options.event_delay = strtoull(argv[4], NULL, 10);
 	enum neap_status status = neap_torch_settings_parse(argv[2], &options.settings, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_trace_read(argv[1], &trace, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_torch_create(&options, &policy, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		struct neap_trace_cursor cursor = neap_trace_events(trace, 0, 0);
-		for (uint64_t at = 0; status == NEAP_OK && neap_trace_next(&cursor, &event); at++) {
+		for (uint64_t at = 0; !status && neap_trace_next(&cursor, &event); at++) {
 			policy->at(policy, at);
 			status = apply(policy, trace, &event, &live, &err);
-			if (status == NEAP_OK)
+			if (!status)
 				status = policy->check(policy, &err);
 		}
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		print_sums(policy);
 	else
 		fprintf(stderr, "torch_log: %s\n", err.message);

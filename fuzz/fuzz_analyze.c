@@ -36,7 +36,7 @@ static void write_page(const struct neap_analysis *analysis, const struct neap_a
 	if (fd < 0)
 		return;
 	enum neap_status status = neap_trace_page_write(fd, analysis, &page, &bytes, NULL);
-	check(status == NEAP_ECANCELED || (status == NEAP_OK && bytes > 0));
+	check(status == NEAP_ECANCELED || (!status && bytes > 0));
 	close(fd);
 }
 
@@ -48,7 +48,7 @@ static void analyze(const struct neap_trace *trace)
 	struct neap_error err = {0};
 
 	enum neap_status status = neap_analyze(trace, &options, &analysis, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		neap_report_analysis(&out, &analysis, "a file", 5);
 		check(neap_buffer_status(&out, &err) == NEAP_OK && strlen(neap_buffer_string(&out)) > 0);
 		write_page(&analysis, &options);
@@ -86,8 +86,8 @@ static void write_again(const struct neap_trace *trace)
 	neap_trace_free(again);
 	again = NULL;
 	enum neap_status status = neap_trace_write_text(trace, 0, path, &err);
-	check(status == NEAP_OK || status == NEAP_EINVAL); /* sizes that no text trace may say */
-	if (status == NEAP_OK)
+	check(!status || status == NEAP_EINVAL); /* sizes that no text trace may say */
+	if (!status)
 		check(neap_trace_read(path, &again, &err) == NEAP_OK || strstr(err.message, "it is empty"));
 	neap_trace_free(again);
 	again = NULL;

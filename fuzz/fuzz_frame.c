@@ -19,7 +19,7 @@ static void read_everything(const struct neap_fields *fields, int depth)
 		neap_fields_u64(fields, number, &u64);
 		neap_fields_i64(fields, number, &i64);
 		neap_fields_f64(fields, number, &f64);
-		if (neap_fields_string(fields, number, text, sizeof(text)) && strlen(text) >= sizeof(text))
+		if (neap_fields_string(fields, number, text, sizeof text) && strlen(text) >= sizeof text)
 			__builtin_trap();
 		const void *bytes;
 		size_t length;
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size >= NEAP_FRAME_HEADER_BYTES && neap_frame_decode(data, &frame, &err) == NEAP_OK) {
 		unsigned char again[NEAP_FRAME_HEADER_BYTES];
 		neap_frame_encode(&frame, again);
-		if (memcmp(data, again, sizeof(again)) != 0)
+		if (memcmp(data, again, sizeof again) != 0)
 			__builtin_trap();
 		data += NEAP_FRAME_HEADER_BYTES;
 		size -= NEAP_FRAME_HEADER_BYTES;

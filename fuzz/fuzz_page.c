@@ -39,10 +39,10 @@ static void use(const struct neap_attached *attached)
 	struct neap_published sum;
 	if (attached->pid != getpid() || attached->device_count > NEAP_PAGE_DEVICES)
 		abort();
-	must_be_text(attached->name, sizeof(attached->name));
-	must_be_text(attached->run_id, sizeof(attached->run_id));
-	must_be_text(attached->record_path, sizeof(attached->record_path));
-	must_be_text(attached->note, sizeof(attached->note));
+	must_be_text(attached->name, sizeof attached->name);
+	must_be_text(attached->run_id, sizeof attached->run_id);
+	must_be_text(attached->record_path, sizeof attached->record_path);
+	must_be_text(attached->note, sizeof attached->note);
 	for (size_t i = 0; i < attached->device_count; i++)
 		if (!neap_attached_device(attached, attached->devices[i].device_uuid, &sum))
 			abort();
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) != 0 || write(fd, data, size) != (ssize_t)size)
 		abort();
 	enum neap_status status = neap_page_read(folder, getpid(), &attached, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		use(&attached);
 	else if (!err.message[0])
 		abort();

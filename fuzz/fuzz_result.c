@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (write(fd, data, size) != (ssize_t)size)
 		abort();
 	enum neap_status status = neap_result_read(path, &result, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		use(&result);
 		neap_result_fini(&result);
 	} else if (!err.message[0]) {

@@ -23,7 +23,7 @@ static void scan(bool yaml, const char *text, size_t length)
 	struct neap_error err = {0};
 	enum neap_status status = (yaml ? checkpoint_yaml_scan : checkpoint_json_scan)(text, length, &visitor, &err);
 
-	if (status != NEAP_OK && (status != NEAP_EPARSE || err.line == 0 || err.column == 0 || !err.message[0]))
+	if (status && (status != NEAP_EPARSE || err.line == 0 || err.column == 0 || !err.message[0]))
 		abort();
 }
 
@@ -36,7 +36,7 @@ static void read_name(const char *name)
 	char beside[512], word[CHECKPOINT_WORD_ROOM], metric[CHECKPOINT_WORD_ROOM];
 
 	for (const char *at = name, *before = NULL; checkpoint_number_next(&at, &number); before = at)
-		if (at == before || at > name + strlen(name) || strlen(number.word) >= sizeof(number.word))
+		if (at == before || at > name + strlen(name) || strlen(number.word) >= sizeof number.word)
 			abort();
 	if (checkpoint_count_read(name, &kind, &count) && (kind >= CHECKPOINT_COUNTS || count == NEAP_STEP_UNKNOWN))
 		abort();
@@ -46,8 +46,8 @@ static void read_name(const char *name)
 	checkpoint_classify(name, false, NULL);
 	checkpoint_classify(name, true, "*");
 	checkpoint_is_named(name);
-	for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof(beside)); n++)
-		if (strlen(beside) >= sizeof(beside))
+	for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof beside); n++)
+		if (strlen(beside) >= sizeof beside)
 			abort();
 }
 

@@ -43,10 +43,10 @@ static void scan(const char *text, size_t size)
 	struct neap_error err = {0};
 	enum neap_status status = checkpoint_pickle_scan(text, size, &visitor, &err);
 
-	if (status != NEAP_OK && (status != err.status || err.position > size || !err.message[0]))
+	if (status && (status != err.status || err.position > size || !err.message[0]))
 		abort();
 	checkpoint_read_arguments(text, size, &record);
-	if (strlen(record.metric) >= sizeof(record.metric) || (record.metric[0] && !record.mode))
+	if (strlen(record.metric) >= sizeof record.metric || (record.metric[0] && !record.mode))
 		abort();
 }
 
@@ -54,8 +54,8 @@ static void check_record(const struct checkpoint_record *record)
 {
 	double value;
 
-	if (strlen(record->best) >= sizeof(record->best) || strchr(record->best, '/') ||
-	    strlen(record->metric) >= sizeof(record->metric) || record->score_count > 4096)
+	if (strlen(record->best) >= sizeof record->best || strchr(record->best, '/') ||
+	    strlen(record->metric) >= sizeof record->metric || record->score_count > 4096)
 		abort();
 	for (size_t i = 0; i < record->score_count; i++)
 		if (!checkpoint_record_score(record, record->scores[i].name, &value))

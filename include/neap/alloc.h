@@ -10,9 +10,9 @@
  * Threads: every function may be called from any thread at any time; the allocator makes its device's context current
  * while it talks to the driver and restores what was. Callbacks are called without its lock unless said otherwise.
  *
- * Streams are the driver's CUstream as void *; NULL is the default stream. A stream must exist while blocks allocated on
- * it are live, and until the frees of blocks recorded on it have completed. Synchronise a stream before destroying it:
- * a later stream may get the same handle, and with it the cached blocks of the old one.
+ * Streams are the driver's CUstream as void *; NULL is the default stream. A stream must exist while blocks allocated
+ * on it are live, and until the frees of blocks recorded on it have completed. Synchronise a stream before destroying
+ * it: a later stream may get the same handle, and with it the cached blocks of the old one.
  */
 #ifndef NEAP_ALLOC_H
 #define NEAP_ALLOC_H
@@ -31,9 +31,9 @@ struct neap_alloc;
 
 /* A zeroed struct is the default. */
 struct neap_alloc_options {
-	double fraction;                        /* of the device's total that may be reserved; 0: no limit */
-	const struct neap_observer *observer;   /* gets every event; NULL: none. Outlives the allocator */
-	struct neap_published *published;       /* where to keep the counters; NULL: the allocator's own memory */
+	double fraction;                      /* of the device's total that may be reserved; 0: no limit */
+	const struct neap_observer *observer; /* gets every event; NULL: none. Outlives the allocator */
+	struct neap_published *published;     /* where to keep the counters; NULL: the allocator's own memory */
 };
 
 /* Errors: NEAP_ENOMEM, NEAP_EDRIVER, NEAP_EINVAL for a fraction outside (0, 1]. `options` may be NULL: the
@@ -45,11 +45,11 @@ NEAP_API void neap_alloc_destroy(struct neap_alloc *alloc);
 
 NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
 
-/* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on, and
- * the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what the
- * device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a driver call
- * would be needed that a graph capture under way forbids. NEAP_EDRIVER otherwise. A request that succeeds after the
- * cache was given back is a success: *err is untouched. */
+/* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on,
+ * and the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what
+ * the device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a
+ * driver call would be needed that a graph capture under way forbids. NEAP_EDRIVER otherwise. A request that succeeds
+ * after the cache was given back is a success: *err is untouched. */
 NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
 				      struct neap_error *err);
 
@@ -65,22 +65,23 @@ NEAP_API enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t 
 NEAP_API enum neap_status neap_empty_cache(struct neap_alloc *alloc, uint64_t *ret_freed_bytes,
 					   struct neap_error *err);
 
-/* Limits what may be reserved to `fraction` of the device's total, from now on; when less than what is reserved, empties
- * the cache first. Live blocks are never touched: reserved may stay above the limit, further growth then fails. 1 removes
- * the limit. Errors: NEAP_EINVAL outside (0, 1]; those of neap_empty_cache, the new limit being in force all the same. */
+/* Limits what may be reserved to `fraction` of the device's total, from now on; when less than what is reserved,
+ * empties the cache first. Live blocks are never touched: reserved may stay above the limit, further growth then
+ * fails. 1 removes the limit. Errors: NEAP_EINVAL outside (0, 1]; those of neap_empty_cache, the new limit being in
+ * force all the same. */
 NEAP_API enum neap_status neap_set_fraction(struct neap_alloc *alloc, double fraction, struct neap_error *err);
 NEAP_API double neap_get_fraction(struct neap_alloc *alloc);
 
-/* Called when a request finds no memory, after the cache was emptied, before failing, without the lock; true: try once
- * more. Called again with the same request at most `attempt` = 0..7. */
+/* Called when a request finds no memory, after the cache was emptied, before failing, without the lock; true: try
+ * once more. Called again with the same request at most `attempt` = 0..7. */
 typedef bool (*neap_oom_callback)(void *context, struct neap_alloc *alloc, size_t bytes, unsigned attempt);
 NEAP_API void neap_set_oom_callback(struct neap_alloc *alloc, neap_oom_callback callback, void *context);
 
 /* Names what is being allocated on this thread from now on: the tag goes into every event and into per-tag counters,
  * from which an OOM is explained and the largest micro-batch is predicted. Some tags have a meaning to these:
  * "parameters", "gradients", "optimizer" and "workspace" (scratch memory sized by the model) do not grow with the
- * micro-batch; "activations", "attention", "batch" and "temporaries" do. Returns the previous name, for restoring. Static or
- * long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
+ * micro-batch; "activations", "attention", "batch" and "temporaries" do. Returns the previous name, for restoring.
+ * Static or long-lived text only; at most NEAP_TAGS_MAX different ones per allocator, the rest count as "other". */
 #define NEAP_TAGS_MAX 32
 NEAP_API const char *neap_tag_set(const char *tag);
 
@@ -88,14 +89,14 @@ struct neap_tag_bytes {
 	const char *tag; /* "" for untagged */
 	uint64_t live_bytes, peak_bytes, live_blocks;
 };
-/* Copies up to `room` tags that ever held bytes, returns how many there are: at most NEAP_TAGS_MAX + 2 ("" and "other").
- * The texts live as long as the allocator. */
+/* Copies up to `room` tags that ever held bytes, returns how many there are: at most NEAP_TAGS_MAX + 2 ("" and
+ * "other"). The texts live as long as the allocator. */
 NEAP_API size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags, size_t room);
 
 /* Private pools for graph capture: between begin and end, requests on streams for which `filter` says true come from
- * the pool, whose memory is not shared with anything outside. A graph that was captured has the pool's addresses, so its
- * pages stay, blocks free or not, until there were as many releases as begins; then they are cached memory like any
- * other. While a pool is between begin and end nothing is given back to the driver. `filter` is called under the
+ * the pool, whose memory is not shared with anything outside. A graph that was captured has the pool's addresses, so
+ * its pages stay, blocks free or not, until there were as many releases as begins; then they are cached memory like
+ * any other. While a pool is between begin and end nothing is given back to the driver. `filter` is called under the
  * allocator's lock and must not call the allocator. Errors: NEAP_ESTATE for a begin without an end, an end without a
  * begin, a release of what is not held; NEAP_EINVAL without a filter; NEAP_ENOMEM. */
 NEAP_API enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, uint64_t pool_low,
@@ -116,8 +117,9 @@ NEAP_API void neap_observe(struct neap_alloc *alloc, const struct neap_observer 
 /* Sets the observer if there is none; whether it did. For the agent. */
 NEAP_API bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *observer);
 
-/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where both are
- * zero, `a` and `b` with allocated and reserved bytes. For what is not an allocation: marks, steps, cleanups, metrics. */
+/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where both
+ * are zero, `a` and `b` with allocated and reserved bytes. For what is not an allocation: marks, steps, cleanups,
+ * metrics. */
 NEAP_API void neap_emit(struct neap_alloc *alloc, struct neap_event event);
 /* The observer's number for a name; 0 without an observer. */
 NEAP_API uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text);

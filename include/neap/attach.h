@@ -1,13 +1,13 @@
 /* neap/attach.h: the agent, neap's presence inside a training process.
  *
- * An attached process serves a Unix socket (one thread, started here) on which `neap info`, `neap clear` and the others
- * reach it, publishes its counters in shared memory, and records its events to a file. A process started by `neap run`
- * (NEAP_ATTACH=1) attaches by itself when it creates its first allocator; any other asks for it here.
+ * An attached process serves a Unix socket (one thread, started here) on which `neap info`, `neap clear` and the
+ * others reach it, publishes its counters in shared memory, and records its events to a file. A process started by
+ * `neap run` (NEAP_ATTACH=1) attaches by itself when it creates its first allocator; any other asks for it here.
  *
  * The host is sacred: the agent never ends, blocks, or prints into its process; on a fault of its own it disables
- * itself, and neap_attach_state says so. A fork waits, 2 s at most, for threads that are inside an allocator; after it
- * the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and destroy
- * the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
+ * itself, and neap_attach_state says so. A fork waits, 2 s at most, for threads that are inside an allocator; after
+ * it the child is not attached (its agent is dropped, files of the parent are untouched), and may free from and
+ * destroy the allocators that it has copies of. NEAP_ATTACH=0 turns everything off, whatever is called.
  *
  * NEAP_FRACTION=F limits every allocator created without a fraction (or with 1) to that share of its device, as
  * neap_set_fraction does, attached or not.
@@ -21,26 +21,28 @@
 extern "C" {
 #endif
 
-/* Attaches this process: every allocator that exists or will be created. Idempotent. Errors: NEAP_EPERM when the runtime
- * folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process goes on unattached. NEAP_ECANCELED: NEAP_ATTACH=0. */
+/* Attaches this process: every allocator that exists or will be created. Idempotent. Errors: NEAP_EPERM when the
+ * runtime folder is not ours, NEAP_ENOSPC, NEAP_EIO, ...; the process goes on unattached. NEAP_ECANCELED:
+ * NEAP_ATTACH=0. */
 NEAP_API enum neap_status neap_attach(struct neap_error *err);
 
-/* Ends the agent's thread and removes its socket and page; the recording stays where it is (one in the runtime folder for
- * a day after the process ended). Waits for a request that is being executed, at most 10 s. Idempotent. Not from a clear
- * callback. */
+/* Ends the agent's thread and removes its socket and page; the recording stays where it is (one in the runtime folder
+ * for a day after the process ended). Waits for a request that is being executed, at most 10 s. Idempotent. Not from
+ * a clear callback. */
 NEAP_API void neap_detach(void);
 
-/* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message, or NEAP_EPARSE
- * for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
+/* NEAP_OK while attached; NEAP_ESTATE when not; else the fault that disabled the agent, with its message, or
+ * NEAP_EPARSE for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
-/* Shown to whoever looks at this process (`neap info`), in place of the note before; "" for none. For what its user should
- * know: a part of an integration that could not be set up, say. Nothing while it is not attached. */
+/* Shown to whoever looks at this process (`neap info`), in place of the note before; "" for none. For what its user
+ * should know: a part of an integration that could not be set up, say. Nothing while it is not attached. */
 NEAP_API void neap_attach_note(const char *text);
 
-/* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may be
- * given to an allocator, and stays valid for ever, though it records nothing once the process is detached; do not call it
- * from an observer of your own while neap_detach runs. An allocator that has no observer gets this one by itself. */
+/* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may
+ * be given to an allocator, and stays valid for ever, though it records nothing once the process is detached; do not
+ * call it from an observer of your own while neap_detach runs. An allocator that has no observer gets this one by
+ * itself. */
 NEAP_API const struct neap_observer *neap_attach_observer(void);
 
 /* Called from the agent's thread when `clear --force` asks for more than emptying caches (release a library's

@@ -15,9 +15,9 @@
  * ones, checkpoint-500/). What goes is renamed into FOLDER/.neap-trash, on the same file system, and can be restored
  * until its time is over: a crash at any instant leaves each checkpoint whole, in the folder or in the trash.
  *
- * What belongs together by its names is one checkpoint: model_epoch_5.pt with optimizer_epoch_5.pt, the parts of several
- * ranks, shards with their index. A torn one takes no place among the newest and the best. Which is the best its
- * trainer's own record says first (Hugging Face's Trainer, Lightning, Orbax), then names and files beside them.
+ * What belongs together by its names is one checkpoint: model_epoch_5.pt with optimizer_epoch_5.pt, the parts of
+ * several ranks, shards with their index. A torn one takes no place among the newest and the best. Which is the best
+ * its trainer's own record says first (Hugging Face's Trainer, Lightning, Orbax), then names and files beside them.
  *
  *   FOLDER/NAME                                 a checkpoint: one file, or one folder, or several
  *   FOLDER/NAME.json, .yaml, .yml               its metrics; also with NAME's last extension taken off; for a folder
@@ -91,8 +91,8 @@ struct neap_retention_options {
 	uint64_t trash_ns; /* for how long it can be restored; 0: deleted when apply ends */
 };
 
-/* The defaults of the command: the best 5 (or newest, see newest_for_best), which yield to limits; older than 7 days, a
- * grace of 10 minutes, 1 day in the trash. "At most N, whatever their age" is keep_best and max_checkpoints N,
+/* The defaults of the command: the best 5 (or newest, see newest_for_best), which yield to limits; older than 7 days,
+ * a grace of 10 minutes, 1 day in the trash. "At most N, whatever their age" is keep_best and max_checkpoints N,
  * older_than_ns and grace_ns 0. */
 NEAP_API void neap_retention_defaults(struct neap_retention_options *ret_options);
 
@@ -114,7 +114,7 @@ enum neap_checkpoint_fact {
 	NEAP_CHECKPOINT_ELSEWHERE = 1u << 7,  /* on another file system: it cannot be renamed into the trash */
 	NEAP_CHECKPOINT_UNFINISHED = 1u << 8, /* a temporary of a save that was killed; no keep rule counts it */
 	NEAP_CHECKPOINT_UNNUMBERED =
-		1u << 9, /* neither a step nor a metric tells it from a file that was put there */
+		1u << 9,                 /* neither a step nor a metric tells it from a file that was put there */
 	NEAP_CHECKPOINT_TORN = 1u << 10, /* not whole, see `torn`: it is never counted as the newest or the best */
 	NEAP_CHECKPOINT_HALF = 1u << 11, /* an optimizer, a scheduler, ... whose model is not here */
 	NEAP_CHECKPOINT_RECORDED = 1u << 12, /* its trainer wrote down, or says by its name, that it is the best */
@@ -160,10 +160,10 @@ struct neap_retention_part {
 };
 
 struct neap_retention_entry {
-	const char *name; /* in the folder; of several parts: the first's */
+	const char *name;                  /* in the folder; of several parts: the first's */
 	struct neap_retention_part *parts; /* the model first; they stay, or go, together */
 	size_t part_count;
-	uint64_t bytes; /* of all parts */
+	uint64_t bytes;       /* of all parts */
 	uint64_t freed_bytes; /* of these: what has no other hard link */
 	uint64_t modified_ns; /* since 1970; of a folder: its youngest file's; UINT64_MAX: after the year 2554 */
 	uint64_t device, inode;
@@ -182,12 +182,12 @@ struct neap_retention_plan {
 	char *folder;
 	struct neap_retention_entry *entries; /* newest first */
 	size_t count;
-	char metric[64];            /* "" none was found or asked for */
-	char source[512];           /* whose record says what the best is, and where; "": nobody's */
-	enum neap_metric_mode mode; /* of it */
+	char metric[64];                     /* "" none was found or asked for */
+	char source[512];                    /* whose record says what the best is, and where; "": nobody's */
+	enum neap_metric_mode mode;          /* of it */
 	bool metric_inferred, mode_inferred; /* from names and files beside them; not where `source` says it */
-	bool newest_for_best; /* no metric: the newest stand for the best */
-	bool order_disagrees; /* the highest step is not the youngest file */
+	bool newest_for_best;                /* no metric: the newest stand for the best */
+	bool order_disagrees;                /* the highest step is not the youngest file */
 	size_t keep_count, drop_count;
 	uint64_t keep_bytes, drop_bytes;
 	uint64_t freed_bytes; /* of drop_bytes, once deleted for good */
@@ -235,11 +235,13 @@ struct neap_retention_folders {
 	bool incomplete; /* some were not looked into: too many, too deep, or not readable */
 };
 
-/* The folders below `folder`, itself apart, that hold checkpoints or a trash: run folders. What is itself a checkpoint is
- * not entered, nor are hidden folders, links, and what is mounted. `most`: so many folders are looked into; 0: all. The
- * caller calls neap_retention_folders_fini. Errors: as for the folder of neap_retention_plan_make. */
-NEAP_API enum neap_status neap_retention_find_folders(const char *folder, const struct neap_retention_options *options,
-						      size_t most, struct neap_retention_folders *ret_folders,
+/* The folders below `folder`, itself apart, that hold checkpoints or a trash: run folders. What is itself a
+ * checkpoint is not entered, nor are hidden folders, links, and what is mounted. `most`: so many folders are looked
+ * into; 0: all. The caller calls neap_retention_folders_fini. Errors: as for the folder of neap_retention_plan_make.
+ */
+NEAP_API enum neap_status neap_retention_find_folders(const char *folder,
+						      const struct neap_retention_options *options, size_t most,
+						      struct neap_retention_folders *ret_folders,
 						      struct neap_error *err);
 NEAP_API void neap_retention_folders_fini(struct neap_retention_folders *folders);
 

@@ -4,8 +4,8 @@
  * struct neap_device is one device with its primary context retained. Both are created and destroyed by the caller;
  * a driver outlives its devices, a device its allocators.
  *
- * Threads: open and close from one thread at a time; everything else from any thread. After fork() nothing here may be
- * used in the child (the driver does not survive it): open anew.
+ * Threads: open and close from one thread at a time; everything else from any thread. After fork() nothing here may
+ * be used in the child (the driver does not survive it): open anew.
  */
 #ifndef NEAP_DEVICE_H
 #define NEAP_DEVICE_H
@@ -37,7 +37,8 @@ NEAP_API void neap_driver_close(struct neap_driver *driver);
 NEAP_API enum neap_backend neap_driver_backend(const struct neap_driver *driver);
 NEAP_API int neap_driver_device_count(const struct neap_driver *driver);
 
-/* The simulator's public calls (neap/sim.h), or NULL where the driver is NVIDIA's. Borrowed, lives with the driver. */
+/* The simulator's public calls (neap/sim.h), or NULL where the driver is NVIDIA's. Borrowed, lives with the driver.
+ */
 NEAP_API const struct neap_sim_calls *neap_driver_sim(const struct neap_driver *driver);
 
 struct neap_device_info {

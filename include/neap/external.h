@@ -78,9 +78,9 @@ NEAP_API enum neap_status neap_external_answer(uint64_t id, enum neap_status sta
  * when the process is not attached, NEAP_ENOSPC when the page has no room for another device. */
 NEAP_API enum neap_status neap_external_publish(const struct neap_published *counters, struct neap_error *err);
 
-/* What the driver says that this process holds on the device of this UUID (16 bytes) in all: allocators, context, libraries.
- * Asks NVML each time, which can take some 10 ms. NEAP_ENOENT: it does not list this process, or not its bytes, as in some
- * containers. Other errors: there is no NVML. */
+/* What the driver says that this process holds on the device of this UUID (16 bytes) in all: allocators, context,
+ * libraries. Asks NVML each time, which can take some 10 ms. NEAP_ENOENT: it does not list this process, or not its
+ * bytes, as in some containers. Other errors: there is no NVML. */
 NEAP_API enum neap_status neap_external_held(const unsigned char *uuid, uint64_t *ret_bytes, struct neap_error *err);
 
 /* Hands an event to this process's recording, with the time filled in; nothing where it is not attached. */

@@ -20,8 +20,8 @@ struct neap_log_sink {
 	void *context; /* the host's; outlives every use of the sink */
 };
 
-/* A ready sink: writes "2026-11-21 09:30:00,123 neap WARNING text" lines to stderr. Which, NEAP_LOG_LEVEL says: those of
- * this level (debug, info, warning or error) and above; without it warnings and errors. Static storage. */
+/* A ready sink: writes "2026-11-21 09:30:00,123 neap WARNING text" lines to stderr. Which, NEAP_LOG_LEVEL says: those
+ * of this level (debug, info, warning or error) and above; without it warnings and errors. Static storage. */
 NEAP_API const struct neap_log_sink *neap_log_stderr(void);
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 /* neap/sim.h: the simulator's public calls, beyond the driver API. For examples and tests: a program on a real GPU
  * never has them (neap_driver_sim returns NULL).
  *
- * Time is virtual and per process: every driver call advances it by a settable latency, a synchronisation advances it to
- * the moment the awaited work is done, and a held clock moves only by `step`. Work queued on a stream completes when the
- * virtual clock reaches its end; its function runs then, in stream order, on the thread that moved the clock.
+ * Time is virtual and per process: every driver call advances it by a settable latency, a synchronisation advances it
+ * to the moment the awaited work is done, and a held clock moves only by `step`. Work queued on a stream completes
+ * when the virtual clock reaches its end; its function runs then, in stream order, on the thread that moved the
+ * clock.
  */
 #ifndef NEAP_SIM_H
 #define NEAP_SIM_H
@@ -27,8 +28,9 @@ struct neap_sim_kernel {
 	uint64_t duration_ns;
 	const struct neap_sim_range *ranges; /* copied */
 	size_t range_count;
-	void (*function)(void *argument); /* does the work, on host pointers equal to the device addresses; NULL: none */
-	void *argument;                   /* yours until `function` has run */
+	void (*function)(
+		void *argument); /* does the work, on host pointers equal to the device addresses; NULL: none */
+	void *argument;          /* yours until `function` has run */
 };
 
 struct neap_sim_fault_report {
@@ -38,15 +40,15 @@ struct neap_sim_fault_report {
 
 struct neap_sim_calls {
 	uint32_t version; /* of this struct: 1 */
-	/* Queues a kernel on a CUstream. 0, or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not mapped, and
-	 * for every call after a detected error (sticky, as on a device). */
+	/* Queues a kernel on a CUstream. 0, or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not mapped,
+	 * and for every call after a detected error (sticky, as on a device). */
 	int (*launch)(void *stream, const struct neap_sim_kernel *kernel);
 	uint64_t (*now_ns)(void);
-	void (*hold)(int held);          /* 1: the clock moves by `step` only, and a wait for unfinished work fails with
-					    CUDA_ERROR_NOT_READY instead of waiting for ever */
+	void (*hold)(int held); /* 1: the clock moves by `step` only, and a wait for unfinished work fails with
+				   CUDA_ERROR_NOT_READY instead of waiting for ever */
 	void (*step)(uint64_t ns);
-	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): after `skip` more calls, `count` of them (0: all
-	 * from then on), with CUresult `code`. Several may be set; NULL name removes all. */
+	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): after `skip` more calls, `count` of them (0:
+	 * all from then on), with CUresult `code`. Several may be set; NULL name removes all. */
 	int (*fault)(const char *name, uint64_t skip, uint64_t count, int code);
 	void (*latency)(const char *name, uint64_t ns);
 	/* Calls of NAME so far ("*": all). */
@@ -56,11 +58,11 @@ struct neap_sim_calls {
 	void (*forgive)(void);
 	/* 0 where NEAP_SIM says backing=none: device memory has addresses only. After cuInit. */
 	int (*keeps_bytes)(void);
-	/* The first part of [address, address + bytes) that other processes may have mapped, too, and that the host may
-	 * read and write: 1. None: 0. */
+	/* The first part of [address, address + bytes) that other processes may have mapped, too, and that the host
+	 * may read and write: 1. None: 0. */
 	int (*shared)(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
-	/* `function` runs when the driver call named `call` has made memory of this process available to others (opened: 0)
-	 * or memory of others available here (opened: 1), before that call returns. NULL: none. */
+	/* `function` runs when the driver call named `call` has made memory of this process available to others
+	 * (opened: 0) or memory of others available here (opened: 1), before that call returns. NULL: none. */
 	void (*watch_shares)(void (*function)(const char *call, int opened));
 };
 

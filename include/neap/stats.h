@@ -1,7 +1,7 @@
 /* neap/stats.h: an allocator's counters, under PyTorch's names.
  *
- * Source of names and meaning: torch.cuda.memory_stats() of PyTorch 2.6 (122 keys): nine metrics by three pools by four
- * values, two oversize metrics by four values, and six plain counters.
+ * Source of names and meaning: torch.cuda.memory_stats() of PyTorch 2.6 (122 keys): nine metrics by three pools by
+ * four values, two oversize metrics by four values, and six plain counters.
  *
  *   active >= allocated            active blocks are allocated, or freed with an event still pending
  *   reserved = cached + active     cached (inactive) bytes are what neap_empty_cache can give back, pages permitting
@@ -74,14 +74,14 @@ NEAP_API enum neap_status neap_stats_summary(const struct neap_stats *stats, con
 struct neap_published {
 	uint64_t sequence;
 	unsigned char device_uuid[16];
-	uint64_t context_bytes; /* neap_device_context_bytes */
-	uint64_t limit_bytes;   /* what the fraction allows to be reserved; UINT64_MAX: no limit */
+	uint64_t context_bytes;      /* neap_device_context_bytes */
+	uint64_t limit_bytes;        /* what the fraction allows to be reserved; UINT64_MAX: no limit */
 	uint64_t largest_free_bytes; /* largest request that cached memory alone could serve, as of the last miss */
 	struct neap_stats stats;
 };
 
-/* Copies a consistent state, reading page words without disturbing the writer. NEAP_EBUSY when the writer kept writing
- * for 1000 tries (or died inside a write): nothing is returned. */
+/* Copies a consistent state, reading page words without disturbing the writer. NEAP_EBUSY when the writer kept
+ * writing for 1000 tries (or died inside a write): nothing is returned. */
 NEAP_API enum neap_status neap_published_read(const struct neap_published *published,
 					      struct neap_published *ret_copy);
 

@@ -1,7 +1,7 @@
 /* neap/status.h: what holds of every neap function: errors, the order of arguments, pointers.
  *
- * Errors. Every function that can fail returns an enum neap_status; NEAP_OK is zero. On failure the `ret_` outputs of a
- * function are untouched. Functions on cold paths also fill a caller-owned struct neap_error, which needs no
+ * Errors. Every function that can fail returns an enum neap_status; NEAP_OK is zero. On failure the `ret_` outputs of
+ * a function are untouched. Functions on cold paths also fill a caller-owned struct neap_error, which needs no
  * allocation and so works when memory is short. Read it after a failure only.
  *
  * Arguments come in this order: the object, the inputs, the outputs (their names begin with ret_), `err`. A buffer is
@@ -9,14 +9,14 @@
  *
  * Pointers. None may be NULL, except these:
  *   - `err`, always
- *   - the object of a function that ends it (_close, _destroy, _abort, _end of an object that neap allocated, and _fini):
- *     the call then does nothing
+ *   - the object of a function that ends it (_close, _destroy, _abort, _end of an object that neap allocated, and
+ * _fini): the call then does nothing
  *   - a stream: NULL is the default stream
  *   - what the function's or the field's comment says may be NULL
- * Where the caller owns the struct (struct neap_scope, neap_trial, neap_device_guard), the function that ends it accepts
- * one that is all zeros. Inputs are borrowed for the call; a comment says where something must live longer. Text is UTF-8
- * and ends with a NUL. Pointers that a function returns belong to neap and
- * live as long as its object, unless the comment says who frees them.
+ * Where the caller owns the struct (struct neap_scope, neap_trial, neap_device_guard), the function that ends it
+ * accepts one that is all zeros. Inputs are borrowed for the call; a comment says where something must live longer.
+ * Text is UTF-8 and ends with a NUL. Pointers that a function returns belong to neap and live as long as its object,
+ * unless the comment says who frees them.
  *
  * Threads: a struct neap_error belongs to its caller. Everything here is safe from any thread.
  */
@@ -30,7 +30,7 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define NEAP_API __attribute__((visibility("default")))
+#define NEAP_API               __attribute__((visibility("default")))
 #define NEAP_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #else
 #define NEAP_API

@@ -42,7 +42,7 @@ enum neap_mark {
 	NEAP_MARK_OOM = 7,       /* written by the session */
 	NEAP_MARK_END = 8,       /* written by the session */
 	NEAP_MARK_EVALUATION = 9,
-	NEAP_MARK_FAILED = 10,   /* the loop gives up for another reason than memory: the end is a failure's */
+	NEAP_MARK_FAILED = 10, /* the loop gives up for another reason than memory: the end is a failure's */
 	NEAP_MARK_USER = 100,
 };
 
@@ -71,9 +71,9 @@ enum neap_rung {
 	NEAP_RUNG_STOP = 5,            /* nothing is left: stop with a clear last word */
 };
 
-/* How the samples of one update are computed. Each rank computes `batch` samples in `accumulate` parts, the micro-batches.
- * Their sizes differ by at most one, the larger ones come first, and `micro_batch` is the largest: 514 samples in 4 parts
- * are 129 + 129 + 128 + 128. batch x ranks is the effective batch, and never changes. */
+/* How the samples of one update are computed. Each rank computes `batch` samples in `accumulate` parts, the
+ * micro-batches. Their sizes differ by at most one, the larger ones come first, and `micro_batch` is the largest: 514
+ * samples in 4 parts are 129 + 129 + 128 + 128. batch x ranks is the effective batch, and never changes. */
 struct neap_split {
 	uint64_t micro_batch;
 	uint64_t accumulate;
@@ -84,9 +84,9 @@ struct neap_split {
 /* Samples of one update on one rank; UINT64_MAX when that is too large a number. */
 NEAP_API uint64_t neap_split_batch(const struct neap_split *split);
 
-/* Makes the numbers of a split agree, as a session does when it begins. Zero accumulate or ranks become 1, a zero batch
- * micro_batch x accumulate. Then `accumulate` becomes the fewest parts of at most `micro_batch` samples, and `micro_batch`
- * the largest of these parts. A split whose numbers overflow stays as it is. */
+/* Makes the numbers of a split agree, as a session does when it begins. Zero accumulate or ranks become 1, a zero
+ * batch micro_batch x accumulate. Then `accumulate` becomes the fewest parts of at most `micro_batch` samples, and
+ * `micro_batch` the largest of these parts. A split whose numbers overflow stays as it is. */
 NEAP_API void neap_split_settle(struct neap_split *split);
 
 /* One micro-batch: `samples` samples from number `first` on. The gradient of the batch's mean loss is the sum of the
@@ -96,8 +96,8 @@ struct neap_part {
 	double weight;
 };
 
-/* The parts of a batch of `samples`: neap_split_batch of them, or fewer in the last batch of an epoch, which takes as few
- * parts as hold it. `index`: from 0; from the number of parts on, a part has no samples. Pure functions. */
+/* The parts of a batch of `samples`: neap_split_batch of them, or fewer in the last batch of an epoch, which takes as
+ * few parts as hold it. `index`: from 0; from the number of parts on, a part has no samples. Pure functions. */
 NEAP_API uint64_t neap_split_parts(const struct neap_split *split, uint64_t samples);
 NEAP_API struct neap_part neap_split_part(const struct neap_split *split, uint64_t samples, uint64_t index);
 
@@ -106,21 +106,22 @@ NEAP_API struct neap_part neap_split_part(const struct neap_split *split, uint64
 NEAP_API const char *neap_split_unequal(const struct neap_split *split, const char *before, const char *after,
 					char ret_text[NEAP_SPLIT_ROOM]);
 
-/* How a step runs. `rungs`: the ones in force, as bits 1u << enum neap_rung; of efficient attention, mixed precision and
- * checkpointing only, since a split shows in `split`. */
+/* How a step runs. `rungs`: the ones in force, as bits 1u << enum neap_rung; of efficient attention, mixed precision
+ * and checkpointing only, since a split shows in `split`. */
 struct neap_train_settings {
 	struct neap_split split;
 	uint32_t rungs;
 };
 
-#define NEAP_RUNGS_SWITCHED (1u << NEAP_RUNG_EFFICIENT_ATTENTION | 1u << NEAP_RUNG_MIXED_PRECISION | \
-			     1u << NEAP_RUNG_CHECKPOINTING)
+#define NEAP_RUNGS_SWITCHED                                                                                          \
+	(1u << NEAP_RUNG_EFFICIENT_ATTENTION | 1u << NEAP_RUNG_MIXED_PRECISION | 1u << NEAP_RUNG_CHECKPOINTING)
 #define NEAP_RUNGS_OFFERABLE (NEAP_RUNGS_SWITCHED | 1u << NEAP_RUNG_SPLIT)
 
-/* Decides the next rung: a pure function. `offered`: bits 1u << enum neap_rung; `ret_next`: the settings afterwards. The
- * first of these that is offered and not in force: a split into micro-batches of half the size, rounded up, and as few of
- * them as hold the same samples, down to micro-batch 1 (257 x 2 becomes 129 + 129 + 128 + 128); then efficient attention,
- * mixed precision, checkpointing. The effective batch stays. NEAP_RUNG_STOP when nothing is left; then the settings stay.
+/* Decides the next rung: a pure function. `offered`: bits 1u << enum neap_rung; `ret_next`: the settings afterwards.
+ * The first of these that is offered and not in force: a split into micro-batches of half the size, rounded up, and
+ * as few of them as hold the same samples, down to micro-batch 1 (257 x 2 becomes 129 + 129 + 128 + 128); then
+ * efficient attention, mixed precision, checkpointing. The effective batch stays. NEAP_RUNG_STOP when nothing is
+ * left; then the settings stay.
  */
 NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, uint32_t offered,
 					 struct neap_train_settings *ret_next);
@@ -129,8 +130,8 @@ NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, 
 NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
 /* Thresholds of memory that is left, looked at when a step ends; 0: never. Degrading and stopping need two steps in a
- * row below the threshold; after a rung, eight steps are waited for its effect; as long as there is a rung to take and
- * degrading is asked for, nothing is stopped. What cannot be read is not known, and nothing is done about it. */
+ * row below the threshold; after a rung, eight steps are waited for its effect; as long as there is a rung to take
+ * and degrading is asked for, nothing is stopped. What cannot be read is not known, and nothing is done about it. */
 struct neap_levels {
 	uint64_t warn_bytes;    /* below: a warning, once until a quarter more is left again */
 	uint64_t degrade_bytes; /* below: a cleanup, then a rung of the ladder (a warning where none is left) */
@@ -157,12 +158,13 @@ enum neap_threshold_act {
 	NEAP_THRESHOLD_STOP = 3,
 };
 
-/* What a session does about its levels, for loops that have none: decides for the end of step `step` (from 1), `left_bytes`
- * being left (NEAP_LEFT_UNKNOWN: nothing happens, and what was counted in a row begins anew). `rung_left`: the ladder has a
- * rung to take. Degrading comes before stopping: a stop is decided only when no rung can be taken or degrading is not asked
- * for. A pure function but for `threshold`. */
-NEAP_API enum neap_threshold_act neap_threshold_decide(struct neap_threshold *threshold, const struct neap_levels *levels,
-						       uint64_t left_bytes, bool rung_left, uint64_t step);
+/* What a session does about its levels, for loops that have none: decides for the end of step `step` (from 1),
+ * `left_bytes` being left (NEAP_LEFT_UNKNOWN: nothing happens, and what was counted in a row begins anew).
+ * `rung_left`: the ladder has a rung to take. Degrading comes before stopping: a stop is decided only when no rung
+ * can be taken or degrading is not asked for. A pure function but for `threshold`. */
+NEAP_API enum neap_threshold_act neap_threshold_decide(struct neap_threshold *threshold,
+						       const struct neap_levels *levels, uint64_t left_bytes,
+						       bool rung_left, uint64_t step);
 
 /* Below what it warns: where no rung is left, the threshold of degrading warns too. */
 NEAP_API uint64_t neap_threshold_warns_below(const struct neap_levels *levels, bool rung_left);
@@ -176,47 +178,48 @@ enum neap_on_leak {
 
 /* A zeroed struct is the default but for micro_batch, which must be given. */
 struct neap_train_options {
-	const char *name;             /* in log lines; NULL: "training" */
-	struct neap_split split;      /* settled by neap_split_settle */
-	uint64_t total_steps;         /* if known: for "memory will end at step N" */
-	bool clear_memory_on_start;   /* before the first mark: see neap_train_begin */
-	uint32_t cleanup_points;      /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up
-					 or was marked FAILED. PERIODIC needs a period below; OOM, REQUEST, LOW and
-					 LEAK happen in any case */
+	const char *name;           /* in log lines; NULL: "training" */
+	struct neap_split split;    /* settled by neap_split_settle */
+	uint64_t total_steps;       /* if known: for "memory will end at step N" */
+	bool clear_memory_on_start; /* before the first mark: see neap_train_begin */
+	uint32_t
+		cleanup_points; /* bits: 1u << enum neap_cleanup_reason. FAILURE: at the end of a session that gave up
+				   or was marked FAILED. PERIODIC needs a period below; OOM, REQUEST, LOW and
+				   LEAK happen in any case */
 	uint64_t cleanup_every_steps, cleanup_every_epochs, cleanup_every_ticks; /* 0: never */
-	uint64_t mark_every_steps;    /* 0: never */
-	uint64_t leak_watch_every_steps; /* 0: every 20 */
+	uint64_t mark_every_steps;                                               /* 0: never */
+	uint64_t leak_watch_every_steps;                                         /* 0: every 20 */
 	enum neap_on_leak on_leak;
-	uint64_t leak_margin_steps;   /* act so many steps before the earliest at which memory may end. 0: half of
-					 leak_watch_every_steps, at least 1 */
-	struct neap_levels device;    /* left at the step's peak: the device's free bytes and our cache, within our limit
-					 (neap_set_fraction), beyond what was allocated at the peak */
-	struct neap_levels host;      /* available on the host and within our control groups, when the step ends */
-	uint64_t host_limit_bytes;    /* of our resident memory: what is left below it counts for `host`, too. 0: none */
-	bool no_ladder;               /* neap_train_recover only cleans up and always refuses */
-	uint32_t rungs_offered;       /* bits 1u << enum neap_rung that the loop can take when asked to; 0: SPLIT alone */
-	uint32_t rungs_active;        /* bits: in force from the start, without SPLIT */
-	uint32_t layers;              /* that checkpointing would compute again one by one: its saving is predicted from
-					 it. 0: not known */
+	uint64_t leak_margin_steps; /* act so many steps before the earliest at which memory may end. 0: half of
+				       leak_watch_every_steps, at least 1 */
+	struct neap_levels device; /* left at the step's peak: the device's free bytes and our cache, within our limit
+				      (neap_set_fraction), beyond what was allocated at the peak */
+	struct neap_levels host;   /* available on the host and within our control groups, when the step ends */
+	uint64_t host_limit_bytes; /* of our resident memory: what is left below it counts for `host`, too. 0: none */
+	bool no_ladder;            /* neap_train_recover only cleans up and always refuses */
+	uint32_t rungs_offered; /* bits 1u << enum neap_rung that the loop can take when asked to; 0: SPLIT alone */
+	uint32_t rungs_active;  /* bits: in force from the start, without SPLIT */
+	uint32_t layers;        /* that checkpointing would compute again one by one: its saving is predicted from
+				   it. 0: not known */
 	const struct neap_log_sink *log; /* NULL: silent */
 };
 
 struct neap_train;
 
-/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points, rungs, levels or on_leak make no sense, NEAP_ENOMEM. The
- * allocator outlives the session.
+/* Errors: NEAP_EINVAL when micro_batch is 0 or cleanup_points, rungs, levels or on_leak make no sense, NEAP_ENOMEM.
+ * The allocator outlives the session.
  *
  * With clear_memory_on_start: processes of earlier runs that still hold memory of our device are looked for, through
  * NVML. Those of this user that neap started, and whose run is over or whose supervisor is gone, are ended (SIGTERM,
- * 2 s, SIGKILL, at most 30 s) and their memory is waited for (at most 10 s); others of this user are named in the log,
- * other users' are counted. Never touched: our own run, and any run whose supervisor lives. Then the cache is emptied.
- * It takes time only where something has to be ended; what fails is logged. */
+ * 2 s, SIGKILL, at most 30 s) and their memory is waited for (at most 10 s); others of this user are named in the
+ * log, other users' are counted. Never touched: our own run, and any run whose supervisor lives. Then the cache is
+ * emptied. It takes time only where something has to be ended; what fails is logged. */
 NEAP_API enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_train_options *options,
 					   struct neap_train **ret_train, struct neap_error *err);
 
-/* The same search for leftovers alone, for a process whose memory is not an allocator's of neap (PyTorch's): on the device of
- * this UUID, as the driver of NEAP_DEVICE shows it. `log` may be NULL. NEAP_EINVAL without a UUID; else the errors of reading
- * the devices, then nothing was done. */
+/* The same search for leftovers alone, for a process whose memory is not an allocator's of neap (PyTorch's): on the
+ * device of this UUID, as the driver of NEAP_DEVICE shows it. `log` may be NULL. NEAP_EINVAL without a UUID; else the
+ * errors of reading the devices, then nothing was done. */
 NEAP_API enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct neap_log_sink *log,
 					       struct neap_error *err);
 
@@ -224,7 +227,8 @@ NEAP_API void neap_train_mark(struct neap_train *train, enum neap_mark mark, uin
 /* How the step that begins now is to run. They change only in neap_train_recover and, at a low-memory threshold, in
  * neap_train_step: ask before each attempt at a step. */
 NEAP_API void neap_train_settings(const struct neap_train *train, struct neap_train_settings *ret_settings);
-/* The loop goes on after step `step` of an earlier process (a checkpoint was loaded): the numbering goes on from there. */
+/* The loop goes on after step `step` of an earlier process (a checkpoint was loaded): the numbering goes on from
+ * there. */
 NEAP_API void neap_train_resumed(struct neap_train *train, uint64_t step);
 /* One micro-batch is done, the next part of neap_split_part. */
 NEAP_API void neap_train_tick(struct neap_train *train);
@@ -233,9 +237,9 @@ NEAP_API void neap_train_step(struct neap_train *train, double loss);
 /* A number worth a curve. `name`: static text. */
 NEAP_API void neap_train_metric(struct neap_train *train, const char *name, double value);
 
-/* After NEAP_EOOM, when the step's own memory has been freed: cleans up, logs in detail, takes the next rung. NEAP_OK:
- * do the step again with the settings that are now in force. NEAP_EOOM: the ladder is at its end; the message is the last
- * word. */
+/* After NEAP_EOOM, when the step's own memory has been freed: cleans up, logs in detail, takes the next rung.
+ * NEAP_OK: do the step again with the settings that are now in force. NEAP_EOOM: the ladder is at its end; the
+ * message is the last word. */
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
 /* What the session asks of the loop: to be looked at when a step is done. A wish once had stays. */
@@ -244,51 +248,54 @@ enum neap_train_wish {
 	NEAP_TRAIN_STOP = 1,    /* memory is nearly gone: save a checkpoint, end with status NEAP_EXIT_STOPPED */
 	NEAP_TRAIN_RESTART = 2, /* a leak will use up the memory: save a checkpoint, end the session, neap_restart */
 };
-/* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a wish; lives as long as the session. */
+/* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a wish; lives as long as the
+ * session. */
 NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason);
 
-/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` says "stopped early"
- * of one that was asked to, whether it ends with this or with 0. */
+/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` says "stopped
+ * early" of one that was asked to, whether it ends with this or with 0. */
 #define NEAP_EXIT_STOPPED 75
 
-/* Begins this process anew, in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless it
- * is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on the host.
- * Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent, has the
- * driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the same recording.
- * `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new image that is asked
- * for the same effective batch and is offered their rungs begins with them, so that what did not fit is not tried again.
- * NULL: it begins as it is asked to.
- * Errors, the process being as it was but detached: NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
-NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag, const struct neap_train_settings *settings,
-				       struct neap_error *err);
+/* Begins this process anew, in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless
+ * it is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on
+ * the host. Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent,
+ * has the driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the
+ * same recording. `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new
+ * image that is asked for the same effective batch and is offered their rungs begins with them, so that what did not
+ * fit is not tried again. NULL: it begins as it is asked to. Errors, the process being as it was but detached:
+ * NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
+NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag,
+				       const struct neap_train_settings *settings, struct neap_error *err);
 /* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
  * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH. */
 NEAP_API unsigned neap_restarts(void);
 
-/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session also
- * warns when three of its cleanups in a row, for one reason, gave nothing back, or memory that the next step took again:
- * what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of neap_empty_cache. */
-NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log, uint64_t *ret_freed_bytes,
-				     struct neap_error *err);
+/* Cleans up now: empties the cache, logs the lines of a cleanup with what it gave back and what it cost. (A session
+ * also warns when three of its cleanups in a row, for one reason, gave nothing back, or memory that the next step
+ * took again: what they cost, what to leave out.) `ret_freed_bytes` and `log` may be NULL. Errors: those of
+ * neap_empty_cache. */
+NEAP_API enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink *log,
+				     uint64_t *ret_freed_bytes, struct neap_error *err);
 
 struct neap_train_summary {
 	uint64_t steps, ticks, ooms, rungs, cleanups;
 	uint64_t cleanup_freed_bytes, cleanup_ns;
-	struct neap_split split;      /* in force at the end */
-	uint32_t rungs_active;        /* likewise: bits 1u << enum neap_rung */
+	struct neap_split split; /* in force at the end */
+	uint32_t rungs_active;   /* likewise: bits 1u << enum neap_rung */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes;
-	double leak_bytes_per_step;   /* 0: none found */
-	double leak_confidence;       /* 0..1 of the finding */
+	double leak_bytes_per_step; /* 0: none found */
+	double leak_confidence;     /* 0..1 of the finding */
 	/* At which step memory will end, as predicted last, and the interval (99 % of the slope). 0: no leak found */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
-	enum neap_train_wish wish;    /* in force at the end */
+	enum neap_train_wish wish; /* in force at the end */
 };
 
-/* Ends the session (last mark, cleanup if asked, one line of summary) and frees it. `ret_summary` may be NULL. NULL and
- * zero are fine. */
+/* Ends the session (last mark, cleanup if asked, one line of summary) and frees it. `ret_summary` may be NULL. NULL
+ * and zero are fine. */
 NEAP_API void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_summary);
 
-/* A scope that reports what happened inside it, in two lines at its end, with host and device memory and their changes:
+/* A scope that reports what happened inside it, in two lines at its end, with host and device memory and their
+ * changes:
  *
  *     NAME: Memory usage: 2.4 GB (Δ+0.3 GB)
  *     GPU memory: 8.2 GB allocated, 10.1 GB cached (Δ+1.5 GB, Δ-0.2 GB)

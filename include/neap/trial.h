@@ -47,22 +47,22 @@ struct neap_trial_tag {
 };
 
 struct neap_trial_result {
-	uint64_t allocations;                       /* made inside */
-	uint64_t survivor_count, survivor_bytes;    /* all of them; bytes as the allocator rounded them */
+	uint64_t allocations;                    /* made inside */
+	uint64_t survivor_count, survivor_bytes; /* all of them; bytes as the allocator rounded them */
 	size_t tag_count, listed_count;
-	struct neap_trial_tag tags[NEAP_TAGS_MAX + 2]; /* survivors by tag, largest first */
+	struct neap_trial_tag tags[NEAP_TAGS_MAX + 2];     /* survivors by tag, largest first */
 	struct neap_survivor listed[NEAP_TRIAL_SURVIVORS]; /* largest first; of equal ones the older first */
-	uint64_t baseline_bytes;       /* allocated when it began */
-	uint64_t baseline_freed_bytes; /* of those, what was freed inside */
-	uint64_t allocated_bytes, reserved_bytes; /* at its end, after the cleanup */
+	uint64_t baseline_bytes;                           /* allocated when it began */
+	uint64_t baseline_freed_bytes;                     /* of those, what was freed inside */
+	uint64_t allocated_bytes, reserved_bytes;          /* at its end, after the cleanup */
 	uint64_t cleanup_freed_bytes, cleanup_ns;
-	struct neap_error cleanup;     /* status NEAP_OK; else why the cache was not emptied */
-	bool back_to_baseline;         /* nothing survived and the cache was emptied */
+	struct neap_error cleanup; /* status NEAP_OK; else why the cache was not emptied */
+	bool back_to_baseline;     /* nothing survived and the cache was emptied */
 };
 
 /* Empties the cache that an earlier stretch of the program left, if there is any, and takes the baseline. `name` (cut
- * at 63 bytes) and `log` (NULL: silent) as in neap_scope_begin. A cache that cannot be emptied is logged: the baseline
- * is what is live, and so does not depend on it. */
+ * at 63 bytes) and `log` (NULL: silent) as in neap_scope_begin. A cache that cannot be emptied is logged: the
+ * baseline is what is live, and so does not depend on it. */
 NEAP_API void neap_trial_begin(struct neap_trial *trial, struct neap_alloc *alloc, const struct neap_log_sink *log,
 			       const char *name);
 

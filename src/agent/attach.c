@@ -6,8 +6,9 @@
  *       +--events--> observer here --> recorder (NEAP_RUN_DIR/record.PID, else RUNTIME/PID.record)
  *
  * The lock guards everything but the observer's target. Under it, the agent tells allocators where to publish and
- * which observer to call (their locks come after it). No request, callback or join happens under it. An allocator calls
- * the observer inside its own lock: the observer takes no lock and only passes events on, to the recorder if there is one.
+ * which observer to call (their locks come after it). No request, callback or join happens under it. An allocator
+ * calls the observer inside its own lock: the observer takes no lock and only passes events on, to the recorder if
+ * there is one.
  *
  * Known allocators: all that were created since the library was loaded, so that neap_attach also finds those that
  * existed before the call.
@@ -24,8 +25,8 @@
 #include "base/process.h"
 #include "base/units.h"
 #include "neap/train.h"
-#include "proto/socket.h"
 #include "proto/page.h"
+#include "proto/socket.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -226,7 +227,7 @@ uint64_t agent_call_clear(bool force)
 	uint64_t bytes = 0;
 	pthread_mutex_lock(&agent.lock);
 	size_t count = agent.callback_count;
-	memcpy(callbacks, agent.callbacks, sizeof(callbacks));
+	memcpy(callbacks, agent.callbacks, sizeof callbacks);
 	pthread_mutex_unlock(&agent.lock);
 	for (size_t i = 0; i < count; i++)
 		bytes += callbacks[i].function(callbacks[i].context, force);
@@ -259,7 +260,7 @@ void agent_check(void)
 	if (getpid() != (pid_t)agent.identity.pid)
 		neap_fail(&fault, NEAP_EINTERNAL, "this is process %d, attached was %lld", (int)getpid(),
 			  (long long)agent.identity.pid);
-	else if (page && (memcmp(page->magic, NEAP_PAGE_MAGIC, sizeof(page->magic)) != 0 ||
+	else if (page && (memcmp(page->magic, NEAP_PAGE_MAGIC, sizeof page->magic) != 0 ||
 			  page->pid != (uint64_t)agent.identity.pid || page->device_count > NEAP_PAGE_DEVICES))
 		neap_fail(&fault, NEAP_EINTERNAL, "something else wrote into the statistics page");
 	if (fault.status != NEAP_OK)
@@ -283,12 +284,12 @@ static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
 	int folder_fd = -1;
 	enum neap_status status =
 		neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
 	unlink(address.sun_path);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
 	    listen(fd, NEAP_SERVER_BACKLOG) != 0) {
 		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", agent.folder);
 		if (fd >= 0)
@@ -296,7 +297,7 @@ static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
 	}
 	if (folder_fd >= 0)
 		close(folder_fd);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_fd = fd;
 	return status;
 }
@@ -319,17 +320,17 @@ static enum neap_status learn_identity(struct neap_error *err)
 	const char *run_folder = getenv("NEAP_RUN_DIR"), *run_id = getenv("NEAP_RUN_ID");
 	char name[64];
 	enum neap_status status = neap_process_read(getpid(), &self, err);
-	if (status == NEAP_OK)
-		status = neap_path_runtime(agent.folder, sizeof(agent.folder), err);
-	if (status != NEAP_OK)
+	if (!status)
+		status = neap_path_runtime(agent.folder, sizeof agent.folder, err);
+	if (status)
 		return status;
 	identity->pid = self.pid;
 	identity->start_ticks = self.start_ticks;
-	snprintf(identity->name, sizeof(identity->name), "%s", self.command);
-	snprintf(identity->run_id, sizeof(identity->run_id), "%s", run_id ? run_id : "");
+	snprintf(identity->name, sizeof identity->name, "%s", self.command);
+	snprintf(identity->run_id, sizeof identity->run_id, "%s", run_id ? run_id : "");
 	bool in_run = run_folder && run_folder[0];
-	snprintf(name, sizeof(name), in_run ? "record.%d" : "%d.record", (int)self.pid);
-	if (neap_path_join(identity->record_path, sizeof(identity->record_path), in_run ? run_folder : agent.folder,
+	snprintf(name, sizeof name, in_run ? "record.%d" : "%d.record", (int)self.pid);
+	if (neap_path_join(identity->record_path, sizeof identity->record_path, in_run ? run_folder : agent.folder,
 			   name) != NEAP_OK)
 		return neap_fail(err, NEAP_EINVAL, "the path of the recording is too long: %.150s",
 				 in_run ? run_folder : agent.folder);
@@ -376,14 +377,14 @@ static enum neap_status show_and_serve(struct neap_error *err)
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
 	int fd = -1;
 	enum neap_status status = open_socket(&fd, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	status = make_page(err);
-	if (status != NEAP_OK)
+	if (status)
 		close(fd);
 	else
 		status = neap_server_start(&agent.server, fd, &options, err);
-	if (status != NEAP_OK)
+	if (status)
 		remove_socket();
 	return status;
 }
@@ -404,16 +405,16 @@ static enum neap_status attach_locked(struct neap_error *err)
 		return neap_fail(err, NEAP_EBUSY, "attaching: the thread of an earlier agent has not ended");
 	stay_loaded();
 	enum neap_status status = learn_identity(err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = handle_forks(err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = open_recorder(err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		int held = neap_page_making_begin(agent.folder);
 		status = show_and_serve(err);
 		neap_page_making_end(held);
 	}
-	if (status != NEAP_OK) {
+	if (status) {
 		neap_page_destroy(&agent.page, true);
 		if (agent.recorder)
 			unlink(agent.identity.record_path); /* an empty one would say that nothing was used */
@@ -444,12 +445,12 @@ enum neap_status neap_attach(struct neap_error *err)
 	if (!agent.attached) {
 		struct neap_error fault = {0};
 		status = attach_locked(&fault);
-		if (status != NEAP_OK)
+		if (status)
 			agent.fault = fault;
 	} else {
 		status = agent.fault.status;
 	}
-	if (status != NEAP_OK && err)
+	if (status && err)
 		*err = agent.fault;
 	pthread_mutex_unlock(&agent.lock);
 	return status;
@@ -616,7 +617,7 @@ static void after_fork_in_child(void)
 	agent.recorder = NULL;
 	agent.attached = agent.detaching = false;
 	agent.fault = (struct neap_error){0};
-	memset(agent.slots, 0, sizeof(agent.slots)); /* the driver does not survive a fork, so neither do they */
+	memset(agent.slots, 0, sizeof agent.slots); /* the driver does not survive a fork, so neither do they */
 	agent.callback_count = 0;
 	pthread_cond_init(&agent.changed, NULL); /* its waiters stayed behind */
 	pthread_mutex_unlock(&agent.lock);

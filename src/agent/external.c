@@ -53,7 +53,7 @@ enum neap_status neap_external_open(const char *name, struct neap_error *err)
 		return neap_fail(err, NEAP_EINVAL, "an external allocator needs a name");
 	pthread_mutex_lock(&external.lock);
 	external.open = true;
-	snprintf(external.name, sizeof(external.name), "%s", name);
+	snprintf(external.name, sizeof external.name, "%s", name);
 	pthread_mutex_unlock(&external.lock);
 	return NEAP_OK;
 }
@@ -128,12 +128,12 @@ enum neap_status neap_external_answer(uint64_t id, enum neap_status status, cons
 	if (current) {
 		answer->status = status;
 		answer->count = count;
-		snprintf(answer->text, sizeof(answer->text), "%s", text ? text : "");
+		snprintf(answer->text, sizeof answer->text, "%s", text ? text : "");
 		if (count)
-			memcpy(answer->devices, devices, count * sizeof(*devices));
+			memcpy(answer->devices, devices, count * sizeof *devices);
 		for (size_t i = 0; i < count; i++) {
-			answer->devices[i].name[sizeof(answer->devices[i].name) - 1] = '\0';
-			answer->devices[i].message[sizeof(answer->devices[i].message) - 1] = '\0';
+			answer->devices[i].name[sizeof answer->devices[i].name - 1] = '\0';
+			answer->devices[i].message[sizeof answer->devices[i].message - 1] = '\0';
 		}
 		external.phase = ANSWERED;
 		pthread_cond_broadcast(&external.changed);
@@ -201,7 +201,7 @@ void agent_external_abandon(void)
 
 /* The page. */
 
-void agent_external_page_gone(void) { memset(slots, 0, sizeof(slots)); }
+void agent_external_page_gone(void) { memset(slots, 0, sizeof slots); }
 
 static void store(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
 
@@ -212,7 +212,7 @@ static void write_slot(struct neap_published *slot, const struct neap_published 
 	uint64_t *to = (uint64_t *)slot;
 	uint64_t sequence = __atomic_load_n(to, __ATOMIC_RELAXED) | 1;
 	store(to, sequence);
-	for (size_t i = 1; i < sizeof(*counters) / sizeof(uint64_t); i++)
+	for (size_t i = 1; i < sizeof *counters / sizeof(uint64_t); i++)
 		store(to + i, from[i]);
 	store(to, sequence + 1);
 }
@@ -231,7 +231,7 @@ static void publish(struct neap_page_owner *page, void *context)
 		if (is_new && !(slots[i] = neap_page_slot(page)))
 			return;
 		if (!is_new &&
-		    memcmp(slots[i]->device_uuid, counters->device_uuid, sizeof(counters->device_uuid)) != 0)
+		    memcmp(slots[i]->device_uuid, counters->device_uuid, sizeof counters->device_uuid) != 0)
 			continue;
 		write_slot(slots[i], counters);
 		if (is_new) {
@@ -244,9 +244,9 @@ static void publish(struct neap_page_owner *page, void *context)
 
 enum neap_status neap_external_publish(const struct neap_published *counters, struct neap_error *err)
 {
-	static const unsigned char none[sizeof(counters->device_uuid)];
+	static const unsigned char none[sizeof counters->device_uuid];
 	struct publication publication = {.counters = counters};
-	if (!memcmp(counters->device_uuid, none, sizeof(none)))
+	if (!memcmp(counters->device_uuid, none, sizeof none))
 		return neap_fail(err, NEAP_EINVAL, "publishing for a device without a UUID");
 	if (!agent_with_page(publish, &publication))
 		return neap_fail(err, NEAP_ESTATE, "this process is not attached: it has no statistics page");

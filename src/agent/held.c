@@ -12,7 +12,7 @@ enum neap_status neap_external_held(const unsigned char *uuid, uint64_t *ret_byt
 	struct neap_loaded_nvml loaded;
 	uint64_t bytes = 0;
 	enum neap_status status = neap_load_nvml(NEAP_BACKEND_DEFAULT, &loaded, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	nvmlReturn_t result = loaded.table.nvmlInit();
 	if (result != NVML_SUCCESS)

@@ -9,11 +9,11 @@
 
 void agent_emit_page(const struct neap_observer *target, const struct neap_published *slot)
 {
-	static const unsigned char none[sizeof(slot->device_uuid)];
+	static const unsigned char none[sizeof slot->device_uuid];
 	struct neap_published shown;
 	char uuid[48];
 	/* One that is written at this moment, by a thread that our exit does not wait for, is passed over. */
-	if (!target || neap_published_read(slot, &shown) != NEAP_OK || !memcmp(shown.device_uuid, none, sizeof(none)))
+	if (!target || neap_published_read(slot, &shown) != NEAP_OK || !memcmp(shown.device_uuid, none, sizeof none))
 		return;
 	neap_uuid_format(shown.device_uuid, uuid);
 	struct neap_event event = {

@@ -31,7 +31,7 @@ static uint64_t peak(const struct neap_stats *stats, enum neap_metric metric)
 static void write_device(struct neap_field_writer *reply, struct neap_alloc *alloc, const struct neap_stats *stats)
 {
 	const struct neap_device_info *info = neap_device_info(neap_alloc_device(alloc));
-	neap_write_bytes(reply, NEAP_FIELD_UUID, info->uuid, sizeof(info->uuid));
+	neap_write_bytes(reply, NEAP_FIELD_UUID, info->uuid, sizeof info->uuid);
 	neap_write_u64(reply, NEAP_FIELD_ORDINAL, (uint64_t)info->ordinal);
 	neap_write_string(reply, NEAP_FIELD_NAME, info->name);
 	neap_write_u64(reply, NEAP_FIELD_TOTAL, info->total_bytes);
@@ -69,9 +69,9 @@ static void write_external(struct neap_field_writer *reply, const struct neap_ex
 		{NEAP_FIELD_NANOSECONDS, device->nanoseconds},
 		{NEAP_FIELD_EMPTIED, device->emptied},
 	};
-	neap_write_bytes(reply, NEAP_FIELD_UUID, device->uuid, sizeof(device->uuid));
+	neap_write_bytes(reply, NEAP_FIELD_UUID, device->uuid, sizeof device->uuid);
 	neap_write_string(reply, NEAP_FIELD_NAME, device->name);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		if (numbers[i].value != UINT64_MAX)
 			neap_write_u64(reply, numbers[i].number, numbers[i].value);
 	neap_write_u64(reply, NEAP_FIELD_LIMIT_BEFORE, device->limit_before); /* UINT64_MAX: no limit */
@@ -82,8 +82,8 @@ static void write_external(struct neap_field_writer *reply, const struct neap_ex
 	}
 }
 
-/* Asks another allocator of this process, if there is one. If it refuses, the whole request is refused before anything
- * else is done. */
+/* Asks another allocator of this process, if there is one. If it refuses, the whole request is refused before
+ * anything else is done. */
 static enum neap_status ask_external(enum neap_external_kind kind, bool force, double fraction,
 				     struct neap_field_writer *reply, struct neap_error *err)
 {
@@ -91,7 +91,7 @@ static enum neap_status ask_external(enum neap_external_kind kind, bool force, d
 	enum neap_status status = agent_external_ask(kind, force, fraction, &given, err);
 	if (status == NEAP_ENOENT)
 		return NEAP_OK;
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (given->status != NEAP_OK)
 		return neap_fail(err, given->status, "%s", given->text);
@@ -132,7 +132,7 @@ static enum neap_status answer_info(const struct neap_fields *arguments, struct 
 	struct neap_alloc *allocators[AGENT_ALLOCATORS];
 	answer_hello(arguments, reply, err);
 	enum neap_status status = ask_external(NEAP_EXTERNAL_INFO, false, 0, reply, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t count = agent_pin(allocators);
 	for (size_t i = 0; i < count; i++) {
@@ -155,7 +155,7 @@ static void clear_one(struct neap_alloc *alloc, struct neap_field_writer *reply)
 	struct neap_error err;
 	enum neap_status status = neap_empty_cache_told(alloc, &emptied, &err);
 	neap_get_stats(alloc, &now);
-	if (status != NEAP_OK) {
+	if (status) {
 		write_device(reply, alloc, &now);
 		write_failure(reply, &err);
 		return;
@@ -183,7 +183,7 @@ static enum neap_status answer_clear(const struct neap_fields *arguments, struct
 	uint64_t force = 0;
 	neap_fields_u64(arguments, NEAP_FIELD_FORCE, &force);
 	enum neap_status status = ask_external(NEAP_EXTERNAL_CLEAR, force, 0, reply, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (force)
 		neap_write_u64(reply, NEAP_FIELD_CALLBACK_BYTES, agent_call_clear(true));
@@ -203,7 +203,7 @@ static enum neap_status answer_reset_peak(const struct neap_fields *arguments, s
 	struct neap_alloc *allocators[AGENT_ALLOCATORS];
 	(void)arguments;
 	enum neap_status status = ask_external(NEAP_EXTERNAL_RESET_PEAK, false, 0, reply, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t count = agent_pin(allocators);
 	for (size_t i = 0; i < count; i++) {
@@ -241,7 +241,7 @@ static void limit_one(struct neap_alloc *alloc, double fraction, struct neap_fie
 		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, cache->free_before);
 		neap_write_u64(reply, NEAP_FIELD_FREE, cache->free_after);
 	}
-	if (status != NEAP_OK)
+	if (status)
 		write_failure(reply, &err);
 	else if (limited.emptied)
 		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
@@ -258,7 +258,7 @@ static enum neap_status answer_fraction(const struct neap_fields *arguments, str
 	if (!neap_fields_f64(arguments, NEAP_FIELD_FRACTION, &fraction) || !(fraction > 0 && fraction <= 1))
 		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1");
 	enum neap_status status = ask_external(NEAP_EXTERNAL_FRACTION, false, fraction, reply, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_write_f64(reply, NEAP_FIELD_FRACTION, fraction);
 	size_t count = agent_pin(allocators);
@@ -290,7 +290,7 @@ enum neap_status agent_execute(void *context, unsigned command, const struct nea
 	/* A disabled agent still says who it is and what is wrong, and touches nothing. */
 	if (command != NEAP_REQUEST_HELLO && agent_identify(&identity, &fault) != NEAP_OK)
 		return neap_fail(err, NEAP_ESTATE, "the agent disabled itself: %s", fault.message);
-	for (size_t i = 0; i < sizeof(requests) / sizeof(*requests); i++)
+	for (size_t i = 0; i < sizeof requests / sizeof *requests; i++)
 		if (requests[i].number == command)
 			return requests[i].answer(arguments, reply, err);
 	return neap_fail(err, NEAP_ENOTSUP, "version " NEAP_VERSION " of neap does not know request %u", command);

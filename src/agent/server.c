@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "proto/socket.h"
 #include "proto/commands.h"
+#include "proto/socket.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define ACCEPT_PAUSE_NS (200 * NEAP_NS_PER_MS)
-#define REPLACE_SHARE  5 /* of the bound, see server.h */
+#define REPLACE_SHARE   5 /* of the bound, see server.h */
 
 static const struct neap_descriptor closed = {.fd = -1};
 
@@ -73,8 +73,8 @@ static void client_answer(struct neap_server *server, struct neap_server_client 
 			  size_t length, const struct neap_error *err)
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
-	if (status != NEAP_OK) {
-		struct neap_field_writer writer = {.data = server->scratch, .room = sizeof(server->scratch)};
+	if (status) {
+		struct neap_field_writer writer = {.data = server->scratch, .room = sizeof server->scratch};
 		neap_write_string(&writer, NEAP_FIELD_ERROR, err->message);
 		length = writer.length;
 	}
@@ -84,7 +84,7 @@ static void client_answer(struct neap_server *server, struct neap_server_client 
 				   .status = (uint32_t)status,
 				   .length = (uint32_t)length};
 	neap_frame_encode(&frame, header);
-	neap_buffer_append(&client->reply, header, sizeof(header));
+	neap_buffer_append(&client->reply, header, sizeof header);
 	neap_buffer_append(&client->reply, server->scratch, length);
 	client->active_ns = now_ns();
 	client->deadline_ns = client->active_ns + server->options.bound_ns;
@@ -111,10 +111,10 @@ static void client_execute(struct neap_server *server, struct neap_server_client
 {
 	struct neap_fields arguments;
 	struct neap_error err = {0};
-	struct neap_field_writer reply = {.data = server->scratch, .room = sizeof(server->scratch)};
+	struct neap_field_writer reply = {.data = server->scratch, .room = sizeof server->scratch};
 	uint64_t unattended = 0;
 	enum neap_status status = neap_fields_open(client->payload.data, client->payload.length, &arguments, &err);
-	if (status != NEAP_OK) {
+	if (status) {
 		client_refuse(server, client, &err);
 		return;
 	}
@@ -124,7 +124,7 @@ static void client_execute(struct neap_server *server, struct neap_server_client
 		return;
 	}
 	status = server->options.handle(server->options.context, client->frame.command, &arguments, &reply, &err);
-	if (status == NEAP_OK && reply.overflow)
+	if (!status && reply.overflow)
 		status = neap_fail(&err, NEAP_EINTERNAL, "the answer is longer than %u bytes", NEAP_SERVER_REPLY_MAX);
 	client_answer(server, client, status, reply.length, &err);
 }
@@ -149,10 +149,10 @@ static void client_check_header(struct neap_server *server, struct neap_server_c
 static void client_receive(struct neap_server *server, struct neap_server_client *client)
 {
 	unsigned char piece[4096];
-	bool in_header = client->header_length < sizeof(client->header);
-	size_t want = in_header ? sizeof(client->header) - client->header_length
+	bool in_header = client->header_length < sizeof client->header;
+	size_t want = in_header ? sizeof client->header - client->header_length
 				: client->frame.length - client->payload.length;
-	ssize_t got = recv(client->socket.fd, piece, want < sizeof(piece) ? want : sizeof(piece), MSG_DONTWAIT);
+	ssize_t got = recv(client->socket.fd, piece, want < sizeof piece ? want : sizeof piece, MSG_DONTWAIT);
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (got <= 0) {
@@ -163,7 +163,7 @@ static void client_receive(struct neap_server *server, struct neap_server_client
 	if (in_header) {
 		memcpy(client->header + client->header_length, piece, (size_t)got);
 		client->header_length += (size_t)got;
-		if (client->header_length == sizeof(client->header))
+		if (client->header_length == sizeof client->header)
 			client_check_header(server, client);
 		return;
 	}
@@ -330,7 +330,7 @@ static enum neap_status serve(struct neap_server *server, struct neap_error *err
 	for (;;) {
 		struct polled polled;
 		prepare(server, &polled);
-		int count = poll(polled.fds, sizeof(polled.fds) / sizeof(*polled.fds), polled.timeout_ms);
+		int count = poll(polled.fds, sizeof polled.fds / sizeof *polled.fds, polled.timeout_ms);
 		if (count < 0 && errno != EINTR)
 			return neap_fail_errno(err, errno, "waiting for requests");
 		if (!still_ours(&server->listening) || !still_ours(&server->wake_read))
@@ -342,7 +342,7 @@ static enum neap_status serve(struct neap_server *server, struct neap_error *err
 				serve_client(server, &server->clients[i], count < 0 ? 0 : polled.fds[2 + i].revents);
 		if (count > 0 && polled.fds[1].revents) {
 			enum neap_status status = accept_client(server, err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 		}
 	}
@@ -394,7 +394,7 @@ enum neap_status neap_server_start(struct neap_server *server, int listen_fd,
 				   const struct neap_server_options *options, struct neap_error *err)
 {
 	int pipe_fds[2];
-	memset(server, 0, sizeof(*server));
+	memset(server, 0, sizeof *server);
 	server->options = *options;
 	if (server->options.bound_ns == 0)
 		server->options.bound_ns = NEAP_SERVER_BOUND_NS;

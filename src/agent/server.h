@@ -5,16 +5,16 @@
  *   client:  header -> payload -> request executed here -> reply -> header ...      each turn within the bound
  *
  * If a peer closes its connection before its request starts, the request is not executed, unless it has the field
- * NEAP_FIELD_UNATTENDED. The server drops peers that are slow, silent, of another user, or that break the protocol; the
- * last kind gets an error reply first.
+ * NEAP_FIELD_UNATTENDED. The server drops peers that are slow, silent, of another user, or that break the protocol;
+ * the last kind gets an error reply first.
  *
- * When every place is taken and another peer connects, the peer that has been idle longest loses its place, once it has
- * been idle for a fifth of the bound (1 s by default). So stalled peers can delay an honest one but not keep it out, and
- * an honest peer that waits for a processor between connecting and asking is not mistaken for a stalled one.
+ * When every place is taken and another peer connects, the peer that has been idle longest loses its place, once it
+ * has been idle for a fifth of the bound (1 s by default). So stalled peers can delay an honest one but not keep it
+ * out, and an honest peer that waits for a processor between connecting and asking is not mistaken for a stalled one.
  *
- * The thread blocks every signal, so that it never runs the host's handlers. Descriptors are close-on-exec. Before each
- * use the server checks that a descriptor is still the file it opened: a host may close descriptors it does not know and
- * open others.
+ * The thread blocks every signal, so that it never runs the host's handlers. Descriptors are close-on-exec. Before
+ * each use the server checks that a descriptor is still the file it opened: a host may close descriptors it does not
+ * know and open others.
  *
  * The struct is the caller's storage. start, stop, lock, unlock and abandon from one thread at a time.
  */

@@ -55,7 +55,7 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 	if (!(options->fraction >= 0 && options->fraction <= 1))
 		return neap_fail(err, NEAP_EINVAL, "the fraction must be above 0 and at most 1, not %g",
 				 options->fraction);
-	struct neap_alloc *alloc = calloc(1, sizeof(*alloc));
+	struct neap_alloc *alloc = calloc(1, sizeof *alloc);
 	if (!alloc || pthread_mutex_init(&alloc->lock, NULL)) {
 		free(alloc);
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for an allocator");
@@ -75,7 +75,7 @@ enum neap_status neap_alloc_create(struct neap_device *device, const struct neap
 	if (options->published)
 		neap_publish(alloc, options->published);
 	const char other[] = "other";
-	for (size_t i = 0; i < sizeof(other); i++)
+	for (size_t i = 0; i < sizeof other; i++)
 		alloc->tags[TAG_OTHER].text[i] = other[i];
 	*ret_alloc = alloc;
 	const struct neap_alloc_hook *hook = __atomic_load_n(&alloc_hook, __ATOMIC_ACQUIRE);

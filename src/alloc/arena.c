@@ -20,7 +20,7 @@ struct neap_stream *neap_stream_find(struct neap_alloc *alloc, void *handle)
 	for (struct neap_stream *stream = alloc->streams; stream; stream = stream->next)
 		if (stream->handle == handle)
 			return stream;
-	struct neap_stream *stream = calloc(1, sizeof(*stream));
+	struct neap_stream *stream = calloc(1, sizeof *stream);
 	if (!stream)
 		return NULL;
 	stream->handle = handle;
@@ -37,7 +37,7 @@ struct neap_arena *neap_arena_find(struct neap_stream *stream, struct neap_pool 
 	for (struct neap_arena *arena = stream->arenas; arena; arena = arena->next)
 		if (arena->pool == pool && arena->small == small)
 			return arena;
-	struct neap_arena *arena = calloc(1, sizeof(*arena));
+	struct neap_arena *arena = calloc(1, sizeof *arena);
 	if (!arena)
 		return NULL;
 	arena->stream = stream;
@@ -168,7 +168,7 @@ enum neap_status neap_pool_begin(struct neap_alloc *alloc, uint64_t pool_high, u
 	if (pool)
 		*link = pool->next;
 	else
-		pool = calloc(1, sizeof(*pool));
+		pool = calloc(1, sizeof *pool);
 	if (!pool) {
 		status = neap_fail(err, NEAP_ENOMEM, "no host memory for a private pool");
 		goto out;

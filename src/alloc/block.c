@@ -9,7 +9,8 @@
  * bound.
  *
  * A CACHED block beside an active one is counted as an inactive split when it enters the tree. That stays true until
- * it leaves: its neighbours are active or UNMAPPED, and a neighbour that becomes CACHED is joined with it and indexed again.
+ * it leaves: its neighbours are active or UNMAPPED, and a neighbour that becomes CACHED is joined with it and indexed
+ * again.
  */
 #include "alloc/internal.h"
 
@@ -18,12 +19,12 @@
 bool neap_blocks_ensure(struct neap_alloc *alloc, size_t count)
 {
 	while (alloc->idle_count < count) {
-		struct neap_block_chunk *chunk = calloc(1, sizeof(*chunk));
+		struct neap_block_chunk *chunk = calloc(1, sizeof *chunk);
 		if (!chunk)
 			return false;
 		chunk->next = alloc->chunks;
 		alloc->chunks = chunk;
-		for (size_t i = 0; i < sizeof(chunk->blocks) / sizeof(chunk->blocks[0]); i++)
+		for (size_t i = 0; i < sizeof chunk->blocks / sizeof chunk->blocks[0]; i++)
 			neap_block_drop(alloc, &chunk->blocks[i]);
 	}
 	return true;

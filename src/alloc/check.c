@@ -180,7 +180,7 @@ static enum neap_status totals_check(const struct neap_alloc *alloc, const struc
 			REQUIRE(stat->peak >= stat->current, "metric %d of class %d is above its peak", metric, pool);
 		}
 	}
-	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++) {
+	for (size_t i = 0; i < sizeof alloc->tags / sizeof alloc->tags[0]; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
 		REQUIRE(tag->live_bytes == sums->tags[i].live_bytes &&
 				tag->live_blocks == sums->tags[i].live_blocks && tag->peak_bytes >= tag->live_bytes,
@@ -200,7 +200,7 @@ static enum neap_status published_check(struct neap_alloc *alloc, struct neap_er
 	struct neap_published copy;
 	neap_published_close(alloc);
 	REQUIRE(neap_published_read(alloc->published, &copy) == NEAP_OK, "the published counters cannot be read");
-	REQUIRE(memcmp(&copy.stats, &alloc->stats, sizeof(copy.stats)) == 0, "the published counters are stale");
+	REQUIRE(memcmp(&copy.stats, &alloc->stats, sizeof copy.stats) == 0, "the published counters are stale");
 	REQUIRE(copy.limit_bytes == alloc->limit_bytes && copy.largest_free_bytes == alloc->largest_free_bytes,
 		"the published limits are stale");
 	return NEAP_OK;

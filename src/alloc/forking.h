@@ -10,7 +10,8 @@
 #include <time.h>
 
 /* Waits for the allocator to be at rest and keeps it so; gives up at `until` (CLOCK_REALTIME): a program may fork
- * where it should not, for example in a crash handler. Returns whether parent and child must call neap_alloc_fork_end. */
+ * where it should not, for example in a crash handler. Returns whether parent and child must call
+ * neap_alloc_fork_end. */
 bool neap_alloc_fork_begin(struct neap_alloc *alloc, const struct timespec *until);
 void neap_alloc_fork_end(struct neap_alloc *alloc);
 

@@ -23,7 +23,7 @@ enum neap_status neap_use_add(struct neap_alloc *alloc, struct neap_block *block
 	if (use)
 		alloc->idle_uses = use->next_of_block;
 	else
-		use = calloc(1, sizeof(*use));
+		use = calloc(1, sizeof *use);
 	if (!use)
 		return NEAP_ENOMEM;
 	*use = (struct neap_use){.next_of_block = block->uses,

@@ -27,11 +27,11 @@ void neap_published_all(struct neap_alloc *alloc)
 		.stats = alloc->stats,
 	};
 	const struct neap_device_info *info = neap_device_info(alloc->device);
-	for (size_t i = 0; i < sizeof(copy.device_uuid); i++)
+	for (size_t i = 0; i < sizeof copy.device_uuid; i++)
 		copy.device_uuid[i] = info->uuid[i];
 	const uint64_t *from = (const uint64_t *)&copy;
 	uint64_t *to = (uint64_t *)alloc->published;
-	for (size_t i = 1; i < sizeof(copy) / sizeof(uint64_t); i++)
+	for (size_t i = 1; i < sizeof copy / sizeof(uint64_t); i++)
 		neap_published_word(alloc, to + i, from[i]);
 }
 
@@ -47,7 +47,7 @@ enum neap_status neap_published_read(const struct neap_published *published, str
 		uint64_t sequence = word_load(from);
 		if (sequence % 2 == 1)
 			continue;
-		for (size_t i = 1; i < sizeof(copy) / sizeof(uint64_t); i++)
+		for (size_t i = 1; i < sizeof copy / sizeof(uint64_t); i++)
 			to[i] = word_load(from + i);
 		if (word_load(from) == sequence) {
 			to[0] = sequence;

@@ -58,7 +58,7 @@ static enum neap_status page_create(struct neap_alloc *alloc, bool small, CUmemG
 {
 	if (alloc->spare_room <= alloc->held_pages) {
 		size_t room = alloc->spare_room ? alloc->spare_room * 2 : 256;
-		void *grown = realloc(alloc->spare, room * sizeof(*alloc->spare));
+		void *grown = realloc(alloc->spare, room * sizeof *alloc->spare);
 		if (!grown)
 			return neap_fail(err, NEAP_ENOMEM, "no host memory for the list of device pages");
 		alloc->spare = grown;
@@ -222,7 +222,7 @@ static enum neap_status segment_make(struct neap_alloc *alloc, struct neap_arena
 {
 	struct neap_segment *segment = NULL;
 	if (neap_blocks_ensure(alloc, 1))
-		segment = calloc(1, sizeof(*segment) + handles * sizeof(segment->handles[0]));
+		segment = calloc(1, sizeof *segment + handles * sizeof segment->handles[0]);
 	if (!segment)
 		return neap_fail(err, NEAP_ENOMEM, "no host memory for a segment");
 	segment->arena = arena;

@@ -53,7 +53,7 @@ static void sums_reset(struct neap_stat *stat) { stat->allocated = stat->freed =
 
 void neap_stats_peaks_reset(struct neap_alloc *alloc)
 {
-	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++)
+	for (size_t i = 0; i < sizeof alloc->tags / sizeof alloc->tags[0]; i++)
 		alloc->tags[i].peak_bytes = alloc->tags[i].live_bytes;
 	each_stat(alloc, peak_reset);
 }
@@ -106,7 +106,7 @@ static void visit_stat(const char *prefix, const struct neap_stat *stat,
 		      {"peak", stat->peak}};
 	char key[80];
 	for (size_t i = 0; i < 4; i++) {
-		snprintf(key, sizeof(key), "%s.%s", prefix, values[i].name);
+		snprintf(key, sizeof key, "%s.%s", prefix, values[i].name);
 		visit(context, key, values[i].value);
 	}
 }
@@ -116,7 +116,7 @@ void neap_stats_each(const struct neap_stats *stats, void (*visit)(void *context
 {
 	static const char *const classes[NEAP_CLASS_COUNT] = {"all", "large_pool", "small_pool"};
 	char prefix[64];
-	for (size_t i = 0; i < sizeof(key_rows) / sizeof(key_rows[0]); i++) {
+	for (size_t i = 0; i < sizeof key_rows / sizeof key_rows[0]; i++) {
 		const struct key_row *row = &key_rows[i];
 		const void *field = (const char *)stats + row->offset;
 		if (row->counter) {
@@ -125,7 +125,7 @@ void neap_stats_each(const struct neap_stats *stats, void (*visit)(void *context
 			visit_stat(row->name, field, visit, context);
 		} else {
 			for (int pool = 0; pool < NEAP_CLASS_COUNT; pool++) {
-				snprintf(prefix, sizeof(prefix), "%s.%s", row->name, classes[pool]);
+				snprintf(prefix, sizeof prefix, "%s.%s", row->name, classes[pool]);
 				visit_stat(prefix, &stats->metric[row->metric][pool], visit, context);
 			}
 		}

@@ -86,7 +86,7 @@ enum neap_status neap_stats_summary(const struct neap_stats *stats, const char *
 			   stats->num_ooms, "", stats->num_alloc_retries);
 	rule(&out, '=');
 	neap_buffer_text(&out, "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n");
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const struct neap_stat *stat = stats->metric[rows[i].metric];
 		rule(&out, '-');
 		row(&out, rows[i].name, &stat[NEAP_CLASS_ALL], &stat[NEAP_CLASS_ALL], rows[i].is_bytes);
@@ -101,9 +101,9 @@ enum neap_status neap_stats_summary(const struct neap_stats *stats, const char *
 	row(&out, "Oversize GPU segments", &stats->oversize_segments, &stats->oversize_segments, false);
 	rule(&out, '=');
 	status = neap_buffer_status(&out, NULL);
-	if (status == NEAP_OK && out.length >= NEAP_SUMMARY_ROOM)
+	if (!status && out.length >= NEAP_SUMMARY_ROOM)
 		status = NEAP_ENOSPC;
-	if (status == NEAP_OK)
+	if (!status)
 		memcpy(ret_text, out.data, out.length + 1);
 	neap_buffer_fini(&out);
 	return status;

@@ -22,7 +22,7 @@ uint8_t neap_tag_find(struct neap_alloc *alloc)
 	const char *text = thread_tag;
 	if (!text || !*text)
 		return TAG_NONE;
-	const size_t most = sizeof(alloc->tags[0].text) - 1;
+	const size_t most = sizeof alloc->tags[0].text - 1;
 	for (size_t i = 1; i <= alloc->tag_count; i++)
 		if (strncmp(alloc->tags[i].text, text, most) == 0)
 			return (uint8_t)i;
@@ -59,7 +59,7 @@ uint16_t neap_tag_number(struct neap_alloc *alloc, uint8_t tag)
 
 void neap_tags_renumber(struct neap_alloc *alloc)
 {
-	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++)
+	for (size_t i = 0; i < sizeof alloc->tags / sizeof alloc->tags[0]; i++)
 		alloc->tags[i].numbered = false;
 }
 
@@ -67,7 +67,7 @@ size_t neap_tag_stats(struct neap_alloc *alloc, struct neap_tag_bytes *ret_tags,
 {
 	size_t count = 0;
 	pthread_mutex_lock(&alloc->lock);
-	for (size_t i = 0; i < sizeof(alloc->tags) / sizeof(alloc->tags[0]); i++) {
+	for (size_t i = 0; i < sizeof alloc->tags / sizeof alloc->tags[0]; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
 		if (!tag->peak_bytes)
 			continue;

@@ -21,6 +21,6 @@ static inline void neap_clock_sleep(const struct neap_clock *clock, uint64_t ns)
 uint64_t neap_wall_ns(void);
 
 #define NEAP_NS_PER_MS 1000000ull
-#define NEAP_NS_PER_S 1000000000ull
+#define NEAP_NS_PER_S  1000000000ull
 
 #endif

@@ -18,8 +18,8 @@ struct neap_ended {
 	int ended_by;                /* SIGTERM (also: it had ended before) or SIGKILL; 0: it still lives */
 };
 
-/* Sets `ended_by` of each; at most 30 s after SIGKILL. More than a batch: one batch after another. Ended ones that are
- * our children are left as zombies for the caller to reap. */
+/* Sets `ended_by` of each; at most 30 s after SIGKILL. More than a batch: one batch after another. Ended ones that
+ * are our children are left as zombies for the caller to reap. */
 void neap_process_end(struct neap_ended *processes, size_t count, uint64_t grace_ms);
 
 #endif

@@ -37,7 +37,7 @@ static const struct {
 
 static bool status_known(enum neap_status status)
 {
-	return (unsigned int)status < sizeof(statuses) / sizeof(statuses[0]) && statuses[status].name;
+	return (unsigned int)status < sizeof statuses / sizeof statuses[0] && statuses[status].name;
 }
 
 const char *neap_status_name(enum neap_status status)
@@ -71,10 +71,10 @@ static void trim_partial_character(char *text)
 static void fill(struct neap_error *err, enum neap_status status, const char *format, va_list args)
 {
 	*err = (struct neap_error){.status = status};
-	int length = vsnprintf(err->message, sizeof(err->message), format, args);
+	int length = vsnprintf(err->message, sizeof err->message, format, args);
 	if (length < 0)
-		snprintf(err->message, sizeof(err->message), "%s", neap_status_text(status));
-	else if ((size_t)length >= sizeof(err->message))
+		snprintf(err->message, sizeof err->message, "%s", neap_status_text(status));
+	else if ((size_t)length >= sizeof err->message)
 		trim_partial_character(err->message);
 }
 
@@ -130,15 +130,15 @@ enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const
 	err->cause = error_number;
 
 	/* The errno's text says most: a long message gives way to it. */
-	const char *text = strerror_r(error_number, room, sizeof(room));
-	size_t text_length = strnlen(text, sizeof(room));
-	size_t limit = sizeof(err->message) - 1 - 2 - text_length;
+	const char *text = strerror_r(error_number, room, sizeof room);
+	size_t text_length = strnlen(text, sizeof room);
+	size_t limit = sizeof err->message - 1 - 2 - text_length;
 	if (strlen(err->message) > limit) {
 		err->message[limit] = '\0';
 		trim_partial_character(err->message);
 	}
 	size_t length = strlen(err->message);
-	snprintf(err->message + length, sizeof(err->message) - length, ": %.*s", (int)text_length, text);
+	snprintf(err->message + length, sizeof err->message - length, ": %.*s", (int)text_length, text);
 	return status;
 }
 
@@ -158,20 +158,20 @@ enum neap_status neap_fail_at(struct neap_error *err, uint32_t line, uint32_t co
 
 void neap_error_prefix(struct neap_error *err, const char *format, ...)
 {
-	char message[sizeof(err->message)];
+	char message[sizeof err->message];
 	va_list args;
 
 	if (!err)
 		return;
-	memcpy(message, err->message, sizeof(message));
+	memcpy(message, err->message, sizeof message);
 	va_start(args, format);
-	int length = vsnprintf(err->message, sizeof(err->message), format, args);
+	int length = vsnprintf(err->message, sizeof err->message, format, args);
 	va_end(args);
 	if (length < 0)
 		length = 0;
-	size_t used = (size_t)length < sizeof(err->message) ? (size_t)length : sizeof(err->message) - 1;
-	if (used + 2 + strlen(message) >= sizeof(err->message)) {
-		snprintf(err->message + used, sizeof(err->message) - used, ": %s", message);
+	size_t used = (size_t)length < sizeof err->message ? (size_t)length : sizeof err->message - 1;
+	if (used + 2 + strlen(message) >= sizeof err->message) {
+		snprintf(err->message + used, sizeof err->message - used, ": %s", message);
 		trim_partial_character(err->message);
 		return;
 	}

@@ -13,8 +13,7 @@ enum neap_status neap_fail(struct neap_error *err, enum neap_status status, cons
 
 /* As neap_fail, from an errno: appends ": " and its text, sets `cause`, and chooses the status that fits
  * (ENOENT, EACCES and EPERM, ENOSPC and EDQUOT, ENOMEM, EEXIST, EAGAIN and EBUSY, ETIMEDOUT; else NEAP_EIO). */
-enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const char *format, ...)
-	NEAP_PRINTF(3, 4);
+enum neap_status neap_fail_errno(struct neap_error *err, int error_number, const char *format, ...) NEAP_PRINTF(3, 4);
 
 /* As neap_fail, with a place in a text input (line and column from 1). */
 enum neap_status neap_fail_at(struct neap_error *err, uint32_t line, uint32_t column, const char *format, ...)

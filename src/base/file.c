@@ -99,7 +99,7 @@ static enum neap_status sync_parent(const char *path, struct neap_error *err)
 	if (!slash)
 		return neap_sync_folder(".", err);
 	size_t length = slash == path ? 1 : (size_t)(slash - path);
-	if (length >= sizeof(folder))
+	if (length >= sizeof folder)
 		return neap_fail(err, NEAP_EINVAL, "the path %.100s... is too long", path);
 	memcpy(folder, path, length);
 	folder[length] = '\0';
@@ -115,7 +115,7 @@ enum neap_status neap_file_begin(struct neap_file *file, const char *path, mode_
 	strcpy(file->path, path);
 	file->owner = getpid();
 	for (unsigned int n = 0; n < 1000; n++) {
-		snprintf(file->temporary, sizeof(file->temporary), "%.4000s.tmp-%d-%u", path, (int)getpid(), n);
+		snprintf(file->temporary, sizeof file->temporary, "%.4000s.tmp-%d-%u", path, (int)getpid(), n);
 		file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 		if (file->fd >= 0 || errno != EEXIST)
 			break;
@@ -132,7 +132,7 @@ enum neap_status neap_file_append(struct neap_file *file, const void *bytes, siz
 {
 	enum neap_status status = neap_fd_write(file->fd, bytes, length, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		neap_error_prefix(err, "%s", file->path);
 	return status;
 }
@@ -179,14 +179,14 @@ void neap_file_abort(struct neap_file *file)
 
 enum neap_status neap_file_write(const char *path, const void *bytes, size_t length, struct neap_error *err)
 {
-	struct neap_file *file = malloc(sizeof(*file)); /* two paths: too much for a small thread's stack */
+	struct neap_file *file = malloc(sizeof *file); /* two paths: too much for a small thread's stack */
 
 	if (!file)
 		return neap_fail(err, NEAP_ENOMEM, "writing %s: out of host memory", path);
 	enum neap_status status = neap_file_begin(file, path, 0644, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_file_append(file, bytes, length, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_file_commit(file, err);
 	neap_file_abort(file);
 	free(file);
@@ -204,7 +204,7 @@ enum neap_status neap_file_read(const char *path, size_t limit_bytes, struct nea
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening %s", path);
 	for (;;) {
-		ssize_t n = read(fd, chunk, sizeof(chunk));
+		ssize_t n = read(fd, chunk, sizeof chunk);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -220,13 +220,13 @@ enum neap_status neap_file_read(const char *path, size_t limit_bytes, struct nea
 		neap_buffer_append(buffer, chunk, (size_t)n);
 	}
 	close(fd);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_buffer_status(buffer, err);
 	return status;
 }
 
-/* Makes one folder; an existing one is fine, also through a link. If another process removes it between the two calls,
- * tries once more. */
+/* Makes one folder; an existing one is fine, also through a link. If another process removes it between the two
+ * calls, tries once more. */
 static enum neap_status make_one_folder(const char *path, mode_t mode, struct neap_error *err)
 {
 	struct stat info;
@@ -250,7 +250,7 @@ enum neap_status neap_make_folder(const char *path, mode_t mode, struct neap_err
 	char part[PATH_MAX];
 	size_t length = strlen(path);
 
-	if (length == 0 || length >= sizeof(part))
+	if (length == 0 || length >= sizeof part)
 		return neap_fail(err, NEAP_EINVAL, "\"%.100s\" is no path for a folder", path);
 	memcpy(part, path, length + 1);
 	for (char *at = part + 1; *at; at++) {
@@ -259,7 +259,7 @@ enum neap_status neap_make_folder(const char *path, mode_t mode, struct neap_err
 		*at = '\0';
 		enum neap_status status = make_one_folder(part, 0777, err);
 		*at = '/';
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	return make_one_folder(part, mode, err);

@@ -138,11 +138,11 @@ enum neap_status neap_host_memory_read(const char *root, struct neap_host_memory
 
 	snprintf(path, sizeof path, "%s/proc/meminfo", root);
 	enum neap_status status = neap_file_read(path, FILE_MAX_BYTES, &text, err);
-	if (status == NEAP_OK && (!find_number(neap_buffer_string(&text), "MemAvailable:", &kib) ||
-				  __builtin_mul_overflow(kib, 1024u, &memory.available_bytes)))
+	if (!status && (!find_number(neap_buffer_string(&text), "MemAvailable:", &kib) ||
+			__builtin_mul_overflow(kib, 1024u, &memory.available_bytes)))
 		status = neap_fail(err, NEAP_EPARSE, "%s says no MemAvailable", path);
 	neap_buffer_fini(&text);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	text = (struct neap_buffer){0};
 	snprintf(path, sizeof path, "%s/proc/self/cgroup", root);

@@ -16,7 +16,7 @@ void neap_log(const struct neap_log_sink *sink, enum neap_log_level level, const
 	if (!sink || !sink->line)
 		return;
 	va_start(args, format);
-	int length = vsnprintf(line, sizeof(line), format, args);
+	int length = vsnprintf(line, sizeof line, format, args);
 	va_end(args);
 	if (length >= 0)
 		sink->line(sink->context, level, line);
@@ -58,7 +58,7 @@ static void stderr_line(void *context, enum neap_log_level level, const char *te
 		return;
 	clock_gettime(CLOCK_REALTIME, &now);
 	localtime_r(&now.tv_sec, &local);
-	if (strftime(stamp, sizeof(stamp), "%Y-%m-%d %H:%M:%S", &local) == 0)
+	if (strftime(stamp, sizeof stamp, "%Y-%m-%d %H:%M:%S", &local) == 0)
 		stamp[0] = '\0';
 	/* One call, so that lines of several threads and processes do not mix. */
 	fprintf(stderr, "%s,%03d neap %s %s\n", stamp, (int)(now.tv_nsec / 1000000), name, text);

@@ -31,7 +31,7 @@ static size_t find_slot(const struct neap_map_slot *slots, size_t capacity, uint
 static bool grow(struct neap_map *map)
 {
 	size_t capacity = map->capacity ? map->capacity * 2 : 16;
-	struct neap_map_slot *slots = calloc(capacity, sizeof(*slots));
+	struct neap_map_slot *slots = calloc(capacity, sizeof *slots);
 
 	if (!slots)
 		return false;

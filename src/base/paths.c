@@ -77,16 +77,16 @@ enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err
 	int length;
 
 	if (base) {
-		length = snprintf(path, sizeof(path), "%s/neap", base);
+		length = snprintf(path, sizeof path, "%s/neap", base);
 	} else {
-		const char *home = home_folder(names, sizeof(names));
+		const char *home = home_folder(names, sizeof names);
 		if (!home)
 			return neap_fail(err, NEAP_ENOENT, "no home folder: set HOME or XDG_STATE_HOME");
-		length = snprintf(path, sizeof(path), "%s/.local/state/neap", home);
+		length = snprintf(path, sizeof path, "%s/.local/state/neap", home);
 	}
-	if (length < 0 || (size_t)length >= sizeof(path))
+	if (length < 0 || (size_t)length >= sizeof path)
 		return neap_fail(err, NEAP_EINVAL, "XDG_STATE_HOME or HOME is too long");
-	if ((status = neap_make_folder(path, 0700, err)) != NEAP_OK)
+	if ((status = neap_make_folder(path, 0700, err)))
 		return status;
 	return copy_out(text, room, path, err);
 }
@@ -104,13 +104,13 @@ static enum neap_status fall_back(const char *taken, char path[4096], char ret_n
 {
 	char state[4096];
 	struct neap_error why = *err;
-	enum neap_status status = neap_path_state(state, sizeof(state), NULL);
+	enum neap_status status = neap_path_state(state, sizeof state, NULL);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_path_join(path, 4096, state, "runtime");
-	if (status == NEAP_OK)
+	if (!status)
 		status = open_runtime(path, NULL);
-	if (status != NEAP_OK) {
+	if (status) {
 		*err = why;
 		return why.status;
 	}
@@ -135,15 +135,15 @@ enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[
 		err = &local;
 	ret_note[0] = '\0';
 	if (base)
-		length = snprintf(path, sizeof(path), "%s/neap", base);
+		length = snprintf(path, sizeof path, "%s/neap", base);
 	else
-		length = snprintf(path, sizeof(path), "/tmp/neap-%u", (unsigned int)geteuid());
-	if (length < 0 || (size_t)length >= sizeof(path))
+		length = snprintf(path, sizeof path, "/tmp/neap-%u", (unsigned int)geteuid());
+	if (length < 0 || (size_t)length >= sizeof path)
 		return neap_fail(err, NEAP_EINVAL, "XDG_RUNTIME_DIR is too long");
 	enum neap_status status = open_runtime(path, err);
 	if (status == NEAP_EPERM && !base && lstat(path, &info) == 0 && info.st_uid != geteuid()) {
 		char taken[64];
-		snprintf(taken, sizeof(taken), "%s", path);
+		snprintf(taken, sizeof taken, "%s", path);
 		status = fall_back(taken, path, ret_note, err);
 	}
 	return status == NEAP_OK ? copy_out(text, room, path, err) : status;

@@ -19,8 +19,8 @@ enum neap_status neap_path_runtime(char *text, size_t room, struct neap_error *e
 enum neap_status neap_path_runtime_noted(char *text, size_t room, char ret_note[320], struct neap_error *err);
 enum neap_status neap_path_state(char *text, size_t room, struct neap_error *err);
 
-/* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also comes
- * from folders that may not be searched. Async-signal-safe. */
+/* Whether a folder of PATH that may be searched has a file of this name. For what exec's EACCES may hide: it also
+ * comes from folders that may not be searched. Async-signal-safe. */
 bool neap_path_search(const char *name);
 
 #endif

@@ -28,7 +28,7 @@ static ssize_t read_proc(pid_t pid, const char *name, char *text, size_t room)
 	char path[64];
 	size_t length = 0;
 
-	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -1;
@@ -63,8 +63,7 @@ static bool parse_stat(const char *text, struct neap_process *process)
 		return false;
 	/* 3 state, 4 ppid, 5 pgrp, 6 session, ... 9 flags, ... 22 starttime, 23 vsize, 24 rss */
 	if (sscanf(close + 1,
-		   " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64
-		   " %*u %" SCNu64,
+		   " %c %d %d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %" SCNu64 " %*u %" SCNu64,
 		   &process->state, &parent, &group, &session, &flags, &start_ticks, &rss_pages) != 7)
 		return false;
 	process->parent = parent;
@@ -75,8 +74,8 @@ static bool parse_stat(const char *text, struct neap_process *process)
 	process->rss_bytes = rss_pages * (uint64_t)sysconf(_SC_PAGESIZE);
 
 	size_t length = (size_t)(close - open - 1);
-	if (length >= sizeof(process->command))
-		length = sizeof(process->command) - 1;
+	if (length >= sizeof process->command)
+		length = sizeof process->command - 1;
 	memcpy(process->command, open + 1, length);
 	process->command[length] = '\0';
 	return true;
@@ -87,7 +86,7 @@ static bool parse_stat(const char *text, struct neap_process *process)
 static void read_command(pid_t pid, struct neap_process *process)
 {
 	char text[4096];
-	ssize_t length = read_proc(pid, "cmdline", text, sizeof(text));
+	ssize_t length = read_proc(pid, "cmdline", text, sizeof text);
 
 	while (length > 0 && text[length - 1] == '\0')
 		length--;
@@ -95,13 +94,13 @@ static void read_command(pid_t pid, struct neap_process *process)
 		const char *end = text + strcspn(text, " "), *slash = memrchr(text, '/', (size_t)(end - text));
 		const char *start = slash && slash + 1 < end ? slash + 1 : text;
 		size_t rest = (size_t)(text + length - start);
-		size_t shown = rest < sizeof(process->command) ? rest : sizeof(process->command) - 1;
+		size_t shown = rest < sizeof process->command ? rest : sizeof process->command - 1;
 
 		for (size_t i = 0; i < shown; i++)
 			process->command[i] = start[i] ? start[i] : ' ';
 		process->command[shown] = '\0';
 	}
-	neap_printable(process->command, sizeof(process->command), process->command);
+	neap_printable(process->command, sizeof process->command, process->command);
 }
 
 enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, struct neap_error *err)
@@ -112,8 +111,8 @@ enum neap_status neap_process_read(pid_t pid, struct neap_process *ret_process, 
 
 	if (pid <= 0)
 		return neap_fail(err, NEAP_ENOENT, "%d is no process", (int)pid);
-	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
-	if (stat(path, &info) < 0 || read_proc(pid, "stat", text, sizeof(text)) < 0) {
+	snprintf(path, sizeof path, "/proc/%d", (int)pid);
+	if (stat(path, &info) < 0 || read_proc(pid, "stat", text, sizeof text) < 0) {
 		if (errno == ENOENT || errno == ESRCH)
 			return neap_fail(err, NEAP_ENOENT, "no process %d (it may have ended)", (int)pid);
 		return neap_fail_errno(err, errno, "reading /proc/%d/stat", (int)pid);
@@ -133,7 +132,7 @@ bool neap_process_alive(pid_t pid, uint64_t start_ticks)
 
 	if (pid <= 0)
 		return false;
-	if (read_proc(pid, "stat", text, sizeof(text)) < 0)
+	if (read_proc(pid, "stat", text, sizeof text) < 0)
 		return errno == EMFILE || errno == ENFILE || errno == ENOMEM; /* not known to be dead */
 	return parse_stat(text, &process) && process.start_ticks == start_ticks && process.state != 'Z' &&
 	       process.state != 'X';
@@ -166,7 +165,7 @@ static bool runs_a_program(pid_t pid)
 	char text[2048], state;
 	unsigned flags;
 
-	if (read_proc(pid, "stat", text, sizeof(text)) <= 0)
+	if (read_proc(pid, "stat", text, sizeof text) <= 0)
 		return false;
 	const char *close = strrchr(text, ')'); /* then 3 state, 4 ppid, ... 9 flags */
 	return close && sscanf(close + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && state != 'Z' &&
@@ -179,11 +178,11 @@ static enum neap_status read_environment_once(pid_t pid, struct neap_buffer *buf
 	ssize_t n;
 
 	neap_buffer_clear(buffer);
-	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? NEAP_EPERM : NEAP_ENOENT;
-	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR))
+	while ((n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR))
 		if (n > 0)
 			neap_buffer_append(buffer, chunk, (size_t)n);
 	int cause = n < 0 ? errno : 0;
@@ -194,18 +193,18 @@ static enum neap_status read_environment_once(pid_t pid, struct neap_buffer *buf
 }
 
 /* During an exec a process has neither an environment nor a command line for a moment (a long one on a loaded
- * machine), and a read of the old environment ends early. A search for the processes of a run must not miss it, so this
- * function waits. */
+ * machine), and a read of the old environment ends early. A search for the processes of a run must not miss it, so
+ * this function waits. */
 static enum neap_status read_environment(pid_t pid, struct neap_buffer *buffer)
 {
 	char byte[2];
 
 	for (int tries = 0, settled = 0;; tries++) {
 		enum neap_status status = read_environment_once(pid, buffer);
-		if (status != NEAP_OK || buffer->length % ENVIRONMENT_CHUNK || tries == EXEC_TRIES)
+		if (status || buffer->length % ENVIRONMENT_CHUNK || tries == EXEC_TRIES)
 			return status;
 		/* The command line is there a moment before the environment. */
-		bool begun = read_proc(pid, "cmdline", byte, sizeof(byte)) > 0;
+		bool begun = read_proc(pid, "cmdline", byte, sizeof byte) > 0;
 		settled = begun ? settled + 1 : 0;
 		if (settled == EXEC_SETTLED) /* it was started with none, or with just so much */
 			return NEAP_OK;
@@ -221,7 +220,7 @@ enum neap_status neap_process_environment(pid_t pid, const char *name, char *tex
 	size_t name_length = strlen(name);
 	enum neap_status status = read_environment(pid, &buffer);
 
-	if (status == NEAP_OK) {
+	if (!status) {
 		const char *at = neap_buffer_string(&buffer), *end = at + buffer.length;
 		status = NEAP_ENOENT;
 		for (; at < end; at += strlen(at) + 1) {
@@ -229,7 +228,7 @@ enum neap_status neap_process_environment(pid_t pid, const char *name, char *tex
 				continue;
 			const char *value = at + name_length + 1;
 			status = strlen(value) < room ? NEAP_OK : NEAP_EINVAL;
-			if (status == NEAP_OK)
+			if (!status)
 				strcpy(text, value);
 			break;
 		}

@@ -30,8 +30,8 @@ bool neap_process_alive(pid_t pid, uint64_t start_ticks);
 enum neap_status neap_process_each(bool (*visit)(void *context, const struct neap_process *process), void *context,
 				   struct neap_error *err);
 
-/* Copies the value of NAME in the *starting* environment of `pid` into `text`. Errors: NEAP_ENOENT when it is not set;
- * NEAP_EPERM when the process is not ours to read. */
+/* Copies the value of NAME in the *starting* environment of `pid` into `text`. Errors: NEAP_ENOENT when it is not
+ * set; NEAP_EPERM when the process is not ours to read. */
 enum neap_status neap_process_environment(pid_t pid, const char *name, char *text, size_t room);
 
 #endif

@@ -227,7 +227,7 @@ const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 		return text;
 	}
 	/* 1023.5 would be written as 1024. */
-	for (; value >= 1023.5 && unit + 1 < sizeof(units) / sizeof(units[0]); unit++)
+	for (; value >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++)
 		value /= 1024;
 	if (value < 1)
 		value = 1;

@@ -40,7 +40,7 @@ struct apply {
 
 static enum neap_status keep_first(struct apply *apply, enum neap_status status, const struct neap_error *err)
 {
-	if (apply->status == NEAP_OK && status != NEAP_OK) {
+	if (apply->status == NEAP_OK && status) {
 		apply->status = status;
 		if (apply->err)
 			*apply->err = *err;
@@ -85,7 +85,7 @@ static int move_sidecars(const struct apply *apply, const char *main, int batch_
 	if (fstatat(batch_fd, main, &info, AT_SYMLINK_NOFOLLOW) < 0)
 		return errno == ENOENT ? 0 : errno;
 
-	for (size_t n = 0; next_sidecar(apply, main, &info, n, name, sizeof(name)); n++) {
+	for (size_t n = 0; next_sidecar(apply, main, &info, n, name, sizeof name); n++) {
 		int cause = name[0] ? checkpoint_rename(apply->folder_fd, name, batch_fd, name) : 0;
 		if (cause && cause != ENOENT && !first)
 			first = cause;
@@ -97,9 +97,9 @@ static bool is_pinned_now(const struct apply *apply, const char *name)
 {
 	char pin[512];
 	struct stat info;
-	int needed = snprintf(pin, sizeof(pin), "%s.pin", name);
+	int needed = snprintf(pin, sizeof pin, "%s.pin", name);
 
-	return needed > 0 && (size_t)needed < sizeof(pin) &&
+	return needed > 0 && (size_t)needed < sizeof pin &&
 	       fstatat(apply->folder_fd, pin, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
@@ -212,12 +212,12 @@ static int delete_part(const struct apply *apply, const struct neap_retention_pa
 	int cause = EEXIST;
 
 	for (unsigned n = 0; n < 1000 && cause == EEXIST; n++) {
-		snprintf(gone, sizeof(gone), GONE "%d-%u", (int)getpid(), n);
+		snprintf(gone, sizeof gone, GONE "%d-%u", (int)getpid(), n);
 		cause = checkpoint_rename(apply->folder_fd, part->name, apply->folder_fd, gone);
 	}
 	if (cause || fstatat(apply->folder_fd, gone, &info, AT_SYMLINK_NOFOLLOW) < 0)
 		return cause ? cause : errno;
-	for (size_t n = 0; next_sidecar(apply, part->name, &info, n, name, sizeof(name)); n++)
+	for (size_t n = 0; next_sidecar(apply, part->name, &info, n, name, sizeof name); n++)
 		if (name[0])
 			checkpoint_delete(apply->folder_fd, name, &apply->result->deleted_bytes);
 	return checkpoint_delete(apply->folder_fd, gone, &apply->result->deleted_bytes);
@@ -260,7 +260,7 @@ static enum neap_status delete_in_place(struct apply *apply, struct neap_retenti
 static void delete_gone(const struct apply *apply)
 {
 	for (size_t i = 0; i < apply->listing.count; i++)
-		if (!strncmp(apply->listing.names[i], GONE, sizeof(GONE) - 1))
+		if (!strncmp(apply->listing.names[i], GONE, sizeof GONE - 1))
 			checkpoint_delete(apply->folder_fd, apply->listing.names[i], &apply->result->deleted_bytes);
 }
 
@@ -301,7 +301,7 @@ static enum neap_status flush_newest(const struct apply *apply, const struct nea
 			continue;
 		for (size_t k = 0; k < entry->part_count; k++) {
 			enum neap_status status = flush_part(apply, &entry->parts[k], err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 		}
 	}
@@ -352,7 +352,7 @@ static enum neap_status begin_batch(struct apply *apply, uint64_t until_s, char 
 			close(apply->trash_fd);
 		apply->trash_fd = -1;
 		status = checkpoint_trash_open(apply->folder_fd, true, &apply->trash_fd, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = checkpoint_trash_begin(apply->trash_fd, until_s, &apply->batch_fd, ret_name, err);
 	}
 	if (status == NEAP_ENOENT)
@@ -372,11 +372,11 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 	enum neap_status status = checkpoint_open_files(real ? real : plan->folder, &apply->open_files, err);
 
 	free(real);
-	if (status == NEAP_OK)
+	if (!status)
 		status = flush_newest(apply, plan, err);
-	if (status == NEAP_OK && apply->trash_fd >= 0)
+	if (!status && apply->trash_fd >= 0)
 		status = checkpoint_trash_each(apply->trash_fd, true, mend, apply, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	status = begin_batch(apply, until_s, batch, err);
 	bool begun = status == NEAP_OK;
@@ -385,12 +385,12 @@ static enum neap_status take_away(struct apply *apply, struct neap_retention_pla
 	bool in_place = status == NEAP_ENOSPC && options->trash_ns == 0;
 	if (in_place)
 		status = delete_in_place(apply, plan);
-	else if (status == NEAP_OK)
+	else if (!status)
 		move_all(apply, plan);
 	if (!begun)
 		return status;
 	apply->result->trash_until_s = apply->result->moved_count && !in_place ? until_s : 0;
-	if (status == NEAP_OK && (fsync(apply->batch_fd) < 0 || fsync(apply->folder_fd) < 0))
+	if (!status && (fsync(apply->batch_fd) < 0 || fsync(apply->folder_fd) < 0))
 		status = neap_fail_errno(err, errno, "flushing the folder to disk");
 	if (apply->result->moved_count == 0 || in_place)
 		checkpoint_trash_end(apply->trash_fd, batch, apply->batch_fd);
@@ -430,9 +430,9 @@ enum neap_status neap_retention_apply(struct neap_retention_plan *plan, const st
 	}
 	apply.device = info.st_dev;
 	status = checkpoint_listing_read(apply.folder_fd, &apply.listing, &local);
-	if (status == NEAP_OK && !checkpoint_listing_count_stems(&apply.listing))
+	if (!status && !checkpoint_listing_count_stems(&apply.listing))
 		status = neap_fail(&local, NEAP_ENOMEM, "out of host memory");
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	if (checkpoint_trash_open(apply.folder_fd, false, &apply.trash_fd, NULL) != NEAP_OK)
 		apply.trash_fd = -1;

@@ -30,11 +30,11 @@ static bool add(struct search *search, const char *path, unsigned depth)
 
 	if (found->count == search->room) {
 		size_t room = search->room ? 2 * search->room : 64;
-		void *larger = realloc(found->at, room * sizeof(*found->at));
+		void *larger = realloc(found->at, room * sizeof *found->at);
 		if (!larger)
 			return false;
 		found->at = larger;
-		larger = realloc(search->depths, room * sizeof(*search->depths));
+		larger = realloc(search->depths, room * sizeof *search->depths);
 		if (!larger)
 			return false;
 		search->depths = larger;
@@ -89,8 +89,8 @@ static bool look_at(struct search *search, size_t index, int fd, const char *nam
 		return true;
 	const char *above = search->found->at[index].path;
 	bool slash = above[0] && above[strlen(above) - 1] == '/';
-	int needed = snprintf(path, sizeof(path), "%s%s%s", above, slash ? "" : "/", name);
-	if (search->depths[index] == DEPTH_MOST || needed <= 0 || (size_t)needed >= sizeof(path)) {
+	int needed = snprintf(path, sizeof path, "%s%s%s", above, slash ? "" : "/", name);
+	if (search->depths[index] == DEPTH_MOST || needed <= 0 || (size_t)needed >= sizeof path) {
 		search->found->incomplete = true;
 		return true;
 	}
@@ -133,7 +133,7 @@ static void keep_holders(struct neap_retention_folders *found)
 	}
 	found->count = kept;
 	if (kept > 1)
-		qsort(found->at, kept, sizeof(*found->at), by_path);
+		qsort(found->at, kept, sizeof *found->at, by_path);
 }
 
 enum neap_status neap_retention_find_folders(const char *folder, const struct neap_retention_options *options,

@@ -144,9 +144,9 @@ enum neap_status checkpoint_group(struct checkpoint_member *members, size_t coun
 {
 	struct grouping all = {.members = members, .count = count};
 
-	all.before = calloc(count + 1, sizeof(*all.before));
-	all.joined = calloc(count + 1, sizeof(*all.joined));
-	all.solid = calloc(count + 1, sizeof(*all.solid));
+	all.before = calloc(count + 1, sizeof *all.before);
+	all.joined = calloc(count + 1, sizeof *all.joined);
+	all.solid = calloc(count + 1, sizeof *all.solid);
 	bool fine = all.before && all.joined && all.solid && group_by_key(&all) && join_helpers(&all);
 	if (fine)
 		number(&all, ret_groups);

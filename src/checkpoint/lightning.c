@@ -49,9 +49,9 @@ static double decode(enum checkpoint_pickle_element element, const void *bytes)
 	float single;
 	double value;
 
-	memcpy(&half, bytes, sizeof(half));
-	memcpy(&single, bytes, sizeof(single));
-	memcpy(&value, bytes, sizeof(value));
+	memcpy(&half, bytes, sizeof half);
+	memcpy(&single, bytes, sizeof single);
+	memcpy(&value, bytes, sizeof value);
 	if (element == CHECKPOINT_PICKLE_FLOAT64)
 		return value;
 	if (element == CHECKPOINT_PICKLE_FLOAT32)
@@ -59,7 +59,7 @@ static double decode(enum checkpoint_pickle_element element, const void *bytes)
 	if (element == CHECKPOINT_PICKLE_FLOAT16)
 		return half_value(half);
 	bits = (uint32_t)half << 16; /* the upper half of a float */
-	memcpy(&single, &bits, sizeof(single));
+	memcpy(&single, &bits, sizeof single);
 	return (double)single;
 }
 
@@ -81,7 +81,7 @@ static bool read_number(const struct reader *reader, const struct checkpoint_pic
 	if (item->type != CHECKPOINT_PICKLE_SCALAR || item->element == CHECKPOINT_PICKLE_UNKNOWN)
 		return false;
 	size_t width = widths[item->element];
-	snprintf(name, sizeof(name), "data/%llu", (unsigned long long)item->storage);
+	snprintf(name, sizeof name, "data/%llu", (unsigned long long)item->storage);
 	if (!checkpoint_zip_find(reader->zip, name, &begin, &length) ||
 	    length < ((uint64_t)item->offset + 1) * width ||
 	    !checkpoint_read_at(reader->zip->fd, bytes, width, begin + (uint64_t)item->offset * width))
@@ -132,7 +132,7 @@ static void take_scores(struct reader *reader, const struct checkpoint_pickled *
 			continue;
 		if (reader->score_count == reader->score_room) {
 			size_t room = reader->score_room ? 2 * reader->score_room : 16;
-			void *larger = realloc(reader->scores, room * sizeof(*reader->scores));
+			void *larger = realloc(reader->scores, room * sizeof *reader->scores);
 			if (!larger) {
 				reader->failed = true;
 				return;
@@ -195,7 +195,7 @@ static void take_callback(struct reader *reader, const struct checkpoint_pickled
 	record.scores = reader->scores;
 	record.score_count = reader->score_count;
 	record.mode = mode_of(reader, name, &record);
-	void *larger = realloc(reader->records->at, (reader->records->count + 1) * sizeof(record));
+	void *larger = realloc(reader->records->at, (reader->records->count + 1) * sizeof record);
 	if (!larger) {
 		reader->failed = true;
 		return;

@@ -35,7 +35,7 @@ static uint64_t stem_of(const char *name)
 static bool make_room(struct checkpoint_listing *listing)
 {
 	size_t room = listing->room ? 2 * listing->room : 64;
-	char **names = realloc(listing->names, room * sizeof(*names));
+	char **names = realloc(listing->names, room * sizeof *names);
 
 	if (!names)
 		return false;

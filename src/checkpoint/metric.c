@@ -107,13 +107,13 @@ static bool visit_part(const struct scan *scan, const char *part, bool folder,
 	char name[512];
 	bool fine = true;
 
-	for (size_t n = 0; scan->listing.beside_count && checkpoint_sidecar_name(part, n, name, sizeof(name)); n++)
+	for (size_t n = 0; scan->listing.beside_count && checkpoint_sidecar_name(part, n, name, sizeof name); n++)
 		if (checkpoint_listing_find(&scan->listing, name) < scan->listing.count)
 			fine = visit_file(scan->fd, name, visitor) && fine;
 	if (!folder)
 		return fine;
 	int fd = openat(scan->fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	for (size_t i = 0; fd >= 0 && i < sizeof(inside) / sizeof(*inside); i++)
+	for (size_t i = 0; fd >= 0 && i < sizeof inside / sizeof *inside; i++)
 		fine = visit_file(fd, inside[i], visitor) && fine;
 	if (fd >= 0)
 		close(fd);
@@ -144,7 +144,7 @@ static unsigned preference(const char *metric)
 	size_t length = strlen(metric);
 	unsigned rank = 2;
 
-	for (size_t i = 0; i < sizeof(first) / sizeof(*first); i++)
+	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
 		if (!strncmp(metric, first[i], strlen(first[i])))
 			rank = 0;
 	return rank + (length < 4 || strcmp(metric + length - 4, "loss") != 0);
@@ -286,7 +286,7 @@ static enum neap_status choose_record(const struct scan *scan, const struct chec
 	if (*ret_record) {
 		const struct checkpoint_record *record = *ret_record;
 		bool away = record->best[0] && !record->here;
-		snprintf(scan->plan->source, sizeof(scan->plan->source), "%s recorded %s in %.200s%s%.100s%s",
+		snprintf(scan->plan->source, sizeof scan->plan->source, "%s recorded %s in %.200s%s%.100s%s",
 			 record->trainer, record->best[0] ? "it" : "its values", record->source,
 			 away ? "; its best, " : "", away ? record->best : "", away ? ", is not here" : "");
 	}
@@ -386,7 +386,7 @@ static enum neap_status find(const struct scan *scan, const struct checkpoint_re
 {
 	const struct neap_retention_options *options = scan->options;
 	struct neap_retention_plan *plan = scan->plan;
-	struct beside *beside = calloc(plan->count + 1, sizeof(*beside));
+	struct beside *beside = calloc(plan->count + 1, sizeof *beside);
 	const struct checkpoint_record *metric_of = record && record->metric[0] ? record : NULL;
 
 	if (!beside)
@@ -416,10 +416,10 @@ enum neap_status checkpoint_find_metric(const struct scan *scan, struct neap_err
 
 	if (!scan->options->metric) {
 		status = checkpoint_records_read(scan, &records, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = choose_record(scan, &records, &record, err);
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		status = find(scan, record, err);
 	mark_named_best(scan);
 	checkpoint_records_fini(&records);

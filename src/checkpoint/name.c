@@ -15,7 +15,7 @@
 #include <strings.h>
 
 #define NUMBER_ROOM  48
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+#define COUNT(array) (sizeof array / sizeof(*(array)))
 
 /* --- words --- */
 

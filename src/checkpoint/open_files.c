@@ -29,7 +29,7 @@ static bool add_descriptors(const char *pid, struct neap_map *open_files)
 	struct stat info;
 	bool fine = true;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/fd", pid);
+	snprintf(path, sizeof path, "/proc/%.20s/fd", pid);
 	DIR *folder = opendir(path);
 	while (folder && fine && (entry = readdir(folder))) {
 		if (!isdigit((unsigned char)entry->d_name[0]) || fstatat(dirfd(folder), entry->d_name, &info, 0) < 0)
@@ -50,7 +50,7 @@ static bool add_maps(const char *pid, const char *prefix, struct neap_map *open_
 	struct stat info;
 	bool fine = true;
 
-	snprintf(path, sizeof(path), "/proc/%.20s/maps", pid);
+	snprintf(path, sizeof path, "/proc/%.20s/maps", pid);
 	FILE *maps = fopen(path, "re");
 	while (maps && fine && getline(&line, &room, maps) > 0) {
 		char *file = strchr(line, '/');

@@ -162,7 +162,7 @@ static struct checkpoint_pickled float_value(const struct operand *operand)
 
 	for (size_t i = 0; i < 8; i++)
 		bits = bits << 8 | operand->bytes[i]; /* the only one that is big-endian */
-	memcpy(&made.number, &bits, sizeof(bits));
+	memcpy(&made.number, &bits, sizeof bits);
 	return made;
 }
 
@@ -182,7 +182,7 @@ static struct checkpoint_pickled line_value(const struct operand *operand, bool 
 	double number;
 	struct checkpoint_pickled other = {.type = CHECKPOINT_PICKLE_OTHER};
 
-	if (operand->length == 0 || operand->length >= sizeof(text))
+	if (operand->length == 0 || operand->length >= sizeof text)
 		return other;
 	memcpy(text, operand->bytes, operand->length);
 	text[operand->length] = '\0';
@@ -212,7 +212,7 @@ static enum checkpoint_pickle_element element_of(const struct checkpoint_pickled
 		     {"DoubleStorage", CHECKPOINT_PICKLE_FLOAT64},
 		     {"HalfStorage", CHECKPOINT_PICKLE_FLOAT16}};
 
-	for (size_t i = 0; class->type == CHECKPOINT_PICKLE_GLOBAL && i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; class->type == CHECKPOINT_PICKLE_GLOBAL && i < sizeof table / sizeof *table; i++) {
 		size_t length = strlen(table[i].end);
 		if (class->length >= length && !memcmp(class->text + class->length - length, table[i].end, length))
 			return table[i].element;

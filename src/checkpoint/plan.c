@@ -122,7 +122,7 @@ static void hold_by_facts(struct neap_retention_entry *entry, const struct neap_
 	entry->reasons = 0;
 	entry->best_rank = 0;
 	entry->drop = false;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (entry->facts & table[i].fact)
 			entry->reasons |= table[i].reason;
 	if (options->keep_best && (entry->facts & NEAP_CHECKPOINT_RECORDED))
@@ -329,7 +329,7 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 
 	if (!order)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory to plan for %.120s", plan->folder);
-	qsort(plan->entries, plan->count, sizeof(*plan->entries), show_order);
+	qsort(plan->entries, plan->count, sizeof *plan->entries, show_order);
 	plan->made_ns = now_ns;
 	const uint32_t left_out = uncounted(plan);
 	for (size_t i = 0; i < plan->count; i++) {
@@ -344,7 +344,7 @@ enum neap_status neap_retention_decide(struct neap_retention_plan *plan, const s
 		if (!(plan->entries[i].facts & left_out) && (plan->entries[i].facts & UNRANKED))
 			order[count++] = &plan->entries[i];
 	enum neap_status status = hold_best(plan, options, order, ranked, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		hold_newest(plan, options, order, ranked);
 		for (size_t i = 0; i < count; i++)
 			drop_by_age(order[i], options, now_ns);
@@ -418,7 +418,7 @@ static void add_keeps(const struct neap_retention_plan *plan, const struct neap_
 
 	if (entry->reasons & NEAP_KEEP_BEST)
 		add(text, room, "best %u: %s %.6g", entry->best_rank, plan->metric, entry->metric);
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (entry->reasons & table[i].reason)
 			add(text, room, "%s", table[i].text);
 	if ((entry->reasons & NEAP_KEEP_LAST) && !(entry->reasons & NEAP_KEEP_NEWEST))

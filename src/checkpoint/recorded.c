@@ -144,7 +144,7 @@ enum neap_status checkpoint_read_state(const char *text, size_t length, struct c
 	const struct checkpoint_sidecar_visitor log = {.number = take_logged, .context = &state};
 	enum neap_status status = checkpoint_json_scan(text, length, &head, NULL);
 
-	if (status != NEAP_OK || !state.has_step)
+	if (status || !state.has_step)
 		return NEAP_EPARSE;
 	if (state.has_best && !isnan(state.best)) {
 		checkpoint_json_scan(text, length, &log, NULL);
@@ -170,7 +170,7 @@ static void take_argument(void *context, const struct checkpoint_pickled *name,
 		    item->type != CHECKPOINT_PICKLE_TEXT || item->length == 0 || item->length > 48)
 			continue;
 		checkpoint_word_normalize(item->text, item->length, word);
-		snprintf(record->metric, sizeof(record->metric), "%s%.50s", strncmp(word, "eval_", 5) ? "eval_" : "",
+		snprintf(record->metric, sizeof record->metric, "%s%.50s", strncmp(word, "eval_", 5) ? "eval_" : "",
 			 word);
 	}
 }
@@ -194,7 +194,7 @@ void checkpoint_read_arguments(const void *pickle, size_t length, struct checkpo
 static struct checkpoint_record *add_record(struct checkpoint_records *records,
 					    const struct checkpoint_record *record)
 {
-	void *larger = realloc(records->at, (records->count + 1) * sizeof(*records->at));
+	void *larger = realloc(records->at, (records->count + 1) * sizeof *records->at);
 
 	if (!larger)
 		return NULL;
@@ -236,14 +236,14 @@ static bool read_state_file(const struct scan *scan, const char *folder, struct 
 	const char *slash = folder[0] ? "/" : "";
 	bool found = false;
 
-	snprintf(path, sizeof(path), "%.255s%strainer_state.json", folder, slash);
+	snprintf(path, sizeof path, "%.255s%strainer_state.json", folder, slash);
 	if (checkpoint_text_read(scan->fd, path, STATE_MOST, &text, &cause))
 		found = checkpoint_read_state(neap_buffer_string(&text), text.length, ret_record) == NEAP_OK;
 	neap_buffer_fini(&text);
 	if (!found)
 		return false;
 	strcpy(ret_record->source, path);
-	snprintf(path, sizeof(path), "%.255s%straining_args.bin", folder, slash);
+	snprintf(path, sizeof path, "%.255s%straining_args.bin", folder, slash);
 	read_arguments_file(scan, path, ret_record);
 	return true;
 }
@@ -313,7 +313,7 @@ static bool read_transformers(const struct scan *scan, struct place *places, str
 	struct checkpoint_record record, own;
 	bool found = false;
 
-	qsort(places, count, sizeof(*places), later_step_first);
+	qsort(places, count, sizeof *places, later_step_first);
 	for (size_t i = 0; i < count && i < TRIES_MOST && !found; i++)
 		found = read_state_file(scan, places[i].name, &record);
 	/* that of the folder itself is written when training ends */
@@ -352,7 +352,7 @@ static bool read_newest_lightning(const struct scan *scan, struct place *places,
 	size_t count = list_places(scan, false, places), before = records->count;
 	bool fine = true;
 
-	qsort(places, count, sizeof(*places), younger_first);
+	qsort(places, count, sizeof *places, younger_first);
 	for (size_t i = 0; fine && i < count && i < TRIES_MOST && records->count == before; i++) {
 		int fd = open_in(scan, places[i].name);
 		if (fd < 0)
@@ -363,7 +363,7 @@ static bool read_newest_lightning(const struct scan *scan, struct place *places,
 		for (size_t k = before; k < records->count; k++) {
 			struct checkpoint_record *record = &records->at[k];
 
-			snprintf(record->source, sizeof(record->source), "%.255s", places[i].name);
+			snprintf(record->source, sizeof record->source, "%.255s", places[i].name);
 			record->here = is_in_folder(scan, record->best);
 			record->until_ns = places[i].entry->modified_ns;
 		}
@@ -389,7 +389,7 @@ static void take_metric(void *context, const char *word, unsigned depth, double 
 		return;
 	if (metrics->count++ == 0)
 		strcpy(metrics->first, word);
-	snprintf(metrics->all + used, sizeof(metrics->all) - used, "%s%s", used ? ", " : "", word);
+	snprintf(metrics->all + used, sizeof metrics->all - used, "%s%s", used ? ", " : "", word);
 }
 
 /* The metrics that a manager with a `best_fn` saves with each step. False: no memory. */
@@ -398,7 +398,7 @@ static bool read_orbax(const struct scan *scan, struct place *places, struct che
 	size_t count = list_places(scan, true, places);
 	bool found = false, fine = true;
 
-	qsort(places, count, sizeof(*places), later_step_first);
+	qsort(places, count, sizeof *places, later_step_first);
 	for (size_t i = 0; i < count && i < TRIES_MOST && !found; i++) {
 		struct metrics metrics = {0};
 		const struct checkpoint_sidecar_visitor visitor = {.number = take_metric, .context = &metrics};
@@ -409,7 +409,7 @@ static bool read_orbax(const struct scan *scan, struct place *places, struct che
 		struct neap_buffer text = {0};
 		int cause;
 
-		snprintf(record.source, sizeof(record.source), "%.255s/metrics/metrics", places[i].name);
+		snprintf(record.source, sizeof record.source, "%.255s/metrics/metrics", places[i].name);
 		found = checkpoint_text_read(scan->fd, record.source, STATE_MOST, &text, &cause) &&
 			checkpoint_json_scan(neap_buffer_string(&text), text.length, &visitor, NULL) == NEAP_OK &&
 			metrics.count > 0;
@@ -429,7 +429,7 @@ static bool read_orbax(const struct scan *scan, struct place *places, struct che
 enum neap_status checkpoint_records_read(const struct scan *scan, struct checkpoint_records *ret_records,
 					 struct neap_error *err)
 {
-	struct place *places = calloc(scan->plan->count + 1, sizeof(*places));
+	struct place *places = calloc(scan->plan->count + 1, sizeof *places);
 	bool fine = places && read_transformers(scan, places, ret_records) &&
 		    read_newest_lightning(scan, places, ret_records) && read_orbax(scan, places, ret_records);
 

@@ -30,7 +30,7 @@ static void note_failure(struct restore *restore, const char *name, int cause)
 	if (restore->cause)
 		return;
 	restore->cause = cause;
-	snprintf(restore->failed, sizeof(restore->failed), "%s", name);
+	snprintf(restore->failed, sizeof restore->failed, "%s", name);
 }
 
 /* What stands beside a checkpoint comes first: it is never here without its metric. 0 or an errno. */
@@ -38,7 +38,7 @@ static int bring_back(const struct restore *restore, const struct checkpoint_bat
 {
 	char beside[512];
 
-	for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof(beside)); n++)
+	for (size_t n = 0; checkpoint_sidecar_name(name, n, beside, sizeof beside); n++)
 		if (checkpoint_listing_find(batch->names, beside) < batch->names->count)
 			checkpoint_bring_back(batch->fd, beside, restore->folder_fd); /* not where it is taken */
 	return checkpoint_bring_back(batch->fd, name, restore->folder_fd);
@@ -91,7 +91,7 @@ static bool restore_batch(void *context, const struct checkpoint_batch *batch)
 {
 	const struct checkpoint_together *together = batch->together;
 	struct restore *restore = context;
-	bool *done = calloc(together->groups + 1, sizeof(*done));
+	bool *done = calloc(together->groups + 1, sizeof *done);
 
 	if (!done) {
 		restore->cause = ENOMEM;
@@ -132,24 +132,24 @@ enum neap_status neap_retention_restore(const char *folder, const char *pattern,
 		return err ? err->status : NEAP_EIO;
 	struct neap_error local = {0};
 	enum neap_status status = checkpoint_trash_open(restore.folder_fd, false, &restore.trash_fd, &local);
-	if (status == NEAP_OK)
+	if (!status)
 		status = checkpoint_trash_each(restore.trash_fd, true, restore_batch, &restore, &local);
-	if (status == NEAP_OK && fsync(restore.folder_fd) < 0)
+	if (!status && fsync(restore.folder_fd) < 0)
 		status = neap_fail_errno(&local, errno, "flushing the folder to disk");
 	if (restore.trash_fd >= 0)
 		close(restore.trash_fd);
-	if (status == NEAP_OK || status == NEAP_ENOENT)
+	if (!status || status == NEAP_ENOENT)
 		unlinkat(restore.folder_fd, ".neap-trash", AT_REMOVEDIR); /* only when it is empty */
 	close(restore.folder_fd);
-	if (status == NEAP_OK && restore.cause)
+	if (!status && restore.cause)
 		status = neap_fail_errno(&local, restore.cause, "bringing back %.120s", restore.failed);
-	else if (status == NEAP_OK && restore.held)
+	else if (!status && restore.held)
 		status =
 			neap_fail(&local, NEAP_EBUSY,
 				  "another process works on what matches \"%.80s\" in the trash: try again", pattern);
-	else if (status == NEAP_ENOENT || (status == NEAP_OK && ret_result->restored_count == 0))
+	else if (status == NEAP_ENOENT || (!status && ret_result->restored_count == 0))
 		status = neap_fail(&local, NEAP_ENOENT, "nothing in the trash matches \"%.80s\"", pattern);
-	if (status != NEAP_OK) {
+	if (status) {
 		neap_error_prefix(&local, "%.100s", folder);
 		if (err)
 			*err = local;
@@ -168,10 +168,10 @@ enum neap_status neap_retention_empty_trash(const char *folder, bool all, struct
 	if (fd >= 0) {
 		status = checkpoint_trash_purge(fd, neap_wall_ns() / NEAP_NS_PER_S, all, ret_result, &local);
 		close(fd);
-		if (status != NEAP_OK)
+		if (status)
 			neap_error_prefix(&local, "%.100s", folder);
 	}
-	if (status != NEAP_OK && err)
+	if (status && err)
 		*err = local;
 	return status;
 }

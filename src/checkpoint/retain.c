@@ -69,14 +69,14 @@ enum neap_status neap_retention_plan_make(const char *folder, const struct neap_
 	plan.folder = strdup(folder);
 	if (!plan.folder)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
-	if (status == NEAP_OK)
+	if (!status)
 		status = checkpoint_scan(fd, options, &plan, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_retention_decide(&plan, options, now_ns ? now_ns : neap_wall_ns(), err);
-	if (status == NEAP_OK)
+	if (!status)
 		look_into_trash(fd, &plan);
 	close(fd);
-	if (status != NEAP_OK)
+	if (status)
 		neap_retention_plan_fini(&plan);
 	else
 		*ret_plan = plan;

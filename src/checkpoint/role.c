@@ -10,7 +10,7 @@
 #include <strings.h>
 
 #define TOKENS_MOST  128
-#define COUNT(array) (sizeof(array) / sizeof(*(array)))
+#define COUNT(array) (sizeof array / sizeof(*(array)))
 
 struct token {
 	const char *text;

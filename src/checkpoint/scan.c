@@ -53,9 +53,9 @@ bool checkpoint_is_marked(int folder_fd, const char *name)
 	static const char *const marks[] = {"_CHECKPOINT_METADATA", ".metadata"};
 	char path[512];
 
-	for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
-		int needed = snprintf(path, sizeof(path), "%s/%s", name, marks[i]);
-		if (needed > 0 && (size_t)needed < sizeof(path) &&
+	for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+		int needed = snprintf(path, sizeof path, "%s/%s", name, marks[i]);
+		if (needed > 0 && (size_t)needed < sizeof path &&
 		    faccessat(folder_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 			return true;
 	}
@@ -104,7 +104,7 @@ static void read_count(const char *name, struct checkpoint_member *member)
 
 static enum neap_status read_names(struct scan *scan, struct neap_error *err)
 {
-	scan->members = calloc(scan->listing.count + 1, sizeof(*scan->members));
+	scan->members = calloc(scan->listing.count + 1, sizeof *scan->members);
 	bool fine = scan->members && checkpoint_listing_count_stems(&scan->listing);
 
 	for (size_t i = 0; fine && i < scan->listing.count; i++) {
@@ -150,15 +150,15 @@ static bool is_pinned(const struct scan *scan, const char *name)
 	for (size_t i = 0; i < scan->options->pin_count; i++)
 		if (!strcmp(scan->options->pins[i], name) || fnmatch(scan->options->pins[i], name, 0) == 0)
 			return true;
-	int needed = scan->listing.beside_count ? snprintf(pin, sizeof(pin), "%s.pin", name) : 0;
-	return needed > 0 && (size_t)needed < sizeof(pin) &&
+	int needed = scan->listing.beside_count ? snprintf(pin, sizeof pin, "%s.pin", name) : 0;
+	return needed > 0 && (size_t)needed < sizeof pin &&
 	       checkpoint_listing_find(&scan->listing, pin) < scan->listing.count;
 }
 
 /* Adds a part at the end. NULL: the host is out of memory. */
 static struct neap_retention_part *add_part(struct neap_retention_entry *entry, const char *name)
 {
-	struct neap_retention_part *parts = realloc(entry->parts, (entry->part_count + 1) * sizeof(*parts));
+	struct neap_retention_part *parts = realloc(entry->parts, (entry->part_count + 1) * sizeof *parts);
 
 	if (!parts)
 		return NULL;
@@ -248,7 +248,7 @@ static bool finish_entry(struct scan *scan, size_t index)
 	if (entry->part_count == 0)
 		return true;
 	if (entry->part_count > 1)
-		qsort(entry->parts, entry->part_count, sizeof(*entry->parts), compare_parts);
+		qsort(entry->parts, entry->part_count, sizeof *entry->parts, compare_parts);
 	entry->name = strdup(entry->parts[0].name);
 	entry->device = entry->parts[0].device;
 	entry->inode = entry->parts[0].inode;
@@ -282,10 +282,10 @@ static enum neap_status make_entries(struct scan *scan, struct neap_error *err)
 	size_t groups = 0;
 	enum neap_status status = checkpoint_group(scan->members, scan->listing.count, &groups, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
-	plan->entries = calloc(groups + 1, sizeof(*plan->entries));
-	scan->sets = calloc(groups + 1, sizeof(*scan->sets));
+	plan->entries = calloc(groups + 1, sizeof *plan->entries);
+	scan->sets = calloc(groups + 1, sizeof *scan->sets);
 	bool fine = plan->entries && scan->sets;
 	for (size_t i = 0; fine && i < groups; i++)
 		plan->entries[i] = (struct neap_retention_entry){.step = NEAP_STEP_UNKNOWN, .metric = (double)NAN};
@@ -384,7 +384,7 @@ static void find_resumed(struct scan *scan)
 				entry->facts |= NEAP_CHECKPOINT_RESUME;
 		}
 	}
-	for (size_t i = 0; i < sizeof(pointers) / sizeof(*pointers); i++)
+	for (size_t i = 0; i < sizeof pointers / sizeof *pointers; i++)
 		if (checkpoint_listing_find(&scan->listing, pointers[i]) < scan->listing.count)
 			read_pointer(scan, pointers[i]);
 }
@@ -415,16 +415,16 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 	scan.real = real = realpath(plan->folder, NULL);
 	/* first: a file opened after this was not open when the scan judged it old */
 	status = checkpoint_open_files(real ? real : plan->folder, &scan.open_files, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = checkpoint_listing_read(fd, &scan.listing, err);
-	if (status == NEAP_OK && is_one_checkpoint(&scan.listing))
+	if (!status && is_one_checkpoint(&scan.listing))
 		status = neap_fail(err, NEAP_ESTATE, "it is one checkpoint: name the folder that it lies in");
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_names(&scan, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = make_entries(&scan, err);
 	sets = plan->count;
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	set_steps(&scan);
 	find_resumed(&scan);
@@ -432,7 +432,7 @@ enum neap_status checkpoint_scan(int fd, const struct neap_retention_options *op
 		status = checkpoint_find_metric(&scan, err);
 	drop_empty(plan);
 out:
-	if (status != NEAP_OK)
+	if (status)
 		neap_error_prefix(err, "%.150s", plan->folder);
 	free(real);
 	scan_fini(&scan, sets);

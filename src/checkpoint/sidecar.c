@@ -124,7 +124,7 @@ static void give_text(const struct reader *reader, const char *begin, size_t len
 	char text[TEXT_ROOM];
 	size_t used = 0;
 
-	if (length > sizeof(text))
+	if (length > sizeof text)
 		return;
 	for (const char *at = begin, *end = begin + length; at < end;) {
 		if (*at != '\\') {
@@ -175,7 +175,7 @@ static enum neap_status read_number(struct reader *reader, double *ret_value)
 		reader->at += more;
 	}
 	size_t length = (size_t)(reader->at - begin);
-	if (length >= sizeof(text))
+	if (length >= sizeof text)
 		return fail_here(reader, "a number of fewer digits");
 	memcpy(text, begin, length);
 	text[length] = '\0';
@@ -201,7 +201,7 @@ static enum neap_status read_members(struct reader *reader, bool object)
 		reader->word[0] = '\0';
 		if (object) {
 			status = read_string(reader, &key, &length);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 			skip_space(reader);
 			if (!take(reader, ":"))
@@ -209,7 +209,7 @@ static enum neap_status read_members(struct reader *reader, bool object)
 			checkpoint_word_normalize(key, length, reader->word);
 		}
 		status = read_value(reader);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		skip_space(reader);
 		if (take(reader, close))
@@ -241,7 +241,7 @@ static enum neap_status read_value(struct reader *reader)
 		return status;
 	case '"':
 		status = read_string(reader, &begin, &length);
-		if (status == NEAP_OK && reader->visitor->text && reader->word[0])
+		if (!status && reader->visitor->text && reader->word[0])
 			give_text(reader, begin, length);
 		return status;
 	case 't':
@@ -261,7 +261,7 @@ static enum neap_status read_value(struct reader *reader)
 		break;
 	default:
 		status = read_number(reader, &value);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	if (reader->word[0])
@@ -275,7 +275,7 @@ enum neap_status checkpoint_json_scan(const char *text, size_t length,
 	struct reader reader = {.text = text, .at = text, .end = text + length, .visitor = visitor, .err = err};
 	enum neap_status status = read_value(&reader);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	skip_space(&reader);
 	return reader.at == reader.end ? NEAP_OK : fail_here(&reader, "the end of the file");
@@ -293,11 +293,11 @@ static bool yaml_number(const char *text, size_t length, double *ret_value)
 			{"-.inf", -(double)INFINITY}, {"-inf", -(double)INFINITY}, {"-.Inf", -(double)INFINITY}};
 	char copy[400];
 
-	if (length == 0 || length >= sizeof(copy))
+	if (length == 0 || length >= sizeof copy)
 		return false;
 	memcpy(copy, text, length);
 	copy[length] = '\0';
-	for (size_t i = 0; i < sizeof(specials) / sizeof(*specials); i++) {
+	for (size_t i = 0; i < sizeof specials / sizeof *specials; i++) {
 		if (!strcmp(copy, specials[i].text)) {
 			*ret_value = specials[i].value;
 			return true;
@@ -350,7 +350,7 @@ enum neap_status checkpoint_yaml_scan(const char *text, size_t length,
 	enum neap_status status = NEAP_OK;
 	const char *line = text;
 
-	while (status == NEAP_OK && line < text + length) {
+	while (!status && line < text + length) {
 		const char *end = memchr(line, '\n', (size_t)(text + length - line));
 		size_t line_length = end ? (size_t)(end - line) : (size_t)(text + length - line);
 
@@ -373,7 +373,7 @@ bool checkpoint_text_read(int folder_fd, const char *name, size_t most, struct n
 	*ret_cause = errno;
 	if (fd < 0)
 		return false;
-	while ((n = read(fd, chunk, sizeof(chunk))) > 0 || (n < 0 && errno == EINTR)) {
+	while ((n = read(fd, chunk, sizeof chunk)) > 0 || (n < 0 && errno == EINTR)) {
 		if (n > 0)
 			neap_buffer_append(text, chunk, (size_t)n);
 		if (text->length > most || text->failed)

@@ -64,7 +64,7 @@ enum neap_status checkpoint_together_write(int batch_fd, const struct neap_reten
 	}
 	if (fd >= 0)
 		close(fd);
-	if (fd >= 0 && status != NEAP_OK)
+	if (fd >= 0 && status)
 		unlinkat(batch_fd, CHECKPOINT_PARTS, 0);
 	neap_buffer_fini(&text);
 	return status;
@@ -102,7 +102,7 @@ bool checkpoint_together_parse(struct checkpoint_together *together)
 		if (length > 0 && read_part(at, &part)) {
 			if (together->count == room) {
 				room = room ? 2 * room : 64;
-				void *larger = realloc(together->parts, room * sizeof(*together->parts));
+				void *larger = realloc(together->parts, room * sizeof *together->parts);
 				if (!larger)
 					return false;
 				together->parts = larger;

@@ -67,7 +67,7 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 				   TRASH " lies on another file system: nothing can be renamed into it");
 	else if (made && fsync(folder_fd) < 0)
 		status = neap_fail_errno(err, errno, "flushing the folder to disk");
-	if (status != NEAP_OK)
+	if (status)
 		close(fd);
 	else
 		*ret_fd = fd;
@@ -131,7 +131,7 @@ enum neap_status checkpoint_trash_begin(int trash_fd, uint64_t until_s, int *ret
 	int made = -1;
 
 	for (unsigned n = 0; n < 1000 && made < 0; n++) {
-		snprintf(name, sizeof(name), "until-%" PRIu64 "-%d-%u", until_s, (int)getpid(), n);
+		snprintf(name, sizeof name, "until-%" PRIu64 "-%d-%u", until_s, (int)getpid(), n);
 		made = mkdirat(trash_fd, name, 0777);
 		if (made < 0 && errno != EEXIST)
 			break;
@@ -222,9 +222,9 @@ static enum neap_status visit_batch(int trash_fd, struct checkpoint_batch *batch
 	batch->names = &names; /* read under the lock: it changes no more */
 	batch->together = &together;
 	enum neap_status status = checkpoint_listing_read(batch->fd, &names, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = checkpoint_together_read(batch->fd, &together, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_more = visit(context, batch);
 	checkpoint_together_fini(&together);
 	checkpoint_listing_fini(&names);
@@ -242,9 +242,9 @@ enum neap_status checkpoint_trash_each(int trash_fd, bool lock,
 	enum neap_status status = checkpoint_listing_read(trash_fd, &batches, err);
 	bool more = true;
 
-	if (status == NEAP_OK && batches.count > 0)
-		qsort(batches.names, batches.count, sizeof(*batches.names), latest_first);
-	for (size_t i = 0; status == NEAP_OK && more && i < batches.count; i++) {
+	if (!status && batches.count > 0)
+		qsort(batches.names, batches.count, sizeof *batches.names, latest_first);
+	for (size_t i = 0; !status && more && i < batches.count; i++) {
 		struct checkpoint_batch batch = {.name = batches.names[i]};
 
 		if (read_until(batch.name, &batch.until_s))
@@ -325,7 +325,7 @@ int checkpoint_delete(int parent_fd, const char *name, uint64_t *bytes)
 
 size_t checkpoint_trash_count(const struct checkpoint_listing *names, const struct checkpoint_together *together)
 {
-	bool *seen = calloc(together->groups + 1, sizeof(*seen));
+	bool *seen = calloc(together->groups + 1, sizeof *seen);
 	size_t count = 0;
 
 	for (size_t i = 0; seen && i < names->count; i++) {
@@ -400,7 +400,7 @@ static void purge_one(struct purge *purge, int trash_fd, const char *batch, uint
 	size_t count = 0;
 	int cause = mend_and_count(purge, fd, &count);
 	if (!cause)
-		cause = rename_gone(trash_fd, batch, gone, sizeof(gone));
+		cause = rename_gone(trash_fd, batch, gone, sizeof gone);
 	if (cause) {
 		note(purge, cause);
 	} else {
@@ -425,7 +425,7 @@ enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all,
 
 	if (status == NEAP_ENOENT)
 		return NEAP_OK;
-	if (status != NEAP_OK) {
+	if (status) {
 		if (err)
 			*err = missing;
 		return status;
@@ -433,16 +433,16 @@ enum neap_status checkpoint_trash_purge(int folder_fd, uint64_t now_s, bool all,
 	if (fstat(fd, &info) < 0)
 		status = neap_fail_errno(err, errno, "looking at " TRASH);
 	purge.device = info.st_dev;
-	if (status == NEAP_OK)
+	if (!status)
 		status = checkpoint_listing_read(fd, &batches, err);
-	for (size_t i = 0; status == NEAP_OK && i < batches.count; i++)
+	for (size_t i = 0; !status && i < batches.count; i++)
 		purge_one(&purge, fd, batches.names[i], now_s, all, result);
 	checkpoint_listing_fini(&batches);
 	close(fd);
 	unlinkat(folder_fd, TRASH, AT_REMOVEDIR); /* only when it is empty */
-	if (status == NEAP_OK && purge.cause)
+	if (!status && purge.cause)
 		status = neap_fail_errno(err, purge.cause, "deleting from " TRASH);
-	else if (status == NEAP_OK && all && purge.held)
+	else if (!status && all && purge.held)
 		status = neap_fail(err, NEAP_EBUSY,
 				   purge.holder[0]
 					   ? "%s works on a part of the trash: try again; if it is gone, remove "

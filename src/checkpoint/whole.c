@@ -51,8 +51,8 @@ static uint64_t tensors_end(const char *header)
 	static const char key[] = "\"data_offsets\"";
 	uint64_t most = 0;
 
-	for (const char *at = header; (at = strstr(at, key)); at += sizeof(key) - 1) {
-		const char *end = at + sizeof(key) - 1;
+	for (const char *at = header; (at = strstr(at, key)); at += sizeof key - 1) {
+		const char *end = at + sizeof key - 1;
 		if (at > header && at[-1] == '\\')
 			continue; /* within a text */
 		end += strspn(end, " :[");
@@ -70,26 +70,26 @@ static const char *safetensors_torn(int fd, uint64_t size)
 	static const char why[] = "it is shorter than its header says";
 	unsigned char bytes[8];
 
-	if (size < sizeof(bytes))
+	if (size < sizeof bytes)
 		return why;
-	if (!checkpoint_read_at(fd, bytes, sizeof(bytes), 0))
+	if (!checkpoint_read_at(fd, bytes, sizeof bytes, 0))
 		return NULL;
-	uint64_t length = little_endian(bytes, sizeof(bytes));
+	uint64_t length = little_endian(bytes, sizeof bytes);
 	if (length < 2 || length > HEADER_MOST)
 		return "its header is damaged";
-	if (size - sizeof(bytes) < length)
+	if (size - sizeof bytes < length)
 		return why;
 	if (length > HEADER_READ)
 		return NULL;
 	char *header = malloc(length + 1);
-	if (!header || !checkpoint_read_at(fd, header, length, sizeof(bytes))) {
+	if (!header || !checkpoint_read_at(fd, header, length, sizeof bytes)) {
 		free(header);
 		return NULL;
 	}
 	header[length] = '\0';
-	const char *torn = header[0] != '{'                                      ? "its header is damaged"
-			   : tensors_end(header) > size - sizeof(bytes) - length ? why
-										 : NULL;
+	const char *torn = header[0] != '{'                                     ? "its header is damaged"
+			   : tensors_end(header) > size - sizeof bytes - length ? why
+										: NULL;
 	free(header);
 	return torn;
 }
@@ -109,7 +109,7 @@ const char *checkpoint_file_torn(int fd, const char *name)
 		return NULL; /* it cannot be read: not the same */
 	if (has_extension(name, ".safetensors"))
 		return safetensors_torn(fd, (uint64_t)info.st_size);
-	if (info.st_size >= 4 && checkpoint_read_at(fd, magic, sizeof(magic), 0) && !memcmp(magic, "PK\3\4", 4))
+	if (info.st_size >= 4 && checkpoint_read_at(fd, magic, sizeof magic, 0) && !memcmp(magic, "PK\3\4", 4))
 		return checkpoint_zip_end(fd, (uint64_t)info.st_size, NULL, NULL) ? NULL
 										  : "its zip archive has no end";
 	return NULL;
@@ -204,7 +204,7 @@ static bool holds_tensors(const char *name)
 {
 	static const char *const extensions[] = {".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".distcp", ".npz"};
 
-	for (size_t i = 0; i < sizeof(extensions) / sizeof(*extensions); i++)
+	for (size_t i = 0; i < sizeof extensions / sizeof *extensions; i++)
 		if (has_extension(name, extensions[i]))
 			return true;
 	return false;

@@ -29,7 +29,7 @@ enum neap_status neap_checkpoint_begin(const char *path, struct neap_checkpoint 
 	if (!checkpoint)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory to begin checkpoint %s", path);
 	status = neap_file_begin(&checkpoint->file, path, 0644, err);
-	if (status != NEAP_OK) {
+	if (status) {
 		free(checkpoint);
 		return status;
 	}
@@ -52,7 +52,7 @@ enum neap_status neap_checkpoint_write(struct neap_checkpoint *checkpoint, const
 	if (checkpoint->failure.status != NEAP_OK)
 		return repeat(checkpoint, err);
 	status = neap_file_append(&checkpoint->file, bytes, length, &checkpoint->failure);
-	if (status == NEAP_OK)
+	if (!status)
 		return NEAP_OK;
 	neap_error_prefix(&checkpoint->failure, "checkpoint");
 	checkpoint->failure.status = status;
@@ -68,7 +68,7 @@ enum neap_status neap_checkpoint_commit(struct neap_checkpoint *checkpoint, stru
 		status = repeat(checkpoint, err);
 	} else {
 		status = neap_file_commit(&checkpoint->file, err);
-		if (status != NEAP_OK)
+		if (status)
 			neap_error_prefix(err, "checkpoint");
 	}
 	neap_checkpoint_abort(checkpoint);
@@ -100,7 +100,7 @@ static enum neap_status retain(char *path, const struct neap_retention_options *
 	for (int round = 0; status == NEAP_EBUSY && ret_result->moved_count == 0 && round < PLANS_MOST; round++) {
 		*err = (struct neap_error){0};
 		status = neap_retention_plan_make(folder, &own, 0, &plan, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		status = neap_retention_apply(&plan, &own, ret_result, err);
 		neap_retention_plan_fini(&plan);
@@ -118,12 +118,12 @@ enum neap_status neap_checkpoint_commit_and_retain(struct neap_checkpoint *check
 	char *path = strdup(checkpoint->file.path);
 	enum neap_status status = neap_checkpoint_commit(checkpoint, err);
 
-	if (status == NEAP_OK && !path)
+	if (!status && !path)
 		neap_fail(&retention, NEAP_ENOMEM, "out of host memory: no old checkpoint was looked for");
-	else if (status == NEAP_OK)
+	else if (!status)
 		retain(path, options, &result, &retention);
 	free(path);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (ret_result)
 		*ret_result = result;

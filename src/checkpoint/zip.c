@@ -82,7 +82,7 @@ static bool find_end(int fd, uint64_t size, struct list *list)
 {
 	unsigned char end[END_BYTES];
 
-	if (size < END_BYTES || !checkpoint_read_at(fd, end, sizeof(end), size - END_BYTES))
+	if (size < END_BYTES || !checkpoint_read_at(fd, end, sizeof end, size - END_BYTES))
 		return false;
 	if (read_end(fd, end, END_BYTES, size, list))
 		return true;
@@ -209,8 +209,7 @@ bool checkpoint_zip_find(const struct checkpoint_zip *zip, const char *end, uint
 		if (!is_named(&entry, end))
 			continue;
 		if (!entry.stored || entry.length != entry.packed || entry.begin > zip->size ||
-		    !checkpoint_read_at(zip->fd, bytes, sizeof(bytes), entry.begin) ||
-		    memcmp(bytes, "PK\3\4", 4) != 0)
+		    !checkpoint_read_at(zip->fd, bytes, sizeof bytes, entry.begin) || memcmp(bytes, "PK\3\4", 4) != 0)
 			return false;
 		uint64_t begin = entry.begin + MEMBER_BYTES + number(bytes + 26, 2) + number(bytes + 28, 2);
 		if (begin > zip->size || entry.length > zip->size - begin)

@@ -34,7 +34,7 @@ static json_t *holder_json(const struct neap_analysis *analysis, const struct ne
 	json_t *object = json_object();
 	char text[320];
 
-	neap_holder_text(trace, holder, text, sizeof(text));
+	neap_holder_text(trace, holder, text, sizeof text);
 	set(object, "kind",
 	    json_string(trace->source == NEAP_TRACE_RECORDING && holder->kind == NEAP_HOLDER_SITE
 				? "tag"

@@ -11,7 +11,7 @@
 static bool add(struct checkpoints_folders *folders, const char *name)
 {
 	char *copy = strdup(name);
-	void *larger = copy ? realloc(folders->at, (folders->count + 1) * sizeof(*folders->at)) : NULL;
+	void *larger = copy ? realloc(folders->at, (folders->count + 1) * sizeof *folders->at) : NULL;
 
 	if (!larger) {
 		free(copy);

@@ -11,8 +11,8 @@ struct checkpoints_folders {
 	size_t count;
 };
 
-/* Makes the list. Returns the exit code; what went wrong is on stderr. The caller calls checkpoints_folders_fini in any
- * case. */
+/* Makes the list. Returns the exit code; what went wrong is on stderr. The caller calls checkpoints_folders_fini in
+ * any case. */
 int checkpoints_folders_list(const struct neap_arguments *arguments, const struct neap_retention_options *rules,
 			     bool recursive, struct checkpoints_folders *ret_folders);
 void checkpoints_folders_fini(struct checkpoints_folders *folders);

@@ -169,7 +169,7 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 
 		printf("  %-6s  %9s  ", entry->drop ? "DELETE" : "KEEP", neap_size_format(entry->bytes, size));
 		print_name(entry->name, width);
-		printf("  %s\n", NEAP_PRINTABLE(neap_retention_reason_text(plan, rules, i, reason, sizeof(reason))));
+		printf("  %s\n", NEAP_PRINTABLE(neap_retention_reason_text(plan, rules, i, reason, sizeof reason)));
 		print_parts(entry);
 	}
 	if (plan->over_count > 0)
@@ -309,7 +309,7 @@ static json_t *reasons_json(uint32_t reasons)
 		     {NEAP_DROP_COUNT, "count"}};
 	json_t *array = json_array();
 
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if ((reasons & table[i].reason) && json_array_append_new(array, json_string(table[i].name)) != 0) {
 			json_decref(array);
 			return NULL;
@@ -350,7 +350,7 @@ static json_t *entry_json(const struct neap_retention_plan *plan, const struct n
 	set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null(), failed);
 	set(object, "verdict", json_string(entry->drop ? "delete" : "keep"), failed);
 	set(object, "reasons", reasons_json(entry->reasons), failed);
-	set(object, "reason", look_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof(reason))),
+	set(object, "reason", look_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof reason)),
 	    failed);
 	set(object, "done", done[entry->done] ? json_string(done[entry->done]) : json_null(), failed);
 	set(object, "error", entry->cause ? look_json_text(strerror(entry->cause)) : json_null(), failed);

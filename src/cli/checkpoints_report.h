@@ -22,6 +22,6 @@ void checkpoints_print_summary(const struct checkpoints_folder *folders, size_t 
 
 /* One object, schema 1. Returns the exit code: not 0 when memory is short, and then nothing is printed. */
 int checkpoints_print_json(const struct checkpoints_folder *folders, size_t count,
-			    const struct neap_retention_options *rules, bool dry_run);
+			   const struct neap_retention_options *rules, bool dry_run);
 
 #endif

@@ -196,7 +196,7 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 {
 	const struct cleanup_options *options = work->options;
 	unsigned char data[32];
-	struct neap_field_writer arguments = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
 	struct neap_fields reply;
 	uint64_t bytes = 0;
 	char size[NEAP_UNITS_ROOM];
@@ -208,19 +208,19 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 	neap_log(work->log, NEAP_LOG_INFO, "Clearing CUDA cache...");
 	neap_write_u64(&arguments, NEAP_FIELD_FORCE, options->force);
 	enum neap_status status = targets_call(client, NEAP_REQUEST_CLEAR, data, arguments.length, &reply, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = show_devices(work, &reply, process, err);
-	if (status == NEAP_OK)
+	if (!status)
 		show_lines(work, &reply, process);
-	if (status == NEAP_OK && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
+	if (!status && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
 		set(work, process, "callback_bytes", integer(bytes));
 		if (!options->json)
 			printf("the program's own callbacks released %s\n", neap_size_format(bytes, size));
 	}
-	if (status == NEAP_OK && options->reset_peaks) {
+	if (!status && options->reset_peaks) {
 		status = targets_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
 		set(work, process, "peaks_reset", json_boolean(status == NEAP_OK));
-		if (status == NEAP_OK && !options->json)
+		if (!status && !options->json)
 			puts("the peak statistics begin anew");
 	}
 	return status;
@@ -237,7 +237,7 @@ static int clean(const struct work *work, pid_t pid)
 	set(work, process, "pid", json_integer(pid));
 	set(work, process, "name", look_json_text(name));
 	enum neap_status status = targets_open(work->folder, pid, &client, NULL, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		if (!work->options->json)
 			printf("Process %d (%s)\n", (int)pid, name);
 		status = ask(work, &client, process, &err);
@@ -267,7 +267,7 @@ int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_opt
 	struct neap_error err = {0};
 	pid_t *pids = NULL;
 	size_t count = 0;
-	if (neap_path_runtime(work.folder, sizeof(work.folder), &err) != NEAP_OK)
+	if (neap_path_runtime(work.folder, sizeof work.folder, &err) != NEAP_OK)
 		return neap_complain(options->command, &err);
 	int code = targets_choose(arguments, work.folder, &pids, &count);
 	if (code != NEAP_EXIT_OK)

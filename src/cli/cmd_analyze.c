@@ -38,17 +38,17 @@ static enum neap_status read_instant(const char *text, struct neap_instant *ret_
 
 	if (!text)
 		return NEAP_OK;
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		size_t length = strlen(kinds[i].prefix);
 		if (strncmp(text, kinds[i].prefix, length) != 0)
 			continue;
 		enum neap_status status = neap_u64_parse(text + length, &value, err);
-		if (status == NEAP_OK)
+		if (!status)
 			*ret_instant = (struct neap_instant){kinds[i].kind, value};
 		return status;
 	}
 	enum neap_status status = neap_duration_parse(text, &value, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_instant = (struct neap_instant){NEAP_INSTANT_TIME, value / 1000};
 	return status;
 }
@@ -108,9 +108,9 @@ static enum neap_status write_page(struct neap_page_file *file, const struct nea
 	bool piped = file->direct && !file->opened;
 	enum neap_status status = neap_trace_page_write(file->fd, analysis, options, ret_bytes, err);
 
-	if (status != NEAP_OK && status != NEAP_ECANCELED)
+	if (status && status != NEAP_ECANCELED)
 		neap_error_prefix(err, "the page");
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_page_file_commit(file, err);
 	if (piped)
 		*ret_bytes = 0;
@@ -132,7 +132,7 @@ static enum neap_status choose_recording(const char *folder, char ret_path[RUN_F
 {
 	size_t others = 0;
 	enum neap_status status = run_folder_recording(folder, ret_path, &others, err);
-	if (status == NEAP_OK && others)
+	if (!status && others)
 		fprintf(stderr,
 			"neap analyze: %s, the process with the highest peak; %zu other recording%s in the folder\n",
 			NEAP_PRINTABLE(ret_path), others, others == 1 ? " is" : "s are");
@@ -170,25 +170,25 @@ static int run(const struct neap_arguments *arguments)
 		status = choose_recording(path, recording, &err);
 	if (recording[0])
 		page.path = path = recording;
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_trace_read(path, &trace, &err);
 	/* From here on there is a page to take back; a pipe may be waited for, until a signal ends it. */
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	if (status == NEAP_OK && html) {
+	if (!status && html) {
 		status = neap_page_file_begin(&file, html, path, &err);
 		if (status == NEAP_ENOENT)
 			err.status = NEAP_EEXIST; /* exits 73: the input is there */
 	}
-	if (status == NEAP_OK && write)
+	if (!status && write)
 		status = write_trace(
 			trace, options.device < trace->device_count ? options.device : neap_analysis_device(trace),
 			write, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_analyze(trace, &options, &analysis, &err);
-	if (status == NEAP_OK && html)
+	if (!status && html)
 		status = write_page(&file, &analysis, &page, &page_bytes, &err);
-	if (status != NEAP_OK)
+	if (status)
 		code = explain_failure(arguments, status, &err);
 	else if (neap_argument(arguments, "json"))
 		code = analysis_print_json(&analysis, path, page.top);

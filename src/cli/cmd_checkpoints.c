@@ -92,7 +92,7 @@ static void read_empty_trash(const struct neap_arguments *arguments, struct requ
 					    "max",       "max-total-size", "trash-ttl"};
 
 	request->empty_trash = neap_argument(arguments, "empty-trash");
-	for (size_t i = 0; i < sizeof(given) / sizeof(*given); i++)
+	for (size_t i = 0; i < sizeof given / sizeof *given; i++)
 		if (neap_argument(arguments, given[i]))
 			return;
 	if (!request->empty_trash)
@@ -120,7 +120,7 @@ static int read_pins(const struct neap_arguments *arguments, struct request *req
 
 	while (neap_argument_nth(arguments, "pin", count))
 		count++;
-	request->pins = calloc(count + 1, sizeof(*request->pins));
+	request->pins = calloc(count + 1, sizeof *request->pins);
 	if (!request->pins) {
 		fputs("neap checkpoints: out of memory\n", stderr);
 		return NEAP_EXIT_OS;
@@ -189,7 +189,7 @@ static int restore(const struct request *request, struct checkpoints_folders *fo
 		restored += folder->result.restored_count;
 		if (!request->json)
 			checkpoints_print_restored(folder->name, &folder->result);
-		if (status != NEAP_OK && !(status == NEAP_ENOENT && request->recursive))
+		if (status && !(status == NEAP_ENOENT && request->recursive))
 			code = neap_complain("checkpoints", &err);
 	}
 	if (!code && restored == 0) {
@@ -218,7 +218,7 @@ static bool may_delete(const struct request *request, size_t count, int *ret_cod
 	fflush(stdout);
 	fprintf(stderr, "Delete %zu checkpoint%s for good? [y/N] ", count, count == 1 ? "" : "s");
 	fflush(stderr);
-	if (fgets(answer, sizeof(answer), stdin)) {
+	if (fgets(answer, sizeof answer, stdin)) {
 		answer[strcspn(answer, "\n")] = '\0';
 		if (!strcasecmp(answer, "y") || !strcasecmp(answer, "yes"))
 			return true;
@@ -243,7 +243,7 @@ static int make_plans(const struct request *request, struct checkpoints_folders 
 			neap_retention_plan_make(folder->name, &request->rules, 0, &folder->plan, &err);
 
 		folder->planned = status == NEAP_OK;
-		if (status != NEAP_OK)
+		if (status)
 			code = neap_complain("checkpoints", &err);
 		ask |= status == NEAP_EINVAL;
 	}

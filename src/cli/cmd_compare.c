@@ -34,12 +34,12 @@ static enum neap_status load(struct side *side, const char *path, struct neap_er
 
 	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
 	enum neap_status status = neap_trace_read(path, &side->trace, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		/* Not the one that ran out: the other trace may have none that did. */
 		options.device = neap_analysis_busiest(side->trace);
 		status = neap_analyze(side->trace, &options, &side->analysis, err);
 	}
-	if (status != NEAP_OK || side->trace->source != NEAP_TRACE_RECORDING)
+	if (status || side->trace->source != NEAP_TRACE_RECORDING)
 		return status;
 	neap_run_facts(side->trace->record, 0, &facts);
 	side->cleanups = facts.cleanups;
@@ -122,7 +122,7 @@ static void put_row(struct neap_buffer *out, const char *name, enum unit unit, u
 	if (before == NONE && after == NONE)
 		return;
 	if (before != NONE && after != NONE && before > 0 && before != after)
-		snprintf(change, sizeof(change), "  %+.1f %%",
+		snprintf(change, sizeof change, "  %+.1f %%",
 			 100.0 * ((double)after - (double)before) / (double)before);
 	neap_buffer_format(out, "  %-20s %12s %12s%s\n", name, show(unit, before, left), show(unit, after, right),
 			   change);
@@ -149,7 +149,7 @@ static int print_people(const struct side *before, const struct side *after, con
 	}
 	neap_buffer_text(&out, "\nAnd by who holds it, the largest changes\n");
 	for (size_t i = 0; i < count && i < TOP && neap_change_bytes(&changes[i]); i++) {
-		snprintf(first, sizeof(first), "  %11s  %10s -> %-10s  ",
+		snprintf(first, sizeof first, "  %11s  %10s -> %-10s  ",
 			 neap_size_format_delta(neap_change_bytes(&changes[i]), delta),
 			 neap_size_format(changes[i].before_bytes, bytes),
 			 neap_size_format(changes[i].after_bytes, now));
@@ -211,11 +211,11 @@ static int run(const struct neap_arguments *arguments)
 	int code = NEAP_EXIT_OK;
 
 	enum neap_status status = load(&before, neap_operand(arguments, 0), &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = load(&after, neap_operand(arguments, 1), &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_changes_find(&before.analysis, &after.analysis, &changes, &count, &err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		take_figures(&before, false, figures);
 		take_figures(&after, true, figures);
 		code = (neap_argument(arguments, "json") ? print_json : print_people)(&before, &after, figures,

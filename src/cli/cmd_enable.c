@@ -85,9 +85,9 @@ static int run(const struct neap_arguments *arguments)
 	struct settings settings = {0};
 	struct neap_error err = {0};
 	size_t shell = 0;
-	while (name && shell < sizeof(names) / sizeof(*names) && strcmp(name, names[shell]) != 0)
+	while (name && shell < sizeof names / sizeof *names && strcmp(name, names[shell]) != 0)
 		shell++;
-	if (shell == sizeof(names) / sizeof(*names))
+	if (shell == sizeof names / sizeof *names)
 		return neap_misuse(arguments, "--shell: it is sh, fish or csh, not '%s'", name);
 	int code = NEAP_EXIT_OK;
 	if (settings_make(&settings, &err) == NEAP_OK)

@@ -69,7 +69,7 @@ static json_t *message_json(const struct neap_oom_text *found, bool *ret_failed)
 	set(object, "backend", json_string(found->backend), ret_failed);
 	set(object, "gpu", found->gpu < 0 ? json_null() : json_integer(found->gpu), ret_failed);
 	set(object, "wording", json_string(neap_oom_wording_name(found->wording)), ret_failed);
-	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+	for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
 		set(object, figures[i].key, bytes_json(figures[i].bytes), ret_failed);
 	for (size_t i = 0; i < found->process_count; i++) {
 		json_t *process = json_object();
@@ -96,7 +96,7 @@ static enum neap_status read_log(const char *path, struct neap_buffer *log, stru
 	if (strcmp(path, "-") != 0)
 		return neap_file_read(path, LOG_LIMIT, log, err);
 	for (;;) {
-		ssize_t n = read(STDIN_FILENO, piece, sizeof(piece));
+		ssize_t n = read(STDIN_FILENO, piece, sizeof piece);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
@@ -172,9 +172,9 @@ static int explain_log(const char *path, bool json)
 	uint32_t line = 1;
 
 	enum neap_status status = read_log(path ? path : "-", &log, &err);
-	if (status == NEAP_OK && !path && log.length == 0)
+	if (!status && !path && log.length == 0)
 		return list_topics();
-	while (status == NEAP_OK && neap_oom_text_next(log.data, log.length, &position, &found, NULL) == NEAP_OK) {
+	while (!status && neap_oom_text_next(log.data, log.length, &position, &found, NULL) == NEAP_OK) {
 		for (; counted < found.position; counted++)
 			line += log.data[counted] == '\n';
 		found.line = line;
@@ -184,7 +184,7 @@ static int explain_log(const char *path, bool json)
 			messages[count++] = found;
 	}
 	neap_buffer_fini(&log);
-	if (status == NEAP_OK && count == 0)
+	if (!status && count == 0)
 		status = neap_fail(&err, NEAP_EPARSE,
 				   "no out-of-memory message in %s: looked for 'CUDA out of memory.' (and HIP, XPU), "
 				   "'CUDA error: "
@@ -200,7 +200,7 @@ static void put_list(struct neap_buffer *out, const char *title, const char *con
 	neap_buffer_format(out, "\n  %s\n", title);
 	for (unsigned i = 0; texts[i]; i++) {
 		char first[16];
-		snprintf(first, sizeof(first), "    %u. ", i + 1);
+		snprintf(first, sizeof first, "    %u. ", i + 1);
 		neap_report_wrap(out, first, texts[i]);
 	}
 }
@@ -215,11 +215,11 @@ static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 
 	neap_buffer_text(out, "\n  Here and now\n");
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
-	if (status == NEAP_OK)
-		status = neap_path_runtime(folder, sizeof(folder), &err);
-	if (status == NEAP_OK)
+	if (!status)
+		status = neap_path_runtime(folder, sizeof folder, &err);
+	if (!status)
 		status = look_take(monitor, folder, &look, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		topic->here(out, &look);
 	else
 		neap_report_wrap(out, "    no figures: ", err.message);
@@ -248,9 +248,9 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 		status = explain_record_text(&out, from, strcmp(topic->name, "leak") == 0, &err);
 	else
 		put_here(&out, topic);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_buffer_status(&out, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		print_safe_lines(stdout, neap_buffer_string(&out));
 	neap_buffer_fini(&out);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("explain", &err);

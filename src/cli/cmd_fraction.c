@@ -41,7 +41,7 @@ static void look_beside(const struct look *look, pid_t pid, const struct device_
 {
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *one = &look->devices[i];
-		if (memcmp(one->reading.uuid, device->uuid, sizeof(device->uuid)) != 0)
+		if (memcmp(one->reading.uuid, device->uuid, sizeof device->uuid) != 0)
 			continue;
 		for (size_t p = 0; p < one->process_count; p++) {
 			const struct neap_ledger_process *account = &one->processes[p].account;
@@ -169,7 +169,7 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 	json_t *devices = json_array();
 	size_t n = 0;
 	bool seen = work->monitor && look_take(work->monitor, work->folder, &look, NULL) == NEAP_OK;
-	const size_t count = sizeof(needed) / sizeof(*needed);
+	const size_t count = sizeof needed / sizeof *needed;
 	for (; (status = device_reply_read(reply, n, needed, count, work->monitor, &device)) == NEAP_OK; n++) {
 		struct beside beside = {0};
 		if (seen)
@@ -197,7 +197,7 @@ static enum neap_status leave(struct work *work, struct neap_client *client, con
 	neap_write_u64(arguments, NEAP_FIELD_UNATTENDED, 1);
 	enum neap_status status =
 		neap_client_post(client, NEAP_REQUEST_FRACTION, arguments->data, arguments->length, err);
-	if (status == NEAP_OK && !work->processes)
+	if (!status && !work->processes)
 		printf("Process %d (%s) is stopped\n"
 		       "  the limit (%g of each device) was left with it: it takes effect as soon as the process "
 		       "goes "
@@ -213,7 +213,7 @@ static int limit(struct work *work, pid_t pid)
 	struct neap_error err = {0};
 	struct neap_fields reply;
 	unsigned char data[32];
-	struct neap_field_writer arguments = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer arguments = {.data = data, .room = sizeof data};
 	char name[64];
 	bool stopped = false;
 	json_t *process = json_object();
@@ -222,15 +222,15 @@ static int limit(struct work *work, pid_t pid)
 	set(work, process, "name", look_json_text(name));
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, work->fraction);
 	enum neap_status status = targets_open(work->folder, pid, &client, &stopped, &err);
-	set(work, process, "left_with_stopped", json_boolean(status == NEAP_OK && stopped));
-	if (status == NEAP_OK && stopped) {
+	set(work, process, "left_with_stopped", json_boolean(!status && stopped));
+	if (!status && stopped) {
 		status = leave(work, &client, name, &arguments, &err);
 		neap_client_close(&client);
-	} else if (status == NEAP_OK) {
+	} else if (!status) {
 		status = targets_call(&client, NEAP_REQUEST_FRACTION, data, arguments.length, &reply, &err);
-		if (status == NEAP_OK && !work->processes)
+		if (!status && !work->processes)
 			printf("Process %d (%s)\n", (int)pid, name);
-		if (status == NEAP_OK)
+		if (!status)
 			status = show_devices(work, pid, &reply, process, &err);
 		neap_client_close(&client);
 	}
@@ -259,7 +259,7 @@ static int run(const struct neap_arguments *arguments)
 	size_t count = 0;
 	if (neap_fraction_parse(neap_operand(arguments, 0), &work.fraction, &err) != NEAP_OK)
 		return neap_misuse(arguments, "%s", err.message);
-	if (neap_path_runtime(work.folder, sizeof(work.folder), &err) != NEAP_OK)
+	if (neap_path_runtime(work.folder, sizeof work.folder, &err) != NEAP_OK)
 		return neap_complain("fraction", &err);
 	int code = targets_choose(arguments, work.folder, &pids, &count);
 	if (code != NEAP_EXIT_OK)

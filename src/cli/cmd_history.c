@@ -139,7 +139,7 @@ static int list(struct neap_history *history, struct request *request)
 	request->filter.whole = request->json;
 	enum neap_status status =
 		history ? neap_history_find(history, &request->filter, list_one, &listing, &err) : NEAP_OK;
-	if (status != NEAP_OK || listing.status != NEAP_OK)
+	if (status || listing.status != NEAP_OK)
 		return neap_complain("history", status != NEAP_OK ? &err : &listing.err);
 	if (request->json)
 		history_end_json(listing.count);
@@ -201,19 +201,19 @@ static enum neap_status find_run(struct neap_history *history, const char *wante
 	struct choice choice = {.wanted = wanted};
 	struct neap_history_filter filter = {.run = wanted, .whole = true};
 	enum neap_status status = *wanted ? neap_history_find(history, &filter, choose, &choice, err) : NEAP_OK;
-	if (status == NEAP_OK && choice.count == 0 && !choice.exact && !choice.failed) {
+	if (!status && choice.count == 0 && !choice.exact && !choice.failed) {
 		filter = (struct neap_history_filter){.name = wanted, .whole = true, .limit = 1};
 		status = neap_history_find(history, &filter, choose, &choice, err);
 	}
-	if (status == NEAP_OK && choice.failed)
+	if (!status && choice.failed)
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	else if (status == NEAP_OK && !choice.series)
+	else if (!status && !choice.series)
 		status =
 			neap_fail(err, NEAP_ENOENT, "no run '%.80s' in the history: neap history lists them", wanted);
-	else if (status == NEAP_OK && !choice.exact && choice.count > 1)
+	else if (!status && !choice.exact && choice.count > 1)
 		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': say more of it", choice.count,
 				   wanted);
-	if (status != NEAP_OK) {
+	if (status) {
 		if (choice.series)
 			neap_result_fini(&choice.result);
 		free(choice.series);
@@ -232,23 +232,23 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	enum neap_status status = NEAP_OK;
 	if (!history)
 		status = neap_fail(&err, NEAP_ENOENT, "no run is kept yet");
-	for (; status == NEAP_OK && count < wanted; count += status == NEAP_OK)
+	for (; !status && count < wanted; count += status == NEAP_OK)
 		status = find_run(history, neap_operand(arguments, request->first + count), &chosen[count], &err);
 	for (size_t i = 0; i < count; i++)
 		runs[i] = (struct neap_history_run){chosen[i].series, "", &chosen[i].result};
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+	for (size_t i = 0; !status && i < count; i++) {
 		if (request->json)
 			status = history_print_json(i, &runs[i], &err);
 		else if (request->csv)
 			history_print_csv(i, &runs[i]);
 	}
-	if (status == NEAP_OK && request->json)
+	if (!status && request->json)
 		history_end_json(count);
-	else if (status == NEAP_OK && request->log)
+	else if (!status && request->log)
 		history_print_log(&runs[0]);
-	else if (status == NEAP_OK && !request->csv && count == 1)
+	else if (!status && !request->csv && count == 1)
 		history_print_run(&runs[0]);
-	else if (status == NEAP_OK && !request->csv)
+	else if (!status && !request->csv)
 		history_print_compared(runs, count);
 	for (size_t i = 0; i < count; i++) {
 		neap_result_fini(&chosen[i].result);
@@ -267,15 +267,15 @@ static int run(const struct neap_arguments *arguments)
 	if (code)
 		return code;
 	enum neap_status status = neap_path_state(state, sizeof state, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_path_join(path, sizeof path, state, "history.db");
-	if (status == NEAP_OK && access(path, F_OK) == 0) /* reading begins no history */
+	if (!status && access(path, F_OK) == 0) /* reading begins no history */
 		status = neap_history_open(path, &history, note, &err);
 	if (note[0])
 		fprintf(stderr, "neap history: %s\n", NEAP_PRINTABLE(note));
-	if (status == NEAP_OK)
+	if (!status)
 		history_recover(state, path, &history);
-	if (status != NEAP_OK)
+	if (status)
 		code = neap_complain("history", &err);
 	else if (request.prune)
 		code = history_prune(history, state, &request.pruning);

@@ -186,7 +186,7 @@ static void print_summary(const struct look *look)
 			const unsigned char *uuid = look->devices[d].reading.uuid;
 			if (look->devices[d].left_out || !neap_attached_device(&look->attached[i], uuid, &published))
 				continue;
-			snprintf(title, sizeof(title), "%.30s (PID %d) CUDA memory summary, device ID %zu",
+			snprintf(title, sizeof title, "%.30s (PID %d) CUDA memory summary, device ID %zu",
 				 look->attached[i].name, (int)look->attached[i].pid, device_index(look, uuid));
 			if (neap_stats_summary(&published.stats, title, false, text) == NEAP_OK)
 				print_safe_lines(stdout, text);
@@ -303,7 +303,7 @@ static void begin_frame(uint64_t every_ns)
 	time_t now = time(NULL);
 	struct tm local = {0};
 	localtime_r(&now, &local);
-	strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+	strftime(clock, sizeof clock, "%H:%M:%S", &local);
 	printf("\033[H\033[Jneap info at %s, again every %s (Ctrl-C ends it)\n\n", clock,
 	       neap_duration_format(every_ns, every));
 }
@@ -392,10 +392,10 @@ static int run(const struct neap_arguments *arguments)
 	if (code != NEAP_EXIT_OK)
 		return code;
 	if (request.refresh)
-		setvbuf(stdout, frame, _IOFBF, sizeof(frame)); /* a look at a time */
+		setvbuf(stdout, frame, _IOFBF, sizeof frame); /* a look at a time */
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
-	if (status == NEAP_OK)
-		status = neap_path_runtime(folder, sizeof(folder), &err);
+	if (!status)
+		status = neap_path_runtime(folder, sizeof folder, &err);
 	code = status == NEAP_OK ? show(monitor, folder, &request, every_ns) : neap_complain("info", &err);
 	neap_monitor_close(monitor);
 	free(request.pids);

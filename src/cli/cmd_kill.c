@@ -40,7 +40,7 @@ static bool uses_cuda(pid_t pid)
 	char path[64], *line = NULL;
 	size_t room = 0;
 	bool found = false;
-	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+	snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
 	FILE *maps = fopen(path, "re");
 	if (!maps)
 		return true;
@@ -96,18 +96,18 @@ static enum neap_status make_plan(struct kill_work *work, const struct request *
 	for (size_t i = 0; i < work->look.device_count; i++)
 		room += work->look.devices[i].process_count;
 	enum neap_status status = NEAP_OK;
-	struct kill_wish *wishes = calloc(room, sizeof(*wishes));
+	struct kill_wish *wishes = calloc(room, sizeof *wishes);
 	if (!wishes)
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	if (status == NEAP_OK && request->device)
+	if (!status && request->device)
 		status = find_device(&work->look, request->device, &device, err);
-	if (status == NEAP_OK && request->by_pid)
+	if (!status && request->by_pid)
 		for (; count < pid_count; count++)
 			wishes[count].pid = pids[count];
-	else if (status == NEAP_OK)
+	else if (!status)
 		count = wish_listed(&work->look, device, request->mine, wishes);
 	/* after the list: who ends in between is gone here, and who comes is not meant */
-	if (status == NEAP_OK)
+	if (!status)
 		status = kill_plan_now(wishes, count, &work->plan, err);
 	free(wishes);
 	return status;
@@ -137,7 +137,7 @@ static void account_target(struct kill_device *device, pid_t pid, uint64_t bytes
 static enum neap_status account_devices(struct kill_work *work, struct neap_error *err)
 {
 	free(work->devices);
-	work->devices = calloc(work->look.device_count + 1, sizeof(*work->devices));
+	work->devices = calloc(work->look.device_count + 1, sizeof *work->devices);
 	if (!work->devices)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	for (size_t d = 0; d < work->look.device_count; d++) {
@@ -172,7 +172,7 @@ static enum neap_status watch_memory(struct kill_work *work, struct neap_monitor
 			if (!device->touched)
 				continue;
 			enum neap_status status = neap_monitor_read(monitor, i, &device->after, err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 			device->left_bytes =
 				neap_drain_left(&device->before, &device->after, pids, work->plan.target_count);
@@ -192,7 +192,7 @@ static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
 	for (size_t i = 0; i < work->plan.target_count; i++) {
 		struct neap_error err = {0};
 		enum neap_status status = neap_killed_tell(work->plan.targets[i].process.pid, until_wall_ns, &err);
-		if (status != NEAP_OK && status != NEAP_ENOENT)
+		if (status && status != NEAP_ENOENT)
 			fprintf(stderr, "neap kill: a run's result will not say who ended it: %s\n",
 				NEAP_PRINTABLE(err.message));
 	}
@@ -205,15 +205,15 @@ static enum neap_status end_targets(struct kill_work *work, struct neap_monitor 
 	work->grace_ms = request->grace_ns / NEAP_NS_PER_MS;
 	tell_runs(work, request->grace_ns);
 	enum neap_status status = kill_end(work, err);
-	if (status != NEAP_OK && !work->ended)
+	if (status && !work->ended)
 		return status;
-	if (status == NEAP_OK && !(pids = calloc(work->plan.target_count + 1, sizeof(*pids))))
+	if (!status && !(pids = calloc(work->plan.target_count + 1, sizeof *pids)))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	for (size_t i = 0; status == NEAP_OK && i < work->plan.target_count; i++)
+	for (size_t i = 0; !status && i < work->plan.target_count; i++)
 		pids[i] = work->ended[i].process.pid;
-	if (status == NEAP_OK)
+	if (!status)
 		status = watch_memory(work, monitor, pids, request->drain_limit_ns, err);
-	if (status != NEAP_OK)
+	if (status)
 		neap_error_prefix(err, "the processes were signalled; whether the memory is back is not known");
 	free(pids);
 	return status;
@@ -227,7 +227,7 @@ static bool ask(const struct kill_work *work)
 	fprintf(stderr, "End %zu process%s holding %s? [y/N] ", work->plan.target_count,
 		work->plan.target_count == 1 ? "" : "es", neap_size_format(kill_held(work), size));
 	fflush(stderr);
-	if (!fgets(answer, sizeof(answer), stdin))
+	if (!fgets(answer, sizeof answer, stdin))
 		return false;
 	answer[strcspn(answer, "\n")] = '\0';
 	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
@@ -272,16 +272,16 @@ static int carry_out(struct kill_work *work, struct neap_monitor *monitor, const
 		/* the answer took its time: what they hold now is what has to come back */
 		look_fini(&work->look);
 		status = look_take(monitor, folder, &work->look, &err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = account_devices(work, &err);
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		status = end_targets(work, monitor, request, &err);
-	if (status != NEAP_OK && !work->ended)
+	if (status && !work->ended)
 		return neap_complain("kill", &err);
 	if (!request->json)
 		kill_print_result(work);
-	if (status != NEAP_OK)
+	if (status)
 		return neap_complain("kill", &err);
 	return kill_alive(work) > 0 || kill_left(work) > 0 ? NEAP_EXIT_TRY_AGAIN : NEAP_EXIT_OK;
 }
@@ -291,11 +291,11 @@ static int plan_and_do(struct kill_work *work, struct neap_monitor *monitor, con
 {
 	struct neap_error err = {0};
 	enum neap_status status = look_take(monitor, folder, &work->look, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = make_plan(work, request, pids, pid_count, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = account_devices(work, &err);
-	if (status != NEAP_OK)
+	if (status)
 		return neap_complain("kill", &err);
 	int code = NEAP_EXIT_OK;
 	if (request->by_pid && wish_refused(&work->plan)) {
@@ -356,8 +356,8 @@ static int run(const struct neap_arguments *arguments)
 		return code;
 	work.dry_run = request.dry_run;
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, &err);
-	if (status == NEAP_OK)
-		status = neap_path_runtime(folder, sizeof(folder), &err);
+	if (!status)
+		status = neap_path_runtime(folder, sizeof folder, &err);
 	code = status == NEAP_OK ? plan_and_do(&work, monitor, folder, &request, pids, pid_count)
 				 : neap_complain("kill", &err);
 	neap_monitor_close(monitor);
@@ -383,7 +383,8 @@ const struct neap_command neap_command_kill = {
 		"\n"
 		"Ends processes of your own user only, for root too; never PID 1, a thread of the kernel, itself, or "
 		"what it was started from. "
-		"Given by its PID, one such process refuses the whole request; with --device and --mine it is named and "
+		"Given by its PID, one such process refuses the whole request; with --device and --mine it is named "
+		"and "
 		"left "
 		"alone, and the others are ended.\n"
 		"\n"

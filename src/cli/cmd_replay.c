@@ -18,7 +18,7 @@
 static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
 					   [NEAP_REPLAY_TORCH_EXPANDABLE] = "torch-expandable",
 					   [NEAP_REPLAY_NEAP] = "neap"};
-#define POLICIES (sizeof(policy_names) / sizeof(policy_names[0]))
+#define POLICIES (sizeof policy_names / sizeof policy_names[0])
 
 /* What was asked for, and what came out. */
 struct task {
@@ -102,9 +102,9 @@ static json_t *version_json(const struct neap_replay_version *version, bool *ret
 {
 	char text[16];
 	json_t *object = json_object();
-	snprintf(text, sizeof(text), "2.%u", version->from);
+	snprintf(text, sizeof text, "2.%u", version->from);
 	set(object, "from", json_string(text), ret_failed);
-	snprintf(text, sizeof(text), "2.%u", version->to);
+	snprintf(text, sizeof text, "2.%u", version->to);
 	set(object, "to", json_string(text), ret_failed);
 	set(object, "free_blocks_by", json_string(neap_torch_order_name(version->order)), ret_failed);
 	set(object, "told_by", json_string(version_reasons[version->why]), ret_failed);
@@ -130,7 +130,7 @@ static json_t *calls_json(const struct neap_policy_calls *calls, bool *ret_faile
 		{"cuMemAddressFree", calls->address_frees},
 	};
 	json_t *object = json_object();
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		set(object, rows[i].name, number(rows[i].count), ret_failed);
 	return object;
 }
@@ -198,9 +198,9 @@ static void add_pool(const struct neap_replay_pool *pool, struct stats_json *sta
 			    {"peak", stat->peak},
 			    {"allocated", stat->allocated},
 			    {"freed", stat->freed}};
-		for (size_t j = 0; j < sizeof(rows) / sizeof(rows[0]); j++) {
+		for (size_t j = 0; j < sizeof rows / sizeof rows[0]; j++) {
 			char key[128];
-			snprintf(key, sizeof(key), "reserved_bytes_by_private_pools.%" PRIu64 "_%" PRIu64 ".%s.%s",
+			snprintf(key, sizeof key, "reserved_bytes_by_private_pools.%" PRIu64 "_%" PRIu64 ".%s.%s",
 				 pool->id[0], pool->id[1], classes[i], rows[j].name);
 			add_stat(stats, key, rows[j].value);
 		}
@@ -282,7 +282,7 @@ static void print_version(const struct neap_replay_version *version)
 		[NEAP_REPLAY_VERSION_CHOICES] = "by the snapshot's keys and the blocks that it chose",
 	};
 	char release[32];
-	snprintf(release, sizeof(release), version->from < version->to ? "2.%u to 2.%u" : "2.%u", version->from,
+	snprintf(release, sizeof release, version->from < version->to ? "2.%u to 2.%u" : "2.%u", version->from,
 		 version->to);
 	printf("  %-18s %12s  %s; of free blocks alike the first by %s\n", "PyTorch", release, reasons[version->why],
 	       neap_torch_order_name(version->order));
@@ -350,11 +350,11 @@ static enum neap_status replay(struct task *task, bool device_given, struct neap
 {
 	enum neap_status status = neap_trace_read(task->path, &task->trace, err);
 	catch_signals(); /* a pipe may be waited for, until a signal ends it */
-	if (status == NEAP_OK && !device_given)
+	if (!status && !device_given)
 		task->options.device = busiest_device(task->trace);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_replay(task->trace, &task->options, &task->result, err);
-	if (status == NEAP_OK && task->find_smallest)
+	if (!status && task->find_smallest)
 		status = neap_replay_smallest(task->trace, &task->options, &task->smallest_bytes, err);
 	end_progress(task);
 	return status;
@@ -424,7 +424,7 @@ static int run(const struct neap_arguments *arguments)
 	if (status == NEAP_ECANCELED && interrupted_by) {
 		fputs("neap replay: stopped\n", stderr);
 		code = 128 + interrupted_by;
-	} else if (status != NEAP_OK) {
+	} else if (status) {
 		code = neap_complain("replay", &err);
 	} else if (task.json) {
 		code = print_json(&task);

@@ -10,9 +10,9 @@
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
-#include "series/prune.h"
 #include "run/run_stage.h"
 #include "run/supervise.h"
+#include "series/prune.h"
 #include "store/history.h"
 
 #include <fcntl.h>

@@ -55,12 +55,12 @@ static bool is_there(const char *name, const char *directory)
 
 	if (strchr(name, '/')) {
 		bool relative = name[0] != '/' && directory;
-		snprintf(full, sizeof(full), "%s%s%s", relative ? directory : "", relative ? "/" : "", name);
+		snprintf(full, sizeof full, "%s%s%s", relative ? directory : "", relative ? "/" : "", name);
 		return access(full, X_OK) == 0;
 	}
 	for (const char *at = path ? path : "/usr/bin:/bin"; at; at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
 		int length = (int)strcspn(at, ":");
-		snprintf(full, sizeof(full), "%.*s%s%s", length, at, length ? "/" : "./", name);
+		snprintf(full, sizeof full, "%.*s%s%s", length, at, length ? "/" : "./", name);
 		if (access(full, X_OK) == 0)
 			return true;
 	}

@@ -14,7 +14,7 @@ static int run_path(void)
 {
 	char folder[4096];
 	struct neap_error err = {0};
-	if (neap_sim_folder(folder, sizeof(folder), &err) != NEAP_OK)
+	if (neap_sim_folder(folder, sizeof folder, &err) != NEAP_OK)
 		return neap_complain("sim", &err);
 	puts(folder);
 	return NEAP_EXIT_OK;
@@ -106,7 +106,7 @@ static int inspect(const char *text)
 	struct sim_spec spec;
 	struct neap_error err = {0};
 	enum neap_status status = sim_spec_parse(text, &spec, &err);
-	if (status != NEAP_OK) {
+	if (status) {
 		fprintf(stderr, "neap sim: NEAP_SIM=%s: %s (column %u)\n", NEAP_PRINTABLE(text),
 			NEAP_PRINTABLE(err.message), err.column);
 		return NEAP_EXIT_USAGE;
@@ -126,7 +126,7 @@ static bool inspect_world(void *context, const char *world)
 {
 	struct worlds *worlds = context;
 	char text[SIM_WORLD_ROOM + 8];
-	snprintf(text, sizeof(text), "world=%s", world);
+	snprintf(text, sizeof text, "world=%s", world);
 	int code = inspect(text);
 	if (code != NEAP_EXIT_OK)
 		worlds->code = code;

@@ -62,7 +62,7 @@ static int complain_usage(const char *command, const char *format, va_list list)
 	char text[4096];
 
 	fprintf(stderr, "neap%s%s: ", command ? " " : "", command ? command : "");
-	vsnprintf(text, sizeof(text), format, list);
+	vsnprintf(text, sizeof text, format, list);
 	print_safe_text(stderr, text);
 	fprintf(stderr, " (see 'neap help%s%s')\n", command ? " " : "", command ? command : "");
 	return NEAP_EXIT_USAGE;
@@ -82,9 +82,9 @@ int neap_complain(const char *command, const struct neap_error *err)
 	char place[64] = "";
 
 	if (err->line != 0)
-		snprintf(place, sizeof(place), "line %u, column %u", err->line, err->column);
+		snprintf(place, sizeof place, "line %u, column %u", err->line, err->column);
 	else if (err->position != 0)
-		snprintf(place, sizeof(place), "at byte %llu", (unsigned long long)err->position);
+		snprintf(place, sizeof place, "at byte %llu", (unsigned long long)err->position);
 	bool said = !*place || strstr(err->message, place);
 	fprintf(stderr, "neap%s%s: %s%s%s%s\n", command ? " " : "", command ? command : "",
 		NEAP_PRINTABLE(err->message), said ? "" : " (", said ? "" : place, said ? "" : ")");
@@ -308,8 +308,8 @@ int neap_command_main(int argc, char **argv)
 	}
 	size_t room = (size_t)(argc > 0 ? argc : 0) + 1;
 	struct neap_arguments arguments = {
-		.given = calloc(room, sizeof(*arguments.given)),
-		.operands = calloc(room, sizeof(*arguments.operands)),
+		.given = calloc(room, sizeof *arguments.given),
+		.operands = calloc(room, sizeof *arguments.operands),
 		.rest = argv + (argc > 0 ? argc : 0), /* argv's NULL */
 	};
 	int code = NEAP_EXIT_OS;

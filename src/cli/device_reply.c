@@ -39,7 +39,7 @@ static void read_numbers(const struct neap_fields *fields, struct device_reply *
 		{NEAP_FIELD_FREE, &device->free},
 		{NEAP_FIELD_STATUS, &device->status},
 	};
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		neap_fields_u64(fields, numbers[i].number, numbers[i].value);
 }
 
@@ -56,11 +56,11 @@ enum neap_status device_reply_read(const struct neap_fields *reply, size_t n, co
 	if (neap_fields_open(bytes, length, &fields, NULL) != NEAP_OK || !has_needed(&fields, needed, needed_count))
 		return NEAP_EPROTO;
 	read_numbers(&fields, &device);
-	if (!neap_fields_bytes(&fields, NEAP_FIELD_UUID, 0, &bytes, &length) || length != sizeof(device.uuid))
+	if (!neap_fields_bytes(&fields, NEAP_FIELD_UUID, 0, &bytes, &length) || length != sizeof device.uuid)
 		return NEAP_EPROTO;
-	memcpy(device.uuid, bytes, sizeof(device.uuid));
-	neap_fields_string(&fields, NEAP_FIELD_NAME, device.name, sizeof(device.name));
-	neap_fields_string(&fields, NEAP_FIELD_ERROR, device.error, sizeof(device.error));
+	memcpy(device.uuid, bytes, sizeof device.uuid);
+	neap_fields_string(&fields, NEAP_FIELD_NAME, device.name, sizeof device.name);
+	neap_fields_string(&fields, NEAP_FIELD_ERROR, device.error, sizeof device.error);
 	device.index_known = monitor && neap_monitor_find(monitor, device.uuid, &device.index, NULL) == NEAP_OK;
 	*ret_device = device;
 	return NEAP_OK;

@@ -34,7 +34,7 @@ static void find_message(struct found *found)
 	struct neap_buffer log = {0};
 	struct neap_oom_text next;
 	size_t position = 0;
-	if (neap_path_join(path, sizeof(path), found->folder, "stderr.log") != NEAP_OK ||
+	if (neap_path_join(path, sizeof path, found->folder, "stderr.log") != NEAP_OK ||
 	    neap_file_read(path, LOG_LIMIT, &log, NULL) != NEAP_OK)
 		return;
 	while (neap_oom_text_next(log.data, log.length, &position, &next, NULL) == NEAP_OK) {
@@ -50,11 +50,11 @@ static enum neap_status look_into(const char *folder, struct found *found, struc
 	char path[RUN_FOLDER_PATH];
 	struct neap_error none = {0};
 	*found = (struct found){.folder = folder};
-	enum neap_status status = neap_path_join(path, sizeof(path), folder, "result.json");
-	if (status == NEAP_OK)
+	enum neap_status status = neap_path_join(path, sizeof path, folder, "result.json");
+	if (!status)
 		status = neap_result_read(path, &found->result, err);
 	found->has_result = status == NEAP_OK;
-	if (status != NEAP_OK && status != NEAP_ENOENT)
+	if (status && status != NEAP_ENOENT)
 		return status;
 	enum neap_status recorded = run_folder_recording(folder, found->recording, &found->others, &none);
 	found->has_recording = recorded == NEAP_OK;
@@ -71,7 +71,7 @@ static void put_line(struct neap_buffer *out, const char *label, const char *tex
 	char clean[1024];
 	if (!text[0])
 		return;
-	neap_report_clean(clean, sizeof(clean), text);
+	neap_report_clean(clean, sizeof clean, text);
 	neap_buffer_format(out, "  %-10s %s\n", label, clean);
 }
 
@@ -80,7 +80,7 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 	const struct neap_result *result = &found->result;
 	char name[256], why[512];
 	if (!found->has_result) {
-		neap_report_clean(why, sizeof(why), found->folder);
+		neap_report_clean(why, sizeof why, found->folder);
 		neap_buffer_format(
 			out,
 			"%s: no result: the run goes on, or its supervisor was ended ('neap series --resume' "
@@ -88,8 +88,8 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 			why);
 		return;
 	}
-	neap_report_clean(name, sizeof(name), result->name);
-	neap_report_clean(why, sizeof(why), result->evidence);
+	neap_report_clean(name, sizeof name, result->name);
+	neap_report_clean(why, sizeof why, result->evidence);
 	neap_buffer_format(out, "%s: %s%s%s\n", name, neap_outcome_name(result->outcome), why[0] ? ": " : "", why);
 	put_line(out, "command", result->command);
 	put_line(out, "folder", found->folder);
@@ -116,7 +116,7 @@ static enum neap_status put_all(struct neap_buffer *out, const struct found *fou
 	put_result(out, found);
 	if (found->has_recording) {
 		status = explain_record_text(out, &from, false, err);
-		if (status == NEAP_OK && found->others)
+		if (!status && found->others)
 			neap_buffer_format(out, "\n  %zu more recording%s in the folder: --record FILE explains %s\n",
 					   found->others, found->others == 1 ? "" : "s",
 					   found->others == 1 ? "it" : "one of them");
@@ -156,7 +156,7 @@ static int print_json(const struct found *found, uint64_t number)
 		{"oom_card", result->oom_card},
 	};
 	set(root, "schema", json_integer(1), &failed);
-	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		set(root, texts[i].key, texts[i].text ? look_json_text(texts[i].text) : json_null(), &failed);
 	set(root, "exit_status", found->has_result ? json_integer(result->exit_status) : json_null(), &failed);
 	set(root, "recording", recording, &failed);
@@ -170,11 +170,11 @@ int explain_folder(const char *folder, uint64_t number, bool json)
 	struct neap_error err = {0};
 	enum neap_status status = look_into(folder, &found, &err);
 	int code = NEAP_EXIT_OK;
-	if (status == NEAP_OK && json) {
+	if (!status && json) {
 		code = print_json(&found, number);
-	} else if (status == NEAP_OK) {
+	} else if (!status) {
 		status = put_all(&out, &found, number, &err);
-		if (status == NEAP_OK)
+		if (!status)
 			print_safe_lines(stdout, neap_buffer_string(&out));
 	}
 	neap_buffer_fini(&out);

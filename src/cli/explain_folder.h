@@ -1,4 +1,5 @@
-/* cli/explain_folder.h: `neap explain RUNFOLDER`: how a run ended and why, from its result, its recording and its logs. */
+/* cli/explain_folder.h: `neap explain RUNFOLDER`: how a run ended and why, from its result, its recording and its
+ * logs. */
 #ifndef NEAP_CLI_EXPLAIN_FOLDER_H
 #define NEAP_CLI_EXPLAIN_FOLDER_H
 

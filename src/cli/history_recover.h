@@ -5,8 +5,8 @@
 
 #include "store/history.h"
 
-/* Makes the result of each such run in STATE/runs where there is none, and puts it into the history at `path`, which is
- * opened where it is not (*history NULL). What fails is printed, and left for the next look. */
+/* Makes the result of each such run in STATE/runs where there is none, and puts it into the history at `path`, which
+ * is opened where it is not (*history NULL). What fails is printed, and left for the next look. */
 void history_recover(const char *state, const char *path, struct neap_history **history);
 
 #endif

@@ -366,7 +366,7 @@ enum neap_status history_print_json(size_t index, const struct neap_history_run 
 	plain.leak_confidence = isfinite(plain.leak_confidence) ? plain.leak_confidence : 0;
 	enum neap_status status = quoted ? neap_result_format("the run", &plain, &text, err)
 					 : neap_fail(err, NEAP_ENOMEM, "out of memory");
-	if (status == NEAP_OK) {
+	if (!status) {
 		printf("%s{\n \"series\": ", index ? ", " : "{\"schema\": 1, \"runs\": [");
 		print_safe_json(stdout, quoted);
 		putchar(',');

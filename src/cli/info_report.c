@@ -48,7 +48,7 @@ static void print_ledger(FILE *out, const struct look_device *device, bool color
 	print_line(out, "not attached", neap_size_format(ledger->not_attached, text), "");
 	if (ledger->unexplained != 0) {
 		fputs(color ? "\033[33m" : "", out);
-		unexplained_note(device, note, sizeof(note));
+		unexplained_note(device, note, sizeof note);
 		print_line(out, "unexplained", neap_size_format_delta(ledger->unexplained, text), note);
 		fputs(color ? "\033[0m" : "", out);
 	}
@@ -114,7 +114,7 @@ static void print_process(FILE *out, const struct look_process *process, int use
 {
 	const struct neap_ledger_process *account = &process->account;
 	char bytes[NEAP_UNITS_ROOM], context[NEAP_UNITS_ROOM], allocated[NEAP_UNITS_ROOM], cached[NEAP_UNITS_ROOM],
-		other[NEAP_UNITS_ROOM], time[WHO_TIME_ROOM], name[sizeof(process->who.command)];
+		other[NEAP_UNITS_ROOM], time[WHO_TIME_ROOM], name[sizeof process->who.command];
 	int taken = fprintf(out, "  %8d  %-*s %10s %10s", (int)account->pid, user, user_of(process),
 			    who_time_format(process->who.run_ns, time), size_of(account->bytes, bytes));
 	if (account->attached)
@@ -127,7 +127,7 @@ static void print_process(FILE *out, const struct look_process *process, int use
 				 process->stray_from);
 	else
 		taken += fprintf(out, " %-43s", "not attached");
-	fprintf(out, "  %s\n", fitting_name(process, style, taken + 2, name, sizeof(name)));
+	fprintf(out, "  %s\n", fitting_name(process, style, taken + 2, name, sizeof name));
 }
 
 static void print_unlisted(FILE *out, const struct look *look, const struct neap_attached *attached)
@@ -219,7 +219,7 @@ void info_print_oneline(FILE *out, const struct look *look, const struct info_st
 				short_name(&device->processes[p], name), (int)device->processes[p].account.pid,
 				size_of(device->processes[p].account.bytes, used));
 		if (fclose(text) == 0)
-			fprintf(out, "%s\n", who_cut(line, style->columns, cut, sizeof(cut)));
+			fprintf(out, "%s\n", who_cut(line, style->columns, cut, sizeof cut));
 		free(line);
 	}
 }
@@ -268,12 +268,12 @@ bool info_sort(struct look *look, const char *key)
 		int (*compare)(const void *, const void *);
 	} orders[] = {
 		{"memory", by_memory}, {"pid", by_pid}, {"time", by_time}, {"user", by_user}, {"name", by_name}};
-	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+	for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
 		if (strcmp(orders[i].key, key) != 0)
 			continue;
 		for (size_t d = 0; d < look->device_count; d++)
 			qsort(look->devices[d].processes, look->devices[d].process_count,
-			      sizeof(*look->devices[d].processes), orders[i].compare);
+			      sizeof *look->devices[d].processes, orders[i].compare);
 		return true;
 	}
 	return false;

@@ -28,7 +28,7 @@ static bool keep_process(void *context, const struct neap_process *process)
 	struct snapshot *snapshot = context;
 	if (snapshot->count == snapshot->room) {
 		size_t room = snapshot->room ? 2 * snapshot->room : 256;
-		void *larger = realloc(snapshot->processes, room * sizeof(*snapshot->processes));
+		void *larger = realloc(snapshot->processes, room * sizeof *snapshot->processes);
 		snapshot->failed = larger == NULL;
 		if (!larger)
 			return false;
@@ -46,7 +46,7 @@ static bool keep_process(void *context, const struct neap_process *process)
 static enum neap_status take_snapshot(struct snapshot *snapshot, struct neap_error *err)
 {
 	enum neap_status status = neap_process_each(keep_process, snapshot, err);
-	if (status == NEAP_OK && snapshot->failed)
+	if (!status && snapshot->failed)
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	return status;
 }
@@ -56,7 +56,7 @@ enum neap_status kill_plan_now(const struct kill_wish *wishes, size_t wish_count
 {
 	struct snapshot all = {0};
 	enum neap_status status = take_snapshot(&all, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = kill_plan_make(all.processes, all.count, wishes, wish_count, getpid(), getuid(), ret_plan,
 					err);
 	free(all.processes);
@@ -95,14 +95,14 @@ static enum neap_status add_newcomers(struct kill_work *work, uint64_t since_tic
 	size_t before = work->plan.target_count;
 	enum neap_status status = take_snapshot(&all, err);
 	*ret_added = 0;
-	if (status == NEAP_OK) {
-		struct neap_ended *grown = realloc(work->ended, (before + all.count + 1) * sizeof(*grown));
+	if (!status) {
+		struct neap_ended *grown = realloc(work->ended, (before + all.count + 1) * sizeof *grown);
 		if (grown)
 			work->ended = grown;
 		else
 			status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		status = kill_plan_extend(all.processes, all.count, getpid(), getuid(), since_ticks, &work->plan,
 					  ret_added, err);
 	for (size_t i = before; i < work->plan.target_count; i++)
@@ -150,7 +150,7 @@ static enum neap_status ask_to_end(struct kill_work *work, uint64_t since_ticks,
 			uint64_t pause_ns = NEWCOMERS_COST * (neap_clock_now(clock) - begun_ns);
 			look_ns = begun_ns + (pause_ns > NEWCOMERS_NS ? pause_ns : NEWCOMERS_NS);
 		}
-		if (status != NEAP_OK || (gone && !added) || neap_clock_now(clock) >= end_ns)
+		if (status || (gone && !added) || neap_clock_now(clock) >= end_ns)
 			return status;
 		neap_clock_sleep(clock, LOOK_NS);
 	}
@@ -161,7 +161,7 @@ static enum neap_status stop(struct kill_work *work, uint64_t since_ticks, struc
 {
 	size_t stopped = 0, added = 1;
 	enum neap_status status = NEAP_OK;
-	for (int round = 0; status == NEAP_OK && added && round < STOP_ROUNDS; round++) {
+	for (int round = 0; !status && added && round < STOP_ROUNDS; round++) {
 		for (; stopped < work->plan.target_count; stopped++)
 			if (!work->ended[stopped].ended_by)
 				send(&work->ended[stopped], SIGSTOP);
@@ -182,7 +182,7 @@ enum neap_status kill_end(struct kill_work *work, struct neap_error *err)
 {
 	size_t added = 0;
 	uint64_t since_ticks = now_ticks() - 1;
-	work->ended = calloc(work->plan.target_count + 1, sizeof(*work->ended));
+	work->ended = calloc(work->plan.target_count + 1, sizeof *work->ended);
 	if (!work->ended)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory; nothing was ended");
 	for (size_t i = 0; i < work->plan.target_count; i++)

@@ -11,8 +11,8 @@
 
 #include "cli/kill_report.h"
 
-/* Fills work->ended, and adds what came meanwhile to work->plan. At most the grace and some 30 s. Errors: NEAP_ENOMEM,
- * NEAP_EIO without /proc; where work->ended is set, the processes that it has were signalled. */
+/* Fills work->ended, and adds what came meanwhile to work->plan. At most the grace and some 30 s. Errors:
+ * NEAP_ENOMEM, NEAP_EIO without /proc; where work->ended is set, the processes that it has were signalled. */
 enum neap_status kill_end(struct kill_work *work, struct neap_error *err);
 
 /* A plan for `wishes` from the processes that there are now. */

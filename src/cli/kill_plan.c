@@ -128,10 +128,10 @@ enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count
 	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid, .plan = &plan};
 	enum neap_status status = NEAP_OK;
 	size_t room = all_count + wish_count + 1;
-	walk.visited = calloc(room, sizeof(*walk.visited));
-	walk.forebear = calloc(room, sizeof(*walk.forebear));
-	plan.targets = calloc(room, sizeof(*plan.targets));
-	plan.refused = calloc(room, sizeof(*plan.refused));
+	walk.visited = calloc(room, sizeof *walk.visited);
+	walk.forebear = calloc(room, sizeof *walk.forebear);
+	plan.targets = calloc(room, sizeof *plan.targets);
+	plan.refused = calloc(room, sizeof *plan.refused);
 	if (!walk.visited || !walk.forebear || !plan.targets || !plan.refused) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 		goto out;
@@ -193,8 +193,8 @@ enum neap_status kill_plan_extend(const struct neap_process *all, size_t all_cou
 	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid};
 	size_t before = plan->target_count;
 	enum kill_refusal why;
-	walk.forebear = calloc(all_count + 1, sizeof(*walk.forebear));
-	struct kill_target *grown = realloc(plan->targets, (before + all_count + 1) * sizeof(*grown));
+	walk.forebear = calloc(all_count + 1, sizeof *walk.forebear);
+	struct kill_target *grown = realloc(plan->targets, (before + all_count + 1) * sizeof *grown);
 	if (grown)
 		plan->targets = grown;
 	if (!walk.forebear || !grown) {

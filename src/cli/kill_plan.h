@@ -52,8 +52,8 @@ enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count
 void kill_plan_fini(struct kill_plan *plan);
 
 /* Adds what has come since: what descends from a target or is in its process group, and what was started since
- * `since_ticks` in a session that a target leads. `plan` keeps its order; *ret_added says how many. Errors: NEAP_ENOMEM,
- * the plan unchanged. */
+ * `since_ticks` in a session that a target leads. `plan` keeps its order; *ret_added says how many. Errors:
+ * NEAP_ENOMEM, the plan unchanged. */
 enum neap_status kill_plan_extend(const struct neap_process *all, size_t all_count, pid_t self, uid_t uid,
 				  uint64_t since_ticks, struct kill_plan *plan, size_t *ret_added,
 				  struct neap_error *err);

@@ -91,7 +91,7 @@ void kill_print_preview(const struct kill_work *work)
 			char name[64];
 			who_read(process->pid, &who);
 			const char *whole = who.command[0] ? who.command : process->command;
-			who_cut(whole, (size_t)(36 - indent), name, sizeof(name));
+			who_cut(whole, (size_t)(36 - indent), name, sizeof name);
 			printf("%8d  %*s%-*s  ", (int)process->pid, indent, "", 36 - indent, name);
 			print_bytes(work, process->pid);
 			if (strcmp(whole, name) != 0)

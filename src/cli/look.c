@@ -39,7 +39,7 @@ json_t *look_json_text(const char *text)
 		return string;
 	char plain[1024];
 	size_t i = 0;
-	for (; i < sizeof(plain) - 1 && text[i]; i++)
+	for (; i < sizeof plain - 1 && text[i]; i++)
 		plain[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
 	plain[i] = '\0';
 	return json_string(plain);
@@ -61,12 +61,12 @@ static enum neap_status account(struct neap_monitor *monitor, size_t index, cons
 	struct neap_ledger_process *accounts = NULL;
 	size_t publisher_count = 0;
 	enum neap_status status = neap_monitor_read(monitor, index, &device.reading, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t room = device.reading.process_count + attached_count + 1;
-	publishers = calloc(room, sizeof(*publishers));
-	accounts = calloc(room, sizeof(*accounts));
-	device.processes = calloc(room, sizeof(*device.processes));
+	publishers = calloc(room, sizeof *publishers);
+	accounts = calloc(room, sizeof *accounts);
+	device.processes = calloc(room, sizeof *device.processes);
 	if (!publishers || !accounts || !device.processes) {
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 		goto out;
@@ -113,15 +113,15 @@ static enum neap_status look_once(struct neap_monitor *monitor, const char *runt
 	struct look look = {.backend = neap_monitor_backend(monitor)};
 	size_t count = neap_monitor_device_count(monitor);
 	enum neap_status status = neap_page_list(runtime_folder, &look.attached, &look.attached_count, err);
-	if (status == NEAP_OK && !(look.devices = calloc(count + 1, sizeof(*look.devices))))
+	if (!status && !(look.devices = calloc(count + 1, sizeof *look.devices)))
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-	for (; status == NEAP_OK && look.device_count < count; look.device_count++) {
+	for (; !status && look.device_count < count; look.device_count++) {
 		struct look_device *device = &look.devices[look.device_count];
 		status = account(monitor, look.device_count, look.attached, look.attached_count, device, err);
-		if (status != NEAP_OK)
+		if (status)
 			break;
 	}
-	for (size_t d = 0; status == NEAP_OK && d < look.device_count; d++)
+	for (size_t d = 0; !status && d < look.device_count; d++)
 		for (size_t p = 0; p < look.devices[d].process_count; p++)
 			find_stray(&look, &look.devices[d].processes[p]);
 	*ret_look = look;
@@ -149,12 +149,12 @@ enum neap_status look_take(struct neap_monitor *monitor, const char *runtime_fol
 {
 	enum neap_status status = look_once(monitor, runtime_folder, ret_look, err);
 	uint64_t pause_ns = PAUSE_NS;
-	for (int tries = 1; status == NEAP_OK && tries < TRIES && unexplained(ret_look) != 0; tries++) {
+	for (int tries = 1; !status && tries < TRIES && unexplained(ret_look) != 0; tries++) {
 		struct look again;
 		neap_clock_sleep(neap_clock_system(), pause_ns);
 		pause_ns = pause_ns < PAUSE_MOST_NS ? 2 * pause_ns : PAUSE_MOST_NS;
 		status = look_once(monitor, runtime_folder, &again, err);
-		if (status == NEAP_OK && unexplained(&again) < unexplained(ret_look)) {
+		if (!status && unexplained(&again) < unexplained(ret_look)) {
 			struct look worse = *ret_look;
 			*ret_look = again;
 			again = worse;

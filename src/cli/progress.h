@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 struct progress_line {
-	FILE *stream; /* NULL: not a terminal, or a dumb one */
+	FILE *stream;    /* NULL: not a terminal, or a dumb one */
 	char text[1001]; /* what is shown; "" nothing */
 };
 

@@ -47,7 +47,7 @@ static bool peak_of(const char *path, uint64_t *ret_peak_bytes, struct neap_erro
 static enum neap_status complain_of_none(const char *folder, struct neap_error *err)
 {
 	char journal[RUN_FOLDER_PATH];
-	if (neap_path_join(journal, sizeof(journal), folder, "journal") == NEAP_OK && access(journal, F_OK) == 0)
+	if (neap_path_join(journal, sizeof journal, folder, "journal") == NEAP_OK && access(journal, F_OK) == 0)
 		return neap_fail(err, NEAP_ENOENT,
 				 "%.200s is the folder of a series: give one of its runs, in %.200s/runs", folder,
 				 folder);
@@ -69,7 +69,7 @@ enum neap_status run_folder_recording(const char *folder, char ret_path[RUN_FOLD
 		char path[RUN_FOLDER_PATH];
 		uint64_t peak_bytes = 0;
 		if (!is_recording(entry->d_name) ||
-		    neap_path_join(path, sizeof(path), folder, entry->d_name) != NEAP_OK)
+		    neap_path_join(path, sizeof path, folder, entry->d_name) != NEAP_OK)
 			continue;
 		if (!peak_of(path, &peak_bytes, err)) {
 			unread++;
@@ -93,7 +93,7 @@ static bool print_log(const char *folder, const char *name, FILE *out)
 {
 	char path[RUN_FOLDER_PATH], *text = NULL;
 	struct stat info;
-	if (neap_path_join(path, sizeof(path), folder, name) != NEAP_OK)
+	if (neap_path_join(path, sizeof path, folder, name) != NEAP_OK)
 		return false;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
@@ -121,7 +121,7 @@ bool run_folder_print_logs(const char *folder, FILE *out)
 {
 	static const char *const names[] = {"stdout.log", "stderr.log", "neap.log"};
 	bool any = false;
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		any |= print_log(folder, names[i], out);
 	return any;
 }

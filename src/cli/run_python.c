@@ -23,7 +23,7 @@ bool run_python_launch(char path[RUN_PYTHON_ROOM])
 {
 	static const char *const places[] = {"../python/launch", "../share/neap/python/launch", "launch"};
 	char self[PATH_MAX], wanted[PATH_MAX], found[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
 	if (length <= 0)
 		return false;
 	self[length] = '\0';
@@ -31,9 +31,9 @@ bool run_python_launch(char path[RUN_PYTHON_ROOM])
 	if (!slash)
 		return false;
 	*slash = '\0';
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-		if (snprintf(wanted, sizeof(wanted), "%s/%s/sitecustomize.py", self, places[i]) >=
-			    (int)sizeof(wanted) ||
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		if (snprintf(wanted, sizeof wanted, "%s/%s/sitecustomize.py", self, places[i]) >=
+			    (int)sizeof wanted ||
 		    !realpath(wanted, found))
 			continue;
 		*strrchr(found, '/') = '\0';
@@ -49,8 +49,8 @@ bool run_python_simulator(char sim[RUN_PYTHON_ROOM], char runtime[RUN_PYTHON_ROO
 	char wanted[RUN_PYTHON_ROOM], found[PATH_MAX];
 	if (neap_sim_folder(sim, RUN_PYTHON_ROOM, NULL) != NEAP_OK)
 		return false;
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-		if (neap_path_join(wanted, sizeof(wanted), sim, places[i]) != NEAP_OK || !realpath(wanted, found))
+	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+		if (neap_path_join(wanted, sizeof wanted, sim, places[i]) != NEAP_OK || !realpath(wanted, found))
 			continue;
 		strcpy(runtime, found);
 		return true;
@@ -134,7 +134,7 @@ void run_python_print_notes(const char *folder, FILE *out)
 		uint64_t pid;
 		if (strncmp(entry->d_name, "note.", 5) != 0 ||
 		    neap_u64_parse(entry->d_name + 5, &pid, NULL) != NEAP_OK ||
-		    neap_path_join(path, sizeof(path), folder, entry->d_name) != NEAP_OK)
+		    neap_path_join(path, sizeof path, folder, entry->d_name) != NEAP_OK)
 			continue;
 		if (neap_file_read(path, 65536, &text, NULL) == NEAP_OK) {
 			const char *note = neap_buffer_string(&text);

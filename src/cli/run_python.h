@@ -1,6 +1,7 @@
 /* cli/run_python.h: what `neap run` does for commands that are, or start, Python programs:
- * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim it is told where neap's stand-ins
- * for NVIDIA's libraries are, so that PyTorch runs on the simulator. It costs any other command these variables. */
+ * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim it is told where neap's
+ * stand-ins for NVIDIA's libraries are, so that PyTorch runs on the simulator. It costs any other command these
+ * variables. */
 #ifndef NEAP_CLI_RUN_PYTHON_H
 #define NEAP_CLI_RUN_PYTHON_H
 
@@ -17,15 +18,16 @@ struct run_python {
 	char trouble[RUN_PYTHON_ROOM]; /* why Python programs will not be attached, and what to do; "" */
 };
 
-/* From this process's environment. With NEAP_ATTACH=0 a program is not attached, but simulated all the same. What cannot
- * be set is left out. The caller calls run_python_fini. */
+/* From this process's environment. With NEAP_ATTACH=0 a program is not attached, but simulated all the same. What
+ * cannot be set is left out. The caller calls run_python_fini. */
 void run_python_make(char *const *command, struct run_python *ret_python);
 void run_python_fini(struct run_python *python);
 
 /* The folder with sitecustomize.py. False: it is not beside this program. */
 bool run_python_launch(char path[RUN_PYTHON_ROOM]);
 
-/* The folders of the simulator and of its stand-ins for NVIDIA's runtime libraries. False: one of them is not there. */
+/* The folders of the simulator and of its stand-ins for NVIDIA's runtime libraries. False: one of them is not there.
+ */
 bool run_python_simulator(char sim[RUN_PYTHON_ROOM], char runtime[RUN_PYTHON_ROOM]);
 
 /* What Python processes of the run left there to say: "note.PID" files; a line each. */

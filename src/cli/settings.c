@@ -53,7 +53,7 @@ static bool is_blank(const char *setting, size_t length) { return strspn(setting
 char *settings_merge(const char *existing, struct settings *ret_settings)
 {
 	const char *next = existing ? existing : "";
-	char *merged = malloc(sizeof(OURS) + 1 + strlen(next));
+	char *merged = malloc(sizeof OURS + 1 + strlen(next));
 	if (!merged)
 		return NULL;
 	/* In front: what follows a bracket that is never closed belongs to that value. */
@@ -92,7 +92,7 @@ enum neap_status settings_make(struct settings *ret_settings, struct neap_error 
 	const char *cuda = getenv("PYTORCH_CUDA_ALLOC_CONF"), *any = getenv("PYTORCH_ALLOC_CONF");
 	*ret_settings = (struct settings){0};
 	enum neap_status status = add(ret_settings, "PYTORCH_CUDA_ALLOC_CONF", cuda ? cuda : any, err);
-	if (status == NEAP_OK && any)
+	if (!status && any)
 		status = add(ret_settings, "PYTORCH_ALLOC_CONF", any, err);
 	return status;
 }

@@ -1,9 +1,9 @@
 /* cli/settings.h: memory-efficient settings that are settings of the environment, for `neap enable` and
  * `neap run --enable`.
  *
- * There is one: expandable segments of PyTorch's own allocator. PyTorch 2.15 reads PYTORCH_CUDA_ALLOC_CONF and, only where
- * that is not set at all, PYTORCH_ALLOC_CONF; 2.4 reads the first alone. Releases in between may have another order: so
- * the first is always set, and the second where it is set already, each with what its user had in it.
+ * There is one: expandable segments of PyTorch's own allocator. PyTorch 2.15 reads PYTORCH_CUDA_ALLOC_CONF and, only
+ * where that is not set at all, PYTORCH_ALLOC_CONF; 2.4 reads the first alone. Releases in between may have another
+ * order: so the first is always set, and the second where it is set already, each with what its user had in it.
  */
 #ifndef NEAP_CLI_SETTINGS_H
 #define NEAP_CLI_SETTINGS_H

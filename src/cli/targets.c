@@ -37,10 +37,10 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 	char name[64];
 	uint64_t start_ns = neap_clock_now(neap_clock_system());
 	enum neap_status status = neap_client_open(runtime_folder, pid, BOUND_NS, ret_client, err);
-	if (status != NEAP_OK && status != NEAP_ESTATE)
+	if (status && status != NEAP_ESTATE)
 		return status;
 	look_name(pid, name);
-	bool stopped = status == NEAP_OK && is_stopped(pid);
+	bool stopped = !status && is_stopped(pid);
 	if (stopped && !ret_stopped) {
 		neap_client_close(ret_client);
 		return neap_fail(err, NEAP_ETIMEDOUT,
@@ -48,7 +48,7 @@ enum neap_status targets_open(const char *runtime_folder, pid_t pid, struct neap
 				 "(kill -CONT %d) and ask again",
 				 (int)pid, name, (int)pid);
 	}
-	if (status == NEAP_OK) {
+	if (!status) {
 		charge(ret_client, start_ns);
 		if (ret_stopped)
 			*ret_stopped = stopped;
@@ -106,7 +106,7 @@ int targets_given(const struct neap_arguments *arguments, bool operands, pid_t *
 	while (neap_argument_nth(arguments, "pid", given))
 		given++;
 	count = given + (operands ? neap_operand_count(arguments) : 0);
-	pid_t *pids = calloc(count, sizeof(*pids));
+	pid_t *pids = calloc(count, sizeof *pids);
 	if (!pids) {
 		fputs("neap: out of memory\n", stderr);
 		return NEAP_EXIT_OS;
@@ -154,7 +154,7 @@ int targets_choose(const struct neap_arguments *arguments, const char *runtime_f
 	if (neap_page_list(runtime_folder, &attached, &count, &err) != NEAP_OK)
 		return neap_complain(NULL, &err);
 	int code = NEAP_EXIT_OK;
-	pid_t *pids = calloc(count + 1, sizeof(*pids));
+	pid_t *pids = calloc(count + 1, sizeof *pids);
 	if (!pids) {
 		fputs("neap: out of memory\n", stderr);
 		code = NEAP_EXIT_OS;

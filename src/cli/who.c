@@ -18,7 +18,7 @@ static void read_user(uid_t uid, char user[64])
 	struct passwd entry, *found = NULL;
 	char space[4096];
 
-	if (getpwuid_r(uid, &entry, space, sizeof(space), &found) == 0 && found)
+	if (getpwuid_r(uid, &entry, space, sizeof space, &found) == 0 && found)
 		neap_printable(user, 64, found->pw_name);
 	else
 		snprintf(user, 64, "%u", (unsigned)uid);
@@ -41,11 +41,11 @@ static bool read_command_line(pid_t pid, char *ret_text, size_t room)
 {
 	char path[32], bytes[2048];
 
-	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
+	snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
-	ssize_t length = read(fd, bytes, sizeof(bytes) - 1);
+	ssize_t length = read(fd, bytes, sizeof bytes - 1);
 	close(fd);
 	while (length > 0 && bytes[length - 1] == '\0')
 		length--;
@@ -69,8 +69,8 @@ void who_read(pid_t pid, struct who *ret_who)
 	if (neap_process_read(pid, &process, NULL) == NEAP_OK) {
 		read_user(process.uid, who.user);
 		who.run_ns = run_time(process.start_ticks);
-		if (!read_command_line(pid, who.command, sizeof(who.command)))
-			neap_printable(who.command, sizeof(who.command), process.command);
+		if (!read_command_line(pid, who.command, sizeof who.command))
+			neap_printable(who.command, sizeof who.command, process.command);
 	}
 	*ret_who = who;
 }

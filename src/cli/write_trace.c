@@ -20,7 +20,7 @@ static enum form form_of(const char *path)
 		    {".record", FORM_RECORDING}};
 	size_t length = strlen(path);
 
-	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+	for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
 		size_t tail = strlen(ends[i].end);
 		if (length > tail && strcmp(path + length - tail, ends[i].end) == 0)
 			return ends[i].form;
@@ -50,11 +50,11 @@ enum neap_status write_trace(const struct neap_trace *trace, size_t device, cons
 		break;
 	default:
 		status = neap_sites_make(trace, &sites, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = neap_trace_write_recording(trace, name_stack, &sites, path, err);
 		neap_sites_fini(&sites);
 	}
-	if (status != NEAP_OK && !strstr(err->message, path))
+	if (status && !strstr(err->message, path))
 		neap_error_prefix(err, "writing %s", path);
 	if (status == NEAP_ENOENT)
 		err->status = NEAP_EEXIST; /* exits 73: the input is there */

@@ -1,5 +1,6 @@
-/* cli/write_trace.h: a trace written in another form, which the name's end tells: .pickle or .pkl (PyTorch's snapshot),
- * .txt or .txt.zst (text, of one device), .record (a recording of neap's, whose tags are the stacks' lines). */
+/* cli/write_trace.h: a trace written in another form, which the name's end tells: .pickle or .pkl (PyTorch's
+ * snapshot), .txt or .txt.zst (text, of one device), .record (a recording of neap's, whose tags are the stacks'
+ * lines). */
 #ifndef NEAP_CLI_WRITE_TRACE_H
 #define NEAP_CLI_WRITE_TRACE_H
 

@@ -1,7 +1,8 @@
 /* device/device.c: one device with its primary context.
  *
  * NVML tells the cost of a context: its figure for our own PID, right after the context was made. If the context was
- * there before (made by PyTorch, for example), its cost cannot be separated from allocations, and is reported as unknown.
+ * there before (made by PyTorch, for example), its cost cannot be separated from allocations, and is reported as
+ * unknown.
  */
 #include "base/error.h"
 #include "device/driver_private.h"
@@ -64,7 +65,7 @@ static enum neap_status read_info(struct neap_device *device, int ordinal, struc
 
 	if (result == CUDA_SUCCESS) {
 		what = "asking for the device's name";
-		result = cuda->cuDeviceGetName(info->name, (int)sizeof(info->name), device->handle);
+		result = cuda->cuDeviceGetName(info->name, (int)sizeof info->name, device->handle);
 	}
 	if (result == CUDA_SUCCESS) {
 		what = "asking for the device's memory size";
@@ -80,15 +81,15 @@ static enum neap_status read_info(struct neap_device *device, int ordinal, struc
 						    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->handle);
 	if (result != CUDA_SUCCESS)
 		return neap_cuda_fail(cuda, result, err, what);
-	if (!cuda->cuDeviceGetPCIBusId || cuda->cuDeviceGetPCIBusId(info->pci_bus_id, (int)sizeof(info->pci_bus_id),
-								    device->handle) != CUDA_SUCCESS)
+	if (!cuda->cuDeviceGetPCIBusId ||
+	    cuda->cuDeviceGetPCIBusId(info->pci_bus_id, (int)sizeof info->pci_bus_id, device->handle) != CUDA_SUCCESS)
 		info->pci_bus_id[0] = '\0';
 
 	info->ordinal = ordinal;
 	info->total_bytes = total;
-	info->name[sizeof(info->name) - 1] = '\0';
-	info->pci_bus_id[sizeof(info->pci_bus_id) - 1] = '\0';
-	memcpy(info->uuid, uuid.bytes, sizeof(info->uuid));
+	info->name[sizeof info->name - 1] = '\0';
+	info->pci_bus_id[sizeof info->pci_bus_id - 1] = '\0';
+	memcpy(info->uuid, uuid.bytes, sizeof info->uuid);
 	neap_uuid_format(info->uuid, info->uuid_text);
 	return read_page_bytes(device, err);
 }
@@ -115,22 +116,22 @@ enum neap_status neap_device_open(struct neap_driver *driver, int ordinal, struc
 	enum neap_status status = check_process(driver, err);
 	struct neap_device *device;
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (ordinal < 0 || ordinal >= driver->device_count)
 		return neap_fail(err, NEAP_ENODEVICE, "no device %d: the driver shows %d (from 0)", ordinal,
 				 driver->device_count);
-	if (!(device = calloc(1, sizeof(*device))))
+	if (!(device = calloc(1, sizeof *device)))
 		return neap_fail(err, NEAP_ENOMEM, "opening device %d: out of host memory", ordinal);
 	device->driver = driver;
 	CUresult result = driver->cuda.cuDeviceGet(&device->handle, ordinal);
 	if (result != CUDA_SUCCESS)
 		status = neap_cuda_fail(&driver->cuda, result, err, "asking for the device");
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_info(device, ordinal, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = retain_context(device, err);
-	if (status != NEAP_OK) {
+	if (status) {
 		neap_error_prefix(err, "opening device %d", ordinal);
 		free(device);
 		return status;
@@ -161,7 +162,7 @@ enum neap_status neap_device_enter(struct neap_device *device, struct neap_devic
 	enum neap_status status = check_process(device->driver, err);
 	CUcontext current = NULL;
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	CUresult result = cuda->cuCtxGetCurrent(&current);
 	if (result == CUDA_SUCCESS && current == device->context) {
@@ -195,7 +196,7 @@ enum neap_status neap_device_memory(struct neap_device *device, uint64_t *ret_fr
 	size_t free_bytes = 0, total_bytes = 0;
 	enum neap_status status = neap_device_enter(device, &guard, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	CUresult result = cuda->cuMemGetInfo(&free_bytes, &total_bytes);
 	neap_device_leave(&guard);
@@ -212,7 +213,7 @@ enum neap_status neap_device_synchronize(struct neap_device *device, void *strea
 	struct neap_device_guard guard = {NULL};
 	enum neap_status status = neap_device_enter(device, &guard, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	CUresult result = cuda->cuStreamSynchronize(stream);
 	neap_device_leave(&guard);

@@ -68,7 +68,7 @@ enum neap_status neap_drain_begin(struct neap_drain **ret_drain, struct neap_err
 	}
 	drain->monitor = monitor;
 	drain->device_count = count;
-	for (size_t i = 0; i < count && status == NEAP_OK; i++)
+	for (size_t i = 0; i < count && !status; i++)
 		status = neap_monitor_read(monitor, i, &drain->before[i], err);
 	if (status) {
 		neap_drain_end(&drain);

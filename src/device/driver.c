@@ -47,9 +47,9 @@ enum neap_status neap_driver_open(enum neap_backend backend, struct neap_driver 
 	enum neap_status status = neap_backend_resolve(backend, &backend, err);
 	struct neap_driver *driver;
 
-	if (status != NEAP_OK || (status = neap_load_cuda(backend, &cuda, err)) != NEAP_OK)
+	if (status || (status = neap_load_cuda(backend, &cuda, err)) != NEAP_OK)
 		return status;
-	if (!(driver = calloc(1, sizeof(*driver)))) {
+	if (!(driver = calloc(1, sizeof *driver))) {
 		dlclose(cuda.library);
 		return neap_fail(err, NEAP_ENOMEM, "opening the driver: out of host memory");
 	}
@@ -57,7 +57,7 @@ enum neap_status neap_driver_open(enum neap_backend backend, struct neap_driver 
 	driver->backend = cuda.backend;
 	driver->sim = cuda.sim;
 	neap_fork_guard_init(&driver->guard);
-	if ((status = start_cuda(driver, err)) != NEAP_OK) {
+	if ((status = start_cuda(driver, err))) {
 		neap_driver_close(driver);
 		return status;
 	}
@@ -80,12 +80,12 @@ enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct nea
 		missing = neap_nvml_missing(nvml);
 	if (missing)
 		return neap_fail(err, NEAP_EINVAL, "wrapping a driver: the table has no %s", missing);
-	if (!(driver = calloc(1, sizeof(*driver))))
+	if (!(driver = calloc(1, sizeof *driver)))
 		return neap_fail(err, NEAP_ENOMEM, "opening the driver: out of host memory");
 	driver->cuda = *cuda;
 	driver->backend = NEAP_BACKEND_CUDA;
 	neap_fork_guard_init(&driver->guard);
-	if ((status = start_cuda(driver, err)) != NEAP_OK) {
+	if ((status = start_cuda(driver, err))) {
 		neap_driver_close(driver);
 		return status;
 	}

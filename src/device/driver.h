@@ -19,14 +19,14 @@ enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct nea
 enum neap_status neap_cuda_fail(const struct neap_cuda *cuda, CUresult result, struct neap_error *err,
 				const char *what);
 
-/* A monitor over the driver's own NVML; the caller closes it before the driver. Errors: NEAP_ENOTSUP where NVML could not
- * be opened with the driver. */
+/* A monitor over the driver's own NVML; the caller closes it before the driver. Errors: NEAP_ENOTSUP where NVML could
+ * not be opened with the driver. */
 struct neap_monitor;
 enum neap_status neap_driver_monitor(struct neap_driver *driver, struct neap_monitor **ret_monitor,
 				     struct neap_error *err);
 
-/* What nvidia-smi says of the device, found by its UUID: used bytes (without what the driver reserves for itself, where
- * NVML tells that apart) and free ones. Errors: as above; NEAP_ENODEVICE when NVML does not show it; NVML's. */
+/* What nvidia-smi says of the device, found by its UUID: used bytes (without what the driver reserves for itself,
+ * where NVML tells that apart) and free ones. Errors: as above; NEAP_ENODEVICE when NVML does not show it; NVML's. */
 enum neap_status neap_device_smi_memory(struct neap_device *device, uint64_t *ret_used_bytes,
 					uint64_t *ret_free_bytes, struct neap_error *err);
 

@@ -27,21 +27,21 @@ struct neap_ledger_attached {
 struct neap_ledger_process {
 	pid_t pid;
 	bool attached;
-	uint64_t bytes; /* as the driver reports it; NEAP_BYTES_UNKNOWN */
+	uint64_t bytes;                      /* as the driver reports it; NEAP_BYTES_UNKNOWN */
 	uint64_t context, allocated, cached; /* attached only */
-	int64_t other;  /* attached only: bytes - context - allocated - cached; 0 when bytes is unknown */
+	int64_t other; /* attached only: bytes - context - allocated - cached; 0 when bytes is unknown */
 };
 
-/* `ret_processes` has room for reading->process_count + attached_count; attached processes NVML does not list (PIDs of
- * another namespace) are added with bytes unknown. */
+/* `ret_processes` has room for reading->process_count + attached_count; attached processes NVML does not list (PIDs
+ * of another namespace) are added with bytes unknown. */
 void neap_ledger_compute(const struct neap_reading *reading, const struct neap_ledger_attached *attached,
 			 size_t attached_count, struct neap_ledger *ret_ledger,
 			 struct neap_ledger_process *ret_processes, size_t *ret_process_count);
 
-/* Whether bytes that the driver says a process holds on a device can be a context and nothing else, given what its context
- * takes on another device (0: not known). Contexts differ from device to device, but not by a factor of two. Bytes that
- * are not known may be one. A process that is attached, has no allocator on a device and holds such bytes there has a
- * stray context: it costs hundreds of MB and does nothing. */
+/* Whether bytes that the driver says a process holds on a device can be a context and nothing else, given what its
+ * context takes on another device (0: not known). Contexts differ from device to device, but not by a factor of two.
+ * Bytes that are not known may be one. A process that is attached, has no allocator on a device and holds such bytes
+ * there has a stray context: it costs hundreds of MB and does nothing. */
 bool neap_ledger_context_sized(uint64_t bytes, uint64_t context_elsewhere_bytes);
 
 #endif

@@ -150,11 +150,11 @@ static enum neap_status each_device(struct search *search,
 
 	if (search->options->uuid)
 		status = neap_monitor_find(search->monitor, search->options->uuid, &only, err);
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+	for (size_t i = 0; !status && i < count; i++) {
 		if (only < count && i != only)
 			continue;
 		status = neap_monitor_read(search->monitor, i, &reading, err);
-		if (status == NEAP_OK)
+		if (!status)
 			visit(search, &reading);
 	}
 	return status;
@@ -282,8 +282,7 @@ static void drain(struct search *search, struct neap_leftovers *result)
 		search->used_bytes = 0;
 		enum neap_status status = each_device(search, mark_present, NULL);
 		result->drain_ns = neap_clock_now(clock) - begun_ns;
-		result->drained =
-			status == NEAP_OK && !search->still_there && search->used_bytes + gone_bytes <= before_bytes;
+		result->drained = !status && !search->still_there && search->used_bytes + gone_bytes <= before_bytes;
 		if (result->drained || result->drain_ns >= limit_ns)
 			break;
 		neap_clock_sleep(clock, LOOK_NS);
@@ -308,7 +307,7 @@ enum neap_status neap_leftovers_clear(struct neap_monitor *monitor, const struct
 	if (!search.holders)
 		return neap_fail(err, NEAP_ENOMEM, "looking for leftovers: out of host memory");
 	enum neap_status status = each_device(&search, add_holders, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		for (size_t i = 0; i < search.count; i++)
 			judge(&search.holders[i], options->run_id);
 		end_them(&search, &result);

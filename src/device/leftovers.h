@@ -3,11 +3,10 @@
  *
  * A process that holds device memory is
  *
- *   left alone   if it is us, our ancestor or descendant, of our run, or of a run whose supervisor still holds its lock
- *   ended        if neap started it (NEAP_RUN_ID and NEAP_RUN_DIR in its starting environment), and the lock of its run
- *                is free: the run is over, or its supervisor is gone
- *   named        if it is of this user, but neap did not start it
- *   counted      if it is of another user, or of a PID namespace that we do not see
+ *   left alone   if it is us, our ancestor or descendant, of our run, or of a run whose supervisor still holds its
+ * lock ended        if neap started it (NEAP_RUN_ID and NEAP_RUN_DIR in its starting environment), and the lock of
+ * its run is free: the run is over, or its supervisor is gone named        if it is of this user, but neap did not
+ * start it counted      if it is of another user, or of a PID namespace that we do not see
  */
 #ifndef NEAP_DEVICE_LEFTOVERS_H
 #define NEAP_DEVICE_LEFTOVERS_H

@@ -70,7 +70,7 @@ static bool holds_simulator(const char *folder)
 {
 	char library[PATH_MAX];
 
-	return neap_path_join(library, sizeof(library), folder, "libcuda.so.1") == NEAP_OK &&
+	return neap_path_join(library, sizeof library, folder, "libcuda.so.1") == NEAP_OK &&
 	       access(library, R_OK) == 0;
 }
 
@@ -86,8 +86,8 @@ enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err
 			return neap_fail(err, NEAP_ENOENT, "no libcuda.so.1 in NEAP_SIM_PATH (%s)", given);
 		ok = true;
 	} else if (own_folder(own)) {
-		for (size_t i = 0; i < sizeof(places) / sizeof(places[0]) && !ok; i++)
-			ok = neap_path_join(candidate, sizeof(candidate), own, places[i]) == NEAP_OK &&
+		for (size_t i = 0; i < sizeof places / sizeof places[0] && !ok; i++)
+			ok = neap_path_join(candidate, sizeof candidate, own, places[i]) == NEAP_OK &&
 			     realpath(candidate, found) && holds_simulator(found);
 		if (!ok)
 			return neap_fail(
@@ -109,9 +109,9 @@ static enum neap_status open_library(enum neap_backend backend, const char *name
 	enum neap_status status;
 
 	if (backend == NEAP_BACKEND_SIM) {
-		if ((status = neap_sim_folder(folder, sizeof(folder), err)) != NEAP_OK)
+		if ((status = neap_sim_folder(folder, sizeof folder, err)))
 			return status;
-		if (neap_path_join(path, sizeof(path), folder, name) != NEAP_OK)
+		if (neap_path_join(path, sizeof path, folder, name) != NEAP_OK)
 			return neap_fail(err, NEAP_EINVAL, "the path %.100s is too long", folder);
 		name = path;
 	}
@@ -135,7 +135,7 @@ static const struct neap_sim_calls *simulator_calls(void *library)
 
 	if (!symbol)
 		return NULL;
-	memcpy(&get, &symbol, sizeof(get));
+	memcpy(&get, &symbol, sizeof get);
 	const struct neap_sim_calls *calls = get();
 	return calls && calls->version == 1 ? calls : NULL;
 }
@@ -158,13 +158,13 @@ enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cu
 	neap_get_proc_address ask = NULL;
 	enum neap_status status = open_library(backend, "libcuda.so.1", &loaded.library, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	void *address = dlsym(loaded.library, "cuGetProcAddress_v2");
-	memcpy(&ask, &address, sizeof(ask));
+	memcpy(&ask, &address, sizeof ask);
 #define X(need, name, symbol, parameters)                                                                            \
 	address = cuda_address(loaded.library, ask, #name, #symbol);                                                 \
-	memcpy(&loaded.table.name, &address, sizeof(address));
+	memcpy(&loaded.table.name, &address, sizeof address);
 #include "device/cuda_functions.h"
 #undef X
 	loaded.sim = simulator_calls(loaded.library);
@@ -187,7 +187,7 @@ static bool is_simulator(const void *function)
 	Dl_info info;
 
 	if (!dladdr(function, &info) || !realpath(info.dli_fname, library) ||
-	    neap_sim_folder(folder, sizeof(folder), NULL) != NEAP_OK)
+	    neap_sim_folder(folder, sizeof folder, NULL) != NEAP_OK)
 		return false;
 	*strrchr(library, '/') = '\0';
 	return strcmp(library, folder) == 0;
@@ -207,11 +207,11 @@ enum neap_status neap_load_nvml(enum neap_backend backend, struct neap_loaded_nv
 	enum neap_status status = open_library(backend, "libnvidia-ml.so.1", &loaded.library, err);
 	void *address;
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 #define X(need, type, name, newest, older, parameters)                                                               \
 	address = nvml_address(loaded.library, #newest, #older);                                                     \
-	memcpy(&loaded.table.name, &address, sizeof(address));
+	memcpy(&loaded.table.name, &address, sizeof address);
 #include "device/nvml_functions.h"
 #undef X
 	address = dlsym(loaded.library, "nvmlShutdown");

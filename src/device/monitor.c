@@ -25,10 +25,10 @@ static enum neap_status start(struct neap_monitor *monitor, struct neap_error *e
 	if (monitor->device_count == 0)
 		return neap_fail(err, NEAP_ENODEVICE, "the driver shows no device; " NEAP_SIM_HINT);
 	if (!monitor->nvml.nvmlSystemGetDriverVersion ||
-	    monitor->nvml.nvmlSystemGetDriverVersion(monitor->driver_version, sizeof(monitor->driver_version)) !=
+	    monitor->nvml.nvmlSystemGetDriverVersion(monitor->driver_version, sizeof monitor->driver_version) !=
 		    NVML_SUCCESS)
 		monitor->driver_version[0] = '\0';
-	monitor->driver_version[sizeof(monitor->driver_version) - 1] = '\0';
+	monitor->driver_version[sizeof monitor->driver_version - 1] = '\0';
 	return NEAP_OK;
 }
 
@@ -36,7 +36,7 @@ static enum neap_status start(struct neap_monitor *monitor, struct neap_error *e
 static enum neap_status open_table(const struct neap_nvml *table, enum neap_backend backend,
 				   struct neap_monitor **ret_monitor, struct neap_error *err)
 {
-	struct neap_monitor *monitor = calloc(1, sizeof(*monitor));
+	struct neap_monitor *monitor = calloc(1, sizeof *monitor);
 	enum neap_status status;
 
 	if (!monitor)
@@ -56,7 +56,7 @@ static enum neap_status open_table(const struct neap_nvml *table, enum neap_back
 		return status;
 	}
 	neap_fork_guard_init(&monitor->guard);
-	if ((status = start(monitor, err)) != NEAP_OK) {
+	if ((status = start(monitor, err))) {
 		neap_monitor_close(monitor);
 		return status;
 	}
@@ -70,7 +70,7 @@ enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monito
 	struct neap_loaded_nvml loaded;
 	enum neap_status status = neap_backend_resolve(backend, &backend, err);
 
-	if (status != NEAP_OK || (status = neap_load_nvml(backend, &loaded, err)) != NEAP_OK)
+	if (status || (status = neap_load_nvml(backend, &loaded, err)) != NEAP_OK)
 		return status;
 	return open_table(&loaded.table, loaded.backend, ret_monitor, err);
 }
@@ -146,20 +146,20 @@ static enum neap_status read_identity(struct neap_monitor *monitor, nvmlDevice_t
 {
 	const struct neap_nvml *nvml = &monitor->nvml;
 	char text[NVML_DEVICE_UUID_ROOM] = "";
-	nvmlReturn_t result = nvml->nvmlDeviceGetUUID(device, text, sizeof(text));
+	nvmlReturn_t result = nvml->nvmlDeviceGetUUID(device, text, sizeof text);
 
 	if (result != NVML_SUCCESS)
 		return neap_nvml_fail(nvml, result, err, "asking for the device's UUID");
 	if (!neap_uuid_parse(text, reading->uuid))
 		return neap_fail(err, NEAP_EDRIVER, "NVML gives \"%.48s\" for a UUID", text);
-	snprintf(reading->uuid_text, sizeof(reading->uuid_text), "%.47s", text);
-	if (nvml->nvmlDeviceGetName(device, reading->name, sizeof(reading->name)) != NVML_SUCCESS)
+	snprintf(reading->uuid_text, sizeof reading->uuid_text, "%.47s", text);
+	if (nvml->nvmlDeviceGetName(device, reading->name, sizeof reading->name) != NVML_SUCCESS)
 		reading->name[0] = '\0';
-	reading->name[sizeof(reading->name) - 1] = '\0';
+	reading->name[sizeof reading->name - 1] = '\0';
 
 	nvmlPciInfo_t pci = {{0}};
 	if (nvml->nvmlDeviceGetPciInfo && nvml->nvmlDeviceGetPciInfo(device, &pci) == NVML_SUCCESS)
-		snprintf(reading->pci_bus_id, sizeof(reading->pci_bus_id), "%.31s", pci.busId);
+		snprintf(reading->pci_bus_id, sizeof reading->pci_bus_id, "%.31s", pci.busId);
 	return NEAP_OK;
 }
 
@@ -183,9 +183,9 @@ enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index,
 	nvmlDevice_t device = NULL;
 	enum neap_status status = get_device(monitor, index, &device, err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_memory(monitor, device, &reading, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_reading = reading;
 	return status;
 }
@@ -198,7 +198,7 @@ enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, s
 	nvmlDevice_t device = NULL;
 	enum neap_status status = get_device(monitor, index, &device, err);
 
-	if (status != NEAP_OK || (status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
+	if (status || (status = read_identity(monitor, device, &reading, err)) != NEAP_OK ||
 	    (status = read_memory(monitor, device, &reading, err)) != NEAP_OK)
 		return status;
 	if (monitor->nvml.nvmlDeviceGetUtilizationRates &&
@@ -220,8 +220,8 @@ enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned 
 		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
 	for (unsigned int i = 0; i < monitor->device_count; i++) {
 		if (monitor->nvml.nvmlDeviceGetHandleByIndex(i, &device) != NVML_SUCCESS ||
-		    monitor->nvml.nvmlDeviceGetUUID(device, text, sizeof(text)) != NVML_SUCCESS ||
-		    !neap_uuid_parse(text, found) || memcmp(found, uuid, sizeof(found)) != 0)
+		    monitor->nvml.nvmlDeviceGetUUID(device, text, sizeof text) != NVML_SUCCESS ||
+		    !neap_uuid_parse(text, found) || memcmp(found, uuid, sizeof found) != 0)
 			continue;
 		*ret_index = i;
 		return NEAP_OK;

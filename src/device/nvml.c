@@ -75,7 +75,7 @@ bool neap_uuid_parse(const char *text, unsigned char ret_uuid[16])
 	}
 	if (*at)
 		return false;
-	memcpy(ret_uuid, uuid, sizeof(uuid));
+	memcpy(ret_uuid, uuid, sizeof uuid);
 	return true;
 }
 
@@ -92,7 +92,7 @@ enum neap_status neap_nvml_processes(const struct neap_nvml *nvml, nvmlDevice_t 
 	for (int try = 0; try < 8 && room <= 1u << 20; try++) {
 		unsigned int count = room;
 		free(processes);
-		if (!(processes = calloc(room, sizeof(*processes))))
+		if (!(processes = calloc(room, sizeof *processes)))
 			return neap_fail(err, NEAP_ENOMEM, "listing processes: out of host memory");
 		nvmlReturn_t result = nvml->nvmlDeviceGetComputeRunningProcesses(device, &count, processes);
 		if (result == NVML_SUCCESS) {
@@ -125,8 +125,8 @@ bool neap_nvml_process_bytes(const struct neap_nvml *nvml, const unsigned char u
 	/* By UUID: NVML's order is not CUDA's, and CUDA_VISIBLE_DEVICES does not apply to it. */
 	for (unsigned int i = 0; i < device_count; i++) {
 		if (nvml->nvmlDeviceGetHandleByIndex(i, &device) != NVML_SUCCESS ||
-		    nvml->nvmlDeviceGetUUID(device, text, sizeof(text)) != NVML_SUCCESS ||
-		    !neap_uuid_parse(text, found) || memcmp(found, uuid, sizeof(found)) != 0)
+		    nvml->nvmlDeviceGetUUID(device, text, sizeof text) != NVML_SUCCESS ||
+		    !neap_uuid_parse(text, found) || memcmp(found, uuid, sizeof found) != 0)
 			continue;
 		if (neap_nvml_processes(nvml, device, &processes, &count, NULL) != NEAP_OK)
 			return false;

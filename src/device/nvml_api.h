@@ -1,7 +1,7 @@
 /* device/nvml_api.h: the part of NVML that neap uses: types, constants and the table of functions.
  *
- * Names are tried newest first (`_v3`, `_v2`, plain). NVML's plain process-list symbol fills the shorter v1 struct, so
- * it is not used. Source: NVML API reference, R535 to R580. nvmlReturn_t values are in the enum below.
+ * Names are tried newest first (`_v3`, `_v2`, plain). NVML's plain process-list symbol fills the shorter v1 struct,
+ * so it is not used. Source: NVML API reference, R535 to R580. nvmlReturn_t values are in the enum below.
  */
 #ifndef NEAP_DEVICE_NVML_API_H
 #define NEAP_DEVICE_NVML_API_H
@@ -28,9 +28,9 @@ enum {
 
 /* usedGpuMemory of a process when the driver will not tell (containers, vGPU). */
 #define NVML_VALUE_NOT_AVAILABLE_ULL (~0ull)
-#define NVML_DEVICE_UUID_ROOM 96
-#define NVML_DEVICE_NAME_ROOM 96
-#define NVML_SYSTEM_VERSION_ROOM 81
+#define NVML_DEVICE_UUID_ROOM        96
+#define NVML_DEVICE_NAME_ROOM        96
+#define NVML_SYSTEM_VERSION_ROOM     81
 
 typedef struct {
 	unsigned long long total, free, used; /* v1: `used` includes what the driver reserves */

@@ -20,8 +20,8 @@ X(REQUIRED, nvmlReturn_t, nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, 0,
   (nvmlDevice_t device, nvmlMemory_t *memory))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo_v2, 0,
   (nvmlDevice_t device, nvmlMemory_v2_t *memory))
-X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses_v2,
-  (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes))
+X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses_v3,
+  nvmlDeviceGetComputeRunningProcesses_v2, (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *processes))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetUtilizationRates, nvmlDeviceGetUtilizationRates, 0,
   (nvmlDevice_t device, nvmlUtilization_t *utilization))
 X(OPTIONAL, nvmlReturn_t, nvmlDeviceGetPciInfo, nvmlDeviceGetPciInfo_v3, 0, (nvmlDevice_t device, nvmlPciInfo_t *pci))

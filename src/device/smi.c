@@ -21,11 +21,11 @@ enum neap_status neap_device_smi_memory(struct neap_device *device, uint64_t *re
 	size_t index = 0;
 	enum neap_status status = neap_driver_monitor(neap_device_driver(device), &monitor, err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_monitor_find(monitor, neap_device_info(device)->uuid, &index, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_monitor_memory(monitor, index, &reading, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		*ret_used_bytes = reading.used_bytes;
 		*ret_free_bytes = reading.free_bytes;
 	}

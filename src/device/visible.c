@@ -1,5 +1,5 @@
-/* device/visible.c: a child asks the driver and answers through a pipe: one struct, whole or not at all (it is smaller
- * than PIPE_BUF). */
+/* device/visible.c: a child asks the driver and answers through a pipe: one struct, whole or not at all (it is
+ * smaller than PIPE_BUF). */
 #include "device/visible.h"
 
 #include "base/clock.h"
@@ -38,9 +38,9 @@ bool neap_visible_names_mig(const char *list)
 	return false;
 }
 
-/* The child inherits blocked signals and handlers for this short time. It runs none of the parent's exit handlers, and
- * ends with the parent at the latest. It closes the parent's files: otherwise it would hold the parent's locks for as
- * long as it hangs in the driver. */
+/* The child inherits blocked signals and handlers for this short time. It runs none of the parent's exit handlers,
+ * and ends with the parent at the latest. It closes the parent's files: otherwise it would hold the parent's locks
+ * for as long as it hangs in the driver. */
 static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 {
 	struct answer answer = {0};
@@ -62,10 +62,10 @@ static _Noreturn void ask(enum neap_backend backend, int fd, pid_t parent)
 			result = cuda->cuDeviceGetUuid(&uuid, device);
 		if (result != CUDA_SUCCESS)
 			neap_cuda_fail(cuda, result, &answer.err, "asking for the first device's UUID");
-		memcpy(answer.uuid, uuid.bytes, sizeof(answer.uuid));
+		memcpy(answer.uuid, uuid.bytes, sizeof answer.uuid);
 	}
-	ssize_t written = write(fd, &answer, sizeof(answer));
-	_exit(written == (ssize_t)sizeof(answer) ? 0 : 1);
+	ssize_t written = write(fd, &answer, sizeof answer);
+	_exit(written == (ssize_t)sizeof answer ? 0 : 1);
 }
 
 /* Reads the answer within the time; false: there is none. */
@@ -74,7 +74,7 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 	uint64_t end_ns = neap_clock_now(neap_clock_system()) + limit_ns;
 	size_t length = 0;
 
-	while (length < sizeof(*ret_answer)) {
+	while (length < sizeof *ret_answer) {
 		uint64_t now_ns = neap_clock_now(neap_clock_system());
 		struct pollfd wait = {.fd = fd, .events = POLLIN};
 		if (now_ns >= end_ns)
@@ -84,12 +84,12 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 			return false;
 		if (ready <= 0)
 			continue;
-		ssize_t got = read(fd, (char *)ret_answer + length, sizeof(*ret_answer) - length);
+		ssize_t got = read(fd, (char *)ret_answer + length, sizeof *ret_answer - length);
 		if (got == 0 || (got < 0 && errno != EINTR))
 			return false;
 		length += got > 0 ? (size_t)got : 0;
 	}
-	ret_answer->err.message[sizeof(ret_answer->err.message) - 1] = '\0';
+	ret_answer->err.message[sizeof ret_answer->err.message - 1] = '\0';
 	return true;
 }
 

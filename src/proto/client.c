@@ -26,11 +26,11 @@ static enum neap_status connect_to(int fd, const struct sockaddr_un *address, pi
 	/* A Unix socket's connect waits, for room in the backlog, as long as its send timeout says. */
 	struct timeval bound = {.tv_sec = (time_t)(bound_ns / NEAP_NS_PER_S),
 				.tv_usec = (suseconds_t)(bound_ns % NEAP_NS_PER_S / 1000)};
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)) != 0)
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound) != 0)
 		return neap_fail_errno(err, errno, "setting the socket's bound");
 	int result;
 	do
-		result = connect(fd, (const struct sockaddr *)address, sizeof(*address));
+		result = connect(fd, (const struct sockaddr *)address, sizeof *address);
 	while (result != 0 && errno == EINTR);
 	if (result == 0)
 		return NEAP_OK;
@@ -54,18 +54,18 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_
 		return neap_fail(err, NEAP_EPERM, "process %d (%s) belongs to user %u: only that user can ask it",
 				 (int)pid, process.command, (unsigned)process.uid);
 	enum neap_status status = neap_socket_address(runtime_folder, pid, &address, &folder_fd, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	client.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (client.fd < 0)
 		status = neap_fail_errno(err, errno, "making a socket");
-	if (status == NEAP_OK)
+	if (!status)
 		status = connect_to(client.fd, &address, pid, client.bound_ns, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_socket_check_peer(client.fd, err);
 	if (folder_fd >= 0)
 		close(folder_fd);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_client = client;
 	else if (client.fd >= 0)
 		close(client.fd);
@@ -78,7 +78,7 @@ static enum neap_status refused(const struct neap_client *client, const struct n
 {
 	char message[200] = "no reason given";
 	enum neap_status status = frame->status <= NEAP_EINTERNAL ? (enum neap_status)frame->status : NEAP_EPROTO;
-	neap_fields_string(reply, NEAP_FIELD_ERROR, message, sizeof(message));
+	neap_fields_string(reply, NEAP_FIELD_ERROR, message, sizeof message);
 	return neap_fail(err, status, "process %d answered: %s", (int)client->pid, message);
 }
 
@@ -102,7 +102,7 @@ enum neap_status neap_client_post(struct neap_client *client, enum neap_request 
 	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + client->bound_ns;
 	struct neap_frame frame;
 	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
-	if (status != NEAP_OK)
+	if (status)
 		neap_error_prefix(err, "leaving %s with process %d", neap_request_name(request), (int)client->pid);
 	return status;
 }
@@ -133,17 +133,16 @@ enum neap_status neap_client_call(struct neap_client *client, enum neap_request 
 	struct neap_frame frame = {0}, answer = {0};
 	struct neap_fields reply = {0};
 	enum neap_status status = send_request(client, request, arguments, length, deadline_ns, &frame, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = wait_for_answer(client, deadline_ns, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_frame_receive(client->fd, &answer, &client->payload, deadline_ns, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_fields_open(client->payload.data, client->payload.length, &reply, err);
 	/* An error may be about the frame itself: then it repeats what could be read of it. */
-	if (status == NEAP_OK && answer.status == 0 &&
-	    (answer.request != frame.request || answer.command != frame.command))
+	if (!status && answer.status == 0 && (answer.request != frame.request || answer.command != frame.command))
 		status = neap_fail(err, NEAP_EPROTO, "the answer is to another request");
-	if (status != NEAP_OK) {
+	if (status) {
 		neap_error_prefix(err, "asking process %d for %s", (int)client->pid, neap_request_name(request));
 		return status;
 	}

@@ -29,14 +29,15 @@ enum neap_status neap_client_open(const char *runtime_folder, pid_t pid, uint64_
 				  struct neap_client *ret_client, struct neap_error *err);
 
 /* Sends a request and waits for its reply. `arguments`: fields, may be NULL with length 0. *ret_reply lives until the
- * next call or close. Errors: NEAP_ETIMEDOUT (at once when the process is stopped meanwhile), NEAP_EPROTO, NEAP_EIO; and what the agent answered, with its message.
- * After an error of the first three the client is only good for closing. */
+ * next call or close. Errors: NEAP_ETIMEDOUT (at once when the process is stopped meanwhile), NEAP_EPROTO, NEAP_EIO;
+ * and what the agent answered, with its message. After an error of the first three the client is only good for
+ * closing. */
 enum neap_status neap_client_call(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_fields *ret_reply, struct neap_error *err);
 
 /* Sends a request without waiting for the answer: the arguments contain NEAP_FIELD_UNATTENDED. A stopped process
- * executes it when it continues, in the order of posting, even if the client closed long before. After it the client is only good
- * for closing. Errors: NEAP_ETIMEDOUT, NEAP_EIO. */
+ * executes it when it continues, in the order of posting, even if the client closed long before. After it the client
+ * is only good for closing. Errors: NEAP_ETIMEDOUT, NEAP_EIO. */
 enum neap_status neap_client_post(struct neap_client *client, enum neap_request request, const void *arguments,
 				  size_t length, struct neap_error *err);
 

@@ -12,7 +12,7 @@
 	X(1, HELLO, hello, "who it is: PID, start time, program, versions")                                          \
 	X(2, INFO, info, "what it holds on each device, where it records, what is wrong with it if anything is")     \
 	X(3, CLEAR, clear, "return cached memory to the driver; with force, also call what the program registered")  \
-	X(4, RESET_PEAK, reset_peak, "reset the peak statistics")                                               \
+	X(4, RESET_PEAK, reset_peak, "reset the peak statistics")                                                    \
 	X(5, FRACTION, fraction, "limit what the allocators may reserve; empties the cache where it is above that")
 
 enum neap_request {

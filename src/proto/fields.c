@@ -53,7 +53,7 @@ enum neap_status neap_fields_open(const void *data, size_t length, struct neap_f
 {
 	for (size_t at = 0; at < length;) {
 		enum neap_status status = check_field(data, length, at, &at, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	*ret_fields = (struct neap_fields){.data = data, .length = length};

@@ -83,7 +83,7 @@ static enum neap_status send_all(int fd, const void *bytes, size_t length, uint6
 			length -= (size_t)sent;
 		} else if (errno == EAGAIN) {
 			enum neap_status status = wait_for(fd, POLLOUT, deadline_ns, err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 		} else if (errno != EINTR) {
 			return neap_fail_errno(err, errno, "sending to the peer");
@@ -105,7 +105,7 @@ static enum neap_status receive_all(int fd, void *ret_bytes, size_t length, uint
 			return neap_fail(err, NEAP_EIO, "the peer closed the connection");
 		} else if (errno == EAGAIN) {
 			enum neap_status status = wait_for(fd, POLLIN, deadline_ns, err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 		} else if (errno != EINTR) {
 			return neap_fail_errno(err, errno, "receiving from the peer");
@@ -119,7 +119,7 @@ enum neap_status neap_frame_send(int fd, const struct neap_frame *frame, const v
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	neap_frame_encode(frame, header);
-	enum neap_status status = send_all(fd, header, sizeof(header), deadline_ns, err);
+	enum neap_status status = send_all(fd, header, sizeof header, deadline_ns, err);
 	return status == NEAP_OK ? send_all(fd, payload, frame->length, deadline_ns, err) : status;
 }
 
@@ -128,23 +128,23 @@ enum neap_status neap_frame_receive(int fd, struct neap_frame *ret_frame, struct
 {
 	unsigned char header[NEAP_FRAME_HEADER_BYTES];
 	struct neap_frame frame = {0};
-	enum neap_status status = receive_all(fd, header, sizeof(header), deadline_ns, err);
-	if (status == NEAP_OK)
+	enum neap_status status = receive_all(fd, header, sizeof header, deadline_ns, err);
+	if (!status)
 		status = neap_frame_decode(header, &frame, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_buffer_clear(payload);
 	unsigned char piece[4096];
-	for (size_t left = frame.length; left > 0 && status == NEAP_OK;) {
-		size_t bytes = left < sizeof(piece) ? left : sizeof(piece);
+	for (size_t left = frame.length; left > 0 && !status;) {
+		size_t bytes = left < sizeof piece ? left : sizeof piece;
 		status = receive_all(fd, piece, bytes, deadline_ns, err);
-		if (status == NEAP_OK)
+		if (!status)
 			neap_buffer_append(payload, piece, bytes);
 		left -= bytes;
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_buffer_status(payload, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_frame = frame;
 	return status;
 }

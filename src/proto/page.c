@@ -1,4 +1,5 @@
-/* proto/page.c: statistics pages, both sides. page.h has the layout and the rule for which process counts as alive. */
+/* proto/page.c: statistics pages, both sides. page.h has the layout and the rule for which process counts as alive.
+ */
 #include "proto/page.h"
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@ static enum neap_status path_of(char *text, size_t room, const char *folder, pid
 				struct neap_error *err)
 {
 	char name[64];
-	snprintf(name, sizeof(name), "%d%s", (int)pid, suffix);
+	snprintf(name, sizeof name, "%d%s", (int)pid, suffix);
 	return neap_path_join(text, room, folder, name) == NEAP_OK
 		       ? NEAP_OK
 		       : neap_fail(err, NEAP_EINVAL, "the runtime folder's path is too long: %.150s", folder);
@@ -65,13 +66,13 @@ static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_publ
 	for (int tries = 0; tries < READ_TRIES + SLOW_TRIES; tries++) {
 		uint64_t before, after;
 		struct neap_published slot;
-		if (!pread_all(fd, &before, sizeof(before), at))
+		if (!pread_all(fd, &before, sizeof before, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		__sync_synchronize();
-		if (!pread_all(fd, &slot, sizeof(slot), at))
+		if (!pread_all(fd, &slot, sizeof slot, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		__sync_synchronize();
-		if (!pread_all(fd, &after, sizeof(after), at))
+		if (!pread_all(fd, &after, sizeof after, at))
 			return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 		bool whole = before % 2 == 0 && before == after && slot.sequence == before;
 		bool torn = !whole && tries >= READ_TRIES && before == after && is_stopped(pid);
@@ -107,9 +108,9 @@ static bool slot_used(const struct neap_published *slot)
 
 static enum neap_status check_head(const struct neap_page *head, pid_t pid, struct neap_error *err)
 {
-	if (memcmp(head->magic, NEAP_PAGE_MAGIC, sizeof(head->magic)) != 0)
+	if (memcmp(head->magic, NEAP_PAGE_MAGIC, sizeof head->magic) != 0)
 		return neap_fail(err, NEAP_EPARSE, "it is no page of neap's");
-	if (head->version != NEAP_PAGE_VERSION || head->bytes != sizeof(*head))
+	if (head->version != NEAP_PAGE_VERSION || head->bytes != sizeof *head)
 		return neap_fail(err, NEAP_EPARSE, "it has version %u, this neap reads version %u", head->version,
 				 NEAP_PAGE_VERSION);
 	if (head->pid != (uint64_t)pid)
@@ -134,27 +135,27 @@ static enum neap_status read_page(int fd, pid_t pid, struct neap_attached *ret, 
 	if (!pread_all(fd, &head, head_bytes, 0))
 		return neap_fail(err, NEAP_EPARSE, "the page is cut short");
 	enum neap_status status = check_head(&head, pid, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	/* A lock that can be had is held by no living agent. */
 	if (flock(fd, LOCK_SH | LOCK_NB) == 0 || !neap_process_alive(pid, head.start_ticks))
 		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
 	ret->pid = pid;
 	ret->start_ticks = head.start_ticks;
-	copy_text(ret->name, sizeof(ret->name), head.name, sizeof(head.name));
-	copy_text(ret->run_id, sizeof(ret->run_id), head.run_id, sizeof(head.run_id));
-	copy_text(ret->record_path, sizeof(ret->record_path), head.record_path, sizeof(head.record_path));
-	copy_text(ret->note, sizeof(ret->note), head.note, sizeof(head.note));
+	copy_text(ret->name, sizeof ret->name, head.name, sizeof head.name);
+	copy_text(ret->run_id, sizeof ret->run_id, head.run_id, sizeof head.run_id);
+	copy_text(ret->record_path, sizeof ret->record_path, head.record_path, sizeof head.record_path);
+	copy_text(ret->note, sizeof ret->note, head.note, sizeof head.note);
 	ret->device_count = 0;
 	bool torn = false;
-	for (size_t i = 0; i < head.device_count && status == NEAP_OK; i++) {
+	for (size_t i = 0; i < head.device_count && !status; i++) {
 		struct neap_published *slot = &ret->devices[ret->device_count];
-		status = read_slot(fd, head_bytes + i * sizeof(*slot), pid, slot, &torn, err);
-		if (status == NEAP_OK && slot_used(slot))
+		status = read_slot(fd, head_bytes + i * sizeof *slot, pid, slot, &torn, err);
+		if (!status && slot_used(slot))
 			ret->device_count++;
 	}
 	if (torn && !ret->note[0])
-		snprintf(ret->note, sizeof(ret->note),
+		snprintf(ret->note, sizeof ret->note,
 			 "it was stopped in the middle of an operation: its figures may be off by that one");
 	return status;
 }
@@ -163,17 +164,17 @@ enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct ne
 				struct neap_error *err)
 {
 	char path[4096];
-	enum neap_status status = path_of(path, sizeof(path), runtime_folder, pid, ".page", err);
-	if (status != NEAP_OK)
+	enum neap_status status = path_of(path, sizeof path, runtime_folder, pid, ".page", err);
+	if (status)
 		return status;
 	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
 		return neap_fail(err, NEAP_ENOENT, "process %d is not attached", (int)pid);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening the statistics page %s", path);
-	struct neap_attached *attached = calloc(1, sizeof(*attached));
+	struct neap_attached *attached = calloc(1, sizeof *attached);
 	status = attached ? read_page(fd, pid, attached, err) : neap_fail(err, NEAP_ENOMEM, "out of memory");
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_attached = *attached;
 	else if (status != NEAP_ENOENT && status != NEAP_ENOMEM)
 		neap_error_prefix(err, "reading the statistics page %s", path);
@@ -214,8 +215,8 @@ void neap_page_making_end(int held)
 	close(held);
 }
 
-/* Whether PID.page is gone, or its process is. A dead process's lock is free, or held only by its forked child or by a
- * mapping that the kernel has not removed yet. */
+/* Whether PID.page is gone, or its process is. A dead process's lock is free, or held only by its forked child or by
+ * a mapping that the kernel has not removed yet. */
 static bool is_left(const char *path, pid_t pid)
 {
 	struct neap_page head;
@@ -234,8 +235,8 @@ static bool is_left(const char *path, pid_t pid)
 static void remove_leftovers(int folder_fd, const char *runtime_folder, pid_t pid)
 {
 	char page[4096], socket[4096];
-	if (path_of(page, sizeof(page), runtime_folder, pid, ".page", NULL) != NEAP_OK ||
-	    path_of(socket, sizeof(socket), runtime_folder, pid, ".sock", NULL) != NEAP_OK ||
+	if (path_of(page, sizeof page, runtime_folder, pid, ".page", NULL) != NEAP_OK ||
+	    path_of(socket, sizeof socket, runtime_folder, pid, ".sock", NULL) != NEAP_OK ||
 	    flock(folder_fd, LOCK_EX | LOCK_NB) != 0)
 		return;
 	if (is_left(page, pid)) {
@@ -254,7 +255,7 @@ static void remove_old_record(const char *runtime_folder, const char *name)
 	pid_t pid = pid_of(name, ".record");
 	uint64_t now_s = neap_wall_ns() / NEAP_NS_PER_S;
 	if (pid == 0 || neap_process_read(pid, &process, NULL) == NEAP_OK ||
-	    neap_path_join(path, sizeof(path), runtime_folder, name) != NEAP_OK || lstat(path, &info) != 0)
+	    neap_path_join(path, sizeof path, runtime_folder, name) != NEAP_OK || lstat(path, &info) != 0)
 		return;
 	if (S_ISREG(info.st_mode) && (uint64_t)info.st_mtime + RECORD_KEEP_S < now_s)
 		unlink(path);
@@ -283,7 +284,7 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 			continue;
 		if (count == room) {
 			room = room ? room * 2 : 4;
-			struct neap_attached *grown = realloc(list, room * sizeof(*list));
+			struct neap_attached *grown = realloc(list, room * sizeof *list);
 			if (!grown) {
 				status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 				goto out;
@@ -297,7 +298,7 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 			remove_leftovers(dirfd(folder), runtime_folder, pid);
 	}
 	if (count > 1)
-		qsort(list, count, sizeof(*list), compare_attached);
+		qsort(list, count, sizeof *list, compare_attached);
 	*ret_attached = list;
 	*ret_count = count;
 	list = NULL;
@@ -365,14 +366,14 @@ bool neap_attached_device(const struct neap_attached *attached, const unsigned c
 
 static void fill_page(struct neap_page *page, const struct neap_page_identity *identity)
 {
-	memcpy(page->magic, NEAP_PAGE_MAGIC, sizeof(page->magic));
+	memcpy(page->magic, NEAP_PAGE_MAGIC, sizeof page->magic);
 	page->version = NEAP_PAGE_VERSION;
-	page->bytes = sizeof(*page);
+	page->bytes = sizeof *page;
 	page->pid = (uint64_t)identity->pid;
 	page->start_ticks = identity->start_ticks;
-	snprintf(page->name, sizeof(page->name), "%s", identity->name);
-	snprintf(page->run_id, sizeof(page->run_id), "%s", identity->run_id);
-	snprintf(page->record_path, sizeof(page->record_path), "%s", identity->record_path);
+	snprintf(page->name, sizeof page->name, "%s", identity->name);
+	snprintf(page->run_id, sizeof page->run_id, "%s", identity->run_id);
+	snprintf(page->record_path, sizeof page->record_path, "%s", identity->record_path);
 }
 
 /* Through a description of its own: a mapping may be taken down a moment after its process has ended or begun another
@@ -396,11 +397,10 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 	struct stat info;
 	char temporary[4096];
 	void *map = MAP_FAILED;
-	enum neap_status status =
-		path_of(owner.path, sizeof(owner.path), runtime_folder, identity->pid, ".page", err);
-	if (status == NEAP_OK)
-		status = path_of(temporary, sizeof(temporary), runtime_folder, identity->pid, ".page-new", err);
-	if (status != NEAP_OK)
+	enum neap_status status = path_of(owner.path, sizeof owner.path, runtime_folder, identity->pid, ".page", err);
+	if (!status)
+		status = path_of(temporary, sizeof temporary, runtime_folder, identity->pid, ".page-new", err);
+	if (status)
 		return status;
 	unlink(temporary); /* of a process of this PID that died between the next line and rename */
 	owner.fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -437,7 +437,7 @@ enum neap_status neap_page_create(const char *runtime_folder, const struct neap_
 void neap_page_note(struct neap_page_owner *owner, const char *note)
 {
 	if (owner->page)
-		snprintf(owner->page->note, sizeof(owner->page->note), "%s", note);
+		snprintf(owner->page->note, sizeof owner->page->note, "%s", note);
 }
 
 struct neap_published *neap_page_slot(struct neap_page_owner *owner)
@@ -462,7 +462,7 @@ void neap_page_hide(struct neap_page_owner *owner, struct neap_published *slot)
 	uint64_t *words = (uint64_t *)slot;
 	uint64_t odd = words[0] | 1;
 	__atomic_store_n(&words[0], odd, __ATOMIC_RELEASE);
-	for (size_t i = 1; i < sizeof(*slot) / sizeof(*words); i++)
+	for (size_t i = 1; i < sizeof *slot / sizeof *words; i++)
 		__atomic_store_n(&words[i], 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&words[0], odd + 1, __ATOMIC_RELEASE);
 }
@@ -481,7 +481,7 @@ void neap_page_destroy(struct neap_page_owner *owner, bool unmap)
 	unlink(owner->path);
 	if (!unmap)
 		return;
-	munmap(owner->page, sizeof(*owner->page));
+	munmap(owner->page, sizeof *owner->page);
 	close_own(owner);
 	*owner = (struct neap_page_owner){.fd = -1};
 }
@@ -491,8 +491,8 @@ void neap_page_abandon(struct neap_page_owner *owner)
 	if (!owner->page)
 		return;
 	/* Should even this fail, allocators of the parent must not be used here any more anyway. */
-	(void)!mmap(owner->page, sizeof(*owner->page), PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	(void)!mmap(owner->page, sizeof *owner->page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+		    -1, 0);
 	close_own(owner);
 	*owner = (struct neap_page_owner){.fd = -1};
 }

@@ -40,13 +40,14 @@ struct neap_attached {
 };
 
 /* Reads RUNTIME/PID.page. If the process was stopped in the middle of an operation, returns the figures
- * as they stand, and the note says so. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY (after 0.1 s). */
+ * as they stand, and the note says so. Errors: NEAP_ENOENT (not attached), NEAP_EPARSE, NEAP_EPERM, NEAP_EBUSY (after
+ * 0.1 s). */
 enum neap_status neap_page_read(const char *runtime_folder, pid_t pid, struct neap_attached *ret_attached,
 				struct neap_error *err);
 
-/* All attached processes that are alive, by PID. Deletes the files that dead processes left: page and socket at once (or
- * at the next listing, if a process is attaching at this moment), a recording in the runtime folder after a day. Skips
- * pages that cannot be read. Caller frees *ret_attached. */
+/* All attached processes that are alive, by PID. Deletes the files that dead processes left: page and socket at once
+ * (or at the next listing, if a process is attaching at this moment), a recording in the runtime folder after a day.
+ * Skips pages that cannot be read. Caller frees *ret_attached. */
 enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached **ret_attached, size_t *ret_count,
 				struct neap_error *err);
 
@@ -72,10 +73,10 @@ struct neap_page_owner {
 	char path[4096];
 };
 
-/* Takes a lock while PID.page and PID.sock are made. A process that deletes the files of dead ones never waits for it,
- * and deletes nothing meanwhile. Without it, a process that restarts under its PID could lose its new files to another
- * that has just found the old ones dead. Waits at most 0.1 s. Returns -1 if the lock is not held: continue all the same.
- * neap_page_making_end releases it. */
+/* Takes a lock while PID.page and PID.sock are made. A process that deletes the files of dead ones never waits for
+ * it, and deletes nothing meanwhile. Without it, a process that restarts under its PID could lose its new files to
+ * another that has just found the old ones dead. Waits at most 0.1 s. Returns -1 if the lock is not held: continue
+ * all the same. neap_page_making_end releases it. */
 int neap_page_making_begin(const char *runtime_folder);
 void neap_page_making_end(int held);
 

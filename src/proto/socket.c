@@ -15,7 +15,7 @@ enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, stru
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int folder_fd = -1;
-	size_t room = sizeof(address.sun_path);
+	size_t room = sizeof address.sun_path;
 	int length = snprintf(address.sun_path, room, "%s/%d.sock", runtime_folder, (int)pid);
 	if (length < 0 || (size_t)length >= room) {
 		folder_fd = open(runtime_folder, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -31,7 +31,7 @@ enum neap_status neap_socket_address(const char *runtime_folder, pid_t pid, stru
 enum neap_status neap_socket_check_peer(int fd, struct neap_error *err)
 {
 	struct ucred peer;
-	socklen_t length = sizeof(peer);
+	socklen_t length = sizeof peer;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
 		return neap_fail_errno(err, errno, "asking who is on the other end of the socket");
 	if (peer.uid != geteuid())

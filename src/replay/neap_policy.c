@@ -30,7 +30,7 @@ static enum neap_status own_alloc(struct neap_policy *policy, uint64_t bytes, ui
 	uint64_t address = 0;
 	(void)pool;
 	enum neap_status status = neap_malloc(((struct own *)policy)->alloc, bytes, stream_of(stream), &address, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_block = (void *)(uintptr_t)address;
 	return status;
 }
@@ -38,7 +38,7 @@ static enum neap_status own_alloc(struct neap_policy *policy, uint64_t bytes, ui
 static enum neap_status own_free(struct neap_policy *policy, void *block, struct neap_error *err)
 {
 	enum neap_status status = neap_free(((struct own *)policy)->alloc, (uint64_t)(uintptr_t)block);
-	if (status != NEAP_OK)
+	if (status)
 		return neap_fail(err, status, "a block that is not live was freed");
 	return NEAP_OK;
 }
@@ -48,9 +48,9 @@ static enum neap_status own_free_held(struct neap_policy *policy, void *block, u
 	struct own *own = (struct own *)policy;
 	void *stream = (void *)(UINTPTR_MAX - 15 - 16 * (own->holds++ % HOLDING_STREAMS));
 	enum neap_status status = neap_record_stream(own->alloc, (uint64_t)(uintptr_t)block, stream);
-	if (status == NEAP_OK && !neap_map_put(&own->paper.held, token, 1))
+	if (!status && !neap_map_put(&own->paper.held, token, 1))
 		status = NEAP_ENOMEM;
-	if (status != NEAP_OK)
+	if (status)
 		return neap_fail(err, status, "holding a freed block");
 	own->paper.holding = true;
 	own->paper.token = token;
@@ -69,7 +69,7 @@ static enum neap_status own_record_stream(struct neap_policy *policy, void *bloc
 {
 	enum neap_status status =
 		neap_record_stream(((struct own *)policy)->alloc, (uint64_t)(uintptr_t)block, stream_of(stream));
-	if (status != NEAP_OK)
+	if (status)
 		return neap_fail(err, status, "recording a stream");
 	return NEAP_OK;
 }
@@ -110,7 +110,7 @@ static void own_destroy(struct neap_policy *policy)
 enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint64_t event_delay,
 				    struct neap_policy **ret_policy, struct neap_error *err)
 {
-	struct own *own = calloc(1, sizeof(*own));
+	struct own *own = calloc(1, sizeof *own);
 	struct neap_alloc_options options = {.fraction = fraction};
 	if (!own)
 		return neap_fail(err, NEAP_ENOMEM,
@@ -127,11 +127,11 @@ enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint
 					   .destroy = own_destroy};
 	enum neap_status status =
 		neap_paper_open(&own->paper, memory_bytes ? memory_bytes : UNBOUNDED, PAGE_BYTES, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		own->paper.event_delay = event_delay;
 		status = neap_alloc_create(own->paper.device, &options, &own->alloc, err);
 	}
-	if (status != NEAP_OK) {
+	if (status) {
 		own_destroy(&own->policy);
 		return status;
 	}

@@ -320,9 +320,9 @@ enum neap_status neap_paper_open(struct neap_paper *paper, uint64_t room_bytes, 
 		.room_bytes = room_bytes, .page_bytes = page_bytes, .next_address = FIRST_ADDRESS};
 	open_paper = paper;
 	enum neap_status status = neap_driver_wrap(&cuda, NULL, &paper->driver, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_device_open(paper->driver, 0, &paper->device, err);
-	if (status != NEAP_OK)
+	if (status)
 		neap_paper_close(paper);
 	return status;
 }

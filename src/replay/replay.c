@@ -86,7 +86,7 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 	if (!failed && forget(replay, event->address, &block) == NEAP_OK) {
 		replay->result.ignored++; /* its free is missing */
 		enum neap_status status = replay->policy->free(replay->policy, block, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	if (replay->same && !replay->options->memory_bytes && (failed || replay->refuse))
@@ -113,7 +113,7 @@ static enum neap_status replay_alloc(struct replay *replay, struct neap_error *e
 		replay_differs(replay);
 	if (status == NEAP_EOOM)
 		return note_oom(replay, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (failed)
 		return replay->policy->free(replay->policy, block, err);
@@ -147,7 +147,7 @@ static enum neap_status defer(struct replay *replay, uint64_t token, struct neap
 {
 	if (replay->deferred_count == replay->deferred_room) {
 		size_t room = replay->deferred_room ? 2 * replay->deferred_room : 64;
-		uint64_t *deferred = realloc(replay->deferred, room * sizeof(*deferred));
+		uint64_t *deferred = realloc(replay->deferred, room * sizeof *deferred);
 		if (!deferred)
 			return replay_starved(err);
 		replay->deferred = deferred;
@@ -222,7 +222,7 @@ static enum neap_status replay_events(struct replay *replay, struct neap_error *
 	const struct neap_replay_options *options = replay->options;
 	struct neap_replay_result *result = &replay->result;
 	enum neap_status status = NEAP_OK;
-	while (status == NEAP_OK && neap_trace_next(&replay->cursor, &replay->event)) {
+	while (!status && neap_trace_next(&replay->cursor, &replay->event)) {
 		if (options->progress && result->events_applied % PROGRESS_EVENTS == 0 &&
 		    !options->progress(options->context, result->events_applied, result->events))
 			return neap_fail(err, NEAP_ECANCELED, "the replay was stopped");
@@ -246,7 +246,7 @@ void neap_replay_settings(const struct neap_trace *trace, struct neap_torch_sett
 	ret_settings->max_split_bytes =
 		found->max_split_size > 0 ? (uint64_t)found->max_split_size : NEAP_TORCH_UNLIMITED;
 	ret_settings->garbage_collection_threshold = found->garbage_collection_threshold;
-	memcpy(ret_settings->divisions, found->roundup_power2_divisions, sizeof(ret_settings->divisions));
+	memcpy(ret_settings->divisions, found->roundup_power2_divisions, sizeof ret_settings->divisions);
 }
 
 /* The settings of the trace, then those that were asked for. */
@@ -262,12 +262,12 @@ static enum neap_status choose_settings(struct replay *replay, struct neap_error
 		wanted.fraction = own.fraction;
 	}
 	enum neap_status status = neap_torch_settings_parse(options->settings, &wanted, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (options->policy == NEAP_REPLAY_TORCH_EXPANDABLE)
 		wanted.expandable_segments = true;
 	replay->same = trace->source == NEAP_TRACE_SNAPSHOT && options->policy != NEAP_REPLAY_NEAP &&
-		       memcmp(&own, &wanted, sizeof(own)) == 0;
+		       memcmp(&own, &wanted, sizeof own) == 0;
 	if (options->fraction > 0)
 		wanted.fraction = options->fraction;
 	replay->result.settings = wanted;
@@ -304,16 +304,16 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
 				 trace->device_count == 1 ? "" : "s", options->device);
 	enum neap_status status = choose_settings(replay, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = replay_number_pools(replay, err);
-	if (status == NEAP_OK && trace->source == NEAP_TRACE_SNAPSHOT)
+	if (!status && trace->source == NEAP_TRACE_SNAPSHOT)
 		status = neap_start_make(trace, options->device, &replay->result.settings, options->memory_bytes,
 					 replay->pool_of, &replay->guesses->extra, &replay->start, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = make_policy(replay, err);
-	if (status == NEAP_OK && replay->same)
+	if (!status && replay->same)
 		status = replay_shape_pools(replay, err);
-	if (status == NEAP_OK && replay->same)
+	if (!status && replay->same)
 		replay_begin_releases(replay);
 	replay->recorded = trace->source != NEAP_TRACE_TEXT;
 	replay->result.events = trace->devices[options->device].event_count;
@@ -341,11 +341,11 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 	struct replay replay = {.trace = trace, .options = options, .guesses = guesses};
 	const struct neap_clock *clock = neap_clock_system();
 	enum neap_status status = prepare(&replay, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	uint64_t started = neap_clock_now(clock);
 	status = replay_begin(&replay, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = replay_events(&replay, err);
 	else if (status == NEAP_EOOM)
 		replay.result.first_oom_event = 0, status = NEAP_OK;
@@ -356,10 +356,10 @@ enum neap_status replay_once(const struct neap_trace *trace, const struct neap_r
 	replay.result.match.compared = replay.same;
 	if (replay.result.match.same_segments != replay.result.match.segments && replay.same)
 		replay_differs(&replay);
-	*ret_again = status == NEAP_OK && replay_correct_guess(&replay, guesses);
+	*ret_again = !status && replay_correct_guess(&replay, guesses);
 out:
 	fini(&replay);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_result = replay.result;
 	return status;
 }

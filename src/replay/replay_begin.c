@@ -12,7 +12,7 @@ static enum neap_status place_anew(struct replay *replay, const struct neap_torc
 	uint64_t bytes = piece->requested ? piece->requested : piece->size;
 	enum neap_status status =
 		replay->policy->alloc(replay->policy, bytes, segment->stream, segment->pool, &block, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (piece->state == NEAP_TORCH_PENDING)
 		return replay->policy->free_held(replay->policy, block, address, err);
@@ -33,7 +33,7 @@ static enum neap_status begin_segment(struct replay *replay, struct neap_torch_s
 		}
 	}
 	uint64_t address = segment->address;
-	for (size_t i = 0; status == NEAP_OK && i < segment->piece_count; i++) {
+	for (size_t i = 0; !status && i < segment->piece_count; i++) {
 		struct neap_torch_piece *piece = &segment->pieces[i];
 		if (!restored && (piece->state == NEAP_TORCH_LIVE || piece->state == NEAP_TORCH_PENDING))
 			status = place_anew(replay, segment, address, piece, err);
@@ -51,13 +51,13 @@ static enum neap_status begin_recording(struct replay *replay, struct neap_error
 	struct neap_trace_block *blocks = NULL;
 	size_t count = 0;
 	enum neap_status status = neap_trace_live_before(trace, replay->options->device, &blocks, &count, err);
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+	for (size_t i = 0; !status && i < count; i++) {
 		const struct neap_trace_block *from = &blocks[i];
 		void *block = NULL;
 		if (!from->requested)
 			continue;
 		status = replay->policy->alloc(replay->policy, from->requested, 0, 0, &block, err);
-		if (status == NEAP_OK && !neap_map_put(&replay->live, from->address, (uint64_t)(uintptr_t)block))
+		if (!status && !neap_map_put(&replay->live, from->address, (uint64_t)(uintptr_t)block))
 			status = replay_starved(err);
 	}
 	free(blocks);
@@ -69,7 +69,7 @@ enum neap_status replay_begin(struct replay *replay, struct neap_error *err)
 	enum neap_status status = NEAP_OK;
 	if (replay->trace->devices[replay->options->device].before_bytes)
 		return begin_recording(replay, err);
-	for (size_t i = 0; status == NEAP_OK && i < replay->start.segment_count; i++)
+	for (size_t i = 0; !status && i < replay->start.segment_count; i++)
 		status = begin_segment(replay, &replay->start.segments[i], err);
 	return status;
 }

@@ -17,16 +17,16 @@ static enum neap_status replay_as(const struct neap_trace *trace, const struct n
 	struct neap_replay_result result, better;
 	bool again = false;
 	enum neap_status status = replay_once(trace, options, &guesses, &result, &again, err);
-	for (int i = 0; status == NEAP_OK && again && i < CORRECTIONS; i++) {
+	for (int i = 0; !status && again && i < CORRECTIONS; i++) {
 		status = replay_once(trace, options, &guesses, &better, &again, err);
-		if (status == NEAP_OK && better.match.first_difference <= result.match.first_difference)
+		if (!status && better.match.first_difference <= result.match.first_difference)
 			break;
-		if (status == NEAP_OK)
+		if (!status)
 			result = better;
 	}
 	neap_map_fini(&guesses.extra);
 	neap_map_fini(&guesses.whole);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_result = result;
 	return status;
 }
@@ -42,7 +42,7 @@ static enum neap_status replay_as_any(const struct neap_trace *trace, const stru
 	for (unsigned torch = to; torch >= from; torch = first - 1) {
 		neap_torch_rules(torch, &first, &last);
 		enum neap_status status = replay_as(trace, options, torch, &result, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		result.version.from = first > from ? first : from;
 		result.version.to = torch;
@@ -67,7 +67,7 @@ enum neap_status neap_replay(const struct neap_trace *trace, const struct neap_r
 	if (options->torch || options->policy == NEAP_REPLAY_NEAP || trace->source != NEAP_TRACE_SNAPSHOT) {
 		enum neap_status status = replay_as(
 			trace, options, options->torch ? options->torch : NEAP_TORCH_NEWEST, ret_result, err);
-		if (status == NEAP_OK && options->torch) {
+		if (!status && options->torch) {
 			ret_result->version.from = ret_result->version.to = options->torch;
 			ret_result->version.why = NEAP_REPLAY_VERSION_ASKED;
 		}

@@ -43,9 +43,9 @@ struct replay {
 	bool same;     /* under the policy and the settings of the recording */
 	struct replay_run run;
 	bool frees_have_stacks; /* of their own */
-	unsigned refuse;      /* how often the driver refuses the next request */
-	struct neap_map live; /* address or id -> block */
-	uint64_t *deferred;   /* tokens of frees that completed inside the next request */
+	unsigned refuse;        /* how often the driver refuses the next request */
+	struct neap_map live;   /* address or id -> block */
+	uint64_t *deferred;     /* tokens of frees that completed inside the next request */
 	size_t deferred_count, deferred_room;
 	uint32_t *pool_of;              /* number of the pool of each of the trace's streams */
 	uint32_t pool_count;            /* private ones; they are numbered from 1 */
@@ -109,7 +109,8 @@ bool replay_waited_for(struct replay *replay);
 /* replay_release.c. A completion right before releases came from a poll, not from waiting inside the request. */
 bool replay_was_polled(const struct replay *replay);
 
-/* replay_release.c. Whether this request could not flush: it was made in the capture of a graph, or of a private pool. */
+/* replay_release.c. Whether this request could not flush: it was made in the capture of a graph, or of a private
+ * pool. */
 bool replay_in_capture(struct replay *replay);
 /* Whether this request, which failed, would have found a block in the pool that it seems to be of: it was of another,
  * which older snapshots do not say. */

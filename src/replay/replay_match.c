@@ -76,8 +76,8 @@ uint64_t replay_place(void *context, uint64_t size, uint64_t stream, uint32_t po
 		if (!page)
 			return ours && event.kind == NEAP_TRACE_SEGMENT_ALLOC && event.size == size ? event.address
 												    : 0;
-		/* Small ones grow by single pages of 2 MiB. What lies in a range that is there already grows there; how
-		 * large ranges are is known where the device's size is. */
+		/* Small ones grow by single pages of 2 MiB. What lies in a range that is there already grows there;
+		 * how large ranges are is known where the device's size is. */
 		if (ours && event.kind == NEAP_TRACE_SEGMENT_MAP &&
 		    (event.size == NEAP_REPLAY_PAGE_BYTES) == (page == NEAP_REPLAY_PAGE_BYTES) &&
 		    (!replay->options->memory_bytes || !neap_torch_covers(replay->policy, event.address)))

@@ -11,7 +11,7 @@ enum neap_status replay_number_pools(struct replay *replay, struct neap_error *e
 {
 	const struct neap_trace *trace = replay->trace;
 	uint32_t count = 0;
-	replay->pool_of = calloc(trace->stream_count + 1, sizeof(*replay->pool_of));
+	replay->pool_of = calloc(trace->stream_count + 1, sizeof *replay->pool_of);
 	if (!replay->pool_of)
 		return replay_starved(err);
 	for (size_t i = 0; i < trace->stream_count; i++) {
@@ -19,7 +19,7 @@ enum neap_status replay_number_pools(struct replay *replay, struct neap_error *e
 		if (!pool[0] && !pool[1])
 			continue;
 		for (size_t j = 0; j < i && !replay->pool_of[i]; j++)
-			if (memcmp(trace->streams[j].pool, pool, sizeof(trace->streams[j].pool)) == 0)
+			if (memcmp(trace->streams[j].pool, pool, sizeof trace->streams[j].pool) == 0)
 				replay->pool_of[i] = replay->pool_of[j];
 		if (!replay->pool_of[i])
 			replay->pool_of[i] = ++count;
@@ -39,7 +39,7 @@ void replay_list_pools(struct replay *replay)
 		if (replay->pool_of[i] <= last || result->pool_count == NEAP_REPLAY_POOLS)
 			continue;
 		last = replay->pool_of[i];
-		memcpy(pool->id, trace->streams[i].pool, sizeof(pool->id));
+		memcpy(pool->id, trace->streams[i].pool, sizeof pool->id);
 		result->pool_count += neap_torch_pool_reserved(replay->policy, last, pool->reserved);
 	}
 }
@@ -91,13 +91,13 @@ enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *er
 	enum neap_status status = NEAP_OK;
 	if (!replay->pool_count)
 		return NEAP_OK;
-	replay->traits = calloc(replay->pool_count + 1, sizeof(*replay->traits));
+	replay->traits = calloc(replay->pool_count + 1, sizeof *replay->traits);
 	if (!replay->traits)
 		return replay_starved(err);
 	if (replay->result.settings.expandable_segments)
 		find_plain(replay, device);
 	find_whole(replay, device);
-	for (uint32_t i = 1; status == NEAP_OK && i <= replay->pool_count; i++) {
+	for (uint32_t i = 1; !status && i <= replay->pool_count; i++) {
 		uint64_t whole = 0;
 		if (neap_map_get(&replay->guesses->whole, i, &whole))
 			replay->traits[i].whole = true;

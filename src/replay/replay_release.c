@@ -126,7 +126,7 @@ static enum neap_status empty(struct replay *replay, struct neap_error *err)
 	const struct replay_run *run = &replay->run;
 	enum neap_status status = NEAP_OK;
 	bool alone = replay->same && !run->defaults && neap_torch_flushable(replay->policy, 0);
-	for (size_t i = 0; status == NEAP_OK && alone && i < run->pool_count; i++)
+	for (size_t i = 0; !status && alone && i < run->pool_count; i++)
 		status = neap_torch_pool_empty(replay->policy, run->pools[i], err);
 	if (alone)
 		return status;
@@ -149,7 +149,7 @@ static enum neap_status note_released_pools(struct replay *replay, struct neap_e
 	bool found = replay->run.last && next_request(replay, &request);
 	if (!replay->same || (found && is_oversize_run(replay, replay->pool_of[request.stream])))
 		return NEAP_OK;
-	for (size_t i = 0; status == NEAP_OK && i < replay->run.pool_count; i++)
+	for (size_t i = 0; !status && i < replay->run.pool_count; i++)
 		status = neap_torch_pool_release(replay->policy, replay->run.pools[i], err);
 	return status;
 }
@@ -168,10 +168,9 @@ bool replay_in_capture(struct replay *replay)
 
 bool replay_found_anyway(struct replay *replay)
 {
-	return !replay->run.flushed &&
-	       neap_torch_cached(replay->policy, replay->event.size,
-				 replay->trace->streams[replay->event.stream].handle,
-				 replay->pool_of[replay->event.stream]);
+	return !replay->run.flushed && neap_torch_cached(replay->policy, replay->event.size,
+							 replay->trace->streams[replay->event.stream].handle,
+							 replay->pool_of[replay->event.stream]);
 }
 
 enum cause { UNTOLD, INSIDE, EMPTIED };
@@ -194,8 +193,8 @@ static bool frees_have_stacks(const struct replay *replay)
 	return own;
 }
 
-/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none is recorded
- * for frees those of their segments' allocations. */
+/* Releases inside a request have its stack. Those of an emptied cache have that of the call, or where none is
+ * recorded for frees those of their segments' allocations. */
 static enum cause stacks_tell(const struct replay *replay, const struct neap_trace_event *request)
 {
 	struct neap_trace_event event = replay->event;
@@ -213,15 +212,17 @@ static enum cause stacks_tell(const struct replay *replay, const struct neap_tra
 
 #define COLLECTED_MAX 512
 
-/* Garbage collection comes first in a request: *ret_bytes, what it would free. Whether the run begins with just that. */
-static bool begins_with_garbage(const struct replay *replay, const struct neap_trace_event *request, size_t *ret_count,
-				uint64_t *ret_bytes)
+/* Garbage collection comes first in a request: *ret_bytes, what it would free. Whether the run begins with just that.
+ */
+static bool begins_with_garbage(const struct replay *replay, const struct neap_trace_event *request,
+				size_t *ret_count, uint64_t *ret_bytes)
 {
 	struct neap_torch_collected collected[COLLECTED_MAX];
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
-	size_t count = neap_torch_collects(replay->policy, request->size, replay->trace->streams[request->stream].handle,
-					   replay->pool_of[request->stream], collected, COLLECTED_MAX);
+	size_t count =
+		neap_torch_collects(replay->policy, request->size, replay->trace->streams[request->stream].handle,
+				    replay->pool_of[request->stream], collected, COLLECTED_MAX);
 	*ret_count = count;
 	*ret_bytes = 0;
 	for (size_t i = 0; i < count && i < COLLECTED_MAX; i++) {
@@ -250,8 +251,8 @@ static enum neap_status weigh(struct replay *replay, const struct neap_trace_eve
 	if (collected && collected == replay->run.left + 1)
 		return NEAP_OK;
 	/* Was there no room, and was there still none without those first blocks? */
-	if (!refused || neap_torch_has_room(replay->policy, request->size, growth->size,
-					    garbage + (refused == 2 ? oversize : 0)))
+	if (!refused ||
+	    neap_torch_has_room(replay->policy, request->size, growth->size, garbage + (refused == 2 ? oversize : 0)))
 		return empty(replay, err);
 	return NEAP_OK;
 }
@@ -295,7 +296,7 @@ enum neap_status replay_release(struct replay *replay, struct neap_error *err)
 	if (replay->same)
 		learn_ages(replay);
 	enum neap_status status = note_released_pools(replay, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	return replay->run.last ? last_run(replay, err) : empty(replay, err);
 }

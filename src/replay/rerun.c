@@ -17,7 +17,7 @@ static enum neap_status play(struct neap_alloc *alloc, const struct neap_rerun *
 {
 	enum neap_status status = NEAP_OK;
 
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+	for (size_t i = 0; !status && i < count; i++) {
 		if (ops[i].slot >= rerun->slot_count)
 			return neap_fail(err, NEAP_EINVAL, "operation %zu: slot %u of %zu", i, ops[i].slot,
 					 rerun->slot_count);
@@ -52,11 +52,11 @@ enum neap_status neap_rerun(const struct neap_rerun *rerun, struct neap_rerun_re
 	if (!addresses)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for a replay");
 	status = neap_paper_open(&paper, rerun->room_bytes, rerun->page_bytes, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_alloc_create(paper.device, NULL, &alloc, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = play(alloc, rerun, rerun->base, rerun->base_count, addresses, err);
-	for (unsigned pass = 0; status == NEAP_OK && pass < rerun->passes; pass++)
+	for (unsigned pass = 0; !status && pass < rerun->passes; pass++)
 		status = play(alloc, rerun, rerun->step, rerun->step_count, addresses, err);
 	result.fits = status == NEAP_OK;
 	if (status == NEAP_EOOM)
@@ -66,7 +66,7 @@ enum neap_status neap_rerun(const struct neap_rerun *rerun, struct neap_rerun_re
 	neap_alloc_destroy(alloc);
 	neap_paper_close(&paper);
 	free(addresses);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_result = result;
 	return status;
 }

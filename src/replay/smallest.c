@@ -127,7 +127,7 @@ static enum neap_status replay_all(struct search *search, const uint64_t *pages,
 			continue;
 		if (attempts[i].status == NEAP_OK)
 			note_result(search, pages[i] * NEAP_REPLAY_PAGE_BYTES, &attempts[i].result);
-		else if (status == NEAP_OK || i == 0)
+		else if (!status || i == 0)
 			status = neap_fail(err, attempts[i].status, "%s", attempts[i].err.message);
 	}
 	return status;
@@ -147,7 +147,7 @@ static enum neap_status try(struct search *search, const uint64_t *pages, size_t
 		if (!known(search, pages[i], &fits))
 			unknown[unknown_count++] = pages[i];
 	enum neap_status status = replay_all(search, unknown, unknown_count, err);
-	if (status == NEAP_OK && !known(search, pages[0], ret_fits))
+	if (!status && !known(search, pages[0], ret_fits))
 		return neap_fail(err, NEAP_EINTERNAL, "a replay was not noted");
 	return status;
 }
@@ -163,8 +163,8 @@ static enum neap_status bisect(struct search *search, struct neap_error *err)
 		uint64_t pages[] = {middle, upper, lower, between(upper, search->high)};
 		bool fits = false;
 		enum neap_status status =
-			try(search, pages, search->threads > 2 ? sizeof(pages) / sizeof(pages[0]) : 1, &fits, err);
-		if (status != NEAP_OK)
+			try(search, pages, search->threads > 2 ? sizeof pages / sizeof pages[0] : 1, &fits, err);
+		if (status)
 			return status;
 		*(fits ? &search->high : &search->low) = middle;
 	}
@@ -177,7 +177,7 @@ static enum neap_status raise(struct search *search, struct neap_error *err)
 	for (int doublings = 0; doublings < 24; doublings++) {
 		bool fits = false;
 		enum neap_status status = try(search, &search->high, 1, &fits, err);
-		if (status != NEAP_OK || fits)
+		if (status || fits)
 			return status;
 		search->low = search->high;
 		search->high *= 2;
@@ -191,15 +191,14 @@ static enum neap_status begin(struct search *search, struct neap_error *err)
 	struct neap_replay_options options = search->options;
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(search->trace, &options, &result, err);
-	if (status == NEAP_OK &&
-	    options.policy != NEAP_REPLAY_NEAP) /* as which PyTorch, does not depend on the size */
+	if (!status && options.policy != NEAP_REPLAY_NEAP) /* as which PyTorch, does not depend on the size */
 		options.torch = search->options.torch = result.version.to;
-	if (status == NEAP_OK && result.first_oom_event != UINT64_MAX) {
+	if (!status && result.first_oom_event != UINT64_MAX) {
 		/* A recorded failure fails again where the device is not known: is it enough if there were plenty? */
 		options.memory_bytes = PLENTY_BYTES;
 		status = neap_replay(search->trace, &options, &result, err);
 	}
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (result.first_oom_event != UINT64_MAX)
 		return neap_fail(err, NEAP_EOOM, "no device is large enough: event %llu asks for too much",
@@ -222,7 +221,7 @@ static enum neap_status confirm(struct search *search, uint64_t top, bool *ret_c
 		uint64_t pages = above[i];
 		bool fits = false;
 		enum neap_status status = try(search, &above[i], CONFIRMED_PAGES - i, &fits, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		if (fits)
 			continue;
@@ -248,13 +247,13 @@ enum neap_status neap_replay_smallest(const struct neap_trace *trace, const stru
 	search.options.memory_bytes = 0;
 	search.options.go_on = false;
 	enum neap_status status = begin(&search, err);
-	for (bool confirmed = false; status == NEAP_OK && !confirmed;) {
+	for (bool confirmed = false; !status && !confirmed;) {
 		uint64_t top = search.high;
 		status = bisect(&search, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = confirm(&search, top, &confirmed, err);
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_bytes = search.high * NEAP_REPLAY_PAGE_BYTES;
 	return status;
 }

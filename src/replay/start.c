@@ -344,7 +344,7 @@ static void range_cover(struct undo *undo, uint64_t address, uint64_t size, uint
 	}
 	if (undo->range_count == undo->range_room) {
 		size_t room = undo->range_room ? 2 * undo->range_room : 16;
-		struct range *ranges = realloc(undo->ranges, room * sizeof(*ranges));
+		struct range *ranges = realloc(undo->ranges, room * sizeof *ranges);
 		if (!ranges) {
 			undo->arena.starved = true;
 			return;
@@ -488,7 +488,7 @@ static struct neap_torch_segment *give_segment(struct undo *undo, const struct s
 					  .pool = undo->pool_of[segment->stream],
 					  .large = !segment->first->pool->small,
 					  .expandable = segment->expandable,
-					  .pieces = calloc(count, sizeof(*to->pieces)),
+					  .pieces = calloc(count, sizeof *to->pieces),
 					  .piece_count = count};
 	if (!to->pieces)
 		return NULL;
@@ -513,7 +513,7 @@ static enum neap_status give(struct undo *undo, struct neap_start *start, struct
 	size_t room = 1;
 	for (const struct segment *segment = undo->arena.first_segment; segment; segment = segment->next)
 		room++;
-	start->segments = calloc(room, sizeof(*start->segments));
+	start->segments = calloc(room, sizeof *start->segments);
 	if (!start->segments)
 		return neap_fail(err, NEAP_ENOMEM, "the start of a recording: this machine is out of memory");
 	for (struct block *block = set_first(&undo->pieces); block; block = set_after(&undo->pieces, block)) {
@@ -565,7 +565,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 	else
 		status = give(&undo, &start, err);
 	fini(&undo);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_start = start;
 	else
 		neap_start_fini(&start);

@@ -1,5 +1,5 @@
-/* replay/torch_collect.c: garbage collection: before the driver is asked, whole segments of the large pool that have not been
- * used for long are freed. A block's age is how many searches its pool has seen since it was freed.
+/* replay/torch_collect.c: garbage collection: before the driver is asked, whole segments of the large pool that have
+ * not been used for long are freed. A block's age is how many searches its pool has seen since it was freed.
  *
  * What would be freed is planned first, so that a recording's releases can be compared with it.
  */
@@ -26,8 +26,8 @@ static bool is_on(const struct torch *torch)
 
 bool neap_torch_collecting(const struct neap_policy *policy) { return is_on((const struct torch *)policy); }
 
-/* What the threshold leaves to be freed, and whole blocks; `searches` more than the pool has seen. Expandable ones are
- * not freed, but their ages count. False: there is nothing to do, or the host is out of memory. */
+/* What the threshold leaves to be freed, and whole blocks; `searches` more than the pool has seen. Expandable ones
+ * are not freed, but their ages count. False: there is nothing to do, or the host is out of memory. */
 static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 {
 	const struct set *set = &torch->pools[0]->free;
@@ -39,7 +39,7 @@ static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 	plan->target = torch->reserved - threshold;
 	for (struct block *block = set_first(set); block; block = set_after(set, block))
 		room += !block_is_split(block);
-	plan->candidates = room ? calloc(room, sizeof(*plan->candidates)) : NULL;
+	plan->candidates = room ? calloc(room, sizeof *plan->candidates) : NULL;
 	if (!plan->candidates) {
 		torch->starved = torch->starved || room;
 		return false;
@@ -47,12 +47,12 @@ static bool plan_make(struct torch *torch, uint64_t searches, struct plan *plan)
 	for (struct block *block = set_first(set); block; block = set_after(set, block))
 		if (!block_is_split(block))
 			plan->candidates[plan->count++] = (struct candidate){
-				.block = block,
-				.age = block->pool->free_calls + searches - block->free_calls_base};
+				.block = block, .age = block->pool->free_calls + searches - block->free_calls_base};
 	return true;
 }
 
-/* Those above the average age go, all of them, until the target is met or nothing more goes: calls `take` for each. */
+/* Those above the average age go, all of them, until the target is met or nothing more goes: calls `take` for each.
+ */
 static void plan_run(struct plan *plan, void (*take)(void *context, struct block *block), void *context)
 {
 	uint64_t total_age = 0, count = plan->count, reclaimed = 0;

@@ -14,7 +14,7 @@ struct queue *queue_find(struct torch *torch, uint64_t stream)
 			return &torch->queues[i];
 	if (torch->queue_count == torch->queue_room) {
 		size_t room = torch->queue_room ? 2 * torch->queue_room : 8;
-		struct queue *queues = realloc(torch->queues, room * sizeof(*queues));
+		struct queue *queues = realloc(torch->queues, room * sizeof *queues);
 		if (!queues)
 			return NULL;
 		torch->queues = queues;
@@ -27,7 +27,7 @@ struct queue *queue_find(struct torch *torch, uint64_t stream)
 
 bool event_add(struct torch *torch, struct block *block, struct queue *queue)
 {
-	struct event *event = queue ? malloc(sizeof(*event)) : NULL;
+	struct event *event = queue ? malloc(sizeof *event) : NULL;
 	if (!event) {
 		torch->starved = true;
 		return false;

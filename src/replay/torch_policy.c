@@ -389,7 +389,7 @@ static enum neap_status torch_record_stream(struct neap_policy *policy, void *ha
 		link = &(*link)->next;
 	if (*link)
 		return NEAP_OK;
-	*link = malloc(sizeof(**link));
+	*link = malloc(sizeof **link);
 	if (!*link)
 		return torch_starved(torch, err);
 	**link = (struct use){.stream = stream};
@@ -437,7 +437,7 @@ static void torch_destroy(struct neap_policy *policy)
 enum neap_status neap_torch_create(const struct neap_torch_options *options, struct neap_policy **ret_policy,
 				   struct neap_error *err)
 {
-	struct torch *torch = calloc(1, sizeof(*torch));
+	struct torch *torch = calloc(1, sizeof *torch);
 	if (!torch)
 		return neap_fail(err, NEAP_ENOMEM, "a model of PyTorch's policy: this machine is out of memory");
 	const struct neap_torch_settings *settings = &options->settings;

@@ -8,12 +8,12 @@ struct pool *pool_find(struct torch *torch, uint32_t number, bool small)
 	for (size_t i = 0; i < torch->pool_count; i += 2)
 		if (torch->pools[i]->number == number)
 			return torch->pools[i + small];
-	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof(*pools));
+	struct pool **pools = realloc(torch->pools, (torch->pool_count + 2) * sizeof *pools);
 	if (!pools)
 		goto starved;
 	torch->pools = pools;
 	for (size_t i = 0; i < 2; i++) {
-		struct pool *pool = calloc(1, sizeof(*pool));
+		struct pool *pool = calloc(1, sizeof *pool);
 		if (!pool) {
 			if (i)
 				free(pools[torch->pool_count]);

@@ -35,7 +35,7 @@ static bool place(struct torch *torch, uint64_t size, const struct request *requ
 
 struct segment *segment_new(struct torch *torch, uint64_t address, uint64_t size, bool expandable)
 {
-	struct segment *segment = calloc(1, sizeof(*segment));
+	struct segment *segment = calloc(1, sizeof *segment);
 	if (!segment) {
 		torch->starved = true;
 		return NULL;
@@ -333,7 +333,7 @@ static void release_pool(struct torch *torch, struct pool *pool)
 
 	if (pool->givable_count == 0)
 		return;
-	struct block **found = malloc(pool->givable_count * sizeof(*found)); /* none of them is merged or made here */
+	struct block **found = malloc(pool->givable_count * sizeof *found); /* none of them is merged or made here */
 	if (!found) {
 		torch->starved = true;
 		return;

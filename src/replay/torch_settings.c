@@ -66,7 +66,7 @@ static enum neap_status read_number(struct reader *reader, const char *what, uin
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_token(reader, what, token);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (neap_u64_parse(token, &value, NULL) != NEAP_OK || value < least || value > most)
 		return neap_fail_at(reader->err, 1, start,
@@ -81,7 +81,7 @@ static enum neap_status read_megabytes(struct reader *reader, const char *what, 
 {
 	uint64_t value = 0;
 	enum neap_status status = read_number(reader, what, least, UINT64_MAX / NEAP_MIB, &value);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_bytes = value * NEAP_MIB;
 	return status;
 }
@@ -94,7 +94,7 @@ static enum neap_status read_share(struct reader *reader, const char *what, bool
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_token(reader, what, token);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (neap_double_parse(token, &value, NULL) != NEAP_OK || value <= 0 || value > 1 || (open && value >= 1))
 		return neap_fail_at(reader->err, 1, start, "allocator settings: %s lies between 0 and 1, not '%s'",
@@ -109,7 +109,7 @@ static enum neap_status read_bool(struct reader *reader, const char *what, bool 
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_token(reader, what, token);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (strcmp(token, "True") != 0 && strcmp(token, "False") != 0)
 		return neap_fail_at(reader->err, 1, start, "allocator settings: %s is True or False, not '%s'", what,
@@ -126,7 +126,7 @@ static enum neap_status read_divisions(struct reader *reader, uint32_t *ret_divi
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_number(reader, "roundup_power2_divisions", 0, UINT32_MAX, &value);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (value && !power_of_two(value))
 		return neap_fail_at(reader->err, 1, start,
@@ -146,15 +146,15 @@ static enum neap_status read_interval(struct reader *reader, size_t *last, bool 
 	uint32_t start = column(reader);
 	enum neap_status status =
 		rest ? NEAP_OK : read_number(reader, "an interval in MiB", 1, UINT32_MAX, &megabytes);
-	if (status == NEAP_OK && !rest && !power_of_two(megabytes))
+	if (!status && !rest && !power_of_two(megabytes))
 		status = neap_fail_at(reader->err, 1, start,
 				      "allocator settings: the intervals of roundup_power2_divisions are powers of "
 				      "two, in MiB");
-	if (status == NEAP_OK)
+	if (!status)
 		status = expect(reader, ':');
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_divisions(reader, &value);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (rest) {
 		for (size_t i = *last; i < NEAP_TORCH_DIVISIONS; i++)
@@ -179,7 +179,7 @@ static enum neap_status read_rounding(struct reader *reader)
 	bool first = true;
 	if (!accept(reader, '[')) {
 		enum neap_status status = read_divisions(reader, &value);
-		for (size_t i = 0; status == NEAP_OK && i < NEAP_TORCH_DIVISIONS; i++)
+		for (size_t i = 0; !status && i < NEAP_TORCH_DIVISIONS; i++)
 			reader->settings.divisions[i] = value;
 		return status;
 	}
@@ -187,7 +187,7 @@ static enum neap_status read_rounding(struct reader *reader)
 		return NEAP_OK;
 	do {
 		enum neap_status status = read_interval(reader, &last, &first);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	} while (accept(reader, ','));
 	return expect(reader, ']');
@@ -197,7 +197,7 @@ static enum neap_status read_backend(struct reader *reader)
 {
 	char token[TOKEN_ROOM];
 	enum neap_status status = read_token(reader, "a backend", token);
-	if (status == NEAP_OK && strcmp(token, "native") != 0)
+	if (!status && strcmp(token, "native") != 0)
 		return neap_fail(reader->err, NEAP_ENOTSUP,
 				 "allocator settings: only the backend native can be replayed, not '%s'", token);
 	return status;
@@ -207,9 +207,9 @@ static enum neap_status read_backend(struct reader *reader)
 static enum neap_status read_large_segment(struct reader *reader)
 {
 	uint64_t megabytes = 0;
-	enum neap_status status = read_number(reader, "large_segment_size_mb", SMALLEST_SEGMENT_MB,
-					      UINT64_MAX / NEAP_MIB, &megabytes);
-	if (status == NEAP_OK && reader->first)
+	enum neap_status status =
+		read_number(reader, "large_segment_size_mb", SMALLEST_SEGMENT_MB, UINT64_MAX / NEAP_MIB, &megabytes);
+	if (!status && reader->first)
 		reader->settings.large_segment_bytes = reader->settings.max_non_split_rounding_bytes =
 			megabytes * NEAP_MIB;
 	return status;
@@ -223,7 +223,7 @@ static enum neap_status read_reserve(struct reader *reader, double *ret_share, u
 	skip_space(reader);
 	uint32_t start = column(reader);
 	enum neap_status status = read_token(reader, "a share of the device or a size such as 40G", token);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t length = strlen(token);
 	bool gibibytes = token[length - 1] == 'G';
@@ -247,15 +247,15 @@ static enum neap_status read_reserves(struct reader *reader)
 	double share;
 	uint64_t bytes;
 	enum neap_status status = expect(reader, '[');
-	if (status != NEAP_OK || accept(reader, ']'))
+	if (status || accept(reader, ']'))
 		return status;
 	do {
 		status = read_token(reader, "a class", class);
-		if (status == NEAP_OK)
+		if (!status)
 			status = expect(reader, ':');
-		if (status == NEAP_OK)
+		if (!status)
 			status = read_reserve(reader, &share, &bytes);
-	} while (status == NEAP_OK && accept(reader, ','));
+	} while (!status && accept(reader, ','));
 	return status == NEAP_OK ? expect(reader, ']') : status;
 }
 
@@ -277,7 +277,7 @@ static enum neap_status read_other(struct reader *reader, const char *key, uint3
 		"pinned_reserve_segment_size_mb", "pinned_max_round_threshold_mb",    "pinned_max_cached_size_mb",
 		"pinned_free_catch_all",          "graph_capture_record_stream_reuse"};
 	char value[TOKEN_ROOM];
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
 		if (strcmp(key, others[i]) == 0)
 			return read_token(reader, "a value", value);
 	if (!reader->lenient)
@@ -293,9 +293,9 @@ static enum neap_status read_setting(struct reader *reader)
 	uint32_t start = column(reader);
 	struct neap_torch_settings *settings = &reader->settings;
 	enum neap_status status = read_token(reader, "a setting's name", key);
-	if (status == NEAP_OK)
+	if (!status)
 		status = expect(reader, ':');
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (reader->first && strcmp(key, "large_segment_size_mb") != 0) {
 		skip_value(reader);
@@ -343,9 +343,9 @@ static enum neap_status read_settings(struct reader *reader)
 	while (*reader->at) {
 		enum neap_status status = read_setting(reader);
 		skip_space(reader);
-		if (status == NEAP_OK && *reader->at)
+		if (!status && *reader->at)
 			status = expect(reader, ',');
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		skip_space(reader);
 	}
@@ -372,7 +372,7 @@ enum neap_status neap_torch_settings_parse(const char *text, struct neap_torch_s
 {
 	struct reader reader = {.text = text, .at = text, .err = err, .settings = *settings};
 	enum neap_status status = read_twice(&reader);
-	if (status == NEAP_OK)
+	if (!status)
 		*settings = reader.settings;
 	return status;
 }

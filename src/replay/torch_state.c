@@ -94,7 +94,7 @@ enum neap_status neap_torch_restore(struct neap_policy *policy, struct neap_torc
 	struct torch *torch = torch_of(policy);
 	uint64_t size = 0, address = from->address;
 	enum neap_status status = validate(torch, from, &size, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	struct pool *pool = pool_find(torch, from->pool, !from->large);
 	struct segment *segment = pool ? segment_new(torch, address, size, from->expandable) : NULL;
@@ -228,14 +228,14 @@ enum neap_status torch_check(struct neap_policy *policy, struct neap_error *err)
 	struct sums sums = {0};
 	uint64_t free_blocks = 0, unmapped_blocks = 0;
 	enum neap_status status = NEAP_OK;
-	for (struct segment *segment = torch->first_segment; segment && status == NEAP_OK; segment = segment->next)
+	for (struct segment *segment = torch->first_segment; segment && !status; segment = segment->next)
 		status = check_segment(torch, segment, &sums, err);
-	for (size_t i = 0; i < torch->pool_count && status == NEAP_OK; i++) {
+	for (size_t i = 0; i < torch->pool_count && !status; i++) {
 		status = check_set(&torch->pools[i]->free, true, &free_blocks, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = check_set(&torch->pools[i]->unmapped, false, &unmapped_blocks, err);
 	}
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (free_blocks != sums.free_blocks || unmapped_blocks != sums.unmapped_blocks)
 		return neap_fail(err, NEAP_EINTERNAL, "%llu free blocks, %llu of them in a set",
@@ -249,7 +249,7 @@ enum neap_status torch_check(struct neap_policy *policy, struct neap_error *err)
 			 {NEAP_METRIC_ACTIVE_BYTES, sums.active, "active"},
 			 {NEAP_METRIC_REQUESTED_BYTES, sums.requested, "requested"},
 			 {NEAP_METRIC_SEGMENT, sums.segments, "segments"}};
-	for (size_t i = 0; i < sizeof(equations) / sizeof(equations[0]); i++) {
+	for (size_t i = 0; i < sizeof equations / sizeof equations[0]; i++) {
 		const struct neap_stat *stat = torch->usage.stats.metric[equations[i].metric];
 		if (stat[NEAP_CLASS_ALL].current != (int64_t)equations[i].sum ||
 		    stat[NEAP_CLASS_ALL].current != stat[NEAP_CLASS_LARGE].current + stat[NEAP_CLASS_SMALL].current)

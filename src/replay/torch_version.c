@@ -19,7 +19,7 @@ static const struct {
 	  .pools_flush = true}},
 };
 
-#define CHANGES (sizeof(changes) / sizeof(changes[0]))
+#define CHANGES (sizeof changes / sizeof changes[0])
 
 struct neap_torch_rules neap_torch_rules(unsigned minor, unsigned *ret_from, unsigned *ret_to)
 {
@@ -44,11 +44,11 @@ enum neap_status neap_torch_version_parse(const char *text, unsigned *ret_minor,
 	char digits[8];
 	uint64_t minor = 0;
 	size_t length = strncmp(text, "2.", 2) == 0 ? strcspn(text + 2, ".+ab") : 0;
-	if (length > 0 && length < sizeof(digits)) {
+	if (length > 0 && length < sizeof digits) {
 		memcpy(digits, text + 2, length);
 		digits[length] = '\0';
 	}
-	if (!length || length >= sizeof(digits) || neap_u64_parse(digits, &minor, NULL) != NEAP_OK)
+	if (!length || length >= sizeof digits || neap_u64_parse(digits, &minor, NULL) != NEAP_OK)
 		return neap_fail(err, NEAP_EPARSE, "a release of PyTorch is written as 2.15, not '%.32s'", text);
 	if (minor < NEAP_TORCH_OLDEST || minor > NEAP_TORCH_NEWEST)
 		return neap_fail(err, NEAP_ENOTSUP, "PyTorch 2.%llu is not modelled: only 2.%u to 2.%u are",

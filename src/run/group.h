@@ -3,14 +3,15 @@
  *   our own group                 a folder of the cgroup file system, ours to write (root, or delegated to the user)
  *     neap-RUN_ID                 the command and all that it starts, however they daemonise
  *
- * A process cannot leave it by forking, by a session of its own or by an empty environment, only by the hand of someone who
- * may move it. So it can be found, counted and ended whole, also when the supervisor is gone: by the group's name.
+ * A process cannot leave it by forking, by a session of its own or by an empty environment, only by the hand of
+ * someone who may move it. So it can be found, counted and ended whole, also when the supervisor is gone: by the
+ * group's name.
  *
  * In a login session (session-N.scope), which is not the user's to write, systemd's user manager is asked for a scope
  * "neap-RUN_ID.scope" instead. Nowhere else: a job of Slurm or a container must not lose what it contains.
  *
- * Elsewhere there is none, and `why` says so: then the run's processes are those that descend from the supervisor or have
- * NEAP_RUN_ID in their starting environment (run/orphans.h).
+ * Elsewhere there is none, and `why` says so: then the run's processes are those that descend from the supervisor or
+ * have NEAP_RUN_ID in their starting environment (run/orphans.h).
  */
 #ifndef NEAP_RUN_GROUP_H
 #define NEAP_RUN_GROUP_H

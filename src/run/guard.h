@@ -3,7 +3,8 @@
  *   supervisor --pipe--> guard: "PATH\n" the group to end; "\n" there is none any more
  *                              end of the pipe without it: the supervisor is dead: end the group, remove it
  *
- * It lives in a session of its own, holds nothing of the supervisor's (no lock, no output, no device) and ends with it.
+ * It lives in a session of its own, holds nothing of the supervisor's (no lock, no output, no device) and ends with
+ * it.
  */
 #ifndef NEAP_RUN_GUARD_H
 #define NEAP_RUN_GUARD_H

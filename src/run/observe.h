@@ -34,11 +34,11 @@ struct neap_observed {
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* on the watched device, its own exact ones */
 	uint64_t ooms;                                      /* on all its devices */
 	char record_path[512];
-	uint64_t uses;              /* bit per device, by NVML's index: it has, or had, an allocator there */
-	uint64_t strays;            /* likewise: it holds a context and nothing else there */
+	uint64_t uses;                       /* bit per device, by NVML's index: it has, or had, an allocator there */
+	uint64_t strays;                     /* likewise: it holds a context and nothing else there */
 	uint64_t context_bytes, stray_bytes; /* of one context that it uses; of the last that it does not */
-	bool ooms_rose;       /* in the last neap_observe_take */
-	uint64_t cards_shown; /* the supervisor's: OOMs of its recording that were told */
+	bool ooms_rose;                      /* in the last neap_observe_take */
+	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording that were told */
 };
 
 #define NEAP_OBSERVED_PROCESSES 256
@@ -61,17 +61,18 @@ struct neap_observe {
 	size_t attached_count;
 	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
 	size_t pid_count;
-	/* Of those that the driver listed before they were attached, the first few: who and why not (run/outsider.h). */
+	/* Of those that the driver listed before they were attached, the first few: who and why not (run/outsider.h).
+	 */
 	struct {
 		pid_t pid;
 		char text[320];
 	} outsiders[NEAP_OBSERVED_OUTSIDERS];
 	size_t outsider_count;
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* sums over processes, as sampled */
-	uint64_t run_bytes; /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
-	uint64_t peak_device_bytes;                         /* the driver's figure for the run; 0 unknown */
-	uint64_t highest_used_bytes;                        /* of the device, others included */
-	size_t turn;                                        /* the device that is looked at beside the watched one */
+	uint64_t run_bytes;          /* of the run on the watched device, in the last look; NEAP_BYTES_UNKNOWN */
+	uint64_t peak_device_bytes;  /* the driver's figure for the run; 0 unknown */
+	uint64_t highest_used_bytes; /* of the device, others included */
+	size_t turn;                 /* the device that is looked at beside the watched one */
 };
 
 /* Chooses the device. `device`: an index or a UUID (or its beginning); NULL: the first of CUDA_VISIBLE_DEVICES, as
@@ -89,8 +90,8 @@ void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
 /* One look. What cannot be read stays unknown. */
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
 
-/* Once the command has ended: adds what the recording that a process left at `path` says of it. One that no look met counts
- * as attached. */
+/* Once the command has ended: adds what the recording that a process left at `path` says of it. One that no look met
+ * counts as attached. */
 void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
 /* Whether a look met it while it used a device. */
 bool neap_observe_met(const struct neap_observe *observe, pid_t pid);
@@ -107,11 +108,12 @@ void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_alloca
  * what was reserved then and a context. 0 unknown: it was too short to be seen. */
 uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes);
 
-/* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did. */
+/* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did.
+ */
 void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out);
 
-/* Names processes of the run that used a device and never were attached, with the reason, into `out`; nothing when there
- * was none. */
+/* Names processes of the run that used a device and never were attached, with the reason, into `out`; nothing when
+ * there was none. */
 void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out);
 
 /* False: no sign that the run used a device. */

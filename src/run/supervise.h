@@ -10,10 +10,10 @@
  * The command dies with its supervisor (PR_SET_PDEATHSIG); what a command left running when a supervisor was killed
  * is found by its environment: neap_orphans_end(run_id, 0, ...).
  *
- * Signals: every signal that can be caught and was not ignored from the start is passed on to the command, and none ends
- * the supervisor. SIGINT, SIGTERM and SIGHUP ask the command's process group to end, the second one as SIGKILL; the
- * others go to the command alone, or to its group where a terminal sent them, and what it makes of them is its own
- * affair. At a terminal the command stays in the supervisor's group, so that job control is the shell's.
+ * Signals: every signal that can be caught and was not ignored from the start is passed on to the command, and none
+ * ends the supervisor. SIGINT, SIGTERM and SIGHUP ask the command's process group to end, the second one as SIGKILL;
+ * the others go to the command alone, or to its group where a terminal sent them, and what it makes of them is its
+ * own affair. At a terminal the command stays in the supervisor's group, so that job control is the shell's.
  *
  * Threads: one supervise per process, in its main thread; the signal mask is changed between begin and end, and
  * SIGCHLD's disposition is set to the default.
@@ -36,14 +36,14 @@
 
 /* Borrowed while the supervise lives. A zeroed struct is the default but for `command` and `folder`. */
 struct neap_supervise_options {
-	char *const *command; /* NULL-terminated, {NAME} not replaced yet */
-	const char *name;     /* NULL: the program's */
-	const char *folder;   /* the run's; made where it is missing */
-	bool has_lock;        /* `lock_fd` is an open, locked fd of folder/lock */
-	int lock_fd;          /* taken over: closed at the end */
-	const char *run_id;   /* NULL: a new one. Letters, digits, '.', '_' and '-', at most 63 */
-	const char *device;   /* index or UUID; NULL: the first visible */
-	bool only_device;     /* `device` is the only one the command sees */
+	char *const *command;  /* NULL-terminated, {NAME} not replaced yet */
+	const char *name;      /* NULL: the program's */
+	const char *folder;    /* the run's; made where it is missing */
+	bool has_lock;         /* `lock_fd` is an open, locked fd of folder/lock */
+	int lock_fd;           /* taken over: closed at the end */
+	const char *run_id;    /* NULL: a new one. Letters, digits, '.', '_' and '-', at most 63 */
+	const char *device;    /* index or UUID; NULL: the first visible */
+	bool only_device;      /* `device` is the only one the command sees */
 	const char *directory; /* where the command is started; NULL: where we are */
 	struct neap_needs needs;
 	uint64_t wait_limit_ns; /* for these bytes */
@@ -53,9 +53,9 @@ struct neap_supervise_options {
 	struct neap_ladder ladder;
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
-	bool clear_memory_on_start; /* first end what earlier runs left on the devices: device/leftovers.h */
-	bool log_files;           /* stdout and stderr of the command into the folder */
-	const struct neap_log_sink *log;               /* NULL: silent */
+	bool clear_memory_on_start;      /* first end what earlier runs left on the devices: device/leftovers.h */
+	bool log_files;                  /* stdout and stderr of the command into the folder */
+	const struct neap_log_sink *log; /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
 	void *show_context;
 };
@@ -76,8 +76,8 @@ enum neap_status neap_supervise_begin(const struct neap_supervise_options *optio
 enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct neap_result *ret_result,
 				    struct neap_error *err);
 
-/* Writes folder/result.json, and cuts the recordings to what was written. Errors: NEAP_ENOSPC, NEAP_EIO; then there is none. Once the history has the run too, if it
- * is to have it, the caller calls neap_run_stage_forget. */
+/* Writes folder/result.json, and cuts the recordings to what was written. Errors: NEAP_ENOSPC, NEAP_EIO; then there
+ * is none. Once the history has the run too, if it is to have it, the caller calls neap_run_stage_forget. */
 enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
 					struct neap_error *err);
 

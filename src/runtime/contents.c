@@ -67,7 +67,7 @@ static struct piece *find_first(uint64_t start, uint64_t bytes)
 /* A copy of `bytes` bytes; NULL: host out of memory. Does not enter it. */
 static struct piece *piece_create(uint64_t start, const void *data, uint64_t bytes)
 {
-	struct piece *piece = malloc(sizeof(*piece));
+	struct piece *piece = malloc(sizeof *piece);
 
 	if (!piece)
 		return NULL;

@@ -31,7 +31,7 @@ static void *open_beside(const char *relative)
 	if (!dladdr((void *)(uintptr_t)runtime_open, &info) || !realpath(info.dli_fname, path))
 		return NULL;
 	slash = strrchr(path, '/');
-	if (!slash || (size_t)(slash - path) + strlen(relative) + 1 > sizeof(path))
+	if (!slash || (size_t)(slash - path) + strlen(relative) + 1 > sizeof path)
 		return NULL;
 	strcpy(slash, relative);
 	return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
@@ -44,7 +44,7 @@ static void *open_library(void)
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
 
 	if (!library && folder && *folder &&
-	    (size_t)snprintf(path, sizeof(path), "%s/libcuda.so.1", folder) < sizeof(path))
+	    (size_t)snprintf(path, sizeof path, "%s/libcuda.so.1", folder) < sizeof path)
 		library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	if (!library)
 		library = open_beside("/../libcuda.so.1");
@@ -58,7 +58,7 @@ static const struct neap_sim_calls *simulator(void *library)
 
 	if (!symbol)
 		return NULL;
-	memcpy(&get, &symbol, sizeof(get));
+	memcpy(&get, &symbol, sizeof get);
 	return get();
 }
 
@@ -90,10 +90,10 @@ static int load(void)
 		return cudaErrorInsufficientDriver;
 	runtime_sim->watch_shares(became_shared);
 	symbol = dlsym(library, "cuGetProcAddress_v2");
-	memcpy(&runtime_get_proc_address, &symbol, sizeof(symbol));
+	memcpy(&runtime_get_proc_address, &symbol, sizeof symbol);
 #define X(need, name, driver_name, parameters)                                                                       \
 	symbol = dlsym(library, #driver_name);                                                                       \
-	memcpy(&runtime_cuda.name, &symbol, sizeof(symbol));
+	memcpy(&runtime_cuda.name, &symbol, sizeof symbol);
 #include "device/cuda_functions.h"
 #undef X
 	return CUDA_SUCCESS;

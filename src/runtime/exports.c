@@ -109,7 +109,7 @@ static const struct {
 
 const char *cudaGetErrorName(cudaError_t error)
 {
-	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
 		if (errors[i].error == error)
 			return errors[i].name;
 	return "unrecognized error code";
@@ -124,7 +124,7 @@ const char *cudaGetErrorString(cudaError_t error)
 		return reason;
 	if (runtime_cuda.cuGetErrorString && runtime_cuda.cuGetErrorString(error, &text) == CUDA_SUCCESS && text)
 		return text;
-	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+	for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
 		if (errors[i].error == error)
 			return errors[i].text;
 	return "unrecognized error code";

@@ -73,7 +73,7 @@ static void join(const void *handle, const struct clock *clock)
 	size_t i;
 
 	if (!own) {
-		own = calloc(1, sizeof(*own));
+		own = calloc(1, sizeof *own);
 		if (!own || !neap_map_put(&gates.clocks, key(handle), (uint64_t)(uintptr_t)own)) {
 			free(own);
 			return;
@@ -126,7 +126,7 @@ bool gate_add(CUstream stream, uint64_t address, size_t bytes, const struct runt
 		functions->drop(argument);
 		return true;
 	}
-	gate = calloc(1, sizeof(*gate));
+	gate = calloc(1, sizeof *gate);
 	if (!gate)
 		return false;
 	pthread_mutex_lock(&gates.lock);

@@ -40,7 +40,7 @@ NEAP_API void __cudaRegisterVar(void **handle, char *host, char *device, const c
 				int constant, int global);
 NEAP_API unsigned int __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, CUstream stream);
 
-void **__cudaRegisterFatBinary(void *binary) { return calloc(1, sizeof(binary)); }
+void **__cudaRegisterFatBinary(void *binary) { return calloc(1, sizeof binary); }
 void __cudaRegisterFatBinaryEnd(void **handle) { (void)handle; }
 void __cudaUnregisterFatBinary(void **handle) { free(handle); }
 char __cudaInitModule(void **handle) { return handle != NULL; }
@@ -78,7 +78,7 @@ static uint64_t take_address(size_t bytes)
 void __cudaRegisterVar(void **handle, char *host, char *device, const char *name, int external, size_t bytes,
 		       int constant, int global)
 {
-	struct variable *variable = malloc(sizeof(*variable));
+	struct variable *variable = malloc(sizeof *variable);
 
 	(void)handle, (void)device, (void)name, (void)external, (void)constant, (void)global;
 	if (!variable)
@@ -252,7 +252,7 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 	*grid = configuration.grid;
 	*block = configuration.block;
 	*shared_bytes = configuration.shared_bytes;
-	memcpy(stream, &configuration.stream, sizeof(configuration.stream));
+	memcpy(stream, &configuration.stream, sizeof configuration.stream);
 	return CUDA_SUCCESS;
 }
 
@@ -262,8 +262,8 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
  * are the figures of a small kernel. Programs take launch sizes from them, and a few the size of a scratch buffer. */
 #define REGISTERS 32
 
-/* The architecture that a kernel is compiled for, as far as a device's tells. PyTorch is compiled for 8.6, and a device of 8.9
- * runs that code. CUB asks for this number, and has no kernel for one that it was not compiled for. */
+/* The architecture that a kernel is compiled for, as far as a device's tells. PyTorch is compiled for 8.6, and a
+ * device of 8.9 runs that code. CUB asks for this number, and has no kernel for one that it was not compiled for. */
 static int compiled_for(int capability) { return capability == 89 ? 86 : capability; }
 
 int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
@@ -278,7 +278,7 @@ int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 		return cudaErrorInvalidDeviceFunction;
 	capability = runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) * 10 +
 		     runtime_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
-	memset(attributes, 0, sizeof(*attributes));
+	memset(attributes, 0, sizeof *attributes);
 	attributes->maxThreadsPerBlock = runtime_attribute(1, device);
 	attributes->numRegs = REGISTERS;
 	attributes->ptxVersion = attributes->binaryVersion = compiled_for(capability);

@@ -176,7 +176,7 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 		return result;
 	if (!attributes)
 		return CUDA_ERROR_INVALID_VALUE;
-	memset(attributes, 0, sizeof(*attributes));
+	memset(attributes, 0, sizeof *attributes);
 	if (ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer, &type) != CUDA_SUCCESS) {
 		attributes->type = cudaMemoryTypeUnregistered;
 		attributes->device = -2; /* as documented for memory that is no device's: cudaInvalidDeviceId */
@@ -349,7 +349,7 @@ int runtime_cudaIpcOpenMemHandle(void **pointer, cudaIpcHandle_t handle, unsigne
 		return result;
 	if (!pointer)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&of_driver, &handle, sizeof(of_driver));
+	memcpy(&of_driver, &handle, sizeof of_driver);
 	result = runtime_cuda.cuIpcOpenMemHandle(&address, of_driver, flags);
 	if (result == CUDA_SUCCESS)
 		*pointer = (void *)(uintptr_t)address;
@@ -375,7 +375,7 @@ int runtime_cudaIpcOpenEventHandle(CUevent *event, cudaIpcHandle_t handle)
 	CUipcEventHandle of_driver;
 	int result = runtime_ready();
 
-	memcpy(&of_driver, &handle, sizeof(of_driver));
+	memcpy(&of_driver, &handle, sizeof of_driver);
 	return result == CUDA_SUCCESS ? runtime_cuda.cuIpcOpenEventHandle(event, of_driver) : result;
 }
 

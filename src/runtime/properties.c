@@ -140,8 +140,8 @@ static int fill(struct cudaDeviceProp *properties, int device)
 {
 	int result;
 
-	memset(properties, 0, sizeof(*properties));
-	result = runtime_cuda.cuDeviceGetName(properties->name, sizeof(properties->name), device);
+	memset(properties, 0, sizeof *properties);
+	result = runtime_cuda.cuDeviceGetName(properties->name, sizeof properties->name, device);
 	if (result == CUDA_SUCCESS)
 		result = runtime_cuda.cuDeviceGetUuid(&properties->uuid, device);
 	if (result == CUDA_SUCCESS)

@@ -37,8 +37,8 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 
 /* -- exports.c -------------------------------------------------------------------------------------------------- */
 
-/* The calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: cudaGetErrorString of that says why from now on, until
- * another error of the thread. Static text. */
+/* The calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: cudaGetErrorString of that says why from now
+ * on, until another error of the thread. Static text. */
 void runtime_explain(const char *text);
 
 /* -- device.c --------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* runtime/services.h: what neap's libcudart gives the stand-ins beside it (cuBLAS, cuDNN, NCCL, ...).
  *
- * A program loads one libcudart (.so.12 or .so.13). It exports one symbol of neap's own, neap_runtime_get_services, which
- * the other stand-ins look up with runtime_services(): so they need not link a certain libcudart, and notice when
- * the libcudart in the process is not neap's.
+ * A program loads one libcudart (.so.12 or .so.13). It exports one symbol of neap's own, neap_runtime_get_services,
+ * which the other stand-ins look up with runtime_services(): so they need not link a certain libcudart, and notice
+ * when the libcudart in the process is not neap's.
  *
  *        libtorch_cuda.so
  *     |        |        |            entry points of the documented APIs
@@ -10,20 +10,21 @@
  *     |        |        |            this table: contents, gates, tally
  *     +--- libcudart.so.13 (neap) --- libcuda.so.1 (neap's simulator)
  *
- * Contents. Nothing is computed, so device memory holds only what a program copied or set there, or a collective brought.
- * Everything else reads as zeros, every time. libcudart keeps those bytes apart from the simulated memory, by address; those of
- * memory that processes share are in it.
+ * Contents. Nothing is computed, so device memory holds only what a program copied or set there, or a collective
+ * brought. Everything else reads as zeros, every time. libcudart keeps those bytes apart from the simulated memory,
+ * by address; those of memory that processes share are in it.
  *
- * Gates. A call such as ncclAllReduce returns before its peers have called it. Its data is needed only when this process
- * looks: when it synchronises with the stream, or reads the destination. A gate is a function that libcudart calls then,
- * once; it blocks until the data is there and stores it with `write`. A stream or event that waited for the gate's stream
- * has the gate too. A query of such a stream or event answers "not ready" until the gate opens without blocking. A program
- * that overwrites or frees the destination first supersedes the gate: it opens as before, but stores nothing.
+ * Gates. A call such as ncclAllReduce returns before its peers have called it. Its data is needed only when this
+ * process looks: when it synchronises with the stream, or reads the destination. A gate is a function that libcudart
+ * calls then, once; it blocks until the data is there and stores it with `write`. A stream or event that waited for
+ * the gate's stream has the gate too. A query of such a stream or event answers "not ready" until the gate opens
+ * without blocking. A program that overwrites or frees the destination first supersedes the gate: it opens as before,
+ * but stores nothing.
  *
  * Tally. Each call whose memory or result neap does not model is counted by name, so that a report can name it.
  *
- * Threads: every function, any thread. No function is called with a lock of libcudart held, so a gate's function may call
- * all of them. Errors are CUresult values (cuda_api.h), which cudaError_t shares.
+ * Threads: every function, any thread. No function is called with a lock of libcudart held, so a gate's function may
+ * call all of them. Errors are CUresult values (cuda_api.h), which cudaError_t shares.
  */
 #ifndef NEAP_RUNTIME_SERVICES_H
 #define NEAP_RUNTIME_SERVICES_H
@@ -52,8 +53,8 @@ struct runtime_gate {
 	void (*drop)(void *argument);
 	/* Whether `open` would not block. */
 	bool (*ready)(void *argument);
-	/* The program has overwritten the whole destination, or freed it: `open` must not store. When this returns, no thread
-	 * stores there on the gate's behalf. */
+	/* The program has overwritten the whole destination, or freed it: `open` must not store. When this returns,
+	 * no thread stores there on the gate's behalf. */
 	void (*supersede)(void *argument);
 };
 
@@ -65,20 +66,23 @@ struct runtime_services {
 	/* What the device is: compute capability (90 for 9.0) and multiprocessors. False: no such device. */
 	bool (*architecture)(int device, int *ret_capability, int *ret_multiprocessors);
 
-	/* Copies what is known of [address, address + bytes) to `to`, zeros elsewhere. Runs the gates over that range. */
+	/* Copies what is known of [address, address + bytes) to `to`, zeros elsewhere. Runs the gates over that
+	 * range. */
 	void (*read)(uint64_t address, void *to, size_t bytes);
 	/* As a copy to the device: stored from now on. False: host out of memory, nothing is stored. */
 	bool (*write)(uint64_t address, const void *from, size_t bytes);
 	/* The range reads as zeros from now on. */
 	void (*forget)(uint64_t address, size_t bytes);
-	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it. */
+	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it.
+	 */
 	bool (*holds)(uint64_t address, size_t bytes);
 
-	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0). `functions` is
-	 * static. False: host out of memory, none of them is called. */
-	bool (*gate)(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument);
-	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture it
-	 * becomes a node. */
+	/* Puts a gate at the end of `stream`, over the destination [address, address + bytes) (bytes may be 0).
+	 * `functions` is static. False: host out of memory, none of them is called. */
+	bool (*gate)(void *stream, uint64_t address, size_t bytes, const struct runtime_gate *functions,
+		     void *argument);
+	/* Queues work that does nothing on a stream: a kernel of a library. Returns 0 or a CUresult. During a capture
+	 * it becomes a node. */
 	int (*launch)(void *stream, const char *name);
 
 	/* Counts one call. `library` and `function` are static text. low/high: GAP_WORKSPACE only, else 0. */
@@ -94,7 +98,7 @@ static inline const struct runtime_services *runtime_services(void)
 
 	if (!symbol)
 		return NULL;
-	memcpy(&get, &symbol, sizeof(get));
+	memcpy(&get, &symbol, sizeof get);
 	services = get();
 	return services && services->version == RUNTIME_SERVICES_VERSION ? services : NULL;
 }

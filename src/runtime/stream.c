@@ -119,7 +119,7 @@ int runtime_cudaStreamAddCallback(CUstream stream, cudaStreamCallback_t function
 
 	if (!function || flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	callback = malloc(sizeof(*callback));
+	callback = malloc(sizeof *callback);
 	if (!callback)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*callback = (struct callback){function, stream, data};

@@ -45,8 +45,8 @@ static void write_file(void)
 
 	if (!folder || !*folder || tally.count == 0)
 		return;
-	if ((size_t)snprintf(path, sizeof(path), "%s/simulated.%d", folder, (int)getpid()) >= sizeof(path) ||
-	    (size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part))
+	if ((size_t)snprintf(path, sizeof path, "%s/simulated.%d", folder, (int)getpid()) >= sizeof path ||
+	    (size_t)snprintf(part, sizeof part, "%s.part", path) >= sizeof part)
 		return;
 	fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	file = fd >= 0 ? fdopen(fd, "w") : NULL;

@@ -10,7 +10,8 @@
  *   invariant: the file is good lines, then at most one torn tail
  *
  * The lock is an fcntl lock: the kernel drops it with its process, and a child between fork and exec does not hold
- * it, as it would a flock. Where the file system has no locks, FOLDER/owner takes its place (base/owner.h). One thread.
+ * it, as it would a flock. Where the file system has no locks, FOLDER/owner takes its place (base/owner.h). One
+ * thread.
  */
 #ifndef NEAP_SERIES_JOURNAL_H
 #define NEAP_SERIES_JOURNAL_H
@@ -36,8 +37,8 @@ const json_t *neap_journal_records(const struct neap_journal *journal);
 /* Whether the last record says that the series is finished. */
 bool neap_journal_is_finished(const struct neap_journal *journal);
 
-/* The records of a journal that another process may be writing: *ret_records is the caller's. A torn tail is left where
- * it is. Errors: NEAP_ENOENT; NEAP_EPARSE for damage; NEAP_ENOMEM, NEAP_EIO. */
+/* The records of a journal that another process may be writing: *ret_records is the caller's. A torn tail is left
+ * where it is. Errors: NEAP_ENOENT; NEAP_EPARSE for damage; NEAP_ENOMEM, NEAP_EIO. */
 enum neap_status neap_journal_read(const char *folder, json_t **ret_records, struct neap_error *err);
 
 /* How many bytes of a torn tail opening cut off. */

@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "series/journal.h"
 #include "run/recordings.h"
 #include "run/run_stage.h"
+#include "series/journal.h"
 
 #include <dirent.h>
 #include <fcntl.h>

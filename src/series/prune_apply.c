@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
-#include "series/journal.h"
 #include "run/recordings.h"
 #include "run/run_stage.h"
+#include "series/journal.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -8,9 +8,9 @@
 #include "run/orphans.h"
 #include "run/recordings.h"
 #include "run/run_stage.h"
+#include "run/supervise.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
-#include "run/supervise.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -20,9 +20,9 @@
 #ifndef NEAP_SERIES_SERIES_H
 #define NEAP_SERIES_SERIES_H
 
+#include "report/comparison.h"
 #include "series/series_progress.h"
 #include "series/spec.h"
-#include "report/comparison.h"
 #include "store/result.h"
 
 #include <signal.h>
@@ -34,11 +34,11 @@ struct neap_series_options {
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
 	bool only_failed; /* with `resume`: what failed is run again, and nothing else is begun */
-	bool quiet;                                    /* supervisors log nothing but errors */
+	bool quiet;       /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
 	/* Several times a second, while something runs; NULL: not wanted */
 	void (*progress)(void *context, const struct neap_series_progress *progress);
-	void *line_context; /* of both */
+	void *line_context;                      /* of both */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
 };
 

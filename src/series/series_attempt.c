@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/process.h"
 #include "base/owner.h"
+#include "base/process.h"
 #include "run/run_stage.h"
 #include "series/spec_settings.h"
 

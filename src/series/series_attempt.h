@@ -8,9 +8,9 @@
  *   close its own descriptor of the lock             RUN/supervisor: its pid; RUN/neap.log: what it says
  *   wait, or die; a later one waits for the lock     runs the command, drains, writes RUN/result.json, ends
  *
- * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went. On a
- * file system that has no locks the supervisor waits, once forked, until the series has made it the owner of the folder
- * (base/owner.h): there is no gap either.
+ * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went.
+ * On a file system that has no locks the supervisor waits, once forked, until the series has made it the owner of the
+ * folder (base/owner.h): there is no gap either.
  */
 #ifndef NEAP_SERIES_SERIES_ATTEMPT_H
 #define NEAP_SERIES_SERIES_ATTEMPT_H

@@ -24,8 +24,8 @@
 #ifndef NEAP_SERIES_SPEC_H
 #define NEAP_SERIES_SPEC_H
 
-#include "series/spec_slurm.h"
 #include "run/words.h"
+#include "series/spec_slurm.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -41,23 +41,23 @@ struct neap_experiment {
 	struct neap_words env;     /* "NAME=VALUE" */
 	struct neap_words params;  /* "NAME=VALUE" */
 	/* As written, checked; NULL: not given. */
-	char *needs; /* a size, "device" or "none" */
-	char *device; /* number or UUID: the one it runs on, and the only one it sees */
+	char *needs;     /* a size, "device" or "none" */
+	char *device;    /* number or UUID: the one it runs on, and the only one it sees */
 	char *directory; /* where the command is started; relative to where the series is */
 	char *time_limit, *max_device, *max_host, *min_disk, *grace, *wait_limit, *drain_limit, *on_oom;
-	char *compare_to; /* another experiment's name: the report shows what changed against it */
+	char *compare_to;            /* another experiment's name: the report shows what changed against it */
 	char *clear_memory_on_start; /* "true" or "false" */
-	char *retries; /* restarts by on_oom; of no meaning without it */
-	char *retry_failed; /* further attempts after one that failed, not for want of memory */
-	uint32_t line; /* where it begins in the file */
+	char *retries;               /* restarts by on_oom; of no meaning without it */
+	char *retry_failed;          /* further attempts after one that failed, not for want of memory */
+	uint32_t line;               /* where it begins in the file */
 };
 
 struct neap_spec {
 	char *name;
-	uint32_t parallel; /* experiments that may run at the same time; at least 1 */
-	bool has_parallel; /* the file says so */
+	uint32_t parallel;            /* experiments that may run at the same time; at least 1 */
+	bool has_parallel;            /* the file says so */
 	struct neap_spec_slurm slurm; /* of no meaning but for --slurm */
-	uint64_t hash; /* of the file's bytes: another content is another series */
+	uint64_t hash;                /* of the file's bytes: another content is another series */
 	struct neap_experiment *experiments;
 	size_t count; /* at least 1 */
 };
@@ -73,8 +73,8 @@ void neap_spec_fini(struct neap_spec *spec);
 
 #define NEAP_EXPERIMENT_KEY_ROOM 17
 
-/* What an experiment runs, in 16 hexadecimal digits: another command, parameter or environment is another key. What was
- * measured for one does not hold for the other. */
+/* What an experiment runs, in 16 hexadecimal digits: another command, parameter or environment is another key. What
+ * was measured for one does not hold for the other. */
 void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM]);
 
 /* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an

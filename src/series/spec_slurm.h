@@ -12,8 +12,8 @@
 #ifndef NEAP_SERIES_SPEC_SLURM_H
 #define NEAP_SERIES_SPEC_SLURM_H
 
-#include "series/spec_yaml.h"
 #include "run/words.h"
+#include "series/spec_yaml.h"
 
 /* As written, checked; NULL: not given. */
 struct neap_spec_slurm {

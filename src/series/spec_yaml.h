@@ -19,8 +19,8 @@ struct neap_yaml {
 	uint32_t line, column;
 };
 
-/* Parses exactly one document, whose root is a mapping. `apart`: in a child process, so that a parser that crashes, as
- * libfyaml does when memory runs out, is an error here (NEAP_ENOMEM); no other thread may run. */
+/* Parses exactly one document, whose root is a mapping. `apart`: in a child process, so that a parser that crashes,
+ * as libfyaml does when memory runs out, is an error here (NEAP_ENOMEM); no other thread may run. */
 enum neap_status neap_yaml_open(const char *text, size_t length, bool apart, struct neap_yaml_document **ret_document,
 				struct neap_yaml *ret_root, struct neap_error *err);
 void neap_yaml_close(struct neap_yaml_document *document);

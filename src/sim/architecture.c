@@ -21,7 +21,7 @@ const struct sim_architecture *sim_architecture_find(int major, int minor)
 {
 	const struct sim_architecture *found = &architectures[0];
 
-	for (size_t i = 0; i < sizeof(architectures) / sizeof(architectures[0]); i++)
+	for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++)
 		if (architectures[i].major * 100 + architectures[i].minor <= major * 100 + minor)
 			found = &architectures[i];
 	return found;

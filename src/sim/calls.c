@@ -308,7 +308,7 @@ CUresult sim_call_leave(enum sim_call call, CUresult result)
 	if (log > 0 && !atomic_load(&sim.forked)) {
 		uint64_t now = atomic_load(&sim.initialized) ? sim_engine_now(sim.engine) : 0;
 		char line[160];
-		int length = snprintf(line, sizeof(line), "%llu %d.%d %s %s\n", (unsigned long long)now, (int)sim.pid,
+		int length = snprintf(line, sizeof line, "%llu %d.%d %s %s\n", (unsigned long long)now, (int)sim.pid,
 				      (int)gettid(), names[call], sim_error_name(result));
 
 		if (write(log - 1, line, (size_t)length) < 0)
@@ -323,7 +323,7 @@ CUresult sim_detect_locked(const char *format, ...)
 
 	if (!sim.report.text[0]) {
 		va_start(args, format);
-		vsnprintf(sim.report.text, sizeof(sim.report.text), format, args);
+		vsnprintf(sim.report.text, sizeof sim.report.text, format, args);
 		va_end(args);
 	}
 	sim.report.illegal_addresses++;
@@ -383,7 +383,7 @@ static enum neap_status each_entry(const char *variable, bool (*add)(char *entry
 	copy = strdup(text);
 	if (!copy)
 		return neap_fail(err, NEAP_ENOMEM, "%s: host out of memory", variable);
-	for (entry = strtok_r(copy, ",;", &rest); entry && status == NEAP_OK; entry = strtok_r(NULL, ",;", &rest)) {
+	for (entry = strtok_r(copy, ",;", &rest); entry && !status; entry = strtok_r(NULL, ",;", &rest)) {
 		uint32_t column = (uint32_t)(entry - copy) + 1;
 
 		if (!add(entry))
@@ -402,11 +402,11 @@ enum neap_status sim_calls_configure(struct neap_error *err)
 	int old, fd = -1;
 
 	status = each_entry("NEAP_SIM_FAULT", add_fault, "FUNCTION:skip=N:count=N:code=N", err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = each_entry("NEAP_SIM_LATENCY", add_latency, "FUNCTION:ns=N", err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
-	if ((size_t)snprintf(calls.lost, sizeof(calls.lost), "%s", lost ? lost : "") >= sizeof(calls.lost))
+	if ((size_t)snprintf(calls.lost, sizeof calls.lost, "%s", lost ? lost : "") >= sizeof calls.lost)
 		return neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
 	sim.kernel_ns = 0;
 	if (kernel && *kernel && neap_duration_parse(kernel, &sim.kernel_ns, NULL) != NEAP_OK)

@@ -222,7 +222,7 @@ static CUresult capture_create(CUstream stream, CUgraph graph, CUstreamCaptureMo
 			       struct sim_capture **ret_capture)
 {
 	static uint64_t ids;
-	struct sim_capture *capture = calloc(1, sizeof(*capture));
+	struct sim_capture *capture = calloc(1, sizeof *capture);
 	CUgraph own = capture && !graph ? sim_graph_create() : NULL;
 
 	if (!capture || (!graph && !own)) {
@@ -322,7 +322,7 @@ static bool all_marked(const struct sim_nodes *nodes, const bool *marked)
 static CUresult check_joined(const struct sim_capture *capture)
 {
 	const struct sim_nodes *all = &capture->graph->nodes;
-	bool *marked = calloc(all->count + 1, sizeof(*marked));
+	bool *marked = calloc(all->count + 1, sizeof *marked);
 	bool joined;
 
 	if (!marked)
@@ -416,7 +416,7 @@ CUresult sim_cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
 /* Lock held. As many zeros as the stream's next node has edges. */
 static CUresult give_edges(CUstream stream, const CUgraphEdgeData **edges)
 {
-	CUgraphEdgeData *zeros = calloc(stream->next.count + 1, sizeof(*zeros));
+	CUgraphEdgeData *zeros = calloc(stream->next.count + 1, sizeof *zeros);
 
 	if (!zeros)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -117,7 +117,7 @@ static void (*function_for(const struct transfer *asked))(void *)
 static struct copy *copy_create(const struct transfer *asked, bool stage)
 {
 	const struct shape *shape = &asked->shape;
-	struct copy *copy = malloc(sizeof(*copy) + (stage ? shape->width * row_count(shape) : 0));
+	struct copy *copy = malloc(sizeof *copy + (stage ? shape->width * row_count(shape) : 0));
 
 	if (!copy)
 		return NULL;
@@ -166,8 +166,8 @@ static CUresult submit(const struct transfer *asked, bool stage, bool wait)
 		if (!copy)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (most > sizeof(few) / sizeof(few[0]))
-		ranges = malloc(most * sizeof(*ranges));
+	if (most > sizeof few / sizeof few[0])
+		ranges = malloc(most * sizeof *ranges);
 	if (!ranges) {
 		free(copy);
 		return CUDA_ERROR_OUT_OF_MEMORY;

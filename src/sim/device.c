@@ -60,7 +60,7 @@ CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!uuid)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(uuid->bytes, sim.devices[device].view.uuid, sizeof(uuid->bytes));
+	memcpy(uuid->bytes, sim.devices[device].view.uuid, sizeof uuid->bytes);
 	return CUDA_SUCCESS;
 }
 

@@ -54,11 +54,11 @@ static bool includes(const uint64_t *clock, const uint64_t *other, uint32_t coun
 
 bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to)
 {
-	uint64_t *bigger = realloc(*clock, to * sizeof(*bigger));
+	uint64_t *bigger = realloc(*clock, to * sizeof *bigger);
 
 	if (!bigger)
 		return false;
-	memset(bigger + from, 0, (to - from) * sizeof(*bigger));
+	memset(bigger + from, 0, (to - from) * sizeof *bigger);
 	*clock = bigger;
 	return true;
 }
@@ -74,7 +74,7 @@ static bool lanes_grow(struct sim_engine *engine)
 		return false;
 	memset(streams + from, 0, (to - from) * sizeof(struct stream *));
 	engine->streams = streams;
-	for (size_t i = 0; i < sizeof(clocks) / sizeof(*clocks); i++)
+	for (size_t i = 0; i < sizeof clocks / sizeof *clocks; i++)
 		if (!sim_clock_grow(clocks[i], from, to))
 			return false;
 	for (uint32_t i = 0; i < engine->lanes; i++)
@@ -171,7 +171,7 @@ static void describe_race(struct sim_engine *engine, const struct sim_work *work
 	sim_access_interval(access, &begin, &end);
 	begin = other->begin > begin ? other->begin : begin;
 	end = other->end < end ? other->end : end;
-	snprintf(engine->fault, sizeof(engine->fault),
+	snprintf(engine->fault, sizeof engine->fault,
 		 "race: \"%s\" on stream %" PRIu32 " %s bytes %" PRIu64 " to %" PRIu64 " of memory %" PRIu64
 		 ", which \"%s\" on stream %" PRIu32
 		 " %s, and nothing orders \"%s\" after \"%s\": let stream %" PRIu32
@@ -206,7 +206,7 @@ static enum sim_order stream_create(struct sim_engine *engine, bool non_blocking
 
 	if (lane == engine->room && !lanes_grow(engine))
 		return SIM_ORDER_NO_MEMORY;
-	stream = calloc(1, sizeof(*stream));
+	stream = calloc(1, sizeof *stream);
 	if (!stream)
 		return SIM_ORDER_NO_MEMORY;
 	*stream = (struct stream){.number = engine->next_stream, .lane = lane, .non_blocking = non_blocking};
@@ -224,7 +224,7 @@ static enum sim_order stream_create(struct sim_engine *engine, bool non_blocking
 
 struct sim_engine *sim_engine_create(void)
 {
-	struct sim_engine *engine = calloc(1, sizeof(*engine));
+	struct sim_engine *engine = calloc(1, sizeof *engine);
 	uint32_t zero;
 
 	if (!engine)
@@ -306,7 +306,7 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 {
 	uint64_t *clock = engine->scratch;
 
-	memcpy(clock, stream->clock, engine->lanes * sizeof(*clock));
+	memcpy(clock, stream->clock, engine->lanes * sizeof *clock);
 	uint64_t start_ns = sim_stream_action(engine, stream, clock);
 	for (size_t i = 0; i < work->access_count; i++) {
 		const struct sim_history_entry *other =
@@ -324,7 +324,7 @@ static enum sim_order submit(struct sim_engine *engine, struct stream *stream, c
 			return SIM_ORDER_NO_MEMORY;
 
 	clock[stream->lane] = ++engine->submitted[stream->lane];
-	memcpy(stream->clock, clock, engine->lanes * sizeof(*clock));
+	memcpy(stream->clock, clock, engine->lanes * sizeof *clock);
 	for (size_t i = 0; i < work->access_count; i++) {
 		struct sim_history_entry entry = {.count = clock[stream->lane],
 						  .lane = stream->lane,
@@ -384,12 +384,12 @@ enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock
 	uint64_t few[32], *target = few;
 	enum sim_order order;
 
-	if (count > sizeof(few) / sizeof(*few)) {
-		target = malloc(count * sizeof(*target));
+	if (count > sizeof few / sizeof *few) {
+		target = malloc(count * sizeof *target);
 		if (!target)
 			return SIM_ORDER_NO_MEMORY;
 	}
-	memcpy(target, clock, count * sizeof(*target));
+	memcpy(target, clock, count * sizeof *target);
 	run_until(engine, wait && !engine->held && !from_within(engine) ? end_ns : engine->now_ns);
 	order = observe(engine, target, count, end_ns);
 	if (target != few)
@@ -404,7 +404,7 @@ static enum sim_order stream_settle(struct sim_engine *engine, uint32_t number, 
 	pthread_mutex_lock(&engine->lock);
 	struct stream *stream = sim_stream_find(engine, number);
 	if (stream) {
-		memcpy(engine->scratch, stream->clock, engine->lanes * sizeof(*engine->scratch));
+		memcpy(engine->scratch, stream->clock, engine->lanes * sizeof *engine->scratch);
 		uint64_t end_ns = sim_stream_action(engine, stream, engine->scratch);
 		order = sim_clock_settle(engine, engine->scratch, engine->lanes, end_ns, wait);
 	}

@@ -20,7 +20,7 @@ void sim_event_free(struct event *event)
 enum sim_order sim_event_create(struct sim_engine *engine, uint32_t *ret_event)
 {
 	enum sim_order order = SIM_ORDER_NO_MEMORY;
-	struct event *event = calloc(1, sizeof(*event));
+	struct event *event = calloc(1, sizeof *event);
 
 	if (!event)
 		return SIM_ORDER_NO_MEMORY;
@@ -60,7 +60,7 @@ enum sim_order sim_event_record(struct sim_engine *engine, uint32_t number, uint
 		event->room = engine->room;
 	}
 	stream->end_ns = sim_stream_action(engine, stream, stream->clock);
-	memcpy(event->clock, stream->clock, event->room * sizeof(*event->clock));
+	memcpy(event->clock, stream->clock, event->room * sizeof *event->clock);
 	event->end_ns = stream->end_ns > engine->now_ns ? stream->end_ns : engine->now_ns;
 	order = SIM_ORDER_OK;
 out:

@@ -16,7 +16,7 @@ bool sim_heap_reserve(struct sim_heap *heap)
 		return true;
 
 	size_t room = heap->room ? 2 * heap->room : ROOM_FIRST;
-	struct sim_pending *works = realloc(heap->works, room * sizeof(*works));
+	struct sim_pending *works = realloc(heap->works, room * sizeof *works);
 
 	if (!works)
 		return false;

@@ -73,7 +73,7 @@ bool sim_history_reserve(struct sim_history *history, uint64_t number, size_t ad
 	struct space *space = sim_table_find(&history->spaces, number);
 
 	if (!space) {
-		space = calloc(1, sizeof(*space));
+		space = calloc(1, sizeof *space);
 		if (!space || !sim_table_put(&history->spaces, number, space)) {
 			free(space);
 			return false;
@@ -83,7 +83,7 @@ bool sim_history_reserve(struct sim_history *history, uint64_t number, size_t ad
 		return true;
 
 	size_t room = 2 * (space->count + adds);
-	struct sim_history_entry *entries = realloc(space->entries, room * sizeof(*entries));
+	struct sim_history_entry *entries = realloc(space->entries, room * sizeof *entries);
 
 	if (!entries)
 		return false;

@@ -31,7 +31,7 @@ static bool grow(struct sim_table *table)
 {
 	struct sim_table bigger = {.room = table->room ? 2 * table->room : ROOM_FIRST, .count = table->count};
 
-	bigger.entries = calloc(bigger.room, sizeof(*bigger.entries));
+	bigger.entries = calloc(bigger.room, sizeof *bigger.entries);
 	if (!bigger.entries)
 		return false;
 	for (size_t i = 0; i < table->room; i++)

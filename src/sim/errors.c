@@ -19,7 +19,7 @@ static const char *find_name(CUresult result)
 {
 	size_t i;
 
-	for (i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
+	for (i = 0; i < sizeof constants / sizeof constants[0]; i++)
 		if (constants[i].value == result && strcmp(constants[i].type, "CUresult") == 0)
 			return constants[i].name;
 	return NULL;
@@ -159,7 +159,7 @@ CUresult sim_cuGetErrorString(CUresult error, const char **text)
 	if (!text)
 		return CUDA_ERROR_INVALID_VALUE;
 	*text = NULL;
-	for (i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+	for (i = 0; i < sizeof texts / sizeof texts[0]; i++)
 		if (texts[i].result == error)
 			*text = texts[i].text;
 	if (!atomic_load(&sim.initialized) && sim.message[0] && error != CUDA_SUCCESS && error == sim.init_result)

@@ -26,7 +26,7 @@ CUresult sim_cuEventCreate(CUevent *event, unsigned int flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_current_device(&device))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	made = calloc(1, sizeof(*made));
+	made = calloc(1, sizeof *made);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	made->device = device;

@@ -97,12 +97,12 @@ static entry find(const char *name, int cuda_version)
 	const char *suffix = strrchr(name, '_');
 	size_t i;
 
-	for (i = 0; i < sizeof(changed) / sizeof(changed[0]); i++)
+	for (i = 0; i < sizeof changed / sizeof changed[0]; i++)
 		if (cuda_version >= changed[i].since && strcmp(changed[i].name, name) == 0)
 			return changed[i].function;
 	if (suffix && suffix[1] == 'v')
 		return NULL;
-	for (i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+	for (i = 0; i < sizeof functions / sizeof functions[0]; i++)
 		if (strcmp(functions[i].name, name) == 0)
 			return functions[i].function;
 	return NULL;
@@ -126,7 +126,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_v
 	else if (cuda_version < OLDEST_VERSION)
 		status = CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
 	else
-		memcpy(ret_function, &function, sizeof(*ret_function));
+		memcpy(ret_function, &function, sizeof *ret_function);
 	if (ret_status)
 		*ret_status = status;
 	return status == CU_GET_PROC_ADDRESS_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;

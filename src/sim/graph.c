@@ -19,8 +19,7 @@ static bool known(const struct neap_map *map, const void *pointer)
 
 struct sim_operation *sim_operation_create(const struct sim_task *task)
 {
-	struct sim_operation *operation =
-		malloc(sizeof(*operation) + task->range_count * sizeof(operation->ranges[0]));
+	struct sim_operation *operation = malloc(sizeof *operation + task->range_count * sizeof operation->ranges[0]);
 	char *name = strdup(task->name);
 
 	if (!operation || !name) {
@@ -39,7 +38,7 @@ struct sim_operation *sim_operation_create(const struct sim_task *task)
 					    .range_count = task->range_count};
 	atomic_init(&operation->references, 1);
 	if (task->range_count)
-		memcpy(operation->ranges, task->ranges, task->range_count * sizeof(operation->ranges[0]));
+		memcpy(operation->ranges, task->ranges, task->range_count * sizeof operation->ranges[0]);
 	return operation;
 }
 
@@ -101,7 +100,7 @@ void sim_nodes_fini(struct sim_nodes *nodes)
 static CUgraph graph_new(void)
 {
 	static uint64_t ids;
-	CUgraph graph = calloc(1, sizeof(*graph));
+	CUgraph graph = calloc(1, sizeof *graph);
 
 	if (graph)
 		graph->id = ++ids;
@@ -160,7 +159,7 @@ void sim_graphs_drop(void)
 CUgraphNode sim_graph_add(CUgraph graph, CUgraphNodeType type, struct sim_operation *operation,
 			  const CUgraphNode *dependencies, size_t count)
 {
-	CUgraphNode node = malloc(sizeof(*node) + count * sizeof(node->dependencies[0]));
+	CUgraphNode node = malloc(sizeof *node + count * sizeof node->dependencies[0]);
 
 	if (!node || !nodes_room(&graph->nodes, 1) || !neap_map_put(&sim.nodes, key(node), 1)) {
 		sim_operation_release(operation);
@@ -173,7 +172,7 @@ CUgraphNode sim_graph_add(CUgraph graph, CUgraphNodeType type, struct sim_operat
 					.operation = operation,
 					.dependency_count = count};
 	if (count)
-		memcpy(node->dependencies, dependencies, count * sizeof(node->dependencies[0]));
+		memcpy(node->dependencies, dependencies, count * sizeof node->dependencies[0]);
 	graph->nodes.list[graph->nodes.count++] = node;
 	return node;
 }
@@ -375,7 +374,7 @@ CUresult sim_cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *t
 				give(&answer, graph->nodes.list[i]->dependencies[k], graph->nodes.list[i]);
 		close_answer(&answer, count);
 		if (edges && from)
-			memset(edges, 0, answer.room * sizeof(*edges));
+			memset(edges, 0, answer.room * sizeof *edges);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);
@@ -430,7 +429,7 @@ static CUresult list_neighbours(CUgraphNode node, CUgraphNode *nodes, CUgraphEdg
 				give(&answer, all->list[i], NULL);
 		close_answer(&answer, count);
 		if (edges && nodes)
-			memset(edges, 0, answer.room * sizeof(*edges));
+			memset(edges, 0, answer.room * sizeof *edges);
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);

@@ -35,7 +35,7 @@ static bool known(CUgraphExec executable)
 /* Lock held. */
 static CUresult executable_create(CUgraph graph, cuuint64_t flags, uint32_t device, CUgraphExec *ret_executable)
 {
-	CUgraphExec executable = calloc(1, sizeof(*executable));
+	CUgraphExec executable = calloc(1, sizeof *executable);
 	CUgraph copy = executable ? sim_graph_copy(graph) : NULL;
 
 	if (!copy || !neap_map_put(&sim.executables, key(executable), 1)) {

@@ -27,7 +27,7 @@ static struct sim_host *start_of(uint64_t address, enum sim_host_kind kind)
 static struct sim_host *host_create(uint64_t start, uint64_t bytes, enum sim_host_kind kind, unsigned int flags,
 				    uint32_t device)
 {
-	struct sim_host *memory = malloc(sizeof(*memory));
+	struct sim_host *memory = malloc(sizeof *memory);
 
 	if (!memory)
 		return NULL;

@@ -22,7 +22,7 @@ static bool add(struct sim_image *image, const char *name, size_t length, uint64
 
 	if (copy && image->count == image->room) {
 		size_t room = image->room ? 2 * image->room : 8;
-		struct sim_symbol *symbols = realloc(image->symbols, room * sizeof(*symbols));
+		struct sim_symbol *symbols = realloc(image->symbols, room * sizeof *symbols);
 
 		if (!symbols) {
 			free(copy);
@@ -72,7 +72,7 @@ static CUresult read_symbols(const unsigned char *start, uint64_t limit, const E
 		const char *name;
 		int type;
 
-		memcpy(&symbol, start + table->sh_offset + i * sizeof(symbol), sizeof(symbol));
+		memcpy(&symbol, start + table->sh_offset + i * sizeof symbol, sizeof symbol);
 		type = ELF64_ST_TYPE(symbol.st_info);
 		if ((type != STT_FUNC && type != STT_OBJECT) || symbol.st_shndx == SHN_UNDEF ||
 		    symbol.st_name >= names->sh_size)
@@ -91,9 +91,9 @@ static CUresult read_cubin(const unsigned char *start, uint64_t limit, struct si
 	CUresult result = CUDA_SUCCESS;
 	unsigned int i;
 
-	if (limit < sizeof(header))
+	if (limit < sizeof header)
 		return CUDA_ERROR_INVALID_IMAGE;
-	memcpy(&header, start, sizeof(header));
+	memcpy(&header, start, sizeof header);
 	if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA ||
 	    header.e_shentsize != sizeof(Elf64_Shdr) ||
 	    !within(header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr), limit))
@@ -101,10 +101,10 @@ static CUresult read_cubin(const unsigned char *start, uint64_t limit, struct si
 	for (i = 0; i < header.e_shnum && result == CUDA_SUCCESS; i++) {
 		Elf64_Shdr section, names;
 
-		memcpy(&section, start + header.e_shoff + i * sizeof(section), sizeof(section));
+		memcpy(&section, start + header.e_shoff + i * sizeof section, sizeof section);
 		if (section.sh_type != SHT_SYMTAB || section.sh_link >= header.e_shnum)
 			continue;
-		memcpy(&names, start + header.e_shoff + section.sh_link * sizeof(names), sizeof(names));
+		memcpy(&names, start + header.e_shoff + section.sh_link * sizeof names, sizeof names);
 		result = read_symbols(start, limit, &section, &names, image);
 	}
 	return result;
@@ -223,12 +223,12 @@ static CUresult read(const void *image, uint64_t limit, struct sim_image *ret_im
 	unsigned char magic[4] = {0};
 	uint32_t number;
 
-	for (size_t i = 0; i < sizeof(magic); i++) { /* text may end before */
+	for (size_t i = 0; i < sizeof magic; i++) { /* text may end before */
 		magic[i] = ((const unsigned char *)image)[i];
 		if (!magic[i])
 			break;
 	}
-	memcpy(&number, magic, sizeof(number));
+	memcpy(&number, magic, sizeof number);
 	if (memcmp(magic, ELFMAG, SELFMAG) == 0)
 		result = read_cubin(image, limit, ret_image);
 	else if (number == FAT_BINARY || number == FAT_BINARY_WRAPPER)

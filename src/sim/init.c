@@ -34,15 +34,15 @@ __attribute__((destructor)) static void ended(void)
 }
 
 /* What cuInit depends on, in one line. */
-static void read_environment(char text[sizeof(sim.environment)])
+static void read_environment(char text[sizeof sim.environment])
 {
 	static const char *const names[] = {
 		"NEAP_SIM",     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NEAP_SIM_FAULT", "NEAP_SIM_LATENCY",
 		"NEAP_SIM_LOG", "NEAP_SIM_HIDDEN",      "NEAP_SIM_LOST",     "NEAP_SIM_FILES", "NEAP_SIM_KERNEL"};
-	size_t i, used = 0, room = sizeof(sim.environment);
+	size_t i, used = 0, room = sizeof sim.environment;
 
 	text[0] = '\0';
-	for (i = 0; i < sizeof(names) / sizeof(names[0]) && used < room; i++) {
+	for (i = 0; i < sizeof names / sizeof names[0] && used < room; i++) {
 		const char *value = getenv(names[i]);
 
 		used += (size_t)snprintf(text + used, room - used, "%s%s\n", value ? "=" : "", value ? value : "");
@@ -53,7 +53,7 @@ static void add_device(uint32_t index)
 {
 	struct sim_device *device = &sim.devices[sim.device_count];
 
-	memset(device, 0, sizeof(*device));
+	memset(device, 0, sizeof *device);
 	sim_world_device(sim.world, index, &device->view);
 	device->index = index;
 	device->profile = sim_profile_of(device->view.name, device->view.compute_major, device->view.compute_minor);
@@ -120,7 +120,7 @@ static void choose_devices(void)
 			add_device(world_index(index));
 		return;
 	}
-	snprintf(copy, sizeof(copy), "%s", list);
+	snprintf(copy, sizeof copy, "%s", list);
 	for (entry = strtok_r(copy, ",", &rest); entry; entry = strtok_r(NULL, ",", &rest)) {
 		entry += strspn(entry, " \t");
 		entry[strcspn(entry, " \t")] = '\0';
@@ -152,7 +152,7 @@ static enum neap_status open_files(struct neap_error *err)
 	char path[512];
 
 	for (uint32_t i = 0; folder && *folder && i < sim.device_count; i++) {
-		snprintf(path, sizeof(path), "%s/nvidia%u", folder, sim.devices[i].index);
+		snprintf(path, sizeof path, "%s/nvidia%u", folder, sim.devices[i].index);
 		int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 		if (fd < 0)
 			return neap_fail_errno(err, errno, "NEAP_SIM_FILES: opening %.300s", path);
@@ -197,13 +197,13 @@ static void forget_old(void)
 	close_files();
 	sim.device_count = 0;
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
-	memset(&sim.report, 0, sizeof(sim.report));
+	memset(&sim.report, 0, sizeof sim.report);
 }
 
 static CUresult fail_init(const struct neap_error *err, CUresult result)
 {
-	snprintf(sim.message, sizeof(sim.message), "%s", err->message);
-	snprintf(sim.report.text, sizeof(sim.report.text), "%s", err->message);
+	snprintf(sim.message, sizeof sim.message, "%s", err->message);
+	snprintf(sim.report.text, sizeof sim.report.text, "%s", err->message);
 	sim.init_result = result;
 	return result;
 }
@@ -247,7 +247,7 @@ static CUresult enter_world(void)
 
 CUresult sim_cuInit(unsigned int flags)
 {
-	char environment[sizeof(sim.environment)];
+	char environment[sizeof sim.environment];
 	struct neap_error err = {0};
 	CUresult result = CUDA_SUCCESS;
 
@@ -271,7 +271,7 @@ CUresult sim_cuInit(unsigned int flags)
 		return result;
 	pthread_mutex_lock(&sim.lock);
 	if (!atomic_load(&sim.initialized)) {
-		memcpy(sim.environment, environment, sizeof(environment));
+		memcpy(sim.environment, environment, sizeof environment);
 		result = enter_world();
 	}
 	pthread_mutex_unlock(&sim.lock);

@@ -99,14 +99,14 @@ static bool name_self(uint32_t magic, uint64_t place, char bytes[CU_IPC_HANDLE_S
 		return false;
 	name.start_ticks = self.start_ticks;
 	memset(bytes, 0, CU_IPC_HANDLE_SIZE);
-	memcpy(bytes, &name, sizeof(name));
+	memcpy(bytes, &name, sizeof name);
 	return true;
 }
 
 /* Not of this process itself, as the driver. */
 static CUresult read_name(const char bytes[CU_IPC_HANDLE_SIZE], uint32_t magic, struct name *ret_name)
 {
-	memcpy(ret_name, bytes, sizeof(*ret_name));
+	memcpy(ret_name, bytes, sizeof *ret_name);
 	if (ret_name->magic != magic || ret_name->pid <= 0)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (ret_name->pid == getpid())
@@ -140,7 +140,7 @@ static int open_there(const struct name *name)
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)name->pid, (int)name->file);
+	snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)name->pid, (int)name->file);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && lseek(fd, (off_t)name->place, SEEK_SET) < 0) {
 		close(fd);

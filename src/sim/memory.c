@@ -162,7 +162,7 @@ static uint64_t take_wanted(uint64_t wanted, uint64_t bytes)
 
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation)
 {
-	struct sim_reservation *reservation = calloc(1, sizeof(*reservation));
+	struct sim_reservation *reservation = calloc(1, sizeof *reservation);
 	uint64_t start;
 
 	if (!reservation)
@@ -209,7 +209,7 @@ CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping)
 
 CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open)
 {
-	struct sim_mapping *mapping = malloc(sizeof(*mapping));
+	struct sim_mapping *mapping = malloc(sizeof *mapping);
 
 	if (!mapping)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -41,7 +41,7 @@ static void functions_free(struct CUfunc_st *function)
 static CUresult function_create(const char *name, CUmodule module, CUlibrary library, struct CUfunc_st **list,
 				struct CUfunc_st **ret_function)
 {
-	struct CUfunc_st *function = calloc(1, sizeof(*function));
+	struct CUfunc_st *function = calloc(1, sizeof *function);
 
 	if (!function)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -113,7 +113,7 @@ CUresult sim_module_variable(CUmodule module, const char *name, uint64_t *ret_ad
 /* Lock held. Takes over `own`, unless it belongs to a library. */
 static CUresult module_create(uint32_t device, CUlibrary library, struct sim_image *own, CUmodule *ret_module)
 {
-	CUmodule module = calloc(1, sizeof(*module));
+	CUmodule module = calloc(1, sizeof *module);
 
 	if (!module || !neap_map_put(&sim.modules, (uint64_t)(uintptr_t)module, 1)) {
 		free(module);
@@ -284,7 +284,7 @@ static CUresult library_load(CUlibrary *ret_library, struct sim_image *image, CU
 
 	if (result != CUDA_SUCCESS)
 		return result;
-	library = calloc(1, sizeof(*library));
+	library = calloc(1, sizeof *library);
 	pthread_mutex_lock(&sim.lock);
 	if (library && !neap_map_put(&sim.libraries, (uint64_t)(uintptr_t)library, 1)) {
 		free(library);

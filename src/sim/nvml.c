@@ -37,7 +37,7 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	}
 	nvml.no_process_bytes = mode && *mode;
-	if ((size_t)snprintf(nvml.lost, sizeof(nvml.lost), "%s", lost ? lost : "") < sizeof(nvml.lost))
+	if ((size_t)snprintf(nvml.lost, sizeof nvml.lost, "%s", lost ? lost : "") < sizeof nvml.lost)
 		return NVML_SUCCESS;
 	neap_fail(err, NEAP_EINVAL, "NEAP_SIM_LOST: the path is too long");
 	return NVML_ERROR_INVALID_ARGUMENT;
@@ -46,7 +46,7 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 /* The caller frees it; NULL: *ret_result says why. */
 static struct sim_view *look(nvmlReturn_t *ret_result, struct neap_error *err)
 {
-	struct sim_view *view = malloc(sizeof(*view));
+	struct sim_view *view = malloc(sizeof *view);
 
 	*ret_result = NVML_ERROR_UNKNOWN;
 	if (view && sim_world_look(&nvml.spec, view, err) == NEAP_OK) {
@@ -70,7 +70,7 @@ nvmlReturn_t nvmlInit_v2(void)
 	result = read_settings(&err);
 	if (result == NVML_SUCCESS)
 		view = look(&result, &err);
-	snprintf(nvml.message, sizeof(nvml.message), "%s", err.message);
+	snprintf(nvml.message, sizeof nvml.message, "%s", err.message);
 	if (!view)
 		return result;
 	free(view);
@@ -323,11 +323,11 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 
 	if (result != NVML_SUCCESS)
 		return result;
-	memset(pci, 0, sizeof(*pci));
+	memset(pci, 0, sizeof *pci);
 	if (sscanf(view->devices[index].pci_bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device) != 3)
 		result = NVML_ERROR_UNKNOWN;
-	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%s", view->devices[index].pci_bus_id);
-	snprintf(pci->busId, sizeof(pci->busId), "0000%s", view->devices[index].pci_bus_id);
+	snprintf(pci->busIdLegacy, sizeof pci->busIdLegacy, "%s", view->devices[index].pci_bus_id);
+	snprintf(pci->busId, sizeof pci->busId, "0000%s", view->devices[index].pci_bus_id);
 	free(view);
 	return result;
 }

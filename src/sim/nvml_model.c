@@ -73,11 +73,11 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *text, unsigned int
 	FILE *file;
 	size_t length;
 
-	snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+	snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
 	file = fopen(path, "re");
 	if (!file)
 		return NVML_ERROR_NOT_FOUND;
-	length = fread(name, 1, sizeof(name) - 1, file); /* up to the end of the first argument */
+	length = fread(name, 1, sizeof name - 1, file); /* up to the end of the first argument */
 	fclose(file);
 	name[length] = '\0';
 	return length ? give_text(text, room, name) : NVML_ERROR_NOT_FOUND;
@@ -243,5 +243,5 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, unsigned int *info
 
 	if (bytes < FABRIC_INFO_MIN || bytes > FABRIC_INFO_MAX)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	return no_fabric(device, info + 1, bytes - sizeof(*info));
+	return no_fabric(device, info + 1, bytes - sizeof *info);
 }

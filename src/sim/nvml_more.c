@@ -72,7 +72,7 @@ static bool has_uuid(nvmlDevice_t device, const char *text)
 {
 	char uuid[NVML_DEVICE_UUID_ROOM];
 
-	return nvmlDeviceGetUUID(device, uuid, sizeof(uuid)) == NVML_SUCCESS && strcmp(uuid, text) == 0;
+	return nvmlDeviceGetUUID(device, uuid, sizeof uuid) == NVML_SUCCESS && strcmp(uuid, text) == 0;
 }
 
 NEAP_API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device);

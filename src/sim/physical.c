@@ -65,7 +65,7 @@ void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes)
 
 CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle)
 {
-	struct sim_handle *handle = malloc(sizeof(*handle));
+	struct sim_handle *handle = malloc(sizeof *handle);
 	CUresult result;
 
 	if (!handle)

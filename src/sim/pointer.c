@@ -246,7 +246,7 @@ CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
 
 	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return CUDA_ERROR_INVALID_VALUE;
-	memcpy(&wanted, value, sizeof(wanted));
+	memcpy(&wanted, value, sizeof wanted);
 	pthread_mutex_lock(&sim.lock);
 	reservation = (struct sim_reservation *)sim_ranges_find(&sim.reservations, address, 1);
 	if (reservation && sim_mapping_at(address)) {

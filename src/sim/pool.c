@@ -20,7 +20,7 @@
 
 static CUmemoryPool pool_create(uint32_t device, uint64_t limit)
 {
-	CUmemoryPool pool = calloc(1, sizeof(*pool));
+	CUmemoryPool pool = calloc(1, sizeof *pool);
 
 	if (!pool)
 		return NULL;

@@ -38,7 +38,7 @@ static const struct sim_profile profiles[] = {
 
 const struct sim_profile *sim_profiles(size_t *ret_count)
 {
-	*ret_count = sizeof(profiles) / sizeof(profiles[0]);
+	*ret_count = sizeof profiles / sizeof profiles[0];
 	return profiles;
 }
 
@@ -89,7 +89,7 @@ static enum neap_status take_profile(const struct word *word, struct sim_spec *s
 		memcpy(number, name, digits);
 		number[digits] = '\0';
 		status = take_count(number, word, spec, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		name += digits + 1;
 	} else {
@@ -101,7 +101,7 @@ static enum neap_status take_profile(const struct word *word, struct sim_spec *s
 
 		if (strcasecmp(profile->name, name) != 0)
 			continue;
-		snprintf(spec->gpu_name, sizeof(spec->gpu_name), "%s", profile->gpu_name);
+		snprintf(spec->gpu_name, sizeof spec->gpu_name, "%s", profile->gpu_name);
 		spec->total_bytes = profile->total_mib * NEAP_MIB;
 		spec->reserved_bytes = profile->reserved_mib * NEAP_MIB;
 		spec->context_bytes = profile->context_mib * NEAP_MIB;
@@ -109,7 +109,7 @@ static enum neap_status take_profile(const struct word *word, struct sim_spec *s
 		spec->compute_major = profile->compute_major;
 		spec->compute_minor = profile->compute_minor;
 		spec->capacity_given = true;
-		snprintf(spec->world, sizeof(spec->world), "%s", profile->name);
+		snprintf(spec->world, sizeof spec->world, "%s", profile->name);
 		return NEAP_OK;
 	}
 	return neap_fail_at(err, 1, word->column,
@@ -171,7 +171,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 	if (!value)
 		return take_profile(word, spec, err);
 	key = (size_t)(value++ - word->text);
-#define KEY(name) (key == sizeof(name) - 1 && memcmp(word->text, name, key) == 0)
+#define KEY(name) (key == sizeof name - 1 && memcmp(word->text, name, key) == 0)
 	if (KEY("mem"))
 		return take_size(value, word, &extra->total, &extra->total_given, err);
 	if (KEY("reserved"))
@@ -210,10 +210,10 @@ static enum neap_status derive(struct sim_spec *spec, const struct extra *extra,
 		spec->reserved_bytes = least(512 * NEAP_MIB, round_up(spec->total_bytes / 128));
 		spec->context_bytes = least(450 * NEAP_MIB, round_up(spec->total_bytes / 64));
 		if (!spec->capacity_given || !spec->gpu_name[0])
-			snprintf(spec->gpu_name, sizeof(spec->gpu_name), "Simulated GPU %llu MiB",
+			snprintf(spec->gpu_name, sizeof spec->gpu_name, "Simulated GPU %llu MiB",
 				 (unsigned long long)(spec->total_bytes / NEAP_MIB));
 		spec->capacity_given = true;
-		snprintf(spec->world, sizeof(spec->world), "mem-%llu", (unsigned long long)spec->total_bytes);
+		snprintf(spec->world, sizeof spec->world, "mem-%llu", (unsigned long long)spec->total_bytes);
 	}
 	if (spec->reserved_given)
 		spec->reserved_bytes = round_up(extra->reserved);
@@ -226,12 +226,12 @@ static enum neap_status derive(struct sim_spec *spec, const struct extra *extra,
 			(unsigned long long)spec->total_bytes, (unsigned long long)spec->reserved_bytes,
 			(unsigned long long)spec->context_bytes);
 	if (extra->world[0]) {
-		memcpy(spec->world, extra->world, sizeof(spec->world));
+		memcpy(spec->world, extra->world, sizeof spec->world);
 	} else if (spec->device_count > 1) {
 		char name[SIM_WORLD_ROOM - 8];
 
-		snprintf(name, sizeof(name), "%.40s", spec->world);
-		snprintf(spec->world, sizeof(spec->world), "%ux%s", spec->device_count, name);
+		snprintf(name, sizeof name, "%.40s", spec->world);
+		snprintf(spec->world, sizeof spec->world, "%ux%s", spec->device_count, name);
 	}
 	return NEAP_OK;
 }
@@ -247,8 +247,7 @@ static bool next_word(const char *whole, const char **rest, struct word *ret_wor
 	length = strcspn(start, ",");
 	*rest = start[length] ? start + length + 1 : NULL;
 	ret_word->column = (uint32_t)(start - whole) + 1;
-	snprintf(ret_word->text, sizeof(ret_word->text), "%.*s", (int)least(length, sizeof(ret_word->text) - 1),
-		 start);
+	snprintf(ret_word->text, sizeof ret_word->text, "%.*s", (int)least(length, sizeof ret_word->text - 1), start);
 	return true;
 }
 
@@ -261,7 +260,7 @@ enum neap_status sim_spec_parse(const char *text, struct sim_spec *ret_spec, str
 	enum neap_status status = take_profile(&word, &spec, err);
 
 	spec.capacity_given = spec.count_given = false;
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (text && *text) {
 		while (next_word(text, &rest, &word)) {
@@ -269,7 +268,7 @@ enum neap_status sim_spec_parse(const char *text, struct sim_spec *ret_spec, str
 				return neap_fail_at(err, 1, word.column,
 						    "NEAP_SIM: an empty word; expected a profile or key=value");
 			status = take_word(&word, &spec, &extra, err);
-			if (status != NEAP_OK)
+			if (status)
 				return status;
 		}
 	} else {
@@ -278,7 +277,7 @@ enum neap_status sim_spec_parse(const char *text, struct sim_spec *ret_spec, str
 	if (extra.total_given && !spec.capacity_given)
 		spec.gpu_name[0] = '\0'; /* no profile was named */
 	status = derive(&spec, &extra, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_spec = spec;
 	return status;
 }

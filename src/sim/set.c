@@ -53,14 +53,14 @@ static CUresult fill(const char *name, const struct set *asked, CUstream stream)
 	    (asked->height > 1 && (asked->pitch < width || asked->pitch % asked->size != 0)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (has_bytes(asked)) {
-		set = malloc(sizeof(*set));
+		set = malloc(sizeof *set);
 		if (!set)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		*set = *asked;
 		task.function = do_set;
 	}
 	if (asked->height > 1)
-		ranges = malloc(asked->height * sizeof(*ranges));
+		ranges = malloc(asked->height * sizeof *ranges);
 	if (!ranges) {
 		free(set);
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -67,7 +67,7 @@ static bool file_retain(int fd, const struct stat *info, struct sim_file **ret_f
 		*ret_file = file;
 		return true;
 	}
-	file = malloc(sizeof(*file));
+	file = malloc(sizeof *file);
 	if (!file)
 		return false;
 	*file = (struct sim_file){.next = sim.shared_files,
@@ -88,7 +88,7 @@ static bool file_retain(int fd, const struct stat *info, struct sim_file **ret_f
 
 static struct sim_share *share_create(uint64_t id, uint64_t space, uint64_t entry, uint32_t device, uint64_t bytes)
 {
-	struct sim_share *share = malloc(sizeof(*share));
+	struct sim_share *share = malloc(sizeof *share);
 
 	if (!share)
 		return NULL;
@@ -130,7 +130,7 @@ CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, u
 	}
 	if (!sim.world)
 		return CUDA_ERROR_DEINITIALIZED;
-	memcpy(entry.uuid, device->view.uuid, sizeof(entry.uuid));
+	memcpy(entry.uuid, device->view.uuid, sizeof entry.uuid);
 	if (!entry_place(&place))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	handle->share = share_create(0, handle->space, place, handle->device, handle->bytes);
@@ -143,9 +143,9 @@ CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, u
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	entry.share = handle->share->id;
-	if (pwrite(sim.file, &entry, sizeof(entry), (off_t)place) != sizeof(entry))
+	if (pwrite(sim.file, &entry, sizeof entry, (off_t)place) != sizeof entry)
 		return CUDA_ERROR_OPERATING_SYSTEM;
-	sim.directory += sizeof(entry);
+	sim.directory += sizeof entry;
 	*ret_entry = place;
 	return CUDA_SUCCESS;
 }
@@ -171,7 +171,7 @@ int sim_share_open(struct sim_handle *handle)
 	char path[64];
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", sim_physical_file(handle));
+	snprintf(path, sizeof path, "/proc/self/fd/%d", sim_physical_file(handle));
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && lseek(fd, (off_t)handle->share->entry, SEEK_SET) < 0) {
 		close(fd);
@@ -231,7 +231,7 @@ static bool read_entry(int fd, const struct stat *info, struct entry *ret_entry,
 	struct entry entry;
 
 	if (place <= 0 || !S_ISREG(info->st_mode) ||
-	    pread(fd, &entry, sizeof(entry), place) != (ssize_t)sizeof(entry) || entry.magic != ENTRY_MAGIC ||
+	    pread(fd, &entry, sizeof entry, place) != (ssize_t)sizeof entry || entry.magic != ENTRY_MAGIC ||
 	    entry.bytes == 0 || entry.bytes > SIM_MEMORY_LIMIT || !aligned(entry.bytes) ||
 	    !aligned(entry.file_offset) || entry.requested_bytes > entry.bytes)
 		return false;
@@ -289,7 +289,7 @@ CUresult sim_share_import(int fd, struct sim_handle **ret_handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!find_device(entry.uuid, &device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	handle = calloc(1, sizeof(*handle));
+	handle = calloc(1, sizeof *handle);
 	if (!handle)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*handle = (struct sim_handle){.id = ++sim.next_id,

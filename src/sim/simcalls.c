@@ -56,7 +56,7 @@ static void latency(const char *name, uint64_t ns)
 static void report(struct neap_sim_fault_report *ret_report)
 {
 	if (atomic_load(&sim.forked)) { /* the lock may have been taken at the fork */
-		memset(ret_report, 0, sizeof(*ret_report));
+		memset(ret_report, 0, sizeof *ret_report);
 		return;
 	}
 	pthread_mutex_lock(&sim.lock);
@@ -69,7 +69,7 @@ static void forgive(void)
 	if (atomic_load(&sim.forked))
 		return;
 	pthread_mutex_lock(&sim.lock);
-	memset(&sim.report, 0, sizeof(sim.report));
+	memset(&sim.report, 0, sizeof sim.report);
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
 	pthread_mutex_unlock(&sim.lock);
 }

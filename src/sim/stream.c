@@ -70,7 +70,7 @@ CUresult sim_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, in
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_current_device(&device))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	made = calloc(1, sizeof(*made));
+	made = calloc(1, sizeof *made);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	made->device = device;
@@ -269,7 +269,7 @@ CUresult sim_cuStreamAddCallback(CUstream stream, CUstreamCallback function, voi
 	result = sim_stream_ask(stream, &number);
 	if (result != CUDA_SUCCESS)
 		return result;
-	callback = malloc(sizeof(*callback));
+	callback = malloc(sizeof *callback);
 	if (!callback)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*callback = (struct callback){function, stream, data};

@@ -9,7 +9,7 @@
 
 /* By CUtensorMapDataType: bits of an element. */
 static const unsigned char type_bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
-#define TYPE_COUNT    ((int)sizeof(type_bits))
+#define TYPE_COUNT    ((int)sizeof type_bits)
 #define TYPE_U4_ALIGN 14 /* 16U4_ALIGN16B and 16U6_ALIGN16B: stricter alignment */
 #define INTERLEAVE_32 2
 #define SWIZZLE_128   3 /* and those beyond: a span of 128 bytes */
@@ -61,7 +61,7 @@ CUresult sim_cuTensorMapEncodeTiled(CUtensorMap *map, CUtensorMapDataType type, 
 	inner = (uint64_t)box[0] * type_bits[type] / 8;
 	if (interleave == 0 && (inner % 16 != 0 || (swizzle_span(swizzle) && inner > swizzle_span(swizzle))))
 		return CUDA_ERROR_INVALID_VALUE;
-	memset(map, 0, sizeof(*map));
+	memset(map, 0, sizeof *map);
 	map->opaque[0] = (uintptr_t)address;
 	map->opaque[1] = rank;
 	return CUDA_SUCCESS;

@@ -27,7 +27,7 @@ bool sim_holds_add(struct sim_hold **holds, CUuserObject object, unsigned int co
 	while (hold && hold->object != object)
 		hold = hold->next;
 	if (!hold) {
-		hold = malloc(sizeof(*hold));
+		hold = malloc(sizeof *hold);
 		if (!hold)
 			return false;
 		*hold = (struct sim_hold){.next = *holds, .object = object};
@@ -94,7 +94,7 @@ CUresult sim_cuUserObjectCreate(CUuserObject *object, void *pointer, CUhostFn de
 
 	if (!object || !destroy || references == 0 || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
 		return CUDA_ERROR_INVALID_VALUE;
-	made = malloc(sizeof(*made));
+	made = malloc(sizeof *made);
 	if (!made)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*made = (struct CUuserObject_st){pointer, destroy, references, references};

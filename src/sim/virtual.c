@@ -267,7 +267,7 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
 		struct sim_mapping *mapping = sim_mapping_at(at);
 
 		wanted_access(mapping, access, count, &wanted);
-		memcpy(mapping->access, wanted.access, sizeof(mapping->access));
+		memcpy(mapping->access, wanted.access, sizeof mapping->access);
 	}
 	return CUDA_SUCCESS;
 }

@@ -31,7 +31,7 @@ CUresult sim_result_of(enum sim_order order)
 	case SIM_ORDER_RACE:
 		break;
 	}
-	sim_engine_fault_text(sim.engine, text, sizeof(text));
+	sim_engine_fault_text(sim.engine, text, sizeof text);
 	pthread_mutex_lock(&sim.lock);
 	sim.report.races++;
 	sim_detect_locked("%s", text);
@@ -124,7 +124,7 @@ bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes)
 
 static struct sim_flight *flight_create(const struct sim_task *task)
 {
-	struct sim_flight *flight = malloc(sizeof(*flight) + task->range_count * sizeof(flight->ranges[0]));
+	struct sim_flight *flight = malloc(sizeof *flight + task->range_count * sizeof flight->ranges[0]);
 
 	if (!flight)
 		return NULL;
@@ -137,7 +137,7 @@ static struct sim_flight *flight_create(const struct sim_task *task)
 	if (task->operation)
 		atomic_fetch_add(&task->operation->references, 1);
 	if (task->range_count)
-		memcpy(flight->ranges, task->ranges, task->range_count * sizeof(flight->ranges[0]));
+		memcpy(flight->ranges, task->ranges, task->range_count * sizeof flight->ranges[0]);
 	return flight;
 }
 
@@ -153,11 +153,11 @@ static bool accesses_add(struct accesses *accesses, struct sim_access access)
 {
 	if (accesses->count == accesses->room) {
 		size_t room = accesses->room * 2;
-		struct sim_access *list = malloc(room * sizeof(*list));
+		struct sim_access *list = malloc(room * sizeof *list);
 
 		if (!list)
 			return false;
-		memcpy(list, accesses->list, accesses->count * sizeof(*list));
+		memcpy(list, accesses->list, accesses->count * sizeof *list);
 		if (accesses->list != accesses->few)
 			free(accesses->list);
 		accesses->list = list;
@@ -254,7 +254,7 @@ static void take_off(struct sim_flight *flight)
 
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id)
 {
-	struct accesses accesses = {.room = sizeof(accesses.few) / sizeof(accesses.few[0])};
+	struct accesses accesses = {.room = sizeof accesses.few / sizeof accesses.few[0]};
 	struct sim_work work = {.name = task->name, .duration_ns = task->duration_ns, .function = land};
 	struct sim_flight *flight = NULL;
 	bool capturing = false;

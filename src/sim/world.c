@@ -55,7 +55,7 @@ static void device_from_spec(const struct sim_spec *spec, uint32_t index, struct
 		.compute_major = spec->compute_major,
 		.compute_minor = spec->compute_minor,
 	};
-	memcpy(ret_device->name, spec->gpu_name, sizeof(ret_device->name));
+	memcpy(ret_device->name, spec->gpu_name, sizeof ret_device->name);
 	make_uuid(spec->world, index, ret_device->uuid);
 }
 
@@ -103,7 +103,7 @@ static void slot_release(struct shared *shared, struct slot *slot)
 {
 	sim_world_shares_release(shared, (int)(slot - shared->slots));
 	__atomic_store_n(&slot->state, SIM_SLOT_FREE, __ATOMIC_RELEASE);
-	memset(slot, 0, sizeof(*slot));
+	memset(slot, 0, sizeof *slot);
 }
 
 static void slot_drain(struct shared *shared, struct slot *slot)
@@ -164,7 +164,7 @@ bool sim_world_valid(const struct shared *shared)
 {
 	uint32_t i;
 
-	if (shared->magic != WORLD_MAGIC || shared->layout != WORLD_LAYOUT || shared->bytes != sizeof(*shared) ||
+	if (shared->magic != WORLD_MAGIC || shared->layout != WORLD_LAYOUT || shared->bytes != sizeof *shared ||
 	    shared->device_count < 1 || shared->device_count > SIM_DEVICE_LIMIT)
 		return false;
 	for (i = 0; i < shared->device_count; i++)
@@ -196,7 +196,7 @@ enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *sp
 	uint32_t i;
 	int result;
 
-	memset(shared, 0, sizeof(*shared));
+	memset(shared, 0, sizeof *shared);
 	result = pthread_mutexattr_init(&attributes);
 	if (result != 0)
 		return neap_fail_errno(err, result, "simulated world '%s': mutex", spec->world);
@@ -209,7 +209,7 @@ enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *sp
 	if (result != 0)
 		return neap_fail_errno(err, result, "simulated world '%s': mutex", spec->world);
 	shared->layout = WORLD_LAYOUT;
-	shared->bytes = sizeof(*shared);
+	shared->bytes = sizeof *shared;
 	shared->release_delay_ns = spec->release_delay_ns;
 	shared->device_count = spec->device_count;
 	for (i = 0; i < spec->device_count; i++)
@@ -221,7 +221,7 @@ enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *sp
 void sim_world_close(struct sim_world *world)
 {
 	if (world->shared)
-		munmap(world->shared, sizeof(*world->shared));
+		munmap(world->shared, sizeof *world->shared);
 	if (world->fd >= 0) {
 		flock(world->fd, LOCK_UN); /* a child forked meanwhile has the same description */
 		close(world->fd);
@@ -307,7 +307,7 @@ static enum neap_status prepare(struct sim_world *world, const struct sim_spec *
 	if (!sized && (ftruncate(world->fd, 0) != 0 || ftruncate(world->fd, sizeof(struct shared)) != 0))
 		return neap_fail_errno(err, errno, "cannot size simulated world %s", world->path);
 	status = sim_world_map(world, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (sim_world_valid(world->shared)) {
 		differs = sim_world_contradiction(world->shared, spec);
@@ -337,11 +337,11 @@ static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_
 
 		if (slot->state != SIM_SLOT_FREE || fcntl(world->fd, F_OFD_SETLK, &range) != 0)
 			continue;
-		memset(slot, 0, sizeof(*slot));
+		memset(slot, 0, sizeof *slot);
 		slot->hidden = hidden;
 		slot->pid = getpid();
 		slot->start_ticks = self.start_ticks;
-		snprintf(slot->command, sizeof(slot->command), "%.15s", self.command);
+		snprintf(slot->command, sizeof slot->command, "%.15s", self.command);
 		__atomic_store_n(&slot->state, SIM_SLOT_ALIVE, __ATOMIC_RELEASE);
 		world->own_slot = i;
 		return NEAP_OK;
@@ -351,7 +351,7 @@ static enum neap_status claim(struct sim_world *world, bool hidden, struct neap_
 
 void sim_world_name(struct sim_world *world, const char *name)
 {
-	snprintf(world->path, sizeof(world->path), "%s/neap-sim-%lu-%s", sim_world_folder(), (unsigned long)geteuid(),
+	snprintf(world->path, sizeof world->path, "%s/neap-sim-%lu-%s", sim_world_folder(), (unsigned long)geteuid(),
 		 name);
 }
 
@@ -374,7 +374,7 @@ void sim_world_remove_if_empty(struct sim_world *world)
 enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct sim_world **ret_world,
 				struct neap_error *err)
 {
-	struct sim_world *world = calloc(1, sizeof(*world));
+	struct sim_world *world = calloc(1, sizeof *world);
 	enum neap_status status;
 
 	if (!world)
@@ -382,10 +382,10 @@ enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct
 	world->fd = world->own_slot = -1;
 	sim_world_name(world, spec->world);
 	status = sim_world_open(world, true, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	status = prepare(world, spec, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	if (sim_world_lock(world) != NEAP_OK) {
 		status = neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",
@@ -397,7 +397,7 @@ enum neap_status sim_world_join(const struct sim_spec *spec, bool hidden, struct
 out:
 	if (world->fd >= 0)
 		flock(world->fd, LOCK_UN);
-	if (status == NEAP_OK) {
+	if (!status) {
 		*ret_world = world;
 	} else {
 		sim_world_close(world);

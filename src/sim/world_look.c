@@ -34,10 +34,10 @@ static void view_device(const struct device_state *device, uint32_t index, struc
 		.compute_major = device->compute_major,
 		.compute_minor = device->compute_minor,
 	};
-	memcpy(ret_device->name, device->name, sizeof(ret_device->name));
-	ret_device->name[sizeof(ret_device->name) - 1] = '\0';
-	memcpy(ret_device->uuid, device->uuid, sizeof(ret_device->uuid));
-	snprintf(ret_device->pci_bus_id, sizeof(ret_device->pci_bus_id), "0000:%02X:00.0", 0x17 + index);
+	memcpy(ret_device->name, device->name, sizeof ret_device->name);
+	ret_device->name[sizeof ret_device->name - 1] = '\0';
+	memcpy(ret_device->uuid, device->uuid, sizeof ret_device->uuid);
+	snprintf(ret_device->pci_bus_id, sizeof ret_device->pci_bus_id, "0000:%02X:00.0", 0x17 + index);
 }
 
 void sim_world_device(const struct sim_world *world, uint32_t device, struct sim_view_device *ret_device)
@@ -55,8 +55,8 @@ static void view_slot(const struct slot *slot, struct sim_view_process *ret_proc
 						 .hidden = slot->hidden != 0,
 						 .present = slot->state == SIM_SLOT_ALIVE &&
 							    neap_process_alive(slot->pid, slot->start_ticks)};
-	memcpy(ret_process->command, slot->command, sizeof(ret_process->command));
-	ret_process->command[sizeof(ret_process->command) - 1] = '\0';
+	memcpy(ret_process->command, slot->command, sizeof ret_process->command);
+	ret_process->command[sizeof ret_process->command - 1] = '\0';
 	if (slot->state == SIM_SLOT_DRAINING && slot->drain_until_ns > now)
 		ret_process->drain_left_ns = slot->drain_until_ns - now;
 	for (i = 0; i < SIM_DEVICE_LIMIT; i++) {
@@ -110,13 +110,13 @@ static void view_world(const struct shared *shared, struct sim_view *view)
 
 static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_view *view, struct neap_error *err)
 {
-	struct shared *shared = calloc(1, sizeof(*shared));
+	struct shared *shared = calloc(1, sizeof *shared);
 	enum neap_status status;
 
 	if (!shared)
 		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
 	status = sim_world_fill(shared, spec, err);
-	if (status == NEAP_OK)
+	if (!status)
 		view_world(shared, view);
 	free(shared);
 	return status;
@@ -130,7 +130,7 @@ static bool is_unmade(const struct sim_world *world)
 
 	if (fstat(world->fd, &info) != 0 || (info.st_size != 0 && info.st_size != (off_t)sizeof(struct shared)))
 		return false;
-	return pread(world->fd, &magic, sizeof(magic), offsetof(struct shared, magic)) >= 0 && magic == 0 &&
+	return pread(world->fd, &magic, sizeof magic, offsetof(struct shared, magic)) >= 0 && magic == 0 &&
 	       !sim_world_life_held(world->fd, -1);
 }
 
@@ -145,7 +145,7 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 	if (!sim_world_sized(world->fd))
 		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
 	status = sim_world_map(world, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (!sim_world_valid(world->shared))
 		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
@@ -169,19 +169,19 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 enum neap_status sim_world_look(const struct sim_spec *spec, struct sim_view *ret_view, struct neap_error *err)
 {
 	struct sim_world world = {.fd = -1, .own_slot = -1};
-	struct sim_view *view = calloc(1, sizeof(*view));
+	struct sim_view *view = calloc(1, sizeof *view);
 	enum neap_status status;
 
 	if (!view)
 		return neap_fail(err, NEAP_ENOMEM, "simulated world '%s': host out of memory", spec->world);
-	memcpy(view->world, spec->world, sizeof(view->world));
+	memcpy(view->world, spec->world, sizeof view->world);
 	sim_world_name(&world, spec->world);
 	status = sim_world_open(&world, false, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = look_at_file(&world, spec, view, err);
 	else if (status == NEAP_ENOENT)
 		status = look_at_spec(spec, view, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_view = *view;
 	sim_world_close(&world);
 	free(view);
@@ -198,7 +198,7 @@ enum neap_status sim_world_each(bool (*visit)(void *context, const char *world),
 
 	if (!folder)
 		return neap_fail_errno(err, errno, "cannot list %s", sim_world_folder());
-	length = (size_t)snprintf(prefix, sizeof(prefix), "neap-sim-%lu-", (unsigned long)geteuid());
+	length = (size_t)snprintf(prefix, sizeof prefix, "neap-sim-%lu-", (unsigned long)geteuid());
 	while ((entry = readdir(folder)) != NULL)
 		if (strncmp(entry->d_name, prefix, length) == 0 && !visit(context, entry->d_name + length))
 			break;

@@ -39,7 +39,7 @@ void sim_world_shares_count(struct shared *shared)
 {
 	uint32_t i;
 
-	memset(shared->shared_bytes, 0, sizeof(shared->shared_bytes));
+	memset(shared->shared_bytes, 0, sizeof shared->shared_bytes);
 	for (i = 0; i < end_of(shared); i++) {
 		struct share *share = &shared->shares[i];
 

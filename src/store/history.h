@@ -11,7 +11,8 @@ struct neap_history;
 
 /* Opens, making and migrating it where needed. A damaged file is set aside as PATH.damaged-TIME, and a new one begun:
  * `ret_note` (room for 512, may be NULL) then says so, else is "". One that can be read and not written (the disk is
- * full) is opened for reading, and the note says that. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the file of a newer neap. */
+ * full) is opened for reading, and the note says that. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and
+ * NEAP_ENOTSUP for the file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);

@@ -1,9 +1,9 @@
 /* store/json_memory.h: jansson, where host memory runs out.
  *
- * jansson does not come through that: where its scanner's buffer cannot grow, a character is dropped and the text read on,
- * so that good JSON is called malformed, is read as something else, or a failed assertion ends the process; a dump may
- * lack a piece. So its allocations are watched. One that fails is given from a small reserve, and counted; what was read
- * or written while one of them failed does not count:
+ * jansson does not come through that: where its scanner's buffer cannot grow, a character is dropped and the text
+ * read on, so that good JSON is called malformed, is read as something else, or a failed assertion ends the process;
+ * a dump may lack a piece. So its allocations are watched. One that fails is given from a small reserve, and counted;
+ * what was read or written while one of them failed does not count:
  *
  *   uint64_t before = neap_json_failures();
  *   ... jansson ...

@@ -1,4 +1,5 @@
-/* store/result.h: what is known of one run when it is over: `result.json` in the run's folder, and a row of the history.
+/* store/result.h: what is known of one run when it is over: `result.json` in the run's folder, and a row of the
+ * history.
  *
  * A run is one execution of a command (one attempt). Its supervisor (`neap run`) holds the lock of the run's folder
  * from before the command starts until result.json is there, whole:
@@ -90,16 +91,16 @@ struct neap_result {
 	char *run_id;
 	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
 	enum neap_outcome outcome;
-	char *evidence;   /* how that is known: one line */
-	char *folder;     /* the run's, absolute; "" unknown */
+	char *evidence; /* how that is known: one line */
+	char *folder;   /* the run's, absolute; "" unknown */
 	/* Of a command that did not end well, where its output could be read: */
 	char *error_line;    /* its exception, else its last line; "" */
 	char *last_lines;    /* the last it wrote, at most 16 lines; "" */
 	char *last_lines_of; /* "stderr" or "stdout and stderr"; "" nothing could be read */
-	int exit_status;  /* 0..255, or 128 + signal */
+	int exit_status;     /* 0..255, or 128 + signal */
 	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
 	uint64_t device_total_bytes;
-	bool attached;    /* some process of the run was */
+	bool attached;                                      /* some process of the run was */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* of attached processes, exact; 0 when none */
 	/* Highest sample of the driver's figure, or the reserved peak and a context where none met it; 0 unknown. */
 	uint64_t peak_device_bytes;
@@ -108,33 +109,33 @@ struct neap_result {
 	uint64_t drain_ns;       /* from its last process's end until its memory was free */
 	bool drained;            /* false: gave up waiting; `drain_note` says what still held */
 	char *drain_note;
-	uint32_t retries;        /* restarts of the command after an OOM */
-	uint32_t ooms, rungs;    /* inside the process and by restarts together */
-	char *rung;              /* "micro_batch 64 -> 16, accumulate 1 -> 4, mixed precision": splits taken, and the others
-				   in force at the end, taken or asked for; "" none */
+	uint32_t retries;     /* restarts of the command after an OOM */
+	uint32_t ooms, rungs; /* inside the process and by restarts together */
+	char *rung; /* "micro_batch 64 -> 16, accumulate 1 -> 4, mixed precision": splits taken, and the others
+		      in force at the end, taken or asked for; "" none */
 	uint64_t steps;
-	double last_loss;        /* NAN: unknown (null in JSON) */
-	char *leak_verdict;      /* "clean", "leak", "too short", "not watched" */
+	double last_loss;   /* NAN: unknown (null in JSON) */
+	char *leak_verdict; /* "clean", "leak", "too short", "not watched" */
 	double leak_bytes_per_step, leak_confidence;
 	/* Where the session last saw memory end, and the interval of it; 0: nowhere. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
-	uint32_t restarts;       /* how often the process restarted in place */
-	char *fluctuation;       /* one line: amplitude, cause; "" unknown */
-	char *savings;           /* one line: what rungs would have saved at the peak; "" nothing to tell */
-	char *cleanup;           /* one line: count, bytes given back, what it cost; "" none */
+	uint32_t restarts; /* how often the process restarted in place */
+	char *fluctuation; /* one line: amplitude, cause; "" unknown */
+	char *savings;     /* one line: what rungs would have saved at the peak; "" nothing to tell */
+	char *cleanup;     /* one line: count, bytes given back, what it cost; "" none */
 	/* Upward advice: the largest micro-batch that is predicted to fit. */
-	char *advice;            /* one line, for people; also why there is none; "" when nothing was recorded */
+	char *advice; /* one line, for people; also why there is none; "" when nothing was recorded */
 	uint64_t micro_batch, accumulate; /* in force at the end; 0: no session said */
-	uint64_t batch;                   /* samples of an update on one rank: at most the two multiplied; 0 likewise */
-	uint64_t advised_micro_batch;     /* 0: none */
-	uint64_t advised_headroom_bytes, advised_uncertainty_bytes; /* with it; to either side */
+	uint64_t batch;               /* samples of an update on one rank: at most the two multiplied; 0 likewise */
+	uint64_t advised_micro_batch; /* 0: none */
+	uint64_t advised_headroom_bytes, advised_uncertainty_bytes;      /* with it; to either side */
 	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the batch */
-	char *stray_contexts;    /* one line: contexts on devices that their process did not use; "" none */
-	char *not_attached;      /* one line: processes that used a device and were not attached, and why; "" none */
-	char *simulated;         /* one line: that neap's stand-ins for NVIDIA's libraries were used, and what they did
-				    not model; "" they were not */
-	char *containment;       /* one line: how the run's processes are told from others; "" nothing was started */
-	char *oom_card;          /* text of the last card; "" when there was no OOM */
+	char *stray_contexts; /* one line: contexts on devices that their process did not use; "" none */
+	char *not_attached;   /* one line: processes that used a device and were not attached, and why; "" none */
+	char *simulated;      /* one line: that neap's stand-ins for NVIDIA's libraries were used, and what they did
+				 not model; "" they were not */
+	char *containment;    /* one line: how the run's processes are told from others; "" nothing was started */
+	char *oom_card;       /* text of the last card; "" when there was no OOM */
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;
 	struct neap_result_mark *marks; /* oldest first; of the process with the highest peak */
@@ -156,8 +157,8 @@ enum neap_status neap_result_format(const char *name, const struct neap_result *
 enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,
 				   struct neap_error *err);
 
-/* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column, for
- * damage; NEAP_ENOMEM and NEAP_EIO say nothing of the file: it may be read later. */
+/* Writes PATH whole; reads it, checking every field. Errors of read: NEAP_ENOENT; NEAP_EPARSE with line and column,
+ * for damage; NEAP_ENOMEM and NEAP_EIO say nothing of the file: it may be read later. */
 enum neap_status neap_result_write(const char *path, const struct neap_result *result, struct neap_error *err);
 enum neap_status neap_result_read(const char *path, struct neap_result *ret_result, struct neap_error *err);
 

@@ -170,7 +170,7 @@ enum neap_status neap_input_open(struct neap_input *input, const char *path, str
 		status = begin_zstd(input, err);
 	}
 out:
-	if (status != NEAP_OK)
+	if (status)
 		neap_input_close(input);
 	return status;
 }

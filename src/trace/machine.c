@@ -55,7 +55,7 @@ enum neap_status neap_machine_push(struct machine *machine, enum value_type type
 {
 	if (machine->depth == machine->room) {
 		enum neap_status status = neap_machine_grow(machine);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
 	machine->stack[machine->depth++] = (struct value){.type = (uint8_t)type, .fresh = true, .a = a, .b = b};
@@ -157,7 +157,7 @@ enum neap_status neap_machine_put(struct machine *machine, uint64_t number)
 	uint64_t entry = 0;
 	enum neap_status status = neap_machine_need(machine, 1, "a put into the memo");
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	struct value *top = &machine->stack[machine->depth - 1];
 	if (top->memoised)
@@ -170,7 +170,7 @@ enum neap_status neap_machine_put(struct machine *machine, uint64_t number)
 		result = neap_memo_skip(&machine->memo, number);
 	} else {
 		status = pack_entry(machine, top, &entry);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		result = neap_memo_put(&machine->memo, number, entry);
 		top->memoised = true;
@@ -230,7 +230,7 @@ enum neap_status neap_machine_get(struct machine *machine, uint64_t number)
 	uint64_t payload = *entry >> 5;
 	uint64_t a = type == VALUE_PAIR ? payload & UINT32_MAX : payload;
 	enum neap_status status = neap_machine_push(machine, type, a, type == VALUE_PAIR ? payload >> 32 : 0);
-	if (status == NEAP_OK) {
+	if (!status) {
 		struct value *value = &machine->stack[machine->depth - 1];
 		value->fresh = false;
 		value->list = type == VALUE_LIST || type == VALUE_STACK;
@@ -262,7 +262,7 @@ static enum neap_status add_items(struct machine *machine, size_t at, size_t fir
 		dict ? neap_snapshot_dict(machine, &stack[at], &stack[first], machine->depth - first)
 		     : neap_snapshot_list(machine, &stack[at], &stack[first], machine->depth - first);
 
-	if (status == NEAP_OK) {
+	if (!status) {
 		update_memo(machine, &stack[at]);
 		merge_run(machine, at);
 	}
@@ -275,7 +275,7 @@ enum neap_status neap_machine_add_marked(struct machine *machine, bool dict)
 	size_t count = 0;
 	enum neap_status status = pop_mark(machine, true, dict ? "SETITEMS" : "APPENDS", &items, &count);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t first = (size_t)(items - machine->stack);
 	return add_items(machine, first - 2, first, dict);
@@ -286,7 +286,7 @@ enum neap_status neap_machine_add_one(struct machine *machine, bool dict)
 	size_t count = dict ? 2 : 1;
 	enum neap_status status = neap_machine_need(machine, count + 1, dict ? "SETITEM" : "APPEND");
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	return add_items(machine, machine->depth - count - 1, machine->depth - count, dict);
 }
@@ -298,7 +298,7 @@ enum neap_status neap_machine_collect(struct machine *machine, bool dict)
 	size_t count = 0;
 	enum neap_status status = pop_mark(machine, false, dict ? "DICT" : "LIST", &items, &count);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t at = (size_t)(items - machine->stack) - 1;
 	machine->stack[at] = (struct value){.type = dict ? VALUE_DICT : VALUE_LIST, .fresh = true, .list = !dict};
@@ -310,7 +310,7 @@ enum neap_status neap_machine_make_tuple(struct machine *machine, size_t count)
 	enum neap_status status = neap_machine_need(machine, count, "TUPLE");
 	struct value tuple = {0};
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_snapshot_tuple(machine->stack + machine->depth - count, count, &tuple);
 	machine->depth -= count;
@@ -323,7 +323,7 @@ enum neap_status neap_machine_make_marked_tuple(struct machine *machine)
 	size_t count = 0;
 	enum neap_status status = pop_mark(machine, false, "TUPLE", &items, &count);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_snapshot_tuple(items, count, &tuple);
 	machine->depth = (size_t)(items - machine->stack) - 1;
@@ -342,7 +342,7 @@ enum neap_status neap_machine_pop(struct machine *machine)
 	} else {
 		status = neap_machine_need(machine, 1, "POP");
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		machine->depth--;
 	return status;
 }
@@ -353,7 +353,7 @@ enum neap_status neap_machine_pop_marked(struct machine *machine)
 	size_t count = 0;
 	enum neap_status status = pop_mark(machine, false, "POP_MARK", &items, &count);
 
-	if (status == NEAP_OK)
+	if (!status)
 		machine->depth -= count + 1;
 	return status;
 }

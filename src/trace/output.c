@@ -21,7 +21,7 @@ enum neap_status neap_output_begin(struct neap_output *output, const char *path,
 			return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	}
 	enum neap_status status = neap_file_begin(&output->file, path, 0644, err);
-	if (status != NEAP_OK) {
+	if (status) {
 		ZSTD_freeCCtx(output->zstd);
 		output->zstd = NULL;
 	}
@@ -36,7 +36,7 @@ static enum neap_status compress(struct neap_output *output, bool last)
 	enum neap_status status = bytes ? NEAP_OK : neap_fail(output->err, NEAP_ENOMEM, "out of host memory");
 	size_t left = 1;
 
-	while (status == NEAP_OK && (last ? left > 0 : in.pos < in.size)) {
+	while (!status && (last ? left > 0 : in.pos < in.size)) {
 		ZSTD_outBuffer out = {.dst = bytes, .size = PIECE};
 		left = ZSTD_compressStream2(output->zstd, &out, &in, last ? ZSTD_e_end : ZSTD_e_continue);
 		if (ZSTD_isError(left))
@@ -81,13 +81,13 @@ enum neap_status neap_output_end(struct neap_output *output, enum neap_status st
 {
 	if (!output->failed)
 		output->failed = neap_buffer_status(&output->buffer, output->err);
-	if (status == NEAP_OK)
+	if (!status)
 		flush(output, 0);
-	if (status == NEAP_OK)
+	if (!status)
 		status = output->failed;
-	if (status == NEAP_OK && output->zstd)
+	if (!status && output->zstd)
 		status = compress(output, true);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_file_commit(&output->file, output->err);
 	neap_file_abort(&output->file);
 	neap_buffer_fini(&output->buffer);

@@ -1,5 +1,5 @@
-/* trace/output.h: a file written in pieces, whole or not at all; compressed by zstd where its name ends in .zst. Appending never fails one by one: the first failure
- * is kept, and neap_output_end says it. One thread. */
+/* trace/output.h: a file written in pieces, whole or not at all; compressed by zstd where its name ends in .zst.
+ * Appending never fails one by one: the first failure is kept, and neap_output_end says it. One thread. */
 #ifndef NEAP_TRACE_OUTPUT_H
 #define NEAP_TRACE_OUTPUT_H
 

@@ -154,7 +154,7 @@ static enum neap_status read_text(struct machine *machine, size_t width)
 
 	input->at += width;
 	enum neap_status status = check_length(machine, length, "a text");
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	size_t kept = length < NEAP_BUILD_TEXT_BYTES ? (size_t)length : NEAP_BUILD_TEXT_BYTES;
 	if (!neap_input_has(input, kept))
@@ -177,7 +177,7 @@ static enum neap_status read_long(struct machine *machine, size_t width)
 	if (length > INT32_MAX)
 		return neap_pickle_fail(machine, "a number of %llu bytes", (unsigned long long)length);
 	enum neap_status status = check_length(machine, length, "a number");
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (length > 9) {
 		status = skip_bytes(machine, length, "a number");
@@ -212,7 +212,7 @@ static enum neap_status read_bytes(struct machine *machine, size_t width)
 
 	machine->input->at += width;
 	enum neap_status status = check_length(machine, length, "a run of bytes");
-	if (status == NEAP_OK)
+	if (!status)
 		status = skip_bytes(machine, length, "a run of bytes");
 	return status == NEAP_OK ? neap_machine_push(machine, VALUE_OTHER, 0, 0) : status;
 }
@@ -284,7 +284,7 @@ static enum neap_status open_container(struct machine *machine, bool dict)
 	struct neap_input *input = machine->input;
 	enum neap_status status = neap_machine_push(machine, dict ? VALUE_DICT : VALUE_LIST, 0, 0);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	machine->stack[machine->depth - 1].list = !dict;
 	if (input->end - input->at < 2 || *input->at != 0x94)
@@ -292,7 +292,7 @@ static enum neap_status open_container(struct machine *machine, bool dict)
 	machine->position++;
 	input->at++;
 	status = neap_machine_put(machine, machine->memo.next);
-	if (status != NEAP_OK || *input->at != '(')
+	if (status || *input->at != '(')
 		return status;
 	machine->position++;
 	input->at++;
@@ -435,7 +435,7 @@ static enum neap_status run(struct machine *machine)
 	struct neap_input *input = machine->input;
 	enum neap_status status = NEAP_OK;
 
-	while (status == NEAP_OK && !machine->build->failed) {
+	while (!status && !machine->build->failed) {
 		push_run(machine);
 		machine->position = neap_input_position(input);
 		/* Mostly true at the first look; near the end of the input what is there must do. */
@@ -460,15 +460,15 @@ enum neap_status neap_pickle_read(struct neap_input *input, struct neap_build *b
 
 	neap_snapshot_begin(&machine);
 	enum neap_status status = neap_machine_grow(&machine);
-	if (status == NEAP_OK)
+	if (!status)
 		status = run(&machine);
-	if (status == NEAP_OK && !build->failed && (machine.depth != 1 || machine.mark_count))
+	if (!status && !build->failed && (machine.depth != 1 || machine.mark_count))
 		status = neap_pickle_fail(&machine, "%zu values are left at STOP, not one", machine.depth);
-	if (status == NEAP_OK && !build->failed && neap_input_has(input, 1))
+	if (!status && !build->failed && neap_input_has(input, 1))
 		neap_build_warn(build, neap_input_position(input), "bytes follow the end of the pickle");
 	/* A file that ends after STOP but whose reading failed is still whole; the failure would be about what
 	 * follows. */
-	if (status == NEAP_OK && !build->failed)
+	if (!status && !build->failed)
 		status = neap_snapshot_end(&machine, &machine.stack[0]);
 	neap_machine_fini(&machine);
 	return status;

@@ -38,8 +38,8 @@ static void make(struct neap_pools *pools, struct neap_build *build)
 		private_count += is_private(trace, trace->segments[i].stream);
 	if (private_count == 0)
 		return;
-	pools->segments = calloc(private_count, sizeof(*pools->segments));
-	pools->streams = calloc(count, sizeof(*pools->streams));
+	pools->segments = calloc(private_count, sizeof *pools->segments);
+	pools->streams = calloc(count, sizeof *pools->streams);
 	if (!pools->segments || !pools->streams) {
 		build->failed = build->failed ? build->failed : NEAP_ENOMEM;
 		return;
@@ -52,8 +52,8 @@ static void make(struct neap_pools *pools, struct neap_build *build)
 			pools->segments[pools->segment_count++] = (struct neap_pool_entry){
 				.key = segment->address, .size = segment->size, .stream = segment->stream};
 	}
-	qsort(pools->segments, pools->segment_count, sizeof(*pools->segments), by_key);
-	qsort(pools->streams, count, sizeof(*pools->streams), by_key);
+	qsort(pools->segments, pools->segment_count, sizeof *pools->segments, by_key);
+	qsort(pools->streams, count, sizeof *pools->streams, by_key);
 	pools->stream_count = keep_sole(trace, pools->streams, count);
 }
 

@@ -103,7 +103,7 @@ static enum neap_status read_recording(struct neap_input *input, struct neap_bui
 		return neap_recording_read(input->path, build, err);
 	}
 	enum neap_status status = copy_recording(input, &fd, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	snprintf(copy, sizeof copy, "/proc/self/fd/%d", fd);
 	status = neap_recording_read(copy, build, err);
@@ -118,34 +118,34 @@ enum neap_status neap_trace_read(const char *path, struct neap_trace **ret_trace
 	enum neap_status status = neap_input_open(&input, path, err);
 	bool named = false; /* the message says the path already */
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	const char *other = what_else(&input);
 	if (input.at == input.end)
 		status = neap_fail(err, NEAP_EPARSE, "it is empty");
 	else if (other)
 		status = neap_fail(err, NEAP_EPARSE, "it is no trace but %s", other);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	enum neap_trace_source source = find_source(&input);
 	status = neap_build_init(&build, source, err);
-	if (status == NEAP_OK && source == NEAP_TRACE_SNAPSHOT)
+	if (!status && source == NEAP_TRACE_SNAPSHOT)
 		status = neap_pickle_read(&input, &build, err);
-	else if (status == NEAP_OK && source == NEAP_TRACE_RECORDING)
+	else if (!status && source == NEAP_TRACE_RECORDING)
 		status = read_recording(&input, &build, &named, err);
-	else if (status == NEAP_OK)
+	else if (!status)
 		status = neap_text_read(&input, &build, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		build.trace->bytes_read = input.raw_bytes;
 		status = neap_build_finish(&build, ret_trace, err);
 	}
-	if (status != NEAP_OK && input.failed) { /* what was read of it ends in the middle of something */
+	if (status && input.failed) { /* what was read of it ends in the middle of something */
 		status = input.failed;
 		if (err)
 			*err = input.error;
 	}
 out:
-	if (status != NEAP_OK && !input.failed && !named)
+	if (status && !input.failed && !named)
 		neap_error_prefix(err, "reading %s", path);
 	neap_build_fini(&build);
 	neap_input_close(&input);

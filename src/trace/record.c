@@ -124,9 +124,9 @@ static enum neap_status read_chunk(int fd, struct ring *ring, uint64_t first, si
 	enum neap_status status;
 
 	status = read_at(fd, before, bytes, offset, path, &got_before, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_at(fd, after, bytes, offset, path, &got_after, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (got_before != bytes || got_after != bytes)
 		return fail_at(err, offset + (got_before < got_after ? got_before : got_after), path,
@@ -150,7 +150,7 @@ static enum neap_status drop_overtaken(int fd, struct ring *ring, const char *pa
 	size_t got = 0, kept = 0;
 	enum neap_status status = read_at(fd, &written, sizeof written, ring->counter, path, &got, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (got != sizeof written || written < ring->written)
 		return fail_at(err, ring->counter, path, "its counter ran backwards");
@@ -182,17 +182,17 @@ static enum neap_status read_ring(int fd, struct ring *ring, const char *path, s
 		if (count > CHUNK)
 			count = CHUNK;
 		status = read_chunk(fd, ring, first, (size_t)count, path, err);
-		if (status != NEAP_OK)
+		if (status)
 			goto out;
 		first += count;
 	}
 	status = drop_overtaken(fd, ring, path, err);
-	if (status == NEAP_OK)
+	if (!status)
 		qsort(ring->events, ring->count, sizeof *ring->events, by_time);
 out:
 	free(ring->indices);
 	ring->indices = NULL;
-	if (status != NEAP_OK) {
+	if (status) {
 		free(ring->events);
 		ring->events = NULL;
 	}
@@ -232,7 +232,7 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
 		goto out;
 	}
 	status = read_at(fd, &header, sizeof header, 0, path, &got, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	if (got != sizeof header) {
 		status = fail_at(err, got, path, "it ends inside its header");
@@ -240,7 +240,7 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
 	}
 	status = check_header(&header, (uint64_t)file.st_size, path, err);
 out:
-	if (status != NEAP_OK) {
+	if (status) {
 		close(fd);
 		return status;
 	}
@@ -257,7 +257,7 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	int fd = -1;
 
 	status = neap_record_open(path, &fd, &header, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	journal.offset = NEAP_RECORD_HEADER_BYTES;
 	journal.capacity = header.journal_capacity;
@@ -268,10 +268,10 @@ enum neap_status neap_record_read(const char *path, struct neap_record *ret_reco
 	allocations.written = header.allocation_written;
 	allocations.counter = FIELD(allocation_written);
 	status = read_ring(fd, &journal, path, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_ring(fd, &allocations, path, err);
 	close(fd);
-	if (status != NEAP_OK) {
+	if (status) {
 		free(journal.events);
 		return status;
 	}

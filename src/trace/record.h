@@ -29,18 +29,20 @@ struct neap_record {
 enum neap_status neap_record_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
 void neap_record_fini(struct neap_record *record);
 
-/* The newest step that the journal's end tells of, and the newest loss there (NaN: none). Reads that end only. Errors:
- * NEAP_ENOENT without the file or a step, NEAP_EPARSE. */
-enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, double *ret_loss, struct neap_error *err);
+/* The newest step that the journal's end tells of, and the newest loss there (NaN: none). Reads that end only.
+ * Errors: NEAP_ENOENT without the file or a step, NEAP_EPARSE. */
+enum neap_status neap_record_last_step(const char *path, uint64_t *ret_step, double *ret_loss,
+				       struct neap_error *err);
 
 /* Opens a recording for reading and checks its header and its size. The caller closes *ret_fd. Errors: as of read. */
 enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_record_header *ret_header,
 				  struct neap_error *err);
 
-/* Replaces the recording of a process that has ended by one that takes what was written: its rings are as long as they
- * were used. Every reader takes it like a whole one, and one that reads it at this moment goes on with the old file. Its
- * mode and times stay. NEAP_OK also where there is nothing to gain. Errors: NEAP_EBUSY while the process lives, NEAP_EINVAL
- * for what is no regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as before. */
+/* Replaces the recording of a process that has ended by one that takes what was written: its rings are as long as
+ * they were used. Every reader takes it like a whole one, and one that reads it at this moment goes on with the old
+ * file. Its mode and times stay. NEAP_OK also where there is nothing to gain. Errors: NEAP_EBUSY while the process
+ * lives, NEAP_EINVAL for what is no regular file, those of read, NEAP_ENOSPC, NEAP_EIO; then the recording reads as
+ * before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
 
 /* The split in force from an event SPLIT or RUNG on. `ranks`: of the split before, since a RUNG does not say. */

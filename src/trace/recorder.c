@@ -231,7 +231,7 @@ static enum neap_status map_file(struct neap_recorder *recorder, const char *pat
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "creating recording %s", path);
 	status = reserve_space(fd, path, recorder->mapped_bytes, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto out;
 	mapping = mmap(NULL, recorder->mapped_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (mapping == MAP_FAILED) {
@@ -243,7 +243,7 @@ static enum neap_status map_file(struct neap_recorder *recorder, const char *pat
 	if (rename(temporary, path) != 0)
 		status = neap_fail_errno(err, errno, "putting recording %s in its place", path);
 out:
-	if (status != NEAP_OK) {
+	if (status) {
 		if (mapping != MAP_FAILED)
 			munmap(mapping, recorder->mapped_bytes);
 		recorder->header = NULL;
@@ -272,7 +272,7 @@ static enum neap_status create(const char *path, uint64_t journal_capacity, uint
 		NEAP_RECORD_HEADER_BYTES +
 		(size_t)(recorder->journal_capacity + recorder->allocation_capacity) * sizeof(struct neap_event);
 	status = resume && reopen(recorder, path) ? NEAP_OK : map_file(recorder, path, err);
-	if (status != NEAP_OK) {
+	if (status) {
 		free(recorder);
 		return status;
 	}

@@ -249,7 +249,7 @@ enum neap_status neap_recording_read(const char *path, struct neap_build *build,
 	if (!record)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for recording %s", path);
 	enum neap_status status = neap_record_read(path, record, err);
-	if (status != NEAP_OK) {
+	if (status) {
 		free(record);
 		return status;
 	}

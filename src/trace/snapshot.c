@@ -183,7 +183,7 @@ static enum neap_status take_event(struct machine *machine, struct value *dict, 
 	if (placed && (!(known->keys & BIT(ADDR)) || known->of[NAME_ADDR]->type != VALUE_INT))
 		return neap_pickle_fail(machine, "an event without 'addr'");
 	status = size_of(machine, known, NAME_SIZE, "an event", placed, &event.size);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	date_by_keys(machine, known, IN_EVENT);
 	event.address = word_of(known, NAME_ADDR, 0);
@@ -212,13 +212,13 @@ static enum neap_status take_block(struct machine *machine, struct value *dict, 
 	uint32_t state = text_of(known, NAME_STATE);
 	enum neap_status status = size_of(machine, known, NAME_SIZE, "a block", true, &block.size);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	block.requested = block.size;
 	if (history && history->type == VALUE_HISTORY)
 		block.requested = history->b;
 	status = size_of(machine, known, NAME_REQUESTED_SIZE, "a block", false, &block.requested);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (state == NAME_ACTIVE_ALLOCATED)
 		block.state = NEAP_TRACE_BLOCK_LIVE;
@@ -271,15 +271,15 @@ static enum neap_status take_segment(struct machine *machine, struct value *dict
 	uint32_t type = text_of(known, NAME_SEGMENT_TYPE);
 	enum neap_status status = size_of(machine, known, NAME_TOTAL_SIZE, whose, true, &segment.size);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = size_of(machine, known, NAME_ALLOCATED_SIZE, whose, false, &segment.allocated);
 	segment.active = segment.allocated;
-	if (status == NEAP_OK)
+	if (!status)
 		status = size_of(machine, known, NAME_ACTIVE_SIZE, whose, false, &segment.active);
 	segment.requested = segment.allocated;
-	if (status == NEAP_OK)
+	if (!status)
 		status = size_of(machine, known, NAME_REQUESTED_SIZE, whose, false, &segment.requested);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (segment.address == MISSING_ADDRESS)
 		return neap_pickle_fail(machine, "a segment without 'address'");
@@ -324,7 +324,7 @@ static enum neap_status take_history(struct machine *machine, struct value *dict
 	uint64_t requested = 0;
 	enum neap_status status = size_of(machine, known, NAME_REAL_SIZE, "a block's history", true, &requested);
 
-	if (status == NEAP_OK)
+	if (!status)
 		become(dict, VALUE_HISTORY, stack_of(machine, known), requested);
 	return status;
 }
@@ -604,7 +604,7 @@ enum neap_status neap_snapshot_list(struct machine *machine, struct value *list,
 		if (frames)
 			status = add_frames(machine, list, items, frames);
 	}
-	for (size_t i = frames; status == NEAP_OK && i < count; i++)
+	for (size_t i = frames; !status && i < count; i++)
 		status = add_item(machine, list, &items[i]);
 	return status;
 }

@@ -1,5 +1,5 @@
-/* trace/snapshot_end.c: once all of a snapshot is read, its events have their devices; and what stands between them (ranges,
- * metadata, annotations) gets its place. Until then places count in the store.
+/* trace/snapshot_end.c: once all of a snapshot is read, its events have their devices; and what stands between them
+ * (ranges, metadata, annotations) gets its place. Until then places count in the store.
  */
 #include "trace/pickle.h"
 
@@ -162,7 +162,7 @@ enum neap_status neap_snapshot_end(struct machine *machine, const struct value *
 		events += machine->traces[i].count;
 	}
 	enum neap_status status = place_beside(machine);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (!events)
 		neap_build_warn(build, machine->position, "there is no history of events: only the state at the end");

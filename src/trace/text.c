@@ -74,7 +74,7 @@ static enum neap_status get_stream(struct text_reader *reader, struct line *line
 	uint64_t handle;
 	enum neap_status status = get_number(reader, line, "the stream's number", UINT32_MAX, &handle);
 
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_stream = neap_build_stream(reader->build, handle, 0, 0);
 	return status;
 }
@@ -91,13 +91,13 @@ static enum neap_status read_alloc(struct text_reader *reader, struct line *line
 	enum neap_status status = get_number(reader, line, "the block's id", UINT64_MAX, &event.address);
 	const char *id_end = line->at;
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = get_number(reader, line, "the number of bytes", NEAP_TEXT_BYTES_MAX, &event.size);
-	if (status == NEAP_OK && event.size == 0)
+	if (!status && event.size == 0)
 		return fail_at(reader, line, line->at - 1, "an allocation of 0 bytes");
-	if (status == NEAP_OK)
+	if (!status)
 		status = get_stream(reader, line, &event.stream);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (neap_map_get(&reader->live, event.address, NULL))
 		return fail_at(reader, line, id_end - 1, "this id is live already");
@@ -112,7 +112,7 @@ static enum neap_status read_known(struct text_reader *reader, struct line *line
 	uint64_t about;
 	enum neap_status status = get_number(reader, line, "the block's id", UINT64_MAX, &event->address);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (!neap_map_get(&reader->live, event->address, &about))
 		return fail_at(reader, line, line->at - 1, "no block with this id is live");
@@ -126,7 +126,7 @@ static enum neap_status read_free(struct text_reader *reader, struct line *line)
 	struct neap_trace_event event = {.kind = NEAP_TRACE_FREE_REQUESTED};
 	enum neap_status status = read_known(reader, line, &event);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_map_remove(&reader->live, event.address, NULL);
 	add(reader, &event);
@@ -138,9 +138,9 @@ static enum neap_status read_record_stream(struct text_reader *reader, struct li
 	struct neap_trace_event event = {.kind = NEAP_TRACE_RECORD_STREAM};
 	enum neap_status status = read_known(reader, line, &event);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = get_stream(reader, line, &event.stream);
-	if (status == NEAP_OK)
+	if (!status)
 		add(reader, &event);
 	return status;
 }
@@ -196,7 +196,7 @@ static enum neap_status read_line(struct text_reader *reader, struct line *line)
 			continue;
 		line->at++;
 		status = kinds[i].read(reader, line);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		skip_blanks(line);
 		if (line->at < line->end)
@@ -233,7 +233,7 @@ enum neap_status neap_text_read(struct neap_input *input, struct neap_build *bui
 	enum neap_status status = NEAP_OK;
 	size_t length;
 
-	while (status == NEAP_OK && !build->failed && find_line(input, &line, &length)) {
+	while (!status && !build->failed && find_line(input, &line, &length)) {
 		if (line.number++ == LINES_MAX - 1)
 			status = neap_fail(err, NEAP_EPARSE, "more than 4294967294 lines");
 		else if (length > LINE_BYTES_MAX)
@@ -242,12 +242,12 @@ enum neap_status neap_text_read(struct neap_input *input, struct neap_build *bui
 			status = read_line(&reader, &line);
 		input->at += length;
 	}
-	if (status == NEAP_OK && input->failed) {
+	if (!status && input->failed) {
 		status = input->failed;
 		if (err)
 			*err = input->error;
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		build->trace->devices[0].event_count = build->trace->store->count;
 	neap_map_fini(&reader.live);
 	return status;

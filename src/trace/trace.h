@@ -152,7 +152,8 @@ struct neap_trace_frame {
 	uint32_t line;       /* 0: unknown */
 };
 
-/* What PyTorch wrote beside a device's events: in force from this one to that of the next note. Most traces have none. */
+/* What PyTorch wrote beside a device's events: in force from this one to that of the next note. Most traces have
+ * none. */
 struct neap_trace_note {
 	uint64_t event;
 	uint32_t user;     /* neap_trace_text of user_metadata; 0: "" */
@@ -173,8 +174,8 @@ struct neap_trace_annotation {
 	uint8_t device;
 };
 
-/* Pinned memory of the host, where PyTorch recorded it. Not among the devices: its segments and blocks are in tables like
- * theirs, its events behind neap_trace_host_events. */
+/* Pinned memory of the host, where PyTorch recorded it. Not among the devices: its segments and blocks are in tables
+ * like theirs, its events behind neap_trace_host_events. */
 struct neap_trace_host {
 	struct neap_trace_segment *segments; /* in the file's order; their blocks are in the trace's */
 	size_t segment_count;

@@ -39,16 +39,16 @@ static uint16_t name_of(struct recording_writer *writer, const char *text)
 
 	if (!text[0])
 		return 0;
-	snprintf(name, sizeof(name), "%s", text);
+	snprintf(name, sizeof name, "%s", text);
 	for (uint32_t i = 1; i < header->names_used; i++)
 		if (!strcmp(header->names[i], name))
 			return (uint16_t)i;
 	if (header->names_used >= OTHER) {
-		snprintf(header->names[OTHER], sizeof(header->names[OTHER]), "other");
+		snprintf(header->names[OTHER], sizeof header->names[OTHER], "other");
 		header->names_used = NEAP_RECORD_NAMES;
 		return OTHER;
 	}
-	memcpy(header->names[header->names_used], name, sizeof(name));
+	memcpy(header->names[header->names_used], name, sizeof name);
 	return (uint16_t)header->names_used++;
 }
 
@@ -64,7 +64,7 @@ static uint16_t mark_name(struct recording_writer *writer, const struct neap_tra
 			return (uint16_t)i;
 	if (writer->header.names_used < NEAP_RECORD_NAMES / 2)
 		return name_of(writer, name);
-	for (; *name && length < sizeof(stem) - 1; name++) {
+	for (; *name && length < sizeof stem - 1; name++) {
 		bool digit = *name >= '0' && *name <= '9';
 		if (!digit || length == 0 || stem[length - 1] != '#')
 			stem[length++] = digit ? '#' : *name;
@@ -82,9 +82,9 @@ static uint16_t tag_of(struct recording_writer *writer, uint32_t stack)
 		return 0;
 	if (!writer->tags[stack]) {
 		if (writer->namer)
-			writer->namer(writer->context, stack, text, sizeof(text));
+			writer->namer(writer->context, stack, text, sizeof text);
 		else
-			snprintf(text, sizeof(text), "%s",
+			snprintf(text, sizeof text, "%s",
 				 neap_trace_text(trace, trace->frames[trace->calls[stack].frame].name));
 		writer->tags[stack] = (uint16_t)(name_of(writer, text) + 1);
 	}
@@ -104,7 +104,7 @@ static void put(struct recording_writer *writer, struct neap_event *event, uint6
 	event->a = event->a ? event->a : writer->allocated;
 	event->b = event->b ? event->b : writer->reserved;
 	if (!writer->counting)
-		neap_output_bytes(&writer->output, event, sizeof(*event));
+		neap_output_bytes(&writer->output, event, sizeof *event);
 }
 
 static void account(struct recording_writer *writer, const struct neap_trace_event *event)
@@ -154,7 +154,7 @@ static void put_event(struct recording_writer *writer, const struct neap_trace_e
 	};
 	bool handles = writer->trace->source != NEAP_TRACE_SNAPSHOT; /* of snapshots they may be addresses */
 	struct neap_event event = {
-		.kind = from->kind < sizeof(kinds) ? kinds[from->kind] : 0,
+		.kind = from->kind < sizeof kinds ? kinds[from->kind] : 0,
 		.device = from->device,
 		.address = from->address,
 		.size = from->size,
@@ -234,7 +234,7 @@ static enum neap_status walk(struct recording_writer *writer, struct neap_error 
 		size_t count = 0;
 		enum neap_status status = neap_trace_live_before(writer->trace, d, &before, &count, err);
 
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		begin_device(writer, d, before, count);
 		free(before);
@@ -259,7 +259,7 @@ static enum neap_status write_rings(struct recording_writer *writer, struct neap
 	writer->counting = true;
 	enum neap_status status = walk(writer, err);
 	writer->counting = false;
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	uint64_t journal = header->journal_written, allocations = header->allocation_written;
 	header->journal_capacity = journal ? journal : 1;
@@ -267,18 +267,18 @@ static enum neap_status write_rings(struct recording_writer *writer, struct neap
 	if (header->journal_capacity > NEAP_RECORD_CAPACITY_MAX ||
 	    header->allocation_capacity > NEAP_RECORD_CAPACITY_MAX)
 		return neap_fail(err, NEAP_EINVAL, "a recording holds at most %u events", NEAP_RECORD_CAPACITY_MAX);
-	neap_output_bytes(&writer->output, header, sizeof(*header));
-	for (size_t left = NEAP_RECORD_HEADER_BYTES - sizeof(*header); left > 0;) {
-		size_t piece = left < sizeof(padding) ? left : sizeof(padding);
+	neap_output_bytes(&writer->output, header, sizeof *header);
+	for (size_t left = NEAP_RECORD_HEADER_BYTES - sizeof *header; left > 0;) {
+		size_t piece = left < sizeof padding ? left : sizeof padding;
 		neap_output_bytes(&writer->output, padding, piece);
 		left -= piece;
 	}
-	for (int ring = 0; ring < 2 && status == NEAP_OK; ring++) {
+	for (int ring = 0; ring < 2 && !status; ring++) {
 		writer->journal = ring == 0;
 		header->journal_written = header->allocation_written = 0;
 		status = walk(writer, err);
 		if (!(ring == 0 ? journal : allocations))
-			neap_output_bytes(&writer->output, &empty, sizeof(empty));
+			neap_output_bytes(&writer->output, &empty, sizeof empty);
 	}
 	return status;
 }
@@ -286,8 +286,8 @@ static enum neap_status write_rings(struct recording_writer *writer, struct neap
 enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap_trace_namer *namer,
 					    const void *context, const char *path, struct neap_error *err)
 {
-	struct recording_writer *writer = calloc(1, sizeof(*writer)); /* its header is large */
-	uint16_t *tags = calloc(trace->call_count, sizeof(*tags));
+	struct recording_writer *writer = calloc(1, sizeof *writer); /* its header is large */
+	uint16_t *tags = calloc(trace->call_count, sizeof *tags);
 
 	if (!writer || !tags) {
 		free(writer);
@@ -295,7 +295,7 @@ enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory");
 	}
 	*writer = (struct recording_writer){.trace = trace, .namer = namer, .context = context, .tags = tags};
-	memcpy(writer->header.magic, NEAP_RECORD_MAGIC, sizeof(writer->header.magic));
+	memcpy(writer->header.magic, NEAP_RECORD_MAGIC, sizeof writer->header.magic);
 	writer->header.version = NEAP_RECORD_VERSION;
 	writer->header.header_bytes = NEAP_RECORD_HEADER_BYTES;
 	writer->header.pid = 1; /* nobody's: the process is not known */
@@ -303,7 +303,7 @@ enum neap_status neap_trace_write_recording(const struct neap_trace *trace, neap
 	for (size_t i = 0; i < trace->mark_count; i++)
 		mark_name(writer, &trace->marks[i]);
 	enum neap_status status = neap_output_begin(&writer->output, path, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_output_end(&writer->output, write_rings(writer, err));
 	neap_map_fini(&writer->live);
 	free(tags);

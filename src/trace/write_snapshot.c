@@ -44,22 +44,18 @@ enum {
 };
 
 /* Every word that is written by name, so that it is memoised once. */
-#define KEYS                                                                                                         \
-	X(segments)                                                                                                  \
-	X(device_traces)                                                                                             \
-	X(allocator_settings)                                                                                        \
-	X(external_annotations)                                                                                      \
-	X(device) X(address) X(total_size) X(allocated_size) X(active_size) X(requested_size) X(stream)              \
-		X(segment_type) X(segment_pool_id) X(is_expandable) X(frames) X(blocks) X(size) X(state) X(          \
-			active_allocated) X(active_pending_free) X(inactive) X(small) X(large) X(action) X(addr)     \
-			X(device_free) X(time_us) X(pool_id) X(filename) X(line) X(name) X(stage) X(START) X(END)    \
-				X(PYTORCH_CUDA_ALLOC_CONF) X(max_split_size) X(garbage_collection_threshold)         \
-					X(expandable_segments) X(roundup_power2_divisions) X(alloc)                  \
-						X(free_requested) X(free_completed) X(segment_alloc) X(segment_free) \
-							X(segment_map) X(segment_unmap) X(oom) X(snapshot) X(step)   \
-								X(annotate) X(compile_context) X(user_metadata)      \
-									X(internal_metadata) X(host_segments)        \
-										X(host_traces)
+/* clang-format off */
+#define KEYS \
+	X(segments) X(device_traces) X(allocator_settings) X(external_annotations) X(device) X(address) \
+	X(total_size) X(allocated_size) X(active_size) X(requested_size) X(stream) X(segment_type) \
+	X(segment_pool_id) X(is_expandable) X(frames) X(blocks) X(size) X(state) X(active_allocated) \
+	X(active_pending_free) X(inactive) X(small) X(large) X(action) X(addr) X(device_free) X(time_us) \
+	X(pool_id) X(filename) X(line) X(name) X(stage) X(START) X(END) X(PYTORCH_CUDA_ALLOC_CONF) \
+	X(max_split_size) X(garbage_collection_threshold) X(expandable_segments) \
+	X(roundup_power2_divisions) X(alloc) X(free_requested) X(free_completed) X(segment_alloc) \
+	X(segment_free) X(segment_map) X(segment_unmap) X(oom) X(snapshot) X(step) X(annotate) \
+	X(compile_context) X(user_metadata) X(internal_metadata) X(host_segments) X(host_traces)
+/* clang-format on */
 
 enum key {
 #define X(name) KEY_##name,
@@ -561,7 +557,7 @@ enum neap_status neap_trace_write_snapshot(const struct neap_trace *trace, const
 	uint32_t highest = trace->settings.conf;
 	enum neap_status status = neap_output_begin(&writer.output, path, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	for (size_t i = 0; i < trace->frame_count; i++) {
 		highest = trace->frames[i].file > highest ? trace->frames[i].file : highest;

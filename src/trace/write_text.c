@@ -93,7 +93,7 @@ static enum neap_status write_before(struct text_writer *writer, size_t device, 
 	size_t count = 0;
 	enum neap_status status = neap_trace_live_before(writer->trace, device, &blocks, &count, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	for (size_t i = 0; i < count; i++)
 		if (blocks[i].requested)
@@ -114,7 +114,7 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 		return neap_fail(err, NEAP_EINVAL, "the trace has %zu devices, so none is number %zu",
 				 trace->device_count, device);
 	status = neap_output_begin(&writer.output, path, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (trace->source != NEAP_TRACE_TEXT)
 		status = write_before(&writer, device, err);
@@ -122,19 +122,20 @@ enum neap_status neap_trace_write_text(const struct neap_trace *trace, size_t de
 	const struct neap_trace_mark *mark = trace->marks + about->first_mark, *end = mark + about->mark_count;
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, 0);
 	struct neap_trace_event event;
-	for (uint64_t index = 0; status == NEAP_OK && neap_trace_next(&cursor, &event); index++) {
+	for (uint64_t index = 0; !status && neap_trace_next(&cursor, &event); index++) {
 		for (; mark < end && mark->event <= index; mark++)
 			write_mark(&writer, mark);
 		write_event(&writer, &event);
 	}
-	for (; status == NEAP_OK && mark < end; mark++)
+	for (; !status && mark < end; mark++)
 		write_mark(&writer, mark);
-	if (status == NEAP_OK && writer.no_memory)
+	if (!status && writer.no_memory)
 		status = neap_fail(err, NEAP_ENOMEM, "out of host memory");
-	if (status == NEAP_OK && writer.too_large)
-		status = neap_fail(err, NEAP_EINVAL,
-				   "an allocation of %" PRIu64 " bytes has no place in a text trace: the most is %llu",
-				   writer.too_large, NEAP_TEXT_BYTES_MAX);
+	if (!status && writer.too_large)
+		status =
+			neap_fail(err, NEAP_EINVAL,
+				  "an allocation of %" PRIu64 " bytes has no place in a text trace: the most is %llu",
+				  writer.too_large, NEAP_TEXT_BYTES_MAX);
 	neap_map_fini(&writer.ids);
 	return neap_output_end(&writer.output, status);
 }

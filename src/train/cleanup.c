@@ -66,7 +66,7 @@ enum neap_status neap_cleanup_run(struct neap_alloc *alloc, const struct neap_lo
 	uint64_t began_ns = neap_clock_now(clock);
 	enum neap_status status = neap_empty_cache(alloc, &cleanup.freed_bytes, &failure);
 	cleanup.ns = neap_clock_now(clock) - began_ns;
-	if (status != NEAP_OK) {
+	if (status) {
 		neap_log(log, NEAP_LOG_WARNING, "The cache was not emptied: %s", failure.message);
 		if (err)
 			*err = failure;
@@ -89,7 +89,7 @@ enum neap_status neap_clear(struct neap_alloc *alloc, const struct neap_log_sink
 	struct neap_cleanup cleanup;
 	enum neap_status status = neap_cleanup_run(alloc, log, NEAP_CLEANUP_REQUEST, &cleanup, err);
 
-	if (status == NEAP_OK && ret_freed_bytes)
+	if (!status && ret_freed_bytes)
 		*ret_freed_bytes = cleanup.freed_bytes;
 	return status;
 }

@@ -1,7 +1,8 @@
 /* The leak watch: looks at the steps' low-water marks, says at which step memory will end, and does something about
  * it before.
  *
- *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row --> forecast: low .. step .. high
+ *   steps --low marks--> leak test, every 20 steps (at first every 5): found twice in a row --> forecast: low .. step
+ * .. high
  *                                                                             |
  *   step + margin >= low, and the run needs more steps than that  <-----------+  warn, clear by force, or restart
  *
@@ -9,15 +10,16 @@
  * shows in later steps, from which the watch begins anew. */
 #include "train/session_internal.h"
 
-#include "train/leak.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "neap/attach.h"
+#include "train/leak.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* A steep leak ends memory soon: as long as few steps are known, they are looked at more often than the caller asked. */
+/* A steep leak ends memory soon: as long as few steps are known, they are looked at more often than the caller asked.
+ */
 #define EARLY_STEPS 60
 #define EARLY_EVERY 5
 

@@ -318,7 +318,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	enum neap_status status = check_options(options, err);
 	uint64_t lowest, highest;
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	struct neap_train *train = calloc(1, sizeof *train);
 	if (!train)

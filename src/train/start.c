@@ -19,7 +19,7 @@ enum neap_status neap_clear_leftovers(const unsigned char *uuid, const struct ne
 	if (!uuid)
 		return neap_fail(err, NEAP_EINVAL, "leftovers: no device's UUID was given");
 	enum neap_status status = neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_leftovers_clear(monitor, &options, &found, err);
 	neap_monitor_close(monitor);
 	return status;
@@ -35,9 +35,9 @@ void neap_session_clear_leftovers(struct neap_train *train)
 	struct neap_error err = {0};
 	enum neap_status status = neap_driver_monitor(neap_device_driver(device), &monitor, &err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_leftovers_clear(monitor, &options, &found, &err);
-	if (status != NEAP_OK)
+	if (status)
 		neap_log(train->options.log, NEAP_LOG_WARNING,
 			 "%s: leftovers of earlier runs were not looked for: %s", train->name, err.message);
 	neap_monitor_close(monitor);

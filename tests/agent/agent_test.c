@@ -23,7 +23,7 @@ bool exists(const char *suffix)
 
 void must(enum neap_status status, const struct neap_error *err)
 {
-	if (status != NEAP_OK)
+	if (status)
 		fail_msg("%s: %s", neap_status_name(status), err->message);
 }
 
@@ -53,7 +53,7 @@ void attach(void)
 void ask(struct neap_client *client, enum neap_request request, uint64_t force, struct neap_fields *ret_reply)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer writer = {.data = data, .room = sizeof data};
 	struct neap_error err = {0};
 	neap_write_u64(&writer, NEAP_FIELD_FORCE, force);
 	must(neap_client_call(client, request, data, writer.length, ret_reply, &err), &err);
@@ -63,7 +63,7 @@ enum neap_status ask_fraction(struct neap_client *client, double fraction, struc
 			      struct neap_error *err)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer writer = {.data = data, .room = sizeof data};
 	neap_write_f64(&writer, NEAP_FIELD_FRACTION, fraction);
 	return neap_client_call(client, NEAP_REQUEST_FRACTION, data, writer.length, ret_reply, err);
 }
@@ -123,9 +123,9 @@ int set_up(void **state)
 	strcpy(base, "/tmp/neap-test-attach-XXXXXX");
 	if (!mkdtemp(base))
 		return -1;
-	snprintf(folder, sizeof(folder), "%s/neap", base);
+	snprintf(folder, sizeof folder, "%s/neap", base);
 	setenv("XDG_RUNTIME_DIR", base, 1);
-	snprintf(world, sizeof(world), "mem=256MiB,world=attach-%d", (int)getpid());
+	snprintf(world, sizeof world, "mem=256MiB,world=attach-%d", (int)getpid());
 	setenv("NEAP_SIM", world, 1);
 	setenv("NEAP_DEVICE", "sim", 1);
 	unsetenv("NEAP_ATTACH");

@@ -39,9 +39,9 @@ static void attached_process_is_seen(void **state)
 	open_client(&client);
 	ask(&client, NEAP_REQUEST_INFO, 0, &reply);
 	assert_true(neap_fields_u64(&reply, NEAP_FIELD_PID, &pid) && pid == (uint64_t)getpid());
-	assert_true(neap_fields_string(&reply, NEAP_FIELD_RECORD, text, sizeof(text)));
+	assert_true(neap_fields_string(&reply, NEAP_FIELD_RECORD, text, sizeof text));
 	assert_int_equal(access(text, R_OK), 0);
-	assert_false(neap_fields_string(&reply, NEAP_FIELD_FAULT, text, sizeof(text)));
+	assert_false(neap_fields_string(&reply, NEAP_FIELD_FAULT, text, sizeof text));
 	uint64_t reserved = number_of(&reply, 0, NEAP_FIELD_RESERVED);
 	assert_true(reserved >= 4 * MIB);
 	assert_true(number_of(&reply, 0, NEAP_FIELD_ALLOCATED) >= 4 * MIB);
@@ -75,7 +75,7 @@ static void fraction_by_environment(void **state)
 	assert_true(neap_get_fraction(limited) == 0.75);
 	neap_alloc_destroy(limited);
 	neap_alloc_destroy(alloc);
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
 		setenv("NEAP_FRACTION", wrong[i], 1);
 		attach();
 		alloc = make_alloc();
@@ -131,7 +131,7 @@ static void own_observer_is_kept(void **state)
 static void leave(int code)
 {
 	char text[16];
-	snprintf(text, sizeof(text), "exit %d", code);
+	snprintf(text, sizeof text, "exit %d", code);
 	execl("/bin/sh", "sh", "-c", text, NULL);
 	_exit(127);
 }
@@ -208,7 +208,7 @@ static void damage_disables(void **state)
 	assert_int_equal(neap_client_call(&client, NEAP_REQUEST_CLEAR, NULL, 0, &reply, &err), NEAP_ESTATE);
 	assert_non_null(strstr(err.message, "disabled itself"));
 	ask(&client, NEAP_REQUEST_HELLO, 0, &reply);
-	assert_true(neap_fields_string(&reply, NEAP_FIELD_FAULT, text, sizeof(text)));
+	assert_true(neap_fields_string(&reply, NEAP_FIELD_FAULT, text, sizeof text));
 	assert_non_null(strstr(text, "statistics page"));
 	assert_int_equal(neap_attach_state(&err), NEAP_EINTERNAL);
 	struct neap_stats stats;
@@ -232,7 +232,7 @@ static void unsafe_folders(void **state)
 	assert_int_equal(neap_attach(&err), NEAP_EPERM);
 	assert_int_equal(neap_attach_state(&err), NEAP_EPERM);
 	assert_int_equal(chmod(folder, 0700), 0);
-	snprintf(away, sizeof(away), "%s.away", folder);
+	snprintf(away, sizeof away, "%s.away", folder);
 	assert_int_equal(rename(folder, away), 0);
 	assert_int_equal(symlink(away, folder), 0);
 	assert_int_equal(neap_attach(&err), NEAP_EPERM);
@@ -273,7 +273,7 @@ static void stale_files_are_replaced(void **state)
 	static const char *const suffixes[] = {".sock", ".page", ".record", ".page-new"};
 	struct neap_client client;
 	struct neap_fields reply;
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes); i++) {
+	for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
 		char path[128];
 		path_in(path, suffixes[i]);
 		unlink(path);
@@ -306,7 +306,7 @@ static void environment_decides(void **state)
 	assert_int_equal(neap_attach_state(&err), NEAP_OK);
 	must(neap_page_read(folder, getpid(), &attached, &err), &err);
 	assert_string_equal(attached.run_id, "run-7");
-	snprintf(path, sizeof(path), "%s/record.%d", base, (int)getpid());
+	snprintf(path, sizeof path, "%s/record.%d", base, (int)getpid());
 	assert_string_equal(attached.record_path, path);
 	assert_int_equal(access(path, R_OK), 0);
 	neap_alloc_destroy(alloc);
@@ -402,7 +402,7 @@ static void exit_is_recorded(void **state)
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	snprintf(path, sizeof(path), "%s/%d.record", folder, (int)child);
+	snprintf(path, sizeof path, "%s/%d.record", folder, (int)child);
 	assert_int_equal(neap_record_read(path, &record, NULL), NEAP_OK);
 	unlink(path);
 	assert_int_equal(record.journal_count, 2);

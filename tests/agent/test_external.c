@@ -32,7 +32,7 @@ static void *ask(void *argument)
 {
 	struct peer *peer = argument;
 	unsigned char data[64];
-	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer writer = {.data = data, .room = sizeof data};
 	neap_write_u64(&writer, NEAP_FIELD_FORCE, peer->force);
 	if (peer->fraction > 0)
 		neap_write_f64(&writer, NEAP_FIELD_FRACTION, peer->fraction);
@@ -58,7 +58,7 @@ static int attach(void **state)
 	strcpy(folder, "/tmp/neap-external-XXXXXX");
 	assert_non_null(mkdtemp(folder));
 	setenv("XDG_RUNTIME_DIR", folder, 1);
-	snprintf(runtime, sizeof(runtime), "%s/neap", folder);
+	snprintf(runtime, sizeof runtime, "%s/neap", folder);
 	assert_int_equal(neap_attach(&err), NEAP_OK);
 	return 0;
 }
@@ -69,7 +69,7 @@ static int detach(void **state)
 	(void)state;
 	neap_external_close();
 	neap_detach();
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	snprintf(command, sizeof command, "rm -rf %s", folder);
 	return system(command);
 }
 

@@ -117,9 +117,9 @@ struct holder {
 static char state_of(long thread)
 {
 	char path[64], text[256] = "";
-	snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", thread);
+	snprintf(path, sizeof path, "/proc/self/task/%ld/stat", thread);
 	FILE *file = fopen(path, "r");
-	size_t length = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
 	if (file)
 		fclose(file);
 	text[length] = '\0';
@@ -188,8 +188,8 @@ static int page_descriptor(void)
 	int found = -1;
 	path_in(wanted, ".page");
 	for (int fd = 0; fd < 256 && found < 0; fd++) {
-		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-		ssize_t length = readlink(link, target, sizeof(target) - 1);
+		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+		ssize_t length = readlink(link, target, sizeof target - 1);
 		if (length > 0 && (target[length] = '\0', strcmp(target, wanted) == 0))
 			found = fd;
 	}
@@ -223,7 +223,7 @@ static void failing_leaves_nothing(void **state)
 	(void)state;
 	char path[128], inside[160];
 	path_in(path, ".page-new");
-	snprintf(inside, sizeof(inside), "%s/file", path);
+	snprintf(inside, sizeof inside, "%s/file", path);
 	assert_int_equal(mkdir(path, 0700), 0); /* where the page is to be made */
 	assert_int_equal(mkdir(inside, 0700), 0);
 	assert_int_not_equal(neap_attach(NULL), NEAP_OK);
@@ -244,9 +244,9 @@ static int set_up(void **state)
 	strcpy(base, "/tmp/neap-test-host-XXXXXX");
 	if (!mkdtemp(base))
 		return -1;
-	snprintf(folder, sizeof(folder), "%s/neap", base);
+	snprintf(folder, sizeof folder, "%s/neap", base);
 	setenv("XDG_RUNTIME_DIR", base, 1);
-	snprintf(world, sizeof(world), "mem=256MiB,world=host-%d", (int)getpid());
+	snprintf(world, sizeof world, "mem=256MiB,world=host-%d", (int)getpid());
 	setenv("NEAP_SIM", world, 1);
 	unsetenv("NEAP_ATTACH");
 	unsetenv("NEAP_RUN_DIR");

@@ -74,12 +74,12 @@ static void fraction_limits(void **state)
 	assert_int_equal(recorded(NEAP_EVENT_CLEANUP, &event), 1);
 	assert_true(event.size == freed && event.block == NEAP_CLEANUP_REQUEST);
 	assert_int_equal(neap_malloc(alloc, 8 * MIB, NULL, &block, &err), NEAP_EOOM);
-	snprintf(limit, sizeof(limit), "limit %.2f MiB", (double)(uint64_t)(small * (double)total) / (double)MIB);
+	snprintf(limit, sizeof limit, "limit %.2f MiB", (double)(uint64_t)(small * (double)total) / (double)MIB);
 	if (!strstr(err.message, limit))
 		fail_msg("'%s' does not say '%s'", err.message, limit);
 	/* Nothing else is a fraction, and what is in force stays. */
 	static const double wrong[] = {0, -0.5, 1.0001, 0.0 / 0.0, 1.0 / 0.0};
-	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
 		assert_int_equal(ask_fraction(&client, wrong[i], &reply, &err), NEAP_EINVAL);
 	assert_int_equal(neap_client_call(&client, NEAP_REQUEST_FRACTION, NULL, 0, &reply, &err), NEAP_EINVAL);
 	assert_true(neap_get_fraction(alloc) == small);

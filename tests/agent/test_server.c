@@ -93,7 +93,7 @@ static void start(uint64_t bound_ms)
 	assert_int_equal(neap_socket_address(folder, getpid(), &address, &folder_fd, NULL), NEAP_OK);
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	unlink(address.sun_path);
-	assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
 	assert_int_equal(listen(fd, NEAP_SERVER_BACKLOG), 0);
 	assert_int_equal(neap_server_start(&server, fd, &options, NULL), NEAP_OK);
 }
@@ -114,12 +114,12 @@ static void open_client(struct neap_client *client)
 static enum neap_status try_echo(struct neap_client *client, uint64_t value, struct neap_error *err)
 {
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer writer = {.data = data, .room = sizeof data};
 	struct neap_fields reply;
 	uint64_t got = 0;
 	neap_write_u64(&writer, 1, value);
 	enum neap_status status = neap_client_call(client, ECHO, data, writer.length, &reply, err);
-	if (status == NEAP_OK) {
+	if (!status) {
 		assert_true(neap_fields_u64(&reply, 1, &got));
 		assert_true(got == value + 1);
 	}
@@ -146,7 +146,7 @@ static void expect_refusal(int fd, enum neap_status status, const char *words)
 		fail_msg("%s", err.message);
 	assert_int_equal(frame.status, status);
 	assert_int_equal(neap_fields_open(payload.data, payload.length, &fields, NULL), NEAP_OK);
-	assert_true(neap_fields_string(&fields, NEAP_FIELD_ERROR, text, sizeof(text)));
+	assert_true(neap_fields_string(&fields, NEAP_FIELD_ERROR, text, sizeof text));
 	if (!strstr(text, words))
 		fail_msg("'%s' does not say '%s'", text, words);
 	assert_true(recv(fd, &byte, 1, 0) <= 0);
@@ -167,7 +167,7 @@ static void requests_are_answered(void **state)
 	assert_non_null(strstr(err.message, "no request 2"));
 	expect_echo(&client, 5); /* the connection is still good */
 	unsigned char data[32];
-	struct neap_field_writer writer = {.data = data, .room = sizeof(data)};
+	struct neap_field_writer writer = {.data = data, .room = sizeof data};
 	neap_write_u64(&writer, 1, 1000);
 	assert_int_equal(neap_client_call(&client, ECHO, data, writer.length, &reply, &err), NEAP_EINTERNAL);
 	expect_echo(&client, 6);
@@ -199,7 +199,7 @@ static void broken_frames_are_refused(void **state)
 	struct neap_client good, client;
 	start(BOUND_MS);
 	open_client(&good);
-	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 3] = {0};
 		open_client(&client);
 		neap_frame_encode(&bad[i].frame, bytes);
@@ -229,7 +229,7 @@ static void stalled_peers_are_dropped(void **state)
 	start(30);
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&stalled[i]);
-		size_t part = i % 2 ? sizeof(header) : sizeof(header) / 2;
+		size_t part = i % 2 ? sizeof header : sizeof header / 2;
 		ssize_t sent = send(stalled[i].fd, header, part, MSG_NOSIGNAL);
 		assert_true(sent == (ssize_t)part || errno == EPIPE);
 	}
@@ -258,7 +258,7 @@ static void hanging_up_anywhere(void **state)
 	neap_frame_encode(&frame, bytes);
 	start(BOUND_MS);
 	open_client(&good);
-	for (size_t cut = 0; cut <= sizeof(bytes); cut++) {
+	for (size_t cut = 0; cut <= sizeof bytes; cut++) {
 		open_client(&client);
 		assert_int_equal(send(client.fd, bytes, cut, MSG_NOSIGNAL), cut);
 		neap_client_close(&client);
@@ -284,7 +284,7 @@ static void send_request(int fd, uint64_t value, bool unattended)
 {
 	unsigned char bytes[REQUEST_BYTES];
 	encode_request(bytes, value, unattended);
-	assert_int_equal(send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL), sizeof(bytes));
+	assert_int_equal(send(fd, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
 }
 
 static void expect_answer(int fd, uint64_t value)
@@ -316,7 +316,7 @@ static void many_at_once(void **state)
 	start(10000); /* those who wait give way after 2 s */
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&silent[i]);
-		assert_int_equal(send(silent[i].fd, header, i % sizeof(header), MSG_NOSIGNAL), i % sizeof(header));
+		assert_int_equal(send(silent[i].fd, header, i % sizeof header, MSG_NOSIGNAL), i % sizeof header);
 	}
 	for (size_t i = 0; i < NEAP_SERVER_CLIENTS; i++) {
 		open_client(&honest[i]);
@@ -439,7 +439,7 @@ static int tear_down(void **state)
 {
 	(void)state;
 	char path[128];
-	snprintf(path, sizeof(path), "%s/%d.sock", folder, (int)getpid());
+	snprintf(path, sizeof path, "%s/%d.sock", folder, (int)getpid());
 	unlink(path);
 	return rmdir(folder);
 }

@@ -17,7 +17,7 @@ static uint16_t on_name(void *context, const char *text)
 			return i;
 	if (events->name_count == 64)
 		return 0;
-	snprintf(events->names[events->name_count], sizeof(events->names[0]), "%s", text);
+	snprintf(events->names[events->name_count], sizeof events->names[0], "%s", text);
 	return events->name_count++;
 }
 
@@ -25,14 +25,14 @@ void world_open(struct world *world, const char *spec)
 {
 	struct neap_error err = {0};
 	char text[256];
-	memset(world, 0, sizeof(*world));
+	memset(world, 0, sizeof *world);
 	world->events.name_count = 1;
 	world->observer = (struct neap_observer){on_event, on_name, &world->events};
 	const char *shared = getenv("TEST_WORLD"); /* set where processes share one */
 	if (shared)
-		snprintf(text, sizeof(text), "%s,world=%s", spec, shared);
+		snprintf(text, sizeof text, "%s,world=%s", spec, shared);
 	else
-		snprintf(text, sizeof(text), "%s,world=alloc-%d", spec, (int)getpid());
+		snprintf(text, sizeof text, "%s,world=alloc-%d", spec, (int)getpid());
 	setenv("NEAP_SIM", text, 1);
 	if (neap_driver_open(NEAP_BACKEND_SIM, &world->driver, &err) ||
 	    neap_device_open(world->driver, 0, &world->device, &err))

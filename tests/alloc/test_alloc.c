@@ -8,7 +8,7 @@
 
 static int setup(void **state)
 {
-	struct world *world = calloc(1, sizeof(*world));
+	struct world *world = calloc(1, sizeof *world);
 	world_open(world, SPEC);
 	world_alloc(world, 0);
 	*state = world;
@@ -308,7 +308,7 @@ static void test_too_many_tags(void **state)
 	char names[NEAP_TAGS_MAX + 3][16];
 	struct neap_tag_bytes tags[NEAP_TAGS_MAX + 2];
 	for (int i = 0; i < NEAP_TAGS_MAX + 3; i++) {
-		snprintf(names[i], sizeof(names[i]), "tag %d", i);
+		snprintf(names[i], sizeof names[i], "tag %d", i);
 		neap_tag_set(names[i]);
 		take(world, 512, NULL);
 	}
@@ -369,7 +369,7 @@ static uint64_t forbidden_calls(struct world *world)
 					    "cuMemAlloc",          "cuMemFree",     "cuCtxSynchronize",
 					    "cuEventQuery",        "cuEventRecord", "cuStreamSynchronize"};
 	uint64_t sum = 0;
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		sum += world->sim->calls(names[i]);
 	return sum;
 }
@@ -416,7 +416,7 @@ static void on_key(void *context, const char *key, int64_t value)
 	while (keys[count][0])
 		count++;
 	assert_true(count < NEAP_STATS_KEYS);
-	snprintf(keys[count], sizeof(keys[count]), "%s", key);
+	snprintf(keys[count], sizeof keys[count], "%s", key);
 	if (strcmp(key, "allocated_bytes.all.current") == 0)
 		assert_int_equal(value, 1536);
 	if (strcmp(key, "allocated_bytes.small_pool.peak") == 0)
@@ -434,7 +434,7 @@ static void test_stats_keys(void **state)
 	struct world *world = *state;
 	static char keys[NEAP_STATS_KEYS + 1][64];
 	struct neap_stats stats;
-	memset(keys, 0, sizeof(keys));
+	memset(keys, 0, sizeof keys);
 	take(world, 1400, NULL);
 	give(world, take(world, 100, NULL));
 	neap_get_stats(world->alloc, &stats);
@@ -512,7 +512,7 @@ static void test_publish(void **state)
 	world_check(world);
 	neap_publish(world->alloc, NULL);
 	give(world, a);
-	assert_memory_equal(&page.stats, &copy.stats, sizeof(page.stats));
+	assert_memory_equal(&page.stats, &copy.stats, sizeof page.stats);
 	page.sequence |= 1; /* its writer died inside a write */
 	assert_int_equal(neap_published_read(&page, &copy), NEAP_EBUSY);
 	neap_publish(world->alloc, &page);
@@ -647,10 +647,10 @@ static void test_summary(void **state)
 	char *text = malloc(NEAP_SUMMARY_ROOM);
 	struct neap_stats stats;
 	(void)state;
-	for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); i++)
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
 		for (int abbreviated = 0; abbreviated < 2; abbreviated++) {
 			int lines = 0;
-			for (size_t n = 0; n < sizeof(stats) / sizeof(int64_t); n++)
+			for (size_t n = 0; n < sizeof stats / sizeof(int64_t); n++)
 				((int64_t *)&stats)[n] = counts[i];
 			memset(text, 'x', NEAP_SUMMARY_ROOM);
 			assert_int_equal(neap_stats_summary(&stats, title, abbreviated, text), NEAP_OK);

@@ -160,7 +160,7 @@ static void test_host_allocation_fails(void **state)
 
 static int setup(void **state)
 {
-	struct scene *scene = calloc(1, sizeof(*scene));
+	struct scene *scene = calloc(1, sizeof *scene);
 	world_open(&scene->world, spec);
 	scene->one = stream_new(&scene->world);
 	scene->two = stream_new(&scene->world);

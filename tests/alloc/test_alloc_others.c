@@ -32,7 +32,7 @@ static void test_others(void **state)
 	struct neap_error err = {0};
 	uint64_t address = 0;
 	(void)state;
-	snprintf(name, sizeof(name), "others-%d", (int)getpid());
+	snprintf(name, sizeof name, "others-%d", (int)getpid());
 	setenv("TEST_WORLD", name, 1);
 	assert_int_equal(pipe(down), 0);
 	assert_int_equal(pipe(up), 0);

@@ -118,7 +118,7 @@ static void test_random(void **state)
 
 static int setup(void **state)
 {
-	struct game *game = calloc(1, sizeof(*game));
+	struct game *game = calloc(1, sizeof *game);
 	world_open(&game->world, spec);
 	world_alloc(&game->world, 0);
 	game->random = random_seed();

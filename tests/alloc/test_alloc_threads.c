@@ -152,7 +152,7 @@ static void *observe(void *argument)
 
 static void test_threads(void **state)
 {
-	struct shared *shared = calloc(1, sizeof(*shared));
+	struct shared *shared = calloc(1, sizeof *shared);
 	struct neap_published first;
 	pthread_t workers[THREADS], reader;
 	void *wrong[THREADS + 1] = {0};

@@ -30,7 +30,7 @@ static const char *in_folder(const char *name)
 	static int turn;
 
 	turn = (turn + 1) % 8;
-	assert_int_equal(neap_path_join(path[turn], sizeof(path[turn]), folder, name), NEAP_OK);
+	assert_int_equal(neap_path_join(path[turn], sizeof path[turn], folder, name), NEAP_OK);
 	return path[turn];
 }
 
@@ -107,7 +107,7 @@ static void failed_writes_leave_the_old_file(void **unused)
 	small = before;
 	small.rlim_cur = 4096;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	enum neap_status status = neap_file_write(path, big, sizeof(big), &err);
+	enum neap_status status = neap_file_write(path, big, sizeof big, &err);
 	setrlimit(RLIMIT_FSIZE, &before);
 	assert_int_equal(status, NEAP_EIO);
 	assert_int_equal(err.cause, EFBIG);
@@ -151,12 +151,12 @@ static void paths_are_joined(void **unused)
 	char text[12];
 
 	(void)unused;
-	assert_int_equal(neap_path_join(text, sizeof(text), "/a/b//", "/c"), NEAP_OK);
+	assert_int_equal(neap_path_join(text, sizeof text, "/a/b//", "/c"), NEAP_OK);
 	assert_string_equal(text, "/a/b/c");
-	assert_int_equal(neap_path_join(text, sizeof(text), "/", "c"), NEAP_OK);
+	assert_int_equal(neap_path_join(text, sizeof text, "/", "c"), NEAP_OK);
 	assert_string_equal(text, "/c");
-	assert_int_equal(neap_path_join(text, sizeof(text), "/123456789", "x"), NEAP_EINVAL);
-	assert_int_equal(strlen(text), sizeof(text) - 1);
+	assert_int_equal(neap_path_join(text, sizeof text, "/123456789", "x"), NEAP_EINVAL);
+	assert_int_equal(strlen(text), sizeof text - 1);
 }
 
 static void runtime_folder_is_checked(void **unused)
@@ -170,41 +170,41 @@ static void runtime_folder_is_checked(void **unused)
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	assert_int_equal(neap_path_runtime(text, 5, &err), NEAP_EINVAL);
 	assert_string_equal(text, "untouched");
-	assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_OK);
+	assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_OK);
 	assert_string_equal(text, own);
 	struct stat info;
 	assert_int_equal(stat(own, &info), 0);
 	assert_int_equal(info.st_mode & 0777, 0700);
 
 	assert_int_equal(chmod(own, 0750), 0);
-	assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_EPERM);
+	assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_EPERM);
 	assert_non_null(strstr(err.message, "chmod 700"));
 	rmdir(own);
 	assert_int_equal(symlink("/tmp", own), 0);
-	assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_EPERM);
+	assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_EPERM);
 	unlink(own);
 	assert_int_equal(neap_file_write(own, "x", 1, NULL), NEAP_OK);
-	assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_EPERM);
+	assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_EPERM);
 	unlink(own);
 	if (geteuid() == 0) { /* only root can make a folder that is someone else's */
 		assert_int_equal(mkdir(own, 0700), 0);
 		assert_int_equal(chown(own, 12345, 12345), 0);
-		assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_EPERM);
+		assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_EPERM);
 		assert_non_null(strstr(err.message, "12345"));
 		rmdir(own);
 	}
 	setenv("XDG_RUNTIME_DIR", in_folder("gone"), 1);
-	assert_int_equal(neap_path_runtime(text, sizeof(text), &err), NEAP_ENOENT);
+	assert_int_equal(neap_path_runtime(text, sizeof text, &err), NEAP_ENOENT);
 
-	snprintf(state, sizeof(state), "%s/state", folder);
+	snprintf(state, sizeof state, "%s/state", folder);
 	setenv("XDG_STATE_HOME", state, 1);
-	assert_int_equal(neap_path_state(text, sizeof(text), &err), NEAP_OK);
+	assert_int_equal(neap_path_state(text, sizeof text, &err), NEAP_OK);
 	assert_string_equal(text, in_folder("state/neap"));
 	rmdir(text);
 	rmdir(state);
 	assert_int_equal(neap_file_write(in_folder("file"), "x", 1, NULL), NEAP_OK);
 	setenv("XDG_STATE_HOME", in_folder("file"), 1);
-	assert_int_equal(neap_path_state(text, sizeof(text), &err), NEAP_EIO);
+	assert_int_equal(neap_path_state(text, sizeof text, &err), NEAP_EIO);
 	assert_non_null(strstr(err.message, "/file"));
 	unlink(in_folder("file"));
 }
@@ -222,8 +222,8 @@ static void the_environment_is_read_in_the_middle_of_an_exec(void **unused)
 	(void)unused;
 	char mark[] = "NEAP_TEST_MARK=at the end", filler[5000], text[64];
 	char *environment[] = {filler, mark, NULL}, *words[] = {itself, "again", NULL};
-	memset(filler, 'x', sizeof(filler) - 1);
-	filler[sizeof(filler) - 1] = '\0';
+	memset(filler, 'x', sizeof filler - 1);
+	filler[sizeof filler - 1] = '\0';
 	filler[1] = '=';
 	pid_t child = fork();
 	if (child == 0) {
@@ -231,10 +231,10 @@ static void the_environment_is_read_in_the_middle_of_an_exec(void **unused)
 		execve(itself, words, environment);
 		_exit(1);
 	}
-	while (neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof(text)) != NEAP_OK)
+	while (neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof text) != NEAP_OK)
 		assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
 	for (int i = 0; i < 5000; i++)
-		assert_int_equal(neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof(text)), NEAP_OK);
+		assert_int_equal(neap_process_environment(child, "NEAP_TEST_MARK", text, sizeof text), NEAP_OK);
 	assert_string_equal(text, "at the end");
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, NULL, 0), child);
@@ -287,11 +287,11 @@ static void processes_are_read(void **unused)
 	assert_int_equal(neap_process_read(child, &other, &err), NEAP_ENOENT);
 	assert_int_equal(neap_process_read(-1, &other, &err), NEAP_ENOENT);
 
-	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_START", text, sizeof(text)), NEAP_OK);
+	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_START", text, sizeof text), NEAP_OK);
 	assert_string_equal(text, "here=now");
 	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_START", text, 4), NEAP_EINVAL);
-	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_STAR", text, sizeof(text)), NEAP_ENOENT);
-	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_VALUE", text, sizeof(text)), NEAP_ENOENT);
+	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_STAR", text, sizeof text), NEAP_ENOENT);
+	assert_int_equal(neap_process_environment(getpid(), "NEAP_TEST_VALUE", text, sizeof text), NEAP_ENOENT);
 }
 
 static int clean_up(void **unused)

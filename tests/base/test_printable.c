@@ -12,7 +12,7 @@ static void is(const char *source, const char *wanted)
 {
 	char text[256], copy[256];
 
-	assert_string_equal(neap_printable(text, sizeof(text), source), wanted);
+	assert_string_equal(neap_printable(text, sizeof text, source), wanted);
 	strcpy(copy, source);
 	assert_string_equal(neap_printable_lines(copy), wanted);
 }
@@ -48,7 +48,7 @@ static void test_lines(void **state)
 	char text[64] = "a\tb\nc\x1b\n", line[64];
 
 	(void)state;
-	assert_string_equal(neap_printable(line, sizeof(line), text), "a?b?c??");
+	assert_string_equal(neap_printable(line, sizeof line, text), "a?b?c??");
 	assert_string_equal(neap_printable_lines(text), "a\tb\nc?\n");
 	assert_string_equal(NEAP_PRINTABLE("x\n"), "x?");
 	assert_string_equal(NEAP_PRINTABLE(NULL), "");
@@ -63,7 +63,7 @@ static void test_cut(void **state)
 	assert_string_equal(neap_printable(text, 4, "a€b"), "a");
 	assert_string_equal(neap_printable(text, 5, "a€b"), "a€");
 	assert_string_equal(neap_printable(text, 1, "a"), "");
-	memset(text, 'z', sizeof(text));
+	memset(text, 'z', sizeof text);
 	neap_printable(text, 0, "a");
 	assert_int_equal(text[0], 'z');
 }
@@ -77,12 +77,12 @@ static void test_random(void **state)
 	srand(7);
 	for (int round = 0; round < 20000; round++) {
 		char source[40], once[40], twice[40];
-		size_t length = (size_t)rand() % (sizeof(source) - 1);
+		size_t length = (size_t)rand() % (sizeof source - 1);
 
 		for (size_t i = 0; i < length; i++)
 			source[i] = (char)(rand() % 2 ? 1 + rand() % 255 : often[rand() % 6]);
 		source[length] = '\0';
-		neap_printable(once, sizeof(once), source);
+		neap_printable(once, sizeof once, source);
 		for (size_t at = 0, left = strlen(once); left > 0;) {
 			uint32_t character;
 			size_t bytes = neap_utf8_next(once + at, left, &character);
@@ -91,7 +91,7 @@ static void test_random(void **state)
 			at += bytes;
 			left -= bytes;
 		}
-		assert_string_equal(neap_printable(twice, sizeof(twice), once), once);
+		assert_string_equal(neap_printable(twice, sizeof twice, once), once);
 	}
 }
 

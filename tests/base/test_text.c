@@ -83,7 +83,7 @@ static void buffers_grow_and_hand_over(void **unused)
 	assert_string_equal(neap_buffer_string(&buffer), "");
 	for (int i = 0; i < 500; i++) {
 		char part[16];
-		snprintf(part, sizeof(part), "%d,", i);
+		snprintf(part, sizeof part, "%d,", i);
 		strcat(expected, part);
 		neap_buffer_format(&buffer, "%d%s", i, ",");
 	}
@@ -150,12 +150,12 @@ static void sizes_are_read(void **unused)
 	struct neap_error err;
 
 	(void)unused;
-	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		uint64_t bytes = 99;
 		assert_int_equal(neap_size_parse(good[i].text, &bytes, &err), NEAP_OK);
 		assert_true(bytes == good[i].bytes);
 	}
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		uint64_t bytes = 99;
 		err = (struct neap_error){0};
 		assert_int_equal(neap_size_parse(bad[i].text, &bytes, &err), NEAP_EPARSE);
@@ -205,7 +205,7 @@ static void numbers_are_read(void **unused)
 	assert_int_equal(neap_double_parse("-1.25e-3", &number, NULL), NEAP_OK);
 	assert_true(number == -1.25e-3);
 	static const char *const bad[] = {"", "inf", "nan", "0x1p3", "1,5", "1e", "1e999", "1 ", "."};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
 		assert_int_equal(neap_double_parse(bad[i], &number, NULL), NEAP_EPARSE);
 	assert_true(number == -1.25e-3);
 }

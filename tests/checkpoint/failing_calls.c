@@ -27,7 +27,7 @@ static bool fails(bool writes, bool is_write)
 	if (!failing_calls.armed || (failing_calls.writing_only && !writes))
 		return false;
 	unsigned long number = __atomic_add_fetch(&failing_calls.asked, 1, __ATOMIC_RELAXED);
-	if (failing_calls.writing_only && !is_write && noted_count < sizeof(noted) / sizeof(*noted))
+	if (failing_calls.writing_only && !is_write && noted_count < sizeof noted / sizeof *noted)
 		noted[noted_count++] = number;
 	if (number == failing_calls.kill_at)
 		kill(getpid(), SIGKILL);

@@ -50,7 +50,7 @@ static const struct checkpoint checkpoints[] = {
 	{"epoch=7.ckpt", 24, {NULL}, "epoch=7.json", false}, /* newest */
 	{"model_epoch_0.pt", 31, {NULL}, "model_epoch_0.json", true, {"optimizer_epoch_0.pt", "rng_epoch_0.pt"}},
 };
-enum { CHECKPOINTS = sizeof(checkpoints) / sizeof(*checkpoints) };
+enum { CHECKPOINTS = sizeof checkpoints / sizeof *checkpoints };
 
 static void put(const char *path, const char *content, int age_days)
 {
@@ -67,7 +67,7 @@ static void put_in(const char *parent, const char *name, const char *content, in
 {
 	char path[512];
 
-	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	snprintf(path, sizeof path, "%s/%s", parent, name);
 	put(path, content, age_days);
 }
 
@@ -78,14 +78,14 @@ static void make(const char *parent, const struct checkpoint *checkpoint)
 	if (!checkpoint->parts[0]) {
 		put_in(parent, checkpoint->name, checkpoint->name, checkpoint->age_days);
 	} else {
-		snprintf(path, sizeof(path), "%s/%s", parent, checkpoint->name);
+		snprintf(path, sizeof path, "%s/%s", parent, checkpoint->name);
 		assert_int_equal(mkdir(path, 0755), 0);
 		for (size_t i = 0; i < 3; i++) {
 			if (strchr(checkpoint->parts[i], '/')) {
-				snprintf(path, sizeof(path), "%s/%s/deep", parent, checkpoint->name);
+				snprintf(path, sizeof path, "%s/%s/deep", parent, checkpoint->name);
 				assert_int_equal(mkdir(path, 0755), 0);
 			}
-			snprintf(path, sizeof(path), "%s/%s/%s", parent, checkpoint->name, checkpoint->parts[i]);
+			snprintf(path, sizeof path, "%s/%s/%s", parent, checkpoint->name, checkpoint->parts[i]);
 			put(path, checkpoint->name, checkpoint->age_days);
 		}
 	}
@@ -111,8 +111,8 @@ static void make_folder(void)
 	char path[256];
 
 	remove_all();
-	snprintf(folder, sizeof(folder), "%s/run", base);
-	snprintf(proc, sizeof(proc), "%s/proc", base);
+	snprintf(folder, sizeof folder, "%s/run", base);
+	snprintf(proc, sizeof proc, "%s/proc", base);
 	assert_int_equal(mkdir(folder, 0755), 0);
 	assert_int_equal(mkdir(proc, 0755), 0);
 	failing_calls.proc = proc;
@@ -121,12 +121,12 @@ static void make_folder(void)
 	put_in(folder, "epoch=5-val_loss=0.7.ckpt.pin", "", 0);
 	put_in(folder, "notes.txt", "notes.txt", 100);
 	/* what has been in the trash for its time, and what a killed purge has left */
-	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	snprintf(path, sizeof path, "%s/" TRASH, folder);
 	assert_int_equal(mkdir(path, 0755), 0);
-	snprintf(path, sizeof(path), "%s/" TRASH "/until-1000-1-0", folder);
+	snprintf(path, sizeof path, "%s/" TRASH "/until-1000-1-0", folder);
 	assert_int_equal(mkdir(path, 0755), 0);
 	make(path, &(struct checkpoint){"epoch=0.ckpt", 40, {"a.bin", "b.bin", "deep/c.bin"}, NULL, true});
-	snprintf(path, sizeof(path), "%s/" TRASH "/gone-until-900-1-0", folder);
+	snprintf(path, sizeof path, "%s/" TRASH "/gone-until-900-1-0", folder);
 	assert_int_equal(mkdir(path, 0755), 0);
 	put_in(path, "half.ckpt", "half.ckpt", 40);
 }
@@ -141,7 +141,7 @@ static bool holds(const char *path, const char *content)
 
 	if (fd < 0)
 		return false;
-	ssize_t length = read(fd, text, sizeof(text) - 1);
+	ssize_t length = read(fd, text, sizeof text - 1);
 	close(fd);
 	return length == (ssize_t)strlen(content) && !strcmp(text, content);
 }
@@ -151,7 +151,7 @@ static bool exists_in(const char *parent, const char *name)
 	struct stat info;
 	char path[512];
 
-	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	snprintf(path, sizeof path, "%s/%s", parent, name);
 	return lstat(path, &info) == 0;
 }
 
@@ -160,7 +160,7 @@ static bool holds_in(const char *parent, const char *name)
 {
 	char path[512];
 
-	snprintf(path, sizeof(path), "%s/%s", parent, name);
+	snprintf(path, sizeof path, "%s/%s", parent, name);
 	return holds(path, name);
 }
 
@@ -169,7 +169,7 @@ static bool is_whole(const char *parent, const struct checkpoint *checkpoint)
 	char path[512];
 	bool whole = true;
 
-	snprintf(path, sizeof(path), "%s/%s", parent, checkpoint->name);
+	snprintf(path, sizeof path, "%s/%s", parent, checkpoint->name);
 	if (!checkpoint->parts[0])
 		whole = holds(path, checkpoint->name);
 	for (size_t i = 0; i < 2 && checkpoint->others[i]; i++)
@@ -177,7 +177,7 @@ static bool is_whole(const char *parent, const struct checkpoint *checkpoint)
 	if (!checkpoint->parts[0])
 		return whole;
 	for (size_t i = 0; i < 3; i++) {
-		snprintf(path, sizeof(path), "%s/%s/%s", parent, checkpoint->name, checkpoint->parts[i]);
+		snprintf(path, sizeof path, "%s/%s/%s", parent, checkpoint->name, checkpoint->parts[i]);
 		whole = whole && holds(path, checkpoint->name);
 	}
 	return whole;
@@ -190,13 +190,13 @@ static int in_trash(const struct checkpoint *checkpoint, bool *ret_with_sidecar)
 	char path[400];
 	int count = 0;
 
-	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	snprintf(path, sizeof path, "%s/" TRASH, folder);
 	DIR *trash = opendir(path);
 	*ret_with_sidecar = false;
 	while (trash && count >= 0 && (entry = readdir(trash))) {
 		if (strncmp(entry->d_name, "until-", 6))
 			continue;
-		snprintf(path, sizeof(path), "%s/" TRASH "/%.200s", folder, entry->d_name);
+		snprintf(path, sizeof path, "%s/" TRASH "/%.200s", folder, entry->d_name);
 		if (!exists_in(path, checkpoint->name))
 			continue;
 		count = is_whole(path, checkpoint) ? count + 1 : -1;
@@ -222,10 +222,10 @@ static bool is_in_one_batch(const struct checkpoint *checkpoint)
 	char path[400];
 	bool found = false;
 
-	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	snprintf(path, sizeof path, "%s/" TRASH, folder);
 	DIR *trash = opendir(path);
 	while (trash && !found && (entry = readdir(trash))) {
-		snprintf(path, sizeof(path), "%s/" TRASH "/%.200s", folder, entry->d_name);
+		snprintf(path, sizeof path, "%s/" TRASH "/%.200s", folder, entry->d_name);
 		found = is_whole(path, checkpoint);
 	}
 	if (trash)
@@ -325,9 +325,9 @@ static void test_restore_over_nfs(void **state)
 	failing_calls.meanwhile = save_it_anew;
 	assert_int_equal(neap_retention_restore(folder, checkpoints[0].name, &result, &err), NEAP_EEXIST);
 	assert_null(failing_calls.meanwhile);
-	snprintf(path, sizeof(path), "%s/%s", folder, checkpoints[0].name);
+	snprintf(path, sizeof path, "%s/%s", folder, checkpoints[0].name);
 	int fd = open(path, O_RDONLY);
-	assert_int_equal(read(fd, text, sizeof(text)), strlen("saved anew"));
+	assert_int_equal(read(fd, text, sizeof text), strlen("saved anew"));
 	close(fd);
 	assert_string_equal(text, "saved anew");
 	assert_int_equal(unlink(path), 0);
@@ -355,13 +355,13 @@ static void test_without_locks(void **state)
 	assert_int_equal(neap_retention_apply(&made, &rules, &result, &err), NEAP_OK);
 	neap_retention_plan_fini(&made);
 	assert_int_equal(result.moved_count, 5);
-	snprintf(path, sizeof(path), "%s/" TRASH, folder);
+	snprintf(path, sizeof path, "%s/" TRASH, folder);
 	DIR *trash = opendir(path);
 	while ((entry = readdir(trash)))
 		if (!strncmp(entry->d_name, "until-", 6))
-			snprintf(name, sizeof(name), "%s", entry->d_name);
+			snprintf(name, sizeof name, "%s", entry->d_name);
 	closedir(trash);
-	snprintf(path, sizeof(path), "%s/" TRASH "/%.200s/.lock", folder, name);
+	snprintf(path, sizeof path, "%s/" TRASH "/%.200s/.lock", folder, name);
 	assert_false(exists_in(path, "owner")); /* left again */
 	assert_int_equal(mkdir(path, 0755), 0);
 	assert_int_equal(pipe(ready), 0);
@@ -401,7 +401,7 @@ static void test_newest_first(void **state)
 
 	make_folder();
 	struct neap_retention_plan made = plan();
-	snprintf(path, sizeof(path), "%s/epoch=7.ckpt", folder);
+	snprintf(path, sizeof path, "%s/epoch=7.ckpt", folder);
 	assert_int_equal(stat(path, &newest), 0);
 	failing_calls = (struct failing_calls){.armed = true, .writing_only = true, .proc = proc};
 	failing_calls.fail_at = 1;
@@ -572,10 +572,10 @@ static enum neap_status save(const char *path, const char *content, struct neap_
 	struct neap_checkpoint *checkpoint = NULL;
 	enum neap_status status = neap_checkpoint_begin(path, &checkpoint, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	status = neap_checkpoint_write(checkpoint, content, strlen(content), err);
-	if (status == NEAP_OK)
+	if (!status)
 		return neap_checkpoint_commit(checkpoint, err);
 	neap_checkpoint_abort(checkpoint);
 	return status;
@@ -590,7 +590,7 @@ static void test_save_calls(void **state)
 
 	(void)state;
 	make_folder();
-	snprintf(path, sizeof(path), "%s/epoch=8.ckpt", folder);
+	snprintf(path, sizeof path, "%s/epoch=8.ckpt", folder);
 	for (unsigned long call = 0; call <= 2 * calls; call++) {
 		struct neap_error err = {0};
 		bool killing = call > calls;
@@ -628,7 +628,7 @@ static int begin(void **state)
 {
 	(void)state;
 	/* in memory where that can be had: hundreds of flushes */
-	snprintf(base, sizeof(base), "%s/neap-apply-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+	snprintf(base, sizeof base, "%s/neap-apply-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
 	return mkdtemp(base) ? 0 : -1;
 }
 

@@ -44,7 +44,7 @@ static void test_metric(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		double value = 7;
 		int found = checkpoint_metric_read(table[i].name, table[i].metric, &value);
 
@@ -85,7 +85,7 @@ static void test_count(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		enum checkpoint_count kind = CHECKPOINT_COUNTS;
 		uint64_t count = 7;
 		bool found = checkpoint_count_read(table[i].name, &kind, &count);
@@ -117,7 +117,7 @@ static void test_known(void **state)
 	char metric[CHECKPOINT_WORD_ROOM];
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		assert_int_equal(checkpoint_metric_known(table[i].word, metric), table[i].mode);
 		if (table[i].metric)
 			assert_string_equal(metric, table[i].metric);
@@ -165,7 +165,7 @@ static void test_classify(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++)
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
 		if (checkpoint_classify(table[i].name, table[i].folder, table[i].pattern) != table[i].class)
 			fail_msg("%s", table[i].name);
 	assert_true(checkpoint_has_metric("loss=0.1.pt") && checkpoint_has_metric("step=3-val_loss=nan.pt"));
@@ -182,12 +182,12 @@ static void test_sidecar_names(void **state)
 	char text[64];
 
 	(void)state;
-	assert_true(checkpoint_sidecar_name("a.b.pt", 0, text, sizeof(text)));
+	assert_true(checkpoint_sidecar_name("a.b.pt", 0, text, sizeof text));
 	assert_string_equal(text, "a.b.pt.json");
-	assert_true(checkpoint_sidecar_name("a.b.pt", CHECKPOINT_SIDECAR_SHORT + 2, text, sizeof(text)));
+	assert_true(checkpoint_sidecar_name("a.b.pt", CHECKPOINT_SIDECAR_SHORT + 2, text, sizeof text));
 	assert_string_equal(text, "a.b.yml");
-	assert_false(checkpoint_sidecar_name("a.b.pt", CHECKPOINT_SIDECAR_SHORT + 3, text, sizeof(text)));
-	assert_false(checkpoint_sidecar_name("folder", CHECKPOINT_SIDECAR_SHORT, text, sizeof(text)));
+	assert_false(checkpoint_sidecar_name("a.b.pt", CHECKPOINT_SIDECAR_SHORT + 3, text, sizeof text));
+	assert_false(checkpoint_sidecar_name("folder", CHECKPOINT_SIDECAR_SHORT, text, sizeof text));
 }
 
 int main(void)

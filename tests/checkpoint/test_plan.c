@@ -29,7 +29,7 @@ static struct neap_retention_plan plan_of(const struct given *given, size_t coun
 	struct neap_retention_plan plan = {.folder = strdup("ckpt"), .count = count, .mode = mode};
 
 	strcpy(plan.metric, mode || given[0].metric != NO_METRIC ? "val_loss" : "");
-	plan.entries = calloc(count, sizeof(*plan.entries));
+	plan.entries = calloc(count, sizeof *plan.entries);
 	assert_non_null(plan.entries);
 	for (size_t i = 0; i < count; i++) {
 		plan.entries[i] = (struct neap_retention_entry){.name = strdup(given[i].name),
@@ -65,7 +65,7 @@ static void expect(const struct given *given, size_t count, enum neap_metric_mod
 
 	if (neap_retention_decide(&plan, options, NOW, &err) != NEAP_OK)
 		fail_msg("%s", err.message);
-	dropped(&plan, text, sizeof(text));
+	dropped(&plan, text, sizeof text);
 	assert_string_equal(text, names);
 	neap_retention_plan_fini(&plan);
 }
@@ -163,7 +163,7 @@ static void test_facts(void **state)
 	const struct neap_retention_options rest = {.delete_rest = true};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(holding) / sizeof(*holding); i++)
+	for (size_t i = 0; i < sizeof holding / sizeof *holding; i++)
 		expect((struct given[])SIX(holding[i]), 6, NEAP_METRIC_MIN, &rest, "b c d e ");
 	expect((struct given[])SIX(NEAP_CHECKPOINT_FOLDER), 6, NEAP_METRIC_MIN, &rest, "b c d e f ");
 	/* what no rule is asked for, no killed save's rest goes either; a young one may be being written */
@@ -204,7 +204,7 @@ static void test_newest(void **state)
 		neap_retention_decide(&plan, &(struct neap_retention_options){.delete_rest = true}, NOW, NULL),
 		NEAP_OK);
 	assert_true(plan.order_disagrees);
-	dropped(&plan, text, sizeof(text));
+	dropped(&plan, text, sizeof text);
 	assert_string_equal(text, "middle ");
 	assert_int_equal(plan.keep_count, 2);
 	assert_int_equal(plan.drop_count, 1);
@@ -255,12 +255,12 @@ static void test_text(void **state)
 	options.keep_best = 1;
 	options.max_total_bytes = 25;
 	assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
-	assert_string_equal(neap_retention_reason_text(&plan, &options, 0, text, sizeof(text)), "newest");
-	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, text, sizeof(text)),
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 0, text, sizeof text), "newest");
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, text, sizeof text),
 			    "older than 7 days: 9 days, val_loss 0.5");
-	assert_string_equal(neap_retention_reason_text(&plan, &options, 2, text, sizeof(text)),
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 2, text, sizeof text),
 			    "best 1: val_loss 0.1");
-	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, small, sizeof(small)), "older t");
+	assert_string_equal(neap_retention_reason_text(&plan, &options, 1, small, sizeof small), "older t");
 	assert_int_equal(plan.drop_bytes, 40);
 	assert_int_equal(plan.over_bytes, 0);
 	neap_retention_plan_fini(&plan);
@@ -291,7 +291,7 @@ static struct neap_retention_plan random_plan(void)
 	size_t count = 1 + below(MOST);
 
 	for (size_t i = 0; i < count; i++) {
-		snprintf(names[i], sizeof(names[i]), "n%zu", i);
+		snprintf(names[i], sizeof names[i], "n%zu", i);
 		given[i] = (struct given){.name = names[i],
 					  .age_days = below(20),
 					  .step = below(5) ? below(30) : NONE,
@@ -399,10 +399,10 @@ static void test_random(void **state)
 
 		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
 		check_plan(&plan, &options);
-		dropped(&plan, first, sizeof(first));
+		dropped(&plan, first, sizeof first);
 		shuffle(&plan);
 		assert_int_equal(neap_retention_decide(&plan, &options, NOW, NULL), NEAP_OK);
-		dropped(&plan, second, sizeof(second));
+		dropped(&plan, second, sizeof second);
 		assert_string_equal(first, second);
 		neap_retention_plan_fini(&plan);
 	}

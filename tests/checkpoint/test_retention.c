@@ -141,7 +141,7 @@ static void put_held(const char *outside)
 {
 	for (int i = 1; i <= 20; i++) {
 		char name[32];
-		snprintf(name, sizeof(name), "step_%d.pt", i);
+		snprintf(name, sizeof name, "step_%d.pt", i);
 		put(name, name, 30 - i);
 	}
 	put("step_1.pt.pin", "", 0);
@@ -180,7 +180,7 @@ static void check_held(const struct neap_retention_plan *made)
 					   "step_12.pt", /* resumed from */
 					   "step_20.pt"};
 
-	for (size_t i = 0; i < sizeof(stay) / sizeof(*stay); i++)
+	for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
 		if (entry(made, stay[i])->drop)
 			fail_msg("%s goes", stay[i]);
 	assert_true(entry(made, "step_8.pt.tmp-99-0")->drop);
@@ -247,7 +247,7 @@ static void test_holds(void **state)
 	options.pins = pins;
 	options.pin_count = 1;
 	options.resume = "step_12.pt";
-	snprintf(outside, sizeof(outside), "%s-outside.pt", folder);
+	snprintf(outside, sizeof outside, "%s-outside.pt", folder);
 	put_held(outside);
 	int fd = open("step_10.pt", O_RDONLY);
 	int mapped = open("step_11.pt", O_RDONLY);
@@ -281,17 +281,17 @@ static void test_inferred(void **state)
 		struct neap_retention_plan made;
 		for (int i = 1; i <= 3; i++) {
 			char name[32], text[48];
-			snprintf(name, sizeof(name), "step_%d.pt", i);
+			snprintf(name, sizeof name, "step_%d.pt", i);
 			put(name, "weights", 5);
-			snprintf(name, sizeof(name), "step_%d.json", i);
-			snprintf(text, sizeof(text), "{\"%s\": 0.%d}", i == other ? "loss" : "acc", i);
+			snprintf(name, sizeof name, "step_%d.json", i);
+			snprintf(text, sizeof text, "{\"%s\": 0.%d}", i == other ? "loss" : "acc", i);
 			put(name, text, 5);
 		}
 		made = plan(&options);
 		assert_string_equal(made.metric, "acc");
 		for (int i = 1; i <= 3; i++) {
 			char name[32];
-			snprintf(name, sizeof(name), "step_%d.pt", i);
+			snprintf(name, sizeof name, "step_%d.pt", i);
 			assert_int_equal(!(entry(&made, name)->facts & NEAP_CHECKPOINT_MEASURED), i == other);
 			if (i != other)
 				assert_true(entry(&made, name)->metric == i / 10.0);
@@ -338,7 +338,7 @@ static void test_trash(void **state)
 	assert_int_equal(access(".neap-trash", F_OK), -1);
 	/* a trash that is not ours */
 	char elsewhere[80];
-	snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", folder);
+	snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
 	assert_int_equal(mkdir(elsewhere, 0755), 0);
 	assert_int_equal(symlink(elsewhere, ".neap-trash"), 0);
 	made = plan(&all_old);
@@ -419,9 +419,9 @@ static void test_groups(void **state)
 
 	(void)state;
 	for (int epoch = 1; epoch <= 4; epoch++) {
-		snprintf(name, sizeof(name), "model_epoch_%d_loss_0.%d.pt", epoch, epoch == 2 ? 1 : 5);
+		snprintf(name, sizeof name, "model_epoch_%d_loss_0.%d.pt", epoch, epoch == 2 ? 1 : 5);
 		put(name, "model", 10 - epoch);
-		snprintf(name, sizeof(name), "optimizer_epoch_%d.pt", epoch);
+		snprintf(name, sizeof name, "optimizer_epoch_%d.pt", epoch);
 		put(name, "optimizer", 10 - epoch);
 	}
 	put("rng_epoch_1.npy", "rng", 9);
@@ -471,9 +471,9 @@ static void test_group_is_held(void **state)
 
 	(void)state;
 	for (int epoch = 1; epoch <= 5; epoch++) {
-		snprintf(name, sizeof(name), "model_epoch_%d.pt", epoch);
+		snprintf(name, sizeof name, "model_epoch_%d.pt", epoch);
 		put(name, "model", 10 - epoch);
-		snprintf(name, sizeof(name), "optimizer_epoch_%d.pt", epoch);
+		snprintf(name, sizeof name, "optimizer_epoch_%d.pt", epoch);
 		put(name, "optimizer", 10 - epoch);
 	}
 	put("optimizer_epoch_1.pt.pin", "", 0);
@@ -533,7 +533,7 @@ static void test_torn(void **state)
 	assert_true(entry(&made, "step=5-loss=0.1.pt")->reasons & NEAP_DROP_TORN);
 	for (size_t i = 0; i < made.count; i++)
 		if (!strcmp(made.entries[i].name, "step=5-loss=0.1.pt"))
-			neap_retention_reason_text(&made, &rules, i, text, sizeof(text));
+			neap_retention_reason_text(&made, &rules, i, text, sizeof text);
 	assert_string_equal(text, "torn: its zip archive has no end, loss 0.1");
 	neap_retention_plan_fini(&made);
 	/* where nothing is whole, they are counted as any */
@@ -551,7 +551,7 @@ static void make_runs(void)
 		"runs",   "runs/a",        "runs/b",     "runs/b/version_0", "runs/.hidden",           "runs/empty",
 		"runs/c", "runs/c/step_5", "runs/c/100", "runs/tidied",      "runs/tidied/.neap-trash"};
 
-	for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++)
+	for (size_t i = 0; i < sizeof paths / sizeof *paths; i++)
 		assert_int_equal(mkdir(paths[i], 0755), 0);
 	put("runs/a/step_1.pt", "1", 9);
 	put("runs/a/step_2.pt", "2", 9);
@@ -636,7 +636,7 @@ static void test_save(void **state)
 
 	(void)state;
 	for (int step = 1; step <= 6; step++) {
-		snprintf(path, sizeof(path), "%s/step=%d-loss=%s.pt", folder, step, losses[step - 1]);
+		snprintf(path, sizeof path, "%s/step=%d-loss=%s.pt", folder, step, losses[step - 1]);
 		assert_int_equal(neap_checkpoint_begin(path, &checkpoint, &err), NEAP_OK);
 		assert_int_equal(neap_checkpoint_write(checkpoint, "weights", 7, &err), NEAP_OK);
 		assert_int_equal(neap_checkpoint_commit_and_retain(checkpoint, &rules, &result, &retention, &err),
@@ -679,7 +679,7 @@ static void test_together(void **state)
 			struct neap_checkpoint *checkpoint = NULL;
 			char path[64];
 
-			snprintf(path, sizeof(path), "by%c_step_%d.pt", 'a' + i, step * PROCESSES + i);
+			snprintf(path, sizeof path, "by%c_step_%d.pt", 'a' + i, step * PROCESSES + i);
 			if (neap_checkpoint_begin(path, &checkpoint, &err) ||
 			    neap_checkpoint_write(checkpoint, path, strlen(path), &err) ||
 			    neap_checkpoint_commit_and_retain(checkpoint, &rules, NULL, &retention, &err) ||

@@ -38,7 +38,7 @@ static void test_keys(void **state)
 		{"lr0.1_epoch_5.pt", NULL},
 		{"lr0.01_epoch_5.pt", NULL},
 	};
-	enum { ROWS = sizeof(rows) / sizeof(*rows) };
+	enum { ROWS = sizeof rows / sizeof *rows };
 
 	(void)state;
 	for (size_t i = 0; i < ROWS; i++) {

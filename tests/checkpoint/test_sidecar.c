@@ -23,7 +23,7 @@ static void see(void *context, const char *word, unsigned depth, double value)
 	struct seen *seen = context;
 	size_t used = strlen(seen->text);
 
-	snprintf(seen->text + used, sizeof(seen->text) - used, "%s%s/%u=%g", used ? " " : "", word, depth, value);
+	snprintf(seen->text + used, sizeof seen->text - used, "%s%s/%u=%g", used ? " " : "", word, depth, value);
 }
 
 static enum neap_status scan(bool yaml, const char *text, size_t length, struct seen *seen, struct neap_error *err)
@@ -62,7 +62,7 @@ static void test_good(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		struct neap_error err = {0};
 		struct seen seen;
 
@@ -100,7 +100,7 @@ static void test_bad(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		struct neap_error err = {0};
 		struct seen seen;
 
@@ -119,23 +119,23 @@ static void test_hostile(void **state)
 	char deep[4096];
 
 	(void)state;
-	memset(deep, '[', sizeof(deep));
-	assert_int_equal(scan(false, deep, sizeof(deep), &seen, &err), NEAP_EPARSE);
+	memset(deep, '[', sizeof deep);
+	assert_int_equal(scan(false, deep, sizeof deep, &seen, &err), NEAP_EPARSE);
 	assert_int_equal(err.column, 65);
 	assert_int_equal(scan(false, "{\"a\0b\":1}", 9, &seen, &err), NEAP_EPARSE);
 	assert_int_equal(scan(true, "a: 1\0: 2", 8, &seen, &err), NEAP_EPARSE);
-	assert_int_equal(scan(false, good, sizeof(good) - 1, &seen, &err), NEAP_OK);
+	assert_int_equal(scan(false, good, sizeof good - 1, &seen, &err), NEAP_OK);
 	assert_string_equal(seen.text, "val_loss/3=-1250");
-	for (size_t length = 0; length < sizeof(good) - 1; length++)
+	for (size_t length = 0; length < sizeof good - 1; length++)
 		assert_int_equal(scan(false, good, length, &seen, &err), NEAP_EPARSE);
-	for (size_t i = 0; i < sizeof(good) - 1; i++) {
+	for (size_t i = 0; i < sizeof good - 1; i++) {
 		for (int byte = 0; byte < 256; byte++) {
-			char copy[sizeof(good)];
+			char copy[sizeof good];
 
-			memcpy(copy, good, sizeof(good));
+			memcpy(copy, good, sizeof good);
 			copy[i] = (char)byte;
-			scan(false, copy, sizeof(good) - 1, &seen, &err);
-			scan(true, copy, sizeof(good) - 1, &seen, &err);
+			scan(false, copy, sizeof good - 1, &seen, &err);
+			scan(true, copy, sizeof good - 1, &seen, &err);
 		}
 	}
 }
@@ -174,7 +174,7 @@ static void test_fuzz(void **state)
 				length -= span;
 				break;
 			default:
-				if (length + span > sizeof(text))
+				if (length + span > sizeof text)
 					break;
 				memmove(text + at + span, text + at, length - at);
 				length += span;

@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* fuzz/fuzz_train
 
 #define PICKLE(text)                                                                                                 \
 	{                                                                                                            \
-		text, sizeof(text) - 1                                                                               \
+		text, sizeof text - 1                                                                                \
 	}
 
 /* {"a": {"metric_for_best_model": "accuracy", "greater_is_better": True, "n": [-7, 1 << 40, 2.5, None]}, "t": (1,
@@ -58,7 +58,7 @@ struct seen {
 static void add(struct seen *seen, const struct checkpoint_pickled *value)
 {
 	static const char *const names[] = {"other", "none", "bool", "int", "float", "text", "scalar"};
-	size_t used = strlen(seen->text), room = sizeof(seen->text) - used;
+	size_t used = strlen(seen->text), room = sizeof seen->text - used;
 
 	if (value->type == CHECKPOINT_PICKLE_TEXT)
 		snprintf(seen->text + used, room, "%.*s ", (int)value->length, value->text);
@@ -96,7 +96,7 @@ static void test_protocols(void **state)
 	struct seen seen;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(protocols) / sizeof(*protocols); i++) {
+	for (size_t i = 0; i < sizeof protocols / sizeof *protocols; i++) {
 		struct checkpoint_record record = {0};
 
 		if (scan(protocols[i].bytes, protocols[i].length, &seen, &err) != NEAP_OK)
@@ -141,7 +141,7 @@ static void test_numbers(void **state)
 	struct seen seen;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		if (scan(table[i].bytes, table[i].length, &seen, &err) != NEAP_OK)
 			fail_msg("%zu: %s at %u", i, err.message, (unsigned)err.position);
 		assert_string_equal(seen.text, table[i].seen);
@@ -181,7 +181,7 @@ static void test_bad(void **state)
 	struct seen seen;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(table) / sizeof(*table); i++) {
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		err = (struct neap_error){0};
 		if (scan(table[i].bytes, table[i].length, &seen, &err) != NEAP_EPARSE || !err.message[0])
 			fail_msg("%zu", i);
@@ -256,24 +256,24 @@ static size_t archive(unsigned char *bytes, const char *pickle, size_t length, u
 
 	memcpy(local + 18, &told, 4);
 	memcpy(local + 22, &told, 4);
-	local[26] = sizeof(name) - 1;
+	local[26] = sizeof name - 1;
 	memcpy(central + 20, &told, 4);
 	memcpy(central + 24, &told, 4);
-	central[28] = sizeof(name) - 1;
-	memcpy(bytes, local, sizeof(local));
-	memcpy(bytes + sizeof(local), name, sizeof(name) - 1);
-	at = sizeof(local) + sizeof(name) - 1;
+	central[28] = sizeof name - 1;
+	memcpy(bytes, local, sizeof local);
+	memcpy(bytes + sizeof local, name, sizeof name - 1);
+	at = sizeof local + sizeof name - 1;
 	memcpy(bytes + at, pickle, length);
 	at += (uint32_t)length;
 	list = at;
-	memcpy(bytes + at, central, sizeof(central));
-	memcpy(bytes + at + sizeof(central), name, sizeof(name) - 1);
-	at += sizeof(central) + sizeof(name) - 1;
+	memcpy(bytes + at, central, sizeof central);
+	memcpy(bytes + at + sizeof central, name, sizeof name - 1);
+	at += sizeof central + sizeof name - 1;
 	uint32_t list_length = at - list;
 	memcpy(end + 12, &list_length, 4);
 	memcpy(end + 16, &list, 4);
-	memcpy(bytes + at, end, sizeof(end));
-	return at + sizeof(end);
+	memcpy(bytes + at, end, sizeof end);
+	return at + sizeof end;
 }
 
 static const char callback[] =
@@ -295,7 +295,7 @@ static void test_lightning(void **state)
 {
 	struct checkpoint_records records = {0};
 	unsigned char bytes[512];
-	size_t length = archive(bytes, callback, sizeof(callback) - 1, 0);
+	size_t length = archive(bytes, callback, sizeof callback - 1, 0);
 	double value = 0;
 
 	(void)state;
@@ -310,7 +310,7 @@ static void test_lightning(void **state)
 	checkpoint_records_fini(&records);
 	/* members that reach beyond the file, or into its list */
 	for (uint32_t lie = 1; lie; lie <<= 1) {
-		length = archive(bytes, callback, sizeof(callback) - 1, lie);
+		length = archive(bytes, callback, sizeof callback - 1, lie);
 		read_records(bytes, length, &records);
 		checkpoint_records_fini(&records);
 	}
@@ -325,7 +325,7 @@ static void test_fuzz(void **state)
 	const char *seed_text = getenv("NEAP_TEST_SEED");
 	unsigned seed = seed_text ? (unsigned)strtoul(seed_text, NULL, 10) : 1;
 	unsigned char packed[512];
-	size_t packed_length = archive(packed, callback, sizeof(callback) - 1, 0);
+	size_t packed_length = archive(packed, callback, sizeof callback - 1, 0);
 
 	(void)state;
 	printf("fuzz seed %u\n", seed);
@@ -333,7 +333,7 @@ static void test_fuzz(void **state)
 	for (int round = 0; round < 20000; round++) {
 		size_t kind = (size_t)rand() % 6;
 		const void *from = kind < 4 ? protocols[kind].bytes : kind == 4 ? json : (const char *)packed;
-		size_t length = kind < 4 ? protocols[kind].length : kind == 4 ? sizeof(json) - 1 : packed_length;
+		size_t length = kind < 4 ? protocols[kind].length : kind == 4 ? sizeof json - 1 : packed_length;
 		uint8_t bytes[1024];
 
 		memcpy(bytes, from, length);
@@ -342,11 +342,11 @@ static void test_fuzz(void **state)
 
 			if (rand() % 2) {
 				bytes[at] =
-					(uint8_t)(rand() % 4 ? codes[(size_t)rand() % (sizeof(codes) - 1)] : rand());
+					(uint8_t)(rand() % 4 ? codes[(size_t)rand() % (sizeof codes - 1)] : rand());
 			} else if (rand() % 2) {
 				memmove(bytes + at, bytes + at + span, length - at - span);
 				length -= span;
-			} else if (length + span <= sizeof(bytes)) {
+			} else if (length + span <= sizeof bytes) {
 				memmove(bytes + at + span, bytes + at, length - at);
 				length += span;
 			}

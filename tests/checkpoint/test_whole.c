@@ -62,7 +62,7 @@ static size_t zip(unsigned char *bytes, const char *comment)
 	static const unsigned char central[] =
 		"PK\1\2\12\0\12\0\0\0\0\0\0\0\0\0\x86\xa6\x10\x36\5\0\0\0\5\0\0\0\1\0\0\0\0"
 		"\0\0\0\0\0\0\0\0\0\0\0\0\0a";
-	size_t at = 0, first = sizeof(local) - 1, list = sizeof(central) - 1, tail = strlen(comment);
+	size_t at = 0, first = sizeof local - 1, list = sizeof central - 1, tail = strlen(comment);
 
 	memcpy(bytes, local, first);
 	memcpy(bytes + first, central, list);
@@ -89,9 +89,9 @@ static size_t zip(unsigned char *bytes, const char *comment)
 				     0,
 				     (unsigned char)tail,
 				     0};
-	memcpy(bytes + at, end, sizeof(end));
-	memcpy(bytes + at + sizeof(end), comment, tail);
-	return at + sizeof(end) + tail;
+	memcpy(bytes + at, end, sizeof end);
+	memcpy(bytes + at + sizeof end, comment, tail);
+	return at + sizeof end + tail;
 }
 
 static void test_zip(void **state)
@@ -127,11 +127,11 @@ static void test_safetensors(void **state)
 				     "\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
 				     "\"v\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\": [8, 12]}}";
 	unsigned char bytes[512] = {0};
-	size_t length = 8 + sizeof(header) - 1 + 12;
+	size_t length = 8 + sizeof header - 1 + 12;
 
 	(void)state;
-	bytes[0] = sizeof(header) - 1;
-	memcpy(bytes + 8, header, sizeof(header) - 1);
+	bytes[0] = sizeof header - 1;
+	memcpy(bytes + 8, header, sizeof header - 1);
 	put("x.safetensors", bytes, length);
 	assert_null(checkpoint_torn(fd, "x.safetensors", false));
 	for (size_t cut = 0; cut < length; cut++) {
@@ -215,7 +215,7 @@ static void test_fuzz(void **state)
 	for (int round = 0; round < 6000; round++) {
 		int kind = rand() % 3;
 		const void *from = kind == 0 ? (const void *)archive : kind == 1 ? tensors : together;
-		size_t length = kind == 0 ? archive_length : kind == 1 ? sizeof(tensors) - 1 : sizeof(together) - 1;
+		size_t length = kind == 0 ? archive_length : kind == 1 ? sizeof tensors - 1 : sizeof together - 1;
 		uint8_t bytes[512];
 
 		memcpy(bytes, from, length);
@@ -227,7 +227,7 @@ static void test_fuzz(void **state)
 			} else if (rand() % 2) {
 				memmove(bytes + at, bytes + at + span, length - at - span);
 				length -= span;
-			} else if (length + span <= sizeof(bytes)) {
+			} else if (length + span <= sizeof bytes) {
 				memmove(bytes + at + span, bytes + at, length - at);
 				length += span;
 			}

@@ -12,7 +12,7 @@
 
 static void must(enum neap_status status, const struct neap_error *err)
 {
-	if (status == NEAP_OK)
+	if (!status)
 		return;
 	fprintf(stderr, "target: %s\n", err->message);
 	exit(1);

@@ -29,7 +29,7 @@ static struct look_process process(pid_t pid, const char *user, uint64_t run_ns,
 static int make(void **state)
 {
 	(void)state;
-	memset(devices, 0, sizeof(devices));
+	memset(devices, 0, sizeof devices);
 	for (size_t i = 0; i < 2; i++) {
 		strcpy(devices[i].reading.name, "Big GPU");
 		strcpy(devices[i].reading.uuid_text, i ? "GPU-1" : "GPU-0");
@@ -130,7 +130,7 @@ static void test_sort(void **state)
 		      {"time", {20, 30, 10}},
 		      {"user", {10, 30, 20}},
 		      {"name", {10, 30, 20}}};
-	for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+	for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
 		assert_true(info_sort(&look, orders[i].key));
 		for (size_t p = 0; p < 3; p++)
 			assert_int_equal(processes[0][p].account.pid, orders[i].order[p]);

@@ -9,7 +9,7 @@
 
 #define ME              7
 #define SELF            50
-#define COUNT_OF(array) (sizeof(array) / sizeof(*(array)))
+#define COUNT_OF(array) (sizeof array / sizeof(*(array)))
 
 /* PID 1 -> 10 (a shell) -> 50 (the command); 1 -> 20 (launcher) -> 21, 22 -> 23; 30 of another user -> 31 of mine. */
 static const struct neap_process table[] = {

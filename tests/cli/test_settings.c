@@ -38,7 +38,7 @@ static void odd_values(void **state)
 		{"X:expandable_segments", "expandable_segments:True,X:expandable_segments", 0},
 		{"it's:\"$HOME\"", "expandable_segments:True,it's:\"$HOME\"", 0},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct settings settings = {0};
 		char *merged = settings_merge(cases[i].existing, &settings);
 		assert_non_null(merged);
@@ -68,7 +68,7 @@ static void both_variables(void **state)
 		{NULL, "b:2", "expandable_segments:True,b:2", "expandable_segments:True,b:2"},
 		{"a:1", "b:2", "expandable_segments:True,a:1", "expandable_segments:True,b:2"},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct settings settings;
 		unsetenv("PYTORCH_CUDA_ALLOC_CONF");
 		unsetenv("PYTORCH_ALLOC_CONF");

@@ -20,4 +20,4 @@
 #undef X
 
 const struct layout cuda_layouts[] = {LAYOUTS};
-const size_t cuda_layout_count = sizeof(cuda_layouts) / sizeof(cuda_layouts[0]);
+const size_t cuda_layout_count = sizeof cuda_layouts / sizeof cuda_layouts[0];

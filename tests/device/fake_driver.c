@@ -168,7 +168,7 @@ struct neap_cuda fake_cuda(void)
 	struct neap_cuda cuda;
 	CUresult (*filler)(void) = unused;
 
-#define X(need, name, symbol, parameters) memcpy(&cuda.name, &filler, sizeof(filler));
+#define X(need, name, symbol, parameters) memcpy(&cuda.name, &filler, sizeof filler);
 #include "device/cuda_functions.h"
 #undef X
 	cuda.cuInit = init;

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const struct layout neap_layouts[] = {LAYOUTS};
-const size_t neap_layout_count = sizeof(neap_layouts) / sizeof(neap_layouts[0]);
+const size_t neap_layout_count = sizeof neap_layouts / sizeof neap_layouts[0];
 
 #ifdef NEAP_HAVE_CUDA_H
 int main(void)

@@ -128,14 +128,13 @@ static void every_call_may_fail(void **unused)
 		fake.fail_at = fail_at;
 		fake.code = CUDA_ERROR_OUT_OF_MEMORY;
 		enum neap_status status = neap_driver_wrap(&cuda, NULL, &driver, &err);
-		if (status != NEAP_OK)
+		if (status)
 			assert_null(driver);
-		if (status == NEAP_OK && (status = neap_device_open(driver, 0, &device, &err)) != NEAP_OK)
+		if (!status && (status = neap_device_open(driver, 0, &device, &err)) != NEAP_OK)
 			assert_null(device);
-		if (status == NEAP_OK &&
-		    (status = neap_device_memory(device, &free_bytes, &total_bytes, &err)) != NEAP_OK)
+		if (!status && (status = neap_device_memory(device, &free_bytes, &total_bytes, &err)) != NEAP_OK)
 			assert_true(free_bytes == 1 && total_bytes == 2);
-		if (status != NEAP_OK) {
+		if (status) {
 			failures++;
 			assert_int_equal(status, NEAP_EOOM);
 			assert_int_equal(err.cause, CUDA_ERROR_OUT_OF_MEMORY);
@@ -232,7 +231,7 @@ static void backends_are_resolved(void **unused)
 	assert_int_equal(neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err), NEAP_EINVAL);
 	assert_string_equal(err.message, "NEAP_DEVICE is \"tpu\": expected \"cuda\" or \"sim\"");
 	setenv("NEAP_SIM_PATH", "/nonexistent", 1);
-	assert_int_equal(neap_sim_folder(folder, sizeof(folder), &err), NEAP_ENOENT);
+	assert_int_equal(neap_sim_folder(folder, sizeof folder, &err), NEAP_ENOENT);
 	assert_non_null(strstr(err.message, "/nonexistent"));
 	setenv("NEAP_DEVICE", "sim", 1);
 	assert_int_equal(neap_driver_open(NEAP_BACKEND_DEFAULT, &driver, &err), NEAP_ENOENT);

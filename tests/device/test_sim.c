@@ -93,7 +93,7 @@ static void set_world(const char *more)
 {
 	char world[128];
 
-	snprintf(world, sizeof(world), "mem=1GiB,gpus=2,world=test-device-%d%s", (int)getpid(), more);
+	snprintf(world, sizeof world, "mem=1GiB,gpus=2,world=test-device-%d%s", (int)getpid(), more);
 	setenv("NEAP_SIM", world, 1);
 }
 

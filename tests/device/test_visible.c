@@ -20,7 +20,7 @@ static void set_world(const char *more)
 {
 	char world[128];
 
-	snprintf(world, sizeof(world), "mem=1GiB,gpus=2,world=test-visible-%d%s", (int)getpid(), more);
+	snprintf(world, sizeof world, "mem=1GiB,gpus=2,world=test-visible-%d%s", (int)getpid(), more);
 	setenv("NEAP_SIM", world, 1);
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	unsetenv("CUDA_DEVICE_ORDER");
@@ -38,7 +38,7 @@ static int setup(void **state)
 		return -1;
 	for (size_t i = 0; i < 2; i++) {
 		assert_int_equal(neap_monitor_read(monitor, i, &reading, &err), NEAP_OK);
-		memcpy(all[i], reading.uuid_text, sizeof(all[i]));
+		memcpy(all[i], reading.uuid_text, sizeof all[i]);
 	}
 	neap_monitor_close(monitor);
 	return 0;
@@ -63,7 +63,7 @@ static void lists(void **state)
 
 	(void)state;
 	set_world("");
-	snprintf(prefix, sizeof(prefix), "%s", all[1]);
+	snprintf(prefix, sizeof prefix, "%s", all[1]);
 	expect_first(NULL, 0);
 	expect_first("0,1", 0);
 	expect_first("1,0", 1);

@@ -46,7 +46,7 @@ static void *early_calloc(size_t bytes)
 	size_t at = early_used;
 
 	bytes = (bytes + 15) & ~(size_t)15;
-	if (bytes > sizeof(early) - at)
+	if (bytes > sizeof early - at)
 		return NULL;
 	early_used = at + bytes;
 	return early + at;
@@ -87,7 +87,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 		failing = failing * 10 + (unsigned long)(*number - '0');
 	for_good = variable(environment, "FAILING_MALLOC_FOR_GOOD") != NULL;
 	main_only = variable(environment, "FAILING_MALLOC_MAIN_THREAD") != NULL;
-	if (path && strlen(path) < sizeof(count_path))
+	if (path && strlen(path) < sizeof count_path)
 		strcpy(count_path, path);
 	active = true;
 }
@@ -95,7 +95,7 @@ __attribute__((constructor)) static void begin(int argc, char **argv, char **env
 __attribute__((destructor)) static void end(void)
 {
 	char text[32];
-	int length = snprintf(text, sizeof(text), "%lu\n", atomic_load(&asked));
+	int length = snprintf(text, sizeof text, "%lu\n", atomic_load(&asked));
 	int fd = count_path[0] ? open(count_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
 
 	if (fd < 0)

@@ -22,7 +22,7 @@ static struct neap_alloc *alloc;
 
 static void must(enum neap_status status, const struct neap_error *err)
 {
-	if (status == NEAP_OK)
+	if (!status)
 		return;
 	fprintf(stderr, "subject: %s\n", err->message);
 	exit(1);
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 	must(neap_alloc_create(device, NULL, &alloc, &err), &err);
 	puts("ready");
 	fflush(stdout);
-	while (fgets(line, sizeof(line), stdin)) {
+	while (fgets(line, sizeof line, stdin)) {
 		line[strcspn(line, "\n")] = '\0';
 		if (strncmp(line, "take ", 5) == 0) {
 			take(line + 5);

@@ -49,7 +49,7 @@ static void check_sample(const void *data, size_t length)
 	assert_true(u64 == 0x0123456789abcdefull);
 	assert_true(neap_fields_i64(&fields, 60, &i64) && i64 == -5);
 	assert_true(neap_fields_f64(&fields, 61, &f64) && f64 == 0.5);
-	assert_true(neap_fields_string(&fields, NEAP_FIELD_NAME, text, sizeof(text)));
+	assert_true(neap_fields_string(&fields, NEAP_FIELD_NAME, text, sizeof text));
 	assert_string_equal(text, "a?name");
 	assert_true(neap_fields_string(&fields, NEAP_FIELD_NAME, text, 4));
 	assert_string_equal(text, "a?n");
@@ -66,7 +66,7 @@ static void fields_there_and_back(void **state)
 {
 	(void)state;
 	unsigned char data[512];
-	check_sample(data, sample_payload(data, sizeof(data)));
+	check_sample(data, sample_payload(data, sizeof data));
 }
 
 /* Every room shorter than needed: marked, what is there is still well formed, no byte beyond is written. */
@@ -74,11 +74,11 @@ static void fields_that_do_not_fit(void **state)
 {
 	(void)state;
 	unsigned char whole[512], cut[512];
-	size_t length = sample_payload(whole, sizeof(whole));
+	size_t length = sample_payload(whole, sizeof whole);
 	for (size_t room = 0; room <= length; room++) { /* the last: it fits exactly */
 		struct neap_fields fields;
 		struct neap_field_writer writer = {.data = cut, .room = room};
-		memset(cut, 0xee, sizeof(cut));
+		memset(cut, 0xee, sizeof cut);
 		neap_write_u64(&writer, NEAP_FIELD_PID, 1);
 		neap_write_i64(&writer, 60, -5);
 		neap_write_f64(&writer, 61, 0.5);
@@ -91,7 +91,7 @@ static void fields_that_do_not_fit(void **state)
 		neap_write_group_end(&writer, outer);
 		assert_int_equal(writer.overflow, room < 16 * 3 + 14 + 8 + 8 + 32);
 		assert_int_equal(neap_fields_open(cut, writer.length, &fields, NULL), NEAP_OK);
-		for (size_t i = room; i < sizeof(cut); i++)
+		for (size_t i = room; i < sizeof cut; i++)
 			assert_int_equal(cut[i], 0xee);
 	}
 }
@@ -111,7 +111,7 @@ static void fields_malformed(void **state)
 		{{1, 0, 2, 0, 4, 0, 0, 0, 1, 2, 3, 4}, 12},   /* a number of four bytes */
 		{{1, 0, 5, 0, 0xff, 0xff, 0xff, 0xff, 1}, 9}, /* longer than everything */
 	};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct neap_fields fields = {.length = 77};
 		struct neap_error err;
 		assert_int_equal(neap_fields_open(bad[i].bytes, bad[i].length, &fields, &err), NEAP_EPROTO);
@@ -134,7 +134,7 @@ static void header_checked(void **state)
 	struct neap_error err;
 	neap_frame_encode(&frame, header);
 	assert_int_equal(neap_frame_decode(header, &back, &err), NEAP_OK);
-	assert_memory_equal(&frame, &back, sizeof(frame));
+	assert_memory_equal(&frame, &back, sizeof frame);
 	header[16] = 0;
 	header[18] = 0x10; /* 1 MiB, the limit */
 	assert_int_equal(neap_frame_decode(header, &back, &err), NEAP_OK);
@@ -160,10 +160,10 @@ static void frame_through_a_socket(void **state)
 	struct neap_frame back;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = 2, .request = 1};
-	frame.length = (uint32_t)sample_payload(data, sizeof(data));
+	frame.length = (uint32_t)sample_payload(data, sizeof data);
 	assert_int_equal(neap_frame_send(pair[0], &frame, data, soon(5000), NULL), NEAP_OK);
 	assert_int_equal(neap_frame_receive(pair[1], &back, &payload, soon(5000), NULL), NEAP_OK);
-	assert_memory_equal(&frame, &back, sizeof(frame));
+	assert_memory_equal(&frame, &back, sizeof frame);
 	check_sample(payload.data, payload.length);
 	neap_buffer_fini(&payload);
 	close(pair[0]);
@@ -177,7 +177,7 @@ static void frame_cut_anywhere(void **state)
 	unsigned char bytes[NEAP_FRAME_HEADER_BYTES + 4] = {0};
 	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = 2, .length = 4}, back;
 	neap_frame_encode(&frame, bytes);
-	for (size_t cut = 0; cut < sizeof(bytes); cut++) {
+	for (size_t cut = 0; cut < sizeof bytes; cut++) {
 		int pair[2];
 		struct neap_buffer payload = {0};
 		struct neap_error err;
@@ -200,7 +200,7 @@ static void send_to_the_deaf(void **state)
 	int pair[2];
 	struct neap_error err;
 	static unsigned char data[NEAP_FRAME_PAYLOAD_MAX];
-	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .length = sizeof(data)};
+	struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .length = sizeof data};
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
 	assert_int_equal(neap_frame_send(pair[0], &frame, data, soon(20), &err), NEAP_ETIMEDOUT);
 	close(pair[1]);
@@ -227,7 +227,7 @@ static void hostile_corpus(void **state)
 		unsigned char whole[512];
 		struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = 2};
 		size_t length =
-			sample_payload(whole + NEAP_FRAME_HEADER_BYTES, sizeof(whole) - NEAP_FRAME_HEADER_BYTES);
+			sample_payload(whole + NEAP_FRAME_HEADER_BYTES, sizeof whole - NEAP_FRAME_HEADER_BYTES);
 		frame.length = (uint32_t)length;
 		neap_frame_encode(&frame, whole);
 		length += NEAP_FRAME_HEADER_BYTES;

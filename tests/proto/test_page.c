@@ -34,7 +34,7 @@ static void path_in(char *text, size_t room, pid_t pid, const char *suffix)
 static bool exists(pid_t pid, const char *suffix)
 {
 	char path[128];
-	path_in(path, sizeof(path), pid, suffix);
+	path_in(path, sizeof path, pid, suffix);
 	return access(path, F_OK) == 0;
 }
 
@@ -122,9 +122,9 @@ static void damaged_pages(void **state)
 	owner.page->pid++;
 	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
 	owner.page->pid--;
-	memset(owner.page->name, 'x', sizeof(owner.page->name)); /* not terminated */
+	memset(owner.page->name, 'x', sizeof owner.page->name); /* not terminated */
 	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_OK);
-	assert_int_equal(strlen(attached.name), sizeof(attached.name) - 1);
+	assert_int_equal(strlen(attached.name), sizeof attached.name - 1);
 	assert_int_equal(ftruncate(owner.fd, offsetof(struct neap_page, devices) + 5), 0);
 	assert_int_equal(neap_page_read(folder, getpid(), &attached, &err), NEAP_EPARSE);
 	assert_non_null(strstr(err.message, "cut short"));
@@ -157,7 +157,7 @@ static void stopped_while_writing(void **state)
 	assert_non_null(strstr(attached.note, "stopped in the middle"));
 	kill(child, SIGKILL);
 	assert_int_equal(waitpid(child, &status, 0), child);
-	path_in(path, sizeof(path), child, ".page");
+	path_in(path, sizeof path, child, ".page");
 	unlink(path);
 }
 
@@ -167,7 +167,7 @@ static void strange_pages(void **state)
 	(void)state;
 	static struct neap_attached attached;
 	char path[128];
-	path_in(path, sizeof(path), getpid(), ".page");
+	path_in(path, sizeof path, getpid(), ".page");
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_int_equal(neap_page_read(folder, getpid(), &attached, NULL), NEAP_EPARSE);
 	unlink(path);
@@ -197,7 +197,7 @@ static void the_dead_are_removed(void **state)
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	path_in(path, sizeof(path), child, ".sock");
+	path_in(path, sizeof path, child, ".sock");
 	close(open(path, O_CREAT | O_WRONLY, 0600));
 	assert_true(exists(child, ".page"));
 	assert_int_equal(neap_page_list(folder, &list, &count, NULL), NEAP_OK);
@@ -218,7 +218,7 @@ static void begun_anew_while_others_tidy(void **state)
 	struct neap_page_owner owner;
 	char path[128];
 	int go[2], status;
-	path_in(path, sizeof(path), getpid(), ".sock");
+	path_in(path, sizeof path, getpid(), ".sock");
 	assert_int_equal(pipe(go), 0);
 	pid_t child = fork();
 	assert_true(child >= 0);
@@ -302,7 +302,7 @@ static void hostile_corpus(void **state)
 	size_t size = head + HOSTILE_SLOTS * slot;
 	unsigned char *good = malloc(size);
 	assert_non_null(good);
-	memcpy(good, owner.page, sizeof(*owner.page));
+	memcpy(good, owner.page, sizeof *owner.page);
 	for (size_t i = 3; i < HOSTILE_SLOTS; i++)
 		memcpy(good + head + i * slot, good + head, slot);
 	neap_page_destroy(&owner, true);

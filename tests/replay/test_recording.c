@@ -42,7 +42,7 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 	struct recording *recording = context;
 	if (recording->count == recording->room) {
 		recording->room = recording->room ? 2 * recording->room : 1024;
-		recording->events = realloc(recording->events, recording->room * sizeof(*recording->events));
+		recording->events = realloc(recording->events, recording->room * sizeof *recording->events);
 		assert_non_null(recording->events);
 	}
 	recording->events[recording->count++] = (struct neap_trace_event){
@@ -85,7 +85,7 @@ static void record(struct recording *recording, enum workload_kind kind, uint64_
 		   uint64_t device_bytes)
 {
 	struct workload work = workload_make(kind, seed, 900);
-	void **blocks = calloc(work.ids + 1, sizeof(*blocks));
+	void **blocks = calloc(work.ids + 1, sizeof *blocks);
 	struct neap_torch_options options = {
 		.device_bytes = device_bytes, .event_delay = 30, .observe = observe, .context = recording};
 	struct neap_policy *policy = NULL;
@@ -108,8 +108,8 @@ static void record(struct recording *recording, enum workload_kind kind, uint64_
 		else if (*block && policy->free(policy, *block, NULL) == NEAP_OK)
 			*block = NULL;
 	}
-	recording->segments = calloc(8192, sizeof(*recording->segments));
-	recording->blocks = calloc(8192, sizeof(*recording->blocks));
+	recording->segments = calloc(8192, sizeof *recording->segments);
+	recording->blocks = calloc(8192, sizeof *recording->blocks);
 	neap_torch_each(policy, note_block, recording);
 	policy->usage(policy, &recording->usage);
 	policy->destroy(policy);
@@ -155,7 +155,7 @@ static struct neap_trace *snapshot(const struct recording *recording, size_t fir
 		.max_split_size =
 			settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? -1 : (int64_t)settings->max_split_bytes,
 		.garbage_collection_threshold = settings->garbage_collection_threshold};
-	memcpy(build.trace->settings.roundup_power2_divisions, settings->divisions, sizeof(settings->divisions));
+	memcpy(build.trace->settings.roundup_power2_divisions, settings->divisions, sizeof settings->divisions);
 	assert_int_equal(neap_build_finish(&build, &trace, NULL), NEAP_OK);
 	return trace;
 }
@@ -195,7 +195,7 @@ static void compare_counters(const struct recording *recording, struct neap_repl
 {
 	/* An emptied cache that had nothing to give leaves no trace. */
 	result.usage.stats.num_sync_all_streams = recording->usage.stats.num_sync_all_streams;
-	if (memcmp(&result.usage.stats, &recording->usage.stats, sizeof(result.usage.stats)) == 0)
+	if (memcmp(&result.usage.stats, &recording->usage.stats, sizeof result.usage.stats) == 0)
 		return;
 	tally.counters++;
 	print_message("%s: counters differ; %lld retries, not %lld\n", what,
@@ -222,7 +222,7 @@ static void check_windows(const char *text, uint64_t device_bytes, uint64_t seed
 		for (size_t op = 0; op < recording.op_count; op += 53) {
 			struct neap_trace *trace = snapshot(&recording, recording.ends[op]);
 			char what[160];
-			snprintf(what, sizeof(what), "'%s', kind %d, seed %llu, from operation %zu, known size", text,
+			snprintf(what, sizeof what, "'%s', kind %d, seed %llu, from operation %zu, known size", text,
 				 kind, (unsigned long long)seed, op);
 			struct neap_replay_result result = replay(trace, device_bytes, recording.settings.fraction);
 			compare(&recording, &result, what);
@@ -261,7 +261,7 @@ static void test_windows(void **state)
 	(void)state;
 	tally = (struct tally){0};
 	print_message("NEAP_SEED=%llu\n", (unsigned long long)seed_of());
-	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+	for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
 		check_windows(settings[i], 16 * NEAP_GIB, seed_of() + i, true);
 		check_windows(settings[i], 700 * NEAP_MIB, seed_of() + i, false);
 	}
@@ -275,7 +275,7 @@ static void test_full_device(void **state)
 	static const uint64_t seeds[] = {3, 5, 6, 9, 10, 12, 13, 20};
 	(void)state;
 	tally = (struct tally){0};
-	for (size_t i = 0; i < sizeof(seeds) / sizeof(seeds[0]); i++)
+	for (size_t i = 0; i < sizeof seeds / sizeof seeds[0]; i++)
 		check_windows("", 700 * NEAP_MIB, seeds[i], false);
 	expect_none_differ();
 }

@@ -10,7 +10,7 @@
 #include "replay/paper.h"
 #include "replay/rerun.h"
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static struct neap_rerun_result play(struct neap_rerun rerun)
 {

@@ -98,7 +98,7 @@ static const struct neap_replay_options policies[] = {
 	{.policy = NEAP_REPLAY_TORCH_EXPANDABLE},
 	{.policy = NEAP_REPLAY_NEAP},
 };
-#define POLICIES (sizeof(policies) / sizeof(policies[0]))
+#define POLICIES (sizeof policies / sizeof policies[0])
 
 static uint64_t seed_of(void)
 {
@@ -151,7 +151,7 @@ static void the_same_on_an_interval(void **state)
 					assert_int_equal(other.first_oom_event, at.first_oom_event);
 					assert_int_equal(neap_policy_driver_calls(&other.usage.calls),
 							 neap_policy_driver_calls(&usage->calls));
-					assert_memory_equal(&other.usage.stats, &usage->stats, sizeof(usage->stats));
+					assert_memory_equal(&other.usage.stats, &usage->stats, sizeof usage->stats);
 				}
 			}
 		}

@@ -37,7 +37,7 @@ static void observe(void *context, enum neap_torch_action action, uint64_t addre
 	(void)address;
 	(void)stream;
 	if (words[action])
-		snprintf(world->log + used, sizeof(world->log) - used, "%s%s%lluM", used ? " " : "", words[action],
+		snprintf(world->log + used, sizeof world->log - used, "%s%s%lluM", used ? " " : "", words[action],
 			 (unsigned long long)(size / MIB));
 }
 
@@ -436,7 +436,7 @@ static void test_ties_of_segments(void **state)
 		bool falling, first;
 	} cases[] = {{11, false, true}, {11, true, false}, {12, false, true}, {12, true, true}, {15, true, true}};
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct world world;
 		open_as(&world, cases[i].minor, "", 0, cases[i].falling);
 		void *a = take(&world, 12 * MIB), *b = take(&world, 12 * MIB);

@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 static struct neap_torch_settings parse(const char *text)
 {
@@ -145,13 +145,13 @@ static void test_bad_settings(void **state)
 	for (size_t i = 0; i < COUNT(cases); i++) {
 		struct neap_torch_settings settings, before;
 		struct neap_error err = {0};
-		memset(&settings, 0x5a, sizeof(settings)); /* nothing is written, not even what lies between */
+		memset(&settings, 0x5a, sizeof settings); /* nothing is written, not even what lies between */
 		settings.large_segment_bytes = 20 * NEAP_MIB;
 		before = settings;
 		assert_int_equal(neap_torch_settings_parse(cases[i].text, &settings, &err), NEAP_EPARSE);
 		if (err.column != cases[i].column)
 			fail_msg("'%s': column %u, not %u", cases[i].text, err.column, cases[i].column);
-		assert_memory_equal(&settings, &before, sizeof(settings));
+		assert_memory_equal(&settings, &before, sizeof settings);
 	}
 	struct neap_torch_settings settings;
 	struct neap_error err = {0};

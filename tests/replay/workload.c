@@ -124,8 +124,8 @@ static void make_growing(struct maker *maker)
 struct workload workload_make(enum workload_kind kind, uint64_t seed, size_t count)
 {
 	struct maker maker = {.wanted = count, .state = seed};
-	maker.work.ops = calloc(count, sizeof(*maker.work.ops));
-	maker.live = calloc(count + 256, sizeof(*maker.live));
+	maker.work.ops = calloc(count, sizeof *maker.work.ops);
+	maker.live = calloc(count + 256, sizeof *maker.live);
 	if (!maker.work.ops || !maker.live)
 		abort();
 	if (kind == WORKLOAD_RANDOM)

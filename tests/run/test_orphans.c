@@ -127,9 +127,9 @@ static void test_by_descent(void **state)
 	pid_t shell = start(NULL, "env -i setsid sleep 1000 >&- & echo; wait");
 	assert_int_equal(kill(shell, SIGKILL), 0);
 	ended_by(shell);
-	assert_int_equal(
-		neap_orphans_end(&(struct neap_orphans_of){run_id, getpid(), {0}}, GRACE_MS, orphans, 8, &count, NULL),
-		NEAP_OK);
+	assert_int_equal(neap_orphans_end(&(struct neap_orphans_of){run_id, getpid(), {0}}, GRACE_MS, orphans, 8,
+					  &count, NULL),
+			 NEAP_OK);
 	assert_int_equal(count, 1);
 	assert_int_equal(ended_by(orphans[0].process.pid), SIGTERM);
 }

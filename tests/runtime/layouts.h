@@ -1,5 +1,5 @@
-/* tests/runtime/layouts.h: the structs of the Runtime API: the size of each and the place of its members, as numbers that
- * two files compile, one with our declarations, one with CUDA's. Include it after either. */
+/* tests/runtime/layouts.h: the structs of the Runtime API: the size of each and the place of its members, as numbers
+ * that two files compile, one with our declarations, one with CUDA's. Include it after either. */
 #include <stddef.h>
 
 #define SIZE(type)          sizeof(type)
@@ -11,12 +11,13 @@
 		PLACE(struct cudaDeviceProp, maxTexture2D), PLACE(struct cudaDeviceProp, surfaceAlignment),          \
 		PLACE(struct cudaDeviceProp, memoryBusWidth), PLACE(struct cudaDeviceProp, l2CacheSize),             \
 		PLACE(struct cudaDeviceProp, sharedMemPerMultiprocessor),                                            \
-		PLACE(struct cudaDeviceProp, cooperativeLaunch), PLACE(struct cudaDeviceProp, sharedMemPerBlockOptin), \
+		PLACE(struct cudaDeviceProp, cooperativeLaunch),                                                     \
+		PLACE(struct cudaDeviceProp, sharedMemPerBlockOptin),                                                \
 		PLACE(struct cudaDeviceProp, reservedSharedMemPerBlock),                                             \
 		PLACE(struct cudaDeviceProp, clusterLaunch), PLACE(struct cudaDeviceProp, unifiedFunctionPointers),  \
 		SIZE(struct cudaFuncAttributes), PLACE(struct cudaFuncAttributes, maxThreadsPerBlock),               \
 		PLACE(struct cudaFuncAttributes, maxDynamicSharedSizeBytes),                                         \
-		PLACE(struct cudaFuncAttributes, nonPortableClusterSizeAllowed),                                     \
-		SIZE(struct cudaPointerAttributes), PLACE(struct cudaPointerAttributes, hostPointer),                \
-		SIZE(cudaLaunchConfig_t), PLACE(cudaLaunchConfig_t, stream), PLACE(cudaLaunchConfig_t, numAttrs),    \
-		SIZE(struct cudaPitchedPtr), SIZE(struct cudaExtent), SIZE(dim3)
+		PLACE(struct cudaFuncAttributes, nonPortableClusterSizeAllowed), SIZE(struct cudaPointerAttributes), \
+		PLACE(struct cudaPointerAttributes, hostPointer), SIZE(cudaLaunchConfig_t),                          \
+		PLACE(cudaLaunchConfig_t, stream), PLACE(cudaLaunchConfig_t, numAttrs), SIZE(struct cudaPitchedPtr), \
+		SIZE(struct cudaExtent), SIZE(dim3)

@@ -11,7 +11,7 @@ static const size_t theirs[] = {LAYOUT};
 
 int main(void)
 {
-	int bad = our_count != sizeof(theirs) / sizeof(theirs[0]);
+	int bad = our_count != sizeof theirs / sizeof theirs[0];
 
 	for (size_t i = 0; i < our_count && !bad; i++)
 		if (ours[i] != theirs[i])

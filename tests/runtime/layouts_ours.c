@@ -6,4 +6,4 @@
 extern const size_t ours[];
 extern const size_t our_count;
 const size_t ours[] = {LAYOUT};
-const size_t our_count = sizeof(ours) / sizeof(ours[0]);
+const size_t our_count = sizeof ours / sizeof ours[0];

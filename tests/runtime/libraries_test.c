@@ -28,7 +28,7 @@ static bool write_memory(uint64_t address, const void *from, size_t bytes)
 {
 	fake.written = address;
 	fake.written_bytes = bytes;
-	memcpy(fake.content, from, bytes < sizeof(fake.content) ? bytes : sizeof(fake.content));
+	memcpy(fake.content, from, bytes < sizeof fake.content ? bytes : sizeof fake.content);
 	return true;
 }
 
@@ -74,7 +74,7 @@ void *library_open(const char *soname)
 	char path[4096];
 	void *library;
 
-	snprintf(path, sizeof(path), "%s/%s", folder ? folder : ".", soname);
+	snprintf(path, sizeof path, "%s/%s", folder ? folder : ".", soname);
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
 		fprintf(stderr, "%s: %s\n", path, dlerror());
@@ -89,5 +89,5 @@ void library_function(void *library, const char *name, void *ret_function)
 
 	if (!symbol)
 		fail_msg("no function %s", name);
-	memcpy(ret_function, &symbol, sizeof(symbol));
+	memcpy(ret_function, &symbol, sizeof symbol);
 }

@@ -15,4 +15,4 @@
 #undef REFUSED
 
 const struct nccl_fact nccl_facts_theirs[] = {NCCL_FACTS};
-const size_t nccl_fact_count = sizeof(nccl_facts_theirs) / sizeof(nccl_facts_theirs[0]);
+const size_t nccl_fact_count = sizeof nccl_facts_theirs / sizeof nccl_facts_theirs[0];

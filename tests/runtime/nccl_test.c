@@ -67,7 +67,7 @@ static struct page *find_page(uint64_t number, int make)
 		page = page->next;
 	if (page || !make)
 		return page;
-	page = calloc(1, sizeof(*page));
+	page = calloc(1, sizeof *page);
 	check(page != NULL);
 	page->number = number;
 	page->next = *bucket;
@@ -271,7 +271,7 @@ static bool service_gate(void *stream, uint64_t address, size_t bytes, const str
 		functions->drop(argument);
 		return true;
 	}
-	gate = calloc(1, sizeof(*gate));
+	gate = calloc(1, sizeof *gate);
 	check(gate != NULL);
 	*gate = (struct gate){
 		.stream = stream, .address = address, .bytes = bytes, .functions = functions, .argument = argument};
@@ -348,7 +348,7 @@ static void service_tally(enum runtime_gap gap, const char *library, const char 
 {
 	check(strcmp(library, "NCCL") == 0 && low == 0);
 	__atomic_add_fetch(&fake.tallies[gap], 1, __ATOMIC_RELAXED);
-	snprintf(fake.function, sizeof(fake.function), "%s", function);
+	snprintf(fake.function, sizeof fake.function, "%s", function);
 	if (gap == GAP_WORKSPACE)
 		fake.high = high;
 }
@@ -432,11 +432,11 @@ void communicator_file(pid_t pid, char *path, size_t room)
 	ssize_t length;
 
 	path[0] = '\0';
-	snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)pid);
+	snprintf(folder, sizeof folder, "/proc/%d/fd", (int)pid);
 	listing = opendir(folder);
 	while (listing && (entry = readdir(listing)) != NULL) {
-		snprintf(link, sizeof(link), "%s/%.64s", folder, entry->d_name);
-		length = readlink(link, target, sizeof(target) - 1);
+		snprintf(link, sizeof link, "%s/%.64s", folder, entry->d_name);
+		length = readlink(link, target, sizeof target - 1);
 		if (length < 0)
 			continue;
 		target[length] = '\0';
@@ -452,7 +452,7 @@ void init_rank(struct rank *rank)
 	char path[512];
 
 	check_ok(ncclCommInitRank(&rank->comm, rank->ranks, rank->id, rank->rank));
-	communicator_file(getpid(), path, sizeof(path));
+	communicator_file(getpid(), path, sizeof path);
 	check(strstr(path, "(deleted)") != NULL);
 }
 

@@ -59,7 +59,7 @@ static void check(const unsigned char *shadow)
 	size_t start = next_random() % ROOM, bytes = next_random() % (ROOM - start + 1), i;
 	bool any = false;
 
-	memset(got, 0xee, sizeof(got));
+	memset(got, 0xee, sizeof got);
 	contents_read(BASE + start, got, bytes);
 	assert_memory_equal(got, shadow + start, bytes);
 	for (i = 0; i < bytes; i++)
@@ -131,8 +131,8 @@ static void zeros_are_not_kept(void **unused)
 	static const unsigned char zeros[64];
 
 	(void)unused;
-	assert_true(contents_write(BASE, zeros, sizeof(zeros)));
-	assert_false(contents_hold(BASE, sizeof(zeros)));
+	assert_true(contents_write(BASE, zeros, sizeof zeros));
+	assert_false(contents_hold(BASE, sizeof zeros));
 	assert_true(contents_write(BASE, "x", 1));
 	assert_true(contents_hold(BASE, 1));
 	assert_true(contents_write(BASE, zeros, 1));
@@ -145,11 +145,11 @@ static void without_backing_small_writes_stay(void **unused)
 
 	(void)unused;
 	keeps = false;
-	memset(data, 7, sizeof(data));
+	memset(data, 7, sizeof data);
 	assert_true(contents_write(BASE, data, 65536));
 	assert_true(contents_hold(BASE, 1));
 	assert_true(contents_write(BASE, data, 65537)); /* dropped, with what was there */
-	contents_read(BASE, got, sizeof(got));
+	contents_read(BASE, got, sizeof got);
 	assert_int_equal(got[0] | got[65535], 0);
 	keeps = true;
 }

@@ -86,7 +86,7 @@ static void load(void)
 		void *symbol = dlsym(library, #name);                                                                \
                                                                                                                      \
 		assert_non_null(symbol);                                                                             \
-		memcpy(&name, &symbol, sizeof(symbol));                                                              \
+		memcpy(&name, &symbol, sizeof symbol);                                                               \
 	}
 	FUNCTIONS
 #undef F
@@ -144,17 +144,17 @@ static void copies_bring_back_what_was_sent(void **unused)
 	size_t i;
 
 	(void)unused;
-	for (i = 0; i < sizeof(sent); i++)
+	for (i = 0; i < sizeof sent; i++)
 		sent[i] = (char)(i * 7);
 	assert_int_equal(cudaMalloc(&pointer, 4096), 0);
 	assert_int_equal(cudaMalloc(&other, 4096), 0);
-	memset(got, 1, sizeof(got));
-	assert_int_equal(cudaMemcpy(got, pointer, sizeof(got), TO_HOST), 0);
-	assert_memory_equal(got, zeros, sizeof(got)); /* never stored */
-	assert_int_equal(cudaMemcpy((char *)pointer + 100, sent, sizeof(sent), TO_DEVICE), 0);
-	assert_int_equal(cudaMemcpy(other, (char *)pointer + 100, sizeof(sent), EITHER), 0);
-	assert_int_equal(cudaMemcpy(got, other, sizeof(got), EITHER), 0);
-	assert_memory_equal(got, sent, sizeof(got));
+	memset(got, 1, sizeof got);
+	assert_int_equal(cudaMemcpy(got, pointer, sizeof got, TO_HOST), 0);
+	assert_memory_equal(got, zeros, sizeof got); /* never stored */
+	assert_int_equal(cudaMemcpy((char *)pointer + 100, sent, sizeof sent, TO_DEVICE), 0);
+	assert_int_equal(cudaMemcpy(other, (char *)pointer + 100, sizeof sent, EITHER), 0);
+	assert_int_equal(cudaMemcpy(got, other, sizeof got, EITHER), 0);
+	assert_memory_equal(got, sent, sizeof got);
 	assert_int_equal(cudaMemset(other, 3, 10), 0);
 	assert_int_equal(cudaMemcpy(got, other, 11, TO_HOST), 0);
 	assert_int_equal(got[9], 3);
@@ -355,10 +355,10 @@ static void the_tally_is_written(void **unused)
 	FILE *file;
 
 	(void)unused;
-	snprintf(path, sizeof(path), "%s/simulated.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
+	snprintf(path, sizeof path, "%s/simulated.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
 	file = fopen(path, "r");
 	assert_non_null(file);
-	while (fgets(line, sizeof(line), file)) {
+	while (fgets(line, sizeof line, file)) {
 		found = found || strcmp(line, "refused cudart cudaMallocArray 1 0 0\n") == 0;
 		in_capture = in_capture || strcmp(line, "refused cudart cudaMallocAsync(capture) 1 0 0\n") == 0;
 	}
@@ -390,7 +390,7 @@ int main(int argc, char **argv)
 	if (argc != 2 || !mkdtemp(folder))
 		return 1;
 	library_path = argv[1];
-	snprintf(spec, sizeof(spec), "mem=256MiB,gpus=2,world=test-cudart-%d", (int)getpid());
+	snprintf(spec, sizeof spec, "mem=256MiB,gpus=2,world=test-cudart-%d", (int)getpid());
 	setenv("NEAP_SIM", spec, 1);
 	setenv("NEAP_RUN_DIR", folder, 1);
 	unsetenv("CUDA_VISIBLE_DEVICES");

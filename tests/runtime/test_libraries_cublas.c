@@ -104,7 +104,7 @@ static void scalars_on_the_host_are_zeros_of_their_size(void **state)
 
 	(void)state;
 	fake_begin();
-	memset(half, 0xff, sizeof(half));
+	memset(half, 0xff, sizeof half);
 	assert_int_equal(cublas.create(&handle), 0);
 	assert_int_equal(cublas.snrm2(handle, 0, NULL, 1, norm), 0);
 	assert_true(norm[0] == 0 && norm[1] == 1);
@@ -157,7 +157,7 @@ int main(void)
 	int failed = 0;
 	size_t i;
 
-	for (i = 0; i < sizeof(sonames) / sizeof(sonames[0]); i++) {
+	for (i = 0; i < sizeof sonames / sizeof sonames[0]; i++) {
 		int version = 0;
 
 		load(sonames[i]);

@@ -76,21 +76,21 @@ static void a_layout_keeps_what_is_set(void **state)
 	(void)state;
 	fake_begin();
 	assert_int_equal(lt.layout_create(&made, 2, 3, 4, 5), 0);
-	assert_int_equal(lt.layout_init(own, sizeof(own), 2, 3, 4, 5), 0);
-	assert_int_equal(lt.layout_init(own, sizeof(own) - 1, 2, 3, 4, 5), 7);
+	assert_int_equal(lt.layout_init(own, sizeof own, 2, 3, 4, 5), 0);
+	assert_int_equal(lt.layout_init(own, sizeof own - 1, 2, 3, 4, 5), 7);
 	for (int i = 0; i < 2; i++) {
 		void *layout = i == 0 ? made : own;
 
-		assert_int_equal(lt.layout_get(layout, 2, &rows, sizeof(rows), &bytes), 0);
+		assert_int_equal(lt.layout_get(layout, 2, &rows, sizeof rows, &bytes), 0);
 		assert_int_equal(rows, 3);
 		assert_int_equal(bytes, 8);
-		assert_int_equal(lt.layout_get(layout, 4, &leading, sizeof(leading), NULL), 0);
+		assert_int_equal(lt.layout_get(layout, 4, &leading, sizeof leading, NULL), 0);
 		assert_int_equal(leading, 5);
-		assert_int_equal(lt.layout_get(layout, 5, &batches, sizeof(batches), NULL), 0);
+		assert_int_equal(lt.layout_get(layout, 5, &batches, sizeof batches, NULL), 0);
 		assert_int_equal(batches, 1);
-		assert_int_equal(lt.layout_set(layout, 6, &stride, sizeof(stride)), 0);
+		assert_int_equal(lt.layout_set(layout, 6, &stride, sizeof stride), 0);
 		leading = 0;
-		assert_int_equal(lt.layout_get(layout, 6, &leading, sizeof(leading), NULL), 0);
+		assert_int_equal(lt.layout_get(layout, 6, &leading, sizeof leading, NULL), 0);
 		assert_int_equal(leading, 12345);
 		assert_int_equal(lt.layout_get(layout, 5, NULL, 0, &bytes), 0);
 		assert_int_equal(bytes, 4);
@@ -110,15 +110,15 @@ static void a_product_keeps_what_is_set(void **state)
 	(void)state;
 	fake_begin();
 	assert_int_equal(lt.matmul_create(&matmul, 68, 0), 0);
-	assert_int_equal(lt.matmul_get(matmul, 0, &value, sizeof(value), NULL), 0);
+	assert_int_equal(lt.matmul_get(matmul, 0, &value, sizeof value, NULL), 0);
 	assert_int_equal(value, 68);
-	assert_int_equal(lt.matmul_get(matmul, 7, &value, sizeof(value), NULL), 0);
+	assert_int_equal(lt.matmul_get(matmul, 7, &value, sizeof value, NULL), 0);
 	assert_int_equal(value, 1); /* no epilogue */
-	assert_int_equal(lt.matmul_set(matmul, 8, &bias, sizeof(bias)), 0);
-	assert_int_equal(lt.matmul_set(matmul, 25, &fast, sizeof(fast)), 0);
-	assert_int_equal(lt.matmul_get(matmul, 8, &pointer, sizeof(pointer), NULL), 0);
+	assert_int_equal(lt.matmul_set(matmul, 8, &bias, sizeof bias), 0);
+	assert_int_equal(lt.matmul_set(matmul, 25, &fast, sizeof fast), 0);
+	assert_int_equal(lt.matmul_get(matmul, 8, &pointer, sizeof pointer, NULL), 0);
 	assert_ptr_equal(pointer, bias);
-	assert_int_equal(lt.matmul_get(matmul, 25, &read, sizeof(read), NULL), 0);
+	assert_int_equal(lt.matmul_get(matmul, 25, &read, sizeof read, NULL), 0);
 	assert_int_equal(read, 1);
 	assert_int_equal(lt.matmul_destroy(matmul), 0);
 }
@@ -136,7 +136,7 @@ static void a_workspace_is_unknown_only_where_less_than_the_maximum_was_given(vo
 	assert_int_equal(lt.matmul_create(&matmul, 68, 0), 0);
 	assert_int_equal(lt.layout_create(&layout, 0, 16, 16, 16), 0);
 	assert_int_equal(lt.preference_create(&preference), 0);
-	assert_int_equal(lt.preference_set(preference, 1, &most, sizeof(most)), 0);
+	assert_int_equal(lt.preference_set(preference, 1, &most, sizeof most), 0);
 	assert_int_equal(lt.heuristic(handle, matmul, layout, layout, layout, layout, preference, 0, results, &count),
 			 7);
 	assert_int_equal(lt.heuristic(handle, matmul, layout, layout, layout, layout, preference, 2, results, &count),

@@ -239,9 +239,9 @@ static void errors_have_names_and_a_text_once(void **state)
 	assert_string_equal(cudnnGetErrorString(0), "CUDNN_STATUS_SUCCESS");
 	assert_string_equal(cudnnGetErrorString(NOT_SUPPORTED), "CUDNN_STATUS_NOT_SUPPORTED");
 	assert_int_equal(cudnnSetTensorNdDescriptor(NULL, 0, 0, NULL, NULL), NULL_POINTER);
-	cudnnGetLastErrorString(text, sizeof(text));
+	cudnnGetLastErrorString(text, sizeof text);
 	assert_string_equal(text, "a pointer is NULL");
-	cudnnGetLastErrorString(text, sizeof(text));
+	cudnnGetLastErrorString(text, sizeof text);
 	assert_string_equal(text, "");
 }
 
@@ -297,7 +297,7 @@ static void layers_are_given_back(void **state)
 	assert_int_equal(cudnnCreateFilterDescriptor(&filter), 0);
 	assert_int_equal(cudnnSetFilterNdDescriptor(filter, HALF, 1, 3, (int[]){8, 4, 3}), 0);
 	assert_int_equal(cudnnGetFilterNdDescriptor(filter, 8, &number[0], &number[1], &number[2], dimension), 0);
-	assert_memory_equal(number, ((int[]){HALF, 1, 3}), sizeof(number));
+	assert_memory_equal(number, ((int[]){HALF, 1, 3}), sizeof number);
 	assert_memory_equal(dimension, ((int[]){8, 4, 3, 0}), 4 * sizeof(int));
 	assert_int_equal(cudnnDestroyFilterDescriptor(filter), 0);
 	assert_int_equal(cudnnCreateActivationDescriptor(&activation), 0);
@@ -361,7 +361,7 @@ static void convolutions_have_one_algorithm_without_workspace(void **state)
 	(void)state;
 	assert_int_equal(cudnnGetConvolutionNdForwardOutputDim(made.convolution, made.x, made.filter, 4, dimension),
 			 0);
-	assert_memory_equal(dimension, ((int[]){8, 6, 5, 5}), sizeof(dimension));
+	assert_memory_equal(dimension, ((int[]){8, 6, 5, 5}), sizeof dimension);
 	assert_int_equal(cudnnGetConvolutionForwardAlgorithm_v7(handle, made.x, made.filter, made.convolution, made.y,
 								5, &count, &performance),
 			 0);
@@ -577,7 +577,7 @@ static void absent_weights_have_no_address(void **state)
 	assert_null(address[1]);
 	assert_int_equal(cudnnGetTensorNdDescriptor(matrix, 3, &type, &count, dimension, NULL), 0);
 	assert_int_equal(count, 3);
-	assert_memory_equal(dimension, ((int[]){1, 20, 20}), sizeof(dimension));
+	assert_memory_equal(dimension, ((int[]){1, 20, 20}), sizeof dimension);
 	assert_int_equal(cudnnGetRNNWeightParams(handle, made, 1, 4 * 600, NULL, 0, NULL, NULL, NULL, NULL),
 			 BAD_PARAM);
 	assert_int_equal(cudnnGetRNNWeightParams(handle, made, 0, 4 * 600, NULL, 2, NULL, NULL, NULL, NULL),
@@ -654,8 +654,8 @@ static void sequences_are_given_back(void **state)
 	assert_int_equal(cudnnGetRNNDataDescriptor(made, &number[0], &number[1], &number[2], &number[3], &number[4],
 						   3, lengths, NULL),
 			 0);
-	assert_memory_equal(number, ((int[]){FLOAT, 1, 9, 3, 7}), sizeof(number));
-	assert_memory_equal(lengths, ((int[]){9, 4, 2}), sizeof(lengths));
+	assert_memory_equal(number, ((int[]){FLOAT, 1, 9, 3, 7}), sizeof number);
+	assert_memory_equal(lengths, ((int[]){9, 4, 2}), sizeof lengths);
 	assert_int_equal(cudnnSetRNNDataDescriptor(made, FLOAT, 1, 9, 3, 7, (int[]){10, 4, 2}, NULL), BAD_PARAM);
 	assert_int_equal(cudnnDestroyRNNDataDescriptor(made), 0);
 }

@@ -214,7 +214,7 @@ static void attributes_are_given_back_by_count(void **state)
 	assert_int_equal(number[1], 16);
 	assert_int_equal(number[2], -1); /* two were asked for */
 	assert_int_equal(cudnn.get(made, 902, INT64, 6, &count, number), 0);
-	assert_memory_equal(number, outputs, sizeof(outputs));
+	assert_memory_equal(number, outputs, sizeof outputs);
 	assert_int_equal(number[4], -1);
 	assert_int_equal(cudnn.get(made, 901, DATA_TYPE, 1, NULL, &type), 0);
 	assert_int_equal(type, 2);

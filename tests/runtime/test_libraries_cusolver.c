@@ -90,7 +90,7 @@ static void batched_eigenvalues_have_the_published_sizes(void **state)
 
 	(void)state;
 	fake_begin();
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		assert_int_equal(
 			solver.heevj_size(NULL, 1, 0, sizes[i][0], NULL, 4, NULL, &elements, NULL, sizes[i][1]), 0);
 		assert_int_equal(elements, sizes[i][2]);

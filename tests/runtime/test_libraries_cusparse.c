@@ -94,10 +94,10 @@ static void a_sparse_matrix_is_returned_as_it_was_described(void **state)
 					&index_type, &base, &value_type),
 			 0);
 	assert_true(offsets == own && indices == &rows && values == &columns);
-	assert_int_equal(sparse.set_attribute(matrix, 1, &fill, sizeof(fill)), 0);
-	assert_int_equal(sparse.get_attribute(matrix, 1, &read, sizeof(read)), 0);
+	assert_int_equal(sparse.set_attribute(matrix, 1, &fill, sizeof fill), 0);
+	assert_int_equal(sparse.get_attribute(matrix, 1, &read, sizeof read), 0);
 	assert_int_equal(read, 1);
-	assert_int_equal(sparse.set_attribute(matrix, 2, &fill, sizeof(fill)), 3);
+	assert_int_equal(sparse.set_attribute(matrix, 2, &fill, sizeof fill), 3);
 	assert_int_equal(sparse.destroy_sparse(matrix), 0);
 	assert_int_equal(sparse.csr(&matrix, -1, 20, 30, NULL, NULL, NULL, 3, 2, 1, 4), 3);
 
@@ -180,7 +180,7 @@ static void a_sum_has_the_elements_of_its_larger_operand(void **state)
 			 0);
 	assert_int_equal(count, 0);
 	assert_int_equal(fake.written, (uintptr_t)&count);
-	memcpy(&written, fake.content, sizeof(written));
+	memcpy(&written, fake.content, sizeof written);
 	assert_int_equal(written, 40);
 	assert_int_equal(sparse.set_fill(description, 1), 0);
 	assert_int_equal(sparse.get_fill(description), 1);

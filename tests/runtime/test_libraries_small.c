@@ -58,8 +58,8 @@ static void nvrtc_compiles_to_an_image_that_names_its_kernels(void **state)
 		assert_int_equal(get_name(program, "unknown", &again), 10);
 		assert_int_equal(name(program, "late"), 8);
 		assert_int_equal(ptx_size(program, &bytes), 0);
-		assert_true(bytes <= sizeof(text));
-		memset(text, 'x', sizeof(text));
+		assert_true(bytes <= sizeof text);
+		memset(text, 'x', sizeof text);
 		assert_int_equal(ptx(program, text), 0);
 		assert_int_equal(strlen(text) + 1, bytes);
 		assert_non_null(strstr(text, ".version"));
@@ -68,7 +68,7 @@ static void nvrtc_compiles_to_an_image_that_names_its_kernels(void **state)
 		assert_non_null(strstr(text, ".entry other("));
 		assert_non_null(strstr(text, lowered));
 		assert_int_equal(cubin_size(program, &bytes), 0);
-		assert_true(bytes > 0 && bytes <= sizeof(text));
+		assert_true(bytes > 0 && bytes <= sizeof text);
 		assert_int_equal(cubin(program, text), 0);
 		assert_memory_equal(text, "\x50\xed\x55\xba", 4); /* a fat binary's magic number */
 		assert_int_equal(log_size(program, &bytes), 0);
@@ -117,7 +117,7 @@ static void cupti_has_no_records(void **state)
 		assert_int_equal(subscribe(&subscriber, NULL, NULL), 0);
 		assert_non_null(subscriber);
 		assert_int_equal(enable(10), 0);
-		assert_int_equal(next(buffer, sizeof(buffer), &record), 12);
+		assert_int_equal(next(buffer, sizeof buffer, &record), 12);
 		assert_int_equal(dropped(NULL, 0, &count), 0);
 		assert_int_equal(count, 0);
 		assert_int_equal(unsubscribe(subscriber), 0);
@@ -194,7 +194,7 @@ static void cusparselt_compresses_to_the_published_sizes(void **state)
 	library_function(library, "cusparseLtSpMMACompressedSize2", &size);
 	assert_int_equal(structured(handle, matrix, 8, 16, 16, 16, 2, 1, 0), 1);
 	assert_int_equal(init(handle), 0);
-	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
 		assert_int_equal(
 			structured(handle, matrix, sizes[i][0], sizes[i][1], sizes[i][1], 16, (int)sizes[i][2], 1, 0),
 			0);
@@ -206,8 +206,8 @@ static void cusparselt_compresses_to_the_published_sizes(void **state)
 	assert_int_equal(size(handle, other, &bytes, &buffer), 3);
 	assert_int_equal(product(handle, descriptor, 0, 0, other, other, other, other, 2), 3);
 	assert_int_equal(product(handle, descriptor, 0, 0, matrix, other, other, other, 2), 0);
-	assert_int_equal(set(handle, descriptor, 3, &gelu, sizeof(gelu)), 0);
-	assert_int_equal(get(handle, descriptor, 3, &read, sizeof(read)), 0);
+	assert_int_equal(set(handle, descriptor, 3, &gelu, sizeof gelu), 0);
+	assert_int_equal(get(handle, descriptor, 3, &read, sizeof read), 0);
 	assert_int_equal(read, 1);
 	assert_int_equal(set(handle, descriptor, 3, &gelu, 8), 3);
 	assert_int_equal(destroy(handle), 0);

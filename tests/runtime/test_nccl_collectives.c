@@ -47,7 +47,7 @@ static void fill(struct books *books, int type, size_t bytes)
 	int rank;
 	size_t at, i;
 
-	memset(books->sources, 0, sizeof(books->sources));
+	memset(books->sources, 0, sizeof books->sources);
 	for (rank = 0; rank < books->rank->ranks; rank++) {
 		set_element(type, books->scalars[rank], next_random(&books->random), true); /* no -0 */
 		for (at = 0; at < bytes; at += NCCL_BLOCK) {
@@ -255,7 +255,7 @@ static void moves(struct books *books, int type, size_t count, bool in_place)
 static void everything(struct rank *rank)
 {
 	static const size_t counts[] = {0, 1, 7, 513, 1531};
-	struct books *books = calloc(1, sizeof(*books));
+	struct books *books = calloc(1, sizeof *books);
 	int type, reduction;
 	size_t i;
 
@@ -263,7 +263,7 @@ static void everything(struct rank *rank)
 	books->rank = rank;
 	books->random = *(uint64_t *)rank->argument;
 	for (type = 0; type < TYPES; type++) {
-		for (i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+		for (i = 0; i < sizeof counts / sizeof counts[0]; i++) {
 			for (reduction = 0; reduction <= NCCL_REDUCE_PREMULTIPLIED; reduction++)
 				reductions(books, type, reduction, counts[i], (i + (size_t)reduction) % 2);
 			rooted_moves(books, type, counts[i], i % 2);
@@ -329,10 +329,10 @@ static void needle(struct rank *rank)
 	float one = 1.25f, got[64];
 	int i;
 
-	fake_store(SOURCE + at, &one, sizeof(one));
+	fake_store(SOURCE + at, &one, sizeof one);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)SOURCE, 1ull << 32, ncclFloat32, ncclSum, rank->comm,
 			       STREAM(0)));
-	fake_load(SOURCE + (3ull << 32), got, sizeof(got));
+	fake_load(SOURCE + (3ull << 32), got, sizeof got);
 	for (i = 0; i < 64; i++)
 		check(got[i] == (i % 10 == 1 && i / 10 < rank->ranks ? 1.25f : 0));
 }
@@ -392,12 +392,12 @@ static void many(struct rank *rank)
 	int i, turns = 5000, value = rank->rank + 1, got = 0;
 
 	for (i = 0; i < turns; i++) {
-		fake_store(SOURCE + 8 * (uint64_t)i, &value, sizeof(value));
+		fake_store(SOURCE + 8 * (uint64_t)i, &value, sizeof value);
 		check_ok(ncclAllReduce((void *)(SOURCE + 8 * (uint64_t)i), (void *)(DESTINATION + 8 * (uint64_t)i), 1,
 				       ncclInt32, ncclSum, rank->comm, STREAM(i % 7)));
 	}
 	for (i = 0; i < turns; i++) {
-		fake_load(DESTINATION + 8 * (uint64_t)i, &got, sizeof(got));
+		fake_load(DESTINATION + 8 * (uint64_t)i, &got, sizeof got);
 		check(got == rank->ranks * (rank->ranks + 1) / 2);
 	}
 }

@@ -11,7 +11,7 @@ const struct nccl_fact nccl_facts_ours[] = {NCCL_FACTS};
 
 int main(void)
 {
-	int wrong = nccl_fact_count != sizeof(nccl_facts_ours) / sizeof(nccl_facts_ours[0]);
+	int wrong = nccl_fact_count != sizeof nccl_facts_ours / sizeof nccl_facts_ours[0];
 
 	for (size_t i = 0; i < nccl_fact_count; i++) {
 		if (strcmp(nccl_facts_ours[i].what, nccl_facts_theirs[i].what) == 0 &&

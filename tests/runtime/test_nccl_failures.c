@@ -30,7 +30,7 @@ static void file_of_waiting(const struct ranks *ranks, int rank, unsigned int ar
 		fd = path[0] ? open(path, O_RDWR | O_CLOEXEC) : -1;
 		if (fd < 0)
 			continue;
-		assert_true(pread(fd, &header, sizeof(header), 0) >= 0);
+		assert_true(pread(fd, &header, sizeof header, 0) >= 0);
 		close(fd);
 	} while (header.arrived < arrived);
 }
@@ -57,7 +57,7 @@ static void ranks_that_never_come(void **state)
 
 	(void)state;
 	start_ranks(&ranks, 2, wait_in_vain, NULL);
-	file_of_waiting(&ranks, 0, 1, path, sizeof(path));
+	file_of_waiting(&ranks, 0, 1, path, sizeof path);
 	assert_int_equal(wait_rank(&ranks, 0) | wait_rank(&ranks, 1), 0);
 	assert_false(exists(path));
 }
@@ -94,7 +94,7 @@ static void a_rank_dies_before_all_came(void **state)
 
 	(void)state;
 	start_ranks(&ranks, 2, wait_for_more, NULL);
-	file_of_waiting(&ranks, 0, 2, path, sizeof(path));
+	file_of_waiting(&ranks, 0, 2, path, sizeof path);
 	kill(ranks.pids[1], SIGKILL);
 	assert_int_equal(wait_rank(&ranks, 0), 0);
 	(void)wait_rank(&ranks, 1);
@@ -110,7 +110,7 @@ static void all_die_before_all_came(void **state)
 
 	(void)state;
 	start_ranks(&ranks, 1, wait_for_more, NULL);
-	file_of_waiting(&ranks, 0, 1, path, sizeof(path));
+	file_of_waiting(&ranks, 0, 1, path, sizeof path);
 	assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
 	assert_true(exists(path)); /* it is in use */
 	kill(ranks.pids[0], SIGKILL);
@@ -208,7 +208,7 @@ static void damage(void (*how)(int fd))
 
 	assert_int_equal(pipe(ends), 0);
 	start_ranks(&ranks, 2, second_fails, ends);
-	file_of_waiting(&ranks, 0, 1, path, sizeof(path));
+	file_of_waiting(&ranks, 0, 1, path, sizeof path);
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0);
 	how(fd);
@@ -267,7 +267,7 @@ static void work_until_error(struct rank *rank)
 
 		kind = (int)random_below(&random, 3);
 		value = i + 1;
-		fake_store(SOURCE, &value, sizeof(value));
+		fake_store(SOURCE, &value, sizeof value);
 		if (kind == 0) {
 			result = ncclAllReduce((void *)SOURCE, (void *)to, 1, ncclInt32, ncclMax, rank->comm,
 					       STREAM(0));
@@ -285,7 +285,7 @@ static void work_until_error(struct rank *rank)
 			rank_say(rank, 'w');
 		if (result != ncclSuccess || random_below(&random, 4) != 0)
 			continue;
-		fake_load(to, &value, sizeof(value));
+		fake_load(to, &value, sizeof value);
 		check_ok(ncclCommGetAsyncError(rank->comm, &state));
 		check(value == i + 1 || (value == 0 && state == ncclRemoteError));
 	}
@@ -293,7 +293,7 @@ static void work_until_error(struct rank *rank)
 	check(strstr(ncclGetLastError(NULL), "has died") || strstr(ncclGetLastError(NULL), "has left"));
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(state == ncclRemoteError);
-	fake_load(DESTINATION, &value, sizeof(value)); /* waits for nobody */
+	fake_load(DESTINATION, &value, sizeof value); /* waits for nobody */
 	fake_synchronize_device();
 	check_ok(random_below(&random, 2) ? ncclCommAbort(rank->comm) : ncclCommDestroy(rank->comm));
 }
@@ -341,7 +341,7 @@ static void leave_a_child(struct rank *rank)
 		if (child == 0) {
 			char path[512];
 
-			communicator_file(getpid(), path, sizeof(path));
+			communicator_file(getpid(), path, sizeof path);
 			check(path[0] == '\0');
 			check_answer(ncclCommGetAsyncError(rank->comm, &state), ncclInvalidUsage);
 			check_answer(ncclAllReduce((void *)SOURCE, (void *)SOURCE, 1, ncclInt32, ncclSum, rank->comm,
@@ -354,10 +354,10 @@ static void leave_a_child(struct rank *rank)
 			_exit(0);
 		}
 		rank_say(rank, (char)0x40);
-		check(write(*(int *)rank->argument, &child, sizeof(child)) == (ssize_t)sizeof(child));
+		check(write(*(int *)rank->argument, &child, sizeof child) == (ssize_t)sizeof child);
 		pause();
 	}
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)SOURCE, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	fake_synchronize(STREAM(0));
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
@@ -376,7 +376,7 @@ static void a_child_outlives_its_rank(void **state)
 	start_ranks(&ranks, 2, leave_a_child, &ends[1]);
 	(void)hear_rank(&ranks, 0);
 	(void)hear_rank(&ranks, 0); /* rank and child, in any order */
-	assert_int_equal(read(ends[0], &child, sizeof(child)), sizeof(child));
+	assert_int_equal(read(ends[0], &child, sizeof child), sizeof child);
 	kill(ranks.pids[0], SIGKILL);
 	assert_int_equal(wait_rank(&ranks, 1), 0);
 	(void)wait_rank(&ranks, 0);
@@ -393,7 +393,7 @@ static void leave_early(struct rank *rank)
 	int value = rank->rank + 1, got = 0;
 
 	init_rank(rank);
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	if (rank->rank == 0) {
 		check_ok(ncclCommDestroy(rank->comm));
@@ -403,10 +403,10 @@ static void leave_early(struct rank *rank)
 	check(read(*(int *)rank->argument, &value, 1) == 0); /* the parent closed its end: rank 0 has gone */
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(state == ncclSuccess);
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 3);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 0);
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(state == ncclRemoteError && strstr(ncclGetLastError(NULL), "rank 0 has left"));
@@ -449,13 +449,13 @@ static void abort_while_waiting(struct rank *rank)
 		check_ok(ncclCommAbort(rank->comm));
 		return;
 	}
-	fake_store(SOURCE, &value, sizeof(value));
-	fake_store(DESTINATION, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
+	fake_store(DESTINATION, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	check(pthread_create(&thread, NULL, abort_it, rank->comm) == 0);
 	fake_synchronize(STREAM(0)); /* before or after: it comes back */
 	check(pthread_join(thread, NULL) == 0);
-	fake_load(DESTINATION, &value, sizeof(value));
+	fake_load(DESTINATION, &value, sizeof value);
 	check(value == 0);
 	check(write(((int *)rank->argument)[1], "g", 1) == 1);
 }
@@ -482,12 +482,12 @@ static void give_it_up(struct rank *rank)
 	int value = 1, excluded = 1, got = 5;
 
 	init_rank(rank);
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	if (rank->rank != 1) { /* rank 1 has failed: the others go on without it */
 		check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm,
 				       STREAM(0)));
 		check_ok(ncclCommRevoke(rank->comm, 0));
-		fake_load(DESTINATION, &got, sizeof(got));
+		fake_load(DESTINATION, &got, sizeof got);
 		check(got == 0);
 		check_ok(ncclCommGetAsyncError(rank->comm, &state));
 		check(state == ncclSuccess);
@@ -497,7 +497,7 @@ static void give_it_up(struct rank *rank)
 		check_answer(ncclCommFinalize(rank->comm), ncclInvalidUsage);
 		check_ok(ncclCommShrink(rank->comm, &excluded, 1, &child, NULL, NCCL_SHRINK_ABORT));
 		check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, child, STREAM(0)));
-		fake_load(DESTINATION, &got, sizeof(got));
+		fake_load(DESTINATION, &got, sizeof got);
 		check(got == 2);
 		check_ok(ncclCommDestroy(child));
 	}
@@ -525,7 +525,7 @@ static void disagree(struct rank *rank)
 	int value = 1;
 
 	init_rank(rank);
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	switch (*(int *)rank->argument) {
 	case 0:
 		check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, count, ncclInt32, ncclSum, rank->comm,
@@ -547,7 +547,7 @@ static void disagree(struct rank *rank)
 		check_ok(ncclRecv((void *)DESTINATION, count, ncclInt32, 1 - rank->rank, rank->comm, STREAM(0)));
 		check_ok(ncclGroupEnd());
 	}
-	fake_load(DESTINATION, &value, sizeof(value));
+	fake_load(DESTINATION, &value, sizeof value);
 	check(value == 0);
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(state == ncclInvalidUsage);
@@ -596,11 +596,11 @@ static void mean_harm(struct rank *rank)
 	init_rank(rank);
 	if (rank->rank == 1) {
 		maps = fopen("/proc/self/maps", "r");
-		while (maps && fgets(line, sizeof(line), maps) && !strstr(line, "/neap-nccl-"))
+		while (maps && fgets(line, sizeof line, maps) && !strstr(line, "/neap-nccl-"))
 			;
 		check(sscanf(line, "%lx-%lx", &start, &end) == 2);
 		for (i = 0; i < 200; i++) {
-			fake_store(SOURCE, &i, sizeof(i));
+			fake_store(SOURCE, &i, sizeof i);
 			(void)ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 64, ncclInt32, ncclSum, rank->comm,
 					    STREAM(0));
 		}
@@ -613,7 +613,7 @@ static void mean_harm(struct rank *rank)
 		_exit(0);
 	}
 	for (i = 0; i < 400 && result == ncclSuccess && state == ncclSuccess; i++) {
-		fake_store(SOURCE, &value, sizeof(value));
+		fake_store(SOURCE, &value, sizeof value);
 		result = ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 64, ncclInt32, ncclSum, rank->comm,
 				       STREAM(0));
 		if (i % 8 == 0)

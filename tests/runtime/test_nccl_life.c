@@ -14,9 +14,9 @@ static int sum_over(ncclComm_t comm, int value)
 {
 	int sum = 0;
 
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, comm, STREAM(0)));
-	fake_load(DESTINATION, &sum, sizeof(sum));
+	fake_load(DESTINATION, &sum, sizeof sum);
 	return sum;
 }
 
@@ -60,7 +60,7 @@ static void versions_and_texts(void **state)
 	assert_non_null(strstr(ncclGetLastError(NULL), "ncclGetUniqueId"));
 	assert_int_equal(ncclGetUniqueId(&one), ncclSuccess);
 	assert_int_equal(ncclGetUniqueId(&other), ncclSuccess);
-	assert_memory_not_equal(&one, &other, sizeof(one));
+	assert_memory_not_equal(&one, &other, sizeof one);
 }
 
 static void wrong_arguments(void **state)
@@ -157,17 +157,17 @@ static void scale(struct rank *rank)
 	double wide = 2;
 
 	check_ok(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, rank->comm));
-	fake_store(SOURCE + 64, &scalar, sizeof(scalar));
+	fake_store(SOURCE + 64, &scalar, sizeof scalar);
 	check_ok(ncclRedOpCreatePreMulSum(&second, (void *)(SOURCE + 64), ncclFloat32, ncclScalarDevice, rank->comm));
 	check(op != second && (int)op >= ncclNumOps);
 	scalar = 99; /* the first was read, the second is read when it is used */
 	fake_store(SOURCE + 64, &(float){(float)(rank->rank + 2)}, sizeof(float));
-	fake_store(SOURCE, &one, sizeof(one));
+	fake_store(SOURCE, &one, sizeof one);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclFloat32, op, rank->comm, STREAM(0)));
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 1 + 2 + 3);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclFloat32, second, rank->comm, STREAM(0)));
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 2 + 3 + 4);
 	check_answer(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclFloat64, op, rank->comm, NULL),
 		     ncclInvalidArgument);
@@ -211,7 +211,7 @@ static void hold_the_stream(struct rank *rank)
 		check(sum_over(rank->comm, 1) == 8);
 		return;
 	}
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	check(fake_closed() == 1); /* the call came back, the other rank has not called */
 	check(!fake_query(STREAM(0)) && fake_query(STREAM(1)) && fake_closed() == 1);
@@ -224,7 +224,7 @@ static void hold_the_stream(struct rank *rank)
 	}
 	check(write(((int *)rank->argument)[1], "g", 1) == 1);
 	check(pthread_join(thread, NULL) == 0 && done);
-	fake_load(DESTINATION, &value, sizeof(value));
+	fake_load(DESTINATION, &value, sizeof value);
 	check(value == 8);
 }
 
@@ -246,13 +246,13 @@ static void overwrite(struct rank *rank)
 	ncclResult_t state;
 
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
-	fake_store(DESTINATION, &value, sizeof(value));
+	fake_store(DESTINATION, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)(DESTINATION + 4096), 1, ncclInt32, ncclSum, rank->comm,
 			       STREAM(0)));
 	while (!fake_query(STREAM(0)))
 		check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(fake_closed() == 0);
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 5);
 }
 
@@ -268,7 +268,7 @@ static void group_errors(struct rank *rank)
 {
 	int value = 1, got = 0;
 
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclGroupStart());
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	check_answer(
@@ -283,7 +283,7 @@ static void group_errors(struct rank *rank)
 	check_ok(ncclGroupStart());
 	check_ok(ncclGroupEnd());
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == rank->ranks);
 }
 
@@ -301,7 +301,7 @@ static void large_group(struct rank *rank)
 	check_ok(ncclGroupStart());
 	for (i = 0; i < count; i++) {
 		value = i * 10 + rank->rank;
-		fake_store(SOURCE + 4 * (uint64_t)i, &value, sizeof(value));
+		fake_store(SOURCE + 4 * (uint64_t)i, &value, sizeof value);
 		for (other = 0; other < rank->ranks; other++) {
 			check_ok(ncclSend((void *)(SOURCE + 4 * (uint64_t)i), 1, ncclInt32, other, rank->comm,
 					  STREAM(0)));
@@ -312,7 +312,7 @@ static void large_group(struct rank *rank)
 	check_ok(ncclGroupEnd());
 	for (i = 0; i < count; i++)
 		for (other = 0; other < rank->ranks; other++) {
-			fake_load(DESTINATION + 4 * (uint64_t)(i * rank->ranks + other), &got, sizeof(got));
+			fake_load(DESTINATION + 4 * (uint64_t)(i * rank->ranks + other), &got, sizeof got);
 			check(got == i * 10 + other);
 		}
 }
@@ -349,7 +349,7 @@ static void one_process(void **state)
 		assert_int_equal(ncclGroupStart(), ncclSuccess);
 		for (i = 0; i < DEVICES; i++) {
 			value = i + round;
-			fake_store(on_device(i), &value, sizeof(value));
+			fake_store(on_device(i), &value, sizeof value);
 			assert_int_equal(ncclAllReduce((void *)on_device(i), (void *)(on_device(i) + 64), 1,
 						       ncclInt32, ncclSum, comms[i], STREAM(i)),
 					 ncclSuccess);
@@ -358,7 +358,7 @@ static void one_process(void **state)
 	}
 	assert_int_equal(fake.device, 5);
 	for (i = 0; i < DEVICES; i++) {
-		fake_load(on_device(i) + 64, &value, sizeof(value));
+		fake_load(on_device(i) + 64, &value, sizeof value);
 		assert_int_equal(value, 0 + 1 + 2 + 3 + 4 * (2000 - 1));
 	}
 	for (i = 0; i < DEVICES; i++)
@@ -385,7 +385,7 @@ static void device_by_device(void **state)
 	assert_int_equal(ncclGroupStart(), ncclSuccess);
 	for (i = 0; i < DEVICES; i++) {
 		value = 1 << i;
-		fake_store(on_device(i), &value, sizeof(value));
+		fake_store(on_device(i), &value, sizeof value);
 		for (round = 0; round < 1500; round++)
 			assert_int_equal(ncclAllReduce((void *)on_device(i), (void *)(on_device(i) + 64), 1,
 						       ncclInt32, ncclSum, children[i], STREAM(i)),
@@ -393,7 +393,7 @@ static void device_by_device(void **state)
 	}
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
 	for (i = 0; i < DEVICES; i++) {
-		fake_load(on_device(i) + 64, &value, sizeof(value));
+		fake_load(on_device(i) + 64, &value, sizeof value);
 		assert_int_equal(value, i % 2 ? 2 + 8 : 1 + 4);
 		assert_int_equal(ncclCommDestroy(children[i]), ncclSuccess);
 		assert_int_equal(ncclCommDestroy(comms[i]), ncclSuccess);
@@ -581,11 +581,11 @@ static void dropped_gate(struct rank *rank)
 {
 	int value = 3, got = 0;
 
-	fake_store(SOURCE, &value, sizeof(value));
+	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	if (rank->rank == 0)
 		_exit(0); /* without a look, and without an end */
-	fake_load(DESTINATION, &got, sizeof(got));
+	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 6);
 	rank->comm = NULL;
 }

@@ -60,7 +60,7 @@ static void every_code(void **state)
 	unsigned int code;
 
 	(void)state;
-	for (i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+	for (i = 0; i < sizeof formats / sizeof formats[0]; i++) {
 		const struct format *format = &formats[i];
 		unsigned int codes = 1u << (1 + format->exponent_bits + format->mantissa_bits);
 
@@ -84,7 +84,7 @@ static void every_middle(void **state)
 	unsigned int code;
 
 	(void)state;
-	for (i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+	for (i = 0; i < sizeof formats / sizeof formats[0]; i++) {
 		const struct format *format = &formats[i];
 		unsigned int codes = 1u << (format->exponent_bits + format->mantissa_bits);
 
@@ -129,7 +129,7 @@ static void against_the_compiler(void **state)
 		_Float16 half = (_Float16)value;
 		unsigned short code;
 
-		memcpy(&code, &half, sizeof(code));
+		memcpy(&code, &half, sizeof code);
 		assert_int_equal(narrow(ncclFloat16, value), code);
 	}
 }

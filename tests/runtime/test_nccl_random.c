@@ -203,7 +203,7 @@ static void operation(struct program *program)
 	const struct split *split = &program->splits[pick(program, COMMS)];
 	int from = pick_region(program), to = pick_region(program),
 	    part = 1 + pick(program, REGION / split->teams[0].count);
-	int kind = pick(program, (int)(sizeof(kinds) / sizeof(kinds[0]))), i, j;
+	int kind = pick(program, (int)(sizeof kinds / sizeof kinds[0])), i, j;
 	void *stream = STREAM(pick(program, 3));
 	uint64_t random = program->random;
 
@@ -254,7 +254,7 @@ static void make_splits(struct program *program)
 
 static void run_program(struct rank *rank)
 {
-	struct program *program = calloc(1, sizeof(*program));
+	struct program *program = calloc(1, sizeof *program);
 	int step, i;
 
 	check(program != NULL);
@@ -262,7 +262,7 @@ static void run_program(struct rank *rank)
 	program->random = *(uint64_t *)rank->argument;
 	make_splits(program);
 	for (step = 0; step < STEPS; step++) {
-		memset(program->used, 0, sizeof(program->used));
+		memset(program->used, 0, sizeof program->used);
 		switch (pick(program, 8)) {
 		case 0:
 		case 1:

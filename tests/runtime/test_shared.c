@@ -56,12 +56,12 @@ static void load(void)
 		exit(91);
 #define F(name, parameters)                                                                                          \
 	symbol = dlsym(library, #name);                                                                              \
-	memcpy(&name, &symbol, sizeof(symbol));
+	memcpy(&name, &symbol, sizeof symbol);
 	FUNCTIONS
 #undef F
 #define D(name)                                                                                                      \
 	symbol = driver_function(#name);                                                                             \
-	memcpy(&cuda.name, &symbol, sizeof(symbol));
+	memcpy(&cuda.name, &symbol, sizeof symbol);
 	D(cuMemCreate)
 	D(cuMemRelease)
 	D(cuMemAddressReserve)
@@ -176,7 +176,7 @@ static void other_by_name(void)
 	cudaIpcHandle_t handle;
 	void *memory = NULL;
 
-	receive_bytes(OTHER_IN, &handle, sizeof(handle));
+	receive_bytes(OTHER_IN, &handle, sizeof handle);
 	CHECK(cudaIpcOpenMemHandle(&memory, handle, 1) == 0);
 	CHECK(byte_at(memory, 5) == 7 && byte_at(memory, 6) == 0 && byte_at(memory, BYTES - 1) == 9);
 	put(memory, 6, 11);
@@ -202,7 +202,7 @@ static void what_one_process_stored_the_other_reads(void **unused)
 	assert_int_equal(cudaMemcpy((char *)memory + BYTES - 1, &last, 1, cudaMemcpyHostToDevice), 0);
 	assert_int_equal(cudaIpcGetMemHandle(&handle, memory), 0);
 	start_other("name");
-	send_bytes(to_other, &handle, sizeof(handle));
+	send_bytes(to_other, &handle, sizeof handle);
 	await_other();
 	assert_int_equal(byte_at(memory, 5), 7);
 	assert_int_equal(byte_at(memory, 6), 11);
@@ -242,7 +242,7 @@ static void other_by_descriptor(void)
 	char *memory;
 	int files[2];
 
-	receive_bytes(OTHER_IN, files, sizeof(files));
+	receive_bytes(OTHER_IN, files, sizeof files);
 	CHECK(cudaFree(NULL) == 0);
 	memory = reserve();
 	for (int i = 0; i < 2; i++) {
@@ -254,7 +254,7 @@ static void other_by_descriptor(void)
 	for (int i = 0; i < 10; i++)
 		CHECK(got[i] == i + 1 && got[i + 10] == 0);
 	CHECK(byte_at(memory, PAGE + 10) == 77);
-	memset(data, 0x44, sizeof(data));
+	memset(data, 0x44, sizeof data);
 	CHECK(cudaMemcpy(memory + PAGE - 10, data, 20, cudaMemcpyHostToDevice) == 0);
 }
 
@@ -288,7 +288,7 @@ static void a_range_may_be_shared_in_parts(void **unused)
 	}
 	put(memory, 2 * PAGE + 10, 77);
 	start_other("descriptor");
-	send_bytes(to_other, files, sizeof(files));
+	send_bytes(to_other, files, sizeof files);
 	end_other();
 	assert_int_equal(cudaMemcpy(got, memory + PAGE - 10, 20, cudaMemcpyDeviceToHost), 0);
 	for (int i = 0; i < 20; i++) /* the second page is this process's own */
@@ -311,12 +311,12 @@ static void other_without_backing(void)
 	char path[512], line[256] = "";
 	FILE *file;
 
-	receive_bytes(OTHER_IN, &handle, sizeof(handle));
+	receive_bytes(OTHER_IN, &handle, sizeof handle);
 	CHECK(cudaIpcOpenMemHandle(&memory, handle, 1) == 0);
 	CHECK(byte_at(memory, 5) == 0);
-	snprintf(path, sizeof(path), "%s/simulated.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
+	snprintf(path, sizeof path, "%s/simulated.%d", getenv("NEAP_RUN_DIR"), (int)getpid());
 	file = fopen(path, "r");
-	CHECK(file && fgets(line, sizeof(line), file));
+	CHECK(file && fgets(line, sizeof line, file));
 	CHECK(strcmp(line, "transfer libcuda cuIpcOpenMemHandle 1 0 0\n") == 0);
 	fclose(file);
 	CHECK(cudaIpcCloseMemHandle(memory) == 0);
@@ -334,7 +334,7 @@ static void without_backing(void)
 	put(memory, 5, 7);
 	CHECK(cudaIpcGetMemHandle(&handle, memory) == 0);
 	start_other("unbacked");
-	send_bytes(to_other, &handle, sizeof(handle));
+	send_bytes(to_other, &handle, sizeof handle);
 	end_other();
 	CHECK(byte_at(memory, 5) == 7);
 }
@@ -346,7 +346,7 @@ static void without_backing_the_tally_says_so(void **unused)
 	(void)unused;
 	start_other("without");
 	end_other();
-	snprintf(command, sizeof(command), "rm -f %.40s/simulated.*", getenv("NEAP_RUN_DIR"));
+	snprintf(command, sizeof command, "rm -f %.40s/simulated.*", getenv("NEAP_RUN_DIR"));
 	assert_int_equal(system(command), 0);
 }
 
@@ -387,9 +387,9 @@ int main(int argc, char **argv)
 	if (!mkdtemp(folder))
 		return 1;
 	setenv("NEAP_RUN_DIR", folder, 1);
-	snprintf(spec, sizeof(spec), "mem=256MiB,backing=none,world=test-unbacked-%d", (int)getpid());
+	snprintf(spec, sizeof spec, "mem=256MiB,backing=none,world=test-unbacked-%d", (int)getpid());
 	setenv("TEST_UNBACKED", spec, 1);
-	snprintf(spec, sizeof(spec), "mem=256MiB,world=test-shared-%d", (int)getpid());
+	snprintf(spec, sizeof spec, "mem=256MiB,world=test-shared-%d", (int)getpid());
 	setenv("NEAP_SIM", spec, 1);
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	load();

@@ -162,4 +162,4 @@
 	 "2:5: expected text in UTF-8, not byte 0xc3"},
 	{"%am\304 n", "1:1: expected no YAML directive (%)"},
 	{"name: \001\n", "1:7: expected text in UTF-8, not byte 0x01"},
-/* clang-format on */
+	/* clang-format on */

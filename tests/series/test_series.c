@@ -365,8 +365,8 @@ static void test_interrupted_early(void **state)
 	assert_int_equal(series_lines("ran"), 1);
 }
 
-/* Killed between a start and its end, then edited: the attempt was another command's, and is made again as the file is
- * now. A kill in the middle of the edit changes nothing about that. */
+/* Killed between a start and its end, then edited: the attempt was another command's, and is made again as the file
+ * is now. A kill in the middle of the edit changes nothing about that. */
 static void test_changed(void **state)
 {
 	(void)state;

@@ -19,7 +19,7 @@ static void *open_library(const char *name)
 	char path[4096];
 	void *library;
 
-	snprintf(path, sizeof(path), "%s/%s", folder ? folder : ".", name);
+	snprintf(path, sizeof path, "%s/%s", folder ? folder : ".", name);
 	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!library) {
 		fprintf(stderr, "%s\n", dlerror());
@@ -36,7 +36,7 @@ static void find(void *library, const char *name, void *ret_function)
 		fprintf(stderr, "no symbol %s\n", name);
 		exit(99);
 	}
-	memcpy(ret_function, &found, sizeof(found));
+	memcpy(ret_function, &found, sizeof found);
 }
 
 void sim_load(void)
@@ -61,7 +61,7 @@ void sim_load(void)
 void sim_name_world(const char *name, const char *options)
 {
 	sim_load();
-	snprintf(t.spec, sizeof(t.spec), "%s%sworld=test-%s-%d", options, *options ? "," : "", name, (int)getpid());
+	snprintf(t.spec, sizeof t.spec, "%s%sworld=test-%s-%d", options, *options ? "," : "", name, (int)getpid());
 	setenv("NEAP_SIM", t.spec, 1);
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	unsetenv("NEAP_SIM_FAULT");
@@ -230,7 +230,7 @@ void sim_roles(int argc, char **argv, const struct sim_role *roles, size_t count
 	if (argc != 2 || strcmp(argv[0], "child") != 0)
 		return;
 	sim_load();
-	snprintf(t.spec, sizeof(t.spec), "%s", getenv("NEAP_SIM") ? getenv("NEAP_SIM") : "");
+	snprintf(t.spec, sizeof t.spec, "%s", getenv("NEAP_SIM") ? getenv("NEAP_SIM") : "");
 	for (i = 0; i < count; i++)
 		if (strcmp(roles[i].name, argv[1]) == 0)
 			exit(roles[i].run());

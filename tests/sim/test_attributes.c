@@ -30,7 +30,7 @@ static void each_model_says_what_it_is(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+	for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
 		sim_begin("models", models[i].device);
 		assert_int_equal(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR), models[i].major);
 		assert_int_equal(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR), models[i].minor);
@@ -83,7 +83,7 @@ static void devices_are_found_by_their_place(void **state)
 
 	(void)state;
 	sim_begin("place", "3xa100-40gb");
-	assert_ok(t.cuda.cuDeviceGetPCIBusId(id, sizeof(id), 2));
+	assert_ok(t.cuda.cuDeviceGetPCIBusId(id, sizeof id, 2));
 	assert_ok(t.cuda.cuDeviceGetByPCIBusId(&device, id));
 	assert_int_equal(device, 2);
 	assert_ok(t.cuda.cuDeviceGetByPCIBusId(&device, strchr(id, ':') + 1)); /* without the domain */
@@ -92,7 +92,7 @@ static void devices_are_found_by_their_place(void **state)
 	assert_answer(t.cuda.cuDeviceGetByPCIBusId(&device, "nowhere"), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuDeviceGetUuid(&uuid, 1));
 	assert_ok(t.cuda.cuDeviceGetUuid_v1(&older, 1));
-	assert_memory_equal(&uuid, &older, sizeof(uuid));
+	assert_memory_equal(&uuid, &older, sizeof uuid);
 	assert_ok(t.cuda.cuDeviceComputeCapability(&major, &minor, 0));
 	assert_int_equal(major * 10 + minor, 80);
 	assert_ok(t.cuda.cuDeviceCanAccessPeer(&value, 0, 1));

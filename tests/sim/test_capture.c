@@ -390,7 +390,7 @@ static void modes_say_whom_it_concerns(void **state)
 	CUdeviceptr address;
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		start(s.a, cases[i].capture);
 		struct elsewhere elsewhere = run_elsewhere((struct elsewhere){.scene = &s, .mode = cases[i].thread});
 		assert_answer(elsewhere.alloc,

@@ -56,7 +56,7 @@ static void rows_and_layers_are_copied(void **state)
 	sim_begin("rows", "mem=256MiB");
 	assert_ok(t.cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	assert_ok(t.cuda.cuMemAlloc(&memory, PAGE));
-	for (size_t i = 0; i < sizeof(image); i++)
+	for (size_t i = 0; i < sizeof image; i++)
 		image[i] = (unsigned char)i;
 	/* A part of 10 by 3 bytes at (5, 2), to (1, 1) of rows of 64. */
 	rows.srcMemoryType = CU_MEMORYTYPE_HOST, rows.srcHost = image, rows.srcPitch = 40;
@@ -76,7 +76,7 @@ static void rows_and_layers_are_copied(void **state)
 	assert_ok(t.cuda.cuMemcpy2DAsync(&rows, stream));
 
 	/* Two layers of 3 rows of 8 bytes, out of layers of 4 rows of 16. */
-	assert_ok(t.cuda.cuMemcpyHtoD(memory, image, sizeof(image)));
+	assert_ok(t.cuda.cuMemcpyHtoD(memory, image, sizeof image));
 	layers.srcMemoryType = CU_MEMORYTYPE_DEVICE, layers.srcDevice = memory, layers.srcPitch = 16,
 	layers.srcHeight = 4;
 	layers.srcZ = 1, layers.srcY = 1;

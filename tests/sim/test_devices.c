@@ -76,7 +76,7 @@ static void bad_specs_are_pointed_at(void **state)
 	size_t i;
 
 	(void)state;
-	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct sim_spec spec = {.device_count = 77};
 		struct neap_error err = {0};
 
@@ -142,21 +142,21 @@ static void devices_come_in_another_order(void **state)
 	assert_int_equal(visible(NULL), 3);
 	for (int i = 0; i < 3; i++) {
 		assert_ok(t.cuda.cuDeviceGetUuid(&back, i));
-		assert_memory_equal(&back, &forth[2 - i], sizeof(back));
+		assert_memory_equal(&back, &forth[2 - i], sizeof back);
 	}
 	assert_int_equal(visible("0"), 1);
 	assert_ok(t.cuda.cuDeviceGetUuid(&back, 0));
-	assert_memory_equal(&back, &forth[2], sizeof(back));
+	assert_memory_equal(&back, &forth[2], sizeof back);
 	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
-	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, world, sizeof(world)), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, world, sizeof world), NVML_SUCCESS);
 	sim_uuid_format((unsigned char *)forth[0].bytes, text);
 	assert_string_equal(world, text);
 	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
 	setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
 	assert_int_equal(visible(NULL), 3);
 	assert_ok(t.cuda.cuDeviceGetUuid(&back, 0));
-	assert_memory_equal(&back, &forth[0], sizeof(back));
+	assert_memory_equal(&back, &forth[0], sizeof back);
 	unsetenv("CUDA_DEVICE_ORDER");
 }
 
@@ -171,17 +171,17 @@ static void visible_devices_are_chosen_as_the_driver_does(void **state)
 	assert_int_equal(visible(NULL), 3);
 	for (i = 0; i < 3; i++)
 		assert_ok(t.cuda.cuDeviceGetUuid(&all[i], i));
-	assert_memory_not_equal(&all[0], &all[1], sizeof(all[0]));
+	assert_memory_not_equal(&all[0], &all[1], sizeof all[0]);
 	assert_int_equal(visible("2,0"), 2);
 	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 0));
-	assert_memory_equal(&seen, &all[2], sizeof(seen));
+	assert_memory_equal(&seen, &all[2], sizeof seen);
 	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 1));
-	assert_memory_equal(&seen, &all[0], sizeof(seen));
+	assert_memory_equal(&seen, &all[0], sizeof seen);
 	sim_uuid_format((unsigned char *)all[1].bytes, text);
-	snprintf(list, sizeof(list), "%s,2", text);
+	snprintf(list, sizeof list, "%s,2", text);
 	assert_int_equal(visible(list), 2);
 	assert_ok(t.cuda.cuDeviceGetUuid(&seen, 0));
-	assert_memory_equal(&seen, &all[1], sizeof(seen));
+	assert_memory_equal(&seen, &all[1], sizeof seen);
 	text[16] = '\0'; /* a prefix will do */
 	assert_int_equal(visible(text), 1);
 	assert_int_equal(visible("1,9,0"), 1); /* up to the first that is none */
@@ -200,7 +200,7 @@ static void devices_describe_themselves(void **state)
 
 	(void)state;
 	sim_begin("describe", "a100-40gb");
-	assert_ok(t.cuda.cuDeviceGetName(text, sizeof(text), 0));
+	assert_ok(t.cuda.cuDeviceGetName(text, sizeof text, 0));
 	assert_string_equal(text, "NVIDIA A100-SXM4-40GB");
 	assert_ok(t.cuda.cuDeviceGetName(text, 7, 0));
 	assert_string_equal(text, "NVIDIA");
@@ -210,11 +210,11 @@ static void devices_describe_themselves(void **state)
 	assert_int_equal(value, 8);
 	assert_ok(t.cuda.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, 0));
 	assert_int_equal(value, 0x17);
-	assert_ok(t.cuda.cuDeviceGetPCIBusId(text, sizeof(text), 0));
+	assert_ok(t.cuda.cuDeviceGetPCIBusId(text, sizeof text, 0));
 	assert_string_equal(text, "0000:17:00.0");
 	assert_answer(t.cuda.cuDeviceGetAttribute(&value, 123456, 0), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuDeviceGetAttribute(&value, 16, 1), CUDA_ERROR_INVALID_DEVICE);
-	assert_answer(t.cuda.cuDeviceGetName(text, sizeof(text), -1), CUDA_ERROR_INVALID_DEVICE);
+	assert_answer(t.cuda.cuDeviceGetName(text, sizeof text, -1), CUDA_ERROR_INVALID_DEVICE);
 	sim_end();
 }
 
@@ -277,15 +277,15 @@ static void functions_are_found_by_name(void **state)
 	void *function, *library;
 
 	(void)state;
-	snprintf(path, sizeof(path), "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
+	snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
 	library = dlopen(path, RTLD_NOW);
 	assert_non_null(library);
 	function = dlsym(library, "cuGetProcAddress_v2");
 	assert_non_null(function);
-	memcpy(&get, &function, sizeof(get));
+	memcpy(&get, &function, sizeof get);
 	assert_ok(get("cuMemAlloc", &function, 12040, 0, &status));
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_SUCCESS);
-	assert_memory_equal(&function, &t.cuda.cuMemAlloc, sizeof(function));
+	assert_memory_equal(&function, &t.cuda.cuMemAlloc, sizeof function);
 	assert_answer(get("cuMemTeleport", &function, 12040, 0, &status), CUDA_ERROR_NOT_FOUND);
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
 	assert_null(function);
@@ -295,9 +295,9 @@ static void functions_are_found_by_name(void **state)
 	/* What changed its parameters is found by the program's version of CUDA; a default stream per thread is
 	 * accepted. */
 	assert_ok(get("cuMemAdvise", &function, 12000, 2, &status));
-	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v1, sizeof(function));
+	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v1, sizeof function);
 	assert_ok(get("cuMemAdvise", &function, 13000, 0, &status));
-	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v2, sizeof(function));
+	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v2, sizeof function);
 	assert_answer(get("cuMemAdvise_v2", &function, 13000, 0, &status), CUDA_ERROR_NOT_FOUND);
 	assert_answer(get("cuStreamGetCaptureInfo", &function, 11000, 0, &status), CUDA_ERROR_NOT_FOUND);
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
@@ -340,14 +340,14 @@ static void pytorch_finds_plain_names(void **state)
 
 	(void)state;
 	sim_begin("plain", "mem=64MiB");
-	snprintf(path, sizeof(path), "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
+	snprintf(path, sizeof path, "%s/libcuda.so.1", getenv("NEAP_SIM_PATH"));
 	library = dlopen(path, RTLD_NOW);
 	assert_non_null(library);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
 		if (!dlsym(library, names[i]))
 			fail_msg("%s is missing", names[i]);
 	function = dlsym(library, "cuStreamWriteValue32");
-	memcpy(&write, &function, sizeof(write));
+	memcpy(&write, &function, sizeof write);
 	assert_answer(write(NULL, 4096, 1, 0), CUDA_ERROR_NOT_SUPPORTED);
 	dlclose(library);
 	sim_end();
@@ -394,12 +394,12 @@ static void what_is_lacking_is_refused(void **state)
 
 	(void)state;
 	sim_begin("lacking", "mem=64MiB");
-	for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
-		memcpy(&function, lacking[i].function, sizeof(function));
+	for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++) {
+		memcpy(&function, lacking[i].function, sizeof function);
 		if (function(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) != CUDA_ERROR_NOT_SUPPORTED)
 			fail_msg("%s is not refused", lacking[i].name);
 	}
-	for (size_t i = 0; i < sizeof(attributes) / sizeof(attributes[0]); i++) {
+	for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
 		assert_ok(t.cuda.cuDeviceGetAttribute(&value, attributes[i], 0));
 		assert_int_equal(value, 0);
 	}
@@ -538,9 +538,9 @@ static void nvml_alone_is_no_process_and_agrees_with_cuda(void **state)
 	assert_false(view.exists);
 	assert_int_equal(view.process_count, 0);
 	assert_int_equal(memory.free, view.devices[1].total_bytes - view.devices[1].reserved_bytes);
-	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, uuid, sizeof(uuid)), NVML_SUCCESS);
-	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, small, sizeof(small)), NVML_ERROR_INSUFFICIENT_SIZE);
-	assert_int_equal(t.nvml.nvmlDeviceGetName(device, name, sizeof(name)), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, uuid, sizeof uuid), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(device, small, sizeof small), NVML_ERROR_INSUFFICIENT_SIZE);
+	assert_int_equal(t.nvml.nvmlDeviceGetName(device, name, sizeof name), NVML_SUCCESS);
 	assert_string_equal(name, "Simulated GPU 256 MiB");
 	assert_int_equal(t.nvml.nvmlDeviceGetMinorNumber(device, &minor), NVML_SUCCESS);
 	assert_int_equal(minor, 1);

@@ -59,7 +59,7 @@ static void missing_event_is_a_race(void **state)
 	assert_int_equal(touch(engine, a, "fill", 7, 0, 4 * KIB, true), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, b, "sum", 7, 4 * KIB, KIB, false), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, b, "sum", 7, 4 * KIB - 1, KIB, false), SIM_ORDER_RACE);
-	sim_engine_fault_text(engine, text, sizeof(text));
+	sim_engine_fault_text(engine, text, sizeof text);
 	assert_non_null(strstr(text, "\"fill\" on stream 1 writes"));
 	assert_non_null(strstr(text, "\"sum\" on stream 2 reads bytes 4095 to 4096 of memory 7"));
 	/* However long ago the first one ran. */

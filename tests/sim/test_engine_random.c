@@ -68,7 +68,7 @@ static struct node *begin(struct oracle *oracle, int at)
 	struct node *node = &oracle->nodes[oracle->count];
 	const struct slot *slot = &oracle->slots[at];
 
-	memset(node, 0, sizeof(*node));
+	memset(node, 0, sizeof *node);
 	node->oracle = oracle;
 	come_after(node, oracle, oracle->host);
 	come_after(node, oracle, slot->last);
@@ -117,7 +117,7 @@ static void submit(struct oracle *oracle, int at)
 
 	node->is_work = true;
 	node->access_count = pick(ACCESSES + 1);
-	snprintf(node->name, sizeof(node->name), "work-%d-", oracle->count);
+	snprintf(node->name, sizeof node->name, "work-%d-", oracle->count);
 	for (size_t i = 0; i < node->access_count; i++)
 		node->accesses[i] =
 			(struct sim_access){pick(SPACES), pick(24), 1 + pick(pick(2) ? 3 : 12), pick(3) == 0};
@@ -142,7 +142,7 @@ static void submit(struct oracle *oracle, int at)
 	bool named = false;
 	char text[512];
 
-	sim_engine_fault_text(oracle->engine, text, sizeof(text));
+	sim_engine_fault_text(oracle->engine, text, sizeof text);
 	assert_non_null(strstr(text, node->name));
 	for (int i = 0; i < oracle->count; i++)
 		if (oracle->nodes[i].is_work && strstr(text, oracle->nodes[i].name))
@@ -173,7 +173,7 @@ static void observe_event(struct oracle *oracle, int event, bool wait, bool held
 {
 	struct node *node = &oracle->nodes[oracle->count];
 
-	memset(node, 0, sizeof(*node));
+	memset(node, 0, sizeof *node);
 	come_after(node, oracle, oracle->host);
 	come_after(node, oracle, oracle->recorded[event]);
 	saw(oracle, node,
@@ -254,7 +254,7 @@ static void engine_agrees_with_the_graph(void **state)
 	for (int round = 0; round < ROUNDS; round++) {
 		bool held = pick(2);
 
-		memset(&oracle, 0, sizeof(oracle));
+		memset(&oracle, 0, sizeof oracle);
 		oracle.engine = sim_engine_create();
 		assert_non_null(oracle.engine);
 		oracle.host = -1;

@@ -44,11 +44,11 @@ static void a_launch_does_what_was_captured(void **state)
 	(void)state;
 	assert_ok(t.cuda.cuMemAlloc(&memory, PAGE));
 	device = (unsigned char *)(uintptr_t)memory;
-	memset(source, 1, sizeof(source));
+	memset(source, 1, sizeof source);
 	assert_ok(t.cuda.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	assert_ok(t.sim->launch(stream, &kernel));
 	assert_ok(t.sim->launch(stream, &kernel));
-	assert_ok(t.cuda.cuMemcpyHtoDAsync(memory, source, sizeof(source), stream));
+	assert_ok(t.cuda.cuMemcpyHtoDAsync(memory, source, sizeof source, stream));
 	assert_ok(t.cuda.cuMemcpyDtoDAsync(memory + 64, memory, 64, stream));
 	assert_ok(t.cuda.cuMemsetD8Async(memory + 100, 9, 4, stream));
 	assert_ok(t.cuda.cuLaunchHostFunc(stream, count_up, &ran));
@@ -61,7 +61,7 @@ static void a_launch_does_what_was_captured(void **state)
 						     CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
 	assert_ok(t.cuda.cuGraphDestroy(graph)); /* the executable one has its own */
 	assert_ok(t.cuda.cuGraphUpload(executable, stream));
-	memset(source, 2, sizeof(source)); /* read at the launch */
+	memset(source, 2, sizeof source); /* read at the launch */
 	uint64_t before = t.sim->now_ns();
 	assert_ok(t.cuda.cuGraphLaunch(executable, stream));
 	assert_answer(t.cuda.cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
@@ -71,7 +71,7 @@ static void a_launch_does_what_was_captured(void **state)
 	assert_int_equal(device[0], 2);
 	assert_int_equal(device[64], 2);
 	assert_int_equal(device[100], 9);
-	memset(source, 3, sizeof(source));
+	memset(source, 3, sizeof source);
 	assert_ok(t.cuda.cuGraphLaunch(executable, stream));
 	assert_ok(t.cuda.cuGraphLaunch(executable, stream));
 	assert_ok(t.cuda.cuStreamSynchronize(stream));
@@ -213,7 +213,7 @@ static void graphs_are_built_copied_and_drawn(void **state)
 	assert_ok(t.cuda.cuGraphDebugDotPrint(graph, path, CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE));
 	file = fopen(path, "r");
 	assert_non_null(file);
-	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+	assert_true(fread(text, 1, sizeof text - 1, file) > 0);
 	fclose(file);
 	unlink(path);
 	assert_int_equal(strncmp(text, "digraph ", 8), 0);

@@ -37,10 +37,10 @@ static struct cubin make_cubin(void)
 			     {.sh_type = SHT_SYMTAB,
 			      .sh_link = 2,
 			      .sh_offset = offsetof(struct cubin, symbols),
-			      .sh_size = sizeof(cubin.symbols)},
+			      .sh_size = sizeof cubin.symbols},
 			     {.sh_type = SHT_STRTAB,
 			      .sh_offset = offsetof(struct cubin, names),
-			      .sh_size = sizeof(cubin.names)}},
+			      .sh_size = sizeof cubin.names}},
 		.symbols = {{0},
 			    {.st_name = 1, .st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC), .st_shndx = 1},
 			    {.st_name = 8,
@@ -132,11 +132,11 @@ static void a_cubin_names_them_too_and_damage_is_refused(void **state)
 	assert_answer(t.cuda.cuModuleLoadData(&module, "no code"), CUDA_ERROR_INVALID_IMAGE);
 	assert_answer(t.cuda.cuModuleLoadData(&module, ""), CUDA_ERROR_INVALID_IMAGE);
 	assert_true(fd >= 0);
-	assert_int_equal(write(fd, &cubin, sizeof(cubin)), sizeof(cubin));
+	assert_int_equal(write(fd, &cubin, sizeof cubin), sizeof cubin);
 	assert_ok(t.cuda.cuModuleLoad(&module, path));
 	assert_ok(t.cuda.cuModuleGetFunction(&function, module, "kernel"));
 	assert_ok(t.cuda.cuModuleUnload(module));
-	assert_int_equal(ftruncate(fd, sizeof(cubin) - 64), 0); /* names and symbols are beyond its end */
+	assert_int_equal(ftruncate(fd, sizeof cubin - 64), 0); /* names and symbols are beyond its end */
 	assert_answer(t.cuda.cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
 	assert_int_equal(ftruncate(fd, 20), 0);
 	assert_answer(t.cuda.cuModuleLoad(&module, path), CUDA_ERROR_INVALID_IMAGE);
@@ -292,7 +292,7 @@ static void occupancy_is_the_least_of_four_limits(void **state)
 	};
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		CUfunction function;
 		CUmodule module;
 		int blocks = -1;

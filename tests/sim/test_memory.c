@@ -193,18 +193,18 @@ static void copies_and_sets_move_bytes(void **state)
 
 	(void)state;
 	sim_begin("copies", "mem=256MiB");
-	for (i = 0; i < sizeof(there); i++)
+	for (i = 0; i < sizeof there; i++)
 		there[i] = (unsigned char)(i * 7);
-	assert_ok(t.cuda.cuMemAlloc(&a, sizeof(there)));
-	assert_ok(t.cuda.cuMemAlloc(&b, sizeof(there)));
-	assert_ok(t.cuda.cuMemcpyHtoD(a, there, sizeof(there)));
-	assert_ok(t.cuda.cuMemcpyDtoD(b, a, sizeof(there)));
+	assert_ok(t.cuda.cuMemAlloc(&a, sizeof there));
+	assert_ok(t.cuda.cuMemAlloc(&b, sizeof there));
+	assert_ok(t.cuda.cuMemcpyHtoD(a, there, sizeof there));
+	assert_ok(t.cuda.cuMemcpyDtoD(b, a, sizeof there));
 	assert_ok(t.cuda.cuMemsetD8(b + 10, 0xee, 5));
 	assert_ok(t.cuda.cuMemsetD32(b + 100, 0x01020304, 2));
-	assert_ok(t.cuda.cuMemcpyDtoH(back, b, sizeof(back)));
+	assert_ok(t.cuda.cuMemcpyDtoH(back, b, sizeof back));
 	memset(there + 10, 0xee, 5);
 	memcpy(there + 100, "\x04\x03\x02\x01\x04\x03\x02\x01", 8);
-	assert_memory_equal(there, back, sizeof(back));
+	assert_memory_equal(there, back, sizeof back);
 	assert_answer(t.cuda.cuMemsetD32(b + 2, 0, 1), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuMemcpyDtoH(back, 4096, 16), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuMemFree(a));
@@ -226,16 +226,16 @@ static void without_backing_there_are_addresses_only(void **state)
 	assert_ok(t.cuda.cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
 	assert_ok(t.cuda.cuMemAlloc(&address, 100ull << 30));
 	assert_ok(t.cuda.cuMemAlloc(&other, 10ull << 30));
-	memset(bytes, 0x5a, sizeof(bytes));
-	assert_ok(t.cuda.cuMemcpyHtoD(address, bytes, sizeof(bytes)));
+	memset(bytes, 0x5a, sizeof bytes);
+	assert_ok(t.cuda.cuMemcpyHtoD(address, bytes, sizeof bytes));
 	assert_ok(t.cuda.cuMemsetD8(address, 1, 100ull << 30));
 	assert_ok(t.cuda.cuMemcpyDtoD(other, address, 10ull << 30));
-	assert_ok(t.cuda.cuMemcpyDtoH(bytes, address, sizeof(bytes)));
-	for (size_t i = 0; i < sizeof(bytes); i++)
+	assert_ok(t.cuda.cuMemcpyDtoH(bytes, address, sizeof bytes));
+	for (size_t i = 0; i < sizeof bytes; i++)
 		assert_int_equal(bytes[i], 0);
-	assert_ok(t.cuda.cuMemHostAlloc((void **)&pinned, sizeof(bytes), 0));
-	assert_ok(t.cuda.cuMemsetD8((CUdeviceptr)(uintptr_t)pinned, 3, sizeof(bytes))); /* it has bytes */
-	assert_ok(t.cuda.cuMemcpy((CUdeviceptr)(uintptr_t)bytes, (CUdeviceptr)(uintptr_t)pinned, sizeof(bytes)));
+	assert_ok(t.cuda.cuMemHostAlloc((void **)&pinned, sizeof bytes, 0));
+	assert_ok(t.cuda.cuMemsetD8((CUdeviceptr)(uintptr_t)pinned, 3, sizeof bytes)); /* it has bytes */
+	assert_ok(t.cuda.cuMemcpy((CUdeviceptr)(uintptr_t)bytes, (CUdeviceptr)(uintptr_t)pinned, sizeof bytes));
 	assert_int_equal(bytes[77], 3);
 	assert_answer(t.cuda.cuMemcpyDtoH(bytes, other + (10ull << 30), 1), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.sim->launch(stream, &kernel), CUDA_ERROR_NOT_SUPPORTED);
@@ -437,7 +437,7 @@ int main(void)
 		cmocka_unit_test(allocations_count_and_are_described),
 		cmocka_unit_test(copies_and_sets_move_bytes),
 		cmocka_unit_test(without_backing_there_are_addresses_only),
-	#ifndef __SANITIZE_THREAD__ /* its own books lie where these addresses rise */
+#ifndef __SANITIZE_THREAD__ /* its own books lie where these addresses rise */
 		cmocka_unit_test(addresses_rise),
 		cmocka_unit_test(addresses_start_over),
 #endif

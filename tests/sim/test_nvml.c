@@ -16,7 +16,7 @@ static void find(const char *name, void *ret_function)
 	if (!symbol)
 		print_error("no %s\n", name);
 	assert_non_null(symbol);
-	memcpy(ret_function, &symbol, sizeof(symbol));
+	memcpy(ret_function, &symbol, sizeof symbol);
 }
 
 static void devices_by_bus_and_uuid(void **unused)
@@ -35,13 +35,13 @@ static void devices_by_bus_and_uuid(void **unused)
 	find("nvmlDeviceGetHandleByUUID", &by_uuid);
 	find("nvmlDeviceGetIndex", &index_of);
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(1, &second), NVML_SUCCESS);
-	assert_ok(t.cuda.cuDeviceGetPCIBusId(bus, sizeof(bus), 1));
+	assert_ok(t.cuda.cuDeviceGetPCIBusId(bus, sizeof bus, 1));
 	assert_int_equal(by_bus(bus, &found), NVML_SUCCESS);
 	assert_ptr_equal(found, second);
 	assert_int_equal(by_bus("0000:ff:00.0", &found), NVML_ERROR_NOT_FOUND);
 	assert_int_equal(by_bus("nonsense", &found), NVML_ERROR_NOT_FOUND);
 	assert_int_equal(by_bus(NULL, &found), NVML_ERROR_INVALID_ARGUMENT);
-	assert_int_equal(t.nvml.nvmlDeviceGetUUID(second, uuid, sizeof(uuid)), NVML_SUCCESS);
+	assert_int_equal(t.nvml.nvmlDeviceGetUUID(second, uuid, sizeof uuid), NVML_SUCCESS);
 	found = NULL;
 	assert_int_equal(by_uuid(uuid, &found), NVML_SUCCESS);
 	assert_ptr_equal(found, second);
@@ -98,7 +98,7 @@ static void sensors_and_links_are_absent(void **unused)
 	sim_begin("nvml-sensors", "h100-80gb");
 	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
 		find(names[i], &ask);
 		assert_int_equal(ask(device), NVML_ERROR_NOT_SUPPORTED);
 		assert_int_equal(ask(NULL), NVML_ERROR_INVALID_ARGUMENT);
@@ -128,7 +128,7 @@ static void a_model_is_known(void **unused)
 	nvmlReturn_t (*p2p)(nvmlDevice_t device, nvmlDevice_t peer, unsigned int caps, unsigned int *status);
 	nvmlReturn_t (*fabric)(nvmlDevice_t device, void *info);
 	nvmlReturn_t (*process_name)(unsigned int pid, char *text, unsigned int room);
-	unsigned int now = 9, pending = 9, mhz, status, info[9] = {sizeof(info) | 2u << 24, 1, 1, 1, 1, 1, 1, 1, 1};
+	unsigned int now = 9, pending = 9, mhz, status, info[9] = {sizeof info | 2u << 24, 1, 1, 1, 1, 1, 1, 1, 1};
 	nvmlDevice_t device, peer;
 	char text[256];
 
@@ -160,12 +160,12 @@ static void a_model_is_known(void **unused)
 	assert_int_equal(status, 5);
 	find("nvmlDeviceGetGpuFabricInfoV", &fabric);
 	assert_int_equal(fabric(device, info), NVML_SUCCESS);
-	for (size_t i = 1; i < sizeof(info) / sizeof(info[0]); i++)
+	for (size_t i = 1; i < sizeof info / sizeof info[0]; i++)
 		assert_int_equal(info[i], 0);
 	info[0] = 8;
 	assert_int_equal(fabric(device, info), NVML_ERROR_INVALID_ARGUMENT);
 	find("nvmlSystemGetProcessName", &process_name);
-	assert_int_equal(process_name((unsigned int)getpid(), text, sizeof(text)), NVML_SUCCESS);
+	assert_int_equal(process_name((unsigned int)getpid(), text, sizeof text), NVML_SUCCESS);
 	assert_non_null(strstr(text, "nvml"));
 	assert_int_equal(process_name((unsigned int)getpid(), text, 2), NVML_ERROR_INSUFFICIENT_SIZE);
 	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
@@ -174,7 +174,7 @@ static void a_model_is_known(void **unused)
 	assert_int_equal(t.nvml.nvmlInit(), NVML_SUCCESS);
 	assert_int_equal(t.nvml.nvmlDeviceGetHandleByIndex(0, &device), NVML_SUCCESS);
 	assert_int_equal(pair_of(device, &now, &pending), NVML_ERROR_NOT_SUPPORTED); /* no ECC */
-	info[0] = sizeof(info) | 2u << 24;
+	info[0] = sizeof info | 2u << 24;
 	assert_int_equal(fabric(device, info), NVML_ERROR_NOT_SUPPORTED);
 	assert_int_equal(ask_number("nvmlDeviceGetArchitecture", device), 8);
 	assert_int_equal(t.nvml.nvmlShutdown(), NVML_SUCCESS);
@@ -192,7 +192,7 @@ int main(void)
 	char path[4096];
 
 	sim_load();
-	snprintf(path, sizeof(path), "%s/libnvidia-ml.so.1", getenv("NEAP_SIM_PATH"));
+	snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", getenv("NEAP_SIM_PATH"));
 	library = dlopen(path, RTLD_NOW);
 	if (!library) {
 		fprintf(stderr, "%s\n", dlerror());

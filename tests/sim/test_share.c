@@ -62,8 +62,8 @@ static int open_by_name(void)
 	CUevent event;
 	size_t bytes;
 
-	receive("TEST_HANDLE", &handle, sizeof(handle));
-	receive("TEST_EVENT", &name, sizeof(name));
+	receive("TEST_HANDLE", &handle, sizeof handle);
+	receive("TEST_EVENT", &name, sizeof name);
 	if (child_begin() != 0)
 		return 1;
 	if (t.cuda.cuIpcOpenMemHandle(&address, handle, 0) != CUDA_ERROR_INVALID_VALUE)
@@ -101,7 +101,7 @@ static int open_by_descriptor(void)
 	CUdeviceptr address;
 	int fd;
 
-	receive("TEST_FD", &fd, sizeof(fd));
+	receive("TEST_FD", &fd, sizeof fd);
 	if (child_begin() != 0)
 		return 1;
 	STEP(t.cuda.cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, 1));
@@ -158,19 +158,19 @@ static void an_allocation_is_opened_by_its_name(void **state)
 	assert_ok(t.cuda.cuCtxSynchronize());
 	assert_ok(t.cuda.cuIpcGetMemHandle(&handle, address));
 	assert_ok(t.cuda.cuIpcGetMemHandle(&same, address + 100));
-	assert_memory_equal(&handle, &same, sizeof(handle));
+	assert_memory_equal(&handle, &same, sizeof handle);
 	assert_answer(t.cuda.cuIpcGetMemHandle(&same, 4096), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuIpcGetEventHandle(&event_name, plain), CUDA_ERROR_INVALID_HANDLE);
 	assert_ok(t.cuda.cuIpcGetEventHandle(&event_name, event));
 	assert_answer(t.cuda.cuIpcOpenMemHandle(&other, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
 		      CUDA_ERROR_INVALID_CONTEXT); /* its own */
-	memset(&same, 0x11, sizeof(same));
+	memset(&same, 0x11, sizeof same);
 	assert_answer(t.cuda.cuIpcOpenMemHandle(&other, same, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
 		      CUDA_ERROR_INVALID_VALUE);
 	assert_int_equal(memory_of(getpid()), PAGE);
 
-	pass("TEST_HANDLE", &handle, sizeof(handle));
-	pass("TEST_EVENT", &event_name, sizeof(event_name));
+	pass("TEST_HANDLE", &handle, sizeof handle);
+	pass("TEST_EVENT", &event_name, sizeof event_name);
 	struct sim_child child = sim_spawn("name");
 	assert_int_equal(sim_child_says(&child), 'o');
 	assert_int_equal(((unsigned char *)(uintptr_t)address)[9], 0xa5);
@@ -231,7 +231,7 @@ static void virtual_memory_is_opened_by_a_descriptor(void **state)
 	assert_ok(t.cuda.cuStreamDestroy(stream));
 	assert_int_equal(memory_of(getpid()), 2 * PAGE);
 
-	pass("TEST_FD", &fd, sizeof(fd));
+	pass("TEST_FD", &fd, sizeof fd);
 	struct sim_child child = sim_spawn("descriptor");
 	assert_int_equal(sim_child_says(&child), 'o');
 	assert_int_equal(*(unsigned char *)(uintptr_t)range, 0x66);
@@ -269,7 +269,7 @@ static void a_dead_holder_lets_go(void **state)
 	handle = make_exportable(2 * PAGE, &fd);
 	range = sim_reserve_range(2 * PAGE);
 	sim_map_at(range, 2 * PAGE, handle);
-	pass("TEST_FD", &fd, sizeof(fd));
+	pass("TEST_FD", &fd, sizeof fd);
 	setenv("TEST_DIE", "1", 1);
 	struct sim_child child = sim_spawn("descriptor");
 	unsetenv("TEST_DIE");
@@ -289,7 +289,7 @@ static void a_dead_holder_lets_go(void **state)
 	range = sim_reserve_range(2 * PAGE);
 	sim_map_at(range, 2 * PAGE, handle);
 	*(unsigned char *)(uintptr_t)(range + PAGE) = 0x77;
-	pass("TEST_FD", &fd, sizeof(fd));
+	pass("TEST_FD", &fd, sizeof fd);
 	child = sim_spawn("descriptor");
 	assert_int_equal(sim_child_says(&child), 'o');
 	assert_ok(t.cuda.cuMemUnmap(range, 2 * PAGE));
@@ -314,7 +314,7 @@ static void shared_memory_drains(void **state)
 	(void)state;
 	sim_begin("shareddrain", "mem=256MiB,context=10MiB,release_delay=1h");
 	handle = make_exportable(2 * PAGE, &fd);
-	pass("TEST_FD", &fd, sizeof(fd));
+	pass("TEST_FD", &fd, sizeof fd);
 	setenv("TEST_DIE", "1", 1);
 	struct sim_child child = sim_spawn("descriptor");
 	unsetenv("TEST_DIE");
@@ -324,7 +324,7 @@ static void shared_memory_drains(void **state)
 	assert_int_equal(view.devices[0].used_bytes, 2 * PAGE + 2 * 10 * MIB);
 	assert_int_equal(view.devices[0].draining_bytes, 2 * PAGE + 10 * MIB);
 	close(fd);
-	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), view.world);
+	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), view.world);
 	assert_ok(t.cuda.cuDevicePrimaryCtxRelease(0));
 	setenv("NEAP_SIM", "mem=64MiB,world=test-shareddrain-elsewhere", 1);
 	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
@@ -353,16 +353,16 @@ static void other_descriptors_are_refused(void **state)
 		      CUDA_ERROR_INVALID_VALUE);
 	/* A copy of the entry in a file of our own, with other sizes: the world knows better. */
 	off_t place = lseek(fd, 0, SEEK_CUR);
-	assert_int_equal(pread(fd, bytes, sizeof(bytes), place), sizeof(bytes));
+	assert_int_equal(pread(fd, bytes, sizeof bytes, place), sizeof bytes);
 	for (int field = 2; field < 4; field++) {
-		char copy[sizeof(bytes)];
+		char copy[sizeof bytes];
 		uint64_t wrong = field == 2 ? 1ull << 40 : 2 * PAGE;
 
-		memcpy(copy, bytes, sizeof(copy));
-		memcpy(copy + field * 8, &wrong, sizeof(wrong));
+		memcpy(copy, bytes, sizeof copy);
+		memcpy(copy + field * 8, &wrong, sizeof wrong);
 		assert_int_equal(ftruncate(file, 0), 0);
 		assert_int_equal(ftruncate(file, (off_t)(64 * PAGE)), 0);
-		assert_int_equal(pwrite(file, copy, sizeof(copy), 4096), sizeof(copy));
+		assert_int_equal(pwrite(file, copy, sizeof copy, 4096), sizeof copy);
 		assert_int_equal(lseek(file, 4096, SEEK_SET), 4096);
 		assert_answer(t.cuda.cuMemImportFromShareableHandle(&again, (void *)(intptr_t)file, 1),
 			      CUDA_ERROR_INVALID_VALUE);
@@ -388,6 +388,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(shared_memory_drains),
 	};
 
-	sim_roles(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
+	sim_roles(argc, argv, roles, sizeof roles / sizeof roles[0]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,11 +211,11 @@ static void pinned_copies_are_asynchronous_and_pageable_are_not(void **state)
 	assert_ok(t.cuda.cuMemHostAlloc((void **)&pinned, 4096, 0));
 	t.sim->hold(1);
 	memset(pinned, 1, 16);
-	memset(pageable, 9, sizeof(pageable));
+	memset(pageable, 9, sizeof pageable);
 	assert_ok(t.cuda.cuMemcpyHtoDAsync(s.memory, pinned, 16, s.a));
 	assert_ok(t.cuda.cuMemcpyHtoDAsync(s.memory + 16, pageable, 16, s.a));
-	memset(pinned, 2, 16);                 /* too early: the copy is not done */
-	memset(pageable, 3, sizeof(pageable)); /* free to change: it was taken at the call */
+	memset(pinned, 2, 16);                /* too early: the copy is not done */
+	memset(pageable, 3, sizeof pageable); /* free to change: it was taken at the call */
 	t.sim->hold(0);
 	assert_ok(t.cuda.cuMemcpyDtoHAsync(pageable, s.memory, 16, s.a)); /* waits */
 	assert_int_equal(pageable[0], 2);
@@ -226,7 +226,7 @@ static void pinned_copies_are_asynchronous_and_pageable_are_not(void **state)
 	assert_ok(t.cuda.cuMemcpyDtoHAsync(pinned, s.memory, 16, s.a));
 	assert_int_equal(pinned[0], 2);
 	assert_answer(t.cuda.cuMemcpyDtoH(pageable, s.memory + 512, 16), CUDA_ERROR_NOT_READY);
-	memset(pageable, 5, sizeof(pageable));
+	memset(pageable, 5, sizeof pageable);
 	t.sim->hold(0);
 	assert_ok(t.cuda.cuCtxSynchronize());
 	assert_int_equal(pinned[0], 7);
@@ -387,7 +387,7 @@ static void the_environment_sets_faults_latency_and_the_log(void **state)
 	assert_answer(t.cuda.cuMemFree(address), CUDA_ERROR_UNKNOWN);
 	file = fopen(path, "r");
 	assert_non_null(file);
-	while (fgets(line, sizeof(line), file))
+	while (fgets(line, sizeof line, file))
 		found += strstr(line, " cuMemAlloc CUDA_ERROR_OUT_OF_MEMORY\n") != NULL;
 	fclose(file);
 	unlink(path);

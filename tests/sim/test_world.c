@@ -108,7 +108,7 @@ static bool exists(const char *world)
 {
 	char path[256];
 
-	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), world);
+	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), world);
 	return access(path, F_OK) == 0;
 }
 
@@ -201,7 +201,7 @@ static void an_end_without_freeing_drains_too(void **state)
 	setenv("NEAP_SIM", "mem=64MiB,world=test-exit-elsewhere", 1);
 	assert_ok(t.cuda.cuInit(0)); /* we leave: the world stays, it drains */
 	assert_true(exists(name));
-	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
+	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
 	assert_int_equal(unlink(path), 0);
 }
 
@@ -278,19 +278,19 @@ static void a_world_that_contradicts_is_refused_while_in_use(void **state)
 	world_name(name);
 	struct sim_child child = sim_spawn("hold_memory");
 	assert_int_equal(sim_child_says(&child), 'r');
-	snprintf(text, sizeof(text), "mem=128MiB,world=%s", name);
+	snprintf(text, sizeof text, "mem=128MiB,world=%s", name);
 	setenv("NEAP_SIM", text, 1);
 	assert_answer(t.cuda.cuInit(0), CUDA_ERROR_UNKNOWN);
 	assert_ok(t.cuda.cuGetErrorString(CUDA_ERROR_UNKNOWN, &message));
 	assert_non_null(strstr(message, "memory of a device"));
-	snprintf(text, sizeof(text), "world=%s", name);
+	snprintf(text, sizeof text, "world=%s", name);
 	setenv("NEAP_SIM", text, 1); /* as it is */
 	assert_ok(t.cuda.cuInit(0));
 	size_t total;
 	assert_ok(t.cuda.cuDeviceTotalMem(&total, 0));
 	assert_true(total < 256 * MIB && total > 200 * MIB);
 	sim_child_kill(&child);
-	snprintf(text, sizeof(text), "mem=128MiB,world=%s", name);
+	snprintf(text, sizeof text, "mem=128MiB,world=%s", name);
 	setenv("NEAP_SIM", text, 1); /* nobody is in it now: made anew */
 	assert_ok(t.cuda.cuInit(0));
 	assert_ok(t.cuda.cuDeviceTotalMem(&total, 0));
@@ -352,7 +352,7 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 	(void)state;
 	sim_name_world("garbage", "mem=256MiB");
 	world_name(name);
-	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
+	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
 	file = fopen(path, "w");
 	assert_non_null(file);
 	assert_int_equal(fchmod(fileno(file), 0600), 0);
@@ -379,7 +379,7 @@ static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 	(void)state;
 	sim_name_world("unmade", "mem=256MiB");
 	world_name(name);
-	snprintf(path, sizeof(path), "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
+	snprintf(path, sizeof path, "/dev/shm/neap-sim-%lu-%s", (unsigned long)geteuid(), name);
 	int fd = open(path, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
 	assert_int_equal(sim_spec_parse(t.spec, &spec, NULL), NEAP_OK);
@@ -415,6 +415,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_file_that_is_not_filled_yet_is_no_world_yet),
 	};
 
-	sim_roles(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
+	sim_roles(argc, argv, roles, sizeof roles / sizeof roles[0]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,9 +41,9 @@ static unsigned long parents_sleeps(void)
 {
 	char path[64], line[256];
 	unsigned long sleeps = 0;
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+	snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
 	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof(line), file) && !sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps))
+	while (file && fgets(line, sizeof line, file) && !sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps))
 		;
 	if (file)
 		fclose(file);
@@ -60,9 +60,9 @@ static void hold_while_looked_at(unsigned long looks)
 static bool parent_is_stopped(void)
 {
 	char path[64], line[256], state = '?';
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)getppid());
+	snprintf(path, sizeof path, "/proc/%d/status", (int)getppid());
 	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof(line), file) && !sscanf(line, "State: %c", &state))
+	while (file && fgets(line, sizeof line, file) && !sscanf(line, "State: %c", &state))
 		;
 	if (file)
 		fclose(file);

@@ -46,7 +46,7 @@
 #define DEVICE                                                                                                       \
 	"\x8c\x06"                                                                                                   \
 	"device"
-#define BYTES(text) text, sizeof(text) - 1
+#define BYTES(text) text, sizeof text - 1
 
 static inline void append(struct neap_buffer *buffer, const char *bytes, size_t length)
 {

@@ -197,7 +197,7 @@ static void test_odd(void **state)
 	assert_warned(trace, "unknown action 'foobar'");
 	assert_warned(trace, "bytes follow the end");
 	assert_warned(trace, "there are no segments");
-	assert_int_equal(trace->warnings[0].position, 2 + 2 + 15 + 2 + 2 + (sizeof(EVENT) - 1) + 18);
+	assert_int_equal(trace->warnings[0].position, 2 + 2 + 15 + 2 + 2 + (sizeof EVENT - 1) + 18);
 	neap_trace_free(trace);
 
 	/* Blocks that do not fill their segment, in a state of the future; a history that is not there. */

@@ -124,24 +124,24 @@ int main(int argc, char **argv)
 	if (argc != 2 && argc != 4)
 		return 64;
 	status = neap_trace_read(argv[1], &trace, &err);
-	if (status == NEAP_OK && argc == 4)
+	if (!status && argc == 4)
 		status = !strcmp(argv[2], "text") ? neap_trace_write_text(trace, 0, argv[3], &err)
 			 : !strcmp(argv[2], "snapshot")
 				 ? neap_trace_write_snapshot(trace, argv[3], &err)
 				 : neap_trace_write_recording(trace, NULL, NULL, argv[3], &err);
-	if (status != NEAP_OK)
+	if (status)
 		fprintf(stderr, "%s\n", err.message);
-	for (size_t d = 0; status == NEAP_OK && argc == 2 && d < trace->device_count; d++) {
+	for (size_t d = 0; !status && argc == 2 && d < trace->device_count; d++) {
 		print_events(trace, d);
 		print_before(trace, d);
 	}
-	for (size_t i = 0; status == NEAP_OK && argc == 2 && i < trace->segment_count; i++)
+	for (size_t i = 0; !status && argc == 2 && i < trace->segment_count; i++)
 		print_segment(trace, &trace->segments[i], trace->segments[i].device);
-	for (size_t i = 0; status == NEAP_OK && argc == 2 && i < trace->host.segment_count; i++)
+	for (size_t i = 0; !status && argc == 2 && i < trace->host.segment_count; i++)
 		print_segment(trace, &trace->host.segments[i], -1);
-	if (status == NEAP_OK && argc == 2)
+	if (!status && argc == 2)
 		print_beside(trace);
-	if (status == NEAP_OK && argc == 2)
+	if (!status && argc == 2)
 		print_rest(trace);
 	neap_trace_free(trace);
 	return status != NEAP_OK;

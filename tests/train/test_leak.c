@@ -1,6 +1,6 @@
 /* The leak test against runs whose truth is known: they are generated, from a seed, with leaks put in or not. */
-#include "train/leak.h"
 #include "base/units.h"
+#include "train/leak.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -185,7 +185,7 @@ static enum neap_status try_step(struct neap_train *train, struct neap_error *er
 		uint64_t address = 0;
 		enum neap_status status =
 			neap_malloc(world.alloc, now.split.micro_batch * 2 * NEAP_MIB, NULL, &address, err);
-		if (status != NEAP_OK) {
+		if (status) {
 			neap_tag_set(before);
 			return status;
 		}

@@ -29,7 +29,7 @@ struct attributes {
 };
 #define ATTRIBUTES(rows)                                                                                             \
 	{                                                                                                            \
-		rows, sizeof(rows) / sizeof((rows)[0])                                                               \
+		rows, sizeof rows / sizeof((rows)[0])                                                                \
 	}
 
 bool attributes_set(const struct attributes *table, void *object, int number, const void *from, size_t bytes);

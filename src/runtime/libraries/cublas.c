@@ -67,7 +67,7 @@ int cublasCreate_v2(struct handle **ret_handle)
 	*ret_handle = NULL;
 	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
 		return CUBLAS_NOT_INITIALIZED;
-	handle = calloc(1, sizeof(*handle));
+	handle = calloc(1, sizeof *handle);
 	if (!handle)
 		return CUBLAS_ALLOC_FAILED;
 	handle->magic = MAGIC;

@@ -26,7 +26,7 @@ static const struct status *status_of(int code)
 	static const struct status unknown = {-1, "CUBLAS_STATUS_UNKNOWN", "not a code of cuBLAS"};
 	size_t i;
 
-	for (i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+	for (i = 0; i < sizeof statuses / sizeof statuses[0]; i++) {
 		if (statuses[i].code == code)
 			return &statuses[i];
 	}

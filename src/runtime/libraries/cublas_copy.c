@@ -31,8 +31,8 @@ static int copy(const struct rectangle *r, int kind, void *stream, bool waits)
 		return NOT_INITIALIZED;
 	if (r->width == 0 || r->height == 0)
 		return 0;
-	memcpy(&copy_2d, &copy_symbol, sizeof(copy_2d));
-	memcpy(&wait, &wait_symbol, sizeof(wait));
+	memcpy(&copy_2d, &copy_symbol, sizeof copy_2d);
+	memcpy(&wait, &wait_symbol, sizeof wait);
 	if (copy_2d(r->to, r->to_pitch, r->from, r->from_pitch, r->width, r->height, kind, stream) != 0)
 		return MAPPING_ERROR;
 	return waits && wait(stream) != 0 ? MAPPING_ERROR : 0;

@@ -83,7 +83,7 @@ int cublasLtCreate(uint64_t **ret_handle)
 	*ret_handle = NULL;
 	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
 		return CUBLAS_NOT_INITIALIZED;
-	*ret_handle = calloc(1, sizeof(**ret_handle));
+	*ret_handle = calloc(1, sizeof **ret_handle);
 	return *ret_handle ? 0 : CUBLAS_ALLOC_FAILED;
 }
 

@@ -88,7 +88,7 @@ int cudnnCreate(struct handle **ret_handle)
 				  "cudnnCreate: neap's libcudart is not in this process");
 	if (!services->architecture(services->device(), &capability, &multiprocessors))
 		return cudnn_fail(CUDNN_STATUS_NOT_INITIALIZED, "cudnnCreate: no device");
-	handle = calloc(1, sizeof(*handle));
+	handle = calloc(1, sizeof *handle);
 	if (!handle)
 		return cudnn_fail(CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED, "cudnnCreate: out of memory");
 	handle->magic = MAGIC;
@@ -136,7 +136,7 @@ static void version(int ret_version[3])
 		return;
 	if (number[0] != 9 || number[1] < 0 || number[1] > 99 || number[2] < 0 || number[2] > 99)
 		return;
-	memcpy(ret_version, number, sizeof(number));
+	memcpy(ret_version, number, sizeof number);
 }
 
 size_t cudnnGetVersion(void)
@@ -169,7 +169,7 @@ size_t cudnnGetCudartVersion(void)
 	int (*get)(int *ret_version) = NULL;
 	int number = 0;
 
-	memcpy(&get, &symbol, sizeof(get));
+	memcpy(&get, &symbol, sizeof get);
 	return get && get(&number) == 0 && number > 0 ? (size_t)number : 0;
 }
 
@@ -196,7 +196,7 @@ static const struct {
 
 const char *cudnnGetErrorString(int status)
 {
-	for (size_t i = 0; i < sizeof(status_names) / sizeof(*status_names); i++)
+	for (size_t i = 0; i < sizeof status_names / sizeof *status_names; i++)
 		if (status_names[i].status == status)
 			return status_names[i].name;
 	return "CUDNN_UNKNOWN_STATUS";

@@ -5,7 +5,7 @@
 
 struct cudnn_contents *cudnn_contents_create(int type)
 {
-	struct cudnn_contents *contents = calloc(1, sizeof(*contents));
+	struct cudnn_contents *contents = calloc(1, sizeof *contents);
 
 	if (!contents)
 		return NULL;
@@ -91,7 +91,7 @@ struct cudnn_contents *cudnn_contents_part(const struct cudnn_contents *contents
 static struct cudnn_attribute *append(struct cudnn_contents *contents)
 {
 	struct cudnn_attribute *grown =
-		realloc(contents->attributes, (contents->count + 1) * sizeof(*contents->attributes));
+		realloc(contents->attributes, (contents->count + 1) * sizeof *contents->attributes);
 
 	if (!grown)
 		return NULL;
@@ -223,7 +223,7 @@ int cudnnBackendCreateDescriptor(int type, struct cudnn_descriptor **ret_descrip
 	*ret_descriptor = NULL;
 	if (!type_known(type))
 		return cudnn_refuse("cudnnBackendCreateDescriptor", "no such type of descriptor");
-	descriptor = calloc(1, sizeof(*descriptor));
+	descriptor = calloc(1, sizeof *descriptor);
 	if (descriptor)
 		descriptor->contents = cudnn_contents_create(type);
 	if (!descriptor || !descriptor->contents) {

@@ -13,7 +13,7 @@ int cudnnCreateConvolutionDescriptor(struct cudnn_convolution **ret_convolution)
 {
 	if (!ret_convolution)
 		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnCreateConvolutionDescriptor");
-	*ret_convolution = calloc(1, sizeof(**ret_convolution));
+	*ret_convolution = calloc(1, sizeof **ret_convolution);
 	if (!*ret_convolution)
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 	(*ret_convolution)->groups = 1;

@@ -10,7 +10,7 @@
 	{                                                                                                            \
 		if (!ret_descriptor)                                                                                 \
 			return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnCreate" #name "Descriptor");    \
-		*ret_descriptor = calloc(1, sizeof(**ret_descriptor));                                               \
+		*ret_descriptor = calloc(1, sizeof **ret_descriptor);                                                \
 		return *ret_descriptor ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;                     \
 	}                                                                                                            \
 	int cudnnDestroy##name##Descriptor(struct type *descriptor)                                                  \
@@ -56,7 +56,7 @@ int cudnn_type_bits(int type)
 	static const uint16_t bits[] = {32, 64, 16, 8, 32, 32, 8, 32, 256, 16,  64, 1,
 					8,  8,  32, 8, 4,  4,  4, 32, 64,  128, 8,  8};
 
-	return type >= 0 && type < (int)(sizeof(bits) / sizeof(*bits)) ? bits[type] : 0;
+	return type >= 0 && type < (int)(sizeof bits / sizeof *bits) ? bits[type] : 0;
 }
 
 uint64_t cudnn_tensor_bytes(const struct cudnn_tensor *tensor)

@@ -130,7 +130,7 @@ static int add_bytes(const struct cudnn_contents *tensor, int name, void *contex
 	for (size_t i = 0; i < need->count; i++)
 		if (need->ids[i] == id)
 			return 0;
-	if (need->count < sizeof(need->ids) / sizeof(*need->ids))
+	if (need->count < sizeof need->ids / sizeof *need->ids)
 		need->ids[need->count++] = id;
 	if (is_placed(tensor))
 		need->operands += bytes;

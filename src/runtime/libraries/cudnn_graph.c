@@ -29,7 +29,7 @@ int cudnn_graph_enumerator(const struct cudnn_contents *contents, int name, int 
 	int value = -1;
 
 	if (attribute)
-		memcpy(&value, attribute->elements, sizeof(value));
+		memcpy(&value, attribute->elements, sizeof value);
 	return value;
 }
 

@@ -202,7 +202,7 @@ int cudnnCreateDropoutDescriptor(struct cudnn_dropout **ret_dropout)
 {
 	if (!ret_dropout)
 		return null_pointer("cudnnCreateDropoutDescriptor");
-	*ret_dropout = calloc(1, sizeof(**ret_dropout));
+	*ret_dropout = calloc(1, sizeof **ret_dropout);
 	return *ret_dropout ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
@@ -326,7 +326,7 @@ int cudnnCreateCTCLossDescriptor(struct cudnn_ctc **ret_ctc)
 {
 	if (!ret_ctc)
 		return null_pointer("cudnnCreateCTCLossDescriptor");
-	*ret_ctc = calloc(1, sizeof(**ret_ctc));
+	*ret_ctc = calloc(1, sizeof **ret_ctc);
 	return *ret_ctc ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
@@ -446,7 +446,7 @@ int cudnnCreateReduceTensorDescriptor(struct cudnn_reduction **ret_reduction)
 {
 	if (!ret_reduction)
 		return null_pointer("cudnnCreateReduceTensorDescriptor");
-	*ret_reduction = calloc(1, sizeof(**ret_reduction));
+	*ret_reduction = calloc(1, sizeof **ret_reduction);
 	return *ret_reduction ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 

@@ -48,7 +48,7 @@ static int convolution_check(const struct cudnn_contents *convolution)
 	if (cudnn_graph_enumerator(convolution, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE) < 0 ||
 	    !spatial || *spatial < 1 || *spatial > CUDNN_DIM_MAX - 2)
 		return missing("a convolution has no data type or no spatial dimensions");
-	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		const int64_t *list = cudnn_graph_numbers(convolution, lists[i].name, &count);
 
 		if (count != *spatial)

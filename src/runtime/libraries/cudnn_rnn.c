@@ -63,7 +63,7 @@ int cudnnCreateRNNDescriptor(struct cudnn_rnn **ret_rnn)
 {
 	if (!ret_rnn)
 		return null_pointer("cudnnCreateRNNDescriptor");
-	*ret_rnn = calloc(1, sizeof(**ret_rnn));
+	*ret_rnn = calloc(1, sizeof **ret_rnn);
 	return *ret_rnn ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
@@ -184,7 +184,7 @@ int cudnnCreateRNNDataDescriptor(struct cudnn_rnn_data **ret_data)
 {
 	if (!ret_data)
 		return null_pointer("cudnnCreateRNNDataDescriptor");
-	*ret_data = calloc(1, sizeof(**ret_data));
+	*ret_data = calloc(1, sizeof **ret_data);
 	return *ret_data ? 0 : CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 }
 
@@ -209,10 +209,10 @@ int cudnnSetRNNDataDescriptor(struct cudnn_rnn_data *data, int type, int layout,
 	for (int i = 0; i < batch; i++)
 		if (lengths[i] < 0 || lengths[i] > steps)
 			return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "a sequence is longer than the longest one");
-	copy = malloc((size_t)batch * sizeof(*copy));
+	copy = malloc((size_t)batch * sizeof *copy);
 	if (!copy)
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
-	memcpy(copy, lengths, (size_t)batch * sizeof(*copy));
+	memcpy(copy, lengths, (size_t)batch * sizeof *copy);
 	free(data->lengths);
 	*data = (struct cudnn_rnn_data){type, layout, steps, batch, width, copy};
 	return 0;

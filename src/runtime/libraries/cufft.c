@@ -57,10 +57,10 @@ static int create(int *ret_number)
 	for (i = 0; i < all.count && all.plans[i].used; i++)
 		;
 	if (i == all.count) {
-		plans = realloc(all.plans, sizeof(*plans) * (size_t)(all.count + 64));
+		plans = realloc(all.plans, sizeof *plans * (size_t)(all.count + 64));
 		if (!plans)
 			return ALLOC_FAILED;
-		memset(plans + all.count, 0, sizeof(*plans) * 64);
+		memset(plans + all.count, 0, sizeof *plans * 64);
 		all.plans = plans;
 		all.count += 64;
 	}
@@ -104,7 +104,7 @@ static bool allocate(void **ret_area, size_t bytes)
 
 	if (!symbol)
 		return false;
-	memcpy(&function, &symbol, sizeof(function));
+	memcpy(&function, &symbol, sizeof function);
 	return function(ret_area, bytes) == 0;
 }
 
@@ -115,7 +115,7 @@ static void release(void *area)
 
 	if (!area || !symbol)
 		return;
-	memcpy(&function, &symbol, sizeof(function));
+	memcpy(&function, &symbol, sizeof function);
 	function(area);
 }
 

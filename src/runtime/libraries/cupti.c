@@ -42,7 +42,7 @@ static int find(int code, const char **ret_text, bool is_name)
 
 	if (!ret_text)
 		return INVALID_PARAMETER;
-	for (i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+	for (i = 0; i < sizeof results / sizeof results[0]; i++) {
 		if (results[i].code == code) {
 			*ret_text = is_name ? results[i].name : results[i].text;
 			return 0;
@@ -91,9 +91,9 @@ int cuptiGetDeviceId(void *context, uint32_t *ret_device)
 		return INVALID_PARAMETER;
 	if (!context || !symbols[0] || !symbols[1] || !symbols[2])
 		return INVALID_CONTEXT;
-	memcpy(&push, &symbols[0], sizeof(push));
-	memcpy(&get, &symbols[1], sizeof(get));
-	memcpy(&pop, &symbols[2], sizeof(pop));
+	memcpy(&push, &symbols[0], sizeof push);
+	memcpy(&get, &symbols[1], sizeof get);
+	memcpy(&pop, &symbols[2], sizeof pop);
 	if (push(context) != 0)
 		return INVALID_CONTEXT;
 	result = get(&device);

@@ -41,7 +41,7 @@ static int create(struct generator **ret_generator, int type, bool host)
 		return TYPE_ERROR;
 	if (!stand_in_services())
 		return NOT_INITIALIZED;
-	*ret_generator = calloc(1, sizeof(**ret_generator));
+	*ret_generator = calloc(1, sizeof **ret_generator);
 	if (!*ret_generator)
 		return ALLOCATION_FAILED;
 	(*ret_generator)->magic = MAGIC;

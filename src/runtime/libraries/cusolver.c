@@ -65,7 +65,7 @@ int cusolverDnCreate(struct handle **ret_handle)
 	*ret_handle = NULL;
 	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
 		return NOT_INITIALIZED;
-	*ret_handle = calloc(1, sizeof(**ret_handle));
+	*ret_handle = calloc(1, sizeof **ret_handle);
 	if (!*ret_handle)
 		return ALLOC_FAILED;
 	(*ret_handle)->magic = MAGIC;
@@ -178,7 +178,7 @@ static const struct kind *find(const char *name)
 {
 	size_t i;
 
-	for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+	for (i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		if (strcmp(kinds[i].name, name) == 0)
 			return &kinds[i];
 	}

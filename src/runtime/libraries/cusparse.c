@@ -55,7 +55,7 @@ int cusparseCreate(struct handle **ret_handle)
 	*ret_handle = NULL;
 	if (!services || !services->architecture(services->device(), &capability, &multiprocessors))
 		return NOT_INITIALIZED;
-	*ret_handle = calloc(1, sizeof(**ret_handle));
+	*ret_handle = calloc(1, sizeof **ret_handle);
 	if (!*ret_handle)
 		return ALLOC_FAILED;
 	(*ret_handle)->magic = MAGIC;
@@ -127,7 +127,7 @@ int cusparseCreateMatDescr(struct description **ret_description)
 {
 	if (!ret_description)
 		return INVALID_VALUE;
-	*ret_description = calloc(1, sizeof(**ret_description));
+	*ret_description = calloc(1, sizeof **ret_description);
 	return *ret_description ? 0 : ALLOC_FAILED;
 }
 
@@ -174,7 +174,7 @@ static void put(const struct handle *handle, void *to, const void *from, size_t 
 			return NOT_INITIALIZED;                                                                      \
 		if (!info || !position)                                                                              \
 			return INVALID_VALUE;                                                                        \
-		put(handle, position, &none, sizeof(none));                                                          \
+		put(handle, position, &none, sizeof none);                                                           \
 		return (int)stand_in_values(#name);                                                                  \
 	}
 ZERO_PIVOT(cusparseXbsric02_zeroPivot)
@@ -214,7 +214,7 @@ int cusparseXcsrgeam2Nnz(struct handle *handle, int rows, int columns, const str
 		return INVALID_VALUE;
 	if (all > (uint64_t)rows * (uint64_t)columns)
 		all = (uint64_t)rows * (uint64_t)columns;
-	put(handle, ret_count, &count, sizeof(count));
+	put(handle, ret_count, &count, sizeof count);
 	if (all > (uint64_t)count)
 		stand_in_workspace("cusparseXcsrgeam2Nnz", (uint64_t)count * element, all * element);
 	return (int)stand_in_compute("cusparseXcsrgeam2Nnz", handle->stream);

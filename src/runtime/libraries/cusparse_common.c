@@ -19,8 +19,8 @@ static const char *const names[][2] = {
 
 static const char *name_of(int status, int which)
 {
-	return status >= 0 && (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status][which]
-										: "not a code of cuSPARSE";
+	return status >= 0 && (size_t)status < sizeof names / sizeof names[0] ? names[status][which]
+									      : "not a code of cuSPARSE";
 }
 
 const char *cusparse_status_name(int status) { return name_of(status, 0); }
@@ -32,7 +32,7 @@ size_t cusparse_type_bytes(int type)
 {
 	static const uint8_t first[] = {4, 8, 2, 1, 8, 16, 4, 2, 1};
 
-	if (type >= 0 && (size_t)type < sizeof(first))
+	if (type >= 0 && (size_t)type < sizeof first)
 		return first[type];
 	switch (type) {
 	case 14: /* bf16 */

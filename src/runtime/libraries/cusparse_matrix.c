@@ -36,7 +36,7 @@ static int create(struct matrix **ret_matrix, struct matrix content)
 {
 	if (!ret_matrix || content.rows < 0 || content.columns < 0 || content.count < 0)
 		return INVALID_VALUE;
-	*ret_matrix = malloc(sizeof(content));
+	*ret_matrix = malloc(sizeof content);
 	if (!*ret_matrix)
 		return ALLOC_FAILED;
 	content.batches = 1;

@@ -55,7 +55,7 @@ int nvrtcCreateProgram(struct program **ret_program, const char *source, const c
 	(void)name, (void)header_count, (void)headers, (void)header_names;
 	if (!ret_program || !source)
 		return INVALID_INPUT;
-	*ret_program = calloc(1, sizeof(**ret_program));
+	*ret_program = calloc(1, sizeof **ret_program);
 	if (!*ret_program)
 		return OUT_OF_MEMORY;
 	(*ret_program)->source = strdup(source);
@@ -89,7 +89,7 @@ static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 static bool add_name(struct program *program, char *expression, char *lowered)
 {
-	struct name *name = calloc(1, sizeof(*name));
+	struct name *name = calloc(1, sizeof *name);
 
 	if (!name || !lowered) {
 		free(name);
@@ -278,7 +278,7 @@ int nvrtcGetCUBINSize(const struct program *program, size_t *ret_bytes)
 		return INVALID_PROGRAM;
 	if (!ret_bytes)
 		return INVALID_INPUT;
-	*ret_bytes = program->real ? sizeof(cubin) : 0;
+	*ret_bytes = program->real ? sizeof cubin : 0;
 	return 0;
 }
 
@@ -288,7 +288,7 @@ int nvrtcGetCUBIN(const struct program *program, char *to)
 		return INVALID_PROGRAM;
 	if (!to)
 		return INVALID_INPUT;
-	memcpy(to, cubin, sizeof(cubin));
+	memcpy(to, cubin, sizeof cubin);
 	return 0;
 }
 
@@ -336,8 +336,7 @@ const char *nvrtcGetErrorString(int result)
 		"NVRTC_ERROR_TIME_TRACE_FILE_WRITE_FAILED",
 	};
 
-	return result >= 0 && (size_t)result < sizeof(names) / sizeof(names[0]) ? names[result]
-										: "NVRTC_ERROR unknown";
+	return result >= 0 && (size_t)result < sizeof names / sizeof names[0] ? names[result] : "NVRTC_ERROR unknown";
 }
 
 int nvrtcVersion(int *ret_major, int *ret_minor)
@@ -353,7 +352,7 @@ int nvrtcGetNumSupportedArchs(int *ret_count)
 {
 	if (!ret_count)
 		return INVALID_INPUT;
-	*ret_count = (int)(sizeof(architectures) / sizeof(architectures[0]));
+	*ret_count = (int)(sizeof architectures / sizeof architectures[0]);
 	return 0;
 }
 
@@ -361,6 +360,6 @@ int nvrtcGetSupportedArchs(int *ret_architectures)
 {
 	if (!ret_architectures)
 		return INVALID_INPUT;
-	memcpy(ret_architectures, architectures, sizeof(architectures));
+	memcpy(ret_architectures, architectures, sizeof architectures);
 	return 0;
 }

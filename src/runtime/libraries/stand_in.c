@@ -57,11 +57,11 @@ bool stand_in_size(const char *function, const char *kind, const int64_t *number
 	struct stand_in_size size = {.unit = 1};
 	int32_t narrow;
 
-	if (!sizes(function, kind, numbers, &size) || (bytes == sizeof(narrow) && size.low > INT32_MAX))
+	if (!sizes(function, kind, numbers, &size) || (bytes == sizeof narrow && size.low > INT32_MAX))
 		return false;
 	narrow = (int32_t)size.low;
 	if (to)
-		memcpy((void *)to, bytes == sizeof(narrow) ? (void *)&narrow : (void *)&size.low, bytes);
+		memcpy((void *)to, bytes == sizeof narrow ? (void *)&narrow : (void *)&size.low, bytes);
 	if (size.high > size.low)
 		stand_in_workspace(function, size.low * size.unit, size.high * size.unit);
 	return true;
@@ -90,7 +90,7 @@ bool stand_in_create(uintptr_t to)
 	object = malloc(1);
 	if (!object)
 		return false;
-	memcpy((void *)to, &object, sizeof(object));
+	memcpy((void *)to, &object, sizeof object);
 	return true;
 }
 

@@ -34,7 +34,7 @@ static ncclResult_t set_reduction(struct nccl_call *call, ncclRedOp_t op)
 	if (comm->scalars[made].residence == ncclScalarDevice)
 		nccl_services()->read(comm->scalars[made].address, call->scalar, nccl_type_bytes(call->type));
 	else
-		memcpy(call->scalar, comm->scalars[made].value, sizeof(call->scalar));
+		memcpy(call->scalar, comm->scalars[made].value, sizeof call->scalar);
 	return ncclSuccess;
 }
 

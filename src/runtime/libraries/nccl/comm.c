@@ -78,7 +78,7 @@ static int call_with_int(const char *name, int argument)
 
 	if (!symbol)
 		return 0;
-	memcpy(&function, &symbol, sizeof(function));
+	memcpy(&function, &symbol, sizeof function);
 	return function(argument);
 }
 
@@ -147,7 +147,7 @@ void nccl_comm_release(struct ncclComm *comm)
 
 static struct ncclComm *create(const struct nccl_options *options)
 {
-	struct ncclComm *comm = calloc(1, sizeof(*comm));
+	struct ncclComm *comm = calloc(1, sizeof *comm);
 
 	if (!comm)
 		return NULL;
@@ -192,7 +192,7 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 		if (config->magic != NCCL_API_MAGIC || config->size < offsetof(ncclConfig_t, cgaClusterSize))
 			return nccl_fail(ncclInvalidArgument,
 					 "ncclConfig_t was not made with NCCL_CONFIG_INITIALIZER");
-		memcpy(&given, config, config->size < sizeof(given) ? config->size : sizeof(given));
+		memcpy(&given, config, config->size < sizeof given ? config->size : sizeof given);
 		if (given.blocking != NCCL_CONFIG_UNDEF_INT && given.blocking != 0 && given.blocking != 1)
 			return nccl_fail(ncclInvalidArgument, "ncclConfig_t: blocking is %d", given.blocking);
 		if (!sensible(given.minCTAs) || !sensible(given.maxCTAs) ||
@@ -222,11 +222,11 @@ static void find_place(int ordinal, struct nccl_place *ret_place)
 	*ret_place = (struct nccl_place){0};
 	if (!uuid)
 		uuid = nccl_symbol("cuDeviceGetUuid");
-	memcpy(&get_uuid, &uuid, sizeof(uuid));
-	memcpy(&get_bus, &bus, sizeof(bus));
+	memcpy(&get_uuid, &uuid, sizeof uuid);
+	memcpy(&get_bus, &bus, sizeof bus);
 	if (get_uuid && get_uuid(ret_place->uuid, ordinal) != 0)
-		memset(ret_place->uuid, 0, sizeof(ret_place->uuid));
-	if (get_bus && get_bus(ret_place->bus, (int)sizeof(ret_place->bus), ordinal) != 0)
+		memset(ret_place->uuid, 0, sizeof ret_place->uuid);
+	if (get_bus && get_bus(ret_place->bus, (int)sizeof ret_place->bus, ordinal) != 0)
 		ret_place->bus[0] = '\0';
 }
 
@@ -236,7 +236,7 @@ static int make_context(int device)
 	int (*free_nothing)(void *pointer) = NULL, current = nccl_services()->device(), error = 0;
 	void *symbol = nccl_symbol("cudaFree");
 
-	memcpy(&free_nothing, &symbol, sizeof(symbol));
+	memcpy(&free_nothing, &symbol, sizeof symbol);
 	nccl_use_device(device);
 	if (free_nothing)
 		error = free_nothing(NULL);
@@ -253,8 +253,8 @@ static ncclResult_t join(struct ncclComm *comm)
 	if (error != 0)
 		return nccl_fail(ncclUnhandledCudaError, "device %d has no context: CUDA error %d", comm->device,
 				 error);
-	comm->sent = calloc(count, sizeof(*comm->sent));
-	comm->expected = calloc(count, sizeof(*comm->expected));
+	comm->sent = calloc(count, sizeof *comm->sent);
+	comm->expected = calloc(count, sizeof *comm->expected);
 	if (!comm->sent || !comm->expected)
 		return nccl_fail(ncclSystemError, "host out of memory");
 	find_place(comm->device, &place);
@@ -277,7 +277,7 @@ ncclResult_t nccl_comm_begin(const uint64_t id[2], int ranks, int rank, const st
 		return nccl_fail(ncclSystemError, "host out of memory");
 	comm->ranks = ranks;
 	comm->rank = rank;
-	memcpy(comm->id, id, sizeof(comm->id));
+	memcpy(comm->id, id, sizeof comm->id);
 	result = join(comm);
 	if (result == ncclSuccess)
 		*ret_comm = comm;
@@ -294,9 +294,9 @@ static ncclResult_t check_places(struct ncclComm *comm)
 
 	for (i = 0; i < comm->ranks; i++) {
 		nccl_segment_place(comm->segment, i, &one);
-		for (j = i + 1; j < comm->ranks && memcmp(one.uuid, unknown, sizeof(unknown)) != 0; j++) {
+		for (j = i + 1; j < comm->ranks && memcmp(one.uuid, unknown, sizeof unknown) != 0; j++) {
 			nccl_segment_place(comm->segment, j, &other);
-			if (memcmp(one.uuid, other.uuid, sizeof(one.uuid)) == 0)
+			if (memcmp(one.uuid, other.uuid, sizeof one.uuid) == 0)
 				return nccl_fail(
 					ncclInvalidUsage,
 					"Duplicate GPU detected : rank %d and rank %d both on CUDA device %s "
@@ -353,7 +353,7 @@ static ncclResult_t poll_joining(struct ncclComm *comm)
 		comm->phase = NCCL_PHASE_READY;
 		return ncclSuccess;
 	}
-	name_absent(comm, absent, sizeof(absent));
+	name_absent(comm, absent, sizeof absent);
 	for (i = 0; i < comm->ranks; i++) {
 		enum nccl_peer state = nccl_segment_peer(comm->segment, i);
 
@@ -400,7 +400,7 @@ static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 	if (birth->grow) {
 		for (i = 0; i < parent->ranks; i++)
 			if (said[i].words[0] | said[i].words[1])
-				memcpy(comm->id, said[i].words, sizeof(comm->id));
+				memcpy(comm->id, said[i].words, sizeof comm->id);
 		comm->ranks = birth->ranks;
 		comm->rank = parent->rank;
 		return comm->id[0] | comm->id[1]
@@ -415,7 +415,7 @@ static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 		comm->rank +=
 			(int64_t)said[i].words[1] < key || ((int64_t)said[i].words[1] == key && i < parent->rank);
 	}
-	memcpy(comm->id, parent->id, sizeof(comm->id));
+	memcpy(comm->id, parent->id, sizeof comm->id);
 	mix(comm->id, birth->exchange);
 	mix(comm->id, (uint64_t)birth->color);
 	return join(comm);
@@ -425,7 +425,7 @@ static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 static ncclResult_t poll_exchange(struct ncclComm *comm)
 {
 	struct ncclComm *parent = comm->birth.parent;
-	struct nccl_entry *said = calloc((size_t)parent->ranks, sizeof(*said));
+	struct nccl_entry *said = calloc((size_t)parent->ranks, sizeof *said);
 	ncclResult_t result = ncclSuccess;
 	int i;
 

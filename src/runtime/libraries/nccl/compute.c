@@ -271,7 +271,7 @@ static bool reduce(const struct nccl_call *call, const struct input *inputs)
 	for (i = 0; i < call->comm->ranks; i++)
 		if (inputs[i].lost)
 			return true;
-	scratch = malloc(sizeof(*scratch));
+	scratch = malloc(sizeof *scratch);
 	if (!scratch)
 		return false;
 	while (stored && (at = first_of(inputs, call->comm->ranks, at)) < start + part) {
@@ -339,7 +339,7 @@ enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResul
 	if (nccl_missing(operation) >= 0)
 		return NCCL_WAITING;
 	*ret_error = ncclSuccess;
-	inputs = calloc((size_t)call->comm->ranks, sizeof(*inputs));
+	inputs = calloc((size_t)call->comm->ranks, sizeof *inputs);
 	if (!inputs)
 		*ret_error = nccl_fail(ncclSystemError, "host out of memory");
 	for (i = 0; i < call->comm->ranks && *ret_error == ncclSuccess; i++)

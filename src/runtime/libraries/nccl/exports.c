@@ -51,7 +51,7 @@ static const char *error_text(ncclResult_t result)
 		[ncclInProgress] = "in progress",
 	};
 
-	return (unsigned int)result < sizeof(texts) / sizeof(texts[0]) ? texts[result] : "unknown result code";
+	return (unsigned int)result < sizeof texts / sizeof texts[0] ? texts[result] : "unknown result code";
 }
 
 EXPORT const char *ncclGetErrorString(ncclResult_t result);

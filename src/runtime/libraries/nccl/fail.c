@@ -35,7 +35,7 @@ ncclResult_t nccl_fail(ncclResult_t result, const char *format, ...)
 
 	va_start(arguments, format);
 	pthread_mutex_lock(&last.lock);
-	vsnprintf(last.text, sizeof(last.text), format, arguments);
+	vsnprintf(last.text, sizeof last.text, format, arguments);
 	if (wants_warnings()) {
 		printf("neap: NCCL WARN %s\n", last.text);
 		fflush(stdout);
@@ -54,10 +54,10 @@ ncclResult_t nccl_refuse(const char *function)
 
 const char *nccl_last_error(void)
 {
-	static _Thread_local char copy[sizeof(last.text)];
+	static _Thread_local char copy[sizeof last.text];
 
 	pthread_mutex_lock(&last.lock);
-	memcpy(copy, last.text, sizeof(copy));
+	memcpy(copy, last.text, sizeof copy);
 	pthread_mutex_unlock(&last.lock);
 	return copy;
 }

@@ -111,7 +111,7 @@ ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
 	if (group.depth == 0 && count == 1)
 		return await(&single, 1);
 	for (i = 0; i < count; i++) {
-		if (!grow((void **)&group.begun, group.begun_count, &group.begun_room, sizeof(*group.begun)))
+		if (!grow((void **)&group.begun, group.begun_count, &group.begun_room, sizeof *group.begun))
 			return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
 		group.begun[group.begun_count++] = (struct begun){handles[i], &handles[i]};
 	}
@@ -174,7 +174,7 @@ ncclResult_t nccl_group_call(const struct nccl_call *call)
 {
 	if (group.depth == 0)
 		return issue(call, 1);
-	if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof(*group.calls)))
+	if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof *group.calls))
 		return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
 	group.calls[group.call_count++] = *call;
 	return ncclSuccess;

@@ -25,8 +25,8 @@ static ncclResult_t make_id(ncclUniqueId *ret_id)
 	size_t got = 0;
 
 	nccl_segment_sweep();
-	while (got < sizeof(ret_id->internal)) {
-		ssize_t more = getrandom(ret_id->internal + got, sizeof(ret_id->internal) - got, 0);
+	while (got < sizeof ret_id->internal) {
+		ssize_t more = getrandom(ret_id->internal + got, sizeof ret_id->internal - got, 0);
 
 		if (more < 0 && errno != EINTR)
 			return nccl_fail(ncclSystemError, "no random numbers: %s", strerror(errno));
@@ -57,8 +57,8 @@ static void hash_ids(const ncclUniqueId *ids, int count, uint64_t ret_hash[2])
 	ret_hash[0] = 1;
 	ret_hash[1] = 2;
 	for (i = 0; i < count; i++) {
-		for (at = 0; at < sizeof(ids[i].internal); at += sizeof(word)) {
-			memcpy(&word, ids[i].internal + at, sizeof(word));
+		for (at = 0; at < sizeof ids[i].internal; at += sizeof word) {
+			memcpy(&word, ids[i].internal + at, sizeof word);
 			mix(ret_hash, word);
 		}
 	}
@@ -133,7 +133,7 @@ ncclResult_t neap_ncclCommInitAll(ncclComm_t *comms, int count, const int *devic
 	if (result != ncclSuccess) {
 		for (j = 0; j < i - 1; j++)
 			nccl_comm_end(comms[j]);
-		memset(comms, 0, (size_t)count * sizeof(*comms));
+		memset(comms, 0, (size_t)count * sizeof *comms);
 	}
 	return begun(result, comms, (size_t)count);
 }
@@ -190,7 +190,7 @@ ncclResult_t neap_ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_co
 		nccl_stop(comm, ncclSuccess);
 		comm->phase = NCCL_PHASE_REVOKED;
 	}
-	memcpy(id, comm->id, sizeof(id));
+	memcpy(id, comm->id, sizeof id);
 	mix(id, ++comm->shrinks);
 	for (i = 0; i < comm->ranks; i++) {
 		for (j = 0; j < excluded_count && excluded[j] != i; j++)
@@ -406,7 +406,7 @@ ncclResult_t neap_ncclMemAlloc(void **pointer, size_t bytes)
 		return nccl_fail(ncclInvalidArgument, "ncclMemAlloc: %zu bytes", bytes);
 	if (!symbol)
 		return nccl_fail(ncclUnhandledCudaError, "ncclMemAlloc: there is no CUDA runtime in this process");
-	memcpy(&allocate, &symbol, sizeof(allocate));
+	memcpy(&allocate, &symbol, sizeof allocate);
 	error = allocate(pointer, bytes);
 	return error == 0
 		       ? ncclSuccess
@@ -422,7 +422,7 @@ ncclResult_t neap_ncclMemFree(void *pointer)
 		return ncclSuccess;
 	if (!symbol)
 		return nccl_fail(ncclUnhandledCudaError, "ncclMemFree: there is no CUDA runtime in this process");
-	memcpy(&release, &symbol, sizeof(release));
+	memcpy(&release, &symbol, sizeof release);
 	error = release(pointer);
 	return error == 0 ? ncclSuccess : nccl_fail(ncclUnhandledCudaError, "ncclMemFree: CUDA error %d", error);
 }

@@ -39,7 +39,7 @@ static const struct type types[] = {
 
 static const struct type *find(int type)
 {
-	return type >= 0 && type < (int)(sizeof(types) / sizeof(types[0])) ? &types[type] : NULL;
+	return type >= 0 && type < (int)(sizeof types / sizeof types[0]) ? &types[type] : NULL;
 }
 
 size_t nccl_type_bytes(int type) { return find(type) ? find(type)->bytes : 0; }
@@ -118,7 +118,7 @@ void nccl_widen(int number, const void *from, size_t count, union nccl_wide *ret
 		float single;
 
 		if (type->family == FLOAT) {
-			memcpy(&single, bytes, sizeof(single));
+			memcpy(&single, bytes, sizeof single);
 			ret_to[i].real = single;
 		} else if (type->family == SMALL) {
 			ret_to[i].real = decode(type, (uint32_t)code);
@@ -180,7 +180,7 @@ static void store(const struct type *type, union nccl_wide value, unsigned char 
 
 	if (type->family == FLOAT) {
 		single = (float)value.real;
-		memcpy(to, &single, sizeof(single));
+		memcpy(to, &single, sizeof single);
 		return;
 	}
 	if (type->family == SMALL)

@@ -409,7 +409,7 @@ static void premultiply(const struct nccl_call *call, struct nccl_packed *packed
 
 static struct nccl_operation *create(const struct nccl_call *call)
 {
-	struct nccl_operation *operation = calloc(1, sizeof(*operation));
+	struct nccl_operation *operation = calloc(1, sizeof *operation);
 
 	if (!operation)
 		return NULL;
@@ -455,7 +455,7 @@ static bool capturing(void *stream)
 
 	if (!symbol)
 		return false;
-	memcpy(&query, &symbol, sizeof(query));
+	memcpy(&query, &symbol, sizeof query);
 	return query(stream, &status) == 0 && status == 1;
 }
 

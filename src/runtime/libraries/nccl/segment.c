@@ -143,10 +143,10 @@ static ncclResult_t make(struct nccl_segment *segment)
 static ncclResult_t check(struct nccl_segment *segment)
 {
 	struct segment_header header;
-	ssize_t got = pread(segment->fd, &header, sizeof(header), 0);
+	ssize_t got = pread(segment->fd, &header, sizeof header, 0);
 	struct stat info;
 
-	if (got != (ssize_t)sizeof(header) || header.magic != SEGMENT_MAGIC || header.layout != SEGMENT_LAYOUT)
+	if (got != (ssize_t)sizeof header || header.magic != SEGMENT_MAGIC || header.layout != SEGMENT_LAYOUT)
 		return nccl_fail(ncclSystemError, "%s is no communicator of this version of neap: remove it",
 				 segment->path);
 	if (header.ranks != (uint32_t)segment->ranks)
@@ -185,16 +185,16 @@ ncclResult_t nccl_segment_join(const uint64_t id[2], int ranks, int rank, const 
 
 	if (ranks > NCCL_RANK_LIMIT)
 		return nccl_fail(ncclInvalidArgument, "%d ranks: at most %d are simulated", ranks, NCCL_RANK_LIMIT);
-	segment = calloc(1, sizeof(*segment));
+	segment = calloc(1, sizeof *segment);
 	if (segment)
-		segment->indexes = calloc((size_t)ranks, sizeof(*segment->indexes));
+		segment->indexes = calloc((size_t)ranks, sizeof *segment->indexes);
 	if (!segment || !segment->indexes) {
 		free(segment);
 		return nccl_fail(ncclSystemError, "host out of memory");
 	}
 	segment->ranks = ranks;
 	segment->rank = rank;
-	snprintf(segment->path, sizeof(segment->path), "%s/neap-nccl-%lu-%016llx%016llx", folder(),
+	snprintf(segment->path, sizeof segment->path, "%s/neap-nccl-%lu-%016llx%016llx", folder(),
 		 (unsigned long)geteuid(), (unsigned long long)id[0], (unsigned long long)id[1]);
 	result = open_file(segment);
 	if (result == ncclSuccess && fstat(segment->fd, &info) != 0)
@@ -273,11 +273,11 @@ void nccl_segment_sweep(void)
 
 	if (!listing)
 		return;
-	snprintf(prefix, sizeof(prefix), "neap-nccl-%lu-", (unsigned long)geteuid());
+	snprintf(prefix, sizeof prefix, "neap-nccl-%lu-", (unsigned long)geteuid());
 	while ((entry = readdir(listing)) != NULL) {
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", folder(), entry->d_name);
+		snprintf(path, sizeof path, "%s/%s", folder(), entry->d_name);
 		remove_if_dead(path);
 	}
 	closedir(listing);
@@ -305,7 +305,7 @@ enum nccl_peer nccl_segment_peer(const struct nccl_segment *segment, int rank)
 void nccl_segment_place(const struct nccl_segment *segment, int rank, struct nccl_place *ret_place)
 {
 	*ret_place = segment->peers[rank].place;
-	ret_place->bus[sizeof(ret_place->bus) - 1] = '\0';
+	ret_place->bus[sizeof ret_place->bus - 1] = '\0';
 }
 
 /* -- the bell ---------------------------------------------------------------------------------- */

@@ -134,7 +134,7 @@ static bool copy_entry(const struct nccl_segment *segment, int from, uint64_t po
 
 	if (atomic_load(&shared->position) != position + 1)
 		return false;
-	memcpy(&ret_copy->entry, &shared->entry, sizeof(shared->entry));
+	memcpy(&ret_copy->entry, &shared->entry, sizeof shared->entry);
 	ret_copy->data_start = shared->data_start;
 	ret_copy->data_bytes = shared->data_bytes;
 	atomic_thread_fence(memory_order_acquire);
@@ -149,7 +149,7 @@ static struct segment_index *scan(struct nccl_segment *segment, int from)
 	struct segment_entry copy;
 
 	if (!index)
-		index = segment->indexes[from] = calloc(1, sizeof(*index));
+		index = segment->indexes[from] = calloc(1, sizeof *index);
 	if (!index || published <= index->scanned)
 		return index;
 	if (published - index->scanned > NCCL_LOG_ENTRIES)

@@ -47,7 +47,7 @@ static void visit(struct scan *scan, uint64_t offset, uint64_t bytes)
 
 static bool pack(const struct scan *scan, struct nccl_packed *ret_packed)
 {
-	uint64_t count = scan->count, table = sizeof(count) + count * sizeof(*scan->extents);
+	uint64_t count = scan->count, table = sizeof count + count * sizeof *scan->extents;
 	unsigned char *data, *at;
 	size_t i;
 
@@ -56,8 +56,8 @@ static bool pack(const struct scan *scan, struct nccl_packed *ret_packed)
 	data = malloc(table + scan->held);
 	if (!data)
 		return false;
-	memcpy(data, &count, sizeof(count));
-	memcpy(data + sizeof(count), scan->extents, count * sizeof(*scan->extents));
+	memcpy(data, &count, sizeof count);
+	memcpy(data + sizeof count, scan->extents, count * sizeof *scan->extents);
 	for (i = 0, at = data + table; i < count; at += scan->extents[i++].bytes)
 		scan->services->read(scan->address + scan->extents[i].offset, at, scan->extents[i].bytes);
 	*ret_packed = (struct nccl_packed){.data = data, .bytes = table + scan->held};
@@ -73,7 +73,7 @@ bool nccl_sparse_pack(const struct runtime_services *services, uint64_t address,
 	*ret_packed = (struct nccl_packed){0};
 	if (bytes == 0 || !services->holds(address, bytes))
 		return true;
-	scan.extents = malloc(EXTENT_LIMIT * sizeof(*scan.extents));
+	scan.extents = malloc(EXTENT_LIMIT * sizeof *scan.extents);
 	if (!scan.extents)
 		return false;
 	visit(&scan, 0, bytes);
@@ -115,15 +115,15 @@ bool nccl_sparse_open(const void *packed, size_t packed_bytes, uint64_t total, s
 	*ret_sparse = (struct nccl_sparse){0};
 	if (packed_bytes == 0)
 		return true;
-	if (packed_bytes < sizeof(count) || packed_bytes > NCCL_PACKED_ROOM)
+	if (packed_bytes < sizeof count || packed_bytes > NCCL_PACKED_ROOM)
 		return false;
-	memcpy(&count, data, sizeof(count));
+	memcpy(&count, data, sizeof count);
 	if (count > EXTENT_LIMIT)
 		return false;
-	table = sizeof(count) + count * sizeof(*extents);
+	table = sizeof count + count * sizeof *extents;
 	if (packed_bytes < table)
 		return false;
-	extents = (const struct nccl_extent *)(const void *)(data + sizeof(count)); /* malloc'ed: aligned */
+	extents = (const struct nccl_extent *)(const void *)(data + sizeof count); /* malloc'ed: aligned */
 	if (!extents_valid(extents, count, total, packed_bytes - table))
 		return false;
 	*ret_sparse = (struct nccl_sparse){.extents = extents, .count = count, .bytes = data + table};
