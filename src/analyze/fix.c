@@ -230,6 +230,9 @@ static void fix_neighbours(struct neap_oom_card *card)
 
 	if (!neighbours || card->cause == NEAP_OOM_LIMIT)
 		return;
+	if (neap_plus(card->allocated_bytes, card->block_bytes) >
+	    card->limit_bytes) /* it would refuse all the same */
+		return;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
 	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
 		 neap_size_format(neighbours, size));

@@ -1,15 +1,5 @@
-/* The OOM card. The cause is arithmetic over what the allocator recorded at the failure:
- *
- *   grow     = min(device free, limit - reserved)       the driver would still give
- *   reusable = reserved - allocated - pending           cached, in no use
- *
- *   need <= grow + reusable                   the bytes are there, not in one piece:  fragmentation
- *   need <= grow + reusable + pending         there once queued work is done:         pending
- *   need <= free + reusable + pending         there without the limit:                limit
- *   need <= free + ... + neighbours           there without other processes:          neighbours
- *   else                                                                              capacity
- *
- * What would have helped is in fix.c. */
+/* The OOM card of a recording's journal: it has the device, the limit, the tags and the steps before. The cause is in
+ * oom_cause.c, and what would have helped in fix.c. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/error.h"
@@ -19,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a device's bytes that nobody accounts for, this share may be the driver's own and is no neighbour's. */
-#define DRIVER_SHARE 50
-#define DRIVER_MAX   (1ull << 30)
 /* A recording that says more lies, and its divisors would take long to find. */
 #define MICRO_BATCH_MAX (1ull << 32)
 
@@ -111,6 +98,10 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 					.micro_batch = event->a, .accumulate = event->b, .ranks = 1};
 		}
 	}
+	if (card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes) {
+		card->elsewhere_free_bytes = card->largest_free_bytes; /* it failed: of another stream or pool */
+		card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
+	}
 	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
 }
 
@@ -137,63 +128,6 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 		}
 		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
 			card->step_peak_bytes = card->step_reserved_bytes = 0;
-	}
-}
-
-uint64_t neap_oom_driver_share(const struct neap_oom_card *card)
-{
-	uint64_t share = card->device_total_bytes / DRIVER_SHARE;
-	return share < DRIVER_MAX ? share : DRIVER_MAX;
-}
-
-uint64_t neap_oom_neighbours_unsure(const struct neap_oom_card *card)
-{
-	return neap_oom_driver_share(card) * (card->context_bytes ? 1 : 2);
-}
-
-/* Bytes that other processes hold: what is neither free, nor ours, nor our context's, nor likely the driver's own.
- * None where it might all be the context's, which is not known, and the driver's. */
-uint64_t neap_oom_neighbours(const struct neap_oom_card *card)
-{
-	if (card->others_bytes == NEAP_OOM_UNKNOWN)
-		return 0;
-	uint64_t bytes = neap_less(card->others_bytes, neap_plus(card->context_bytes, neap_oom_driver_share(card)));
-	return bytes > neap_oom_neighbours_unsure(card) ? bytes : 0;
-}
-
-static void find_cause(struct neap_oom_card *card)
-{
-	uint64_t need = card->block_bytes;
-	uint64_t grow = neap_less(card->limit_bytes, card->reserved_bytes);
-	uint64_t reusable = neap_less(card->cached_bytes, card->pending_bytes);
-
-	if (grow > card->device_free_bytes)
-		grow = card->device_free_bytes;
-	uint64_t there = neap_plus(grow, reusable);
-	uint64_t unlimited = neap_plus(neap_plus(card->device_free_bytes, reusable), card->pending_bytes);
-	card->room_bytes = neap_plus(card->reserved_bytes, grow);
-	card->shortfall_bytes = neap_less(need, there);
-	if (need <= there) {
-		bool known = card->largest_free_bytes != NEAP_OOM_UNKNOWN;
-		uint64_t piece = known && card->largest_free_bytes > grow ? card->largest_free_bytes : grow;
-		if (piece >= need) /* it failed: the largest piece is of another stream or pool, of no use here */
-			piece = grow;
-		if (known && card->largest_free_bytes >= need) {
-			card->elsewhere_free_bytes = card->largest_free_bytes;
-			card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
-		}
-		/* Where the device had room, only the limit kept it from growing past its fragments. */
-		bool limited = grow < need && need <= card->device_free_bytes;
-		card->cause = limited ? NEAP_OOM_LIMIT : NEAP_OOM_FRAGMENTATION;
-		card->shortfall_bytes = neap_less(need, piece);
-	} else if (need <= neap_plus(there, card->pending_bytes)) {
-		card->cause = NEAP_OOM_PENDING;
-	} else if (need <= unlimited) {
-		card->cause = NEAP_OOM_LIMIT;
-	} else if (need <= neap_plus(unlimited, neap_oom_neighbours(card))) {
-		card->cause = NEAP_OOM_NEIGHBOURS;
-	} else {
-		card->cause = NEAP_OOM_CAPACITY;
 	}
 }
 
@@ -253,10 +187,12 @@ static size_t find_lows(const struct neap_record *record, size_t at, uint64_t *l
 	return count;
 }
 
-static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap_record *record, size_t at,
-				   struct neap_error *err)
+static enum neap_status conclude(struct neap_oom_card *card, const struct neap_record *record, size_t at,
+				 struct neap_error *err)
 {
-	struct neap_oom_inputs inputs = {.demand = find_demand(card)};
+	struct neap_oom_inputs inputs = {.live_bytes = neap_less(card->reserved_bytes, card->cached_bytes),
+					 .segment_bytes = card->block_bytes,
+					 .demand = find_demand(card)};
 	uint64_t *low = calloc(at + 1, sizeof *low);
 
 	if (!low)
@@ -271,15 +207,10 @@ static enum neap_status fill_fixes(struct neap_oom_card *card, const struct neap
 	neap_demand_add(&inputs.demand, card->tag, card->block_bytes);
 	/* Of a first request that nobody named nothing can be said. */
 	inputs.training = inputs.demand.unknown < neap_demand_total(&inputs.demand) || card->allocated_bytes > 0;
+	neap_oom_find_cause(card, &inputs);
 	neap_oom_fixes(card, &inputs);
 	free(low);
 	return NEAP_OK;
-}
-
-const char *neap_oom_cause_name(enum neap_oom_cause cause)
-{
-	static const char *const names[] = {"capacity", "limit", "neighbours", "fragmentation", "pending"};
-	return names[cause];
 }
 
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
@@ -309,8 +240,7 @@ enum neap_status neap_oom_card(const struct neap_record *record, size_t index, s
 	read_after(&card, record, at);
 	if (card.split.micro_batch > MICRO_BATCH_MAX)
 		card.split = (struct neap_split){0};
-	find_cause(&card);
-	status = fill_fixes(&card, record, at, err);
+	status = conclude(&card, record, at, err);
 	if (status == NEAP_OK)
 		*ret_card = card;
 	return status;

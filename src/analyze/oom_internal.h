@@ -1,4 +1,5 @@
-/* analyze/oom_internal.h: between the card's cause (oom.c) and its fixes (fix.c). */
+/* analyze/oom_internal.h: between those who read a failure (oom.c, trace_oom.c), its cause (oom_cause.c) and its
+ * fixes (fix.c). */
 #ifndef NEAP_ANALYZE_OOM_INTERNAL_H
 #define NEAP_ANALYZE_OOM_INTERNAL_H
 
@@ -14,14 +15,22 @@ uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
  * another kind of step, unless what it needs more is a leak's. */
 uint64_t neap_oom_step_need(const struct neap_oom_card *card);
 
-/* What fixes are found from, besides the card. */
+/* What the cause and the fixes are found from, besides the card's figures. */
 struct neap_oom_inputs {
+	uint64_t live_bytes;    /* as requested where that is known, else as allocated: no setting makes them less */
+	uint64_t segment_bytes; /* what the allocator would have asked the driver for, to serve the request */
+	uint64_t memory_bytes;  /* of the device, as the user says; 0: as measured */
+	bool hidden_limit; /* the device had room for the segment, and it failed all the same: a limit that nobody
+			      recorded */
 	struct neap_demand demand; /* at the failure, the request among it */
 	const uint64_t *low;       /* lowest bytes of each whole step before it, since the settings last changed */
 	size_t low_count;
 	bool training;     /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped; /* segments grow in place already */
 };
+
+/* Fills cause, shortfall_bytes and room_bytes of a card that has the figures of its failure. */
+void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
 
 /* Fills fixes and fix_count of a card that is complete but for them. */
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);

@@ -70,40 +70,34 @@ static uint64_t segment_of(uint64_t bytes, const struct neap_torch_settings *set
 	return (bytes + 2 * NEAP_MIB - 1) / (2 * NEAP_MIB) * (2 * NEAP_MIB);
 }
 
-/* The largest free piece that the request might have used; none where the file says so much that it cannot be. */
-static uint64_t usable_piece(const struct neap_oom_card *card)
+/* On a device whose size the user gave: what is neither free nor this process's was others'. */
+static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 {
-	return card->largest_free_bytes >= card->block_bytes ? 0 : card->largest_free_bytes;
+	uint64_t room = card->reserved_bytes + card->device_free_bytes;
+
+	if (card->predicted || memory_bytes <= room)
+		return;
+	card->device_total_bytes = memory_bytes;
+	card->others_bytes = memory_bytes - room;
+	if (card->fraction > 0 && card->fraction < 1)
+		card->limit_bytes = (uint64_t)(card->fraction * (double)memory_bytes);
 }
 
-static void find_cause(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t given_bytes)
+/* Fills what the cause is found from. A limit that would have let the segment through is not the one that refused. */
+static void take_limits(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t memory_bytes,
+			struct neap_oom_inputs *inputs)
 {
-	bool limited = !card->predicted && card->device_free_bytes >= segment_of(card->block_bytes, settings);
-	uint64_t needed = card->live_requested_bytes + card->block_bytes;
-	uint64_t room = card->reserved_bytes + card->device_free_bytes, piece = usable_piece(card);
+	uint64_t segment = segment_of(card->block_bytes, settings);
 
-	if (!card->predicted && given_bytes > room) { /* then what is neither free nor ours was others' */
-		card->device_total_bytes = given_bytes;
-		card->others_bytes = given_bytes - room;
-		if (card->fraction > 0 && card->fraction < 1)
-			card->limit_bytes = (uint64_t)(card->fraction * (double)given_bytes);
-	}
-	if (limited)
-		room = card->limit_bytes != UINT64_MAX && card->limit_bytes > card->reserved_bytes
-			       ? card->limit_bytes
-			       : card->reserved_bytes;
-	else if (given_bytes && given_bytes < room)
-		room = given_bytes;
-	card->room_bytes = card->replays.memory_bytes = room;
-	if (limited)
-		card->cause = NEAP_OOM_LIMIT;
-	else if (needed <= room)
-		card->cause = NEAP_OOM_FRAGMENTATION;
-	else
-		card->cause = needed - room <= neap_oom_neighbours(card) ? NEAP_OOM_NEIGHBOURS : NEAP_OOM_CAPACITY;
-	if (!limited && card->device_free_bytes > piece)
-		piece = card->device_free_bytes;
-	card->shortfall_bytes = needed > room ? needed - room : neap_less(card->block_bytes, piece);
+	take_device(card, memory_bytes);
+	inputs->live_bytes = card->live_requested_bytes;
+	inputs->segment_bytes = segment;
+	inputs->memory_bytes = memory_bytes;
+	if (card->predicted || card->device_free_bytes < segment)
+		return;
+	inputs->hidden_limit = neap_less(card->limit_bytes, card->reserved_bytes) >= segment;
+	if (inputs->hidden_limit)
+		card->limit_bytes = UINT64_MAX;
 }
 
 static enum neap_status find_holders(const struct neap_trace_parts *parts, struct neap_oom_card *card,
@@ -195,7 +189,9 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	}
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
-	find_cause(card, &settings, given_bytes);
+	take_limits(card, &settings, given_bytes, &inputs);
+	neap_oom_find_cause(card, &inputs);
+	card->replays.memory_bytes = card->room_bytes;
 	enum neap_status status = find_holders(parts, card, err);
 	if (status != NEAP_OK)
 		return status;

@@ -171,6 +171,25 @@ def in_pieces():
         assert (enough, struck) == (([first], []) if first else ([], ["expandable segments"])), text
 
 
+def one_rule():
+    """A snapshot's cause follows the rule of a recording's: a segment is missing, and a limit binds, whatever is free."""
+    # PyTorch asks the driver for 20 MiB to serve 3 MiB: 10 MiB free are 10 MiB short.
+    expect(snapshot(held(2 * GIB).oom(3 * MIB, 10 * MIB)), "fragmentation", 10 * MIB)
+    # Less than the segment is free, and the limit keeps most of that: without the others it would refuse all the same.
+    limit = int(0.35 * 24 * GIB)
+    found = expect(snapshot(held(8 * GIB, 4).oom(GIB, 900 * MIB), conf="per_process_memory_fraction:0.35", more=["--memory", "24GiB"]),
+                   "capacity", 9 * GIB - limit, says=["614 MiB more than the 8.40 GiB that this process could"],
+                   never=["Others hold", "other processes on this device end"])
+    assert found["room"] == found["memory"] == limit
+    # With such a limit it would not have failed: another one refused it.
+    found = expect(snapshot(held(2 * GIB).oom(GIB, 5 * GIB), conf="per_process_memory_fraction:0.9", more=["--memory", "80GiB"]),
+                   "limit", GIB, "higher limit", says=["allowed the 2.00 GiB reserved, but not this."])
+    assert found["limit"] is None and found["room"] == 2 * GIB
+    # The device is as large as the user says, also where a limit refused.
+    found = expect(snapshot(held(8 * GIB, 4).oom(4 * GIB, 15 * GIB), more=["--memory", "6GiB"]), "limit", 6 * GIB, "higher limit")
+    assert found["room"] == found["memory"] == 6 * GIB
+
+
 def larger_than_the_device():
     for conf, struck in (("", False), ("expandable_segments:True", True)):
         text, found = snapshot(held(2 * GIB).oom(40 * GIB, 21 * GIB), conf=conf)
@@ -282,6 +301,6 @@ def several_devices():
     assert b"device 1 ran out of memory: --device 1" in other.stdout and b"Out of device memory" not in other.stdout
 
 
-for test in (first_request, in_pieces, larger_than_the_device, limits, neighbours, beginnings, pools, several_devices):
+for test in (first_request, in_pieces, one_rule, larger_than_the_device, limits, neighbours, beginnings, pools, several_devices):
     test()
     print("ok", test.__name__)
