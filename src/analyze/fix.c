@@ -402,11 +402,12 @@ static int by_use(const void *left, const void *right)
 	return a->order - b->order;
 }
 
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
+		    size_t count)
 {
 	struct neap_demand demand = inputs->demand;
 
-	fix_leak(card, inputs->low, inputs->low_count);
+	fix_leak(card, low, count);
 	if (card->fix_count > 0) /* what leaked is under some tag, and none of it scales */
 		neap_demand_leak(&demand, neap_plus(card->fixes[0].saving_bytes, card->fixes[0].uncertainty_bytes));
 	fix_limit(card);

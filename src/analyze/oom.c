@@ -105,7 +105,9 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
 }
 
-static void read_before(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+/* What was in force at the failure, and the steps before it. */
+static void read_before(struct neap_oom_card *card, const struct neap_record *record, size_t at,
+			struct neap_oom_inputs *inputs)
 {
 	for (size_t i = 0; i < at; i++) {
 		const struct neap_event *event = &record->journal[i];
@@ -119,15 +121,12 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 		} else if (event->kind == NEAP_EVENT_RUNG) {
 			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
 			card->split = neap_record_split(event, card->split.ranks);
-		} else if (event->kind == NEAP_EVENT_STEP && event->address < UINT64_MAX) {
-			card->step = event->address + 1;
-			if (event->size > card->step_peak_bytes)
-				card->step_peak_bytes = event->size;
-			if (event->b > card->step_reserved_bytes)
-				card->step_reserved_bytes = event->b;
+		} else if (event->kind == NEAP_EVENT_STEP) {
+			card->step = event->address < UINT64_MAX ? event->address + 1 : card->step;
+			inputs->steps[inputs->step_count++] =
+				(struct neap_oom_step){event->block, event->size, event->b, inputs->settings};
 		}
-		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG)
-			card->step_peak_bytes = card->step_reserved_bytes = 0;
+		inputs->settings += event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG;
 	}
 }
 
@@ -157,90 +156,72 @@ static struct neap_demand find_demand(const struct neap_oom_card *card)
 	return demand;
 }
 
-static bool changes_settings(const struct neap_event *event, uint16_t device)
+static bool maps_pages(const struct neap_oom_card *card, const struct neap_record *record,
+		       const struct neap_event *oom)
 {
-	return event->device == device && (event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT);
+	if (card->other_allocator)
+		return oom->flags & NEAP_OOM_GROWS;
+	for (size_t i = 0; i < record->allocation_count; i++)
+		if (record->allocations[i].device == card->device &&
+		    record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP)
+			return true;
+	return false;
 }
 
-/* The lowest bytes of the device's steps before the failure, since the settings last changed; where those are too few
- * to tell a leak, of the last stretch before that had enough: a rung makes room, and mends no leak. `low`: room for
- * all. */
-static size_t find_lows(const struct neap_record *record, size_t at, uint64_t *low)
+static void fill_inputs(struct neap_oom_card *card, const struct neap_record *record, size_t at,
+			struct neap_oom_inputs *inputs)
 {
-	const uint16_t device = record->journal[at].device;
-	size_t end = at, count = 0;
-
-	while (end > 0) {
-		size_t first = end;
-		struct neap_leak leak;
-		count = 0;
-		while (first > 0 && !changes_settings(&record->journal[first - 1], device))
-			first--;
-		for (size_t i = first; i < end; i++)
-			if (record->journal[i].kind == NEAP_EVENT_STEP && record->journal[i].device == device)
-				low[count++] = record->journal[i].block;
-		neap_leak_test(low, count, 0, &leak);
-		if (leak.verdict != NEAP_LEAK_TOO_SHORT)
-			return count;
-		end = first > 0 ? first - 1 : 0;
-	}
-	return count;
-}
-
-static enum neap_status conclude(struct neap_oom_card *card, const struct neap_record *record, size_t at,
-				 struct neap_error *err)
-{
-	struct neap_oom_inputs inputs = {.live_bytes = neap_less(card->reserved_bytes, card->cached_bytes),
-					 .segment_bytes = card->block_bytes,
-					 .demand = find_demand(card)};
-	uint64_t *low = calloc(at + 1, sizeof *low);
-
-	if (!low)
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
-	inputs.low_count = find_lows(record, at, low);
-	inputs.pages_mapped = card->other_allocator && record->journal[at].flags & NEAP_OOM_GROWS;
-	for (size_t i = 0; i < record->allocation_count && !card->other_allocator && !inputs.pages_mapped; i++)
-		inputs.pages_mapped = record->allocations[i].device == card->device &&
-				      record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP;
-	inputs.low = low;
-	card->unknown_bytes = inputs.demand.unknown;
-	neap_demand_add(&inputs.demand, card->tag, card->block_bytes);
+	inputs->live_bytes = neap_less(card->reserved_bytes, card->cached_bytes);
+	inputs->segment_bytes = card->block_bytes;
+	inputs->pages_mapped = maps_pages(card, record, &record->journal[at]);
+	inputs->demand = find_demand(card);
+	card->unknown_bytes = inputs->demand.unknown;
+	neap_demand_add(&inputs->demand, card->tag, card->block_bytes);
 	/* Of a first request that nobody named nothing can be said. */
-	inputs.training = inputs.demand.unknown < neap_demand_total(&inputs.demand) || card->allocated_bytes > 0;
-	neap_oom_find_cause(card, &inputs);
-	neap_oom_fixes(card, &inputs);
-	free(low);
-	return NEAP_OK;
+	inputs->training = inputs->demand.unknown < neap_demand_total(&inputs->demand) || card->allocated_bytes > 0;
+}
+
+static void read_failure(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *oom)
+{
+	*card = (struct neap_oom_card){
+		.source = NEAP_TRACE_RECORDING,
+		.event = NEAP_OOM_UNKNOWN,
+		.live_requested_bytes = NEAP_OOM_UNKNOWN,
+		.time_ns = oom->time_ns,
+		.device = oom->device,
+		.other_allocator = oom->flags & NEAP_OOM_OTHER,
+		.requested_bytes = oom->size,
+		.block_bytes = oom->block > oom->size ? oom->block : oom->size,
+		.device_free_bytes = oom->address,
+		.allocated_bytes = oom->a,
+		.reserved_bytes = oom->b,
+		.cached_bytes = neap_less(oom->b, oom->a),
+		.limit_bytes = UINT64_MAX,
+	};
+	snprintf(card->tag, sizeof card->tag, "%s", neap_record_name(record, oom->tag));
 }
 
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err)
 {
 	size_t at = find_oom(record, index);
-	struct neap_oom_card card = {
-		.source = NEAP_TRACE_RECORDING, .event = NEAP_OOM_UNKNOWN, .live_requested_bytes = NEAP_OOM_UNKNOWN};
-	enum neap_status status = NEAP_OK;
+	struct neap_oom_inputs inputs = {0};
+	struct neap_oom_card card;
 
 	if (at == record->journal_count)
 		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
-	const struct neap_event *oom = &record->journal[at];
-	card.time_ns = oom->time_ns;
-	card.device = oom->device;
-	card.other_allocator = oom->flags & NEAP_OOM_OTHER;
-	card.requested_bytes = oom->size;
-	card.block_bytes = oom->block > oom->size ? oom->block : oom->size;
-	card.device_free_bytes = oom->address;
-	card.allocated_bytes = oom->a;
-	card.reserved_bytes = oom->b;
-	card.cached_bytes = neap_less(oom->b, oom->a);
-	card.limit_bytes = UINT64_MAX;
-	snprintf(card.tag, sizeof card.tag, "%s", neap_record_name(record, oom->tag));
+	inputs.steps = calloc(at + 1, sizeof *inputs.steps);
+	if (!inputs.steps)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
+	read_failure(&card, record, &record->journal[at]);
 	count_device(&card, record, at);
-	read_before(&card, record, at);
+	read_before(&card, record, at, &inputs);
 	read_after(&card, record, at);
 	if (card.split.micro_batch > MICRO_BATCH_MAX)
 		card.split = (struct neap_split){0};
-	status = conclude(&card, record, at, err);
+	fill_inputs(&card, record, at, &inputs);
+	enum neap_status status = neap_oom_conclude(&card, &inputs, err);
+	free(inputs.steps);
 	if (status == NEAP_OK)
 		*ret_card = card;
 	return status;

@@ -15,6 +15,13 @@ uint64_t neap_oom_neighbours(const struct neap_oom_card *card);
  * another kind of step, unless what it needs more is a leak's. */
 uint64_t neap_oom_step_need(const struct neap_oom_card *card);
 
+/* A whole step before the failure. */
+struct neap_oom_step {
+	uint64_t low_bytes, peak_bytes; /* allocated within it: the lowest, the highest */
+	uint64_t reserved_bytes;        /* at its end; 0: not known */
+	size_t settings;                /* it ran with the settings of that number: they only grow */
+};
+
 /* What the cause and the fixes are found from, besides the card's figures. */
 struct neap_oom_inputs {
 	uint64_t live_bytes;    /* as requested where that is known, else as allocated: no setting makes them less */
@@ -22,18 +29,23 @@ struct neap_oom_inputs {
 	uint64_t memory_bytes;  /* of the device, as the user says; 0: as measured */
 	bool hidden_limit; /* the device had room for the segment, and it failed all the same: a limit that nobody
 			      recorded */
-	struct neap_demand demand; /* at the failure, the request among it */
-	const uint64_t *low;       /* lowest bytes of each whole step before it, since the settings last changed */
-	size_t low_count;
-	bool training;     /* enough is known of what memory is for to predict changes of training */
-	bool pages_mapped; /* segments grow in place already */
+	struct neap_oom_step *steps; /* in order of time */
+	size_t step_count;
+	size_t settings;           /* in force at the failure, by the steps' numbers */
+	struct neap_demand demand; /* at the failure, the request among it where it is known what it was for */
+	bool training;             /* enough is known of what memory is for to predict changes of training */
+	bool pages_mapped;         /* segments grow in place already */
 };
 
-/* Fills cause, shortfall_bytes and room_bytes of a card that has the figures of its failure. */
-void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
+/* A card that has the figures of its failure gets the rest: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+				   struct neap_error *err);
 
-/* Fills fixes and fix_count of a card that is complete but for them. */
-void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
+/* Its parts. */
+void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_inputs *inputs);
+/* `low`: the lowest bytes of steps before the failure, in which a leak would show. */
+void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
+		    size_t count);
 
 /* What replays add to a card that has its other fixes. */
 void neap_oom_replay_fixes(struct neap_oom_card *card);

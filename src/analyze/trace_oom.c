@@ -135,28 +135,30 @@ static struct neap_demand find_demand(const struct neap_trace_parts *parts, uint
 				    .unknown = sums[NEAP_CATEGORY_UNKNOWN]};
 }
 
-/* The lowest requested bytes of each whole step before the failure, and the highest of them all. */
-static uint64_t *find_lows(const struct neap_trace_parts *parts, struct neap_oom_card *card, size_t *ret_count)
+/* The whole steps before the failure: their lowest requested and highest allocated bytes. */
+static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_t event,
+				   struct neap_oom_inputs *inputs, struct neap_error *err)
 {
 	const struct neap_steps *steps = parts->steps;
 	struct neap_timeline_cursor cursor = neap_timeline_begin(parts->timeline);
-	uint64_t *low = calloc(steps->count + 1, sizeof(*low)), lowest = UINT64_MAX, highest = 0;
+	uint64_t lowest = UINT64_MAX, highest = 0;
 	size_t count = 0;
 
-	if (!low)
-		return NULL;
-	while (count < steps->count && neap_timeline_next(&cursor) && cursor.now.event < card->event) {
+	inputs->steps = calloc(steps->count + 1, sizeof(*inputs->steps));
+	if (!inputs->steps)
+		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
+	while (count < steps->count && neap_timeline_next(&cursor) && cursor.now.event < event) {
 		for (; count < steps->count && steps->ends[count] <= cursor.now.event; count++) {
-			low[count] = lowest == UINT64_MAX ? cursor.now.requested : lowest;
-			card->step_peak_bytes = highest > card->step_peak_bytes ? highest : card->step_peak_bytes;
+			inputs->steps[count].low_bytes = lowest == UINT64_MAX ? cursor.now.requested : lowest;
+			inputs->steps[count].peak_bytes = highest;
 			lowest = UINT64_MAX;
 			highest = 0;
 		}
 		lowest = cursor.now.requested < lowest ? cursor.now.requested : lowest;
 		highest = cursor.now.rounded > highest ? cursor.now.rounded : highest;
 	}
-	*ret_count = count;
-	return low;
+	inputs->step_count = count;
+	return NEAP_OK;
 }
 
 /* Of a trace without a journal. */
@@ -190,23 +192,20 @@ static enum neap_status fill(const struct neap_trace_parts *parts, const struct 
 	if (frame)
 		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
 	take_limits(card, &settings, given_bytes, &inputs);
-	neap_oom_find_cause(card, &inputs);
-	card->replays.memory_bytes = card->room_bytes;
 	enum neap_status status = find_holders(parts, card, err);
+	if (status == NEAP_OK)
+		status = find_steps(parts, card->event, &inputs, err);
 	if (status != NEAP_OK)
 		return status;
-	uint64_t *low = find_lows(parts, card, &inputs.low_count);
-	if (!low)
-		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
-	inputs.low = low;
 	inputs.demand = find_demand(parts, card->event);
 	card->unknown_bytes = inputs.demand.unknown;
 	/* Where most is unknown the intervals would span nearly everything. */
 	inputs.training =
 		inputs.demand.activations > 0 && inputs.demand.unknown <= neap_demand_total(&inputs.demand) / 2;
-	neap_oom_fixes(card, &inputs);
-	free(low);
-	return NEAP_OK;
+	status = neap_oom_conclude(card, &inputs, err);
+	card->replays.memory_bytes = card->room_bytes;
+	free(inputs.steps);
+	return status;
 }
 
 /* Of a recording: the journal has it all. */

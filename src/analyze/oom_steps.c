@@ -1,0 +1,60 @@
+/* analyze/oom_steps.c: what the steps before a failure tell: the most that a whole one took, and in which of them a
+ * leak would show. */
+#include "analyze/oom_internal.h"
+#include "base/error.h"
+#include "train/leak.h"
+
+#include <stdlib.h>
+
+static void raise_to(uint64_t *value, uint64_t candidate)
+{
+	if (candidate > *value)
+		*value = candidate;
+}
+
+/* Of the steps with the settings in force. */
+static void find_peaks(struct neap_oom_card *card, const struct neap_oom_inputs *inputs)
+{
+	card->step_peak_bytes = card->step_reserved_bytes = 0;
+	for (size_t i = 0; i < inputs->step_count; i++)
+		if (inputs->steps[i].settings == inputs->settings) {
+			raise_to(&card->step_peak_bytes, inputs->steps[i].peak_bytes);
+			raise_to(&card->step_reserved_bytes, inputs->steps[i].reserved_bytes);
+		}
+}
+
+/* The lowest bytes of the steps with the settings in force. Where those steps are too few to tell a leak: of the last
+ * settings before that had enough, since a rung makes room, and ends no leak. `low`: room for all. */
+static size_t find_lows(const struct neap_oom_inputs *inputs, uint64_t *low)
+{
+	size_t end = inputs->step_count, settings = inputs->settings, count = 0;
+	struct neap_leak leak;
+
+	for (;;) {
+		size_t first = end;
+		while (first > 0 && inputs->steps[first - 1].settings == settings)
+			first--;
+		count = end - first;
+		for (size_t i = 0; i < count; i++)
+			low[i] = inputs->steps[first + i].low_bytes;
+		neap_leak_test(low, count, 0, &leak);
+		if (leak.verdict != NEAP_LEAK_TOO_SHORT || first == 0)
+			return count;
+		end = first;
+		settings = inputs->steps[end - 1].settings;
+	}
+}
+
+enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
+				   struct neap_error *err)
+{
+	uint64_t *low = calloc(inputs->step_count + 1, sizeof *low);
+
+	if (!low)
+		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
+	neap_oom_find_cause(card, inputs);
+	find_peaks(card, inputs);
+	neap_oom_fixes(card, inputs, low, find_lows(inputs, low));
+	free(low);
+	return NEAP_OK;
+}
