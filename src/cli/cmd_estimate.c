@@ -170,6 +170,18 @@ static void print_last_lines(const char *folder)
 	}
 }
 
+/* A program of several ranks, on a machine that is simulated with one GPU. */
+static bool asks_for_more_gpus(const char *folder)
+{
+	struct neap_buffer text = {0};
+	char path[ESTIMATE_ROOM];
+	bool asks = neap_path_join(path, sizeof path, folder, "stderr.log") == NEAP_OK &&
+		    neap_file_read(path, 64u << 20, &text, NULL) == NEAP_OK &&
+		    strstr(neap_buffer_string(&text), "invalid device ordinal");
+	neap_buffer_fini(&text);
+	return asks;
+}
+
 /* Why there is no estimate. */
 static int explain(const struct estimate *estimate, size_t run, enum neap_status status, const struct neap_error *err)
 {
@@ -193,6 +205,11 @@ static int explain(const struct estimate *estimate, size_t run, enum neap_status
 		neap_complain("estimate", err);
 	if (result->outcome != NEAP_OUTCOME_OK && result->outcome != NEAP_OUTCOME_STOPPED)
 		print_last_lines(folder);
+	if (asks_for_more_gpus(folder))
+		fprintf(stderr,
+			"neap estimate: the program used a GPU that is not there: name as many as it uses, as in "
+			"--gpu 8x%s\n",
+			estimate->plan.gpus[0].profile->name);
 	run_python_print_notes(folder, stderr);
 	return NEAP_EXIT_FAILED;
 }

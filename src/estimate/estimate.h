@@ -104,6 +104,10 @@ struct neap_estimate_context {
 struct neap_estimate_context neap_estimate_context(const struct neap_estimate_plan *plan, size_t gpu,
 						   const struct neap_estimate_run *run);
 
+/* How many other processes share the GPU of the one that reserved most, and what they reserve. Their contexts come on
+ * top. */
+size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes);
+
 /* The most that workspaces of libraries, which PyTorch allocates by sizes that only the library knows, may add to its
  * peaks: the largest of them, since one is in use at a time. */
 uint64_t neap_estimate_workspace(const struct neap_estimate_run *run);

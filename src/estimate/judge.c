@@ -46,6 +46,20 @@ uint64_t neap_estimate_workspace(const struct neap_estimate_run *run)
 	return most;
 }
 
+size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_bytes)
+{
+	const char *device = run->processes[run->worst].device_uuid;
+	size_t count = 0;
+	*ret_bytes = 0;
+	for (size_t i = 0; *device && i < run->process_count; i++) {
+		if (i == run->worst || strcmp(run->processes[i].device_uuid, device) != 0)
+			continue;
+		*ret_bytes += run->processes[i].reserved_peak;
+		count++;
+	}
+	return count;
+}
+
 /* PyTorch's kernels run on their own architecture and on later ones of the same generation. */
 static bool has_kernels(const struct neap_estimate_run *run, const struct sim_profile *profile)
 {
@@ -117,7 +131,9 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 					      .progress = progress,
 					      .context = context};
 	uint64_t room = minus(gpu->total_bytes, gpu->reserved_bytes);
-	uint64_t least = minus(room, verdict.context.high_bytes), most = minus(room, verdict.context.low_bytes);
+	uint64_t shared_bytes, sharing = neap_estimate_sharing(run, &shared_bytes);
+	uint64_t least = minus(room, (sharing + 1) * verdict.context.high_bytes + shared_bytes);
+	uint64_t most = minus(room, (sharing + 1) * verdict.context.low_bytes + shared_bytes);
 	bool in_least = false, in_most = false;
 	uint64_t workspace = neap_estimate_workspace(run);
 

@@ -371,6 +371,15 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 		neap_report_wrap(
 			out, "  ",
 			"snapshots of this PyTorch do not tell where steps end: what memory was for is a guess");
+	uint64_t shared_bytes;
+	size_t sharing = neap_estimate_sharing(run, &shared_bytes);
+	if (sharing) {
+		snprintf(text, sizeof text,
+			 "%zu other process%s the same GPU, reserving %s, each with a context: the table counts them "
+			 "in",
+			 sharing, sharing == 1 ? " uses" : "es use", SIZE(shared_bytes));
+		neap_report_wrap(out, "  ", text);
+	}
 	if (report->plan->devices > 1 && run->process_count < 2)
 		neap_report_wrap(out, "  ", "one process used the GPUs: the figures are those of the fullest");
 	put_reads(out, run);

@@ -158,6 +158,36 @@ class Fits(Estimate):
         self.assertLess(found["gpus"][0]["headroom"], -(12 << 30))
 
 
+RANKS = """
+import os, sys, torch
+x = torch.empty(int(sys.argv[2]) << 20, dtype=torch.uint8, device=f"cuda:{int(os.environ['LOCAL_RANK']) * int(sys.argv[1])}")
+"""
+
+
+class Ranks(Estimate):
+    def ranks(self, apart: int, mib: int, gpu: str, code: int = 0) -> dict:
+        (self.folder / "ranks.py").write_text(RANKS)
+        command = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py", str(apart), str(mib))
+        return self.estimate(*command, options=("--gpu", gpu), code=code)
+
+    def test_each_has_its_figures(self) -> None:
+        found = self.ranks(1, 4096, "2xrtx4060-8gb")
+        self.assertEqual([process["rank"] for process in found["processes"]], [0, 1])
+        self.assertEqual([process["reserved_peak"] for process in found["processes"]], [4 << 30] * 2)
+        self.assertIs(found["gpus"][0]["fits"], True)
+
+    def test_those_that_share_a_gpu_are_added_up(self) -> None:
+        found = self.ranks(0, 4096, "rtx4060-8gb", code=1)
+        self.assertIs(found["gpus"][0]["fits"], False)
+        self.assertIs(self.ranks(0, 3072, "rtx4060-8gb")["gpus"][0]["fits"], True)
+
+    def test_more_than_there_are_gpus(self) -> None:
+        (self.folder / "ranks.py").write_text(RANKS)
+        command = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "ranks.py", "1", "64")
+        done = self.call("estimate", "--gpu", "h100-80gb", "--", sys.executable, *command, code=1)
+        self.assertIn("--gpu 8xh100-80gb", done.stderr)
+
+
 class Help(Estimate):
     def test_fewer_samples_are_predicted(self) -> None:
         """The predicted share of the samples fits, when it is run; with half as many again it does not."""
