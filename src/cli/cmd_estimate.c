@@ -8,6 +8,7 @@
 #include "cli/estimate_start.h"
 #include "cli/print.h"
 #include "cli/run_python.h"
+#include "estimate/page.h"
 #include "report/page_file.h"
 #include "report/trace_page.h"
 
@@ -301,34 +302,48 @@ static int fit_all(struct estimate *estimate)
 
 /* --- what it tells --- */
 
+static struct neap_estimate_report report_of(const struct estimate *estimate)
+{
+	return (struct neap_estimate_report){.command = estimate->command_text,
+					     .plan = &estimate->plan,
+					     .runs = estimate->runs,
+					     .verdicts = estimate->verdicts,
+					     .fit = estimate->fit.name ? &estimate->fit : NULL,
+					     .top = TOP};
+}
+
 static int write_page(const struct estimate *estimate)
 {
 	const char *html = neap_argument(estimate->arguments, "html");
 	const struct neap_estimate_run *run = &estimate->runs[0];
 	struct neap_analysis_options options = {.device = run->analysis.device, .progress = go_on};
-	struct neap_trace_page_options page = {.path = estimate->command_text, .top = TOP, .analysis = &options};
+	struct neap_estimate_report report = report_of(estimate);
 	struct neap_page_file file = {0};
+	struct neap_buffer above = {0};
 	struct neap_error err = {0};
 	uint64_t bytes = 0;
 	if (!html)
 		return 0;
-	enum neap_status status = neap_page_file_begin(&file, html, run->processes[run->worst].snapshot, &err);
+	neap_estimate_markup(&above, &report);
+	struct neap_trace_page_options page = {.path = estimate->command_text,
+					       .top = TOP,
+					       .analysis = &options,
+					       .above = neap_buffer_string(&above)};
+	enum neap_status status = neap_buffer_status(&above, &err);
+	if (status == NEAP_OK)
+		status = neap_page_file_begin(&file, html, run->processes[run->worst].snapshot, &err);
 	if (status == NEAP_OK)
 		status = neap_trace_page_write(file.fd, &run->analysis, &page, &bytes, &err);
 	if (status == NEAP_OK)
 		status = neap_page_file_commit(&file, &err);
 	neap_page_file_abort(&file);
+	neap_buffer_fini(&above);
 	return status == NEAP_OK ? 0 : neap_complain("estimate", &err);
 }
 
 static int print_estimate(const struct estimate *estimate)
 {
-	struct neap_estimate_report report = {.command = estimate->command_text,
-					      .plan = &estimate->plan,
-					      .runs = estimate->runs,
-					      .verdicts = estimate->verdicts,
-					      .fit = estimate->fit.name ? &estimate->fit : NULL,
-					      .top = TOP};
+	struct neap_estimate_report report = report_of(estimate);
 	const char *html = neap_argument(estimate->arguments, "html");
 	struct neap_buffer out = {0};
 	struct neap_error err = {0};

@@ -65,6 +65,7 @@ static void put_head(struct page *page)
 			   page->trace->device_count == 1 ? "" : "s");
 	neap_buffer_text(text, "<label id=\"choose\" hidden>device <select id=\"device\"></select></label>\n"
 			       "</header>\n<main>\n");
+	neap_buffer_text(text, page->options->above ? page->options->above : "");
 }
 
 static void put_tile(struct page *page, const char *name, uint64_t bytes, uint64_t event, const char *more)
@@ -220,7 +221,8 @@ static void put_streams(struct page *page)
 static void put_facts(struct page *page, const struct neap_analysis *analysis, const struct neap_pieces *pieces)
 {
 	const struct neap_profile *profile = &analysis->profile;
-	uint64_t limit = analysis->has_oom ? analysis->oom.replays.memory_bytes : page->options->analysis->memory_bytes;
+	uint64_t limit =
+		analysis->has_oom ? analysis->oom.replays.memory_bytes : page->options->analysis->memory_bytes;
 
 	neap_buffer_format(page->text,
 			   "<script type=\"application/json\" id=\"facts-%zu\">{\"device\":%zu,\"from\":%" PRIu64

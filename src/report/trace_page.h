@@ -21,6 +21,8 @@ struct neap_trace_page_options {
 	/* How `analysis` was made. The trace's other devices are analyzed in the same way and follow it, unless a
 	 * device or a stretch of events was chosen. Its progress is asked while the page is written, too. */
 	const struct neap_analysis_options *analysis;
+	/* Markup above the figures, in which all text from outside is escaped; NULL: none. */
+	const char *above;
 };
 
 /* Writes it to `fd`, as it is made: memory is a few times that of the device's sizes and addresses, and of the

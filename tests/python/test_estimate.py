@@ -218,6 +218,15 @@ class Fit(Estimate):
         self.assertEqual(points[value]["reserved_peak"], fits["reserved_peak"])
         self.assertLess(points[100]["reserved_peak"], points[value]["reserved_peak"])
 
+    def test_the_page_has_the_curve(self) -> None:
+        options = ("--max-memory", "2GiB", "--fit", "batch", "--param", "batch=8192", "--html", "page.html")
+        self.call("estimate", *options, "--", sys.executable, "train.py", "{batch}", "1024")
+        page = (self.folder / "page.html").read_text()
+        self.assertIn("Memory over batch", page)
+        self.assertRegex(page, r"<title>8192: [\d.]+ [MG]iB reserved")
+        self.assertIn("What it was for, at the peak of requested memory", page)
+        self.assertTrue(page.rstrip().endswith("</html>"))
+
     def test_wrong_options(self) -> None:
         for options in ((), ("--param", "batch=x"), ("--param", "batch=0"), ("--param", "other=3")):
             self.call("estimate", "--fit", "batch", *options, "--", "true", "{batch}", code=64)

@@ -1,0 +1,140 @@
+/* estimate/page.c: the curve is drawn by itself, without a script:
+ *
+ *   bytes |        ___ what a GPU leaves PyTorch, one dashed line for each
+ *         |     o
+ *         |  o     reserved, of every value that was run on the first architecture
+ *         |o_______
+ *              value
+ */
+#include "estimate/page.h"
+
+#include "base/units.h"
+#include "report/markup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
+#define WIDTH       900
+#define HEIGHT      320
+#define LEFT        90
+#define BOTTOM      30
+#define TOP         16
+#define RIGHT       150
+
+struct scale {
+	uint64_t value, bytes; /* at the right end, at the top */
+};
+
+static double x_of(const struct scale *scale, uint64_t value)
+{
+	return LEFT + (double)(WIDTH - LEFT - RIGHT) * (double)value / (double)scale->value;
+}
+
+static double y_of(const struct scale *scale, uint64_t bytes)
+{
+	return HEIGHT - BOTTOM - (double)(HEIGHT - BOTTOM - TOP) * (double)bytes / (double)scale->bytes;
+}
+
+/* What a GPU leaves PyTorch beside the largest context. */
+static uint64_t room_of(const struct neap_estimate_report *report, size_t gpu)
+{
+	const struct neap_estimate_gpu *of = &report->plan->gpus[gpu];
+	uint64_t taken = of->reserved_bytes + report->verdicts[gpu].context.high_bytes;
+	return of->total_bytes > taken ? of->total_bytes - taken : 0;
+}
+
+static struct scale find_scale(const struct neap_estimate_report *report)
+{
+	struct scale scale = {1, 1};
+	for (size_t i = 0; i < report->fit->count; i++) {
+		const struct neap_estimate_point *point = &report->fit->points[i];
+		if (point->run != 0 || point->failed)
+			continue;
+		scale.value = point->value > scale.value ? point->value : scale.value;
+		scale.bytes = point->reserved_peak > scale.bytes ? point->reserved_peak : scale.bytes;
+	}
+	return scale;
+}
+
+static void put_text(struct neap_buffer *out, double x, double y, const char *anchor, const char *text)
+{
+	neap_buffer_format(out,
+			   "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" fill=\"currentColor\" font-size=\"12\">",
+			   x, y, anchor);
+	neap_markup_text(out, text);
+	neap_buffer_text(out, "</text>\n");
+}
+
+static void put_axes(struct neap_buffer *out, const struct neap_estimate_report *report, const struct scale *scale)
+{
+	char text[96];
+	neap_buffer_format(out, "<path d=\"M%d %dV%dH%d\" fill=\"none\" stroke=\"currentColor\"/>\n", LEFT, TOP,
+			   HEIGHT - BOTTOM, WIDTH - RIGHT);
+	for (int i = 0; i <= 4; i++) {
+		uint64_t bytes = scale->bytes / 4 * (uint64_t)i;
+		put_text(out, LEFT - 8, y_of(scale, bytes) + 4, "end", SIZE(bytes));
+	}
+	snprintf(text, sizeof text, "%" PRIu64, scale->value);
+	put_text(out, x_of(scale, scale->value), HEIGHT - BOTTOM + 18, "middle", text);
+	put_text(out, LEFT, HEIGHT - BOTTOM + 18, "middle", "0");
+	put_text(out, (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - BOTTOM + 18, "middle", report->fit->name);
+}
+
+static void put_gpus(struct neap_buffer *out, const struct neap_estimate_report *report, const struct scale *scale)
+{
+	for (size_t i = 0; i < report->plan->count; i++) {
+		uint64_t room = room_of(report, i);
+		if (report->plan->gpus[i].run != 0 || !room || room > scale->bytes)
+			continue;
+		neap_buffer_format(
+			out,
+			"<path d=\"M%d %.1fH%d\" fill=\"none\" stroke=\"currentColor\" stroke-dasharray=\"6 4\"/>\n",
+			LEFT, y_of(scale, room), WIDTH - RIGHT);
+		put_text(out, WIDTH - RIGHT + 8, y_of(scale, room) + 4, "start", report->plan->gpus[i].name);
+	}
+}
+
+static void put_points(struct neap_buffer *out, const struct neap_estimate_report *report, const struct scale *scale)
+{
+	for (size_t i = 0; i < report->fit->count; i++) {
+		const struct neap_estimate_point *point = &report->fit->points[i];
+		if (point->run != 0 || point->failed)
+			continue;
+		neap_buffer_format(out,
+				   "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"currentColor\"><title>%" PRIu64
+				   ": %s reserved, %s allocated</title></circle>\n",
+				   x_of(scale, point->value), y_of(scale, point->reserved_peak), point->value,
+				   SIZE(point->reserved_peak), SIZE(point->allocated_peak));
+	}
+}
+
+static void put_curve(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	struct scale scale = find_scale(report);
+	neap_buffer_text(out, "<div class=\"card\"><h3>Memory over ");
+	neap_markup_text(out, report->fit->name);
+	neap_buffer_text(out, " <span class=\"quiet\">reserved, on ");
+	neap_markup_text(out, report->plan->gpus[report->plan->run_gpus[0]].profile->gpu_name);
+	neap_buffer_format(out,
+			   "; dashed: what a GPU leaves PyTorch</span></h3>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" "
+			   "aria-label=\"memory that is reserved over the parameter\">\n",
+			   WIDTH, HEIGHT);
+	put_axes(out, report, &scale);
+	put_gpus(out, report, &scale);
+	put_points(out, report, &scale);
+	neap_buffer_text(out, "</svg></div>\n");
+}
+
+void neap_estimate_markup(struct neap_buffer *out, const struct neap_estimate_report *report)
+{
+	struct neap_buffer text = {0};
+	neap_estimate_text(&text, report);
+	neap_buffer_text(out, "<details class=\"report\" open><summary>Estimate</summary>\n<pre>");
+	neap_markup_text(out, neap_buffer_string(&text));
+	neap_buffer_text(out, "</pre></details>\n");
+	out->failed = out->failed || text.failed;
+	neap_buffer_fini(&text);
+	if (report->fit)
+		put_curve(out, report);
+}
