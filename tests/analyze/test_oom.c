@@ -417,6 +417,35 @@ static void test_rungs(void **state)
 	recording_end(&recording);
 }
 
+/* Peaks are those of the steps with the settings in force. A leak shows in the steps before a rung where those after
+ * it are too few, and a rung's own fall in memory is none of it. */
+static void test_steps_before_a_rung(void **state)
+{
+	struct recording recording = recording_begin();
+
+	(void)state;
+	recording_split(&recording, 32, 1);
+	for (uint64_t step = 1; step <= 60; step++)
+		recording_step(&recording, step, 4000 * NEAP_MIB, 7500 * NEAP_MIB, 1);
+	recording_split(&recording, 64, 1);
+	for (uint64_t step = 1; step <= 60; step++)
+		recording_step(&recording, step, (1000 + 20 * step) * NEAP_MIB, 7000 * NEAP_MIB, 1);
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .block = NEAP_RUNG_SPLIT,
+						      .address = 32,
+						      .size = 2,
+						      .a = 64,
+						      .b = 1});
+	recording_step(&recording, 61, 900 * NEAP_MIB, 6000 * NEAP_MIB, 1);
+	recording_oom(&recording, &capacity);
+	struct neap_oom_card card = card_of(&recording, 0);
+	assert_int_equal(card.step_peak_bytes, 6000 * NEAP_MIB);
+	assert_int_equal(card.step_reserved_bytes, 6000 * NEAP_MIB);
+	assert_int_equal(card.fixes[0].kind, NEAP_FIX_LEAK);
+	assert_true(card.growth_bytes > 19 * NEAP_MIB && card.growth_bytes <= 20 * NEAP_MIB);
+	recording_end(&recording);
+}
+
 /* What another device's steps took is nothing of this one's. */
 static void test_two_devices(void **state)
 {
@@ -488,13 +517,21 @@ static void test_nonsense(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_capacity),        cmocka_unit_test(test_deeper_split),
-		cmocka_unit_test(test_untagged_widens), cmocka_unit_test(test_all_untagged),
-		cmocka_unit_test(test_limit),           cmocka_unit_test(test_pools),
-		cmocka_unit_test(test_unknown_piece),   cmocka_unit_test(test_limit_of_a_step),
-		cmocka_unit_test(test_neighbours),      cmocka_unit_test(test_fragmentation),
-		cmocka_unit_test(test_pending),         cmocka_unit_test(test_leak_comes_first),
-		cmocka_unit_test(test_rungs),           cmocka_unit_test(test_two_devices),
+		cmocka_unit_test(test_capacity),
+		cmocka_unit_test(test_deeper_split),
+		cmocka_unit_test(test_untagged_widens),
+		cmocka_unit_test(test_all_untagged),
+		cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_pools),
+		cmocka_unit_test(test_unknown_piece),
+		cmocka_unit_test(test_limit_of_a_step),
+		cmocka_unit_test(test_neighbours),
+		cmocka_unit_test(test_fragmentation),
+		cmocka_unit_test(test_pending),
+		cmocka_unit_test(test_leak_comes_first),
+		cmocka_unit_test(test_rungs),
+		cmocka_unit_test(test_two_devices),
+		cmocka_unit_test(test_steps_before_a_rung),
 		cmocka_unit_test(test_nonsense),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
