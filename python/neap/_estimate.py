@@ -81,6 +81,9 @@ def watch(torch: Any) -> None:
     _State.torch = torch
     _wrap_readers(torch)
     _watch_compile(torch)
+    ranks = _number("NEAP_ESTIMATE_RANKS")
+    if ranks:
+        _pretend_ranks(torch, ranks)
     torch.cuda._lazy_call(_notes.harmless("recording of allocations")(_record))
 
 
@@ -278,6 +281,30 @@ def _count(name: str, use: str) -> None:
                 _State.lost += 1
     except Exception as error:
         _notes.note("values read back", error)
+
+
+# Ranks that are not there.
+
+
+def _pretend_ranks(torch: Any, ranks: int) -> None:
+    """The process is rank 0 of so many: torch's own backend "fake" takes part in every collective for the others. Shards are as
+    large as they would be; what would have come from another rank is not there."""
+    import torch.distributed as distributed
+
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29500")
+    real = distributed.init_process_group
+
+    @functools.wraps(real)
+    def init_process_group(*_: Any, **__: Any) -> Any:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        return real(backend="fake", store=FakeStore(), rank=0, world_size=ranks)
+
+    for module in (distributed, distributed.distributed_c10d, sys.modules.get("torch.distributed.device_mesh")):
+        if module is not None and hasattr(module, "init_process_group"):
+            setattr(module, "init_process_group", init_process_group)
 
 
 # torch.compile.

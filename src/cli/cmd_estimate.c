@@ -52,6 +52,10 @@ static int parse_bounds(const struct neap_arguments *arguments, struct estimate_
 	uint64_t value = 0;
 	command->steps = neap_argument(arguments, "steps") ? neap_argument(arguments, "steps") : "3";
 	command->time_limit = neap_argument(arguments, "time-limit") ? neap_argument(arguments, "time-limit") : "10m";
+	command->ranks = neap_argument(arguments, "ranks");
+	if (command->ranks && (neap_u64_parse(command->ranks, &value, &err) || !value || value > 1u << 20))
+		return neap_misuse(arguments, "--ranks: expected a whole number from 1 to 1048576, not '%s'",
+				   command->ranks);
 	if (neap_u64_parse(command->steps, &value, &err) || !value || value > INT64_MAX)
 		return neap_misuse(arguments, "--steps: expected a whole number above 0, not '%s'", command->steps);
 	if (neap_duration_parse(command->time_limit, &value, &err) || !value)
@@ -309,6 +313,7 @@ static struct neap_estimate_report report_of(const struct estimate *estimate)
 					     .runs = estimate->runs,
 					     .verdicts = estimate->verdicts,
 					     .fit = estimate->fit.name ? &estimate->fit : NULL,
+					     .ranks = estimate->command.ranks,
 					     .top = TOP};
 }
 
@@ -433,38 +438,41 @@ const struct neap_command neap_command_estimate = {
 	.name = "estimate",
 	.usage = "[options] -- COMMAND [ARGUMENT...]",
 	.summary = "will a PyTorch program fit on a GPU? Runs it unchanged, without one",
-	.details = "Runs the command on neap's simulator, which needs no GPU, until it has made a few optimizer "
-		   "updates, and "
-		   "tells what memory it takes, what for, and on which GPUs it fits. An ordinary installation of "
-		   "PyTorch 2.4 "
-		   "or newer for CUDA 12 or 13 is enough, also without the nvidia-* packages:\n"
-		   "\n"
-		   "  neap estimate -- python train.py\n"
-		   "  neap estimate --gpu h100-80gb,rtx4090-24gb -- python train.py --batch 32\n"
-		   "\n"
-		   "Every allocation is PyTorch's own, and is recorded with its stack. What PyTorch allocates "
-		   "depends on the "
-		   "architecture, so the program runs once for each architecture and number of multiprocessors among "
-		   "the "
-		   "GPUs, on a device with the memory of the largest one. Whether it fits on a smaller one tells an "
-		   "exact "
-		   "replay of PyTorch's allocator in that memory: it counts emptied caches and fragmentation, not "
-		   "only the "
-		   "peak. Where it does not fit, other settings of the allocator are replayed too.\n"
-		   "\n"
-		   "Nothing is computed: values that are read back from the GPU are zeros. A program that branches "
-		   "on them, "
-		   "or takes sizes from them, may need other memory on a GPU; the report names the lines. What the "
-		   "driver "
-		   "takes beside PyTorch (the context, code, the libraries' own memory) is known on the GPU alone, "
-		   "so it is "
-		   "an interval. The figures hold for the installed version of PyTorch.\n"
-		   "\n"
-		   "For several GPUs name as many: --gpu 8xa100-80gb -- torchrun --nproc-per-node 8 train.py. The "
-		   "report has "
-		   "a line for each rank.\n"
-		   "\n"
-		   "Exits 1 when it fits on none of the GPUs, or the program failed; 64 for a wrong option.",
+	.details =
+		"Runs the command on neap's simulator, which needs no GPU, until it has made a few optimizer "
+		"updates, and "
+		"tells what memory it takes, what for, and on which GPUs it fits. An ordinary installation of "
+		"PyTorch 2.4 "
+		"or newer for CUDA 12 or 13 is enough, also without the nvidia-* packages:\n"
+		"\n"
+		"  neap estimate -- python train.py\n"
+		"  neap estimate --gpu h100-80gb,rtx4090-24gb -- python train.py --batch 32\n"
+		"\n"
+		"Every allocation is PyTorch's own, and is recorded with its stack. What PyTorch allocates "
+		"depends on the "
+		"architecture, so the program runs once for each architecture and number of multiprocessors among "
+		"the "
+		"GPUs, on a device with the memory of the largest one. Whether it fits on a smaller one tells an "
+		"exact "
+		"replay of PyTorch's allocator in that memory: it counts emptied caches and fragmentation, not "
+		"only the "
+		"peak. Where it does not fit, other settings of the allocator are replayed too.\n"
+		"\n"
+		"Nothing is computed: values that are read back from the GPU are zeros. A program that branches "
+		"on them, "
+		"or takes sizes from them, may need other memory on a GPU; the report names the lines. What the "
+		"driver "
+		"takes beside PyTorch (the context, code, the libraries' own memory) is known on the GPU alone, "
+		"so it is "
+		"an interval. The figures hold for the installed version of PyTorch.\n"
+		"\n"
+		"For several GPUs name as many: --gpu 8xa100-80gb -- torchrun --nproc-per-node 8 train.py. The "
+		"report has "
+		"a line for each rank. With --ranks 512 -- python train.py one process is the first of 512: torch's "
+		"own fake "
+		"backend stands for the others, so that shards have their size, and no rank is started beside it.\n"
+		"\n"
+		"Exits 1 when it fits on none of the GPUs, or the program failed; 64 for a wrong option.",
 	.options =
 		(const struct neap_option[]){
 			{"gpu", "LIST",
@@ -476,6 +484,9 @@ const struct neap_command neap_command_estimate = {
 			 "architecture (sm_90 without --gpu)"},
 			{"steps", "N", "end the program after N optimizer updates; default 3"},
 			{"time-limit", "DURATION", "end it after this long; default 10m"},
+			{"ranks", "N",
+			 "the program, started as one process, is rank 0 of N, with torch's own fake backend for the "
+			 "others: for more ranks than this machine can start"},
 			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
 			{"fit", "NAME",
 			 "find the largest value of this parameter that fits on each GPU, by runs with other "

@@ -97,7 +97,7 @@ static char **make_words(const struct estimate_command *command, struct estimate
 }
 
 /* In the child: never returns. */
-static void become_run(struct estimate_job *job, char **words, pid_t parent)
+static void become_run(const struct estimate_command *command, struct estimate_job *job, char **words, pid_t parent)
 {
 	struct sigaction usual = {.sa_handler = SIG_DFL};
 	sigaction(SIGINT, &usual, NULL);
@@ -111,6 +111,8 @@ static void become_run(struct estimate_job *job, char **words, pid_t parent)
 	setenv("NEAP_DEVICE", "sim", 1);
 	setenv("NEAP_SIM", job->spec, 1);
 	setenv("NEAP_ESTIMATE", "1", 1);
+	if (command->ranks)
+		setenv("NEAP_ESTIMATE_RANKS", command->ranks, 1);
 	setenv("TORCH_SYMBOLIZE_MODE", "dladdr", 0); /* C++ frames by name alone, which is fast */
 	unsetenv("NEAP_ATTACH");
 	unsetenv("NEAP_FRACTION");
@@ -131,7 +133,7 @@ static enum neap_status start(const struct estimate_command *command, struct est
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	job->pid = fork();
 	if (job->pid == 0)
-		become_run(job, words, parent);
+		become_run(command, job, words, parent);
 	free(words);
 	if (job->pid > 0)
 		return NEAP_OK;

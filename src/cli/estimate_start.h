@@ -17,6 +17,7 @@ struct estimate_command {
 	char **parameters;  /* "NAME=VALUE", NULL-terminated */
 	const char *steps;  /* of --max-steps */
 	const char *time_limit;
+	const char *ranks; /* that the program is to take itself for the first of; NULL: as many as it starts */
 };
 
 struct estimate_job {

@@ -355,6 +355,13 @@ static void put_notes(struct neap_buffer *out, const struct neap_estimate_report
 		 "and number of multiprocessors",
 		 run->torch, report->plan->run_count, plural(report->plan->run_count));
 	neap_report_wrap(out, "  ", text);
+	if (report->ranks) {
+		snprintf(text, sizeof text,
+			 "rank 0 of %s, by torch's fake backend: the others were not run, and what NCCL takes is not "
+			 "in it",
+			 report->ranks);
+		neap_report_wrap(out, "  ", text);
+	}
 	if (!neap_analysis_exact(&run->analysis))
 		neap_report_wrap(
 			out, "  ",

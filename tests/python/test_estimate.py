@@ -176,6 +176,20 @@ class Ranks(Estimate):
         self.assertEqual([process["reserved_peak"] for process in found["processes"]], [4 << 30] * 2)
         self.assertIs(found["gpus"][0]["fits"], True)
 
+    def test_more_than_can_be_started(self) -> None:
+        """Sharded over twice as many ranks, half of the parameters is on each."""
+        lines = "import torch, torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n" \
+            "dist.init_process_group('nccl')\nmodel = torch.nn.Linear(4096, 8192, bias=False)\nfully_shard(model)\n" \
+            "optimizer = torch.optim.SGD(model.parameters())\nmodel(torch.ones(1, 4096, device='cuda')).sum().backward()\noptimizer.step()\n"
+        (self.folder / "sharded.py").write_text(lines)
+        if not hasattr(__import__("torch.distributed.fsdp").distributed.fsdp, "fully_shard"):
+            self.skipTest("this PyTorch has no fully_shard")
+        few, many = (self.estimate("sharded.py", options=("--gpu", "h100-80gb", "--ranks", n)) for n in ("64", "128"))
+        shards = [line["bytes"] for found in (few, many) for line in found["lines"] if "sharded.py:5 " in line["text"]]
+        self.assertEqual(shards, [4 * 4096 * 8192 // 64, 4 * 4096 * 8192 // 128], (few["lines"], many["lines"]))
+        text = self.call("estimate", "--gpu", "h100-80gb", "--ranks", "64", "--", sys.executable, "sharded.py").stdout
+        self.assertIn("rank 0 of 64", text)
+
     def test_those_that_share_a_gpu_are_added_up(self) -> None:
         found = self.ranks(0, 4096, "rtx4060-8gb", code=1)
         self.assertIs(found["gpus"][0]["fits"], False)
