@@ -74,12 +74,30 @@ bool replay_was_polled(const struct replay *replay)
 	return false;
 }
 
+/* Whether releases of oversize blocks of `pool`, before those of the default pool, can be those of one refused request of
+ * that pool: it frees these blocks first, and then all that it may. `cursor`: behind them. */
+static bool continues_in_request(const struct replay *replay, struct neap_trace_cursor cursor, uint32_t pool)
+{
+	struct neap_trace_event event;
+	do
+		if (!neap_trace_next(&cursor, &event))
+			return false;
+	while (is_release(&event) || event.kind == NEAP_TRACE_FREE_COMPLETED);
+	while (is_growth(&event))
+		if (!neap_trace_next(&cursor, &event))
+			return false;
+	return (event.kind == NEAP_TRACE_ALLOC || event.kind == NEAP_TRACE_OOM) &&
+	       replay->pool_of[event.stream] == pool;
+}
+
 /* The run that begins with this event. */
 static struct replay_run find_run(const struct replay *replay)
 {
 	struct replay_run run = {.last = true};
 	struct neap_trace_event event = replay->event;
 	struct neap_trace_cursor cursor = replay->cursor;
+	uint64_t limit = replay->result.settings.max_split_bytes;
+	bool oversize = limit != NEAP_TORCH_UNLIMITED; /* all of them so far */
 	do {
 		uint32_t pool = replay->pool_of[event.stream];
 		size_t i = 0;
@@ -88,9 +106,14 @@ static struct replay_run find_run(const struct replay *replay)
 		if (!is_release(&event))
 			break;
 		if (!pool && run.pool_count) {
-			run.last = false; /* the default pool comes first: another flush */
-			break;
+			bool first = oversize && run.pool_count == 1 && !run.defaults;
+			if (!first || !continues_in_request(replay, cursor, run.pools[0])) {
+				run.last = false; /* the default pool comes first: another flush */
+				break;
+			}
+			run.pool_count = 0; /* the program is not done with it */
 		}
+		oversize = oversize && event.size >= limit;
 		run.count++;
 		run.defaults = run.defaults || !pool;
 		while (i < run.pool_count && run.pools[i] != pool)

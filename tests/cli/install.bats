@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# What is installed, used as README says: pkg-config finds neap, and the program of "The library" compiles and runs, against
-# the build folder and against an installation.
+# What is installed, used as docs/c.md shows it: pkg-config finds neap, and the page's program compiles and runs, against the
+# build folder and against an installation.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,18 +8,18 @@ setup() {
 	dir="$(mktemp -d)"
 	export HOME="$dir" NEAP_DEVICE=sim NEAP_SIM="mem=256MiB,world=install-$$-$BATS_TEST_NUMBER"
 	unset NEAP_SIM_PATH NEAP_ATTACH LD_LIBRARY_PATH
-	# The C program in README, and the sanitizer that the library was built with.
-	sed -n '/^## The library/,/^## /{/^```c/,/^```/{/^```/d;p}}' "$SOURCE/README.md" >"$dir/use.c"
+	# The page's C program, and the sanitizer that the library was built with.
+	sed -n '/^```c/,/^```/{/^```/d;p}' "$SOURCE/docs/c.md" >"$dir/use.c"
 	sanitize=()
 	[ "$SANITIZE" = none ] || sanitize=("-fsanitize=$SANITIZE")
 }
 
 teardown() { rm -rf "$dir" "/dev/shm/"*"install-$$-$BATS_TEST_NUMBER"; }
 
-# readme WORDS: the one line of README's chapter on the library that begins with them
-readme() {
+# shown WORDS: the one line of the page that begins with them
+shown() {
 	local line
-	line=$(sed -n '/^## The library/,/^## /p' "$SOURCE/README.md" | grep "^$1")
+	line=$(grep "^$1" "$SOURCE/docs/c.md")
 	[ -n "$line" ] || return 1
 	printf '%s\n' "${line%%#*}"
 }
@@ -31,16 +31,16 @@ works() {
 	[[ "$output" == "5.00 MiB at 0x"* ]]
 }
 
-@test "README's program, compiled without an installation" {
+@test "the page's program, compiled without an installation" {
 	ln -s "$SOURCE/include" "$dir/include"
 	ln -s "$BUILD" "$dir/build"
 	cd "$dir"
-	command=$(readme 'cc use.c -Iinclude')
+	command=$(shown 'cc use.c -Iinclude')
 	eval "$command ${sanitize[*]} -Wall -Werror"
 	works
 }
 
-@test "meson install: pkg-config finds it, and README's program is compiled with it" {
+@test "meson install: pkg-config finds it, and the page's program is compiled with it" {
 	meson install -C "$BUILD" --no-rebuild --quiet --destdir "$dir/staged"
 	file=$(find "$dir/staged" -name neap.pc)
 	[ -s "$file" ]
@@ -50,7 +50,7 @@ works() {
 	[ "$(pkg-config --modversion neap)" = "$("$NEAP" --version | cut -d' ' -f2)" ]
 	[ -s "$(pkg-config --variable=includedir neap)/neap/neap.h" ]
 	cd "$dir"
-	command=$(readme 'cc use.c \$(pkg-config')
+	command=$(shown 'cc use.c \$(pkg-config')
 	eval "$command ${sanitize[*]} -Wall -Werror"
 	export LD_LIBRARY_PATH=$(pkg-config --variable=libdir neap)
 	works
