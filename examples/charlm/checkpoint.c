@@ -18,25 +18,24 @@ struct header {
 	struct checkpoint_key key;
 };
 
-/* All arrays that make up the state, one after another: values and moments of each parameter. */
-static real *state_array(const struct optimizer *optimizer, size_t index, size_t *ret_count)
+/* The tensors that make up the state, one after another: value and both moments of each parameter. */
+static struct tensor state_of(const struct model *model, size_t index)
 {
-	const struct parameter *parameter = &optimizer->model->parameters[index / 3];
+	const struct parameter *parameter = &model->parameters[index / 3];
 
-	*ret_count = parameter->count;
-	return index % 3 ? optimizer->moments[index / 3 * 2 + index % 3 - 1] : parameter->value;
+	return index % 3 ? parameter->moments[index % 3 - 1] : parameter->value;
 }
 
-static size_t state_count(const struct optimizer *optimizer) { return 3 * optimizer->model->parameter_count; }
+static size_t state_count(const struct model *model) { return 3 * model->parameter_count; }
 
-static size_t largest_bytes(const struct optimizer *optimizer)
+static size_t largest_bytes(const struct model *model)
 {
 	size_t largest = 0;
 
-	for (size_t i = 0; i < optimizer->model->parameter_count; i++)
-		if (optimizer->model->parameters[i].count > largest)
-			largest = optimizer->model->parameters[i].count;
-	return largest * sizeof(real);
+	for (size_t i = 0; i < model->parameter_count; i++)
+		if (model->parameters[i].value.bytes > largest)
+			largest = model->parameters[i].value.bytes;
+	return largest;
 }
 
 static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
@@ -83,26 +82,25 @@ static enum neap_status commit(struct neap_checkpoint *checkpoint, const struct 
 }
 
 static enum neap_status save(const char *path, const struct neap_retention_options *keep,
-			     const struct checkpoint_key *key, struct optimizer *optimizer, uint64_t step,
+			     const struct checkpoint_key *key, struct model *model, uint64_t step,
 			     struct neap_error *err)
 {
 	struct header header = header_of(key, step);
 	uint64_t sum = sum_of(0, &header, sizeof(header));
-	struct gpu *gpu = optimizer->model->gpu;
+	struct gpu *gpu = model->gpu;
 	struct neap_checkpoint *checkpoint = NULL;
-	unsigned char *bytes = malloc(largest_bytes(optimizer));
+	unsigned char *bytes = malloc(largest_bytes(model));
 	enum neap_status status;
-	size_t count;
 
 	if (!bytes)
 		return fail(err, NEAP_ENOMEM, "saving", path, "the host is out of memory");
 	status = neap_checkpoint_begin(path, &checkpoint, err);
 	if (status == NEAP_OK)
 		status = neap_checkpoint_write(checkpoint, &header, sizeof(header), err);
-	for (size_t i = 0; status == NEAP_OK && i < state_count(optimizer); i++) {
-		const real *array = state_array(optimizer, i, &count);
+	for (size_t i = 0; status == NEAP_OK && i < state_count(model); i++) {
+		struct tensor tensor = state_of(model, i);
 
-		gpu_read(gpu, bytes, array, count * sizeof(real));
+		gpu_read(gpu, bytes, tensor.at, tensor.bytes);
 		struct neap_error error;
 
 		status = gpu_take_error(gpu, &error);
@@ -110,8 +108,8 @@ static enum neap_status save(const char *path, const struct neap_retention_optio
 			fail(err, status, "saving", path, error.message);
 			break;
 		}
-		sum = sum_of(sum, bytes, count * sizeof(real));
-		status = neap_checkpoint_write(checkpoint, bytes, count * sizeof(real), err);
+		sum = sum_of(sum, bytes, tensor.bytes);
+		status = neap_checkpoint_write(checkpoint, bytes, tensor.bytes, err);
 	}
 	if (status == NEAP_OK)
 		status = neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err);
@@ -123,15 +121,15 @@ static enum neap_status save(const char *path, const struct neap_retention_optio
 	return status;
 }
 
-enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct model *model,
 				 uint64_t step, struct neap_error *err)
 {
-	return save(path, NULL, key, optimizer, step, err);
+	return save(path, NULL, key, model, step, err);
 }
 
 enum neap_status checkpoint_save_in(const char *folder, uint64_t keep_last, uint64_t keep_best,
-				    const struct checkpoint_key *key, struct optimizer *optimizer, uint64_t step,
-				    double loss, struct neap_error *err)
+				    const struct checkpoint_key *key, struct model *model, uint64_t step, double loss,
+				    struct neap_error *err)
 {
 	const struct neap_retention_options keep = {.keep_last = keep_last,
 						    .keep_best = keep_best,
@@ -145,7 +143,7 @@ enum neap_status checkpoint_save_in(const char *folder, uint64_t keep_last, uint
 	int length = snprintf(path, sizeof(path), "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", folder, step, loss);
 	if (length < 0 || (size_t)length >= sizeof(path))
 		return fail(err, NEAP_EINVAL, "saving", folder, "the path is too long");
-	return save(path, &keep, key, optimizer, step, err);
+	return save(path, &keep, key, model, step, err);
 }
 
 enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, struct neap_error *err)
@@ -172,13 +170,11 @@ enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, 
 	return status;
 }
 
-static enum neap_status load(FILE *file, const char *path, const struct checkpoint_key *key,
-			     struct optimizer *optimizer, unsigned char *bytes, uint64_t *ret_step,
-			     struct neap_error *err)
+static enum neap_status load(FILE *file, const char *path, const struct checkpoint_key *key, struct model *model,
+			     unsigned char *bytes, uint64_t *ret_step, struct neap_error *err)
 {
 	struct header header, expected;
 	uint64_t sum, stored;
-	size_t count;
 
 	if (fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
 		return fail(err, NEAP_EPARSE, "reading", path, "this is not a checkpoint of charlm");
@@ -187,23 +183,23 @@ static enum neap_status load(FILE *file, const char *path, const struct checkpoi
 		return fail(err, NEAP_EINVAL, "reading", path,
 			    "it belongs to a run with another text, model, seed, batch, rate or number of steps");
 	sum = sum_of(0, &header, sizeof(header));
-	for (size_t i = 0; i < state_count(optimizer); i++) {
-		real *array = state_array(optimizer, i, &count);
+	for (size_t i = 0; i < state_count(model); i++) {
+		struct tensor tensor = state_of(model, i);
 
-		if (fread(bytes, sizeof(real), count, file) != count)
+		if (fread(bytes, 1, tensor.bytes, file) != tensor.bytes)
 			return fail(err, NEAP_EPARSE, "reading", path, "it ends too early");
-		sum = sum_of(sum, bytes, count * sizeof(real));
-		gpu_write(optimizer->model->gpu, array, bytes, count * sizeof(real));
+		sum = sum_of(sum, bytes, tensor.bytes);
+		gpu_write(model->gpu, tensor.at, bytes, tensor.bytes);
 	}
 	if (fread(&stored, sizeof(stored), 1, file) != 1 || stored != sum || fgetc(file) != EOF)
 		return fail(err, NEAP_EPARSE, "reading", path, "its check sum is wrong: the file is damaged");
 	if (header.step > key->total_steps)
 		return fail(err, NEAP_EPARSE, "reading", path, "its step lies beyond the last one");
 	*ret_step = header.step;
-	return gpu_take_error(optimizer->model->gpu, err);
+	return gpu_take_error(model->gpu, err);
 }
 
-enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct optimizer *optimizer,
+enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct model *model,
 				 uint64_t *ret_step, struct neap_error *err)
 {
 	unsigned char *bytes = NULL;
@@ -212,9 +208,9 @@ enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *
 
 	if (!file)
 		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening", path, strerror(errno));
-	bytes = malloc(largest_bytes(optimizer));
+	bytes = malloc(largest_bytes(model));
 	if (bytes)
-		status = load(file, path, key, optimizer, bytes, ret_step, err);
+		status = load(file, path, key, model, bytes, ret_step, err);
 	else
 		status = fail(err, NEAP_ENOMEM, "reading", path, "the host is out of memory");
 	free(bytes);

@@ -1,19 +1,20 @@
-/* charlm/exponential.h: e^x and square roots in forms that compilers turn into vector instructions. */
+/* charlm/exponential.h: e^x and the square root in forms that compilers turn into vector instructions. */
 #ifndef CHARLM_EXPONENTIAL_H
 #define CHARLM_EXPONENTIAL_H
 
-#include "kernels.h"
+#include "tensor.h"
 
 #include <math.h>
-#include <string.h>
+
+#define INLINE_REAL static inline __attribute__((always_inline)) real
 
 #ifdef CHARLM_DOUBLE
-static inline real exponential(real x) { return exp(x); }
-static inline real square_root(real x) { return sqrt(x); }
+INLINE_REAL exponential(real x) { return exp(x); }
+INLINE_REAL square_root(real x) { return sqrt(x); }
 #else
 /* x = n ln 2 + r with |r| <= ln 2 / 2: 2^n goes into the exponent's bits, e^r is the series up to r^6 / 720 (its next
- * term is below 2^-22 of the whole). Below -87 and above 88 the result stays at the end's. */
-static inline __attribute__((always_inline)) real exponential(real x)
+ * term is below 2^-22 of the whole). x is clamped to -87 and 88. */
+INLINE_REAL exponential(real x)
 {
 	x = fminf(fmaxf(x, -87.0f), 88.0f);
 
@@ -29,7 +30,7 @@ static inline __attribute__((always_inline)) real exponential(real x)
 	return series * power;
 }
 
-static inline __attribute__((always_inline)) real square_root(real x) { return sqrtf(x); }
+INLINE_REAL square_root(real x) { return sqrtf(x); }
 #endif
 
 #endif

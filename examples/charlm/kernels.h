@@ -1,153 +1,86 @@
-/* charlm/kernels.h: the mathematics, on plain arrays. Matrices are stored by rows. A `tokens` is samples x context:
- * one row for each position of each sample. Gradients of parameters are added to, all others written unless it says
- * so.
+/* charlm/kernels.h: the kernels, and the one way to queue any of them on the device:
  *
- * Each function takes one struct, so that it can be queued as it is (ops.c).
+ *     launch(gpu, KERNEL_GELU, (struct call){.out = {active}, .in = {expanded}});
+ *
+ * A call names the tensors that the kernel writes and those that it only reads, in the order of the list below, and
+ * the sizes that the tensors do not tell. The simulator checks the order of launches by these tensors. Matrices are
+ * stored by rows. Outputs are overwritten, except where the list says +=.
  */
 #ifndef CHARLM_KERNELS_H
 #define CHARLM_KERNELS_H
 
-#include "numbers.h"
+#include "device.h"
 #include "random.h"
+#include "tensor.h"
 
 /* The widest row that a kernel takes whole. */
 enum { ROW_MAX = 4096 };
 
-/* out[rows, columns] = a x b, plus bias if there is one, plus what was in out if `add`.
- * a[i, k] is a[i * a_row + k * a_column], so that it can be read transposed; b and out have rows of contiguous
- * numbers, b_row and out_row apart; of a, rows or columns are contiguous. */
-struct matmul {
-	struct numbers out, a, b;
-	const real *bias;
-	size_t rows, inner, columns;
-	size_t a_row, a_column, b_row, out_row;
-	bool add;
-};
-
-/* out[columns, rows] = in[rows, columns] transposed */
-struct transpose {
-	struct numbers out, in; /* both whole or both half */
-	size_t rows, columns;
-};
-
-/* out[columns] += the sum of in's rows */
-struct sum_rows {
-	real *out;
-	struct numbers in;
-	size_t rows, columns;
-};
-
-/* out = token[ids] + position; backward: both tables' gradients += out's. */
-struct embed {
-	struct numbers out;
-	real *token, *position;
-	const int32_t *ids;
-	size_t samples, context, width;
-};
-
-/* out = (in - mean) / deviation * gain + bias, row by row; `statistics` keeps mean and 1/deviation of each row. */
-struct norm {
-	struct numbers out, in;
-	real *statistics;
-	const real *gain, *bias;
-	size_t rows, width;
-};
-
-/* in_gradient is added to: the residual stream's gradient goes past as well as through. */
-struct norm_backward {
-	real *in_gradient, *gain_gradient, *bias_gradient;
-	struct numbers out_gradient, in;
-	const real *statistics, *gain;
-	size_t rows, width;
-};
-
-/* Each head's query looks at keys at its own position and before. qkv: rows of query, key, value, each `width` wide.
- * `scratch` has attention_scratch numbers. Two ways to the same result:
+/* What each computes, from its inputs x, y, ... in this order. Statistics are each row's mean and 1 / deviation.
  *
- *   attention            keeps all weights[samples, heads, context, context] for the way back
- *   attention_efficient  keeps logs[samples, heads, context], the logarithm of the sum that each query's weights were
- *                        divided by, and computes weights again, a tile at a time: see attention_efficient.c
+ *   FILL                 out = constant + Gaussian numbers of that deviation
+ *   CONVERT              out (half) = x (whole)
+ *   ADD                  out += x
+ *   TRANSPOSE            out = x[rows, columns] transposed; both whole or both half
+ *   SUM_ROWS             out[columns] += the sum of x's rows
+ *   MATMUL               out[rows, columns] = x[rows, inner] x y[inner, columns] + z[columns], if there is a z
+ *   MATMUL_TRANSPOSED    out[rows, columns] += x[inner, rows] transposed x y[inner, columns]
+ *   EMBED                out = token[id] + position                   in: token, position, ids
+ *   EMBED_BACKWARD       out: token's gradient, position's; both +=   in: gradient of out, ids
+ *   NORM                 out: (x - mean) / deviation * gain + bias, statistics   in: x, gain, bias
+ *   NORM_BACKWARD        out: gradients of x, gain, bias; all +=      in: gradient of out, x, statistics, gain
+ *   ATTENTION            out: out, kept, scratch                      in: qkv (rows of query, key, value)
+ *   ATTENTION_BACKWARD   out: gradient of qkv, scratch                in: qkv, kept, gradient of out, out
+ *   EFFICIENT, EFFICIENT_BACKWARD                                     the same with less kept: attention.c
+ *   GELU                 out = x * (the share of a Gaussian below x), in its usual tanh form
+ *   GELU_BACKWARD        out: gradient of gelu's out, which becomes that of x
+ *   CROSS_ENTROPY        out: logits, which become their gradient; loss (a double), +=   in: targets
+ *   ADAMW                out: value, both moments                     in: gradient
  */
-struct attention {
-	struct numbers out, qkv, weights;
-	real *logs, *scratch;
-	size_t samples, heads, context, width;
+enum kernel {
+	KERNEL_FILL,
+	KERNEL_CONVERT,
+	KERNEL_ADD,
+	KERNEL_TRANSPOSE,
+	KERNEL_SUM_ROWS,
+	KERNEL_MATMUL,
+	KERNEL_MATMUL_TRANSPOSED,
+	KERNEL_EMBED,
+	KERNEL_EMBED_BACKWARD,
+	KERNEL_NORM,
+	KERNEL_NORM_BACKWARD,
+	KERNEL_ATTENTION,
+	KERNEL_ATTENTION_BACKWARD,
+	KERNEL_EFFICIENT,
+	KERNEL_EFFICIENT_BACKWARD,
+	KERNEL_GELU,
+	KERNEL_GELU_BACKWARD,
+	KERNEL_CROSS_ENTROPY,
+	KERNEL_ADAMW,
 };
 
-/* `out` is read by attention_efficient_backward only. */
-struct attention_backward {
-	struct numbers qkv_gradient, out_gradient, out, qkv, weights;
-	real *logs, *scratch;
-	size_t samples, heads, context, width;
-};
-
-/* out = in * (how much of a Gaussian lies below it), its usual tanh form */
-struct gelu {
-	struct numbers out, in;
-	size_t count;
-};
-
-/* gradient: of out on entry, of in on return */
-struct gelu_backward {
-	struct numbers gradient, in;
-	size_t count;
-};
-
-/* out += in */
-struct add {
-	struct numbers out, in;
-	size_t count;
-};
-
-/* out = in */
-struct copy {
-	struct numbers out, in;
-	size_t count;
-};
-
-/* loss += scale * sum of -log softmax(logits)[target]; the logits become its gradient. */
-struct cross_entropy {
-	real *logits;
-	double *loss;
-	const int32_t *targets;
-	size_t rows, vocabulary;
-	double scale;
-};
-
-/* One update of AdamW, with `step` from 1. */
-struct adamw {
-	real *value, *gradient, *moment1, *moment2;
-	size_t count;
-	uint64_t step;
-	double rate, decay;
-};
-
-/* out = constant, plus Gaussian numbers of that deviation if it is not 0. */
-struct fill {
-	real *out;
-	size_t count;
-	double constant, deviation;
+struct call {
+	enum kernel kernel; /* set by launch */
+	struct tensor out[3], in[4];
+	size_t rows, columns, inner; /* of attention: samples x context, width, context */
+	size_t heads;
+	double constant, deviation; /* of a fill */
 	struct random random;
+	double scale; /* of each position's loss */
+	double rate, decay;
+	uint64_t step; /* of AdamW, from 1 */
 };
 
-void kernel_fill(const struct fill *arguments);
-void kernel_matmul(const struct matmul *arguments);
-void kernel_transpose(const struct transpose *arguments);
-void kernel_sum_rows(const struct sum_rows *arguments);
-void kernel_embed(const struct embed *arguments);
-void kernel_embed_backward(const struct embed *arguments); /* `out`: its gradient; the tables: theirs */
-void kernel_norm(const struct norm *arguments);
-void kernel_norm_backward(const struct norm_backward *arguments);
-void kernel_attention(const struct attention *arguments);
-void kernel_attention_backward(const struct attention_backward *arguments);
-void kernel_attention_efficient(const struct attention *arguments);
-void kernel_attention_efficient_backward(const struct attention_backward *arguments);
-size_t attention_scratch(size_t context, size_t head_width, bool efficient);
-void kernel_gelu(const struct gelu *arguments);
-void kernel_gelu_backward(const struct gelu_backward *arguments);
-void kernel_add(const struct add *arguments);
-void kernel_copy(const struct copy *arguments);
-void kernel_cross_entropy(const struct cross_entropy *arguments);
-void kernel_adamw(const struct adamw *arguments);
+void launch(struct gpu *gpu, enum kernel kernel, struct call call);
+
+/* A new tensor of `count` numbers. `at` is NULL after a failure, see device.h. */
+struct tensor tensor_new(struct gpu *gpu, const char *tag, size_t count, bool half);
+
+/* attention.c */
+void kernel_attention(const struct call *call);
+void kernel_attention_backward(const struct call *call);
+void kernel_efficient(const struct call *call);
+void kernel_efficient_backward(const struct call *call);
+size_t attention_scratch(size_t context, size_t head_width, bool efficient); /* how many numbers it has */
 
 #endif

@@ -1,11 +1,11 @@
-/* charlm: a character-level transformer, trained in C, with libneap for all its device memory.
+/* charlm: a character-level transformer, trained in C, with libneap for all its device memory. Read in this order:
  *
- *   main.c     options, exit status        model.c      parameters         pass.c    forward, backward
- *   trainer.c  the training loop           ops.c        kernels queued on the device
- *   data.c     the text and its samples    kernels.c, matmul.c, attention*.c  the mathematics
- *   device.c   the device, by libneap      optimizer.c, checkpoint.c
- *
- * Read trainer.c first: it is the loop that any program would write.
+ *   trainer.c     the training loop, as any program would write it: marks, steps, recovery, checkpoints
+ *   model.c       the transformer: each part forward and backward, and when its memory is taken and given back
+ *   device.c      memory from libneap, and work queued on the device
+ *   kernels.c     the mathematics of each kernel, and the one way to launch them; attention.c, matmul.c: the long
+ * ones checkpoint.c  a run's state in a file leak.c        a leak on purpose options.c     the command line, as one
+ * table data.c        the text and its samples
  */
 #include "data.h"
 #include "device.h"

@@ -1,10 +1,10 @@
 /* charlm/matmul.c: the one function where the time goes. A tile of out, 4 rows by two vectors, stays in registers
- * while `inner` goes by; everything is cut into blocks so that what a tile reads stays in the caches. Numbers in half
- * are unpacked block by block, and summed whole:
+ * while `inner` goes by. Everything is cut into blocks, so that what a tile reads stays in the caches. Halves are
+ * unpacked block by block, and summed whole:
  *
  *   out block  =  sum over inner of  a block x b block
  */
-#include "kernels.h"
+#include "matmul.h"
 
 enum {
 	VECTOR_BYTES = 16,
@@ -18,7 +18,7 @@ enum {
 
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
-/* One block of each, as kernel_matmul's arguments say. */
+/* One block of each, unpacked. */
 struct block {
 	real *out;
 	const real *a, *b;
@@ -53,7 +53,7 @@ static inline __attribute__((always_inline)) void tile(const struct block *m, re
 	}
 }
 
-/* The columns that are left, one row. */
+/* The remaining columns, one row. */
 static inline __attribute__((always_inline)) void rest(const struct block *m, real *out, const real *a, const real *b,
 						       size_t columns)
 {
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void rest(const struct block *m, re
 			out[j] += a[k * m->a_column] * b[k * m->b_row + j];
 }
 
-static void multiply(const struct block *m)
+static void multiply_block(const struct block *m)
 {
 	size_t column = 0;
 
@@ -80,42 +80,42 @@ static void multiply(const struct block *m)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* a's block at (row, from), in place or unpacked along what is contiguous in it. */
-static void open_a(const struct matmul *m, size_t row, size_t from, struct block *block, real *room)
+/* Points a's block at (row, from): in place, or unpacked along what is contiguous in it. */
+static void open_a(const struct product *m, size_t row, size_t from, struct block *block, real *room)
 {
-	bool by_columns = m->a_row == 1 && m->a_column != 1;
+	bool by_columns = m->a.row == 1 && m->a.column != 1;
 	size_t lines = by_columns ? block->inner : block->rows, length = by_columns ? block->rows : block->inner;
-	size_t apart = by_columns ? m->a_column : m->a_row, start = row * m->a_row + from * m->a_column;
+	size_t apart = by_columns ? m->a.column : m->a.row, start = row * m->a.row + from * m->a.column;
 
-	block->a = numbers_place(m->a, start, room);
-	block->a_row = m->a_row;
-	block->a_column = m->a_column;
-	if (!m->a.half)
+	block->a = tensor_place(m->a.in, start, room);
+	block->a_row = m->a.row;
+	block->a_column = m->a.column;
+	if (!m->a.in.half)
 		return;
 	for (size_t i = 0; i < lines; i++)
-		numbers_open(m->a, start + i * apart, length, room + i * length);
+		tensor_open(m->a.in, start + i * apart, length, room + i * length);
 	block->a_row = by_columns ? 1 : length;
 	block->a_column = by_columns ? length : 1;
 }
 
-static void open_b(const struct matmul *m, size_t from, size_t column, struct block *block, real *room)
+static void open_b(const struct product *m, size_t from, size_t column, struct block *block, real *room)
 {
-	block->b = numbers_place(m->b, from * m->b_row + column, room);
-	block->b_row = m->b.half ? block->columns : m->b_row;
-	for (size_t k = 0; k < block->inner && m->b.half; k++)
-		numbers_open(m->b, (from + k) * m->b_row + column, block->columns, room + k * block->columns);
+	block->b = tensor_place(m->b.in, from * m->b.row + column, room);
+	block->b_row = m->b.in.half ? block->columns : m->b.row;
+	for (size_t k = 0; k < block->inner && m->b.in.half; k++)
+		tensor_open(m->b.in, (from + k) * m->b.row + column, block->columns, room + k * block->columns);
 }
 
-/* out's block as it begins: what is there, the bias, or zero. */
-static void open_out(const struct matmul *m, size_t row, size_t column, struct block *block, real *room)
+/* Starts out's block from what is there, the bias, or zero. */
+static void open_out(const struct product *m, size_t row, size_t column, struct block *block, real *room)
 {
-	block->out = numbers_place(m->out, row * m->out_row + column, room);
-	block->out_row = m->out.half ? block->columns : m->out_row;
+	block->out = tensor_place(m->out.in, row * m->out.row + column, room);
+	block->out_row = m->out.in.half ? block->columns : m->out.row;
 	for (size_t i = 0; i < block->rows; i++) {
 		real *out = block->out + i * block->out_row;
 
 		if (m->add)
-			numbers_open(m->out, (row + i) * m->out_row + column, block->columns, out);
+			tensor_open(m->out.in, (row + i) * m->out.row + column, block->columns, out);
 		else if (m->bias)
 			memcpy(out, m->bias + column, block->columns * sizeof(real));
 		else
@@ -123,7 +123,7 @@ static void open_out(const struct matmul *m, size_t row, size_t column, struct b
 	}
 }
 
-void kernel_matmul(const struct matmul *m)
+void multiply(const struct product *m)
 {
 	real a[BLOCK_ROWS * BLOCK_INNER], b[BLOCK_INNER * BLOCK_COLUMNS], out[BLOCK_ROWS * BLOCK_COLUMNS];
 
@@ -137,10 +137,10 @@ void kernel_matmul(const struct matmul *m)
 				block.inner = least(BLOCK_INNER, m->inner - from);
 				open_a(m, row, from, &block, a);
 				open_b(m, from, column, &block, b);
-				multiply(&block);
+				multiply_block(&block);
 			}
 			for (size_t i = 0; i < block.rows; i++)
-				numbers_close(m->out, (row + i) * m->out_row + column, block.columns,
-					      block.out + i * block.out_row);
+				tensor_close(m->out.in, (row + i) * m->out.row + column, block.columns,
+					     block.out + i * block.out_row);
 		}
 }

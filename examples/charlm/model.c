@@ -1,15 +1,50 @@
-/* charlm/model.c: the parameters, and a step's begin and end. They come in this order, so that an index is a name:
+/* charlm/model.c: the parameters; then each part of the model, its way forward and its way back side by side; then
+ * both ways through all of them.
  *
- *   TOKEN, POSITION, then for each layer LAYER_PARAMETERS of them, then FINAL_GAIN, FINAL_BIAS, HEAD, HEAD_BIAS
+ * An activation is allocated just before it is written and freed once its last reader is queued. After a failure all
+ * of this does nothing (device.h), so that no line checks for it.
  */
-#include "model_parts.h"
+#include "model.h"
 
-#include "ops.h"
-#include "random.h"
+#include "kernels.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+static const double DECAY = 0.1;
+
+/* The parameters in their order: TOKEN and POSITION, those of each layer, those after the last layer. A bias follows
+ * what it is added to. */
+enum kind {
+	TOKEN,
+	POSITION,
+	NORM1_GAIN,
+	NORM1_BIAS,
+	QKV,
+	QKV_BIAS,
+	PROJECT,
+	PROJECT_BIAS,
+	NORM2_GAIN,
+	NORM2_BIAS,
+	EXPAND,
+	EXPAND_BIAS,
+	CONTRACT,
+	CONTRACT_BIAS,
+	FINAL_GAIN,
+	FINAL_BIAS,
+	HEAD,
+	HEAD_BIAS,
+	KINDS,
+	LAYER_KINDS = FINAL_GAIN - NORM1_GAIN
+};
+
+/* `layer` is 0 for what comes before the layers. */
+static struct parameter *parameter_of(const struct model *model, size_t layer, enum kind kind)
+{
+	if (kind >= FINAL_GAIN)
+		layer = model->shape.layers - 1;
+	return &model->parameters[layer * LAYER_KINDS + kind];
+}
 
 /* How a parameter begins: all the same number, or Gaussian with this deviation. */
 struct start {
@@ -22,20 +57,26 @@ static void parameter_init(struct model *model, size_t index, const struct start
 {
 	struct parameter *parameter = &model->parameters[index];
 
+	parameter->name = start->name;
 	parameter->count = (start->rows ? start->rows : 1) * start->columns;
 	parameter->decays = start->rows > 0;
-	parameter->value = op_new(model->gpu, "parameters", parameter->count);
-	parameter->gradient = op_new(model->gpu, "gradients", parameter->count);
-	op_fill(model->gpu, &(struct fill){parameter->value, parameter->count, start->constant, start->deviation,
-					   random_from(seed, index, 0)});
+	parameter->value = tensor_new(model->gpu, "parameters", parameter->count, false);
+	parameter->gradient = tensor_new(model->gpu, "gradients", parameter->count, false);
+	launch(model->gpu, KERNEL_FILL,
+	       (struct call){.out = {parameter->value},
+			     .constant = start->constant,
+			     .deviation = start->deviation,
+			     .random = random_from(seed, index, 0)});
 }
 
-static void layer_init(struct model *model, size_t layer, uint64_t seed)
+static void parameters_init(struct model *model, uint64_t seed)
 {
-	size_t width = model->shape.width;
+	size_t width = model->shape.width, vocabulary = model->shape.vocabulary;
 	/* What is added to the residual stream starts smaller the more layers add to it. */
 	double deviation = 0.4 / sqrt((double)width), added = deviation / sqrt(2.0 * model->shape.layers);
-	const struct start starts[LAYER_PARAMETERS] = {
+	const struct start starts[KINDS] = {
+		[TOKEN] = {"token", vocabulary, width, 0, 0.1},
+		[POSITION] = {"position", model->shape.context, width, 0, 0.1},
 		[NORM1_GAIN] = {"norm1.gain", 0, width, 1, 0},
 		[NORM1_BIAS] = {"norm1.bias", 0, width, 0, 0},
 		[QKV] = {"qkv", width, 3 * width, 0, deviation},
@@ -48,41 +89,430 @@ static void layer_init(struct model *model, size_t layer, uint64_t seed)
 		[EXPAND_BIAS] = {"expand.bias", 0, 4 * width, 0, 0},
 		[CONTRACT] = {"contract", 4 * width, width, 0, added / 2},
 		[CONTRACT_BIAS] = {"contract.bias", 0, width, 0, 0},
+		[FINAL_GAIN] = {"final.gain", 0, width, 1, 0},
+		[FINAL_BIAS] = {"final.bias", 0, width, 0, 0},
+		[HEAD] = {"head", width, vocabulary, 0, deviation},
+		[HEAD_BIAS] = {"head.bias", 0, vocabulary, 0, 0},
 	};
+	size_t index = 0;
 
-	for (size_t i = 0; i < LAYER_PARAMETERS; i++) {
-		struct parameter *parameter = of_layer(model, layer, i);
+	for (size_t kind = TOKEN; kind < NORM1_GAIN; kind++)
+		parameter_init(model, index++, &starts[kind], seed);
+	for (size_t layer = 0; layer < model->shape.layers; layer++)
+		for (size_t kind = NORM1_GAIN; kind < FINAL_GAIN; kind++)
+			parameter_init(model, index++, &starts[kind], seed);
+	for (size_t kind = FINAL_GAIN; kind < KINDS; kind++)
+		parameter_init(model, index++, &starts[kind], seed);
+}
 
-		snprintf(parameter->name, sizeof(parameter->name), "layer%zu.%s", layer, starts[i].name);
-		parameter_init(model, (size_t)(parameter - model->parameters), &starts[i], seed);
+/* What forward keeps for backward. Statistics and logits are always whole. */
+
+struct layer {
+	struct tensor norm1, statistics1, qkv, kept, attended, middle, norm2, statistics2, expanded, active;
+	struct tensor out;
+};
+
+struct activations {
+	size_t samples, tokens; /* tokens = samples x context */
+	struct tensor ids, targets, embedded, final, final_statistics, logits;
+	struct layer layers[];
+};
+
+static struct tensor new_activation(const struct model *model, size_t columns)
+{
+	return tensor_new(model->gpu, "activations", model->a->tokens * columns, model->modes.half);
+}
+
+static struct tensor new_temporary(const struct model *model, size_t columns)
+{
+	return tensor_new(model->gpu, "temporaries", model->a->tokens * columns, model->modes.half);
+}
+
+static void drop(const struct model *model, struct tensor *tensor)
+{
+	gpu_free(model->gpu, tensor->at);
+	*tensor = (struct tensor){0};
+}
+
+/* Drops everything of a layer but its output. */
+static void drop_inside(const struct model *model, struct layer *layer)
+{
+	struct tensor *inside[] = {&layer->norm1,    &layer->statistics1, &layer->qkv,   &layer->kept,
+				   &layer->attended, &layer->middle,      &layer->norm2, &layer->statistics2,
+				   &layer->expanded, &layer->active};
+
+	for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+		drop(model, inside[i]);
+}
+
+/* What this layer reads: the embedding, or the output of the layer before it. */
+static struct tensor stream_into(const struct model *model, size_t layer)
+{
+	return layer ? model->a->layers[layer - 1].out : model->a->embedded;
+}
+
+/* out = in x weight + bias */
+
+static struct tensor matrix(const struct parameter *weight) { return weight->half.at ? weight->half : weight->value; }
+
+static void linear(const struct model *model, struct tensor out, struct tensor in, const struct parameter *weight)
+{
+	const struct parameter *bias = weight + 1;
+
+	launch(model->gpu, KERNEL_MATMUL,
+	       (struct call){.out = {out},
+			     .in = {in, matrix(weight), bias->value},
+			     .rows = model->a->tokens,
+			     .inner = weight->count / bias->count,
+			     .columns = bias->count});
+}
+
+/* Returns the gradient of `in`, a temporary. */
+static struct tensor linear_backward(const struct model *model, struct tensor out_gradient, struct tensor in,
+				     const struct parameter *weight)
+{
+	const struct parameter *bias = weight + 1;
+	size_t tokens = model->a->tokens, columns = bias->count, inner = weight->count / columns;
+	struct tensor in_gradient = new_temporary(model, inner);
+	struct tensor transposed = tensor_new(model->gpu, "workspace", weight->count, weight->half.at);
+
+	launch(model->gpu, KERNEL_TRANSPOSE,
+	       (struct call){.out = {transposed}, .in = {matrix(weight)}, .rows = inner, .columns = columns});
+	launch(model->gpu, KERNEL_MATMUL,
+	       (struct call){.out = {in_gradient},
+			     .in = {out_gradient, transposed},
+			     .rows = tokens,
+			     .inner = columns,
+			     .columns = inner});
+	drop(model, &transposed);
+	launch(model->gpu, KERNEL_MATMUL_TRANSPOSED,
+	       (struct call){.out = {weight->gradient},
+			     .in = {in, out_gradient},
+			     .rows = inner,
+			     .inner = tokens,
+			     .columns = columns});
+	launch(model->gpu, KERNEL_SUM_ROWS,
+	       (struct call){.out = {bias->gradient}, .in = {out_gradient}, .rows = tokens, .columns = columns});
+	return in_gradient;
+}
+
+/* out = norm(in) * gain + bias */
+
+static void normalize(const struct model *model, struct tensor *ret_out, struct tensor *ret_statistics,
+		      struct tensor in, const struct parameter *gain)
+{
+	size_t tokens = model->a->tokens, width = model->shape.width;
+
+	*ret_out = new_activation(model, width);
+	*ret_statistics = tensor_new(model->gpu, "activations", 2 * tokens, false);
+	launch(model->gpu, KERNEL_NORM,
+	       (struct call){.out = {*ret_out, *ret_statistics},
+			     .in = {in, gain->value, gain[1].value},
+			     .rows = tokens,
+			     .columns = width});
+}
+
+/* Adds to the residual stream's gradient: it goes past the norm as well as through it. Drops the others. */
+static void normalize_backward(const struct model *model, struct tensor stream_gradient, struct tensor *out_gradient,
+			       struct tensor in, struct tensor *statistics, const struct parameter *gain)
+{
+	size_t width = model->shape.width;
+
+	launch(model->gpu, KERNEL_NORM_BACKWARD,
+	       (struct call){.out = {stream_gradient, gain->gradient, gain[1].gradient},
+			     .in = {*out_gradient, in, *statistics, gain->value},
+			     .rows = model->a->tokens,
+			     .columns = width});
+	drop(model, out_gradient);
+	drop(model, statistics);
+}
+
+/* A layer's attention: middle = in + project(attention(norm(in))) */
+
+/* Launches one of the two forms, with its scratch as the last output. */
+static void launch_attention(const struct model *model, enum kernel plain, enum kernel efficient, struct call call)
+{
+	const struct model_shape *shape = &model->shape;
+	bool less = model->modes.efficient_attention;
+	size_t count = attention_scratch(shape->context, shape->width / shape->heads, less);
+	struct tensor scratch = tensor_new(model->gpu, "workspace", count, false);
+
+	call.out[call.out[1].at ? 2 : 1] = scratch;
+	call.rows = model->a->tokens;
+	call.columns = shape->width;
+	call.inner = shape->context;
+	call.heads = shape->heads;
+	launch(model->gpu, less ? efficient : plain, call);
+	drop(model, &scratch);
+}
+
+static void attention(const struct model *model, size_t index)
+{
+	const struct model_shape *shape = &model->shape;
+	struct layer *layer = &model->a->layers[index];
+	struct tensor in = stream_into(model, index);
+	size_t queries = model->a->tokens * shape->heads;
+
+	normalize(model, &layer->norm1, &layer->statistics1, in, parameter_of(model, index, NORM1_GAIN));
+	layer->qkv = new_activation(model, 3 * shape->width);
+	linear(model, layer->qkv, layer->norm1, parameter_of(model, index, QKV));
+	layer->kept = model->modes.efficient_attention
+			      ? tensor_new(model->gpu, "activations", queries, false)
+			      : tensor_new(model->gpu, "attention", queries * shape->context, model->modes.half);
+	layer->attended = new_activation(model, shape->width);
+	launch_attention(model, KERNEL_ATTENTION, KERNEL_EFFICIENT,
+			 (struct call){.out = {layer->attended, layer->kept}, .in = {layer->qkv}});
+	layer->middle = new_activation(model, shape->width);
+	linear(model, layer->middle, layer->attended, parameter_of(model, index, PROJECT));
+	launch(model->gpu, KERNEL_ADD, (struct call){.out = {layer->middle}, .in = {in}});
+}
+
+static void attention_backward(const struct model *model, size_t index, struct tensor stream_gradient)
+{
+	struct layer *layer = &model->a->layers[index];
+	struct tensor gradient, qkv_gradient;
+
+	gradient = linear_backward(model, stream_gradient, layer->attended, parameter_of(model, index, PROJECT));
+	qkv_gradient = new_temporary(model, 3 * model->shape.width);
+	launch_attention(
+		model, KERNEL_ATTENTION_BACKWARD, KERNEL_EFFICIENT_BACKWARD,
+		(struct call){.out = {qkv_gradient}, .in = {layer->qkv, layer->kept, gradient, layer->attended}});
+	drop(model, &gradient);
+	drop(model, &layer->attended);
+	drop(model, &layer->kept);
+	drop(model, &layer->qkv);
+	gradient = linear_backward(model, qkv_gradient, layer->norm1, parameter_of(model, index, QKV));
+	drop(model, &qkv_gradient);
+	drop(model, &layer->norm1);
+	normalize_backward(model, stream_gradient, &gradient, stream_into(model, index), &layer->statistics1,
+			   parameter_of(model, index, NORM1_GAIN));
+}
+
+/* Its two-layer network: out = middle + contract(gelu(expand(norm(middle)))). What backward reads of it, and the
+ * output, are computed apart: checkpointing computes the first again without the second. */
+
+static void expand(const struct model *model, size_t index)
+{
+	struct layer *layer = &model->a->layers[index];
+
+	normalize(model, &layer->norm2, &layer->statistics2, layer->middle, parameter_of(model, index, NORM2_GAIN));
+	layer->expanded = new_activation(model, 4 * model->shape.width);
+	linear(model, layer->expanded, layer->norm2, parameter_of(model, index, EXPAND));
+	layer->active = new_activation(model, 4 * model->shape.width);
+	launch(model->gpu, KERNEL_GELU, (struct call){.out = {layer->active}, .in = {layer->expanded}});
+}
+
+static void contract(const struct model *model, size_t index)
+{
+	struct layer *layer = &model->a->layers[index];
+
+	layer->out = new_activation(model, model->shape.width);
+	linear(model, layer->out, layer->active, parameter_of(model, index, CONTRACT));
+	launch(model->gpu, KERNEL_ADD, (struct call){.out = {layer->out}, .in = {layer->middle}});
+}
+
+static void expand_contract_backward(const struct model *model, size_t index, struct tensor stream_gradient)
+{
+	struct layer *layer = &model->a->layers[index];
+	struct tensor gradient, norm_gradient;
+
+	gradient = linear_backward(model, stream_gradient, layer->active, parameter_of(model, index, CONTRACT));
+	drop(model, &layer->active);
+	launch(model->gpu, KERNEL_GELU_BACKWARD, (struct call){.out = {gradient}, .in = {layer->expanded}});
+	drop(model, &layer->expanded);
+	norm_gradient = linear_backward(model, gradient, layer->norm2, parameter_of(model, index, EXPAND));
+	drop(model, &gradient);
+	drop(model, &layer->norm2);
+	normalize_backward(model, stream_gradient, &norm_gradient, layer->middle, &layer->statistics2,
+			   parameter_of(model, index, NORM2_GAIN));
+	drop(model, &layer->middle);
+}
+
+/* Characters in, and in backward the gradients of their tables. */
+
+static struct tensor upload(const struct model *model, const int32_t *numbers)
+{
+	size_t bytes = model->a->tokens * sizeof(*numbers);
+	struct tensor tensor = {gpu_new(model->gpu, "batch", bytes), bytes, false};
+
+	gpu_write(model->gpu, tensor.at, numbers, bytes);
+	return tensor;
+}
+
+static void embed(const struct model *model)
+{
+	const struct parameter *token = parameter_of(model, 0, TOKEN), *position = parameter_of(model, 0, POSITION);
+
+	model->a->embedded = new_activation(model, model->shape.width);
+	launch(model->gpu, KERNEL_EMBED,
+	       (struct call){.out = {model->a->embedded},
+			     .in = {token->value, position->value, model->a->ids},
+			     .rows = model->a->tokens,
+			     .columns = model->shape.width});
+}
+
+static void embed_backward(const struct model *model, struct tensor stream_gradient)
+{
+	const struct parameter *token = parameter_of(model, 0, TOKEN), *position = parameter_of(model, 0, POSITION);
+
+	launch(model->gpu, KERNEL_EMBED_BACKWARD,
+	       (struct call){.out = {token->gradient, position->gradient},
+			     .in = {stream_gradient, model->a->ids},
+			     .rows = model->a->tokens,
+			     .columns = model->shape.width});
+}
+
+/* Logits out, and in backward the loss and the gradient with which the residual stream's begins. */
+
+static void predict(const struct model *model)
+{
+	struct activations *a = model->a;
+
+	normalize(model, &a->final, &a->final_statistics, stream_into(model, model->shape.layers),
+		  parameter_of(model, 0, FINAL_GAIN));
+	a->logits = tensor_new(model->gpu, "activations", a->tokens * model->shape.vocabulary, false);
+	linear(model, a->logits, a->final, parameter_of(model, 0, HEAD));
+}
+
+/* The residual stream's gradient is a sum over layers: whole. */
+static struct tensor predict_backward(const struct model *model, double scale)
+{
+	struct activations *a = model->a;
+	struct tensor gradient, stream_gradient;
+
+	launch(model->gpu, KERNEL_CROSS_ENTROPY,
+	       (struct call){.out = {a->logits, model->loss},
+			     .in = {a->targets},
+			     .rows = a->tokens,
+			     .columns = model->shape.vocabulary,
+			     .scale = scale});
+	gradient = linear_backward(model, a->logits, a->final, parameter_of(model, 0, HEAD));
+	drop(model, &a->logits);
+	drop(model, &a->final);
+	stream_gradient = tensor_new(model->gpu, "temporaries", a->tokens * model->shape.width, false);
+	launch(model->gpu, KERNEL_FILL, (struct call){.out = {stream_gradient}});
+	normalize_backward(model, stream_gradient, &gradient, stream_into(model, model->shape.layers),
+			   &a->final_statistics, parameter_of(model, 0, FINAL_GAIN));
+	return stream_gradient;
+}
+
+/* Through all of it. */
+
+/* Whether forward drops what is inside: of all layers but the last, which backward reads at once. */
+static bool drops_inside(const struct model *model, size_t layer)
+{
+	return model->modes.checkpointing && layer + 1 < model->shape.layers;
+}
+
+static void forward(const struct model *model)
+{
+	embed(model);
+	for (size_t i = 0; i < model->shape.layers; i++) {
+		attention(model, i);
+		expand(model, i);
+		contract(model, i);
+		if (drops_inside(model, i))
+			drop_inside(model, &model->a->layers[i]);
+	}
+	predict(model);
+}
+
+static void backward(const struct model *model, double scale)
+{
+	struct tensor stream_gradient = predict_backward(model, scale);
+
+	for (size_t i = model->shape.layers; i-- > 0;) {
+		drop(model, &model->a->layers[i].out);
+		if (drops_inside(model, i)) {
+			attention(model, i);
+			expand(model, i);
+		}
+		expand_contract_backward(model, i, stream_gradient);
+		attention_backward(model, i, stream_gradient);
+	}
+	embed_backward(model, stream_gradient);
+	drop(model, &stream_gradient);
+}
+
+void model_micro_batch(struct model *model, const int32_t *ids, const int32_t *targets, size_t samples, double scale)
+{
+	struct activations *a = model->a;
+	struct tensor *rest[] = {&a->ids, &a->targets, &a->embedded, &a->final, &a->final_statistics, &a->logits};
+
+	a->samples = samples;
+	a->tokens = samples * model->shape.context;
+	a->ids = upload(model, ids);
+	a->targets = upload(model, targets);
+	forward(model);
+	backward(model, scale);
+	/* After success the batch and the embedding are left, after a failure anything. */
+	for (size_t i = 0; i < sizeof(rest) / sizeof(*rest); i++)
+		drop(model, rest[i]);
+	for (size_t i = 0; i < model->shape.layers; i++) {
+		drop_inside(model, &a->layers[i]);
+		drop(model, &a->layers[i].out);
 	}
 }
 
-static void parameters_init(struct model *model, uint64_t seed)
+/* A step, and the model's life. */
+
+/* Brings the copies in half of the matrices that activations are multiplied with up to date, or drops them. */
+static void convert_matrices(struct model *model)
 {
-	const struct model_shape *shape = &model->shape;
-	const struct start first[LAYERS] = {
-		[TOKEN] = {"token", shape->vocabulary, shape->width, 0, 0.1},
-		[POSITION] = {"position", shape->context, shape->width, 0, 0.1},
-	};
-	const struct start last[LAST_PARAMETERS] = {
-		[FINAL_GAIN] = {"final.gain", 0, shape->width, 1, 0},
-		[FINAL_BIAS] = {"final.bias", 0, shape->width, 0, 0},
-		[HEAD] = {"head", shape->width, shape->vocabulary, 0, 0.4 / sqrt((double)shape->width)},
-		[HEAD_BIAS] = {"head.bias", 0, shape->vocabulary, 0, 0},
-	};
+	for (size_t i = NORM1_GAIN; i < model->parameter_count; i++) {
+		struct parameter *parameter = &model->parameters[i];
 
-	for (size_t i = 0; i < LAYERS; i++) {
-		snprintf(model->parameters[i].name, sizeof(model->parameters[i].name), "%s", first[i].name);
-		parameter_init(model, i, &first[i], seed);
+		if (!model->modes.half)
+			drop(model, &parameter->half);
+		else if (parameter->decays) {
+			if (!parameter->half.at)
+				parameter->half = tensor_new(model->gpu, "parameters", parameter->count, true);
+			launch(model->gpu, KERNEL_CONVERT,
+			       (struct call){.out = {parameter->half}, .in = {parameter->value}});
+		}
 	}
-	for (size_t i = 0; i < shape->layers; i++)
-		layer_init(model, i, seed);
-	for (size_t i = 0; i < LAST_PARAMETERS; i++) {
-		struct parameter *parameter = of_end(model, i);
+}
 
-		snprintf(parameter->name, sizeof(parameter->name), "%s", last[i].name);
-		parameter_init(model, (size_t)(parameter - model->parameters), &last[i], seed);
+void model_begin(struct model *model, struct model_modes modes)
+{
+	model->modes = modes;
+	convert_matrices(model);
+	for (size_t i = 0; i < model->parameter_count; i++)
+		launch(model->gpu, KERNEL_FILL, (struct call){.out = {model->parameters[i].gradient}});
+	launch(model->gpu, KERNEL_FILL, (struct call){.out = {model->loss}});
+}
+
+double model_loss(struct model *model)
+{
+	double loss = NAN;
+
+	gpu_read(model->gpu, &loss, model->loss.at, sizeof(loss));
+	return loss;
+}
+
+enum neap_status model_prepare_updates(struct model *model, struct neap_error *err)
+{
+	for (size_t i = 0; i < 2 * model->parameter_count; i++) {
+		struct parameter *parameter = &model->parameters[i / 2];
+		struct tensor *moment = &parameter->moments[i % 2];
+
+		*moment = tensor_new(model->gpu, "optimizer", parameter->count, false);
+		launch(model->gpu, KERNEL_FILL, (struct call){.out = {*moment}});
+	}
+	return gpu_take_error(model->gpu, err);
+}
+
+void model_update(struct model *model, uint64_t step, double rate)
+{
+	for (size_t i = 0; i < model->parameter_count; i++) {
+		const struct parameter *p = &model->parameters[i];
+
+		launch(model->gpu, KERNEL_ADAMW,
+		       (struct call){.out = {p->value, p->moments[0], p->moments[1]},
+				     .in = {p->gradient},
+				     .step = step,
+				     .rate = rate,
+				     .decay = p->decays ? DECAY : 0});
 	}
 }
 
@@ -96,13 +526,13 @@ enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, 
 		goto out;
 	model->gpu = gpu;
 	model->shape = *shape;
-	model->parameter_count = LAYERS + (size_t)shape->layers * LAYER_PARAMETERS + LAST_PARAMETERS;
+	model->parameter_count = KINDS + (size_t)(shape->layers - 1) * LAYER_KINDS;
 	model->parameters = calloc(model->parameter_count, sizeof(*model->parameters));
-	model->saved = calloc(1, sizeof(*model->saved) + shape->layers * sizeof(struct layer));
-	if (!model->parameters || !model->saved)
+	model->a = calloc(1, sizeof(*model->a) + shape->layers * sizeof(struct layer));
+	if (!model->parameters || !model->a)
 		goto out;
 	parameters_init(model, seed);
-	model->loss = gpu_new(gpu, "temporaries", sizeof(*model->loss));
+	model->loss = (struct tensor){gpu_new(gpu, "temporaries", sizeof(double)), sizeof(double), false};
 	model_begin(model, (struct model_modes){0});
 	status = gpu_take_error(gpu, err);
 	if (status != NEAP_OK)
@@ -121,55 +551,15 @@ void model_destroy(struct model *model)
 	if (!model)
 		return;
 	for (size_t i = 0; model->parameters && i < model->parameter_count; i++) {
-		gpu_free(model->gpu, model->parameters[i].value);
-		gpu_free(model->gpu, model->parameters[i].gradient);
-		gpu_free(model->gpu, model->parameters[i].half);
-	}
-	gpu_free(model->gpu, model->loss);
-	free(model->parameters);
-	free(model->saved);
-	free(model);
-}
-
-/* The matrices that activations are multiplied with, in half as the values are now. */
-static void copy_in_half(struct model *model)
-{
-	for (size_t i = LAYERS; i < model->parameter_count; i++) {
 		struct parameter *parameter = &model->parameters[i];
+		struct tensor *all[] = {&parameter->moments[0], &parameter->moments[1], &parameter->value,
+					&parameter->gradient, &parameter->half};
 
-		if (!parameter->decays)
-			continue;
-		if (!parameter->half)
-			parameter->half = op_numbers(model->gpu, "parameters", parameter->count, true).at;
-		op_copy(model->gpu,
-			&(struct copy){{parameter->half, true}, whole(parameter->value), parameter->count});
+		for (size_t k = 0; k < sizeof(all) / sizeof(*all); k++)
+			drop(model, all[k]);
 	}
-}
-
-static void drop_halves(struct model *model)
-{
-	for (size_t i = 0; i < model->parameter_count; i++) {
-		gpu_free(model->gpu, model->parameters[i].half);
-		model->parameters[i].half = NULL;
-	}
-}
-
-void model_begin(struct model *model, struct model_modes modes)
-{
-	model->modes = modes;
-	if (modes.half)
-		copy_in_half(model);
-	else
-		drop_halves(model);
-	for (size_t i = 0; i < model->parameter_count; i++)
-		op_zero(model->gpu, model->parameters[i].gradient, model->parameters[i].count * sizeof(real));
-	op_zero(model->gpu, model->loss, sizeof(*model->loss));
-}
-
-double model_loss(struct model *model)
-{
-	double loss = NAN;
-
-	gpu_read(model->gpu, &loss, model->loss, sizeof(loss));
-	return loss;
+	gpu_free(model->gpu, model->loss.at);
+	free(model->parameters);
+	free(model->a);
+	free(model);
 }

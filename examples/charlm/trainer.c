@@ -8,7 +8,6 @@
 #include "checkpoint.h"
 #include "leak.h"
 #include "model.h"
-#include "optimizer.h"
 
 #include "neap/train.h"
 
@@ -25,7 +24,6 @@ struct trainer {
 	const struct data *data;
 	const volatile sig_atomic_t *stop;
 	struct model *model;
-	struct optimizer optimizer;
 	struct neap_train *session;
 	int32_t *ids, *targets; /* of one micro-batch, on the host */
 	FILE *losses;
@@ -111,6 +109,17 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 	return status;
 }
 
+/* A warm-up, then a cosine from the highest rate to a tenth of it. */
+static double rate_at(const struct options *options, uint64_t step)
+{
+	uint64_t warmup_steps = options->steps / 20 + 1;
+	double done = (double)step / (double)options->steps, pi = acos(-1.0);
+
+	if (step < warmup_steps)
+		return options->rate * (double)step / (double)warmup_steps;
+	return options->rate * (0.1 + (1 - 0.1) * (1 + cos(pi * fmin(done, 1))) / 2);
+}
+
 static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struct neap_error *err)
 {
 	enum neap_status status;
@@ -126,7 +135,7 @@ static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struc
 	if (status != NEAP_OK)
 		return status;
 	trainer->step++;
-	optimizer_step(&trainer->optimizer, trainer->step);
+	model_update(trainer->model, trainer->step, rate_at(trainer->options, trainer->step));
 	neap_train_step(trainer->session, *ret_loss);
 	return gpu_take_error(trainer->gpu, err);
 }
@@ -140,8 +149,8 @@ static enum neap_status save(struct trainer *trainer, double loss, struct neap_e
 	enum neap_status status =
 		keeps_several(options)
 			? checkpoint_save_in(options->checkpoint, options->keep_last, options->keep_best, &key,
-					     &trainer->optimizer, trainer->step, loss, err)
-			: checkpoint_save(options->checkpoint, &key, &trainer->optimizer, trainer->step, err);
+					     trainer->model, trainer->step, loss, err)
+			: checkpoint_save(options->checkpoint, &key, trainer->model, trainer->step, err);
 
 	if (status == NEAP_OK)
 		neap_train_mark(trainer->session, NEAP_MARK_SAVED, trainer->step);
@@ -160,7 +169,7 @@ static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 		path = newest;
 	}
 	if (status == NEAP_OK)
-		status = checkpoint_load(path, &key, &trainer->optimizer, &trainer->step, err);
+		status = checkpoint_load(path, &key, trainer->model, &trainer->step, err);
 
 	if (status == NEAP_ENOENT) {
 		printf("no checkpoint yet: starting at the beginning\n");
@@ -245,24 +254,23 @@ static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_
 static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 {
 	const struct options *options = trainer->options;
-	struct neap_train_options session = {
-		.name = "charlm",
-		.split = {.micro_batch = options->micro_batch, .batch = options->batch},
-		.total_steps = options->steps,
-		.rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
-		.rungs_active = rungs_of(options, USE_ON),
-		.layers = (uint32_t)options->layers,
-		.clear_memory_on_start = options->clear_memory_on_start,
-		.cleanup_points = options->cleanup_points,
-		.cleanup_every_steps = options->cleanup_every_steps,
-		.cleanup_every_epochs = options->cleanup_every_epochs,
-		.cleanup_every_ticks = options->cleanup_every_ticks,
-		.device = options->device,
-		.host = options->host,
-		.host_limit_bytes = options->host_limit_bytes,
-		.on_leak = options->on_leak,
-		.leak_margin_steps = options->leak_margin_steps,
-		.log = neap_log_stderr()};
+	struct neap_train_options session = {.name = "charlm",
+					     .split = {.micro_batch = options->micro_batch, .batch = options->batch},
+					     .total_steps = options->steps,
+					     .rungs_offered = 1u << NEAP_RUNG_SPLIT | rungs_of(options, USE_ALLOW),
+					     .rungs_active = rungs_of(options, USE_ON),
+					     .layers = (uint32_t)options->layers,
+					     .clear_memory_on_start = options->clear_memory_on_start,
+					     .cleanup_points = options->cleanup_points,
+					     .cleanup_every_steps = options->cleanup_every_steps,
+					     .cleanup_every_epochs = options->cleanup_every_epochs,
+					     .cleanup_every_ticks = options->cleanup_every_ticks,
+					     .device = options->device,
+					     .host = options->host,
+					     .host_limit_bytes = options->host_limit_bytes,
+					     .on_leak = options->on_leak,
+					     .leak_margin_steps = options->leak_margin_steps,
+					     .log = neap_log_stderr()};
 	struct model_shape shape = shape_of(trainer);
 	size_t tokens = options->micro_batch * options->context;
 	enum neap_status status = neap_train_begin(gpu_alloc(trainer->gpu), &session, &trainer->session, err);
@@ -284,7 +292,7 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 	if (status != NEAP_OK)
 		return status;
 	neap_train_mark(trainer->session, NEAP_MARK_MODEL_READY, 0);
-	status = optimizer_init(&trainer->optimizer, trainer->model, options->rate, options->steps, err);
+	status = model_prepare_updates(trainer->model, err);
 	if (status != NEAP_OK)
 		return status;
 	neap_train_mark(trainer->session, NEAP_MARK_OPTIMIZER_READY, 0);
@@ -318,7 +326,6 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	if (status != NEAP_OK && status != NEAP_ECANCELED && trainer.session)
 		neap_train_mark(trainer.session, NEAP_MARK_FAILED, trainer.step);
 	leak_forget();
-	optimizer_fini(&trainer.optimizer);
 	model_destroy(trainer.model);
 	neap_train_end(trainer.session, NULL);
 	if (trainer.losses && fclose(trainer.losses) && status == NEAP_OK) {

@@ -41,6 +41,9 @@ static struct model_modes modes_of(unsigned bits)
 	return (struct model_modes){.efficient_attention = bits & 1, .half = bits & 2, .checkpointing = bits & 4};
 }
 
+static real *value_of(const struct parameter *parameter) { return parameter->value.at; }
+static real *gradient_of(const struct parameter *parameter) { return parameter->gradient.at; }
+
 struct fixture {
 	const struct world *world;
 	struct model_modes modes;
@@ -63,7 +66,7 @@ static struct fixture *open_fixture(const struct world *world)
 	assert_int_equal(model_create(fixture->gpu, &world->shape, 7, &fixture->model, &err), NEAP_OK);
 	for (size_t i = 0; i < fixture->model->parameter_count; i++)
 		for (size_t k = 0; k < fixture->model->parameters[i].count; k++)
-			fixture->model->parameters[i].value[k] += (real)(0.1 * random_gauss(&random));
+			value_of(&fixture->model->parameters[i])[k] += (real)(0.1 * random_gauss(&random));
 	for (int i = 0; i < TOKENS_MAX; i++) {
 		fixture->ids[i] = (int32_t)(random_next(&random) % VOCABULARY);
 		fixture->targets[i] = (int32_t)(random_next(&random) % VOCABULARY);
@@ -120,7 +123,7 @@ static real *gradients_of(const struct model *model)
 
 	assert_non_null(all);
 	for (size_t i = 0; i < model->parameter_count; at += model->parameters[i++].count)
-		memcpy(at, model->parameters[i].gradient, model->parameters[i].count * sizeof(real));
+		memcpy(at, model->parameters[i].gradient.at, model->parameters[i].gradient.bytes);
 	return all;
 }
 
@@ -133,15 +136,15 @@ static void check_direction(struct fixture *fixture, struct parameter *parameter
 
 	run(fixture, fixture->world->batch);
 	for (size_t k = 0; k < parameter->count; k++)
-		predicted += parameter->gradient[k] * direction[k];
+		predicted += gradient_of(parameter)[k] * direction[k];
 	for (size_t k = 0; k < parameter->count; k++)
-		parameter->value[k] += reach * direction[k];
+		value_of(parameter)[k] += reach * direction[k];
 	after = run(fixture, fixture->world->batch);
 	for (size_t k = 0; k < parameter->count; k++)
-		parameter->value[k] -= 2 * reach * direction[k];
+		value_of(parameter)[k] -= 2 * reach * direction[k];
 	before = run(fixture, fixture->world->batch);
 	for (size_t k = 0; k < parameter->count; k++)
-		parameter->value[k] += reach * direction[k];
+		value_of(parameter)[k] += reach * direction[k];
 	measured = (after - before) / (2 * reach);
 	if (fabs(measured - predicted) > 1e-8 + 1e-6 * fabs(measured))
 		fail_msg("%s: gradient %.12g, finite difference %.12g", parameter->name, predicted, measured);
@@ -192,7 +195,7 @@ static double difference(const struct model *model, const real *expected)
 
 		for (size_t k = 0; k < model->parameters[i].count; k++) {
 			largest = fmax(largest, fabs((double)expected[k]));
-			apart = fmax(apart, fabs((double)(expected[k] - model->parameters[i].gradient[k])));
+			apart = fmax(apart, fabs((double)(expected[k] - gradient_of(&model->parameters[i])[k])));
 		}
 		assert_true(largest > 0 && isfinite(largest));
 		worst = fmax(worst, apart / largest);
@@ -209,7 +212,7 @@ static double distance(const struct model *model, const real *expected)
 		double length = 0, apart = 0;
 
 		for (size_t k = 0; k < model->parameters[i].count; k++) {
-			double off = (double)expected[k] - (double)model->parameters[i].gradient[k];
+			double off = (double)expected[k] - (double)gradient_of(&model->parameters[i])[k];
 
 			length += (double)expected[k] * (double)expected[k];
 			apart += off * off;
@@ -350,7 +353,7 @@ static void copies_follow_the_values(void **state)
 	double before = run(fixture, batch);
 	for (size_t i = 0; i < fixture->model->parameter_count; i++)
 		for (size_t k = 0; k < fixture->model->parameters[i].count; k++)
-			fixture->model->parameters[i].value[k] *= (real)1.5;
+			value_of(&fixture->model->parameters[i])[k] *= (real)1.5;
 	double after = run(fixture, batch);
 	model_begin(fixture->model, (struct model_modes){0}); /* without copies: they are made anew */
 	assert_true(run(fixture, batch) == after);
