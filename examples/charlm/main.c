@@ -40,15 +40,6 @@ static int refuse(int exit_status, const struct neap_error *err)
 	return exit_status;
 }
 
-static int help(void)
-{
-	char text[8192];
-
-	options_help(text, sizeof(text));
-	fputs(text, stdout);
-	return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
 /* One training for each rate. What one leaves on the device is named, and is there no less for the next; one that
  * runs out of memory does not keep the next from its try. */
 static enum neap_status train_trials(struct options options, struct gpu *gpu, const struct data *data,
@@ -87,8 +78,10 @@ int main(int argc, char **argv)
 		fprintf(stderr, "charlm: %s (charlm --help lists the options)\n", err.message);
 		return EXIT_USAGE;
 	}
-	if (options.help)
-		return help();
+	if (options.help) {
+		options_help();
+		return fflush(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
 	if (data_load(&data, options.text, options.context, &err) != NEAP_OK)
 		return refuse(EXIT_NO_INPUT, &err);
 	printf("%s: %zu characters, %u different, unigram entropy %.3f nats (a model that knows nothing: %.3f)\n",

@@ -37,7 +37,7 @@ struct options {
  * texts are argv's. */
 enum neap_status options_parse(struct options *options, int argc, char **argv, struct neap_error *err);
 
-/* The help, in lines, into `text`. */
-void options_help(char *text, size_t room);
+/* Prints the help on stdout. */
+void options_help(void);
 
 #endif
