@@ -1,6 +1,8 @@
 /* charlm/checkpoint.c: see the header. */
 #include "checkpoint.h"
 
+#include "fail.h"
+
 #include "neap/checkpoint.h"
 
 #include <errno.h>
@@ -11,6 +13,8 @@
 #include <sys/stat.h>
 
 static const char MAGIC[8] = "charlm1";
+
+static bool is_folder(const struct checkpoints *all) { return all->keep_last || all->keep_best; }
 
 struct header {
 	char magic[8];
@@ -50,108 +54,94 @@ static uint64_t sum_of(uint64_t sum, const void *bytes, size_t length)
 /* It is written and compared as bytes: there must be no padding in it. */
 _Static_assert(sizeof(struct header) == 8 + 8 + 5 * 8 + 6 * 4, "the header has padding");
 
-static struct header header_of(const struct checkpoint_key *key, uint64_t step)
+static struct header header_of(const struct checkpoints *all, uint64_t step)
 {
-	struct header header = {.step = step, .key = *key};
+	struct header header = {.step = step, .key = all->key};
 
 	memcpy(header.magic, MAGIC, sizeof(header.magic));
 	return header;
 }
 
-static enum neap_status fail(struct neap_error *err, enum neap_status status, const char *what, const char *path,
-			     const char *why)
-{
-	*err = (struct neap_error){.status = status};
-	snprintf(err->message, sizeof(err->message), "%s checkpoint %s: %s", what, path, why);
-	return status;
-}
-
-/* The checkpoint is durable when this has succeeded; only then does an older one go. */
-static enum neap_status commit(struct neap_checkpoint *checkpoint, const struct neap_retention_options *keep,
+/* Makes the checkpoint durable, and only then removes older ones. */
+static enum neap_status commit(const struct checkpoints *all, struct neap_checkpoint *checkpoint,
 			       struct neap_error *err)
 {
+	const struct neap_retention_options keep = {.keep_last = all->keep_last,
+						    .keep_best = all->keep_best,
+						    .metric = all->keep_best ? "loss" : NULL,
+						    .mode = NEAP_METRIC_MIN,
+						    .delete_rest = true};
 	struct neap_error retention = {0};
 
-	if (!keep)
+	if (!is_folder(all))
 		return neap_checkpoint_commit(checkpoint, err);
-	enum neap_status status = neap_checkpoint_commit_and_retain(checkpoint, keep, NULL, &retention, err);
+	enum neap_status status = neap_checkpoint_commit_and_retain(checkpoint, &keep, NULL, &retention, err);
 
 	if (retention.status != NEAP_OK)
 		fprintf(stderr, "charlm: old checkpoints stay: %s\n", retention.message);
 	return status;
 }
 
-static enum neap_status save(const char *path, const struct neap_retention_options *keep,
-			     const struct checkpoint_key *key, struct model *model, uint64_t step,
-			     struct neap_error *err)
+/* Writes header, tensors and sum; `room` holds the largest tensor. */
+static enum neap_status write_state(struct neap_checkpoint *checkpoint, const char *path, const struct header *header,
+				    struct model *model, void *room, struct neap_error *err)
 {
-	struct header header = header_of(key, step);
-	uint64_t sum = sum_of(0, &header, sizeof(header));
-	struct gpu *gpu = model->gpu;
-	struct neap_checkpoint *checkpoint = NULL;
-	unsigned char *bytes = malloc(largest_bytes(model));
-	enum neap_status status;
+	uint64_t sum = sum_of(0, header, sizeof(*header));
+	enum neap_status status = neap_checkpoint_write(checkpoint, header, sizeof(*header), err);
+	struct neap_error error;
 
-	if (!bytes)
-		return fail(err, NEAP_ENOMEM, "saving", path, "the host is out of memory");
-	status = neap_checkpoint_begin(path, &checkpoint, err);
-	if (status == NEAP_OK)
-		status = neap_checkpoint_write(checkpoint, &header, sizeof(header), err);
 	for (size_t i = 0; status == NEAP_OK && i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
-		gpu_read(gpu, bytes, tensor.at, tensor.bytes);
-		struct neap_error error;
-
-		status = gpu_take_error(gpu, &error);
-		if (status != NEAP_OK) {
-			fail(err, status, "saving", path, error.message);
-			break;
-		}
-		sum = sum_of(sum, bytes, tensor.bytes);
-		status = neap_checkpoint_write(checkpoint, bytes, tensor.bytes, err);
+		gpu_read(model->gpu, room, tensor.at, tensor.bytes);
+		status = gpu_take_error(model->gpu, &error);
+		if (status != NEAP_OK)
+			return fail(err, status, "saving checkpoint %s: %s", path, error.message);
+		sum = sum_of(sum, room, tensor.bytes);
+		status = neap_checkpoint_write(checkpoint, room, tensor.bytes, err);
 	}
+	return status == NEAP_OK ? neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err) : status;
+}
+
+enum neap_status checkpoint_save(const struct checkpoints *all, struct model *model, uint64_t step, double loss,
+				 struct neap_error *err)
+{
+	struct header header = header_of(all, step);
+	struct neap_checkpoint *checkpoint = NULL;
+	char path[4096];
+	int length;
+
+	if (is_folder(all) && mkdir(all->path, 0777) < 0 && errno != EEXIST)
+		return fail(err, NEAP_EIO, "making a folder for checkpoint %s: %s", all->path, strerror(errno));
+	if (is_folder(all))
+		length = snprintf(path, sizeof(path), "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", all->path, step, loss);
+	else
+		length = snprintf(path, sizeof(path), "%s", all->path);
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return fail(err, NEAP_EINVAL, "saving checkpoint %s: the path is too long", all->path);
+
+	void *room = malloc(largest_bytes(model));
+
+	if (!room)
+		return fail(err, NEAP_ENOMEM, "saving checkpoint %s: the host is out of memory", path);
+	enum neap_status status = neap_checkpoint_begin(path, &checkpoint, err);
 	if (status == NEAP_OK)
-		status = neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err);
+		status = write_state(checkpoint, path, &header, model, room, err);
 	if (status == NEAP_OK)
-		status = commit(checkpoint, keep, err);
+		status = commit(all, checkpoint, err);
 	else
 		neap_checkpoint_abort(checkpoint);
-	free(bytes);
+	free(room);
 	return status;
 }
 
-enum neap_status checkpoint_save(const char *path, const struct checkpoint_key *key, struct model *model,
-				 uint64_t step, struct neap_error *err)
+/* The path of the newest that is whole. NEAP_ENOENT: there is none, or no folder. */
+static enum neap_status find_newest(const char *folder, char *path, size_t room, struct neap_error *err)
 {
-	return save(path, NULL, key, model, step, err);
-}
-
-enum neap_status checkpoint_save_in(const char *folder, uint64_t keep_last, uint64_t keep_best,
-				    const struct checkpoint_key *key, struct model *model, uint64_t step, double loss,
-				    struct neap_error *err)
-{
-	const struct neap_retention_options keep = {.keep_last = keep_last,
-						    .keep_best = keep_best,
-						    .metric = keep_best ? "loss" : NULL,
-						    .mode = NEAP_METRIC_MIN,
-						    .delete_rest = true};
-	char path[4096];
-
-	if (mkdir(folder, 0777) < 0 && errno != EEXIST)
-		return fail(err, NEAP_EIO, "making a folder for", folder, strerror(errno));
-	int length = snprintf(path, sizeof(path), "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", folder, step, loss);
-	if (length < 0 || (size_t)length >= sizeof(path))
-		return fail(err, NEAP_EINVAL, "saving", folder, "the path is too long");
-	return save(path, &keep, key, model, step, err);
-}
-
-enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, struct neap_error *err)
-{
-	const struct neap_retention_options nothing_goes = {0};
+	const struct neap_retention_options remove_nothing = {0};
 	const struct neap_retention_entry *newest = NULL;
 	struct neap_retention_plan plan;
-	enum neap_status status = neap_retention_plan_make(folder, &nothing_goes, 0, &plan, err);
+	enum neap_status status = neap_retention_plan_make(folder, &remove_nothing, 0, &plan, err);
 
 	if (status != NEAP_OK)
 		return status;
@@ -163,57 +153,72 @@ enum neap_status checkpoint_newest(const char *folder, char *path, size_t room, 
 			newest = entry;
 	}
 	if (!newest)
-		status = fail(err, NEAP_ENOENT, "looking for a", folder, "there is none in it");
+		status = fail(err, NEAP_ENOENT, "looking for a checkpoint %s: there is none in it", folder);
 	else if ((size_t)snprintf(path, room, "%s/%s", folder, newest->name) >= room)
-		status = fail(err, NEAP_EINVAL, "looking for a", folder, "the path is too long");
+		status = fail(err, NEAP_EINVAL, "looking for a checkpoint %s: the path is too long", folder);
 	neap_retention_plan_fini(&plan);
 	return status;
 }
 
-static enum neap_status load(FILE *file, const char *path, const struct checkpoint_key *key, struct model *model,
-			     unsigned char *bytes, uint64_t *ret_step, struct neap_error *err)
+/* Reads what write_state wrote. Returns what is wrong with it, or NULL. */
+static const char *read_state(FILE *file, const struct checkpoints *all, struct model *model, void *room,
+			      uint64_t *ret_step)
 {
 	struct header header, expected;
 	uint64_t sum, stored;
 
 	if (fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
-		return fail(err, NEAP_EPARSE, "reading", path, "this is not a checkpoint of charlm");
-	expected = header_of(key, header.step);
+		return "this is not a checkpoint of charlm";
+	expected = header_of(all, header.step);
 	if (memcmp(&header, &expected, sizeof(header)) != 0)
-		return fail(err, NEAP_EINVAL, "reading", path,
-			    "it belongs to a run with another text, model, seed, batch, rate or number of steps");
+		return "it belongs to a run with another text, model, seed, batch, rate or number of steps";
 	sum = sum_of(0, &header, sizeof(header));
 	for (size_t i = 0; i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
-		if (fread(bytes, 1, tensor.bytes, file) != tensor.bytes)
-			return fail(err, NEAP_EPARSE, "reading", path, "it ends too early");
-		sum = sum_of(sum, bytes, tensor.bytes);
-		gpu_write(model->gpu, tensor.at, bytes, tensor.bytes);
+		if (fread(room, 1, tensor.bytes, file) != tensor.bytes)
+			return "it ends too early";
+		sum = sum_of(sum, room, tensor.bytes);
+		gpu_write(model->gpu, tensor.at, room, tensor.bytes);
 	}
 	if (fread(&stored, sizeof(stored), 1, file) != 1 || stored != sum || fgetc(file) != EOF)
-		return fail(err, NEAP_EPARSE, "reading", path, "its check sum is wrong: the file is damaged");
-	if (header.step > key->total_steps)
-		return fail(err, NEAP_EPARSE, "reading", path, "its step lies beyond the last one");
+		return "its check sum is wrong: the file is damaged";
+	if (header.step > all->key.total_steps)
+		return "its step lies beyond the last one";
 	*ret_step = header.step;
-	return gpu_take_error(model->gpu, err);
+	return NULL;
 }
 
-enum neap_status checkpoint_load(const char *path, const struct checkpoint_key *key, struct model *model,
-				 uint64_t *ret_step, struct neap_error *err)
+enum neap_status checkpoint_load(const struct checkpoints *all, struct model *model, uint64_t *ret_step,
+				 struct neap_error *err)
 {
-	unsigned char *bytes = NULL;
-	enum neap_status status;
+	const char *path = all->path;
+	enum neap_status status = NEAP_OK;
+	char newest[4096];
+
+	if (is_folder(all)) {
+		status = find_newest(all->path, newest, sizeof(newest), err);
+		path = newest;
+	}
+	if (status != NEAP_OK)
+		return status;
+
+	void *room = malloc(largest_bytes(model));
 	FILE *file = fopen(path, "rb");
 
-	if (!file)
-		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening", path, strerror(errno));
-	bytes = malloc(largest_bytes(model));
-	if (bytes)
-		status = load(file, path, key, model, bytes, ret_step, err);
-	else
-		status = fail(err, NEAP_ENOMEM, "reading", path, "the host is out of memory");
-	free(bytes);
-	fclose(file);
+	if (!file) {
+		status = errno == ENOENT ? NEAP_ENOENT : NEAP_EIO;
+		fail(err, status, "opening checkpoint %s: %s", path, strerror(errno));
+	} else if (!room) {
+		status = fail(err, NEAP_ENOMEM, "reading checkpoint %s: the host is out of memory", path);
+	} else {
+		const char *wrong = read_state(file, all, model, room, ret_step);
+
+		status = wrong ? fail(err, NEAP_EPARSE, "reading checkpoint %s: %s", path, wrong)
+			       : gpu_take_error(model->gpu, err);
+	}
+	if (file)
+		fclose(file);
+	free(room);
 	return status;
 }

@@ -1,30 +1,18 @@
 /* charlm/data.c: see the header. */
 #include "data.h"
 
+#include "fail.h"
 #include "random.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH_MAX = 1 << 30, LENGTH_FIRST = 1 << 16 };
 
-NEAP_PRINTF(3, 4)
-static enum neap_status refuse(struct neap_error *err, enum neap_status status, const char *format, ...)
-{
-	va_list arguments;
-
-	*err = (struct neap_error){.status = status, .cause = errno};
-	va_start(arguments, format);
-	vsnprintf(err->message, sizeof(err->message), format, arguments);
-	va_end(arguments);
-	return status;
-}
-
-/* Any file that can be read to its end, also one that does not know its size. */
+/* Reads any file to its end, also one that does not know its size. */
 static enum neap_status read_all(struct data *data, const char *path, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
@@ -32,23 +20,23 @@ static enum neap_status read_all(struct data *data, const char *path, struct nea
 	FILE *file = fopen(path, "rb");
 
 	if (!file)
-		return refuse(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
-			      strerror(errno));
+		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
+			    strerror(errno));
 	while (status == NEAP_OK && !feof(file)) {
 		if (data->length == room) {
 			room = room ? 2 * room : LENGTH_FIRST;
 			unsigned char *bigger = room <= LENGTH_MAX ? realloc(data->ids, room) : NULL;
 
 			if (!bigger) {
-				status = refuse(err, NEAP_ENOMEM, "reading text %s: %s", path,
-						room <= LENGTH_MAX ? "the host is out of memory" : "too large");
+				status = fail(err, NEAP_ENOMEM, "reading text %s: %s", path,
+					      room <= LENGTH_MAX ? "the host is out of memory" : "too large");
 				break;
 			}
 			data->ids = bigger;
 		}
 		data->length += fread(data->ids + data->length, 1, room - data->length, file);
 		if (ferror(file))
-			status = refuse(err, NEAP_EIO, "reading text %s: %s", path, strerror(errno));
+			status = fail(err, NEAP_EIO, "reading text %s: %s", path, strerror(errno));
 	}
 	fclose(file);
 	return status;
@@ -83,13 +71,11 @@ enum neap_status data_load(struct data *data, const char *path, size_t context, 
 
 	enum neap_status status = read_all(data, path, err);
 
-	if (status == NEAP_OK && data->length <= context) {
-		errno = 0;
-		status = refuse(err, NEAP_EINVAL,
-				"text %s has %zu characters, a sample needs %zu: give a longer text, "
-				"or a smaller --context",
-				path, data->length, context + 1);
-	}
+	if (status == NEAP_OK && data->length <= context)
+		status = fail(err, NEAP_EINVAL,
+			      "text %s has %zu characters, a sample needs %zu: give a longer text, "
+			      "or a smaller --context",
+			      path, data->length, context + 1);
 	if (status == NEAP_OK)
 		number(data);
 	else

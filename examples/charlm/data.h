@@ -11,8 +11,7 @@ struct data {
 	unsigned char *ids; /* one for each byte of the text, below `vocabulary` */
 	size_t length;
 	uint32_t vocabulary;  /* how many different bytes there are */
-	double entropy_nats;  /* of one byte, knowing nothing but how often each occurs: the loss of a model that
-				 learned  no context at all */
+	double entropy_nats;  /* of one byte by how often each occurs: the loss of a model that uses no context */
 	uint64_t fingerprint; /* of the text */
 };
 

@@ -6,6 +6,7 @@
 #include "trainer.h"
 
 #include "checkpoint.h"
+#include "fail.h"
 #include "leak.h"
 #include "model.h"
 
@@ -41,17 +42,20 @@ static struct model_shape shape_of(const struct trainer *trainer)
 				    .vocabulary = trainer->data->vocabulary};
 }
 
-static struct checkpoint_key key_of(const struct trainer *trainer)
+static struct checkpoints checkpoints_of(const struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
 
-	return (struct checkpoint_key){.text = trainer->data->fingerprint,
-				       .seed = options->seed,
-				       .batch = options->batch,
-				       .total_steps = options->steps,
-				       .rate = options->rate,
-				       .shape = shape_of(trainer),
-				       .number_bytes = sizeof(real)};
+	return (struct checkpoints){.path = options->checkpoint,
+				    .keep_last = options->keep_last,
+				    .keep_best = options->keep_best,
+				    .key = {.text = trainer->data->fingerprint,
+					    .seed = options->seed,
+					    .batch = options->batch,
+					    .total_steps = options->steps,
+					    .rate = options->rate,
+					    .shape = shape_of(trainer),
+					    .number_bytes = sizeof(real)}};
 }
 
 static struct model_modes modes_of(const struct neap_train_settings *now)
@@ -124,10 +128,7 @@ static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struc
 {
 	enum neap_status status;
 
-	for (;;) {
-		status = attempt(trainer, ret_loss, err);
-		if (status != NEAP_EOOM)
-			break;
+	while ((status = attempt(trainer, ret_loss, err)) == NEAP_EOOM) {
 		status = neap_train_recover(trainer->session, err);
 		if (status != NEAP_OK)
 			return status;
@@ -140,17 +141,10 @@ static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struc
 	return gpu_take_error(trainer->gpu, err);
 }
 
-static bool keeps_several(const struct options *options) { return options->keep_last || options->keep_best; }
-
 static enum neap_status save(struct trainer *trainer, double loss, struct neap_error *err)
 {
-	const struct options *options = trainer->options;
-	struct checkpoint_key key = key_of(trainer);
-	enum neap_status status =
-		keeps_several(options)
-			? checkpoint_save_in(options->checkpoint, options->keep_last, options->keep_best, &key,
-					     trainer->model, trainer->step, loss, err)
-			: checkpoint_save(options->checkpoint, &key, trainer->model, trainer->step, err);
+	struct checkpoints all = checkpoints_of(trainer);
+	enum neap_status status = checkpoint_save(&all, trainer->model, trainer->step, loss, err);
 
 	if (status == NEAP_OK)
 		neap_train_mark(trainer->session, NEAP_MARK_SAVED, trainer->step);
@@ -159,27 +153,18 @@ static enum neap_status save(struct trainer *trainer, double loss, struct neap_e
 
 static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 {
-	const char *path = trainer->options->checkpoint;
-	struct checkpoint_key key = key_of(trainer);
-	enum neap_status status = NEAP_OK;
-	char newest[4096];
-
-	if (keeps_several(trainer->options)) {
-		status = checkpoint_newest(path, newest, sizeof(newest), err);
-		path = newest;
-	}
-	if (status == NEAP_OK)
-		status = checkpoint_load(path, &key, trainer->model, &trainer->step, err);
+	struct checkpoints all = checkpoints_of(trainer);
+	enum neap_status status = checkpoint_load(&all, trainer->model, &trainer->step, err);
 
 	if (status == NEAP_ENOENT) {
 		printf("no checkpoint yet: starting at the beginning\n");
 		return NEAP_OK;
 	}
-	if (status != NEAP_OK)
-		return status;
-	printf("resumed after step %" PRIu64 "\n", trainer->step);
-	neap_train_resumed(trainer->session, trainer->step);
-	return NEAP_OK;
+	if (status == NEAP_OK) {
+		printf("resumed after step %" PRIu64 "\n", trainer->step);
+		neap_train_resumed(trainer->session, trainer->step);
+	}
+	return status;
 }
 
 /* What follows a step: its loss in the file, progress, the end of an epoch, a checkpoint. */
@@ -189,12 +174,8 @@ static enum neap_status after_step(struct trainer *trainer, double loss, struct 
 	uint64_t characters = options->batch * options->context, length = trainer->data->length;
 	uint64_t epoch = trainer->step * characters / length;
 
-	if (trainer->losses && (fprintf(trainer->losses, "%.9g\n", loss) < 0 || fflush(trainer->losses))) {
-		*err = (struct neap_error){.status = NEAP_EIO, .cause = errno};
-		snprintf(err->message, sizeof(err->message), "writing losses to %s: %s", options->losses,
-			 strerror(errno));
-		return NEAP_EIO;
-	}
+	if (trainer->losses && (fprintf(trainer->losses, "%.9g\n", loss) < 0 || fflush(trainer->losses)))
+		return fail(err, NEAP_EIO, "writing losses to %s: %s", options->losses, strerror(errno));
 	if (options->log_every && (trainer->step % options->log_every == 0 || trainer->step == options->steps)) {
 		printf("step %" PRIu64 " of %" PRIu64 ": loss %.4f\n", trainer->step, options->steps, loss);
 		fflush(stdout);
@@ -207,23 +188,19 @@ static enum neap_status after_step(struct trainer *trainer, double loss, struct 
 	return NEAP_OK;
 }
 
-static enum neap_status say_why(struct trainer *trainer, enum neap_train_wish wish, const char *reason,
+static enum neap_status stopped(const struct trainer *trainer, enum neap_train_wish wish, const char *reason,
 				struct neap_error *err)
 {
 	unsigned long long step = trainer->step;
 
-	*err = (struct neap_error){.status = NEAP_ECANCELED};
 	if (wish == NEAP_TRAIN_GO_ON)
-		snprintf(err->message, sizeof(err->message), "stopped after step %llu", step);
-	else
-		snprintf(err->message, sizeof(err->message), "%s after step %llu: %s%s",
-			 wish == NEAP_TRAIN_STOP ? "stopped early" : "beginning anew", step, reason,
-			 trainer->options->checkpoint ? "" : "; nothing is saved (no --checkpoint)");
-	return NEAP_ECANCELED;
+		return fail(err, NEAP_ECANCELED, "stopped after step %llu", step);
+	return fail(err, NEAP_ECANCELED, "%s after step %llu: %s%s",
+		    wish == NEAP_TRAIN_STOP ? "stopped early" : "beginning anew", step, reason,
+		    trainer->options->checkpoint ? "" : "; nothing is saved (no --checkpoint)");
 }
 
-static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_t *stop,
-			     enum neap_train_wish *ret_wish, struct neap_error *err)
+static enum neap_status loop(struct trainer *trainer, enum neap_train_wish *ret_wish, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 	uint64_t before = trainer->step;
@@ -231,7 +208,8 @@ static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_
 	const char *reason = "";
 	double loss = NAN;
 
-	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*stop && wish == NEAP_TRAIN_GO_ON) {
+	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*trainer->stop &&
+	       wish == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
 		if (status == NEAP_ECANCELED) {
 			status = NEAP_OK;
@@ -244,8 +222,8 @@ static enum neap_status loop(struct trainer *trainer, const volatile sig_atomic_
 	if (status == NEAP_OK && trainer->options->checkpoint && trainer->step > before)
 		status = save(trainer, loss, err);
 	if (status == NEAP_OK && trainer->step < trainer->options->steps) {
-		*ret_wish = *stop ? NEAP_TRAIN_GO_ON : wish;
-		status = say_why(trainer, *ret_wish, reason, err);
+		*ret_wish = *trainer->stop ? NEAP_TRAIN_GO_ON : wish;
+		status = stopped(trainer, *ret_wish, reason, err);
 	}
 	return status;
 }
@@ -279,15 +257,10 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 		return status;
 	trainer->ids = malloc(tokens * sizeof(*trainer->ids));
 	trainer->targets = malloc(tokens * sizeof(*trainer->targets));
-	if (!trainer->ids || !trainer->targets) {
-		*err = (struct neap_error){.status = NEAP_ENOMEM, .message = "the host is out of memory"};
-		return NEAP_ENOMEM;
-	}
-	if (options->losses && !(trainer->losses = fopen(options->losses, neap_restarts() ? "a" : "w"))) {
-		*err = (struct neap_error){.status = NEAP_EIO, .cause = errno};
-		snprintf(err->message, sizeof(err->message), "opening %s: %s", options->losses, strerror(errno));
-		return NEAP_EIO;
-	}
+	if (!trainer->ids || !trainer->targets)
+		return fail(err, NEAP_ENOMEM, "the host is out of memory");
+	if (options->losses && !(trainer->losses = fopen(options->losses, neap_restarts() ? "a" : "w")))
+		return fail(err, NEAP_EIO, "opening %s: %s", options->losses, strerror(errno));
 	status = model_create(trainer->gpu, &shape, options->seed, &trainer->model, err);
 	if (status != NEAP_OK)
 		return status;
@@ -306,9 +279,7 @@ static enum neap_status check_books(struct gpu *gpu, enum neap_status status, st
 
 	if (neap_alloc_check(gpu_alloc(gpu), &broken) == NEAP_OK)
 		return status;
-	*err = (struct neap_error){.status = NEAP_EINTERNAL};
-	snprintf(err->message, sizeof(err->message), "the allocator's books are wrong: %.200s", broken.message);
-	return NEAP_EINTERNAL;
+	return fail(err, NEAP_EINTERNAL, "the allocator's books are wrong: %.200s", broken.message);
 }
 
 enum neap_status trainer_run(const struct options *options, struct gpu *gpu, const struct data *data,
@@ -319,7 +290,7 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	enum neap_status status = begin(&trainer, err);
 
 	if (status == NEAP_OK)
-		status = loop(&trainer, stop, &end.wish, err);
+		status = loop(&trainer, &end.wish, err);
 	if (trainer.session)
 		neap_train_settings(trainer.session, &end.settings);
 	status = check_books(gpu, status, err);
@@ -328,12 +299,8 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	leak_forget();
 	model_destroy(trainer.model);
 	neap_train_end(trainer.session, NULL);
-	if (trainer.losses && fclose(trainer.losses) && status == NEAP_OK) {
-		status = NEAP_EIO;
-		*err = (struct neap_error){.status = status, .cause = errno};
-		snprintf(err->message, sizeof(err->message), "writing losses to %s: %s", options->losses,
-			 strerror(errno));
-	}
+	if (trainer.losses && fclose(trainer.losses) && status == NEAP_OK)
+		status = fail(err, NEAP_EIO, "writing losses to %s: %s", options->losses, strerror(errno));
 	free(trainer.ids);
 	free(trainer.targets);
 	*ret_end = end;
