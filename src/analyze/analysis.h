@@ -15,7 +15,7 @@
 #include "analyze/categories.h"
 #include "analyze/fragments.h"
 #include "analyze/holders.h"
-#include "analyze/trace_oom.h"
+#include "analyze/oom.h"
 #include "analyze/trends.h"
 
 #define NEAP_WASTE_MIN 0.02

@@ -1,228 +1,165 @@
-/* The OOM card of a recording's journal: it has the device, the limit, the tags and the steps before. The cause is in
- * oom_cause.c, and what would have helped in fix.c. */
+/* analyze/oom.c: the card of a trace's failure: finds it, has it read by what knows it best, and adds what the whole
+ * trace tells. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/error.h"
-#include "train/leak.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* A recording that says more lies, and its divisors would take long to find. */
-#define MICRO_BATCH_MAX (1ull << 32)
-
-size_t neap_oom_count(const struct neap_record *record)
+/* False when there are not so many. */
+static bool find_failure(const struct neap_timeline *timeline, size_t index, struct neap_oom_failure *failure)
 {
-	size_t count = 0;
-
-	for (size_t i = 0; i < record->journal_count; i++)
-		count += record->journal[i].kind == NEAP_EVENT_OOM;
-	return count;
-}
-
-/* The journal's index of the `index`th OOM; journal_count when there are fewer. */
-static size_t find_oom(const struct neap_record *record, size_t index)
-{
-	size_t i = 0;
-
-	for (; i < record->journal_count; i++)
-		if (record->journal[i].kind == NEAP_EVENT_OOM && index-- == 0)
-			break;
-	return i;
-}
-
-static int by_live_bytes(const void *left, const void *right)
-{
-	uint64_t a = ((const struct neap_oom_tag *)left)->live_bytes,
-		 b = ((const struct neap_oom_tag *)right)->live_bytes;
-
-	return a > b ? -1 : a < b;
-}
-
-static void add_tag(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *event)
-{
-	if (card->tag_count == NEAP_OOM_TAGS)
-		return;
-	struct neap_oom_tag *tag = &card->tags[card->tag_count++];
-	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, event->tag));
-	tag->live_bytes = event->a;
-	tag->peak_bytes = event->b;
-	tag->live_blocks = event->size;
-}
-
-/* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
-static void read_pools(struct neap_oom_card *card, const struct neap_event *event)
-{
-	bool small = event->address;
-	uint64_t own = small ? event->size : event->block, other = small ? event->block : event->size;
-
-	card->asked_pool = small ? NEAP_OOM_POOL_SMALL : NEAP_OOM_POOL_LARGE;
-	card->largest_free_bytes = own;
-	card->elsewhere_free_bytes = other;
-	if (other > 0)
-		card->elsewhere_pool = small ? NEAP_OOM_POOL_LARGE : NEAP_OOM_POOL_SMALL;
-}
-
-static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
-{
-	const struct neap_event *oom = &record->journal[at];
-	bool limits_seen = false, marked = false;
-
-	for (size_t i = at + 1; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->device != oom->device)
+	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
+	while (neap_timeline_next(&cursor)) {
+		if (cursor.event.kind != NEAP_TRACE_OOM)
 			continue;
-		if (event->kind == NEAP_EVENT_OOM)
-			break;
-		if (event->kind == NEAP_EVENT_OOM_LIMITS && !limits_seen) {
-			limits_seen = true;
-			card->limit_bytes = event->size;
-			card->device_total_bytes = event->address;
-			card->largest_free_bytes = event->block;
-			card->others_bytes = event->a;
-			card->pending_bytes = event->b;
-			card->context_bytes = (uint64_t)event->stream << 20;
-		} else if (event->kind == NEAP_EVENT_OOM_POOLS && card->asked_pool == NEAP_OOM_POOL_UNKNOWN) {
-			read_pools(card, event);
-		} else if (event->kind == NEAP_EVENT_MARK) {
-			marked = true; /* tags that follow are those of the run's end */
-		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {
-			add_tag(card, record, event);
-		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {
-			card->rung_taken =
-				event->block <= NEAP_RUNG_STOP ? (enum neap_rung)event->block : NEAP_RUNG_NONE;
-			card->split_after = neap_record_split(event, card->split.ranks);
-			if (!card->split.micro_batch) /* the journal has lost the beginning */
-				card->split = (struct neap_split){
-					.micro_batch = event->a, .accumulate = event->b, .ranks = 1};
+		if (failure->count == index || index == SIZE_MAX) {
+			failure->event = cursor.event;
+			failure->levels = cursor.now;
+			failure->number = failure->count + 1;
 		}
+		failure->count++;
 	}
-	if (card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes) {
-		card->elsewhere_free_bytes = card->largest_free_bytes; /* it failed: of another stream or pool */
-		card->elsewhere_pool = NEAP_OOM_POOL_UNKNOWN;
-	}
-	qsort(card->tags, card->tag_count, sizeof *card->tags, by_live_bytes);
+	return failure->number > 0;
 }
 
-/* What was in force at the failure, and the steps before it. */
-static void read_before(struct neap_oom_card *card, const struct neap_record *record, size_t at,
-			struct neap_oom_inputs *inputs)
+/* Just before the event at which a replay failed. */
+static bool predict_failure(const struct neap_timeline *timeline, const struct neap_trace_oom_options *options,
+			    struct neap_oom_failure *failure)
 {
-	for (size_t i = 0; i < at; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->device != record->journal[at].device)
-			continue;
-		if (event->kind == NEAP_EVENT_SPLIT) {
-			card->split = neap_record_split(event, 1);
-			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
-			card->layers = event->flags;
-			card->step = 1;
-		} else if (event->kind == NEAP_EVENT_RUNG) {
-			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
-			card->split = neap_record_split(event, card->split.ranks);
-		} else if (event->kind == NEAP_EVENT_STEP) {
-			card->step = event->address < UINT64_MAX ? event->address + 1 : card->step;
-			inputs->steps[inputs->step_count++] =
-				(struct neap_oom_step){event->block, event->size, event->b, inputs->settings};
-		}
-		inputs->settings += event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG;
-	}
+	struct neap_timeline_cursor cursor = neap_timeline_begin(timeline);
+	const struct neap_replay_oom *oom = options->predicted;
+	struct neap_trace_levels before = cursor.now;
+
+	while (neap_timeline_next(&cursor) && cursor.now.event < oom->event)
+		before = cursor.now;
+	if (cursor.now.event != oom->event)
+		return false;
+	failure->event = cursor.event;
+	failure->event.size = oom->requested;
+	failure->event.address = neap_less(options->memory_bytes, oom->reserved);
+	failure->levels = before;
+	failure->levels.event = oom->event;
+	failure->levels.rounded = oom->allocated;
+	failure->levels.reserved = oom->reserved;
+	failure->number = failure->count = 1;
+	failure->predicted = true;
+	return true;
 }
 
-/* Which of its device's it is. */
-static void count_device(struct neap_oom_card *card, const struct neap_record *record, size_t at)
+/* Reads the failure: the journal of a recording knows more of it than the recording's events. */
+static enum neap_status read_failure(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				     uint64_t memory_bytes, struct neap_oom_card *card, struct neap_error *err)
 {
-	for (size_t i = 0; i < record->journal_count; i++) {
-		if (record->journal[i].kind != NEAP_EVENT_OOM ||
-		    record->journal[i].device != record->journal[at].device)
-			continue;
-		card->count++;
-		card->number += i <= at;
-	}
-}
-
-static struct neap_demand find_demand(const struct neap_oom_card *card)
-{
-	struct neap_demand demand = {0};
-	uint64_t tagged = 0;
-
-	for (size_t i = 0; i < card->tag_count; i++) {
-		neap_demand_add(&demand, card->tags[i].tag, card->tags[i].live_bytes);
-		tagged = neap_plus(tagged, card->tags[i].live_bytes);
-	}
-	demand.unknown =
-		neap_plus(demand.unknown, neap_less(card->allocated_bytes, tagged)); /* tags that were not recorded */
-	return demand;
-}
-
-static bool maps_pages(const struct neap_oom_card *card, const struct neap_record *record,
-		       const struct neap_event *oom)
-{
-	if (card->other_allocator)
-		return oom->flags & NEAP_OOM_GROWS;
-	for (size_t i = 0; i < record->allocation_count; i++)
-		if (record->allocations[i].device == card->device &&
-		    record->allocations[i].kind == NEAP_EVENT_SEGMENT_MAP)
-			return true;
-	return false;
-}
-
-static void fill_inputs(struct neap_oom_card *card, const struct neap_record *record, size_t at,
-			struct neap_oom_inputs *inputs)
-{
-	inputs->live_bytes = neap_less(card->reserved_bytes, card->cached_bytes);
-	inputs->segment_bytes = card->block_bytes;
-	inputs->pages_mapped = maps_pages(card, record, &record->journal[at]);
-	inputs->demand = find_demand(card);
-	card->unknown_bytes = inputs->demand.unknown;
-	neap_demand_add(&inputs->demand, card->tag, card->block_bytes);
-	/* Of a first request that nobody named nothing can be said. */
-	inputs->training = inputs->demand.unknown < neap_demand_total(&inputs->demand) || card->allocated_bytes > 0;
-}
-
-static void read_failure(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *oom)
-{
-	*card = (struct neap_oom_card){
-		.source = NEAP_TRACE_RECORDING,
-		.event = NEAP_OOM_UNKNOWN,
-		.live_requested_bytes = NEAP_OOM_UNKNOWN,
-		.time_ns = oom->time_ns,
-		.device = oom->device,
-		.other_allocator = oom->flags & NEAP_OOM_OTHER,
-		.requested_bytes = oom->size,
-		.block_bytes = oom->block > oom->size ? oom->block : oom->size,
-		.device_free_bytes = oom->address,
-		.allocated_bytes = oom->a,
-		.reserved_bytes = oom->b,
-		.cached_bytes = neap_less(oom->b, oom->a),
-		.limit_bytes = UINT64_MAX,
-	};
-	snprintf(card->tag, sizeof card->tag, "%s", neap_record_name(record, oom->tag));
-}
-
-enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
-			       struct neap_error *err)
-{
-	size_t at = find_oom(record, index);
+	const struct neap_record *record = failure->predicted ? NULL : parts->timeline->trace->record;
+	size_t at = record ? neap_oom_find(record, parts->timeline->device, failure->number - 1) : 0;
 	struct neap_oom_inputs inputs = {0};
-	struct neap_oom_card card;
 
-	if (at == record->journal_count)
-		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
-	inputs.steps = calloc(at + 1, sizeof *inputs.steps);
-	if (!inputs.steps)
-		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
-	read_failure(&card, record, &record->journal[at]);
-	count_device(&card, record, at);
-	read_before(&card, record, at, &inputs);
-	read_after(&card, record, at);
-	if (card.split.micro_batch > MICRO_BATCH_MAX)
-		card.split = (struct neap_split){0};
-	fill_inputs(&card, record, at, &inputs);
-	enum neap_status status = neap_oom_conclude(&card, &inputs, err);
-	free(inputs.steps);
+	if (record && at == record->journal_count)
+		return neap_fail(err, NEAP_ENOENT,
+				 "the recording's journal lacks an out-of-memory that is in its trace");
+	enum neap_status status = record ? neap_oom_read_journal(record, at, card, &inputs, err)
+					 : neap_oom_read_trace(parts, failure, memory_bytes, card, &inputs, err);
+	if (status == NEAP_OK)
+		status = neap_oom_conclude(card, &inputs, err);
+	neap_oom_inputs_fini(&inputs);
+	card->replays.memory_bytes = record && memory_bytes ? memory_bytes : card->room_bytes;
+	return status;
+}
+
+/* What keeps free memory from being returned, and what was live before the first event. */
+static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_card *card)
+{
+	const struct neap_trace *trace = parts->timeline->trace;
+	const struct neap_fragments *fragments = &card->fragments;
+
+	for (size_t i = 0; i < fragments->worst_count && i < NEAP_OOM_PINS; i++)
+		if (fragments->worst[i].pin_count > 0)
+			neap_holder_text(trace, &fragments->worst[i].pins[0], card->pins[i], sizeof(card->pins[i]));
+	for (size_t i = 0; i < parts->lives->before; i++) {
+		if (parts->lives->items[i].address == NEAP_TRACE_REST)
+			card->replays.before_bytes = parts->lives->items[i].size;
+		else if (trace->source == NEAP_TRACE_SNAPSHOT)
+			card->replays.began_bytes += parts->lives->items[i].size;
+	}
+	card->replays.unrecorded = card->other_allocator || (parts->lives->count == 0 && card->allocated_bytes > 0);
+}
+
+enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err)
+{
+	const struct neap_trace *trace = parts->timeline->trace;
+	size_t device = parts->timeline->device;
+	struct neap_oom_failure failure = {0};
+	struct neap_fragments fragments;
+
+	if (options->predicted ? !predict_failure(parts->timeline, options, &failure)
+			       : !find_failure(parts->timeline, options->index, &failure))
+		return neap_fail(err, NEAP_ENOENT, "no request of the trace ran out of memory");
+	/* What was there just before a request that would fail. */
+	uint64_t event = failure.levels.event - failure.predicted;
+	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
+						      &failure.event, &fragments, err);
+	struct neap_oom_card card = {.event = event, .fragments = fragments};
+	if (status == NEAP_OK)
+		status = read_failure(parts, &failure, options->memory_bytes, &card, err);
+	if (status != NEAP_OK)
+		return status;
+	card.replays.lost_events = trace->devices[device].lost;
+	/* The allocations that led to it are lost: only the journal tells of it. */
+	card.replays.overwritten =
+		trace->record && !failure.predicted && failure.levels.event < neap_steps_first_kept(trace, device);
+	if (!card.replays.overwritten) {
+		card.event = failure.levels.event;
+		card.fragments = fragments;
+		card.live_requested_bytes = failure.levels.requested;
+		look_at_trace(parts, &card);
+		status = neap_oom_replay(trace, options, &card, err);
+	}
 	if (status == NEAP_OK)
 		*ret_card = card;
 	return status;
+}
+
+enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t device,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err)
+{
+	struct neap_torch_settings settings;
+	struct neap_lives lives = {0};
+	struct neap_sites sites = {0};
+	struct neap_steps steps = {0};
+	struct neap_timeline timeline = {0};
+
+	if (device >= trace->device_count)
+		return neap_fail(err, NEAP_ENOENT, "no request of device %zu ran out of memory", device);
+	neap_torch_settings_default(&settings);
+	enum neap_status status = neap_lives_find(trace, device, &lives, err);
+	if (status == NEAP_OK)
+		status = neap_sites_make(trace, &sites, err);
+	if (status == NEAP_OK)
+		status = neap_steps_find(trace, device, &steps, err);
+	if (status == NEAP_OK)
+		status = neap_timeline_make(trace, device, &lives, &settings, &timeline, err);
+	if (status == NEAP_OK)
+		status = neap_trace_oom_card(&(struct neap_trace_parts){&timeline, &lives, &sites, &steps}, options,
+					     ret_card, err);
+	neap_timeline_fini(&timeline);
+	neap_steps_fini(&steps);
+	neap_sites_fini(&sites);
+	neap_lives_fini(&lives);
+	return status;
+}
+
+enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t index,
+					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+					 struct neap_error *err)
+{
+	const struct neap_record *record = trace->record;
+	struct neap_trace_oom_options asked = *options;
+	size_t at = record ? neap_oom_find(record, NEAP_OOM_ANY_DEVICE, index) : 0;
+
+	if (!record || at == record->journal_count)
+		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
+	asked.index = neap_oom_count_before(record, record->journal[at].device, at);
+	return neap_trace_oom_read(trace, record->journal[at].device, &asked, ret_card, err);
 }

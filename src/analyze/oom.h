@@ -1,18 +1,25 @@
 /* analyze/oom.h: the OOM card: why a request failed, and what would have helped. Pure.
  *
- *   a recording's journal ── neap_oom_card ─┐
- *   a snapshot, a text trace ───────────────┼─ neap_trace_oom_card (trace_oom.h): the same, and what replays of the
- *   a recording's allocations ──────────────┘  trace say: other settings, the smallest device
+ *   a recording's journal ──── oom_journal.c ─┐            ┌─ the cause                        oom_cause.c
+ *                                             ├─ one card ─┼─ the steps before                 oom_steps.c
+ *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what would have helped           fix.c
+ *                                                          └─ other settings, by replay        oom_replay.c
  *
  * One struct, one text (report/report.h) and one JSON (cli/oom_json.h), whatever the source: what a source does not
  * know is marked so. Made by the parent (`neap run`) or on demand, never inside the process that has just run out.
  * Every figure is a measured one of this run or is marked as predicted, with the reason in words.
+ *
+ * A recording's journal says what the device, the limit and the tags were. Of a snapshot or a text trace the device
+ * is what was reserved when it failed and what the device had free; where that was enough for the request and it
+ * failed all the same, a limit (a fraction) refused: the device is then what was reserved.
  */
 #ifndef NEAP_ANALYZE_OOM_H
 #define NEAP_ANALYZE_OOM_H
 
+#include "analyze/categories.h"
 #include "analyze/fragments.h"
 #include "analyze/predict.h"
+#include "analyze/timeline.h"
 #include "analyze/whatif.h"
 #include "neap/train.h"
 #include "trace/record.h"
@@ -141,6 +148,42 @@ size_t neap_oom_count(const struct neap_record *record);
 /* The card of the `index`th (from 0), from the journal alone: without replays. Errors: NEAP_ENOENT. */
 enum neap_status neap_oom_card(const struct neap_record *record, size_t index, struct neap_oom_card *ret_card,
 			       struct neap_error *err);
+
+/* What is known of the device whose failure is asked for; all borrowed. */
+struct neap_trace_parts {
+	const struct neap_timeline *timeline;
+	const struct neap_lives *lives;
+	const struct neap_sites *sites;
+	const struct neap_steps *steps;
+};
+
+struct neap_trace_oom_options {
+	size_t index; /* which of the device's, from 0; SIZE_MAX: the last */
+	/* Instead: one that no trace has, but a replay of it on a device of memory_bytes had, under its own settings;
+	 * NULL: none. */
+	const struct neap_replay_oom *predicted;
+	uint64_t memory_bytes; /* what this process could have had; 0: what the trace tells */
+	uint64_t deadline_ns;  /* of neap_clock_system: replays that it leaves no time for are named as not tried; 0:
+				  none */
+	/* As in neap_replay_options. */
+	bool (*progress)(void *context, uint64_t done, uint64_t total);
+	void *context;
+};
+
+/* The card of a trace's failure. Errors: NEAP_ENOENT when there is none; as neap_replay. */
+enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err);
+
+/* The same of a trace that is not analysed otherwise. */
+enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t device,
+				     const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+				     struct neap_error *err);
+
+/* The same of a recording, by the number among all devices' that neap_oom_count counts; options->index is ignored. */
+enum neap_status neap_trace_oom_recorded(const struct neap_trace *trace, size_t index,
+					 const struct neap_trace_oom_options *options, struct neap_oom_card *ret_card,
+					 struct neap_error *err);
 
 /* "capacity", "limit", "neighbours", "fragmentation", "pending"; "smaller micro-batch", ... Static. */
 const char *neap_oom_cause_name(enum neap_oom_cause cause);

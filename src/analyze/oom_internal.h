@@ -1,5 +1,5 @@
-/* analyze/oom_internal.h: between those who read a failure (oom.c, trace_oom.c), its cause (oom_cause.c) and its
- * fixes (fix.c). */
+/* analyze/oom_internal.h: the parts of an OOM card: see the picture in oom.h. A source fills the figures of the card
+ * and the inputs; the rest follows from both, whatever the source. */
 #ifndef NEAP_ANALYZE_OOM_INTERNAL_H
 #define NEAP_ANALYZE_OOM_INTERNAL_H
 
@@ -29,13 +29,38 @@ struct neap_oom_inputs {
 	uint64_t memory_bytes;  /* of the device, as the user says; 0: as measured */
 	bool hidden_limit; /* the device had room for the segment, and it failed all the same: a limit that nobody
 			      recorded */
-	struct neap_oom_step *steps; /* in order of time */
+	struct neap_oom_step *steps; /* in order of time; freed by neap_oom_inputs_fini */
 	size_t step_count;
 	size_t settings;           /* in force at the failure, by the steps' numbers */
 	struct neap_demand demand; /* at the failure, the request among it where it is known what it was for */
 	bool training;             /* enough is known of what memory is for to predict changes of training */
 	bool pages_mapped;         /* segments grow in place already */
 };
+
+void neap_oom_inputs_fini(struct neap_oom_inputs *inputs);
+
+/* One source: the OOM at that index of the journal. Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
+				       struct neap_oom_inputs *ret_inputs, struct neap_error *err);
+
+/* The other: an event of a trace. */
+struct neap_oom_failure {
+	struct neap_trace_event event;
+	struct neap_trace_levels levels; /* just before it */
+	uint64_t number, count;          /* which of the device's it is, from 1; how many there are */
+	bool predicted;                  /* it did not fail: a replay did */
+};
+/* Fills a card that has `fragments` and the event to look at. `memory_bytes`: of the device; 0: what the trace tells.
+ * Errors: NEAP_ENOMEM. */
+enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const struct neap_oom_failure *failure,
+				     uint64_t memory_bytes, struct neap_oom_card *card,
+				     struct neap_oom_inputs *ret_inputs, struct neap_error *err);
+
+/* OOMs in a journal, of one device or of all. */
+#define NEAP_OOM_ANY_DEVICE SIZE_MAX
+/* How many there are before the journal's index `end`; the index of one (from 0), or journal_count. */
+size_t neap_oom_count_before(const struct neap_record *record, size_t device, size_t end);
+size_t neap_oom_find(const struct neap_record *record, size_t device, size_t index);
 
 /* A card that has the figures of its failure gets the rest: cause, steps before, fixes. Errors: NEAP_ENOMEM. */
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
@@ -47,7 +72,10 @@ void neap_oom_find_cause(struct neap_oom_card *card, const struct neap_oom_input
 void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *inputs, const uint64_t *low,
 		    size_t count);
 
-/* What replays add to a card that has its other fixes. */
+/* Replays the trace on the device of card->replays.memory_bytes, and adds what that tells to the fixes. */
+enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
+				 struct neap_oom_card *card, struct neap_error *err);
+/* Its last part. */
 void neap_oom_replay_fixes(struct neap_oom_card *card);
 
 #endif

@@ -45,6 +45,12 @@ static size_t find_lows(const struct neap_oom_inputs *inputs, uint64_t *low)
 	}
 }
 
+void neap_oom_inputs_fini(struct neap_oom_inputs *inputs)
+{
+	free(inputs->steps);
+	*inputs = (struct neap_oom_inputs){0};
+}
+
 enum neap_status neap_oom_conclude(struct neap_oom_card *card, const struct neap_oom_inputs *inputs,
 				   struct neap_error *err)
 {

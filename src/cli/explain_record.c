@@ -3,8 +3,8 @@
 #include "cli/explain_record.h"
 
 #include "analyze/holders.h"
+#include "analyze/oom.h"
 #include "analyze/run.h"
-#include "analyze/trace_oom.h"
 #include "base/error.h"
 #include "base/paths.h"
 #include "base/units.h"

@@ -75,8 +75,6 @@ static void put_failure(json_t *object, const struct neap_oom_card *card, bool *
 	const struct neap_fragments *pieces = &card->fragments;
 	static const char *const pools[] = {NULL, "small", "large"};
 	bool elsewhere = card->elsewhere_free_bytes > card->largest_free_bytes;
-	bool largest = (card->source == NEAP_TRACE_RECORDING || pieces->known) &&
-		       card->largest_free_bytes != NEAP_OOM_UNKNOWN;
 
 	set(object, "event", known(card->event), ret_failed);
 	set(object, "predicted", json_boolean(card->predicted), ret_failed);
@@ -97,7 +95,7 @@ static void put_failure(json_t *object, const struct neap_oom_card *card, bool *
 	set(object, "device_free", number(card->device_free_bytes), ret_failed);
 	set(object, "device_total", number_or_null(card->device_total_bytes, 0), ret_failed);
 	set(object, "limit", number_or_null(card->limit_bytes, UINT64_MAX), ret_failed);
-	set(object, "largest_free", largest ? number(card->largest_free_bytes) : json_null(), ret_failed);
+	set(object, "largest_free", known(card->largest_free_bytes), ret_failed);
 	set(object, "largest_free_elsewhere", elsewhere ? number(card->elsewhere_free_bytes) : json_null(),
 	    ret_failed);
 	set(object, "asked_pool", card->asked_pool ? json_string(pools[card->asked_pool]) : json_null(), ret_failed);

@@ -22,11 +22,7 @@ static void line(struct neap_buffer *out, const char *what, uint64_t bytes, cons
 }
 
 /* Whether the largest free piece is one that was seen. */
-static bool known_pieces(const struct neap_oom_card *card)
-{
-	return card->largest_free_bytes != NEAP_OOM_UNKNOWN &&
-	       (card->event == NEAP_OOM_UNKNOWN || card->source == NEAP_TRACE_RECORDING || card->fragments.known);
-}
+static bool known_pieces(const struct neap_oom_card *card) { return card->largest_free_bytes != NEAP_OOM_UNKNOWN; }
 
 static const char *pool_name(enum neap_oom_pool pool)
 {

@@ -3,8 +3,8 @@
  */
 #include "run/supervise_internal.h"
 
+#include "analyze/oom.h"
 #include "analyze/run.h"
-#include "analyze/trace_oom.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"

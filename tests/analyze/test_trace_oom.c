@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "analyze/trace_oom.h"
+#include "analyze/oom.h"
 #include "base/units.h"
 #include "neap/trace.h"
 

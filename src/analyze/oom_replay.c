@@ -1,0 +1,72 @@
+/* analyze/oom_replay.c: what replays of the trace on the device that failed tell: which settings end it, and the
+ * smallest device. */
+#include "analyze/oom_internal.h"
+#include "analyze/step_room.h"
+
+#define MEMORY_MAX (1ull << 45) /* of a device; a file that says more lies, and pages are real work */
+
+static enum neap_status run_replays(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
+				    struct neap_oom_card *card, struct neap_error *err)
+{
+	struct neap_oom_replays *replays = &card->replays;
+	struct neap_replay_options asked = {.device = card->device,
+					    .memory_bytes = replays->memory_bytes,
+					    .fraction = card->fraction > 0, /* that memory is what it left */
+					    .progress = options->progress,
+					    .context = options->context};
+	struct neap_patience patience = {.deadline_ns = options->deadline_ns, .asked = &asked};
+
+	bool nothing = replays->memory_bytes == 0; /* that the process had: no setting would have mattered */
+	if ((nothing && card->cause != NEAP_OOM_LIMIT) || replays->memory_bytes > MEMORY_MAX) /* a hostile file */
+		return NEAP_OK;
+	enum neap_status status =
+		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
+	if (status != NEAP_OK)
+		return status;
+	struct neap_replay_options replay = neap_patience_options(&patience);
+	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
+	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
+	replays->smallest_tried = status == NEAP_OK || status == NEAP_EOOM;
+	replays->done = !nothing;
+	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
+}
+
+/* The trace ends where it does, and may leave out the rest of the step that failed: that of a whole step counts. */
+static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom_card *card, struct neap_error *err)
+{
+	struct neap_oom_replays *replays = &card->replays;
+	struct neap_step_room room = {0};
+
+	if (!replays->smallest_bytes || card->growth_bytes > 0)
+		return NEAP_OK;
+	/* Whole steps that are in the trace themselves and were higher than this one is. */
+	replays->smallest_whole = card->predicted || neap_oom_step_need(card) > 0;
+	if (!trace->record || card->predicted || card->other_allocator)
+		return NEAP_OK;
+	enum neap_status status = neap_step_room(
+		trace->record, neap_oom_find(trace->record, card->device, card->number - 1), &room, err);
+	if (status == NEAP_ENOMEM)
+		return status;
+	if (status != NEAP_OK)
+		return NEAP_OK;
+	replays->smallest_whole = true;
+	replays->step_bytes = room.bytes;
+	replays->step_micro_batch = room.micro_batch;
+	if (room.bytes > replays->smallest_bytes)
+		replays->smallest_bytes = room.bytes;
+	return NEAP_OK;
+}
+
+enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct neap_trace_oom_options *options,
+				 struct neap_oom_card *card, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+
+	if (!card->replays.unrecorded)
+		status = run_replays(trace, options, card, err);
+	if (status == NEAP_OK)
+		status = add_step(trace, card, err);
+	if (status == NEAP_OK)
+		neap_oom_replay_fixes(card);
+	return status;
+}
