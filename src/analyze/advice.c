@@ -14,11 +14,9 @@
 #define MICRO_BATCH_MAX (1ull << 32)
 #define ROOM_MAX        (1ull << 45) /* a recording that says more lies */
 #define PAGES_MAX       (1ull << 23)
-#define PASSES          3    /* of a step: fragmentation shows from the second on */
-#define SHORT_STEP      8192 /* operations; a longer one is done once */
-#define LINE_SHARE      8    /* of the room: a straight line less certain than that is no advice */
-#define LOOK_AHEAD      16   /* micro-batches above the first that does not fit */
-#define KEEP_TRIES      16   /* numbers of parts of the batch */
+#define LINE_SHARE      8  /* of the room: a straight line less certain than that is no advice */
+#define LOOK_AHEAD      16 /* micro-batches above the first that does not fit */
+#define KEEP_TRIES      16 /* numbers of parts of the batch */
 
 static uint64_t times(uint64_t a, uint64_t b)
 {
@@ -79,36 +77,19 @@ enum parts {
 	MIXED,    /* some with a sample less: one step of the size, one of a sample less, in turn */
 };
 
-static void set_sizes(struct predictor *predictor, struct neap_rerun_op *ops, uint64_t micro_batch, bool as_recorded)
-{
-	const struct neap_step_model *model = predictor->model;
-
-	for (size_t i = 0; i < model->step_count; i++) {
-		ops[i] = model->ops[model->base_count + i];
-		if (ops[i].bytes)
-			ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
-	}
-}
-
 static struct prediction by_replay(struct predictor *predictor, uint64_t micro_batch, enum parts parts)
 {
 	const struct neap_step_model *model = predictor->model;
-	bool again = model->closed && model->step_count <= SHORT_STEP;
+	struct neap_rerun rerun = neap_step_rerun(model, predictor->ops);
 	struct neap_rerun_result result = {0};
 
-	set_sizes(predictor, predictor->ops, micro_batch, parts == RECORDED);
-	if (parts == MIXED)
-		set_sizes(predictor, predictor->ops + model->step_count, micro_batch - 1, false);
-	struct neap_rerun rerun = {
-		.base = model->ops,
-		.base_count = model->base_count,
-		.step = predictor->ops,
-		.step_count = parts == MIXED ? 2 * model->step_count : model->step_count,
-		.slot_count = model->slot_count,
-		.passes = again ? PASSES : 1,
-		.room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes),
-		.page_bytes = predictor->page_bytes,
-	};
+	neap_step_ops(model, micro_batch, parts == RECORDED, predictor->ops);
+	if (parts == MIXED) {
+		neap_step_ops(model, micro_batch - 1, false, predictor->ops + model->step_count);
+		rerun.step_count = 2 * model->step_count;
+	}
+	rerun.room_bytes = neap_less(predictor->room_bytes, predictor->kept_back_bytes);
+	rerun.page_bytes = predictor->page_bytes;
 	if (neap_rerun(&rerun, &result, NULL) != NEAP_OK)
 		predictor->failed = true;
 	return (struct prediction){result.fits, result.peak_reserved_bytes, result.peak_allocated_bytes, 0};
@@ -156,7 +137,7 @@ static uint64_t search(struct predictor *predictor, uint64_t fits)
 			fails = middle;
 	}
 	/* By the line, everything above fails. */
-	bool short_step = predictor->model && predictor->model->step_count <= SHORT_STEP;
+	bool short_step = predictor->model && predictor->model->step_count <= NEAP_STEP_SHORT;
 	for (uint64_t next = fits + 2; short_step && next <= fits + LOOK_AHEAD && !predictor->failed; next++)
 		if (predict(predictor, next).fits)
 			fits = next;

@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GONE UINT64_MAX /* a live block that came after the step */
+#define PASSES 3
+#define GONE   UINT64_MAX /* a live block that came after the step */
 
 /* Of the last session: what another device's says does not count. */
 static uint16_t last_device(const struct neap_record *record)
@@ -236,6 +237,30 @@ uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch
 			       __builtin_add_overflow(bytes, size->fixed, &bytes)
 		       ? UINT64_MAX
 		       : bytes;
+}
+
+void neap_step_ops(const struct neap_step_model *model, uint64_t micro_batch, bool as_recorded,
+		   struct neap_rerun_op *ret_ops)
+{
+	for (size_t i = 0; i < model->step_count; i++) {
+		ret_ops[i] = model->ops[model->base_count + i];
+		if (ret_ops[i].bytes)
+			ret_ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
+	}
+}
+
+struct neap_rerun neap_step_rerun(const struct neap_step_model *model, const struct neap_rerun_op *ops)
+{
+	bool again = model->closed && model->step_count <= NEAP_STEP_SHORT;
+
+	return (struct neap_rerun){
+		.base = model->ops,
+		.base_count = model->base_count,
+		.step = ops,
+		.step_count = model->step_count,
+		.slot_count = model->slot_count,
+		.passes = again ? PASSES : 1,
+	};
 }
 
 /* The operations of the step. False: no host memory. */

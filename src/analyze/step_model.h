@@ -36,10 +36,19 @@ struct neap_step_model {
 	bool two_splits; /* some sizes were solved for from two splits */
 };
 
+#define NEAP_STEP_SHORT 8192 /* operations; a longer step is done again only once */
+
 /* Takes the step with the highest peak of those that are whole in the recording and were done with the settings in
  * force. Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
 enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
 				      struct neap_step_model *ret_model, struct neap_error *err);
 void neap_step_model_fini(struct neap_step_model *model);
+
+/* The step's operations at a micro-batch: fills step_count of them. */
+void neap_step_ops(const struct neap_step_model *model, uint64_t micro_batch, bool as_recorded,
+		   struct neap_rerun_op *ret_ops);
+/* The step again with these operations, three times where it can be repeated and is short: fragmentation shows from
+ * the second time on. The caller sets the room and the pages. */
+struct neap_rerun neap_step_rerun(const struct neap_step_model *model, const struct neap_rerun_op *ops);
 
 #endif

@@ -15,8 +15,6 @@
 
 #define PLAIN_PAGE_BYTES (2 * NEAP_MIB)
 #define ROOM_MAX         (1ull << 45) /* a recording that says more lies */
-#define PASSES           3            /* of a step: fragmentation shows from the second on */
-#define SHORT_STEP       8192         /* operations; a longer one is done once */
 
 static bool of_device(const struct neap_record *record, size_t i, uint16_t kind, uint16_t device)
 {
@@ -84,7 +82,6 @@ static bool next_stretch(const struct neap_record *record, size_t *from, struct 
 }
 
 struct search {
-	const struct neap_step_model *model;
 	struct neap_rerun rerun;
 	struct neap_error *err;
 };
@@ -95,17 +92,6 @@ static enum neap_status try(const struct search *search, uint64_t room_bytes, st
 
 	rerun.room_bytes = room_bytes;
 	return neap_rerun(&rerun, ret_result, search->err);
-}
-
-/* `as_recorded`: the step's smaller parts stay smaller. */
-static void set_sizes(const struct neap_step_model *model, struct neap_rerun_op *ops, uint64_t micro_batch,
-		      bool as_recorded)
-{
-	for (size_t i = 0; i < model->step_count; i++) {
-		ops[i] = model->ops[model->base_count + i];
-		if (ops[i].bytes)
-			ops[i].bytes = neap_step_bytes(&model->sizes[i], micro_batch, as_recorded);
-	}
 }
 
 /* By bisection over pages, below what is reserved where there is plenty. */
@@ -138,26 +124,16 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 				struct neap_step_room *ret_room, struct neap_error *err)
 {
 	struct neap_rerun_op *ops = calloc(model->step_count + 1, sizeof *ops);
-	bool again = model->closed && model->step_count <= SHORT_STEP;
-	struct search search = {
-		.model = model,
-		.rerun = {.base = model->ops,
-			  .base_count = model->base_count,
-			  .step = ops,
-			  .step_count = model->step_count,
-			  .slot_count = model->slot_count,
-			  .passes = again ? PASSES : 1,
-			  .page_bytes = page_of(record, settings->device)},
-		.err = err,
-	};
+	struct search search = {.rerun = neap_step_rerun(model, ops), .err = err};
 	struct neap_rerun_result as_it_was = {0};
 	uint64_t bytes = 0;
 
 	if (!ops)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for a step of a recording");
-	set_sizes(model, ops, settings->split.micro_batch, true);
+	search.rerun.page_bytes = page_of(record, settings->device);
+	neap_step_ops(model, settings->split.micro_batch, true, ops);
 	enum neap_status status = try(&search, ROOM_MAX, &as_it_was);
-	set_sizes(model, ops, micro_batch, false);
+	neap_step_ops(model, micro_batch, false, ops);
 	if (status == NEAP_OK)
 		status = find_smallest(&search, &bytes);
 	free(ops);
