@@ -32,6 +32,8 @@ enum neap_status neap_fraction_parse(const char *text, double *ret_fraction, str
 
 /* "0 B", "512 B", "1.50 KiB", "23.4 MiB", "79.3 GiB": three significant digits. Returns `text`. */
 const char *neap_size_format(uint64_t bytes, char text[NEAP_UNITS_ROOM]);
+/* The same, in storage that lasts as long as the block it is in. */
+#define NEAP_SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
 
 /* As neap_size_format, with a sign: "+3.00 MiB", "-512 B", "0 B". */
 const char *neap_size_format_delta(int64_t bytes, char text[NEAP_UNITS_ROOM]);

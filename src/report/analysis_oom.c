@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
-
 static const char *plural(uint64_t count) { return count == 1 ? "" : "s"; }
 static double percent(uint64_t part, uint64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
@@ -25,11 +23,11 @@ static void put_segment(struct neap_buffer *out, const struct neap_analysis *ana
 		neap_holder_text(analysis->trace, &segment->pins[i], text, sizeof(text));
 		neap_report_clean(clean, sizeof(clean), text);
 		snprintf(pins + length, sizeof(pins) - length, "%s%s (%s)", i > 0 ? "; " : "", clean,
-			 SIZE(segment->pins[i].bytes));
+			 NEAP_SIZE(segment->pins[i].bytes));
 	}
 	neap_buffer_format(out, "    %10s of %s, largest piece %s, by %" PRIu64 " live block%s of %s\n",
-			   SIZE(segment->pinned), SIZE(segment->size), SIZE(segment->largest_free),
-			   segment->live_blocks, plural(segment->live_blocks), SIZE(segment->live_bytes));
+			   NEAP_SIZE(segment->pinned), NEAP_SIZE(segment->size), NEAP_SIZE(segment->largest_free),
+			   segment->live_blocks, plural(segment->live_blocks), NEAP_SIZE(segment->live_bytes));
 	snprintf(first, sizeof(first), "      0x%" PRIx64 ": ", segment->address);
 	neap_report_wrap(out, first, pins);
 }
@@ -37,17 +35,18 @@ static void put_segment(struct neap_buffer *out, const struct neap_analysis *ana
 static void put_fragments(struct neap_buffer *out, const struct neap_analysis *analysis,
 			  const struct neap_fragments *found, size_t top)
 {
-	neap_buffer_format(out, ": %s reserved in %zu segment%s\n", SIZE(found->reserved), found->segments,
+	neap_buffer_format(out, ": %s reserved in %zu segment%s\n", NEAP_SIZE(found->reserved), found->segments,
 			   plural(found->segments));
-	neap_buffer_format(out, "  %10s %5.1f %%  live\n", SIZE(found->live), percent(found->live, found->reserved));
-	neap_buffer_format(out, "  %10s %5.1f %%  free, and emptying the cache returns it\n", SIZE(found->releasable),
-			   percent(found->releasable, found->reserved));
+	neap_buffer_format(out, "  %10s %5.1f %%  live\n", NEAP_SIZE(found->live),
+			   percent(found->live, found->reserved));
+	neap_buffer_format(out, "  %10s %5.1f %%  free, and emptying the cache returns it\n",
+			   NEAP_SIZE(found->releasable), percent(found->releasable, found->reserved));
 	neap_buffer_format(
 		out,
 		"  %10s %5.1f %%  free, but pinned by live blocks in %zu segment%s; the largest free block "
 		"has %s\n",
-		SIZE(found->pinned), percent(found->pinned, found->reserved), found->pinned_segments,
-		plural(found->pinned_segments), SIZE(found->largest_free));
+		NEAP_SIZE(found->pinned), percent(found->pinned, found->reserved), found->pinned_segments,
+		plural(found->pinned_segments), NEAP_SIZE(found->largest_free));
 	if (found->pinned * 50 < found->reserved)
 		return;
 	neap_buffer_text(out, "  Most pinned\n");

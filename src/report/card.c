@@ -30,6 +30,11 @@ static const char *pool_name(enum neap_oom_pool pool)
 	return names[pool];
 }
 
+static uint64_t asked_bytes(const struct neap_oom_card *card)
+{
+	return card->block_bytes ? card->block_bytes : card->requested_bytes;
+}
+
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char note[96], size[NEAP_UNITS_ROOM], elsewhere[NEAP_UNITS_ROOM];
@@ -58,158 +63,143 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 		line(out, "the device in all", card->device_total_bytes, "");
 	if (card->limit_bytes != UINT64_MAX && card->limit_bytes > 0)
 		line(out, "limit set on this process", card->limit_bytes, "");
-	line(out, "asked for", card->block_bytes ? card->block_bytes : card->requested_bytes, "");
+	line(out, "asked for", asked_bytes(card), "");
 	line(out, "missing", card->shortfall_bytes, "for this one request");
 }
 
 /* A limit, where the bytes were there and no free piece of them was of use. */
-static void limited_pieces_text(const struct neap_oom_card *card, const char *asked, char *text, size_t room)
+static void put_limited_pieces(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char limit[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
-	int length = snprintf(text, room, "the limit. Of the %s that this process may reserve no free piece",
-			      neap_size_format(card->limit_bytes, limit));
+	bool useless = known_pieces(card) && card->largest_free_bytes >= card->block_bytes;
 
-	bool useless = card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes;
-
+	neap_buffer_format(out, "the limit. Of the %s that this process may reserve no free piece",
+			   NEAP_SIZE(card->limit_bytes));
 	if (card->asked_pool && card->elsewhere_pool)
-		length += snprintf(text + length, room - (size_t)length, " of %s", pool_name(card->asked_pool));
+		neap_buffer_format(out, " of %s", pool_name(card->asked_pool));
 	else if (useless)
-		length += snprintf(text + length, room - (size_t)length, " that it could use");
-	length += snprintf(text + length, room - (size_t)length, " holds the %s asked for", asked);
+		neap_buffer_text(out, " that it could use");
+	neap_buffer_format(out, " holds the %s asked for", NEAP_SIZE(asked_bytes(card)));
 	if (card->elsewhere_pool && card->elsewhere_free_bytes > card->largest_free_bytes)
-		length += snprintf(text + length, room - (size_t)length, ", and the largest, %s, belongs to %s",
-				   neap_size_format(card->elsewhere_free_bytes, other),
+		neap_buffer_format(out, ", and the largest, %s, belongs to %s", NEAP_SIZE(card->elsewhere_free_bytes),
 				   pool_name(card->elsewhere_pool));
 	else if (useless)
-		length +=
-			snprintf(text + length, room - (size_t)length, ": one of %s belongs to %s",
-				 neap_size_format(card->largest_free_bytes, other), pool_name(card->elsewhere_pool));
-	snprintf(text + length, room - (size_t)length, "; the device itself had room.");
+		neap_buffer_format(out, ": one of %s belongs to %s", NEAP_SIZE(card->largest_free_bytes),
+				   pool_name(card->elsewhere_pool));
+	neap_buffer_text(out, "; the device itself had room.");
 }
 
-static void limit_text(const struct neap_oom_card *card, const char *asked, const char *live, const char *missing,
-		       char *text, size_t room)
+static void put_limit(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char limit[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
-
-	neap_size_format(card->limit_bytes, limit);
-	if (card->limit_bytes == UINT64_MAX)
-		snprintf(text, room,
-			 "the limit. The device had %s free, enough for the %s asked for; a fraction set on the "
-			 "process, or something like it, %s%s%s. The error's text names the limit.",
-			 neap_size_format(card->device_free_bytes, other), asked,
-			 card->reserved_bytes ? "allowed the " : "refused it",
-			 card->reserved_bytes ? neap_size_format(card->reserved_bytes, limit) : "",
-			 card->reserved_bytes ? " reserved, but not this" : "");
-	else if (card->block_bytes <= card->limit_bytes &&
-		 card->allocated_bytes <= card->limit_bytes - card->block_bytes)
-		limited_pieces_text(card, asked, text, room);
-	else
-		snprintf(text, room,
-			 "the limit. %s live and %s asked for are %s over the %s that this process may reserve; the "
-			 "device itself had room.",
-			 live, asked, missing, limit);
+	if (card->limit_bytes == UINT64_MAX) {
+		neap_buffer_format(
+			out,
+			"the limit. The device had %s free, enough for the %s asked for; a fraction set on "
+			"the process, or something like it, ",
+			NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(asked_bytes(card)));
+		if (card->reserved_bytes)
+			neap_buffer_format(out, "allowed the %s reserved, but not this",
+					   NEAP_SIZE(card->reserved_bytes));
+		else
+			neap_buffer_text(out, "refused it");
+		neap_buffer_text(out, ". The error's text names the limit.");
+	} else if (card->block_bytes <= card->limit_bytes &&
+		   card->allocated_bytes <= card->limit_bytes - card->block_bytes) {
+		put_limited_pieces(out, card);
+	} else {
+		neap_buffer_format(out,
+				   "the limit. %s live and %s asked for are %s over the %s that this process may "
+				   "reserve; the device itself had room.",
+				   NEAP_SIZE(card->allocated_bytes), NEAP_SIZE(asked_bytes(card)),
+				   NEAP_SIZE(card->shortfall_bytes), NEAP_SIZE(card->limit_bytes));
+	}
 }
 
-/* What is too large by how much. `live`: as the shortfall counts it. */
-static void capacity_text(const struct neap_oom_card *card, const char *asked, const char *missing, char *text,
-			  size_t room)
+/* What is too large, and by how much. */
+static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	uint64_t bytes = card->block_bytes, had = card->room_bytes;
+	uint64_t had = card->room_bytes;
 	bool requested = card->source != NEAP_TRACE_RECORDING && card->live_requested_bytes != NEAP_OOM_UNKNOWN;
-	bool others_unknown = card->others_bytes == NEAP_OOM_UNKNOWN && !card->predicted;
-	char live[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], over[NEAP_UNITS_ROOM];
+	uint64_t live = requested ? card->live_requested_bytes : card->allocated_bytes; /* as the shortfall counts */
 
-	neap_size_format(requested ? card->live_requested_bytes : card->allocated_bytes, live);
-	neap_size_format(had, all);
 	if (had == 0 && card->allocated_bytes == 0)
-		snprintf(text, room,
-			 "capacity. Nothing of the device was free, and this process held none of it: others hold "
-			 "all of "
-			 "it, whom nvidia-smi names.");
-	else if (bytes > had)
-		snprintf(text, room,
-			 "capacity. This one request, %s, is %s larger than all that this process could have here, "
-			 "%s: whatever else is freed or set, the request has to become smaller.",
-			 asked, neap_size_format(bytes - had, over), all);
+		neap_buffer_text(out, "capacity. Nothing of the device was free, and this process held none of it: "
+				      "others hold all of it, whom nvidia-smi names.");
+	else if (card->block_bytes > had)
+		neap_buffer_format(out,
+				   "capacity. This one request, %s, is %s larger than all that this process could "
+				   "have here, %s: whatever else is freed or set, the request has to become smaller.",
+				   NEAP_SIZE(asked_bytes(card)), NEAP_SIZE(card->block_bytes - had), NEAP_SIZE(had));
 	else
-		snprintf(text, room,
-			 "capacity. %s live and %s asked for are %s more than the %s that this process could have "
-			 "here: something has to become smaller.",
-			 live, asked, missing, all);
-	if (others_unknown && had > 0)
-		snprintf(text + strlen(text), room - strlen(text),
-			 " What others held of the device is not in the file: --memory with the size of the device "
-			 "counts it.");
+		neap_buffer_format(out,
+				   "capacity. %s live and %s asked for are %s more than the %s that this process "
+				   "could have here: something has to become smaller.",
+				   NEAP_SIZE(live), NEAP_SIZE(asked_bytes(card)), NEAP_SIZE(card->shortfall_bytes),
+				   NEAP_SIZE(had));
+	if (card->others_bytes == NEAP_OOM_UNKNOWN && !card->predicted && had > 0)
+		neap_buffer_text(out, " What others held of the device is not in the file: --memory with the size of "
+				      "the device counts it.");
 }
 
 /* Bytes that are there, and not for this request. */
-static void fragmentation_text(const struct neap_oom_card *card, const char *asked, char *text, size_t room)
+static void put_fragmentation(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char cached[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM], pools[NEAP_UNITS_ROOM];
-
-	neap_size_format(card->cached_bytes, cached);
-	neap_size_format(card->largest_free_bytes, largest);
-	neap_size_format(card->elsewhere_free_bytes, other);
+	neap_buffer_format(out, "fragmentation. %s are cached, ", NEAP_SIZE(card->cached_bytes));
 	if (!known_pieces(card))
-		snprintf(text, room, "fragmentation. %s are cached, but not in one piece, and %s were asked for.",
-			 cached, asked);
+		neap_buffer_format(out, "but not in one piece, and %s were asked for.", NEAP_SIZE(asked_bytes(card)));
 	else if (card->largest_free_bytes >= card->block_bytes)
-		snprintf(text, room,
-			 "fragmentation. %s are cached, a piece of %s among them, but not where the %s asked for "
-			 "could "
-			 "use it: it belongs to another stream or to another pool, such as that of a captured graph.",
-			 cached, largest, asked);
+		neap_buffer_format(
+			out,
+			"a piece of %s among them, but not where the %s asked for could use it: it belongs "
+			"to another stream or to another pool, such as that of a captured graph.",
+			NEAP_SIZE(card->largest_free_bytes), NEAP_SIZE(asked_bytes(card)));
 	else if (card->elsewhere_free_bytes >= card->block_bytes)
-		snprintf(text, room,
-			 "fragmentation. %s are cached, but the largest free piece that the %s asked for could use "
-			 "has "
-			 "%s; one of %s belongs to %s.",
-			 cached, asked, largest, other, pool_name(card->elsewhere_pool));
+		neap_buffer_format(out,
+				   "but the largest free piece that the %s asked for could use has %s; one of %s "
+				   "belongs to %s.",
+				   NEAP_SIZE(asked_bytes(card)), NEAP_SIZE(card->largest_free_bytes),
+				   NEAP_SIZE(card->elsewhere_free_bytes), pool_name(card->elsewhere_pool));
 	else
-		snprintf(text, room,
-			 "fragmentation. %s are cached, but the largest free piece has %s, and %s were asked for.",
-			 cached, largest, asked);
+		neap_buffer_format(out, "but the largest free piece has %s, and %s were asked for.",
+				   NEAP_SIZE(card->largest_free_bytes), NEAP_SIZE(asked_bytes(card)));
 	if (card->pools_free_bytes > card->block_bytes / 2)
-		snprintf(text + strlen(text), room - strlen(text),
-			 " %s lie free in private pools of captured graphs: they come back when those graphs are "
-			 "dropped; graphs that never run at once can share one pool.",
-			 neap_size_format(card->pools_free_bytes, pools));
+		neap_buffer_format(out,
+				   " %s lie free in private pools of captured graphs: they come back when those "
+				   "graphs are dropped; graphs that never run at once can share one pool.",
+				   NEAP_SIZE(card->pools_free_bytes));
 }
 
 static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char asked[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], missing[NEAP_UNITS_ROOM], other[NEAP_UNITS_ROOM];
-	char text[640] = "";
+	struct neap_buffer text = {0};
 
-	neap_size_format(card->block_bytes ? card->block_bytes : card->requested_bytes, asked);
-	neap_size_format(card->allocated_bytes, live);
-	neap_size_format(card->shortfall_bytes, missing);
 	switch (card->cause) {
 	case NEAP_OOM_CAPACITY:
-		capacity_text(card, asked, missing, text, sizeof(text));
+		put_capacity(&text, card);
 		break;
 	case NEAP_OOM_LIMIT:
-		limit_text(card, asked, live, missing, text, sizeof(text));
+		put_limit(&text, card);
 		break;
 	case NEAP_OOM_NEIGHBOURS:
-		snprintf(
-			text, sizeof(text),
-			"neighbours. Others hold %s of this device; without them the %s asked for would have fitted.",
-			neap_size_format(card->others_bytes, other), asked);
+		neap_buffer_format(&text,
+				   "neighbours. Others hold %s of this device; without them the %s asked for would "
+				   "have fitted.",
+				   NEAP_SIZE(card->others_bytes), NEAP_SIZE(asked_bytes(card)));
 		break;
 	case NEAP_OOM_FRAGMENTATION:
-		fragmentation_text(card, asked, text, sizeof(text));
+		put_fragmentation(&text, card);
 		break;
 	case NEAP_OOM_PENDING:
-		snprintf(text, sizeof(text),
-			 "queued work. %s are freed but still in use by work on streams; once it has ended, the %s "
-			 "asked for fit.",
-			 neap_size_format(card->pending_bytes, other), asked);
+		neap_buffer_format(
+			&text,
+			"queued work. %s are freed but still in use by work on streams; once it has ended, "
+			"the %s asked for fit.",
+			NEAP_SIZE(card->pending_bytes), NEAP_SIZE(asked_bytes(card)));
 		break;
 	}
 	neap_buffer_text(out, "\n");
-	neap_report_wrap(out, "  Cause: ", text);
+	neap_report_wrap(out, "  Cause: ", neap_buffer_string(&text));
+	out->failed |= text.failed;
+	neap_buffer_fini(&text);
 }
 
 /* "31.0 KiB" or, where it is not known, nothing. */

@@ -10,14 +10,12 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define SIZE(bytes) neap_size_format((bytes), (char[NEAP_UNITS_ROOM]){0})
-
 static bool known(uint64_t bytes) { return bytes != NEAP_OOM_TEXT_UNKNOWN; }
 
 static void line(struct neap_buffer *out, const char *what, uint64_t bytes, const char *note)
 {
 	if (known(bytes))
-		neap_buffer_format(out, "    %-32s %10s%s%s\n", what, SIZE(bytes), note[0] ? "  " : "", note);
+		neap_buffer_format(out, "    %-32s %10s%s%s\n", what, NEAP_SIZE(bytes), note[0] ? "  " : "", note);
 }
 
 static void put_figures(struct neap_buffer *out, const struct neap_oom_text *found)
@@ -53,7 +51,7 @@ static bool nearly_full(const struct neap_oom_text *found)
 static void put_capacity(struct neap_buffer *out, const struct neap_oom_text *found, uint64_t missing)
 {
 	neap_buffer_format(out, "capacity: with everything cached in one piece, %s would still be missing",
-			   SIZE(missing));
+			   NEAP_SIZE(missing));
 	if (known(found->allocated_bytes) && found->allocated_bytes > 0)
 		neap_buffer_format(out, " (S - F - C): live memory must fall by %.1f %%.",
 				   100. * (double)missing / (double)found->allocated_bytes);
@@ -85,20 +83,22 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 
 	switch (found->cause) {
 	case NEAP_TEXT_REQUEST:
-		neap_buffer_format(out, "the request alone: %s is more than %s %s has.", SIZE(found->tried_bytes),
-				   SIZE(known(found->allowed_bytes) ? found->allowed_bytes : found->total_bytes),
+		neap_buffer_format(out, "the request alone: %s is more than %s %s has.",
+				   NEAP_SIZE(found->tried_bytes),
+				   NEAP_SIZE(known(found->allowed_bytes) ? found->allowed_bytes : found->total_bytes),
 				   known(found->allowed_bytes) ? "the process's limit" : "the whole device");
 		break;
 	case NEAP_TEXT_LIMIT:
 		neap_buffer_format(out, "the limit: %s was free and %s asked, but the process may reserve only %s.",
-				   SIZE(found->free_bytes), SIZE(found->tried_bytes), SIZE(found->allowed_bytes));
+				   NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes),
+				   NEAP_SIZE(found->allowed_bytes));
 		break;
 	case NEAP_TEXT_FRAGMENTATION:
 		neap_buffer_format(
 			out,
 			"fragmentation: %s was missing (S - F) and %s is cached (C), but not in one piece: live "
 			"blocks pin the segments it lies in.",
-			SIZE(missing), SIZE(cached));
+			NEAP_SIZE(missing), NEAP_SIZE(cached));
 		break;
 	case NEAP_TEXT_NEIGHBOURS:
 		if (missing == 0) {
@@ -106,20 +106,20 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 				out,
 				"neighbours: the device is full. Others hold %s (O); the last %s (F) lie in "
 				"pieces that the driver cannot hand out.",
-				SIZE(found->others_bytes), SIZE(found->free_bytes));
+				NEAP_SIZE(found->others_bytes), NEAP_SIZE(found->free_bytes));
 			break;
 		}
 		neap_buffer_format(out,
 				   "neighbours: %s was missing (%s); others hold %s (O). Alone on the device it "
 				   "would have fitted.",
-				   SIZE(missing > cached ? missing - cached : missing),
-				   missing > cached ? "S - F - C" : "S - F", SIZE(found->others_bytes));
+				   NEAP_SIZE(missing > cached ? missing - cached : missing),
+				   missing > cached ? "S - F - C" : "S - F", NEAP_SIZE(found->others_bytes));
 		break;
 	case NEAP_TEXT_BOTH:
 		neap_buffer_format(out,
 				   "neighbours and fragmentation: %s was missing (S - F); others hold %s (O), %s is "
 				   "cached (C): only both together cover it.",
-				   SIZE(missing), SIZE(found->others_bytes), SIZE(cached));
+				   NEAP_SIZE(missing), NEAP_SIZE(found->others_bytes), NEAP_SIZE(cached));
 		break;
 	case NEAP_TEXT_CAPACITY:
 		put_capacity(out, found, missing - cached);
@@ -130,7 +130,7 @@ static void put_text_cause(struct neap_buffer *out, const struct neap_oom_text *
 			"refused although %s was free and %s asked: the figures are of an instant later. Another "
 			"process gave memory back meanwhile, or a limit outside PyTorch (MIG, vGPU, a container's "
 			"quota) refused.",
-			SIZE(found->free_bytes), SIZE(found->tried_bytes));
+			NEAP_SIZE(found->free_bytes), NEAP_SIZE(found->tried_bytes));
 		break;
 	case NEAP_TEXT_UNKNOWN:
 		put_unknown(out, found->wording);
@@ -148,7 +148,7 @@ void neap_report_oom_text_verdict(struct neap_buffer *out, const struct neap_oom
 			"a little more will not fit in any case.");
 	if (found->close_call)
 		neap_buffer_format(out, " A close call: the text's figures are rounded, by %s together.",
-				   SIZE(found->slack_bytes));
+				   NEAP_SIZE(found->slack_bytes));
 	if (found->spilled)
 		neap_buffer_text(out,
 				 " More is allocated than the device has: the driver (as on Windows) moved memory to "
@@ -217,7 +217,7 @@ void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit
 			       "Process %" PRIu64
 			       " holds %s: neap info says whose it is and what of it is only cached; neap "
 			       "clear --pid gives cached memory back, neap kill --pid ends your own.",
-			       found->processes[0].pid, SIZE(found->processes[0].bytes));
+			       found->processes[0].pid, NEAP_SIZE(found->processes[0].bytes));
 		else
 			advise(visit, context,
 			       "neap info names who holds the device, and what of it is only cached; leftovers of "
@@ -235,7 +235,7 @@ void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit
 		advise_less(visit, context);
 		if (known(found->private_bytes) && found->private_bytes > 0)
 			advise(visit, context, "CUDA graphs keep %s in private pools: fewer captured shapes free it.",
-			       SIZE(found->private_bytes));
+			       NEAP_SIZE(found->private_bytes));
 		break;
 	case NEAP_TEXT_REFUSED:
 		advise(visit, context,
@@ -258,7 +258,7 @@ void neap_report_oom_text_advice(const struct neap_oom_text *found, void (*visit
 	    found->process_bytes > found->reserved_bytes + (1ull << 30))
 		advise(visit, context,
 		       "%s of this process is outside PyTorch (context, NCCL, cuDNN, other libraries): M - A - C.",
-		       SIZE(found->process_bytes - found->reserved_bytes));
+		       NEAP_SIZE(found->process_bytes - found->reserved_bytes));
 }
 
 struct numbered {
