@@ -142,37 +142,6 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
-static uint64_t count_teeth(const struct neap_record *record, uint16_t device, size_t *cursor, uint64_t begin_ns,
-			    uint64_t end_ns, uint64_t swing)
-{
-	uint64_t low = UINT64_MAX, high = 0, teeth = 0;
-	bool rising = false;
-
-	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
-		(*cursor)++;
-	for (size_t i = *cursor; i > 0 && *cursor - i < LOOK_BACK && low == UINT64_MAX;
-	     i--) /* the level the step begins with */
-		if (record->allocations[i - 1].device == device)
-			low = record->allocations[i - 1].a;
-	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
-		if (record->allocations[*cursor].device != device)
-			continue;
-		uint64_t level = record->allocations[*cursor].a;
-		low = level < low ? level : low;
-		high = level > high ? level : high;
-		if (!rising && level - low >= swing) {
-			rising = true;
-			high = level;
-		} else if (rising && high - level >= swing) {
-			rising = false;
-			low = level;
-			teeth++;
-		}
-	}
-	return teeth;
-}
-
 static enum neap_fluctuation_cause cause_of(uint64_t amplitude, uint64_t peak, double teeth, double ticks)
 {
 	if (amplitude == 0 || amplitude < peak / FLAT_SHARE)
@@ -193,6 +162,39 @@ struct track {
 static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
 
 static uint16_t device_of(const struct track *track) { return track->lanes->items[track->lane].device; }
+
+/* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
+static uint64_t count_teeth(const struct track *track, size_t *cursor, uint64_t begin_ns, uint64_t end_ns,
+			    uint64_t swing)
+{
+	const struct neap_record *record = track->record;
+	uint16_t device = device_of(track);
+	uint64_t low = UINT64_MAX, high = 0, teeth = 0;
+	bool rising = false;
+
+	while (*cursor < record->allocation_count && record->allocations[*cursor].time_ns < begin_ns)
+		(*cursor)++;
+	/* The level that the step begins with. */
+	for (size_t i = *cursor; i > 0 && *cursor - i < LOOK_BACK && low == UINT64_MAX; i--)
+		if (record->allocations[i - 1].device == device)
+			low = record->allocations[i - 1].a;
+	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
+		if (record->allocations[*cursor].device != device)
+			continue;
+		uint64_t level = record->allocations[*cursor].a;
+		low = level < low ? level : low;
+		high = level > high ? level : high;
+		if (!rising && level - low >= swing) {
+			rising = true;
+			high = level;
+		} else if (rising && high - level >= swing) {
+			rising = false;
+			low = level;
+			teeth++;
+		}
+	}
+	return teeth;
+}
 
 static void find_fluctuation(struct neap_run_facts *facts, const struct track *track)
 {
@@ -217,7 +219,7 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 		if (!is_step(track, i))
 			continue;
 		if (previous_ns >= first_ns || !record->allocations_lost) { /* the whole step is in the ring */
-			teeth += count_teeth(record, device_of(track), &cursor, previous_ns, event->time_ns, swing);
+			teeth += count_teeth(track, &cursor, previous_ns, event->time_ns, swing);
 			ticks += event->stream;
 			seen++;
 		}
