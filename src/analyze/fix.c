@@ -1,7 +1,7 @@
-/* What would have helped, each with its predicted saving at the moment of the failure.
+/* analyze/fix.c: what would have helped, each fix with its predicted saving at the moment of the failure.
  *
- * Predictions are those of predict.h, from the tags in force then and the request itself; what they assume is said in
- * each fix's `how`. */
+ * Predictions come from predict.h, by what the live bytes and the request are for; each fix's `how` states what it
+ * assumes. */
 #include "analyze/oom_internal.h"
 #include "analyze/saturate.h"
 #include "base/units.h"
@@ -66,7 +66,7 @@ static bool choose_split(const struct neap_oom_card *card, const struct neap_dem
 	return found;
 }
 
-/* Where no split is known: likewise. */
+/* The same if no split is known: by how much to divide. */
 static unsigned guess_divisor(const struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	for (int surely = 1; surely >= 0; surely--)
@@ -161,7 +161,7 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 	}
 }
 
-/* Those that are in force too: they are struck out, and say so. */
+/* Includes those in force: strike_active marks them. */
 static void fix_rungs(struct neap_oom_card *card, const struct neap_demand *demand)
 {
 	struct neap_saving savings[NEAP_SAVINGS];
@@ -189,7 +189,7 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 	return before > now ? before : now;
 }
 
-/* `whole`: the rest of the step is in it; else it is the least that it takes. */
+/* `whole`: it covers the rest of the step too; else it is a lower bound. */
 static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
 {
 	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
@@ -248,7 +248,7 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 	char size[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
-	/* Of a trace of PyTorch's the replays tell. */
+	/* For PyTorch's traces, replays with the setting tell. */
 	if (card->cause == NEAP_OOM_FRAGMENTATION && card->source == NEAP_TRACE_RECORDING) {
 		fix = add_fix(card, NEAP_FIX_EXPANDABLE_SEGMENTS, reusable, 0);
 		fix->active_already = pages_mapped;
@@ -313,7 +313,7 @@ static void fix_model(struct neap_oom_card *card, const struct neap_demand *dema
 		 neap_size_format(neap_plus(demand->parameters, demand->model), size), more);
 }
 
-/* What is in force at the failure helps no more. */
+/* A fix that was in force when it failed cannot help again. */
 static void strike_active(struct neap_oom_card *card)
 {
 	static const struct {
@@ -348,7 +348,7 @@ static void judge_steps(struct neap_oom_card *card)
 	}
 }
 
-/* What a fix costs its user, from nothing on. */
+/* How much a fix costs its user; 0: nothing. */
 static int cost(enum neap_fix_kind kind)
 {
 	switch (kind) {
@@ -423,7 +423,7 @@ void neap_oom_fixes(struct neap_oom_card *card, const struct neap_oom_inputs *in
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
 }
 
-/* A limit whose size nobody recorded: the replays say how much it takes. */
+/* A limit of unknown size: the replays tell how large it has to be. */
 static void fix_unknown_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes, had = card->replays.memory_bytes;
@@ -476,8 +476,8 @@ static void say_replayed(const struct neap_oom_card *card, uint64_t wanted, stru
 	snprintf(fix->how + length, sizeof fix->how - (size_t)length, "; the device had %s free", device);
 }
 
-/* The bytes missing for the request are the least that it takes; with those of pages and pieces, and of the rest of
- * the step, it may be more. */
+/* The limit has to rise by the missing bytes at least; pages, pieces and the rest of the step may take more. The
+ * replays measured how much. */
 static void refine_limit(struct neap_oom_card *card)
 {
 	uint64_t smallest = card->replays.smallest_bytes;
@@ -497,7 +497,7 @@ static void refine_limit(struct neap_oom_card *card)
 	}
 }
 
-/* A variable that is set as told replaces what was in it: said where something was. */
+/* Setting the variable replaces its former value: the text says so if it had one. */
 static void say_setting(const struct neap_whatifs *whatifs, const struct neap_whatif *item, struct neap_fix *fix)
 {
 	if (item->active)
@@ -521,7 +521,7 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 
 	refine_limit(card);
 	fix_unknown_limit(card);
-	/* Where the trace as it was does not fail in the replay, that it does not with a setting says nothing. */
+	/* If the trace does not fail in the replay with its own settings, completing with others proves nothing. */
 	bool own_fits = whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits;
 	for (size_t i = 0; i < whatifs->count && card->source != NEAP_TRACE_RECORDING; i++) {
 		const struct neap_whatif *item = &whatifs->items[i];

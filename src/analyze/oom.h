@@ -5,13 +5,15 @@
  *   a snapshot, a text trace ─ oom_trace.c ───┘            ├─ what would have helped           fix.c
  *                                                          └─ other settings, by replay        oom_replay.c
  *
- * One struct, one text (report/report.h) and one JSON (cli/oom_json.h), whatever the source: what a source does not
- * know is marked so. Made by the parent (`neap run`) or on demand, never inside the process that has just run out.
- * Every figure is a measured one of this run or is marked as predicted, with the reason in words.
+ * One struct, one text (report/report.h) and one JSON (cli/oom_json.h) serve every source; fields that a source
+ * cannot fill are marked as unknown. The parent (`neap run`) makes the card, or a command on demand, never the
+ * process that has just run out. Every figure was measured in this run, or is marked as predicted, with the reason in
+ * words.
  *
- * A recording's journal says what the device, the limit and the tags were. Of a snapshot or a text trace the device
- * is what was reserved when it failed and what the device had free; where that was enough for the request and it
- * failed all the same, a limit (a fraction) refused: the device is then what was reserved.
+ * A recording's journal has the device's size, the limit and the tags. A snapshot or a text trace has none of them:
+ * the memory that the process could have had is taken to be its reserved bytes and those free on the device. If those
+ * were enough and the request failed all the same, a limit (a fraction) refused it, and reserved bytes are all it
+ * could have.
  */
 #ifndef NEAP_ANALYZE_OOM_H
 #define NEAP_ANALYZE_OOM_H
@@ -43,27 +45,27 @@ enum neap_fix_kind {
 	NEAP_FIX_RAISE_LIMIT,
 	NEAP_FIX_FREE_NEIGHBOURS,
 	NEAP_FIX_EXPANDABLE_SEGMENTS,
-	NEAP_FIX_LEAK, /* memory grew with the steps: fix that first */
+	NEAP_FIX_LEAK, /* memory grew from step to step: repair that first */
 	NEAP_FIX_SMALLER_MODEL,
 	NEAP_FIX_WAIT,    /* synchronise before the request: bytes freed are still in use by queued work */
-	NEAP_FIX_SETTING, /* of PyTorch's allocator, with which the trace was replayed and ended */
+	NEAP_FIX_SETTING, /* of PyTorch's allocator: replayed with it, the trace completes */
 };
 
-/* A request that fits is not yet a step that ends. What a step takes is known where whole ones went before with the
- * same settings, and were higher than this one is: something else has become less. Else more may be to come. */
+/* Even if this request fits, the rest of the step may not. How much a step takes is known only from whole steps
+ * before it that ran with the same settings and peaked higher than this one so far. */
 enum neap_fix_step { NEAP_FIX_STEP_UNKNOWN, NEAP_FIX_STEP_ENOUGH, NEAP_FIX_STEP_NOT_ENOUGH };
 
 struct neap_fix {
 	enum neap_fix_kind kind;
 	uint64_t saving_bytes;      /* predicted, at the moment of the failure */
 	uint64_t uncertainty_bytes; /* half-width of the prediction's interval; how: in `how` */
-	bool sufficient;            /* the saving covers the shortfall; replayed: the trace ends */
-	bool active_already;        /* struck out */
+	bool sufficient;            /* the saving covers the shortfall; replayed: the trace completes */
+	bool active_already;        /* in force when it failed: shown as struck out */
 	char text[160];             /* "micro-batch 64 -> 16, accumulation 1 -> 4 (effective batch stays 64)" */
 	char how[160];              /* where the prediction comes from */
-	enum neap_fix_step step;    /* whether it, less its uncertainty, is enough for the whole step */
+	enum neap_fix_step step;    /* whether the saving, less its uncertainty, covers the whole step */
 	bool replayed;              /* no saving is predicted: `how` says what the replay did */
-	int order;                  /* in which it was found: among equals the first stays first */
+	int order;                  /* in which it was found; sorting keeps it among equals */
 };
 
 #define NEAP_OOM_FIXES     16
@@ -77,69 +79,70 @@ struct neap_oom_tag {
 	uint64_t live_bytes, peak_bytes /* NEAP_OOM_UNKNOWN: not known */, live_blocks;
 };
 
-/* What only the trace, not the journal, tells. */
+/* Known only from replaying the trace. */
 struct neap_oom_replays {
-	bool done;             /* false: nothing of this is known */
-	bool unrecorded;       /* because no allocation was recorded: those of another allocator, as PyTorch's own */
-	bool overwritten;      /* because the recording has lost all that came before it */
-	uint64_t memory_bytes; /* of the device: what this process could have had */
+	bool done;             /* false: nothing was replayed */
+	bool unrecorded;       /* why not: another allocator's (PyTorch's own) allocations are not recorded */
+	bool overwritten;      /* why not: the recording has lost every allocation before the failure */
+	uint64_t memory_bytes; /* of the replay's device: what this process could have had */
 	struct neap_whatifs whatifs;
-	uint64_t smallest_bytes; /* device on which the trace, and a whole step as far as one is known, end under
-				    their own settings; 0: not found, or not tried */
+	uint64_t smallest_bytes; /* the smallest device on which the trace, and a whole step if one is known, complete
+				    with their own settings; 0: not found, or not tried */
 	bool smallest_tried;
-	bool smallest_whole;       /* false: a lower bound, since the rest of the step that failed is not known */
-	uint64_t step_bytes;       /* a whole step needs, done again with the micro-batch that failed; 0: not known */
-	uint64_t step_micro_batch; /* of the recorded step that was done again */
-	uint64_t lost_events;      /* that the recording's ring has overwritten */
-	uint64_t before_bytes;     /* live all along, of which nothing else is known: replayed as one block */
-	uint64_t began_bytes; /* of a snapshot: live before its first event, and placed anew under other settings */
+	bool smallest_whole;       /* false: a lower bound, since the rest of the failed step is not known */
+	uint64_t step_bytes;       /* for a whole step, repeated with the micro-batch that failed; 0: not known */
+	uint64_t step_micro_batch; /* of the recorded step that was repeated */
+	uint64_t lost_events;      /* overwritten in the recording's ring */
+	uint64_t before_bytes;     /* live all along, with no other detail: replayed as one block */
+	uint64_t began_bytes;      /* of a snapshot: live before its first event; other settings place them afresh */
 };
 
 struct neap_oom_card {
 	enum neap_trace_source source;
-	bool other_allocator;   /* than neap's: PyTorch's own, of a recording */
-	bool predicted;         /* it did not fail: it would have, by replay, on a device of that size */
-	uint64_t time_ns;       /* of a recording */
-	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: from the journal alone */
-	uint64_t number, count; /* which of the device's OOMs, from 1; how many there are. 0: not counted */
+	bool other_allocator;   /* a recording of another allocator than neap's: PyTorch's own */
+	bool predicted;         /* nothing failed: a replay on a device of that size did */
+	uint64_t time_ns;       /* only in recordings */
+	uint64_t event;         /* of the device, in the trace; NEAP_OOM_UNKNOWN: made from the journal alone */
+	uint64_t number, count; /* which of the device's OOMs it is, from 1; how many there are. 0: not counted */
 	uint64_t step;          /* in which it failed, from 1; 0: not known */
 	uint32_t device;
 	uint64_t requested_bytes, block_bytes;
-	char tag[NEAP_OOM_NAME_ROOM]; /* what it was for, or the line that asked; "" when nothing tells */
-	/* The device's total is 0 and others_bytes NEAP_OOM_UNKNOWN where the source does not say; the limit is
-	 * UINT64_MAX where there is none, or none is known; the largest free piece NEAP_OOM_UNKNOWN where nothing
-	 * tells. */
+	char tag[NEAP_OOM_NAME_ROOM]; /* what it was for, or the line that asked; "" if unknown */
+	/* Unknown: a total of 0, others_bytes and largest_free_bytes of NEAP_OOM_UNKNOWN. The limit is UINT64_MAX if
+	 * there is none, or if it is unknown. */
 	uint64_t device_total_bytes, device_free_bytes, limit_bytes;
 	uint64_t allocated_bytes, reserved_bytes, cached_bytes, pending_bytes, others_bytes, largest_free_bytes;
-	uint64_t room_bytes; /* what this process could have had in all, within its limit; a limit that is not known:
+	uint64_t room_bytes; /* what this process could have had in all, within its limit; if the limit is unknown:
 				what it had */
-	/* What lies free where the request could not go: the largest piece of another stream, pool or class of sizes,
-	 * and (of a trace with addresses) all in private pools, of captured graphs, that are not its own. */
+	/* Free where the request could not go: the largest piece of another stream, pool or class of sizes, and (in a
+	 * trace with addresses) everything in the private pools of captured graphs that are not its own. */
 	uint64_t elsewhere_free_bytes, pools_free_bytes;
-	/* The pool that the request was for, and that of the piece elsewhere where this is why it was of no use. */
+	/* The pool of the request, and the pool of the piece elsewhere if that is why it could not be used. */
 	enum neap_oom_pool asked_pool, elsewhere_pool;
 	double fraction;               /* set in a snapshot's settings; 0: not known */
 	uint64_t context_bytes;        /* of others_bytes, this process's own context; 0: not known */
 	uint64_t shortfall_bytes;      /* bytes missing for this one request */
 	uint64_t live_requested_bytes; /* before rounding; NEAP_OOM_UNKNOWN: from the journal alone */
-	uint64_t unknown_bytes;        /* live, of which nothing tells what they are for */
-	uint64_t step_peak_bytes; /* allocated: the highest of whole steps before, with the same settings; 0: none */
-	uint64_t step_reserved_bytes; /* likewise: the most that was reserved at the end of one */
-	uint64_t growth_bytes;        /* by which each step needs more than the one before: a leak; 0: none found */
+	uint64_t unknown_bytes;        /* live, for an unknown purpose */
+	uint64_t
+		step_peak_bytes; /* the highest allocated bytes of whole steps before, with these settings; 0: none */
+	uint64_t step_reserved_bytes; /* of those steps: the most that was reserved at the end of one */
+	uint64_t growth_bytes;        /* how much more each step needs than the one before: a leak; 0: none found */
 	enum neap_oom_cause cause;
 	struct neap_oom_tag tags[NEAP_OOM_TAGS]; /* largest first */
 	size_t tag_count;
-	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak before all else; the sufficient, cheapest first;
-						the insufficient by saving; the active already */
+	struct neap_fix fixes[NEAP_OOM_FIXES]; /* a leak first; then those that suffice, the cheapest first; those
+						that do not, by saving; last, those already in force */
 	size_t fix_count;
 	struct neap_split split;   /* in force when it failed; zero: unknown */
 	uint32_t rungs_active;     /* likewise: bits 1u << enum neap_rung */
 	uint32_t layers;           /* of the model; 0: unknown */
-	enum neap_rung rung_taken; /* by the process itself, afterwards; NEAP_RUNG_NONE */
+	enum neap_rung rung_taken; /* by the process itself, after the failure; NEAP_RUNG_NONE */
 	struct neap_split split_after;
 #define NEAP_OOM_PINS 3
-	char pins[NEAP_OOM_PINS][NEAP_OOM_NAME_ROOM]; /* who keeps the most of each of the most pinned segments */
-	struct neap_fragments fragments;              /* at the failure; known: false where addresses are not */
+	/* The holder of most live bytes in each of the most pinned segments. */
+	char pins[NEAP_OOM_PINS][NEAP_OOM_NAME_ROOM];
+	struct neap_fragments fragments; /* at the failure; known: false where addresses are not */
 	struct neap_oom_replays replays;
 };
 
@@ -159,12 +162,11 @@ struct neap_trace_parts {
 
 struct neap_trace_oom_options {
 	size_t index; /* which of the device's, from 0; SIZE_MAX: the last */
-	/* Instead: one that no trace has, but a replay of it on a device of memory_bytes had, under its own settings;
-	 * NULL: none. */
+	/* Instead: a failure that is not in the trace, but happened in a replay of it on a device of memory_bytes,
+	 * with its own settings. NULL: none. */
 	const struct neap_replay_oom *predicted;
 	uint64_t memory_bytes; /* what this process could have had; 0: what the trace tells */
-	uint64_t deadline_ns;  /* of neap_clock_system: replays that it leaves no time for are named as not tried; 0:
-				  none */
+	uint64_t deadline_ns;  /* of neap_clock_system: replays not done by then count as not tried; 0: none */
 	/* As in neap_replay_options. */
 	bool (*progress)(void *context, uint64_t done, uint64_t total);
 	void *context;

@@ -30,7 +30,7 @@ static void take_device(struct neap_oom_card *card, uint64_t memory_bytes)
 		card->limit_bytes = (uint64_t)(card->fraction * (double)memory_bytes);
 }
 
-/* Fills what the cause is found from. A limit that would have let the segment through is not the one that refused. */
+/* Fills the inputs of the cause. A limit that had room for the segment cannot be the one that refused it. */
 static void take_limits(struct neap_oom_card *card, const struct neap_torch_settings *settings, uint64_t memory_bytes,
 			struct neap_oom_inputs *inputs)
 {

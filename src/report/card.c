@@ -1,8 +1,7 @@
 /* report/card.c: the OOM card as text: what was asked, the arithmetic, the cause, who holds the memory and what pins
  * the rest, what was in force, what would help (card_help.c).
  *
- * What the card's source does not know has no line. No line is wider than 100 columns, whatever the tags and texts in
- * the card are.
+ * Unknown figures have no line. No line is wider than 100 columns, whatever tags and texts the card has.
  */
 #include "base/units.h"
 #include "report/cells.h"
@@ -21,7 +20,7 @@ static void line(struct neap_buffer *out, const char *what, uint64_t bytes, cons
 			   note);
 }
 
-/* Whether the largest free piece is one that was seen. */
+/* Whether the largest free piece was measured. */
 static bool known_pieces(const struct neap_oom_card *card) { return card->largest_free_bytes != NEAP_OOM_UNKNOWN; }
 
 static const char *pool_name(enum neap_oom_pool pool)
@@ -67,7 +66,7 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	line(out, "missing", card->shortfall_bytes, "for this one request");
 }
 
-/* A limit, where the bytes were there and no free piece of them was of use. */
+/* A limit, where enough bytes were free, but in no piece that the request could use. */
 static void put_limited_pieces(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	bool useless = known_pieces(card) && card->largest_free_bytes >= card->block_bytes;
@@ -140,7 +139,7 @@ static void put_capacity(struct neap_buffer *out, const struct neap_oom_card *ca
 				      "the device counts it.");
 }
 
-/* Bytes that are there, and not for this request. */
+/* Enough bytes are free, but this request cannot use them. */
 static void put_fragmentation(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	neap_buffer_format(out, "fragmentation. %s are cached, ", NEAP_SIZE(card->cached_bytes));
@@ -202,7 +201,7 @@ static void put_cause(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_buffer_fini(&text);
 }
 
-/* "31.0 KiB" or, where it is not known, nothing. */
+/* "31.0 KiB", or "" if it is unknown. */
 static const char *peak_text(uint64_t bytes, char text[NEAP_UNITS_ROOM])
 {
 	if (bytes == NEAP_OOM_UNKNOWN)
@@ -245,7 +244,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 		neap_buffer_format(out, "    %-32s %10s\n", "others", neap_size_format(rest, live));
 }
 
-/* Only where it is worth a word: a fiftieth of what is reserved. */
+/* Only if it is worth showing: a fiftieth of the reserved bytes. */
 static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_fragments *found = &card->fragments;
@@ -297,7 +296,7 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 		neap_buffer_format(out, "  Taken: the process went on with %s\n", neap_rung_name(card->rung_taken));
 }
 
-/* A request of which nothing tells what it was for. */
+/* Words for a request of unknown purpose. */
 static const char *unnamed(const struct neap_oom_card *card)
 {
 	if (card->source == NEAP_TRACE_SNAPSHOT)

@@ -1,5 +1,5 @@
-/* report/card_help.c: what would have helped: fixes, the cheapest sufficient first; what replays of the trace say;
- * and what is not known, with what would make it known. */
+/* report/card_help.c: the lower half of the OOM card: fixes, the cheapest sufficient one first; the results of
+ * replays; what is unknown, and how to record it next time. */
 #include "base/units.h"
 #include "report/report.h"
 #include "report/wrap.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The whole interval decides: its middle alone would claim more than is known. */
+/* The whole interval decides: its middle alone would promise too much. */
 static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
 {
 	uint64_t saving = fix->saving_bytes, half = fix->uncertainty_bytes;
@@ -23,7 +23,7 @@ static const char *enough(const struct neap_fix *fix, uint64_t shortfall_bytes)
 									     : "not enough alone";
 }
 
-/* It makes room, and the steps go on to take it. */
+/* It makes room, but the leak will take that too. */
 static bool leaks_on(const struct neap_oom_card *card, const struct neap_fix *fix)
 {
 	return card->growth_bytes > 0 && fix->kind != NEAP_FIX_LEAK && fix->saving_bytes >= card->shortfall_bytes;
@@ -60,7 +60,7 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	neap_report_wrap(out, "       ", text);
 }
 
-/* The shortfall is this request's. What the rest of the step takes is known where whole steps went before. */
+/* The shortfall covers this request. Only whole steps before it show what the rest of the step takes. */
 static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char peak[NEAP_UNITS_ROOM], text[320];
@@ -94,14 +94,14 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_report_wrap(out, "    ", text);
 }
 
-/* The replay does not show the failure: what it says of settings is no evidence. */
+/* The replay does not reproduce the failure, so its results with other settings prove nothing. */
 static bool own_fits(const struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;
 	return whatifs->count > 0 && whatifs->items[0].tried && whatifs->items[0].fits;
 }
 
-/* What is said of fixes; `any`: there is one that is not in force already. */
+/* The heading of the fixes. `any`: at least one is not in force already. */
 static const char *help_title(const struct neap_oom_card *card, bool any)
 {
 	if (any)
@@ -250,7 +250,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 	}
 }
 
-/* What is not known, and what would make it known. */
+/* What is unknown, and how to record it next time. */
 static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	char unknown[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], text[640];
