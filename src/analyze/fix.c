@@ -85,7 +85,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 {
 	struct neap_split split = {0};
 	struct neap_saving saving;
-	char scaling[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
+	char scaling[NEAP_UNITS_ROOM], unequal[NEAP_SPLIT_ROOM];
 	struct neap_fix *fix;
 
 	if (card->split.micro_batch) {
@@ -114,7 +114,7 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch, of %s it is not known; what the rest of "
 			 "the step would take is not in it",
-			 scaling, neap_size_format(demand->unknown, unknown));
+			 scaling, NEAP_SIZE(demand->unknown));
 	else
 		snprintf(fix->how, sizeof fix->how,
 			 "%s at the failure scale with the micro-batch; what the rest of the step would take is not "
@@ -125,7 +125,6 @@ static void fix_micro_batch(struct neap_oom_card *card, const struct neap_demand
 static void fix_rung(struct neap_oom_card *card, const struct neap_demand *demand, const struct neap_saving *saving)
 {
 	uint64_t kept = neap_plus(demand->activations, demand->attention);
-	char size[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
 	switch (saving->rung) {
@@ -133,7 +132,7 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 		fix = add_fix(card, NEAP_FIX_EFFICIENT_ATTENTION, saving->bytes, saving->uncertainty_bytes);
 		snprintf(fix->text, sizeof fix->text, "memory-efficient attention: scores are not kept");
 		snprintf(fix->how, sizeof fix->how, "the %s tagged \"attention\", but for up to an eighth",
-			 neap_size_format(demand->attention, size));
+			 NEAP_SIZE(demand->attention));
 		break;
 	case NEAP_RUNG_CHECKPOINTING:
 		fix = add_fix(card, NEAP_FIX_CHECKPOINTING, saving->bytes, saving->uncertainty_bytes);
@@ -142,11 +141,11 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 		if (card->layers)
 			snprintf(fix->how, sizeof fix->how,
 				 "of the %s of %u layers, one layer's and the others' inputs are kept",
-				 neap_size_format(kept, size), card->layers);
+				 NEAP_SIZE(kept), card->layers);
 		else
 			snprintf(fix->how, sizeof fix->how,
 				 "keeps the square root of the layers' %s: 1/2 for 4 layers, 1/10 for 100",
-				 neap_size_format(kept, size));
+				 NEAP_SIZE(kept));
 		break;
 	case NEAP_RUNG_MIXED_PRECISION:
 		fix = add_fix(card, NEAP_FIX_MIXED_PRECISION, saving->bytes, saving->uncertainty_bytes);
@@ -154,7 +153,7 @@ static void fix_rung(struct neap_oom_card *card, const struct neap_demand *deman
 		snprintf(fix->how, sizeof fix->how,
 			 "half to all of the activations, %s, go from 32 bits to 16; a copy of the parameters may be "
 			 "added",
-			 neap_size_format(all_activations(demand), size));
+			 NEAP_SIZE(all_activations(demand)));
 		break;
 	default:
 		break;
@@ -193,19 +192,17 @@ uint64_t neap_oom_step_need(const struct neap_oom_card *card)
 static void say_limit(const struct neap_oom_card *card, uint64_t wanted, bool whole, struct neap_fix *fix)
 {
 	uint64_t most = neap_plus(card->reserved_bytes, card->device_free_bytes);
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM], up[NEAP_UNITS_ROOM];
 
 	snprintf(fix->text, sizeof fix->text,
 		 "%slimit raised by %s%s to %s (fraction %.2f); the device had room for %s",
 		 whole ? "" : "a lower bound: ", whole ? "" : "at least ",
-		 neap_size_format(neap_less(wanted, card->limit_bytes), from), neap_size_format(wanted, to),
-		 fraction_of(card, wanted), neap_size_format(most, up));
+		 NEAP_SIZE(neap_less(wanted, card->limit_bytes)), NEAP_SIZE(wanted), fraction_of(card, wanted),
+		 NEAP_SIZE(most));
 }
 
 static void fix_limit(struct neap_oom_card *card)
 {
 	uint64_t headroom = neap_less(card->limit_bytes, card->reserved_bytes);
-	char from[NEAP_UNITS_ROOM], to[NEAP_UNITS_ROOM];
 
 	if (card->limit_bytes == UINT64_MAX || headroom >= card->device_free_bytes)
 		return;
@@ -220,13 +217,12 @@ static void fix_limit(struct neap_oom_card *card)
 		wanted = card->step_reserved_bytes;
 	say_limit(card, wanted, need > 0, fix);
 	snprintf(fix->how, sizeof fix->how, "measured: the device had %s free, the limit left %s of it",
-		 neap_size_format(card->device_free_bytes, from), neap_size_format(headroom, to));
+		 NEAP_SIZE(card->device_free_bytes), NEAP_SIZE(headroom));
 }
 
 static void fix_neighbours(struct neap_oom_card *card)
 {
 	uint64_t neighbours = neap_oom_neighbours(card);
-	char size[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], driver[NEAP_UNITS_ROOM];
 
 	if (!neighbours || card->cause == NEAP_OOM_LIMIT)
 		return;
@@ -235,9 +231,9 @@ static void fix_neighbours(struct neap_oom_card *card)
 		return;
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_FREE_NEIGHBOURS, neighbours, neap_oom_neighbours_unsure(card));
 	snprintf(fix->text, sizeof fix->text, "other processes on this device end or move: they hold about %s",
-		 neap_size_format(neighbours, size));
+		 NEAP_SIZE(neighbours));
 	snprintf(fix->how, sizeof fix->how, "measured: %s are not free and not ours; less %s for the driver%s",
-		 neap_size_format(card->others_bytes, all), neap_size_format(neap_oom_driver_share(card), driver),
+		 NEAP_SIZE(card->others_bytes), NEAP_SIZE(neap_oom_driver_share(card)),
 		 card->context_bytes ? " and our context" : "; our context, whose size is not known, is in it");
 }
 
@@ -245,7 +241,6 @@ static void fix_neighbours(struct neap_oom_card *card)
 static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 {
 	uint64_t reusable = neap_less(card->cached_bytes, card->pending_bytes);
-	char size[NEAP_UNITS_ROOM], largest[NEAP_UNITS_ROOM];
 	struct neap_fix *fix;
 
 	/* For PyTorch's traces, replays with the setting tell. */
@@ -256,17 +251,16 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 			 "expandable segments: cached pages are joined to serve one request");
 		if (card->largest_free_bytes == NEAP_OOM_UNKNOWN)
 			snprintf(fix->how, sizeof fix->how, "measured: %s were cached, and no block was large enough",
-				 neap_size_format(reusable, size));
+				 NEAP_SIZE(reusable));
 		else
 			snprintf(fix->how, sizeof fix->how, "measured: %s were cached, the largest free block had %s",
-				 neap_size_format(reusable, size),
-				 neap_size_format(card->largest_free_bytes, largest));
+				 NEAP_SIZE(reusable), NEAP_SIZE(card->largest_free_bytes));
 	}
 	if (card->pending_bytes && card->cause == NEAP_OOM_PENDING) {
 		fix = add_fix(card, NEAP_FIX_WAIT, card->pending_bytes, 0);
 		snprintf(fix->text, sizeof fix->text,
 			 "synchronise the streams before this request: %s were freed but still in use",
-			 neap_size_format(card->pending_bytes, size));
+			 NEAP_SIZE(card->pending_bytes));
 		snprintf(fix->how, sizeof fix->how, "measured: bytes waiting for queued work at the failure");
 	}
 }
@@ -274,7 +268,6 @@ static void fix_cached(struct neap_oom_card *card, bool pages_mapped)
 /* Growth with the steps before the failure, since the split last changed. */
 static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t count)
 {
-	char slope[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM];
 	struct neap_leak leak;
 
 	neap_leak_test(low, count, 0, &leak);
@@ -287,8 +280,7 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 	struct neap_fix *fix = add_fix(card, NEAP_FIX_LEAK, neap_to_bytes(predicted), neap_to_bytes(apart));
 	snprintf(fix->text, sizeof fix->text,
 		 "a leak: memory grew by %s per step, %s in all; find what keeps it first",
-		 neap_size_format(neap_to_bytes(leak.bytes_per_step), slope),
-		 neap_size_format(neap_to_bytes(predicted), all));
+		 NEAP_SIZE(neap_to_bytes(leak.bytes_per_step)), NEAP_SIZE(neap_to_bytes(predicted)));
 	snprintf(fix->how, sizeof fix->how,
 		 "measured: slope of the low-water marks of %zu steps, confidence %.3f; against last minus first",
 		 leak.steps, (double)(uint64_t)(leak.confidence * 1000) / 1000);
@@ -296,7 +288,7 @@ static void fix_leak(struct neap_oom_card *card, const uint64_t *low, size_t cou
 
 static void fix_model(struct neap_oom_card *card, const struct neap_demand *demand)
 {
-	char size[NEAP_UNITS_ROOM], unknown[NEAP_UNITS_ROOM], more[64] = "";
+	char more[64] = "";
 	if (neap_plus(demand->parameters, demand->model) == 0) /* nothing says that the model is any of it */
 		return;
 	struct neap_fix *fix =
@@ -306,11 +298,10 @@ static void fix_model(struct neap_oom_card *card, const struct neap_demand *dema
 
 	snprintf(fix->text, sizeof fix->text, "a model with half the parameters");
 	if (demand->unknown)
-		snprintf(more, sizeof more, " and up to half of %s of unknown use",
-			 neap_size_format(demand->unknown, unknown));
+		snprintf(more, sizeof more, " and up to half of %s of unknown use", NEAP_SIZE(demand->unknown));
 	snprintf(fix->how, sizeof fix->how,
 		 "half of the %s of parameters, gradients and optimizer%s; activations taken as they are",
-		 neap_size_format(neap_plus(demand->parameters, demand->model), size), more);
+		 NEAP_SIZE(neap_plus(demand->parameters, demand->model)), more);
 }
 
 /* A fix that was in force when it failed cannot help again. */
@@ -517,7 +508,6 @@ static void say_setting(const struct neap_whatifs *whatifs, const struct neap_wh
 void neap_oom_replay_fixes(struct neap_oom_card *card)
 {
 	const struct neap_whatifs *whatifs = &card->replays.whatifs;
-	char reserved[NEAP_UNITS_ROOM], room[NEAP_UNITS_ROOM];
 
 	refine_limit(card);
 	fix_unknown_limit(card);
@@ -533,8 +523,7 @@ void neap_oom_replay_fixes(struct neap_oom_card *card)
 		fix->active_already = item->active;
 		say_setting(whatifs, item, fix);
 		snprintf(fix->how, sizeof fix->how, "replayed: the trace ends with it, reserving %s of the %s",
-			 neap_size_format(item->reserved_peak, reserved),
-			 neap_size_format(whatifs->memory_bytes, room));
+			 NEAP_SIZE(item->reserved_peak), NEAP_SIZE(whatifs->memory_bytes));
 	}
 	qsort(card->fixes, card->fix_count, sizeof *card->fixes, by_use);
 }

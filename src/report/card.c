@@ -14,10 +14,7 @@
 
 static void line(struct neap_buffer *out, const char *what, uint64_t bytes, const char *note)
 {
-	char size[NEAP_UNITS_ROOM];
-
-	neap_buffer_format(out, "    %-28s %10s%s%s\n", what, neap_size_format(bytes, size), note[0] ? "  " : "",
-			   note);
+	neap_buffer_format(out, "    %-28s %10s%s%s\n", what, NEAP_SIZE(bytes), note[0] ? "  " : "", note);
 }
 
 /* Whether the largest free piece was measured. */
@@ -36,7 +33,7 @@ static uint64_t asked_bytes(const struct neap_oom_card *card)
 
 static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char note[96], size[NEAP_UNITS_ROOM], elsewhere[NEAP_UNITS_ROOM];
+	char note[96], size[NEAP_UNITS_ROOM];
 
 	neap_buffer_format(out, "\n  The arithmetic (%s)\n",
 			   card->predicted ? "predicted, by replay" : "measured when it failed");
@@ -48,7 +45,7 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 		snprintf(note, sizeof(note), "largest free %sfor it %s, %s%s %s",
 			 card->elsewhere_pool ? "" : "piece ", size, card->elsewhere_pool ? "in " : "",
 			 card->elsewhere_pool ? pool_name(card->elsewhere_pool) : "elsewhere",
-			 neap_size_format(card->elsewhere_free_bytes, elsewhere));
+			 NEAP_SIZE(card->elsewhere_free_bytes));
 	else if (card->largest_free_bytes >= card->block_bytes && card->block_bytes > 0)
 		snprintf(note, sizeof(note), "largest free piece %s, of %s", size, pool_name(card->elsewhere_pool));
 	if (!known_pieces(card))
@@ -216,7 +213,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 {
 	size_t count = card->tag_count < NEAP_OOM_TAGS ? card->tag_count : NEAP_OOM_TAGS;
 	bool peaks = count > 0 && card->tags[0].peak_bytes != NEAP_OOM_UNKNOWN;
-	char live[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], tag[NEAP_OOM_NAME_ROOM];
+	char peak[NEAP_UNITS_ROOM], tag[NEAP_OOM_NAME_ROOM];
 	uint64_t rest = 0;
 
 	if (count == 0)
@@ -236,34 +233,31 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 			width = 0;
 		}
 		neap_buffer_format(out, "    %s%*s %10s  %10s  %10" PRIu64 "\n", tag,
-				   width < 32 ? (int)(32 - width) : 0, "",
-				   neap_size_format(card->tags[i].live_bytes, live),
+				   width < 32 ? (int)(32 - width) : 0, "", NEAP_SIZE(card->tags[i].live_bytes),
 				   peak_text(card->tags[i].peak_bytes, peak), card->tags[i].live_blocks);
 	}
 	if (count > HOLDERS_SHOWN)
-		neap_buffer_format(out, "    %-32s %10s\n", "others", neap_size_format(rest, live));
+		neap_buffer_format(out, "    %-32s %10s\n", "others", NEAP_SIZE(rest));
 }
 
 /* Only if it is worth showing: a fiftieth of the reserved bytes. */
 static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 {
 	const struct neap_fragments *found = &card->fragments;
-	char free[NEAP_UNITS_ROOM], size[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], text[480];
+	char text[480];
 	char pin[NEAP_OOM_NAME_ROOM];
 
 	if (!found->known || found->pinned < found->reserved / 50 || found->pinned == 0)
 		return;
 	neap_buffer_format(out, "\n  What pins free memory: %s in %zu segment%s, kept by live blocks\n",
-			   neap_size_format(found->pinned, free), found->pinned_segments,
-			   found->pinned_segments == 1 ? "" : "s");
+			   NEAP_SIZE(found->pinned), found->pinned_segments, found->pinned_segments == 1 ? "" : "s");
 	for (size_t i = 0; i < found->worst_count && i < NEAP_OOM_PINS; i++) {
 		const struct neap_pinned_segment *segment = &found->worst[i];
 		neap_report_clean(pin, sizeof(pin), card->pins[i]);
 		snprintf(text, sizeof(text), "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
-			 neap_size_format(segment->pinned, free), neap_size_format(segment->size, size),
-			 segment->live_blocks, segment->live_blocks == 1 ? "" : "s",
-			 neap_size_format(segment->live_bytes, live), card->pins[i][0] ? ": " : "", pin,
-			 segment->stream);
+			 NEAP_SIZE(segment->pinned), NEAP_SIZE(segment->size), segment->live_blocks,
+			 segment->live_blocks == 1 ? "" : "s", NEAP_SIZE(segment->live_bytes),
+			 card->pins[i][0] ? ": " : "", pin, segment->stream);
 		neap_report_wrap(out, "    ", text);
 	}
 }

@@ -32,7 +32,7 @@ static bool leaks_on(const struct neap_oom_card *card, const struct neap_fix *fi
 static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, const struct neap_fix *fix,
 		    size_t number)
 {
-	char saving[NEAP_UNITS_ROOM], half[NEAP_UNITS_ROOM], first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
+	char first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
 
 	if (fix->active_already) {
 		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
@@ -42,19 +42,18 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	snprintf(first, sizeof(first), "    %zu. ", number);
 	neap_report_wrap(out, first, fix->text);
 	if (fix->uncertainty_bytes > 0)
-		snprintf(interval, sizeof(interval), " ± %s", neap_size_format(fix->uncertainty_bytes, half));
+		snprintf(interval, sizeof(interval), " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
 	if (fix->replayed)
 		snprintf(text, sizeof(text), "%s", fix->how);
 	else if (leaks_on(card, fix))
 		snprintf(text, sizeof(text),
 			 "predicted to save %s%s, enough for about %" PRIu64
 			 " steps, until the leak has taken it; %s",
-			 neap_size_format(fix->saving_bytes, saving), interval,
+			 NEAP_SIZE(fix->saving_bytes), interval,
 			 (fix->saving_bytes - card->shortfall_bytes) / card->growth_bytes, fix->how);
 	else if (fix->saving_bytes > 0)
-		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s",
-			 neap_size_format(fix->saving_bytes, saving), interval, enough(fix, card->shortfall_bytes),
-			 fix->how);
+		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
+			 enough(fix, card->shortfall_bytes), fix->how);
 	else
 		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
 	neap_report_wrap(out, "       ", text);
@@ -168,7 +167,7 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	bool others = card->others_bytes != NEAP_OOM_UNKNOWN && card->others_bytes > 0;
-	char smallest[NEAP_UNITS_ROOM], all[NEAP_UNITS_ROOM], text[256];
+	char smallest[NEAP_UNITS_ROOM], text[256];
 
 	const char *bound = replays->smallest_whole ? "" : "a lower bound, ";
 	const char *what = replays->smallest_whole && !card->predicted ? "a whole step" : "this request";
@@ -182,7 +181,7 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 	else if (others)
 		snprintf(text, sizeof(text),
 			 "%s%s for %s and all else in the trace, %s with what others and contexts held%s", bound,
-			 smallest, what, neap_size_format(replays->smallest_bytes + card->others_bytes, all), more);
+			 smallest, what, NEAP_SIZE(replays->smallest_bytes + card->others_bytes), more);
 	else
 		snprintf(text, sizeof(text), "%s%s for %s and all else in the trace, without the context%s", bound,
 			 smallest, what, more);
@@ -193,7 +192,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	const struct neap_whatifs *whatifs = &replays->whatifs;
-	char size[NEAP_UNITS_ROOM], text[320];
+	char text[320];
 
 	if (replays->unrecorded && card->allocated_bytes == 0) {
 		neap_buffer_text(out, "\n");
@@ -221,7 +220,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 	if (!replays->done)
 		return;
 	neap_buffer_format(out, "\n  This trace, up to its end, replayed on a device of %s\n",
-			   neap_size_format(replays->memory_bytes, size));
+			   NEAP_SIZE(replays->memory_bytes));
 	for (size_t i = 0; i < whatifs->count; i++) {
 		neap_buffer_text(out, "    ");
 		neap_report_whatif(out, whatifs, &whatifs->items[i]);
@@ -237,7 +236,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 		snprintf(text, sizeof(text),
 			 "%s were live before the trace begins. Under other settings they are placed anew, one after "
 			 "another: what fragmentation they had is not in it.",
-			 neap_size_format(replays->began_bytes, size));
+			 NEAP_SIZE(replays->began_bytes));
 		neap_report_wrap(out, "    ", text);
 	}
 	if (replays->lost_events) {
@@ -245,7 +244,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 			 "The recording's ring has overwritten %" PRIu64 " older events. What was live before is "
 			 "counted; of %s of it nothing else is known, and it was replayed as one block: "
 			 "fragmentation may be more than it seems.",
-			 replays->lost_events, neap_size_format(replays->before_bytes, size));
+			 replays->lost_events, NEAP_SIZE(replays->before_bytes));
 		neap_report_wrap(out, "    ", text);
 	}
 }
@@ -253,13 +252,13 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 /* What is unknown, and how to record it next time. */
 static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *card)
 {
-	char unknown[NEAP_UNITS_ROOM], live[NEAP_UNITS_ROOM], text[640];
+	char text[640];
 	bool recorded = card->source == NEAP_TRACE_RECORDING;
 
 	if (card->unknown_bytes == 0 || card->unknown_bytes < card->allocated_bytes / 20)
 		return;
 	snprintf(text, sizeof(text), "Of %s live nothing tells what %s are for%s. %s",
-		 neap_size_format(card->allocated_bytes, live), neap_size_format(card->unknown_bytes, unknown),
+		 NEAP_SIZE(card->allocated_bytes), NEAP_SIZE(card->unknown_bytes),
 		 !recorded && card->unknown_bytes > card->allocated_bytes / 2
 			 ? ": too much to predict changes of training"
 			 : "",
