@@ -66,6 +66,7 @@ class _State:
     lines: dict[tuple[str, str, str, int, str], int] = {}
     lost = 0  # reads by lines beyond _LINES_MOST
     compiled = False
+    forwards = 0  # after so many the program was ended
     wrapped: list[tuple[Any, str, Any]] = []  # owner, name, what stood there
     lock = threading.Lock()
     reading = threading.local()  # a reader that PyTorch calls inside another one is not counted again
@@ -81,6 +82,9 @@ def watch(torch: Any) -> None:
     _State.torch = torch
     _wrap_readers(torch)
     _watch_compile(torch)
+    forwards = _number("NEAP_ESTIMATE_FORWARDS")
+    if forwards:
+        _bound_forwards(torch, forwards)
     ranks = _number("NEAP_ESTIMATE_RANKS")
     if ranks:
         _pretend_ranks(torch, ranks)
@@ -153,6 +157,7 @@ def _about() -> dict[str, Any]:
         "local_rank": _number("LOCAL_RANK"),
         "ranks": _number("WORLD_SIZE"),
         "steps": _steps(),
+        "forwards": _State.forwards,
         "devices": [_device(torch, index) for index in range(torch.cuda.device_count())],
         "reads": [
             dict(zip(names, place), count=count)
@@ -189,6 +194,46 @@ def _has_triton() -> bool:
         return importlib.util.find_spec("triton") is not None
     except (ImportError, ValueError):
         return False
+
+
+# Forward passes.
+
+
+def _bound_forwards(torch: Any, most: int) -> None:
+    """Ends a program that has no optimizer after so many forward passes of its outermost module, as sys.exit() there would: of
+    the module that is called first. A program that makes an optimizer is bounded by its updates instead."""
+    modules = torch.nn.modules.module
+    handles: list[Any] = []
+    root: list[Any] = []
+    count = 0
+
+    def began(module: Any, _: Any) -> None:
+        if not root:
+            root.append(module)
+
+    def ended(module: Any, *_: Any) -> None:
+        nonlocal count
+        if not root or module is not root[0]:
+            return
+        count += 1
+        if count >= most:
+            _State.forwards = count
+            remove()
+            raise SystemExit(0)
+
+    def remove() -> None:
+        while handles:
+            handles.pop().remove()
+
+    real = torch.optim.Optimizer.__init__
+
+    @functools.wraps(real)
+    def made(*arguments: Any, **named: Any) -> None:
+        remove()
+        real(*arguments, **named)
+
+    torch.optim.Optimizer.__init__ = made
+    handles += [modules.register_module_forward_pre_hook(began), modules.register_module_forward_hook(ended)]
 
 
 # Values read back.

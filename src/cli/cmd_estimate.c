@@ -52,6 +52,10 @@ static int parse_bounds(const struct neap_arguments *arguments, struct estimate_
 	uint64_t value = 0;
 	command->steps = neap_argument(arguments, "steps") ? neap_argument(arguments, "steps") : "3";
 	command->time_limit = neap_argument(arguments, "time-limit") ? neap_argument(arguments, "time-limit") : "10m";
+	command->forwards = neap_argument(arguments, "forwards");
+	if (command->forwards && (neap_u64_parse(command->forwards, &value, &err) || !value || value > INT64_MAX))
+		return neap_misuse(arguments, "--forwards: expected a whole number above 0, not '%s'",
+				   command->forwards);
 	command->ranks = neap_argument(arguments, "ranks");
 	if (command->ranks && (neap_u64_parse(command->ranks, &value, &err) || !value || value > 1u << 20))
 		return neap_misuse(arguments, "--ranks: expected a whole number from 1 to 1048576, not '%s'",
@@ -489,6 +493,9 @@ const struct neap_command neap_command_estimate = {
 			 "instead: what the process may take in all, context included, on the first GPU's "
 			 "architecture (sm_90 without --gpu)"},
 			{"steps", "N", "end the program after N optimizer updates; default 3"},
+			{"forwards", "N",
+			 "end a program without optimizer after N forward passes of the module that it calls first; "
+			 "default: at its own end"},
 			{"time-limit", "DURATION", "end it after this long; default 10m"},
 			{"ranks", "N",
 			 "the program, started as one process, is rank 0 of N, with torch's own fake backend for the "

@@ -227,6 +227,7 @@ int estimate_print_json(const struct neap_estimate_report *report)
 	set(root, "command", look_json_text(report->command), &failed);
 	set(root, "outcome", json_string(neap_outcome_name(run->result.outcome)), &failed);
 	set(root, "steps", number(run->processes[run->worst].steps), &failed);
+	set(root, "forwards", number(run->processes[run->worst].forwards), &failed);
 	set(root, "requested_peak", number(run->requested_peak), &failed);
 	set(root, "allocated_peak", number(run->allocated_peak), &failed);
 	set(root, "reserved_peak", number(run->reserved_peak), &failed);

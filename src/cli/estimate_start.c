@@ -111,6 +111,8 @@ static void become_run(const struct estimate_command *command, struct estimate_j
 	setenv("NEAP_DEVICE", "sim", 1);
 	setenv("NEAP_SIM", job->spec, 1);
 	setenv("NEAP_ESTIMATE", "1", 1);
+	if (command->forwards)
+		setenv("NEAP_ESTIMATE_FORWARDS", command->forwards, 1);
 	if (command->ranks)
 		setenv("NEAP_ESTIMATE_RANKS", command->ranks, 1);
 	setenv("TORCH_SYMBOLIZE_MODE", "dladdr", 0); /* C++ frames by name alone, which is fast */

@@ -17,7 +17,8 @@ struct estimate_command {
 	char **parameters;  /* "NAME=VALUE", NULL-terminated */
 	const char *steps;  /* of --max-steps */
 	const char *time_limit;
-	const char *ranks; /* that the program is to take itself for the first of; NULL: as many as it starts */
+	const char *forwards; /* of a program without optimizer, at most; NULL: to its end */
+	const char *ranks;    /* that the program is to take itself for the first of; NULL: as many as it starts */
 };
 
 struct estimate_job {

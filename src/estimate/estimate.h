@@ -65,9 +65,9 @@ struct neap_estimate_read {
 
 /* A process of the run that used PyTorch's allocator. */
 struct neap_estimate_process {
-	uint64_t pid, rank; /* rank UINT64_MAX: none */
-	uint64_t steps;
-	size_t device; /* the one on which it reserved most */
+	uint64_t pid, rank;       /* rank UINT64_MAX: none */
+	uint64_t steps, forwards; /* forwards: after which it was ended; 0: it was not */
+	size_t device;            /* the one on which it reserved most */
 	char device_uuid[48];
 	uint64_t requested_peak, allocated_peak, reserved_peak; /* there, by PyTorch's statistics */
 	char snapshot[4096];

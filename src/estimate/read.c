@@ -129,6 +129,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	}
 	process.rank = get_number(about, "rank", UINT64_MAX);
 	process.steps = get_number(about, "steps", 0);
+	process.forwards = get_number(about, "forwards", 0);
 	take_device(about, &process);
 	snprintf(name, sizeof name, "snapshot.%" PRIu64 ".pickle", pid);
 	status = neap_path_join(process.snapshot, sizeof process.snapshot, folder, name);

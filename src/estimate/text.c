@@ -23,7 +23,11 @@ void neap_estimate_end_text(const struct neap_estimate_run *run, char *ret_text,
 	uint64_t steps = run->processes[run->worst].steps;
 	char updates[64];
 	snprintf(updates, sizeof updates, "%" PRIu64 " optimizer update%s", steps, plural(steps));
-	if (run->result.outcome == NEAP_OUTCOME_STOPPED)
+	uint64_t forwards = run->processes[run->worst].forwards;
+	if (forwards)
+		snprintf(ret_text, room, "%" PRIu64 " forward pass%s, no optimizer", forwards,
+			 forwards == 1 ? "" : "es");
+	else if (run->result.outcome == NEAP_OUTCOME_STOPPED)
 		snprintf(ret_text, room, "%s", updates);
 	else if (run->result.outcome == NEAP_OUTCOME_TIMEOUT)
 		snprintf(ret_text, room, "ended by the time limit after %s", updates);

@@ -106,6 +106,17 @@ class Figures(Estimate):
         self.assertAlmostEqual(found["categories"]["optimizer state"], 2 * parameters, delta=65536)
         self.assertTrue(any("train.py:5 <module>" in line["text"] and line["bytes"] == parameters for line in found["lines"]))
 
+    def test_of_forward_passes(self) -> None:
+        """A program without optimizer can be ended after a few; one with an optimizer is not."""
+        lines = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(64, 64)).cuda()\nkept = []\nfor i in range(50):\n" \
+            "    kept.append(torch.empty(4 << 20, dtype=torch.uint8, device='cuda'))\n    model(torch.ones(8, 64, device='cuda'))\n"
+        (self.folder / "infer.py").write_text(lines)
+        found = self.estimate("infer.py", options=("--gpu", "h100-80gb", "--forwards", "3"))
+        self.assertEqual((found["forwards"], found["steps"]), (3, 0))
+        self.assertTrue(12 * MIB < found["requested_peak"] < 60 * MIB, found["requested_peak"])
+        found = self.estimate("train.py", "8", "64", options=("--gpu", "h100-80gb", "--forwards", "1"))
+        self.assertEqual((found["forwards"], found["steps"]), (0, 3))
+
     def test_follow_the_architecture(self) -> None:
         found = self.estimate("train.py", "256", "512", options=("--gpu", "h100-80gb,a100-40gb,h200-141gb"))
         hopper, ampere, other = found["gpus"]
