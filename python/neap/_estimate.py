@@ -170,7 +170,8 @@ def _about() -> dict[str, Any]:
 def _device(torch: Any, index: int) -> dict[str, Any]:
     figures = torch.cuda.memory_stats(index)
     properties = torch.cuda.get_device_properties(index)
-    about = {"name": properties.name, "uuid": str(getattr(properties, "uuid", ""))}
+    place = os.environ.get("CUDA_VISIBLE_DEVICES", "") + f":{index}"  # where this PyTorch does not tell
+    about = {"name": properties.name, "uuid": str(getattr(properties, "uuid", place))}
     for kind in ("requested", "allocated", "reserved"):
         about[kind + "_peak"] = int(figures.get(f"{kind}_bytes.all.peak", 0))
     return about
