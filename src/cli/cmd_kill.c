@@ -191,7 +191,7 @@ static void tell_runs(const struct kill_work *work, uint64_t grace_ns)
 	uint64_t until_wall_ns = neap_wall_ns() + grace_ns + SETTLE_NS;
 	for (size_t i = 0; i < work->plan.target_count; i++) {
 		struct neap_error err = {0};
-		enum neap_status status = neap_killed_tell(work->plan.targets[i].process.pid, until_wall_ns, &err);
+		enum neap_status status = neap_killed_record(work->plan.targets[i].process.pid, until_wall_ns, &err);
 		if (status && status != NEAP_ENOENT)
 			fprintf(stderr, "neap kill: a run's result will not say who ended it: %s\n",
 				NEAP_PRINTABLE(err.message));

@@ -1,5 +1,5 @@
-/* run/degrade.h: parameters of a command, and the ladder of `--on-oom`: how they change after the device ran out
- * of memory. Pure functions over plain data.
+/* run/degrade.h: parameters of a command, and the ladder of `--on-oom`: how they change after an OOM. Pure functions
+ * over plain data.
  *
  *   ladder  = rung (";" rung)*            taken in order; a rung is used again as long as it applies
  *   rung    = change ("," change)*        all of it or nothing
@@ -62,13 +62,13 @@ enum neap_status neap_parameters_expand(const struct neap_parameters *parameters
 
 /* "micro_batch=32 accumulate=1" */
 void neap_parameters_text(const struct neap_parameters *parameters, struct neap_buffer *out);
-/* What differs: "micro_batch 64 -> 16, accumulate 1 -> 4"; nothing when nothing does. Both have the same names. */
+/* The differences: "micro_batch 64 -> 16, accumulate 1 -> 4"; empty when there are none. Both have the same names. */
 void neap_parameters_difference(const struct neap_parameters *before, const struct neap_parameters *after,
 				struct neap_buffer *out);
 
-/* Parses the rules. Every name must be a parameter, of a value its verb can work on: halve and double a whole number
- * from 1, enable one of 0, false, off, no (or already 1, true, on, yes). Errors: NEAP_EPARSE with the column and what
- * was expected. */
+/* Parses the rules. Every name must be a parameter, with a value that its verb accepts: halve and double a whole
+ * number from 1, enable one of 0, false, off, no (or already 1, true, on, yes). Errors: NEAP_EPARSE with the column
+ * and what was expected. */
 enum neap_status neap_ladder_parse(const char *rules, const struct neap_parameters *parameters,
 				   struct neap_ladder *ret_ladder, struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* run/drain.c: what a run needs, and whether there is room for it: see the header. */
+/* run/drain.c: see drain.h. */
 #include "run/drain.h"
 
 #include "base/error.h"

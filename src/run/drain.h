@@ -1,11 +1,11 @@
-/* run/drain.h: is there room before a start? Pure functions over readings. Is the memory back after an end:
- * device/drain.h. */
+/* run/drain.h: checks that there is room before a start. Pure functions over readings. device/drain.h checks that the
+ * memory is back after an end. */
 #ifndef NEAP_RUN_DRAIN_H
 #define NEAP_RUN_DRAIN_H
 
 #include "device/drain.h"
 
-/* How far from empty a device may be and still be whole: the driver's bookkeeping. */
+/* A device counts as empty up to this much use: the driver's bookkeeping. */
 #define NEAP_WHOLE_SLACK (32ull << 20)
 
 enum neap_needs_kind { NEAP_NEEDS_NONE, NEAP_NEEDS_BYTES, NEAP_NEEDS_DEVICE };

@@ -71,7 +71,7 @@ static bool read_group(pid_t pid, char *path, size_t room)
 	return found;
 }
 
-/* The folder that stands for a path of the hierarchy. */
+/* The folder of a path in the hierarchy. */
 static bool folder_of(const char *group, char *folder, size_t room)
 {
 	char point[4096], root[4096];
@@ -79,7 +79,7 @@ static bool folder_of(const char *group, char *folder, size_t room)
 		return false;
 	size_t length = strcmp(root, "/") ? strlen(root) : 0;
 	if (strncmp(group, root, length) != 0 || (group[length] && group[length] != '/'))
-		return false; /* outside of what is mounted */
+		return false; /* outside the mount */
 	return !neap_path_join(folder, room, point, group + length);
 }
 
@@ -111,8 +111,7 @@ void neap_group_make(const char *run_id, struct neap_group *ret_group)
 		snprintf(group.why, sizeof group.why, "no cgroup v2 is mounted");
 	} else if (neap_path_join(group.path, sizeof group.path, folder, group.name)) {
 		snprintf(group.why, sizeof group.why, "its path would be too long");
-	} else if (mkdir(group.path, 0755) &&
-		   errno != EEXIST) { /* of an earlier run of this id: empty, or ours to fill */
+	} else if (mkdir(group.path, 0755) && errno != EEXIST) { /* left by an earlier run of this id: use it */
 		group.scope = in_login_session(own);
 		if (!group.scope)
 			snprintf(group.why, sizeof group.why, "no group can be made in %.100s: %s", folder,
@@ -122,7 +121,7 @@ void neap_group_make(const char *run_id, struct neap_group *ret_group)
 	*ret_group = group;
 }
 
-/* Runs busctl to its end, or to the end of our patience. */
+/* Runs busctl, with a timeout. */
 static bool call_systemd(char *const *words)
 {
 	sigset_t none;
@@ -203,7 +202,7 @@ bool neap_group_enter(struct neap_group *group, pid_t pid)
 {
 	char number[16];
 	if (group->scope)
-		return enter_scope(group, pid); /* one for each start: the last has gone with its processes */
+		return enter_scope(group, pid); /* one for each start: systemd removed the last one */
 	if (!group->path[0])
 		return false;
 	snprintf(number, sizeof number, "%d", (int)pid);
@@ -310,7 +309,7 @@ bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room)
 		size_t more = strcspn(at + length, "/");
 		if (more && (more != strlen(".scope") || strncmp(at + length, ".scope", more) != 0))
 			continue;
-		at[length + more] = '\0'; /* not the groups that it has made itself below */
+		at[length + more] = '\0'; /* not the groups that the command made below it */
 		return folder_of(group, path, room);
 	}
 	return false;

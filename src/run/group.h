@@ -1,17 +1,17 @@
-/* run/group.h: the control group (cgroup v2) that the processes of a run live in, where one can be had.
+/* run/group.h: the control group (cgroup v2) of a run's processes, where one is available.
  *
  *   our own group                 a folder of the cgroup file system, ours to write (root, or delegated to the user)
  *     neap-RUN_ID                 the command and all that it starts, however they daemonise
  *
- * A process cannot leave it by forking, by a session of its own or by an empty environment, only by the hand of
- * someone who may move it. So it can be found, counted and ended whole, also when the supervisor is gone: by the
- * group's name.
+ * A process cannot leave it by forking, by a session of its own or by an empty environment; only a user with the
+ * permission can move it. So all processes can be found, counted and ended by the group's name, even when the
+ * supervisor is dead.
  *
- * In a login session (session-N.scope), which is not the user's to write, systemd's user manager is asked for a scope
- * "neap-RUN_ID.scope" instead. Nowhere else: a job of Slurm or a container must not lose what it contains.
+ * The user cannot write the group of a login session (session-N.scope). There, neap asks systemd's user manager for a
+ * scope "neap-RUN_ID.scope". It does so nowhere else: the processes of a Slurm job or a container must stay in it.
  *
- * Elsewhere there is none, and `why` says so: then the run's processes are those that descend from the supervisor or
- * have NEAP_RUN_ID in their starting environment (run/orphans.h).
+ * Elsewhere there is no group, and `why` gives the reason. The run's processes are then those that descend from the
+ * supervisor or have NEAP_RUN_ID in their starting environment (run/orphans.h).
  */
 #ifndef NEAP_RUN_GROUP_H
 #define NEAP_RUN_GROUP_H
@@ -25,25 +25,25 @@ struct neap_group {
 	char path[4200]; /* its folder; "" none (yet) */
 	char why[200];   /* why there is none; "" */
 	char name[80];   /* "neap-RUN_ID" */
-	bool scope;      /* systemd's to make, when the first process enters, and to remove */
+	bool scope;      /* systemd makes it, when the first process enters, and removes it */
 };
 
 /* Makes the group of a run below our own. */
 void neap_group_make(const char *run_id, struct neap_group *ret_group);
 
-/* Moves our child, which runs no program yet, into it. False: it stays where it is; where no process is in the group,
- * there is none from now on. */
+/* Moves our child, which has not called exec yet, into it. False: the child stays where it is; a group without
+ * processes is removed. */
 bool neap_group_enter(struct neap_group *group, pid_t pid);
 
-/* SIGKILL to all in it, and a moment for them to be gone; false: some are left. */
+/* Sends SIGKILL to all processes in it and waits a moment until they are gone. False: some are left. */
 bool neap_group_kill(const char *path);
 /* Removes it, once it is empty. */
 void neap_group_remove(struct neap_group *group);
 
-/* Ends and removes the group of a run whose supervisor is gone, where that was started from a group as ours. */
+/* Ends and removes the group of a run whose supervisor is dead, if that was started from the same group as ours. */
 void neap_group_end(const char *run_id);
 
-/* The folder of the group of this run that a process lives in; false: it is in none. */
+/* The folder of this run's group that the process is in. False: it is in none. */
 bool neap_group_find(pid_t pid, const char *run_id, char *path, size_t room);
 
 #endif

@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Nothing but the pipe stays open: a lock, or a reader of the run's output, must not wait for us. */
-static int leave_everything(int pipe_fd)
+/* Closes everything but the pipe: no lock, and no reader of the run's output, may wait for us. */
+static int close_all_but(int pipe_fd)
 {
 	int null_fd = open("/dev/null", O_RDWR);
 	for (int fd = 0; null_fd >= 0 && fd <= 2; fd++)
@@ -28,7 +28,7 @@ static int leave_everything(int pipe_fd)
 	return 3;
 }
 
-/* Never returns. What was sent to everybody is not meant for it: it ends when its supervisor does. */
+/* Never returns. Ignores signals sent to the whole group or session: it ends when its supervisor does. */
 static void guard(int pipe_fd)
 {
 	char line[4200] = "", heard[4200];
@@ -39,7 +39,7 @@ static void guard(int pipe_fd)
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	prctl(PR_SET_PDEATHSIG, 0);
 	prctl(PR_SET_NAME, "neap-guard");
-	int fd = leave_everything(pipe_fd);
+	int fd = close_all_but(pipe_fd);
 	char byte;
 	while ((got = read(fd, &byte, 1)) > 0 || (got < 0 && errno == EINTR)) {
 		if (got < 0)
@@ -79,7 +79,7 @@ void neap_guard_start(struct neap_guard *ret_guard)
 		*ret_guard = (struct neap_guard){pid, fds[1]};
 }
 
-void neap_guard_tell(struct neap_guard *guard, const char *path)
+void neap_guard_set_group(struct neap_guard *guard, const char *path)
 {
 	char line[4300];
 	int length = snprintf(line, sizeof line, "%s\n", path ? path : "");
@@ -91,7 +91,7 @@ void neap_guard_end(struct neap_guard *guard)
 {
 	if (!guard->pid)
 		return;
-	neap_guard_tell(guard, NULL);
+	neap_guard_set_group(guard, NULL);
 	close(guard->fd);
 	while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
 		;

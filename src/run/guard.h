@@ -1,10 +1,9 @@
-/* run/guard.h: a process that outlives a supervisor which is killed, and ends what was in the run's control group.
+/* run/guard.h: a process that survives a killed supervisor and ends the processes in the run's control group.
  *
  *   supervisor --pipe--> guard: "PATH\n" the group to end; "\n" there is none any more
  *                              end of the pipe without it: the supervisor is dead: end the group, remove it
  *
- * It lives in a session of its own, holds nothing of the supervisor's (no lock, no output, no device) and ends with
- * it.
+ * It has a session of its own, holds none of the supervisor's files (no lock, no output, no device) and ends with it.
  */
 #ifndef NEAP_RUN_GUARD_H
 #define NEAP_RUN_GUARD_H
@@ -17,11 +16,11 @@ struct neap_guard {
 	int fd;
 };
 
-/* Starts it. Where that fails there is none: a supervisor that is killed then leaves what its command started. */
+/* Starts it. If that fails there is no guard: a killed supervisor then leaves the command's processes running. */
 void neap_guard_start(struct neap_guard *guard);
 /* Names the group; NULL: none. */
-void neap_guard_tell(struct neap_guard *guard, const char *path);
-/* Ends it and reaps it, unless someone else does. */
+void neap_guard_set_group(struct neap_guard *guard, const char *path);
+/* Ends it and reaps it, unless that has been done. */
 void neap_guard_end(struct neap_guard *guard);
 
 #endif

@@ -1,9 +1,9 @@
-/* run/holders.h: who has a device's file open, which keeps memory that the driver lists for nobody: the worker of
- * a loader that outlived its parent, say.
+/* run/holders.h: finds the processes that have a device's file open. They can hold memory that the driver lists under
+ * no process, for example a loader's worker that outlived its parent.
  *
- * Only root sees the files of other users' processes; how many could not be looked at is told. Named, never ended:
- * what belongs to a run is found by run/orphans.h. Left out are this program, and the driver's own daemon, which
- * holds files and no memory.
+ * Only root sees the files of other users' processes: the others are counted in `unseen`. This module only names
+ * processes; run/orphans.h finds and ends those of a run. It leaves out this program and the driver's own daemon,
+ * which holds files but no memory.
  */
 #ifndef NEAP_RUN_HOLDERS_H
 #define NEAP_RUN_HOLDERS_H
@@ -24,7 +24,7 @@ struct neap_holders {
 	size_t unseen; /* processes whose files we may not see */
 };
 
-/* Finds the processes with a file open whose path is `prefix` and then digits: "/dev/nvidia". Errors: NEAP_EIO
+/* Finds the processes with an open file whose path is `prefix` ("/dev/nvidia") and then digits. Errors: NEAP_EIO
  * without /proc. */
 enum neap_status neap_holders_find(const char *prefix, struct neap_holders *ret_holders, struct neap_error *err);
 

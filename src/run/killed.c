@@ -1,5 +1,5 @@
-/* run/killed.c: see killed.h. The folder's name comes from the target's environment, which is the target's to
- * choose: only a folder of ours that is a run's, and only this one name in it, is written to. */
+/* run/killed.c: see killed.h. The folder's name comes from the target's environment, so the target can choose it:
+ * neap writes only to this one name, and only in a run's folder that our user owns. */
 #include "run/killed.h"
 
 #include "base/error.h"
@@ -32,15 +32,15 @@ static enum neap_status open_run(pid_t target, int *ret_fd, struct neap_error *e
 	return NEAP_OK;
 }
 
-enum neap_status neap_killed_tell(pid_t target, uint64_t until_wall_ns, struct neap_error *err)
+enum neap_status neap_killed_record(pid_t target, uint64_t until_wall_ns, struct neap_error *err)
 {
 	char line[64];
 	int folder_fd = -1;
 	enum neap_status status = open_run(target, &folder_fd, err);
 	if (status)
 		return status;
-	/* Every line is of one length, and written over another's in one piece: whoever kills the same run at the
-	 * same time leaves a whole one. */
+	/* Every line has the same length and one write replaces it, so processes that kill the same run at the same
+	 * time leave a whole line. */
 	int length = snprintf(line, sizeof line, "%11d %20" PRIu64 "\n", (int)getpid(), until_wall_ns);
 	int fd = openat(folder_fd, "killed", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 	if (fd < 0)

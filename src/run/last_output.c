@@ -1,5 +1,4 @@
-/* run/last_output.c: see last_output.h. Lines are cleaned one by one, from the first that is looked at to the
- * last. */
+/* run/last_output.c: see last_output.h. Cleans lines one by one, first to last. */
 #include "run/last_output.h"
 
 #include "base/printable.h"
@@ -64,7 +63,7 @@ static bool is_exception(const char *line)
 	return !line[length] || (line[length] == ':' && (!line[length + 1] || line[length + 1] == ' '));
 }
 
-/* Without its traceback a line is taken for an exception by the name's end. */
+/* A line without its traceback counts as an exception by the end of its name. */
 static bool is_named_error(const char *line)
 {
 	static const char *const ends[] = {"Error", "Exception", "KeyboardInterrupt", "SystemExit"};
@@ -79,7 +78,7 @@ static bool is_named_error(const char *line)
 	return false;
 }
 
-/* What has been seen so far. */
+/* The state of the search. */
 struct search {
 	bool in_traceback, has_exception, has_child;
 	size_t indent; /* of the traceback: a rank's name may stand before each of its lines */
@@ -129,7 +128,7 @@ void neap_last_output_find(const char *text, size_t length, struct neap_last_out
 	ret_output->lines[0] = '\0';
 	neap_printable(ret_output->error, sizeof ret_output->error, search.error);
 	size_t kept = count < NEAP_LAST_LINES ? count : NEAP_LAST_LINES, room = sizeof ret_output->lines - 1;
-	/* From the end back: how many fit. */
+	/* Count from the end back how many fit. */
 	size_t fit = 0;
 	while (fit < kept) {
 		size_t bytes = strlen(lines[(count - fit - 1) % NEAP_LAST_LINES]) + 1;

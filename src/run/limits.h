@@ -1,6 +1,7 @@
-/* run/limits.h: when a running command is warned of, asked to end and ended: the decision, apart from the doing.
+/* run/limits.h: decides when neap warns about a running command, asks it to end and ends it. Others act on the
+ * decision.
  *
- *   limit       of what                                                    warned of at         crossed when
+ *   limit       measures                                                   warns at             crossed when
  *   ---------   --------------------------------------------------------   ------------------   -------------
  *   time        how long the command has run                               -                    it is reached
  *   device      bytes of the run on the watched device, as the driver says 90 % of it           above
@@ -9,8 +10,8 @@
  *
  *   fine --(crossed)--> asked: SIGTERM --(grace over)--> killed: SIGKILL
  *
- * The first limit that is crossed is the one that counts; what happens to the readings after it changes nothing. What
- * cannot be read (NEAP_READING_UNKNOWN) crosses nothing. Pure.
+ * The first crossed limit counts; later readings change nothing. An unknown reading (NEAP_READING_UNKNOWN) crosses no
+ * limit. Pure.
  */
 #ifndef NEAP_RUN_LIMITS_H
 #define NEAP_RUN_LIMITS_H
@@ -29,13 +30,13 @@ struct neap_limits {
 	uint64_t grace_ns;        /* between SIGTERM and SIGKILL */
 };
 
-/* A zeroed struct is the beginning. */
+/* A zeroed struct is the initial state. */
 struct neap_limits_state {
 	bool warned[NEAP_LIMITS];
 	bool asked, killed;
-	enum neap_limit crossed; /* once asked: which, */
-	uint64_t reading;        /* what was read then, */
-	uint64_t asked_ns;       /* and when */
+	enum neap_limit crossed; /* once asked: the limit, */
+	uint64_t reading;        /* the reading then, */
+	uint64_t asked_ns;       /* and the time */
 };
 
 enum neap_limits_action {
@@ -45,12 +46,12 @@ enum neap_limits_action {
 	NEAP_LIMITS_KILL,
 };
 
-/* What to do now; changes the state as if it were done. `readings`: by enum neap_limit. */
+/* The next action; changes the state as if it were done. `readings`: by enum neap_limit. */
 enum neap_limits_action neap_limits_next(const struct neap_limits *limits, struct neap_limits_state *state,
 					 const uint64_t readings[NEAP_LIMITS], uint64_t now_ns,
 					 enum neap_limit *ret_limit);
 
-/* How long until time alone may change the answer, for a command that runs since `ran_ns`; UINT64_MAX: never. */
+/* How long until time alone may change the answer, for a command that has run for `ran_ns`; UINT64_MAX: never. */
 uint64_t neap_limits_due_ns(const struct neap_limits *limits, const struct neap_limits_state *state, uint64_t ran_ns,
 			    uint64_t now_ns);
 

@@ -1,6 +1,6 @@
-/* run/observe.c: the pages are of our user only, the driver's lists are of everyone: a listed process is the run's
- * when its parents lead to the supervisor. In a container the driver may list host PIDs that lead nowhere; then the
- * run's bytes are what the device's use grew by since before the start.
+/* run/observe.c: pages belong to our user only, the driver's lists name every user's processes: a listed process is
+ * the run's if its parents lead to the supervisor. In a container the driver may list host PIDs that do not exist
+ * here; then the run's bytes are the growth of the device's use since before the start.
  */
 #include "run/observe.h"
 
@@ -89,7 +89,7 @@ enum neap_status neap_observe_init(struct neap_observe *observe, struct neap_mon
 	if (!status && device)
 		status = find_device(observe, device, err);
 	if (!status && !device && visible) {
-		/* "", "-1" and what names no device make none visible, as for CUDA */
+		/* "", "-1" and unknown names make no device visible, as in CUDA */
 		char first[64];
 		size_t length = strcspn(visible, ",");
 		memcpy(first, visible, length < sizeof first ? length : sizeof first - 1);
@@ -163,19 +163,19 @@ static void note_pid(struct neap_observe *observe, pid_t pid)
 		observe->pids[observe->pid_count++] = pid;
 }
 
-/* At first sight: a process may be gone when it is over. Most of them are attached a moment later. */
+/* Notes the reason when the process is first seen: later it may have exited. Most are attached a moment later. */
 static void note_outsider(struct neap_observe *observe, pid_t pid)
 {
 	size_t at = observe->outsider_count;
 	if (seen(observe, pid) || at == NEAP_OBSERVED_OUTSIDERS)
 		return;
-	if (neap_outsider_tell(pid, observe->outsiders[at].text, sizeof observe->outsiders[at].text)) {
+	if (neap_outsider_describe(pid, observe->outsiders[at].text, sizeof observe->outsiders[at].text)) {
 		observe->outsiders[at].pid = pid;
 		observe->outsider_count++;
 	}
 }
 
-/* NULL: there are too many. */
+/* NULL: no slot is free. */
 static struct neap_observed *observed(struct neap_observe *observe, pid_t pid, uint64_t start_ticks,
 				      const char *record_path)
 {
@@ -199,10 +199,10 @@ static void raise_to(uint64_t *peak, uint64_t value)
 
 static uint64_t positive(int64_t value) { return value > 0 ? (uint64_t)value : 0; }
 
-/* Devices beyond the 64th are not told apart: no machine has them. */
+/* Devices beyond the 64th are ignored: no machine has them. */
 static uint64_t device_bit(size_t index) { return index < 64 ? 1ull << index : 0; }
 
-/* A device that an attached process uses: from now on the watched one, where none was asked for. */
+/* An attached process uses this device: watch it from now on, unless the user named one. */
 static void take_use(struct neap_observe *observe, struct neap_observed *slot, size_t index, uint64_t context_bytes)
 {
 	observe->touched[index] = true;
@@ -215,7 +215,7 @@ static void take_use(struct neap_observe *observe, struct neap_observed *slot, s
 	}
 }
 
-/* Counts a page's device into the sample when it is the watched one (or when nothing is known of devices). */
+/* Counts a page's device into the sample when it is the watched one (or when no device is known). */
 static void take_published(struct neap_observe *observe, const struct neap_published *published,
 			   struct neap_observed *slot, struct neap_result_sample *sample)
 {
@@ -261,7 +261,7 @@ static void take_pages(struct neap_observe *observe, struct neap_result_sample *
 	free(pages);
 }
 
-/* The driver lists the process on a device: is it there without using it? */
+/* The driver lists the process on a device: notes it if the process does not use that device. */
 static void note_stray(struct neap_observe *observe, size_t index, const struct neap_reading_process *process)
 {
 	for (size_t i = 0; i < observe->attached_count; i++) {
@@ -274,7 +274,7 @@ static void note_stray(struct neap_observe *observe, size_t index, const struct 
 	}
 }
 
-/* The driver's bytes for the run on a device, NEAP_BYTES_UNKNOWN where it does not say. */
+/* The driver's bytes for the run on a device, NEAP_BYTES_UNKNOWN if it gives none. */
 static uint64_t run_bytes(struct neap_observe *observe, size_t index, const struct neap_reading *reading)
 {
 	uint64_t bytes = 0;

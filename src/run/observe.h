@@ -1,8 +1,8 @@
-/* run/observe.h: what a run does to the devices, seen from its supervisor: the statistics pages of its attached
+/* run/observe.h: how a run uses the devices, as its supervisor sees it: the statistics pages of its attached
  * processes, and the driver's figures.
  *
- * One device is watched: the one asked for, else the first visible one, else, once a process of the run is attached,
- * the one it uses. Readings of all devices from before the start are kept, for the drain.
+ * One device is watched: the requested one, else the first visible one, else, once a process of the run is attached,
+ * the device it uses. Readings of all devices from before the start are kept, for the drain.
  *
  * A monitor may be NULL (no driver): pages are still read. One thread.
  */
@@ -17,8 +17,8 @@
 
 #define NEAP_CURVE_POINTS 2000
 
-/* A memory curve in bounded room: when full, neighbours are merged two and two (the higher one stays), and from then
- * on as many samples as one point stands for. A zeroed struct is empty. */
+/* A memory curve in bounded room: when full, neighbours are merged in pairs (the higher one stays), and from then on
+ * each point stands for twice as many samples. A zeroed struct is empty. */
 struct neap_samples {
 	struct neap_result_sample items[NEAP_CURVE_POINTS];
 	size_t count;
@@ -38,7 +38,7 @@ struct neap_observed {
 	uint64_t strays;                     /* likewise: it holds a context and nothing else there */
 	uint64_t context_bytes, stray_bytes; /* of one context that it uses; of the last that it does not */
 	bool ooms_rose;                      /* in the last neap_observe_take */
-	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording that were told */
+	uint64_t cards_shown;                /* the supervisor's: OOMs of its recording already shown */
 };
 
 #define NEAP_OBSERVED_PROCESSES 256
@@ -47,7 +47,7 @@ struct neap_observed {
 struct neap_observe {
 	struct neap_monitor *monitor; /* borrowed; NULL: none */
 	char runtime[4096];           /* folder of the pages; "" none */
-	char runtime_note[320];       /* what is not as usual about it; "" nothing */
+	char runtime_note[320];       /* a warning about it; "" none */
 	char run_id[64];
 	pid_t supervisor;             /* processes of the run descend from it */
 	bool pinned;                  /* the device was asked for: do not follow the attached process */
@@ -61,7 +61,7 @@ struct neap_observe {
 	size_t attached_count;
 	pid_t pids[NEAP_OBSERVED_PROCESSES]; /* processes of the run that the driver listed, or that were attached */
 	size_t pid_count;
-	/* Of those that the driver listed before they were attached, the first few: who and why not (run/outsider.h).
+	/* The first few that the driver listed before they were attached, with the reason (run/outsider.h).
 	 */
 	struct {
 		pid_t pid;
@@ -84,35 +84,35 @@ void neap_observe_fini(struct neap_observe *observe);
 /* Reads the watched device into `now`. Errors: NEAP_ENODEVICE when none is watched; the driver's. */
 enum neap_status neap_observe_read(struct neap_observe *observe, struct neap_error *err);
 
-/* Right before a start: keeps the readings of all devices and forgets what was seen. */
+/* Right before a start: keeps the readings of all devices and resets the observations. */
 void neap_observe_start(struct neap_observe *observe, uint64_t now_ns);
 
-/* One look. What cannot be read stays unknown. */
+/* Takes one sample. Values that cannot be read stay unknown. */
 void neap_observe_take(struct neap_observe *observe, uint64_t now_ns);
 
-/* Once the command has ended: adds what the recording that a process left at `path` says of it. One that no look met
- * counts as attached. */
+/* Once the command has ended: adds the facts of the recording that a process left at `path`. A process that no sample
+ * saw counts as attached. */
 void neap_observe_recorded(struct neap_observe *observe, const struct neap_record *record, const char *path);
-/* Whether a look met it while it used a device. */
+/* Whether a sample saw it while it used a device. */
 bool neap_observe_met(const struct neap_observe *observe, pid_t pid);
 
-/* Bytes the run still holds, on every device it was seen on and on the watched one; 0: drained, or nothing can be
- * known (no monitor). */
+/* Bytes the run still holds, on every device it was seen on and on the watched one; 0: drained, or unknown (no
+ * monitor). */
 uint64_t neap_observe_left(struct neap_observe *observe);
 
-/* The highest of what the attached processes counted themselves (exact, each alone) and of their sums as sampled. */
+/* The higher of two figures: the attached processes' own counts (exact, each alone) and their sums as sampled. */
 void neap_observe_peaks(const struct neap_observe *observe, uint64_t *ret_allocated_bytes,
 			uint64_t *ret_reserved_bytes);
 
-/* What the run took of the watched device at most: as the driver was seen to say, or, where no look met the peak,
- * what was reserved then and a context. 0 unknown: it was too short to be seen. */
+/* The run's peak on the watched device: the driver's highest figure or, where no sample saw the peak, the bytes
+ * reserved then plus a context. 0 unknown: the run was too short to be seen. */
 uint64_t neap_observe_peak_device(const struct neap_observe *observe, uint64_t peak_reserved_bytes);
 
 /* Names the processes of the run that held a context on a device they did not use, into `out`; nothing when none did.
  */
 void neap_observe_strays(const struct neap_observe *observe, struct neap_buffer *out);
 
-/* Names processes of the run that used a device and never were attached, with the reason, into `out`; nothing when
+/* Names processes of the run that used a device and were never attached, with the reason, into `out`; nothing when
  * there was none. */
 void neap_observe_outsiders(const struct neap_observe *observe, struct neap_buffer *out);
 

@@ -1,5 +1,4 @@
-/* run/orphans.c: rounds of find and end: a process that forks while it is being ended is caught by
- * the next round. */
+/* run/orphans.c: find and end in rounds: if a process forks while neap ends it, the next round finds the child. */
 #include "run/orphans.h"
 
 #include "base/error.h"
@@ -10,7 +9,7 @@
 
 #define ROUNDS   3
 #define GRACE_MS 3000
-#define FLIGHTS  256 /* of a batch each: a fork bomb is not chased for ever */
+#define FLIGHTS  256 /* of a batch each: stops chasing a fork bomb */
 #define DEPTH    64
 
 struct search {
@@ -40,7 +39,7 @@ bool neap_orphans_match(const struct neap_process *process, const char *process_
 	return descends || (run_id[0] && process_run_id && !strcmp(process_run_id, run_id));
 }
 
-/* Looked at again: in the middle of an exec it had no command line yet. */
+/* Reads the process again: in the middle of an exec it had no command line yet. */
 static void take(struct search *search, const struct neap_process *process)
 {
 	struct neap_process *found = &search->found[search->count++];
@@ -102,7 +101,8 @@ enum neap_status neap_orphans_end(const struct neap_orphans_of *of, int grace_ms
 	return NEAP_OK;
 }
 
-/* One that forks faster than it is found: all of its group at once. And without a supervisor nobody else removes it.
+/* Ends the whole group at once: a process may fork faster than rounds find it. Without a supervisor nothing else
+ * removes the group.
  */
 static void end_group(const struct neap_orphans_of *of)
 {

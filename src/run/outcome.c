@@ -9,8 +9,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* How many lines from the end count: a Python traceback with its OOM message at the end, and a launcher's own last
- * words after it. */
+/* Lines from the end that are searched: a Python traceback with its OOM message, then a launcher's own last lines. */
 #define TAIL_LINES 40
 
 static const char *const oom_phrases[] = {
@@ -18,9 +17,9 @@ static const char *const oom_phrases[] = {
 	"CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "RESOURCE_EXHAUSTED: Out of memory",
 };
 
-/* What CUDA says of a device that cannot be used any more, or not now: CUresult 46, 214 and 220, by name and in the
- * runtime's words. Not 700, 714 and 719, which are a program's own errors more often than not: where it was the
- * device after all, NVML tells. */
+/* CUDA's errors for a device that is unusable, for good or for now: CUresult 46, 214 and 220, by name and by the
+ * runtime's message. Not 700, 714 and 719, which are usually a program's own errors: if it was the device after all,
+ * NVML reports it. */
 static const char *const lost_phrases[] = {
 	"CUDA_ERROR_ECC_UNCORRECTABLE",  "uncorrectable ECC error",
 	"cudaErrorECCUncorrectable",     "CUDA_ERROR_NVLINK_UNCORRECTABLE",
@@ -76,7 +75,7 @@ static int status_of(int wait_status)
 static void decide_failure(const struct neap_evidence *evidence, struct neap_verdict *verdict)
 {
 	char text[320];
-	/* A shell or a launcher tells so of a child of its own that was killed. */
+	/* A shell or a launcher reports a killed child this way. */
 	bool killed = status_of(evidence->wait_status) == 128 + SIGKILL;
 	if (evidence->lost_text[0]) {
 		say(verdict, NEAP_OUTCOME_NO_DEVICE, evidence->lost_text);
@@ -86,7 +85,7 @@ static void decide_failure(const struct neap_evidence *evidence, struct neap_ver
 	} else if (evidence->ooms && !evidence->recovered) {
 		snprintf(text, sizeof text, "recorded: %s", evidence->oom_text);
 		say(verdict, NEAP_OUTCOME_OOM, text);
-	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* of one that was come through, stderr tells too */
+	} else if (evidence->stderr_line[0] && !evidence->ooms) { /* stderr also shows a survived OOM */
 		snprintf(text, sizeof text, "stderr: %s", evidence->stderr_line);
 		say(verdict, NEAP_OUTCOME_OOM, text);
 	} else if (killed && evidence->host_kills) {
@@ -133,7 +132,7 @@ void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdi
 		say(&verdict, NEAP_OUTCOME_KILLED, text);
 	} else if (evidence->timed_out) {
 		say(&verdict, NEAP_OUTCOME_TIMEOUT, "its time limit passed");
-	} else if (evidence->limit_text[0]) { /* however it took it */
+	} else if (evidence->limit_text[0]) { /* however it ended */
 		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->limit_text);
 	} else if (evidence->stop_text[0] && (verdict.exit_status == 0 || verdict.exit_status == NEAP_EXIT_STOPPED)) {
 		say(&verdict, NEAP_OUTCOME_STOPPED, evidence->stop_text);

@@ -1,4 +1,4 @@
-/* run/outcome.h: what became of a command, from the evidence. Pure. */
+/* run/outcome.h: decides how a command ended, from the evidence. Pure. */
 #ifndef NEAP_RUN_OUTCOME_H
 #define NEAP_RUN_OUTCOME_H
 
@@ -18,9 +18,9 @@ struct neap_evidence {
 	bool recovered;           /* after the last of them the training went on: a step was finished */
 	char oom_text[256];       /* the last one in words; "" when unknown */
 	char unread_text[256];    /* why a recording could not be read; "" all could */
-	char stderr_line[256];    /* a line at the end of its stderr that says out of memory; "" none */
-	char error_line[200];     /* the last thing it wrote: its exception, or its last line; "" nothing is known */
-	char lost_text[200];      /* how the driver says that the device is lost; "" it does not */
+	char stderr_line[256];    /* an out-of-memory line at the end of its stderr; "" none */
+	char error_line[200];     /* its exception, or the last line it wrote; "" unknown */
+	char lost_text[200];      /* the driver's message that the device is lost; "" none */
 	char lost_line[256];      /* a line at the end of its stderr that says so; "" none */
 	char stop_text[256];      /* the session asked the program to stop early, and why; "" it did not */
 	char limit_text[160];     /* it crossed a limit (run/limits.h) and we sent signals: which; "" none */
@@ -34,18 +34,17 @@ struct neap_verdict {
 	char evidence[320];
 };
 
-/* The first that holds: not started; not found; canceled; killed; timeout; stopped at a limit;
- * stopped early; success; device lost; OOM; host OOM; signal; failure. A command that ends with 0 has succeeded,
- * whatever it went through; but one that was asked to stop early, and ends with 0 or NEAP_EXIT_STOPPED (75), has
- * stopped early. */
+/* Takes the first that holds: not started; not found; canceled; killed; timeout; stopped at a limit;
+ * stopped early; success; device lost; OOM; host OOM; signal; failure. A command that ends with 0 has succeeded, even
+ * after OOMs. If it was asked to stop early and ends with 0 or NEAP_EXIT_STOPPED (75), it has stopped early. */
 void neap_outcome_decide(const struct neap_evidence *evidence, struct neap_verdict *ret_verdict);
 
 enum neap_outcome_words {
-	NEAP_WORDS_OOM,  /* device memory ran out: in the words of PyTorch, CUDA, JAX or neap */
-	NEAP_WORDS_LOST, /* the device is lost: errors that are the device's, whatever the program does */
+	NEAP_WORDS_OOM,  /* device memory ran out: messages of PyTorch, CUDA, JAX or neap */
+	NEAP_WORDS_LOST, /* the device is lost: errors of the device, never of the program */
 };
 
-/* Finds, in the last lines of a log, one that says so. `ret_line` gets it, cut to its room; "" when there is none.
+/* Finds such a line among the last lines of a log. `ret_line` gets it, cut to its room; "" when there is none.
  * `text` needs no terminator. */
 void neap_outcome_scan(const char *text, size_t length, enum neap_outcome_words words, char *ret_line, size_t room);
 

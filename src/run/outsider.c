@@ -1,5 +1,4 @@
-/* run/outsider.c: see outsider.h. The environment is the one that the process began with, which is what its
- * interpreter went by. */
+/* run/outsider.c: see outsider.h. The environment is the one at the process's start: its interpreter read that. */
 #include "run/outsider.h"
 
 #include "base/buffer.h"
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS         64 /* options come first: more do not matter */
+#define WORDS         64 /* options come first: later ones do not matter */
 #define COMMAND_BYTES (1u << 20)
 #define VALUE_ROOM    32768
 #define LAUNCH        "/python/launch" /* ends the folder that `neap run` puts on PYTHONPATH */
@@ -77,7 +76,7 @@ static bool read_words(pid_t pid, struct neap_buffer *buffer, const char *words[
 	return true;
 }
 
-bool neap_outsider_tell(pid_t pid, char *text, size_t room)
+bool neap_outsider_describe(pid_t pid, char *text, size_t room)
 {
 	struct neap_buffer command = {0};
 	struct neap_process process = {0};

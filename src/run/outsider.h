@@ -1,5 +1,5 @@
-/* run/outsider.h: why a process of a run that uses a device is not attached, told from its command line and its
- * environment while it lives. */
+/* run/outsider.h: explains why a process of a run that uses a device is not attached, from its command line and its
+ * environment, while it runs. */
 #ifndef NEAP_RUN_OUTSIDER_H
 #define NEAP_RUN_OUTSIDER_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* What of a process decides. */
+/* The facts about a process that decide. */
 struct neap_outsider {
 	const char *const *words; /* its command line, ended by NULL */
 	const char *attach;       /* NEAP_ATTACH of its environment; NULL: not set */
@@ -24,7 +24,7 @@ const char *neap_python_isolated(const char *const *words);
 /* Pure; static text. */
 const char *neap_outsider_why(const struct neap_outsider *process);
 
-/* "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. False: it is gone. */
-bool neap_outsider_tell(pid_t pid, char *text, size_t room);
+/* "process 17 (python3 train.py): WHY" into `text`, as far as the process can be read. False: it has exited. */
+bool neap_outsider_describe(pid_t pid, char *text, size_t room);
 
 #endif

@@ -1,5 +1,5 @@
-/* run/ranks.h: the attached processes of a run told apart: the ranks of a distributed training, their data
- * loaders' workers, and the rest. Pure: from what each recording says (analyze/run.h). One thread. */
+/* run/ranks.h: sorts the attached processes of a run: the ranks of a distributed training, their data loaders'
+ * workers, and the rest. Pure: uses the facts of each recording (analyze/run.h). One thread. */
 #ifndef NEAP_RUN_RANKS_H
 #define NEAP_RUN_RANKS_H
 
@@ -16,8 +16,8 @@ struct neap_ranks {
 /* Adds a process; those beyond NEAP_RESULT_RANKS are left out. */
 void neap_ranks_add(struct neap_ranks *ranks, uint64_t pid, const struct neap_run_facts *facts);
 
-/* All added: puts them into the result, in order. What a rank started inherits its environment, and with it its rank:
- * it becomes a process of that rank. Errors: NEAP_ENOMEM. */
+/* Once all are added: puts them into the result, in order. A rank's children inherit its environment and so its rank:
+ * they become processes of that rank. Errors: NEAP_ENOMEM. */
 enum neap_status neap_ranks_put(struct neap_ranks *ranks, struct neap_result *result, struct neap_error *err);
 
 #endif

@@ -30,7 +30,7 @@ void neap_recordings_cut(const char *folder)
 {
 	char path[4200];
 	DIR *entries = opendir(folder);
-	/* A cut file comes back under its name: where the listing shows it again, there is nothing left to cut. */
+	/* Cutting replaces the file under its name: if the listing shows it again, there is nothing more to cut. */
 	for (struct dirent *entry; entries && (entry = readdir(entries));)
 		if (neap_recording_is_named(entry->d_name) &&
 		    !neap_path_join(path, sizeof path, folder, entry->d_name))

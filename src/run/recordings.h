@@ -7,8 +7,8 @@
 /* "record.PID", or "start-N.record.PID" of a start that ran out of memory. */
 bool neap_recording_is_named(const char *name);
 
-/* Cuts each recording in `folder` to what was written (trace/record.h). The caller holds the run's lock. One that
- * cannot be cut stays as it is: it costs disk space and nothing else. */
+/* Cuts each recording in `folder` to its written length (trace/record.h). The caller holds the run's lock. A
+ * recording that cannot be cut stays as it is: it costs only disk space. */
 void neap_recordings_cut(const char *folder);
 
 #endif

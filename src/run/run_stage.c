@@ -1,7 +1,7 @@
 /* run/run_stage.c: see run_stage.h. `ended` is an object:
  *
  *   {"schema": 1, "rung_left": B, "ooms": N, "started_ns": T, "log_offset": N,
- *    "evidence": {...},   what the supervisor saw itself: struct neap_evidence without what recordings and logs tell
+ *    "evidence": {...},   the supervisor's own: struct neap_evidence without the fields from recordings and logs
  *    "result": {...}}     store/result.h, with the figures known so far
  *
  * It is read like any file from outside, though only neap writes it.
@@ -67,7 +67,7 @@ enum neap_status neap_run_stage_begin(const struct neap_supervise *run, struct n
 	int length = snprintf(line, sizeof line, "%s %" PRIu64 "\n", run->run_id, neap_wall_ns());
 	if (status)
 		return neap_fail(err, status, "the path of %s/began is too long", run->folder);
-	forget(run->folder, "ended"); /* of an earlier run that came to nothing */
+	forget(run->folder, "ended"); /* left by an earlier run that never started */
 	return neap_file_write(path, line, (size_t)length, err);
 }
 
@@ -77,11 +77,11 @@ void neap_run_stage_begin_again(const struct neap_supervise *run)
 	neap_sync_folder(run->folder, NULL);
 }
 
-/* The numbers and texts of the evidence, for writing and for reading. */
+/* The numbers and texts of the evidence, written and read by this table. */
 static const struct {
 	const char *key;
 	size_t offset, room; /* room 0: an int */
-	bool newer;          /* absent in what earlier versions wrote */
+	bool newer;          /* absent in files of earlier versions */
 } evidence_fields[] = {
 #define NUMBER(name) #name, offsetof(struct neap_evidence, name), 0
 #define TEXT(name)   #name, offsetof(struct neap_evidence, name), sizeof((struct neap_evidence *)0)->name
@@ -234,7 +234,7 @@ static enum neap_status read_end(const char *folder, struct end *end, struct nea
 	return status;
 }
 
-/* The result as its supervisor would have made it, but for the drain. */
+/* Makes the result as its supervisor would have, without the drain. */
 static enum neap_status complete(const char *folder, struct end *end, struct neap_error *err)
 {
 	struct neap_verdict verdict;
@@ -297,7 +297,7 @@ enum neap_status neap_run_stage_recover_locked(const char *folder, struct neap_e
 	enum neap_run_stage stage = neap_run_stage_read(folder);
 	if (!status && stage == NEAP_STAGE_ENDED)
 		status = neap_run_stage_recover(folder, err);
-	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not come to it */
+	else if (!status && stage != NEAP_STAGE_UNBEGUN) /* its supervisor did not do it */
 		neap_recordings_cut(folder);
 	if (owned)
 		neap_owner_leave(folder);

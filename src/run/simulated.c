@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define FILES      4096u  /* of one run */
-#define FILE_BYTES 65536u /* of one process; what is beyond is not read */
+#define FILE_BYTES 65536u /* of one process; the rest is not read */
 #define WORDS      6
 #define SHOWN      3 /* functions of each kind that the line names */
 
@@ -38,7 +38,7 @@ static bool is_name(const char *word, size_t room)
 	return length > 0 && length < room;
 }
 
-/* Parses one line, which it may change. False: not of the form. */
+/* Parses one line, which it may change. False: the line has another form. */
 static bool read_gap(char *line, struct neap_simulated_gap *ret_gap)
 {
 	struct neap_simulated_gap gap = {.kind = NEAP_GAPS};
@@ -99,7 +99,7 @@ void neap_simulated_add(struct neap_simulated *simulated, const char *text, size
 	}
 }
 
-/* At most `room` bytes of a plain file; 0 of anything else, which may be a pipe that nobody writes to. */
+/* Reads at most `room` bytes of a plain file. Anything else gives 0: it may be a pipe without a writer. */
 static size_t read_plain(int folder_fd, const char *name, char *text, size_t room)
 {
 	struct stat info;
@@ -154,7 +154,7 @@ void neap_simulated_read(const char *folder, struct neap_simulated *simulated)
 
 /* --- the line --- */
 
-/* Most calls first; by name where they are equal, since the files come in any order. */
+/* Most calls first, then by name: the files come in any order. */
 static int by_calls(const void *a, const void *b)
 {
 	const struct neap_simulated_gap *one = a, *other = b;

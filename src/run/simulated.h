@@ -1,6 +1,6 @@
-/* run/simulated.h: what neap's stand-ins for NVIDIA's libraries (src/runtime) did not model in a run.
+/* run/simulated.h: reports what neap's stand-ins for NVIDIA's libraries (src/runtime) did not model in a run.
  *
- *   RUN/simulated.PID   of each process that loaded them; empty while nothing is to be told. A line for each
+ *   RUN/simulated.PID   of each process that loaded them; empty while there is nothing to report. A line for each
  * function:
  *
  *                           GAP LIBRARY FUNCTION CALLS LOW HIGH
@@ -8,9 +8,9 @@
  *                       GAP is values, workspace, refused or transfer (enum runtime_gap, src/runtime/services.h); LOW
  *                       and HIGH are the bytes between which a workspace may lie, 0 for the others.
  *
- * A process writes its file again, whole, whenever its tally grows, so a reader sees each call once. The files come
- * from the program's processes, which may write anything: every length and every count is capped, a line that is not
- * of this form is skipped.
+ * A process writes its file again, whole, whenever its tally grows, so a reader sees each call once. The program's
+ * processes write the files and may write anything: every length and every count is capped, and lines of another form
+ * are skipped.
  */
 #ifndef NEAP_RUN_SIMULATED_H
 #define NEAP_RUN_SIMULATED_H
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NEAP_SIMULATED_GAPS 64 /* functions told apart; calls of further ones are counted together */
+#define NEAP_SIMULATED_GAPS 64 /* functions listed by name; calls of further ones are counted together */
 
 /* In the order of the report. */
 enum neap_gap { NEAP_GAP_WORKSPACE, NEAP_GAP_REFUSED, NEAP_GAP_TRANSFER, NEAP_GAP_VALUES, NEAP_GAPS };
@@ -32,7 +32,7 @@ struct neap_simulated_gap {
 	uint64_t low_bytes, high_bytes; /* of one call, over all of them */
 };
 
-/* The sum over processes. A zeroed struct is the beginning. */
+/* The sum over processes. A zeroed struct is empty. */
 struct neap_simulated {
 	uint64_t processes; /* that loaded the stand-ins */
 	struct neap_simulated_gap gaps[NEAP_SIMULATED_GAPS];
@@ -46,7 +46,7 @@ void neap_simulated_add(struct neap_simulated *simulated, const char *text, size
 /* Whether some process of the run has loaded the stand-ins. */
 bool neap_simulated_is_used(const char *folder);
 
-/* Adds every RUN/simulated.PID there is. One that cannot be read counts as an empty one. */
+/* Adds every RUN/simulated.PID. An unreadable file counts as empty. */
 void neap_simulated_read(const char *folder, struct neap_simulated *simulated);
 
 /* "nothing was computed; workspaces not modelled: cuDNN cudnnX (12 calls, 0 B to 205 KiB each); refused: ...": one

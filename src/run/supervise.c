@@ -1,5 +1,4 @@
-/* run/supervise.c: the sequence of a run. What to do next is decided by outcome.c, drain.c and degrade.c; here it
- * is done.
+/* run/supervise.c: the sequence of a run. outcome.c, drain.c and degrade.c decide the next action; this file does it.
  */
 #include "run/supervise_internal.h"
 
@@ -23,12 +22,12 @@
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 #define ROOM_LOOK_NS  (100 * NEAP_NS_PER_MS)
 #define DRAIN_LOOK_NS (20 * NEAP_NS_PER_MS)
-/* Processes that the command left are not ended before this: many end by themselves because it did. */
+/* Time for the command's leftover processes to end by themselves, as many do. */
 #define LEAVING_NS      (500 * NEAP_NS_PER_MS)
 #define LEAVING_LOOK_NS (10 * NEAP_NS_PER_MS)
-/* Giving back what a large process had mapped takes a while after SIGKILL, on a loaded machine a long one. */
+/* The kernel needs a while to unmap a large process after SIGKILL, longer on a loaded machine. */
 #define KILLED_NS (60 * NEAP_NS_PER_S)
-/* A command that never was seen on a device is not waited for longer than this: what changed then is a neighbour's.
+/* The longest drain for a command that was never seen on a device: later changes are a neighbour's.
  */
 #define UNSEEN_DRAIN_NS (2 * NEAP_NS_PER_S)
 
@@ -98,7 +97,7 @@ static bool wait_for_room(struct neap_supervise *run, struct neap_evidence *evid
 	return room;
 }
 
-/* How long until the next thing is due. */
+/* How long until the next action is due. */
 static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint64_t look_ns)
 {
 	uint64_t next = look_ns > now_ns ? look_ns - now_ns : 0;
@@ -106,9 +105,9 @@ static uint64_t next_ns(const struct neap_supervise *run, uint64_t now_ns, uint6
 	return due_ns < next ? due_ns : next;
 }
 
-/* A command that is in a call of the driver's that never returns does not end, whatever is sent to it. It is not
- * waited for any longer: its result is written, and what it holds is told as not given back. */
-static void give_up_on_child(struct neap_supervise *run)
+/* Stops waiting for a command that survives SIGKILL inside a driver call. Its result is written, and the memory it
+ * holds is reported as not given back. */
+static void abandon_child(struct neap_supervise *run)
 {
 	struct neap_process process = {0};
 	char waited[NEAP_UNITS_ROOM];
@@ -141,11 +140,11 @@ static void observe_until_end(struct neap_supervise *run)
 		}
 		neap_supervise_limits_look(run);
 		neap_child_wait(run, next_ns(run, now(), look_ns));
-		give_up_on_child(run);
+		abandon_child(run);
 	}
 }
 
-/* A command that fails because its device is gone: the driver says so. */
+/* Asks the driver whether the command failed because its device is gone. */
 static void look_for_device(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct neap_error err = {0};
@@ -154,8 +153,8 @@ static void look_for_device(struct neap_supervise *run, struct neap_evidence *ev
 		snprintf(evidence->lost_text, sizeof evidence->lost_text, "%s", err.message);
 }
 
-/* How the names of the devices' files begin; false: they have none. The simulator has files that stand for them where
- * it is told a folder. */
+/* The prefix of the devices' file names; false: there are no files. The simulator has files in their place if it is
+ * given a folder. */
 static bool device_files(const struct neap_supervise *run, char prefix[512])
 {
 	const char *folder = getenv("NEAP_SIM_FILES");
@@ -168,7 +167,7 @@ static bool device_files(const struct neap_supervise *run, char prefix[512])
 
 struct leftovers {
 	struct neap_supervise *run;
-	struct neap_holders holders; /* before they were ended */
+	struct neap_holders holders; /* read before they were ended */
 };
 
 static void tell_leftover(void *context, const struct neap_ended *orphan)
@@ -190,9 +189,9 @@ static void tell_leftover(void *context, const struct neap_ended *orphan)
 			 process->command, path ? " with " : "", path ? path : "", path ? " open" : "");
 }
 
-/* A moment for those that end because the command did: Python's resource tracker, which then removes what the command
- * left in shared memory; the last of a pipe. False: none was there. */
-static bool let_leave(struct neap_supervise *run)
+/* Gives leftover processes a moment to end by themselves: Python's resource tracker, which removes the command's
+ * shared memory; the last of a pipe. False: there was none. */
+static bool wait_for_leavers(struct neap_supervise *run)
 {
 	uint64_t begun_ns = now();
 	unsigned cancels = run->cancel_count;
@@ -207,12 +206,12 @@ static bool let_leave(struct neap_supervise *run)
 	}
 }
 
-/* Ends what the command left running. Returns when the run's last process ended. */
+/* Ends the processes that the command left running. Returns the time when the run's last process ended. */
 static uint64_t end_leftovers(struct neap_supervise *run)
 {
 	struct neap_error err = {0};
 	size_t count = 0;
-	if (!let_leave(run))
+	if (!wait_for_leavers(run))
 		return run->child.ended_ns;
 	struct leftovers leftovers = {.run = run};
 	char prefix[512];
@@ -239,7 +238,7 @@ static void log_cleanup(struct neap_supervise *run)
 	neap_observe_peaks(observe, &allocated_bytes, &reserved_bytes);
 	neap_log(log, NEAP_LOG_INFO, "Cleaning up CUDA memory...");
 	neap_log(log, NEAP_LOG_INFO, "Clearing CUDA cache...");
-	if (observe->attached_count) /* the processes are gone, and what they had allocated with them */
+	if (observe->attached_count) /* the processes have exited, so nothing is allocated */
 		neap_log(log, NEAP_LOG_INFO,
 			 "CUDA memory stats after cleanup: allocated=0.00GB, max_allocated=%.2fGB, reserved=0.00GB, "
 			 "max_reserved=%.2fGB",
@@ -259,7 +258,8 @@ static void log_driver_report(struct neap_supervise *run)
 		 (unsigned long long)(reading->free_bytes / NEAP_MIB));
 }
 
-/* Adds to the note who has the devices' files open: the driver may list nobody for what is still used. */
+/* Adds to the note the processes that have the devices' files open: the driver may list none for memory that is still
+ * used. */
 static void name_holders(struct neap_supervise *run)
 {
 	struct neap_holders holders;
@@ -273,7 +273,7 @@ static void name_holders(struct neap_supervise *run)
 	neap_buffer_fini(&text);
 }
 
-/* Waits until what the run held is free again. */
+/* Waits until the memory that the run held is free again. */
 static void drain(struct neap_supervise *run, uint64_t ended_ns)
 {
 	uint64_t limit_ns = run->options.drain_limit_ns, pause_ns = NEAP_NS_PER_MS;
@@ -318,7 +318,7 @@ static void drain(struct neap_supervise *run, uint64_t ended_ns)
 	}
 }
 
-/* Whether a command that ran out of memory would be started again. */
+/* Whether a command that ran out of memory would be restarted. */
 static bool has_rung(const struct neap_supervise *run, size_t rung)
 {
 	struct neap_parameters parameters = run->parameters;
@@ -326,7 +326,7 @@ static bool has_rung(const struct neap_supervise *run, size_t rung)
 	       neap_ladder_descend(&run->options.ladder, &parameters, &rung);
 }
 
-/* Before anything is done about it: a supervisor that is killed from here on costs nothing. */
+/* Writes the end to disk before acting on it: if the supervisor is killed from here on, nothing is lost. */
 static void note_end(struct neap_supervise *run, const struct neap_evidence *evidence, size_t rung)
 {
 	struct neap_error err = {0};
@@ -338,7 +338,7 @@ static void note_end(struct neap_supervise *run, const struct neap_evidence *evi
 		neap_log(run->options.log, NEAP_LOG_WARNING, "The command's end is not on disk yet: %s", err.message);
 }
 
-/* One start of the command, to its end. `rung`: of the ladder, the one that it has come to. */
+/* One start of the command, to its end. `rung`: its place on the ladder. */
 static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct neap_evidence *evidence,
 				 struct neap_error *err)
 {
@@ -368,7 +368,7 @@ static enum neap_status run_once(struct neap_supervise *run, size_t rung, struct
 	}
 	status = neap_child_start(run, words, &evidence->spawn_errno, err);
 	if (status || evidence->spawn_errno) {
-		bool in_folder = evidence->spawn_errno < 0; /* its folder could not be entered */
+		bool in_folder = evidence->spawn_errno < 0; /* entering its folder failed */
 		evidence->spawn_errno = abs(evidence->spawn_errno);
 		snprintf(evidence->spawn_name, sizeof evidence->spawn_name, "%s",
 			 in_folder ? run->options.directory : words[0]);
@@ -399,7 +399,7 @@ out:
 	return status;
 }
 
-/* After an OOM, when there is a rung to take: takes it. */
+/* After an OOM: takes the next rung, if there is one. */
 static bool again(struct neap_supervise *run, const struct neap_verdict *verdict, size_t *rung)
 {
 	struct neap_parameters before = run->parameters;
@@ -421,7 +421,8 @@ static bool again(struct neap_supervise *run, const struct neap_verdict *verdict
 	return true;
 }
 
-/* What earlier runs left on the devices: ended before the first start. A run that cannot look goes on. */
+/* Before the first start, ends processes that earlier runs left on the devices. If it cannot look, the run goes on.
+ */
 static void clear_leftovers(struct neap_supervise *run)
 {
 	struct neap_leftovers_options options = {.run_id = run->run_id, .log = run->options.log};

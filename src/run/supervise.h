@@ -1,19 +1,19 @@
-/* run/supervise.h: one run of a command, from the wait for its memory to its result: what `neap run` does.
+/* run/supervise.h: one run of a command (`neap run`), from the wait for its memory to its result.
  *
  *   begin     make the folder, take its lock
- *   run       [ wait for the bytes it needs -> start -> observe until it ends -> end what it left behind -> drain ]
- *             again, one rung further down, while it runs out of memory and the ladder has a rung
+ *   run       [ wait for the bytes it needs -> start -> observe until it ends -> end leftovers -> drain ]
+ *             restart one rung further down, while it runs out of memory and the ladder has a rung
  *   publish   result.json, whole
  *   end       give up the lock
  *
- * The supervisor is the subreaper of the run: whatever the command starts, however often it forks, stays below it.
- * The command dies with its supervisor (PR_SET_PDEATHSIG); what a command left running when a supervisor was killed
- * is found by its environment: neap_orphans_end(run_id, 0, ...).
+ * The supervisor is the subreaper of the run: all descendants of the command stay below it, however often they fork.
+ * The command dies with its supervisor (PR_SET_PDEATHSIG). If the supervisor is killed, the command's other processes
+ * are found by their environment: neap_orphans_end(run_id, 0, ...).
  *
  * Signals: every signal that can be caught and was not ignored from the start is passed on to the command, and none
  * ends the supervisor. SIGINT, SIGTERM and SIGHUP ask the command's process group to end, the second one as SIGKILL;
- * the others go to the command alone, or to its group where a terminal sent them, and what it makes of them is its
- * own affair. At a terminal the command stays in the supervisor's group, so that job control is the shell's.
+ * the others go to the command alone, or to its group if a terminal sent them, and the command handles them. At a
+ * terminal the command stays in the supervisor's group, so that the shell does job control.
  *
  * Threads: one supervise per process, in its main thread; the signal mask is changed between begin and end, and
  * SIGCHLD's disposition is set to the default.
@@ -29,7 +29,7 @@
 
 #define NEAP_RUN_ID_ROOM 64
 
-/* What `neap run` takes where it is not told. */
+/* The defaults of `neap run`. */
 #define NEAP_RUN_WAIT_LIMIT_NS  (600ull * 1000000000ull)
 #define NEAP_RUN_DRAIN_LIMIT_NS (60ull * 1000000000ull)
 #define NEAP_RUN_GRACE_NS       (10ull * 1000000000ull)
@@ -48,14 +48,14 @@ struct neap_supervise_options {
 	struct neap_needs needs;
 	uint64_t wait_limit_ns; /* for these bytes */
 	uint64_t drain_limit_ns;
-	struct neap_limits limits; /* of each start; what is crossed ends it */
+	struct neap_limits limits; /* of each start; crossing one ends it */
 	struct neap_parameters parameters;
 	struct neap_ladder ladder;
 	uint32_t retries;         /* restarts after an OOM, at most */
 	char *const *environment; /* "NAME=VALUE", NULL-terminated: set in the command's environment; NULL: nothing */
-	bool clear_memory_on_start;      /* first end what earlier runs left on the devices: device/leftovers.h */
-	bool log_files;                  /* stdout and stderr of the command into the folder */
-	const struct neap_log_sink *log; /* NULL: silent */
+	bool clear_memory_on_start;                    /* first end leftovers of earlier runs: device/leftovers.h */
+	bool log_files;                                /* stdout and stderr of the command into the folder */
+	const struct neap_log_sink *log;               /* NULL: silent */
 	void (*show)(void *context, const char *text); /* OOM cards, as they happen; NULL: not shown */
 	void *show_context;
 };
@@ -65,19 +65,20 @@ struct neap_supervise;
 /* "20261121-093000-12345-012345678": unique on this machine. */
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM]);
 
-/* Errors: NEAP_EBUSY when the run goes on already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
+/* Errors: NEAP_EBUSY when the run is running already, NEAP_EEXIST when the folder has a result, NEAP_EINVAL for a bad
  * run id or a {NAME} in the command that is no parameter, NEAP_ENODEVICE for a `device` that is not there,
  * NEAP_ENOSPC for a disk below its limit, and those of making a folder. */
 enum neap_status neap_supervise_begin(const struct neap_supervise_options *options,
 				      struct neap_supervise **ret_supervise, struct neap_error *err);
 
-/* Runs it to its end. NEAP_OK whatever became of the command, and *ret_result says what; errors are the supervisor's
- * own (NEAP_ENOMEM, NEAP_EIO: fork or pipes failed). The caller frees the result. */
+/* Runs it to its end. NEAP_OK however the command ended (see *ret_result); errors are the supervisor's own
+ * (NEAP_ENOMEM, NEAP_EIO: fork or pipes failed). The caller frees the result. */
 enum neap_status neap_supervise_run(struct neap_supervise *supervise, struct neap_result *ret_result,
 				    struct neap_error *err);
 
-/* Writes folder/result.json, and cuts the recordings to what was written. Errors: NEAP_ENOSPC, NEAP_EIO; then there
- * is none. Once the history has the run too, if it is to have it, the caller calls neap_run_stage_forget. */
+/* Writes folder/result.json, and cuts the recordings to their written length. Errors: NEAP_ENOSPC, NEAP_EIO; then
+ * there is no result.json. The caller calls neap_run_stage_forget once the history has the run too, if the run goes
+ * there. */
 enum neap_status neap_supervise_publish(struct neap_supervise *supervise, const struct neap_result *result,
 					struct neap_error *err);
 

@@ -1,5 +1,5 @@
-/* run/supervise_begin.c: what a run has from its beginning to its end: its id, its folder and the lock on it, room
- * on the disk for its result, the devices that are watched.
+/* run/supervise_begin.c: sets up what a run keeps to its end: its id, its folder with the lock, disk space for its
+ * result, the watched devices.
  */
 #include "run/supervise_internal.h"
 
@@ -27,11 +27,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to say which is the first */
+#define FIRST_DEVICE_NS   (60 * NEAP_NS_PER_S) /* for the driver to name the first device */
 #define RESULT_ROOM_BYTES (240 * 1024)         /* a memory curve of NEAP_CURVE_POINTS, and the texts */
 #define END_ROOM_BYTES    (48 * 1024)          /* RUN/ended has neither */
 #define PRUNED_TRIES      5
-#define LOCK_TRIES        500 /* of 1 ms: whoever looks whether a run is over has its lock for a moment */
+#define LOCK_TRIES        500 /* of 1 ms: a process that checks whether a run is over holds its lock for a moment */
 
 void neap_run_id_make(char text[NEAP_RUN_ID_ROOM])
 {
@@ -105,7 +105,7 @@ static enum neap_status make_run_folder(struct neap_supervise *run, struct neap_
 	return NEAP_OK;
 }
 
-/* Asked under the lock: a run that ends just now leaves its result first, and then the lock. */
+/* Call under the lock: a run that is ending writes its result before it releases the lock. */
 static enum neap_status check_unended(const struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
@@ -118,7 +118,7 @@ static enum neap_status check_unended(const struct neap_supervise *run, struct n
 	return status;
 }
 
-/* Whether the folder was deleted between our opening of its lock and our getting it: series/prune_apply.c. */
+/* Whether series/prune_apply.c deleted the folder after we opened its lock and before we got it. */
 static bool was_pruned(const struct neap_supervise *run)
 {
 	struct stat info;
@@ -140,11 +140,11 @@ static enum neap_status lock_once(struct neap_supervise *run, struct neap_error 
 		if (run->lock_fd < 0)
 			return neap_fail_errno(err, errno, "creating %s", path);
 	}
-	int failed = 0; /* does nothing where an inherited one is locked already */
+	int failed = 0; /* locking an inherited, locked one does nothing */
 	for (int tries = 0; (failed = flock(run->lock_fd, LOCK_EX | LOCK_NB)) &&
 			    (errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES;
 	     tries++)
-		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* held for a look only? */
+		neap_clock_sleep(neap_clock_system(), NEAP_NS_PER_MS); /* perhaps held only for a check */
 	if (failed && neap_owner_is_needed(errno)) {
 		status = neap_owner_take(run->folder, err);
 		run->owned = !status;
@@ -176,8 +176,8 @@ static void give_room_back(struct neap_supervise *run)
 	run->room_fd = -1;
 }
 
-/* Disk space for the result, taken before the command starts: a run of hours whose end cannot be written would have
- * to be run again. In a file without a name, so that nothing is left of it however we end. */
+/* Reserves disk space for the result before the command starts: a run of hours whose result cannot be written would
+ * have to be repeated. The file has no name, so it disappears however we end. */
 static enum neap_status take_room(struct neap_supervise *run, struct neap_error *err)
 {
 	char path[PATH_MAX];
@@ -210,7 +210,7 @@ void neap_supervise_room_for_end(struct neap_supervise *run)
 		give_room_back(run);
 }
 
-/* What makes no recording for want of space says nothing of it, being a guest in the command: we do. */
+/* The agent skips the recording if space is short, and stays silent inside the command. So the supervisor warns. */
 static void warn_of_little_space(const struct neap_supervise *run)
 {
 	char left[NEAP_UNITS_ROOM], needed[NEAP_UNITS_ROOM];
@@ -225,8 +225,8 @@ static void warn_of_little_space(const struct neap_supervise *run)
 			 neap_size_format(NEAP_RECORD_BYTES, needed));
 }
 
-/* What CUDA_VISIBLE_DEVICES comes to for the choice of the device: where there are several, CUDA's first one by its
- * UUID, since only the driver knows its order; "" where none can be named. */
+/* The part of CUDA_VISIBLE_DEVICES that chooses the device: if there are several, CUDA's first one by its UUID, since
+ * only the driver knows their order; "" if none can be named. */
 static const char *visible_devices(struct neap_supervise *run, char uuid_text[48])
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -248,7 +248,7 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	struct neap_error why = {0};
 	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &run->monitor, &why)) {
 		run->monitor = NULL;
-		/* A typing error is not the absence of a driver, and what is not seen cannot be waited for. */
+		/* Fails for a mistyped device, and for a device that must be waited for but is not visible. */
 		if (why.status == NEAP_EINVAL || run->options.only_device ||
 		    run->options.needs.kind != NEAP_NEEDS_NONE || run->options.limits.at[NEAP_LIMIT_DEVICE]) {
 			if (err)
@@ -261,8 +261,8 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 						    visible_devices(run, uuid_text), run->run_id, err);
 	if (!status && run->observe.runtime_note[0])
 		neap_log(run->options.log, NEAP_LOG_WARNING, "%s", run->observe.runtime_note);
-	/* One that cannot be read now, no process can use; whoever waits for it asks again, with a driver opened
-	 * anew. */
+	/* No process can use a device that cannot be read now. A caller that waits for it retries with a newly opened
+	 * driver. */
 	bool needed = run->options.only_device || run->options.needs.kind != NEAP_NEEDS_NONE;
 	if (!status && needed && run->observe.watched < run->observe.device_count)
 		status = neap_observe_read(&run->observe, err);
@@ -271,7 +271,7 @@ static enum neap_status open_devices(struct neap_supervise *run, struct neap_err
 	return status;
 }
 
-/* The guard and the tee come before devices are opened, and have none of them. */
+/* Starts the guard and the tee before devices are opened, so that they inherit none. */
 static void contain(struct neap_supervise *run)
 {
 	neap_group_make(run->run_id, &run->group);

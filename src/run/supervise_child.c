@@ -1,7 +1,7 @@
 /* run/supervise_child.c: starting the command, its signals, its end.
  *
- * Every signal that can be read comes through one signalfd. Between fork and exec the child calls nothing that is not
- * async-signal-safe; an exec that fails sends its errno through a pipe that a good exec closes.
+ * All readable signals come through one signalfd. Between fork and exec the child calls only async-signal-safe
+ * functions; if exec fails, the child sends errno through a pipe that a successful exec closes.
  */
 #include "run/supervise_internal.h"
 
@@ -25,8 +25,8 @@
 
 extern char **environ;
 
-/* Not read by us: those that cannot be caught, those that a fault of our own raises, and those that stop a process
- * which uses its terminal from the background. */
+/* Signals we do not read: those that cannot be caught, those that our own faults raise, and those that stop a
+ * background process which uses its terminal. */
 static const int left_alone[] = {SIGKILL, SIGSTOP, SIGFPE, SIGILL,  SIGSEGV,
 				 SIGBUS,  SIGTRAP, SIGSYS, SIGTTIN, SIGTTOU};
 
@@ -45,7 +45,7 @@ static void choose_signals(sigset_t *signals)
 	for (int number = 1; number <= SIGRTMAX; number++) {
 		struct sigaction now = {0};
 		if (among(number, left_alone, sizeof left_alone / sizeof *left_alone) ||
-		    sigaction(number, NULL, &now)) /* those that the C library keeps for itself */
+		    sigaction(number, NULL, &now)) /* reserved by the C library */
 			continue;
 		if (now.sa_handler != SIG_IGN)
 			sigaddset(signals, number);
@@ -70,8 +70,8 @@ enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct nea
 	return NEAP_OK;
 }
 
-/* One that came too late for the command must not end us now, in place of the command's own status: ignoring a signal
- * drops it where it is pending. */
+/* Drops pending signals by ignoring them: a signal that came too late for the command must not end us before we
+ * return the command's status. */
 static void drop_pending(const sigset_t *signals)
 {
 	for (int number = 1; number <= SIGRTMAX; number++) {
@@ -107,7 +107,7 @@ static bool is_replaced(const char *entry, char *const *settings)
 static char **make_environment(const struct neap_supervise *run)
 {
 	static const char *const names[] = {"NEAP_ATTACH", "NEAP_RUN_DIR", "NEAP_RUN_ID", "CUDA_VISIBLE_DEVICES"};
-	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off, also under us */
+	const char *attach = getenv("NEAP_ATTACH"); /* 0 turns the agent off here too */
 	const char *values[] = {attach && !strcmp(attach, "0") ? "0" : "1", run->folder, run->run_id, run->visible};
 	char *const *settings = run->options.environment;
 	char *ours[5] = {NULL};
@@ -137,8 +137,8 @@ static char **make_environment(const struct neap_supervise *run)
 	return block;
 }
 
-/* In a folder that another user may write to, a log is a file of ours or none: no link that leads elsewhere, no pipe
- * that nobody reads. */
+/* Another user may be able to write to the folder, so a log must be our own plain file: no link that leads elsewhere,
+ * no pipe without a reader. */
 static enum neap_status open_log(const struct neap_supervise *run, const char *name, int *ret_fd,
 				 struct neap_error *err)
 {
@@ -184,9 +184,9 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 	if (run->child.own_group)
 		setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != supervisor) /* it died before the line above */
+	if (getppid() != supervisor) /* the supervisor died before the line above */
 		_exit(125);
-	while (read(go_fd, &go, 1) < 0 && errno == EINTR) /* until we are where we are to run */
+	while (read(go_fd, &go, 1) < 0 && errno == EINTR) /* until the parent has moved us into the group */
 		;
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
@@ -198,7 +198,7 @@ static void become(const struct neap_supervise *run, char *const *words, char **
 		_exit(127);
 	}
 	execvpe(words[0], words, environment);
-	/* A folder of PATH that may not be searched is no reason to say that a command is there. */
+	/* EACCES from an unreadable folder of PATH does not mean that the command exists. */
 	if (errno == EACCES && !strchr(words[0], '/'))
 		errno = neap_path_search(words[0]) ? EACCES : ENOENT;
 failed:;
@@ -208,7 +208,7 @@ failed:;
 	_exit(cause == ENOENT ? 127 : 126);
 }
 
-/* Its output goes through the tee: stderr, and stdout where both lead to the same place. */
+/* Sends its output through the tee: stderr, and stdout if both lead to the same place. */
 static enum neap_status use_tee(const struct neap_supervise *run, int *logs, struct neap_error *err)
 {
 	logs[1] = fcntl(run->tee.write_fd, F_DUPFD_CLOEXEC, 3);
@@ -254,9 +254,9 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 	if (pid == 0)
 		become(run, words, environment, logs, report[1], go[0], supervisor);
 	if (run->child.own_group)
-		setpgid(pid, pid); /* in both, whoever is first; fails harmlessly after exec */
+		setpgid(pid, pid); /* in parent and child, to win the race; fails harmlessly after exec */
 	if (neap_group_enter(&run->group, pid))
-		neap_guard_tell(&run->guard, run->group.path);
+		neap_guard_set_group(&run->guard, run->group.path);
 	neap_fd_write(go[1], "", 1, NULL);
 	close(report[1]);
 	report[1] = -1;
@@ -282,7 +282,7 @@ out:
 
 void neap_child_signal(struct neap_supervise *run, int number)
 {
-	if (run->child.pid <= 0 || run->child.ended) /* reaped: the numbers may be someone else's by now */
+	if (run->child.pid <= 0 || run->child.ended) /* reaped: another process may have these numbers now */
 		return;
 	if (number == SIGKILL && !run->child.killed_ns)
 		run->child.killed_ns = neap_clock_now(neap_clock_system());
@@ -315,8 +315,8 @@ static void suspend(struct neap_supervise *run)
 	neap_child_signal(run, SIGCONT);
 }
 
-/* Whether the kernel raised it for something that we did: wrote to a reader that is gone, or beyond a limit of the
- * file size, or used up our own time. */
+/* Whether the kernel raised it for our own action: a write to a closed pipe or beyond a file size limit, or our CPU
+ * time used up. */
 static bool is_our_own(const struct signalfd_siginfo *info)
 {
 	switch (info->ssi_signo) {
@@ -330,7 +330,7 @@ static bool is_our_own(const struct signalfd_siginfo *info)
 	}
 }
 
-/* The user wants it to end: the second time it is ended. */
+/* The user asks the command to end; the second request kills it. */
 static void cancel(struct neap_supervise *run, int number, bool had_it)
 {
 	if (!run->cancel_count++)
@@ -342,8 +342,8 @@ static void cancel(struct neap_supervise *run, int number, bool had_it)
 	neap_child_signal(run, SIGCONT); /* a stopped one must run to end */
 }
 
-/* What a terminal sends goes to a whole group, and so on to the command's; what a process sends was meant for one.
- * Both are left to the command: programs save on SIGUSR1, print their stacks on SIGQUIT. */
+/* A terminal signals a whole group, so we signal the command's; a process signals one process. The command handles
+ * both: programs save on SIGUSR1, print their stacks on SIGQUIT. */
 static void pass_on(struct neap_supervise *run, const struct signalfd_siginfo *info)
 {
 	static const int of_terminals[] = {SIGINT, SIGQUIT, SIGHUP, SIGWINCH};

@@ -1,5 +1,5 @@
-/* run/supervise_curve.c: a run's memory curve and its marks, from the recording that tells its story and from the
- * samples that were taken meanwhile.
+/* run/supervise_curve.c: a run's memory curve and its marks, from its main recording and from the samples taken
+ * meanwhile.
  */
 #include "run/supervise_internal.h"
 
@@ -13,7 +13,7 @@
 #define SAMPLED_POINTS  500u
 #define RECORDED_POINTS (NEAP_CURVE_POINTS - SAMPLED_POINTS)
 
-/* The recording's points in time since the start; 0 when there is no curve to speak of. */
+/* The recording's points, in time since the start; 0 when there is no usable curve. */
 static size_t read_curve(const struct neap_supervise *run, const struct neap_record *record,
 			 struct neap_curve_point *points)
 {
@@ -48,7 +48,8 @@ static size_t thin_samples(const struct neap_samples *samples, struct neap_resul
 	return count;
 }
 
-/* The recording's curve, which is fine and exact, and between its points our samples, which know the driver's figure.
+/* The recording's curve, which is fine and exact, with our samples between its points, which have the driver's
+ * figure.
  */
 enum neap_status neap_facts_curve(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err)
@@ -86,7 +87,7 @@ out:
 	return status;
 }
 
-/* The marks of the recording: all, or the first and the last half of what there is room for. */
+/* The marks of the recording: all, or as many first and last ones as there is room for, half each. */
 enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct neap_record *record,
 				  struct neap_result *result, struct neap_error *err)
 {

@@ -1,5 +1,4 @@
-/* run/supervise_evidence.c: what recordings and logs say of a start: its OOMs with their cards, why it was asked
- * to stop.
+/* run/supervise_evidence.c: reads a start's recordings and logs: its OOMs with their cards, why it was asked to stop.
  */
 #include "run/supervise_internal.h"
 
@@ -24,10 +23,10 @@
 #define CARDS_SHOWN 4u     /* of one start; more repeat the same story */
 #define TAIL_BYTES  65536u /* of stderr.log */
 #define RECORDINGS  64u
-/* For the replays of the cards that are told at once: the run has to be watched meanwhile. */
+/* Time limit for the replays of cards shown while the run is still watched. */
 #define CARD_PATIENCE_NS (3 * NEAP_NS_PER_S)
 
-/* The PID in "record.PID", or after another prefix; 0 when the name is another. */
+/* The PID in "record.PID", or after another prefix; 0 for another name. */
 static pid_t file_pid(const char *name, const char *prefix)
 {
 	uint64_t pid = 0;
@@ -37,7 +36,8 @@ static pid_t file_pid(const char *name, const char *prefix)
 	return (pid_t)pid;
 }
 
-/* What the host has no memory for now, it may have in a moment: the outcome hangs on it. False: no longer. */
+/* Waits before a retry: host memory may be free in a moment, and the outcome depends on it. False: no more retries.
+ */
 static bool wait_for_memory(uint64_t *pause_ns)
 {
 	if (*pause_ns >= NEAP_NS_PER_S)
@@ -103,8 +103,8 @@ static struct neap_observed *find_observed(struct neap_supervise *run, pid_t pid
 	return NULL;
 }
 
-/* The card of a recording's OOM, with what replays of it say as long as there is patience; where the trace cannot be
- * had, what the journal says. */
+/* The card of a recording's OOM, with the findings of replays until the deadline; from the journal alone if there is
+ * no trace. */
 static bool make_card(const char *path, const struct neap_record *record, size_t index, uint64_t deadline_ns,
 		      struct neap_oom_card *ret_card)
 {
@@ -117,9 +117,8 @@ static bool make_card(const char *path, const struct neap_record *record, size_t
 	return made || neap_oom_card(record, index, ret_card, NULL) == NEAP_OK;
 }
 
-/* Cards of the OOMs of a recording from number `first` on: shown, as many as are worth it. Returns how many OOMs it
- * has. */
-static size_t tell_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
+/* Shows cards of a recording's OOMs from number `first` on, up to CARDS_SHOWN. Returns how many OOMs it has. */
+static size_t show_ooms(struct neap_supervise *run, const char *path, const struct neap_record *record, size_t first)
 {
 	uint64_t deadline_ns = neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS;
 	size_t count = neap_oom_count(record);
@@ -145,7 +144,7 @@ void neap_facts_show_cards(struct neap_supervise *run)
 		struct neap_record record = {0};
 		if (!process->ooms_rose || neap_record_read(process->record_path, &record, NULL))
 			continue;
-		process->cards_shown = tell_ooms(run, process->record_path, &record, process->cards_shown);
+		process->cards_shown = show_ooms(run, process->record_path, &record, process->cards_shown);
 		neap_record_fini(&record);
 	}
 }
@@ -153,10 +152,10 @@ void neap_facts_show_cards(struct neap_supervise *run)
 void neap_facts_show_simulated(struct neap_supervise *run)
 {
 	const char *name = run->observe.now.name;
-	if (run->simulated_told || !run->monitor || neap_monitor_backend(run->monitor) != NEAP_BACKEND_SIM ||
+	if (run->simulated_reported || !run->monitor || neap_monitor_backend(run->monitor) != NEAP_BACKEND_SIM ||
 	    !neap_simulated_is_used(run->folder))
 		return;
-	run->simulated_told = true;
+	run->simulated_reported = true;
 	neap_log(run->options.log, NEAP_LOG_WARNING, "simulated: nothing is computed (%s)",
 		 name[0] ? name : "no device is watched");
 }
@@ -166,24 +165,24 @@ struct evidence_search {
 	uint64_t last_oom_ns;
 };
 
-/* Why a session asked its program to stop, if one did and that was heard. */
-static void gather_wish(const struct neap_record *record, struct neap_evidence *evidence)
+/* Why a session asked its program to stop, if one did and the program obeyed. */
+static void read_stop_request(const struct neap_record *record, struct neap_evidence *evidence)
 {
-	const struct neap_event *wish = neap_run_wish(record);
+	const struct neap_event *request = neap_run_wish(record);
 	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
 
-	if (!wish || wish->block != NEAP_TRAIN_STOP)
+	if (!request || request->block != NEAP_TRAIN_STOP)
 		return;
-	if (!strcmp(neap_record_name(record, wish->tag), "leak")) /* python/neap/training.py */
+	if (!strcmp(neap_record_name(record, request->tag), "leak")) /* python/neap/training.py */
 		snprintf(evidence->stop_text, sizeof evidence->stop_text,
-			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", wish->size);
-	else if (!strcmp(neap_record_name(record, wish->tag), "--max-steps")) /* python/neap/_events.py */
+			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", request->size);
+	else if (!strcmp(neap_record_name(record, request->tag), "--max-steps")) /* python/neap/_events.py */
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
-			 wish->size, wish->size == 1 ? "" : "s");
+			 request->size, request->size == 1 ? "" : "s");
 	else
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
-			 neap_record_name(record, wish->tag), neap_size_format(wish->address, below),
-			 neap_size_format(wish->size, left));
+			 neap_record_name(record, request->tag), neap_size_format(request->address, below),
+			 neap_size_format(request->size, left));
 }
 
 enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err)
@@ -195,7 +194,7 @@ enum neap_status neap_facts_read(const char *path, struct neap_record *ret_recor
 	return status;
 }
 
-/* Whether the training went on after its last OOM: it finished a step on that device. */
+/* Whether the training went on after its last OOM and finished a step on that device. */
 static bool went_on(const struct neap_record *record)
 {
 	uint16_t device = 0;
@@ -221,15 +220,15 @@ static uint64_t last_oom_ns(const struct neap_record *record)
 	return time_ns;
 }
 
-/* The last OOM in words, and its card; a card that cannot be made changes nothing about the OOM. */
-static void tell_last_oom(struct neap_supervise *run, const char *path, pid_t pid, const struct neap_record *record,
-			  size_t count, struct neap_evidence *evidence)
+/* Describes the last OOM and makes its card. A failure to make the card does not affect the OOM. */
+static void describe_last_oom(struct neap_supervise *run, const char *path, pid_t pid,
+			      const struct neap_record *record, size_t count, struct neap_evidence *evidence)
 {
 	struct neap_oom_card card = {0};
 	char asked[NEAP_UNITS_ROOM], free_text[NEAP_UNITS_ROOM];
 	neap_buffer_clear(&run->last_card);
 	snprintf(evidence->oom_text, sizeof evidence->oom_text, "process %d ran out of device memory", (int)pid);
-	/* Again: shown while it ran, it did not yet say which rung was taken. */
+	/* Make it again: the card shown during the run does not name the rung taken. */
 	if (!make_card(path, record, count - 1, neap_clock_now(neap_clock_system()) + CARD_PATIENCE_NS, &card))
 		return;
 	neap_report_oom_card(&run->last_card, &card);
@@ -259,24 +258,24 @@ static void gather(struct neap_supervise *run, const char *path, pid_t pid, void
 		}
 		return;
 	}
-	gather_wish(&record, evidence);
-	size_t count = tell_ooms(run, path, &record, process ? process->cards_shown : 0);
+	read_stop_request(&record, evidence);
+	size_t count = show_ooms(run, path, &record, process ? process->cards_shown : 0);
 	if (process)
 		process->cards_shown = count;
 	if (count) {
-		/* every process that ran out must have gone on */
+		/* every process with an OOM must have gone on */
 		evidence->recovered = (evidence->ooms == 0 || evidence->recovered) && went_on(&record);
 		if (last_oom_ns(&record) >= search->last_oom_ns) {
 			search->last_oom_ns = last_oom_ns(&record);
-			tell_last_oom(run, path, pid, &record, count, evidence);
+			describe_last_oom(run, path, pid, &record, count, evidence);
 		}
 		evidence->ooms += count;
 	}
 	neap_record_fini(&record);
 }
 
-/* "oom.PID": the error that ended a Python program, as its text was (python/neap/hooks.py). Also without --log. */
-static void read_last_words(struct neap_supervise *run, const char *path, pid_t pid, void *context)
+/* "oom.PID": the text of the error that ended a Python program (python/neap/hooks.py). Also written without --log. */
+static void read_last_error(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct neap_evidence *evidence = context;
 	struct neap_buffer text = {0};
@@ -290,12 +289,12 @@ static void read_last_words(struct neap_supervise *run, const char *path, pid_t 
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence)
 {
 	struct evidence_search search = {.evidence = evidence};
-	neap_facts_show_simulated(run); /* of a start that was over before the first look */
+	neap_facts_show_simulated(run); /* for a start that was over before the first sample */
 	neap_facts_each_recording(run, gather, &search);
 	run->ooms += evidence->ooms;
-	neap_facts_each_file(run, "oom.", read_last_words, evidence);
+	neap_facts_each_file(run, "oom.", read_last_error, evidence);
 	if (!evidence->ooms && evidence->stderr_line[0])
-		run->ooms++; /* it said so itself; nobody counted */
+		run->ooms++; /* the program reported it; no recording counted it */
 }
 
 static void set_aside(struct neap_supervise *run, const char *path, pid_t pid, void *context)

@@ -1,7 +1,7 @@
 /* run/supervise_facts.c: from recordings and samples to a result.
  *
- * A start may have several attached processes, each with its recording. The one with the highest peak tells the story
- * (steps, leak, fluctuation, curve); OOMs are counted over all of them.
+ * A start may have several attached processes, each with its recording. The one with the highest peak gives the
+ * steps, leak, fluctuation and curve; OOMs are counted over all of them.
  */
 #include "run/supervise_internal.h"
 
@@ -110,7 +110,7 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 	}
 	if (!status) {
 		neap_buffer_clear(&text);
-		neap_buffer_text(&text, result->rung); /* of the command's parameters */
+		neap_buffer_text(&text, result->rung); /* the rung taken on the command's parameters */
 		const struct neap_split *from = &facts->first_split, *to = &facts->last_split;
 		if (best->found && from->micro_batch && from->micro_batch != to->micro_batch)
 			neap_buffer_format(&text, "%smicro_batch %llu -> %llu, accumulate %llu -> %llu",
@@ -119,7 +119,7 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 					   (unsigned long long)to->accumulate);
 		if (best->found) {
 			put_rungs(&text, facts->last_rungs & ~facts->first_rungs, "");
-			put_rungs(&text, facts->last_rungs & facts->first_rungs, "set: "); /* not taken: the user's */
+			put_rungs(&text, facts->last_rungs & facts->first_rungs, "set: "); /* by the user */
 		}
 		status = neap_result_set(&result->rung, neap_buffer_string(&text), err);
 	}
@@ -127,7 +127,7 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 	return status;
 }
 
-/* The largest micro-batch that is predicted to fit, from the recording that tells the story. */
+/* The largest micro-batch that is predicted to fit, from the recording with the highest peak. */
 static enum neap_status put_advice(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
 	struct neap_advice advice;
@@ -151,7 +151,7 @@ static enum neap_status put_advice(const struct best *best, struct neap_result *
 	return neap_result_set(&result->advice, text, err);
 }
 
-/* What each rung that is not in force would have saved at the peak. */
+/* The bytes that each unused rung would have saved at the peak. */
 static enum neap_status put_savings(const struct best *best, struct neap_result *result, struct neap_error *err)
 {
 	struct neap_saving savings[NEAP_SAVINGS];
@@ -166,7 +166,7 @@ static enum neap_status put_savings(const struct best *best, struct neap_result 
 
 static uint64_t highest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* What the supervisor saw itself. */
+/* The supervisor's own observations. */
 static void put_observed(struct neap_supervise *run, struct neap_result *result)
 {
 	const struct neap_observe *observe = &run->observe;
@@ -179,8 +179,8 @@ static void put_observed(struct neap_supervise *run, struct neap_result *result)
 	result->device_total_bytes = observe->watched < observe->device_count ? observe->now.total_bytes : 0;
 }
 
-/* Peaks are the highest of what was seen and what was recorded. Figures of the device stay as they are where none is
- * watched (any more). */
+/* Peaks are the higher of sampled and recorded ones. Figures of the device stay as they are if none is watched (any
+ * more). */
 static void put_peaks(struct neap_supervise *run, const struct best *best, struct neap_result *result)
 {
 	const struct neap_observe *observe = &run->observe;
@@ -204,7 +204,7 @@ static void put_peaks(struct neap_supervise *run, const struct best *best, struc
 	result->rungs = (uint32_t)(best->rungs + result->retries);
 }
 
-/* Of the command, all starts of it; the drain is not the command's. */
+/* The times of the command over all its starts, without the drain. */
 static void put_times(const struct neap_supervise *run, struct neap_result *result)
 {
 	result->ended_wall_ns = neap_wall_ns();
@@ -215,7 +215,7 @@ static void put_times(const struct neap_supervise *run, struct neap_result *resu
 	result->ended_wall_ns = result->started_wall_ns + result->duration_ns;
 }
 
-/* What was run last, on one line. The caller frees the text. */
+/* The last command line, on one line. The caller frees the text. */
 static enum neap_status command_line(const struct neap_supervise *run, char **ret_text, struct neap_error *err)
 {
 	struct neap_words words = {0};
@@ -286,7 +286,7 @@ static enum neap_status put_names(struct neap_supervise *run, struct neap_result
 	return status;
 }
 
-/* What a command wrote in the end is kept to say why it failed. */
+/* Drops the end of the output of a command that did not fail: it is kept only to show why one failed. */
 static enum neap_status forget_last(struct neap_result *result, struct neap_error *err)
 {
 	enum neap_status status = neap_result_set(&result->error_line, "", err);
@@ -295,7 +295,7 @@ static enum neap_status forget_last(struct neap_result *result, struct neap_erro
 	return status ? status : neap_result_set(&result->last_lines_of, "", err);
 }
 
-/* The verdict, and what the run's folder tells beside recordings. */
+/* The verdict, and the facts in the run's folder beside recordings. */
 static enum neap_status put_verdict(struct neap_supervise *run, const struct neap_verdict *verdict,
 				    struct neap_result *result, struct neap_error *err)
 {

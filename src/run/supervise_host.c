@@ -1,4 +1,4 @@
-/* run/supervise_host.c: the host's own OOM killer, by the counters that the kernel keeps of it: of our control
+/* run/supervise_host.c: counts kills of the host's OOM killer, from the kernel's counters: those of our control
  * group, else of the machine.
  */
 #include "run/supervise_internal.h"

@@ -31,10 +31,10 @@ struct neap_supervise {
 	int lock_fd, signal_fd;
 	bool owned;                    /* the folder, where there are no locks: base/owner.h */
 	int room_fd;                   /* holds disk space for the result; -1 once it is needed */
-	sigset_t signals, mask_before; /* those we read; the mask the command gets back */
+	sigset_t signals, mask_before; /* the signals we read; the mask that the command gets back */
 	struct neap_monitor *monitor;  /* NULL: no driver */
 	struct neap_observe observe;
-	struct neap_group group;           /* what the command runs in */
+	struct neap_group group;           /* the command's */
 	struct neap_guard guard;           /* ends it when we are killed */
 	struct neap_tee tee;               /* passes its output on */
 	char visible[48];                  /* the UUID that CUDA_VISIBLE_DEVICES gets; "" it stays */
@@ -44,10 +44,10 @@ struct neap_supervise {
 	int canceled_by; /* the first signal from the user */
 	unsigned cancel_count;
 	struct neap_limits_state limits;
-	uint64_t host_look_ns;           /* not before then: host memory is read */
+	uint64_t host_look_ns;           /* the next time to read host memory */
 	uint64_t started_ns, log_offset; /* where stderr.log, or the file that stderr is, began */
 	uint64_t tee_offset;             /* where its output through the tee began */
-	struct neap_last_output last;    /* what it wrote in the end; once ended */
+	struct neap_last_output last;    /* the end of its output; once ended */
 	uint64_t cards_shown;
 	/* of the whole run */
 	bool started_once;
@@ -55,8 +55,8 @@ struct neap_supervise {
 	uint64_t waited_ns, drain_ns, ooms;
 	struct neap_buffer last_card; /* text; empty: no OOM */
 	bool drained;
-	bool simulated_told; /* that nothing is computed */
-	char unwatched[256]; /* why no device could be named from the start; "" */
+	bool simulated_reported; /* has reported that nothing is computed */
+	char unwatched[256];     /* why no device could be named from the start; "" */
 	char drain_note[512];
 	uint32_t retries;
 };
@@ -66,34 +66,34 @@ struct neap_supervise {
 /* The command with the parameters of this start in place. The caller frees the words. */
 enum neap_status neap_supervise_words(const struct neap_supervise *run, char ***ret_words, struct neap_error *err);
 void neap_supervise_words_free(char **words);
-/* The processes that are the command's. */
+/* The command's processes. */
 struct neap_orphans_of neap_supervise_processes(const struct neap_supervise *run);
-/* Of the disk space that was taken for the result: makes room for RUN/ended. */
+/* Frees part of the disk space reserved for the result, for RUN/ended. */
 void neap_supervise_room_for_end(struct neap_supervise *run);
 
 /* supervise_child.c */
 
-/* Starts the command. *ret_spawn_errno: why it could not be run, below 0: why its folder could not be entered; then
+/* Starts the command. *ret_spawn_errno: why exec failed, below 0: why its folder could not be entered; then there is
  * no child. */
 enum neap_status neap_child_start(struct neap_supervise *run, char *const *words, int *ret_spawn_errno,
 				  struct neap_error *err);
-/* Before anything is started: that the logs can be written. */
+/* Before any start: checks that the logs can be written. */
 enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct neap_error *err);
 /* Sends to the command and, where it has one, to its group. */
 void neap_child_signal(struct neap_supervise *run, int number);
-/* Sleeps until something happened or `wait_ns` passed; then reaps what ended and passes signals on. */
+/* Sleeps until an event or for `wait_ns`; then reaps ended processes and passes signals on. */
 void neap_child_wait(struct neap_supervise *run, uint64_t wait_ns);
 enum neap_status neap_child_signals_begin(struct neap_supervise *run, struct neap_error *err);
 void neap_child_signals_end(struct neap_supervise *run);
 
 /* supervise_limits.c */
 
-/* Before anything is started: a disk that is below its limit already has no room for what a run writes. Errors:
- * NEAP_ENOSPC. */
+/* Before any start: fails with NEAP_ENOSPC if the disk is already below its limit and has no room for a run's files.
+ */
 enum neap_status neap_supervise_limits_check(const struct neap_supervise *run, struct neap_error *err);
-/* Looks at what the limits are about; warns of them, and ends the command that crossed one. */
+/* Reads the limited quantities, warns near a limit, and ends a command that crossed one. */
 void neap_supervise_limits_look(struct neap_supervise *run);
-/* Which one was crossed in this start. */
+/* Notes the limit that was crossed in this start. */
 void neap_supervise_limits_evidence(const struct neap_supervise *run, struct neap_evidence *evidence);
 
 /* supervise_spec.c */
@@ -111,35 +111,35 @@ void neap_facts_each_file(struct neap_supervise *run, const char *prefix,
 void neap_facts_each_recording(struct neap_supervise *run,
 			       void (*visit)(struct neap_supervise *run, const char *path, pid_t pid, void *context),
 			       void *context);
-/* Once the command has ended: processes that ended between two looks are counted as attached. */
+/* Once the command has ended: counts processes that no sample saw as attached. */
 void neap_facts_meet_recorded(struct neap_supervise *run);
-/* neap_record_read, tried again for a while where host memory is short. */
+/* neap_record_read, retried for a while if host memory is short. */
 enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err);
-/* After a look: shows the cards of OOMs that came since the last one. */
+/* After a sample: shows the cards of OOMs since the last one. */
 void neap_facts_show_cards(struct neap_supervise *run);
-/* After a look: says once that the run is simulated, when its first process has loaded the stand-ins. */
+/* After a sample: reports once that the run is simulated, when its first process has loaded the stand-ins. */
 void neap_facts_show_simulated(struct neap_supervise *run);
-/* What the recordings and logs of this start say of its end. */
+/* Collects evidence of its end from the recordings and logs of this start. */
 void neap_facts_evidence(struct neap_supervise *run, struct neap_evidence *evidence);
-/* Keeps the recordings of a start that is followed by another: record.PID becomes start-N.record.PID. */
+/* Keeps the recordings of this start when another follows: record.PID becomes start-N.record.PID. */
 void neap_facts_set_aside(struct neap_supervise *run);
 
 /* supervise_last.c */
 
-/* Before a start: where its output will begin. */
+/* Before a start: notes where its output will begin. */
 void neap_supervise_last_begin(struct neap_supervise *run);
-/* After it has ended: run->last, and what it says of device memory and of the device. */
+/* After it has ended: fills run->last, and its evidence about device memory and the device. */
 void neap_supervise_last_read(struct neap_supervise *run, struct neap_evidence *evidence);
 
 /* supervise_facts.c */
 
-/* What is known without its recordings: names, times, what was observed. Quick. The caller frees the result. */
+/* The facts known without its recordings: names, times, observations. Quick. The caller frees the result. */
 enum neap_status neap_facts_plain(struct neap_supervise *run, const struct neap_verdict *verdict,
 				  struct neap_result *ret_result, struct neap_error *err);
-/* Adds what the recordings tell, and the verdict. */
+/* Adds the facts of the recordings, and the verdict. */
 enum neap_status neap_facts_complete(struct neap_supervise *run, const struct neap_verdict *verdict,
 				     struct neap_result *result, struct neap_error *err);
-/* Both: all that is known, once it is over. */
+/* Both: all facts, once the run is over. */
 enum neap_status neap_facts_result(struct neap_supervise *run, const struct neap_verdict *verdict,
 				   struct neap_result *ret_result, struct neap_error *err);
 
@@ -156,15 +156,15 @@ enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct
 
 /* Before the first start. Errors: NEAP_ENOSPC, NEAP_EIO; then nothing may be started. */
 enum neap_status neap_run_stage_begin(const struct neap_supervise *run, struct neap_error *err);
-/* Before what is left of a start is moved aside for another. */
+/* Before the files of a start are moved aside for a restart. */
 void neap_run_stage_begin_again(const struct neap_supervise *run);
-/* The command has ended. `rung_left`: after an OOM it would be started again. */
+/* The command has ended. `rung_left`: after an OOM it would be restarted. */
 enum neap_status neap_run_stage_end(struct neap_supervise *run, const struct neap_evidence *evidence, bool rung_left,
 				    struct neap_error *err);
 
 /* supervise_host.c */
 
-/* How often the host's OOM killer has killed; *ret_name says which counter. */
+/* The kills of the host's OOM killer so far; *ret_name: the counter's name. */
 uint64_t neap_host_kills(const char **ret_name);
 
 #endif

@@ -1,10 +1,10 @@
-/* run/supervise_last.c: the end of what the command wrote, read where it can be:
+/* run/supervise_last.c: reads the end of the command's output, depending on where it goes:
  *
  *   --log                       RUN/stderr.log
- *   stderr is a file            that file, from where this start began; what neap itself wrote in between is left out
- *   a pipe, a socket, /dev/null what the tee kept (run/tee.h)
- *   a terminal, closed          nowhere: neap leaves it to the command. Of a PyTorch program RUN/error.PID has the
- *                               exception that ended it (python/neap/hooks.py)
+ *   stderr is a file            that file, from where this start began, without neap's own lines
+ *   a pipe, a socket, /dev/null the tee's copy (run/tee.h)
+ *   a terminal, closed          not read. For a PyTorch program, RUN/error.PID has the exception that
+ *                               ended it (python/neap/hooks.py)
  */
 #include "run/supervise_internal.h"
 
@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Where the next byte goes that is written to this file; false: it is none. */
+/* The position where the next byte is written to this file; false: it is not a plain file. */
 static bool position_of(int fd, uint64_t *ret_position)
 {
 	struct stat file;
@@ -106,7 +106,7 @@ struct first_error {
 	char line[sizeof((struct neap_last_output *)0)->error];
 };
 
-/* Of several processes the one that failed first is the cause. */
+/* Of several failed processes, the first is the cause. */
 static void read_error(struct neap_supervise *run, const char *path, pid_t pid, void *context)
 {
 	struct first_error *first = context;

@@ -1,9 +1,9 @@
-/* run/supervise_limits.c: what limits.h decides on is read here, and what it decides is done.
+/* run/supervise_limits.c: reads what limits.h decides on, and acts on its decisions.
  *
- * Host memory is what the run's processes hold together. Resident bytes are cheap to read but count a page that is
- * shared by ten workers ten times; each page's share (Pss) is exact but costs a walk over the pages. So: resident
- * bytes, and the shares only where the former come near the limit; the sum of shares is never above that of resident
- * bytes. Looking costs at most a twentieth of the time.
+ * Host memory is the sum over the run's processes. Resident bytes are cheap to read but count a page that is
+ * shared by ten workers ten times; each page's share (Pss) is exact but costs a walk over the pages. So neap reads
+ * resident bytes, and the shares only if these come near the limit; the sum of shares never exceeds that of resident
+ * bytes. Reading takes at most a twentieth of the time.
  */
 #include "run/supervise_internal.h"
 
@@ -25,8 +25,8 @@
 
 static uint64_t now(void) { return neap_clock_now(neap_clock_system()); }
 
-/* The process's share of what it holds. Where that cannot be read its resident bytes, as they are now: one that has
- * just ended has neither, and workers that end together must not count as if each had held all that they shared. */
+/* The process's share of its pages; if that cannot be read, its resident bytes now. A process that has just ended has
+ * neither: workers that end together must not each count all the pages they shared. */
 static uint64_t share_bytes(const struct neap_process *process)
 {
 	struct neap_buffer text = {0};

@@ -1,5 +1,5 @@
-/* run/supervise_spec.c: RUN/spec.json: what is run, written before it starts, so that a run whose supervisor died
- * still says what it was.
+/* run/supervise_spec.c: RUN/spec.json: the run's command and settings, written before it starts, so that they are
+ * known even if the supervisor dies.
  */
 #include "run/supervise_internal.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text from the command line: what is not UTF-8 becomes null. */
+/* Text from the command line; null if it is not UTF-8. */
 static json_t *text_value(const char *text)
 {
 	json_t *value = text ? json_string(text) : NULL;

@@ -21,16 +21,16 @@
 
 #define FLUSH_NS    NEAP_NS_PER_S
 #define LOOK_NS     (NEAP_NS_PER_MS / 2)
-#define READER_GONE 17 /* exit status: nobody reads our output any more */
+#define READER_GONE 17 /* exit status: our output has no reader any more */
 
 struct neap_tee_ring {
 	_Atomic uint64_t passed; /* bytes since the beginning; of them the last NEAP_LAST_LOOK are in `bytes` */
-	_Atomic bool busy;       /* bytes are read and not passed on yet */
+	_Atomic bool busy;       /* it has read bytes that are not passed on yet */
 	char bytes[NEAP_LAST_LOOK];
 };
 
-/* All of it, also to a reader that does not wait. False: there is none any more. What cannot be written (a full disk)
- * is dropped: that is no reason to hold the command up. */
+/* Writes all bytes, also to a nonblocking reader. False: the reader is gone. Bytes that cannot be written (a full
+ * disk) are dropped, so that the command never waits. */
 static bool pass_on(const char *bytes, size_t length)
 {
 	while (length > 0) {
@@ -58,8 +58,8 @@ static void keep(struct neap_tee_ring *ring, const char *bytes, size_t length)
 	atomic_store(&ring->passed, passed + length);
 }
 
-/* Never returns. Nothing but its pipe and our stderr stay open: a lock or a device must not wait for it. Signals that
- * were sent to everybody are not meant for it: it ends when the last writer does. */
+/* Never returns. Closes everything but its pipe and our stderr: no lock or device may wait for it. Ignores signals
+ * sent to the whole group or session: it ends when the last writer does. */
 static void serve(struct neap_tee_ring *ring, int read_fd)
 {
 	static char bytes[16384];
@@ -111,7 +111,7 @@ static void start(struct neap_tee *tee_process)
 	pid_t pid = fork();
 	if (!pid) {
 		if (tee_process->write_fd >= 0)
-			close(tee_process->write_fd); /* its own end would never come */
+			close(tee_process->write_fd); /* else it would never see the end of the pipe */
 		serve(tee_process->ring, tee_process->read_fd);
 	}
 	tee_process->pid = pid > 0 ? pid : 0;
@@ -156,7 +156,8 @@ void neap_tee_flush(const struct neap_tee *tee_process)
 	uint64_t begun_ns = neap_clock_now(neap_clock_system());
 	while (tee_process->pid && neap_clock_now(neap_clock_system()) - begun_ns < FLUSH_NS) {
 		int waiting = 0;
-		/* In this order: what has left the pipe was read by one that is busy until it is passed on. */
+		/* The order matters: bytes that have left the pipe were read by a tee that is busy until it has
+		 * passed them on. */
 		if (tee_process->read_fd < 0 || (!ioctl(tee_process->read_fd, FIONREAD, &waiting) && !waiting &&
 						 !atomic_load(&tee_process->ring->busy)))
 			return;
@@ -185,7 +186,7 @@ void neap_tee_reaped(struct neap_tee *tee_process, pid_t pid, int wait_status)
 		return;
 	atomic_store(&tee_process->ring->busy, false);
 	if (!WIFEXITED(wait_status))
-		return; /* killed: another one goes on */
+		return; /* killed: neap_tee_keep_up starts another */
 	close(tee_process->read_fd);
 	tee_process->read_fd = -1;
 }

@@ -83,8 +83,8 @@ void neap_words_fini(struct neap_words *words)
 
 static bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-/* Whether a shell would put something else in place of what stands here: "$NAME", "${", "$(", "`"; at the beginning
- * of a word a "~" too. Not inside '...'. */
+/* Whether a shell would expand the text here: "$NAME", "${", "$(", "`"; also a "~" at the beginning of a word. Not
+ * inside '...'. */
 static bool is_expanded(const char *c, char quote, bool begins)
 {
 	bool named = c[0] == '$' && (isalpha((unsigned char)c[1]) || (c[1] && strchr("_{(", c[1])));

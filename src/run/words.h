@@ -24,9 +24,8 @@ enum neap_status neap_words_copy(const struct neap_words *words, struct neap_wor
 void neap_words_fini(struct neap_words *words);
 
 /* Splits a command line as a shell does (blanks, 'single', "double", backslash) but expands nothing. Errors:
- * NEAP_EPARSE for a quote that does not end, and for what only a shell would understand: an unquoted word of nothing
- * but
- * |, &, ;, < and >; a variable ($NAME, ${), a command ($(, `) or a leading ~ that is not in '...' or escaped. */
+ * NEAP_EPARSE for a quote that does not end, and for syntax that needs a shell: an unquoted word of only |, &, ;, <
+ * and >; a variable ($NAME, ${), a command ($(, `) or a leading ~ that is not in '...' or escaped. */
 enum neap_status neap_words_split(const char *text, struct neap_words *ret_words, struct neap_error *err);
 
 /* The words as one line that neap_words_split reads back; malloc, or NULL when memory is short. */

@@ -62,14 +62,14 @@ static void test_a_real_one(void **state)
 		_exit(127);
 	}
 	assert_int_equal(read(ready[0], text, 1), 1); /* it is no fork of this one any more */
-	assert_true(neap_outsider_tell(pid, text, sizeof text));
+	assert_true(neap_outsider_describe(pid, text, sizeof text));
 	assert_non_null(strstr(text, "): "));
 	assert_non_null(strstr(text, "does not use libneap"));
-	assert_true(neap_outsider_tell(pid, small, sizeof small));
+	assert_true(neap_outsider_describe(pid, small, sizeof small));
 	assert_int_equal(strlen(small), sizeof small - 1);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	assert_false(neap_outsider_tell(pid, text, sizeof text));
+	assert_false(neap_outsider_describe(pid, text, sizeof text));
 	close(ready[0]);
 	close(ready[1]);
 }
