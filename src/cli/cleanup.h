@@ -5,15 +5,6 @@
 
 #include "cli/command.h"
 
-/* For the help of both. */
-#define CLEANUP_BOUND                                                                                                \
-	"A process answers within 30 s, or: 75, and what it has not begun by then it does not do. One that is "      \
-	"stopped cannot answer: 75 at once, nothing changed.\n"                                                      \
-	"\n"                                                                                                         \
-	"Exit codes: 0 done; 64 usage; 66 no such process, or it ended before it answered; 69 not attached; 75 no "  \
-	"answer in time, stopped, or a graph is being captured just now; 76 it answered nonsense; 77 another "       \
-	"user's. With several processes: the last failure's."
-
 struct cleanup_options {
 	const char *command; /* "clear" */
 	bool force;

@@ -16,6 +16,36 @@
 
 #define TOP 10
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_analyze = {
+	.name = "analyze",
+	.usage =
+		"FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT] [--write OUT]",
+	.summary = "what a trace says: peaks, who held the memory and what for",
+	.details = neap_help_analyze,
+	.options =
+		(const struct neap_option[]){
+			{"device", "N",
+			 "which device of the trace; the one that ran out of memory, else the one with the most "
+			 "events"},
+			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
+			{"to", "T", "likewise; the peaks are those in between"},
+			{"memory", "SIZE",
+			 "of the device that ran out of memory: what of it was neither reserved nor free, others "
+			 "held. Of a trace without a failure: would it fail on such a device, and what would "
+			 "help?"},
+			{"top", "K", "how many holders are listed; 10"},
+			{"json", NULL, "every figure, as JSON"},
+			{"write", "OUT", "the whole trace in another form as well: .pickle, .txt, .txt.zst, .record"},
+			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = run,
+};
+
 static volatile sig_atomic_t interrupted_by;
 static void on_signal(int number) { interrupted_by = number; }
 
@@ -202,72 +232,3 @@ static int run(const struct neap_arguments *arguments)
 	neap_trace_free(trace);
 	return code;
 }
-
-const struct neap_command neap_command_analyze = {
-	.name = "analyze",
-	.usage =
-		"FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT] [--write OUT]",
-	.summary = "what a trace says: peaks, who held the memory and what for",
-	.details =
-		"FILE is a PyTorch memory snapshot, a recording of neap's (record.PID in a run's folder, or that "
-		"folder: then that of the process with the highest peak), or a "
-		"text trace "
-		"(also zstd-compressed), in a file or from a pipe: <(zcat FILE.gz), or - for standard input. Nothing "
-		"in it "
-		"is executed.\n"
-		"\n"
-		"Memory at the peak is told by the line of the program that asked for it (the innermost Python "
-		"frame outside "
-		"torch), in recordings by tag, and where a file has neither by size. What it was for (parameters, "
-		"gradients, "
-		"...) is told with what says so: the tag; the frames, by names that mean one thing in every "
-		"program; or the "
-		"lifetime, measured in steps. What none of them tells is called unknown.\n"
-		"\n"
-		"requested: what the program asked for. allocated: the same as PyTorch's blocks are. rounded: the "
-		"same "
-		"rounded up as the settings say, where blocks are not known. reserved: segments.\n"
-		"\n"
-		"What other settings would have done is found by replaying this very trace with them: on the "
-		"device that ran "
-		"out of memory, else on one without bound, and only where more than 2 % of what was reserved was "
-		"not asked "
-		"for. What changes of training would save is predicted from what memory was for.\n"
-		"\n"
-		"The page is one file that fetches nothing: every allocation over time, addresses, segments and "
-		"what holds "
-		"them, stacks. With --device, --from or --to it has that device and stretch alone, else every "
-		"device of "
-		"the trace.\n"
-		"\n"
-		"--write also writes the trace in the form that the name's end tells: .pickle (a snapshot as PyTorch "
-		"writes it, for "
-		"its viewer), .txt or .txt.zst (text, of one device), .record (a recording of neap's). It is the "
-		"whole trace: not together with --from or --to. What a form "
-		"has no place for is lost: text has no stacks, segments or times, a recording of a stack only its "
-		"line.\n"
-		"\n"
-		"Exits 65 for a malformed file, with the place in it, and 66 when there is none; 73, 74 or 77 "
-		"when the page or the trace "
-		"cannot be written.",
-	.options =
-		(const struct neap_option[]){
-			{"device", "N",
-			 "which device of the trace; the one that ran out of memory, else the one with the most "
-			 "events"},
-			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
-			{"to", "T", "likewise; the peaks are those in between"},
-			{"memory", "SIZE",
-			 "of the device that ran out of memory: what of it was neither reserved nor free, others "
-			 "held. Of a trace without a failure: would it fail on such a device, and what would "
-			 "help?"},
-			{"top", "K", "how many holders are listed; 10"},
-			{"json", NULL, "every figure, as JSON"},
-			{"write", "OUT", "the whole trace in another form as well: .pickle, .txt, .txt.zst, .record"},
-			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},
-			{NULL, NULL, NULL},
-		},
-	.operands_min = 1,
-	.operands_max = 1,
-	.run = run,
-};

@@ -16,6 +16,42 @@
 #define DAYS_MOST     100000.0
 #define TRASH_MOST_NS (UINT64_C(3650) * 86400 * 1000000000)
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_checkpoints = {
+	.name = "checkpoints",
+	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max N] "
+		 "[--max-total-size SIZE] ...",
+	.summary = "keep the best and the newest checkpoints of a folder, remove old ones",
+	.details = neap_help_checkpoints,
+	.options =
+		(const struct neap_option[]){
+			{"dry-run", NULL, "only show what would be done"},
+			{"keep-best", "N", "keep the best N by the metric (default 5; 0: none)"},
+			{"keep-last", "N", "keep the newest N"},
+			{"keep-every", "STEPS", "keep those whose step is a multiple"},
+			{"older-than-days", "D", "remove older ones (default 7; 0: whatever its age)"},
+			{"max", "N", "keep at most N, whatever their age: the newest, and the best"},
+			{"max-total-size", "SIZE", "keep at most that much, likewise (20GiB)"},
+			{"metric", "NAME", "best by this metric (val_loss)"},
+			{"mode", "min|max", "whether a low or a high value is better"},
+			{"pin", "PATTERN", "never remove these; may be given several times"},
+			{"resume-from", "NAME", "the checkpoint to resume from: never removed"},
+			{"grace", "TIME", "leave alone what changed less long ago (default 10m)"},
+			{"pattern", "PATTERN", "which names are checkpoints (default: the usual ones)"},
+			{"trash-ttl", "TIME", "how long it can be restored (default 1d; 0: not at all)"},
+			{"recursive", NULL, "the folders below DIR too, each judged by itself"},
+			{"restore", "PATTERN", "bring back from the trash: '*' for all"},
+			{"empty-trash", NULL, "delete what is in the trash now"},
+			{"yes", NULL, "do not ask"},
+			{"json", NULL, "one JSON object"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1000,
+	.run = run,
+};
+
 struct request {
 	struct neap_retention_options rules;
 	const char **pins;
@@ -331,88 +367,3 @@ out:
 	free(request.pins);
 	return code;
 }
-
-const struct neap_command neap_command_checkpoints = {
-	.name = "checkpoints",
-	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max N] "
-		 "[--max-total-size SIZE] ...",
-	.summary = "keep the best and the newest checkpoints of a folder, remove old ones",
-	.details = "A checkpoint goes only when a delete rule says so and no keep rule holds it. Without options the "
-		   "best 5 stay, whatever their age; of the others those older than 7 days go. Each DIR is judged by "
-		   "itself; folders in it are not entered without --recursive, but may be checkpoints themselves "
-		   "(checkpoint-500/, global_step500/, 1000/ of Orbax, a folder of torch.distributed.checkpoint).\n"
-		   "\n"
-		   "Files that belong together are one checkpoint, and stay or go together: model_epoch_5.pt with "
-		   "optimizer_epoch_5.pt (scheduler, scaler, rng, ema), parts of several ranks, shards "
-		   "(x-00001-of-00002.safetensors) with their index.\n"
-		   "\n"
-		   "Delete rules: --older-than-days (default 7; 0: any age), --max (at most N) and --max-total-size; "
-		   "of these two the oldest go first. With --max or --max-total-size no age and no grace counts that "
-		   "was not given, and the best that were not asked for with --keep-best yield, the worst first: the "
-		   "newest and the very best stay.\n"
-		   "Keep rules: --keep-best (default 5), --keep-last, --keep-every, --pin, --grace.\n"
-		   "Kept without being asked: the newest, by the step in its name and by its time (both, where they "
-		   "disagree); what a symbolic link or a file named latest or checkpoint names; --resume-from; what "
-		   "its trainer recorded as its best; what a process of this user has open (of anybody, for root); "
-		   "last.*, best.*, final.* without a number; files with neither a step nor a metric (unless "
-		   "--pattern says what is a checkpoint); an optimizer without its model; what cannot be read; NAME "
-		   "with a file NAME.pin, a folder with a file .pin. Symbolic links are left alone.\n"
-		   "\n"
-		   "A torn checkpoint (a zip archive without its end, a safetensors file shorter than its header "
-		   "says, shards that are missing, what Orbax or torch.distributed.checkpoint did not finish, an "
-		   "empty file) counts neither as the newest nor as one of the best. It goes when it is older than a "
-		   "day.\n"
-		   "\n"
-		   "What the best is: --metric and --mode say it; else what the trainer wrote down itself: Hugging "
-		   "Face's trainer_state.json and training_args.bin, the ModelCheckpoint callbacks in Lightning's "
-		   ".ckpt (nothing in it is executed), Orbax's metrics; else the well-known metric that most "
-		   "checkpoints carry, in the name (epoch=3-val_loss=0.123.ckpt) or in a file beside it (NAME.json, "
-		   "NAME.yaml, with or without NAME's extension; in a folder metrics.json, trainer_state.json and "
-		   "the like), which is exact and wins. The first line of the plan says what was used, and why. "
-		   "Where two records disagree, or it is not known which way is better, nothing goes until --metric "
-		   "or --mode says it. NaN is never among the best; where every value is NaN nothing is done. Where "
-		   "no checkpoint has a metric the newest 5 stand for the best 5, unless --keep-best or --metric was "
-		   "given.\n"
-		   "\n"
-		   "What goes is moved to DIR/.neap-trash and stays there for a day (--trash-ttl): --restore brings "
-		   "it back, and nobody is asked. Nothing becomes free before: the first cleanup of DIR after that "
-		   "time deletes it. --empty-trash deletes it now; without any rule it does no more. With "
-		   "--trash-ttl 0 nothing can be brought back, and on a disk that is full the checkpoints are "
-		   "deleted where they lie. Both ask on a terminal; elsewhere --yes is needed. What was restored is "
-		   "as old as before: pin it.\n"
-		   "\n"
-		   "The newest is flushed to the disk before anything goes. Killed at any instant, each checkpoint "
-		   "is whole, in DIR or in its trash; one of several files that was half moved comes back whole with "
-		   "the next cleanup. The last line counts what lies in the folders then (MB: 1048576 bytes).\n"
-		   "\n"
-		   "Exit codes: 0 done; 1 not confirmed; 64 wrong usage, or the best cannot be told; 66 no such "
-		   "folder, or nothing to restore; 73 --restore: the name is taken; 74 reading or writing failed; 77 "
-		   "not permitted. With --recursive a folder that cannot be judged is left alone, and the others are "
-		   "not.",
-	.options =
-		(const struct neap_option[]){
-			{"dry-run", NULL, "only show what would be done"},
-			{"keep-best", "N", "keep the best N by the metric (default 5; 0: none)"},
-			{"keep-last", "N", "keep the newest N"},
-			{"keep-every", "STEPS", "keep those whose step is a multiple"},
-			{"older-than-days", "D", "remove older ones (default 7; 0: whatever its age)"},
-			{"max", "N", "keep at most N, whatever their age: the newest, and the best"},
-			{"max-total-size", "SIZE", "keep at most that much, likewise (20GiB)"},
-			{"metric", "NAME", "best by this metric (val_loss)"},
-			{"mode", "min|max", "whether a low or a high value is better"},
-			{"pin", "PATTERN", "never remove these; may be given several times"},
-			{"resume-from", "NAME", "the checkpoint to resume from: never removed"},
-			{"grace", "TIME", "leave alone what changed less long ago (default 10m)"},
-			{"pattern", "PATTERN", "which names are checkpoints (default: the usual ones)"},
-			{"trash-ttl", "TIME", "how long it can be restored (default 1d; 0: not at all)"},
-			{"recursive", NULL, "the folders below DIR too, each judged by itself"},
-			{"restore", "PATTERN", "bring back from the trash: '*' for all"},
-			{"empty-trash", NULL, "delete what is in the trash now"},
-			{"yes", NULL, "do not ask"},
-			{"json", NULL, "one JSON object"},
-			{NULL, NULL, NULL},
-		},
-	.operands_min = 1,
-	.operands_max = 1000,
-	.run = run,
-};

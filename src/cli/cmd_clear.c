@@ -1,27 +1,13 @@
 /* cli/cmd_clear.c: `neap clear`: empties the caches of running attached processes. */
 #include "cli/cleanup.h"
 
-static int run(const struct neap_arguments *arguments)
-{
-	struct cleanup_options options = {.command = "clear",
-					  .force = neap_argument(arguments, "force"),
-					  .stats_only = neap_argument(arguments, "stats-only"),
-					  .json = neap_argument(arguments, "json")};
-	if (options.force && options.stats_only)
-		return neap_misuse(arguments, "--force or --stats-only, not both");
-	return cleanup_run(arguments, &options);
-}
+static int run(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_clear = {
 	.name = "clear",
 	.usage = "[--pid P|--all] [--force] [--stats-only] [--json]",
 	.summary = "return the cached memory of running processes to the driver",
-	.details =
-		"Works on attached processes only (started by 'neap run', or that attached themselves): nobody can "
-		"empty "
-		"the cache of another process from outside. Without --pid or --all, the only attached process. "
-		"Says what was allocated, reserved and free before and after, what was given back and what it cost.\n"
-		"\n" CLEANUP_BOUND,
+	.details = neap_help_clear,
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},
@@ -33,3 +19,14 @@ const struct neap_command neap_command_clear = {
 		},
 	.run = run,
 };
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct cleanup_options options = {.command = "clear",
+					  .force = neap_argument(arguments, "force"),
+					  .stats_only = neap_argument(arguments, "stats-only"),
+					  .json = neap_argument(arguments, "json")};
+	if (options.force && options.stats_only)
+		return neap_misuse(arguments, "--force or --stats-only, not both");
+	return cleanup_run(arguments, &options);
+}

@@ -18,6 +18,19 @@
 #define TOP    10
 #define NONE   UINT64_MAX
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_compare = {
+	.name = "compare",
+	.usage = "A B [--json]",
+	.summary = "what changed between two traces, such as before and after an optimisation",
+	.details = neap_help_compare,
+	.options = (const struct neap_option[]){{"json", NULL, "every figure, as JSON"}, {NULL, NULL, NULL}},
+	.operands_min = 2,
+	.operands_max = 2,
+	.run = run,
+};
+
 struct side {
 	const char *path;
 	struct neap_trace *trace;
@@ -228,20 +241,3 @@ static int run(const struct neap_arguments *arguments)
 	unload(&after);
 	return code;
 }
-
-const struct neap_command neap_command_compare = {
-	.name = "compare",
-	.usage = "A B [--json]",
-	.summary = "what changed between two traces, such as before and after an optimisation",
-	.details = "A and B are what `neap analyze` reads. Peaks, swing and leak per step, what the memory at the "
-		   "peak was for "
-		   "and who held it. Holders are matched by file and function, by tag, or by size: lines move. "
-		   "Cleanups with "
-		   "their cost are in neap's own recordings only.\n"
-		   "\n"
-		   "Exits 65 for a malformed file, 66 when there is none.",
-	.options = (const struct neap_option[]){{"json", NULL, "every figure, as JSON"}, {NULL, NULL, NULL}},
-	.operands_min = 2,
-	.operands_max = 2,
-	.run = run,
-};

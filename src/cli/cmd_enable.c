@@ -8,6 +8,21 @@
 
 #include <string.h>
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_enable = {
+	.name = "enable",
+	.usage = "[--shell sh|fish|csh]",
+	.summary = "print memory-efficient settings for the shell to take over",
+	.details = neap_help_enable,
+	.options =
+		(const struct neap_option[]){
+			{"shell", "SHELL", "sh (also bash and zsh; the default), fish or csh (also tcsh)"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};
+
 enum shell { SHELL_SH, SHELL_FISH, SHELL_CSH };
 
 /* Plain words: no character that means something to a shell. */
@@ -97,24 +112,3 @@ static int run(const struct neap_arguments *arguments)
 	settings_fini(&settings);
 	return code;
 }
-
-const struct neap_command neap_command_enable = {
-	.name = "enable",
-	.usage = "[--shell sh|fish|csh]",
-	.summary = "print memory-efficient settings for the shell to take over",
-	.details = "  sh, bash, zsh   eval \"$(neap enable)\"\n"
-		   "  fish            neap enable --shell fish | source\n"
-		   "  csh, tcsh       eval `neap enable --shell csh`\n"
-		   "\n"
-		   "What is set already is kept: the settings are merged into PYTORCH_CUDA_ALLOC_CONF (and into "
-		   "PYTORCH_ALLOC_CONF where that is set). For one run only: neap run --enable -- COMMAND. These are "
-		   "settings of PyTorch's own allocator; programs that use neap's need none. It reaches no process.\n"
-		   "\n"
-		   "Exit codes: 0 done; 64 usage; 71 out of memory.",
-	.options =
-		(const struct neap_option[]){
-			{"shell", "SHELL", "sh (also bash and zsh; the default), fish or csh (also tcsh)"},
-			{NULL, NULL, NULL},
-		},
-	.run = run,
-};

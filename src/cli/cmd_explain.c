@@ -25,6 +25,27 @@
 #define LOG_LIMIT (256ull << 20)
 #define MESSAGES  16 /* explained; the others are counted: ranks and retries repeat one another */
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_explain = {
+	.name = "explain",
+	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | RUNFOLDER | LOG [--json]",
+	.summary = "the common memory errors: causes and fixes, with figures",
+	.details = neap_help_explain,
+	.options =
+		(const struct neap_option[]){
+			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
+			{"record", "FILE",
+			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
+			{"number", "N", "the card of its Nth failure; the last"},
+			{"pid", "P", "the recording of this attached process, while it runs"},
+			{"json", NULL, "what a folder, --from, --record or --pid holds, as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_max = 1,
+	.run = run,
+};
+
 static json_t *bytes_json(uint64_t bytes)
 {
 	return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
@@ -317,39 +338,3 @@ static int run(const struct neap_arguments *arguments)
 		return neap_misuse(arguments, "no topic '%s': 'neap explain' lists them", name);
 	return explain_topic(topic, &from);
 }
-
-const struct neap_command neap_command_explain = {
-	.name = "explain",
-	.usage = "[TOPIC] [--record FILE | --pid P] [--number N] [--json] | RUNFOLDER | LOG [--json]",
-	.summary = "the common memory errors: causes and fixes, with figures",
-	.details =
-		"A topic is told with this machine's figures, with a recording's (--record), or with those of a "
-		"running attached process (--pid), which is not disturbed: its recording is read. Where a request "
-		"ran out of memory there, the card says why, and what would have helped: what was recorded is "
-		"replayed with other settings. Without one it says who holds the memory now, and what is left.\n"
-		"\n"
-		"With a run's folder (DIR of neap run, runs/NAME-N of a series) it says how the run ended, shows the "
-		"last "
-		"lines of its output, and explains its recording, or where there is none the out-of-memory message "
-		"in its "
-		"log.\n"
-		"\n"
-		"With a log (neap explain train.log, or cat train.log | neap explain) it reads nothing but the "
-		"text of an out-of-memory message, as every PyTorch since 1.0 has worded it, or JAX, cuBLAS, cuDNN "
-		"and NCCL, and says with the arithmetic whether it was capacity, fragmentation, neighbours or a "
-		"limit, and what to try first.\n"
-		"\n"
-		"Exits 65 when the log has no such message.",
-	.options =
-		(const struct neap_option[]){
-			{"from", "LOG", "a log or a pasted message; '-' reads standard input"},
-			{"record", "FILE",
-			 "a run's recording (record.PID in its folder): its leak verdict, its last OOM's card"},
-			{"number", "N", "the card of its Nth failure; the last"},
-			{"pid", "P", "the recording of this attached process, while it runs"},
-			{"json", NULL, "what a folder, --from, --record or --pid holds, as JSON"},
-			{NULL, NULL, NULL},
-		},
-	.operands_max = 1,
-	.run = run,
-};

@@ -15,6 +15,25 @@
 
 #define SCHEMA 1
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_fraction = {
+	.name = "fraction",
+	.usage = "F [--pid P|--all] [--json]",
+	.summary = "limit what running processes may reserve of each device",
+	.details = neap_help_fraction,
+	.options =
+		(const struct neap_option[]){
+			{"pid", "P", "this process; may be given several times"},
+			{"all", NULL, "every attached process"},
+			{"json", NULL, "the result as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = run,
+};
+
 /* What the driver says of the process beside its allocator on a device. */
 struct beside {
 	bool known;
@@ -289,43 +308,3 @@ static int run(const struct neap_arguments *arguments)
 	free(pids);
 	return code;
 }
-
-const struct neap_command neap_command_fraction = {
-	.name = "fraction",
-	.usage = "F [--pid P|--all] [--json]",
-	.summary = "limit what running processes may reserve of each device",
-	.details =
-		"F is a share of the device's total, above 0 and at most 1; 1 takes the limit away. It is in force "
-		"at "
-		"once: where more is reserved the cache is emptied first. Live memory is never touched; when it is "
-		"above "
-		"the limit, further growth fails with an out-of-memory error that names the limit, until enough is "
-		"freed.\n"
-		"\n"
-		"The limit is for what the allocator reserves. The CUDA context and what libraries take past the "
-		"allocator come on top and are shown beside it.\n"
-		"\n"
-		"Works on attached processes only; without --pid or --all, the only attached one. For the next run: "
-		"neap run --fraction F -- COMMAND, or NEAP_FRACTION=F in its environment.\n"
-		"\n"
-		"With a process that is stopped the limit is left: exit status 0, and it takes effect as soon as the "
-		"process goes on. One that runs answers within 30 s, or: 75, and what it has not begun by then it "
-		"does "
-		"not do.\n"
-		"\n"
-		"Exit codes: 0 in force (or left with a stopped process); 64 no fraction; 66 no such process, or it "
-		"ended "
-		"before it answered; 69 not attached; 75 no answer in time, or the cache could not be emptied just "
-		"now "
-		"(a graph is being captured), the limit being in force; 76 it answered nonsense; 77 another user's.",
-	.options =
-		(const struct neap_option[]){
-			{"pid", "P", "this process; may be given several times"},
-			{"all", NULL, "every attached process"},
-			{"json", NULL, "the result as JSON"},
-			{NULL, NULL, NULL},
-		},
-	.operands_min = 1,
-	.operands_max = 1,
-	.run = run,
-};

@@ -6,6 +6,17 @@
 
 #define WIDTH 100
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_help = {
+	.name = "help",
+	.usage = "[COMMAND|agent]",
+	.summary = "explain the commands",
+	.details = neap_help_help,
+	.operands_max = 1,
+	.run = run,
+};
+
 /* Prints one line's text, broken between words so that it ends before WIDTH; further lines are indented. */
 static void print_wrapped(FILE *stream, const char *text, size_t length, int column, int indent)
 {
@@ -133,13 +144,3 @@ static int run(const struct neap_arguments *arguments)
 	neap_help_print(stdout, command);
 	return NEAP_EXIT_OK;
 }
-
-const struct neap_command neap_command_help = {
-	.name = "help",
-	.usage = "[COMMAND|agent]",
-	.summary = "explain the commands",
-	.details =
-		"Without a command, lists them all. 'neap help agent' lists what an attached process can be asked.",
-	.operands_max = 1,
-	.run = run,
-};

@@ -18,6 +18,41 @@
 #define LIST_MOST    25
 #define COMPARE_MOST 8
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_history = {
+	.name = "history",
+	.usage = "[RUN...] [--log] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | "
+		 "--prune "
+		 "...",
+	.summary = "the runs that were: list, show, compare, export, prune",
+	.details = neap_help_history,
+	.options =
+		(const struct neap_option[]){
+			{"series", "S", "only runs of this series"},
+			{"name", "N", "only runs of this name"},
+			{"outcome", "O", "only those that ended so: ok, oom, failed, ..."},
+			{"since", "WHEN", "only those that ended since"},
+			{"older-than", "WHEN", "only those that ended before"},
+			{"limit", "N", "at most so many, the newest (default 25 for people; 0: all)"},
+			{"log", NULL, "what one RUN wrote, from its folder"},
+			{"json", NULL, "export as JSON"},
+			{"csv", NULL, "export as CSV"},
+			{"prune", NULL, "delete what the filters find"},
+			{"folders", NULL, "with --prune: delete the runs' folders, not their rows in the history"},
+			{"recordings", NULL, "with --prune: delete only the recordings in the runs' folders"},
+			{"max", "N", "with these two: keep at most N runs, the newest"},
+			{"max-total-size", "SIZE", "with these two: keep at most that much, of the newest (1GiB)"},
+			{"keep-last", "N", "with these two: keep the newest N, whatever their age and size"},
+			{"dry-run", NULL, "with --prune: only show what would be deleted"},
+			{"yes", NULL, "with --prune: do not ask"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 0,
+	.operands_max = COMPARE_MOST + 1,
+	.run = run,
+};
+
 struct request {
 	struct neap_history_filter filter;
 	char outcome[32];
@@ -286,78 +321,3 @@ static int run(const struct neap_arguments *arguments)
 	neap_history_close(history);
 	return code;
 }
-
-const struct neap_command neap_command_history = {
-	.name = "history",
-	.usage = "[RUN...] [--log] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | "
-		 "--prune "
-		 "...",
-	.summary = "the runs that were: list, show, compare, export, prune",
-	.details =
-		"Every `neap run` and every run of a series is kept in STATE/history.db (SQLite), with its command, "
-		"parameters, peaks, memory curve, marks, OOMs, rungs and exit. Without RUN: the newest, filtered. "
-		"With one "
-		"RUN all that is kept of it; with several they stand side by side, differences marked and numbers "
-		"with "
-		"their change from the first. A RUN is an id, the beginning of one, or a name: then its newest run.\n"
-		"\n"
-		"RUN --log shows what the run wrote: the end of the logs in its folder (--log of neap run; every run "
-		"of a "
-		"series), or the last lines that are kept of one that failed. 'neap history show RUN' is the same as "
-		"'neap "
-		"history RUN'.\n"
-		"\n"
-		"--series and --name are patterns (*, ?, [...]). --since and --older-than take a time ago (12h, 30d) "
-		"or a "
-		"date (2026-11-20, '2026-11-20 18:30').\n"
-		"\n"
-		"--json and --csv export all that the filters find, --json with curves and marks, in bytes and "
-		"nanoseconds. In CSV a text that a spreadsheet would take for a formula (it begins with =, +, - or "
-		"@) has "
-		"an apostrophe before it. "
-		"--prune deletes what the filters find from the history and gives the space back; folders of runs "
-		"stay. "
-		"With --folders it deletes the folders of such runs in STATE/runs instead, with --recordings only "
-		"the "
-		"recordings in them and in those of finished series (STATE/series), and the history stays: those "
-		"older than "
-		"--older-than, those beyond the newest --max, those beyond --max-total-size, but not the newest "
-		"--keep-last. "
-		"A run that is under way stays, and so does a folder with a file that neap did not make. It cannot "
-		"be "
-		"undone: on a terminal it is asked about, elsewhere --yes is needed; --dry-run shows what would go.\n"
-		"\n"
-		"Without being asked neap deletes recordings alone: at the end of a run in STATE/runs, those of the "
-		"oldest "
-		"runs there, beyond 1 GiB together. NEAP_RECORDINGS_MAX is another size, or 'unlimited'.\n"
-		"\n"
-		"It can be read while runs are written. A damaged file is set aside, said, and never overwritten.\n"
-		"\n"
-		"Exit codes: 0 done; 1 not confirmed; 64 wrong usage, or more than one run begins like that; 66 no "
-		"such run; "
-		"69 a newer neap's history; 74 cannot be read or written; 75 locked by another process for 30 s.",
-	.options =
-		(const struct neap_option[]){
-			{"series", "S", "only runs of this series"},
-			{"name", "N", "only runs of this name"},
-			{"outcome", "O", "only those that ended so: ok, oom, failed, ..."},
-			{"since", "WHEN", "only those that ended since"},
-			{"older-than", "WHEN", "only those that ended before"},
-			{"limit", "N", "at most so many, the newest (default 25 for people; 0: all)"},
-			{"log", NULL, "what one RUN wrote, from its folder"},
-			{"json", NULL, "export as JSON"},
-			{"csv", NULL, "export as CSV"},
-			{"prune", NULL, "delete what the filters find"},
-			{"folders", NULL, "with --prune: delete the runs' folders, not their rows in the history"},
-			{"recordings", NULL, "with --prune: delete only the recordings in the runs' folders"},
-			{"max", "N", "with these two: keep at most N runs, the newest"},
-			{"max-total-size", "SIZE", "with these two: keep at most that much, of the newest (1GiB)"},
-			{"keep-last", "N", "with these two: keep the newest N, whatever their age and size"},
-			{"dry-run", NULL, "with --prune: only show what would be deleted"},
-			{"yes", NULL, "with --prune: do not ask"},
-			{NULL, NULL, NULL},
-		},
-	.operands_min = 0,
-	.operands_max = COMPARE_MOST + 1,
-	.run = run,
-};

@@ -20,6 +20,29 @@
 
 #define SCHEMA 1
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_info = {
+	.name = "info",
+	.usage = "[-i DEVICE] [--pid P] [--sort KEY] [--oneline|--json|--csv|--summary] [--every S]",
+	.summary = "account for every byte of each device's memory, and who holds it",
+	.details = neap_help_info,
+	.options =
+		(const struct neap_option[]){
+			{"device", "DEVICE", "this device: index or UUID; may be given several times", 'i'},
+			{"pid", "P", "this process, and the devices it uses; may be given several times"},
+			{"sort", "KEY", "processes by memory, pid, time, user or name"},
+			{"oneline", NULL, "one line for each device"},
+			{"json", NULL, "one JSON object (with --every: one a line)"},
+			{"csv", NULL, "one line per device and per process on it"},
+			{"summary", NULL, "each attached process's counters, as PyTorch's memory_summary shows them"},
+			{"every", "S",
+			 "again every S seconds (or 500ms, 2m, ...), until interrupted; on a terminal in place"},
+			{NULL, NULL, NULL},
+		},
+	.run = run,
+};
+
 /* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
 static json_t *integer(uint64_t value)
 {
@@ -401,43 +424,3 @@ static int run(const struct neap_arguments *arguments)
 	free(request.pids);
 	return code;
 }
-
-const struct neap_command neap_command_info = {
-	.name = "info",
-	.usage = "[-i DEVICE] [--pid P] [--sort KEY] [--oneline|--json|--csv|--summary] [--every S]",
-	.summary = "account for every byte of each device's memory, and who holds it",
-	.details =
-		"Per device:\n"
-		"  driver reserved + contexts + allocated + cached + not attached + unexplained + free = total\n"
-		"\n"
-		"Contexts, allocated and cached are those of attached processes (started by 'neap run', or that "
-		"attached themselves); not attached is what the driver says of the others. Asks NVML and the "
-		"attached "
-		"processes' statistics pages: it creates no CUDA context, disturbs nobody, and waits for no "
-		"process, so "
-		"that it also answers for one that is stopped.\n"
-		"\n"
-		"Run time is as ps shows it: 12:34 are minutes and seconds, 3-01:02:03 days, hours and so on. Names "
-		"are cut, with ..., where a terminal is too narrow. Busy, where the driver says it, is the share of "
-		"the time in which the device computed anything.\n"
-		"\n"
-		"--csv: a name that a spreadsheet would take for a formula (it begins with =, +, - or @) has an "
-		"apostrophe before it.\n"
-		"\n"
-		"Exit codes: 0 done; 64 usage; 66 no such device, or no such process "
-		"on one; 69 no driver; 77 the runtime folder is not safely ours.",
-	.options =
-		(const struct neap_option[]){
-			{"device", "DEVICE", "this device: index or UUID; may be given several times", 'i'},
-			{"pid", "P", "this process, and the devices it uses; may be given several times"},
-			{"sort", "KEY", "processes by memory, pid, time, user or name"},
-			{"oneline", NULL, "one line for each device"},
-			{"json", NULL, "one JSON object (with --every: one a line)"},
-			{"csv", NULL, "one line per device and per process on it"},
-			{"summary", NULL, "each attached process's counters, as PyTorch's memory_summary shows them"},
-			{"every", "S",
-			 "again every S seconds (or 500ms, 2m, ...), until interrupted; on a terminal in place"},
-			{NULL, NULL, NULL},
-		},
-	.run = run,
-};

@@ -27,6 +27,29 @@
 #define SETTLE_NS     (40 * NEAP_NS_PER_S) /* after the grace: SIGKILL's 30 s, and the supervisor has to see it */
 #define LOOK_NS       (50 * NEAP_NS_PER_MS)
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_kill = {
+	.name = "kill",
+	.usage = "(PID...|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
+	.summary = "end GPU processes, and see their memory come back",
+	.details = neap_help_kill,
+	.options =
+		(const struct neap_option[]){
+			{"pid", "P", "this process, as PID alone; may be given several times"},
+			{"device", "DEVICE", "the processes on this device: index or UUID", 'i'},
+			{"mine", NULL, "every GPU process of this user"},
+			{"dry-run", NULL, "only show them"},
+			{"yes", NULL, "do not ask"},
+			{"grace", "TIME", "between SIGTERM and SIGKILL (500ms, 2m; default 10s)"},
+			{"drain-limit", "TIME", "how long to look for the memory to come back (default 60s)"},
+			{"json", NULL, "one JSON object; needs --yes or --dry-run"},
+			{NULL, NULL, NULL},
+		},
+	.operands_max = SIZE_MAX,
+	.run = run,
+};
+
 struct request {
 	const char *device;
 	bool by_pid, mine, dry_run, yes, json;
@@ -368,49 +391,3 @@ static int run(const struct neap_arguments *arguments)
 	free(pids);
 	return code;
 }
-
-const struct neap_command neap_command_kill = {
-	.name = "kill",
-	.usage = "(PID...|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
-	.summary = "end GPU processes, and see their memory come back",
-	.details =
-		"Shows each process, everything that descends from it, and the device memory they hold; asks on a "
-		"terminal, otherwise wants --yes. Then SIGTERM (a stopped process is woken so that it can end), a "
-		"time of grace, SIGKILL, after all that is left was stopped, with what it started meanwhile; and it "
-		"looks "
-		"until the driver has the memory back. Signals go through a "
-		"pidfd after the start time was compared: never to a process that got the PID since.\n"
-		"\n"
-		"Ends processes of your own user only, for root too; never PID 1, a thread of the kernel, itself, or "
-		"what it was started from. "
-		"Given by its PID, one such process refuses the whole request; with --device and --mine it is named "
-		"and "
-		"left "
-		"alone, and the others are ended.\n"
-		"\n"
-		"The result of a run ('neap run') says so: outcome killed, by which neap kill, with the command's "
-		"own exit "
-		"status. To end a run give its command's PID, not the supervisor's.\n"
-		"\n"
-		"It takes at most the grace, 30 s after SIGKILL, and the drain limit: 100 s with the defaults.\n"
-		"\n"
-		"Exit codes: 0 ended and the memory is back (or: nothing to end, --dry-run); 1 not confirmed; 64 "
-		"--yes is "
-		"missing; 66 no such process or device; 69 no driver; 75 a process lives on, or memory was not "
-		"back in time "
-		"(it says who holds it); 77 refused.",
-	.options =
-		(const struct neap_option[]){
-			{"pid", "P", "this process, as PID alone; may be given several times"},
-			{"device", "DEVICE", "the processes on this device: index or UUID", 'i'},
-			{"mine", NULL, "every GPU process of this user"},
-			{"dry-run", NULL, "only show them"},
-			{"yes", NULL, "do not ask"},
-			{"grace", "TIME", "between SIGTERM and SIGKILL (500ms, 2m; default 10s)"},
-			{"drain-limit", "TIME", "how long to look for the memory to come back (default 60s)"},
-			{"json", NULL, "one JSON object; needs --yes or --dry-run"},
-			{NULL, NULL, NULL},
-		},
-	.operands_max = SIZE_MAX,
-	.run = run,
-};

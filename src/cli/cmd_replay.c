@@ -15,6 +15,36 @@
 
 #define SCHEMA 1
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_replay = {
+	.name = "replay",
+	.usage = "TRACE [--policy torch|torch-expandable|neap] [--settings TEXT] [--memory SIZE] [--smallest] "
+		 "[--json]",
+	.summary = "what a trace would cost under another allocator, other settings or on another device",
+	.details = neap_help_replay,
+	.options =
+		(const struct neap_option[]){
+			{"policy", "POLICY",
+			 "torch (the default), torch-expandable (with expandable_segments:True), neap"},
+			{"settings", "TEXT", "as in PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:128,..."},
+			{"torch", "RELEASE", "of PyTorch: 2.4 to 2.15; the snapshot's, else the newest"},
+			{"memory", "SIZE",
+			 "what the driver may hand out, without its own and the context's; no bound"},
+			{"fraction", "F", "the per-process fraction of it"},
+			{"on-oom", "WHAT", "stop (the default), or continue without the block that did not fit"},
+			{"event-delay", "N", "in a text trace a stream's use ends N events after the free; 0"},
+			{"device", "N", "which device of the trace; the one with the most events"},
+			{"smallest", NULL,
+			 "also find the smallest device that completes, confirmed at 8 sizes above"},
+			{"json", NULL, "every figure, as JSON"},
+			{NULL, NULL, NULL},
+		},
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = run,
+};
+
 static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
 					   [NEAP_REPLAY_TORCH_EXPANDABLE] = "torch-expandable",
 					   [NEAP_REPLAY_NEAP] = "neap"};
@@ -434,53 +464,3 @@ static int run(const struct neap_arguments *arguments)
 	neap_trace_free(task.trace);
 	return code;
 }
-
-const struct neap_command neap_command_replay = {
-	.name = "replay",
-	.usage = "TRACE [--policy torch|torch-expandable|neap] [--settings TEXT] [--memory SIZE] [--smallest] "
-		 "[--json]",
-	.summary = "what a trace would cost under another allocator, other settings or on another device",
-	.details =
-		"TRACE is a PyTorch memory snapshot, a recording of neap's, or a text trace (also zstd-compressed), "
-		"in a "
-		"file or from a pipe (-: standard input). A text trace has one event a line:\n"
-		"\n"
-		"  a ID BYTES STREAM   allocate           e          empty the cache\n"
-		"  f ID                free               s          end of a training step\n"
-		"  r ID STREAM         record a stream    m NAME     a mark\n"
-		"\n"
-		"PyTorch's policy is a model that chooses the same block for every request, and makes and frees the "
-		"same segments, as PyTorch 2.4 to 2.15 do. A snapshot tells the release by its keys, and where "
-		"several write the same ones by what was chosen; --torch says it. Its settings are those found in a "
-		"snapshot, then --settings. "
-		"Under the settings of a snapshot the replay is compared with it, event by event, and the result "
-		"says where they part, if they do. neap's policy is its own allocator, on a device that is only "
-		"counted.\n"
-		"\n"
-		"What a snapshot does not say is how large the device was and whether a fraction was set: without "
-		"--memory requests fail where they failed. Under other settings than its own, what was there before "
-		"the recording began is allocated anew.\n"
-		"\n"
-		"Running out of memory is a result, not a failure of the command: look at `ooms`. Exits 65 for a "
-		"malformed trace, 66 when there is none, 128+N when signal N ended it.",
-	.options =
-		(const struct neap_option[]){
-			{"policy", "POLICY",
-			 "torch (the default), torch-expandable (with expandable_segments:True), neap"},
-			{"settings", "TEXT", "as in PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb:128,..."},
-			{"torch", "RELEASE", "of PyTorch: 2.4 to 2.15; the snapshot's, else the newest"},
-			{"memory", "SIZE",
-			 "what the driver may hand out, without its own and the context's; no bound"},
-			{"fraction", "F", "the per-process fraction of it"},
-			{"on-oom", "WHAT", "stop (the default), or continue without the block that did not fit"},
-			{"event-delay", "N", "in a text trace a stream's use ends N events after the free; 0"},
-			{"device", "N", "which device of the trace; the one with the most events"},
-			{"smallest", NULL,
-			 "also find the smallest device that completes, confirmed at 8 sizes above"},
-			{"json", NULL, "every figure, as JSON"},
-			{NULL, NULL, NULL},
-		},
-	.operands_min = 1,
-	.operands_max = 1,
-	.run = run,
-};

@@ -1,19 +1,13 @@
 /* cli/cmd_reset.c: `neap reset`: clear, and reset the peak statistics. */
 #include "cli/cleanup.h"
 
-static int run(const struct neap_arguments *arguments)
-{
-	struct cleanup_options options = {
-		.command = "reset", .reset_peaks = true, .json = neap_argument(arguments, "json")};
-	return cleanup_run(arguments, &options);
-}
+static int run(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_reset = {
 	.name = "reset",
 	.usage = "[--pid P|--all] [--json]",
 	.summary = "clear, and reset the peak statistics",
-	.details = "As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.\n"
-		   "\n" CLEANUP_BOUND,
+	.details = neap_help_reset,
 	.options =
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},
@@ -23,3 +17,10 @@ const struct neap_command neap_command_reset = {
 		},
 	.run = run,
 };
+
+static int run(const struct neap_arguments *arguments)
+{
+	struct cleanup_options options = {
+		.command = "reset", .reset_peaks = true, .json = neap_argument(arguments, "json")};
+	return cleanup_run(arguments, &options);
+}

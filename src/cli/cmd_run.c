@@ -23,7 +23,9 @@
 
 #define RETRIES 8u
 
-static const struct neap_option options[] = {
+static int run_command(const struct neap_arguments *arguments);
+
+static const struct neap_option known_options[] = {
 	{"name", "NAME", "what to call the run; default: the program's name"},
 	{"folder", "DIR", "the run's folder; default: STATE/neap/runs/ID"},
 	{"run-id", "ID", "the run's id; default: made from the time"},
@@ -56,6 +58,16 @@ static const struct neap_option options[] = {
 	{"no-history", NULL, "do not add the run to the history"},
 	{"quiet", NULL, "say nothing but errors"},
 	{0},
+};
+
+const struct neap_command neap_command_run = {
+	.name = "run",
+	.usage = "[options] -- COMMAND [ARGUMENT...]",
+	.summary = "run a command inside GPU memory: watched, cleaned up after, retried with less",
+	.details = neap_help_run,
+	.options = known_options,
+	.takes_rest = true,
+	.run = run_command,
 };
 
 /* Options that take a value each, with their parsers. */
@@ -450,80 +462,3 @@ out:
 	run_python_fini(&additions.python);
 	return code;
 }
-
-const struct neap_command neap_command_run = {
-	.name = "run",
-	.usage = "[options] -- COMMAND [ARGUMENT...]",
-	.summary = "run a command inside GPU memory: watched, cleaned up after, retried with less",
-	.details =
-		"Waits until the device memory that --needs asks for is free, starts the command attached (with "
-		"NEAP_ATTACH=1, NEAP_RUN_DIR and NEAP_RUN_ID in its environment), watches it, ends what it left "
-		"running, and waits until its memory is free again. What is known of the run is in DIR/result.json.\n"
-		"\n"
-		"When device memory ran out, and it can be told (from the recording of an attached process, from the "
-		"error that ended a Python program, or from the end of its stderr), --on-oom changes "
-		"parameters and starts the command again. RULES "
-		"are VERB NAME[, VERB NAME...][; next rung], with the verbs halve, double, set NAME=VALUE and "
-		"enable. "
-		"A rung is taken as long as it applies (halving is exact or not at all), then the next one:\n"
-		"\n"
-		"  neap run --param micro_batch=32 --param accumulate=1 \\\n"
-		"      --on-oom 'halve micro_batch, double accumulate' -- \\\n"
-		"      train --batch {micro_batch} --accumulate {accumulate}\n"
-		"\n"
-		"With parameters, {NAME} in the command is replaced by the value; {{NAME}} gives {NAME}, ${NAME} is "
-		"left "
-		"to the shell.\n"
-		"\n"
-		"Of a command that fails, the report and DIR/result.json have the exception of Python or the last "
-		"line, and "
-		"the last lines of its stderr (at most 16 lines, 4 KiB). A terminal stays the command's own, and "
-		"there "
-		"nothing is read: --log keeps its output in files. A pipe is passed on by a process of its own, "
-		"which "
-		"goes on when neap is stopped or ended; a file is read where it is.\n"
-		"\n"
-		"A Python program needs no change: PYTHONPATH brings in a sitecustomize that gives way to its own "
-		"and "
-		"attaches the process when PyTorch first uses CUDA; programs it starts are followed. NEAP_ATTACH=0 "
-		"turns "
-		"it off; python -I, -E and -S do as well.\n"
-		"\n"
-		"With NEAP_DEVICE=sim an unchanged PyTorch program runs without a GPU, on the device that NEAP_SIM "
-		"names: neap's stand-ins for NVIDIA's libraries are loaded before PyTorch would load its own, in "
-		"child "
-		"processes too. Nothing is computed, and one line says so: every allocation is PyTorch's own, values "
-		"read as zeros, so a loss is 0 or nan. A loop that waits for a value it never gets is ended by "
-		"--max-steps or --time-limit. The report names what the stand-ins did not model.\n"
-		"\n"
-		"--max-steps N ends a PyTorch program after the Nth optimizer update of one of its processes, as "
-		"sys.exit() in its loop would; its outcome is 'stopped early', and its exit status 0 unless the "
-		"program chooses another.\n"
-		"\n"
-		"--max-device, --max-host and --min-disk are for programs without a training session, and are warned "
-		"of "
-		"from 90 % on (disk: below 10/9). A command that crosses one is asked to end by SIGTERM, and ended "
-		"by "
-		"SIGKILL when --grace has passed; its outcome is 'stopped early', and says why. Host memory counts a "
-		"page "
-		"that "
-		"several processes share once; where the driver does not name the run's processes, device memory is "
-		"what "
-		"is used more than before the start.\n"
-		"\n"
-		"SIGINT, SIGTERM and SIGHUP are passed on to the command; the second one ends it with SIGKILL. Every "
-		"other signal that can be caught (SIGUSR1, SIGQUIT, ...) is passed on too.\n"
-		"\n"
-		"A recording is cut to what was written when the run is over. Of runs without --folder, the oldest "
-		"recordings beyond 1 GiB together are deleted then, and nothing else is: NEAP_RECORDINGS_MAX is "
-		"another "
-		"size, or 'unlimited'; 'neap history --prune' deletes more.\n"
-		"\n"
-		"The exit status is the command's own, 128+N when signal N ended it, 127 when it does not exist, 126 "
-		"when it cannot be run; 75 when the memory it needs did not become free in time, or (a status of the "
-		"command's own) when it stopped early because memory was short; 64 for a wrong option, "
-		"74 when the result could not be written, or less than --min-disk was free at the start.",
-	.options = options,
-	.takes_rest = true,
-	.run = run_command,
-};

@@ -15,6 +15,40 @@
 #include <string.h>
 #include <unistd.h>
 
+static int series_command(const struct neap_arguments *arguments);
+
+static const struct neap_option known_options[] = {
+	{"resume", NULL,
+	 "go on with an unfinished series, or with one whose file was edited; with a finished one, show its report "
+	 "again"},
+	{"only-failed", NULL, "run again what failed, and begin nothing else; --resume is not needed"},
+	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
+	{"dry-run", NULL, "show what would be run, and start nothing"},
+	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
+	{"wait", NULL, "with --slurm: stay until all has ended"},
+	{"slurm-task", "N", "what a task of submission N runs, in the script that --slurm writes"},
+	{"sort", "ORDER",
+	 "of the table: peak (the highest first; default), file, loss (the lowest first) or time (the longest)"},
+	{"columns", "LIST",
+	 "of the table, separated by commas: name, outcome, peak, headroom, fits, drain, retries, rung, leak, time "
+	 "(the "
+	 "default), loss, steps, names of parameters, and params: all parameters that differ"},
+	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
+	{0},
+};
+
+const struct neap_command neap_command_series = {
+	.name = "series",
+	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--sort ORDER] [--columns LIST] "
+		 "[--dry-run] [--quiet]",
+	.summary = "run a list of experiments, each in its own process and exactly once",
+	.details = neap_help_series,
+	.options = known_options,
+	.operands_min = 1,
+	.operands_max = 1,
+	.run = series_command,
+};
+
 /* How often the user has asked to stop, and by which signal: a handler can reach nothing else. */
 static volatile sig_atomic_t interrupts;
 static volatile sig_atomic_t interrupted_by;
@@ -336,123 +370,3 @@ static int series_command(const struct neap_arguments *arguments)
 	neap_spec_fini(&spec);
 	return code;
 }
-
-static const struct neap_option options[] = {
-	{"resume", NULL,
-	 "go on with an unfinished series, or with one whose file was edited; with a finished one, show its report "
-	 "again"},
-	{"only-failed", NULL, "run again what failed, and begin nothing else; --resume is not needed"},
-	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
-	{"dry-run", NULL, "show what would be run, and start nothing"},
-	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
-	{"wait", NULL, "with --slurm: stay until all has ended"},
-	{"slurm-task", "N", "what a task of submission N runs, in the script that --slurm writes"},
-	{"sort", "ORDER",
-	 "of the table: peak (the highest first; default), file, loss (the lowest first) or time (the longest)"},
-	{"columns", "LIST",
-	 "of the table, separated by commas: name, outcome, peak, headroom, fits, drain, retries, rung, leak, time "
-	 "(the "
-	 "default), loss, steps, names of parameters, and params: all parameters that differ"},
-	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
-	{0},
-};
-
-const struct neap_command neap_command_series = {
-	.name = "series",
-	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--sort ORDER] [--columns LIST] "
-		 "[--dry-run] [--quiet]",
-	.summary = "run a list of experiments, each in its own process and exactly once",
-	.details =
-		"FILE is YAML:\n"
-		"\n"
-		"  name: nightly\n"
-		"  defaults: {needs: 20GiB, time_limit: 2h}\n"
-		"  experiments:\n"
-		"    - name: plain\n"
-		"      command: train --batch {batch} --accumulate {accumulate}\n"
-		"      params: {batch: 32, accumulate: 1}\n"
-		"      on_oom: halve batch, double accumulate\n"
-		"    - name: sweep\n"
-		"      command: [train, --lr, \"{lr}\"]\n"
-		"      grid: {lr: [0.1, 0.01]}\n"
-		"\n"
-		"Keys of an experiment, and of defaults: command (a line, split as a shell does but never given to "
-		"one, or a list of words: what a shell would do with |, &, ;, < and >, with $NAME, $(...), `...` and "
-		"a "
-		"leading ~ "
-		"is refused, unless it is in '...'; write [sh, -c, \"...\"] where you want it), env, params, needs "
-		"(a size, device or none; default: as measured by an earlier "
-		"run, else device), device (the only one it sees: as --only-device), directory, time_limit, "
-		"max_device, "
-		"max_host, min_disk, grace, wait_limit, drain_limit, on_oom, retries and clear_memory_on_start "
-		"(true or false), as the options of 'neap run', and retry_failed, how often an experiment is run "
-		"again "
-		"that failed, was ended by a signal or passed its time limit (memory that ran out has on_oom, and a "
-		"device that is gone is waited for as long as wait_limit says, 10 minutes by default; where there "
-		"never was "
-		"one, only if wait_limit is given). An experiment has a name too, and may have a grid, which gives "
-		"one "
-		"experiment for each combination, and compare_to with the name of another experiment: below the "
-		"table then stands what it "
-		"saved and cost against that one, beside what was predicted from that one's recording.\n"
-		"\n"
-		"With 'parallel: N' beside name, up to N experiments (at most 16) run at the same time, begun in the "
-		"file's "
-		"order: each on the device with the most room, and only when what it needs fits beside what the "
-		"others "
-		"there need. One that needs a whole device is alone on it, one that needs none waits for nobody and "
-		"is "
-		"given no device.\n"
-		"\n"
-		"Each experiment runs under a supervisor of its own ('neap run'), which outlives the series: when "
-		"this "
-		"process is killed, --resume waits for what still runs, takes the result of what has ended, and goes "
-		"on. An attempt whose supervisor was killed is lost; an experiment gets three. SIGINT and SIGTERM "
-		"end "
-		"the experiment under way, which is run again after --resume.\n"
-		"\n"
-		"The file may be edited. --resume then runs again what failed, and what ended well with another "
-		"command, "
-		"params or env than the file has now; it runs what is new and keeps the rest. First it says which is "
-		"which "
-		"(with --dry-run it says only that). While an experiment of the old file still runs, --resume "
-		"refuses. "
-		"--only-failed runs again what failed, edited or not, and begins nothing else. With --slurm the file "
-		"must "
-		"stay as it was.\n"
-		"\n"
-		"With --slurm the file becomes a job array. Each task claims the next experiment that no other task "
-		"has claimed, and is 'neap run' on the node and the devices that Slurm gives it. The command submits "
-		"and returns; with --resume it gathers what has ended, "
-		"submits "
-		"again what was lost, cancelled or is to be retried, and at the end makes the same report; without "
-		"--resume it only gathers. --wait does all of it and stays. 'parallel' limits how many tasks run at "
-		"a "
-		"time, without it Slurm decides; FOLDER and FILE must be where the nodes see them, and neap too. "
-		"Device, time and memory are asked for from the experiments (gpu:1 where device memory is needed, "
-		"time_limit with the waits around it, max_host), or as the file says:\n"
-		"\n"
-		"  slurm: {partition: gpu, account: lab, qos: high, gres: 'gpu:a100:1', time: 4h, mem: 64GiB,\n"
-		"          cpus: 8, sbatch: [--constraint=nvme]}\n"
-		"\n"
-		"Each of its keys may be left out; 'gres: none' asks for no device. A task that Slurm requeues goes "
-		"on as "
-		"the next attempt. 'device' has no place here.\n"
-		"\n"
-		"Where stderr is a terminal (and TERM is not dumb), its last line shows what runs: how long, how "
-		"long "
-		"it "
-		"took the last time, step and loss of a training session, memory; elsewhere there are plain lines "
-		"only.\n"
-		"\n"
-		"On stdout: the table of runs and, as the last line, the path of the report. Exit status: 0 when all "
-		"went well, 1 when an experiment did not, 65 for a malformed file, 74 for a full disk, 75 when the "
-		"series is unfinished and --resume is not given or another process runs it, 128+N when interrupted; "
-		"with "
-		"--slurm 0 when it was submitted, 75 while tasks are under way, 69 without Slurm or when sbatch "
-		"refuses.",
-	.options = options,
-	.operands_min = 1,
-	.operands_max = 1,
-	.run = series_command,
-};

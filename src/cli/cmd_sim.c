@@ -10,6 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int run(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_sim = {
+	.name = "sim",
+	.usage = "path|env|profiles|inspect [WORLD]",
+	.summary = "the simulator: where it is, what it can be, what is in it",
+	.details = neap_help_sim,
+	.operands_min = 1,
+	.operands_max = 2,
+	.run = run,
+};
+
 static int run_path(void)
 {
 	char folder[4096];
@@ -168,37 +180,3 @@ static int run(const struct neap_arguments *arguments)
 		return run_profiles();
 	return neap_misuse(arguments, "it is path, env, profiles or inspect, not '%s'", what);
 }
-
-const struct neap_command neap_command_sim = {
-	.name = "sim",
-	.usage = "path|env|profiles|inspect [WORLD]",
-	.summary = "the simulator: where it is, what it can be, what is in it",
-	.details =
-		"path: the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1.\n"
-		"env: what a shell sets so that PyTorch programs run on the simulator also without 'neap run': "
-		"eval \"$(neap sim env)\".\n"
-		"profiles: the GPUs it knows.\n"
-		"inspect: who holds what in WORLD, else in the one NEAP_SIM names, else in every one of yours.\n"
-		"\n"
-		"NEAP_DEVICE=sim chooses the simulator, NEAP_SIM what it is: words with commas between them, such as "
-		"2xa100-40gb or mem=6GiB,gpus=2,world=mine. A word without '=' is a profile; the others:\n"
-		"\n"
-		"  mem=SIZE            each device's whole memory\n"
-		"  reserved=SIZE       of it, what the driver keeps\n"
-		"  context=SIZE        what each process's context takes\n"
-		"  gpus=N              how many devices, up to 16\n"
-		"  world=NAME          which processes share these devices: those of the same user and name\n"
-		"  release_delay=TIME  from a process's end to the release of its memory\n"
-		"  backing=none        addresses without bytes behind them (default: memory)\n"
-		"  vmm=off             without virtual memory management\n"
-		"  order=reversed      CUDA numbers the devices from the other end (default: pci)\n"
-		"\n"
-		"The simulator hosts programs that use CUDA's driver API (libneap, its tests, the examples), and, on "
-		"neap's stand-ins for NVIDIA's runtime and its libraries, PyTorch. It never carries NVIDIA's own "
-		"runtime.\n"
-		"\n"
-		"Exit codes: 0 done; 64 usage, or NEAP_SIM that does not parse.",
-	.operands_min = 1,
-	.operands_max = 2,
-	.run = run,
-};

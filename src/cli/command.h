@@ -40,11 +40,16 @@ struct neap_option {
 
 struct neap_arguments; /* parsed by the table's options */
 
+/* neap_help_NAME: the text of cli/help/NAME.txt, embedded by the build (tools/embed_help.py). */
+#define X(name) extern const char neap_help_##name[];
+#include "cli/commands.h"
+#undef X
+
 struct neap_command {
 	const char *name;
 	const char *usage;   /* "[--json] [--every S]" */
 	const char *summary; /* one line */
-	const char *details; /* paragraphs for `neap help NAME` and the manual */
+	const char *details; /* neap_help_NAME: paragraphs for `neap help NAME` and the manual, one a line */
 	const struct neap_option
 		*options; /* ends with a NULL name; NULL: none but the common ones (--help, --color) */
 	bool takes_rest;  /* everything after "--" (or the first non-option) belongs to a wrapped command */

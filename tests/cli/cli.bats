@@ -91,6 +91,20 @@ Options:
 	done
 }
 
+@test "help: paragraphs are filled, examples and lines of their own are kept" {
+	run "$NEAP" help sim
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"
+env: what a shell sets so that PyTorch programs run on the simulator also without 'neap run': eval
+\"\$(neap sim env)\".
+profiles: the GPUs it knows.
+"*"
+  mem=SIZE            each device's whole memory
+  reserved=SIZE       of it, what the driver keeps
+"* ]]
+	[[ "$output" != *\\* && "$output" != *@include* ]]
+}
+
 @test "help agent: the requests, from the protocol's table" {
 	run "$NEAP" help agent
 	[ "$status" -eq 0 ]
