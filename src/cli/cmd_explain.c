@@ -177,7 +177,7 @@ static int list_topics(void)
 {
 	puts("neap explain TOPIC, one of:");
 	for (const struct explain_topic *topic = explain_topics; topic->name; topic++)
-		printf("  %-14s %s\n", topic->name, topic->summary);
+		printf("  %-14s %.*s\n", topic->name, (int)strcspn(topic->text, "\n"), topic->text);
 	puts("\nneap explain RUNFOLDER: how that run ended, its last lines, its memory");
 	puts("neap explain LOG: the arithmetic of the out-of-memory message in a log (or on standard input)");
 	return NEAP_EXIT_OK;
@@ -216,13 +216,27 @@ static int explain_log(const char *path, bool json)
 
 /* A topic */
 
-static void put_list(struct neap_buffer *out, const char *title, const char *const *texts)
+/* The summary, then each list with its items numbered. */
+static void put_topic(struct neap_buffer *out, const struct explain_topic *topic)
 {
-	neap_buffer_format(out, "\n  %s\n", title);
-	for (unsigned i = 0; texts[i]; i++) {
-		char first[16];
-		snprintf(first, sizeof first, "    %u. ", i + 1);
-		neap_report_wrap(out, first, texts[i]);
+	const char *text = topic->text;
+	size_t length = strcspn(text, "\n");
+	unsigned item = 0;
+
+	neap_buffer_format(out, "%s: %.*s\n", topic->name, (int)length, text);
+	for (text += length; *text; text += length) {
+		char first[16], line[1024];
+		length = *text == '\n' ? 1 : strcspn(text, "\n");
+		if (*text == '\n')
+			continue;
+		snprintf(line, sizeof line, "%.*s", (int)length, text);
+		if (strncmp(line, "# ", 2) == 0) {
+			neap_buffer_format(out, "\n  %s\n", line + 2);
+			item = 0;
+			continue;
+		}
+		snprintf(first, sizeof first, "    %u. ", ++item);
+		neap_report_wrap(out, first, line);
 	}
 }
 
@@ -262,9 +276,7 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 	struct neap_error err = {0};
 	enum neap_status status = NEAP_OK;
 
-	neap_buffer_format(&out, "%s: %s\n", topic->name, topic->summary);
-	put_list(&out, "Causes", topic->causes);
-	put_list(&out, "What to do", topic->fixes);
+	put_topic(&out, topic);
 	if (from->path)
 		status = explain_record_text(&out, from, strcmp(topic->name, "leak") == 0, &err);
 	else

@@ -7,9 +7,9 @@
 
 struct explain_topic {
 	const char *name;
-	const char *summary;       /* one line */
-	const char *const *causes; /* paragraphs; end with NULL */
-	const char *const *fixes;  /* likewise, the first first */
+	/* Its text, one line per paragraph (tools/help_text.py): first a summary, then lists, each below a line with
+	 * its title after "# ". */
+	const char *text;
 	/* What one look at this machine says to it; NULL: nothing. */
 	void (*here)(struct neap_buffer *out, const struct look *look);
 };

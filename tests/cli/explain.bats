@@ -83,6 +83,19 @@ message() {
 		[[ "${lines[0]}" == "$topic: "* ]]
 		[[ "$output" == *"  What to do"*"  Here and now"*" "* ]]
 	done
+	run "$NEAP" explain limit
+	[[ "$output" == "limit: out of memory with memory free: a limit on the process
+
+  Causes
+    1. torch.cuda.set_per_process_memory_fraction(), per_process_memory_fraction in the settings, or
+       neap fraction bound what may be reserved.
+    2. MIG, "*".
+
+  What to do
+    1. neap fraction 1 --pid P lifts "*".
+
+  Here and now
+"* ]]
 	run "$NEAP" explain oom
 	[[ "$output" == *"    GPU 0: 254 MiB free of 256 MiB;"* ]]
 	NEAP_DEVICE=cuda run "$NEAP" explain oom
