@@ -6,6 +6,9 @@
 
 #define WIDTH 100
 
+/* cli/help/all.txt: what `neap help` ends with. */
+extern const char neap_help_all[];
+
 static int run(const struct neap_arguments *arguments);
 
 const struct neap_command neap_command_help = {
@@ -75,12 +78,8 @@ static void print_all(FILE *stream)
 		fprintf(stream, "  %-12s  %s\n", neap_commands[i]->name, neap_commands[i]->summary);
 	fputs("\nOptions of every command:\n", stream);
 	print_options(stream, neap_common_options);
-	fputs("\n'neap help COMMAND' says more of one; 'neap --version' prints the version.\n"
-	      "Exit codes: 0 fine, 1 what was run failed, 64 usage, 65 malformed input, 66 no such file or process,\n"
-	      "69 no driver or not attached, 70 internal fault, 71 system, 73 cannot create, 74 input or output,\n"
-	      "75 busy or timed out, 76 protocol, 77 permission; 126, 127, 128+N as a shell's for a wrapped "
-	      "command.\n",
-	      stream);
+	fputc('\n', stream);
+	print_details(stream, neap_help_all);
 }
 
 /* "Usage: neap NAME [...] [...]", broken between options, not within one. */
