@@ -1,10 +1,9 @@
-/* neap/sim.h: the simulator's public calls, beyond the driver API. For examples and tests: a program on a real GPU
- * never has them (neap_driver_sim returns NULL).
+/* neap/sim.h: the simulator's public calls, beyond the driver API. For examples and tests: on a real GPU
+ * neap_driver_sim returns NULL.
  *
- * Time is virtual and per process: every driver call advances it by a settable latency, a synchronisation advances it
- * to the moment the awaited work is done, and a held clock moves only by `step`. Work queued on a stream completes
- * when the virtual clock reaches its end; its function runs then, in stream order, on the thread that moved the
- * clock.
+ * Time is virtual and per process: every driver call advances it by a settable latency, and a synchronisation
+ * advances it to the end of the awaited work. A held clock moves only by `step`. Queued work completes when the
+ * virtual clock reaches its end; its function runs then, in stream order, on the thread that moved the clock.
  */
 #ifndef NEAP_SIM_H
 #define NEAP_SIM_H
@@ -28,9 +27,8 @@ struct neap_sim_kernel {
 	uint64_t duration_ns;
 	const struct neap_sim_range *ranges; /* copied */
 	size_t range_count;
-	void (*function)(
-		void *argument); /* does the work, on host pointers equal to the device addresses; NULL: none */
-	void *argument;          /* yours until `function` has run */
+	void (*function)(void *argument); /* does the work; device addresses are valid host pointers. NULL: none */
+	void *argument;                   /* yours until `function` has run */
 };
 
 struct neap_sim_fault_report {
@@ -40,29 +38,30 @@ struct neap_sim_fault_report {
 
 struct neap_sim_calls {
 	uint32_t version; /* of this struct: 1 */
-	/* Queues a kernel on a CUstream. 0, or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not mapped,
-	 * and for every call after a detected error (sticky, as on a device). */
+	/* Queues a kernel on a CUstream. Returns 0 or a CUresult: CUDA_ERROR_ILLEGAL_ADDRESS for a range that is not
+	 * mapped, and for every call after a detected error (sticky, as on a device). */
 	int (*launch)(void *stream, const struct neap_sim_kernel *kernel);
 	uint64_t (*now_ns)(void);
-	void (*hold)(int held); /* 1: the clock moves by `step` only, and a wait for unfinished work fails with
-				   CUDA_ERROR_NOT_READY instead of waiting for ever */
+	void (*hold)(int held); /* 1: the clock moves by `step` only, and waiting for unfinished work fails with
+				   CUDA_ERROR_NOT_READY instead of blocking for ever */
 	void (*step)(uint64_t ns);
-	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): after `skip` more calls, `count` of them (0:
-	 * all from then on), with CUresult `code`. Several may be set; NULL name removes all. */
+	/* Fails calls of driver function NAME ("cuMemCreate"; "*": any): lets `skip` more calls pass, then fails
+	 * `count` calls (0: all) with CUresult `code`. Several can be set; a NULL name removes all. */
 	int (*fault)(const char *name, uint64_t skip, uint64_t count, int code);
 	void (*latency)(const char *name, uint64_t ns);
 	/* Calls of NAME so far ("*": all). */
 	uint64_t (*calls)(const char *name);
 	void (*report)(struct neap_sim_fault_report *ret_report);
-	/* Forgets a sticky error and the reports, for the next test. */
+	/* Clears the sticky error and the reports, for the next test. */
 	void (*forgive)(void);
-	/* 0 where NEAP_SIM says backing=none: device memory has addresses only. After cuInit. */
+	/* Returns 0 if NEAP_SIM has backing=none: device memory then has addresses but no bytes. Call it after
+	 * cuInit. */
 	int (*keeps_bytes)(void);
-	/* The first part of [address, address + bytes) that other processes may have mapped, too, and that the host
-	 * may read and write: 1. None: 0. */
+	/* Finds the first part of [address, address + bytes) that other processes may also have mapped and that the
+	 * host may read and write. Returns 1, or 0 if there is none. */
 	int (*shared)(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
-	/* `function` runs when the driver call named `call` has made memory of this process available to others
-	 * (opened: 0) or memory of others available here (opened: 1), before that call returns. NULL: none. */
+	/* Calls `function` whenever the driver call named `call` has shared memory of this process (opened: 0) or
+	 * opened memory of another (opened: 1), before that driver call returns. NULL: removes it. */
 	void (*watch_shares)(void (*function)(const char *call, int opened));
 };
 

@@ -1,5 +1,5 @@
-/* sim/arguments.h: the names of each driver function's arguments, to pass them on. exports.c fails to compile where
- * they are not those of device/cuda_functions.h. */
+/* sim/arguments.h: the names of each driver function's arguments, to pass them on. exports.c does not compile if they
+ * differ from device/cuda_functions.h. */
 #ifndef NEAP_SIM_ARGUMENTS_H
 #define NEAP_SIM_ARGUMENTS_H
 

@@ -1,4 +1,4 @@
-/* sim/engine_heap.h: works that have not completed, the next one to complete first: by (end, submission).
+/* sim/engine_heap.h: pending work, ordered by (end, submission): the next to complete comes first.
  *
  * Threads: the engine's lock.
  */

@@ -1,14 +1,14 @@
-/* sim/engine_history.h: who touched which bytes, as far as it can still matter.
+/* sim/engine_history.h: which work touched which bytes, as far as it can still matter.
  *
- * A work is named by (lane, count): the component of the vector clocks that its stream owns, and its number on it. A
- * clock has seen a work when clock[lane] >= count. An entry is dropped when it cannot be the witness of a race any
- * more:
+ * A piece of work is named by (lane, count): its stream's component of the vector clocks, and its number there. A
+ * clock has seen it when clock[lane] >= count. An entry is dropped when it can no longer prove a race:
  *
- *   - the host has seen it: all that is submitted later is ordered after it; or
+ *   - the host has seen it: all later work is ordered after it; or
  *   - a later access, ordered after it, covers its bytes and is at least as exclusive (a write, or both reads):
- * whoever is unordered with the older one is unordered with the newer one too.
+ *     an access unordered with the older one is also unordered with the newer one.
  *
- * So the history is bounded by what is in flight and by how finely memory is cut, not by how long a program runs.
+ * So the size of the history depends on the work in flight and on how finely memory is cut, not on how long a program
+ * runs.
  *
  * Threads: the engine's lock.
  */
@@ -37,20 +37,20 @@ void sim_history_fini(struct sim_history *history);
 /* The bytes of an access as an interval; an empty one has begin == end. */
 void sim_access_interval(const struct sim_access *access, uint64_t *ret_begin, uint64_t *ret_end);
 
-/* An entry that conflicts with the access and that `clock` has not seen; NULL: none. Entries that `host` has seen are
- * dropped on the way. Valid until the next call. */
+/* An entry that conflicts with the access and that `clock` has not seen; NULL: none. Drops entries that `host` has
+ * seen. Valid until the next call. */
 const struct sim_history_entry *sim_history_conflict(struct sim_history *history, const struct sim_access *access,
 						     const uint64_t *clock, const uint64_t *host);
-/* Makes room for so many adds to this space. False: host out of memory. */
+/* Makes room for this many adds to this space. False: host out of memory. */
 bool sim_history_reserve(struct sim_history *history, uint64_t space, size_t adds);
-/* `entry` was reserved for, and `clock`, its work's own, has seen it. */
+/* Room for `entry` must be reserved, and `clock`, that of its own work, must have seen it. */
 void sim_history_add(struct sim_history *history, uint64_t space, const struct sim_history_entry *entry,
 		     const uint64_t *clock);
 /* An entry of these bytes that `completed` has not seen; NULL: none. */
 const struct sim_history_entry *sim_history_pending(struct sim_history *history, const struct sim_access *access,
 						    const uint64_t *completed);
 void sim_history_forget(struct sim_history *history, uint64_t space);
-/* Drops what the host has seen, everywhere. Linear in the number of entries. */
+/* Drops every entry that the host has seen. Linear in the number of entries. */
 void sim_history_prune(struct sim_history *history, const uint64_t *host);
 
 #endif

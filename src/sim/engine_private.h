@@ -1,6 +1,5 @@
-/* sim/engine_private.h: what the engine's source files share: engine.c (streams, order, time) and engine_event.c. The
- * picture and the invariants are at the top of engine.c. Everything here: the engine's lock is held.
- */
+/* sim/engine_private.h: shared by the engine's source files: engine.c (streams, order, time) and engine_event.c. The
+ * top of engine.c has the picture and the invariants. The caller holds the engine's lock. */
 #ifndef NEAP_SIM_ENGINE_PRIVATE_H
 #define NEAP_SIM_ENGINE_PRIVATE_H
 
@@ -14,13 +13,13 @@ struct stream {
 	uint32_t number, lane;
 	bool non_blocking;
 	uint64_t *clock;
-	uint64_t end_ns; /* of its last work, or of what it waits for */
+	uint64_t end_ns; /* of its last work, or of the event it waits for */
 };
 
 struct event {
 	uint64_t *clock; /* `room` counts, the rest being zero; NULL: never recorded */
 	uint32_t room;
-	uint64_t end_ns; /* when what it stands for has run: not before the moment it was recorded at */
+	uint64_t end_ns; /* when the work before it has run; not before it was recorded */
 };
 
 struct sim_engine {
@@ -47,9 +46,9 @@ struct sim_engine {
 void sim_clock_join(uint64_t *into, const uint64_t *from, uint32_t count);
 bool sim_clock_grow(uint64_t **clock, uint32_t from, uint32_t to); /* false: host out of memory */
 
-/* Adds to `clock` what an action on the stream comes after; returns when that ends. */
+/* Adds to `clock` everything that an action on the stream comes after; returns when that ends. */
 uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock);
-/* Completes what is due, with `wait` up to `end_ns`; then OK if all that `clock` stands for has run, and its time. */
+/* Completes due work, with `wait` up to `end_ns`; then OK if all that `clock` stands for has run, and its time. */
 enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
 				bool wait);
 struct stream *sim_stream_find(struct sim_engine *engine, uint32_t stream); /* NULL: unknown */

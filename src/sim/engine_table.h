@@ -1,7 +1,7 @@
 /* sim/engine_table.h: numbers to pointers, for the engine's streams, events and spaces.
  *
- * Open addressing with backward-shift deletion, so that numbers which come and go for ever leave nothing behind. It
- * does not own what it points to. Threads: the caller's lock.
+ * Open addressing with backward-shift deletion, so that numbers can be added and removed for ever without leaving a
+ * trace. It does not own its values. Threads: the caller's lock.
  */
 #ifndef NEAP_SIM_ENGINE_TABLE_H
 #define NEAP_SIM_ENGINE_TABLE_H
@@ -22,9 +22,9 @@ struct sim_table {
 };
 
 void *sim_table_find(const struct sim_table *table, uint64_t number); /* NULL: not there */
-/* The number must not be there, the value not be NULL. False: host out of memory. */
+/* The number must be new and the value not NULL. False: host out of memory. */
 bool sim_table_put(struct sim_table *table, uint64_t number, void *value);
-/* Returns what was there, or NULL. */
+/* Returns the removed value, or NULL. */
 void *sim_table_take(struct sim_table *table, uint64_t number);
 /* Frees the table itself. */
 void sim_table_fini(struct sim_table *table);

@@ -1,10 +1,10 @@
-/* sim/image.h: what a module's image says of itself: the names of its kernels and the sizes of its variables.
+/* sim/image.h: reads a module's image: the names of its kernels and the sizes of its variables.
  *
  *   PTX text     names and sizes read from it
  *   cubin        an ELF file: those of its symbol table
- *   fat binary   its format is not public, so its names stay unknown: each one that is asked for counts as a kernel
+ *   fat binary   its format is not public, so its names stay unknown: every name asked for counts as a kernel
  *
- * No code is read: no kernel ever runs. Threads: an image is its owner's.
+ * Reads no code: no kernel ever runs. Threads: an image belongs to its owner.
  */
 #ifndef NEAP_SIM_IMAGE_H
 #define NEAP_SIM_IMAGE_H
@@ -28,10 +28,10 @@ struct sim_image {
 	bool open; /* a fat binary */
 };
 
-/* Copies what it needs. `image` is as long as its format says; the driver's functions are not told a length either.
- * Errors: CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY; *ret_image is empty then. */
+/* Copies what it needs. The format of `image` gives its length; the driver's functions get no length either. Errors:
+ * CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_OUT_OF_MEMORY; *ret_image is empty then. */
 CUresult sim_image_read(const void *image, struct sim_image *ret_image);
-/* The same, of a file: also CUDA_ERROR_FILE_NOT_FOUND. */
+/* The same for a file: also CUDA_ERROR_FILE_NOT_FOUND. */
 CUresult sim_image_read_file(const char *path, struct sim_image *ret_image);
 /* NULL: not there. */
 const struct sim_symbol *sim_image_find(const struct sim_image *image, const char *name, bool kernel);

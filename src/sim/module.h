@@ -3,7 +3,7 @@
  *   CUmodule --- of one device ---> CUfunction
  *   CUlibrary -- of no device ----> CUkernel --- cuKernelGetFunction ---> CUfunction of the library's module there
  *
- * A CUkernel may be passed where a CUfunction is asked for: both are the same struct. Everything: sim.lock.
+ * A CUkernel can be passed as a CUfunction: both are the same struct. sim.lock guards everything.
  */
 #ifndef NEAP_SIM_MODULE_H
 #define NEAP_SIM_MODULE_H
@@ -12,7 +12,7 @@
 #include "sim/image.h"
 #include "sim/state.h"
 
-/* What every kernel is taken to need, as its machine code is not read. */
+/* Assumed for every kernel, as its machine code is not read. */
 #define SIM_KERNEL_REGISTERS 32
 
 #define SIM_FUNCTION_ATTRIBUTES (CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE + 1)
@@ -33,7 +33,7 @@ struct CUmod_st {
 	struct sim_image own;
 	CUlibrary library;
 	struct CUfunc_st *functions;
-	struct sim_reservation *variables; /* NULL: none was asked for yet */
+	struct sim_reservation *variables; /* NULL: the program has asked for none yet */
 };
 
 struct CUlib_st {
@@ -42,9 +42,9 @@ struct CUlib_st {
 	CUmodule modules[SIM_DEVICE_LIMIT]; /* NULL: not there yet */
 };
 
-/* Lock held. A function or a kernel that the program may name, or NULL. */
+/* Lock held. The function or kernel with this handle, or NULL. */
 struct CUfunc_st *sim_function_known(CUfunction function);
-/* The value that the attribute has for this function on this device. */
+/* The attribute's value for this function on this device. */
 CUresult sim_function_attribute(const struct CUfunc_st *function, const struct sim_device *device,
 				CUfunction_attribute attribute, int *ret_value);
 /* The address and size of a variable. Lock held. */

@@ -1,5 +1,5 @@
-/* sim/nvml_internal.h: what the files of libnvidia-ml.so.1 share: nvml.c (what neap asks), nvml_more.c and
- * nvml_model.c (what programs on the simulator ask besides). */
+/* sim/nvml_internal.h: shared by the files of libnvidia-ml.so.1: nvml.c (functions that neap calls), nvml_more.c and
+ * nvml_model.c (functions that only other programs call). */
 #ifndef NEAP_SIM_NVML_INTERNAL_H
 #define NEAP_SIM_NVML_INTERNAL_H
 

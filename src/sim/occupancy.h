@@ -4,13 +4,13 @@
 
 #include "sim/module.h"
 
-#define SIM_CLUSTER_PORTABLE 8  /* blocks that every device with clusters takes */
-#define SIM_CLUSTER_LIMIT    16 /* and, if the kernel says so, those of compute capability 9.0 and 10.0 */
+#define SIM_CLUSTER_PORTABLE 8  /* blocks that every device with clusters supports */
+#define SIM_CLUSTER_LIMIT    16 /* on compute capability 9.0 and 10.0, if the kernel opts in */
 
 /* Blocks on one multiprocessor; 0: not even one fits. */
 int sim_occupancy(const struct sim_device *device, int block_size, size_t shared_bytes);
 int sim_cluster_limit(const struct CUfunc_st *function);
-/* Blocks in a cluster, as the attributes of the launch say; 0: they say nothing. */
+/* Blocks in a cluster, from the launch attributes; 0: not set. */
 int64_t sim_cluster_blocks(const CUlaunchConfig *config);
 
 #endif

@@ -1,18 +1,18 @@
-/* sim/profile.h: what to simulate, as NEAP_SIM says it.
+/* sim/profile.h: parses NEAP_SIM: what to simulate.
  *
  *   h100-80gb   2xa100-40gb   mem=6GiB,gpus=2   rtx4090-24gb,world=mine,release_delay=300ms
  *
  * Words are separated by commas. A word without '=' names a profile, with an optional count before it. Keys:
  *
- *   mem=SIZE            the device's whole memory, as NVML gives it      gpus=N            1 to SIM_DEVICE_LIMIT
- *   reserved=SIZE       of it, what the driver keeps for itself          context=SIZE      taken by each process
+ *   mem=SIZE            the device's whole memory, as NVML reports       gpus=N            1 to SIM_DEVICE_LIMIT
+ *   reserved=SIZE       the part that the driver keeps for itself         context=SIZE      taken by each process
  *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
  *   backing=memory|none none: addresses only, no bytes behind them       vmm=on|off        virtual memory management
  *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or from the other end, as a driver may that puts
- *                        the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrules it
+ *                        the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrides it
  *
- * Only what was said is demanded of a world that exists already; `world=NAME` alone joins it as it is. Pure: no
- * files, no environment. Any thread.
+ * An existing world must match only the keys that are given; `world=NAME` alone joins it as it is. Pure: no files, no
+ * environment. Any thread.
  */
 #ifndef NEAP_SIM_PROFILE_H
 #define NEAP_SIM_PROFILE_H
@@ -37,12 +37,12 @@ struct sim_profile {
 	int clock_mhz, memory_mhz; /* the highest of the multiprocessors, and of the memory */
 	int bus_bits, l2_kib, copy_engines, watts;
 	uint32_t pci_id;  /* device, then vendor */
-	bool data_center; /* ECC is on, and devices may read each other's memory */
+	bool data_center; /* ECC is on, and devices can read each other's memory */
 };
 
-/* The built-in GPUs; borrowed, static. Sizes: as NVML reports them on such a device. */
+/* The built-in GPUs; borrowed, static. Sizes are as NVML reports them on such a device. */
 const struct sim_profile *sim_profiles(size_t *ret_count);
-/* The one with this name of the driver's, else the first of this compute capability, else the first; never NULL. */
+/* The profile with this driver name, else the first of this compute capability, else the first; never NULL. */
 const struct sim_profile *sim_profile_of(const char *gpu_name, int major, int minor);
 
 struct sim_spec {

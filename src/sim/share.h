@@ -4,27 +4,28 @@
  *                                    ^                            ^
  *   process B: --- maps them --------+     a descriptor of A's file, positioned there, or A's PID and the place
  *
- * What is shared has an entry in the directory of the process that has it in its file. A descriptor that another
- * process is given is one of that file, and its *position* says which entry. The world has the books: who holds a
- * share, and that it is charged once (world.h). An entry comes from outside: nothing in it is believed that the world
- * or the file contradicts.
+ * A shared handle has an entry in the directory of the process whose file contains its bytes. Another process gets a
+ * descriptor of that file; the descriptor's *position* selects the entry. The world keeps the books: which processes
+ * hold a share, and that it is charged once (world.h). An entry comes from another process: check it against the
+ * world and the file.
  */
 #ifndef NEAP_SIM_SHARE_H
 #define NEAP_SIM_SHARE_H
 
 #include "sim/state.h"
 
-/* Makes it a share, once; where its entry is, in its process's file. Lock held. CUDA_ERROR_OUT_OF_MEMORY. */
+/* Makes it a share, once, and returns the place of its entry in its process's file. Lock held.
+ * CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult sim_share_create(struct sim_handle *handle, uint64_t requested_bytes, uint64_t *ret_entry);
-/* Tells the watcher of neap/sim.h. No lock held. */
+/* Calls the watcher of neap/sim.h. No lock held. */
 void sim_share_tell(const char *call, bool opened);
-/* The first part of the range that is in a share and that the host may read and write. Lock held. False: none, or
- * memory has no bytes. */
+/* The first part of the range that is in a share and that the host may read and write. Lock held. False: there is
+ * none, or memory has no bytes. */
 bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
-/* A new descriptor of the file that the handle is in, at its entry. Lock held. -1: the host refused. */
+/* A new descriptor of the handle's file, at its entry. Lock held. -1: the host refused. */
 int sim_share_open(struct sim_handle *handle);
-/* A handle, held once, for what a descriptor names. Lock held. CUDA_ERROR_INVALID_VALUE: it names nothing that is
- * shared here; CUDA_ERROR_INVALID_DEVICE: this process does not see its device. */
+/* Opens the share that a descriptor names; the handle is held once. Lock held. CUDA_ERROR_INVALID_VALUE: it names no
+ * share of this world; CUDA_ERROR_INVALID_DEVICE: this process does not see its device. */
 CUresult sim_share_import(int fd, struct sim_handle **ret_handle);
 
 #endif

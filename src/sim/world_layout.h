@@ -1,5 +1,5 @@
-/* sim/world_layout.h: a world's file, for the two source files that know it: world.c takes part, world_look.c looks.
- * The layout is fixed by WORLD_LAYOUT: change one, change the other. */
+/* sim/world_layout.h: a world's file, for world.c (enters it) and world_look.c (only reads it). The layout is fixed
+ * by WORLD_LAYOUT: change one, change the other. */
 #ifndef NEAP_SIM_WORLD_LAYOUT_H
 #define NEAP_SIM_WORLD_LAYOUT_H
 
@@ -28,12 +28,13 @@ struct slot {
 	uint64_t use[SIM_DEVICE_LIMIT][2]; /* by enum sim_charge */
 };
 
-/* Memory that one process shared with others: charged to none of them, but to the device, once. */
+/* Memory that one process shared with others: charged to the device once, not to a process. */
 struct share {
-	uint64_t id; /* never given out again; 0: free. Stored last */
+	uint64_t id; /* never reused; 0: free. Stored last */
 	uint64_t bytes;
-	uint64_t holders[SIM_SLOT_LIMIT / 64]; /* bits of slots, drained ones too; free without any */
-	uint32_t device, owner;                /* slot that it counts for, while that holds it */
+	uint64_t holders[SIM_SLOT_LIMIT /
+			 64];   /* bits of slots, including draining ones; a share without any is free */
+	uint32_t device, owner; /* slot that it counts for, while that slot holds it */
 };
 
 struct shared {
@@ -44,10 +45,9 @@ struct shared {
 	uint32_t device_count, pad;
 	struct device_state devices[SIM_DEVICE_LIMIT];
 	struct slot slots[SIM_SLOT_LIMIT];
-	uint64_t share_ids; /* given out so far */
-	uint64_t
-		shared_bytes[SIM_DEVICE_LIMIT]; /* sums over `shares`; counted again where a process died meanwhile */
-	uint32_t share_end, share_pad;          /* beyond the last one in use */
+	uint64_t share_ids;                      /* given out so far */
+	uint64_t shared_bytes[SIM_DEVICE_LIMIT]; /* sums over `shares`; recounted after a process died */
+	uint32_t share_end, share_pad;           /* one past the last in use */
 	struct share shares[SIM_SHARE_LIMIT];
 };
 
@@ -65,29 +65,29 @@ void sim_world_name(struct sim_world *world, const char *name);
 enum neap_status sim_world_open(struct sim_world *world, bool create, struct neap_error *err);
 enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err);
 bool sim_world_sized(int fd);
-/* Drops flock too. */
+/* Also releases flock. */
 void sim_world_close(struct sim_world *world);
-/* flock held, mutex not: removes the file if nobody is in it and nothing drains. */
+/* flock held, mutex not: removes the file if no process is in it and nothing drains. */
 void sim_world_remove_if_empty(struct sim_world *world);
-/* True when someone else holds the life of this slot, or of any (-1). */
+/* True if another process holds the life lock of this slot, or of any (-1). */
 bool sim_world_life_held(int fd, int slot);
 
 /* What it says. */
 bool sim_world_valid(const struct shared *shared);
-/* NULL when the world is what the spec demands, else what differs. */
+/* NULL if the world matches the spec, else what differs. */
 const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec);
-/* Makes it the spec's, with nobody in it. */
+/* Fills it from the spec, with no process in it. */
 enum neap_status sim_world_fill(struct shared *shared, const struct sim_spec *spec, struct neap_error *err);
-/* Notices who died and what has drained. Mutex held. */
+/* Notices dead processes and ended drains. Mutex held. */
 void sim_world_settle(struct sim_world *world);
 uint64_t sim_world_used(const struct shared *shared, uint32_t device);
-/* Shares, for world_share.c; mutex held. The slot's own ones, when it is released; whether it holds any. */
+/* Shares, for world_share.c; mutex held. Those of a slot that is released; whether a slot holds any. */
 void sim_world_shares_release(struct shared *shared, int slot);
 bool sim_world_shares_held(const struct shared *shared, int slot);
 void sim_world_shares_count(struct shared *shared);
 /* The slot that a share counts for. */
 int sim_world_share_slot(const struct share *share);
-/* What is free of the device. */
+/* The free bytes of the device. */
 uint64_t sim_world_room(const struct shared *shared, uint32_t device);
 
 #endif
