@@ -1,8 +1,8 @@
 /* cuMemAlloc and its like: memory that comes mapped.
  *
- * Each allocation takes whole pages of SIM_PAGE_BYTES for itself (NVIDIA's driver packs small ones into shared pages;
- * here the cost of many small ones is the worst case of that). A program may touch what it asked for, rounded up to
- * 512 bytes: beyond that is illegal, though the page goes on.
+ * Each allocation takes whole pages of SIM_PAGE_BYTES for itself. NVIDIA's driver packs small ones into shared pages,
+ * so here many small ones cost the worst case. A program may touch the bytes it asked for, rounded up to 512: access
+ * beyond them is illegal, even inside the page.
  */
 #include "sim/state.h"
 
@@ -61,7 +61,7 @@ CUresult sim_cuMemAlloc(CUdeviceptr *address, size_t bytes)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim.lock);
 	result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
-	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* what pools only cache is given up first */
+	if (result == CUDA_ERROR_OUT_OF_MEMORY) { /* pools free their cache first */
 		sim_pools_trim(device, 0);
 		result = sim_allocate(device, bytes, SIM_ALLOCATED, &reservation);
 	}
@@ -102,7 +102,7 @@ CUresult sim_cuMemFree(CUdeviceptr address)
 	if (result != CUDA_SUCCESS)
 		return result;
 	pthread_mutex_lock(&sim.lock);
-	reservation = sim_allocation_at(address); /* another thread may have been faster */
+	reservation = sim_allocation_at(address); /* another thread may have freed it */
 	if (!reservation) {
 		result = CUDA_ERROR_INVALID_VALUE;
 	} else if (!sim_flight_clear("cuMemFree", address, reservation->range.bytes)) {
@@ -163,7 +163,7 @@ CUresult sim_cuMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	return result;
 }
 
-/* Rows that start where a device likes to read from. */
+/* Rows aligned for the device's reads. */
 CUresult sim_cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
 			     unsigned int element_bytes)
 {
@@ -196,7 +196,7 @@ CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute 
 	return CUDA_SUCCESS;
 }
 
-/* A highest value may be set back to 0, as documented. */
+/* A peak value may be reset to 0, as documented. */
 CUresult sim_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
 {
 	if (!sim_device_known(device))

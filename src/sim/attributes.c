@@ -1,8 +1,8 @@
-/* What a device can do and how large it is: cuDeviceGetAttribute.
+/* cuDeviceGetAttribute: a device's features and sizes.
  *
  *   the same on every device, below    its compute capability (architecture.h)    its model (profile.h)
  *
- * What the simulator refuses is answered with 0, though the real device has it: stream memory operations, RDMA, CUDA
+ * Features that the simulator refuses are 0, though the real device has them: stream memory operations, RDMA, CUDA
  * arrays, external semaphores, fabric handles, multicast.
  */
 #include "sim/architecture.h"
@@ -12,7 +12,7 @@
 
 #define LAST CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED
 
-/* The short names of the constants in cuda_constants.h. What is not here, nor in variable(), is 0. */
+/* The short names of the constants in cuda_constants.h. Attributes missing here and in variable() are 0. */
 #define A(name) [CU_DEVICE_ATTRIBUTE_##name]
 static const int fixed[LAST + 1] = {
 	A(MAX_THREADS_PER_BLOCK) = SIM_THREADS_PER_BLOCK,
@@ -50,7 +50,7 @@ static const int fixed[LAST + 1] = {
 	A(MEM_SYNC_DOMAIN_COUNT) = 1,
 	A(NUMA_ID) = -1,
 	A(HOST_NUMA_ID) = -1,
-	/* Textures and surfaces: of compute capability 6.0 to 12.0. */
+	/* Textures and surfaces: compute capability 6.0 to 12.0. */
 	A(MAXIMUM_TEXTURE1D_WIDTH) = 131072,
 	A(MAXIMUM_TEXTURE1D_LAYERED_WIDTH) = 32768,
 	A(MAXIMUM_TEXTURE1D_LAYERED_LAYERS) = 2048,
@@ -95,7 +95,7 @@ static const int fixed[LAST + 1] = {
 };
 #undef A
 
-/* Three quarters of the L2 cache: what A100 and H100 report. */
+/* Three quarters of the L2 cache: as A100 and H100 report. */
 static int persisting_bytes(const struct sim_device *device)
 {
 	return sim_architecture_of(device)->residency ? device->profile->l2_kib / 4 * 3 * 1024 : 0;
@@ -109,7 +109,7 @@ static int pci_bus(const struct sim_device *device)
 	return (int)bus;
 }
 
-/* What differs from device to device; false: nothing of the kind. */
+/* Attributes that differ from device to device; false: not one of them. */
 static bool variable(const struct sim_device *device, CUdevice_attribute attribute, int *ret_value)
 {
 	const struct sim_architecture *architecture = sim_architecture_of(device);

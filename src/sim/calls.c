@@ -4,7 +4,7 @@
  *          no capture that forbids it -> the call itself
  *   leave: one line of the log
  *
- * What a call needs is a table, not code in each call.
+ * A table, not code in each call, holds each call's conditions.
  */
 #include "sim/state.h"
 
@@ -23,11 +23,11 @@
 #define FAULT_LIMIT        32
 
 enum {
-	NEEDS_CONTEXT = 0,  /* the usual call: cuInit, a current context, no sticky error */
+	NEEDS_CONTEXT = 0,  /* the usual case: cuInit, a current context, no sticky error */
 	NEEDS_NOTHING = 1,  /* works at any time, also in a forked child */
 	NEEDS_INIT = 2,     /* no context */
 	NEEDS_DRIVER = 4,   /* NEEDS_INIT, but refused after a detected error */
-	NOT_IN_CAPTURE = 8, /* may be unsafe in a capture: synchronises, or changes memory behind its back */
+	NOT_IN_CAPTURE = 8, /* may be unsafe in a capture: synchronises, or changes memory outside it */
 };
 
 static const unsigned char needs[SIM_CALL_COUNT] = {
@@ -176,7 +176,7 @@ static struct {
 	atomic_uint fault_count;
 	struct fault faults[FAULT_LIMIT]; /* sim.lock */
 	atomic_int log;                   /* descriptor + 1; 0: none */
-	char lost[512];                   /* NEAP_SIM_LOST: while this file is there; "" none */
+	char lost[512];                   /* NEAP_SIM_LOST: devices are lost while this file exists; "" none */
 } calls;
 
 /* -1 for "*", -2 for an unknown name. */
@@ -224,7 +224,7 @@ bool sim_latency_set(const char *name, uint64_t ns)
 	if (call == -1)
 		atomic_store(&calls.all_latency_ns, ns + 1);
 	else
-		atomic_store(&calls.latencies[call], ns + 1); /* + 1: 0 says "not set" */
+		atomic_store(&calls.latencies[call], ns + 1); /* + 1: 0 is "not set" */
 	return true;
 }
 
@@ -283,7 +283,7 @@ CUresult sim_call_enter(enum sim_call call)
 
 	atomic_fetch_add(&calls.counts[call], 1);
 	if (need & NEEDS_NOTHING)
-		return CUDA_SUCCESS; /* cuInit takes its faults itself: it may be what sets them */
+		return CUDA_SUCCESS; /* cuInit takes its faults itself, after setting them */
 	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized))
 		return CUDA_ERROR_NOT_INITIALIZED;
 	if (atomic_load(&sim.ended))
@@ -312,7 +312,7 @@ CUresult sim_call_leave(enum sim_call call, CUresult result)
 				      (int)gettid(), names[call], sim_error_name(result));
 
 		if (write(log - 1, line, (size_t)length) < 0)
-			return result; /* a log that cannot be written changes no call */
+			return result; /* a failing log must not change the call's result */
 	}
 	return result;
 }
@@ -370,7 +370,7 @@ static bool add_latency(char *entry)
 	return parse_entry(entry, keys, values, 1) && values[0] < UINT64_MAX && sim_latency_set(entry, values[0]);
 }
 
-/* Each entry of a list that is separated by commas or semicolons. */
+/* Each entry of a list separated by commas or semicolons. */
 static enum neap_status each_entry(const char *variable, bool (*add)(char *entry), const char *form,
 				   struct neap_error *err)
 {

@@ -4,21 +4,21 @@
  *                        |                |
  *   B             wait e--[n2]--record f--+
  *
- * Each capturing stream has the set of nodes that its next one comes after; an event recorded there takes a copy of
- * it, and whoever waits for the event takes part. Several captures may be under way, each with its own id.
+ * Each capturing stream keeps the dependencies of its next node. An event recorded there copies them, and a stream
+ * that waits for the event joins the capture. Several captures may run at once, each with its own id.
  *
- * What is forbidden meanwhile, as documented, fails and spoils the capture: cuStreamEndCapture then gives no graph.
- * Calls that only may be unsafe are forbidden by the modes of the capture and of the calling thread.
+ * Calls that the documentation forbids meanwhile fail and spoil the capture: cuStreamEndCapture then returns no
+ * graph. For calls that are only potentially unsafe, the modes of the capture and of the calling thread decide.
  */
 #include "sim/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* In the static block of each thread: no allocation at the first use. */
+/* In each thread's static block: no allocation at the first use. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	CUstreamCaptureMode mode;
-	uint64_t number; /* 0: not given yet */
+	uint64_t number; /* 0: not assigned yet */
 } thread;
 
 static atomic_ullong thread_count;
@@ -30,7 +30,7 @@ static uint64_t this_thread(void)
 	return thread.number;
 }
 
-/* -- what is forbidden ---------------------------------------------------------------------------------------------
+/* -- forbidden calls -----------------------------------------------------------------------------------------------
  */
 
 static bool forbids(const struct sim_capture *capture)
@@ -58,7 +58,7 @@ CUresult sim_capture_check_unsafe(void)
 	return result;
 }
 
-/* A stream of this device that takes part; `blocking`: only one that waits for the null stream. */
+/* A captured stream of this device; `blocking`: only if it waits for the null stream. */
 static bool touches(const struct sim_capture *capture, uint32_t device, bool blocking)
 {
 	for (CUstream stream = capture->streams; stream; stream = stream->next_captured)
@@ -165,7 +165,7 @@ static void release_stream(CUstream stream)
 	stream->edges = NULL;
 }
 
-/* Its streams are ordinary ones again. The graph stays: it is the caller's. */
+/* Its streams leave the capture. The graph stays: it is the caller's. */
 static void capture_free(struct sim_capture *capture)
 {
 	struct sim_capture **link = &sim.captures;
@@ -192,7 +192,7 @@ void sim_capture_leave(CUstream stream, struct sim_hold **holds)
 
 	if (!capture)
 		return;
-	if (capture->origin == stream) { /* nobody can end it any more */
+	if (capture->origin == stream) { /* no stream can end it any more */
 		CUgraph graph = capture->given ? NULL : capture->graph;
 
 		capture_free(capture);
@@ -288,7 +288,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const C
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
-	(void)edges; /* every edge is an ordinary one */
+	(void)edges; /* only ordinary edges exist */
 	pthread_mutex_lock(&sim.lock);
 	if (sim_graph_known(graph) && !graph->capture && (dependencies || count == 0) &&
 	    sim_graph_owns(graph, dependencies, count))
@@ -300,7 +300,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const C
 /* -- end -----------------------------------------------------------------------------------------------------------
  */
 
-/* Marks what these nodes come after, themselves included. Edges lead to nodes before them, so one pass does. */
+/* Marks these nodes and all their predecessors. Edges lead to earlier nodes, so one pass is enough. */
 static void mark_before(const struct sim_nodes *all, const struct sim_nodes *nodes, bool *marked)
 {
 	for (size_t i = 0; i < nodes->count; i++)
@@ -318,7 +318,7 @@ static bool all_marked(const struct sim_nodes *nodes, const bool *marked)
 	return true;
 }
 
-/* Whether the origin came after what every other stream did. */
+/* Whether every other stream's last node precedes the origin's. */
 static CUresult check_joined(const struct sim_capture *capture)
 {
 	const struct sim_nodes *all = &capture->graph->nodes;
@@ -381,7 +381,7 @@ CUresult sim_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 	return result;
 }
 
-/* -- questions -----------------------------------------------------------------------------------------------------
+/* -- queries -------------------------------------------------------------------------------------------------------
  */
 
 static CUstreamCaptureStatus status_of(CUstream stream)
@@ -391,7 +391,7 @@ static CUstreamCaptureStatus status_of(CUstream stream)
 	return stream->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* Asking spoils nothing. Lock held. */
+/* A query does not spoil the capture. Lock held. */
 static CUresult check_question(CUstream stream)
 {
 	if (sim_null_stream(stream))

@@ -2,8 +2,8 @@
 #include "sim/graph.h"
 
 #define STACK_LIMIT 32
-/* In the static block of each thread: a block of its own would be allocated at the first use, and glibc ends the
- * process when there is no memory for it. */
+/* In the static block of each thread: glibc would allocate a separate block at the first use, and end the process if
+ * there is no memory for it. */
 static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
 	CUcontext contexts[STACK_LIMIT];
 	unsigned int depth;
@@ -33,8 +33,8 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 	return result;
 }
 
-/* The context's allocations, streams and events go with it; handles of cuMemCreate are not the context's. Its sticky
- * error goes too. Lock held. */
+/* Destroys the context's allocations, streams and events, and its sticky error. Handles of cuMemCreate do not belong
+ * to it and stay. Lock held. */
 static void end_context(struct sim_device *device, struct sim_hold **holds)
 {
 	uint32_t i;
@@ -57,7 +57,7 @@ static void end_context(struct sim_device *device, struct sim_hold **holds)
 	atomic_store(&sim.sticky, CUDA_SUCCESS);
 }
 
-/* Ends it once its work is done (a held clock: not ready), if no more than so many still retain it. */
+/* Ends it once its work is done (a held clock: not ready), if at most this many users retain it. */
 static CUresult finish_context(struct sim_device *device, unsigned int retained)
 {
 	CUresult result = sim_synchronize_all();
@@ -91,7 +91,7 @@ CUresult sim_cuDevicePrimaryCtxRelease(CUdevice device)
 	return retained == 1 ? finish_context(&sim.devices[device], 1) : CUDA_SUCCESS;
 }
 
-/* Whoever retained it holds nothing any more. */
+/* A reset drops every retain. */
 CUresult sim_cuDevicePrimaryCtxReset(CUdevice device)
 {
 	if (!sim_device_known(device))
@@ -202,7 +202,8 @@ CUresult sim_cuCtxSynchronize(void)
 	return sim_after_wait(result == CUDA_SUCCESS ? sim_synchronize_all() : result);
 }
 
-/* -- a context that is named --------------------------------------------------------------------------------------
+/* -- calls that name a context
+ * ----------------------------------------------------------------------------------------
  */
 
 CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext context)
@@ -242,7 +243,7 @@ CUresult sim_cuCtxGetId(CUcontext context, unsigned long long *id)
 	return CUDA_SUCCESS;
 }
 
-/* Of the driver API's first contexts, as a primary context's is. */
+/* The version of the driver API's first contexts, as for a primary context. */
 CUresult sim_cuCtxGetApiVersion(CUcontext context, unsigned int *version)
 {
 	if (!version)

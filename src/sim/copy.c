@@ -1,11 +1,11 @@
 /* Copies and sets.
  *
- * A range of bytes is some rows of some layers: a plain copy is one row. The addresses tell where it is: on a device,
+ * A range of bytes is some rows of some layers: a plain copy is one row. Its address tells where it is: on a device,
  * in host memory that devices reach, or in ordinary (pageable) host memory. Copies of the last kind behave as the
- * driver documents: the source is taken at the call, and a copy to it has happened when the call returns.
+ * driver documents: the source is read at the call, and a copy to pageable memory is done when the call returns.
  *
- * With backing=none device memory has no bytes: what is written to it is dropped, what is read from it is zeros.
- * Order, time and misuse are seen all the same.
+ * With backing=none device memory has no bytes: writes are dropped, reads return zeros. Order, time and misuse are
+ * still checked.
  */
 #include "sim/graph.h"
 
@@ -20,7 +20,7 @@ enum place {
 	PAGEABLE,
 	HOST, /* pinned, registered or managed */
 	DEVICE,
-	NOWHERE, /* an address of devices that is not mapped */
+	NOWHERE, /* an unmapped device address */
 };
 
 struct shape {
@@ -43,7 +43,7 @@ static unsigned char *row_of(const struct end *end, const struct shape *shape, s
 	return end->start + row / shape->height * end->slice + row % shape->height * end->pitch;
 }
 
-/* From the first byte to beyond the last. */
+/* From the first byte to one past the last. */
 static uint64_t extent(const struct end *end, const struct shape *shape)
 {
 	return (shape->depth - 1) * end->slice + (shape->height - 1) * end->pitch + shape->width;
@@ -95,7 +95,7 @@ struct transfer {
 	bool wait; /* a synchronous copy */
 };
 
-/* The ranges that one end of it touches, where anybody else may touch them too. */
+/* The ranges that one end of it touches, if other work can touch them too. */
 static void add_ranges(const struct end *end, const struct shape *shape, bool write, struct neap_sim_range *ranges,
 		       size_t *count)
 {
@@ -105,7 +105,7 @@ static void add_ranges(const struct end *end, const struct shape *shape, bool wr
 		ranges[(*count)++] = (struct neap_sim_range){number(row_of(end, shape, row)), shape->width, write};
 }
 
-/* What the copy does at its end; NULL: nothing, as there are no bytes. */
+/* The function that moves the bytes at its end; NULL: there are no bytes. */
 static void (*function_for(const struct transfer *asked))(void *)
 {
 	if (!sim.spec.no_backing || (asked->to.place != DEVICE && asked->from.place != DEVICE))
@@ -113,7 +113,7 @@ static void (*function_for(const struct transfer *asked))(void *)
 	return asked->to.place == DEVICE ? NULL : do_zero;
 }
 
-/* Its own struct, with the source's bytes in it where `stage`; NULL: host out of memory. */
+/* A new struct, with a copy of the source's bytes if `stage`; NULL: host out of memory. */
 static struct copy *copy_create(const struct transfer *asked, bool stage)
 {
 	const struct shape *shape = &asked->shape;
@@ -132,7 +132,7 @@ static struct copy *copy_create(const struct transfer *asked, bool stage)
 	return copy;
 }
 
-/* Finds the places; whether the stream is capturing. */
+/* Finds both places, and whether the stream is capturing. */
 static CUresult look(struct transfer *asked, bool *ret_capturing)
 {
 	pthread_mutex_lock(&sim.lock);
@@ -183,7 +183,7 @@ static CUresult submit(const struct transfer *asked, bool stage, bool wait)
 	if (result == CUDA_SUCCESS && wait && id != 0) {
 		result = sim_cuStreamSynchronize(asked->stream);
 		if (result != CUDA_SUCCESS)
-			sim_flight_cancel(id); /* the caller's memory may be gone by then */
+			sim_flight_cancel(id); /* the caller's memory may be freed by then */
 	}
 	return result;
 }
@@ -216,7 +216,7 @@ static CUresult copy_bytes(const char *name, uint64_t to, uint64_t from, size_t 
 	return transfer(&asked);
 }
 
-/* True if the address is of memory that devices reach. */
+/* True if devices can reach the address. */
 static bool reached(uint64_t address)
 {
 	enum place place;
@@ -227,7 +227,7 @@ static bool reached(uint64_t address)
 	return place == DEVICE || place == HOST;
 }
 
-/* A copy whose device end the call names. */
+/* A copy to or from a device, as the call's name says. */
 static CUresult copy_named(const char *name, uint64_t to, uint64_t from, uint64_t device, size_t bytes,
 			   CUstream stream, bool wait)
 {
@@ -246,7 +246,7 @@ CUresult sim_cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes)
 	return copy_named("cuMemcpyDtoH", number(to), from, from, bytes, NULL, true);
 }
 
-/* As documented, asynchronous to the host though not named so. */
+/* Asynchronous to the host despite its name, as documented. */
 CUresult sim_cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 {
 	return sim_cuMemcpyDtoDAsync(to, from, bytes, NULL);
@@ -279,7 +279,7 @@ CUresult sim_cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
 	return copy_bytes("cuMemcpyAsync", to, from, bytes, stream, false);
 }
 
-/* Addresses are unified: they tell the devices. */
+/* Addresses are unified: they identify the devices. */
 CUresult sim_cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
 			       size_t bytes, CUstream stream)
 {

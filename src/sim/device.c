@@ -1,4 +1,4 @@
-/* Devices: how many, their names and numbers, and whether one may read another's memory. */
+/* Devices: how many, their names and numbers, and whether one can read another's memory. */
 #include "sim/state.h"
 
 #include <stdio.h>
@@ -74,7 +74,7 @@ CUresult sim_cuDeviceTotalMem(size_t *bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* No device is simulated in MIG instances, where the two differ. */
+/* The two differ only for MIG instances, which are not simulated. */
 CUresult sim_cuDeviceGetUuid_v1(CUuuid *uuid, CUdevice device) { return sim_cuDeviceGetUuid(uuid, device); }
 
 /* "[domain]:[bus]:[device].[function]"; the domain and the function may be missing, as documented. */
@@ -110,7 +110,7 @@ CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-/* Contexts are not confined to some of the multiprocessors. */
+/* Contexts always use all multiprocessors. */
 CUresult sim_cuDeviceGetExecAffinitySupport(int *value, CUexecAffinityType type, CUdevice device)
 {
 	if (!sim_device_known(device))

@@ -1,30 +1,30 @@
 /* sim/engine.c: see the header.
  *
- * Queues are FIFO and a wait names an event that was recorded before it, so when a work is submitted everything that
- * it waits for is known, and with it the moment of its end:
+ * Queues are FIFO and a wait names an event recorded before it. So when work is submitted, everything that it waits
+ * for is known, and so is its end:
  *
  *   start = max(now, end of the stream's last work, end of what the awaited events stand for)
  *   end   = start + duration
  *
- * One heap orders all pending works by (end, submission). A work ends no earlier than what it is ordered after and is
- * submitted later, so taking the heap's head again and again runs functions in stream order and in event order.
+ * One heap orders all pending work by (end, submission). Work ends no earlier than the work it is ordered after, and
+ * is submitted later. So popping the heap's head repeatedly runs functions in stream order and in event order.
  *
  * A stream owns a *lane*, one component of the vector clocks; its n-th work has count n on it. All clocks are arrays
  * of `room` counts, indexed by lane:
  *
  *   stream->clock   what work submitted to the stream now is ordered after
  *   event->clock    the stream's clock when the event was recorded (shorter when lanes were added since)
- *   host            what the host has seen through synchronisations and queries that said OK
+ *   host            what the host has seen through synchronisations and queries that returned OK
  *   completed       how far each lane has run
- *   departed        what destroyed blocking streams had: stream 0 still waits for it
+ *   departed        work of destroyed blocking streams: stream 0 still waits for it
  *
  *   host[lane] <= completed[lane] <= submitted[lane]
  *
- * A lane is given to a new stream, which goes on counting, once the host has seen all of the old one's work.
+ * A new stream reuses a lane, and continues its count, once the host has seen all of the old stream's work.
  *
- * One thread at a time completes works (`completing`), because their functions run without the lock and order must
- * not suffer; others wait for it. A function that calls back in finds itself the completer: the clock moves, nothing
- * is completed from within, and what is pending answers SIM_ORDER_NOT_READY.
+ * Functions run without the lock, so only one thread at a time completes work (`completing`), to keep the order;
+ * others wait for it. A function that calls the engine is on the completing thread: the clock moves, nothing
+ * completes inside the call, and pending work returns SIM_ORDER_NOT_READY.
  */
 #include "sim/engine_private.h"
 
@@ -91,8 +91,8 @@ static bool from_within(const struct sim_engine *engine)
 	return engine->completing && pthread_equal(engine->completer, pthread_self());
 }
 
-/* Moves the clock to `moment` if that is later, and completes what is due. From within a function: the clock moves,
- * the completer that runs it does the rest. */
+/* Moves the clock to `moment` if that is later, and completes due work. Inside a function: only moves the clock; the
+ * completer that runs the function does the rest. */
 static void run_until(struct sim_engine *engine, uint64_t moment)
 {
 	if (from_within(engine)) {
@@ -123,7 +123,7 @@ static void run_until(struct sim_engine *engine, uint64_t moment)
 	pthread_cond_broadcast(&engine->idle);
 }
 
-/* Whether all that `clock` stands for has run, and its time too; the host has seen it in that case. */
+/* Whether all that `clock` stands for has run, and its time has passed; the host has then seen it. */
 static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns)
 {
 	if (engine->now_ns < end_ns || !includes(engine->completed, clock, count))
@@ -190,7 +190,7 @@ static void stream_free(struct stream *stream)
 	free(stream);
 }
 
-/* A lane whose work the host has seen, or a new one. `lanes` grows only with the caller's success. */
+/* A lane whose work the host has seen, or a new one. The caller grows `lanes` once it succeeds. */
 static uint32_t choose_lane(const struct sim_engine *engine)
 {
 	for (uint32_t i = 0; i < engine->lanes; i++)
@@ -292,7 +292,7 @@ enum sim_order sim_stream_destroy(struct sim_engine *engine, uint32_t number)
 	return order;
 }
 
-/* When work ends that may start at `start_ns`. */
+/* The end of work that may start at `start_ns`. */
 static uint64_t end_of(const struct sim_engine *engine, uint64_t start_ns, uint64_t duration_ns)
 {
 	if (engine->now_ns > start_ns)
@@ -300,8 +300,7 @@ static uint64_t end_of(const struct sim_engine *engine, uint64_t start_ns, uint6
 	return duration_ns > UINT64_MAX - start_ns ? UINT64_MAX : start_ns + duration_ns;
 }
 
-/* Everything is checked and allocated before anything changes: a refused work leaves no trace but the fault's text.
- */
+/* Checks and allocates everything before changing anything: refused work leaves no trace but the fault's text. */
 static enum sim_order submit(struct sim_engine *engine, struct stream *stream, const struct sim_work *work)
 {
 	uint64_t *clock = engine->scratch;
@@ -357,7 +356,7 @@ enum sim_order sim_stream_submit(struct sim_engine *engine, uint32_t number, con
 	return order;
 }
 
-/* Such work is the end of its time and nothing else: nobody can race with it, so it needs no count on its lane. */
+/* Such work has an end but no accesses: it cannot race, so it needs no count on its lane. */
 enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t number, uint64_t duration_ns)
 {
 	pthread_mutex_lock(&engine->lock);
@@ -376,7 +375,7 @@ enum sim_order sim_stream_pass(struct sim_engine *engine, uint32_t number, uint6
 	return stream ? SIM_ORDER_OK : SIM_ORDER_BAD_HANDLE;
 }
 
-/* A query and a synchronisation are one thing but for the clock. The target is copied: while functions run without
+/* A query and a synchronisation differ only in moving the clock. The target is copied: while functions run without
  * the lock, another thread may submit more, or destroy the stream or the event. */
 enum sim_order sim_clock_settle(struct sim_engine *engine, const uint64_t *clock, uint32_t count, uint64_t end_ns,
 				bool wait)

@@ -1,4 +1,4 @@
-/* sim/engine_event.c: the engine's events: a stream's clock, and when all that it stands for has run. */
+/* sim/engine_event.c: the engine's events: a stream's clock, and the time when all that it stands for has run. */
 #include "sim/engine_private.h"
 
 #include <stdlib.h>

@@ -92,8 +92,8 @@ bool sim_history_reserve(struct sim_history *history, uint64_t number, size_t ad
 	return true;
 }
 
-/* What is left of `old` once `entry`, ordered after it, stands for the bytes they share: false when nothing. A hole
- * in the middle is not cut out. */
+/* Removes from `old` the bytes that `entry`, ordered after it, covers; false: nothing remains. Does not cut a hole in
+ * the middle. */
 static bool trim(struct sim_history_entry *old, const struct sim_history_entry *entry)
 {
 	if (entry->begin <= old->begin && entry->end >= old->end)

@@ -12,7 +12,7 @@ static size_t home(const struct sim_table *table, uint64_t number)
 	return (size_t)(mixed ^ (mixed >> 32)) & (table->room - 1);
 }
 
-/* Where the number is, or the empty place where it would be. The table has room. */
+/* The number's place, or the empty place where it belongs. The table has room. */
 static size_t place(const struct sim_table *table, uint64_t number)
 {
 	size_t at = home(table, number);
@@ -63,7 +63,7 @@ void *sim_table_take(struct sim_table *table, uint64_t number)
 
 	if (!value)
 		return NULL;
-	/* Later entries of the same run move back over the hole, unless their home lies behind it. */
+	/* Move later entries of the same run back over the hole, unless their home is after it. */
 	for (size_t at = (hole + 1) & mask; table->entries[at].value; at = (at + 1) & mask) {
 		size_t distance = (at - home(table, table->entries[at].number)) & mask;
 

@@ -1,4 +1,4 @@
-/* The names of errors, and what they say. */
+/* The names and texts of errors. */
 #include "sim/state.h"
 
 #include <string.h>
@@ -151,7 +151,7 @@ static const struct {
 	{CUDA_ERROR_UNKNOWN, "unknown error"},
 };
 
-/* Of a failed cuInit it says what is wrong with the simulator's settings or world. */
+/* After a failed cuInit it describes the mistake in the simulator's settings or world. */
 CUresult sim_cuGetErrorString(CUresult error, const char **text)
 {
 	size_t i;

@@ -1,5 +1,5 @@
-/* Events. One that is recorded in a capturing stream marks a place in the graph, no moment: it carries the capture to
- * whoever waits for it, and can be neither asked nor waited for on the host. */
+/* Events. An event recorded in a capturing stream marks a place in the graph, not a time: a stream that waits for it
+ * joins the capture. The host can neither query it nor wait for it. */
 #include "sim/graph.h"
 
 #include <stdlib.h>
@@ -89,7 +89,7 @@ void sim_events_drop(uint32_t device)
 /* -- record --------------------------------------------------------------------------------------------------------
  */
 
-/* A node that records it, or waits for it, at each launch of the graph. Lock held. */
+/* Adds a node that records it, or waits for it, at each launch of the graph. Lock held. */
 static CUresult add_external(CUevent event, CUstream stream, CUgraphNodeType type)
 {
 	CUgraphNode node;
@@ -115,7 +115,7 @@ static CUresult record_captured(CUevent event, CUstream stream, unsigned int fla
 	return CUDA_SUCCESS;
 }
 
-/* Event and stream are of one context, as documented. */
+/* Event and stream must have one context, as documented. */
 CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
 	uint32_t number = 0, event_number = 0, device;
@@ -150,13 +150,13 @@ CUresult sim_cuEventRecord(CUevent event, CUstream stream) { return sim_cuEventR
 /* -- a stream waits ------------------------------------------------------------------------------------------------
  */
 
-/* For an event of a capture: the stream takes part in it from now on. Lock held. */
+/* For an event of a capture: the stream joins it. Lock held. */
 static CUresult wait_captured(CUstream stream, CUevent event)
 {
 	struct sim_capture *capture = sim_capture_find(event->capture);
 
 	if (!capture)
-		return CUDA_ERROR_CAPTURED_EVENT; /* of one that has ended */
+		return CUDA_ERROR_CAPTURED_EVENT; /* its capture has ended */
 	if (capture->invalidated)
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 	if (sim_null_stream(stream)) {
@@ -187,7 +187,7 @@ CUresult sim_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flag
 	} else if (result == CUDA_SUCCESS && event->capture) {
 		captured = true;
 		result = wait_captured(stream, event);
-	} else if (result == CUDA_SUCCESS && capturing) { /* from within for what is outside */
+	} else if (result == CUDA_SUCCESS && capturing) { /* a captured stream waits for uncaptured work */
 		stream->capture->invalidated = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 	} else if (result == CUDA_SUCCESS) {
@@ -199,10 +199,11 @@ CUresult sim_cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flag
 	return sim_result_of(sim_stream_wait_event(sim.engine, number, event_number));
 }
 
-/* -- the host asks -------------------------------------------------------------------------------------------------
+/* -- queries by the host
+ * ---------------------------------------------------------------------------------------------------
  */
 
-/* Asking for a captured event spoils its capture. */
+/* Querying a captured event spoils its capture. */
 static CUresult ask(CUevent event, uint32_t *ret_number)
 {
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
@@ -255,7 +256,7 @@ CUresult sim_cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
 		result = start->capture || end->capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&sim.lock);
-	if (result == CUDA_SUCCESS) /* one never recorded: an invalid handle, as documented */
+	if (result == CUDA_SUCCESS) /* never recorded: an invalid handle, as documented */
 		result = sim_result_of(sim_event_elapsed(sim.engine, start_number, end_number, &ns));
 	if (result == CUDA_SUCCESS)
 		*milliseconds = (float)((double)ns / 1e6);

@@ -1,5 +1,5 @@
-/* What libcuda.so.1 exports: one wrapper per driver function, made from the one list of them, so that none can escape
- * being counted, delayed, failed on purpose and logged. */
+/* The exports of libcuda.so.1: one wrapper per driver function, generated from the one list of them, so that every
+ * call is counted, delayed, failed on purpose and logged. */
 #include "sim/arguments.h"
 #include "sim/state.h"
 
@@ -24,9 +24,8 @@ NEAP_API CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, i
 #include "device/cuda_functions.h"
 #undef X
 
-/* Names without a version, beside the versioned ones, where both take the same parameters: programs look them up by
- * dlsym (PyTorch 2.5 to 2.8: cuStreamWriteValue32). Those that differ have CUDA 3's 32-bit addresses, and are absent.
- */
+/* Names without a version, if the versioned function has the same parameters: programs look them up with dlsym
+ * (PyTorch 2.5 to 2.8: cuStreamWriteValue32). The others take CUDA 3's 32-bit addresses, and are absent. */
 #define PLAIN(name, symbol) NEAP_API extern __typeof__(symbol) name __attribute__((alias(#symbol)))
 PLAIN(cuCtxDestroy, cuCtxDestroy_v2);
 PLAIN(cuCtxPopCurrent, cuCtxPopCurrent_v2);
@@ -47,7 +46,7 @@ NEAP_API CUresult cuGetProcAddress(const char *symbol, void **ret_function, int 
 
 typedef void (*entry)(void);
 
-/* Functions whose parameters changed: a program built against CUDA `since` or newer means this one. Newest first. */
+/* Functions whose parameters changed: programs built against CUDA `since` or newer get this one. Newest first. */
 static const struct {
 	const char *name;
 	int since;
@@ -78,8 +77,7 @@ static const struct {
 	{"cuStreamUpdateCaptureDependencies", 0, (entry)cuStreamUpdateCaptureDependencies},
 };
 
-/* All others, by the name without its version. Entries of the list that end in _v1, _v2, ... are among those above.
- */
+/* All others, by the name without its version. Entries that end in _v1, _v2, ... are in the list above. */
 static const struct {
 	const char *name;
 	entry function;
@@ -89,7 +87,7 @@ static const struct {
 #undef X
 };
 
-/* The oldest ABI on offer is CUDA 4's (the `_v2` names). */
+/* The oldest supported ABI is CUDA 4's (the `_v2` names). */
 #define OLDEST_VERSION 4000
 
 static entry find(const char *name, int cuda_version)
@@ -108,8 +106,8 @@ static entry find(const char *name, int cuda_version)
 	return NULL;
 }
 
-/* With the flag for a default stream per thread, too, it gives the functions that take the legacy stream for 0: what
- * follows is ordered more strictly than was asked for. */
+/* Returns the functions for which stream 0 is the legacy stream, even with the flag for a default stream per thread:
+ * the order is then stricter than the program asked for. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **ret_function, int cuda_version, cuuint64_t flags,
 			     CUdriverProcAddressQueryResult *ret_status)
 {

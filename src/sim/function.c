@@ -1,4 +1,4 @@
-/* What a kernel needs and is set to. Its machine code is not read: each one is taken to need SIM_KERNEL_REGISTERS
+/* Resources and settings of kernels. Machine code is not read: every kernel counts as needing SIM_KERNEL_REGISTERS
  * registers a thread, no local memory and no static shared memory. */
 #include "sim/architecture.h"
 #include "sim/module.h"
@@ -24,7 +24,7 @@ CUresult sim_function_attribute(const struct CUfunc_st *function, const struct s
 	return CUDA_SUCCESS;
 }
 
-/* Those that a program may set. */
+/* The attributes that a program can set. */
 static CUresult set_attribute(struct CUfunc_st *function, const struct sim_device *device,
 			      CUfunction_attribute attribute, int value)
 {
@@ -125,7 +125,7 @@ CUresult sim_cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUk
 	return result;
 }
 
-/* A function that is known; preferences for caches and banks, and when code is loaded, decide nothing here. */
+/* Only checks the function: preferences for caches and banks, and lazy loading, have no effect here. */
 static CUresult accept(CUfunction function, bool good)
 {
 	bool there;

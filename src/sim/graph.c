@@ -1,4 +1,4 @@
-/* Graphs: their nodes, edges, and what they say of themselves. See graph.h. */
+/* Graphs: their nodes, edges and queries. See graph.h. */
 #include "sim/graph.h"
 
 #include <stdio.h>
@@ -185,7 +185,7 @@ bool sim_graph_owns(CUgraph graph, const CUgraphNode *nodes, size_t count)
 	return true;
 }
 
-/* A node like this one; its dependencies are those of the same numbers. */
+/* Copies a node; its dependencies are the nodes with the same numbers. */
 static bool copy_node(CUgraph copy, CUgraphNode node)
 {
 	CUgraphNode made;
@@ -291,7 +291,7 @@ CUresult sim_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraph
 	if (sim_graph_known(graph) && sim_graph_owns(graph, dependencies, count)) {
 		if (!sim_nodes_add(&each, dependencies, count))
 			result = CUDA_ERROR_OUT_OF_MEMORY;
-		else if (each.count == count) { /* none twice */
+		else if (each.count == count) { /* no duplicates */
 			made = sim_graph_add(graph, CU_GRAPH_NODE_TYPE_EMPTY, NULL, dependencies, count);
 			result = made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 			*node = made ? made : *node;
@@ -302,7 +302,7 @@ CUresult sim_cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraph
 	return result;
 }
 
-/* A list as these calls give it: without an array its length; else as many as fit, then NULL. */
+/* Returns a list as these calls do: without an array its length; else as many as fit, then NULL. */
 struct answer {
 	CUgraphNode *list, *second;
 	size_t room, count;
@@ -483,7 +483,7 @@ static const char *type_name(CUgraphNodeType type)
 	}
 }
 
-/* A name as it may stand between quotes. */
+/* A name, escaped for quotes. */
 static void print_quoted(FILE *file, const char *text)
 {
 	for (; *text; text++) {
@@ -511,7 +511,7 @@ static void print_graph(FILE *file, CUgraph graph)
 	fputs("}\n", file);
 }
 
-/* The flags ask for more of a node than there is. */
+/* The flags ask for details that nodes do not have here. */
 CUresult sim_cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

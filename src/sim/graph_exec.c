@@ -1,8 +1,8 @@
-/* Graphs that are launched.
+/* Executable graphs.
  *
- * Instantiating takes a copy. A launch does what the nodes do, one after another on the stream: nothing, for kernels,
- * but their time; copies, sets and functions of the host are done. Launches of one executable graph follow each
- * other, as documented, on whatever streams.
+ * Instantiating copies the graph. A launch runs its nodes one after another on the stream: kernels only take their
+ * time; copies, sets and host functions are done. Launches of one executable graph follow each other on any streams,
+ * as documented.
  */
 #include "sim/graph.h"
 
@@ -118,7 +118,7 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec executable, cuuint64_t *flags)
 /* -- the end -------------------------------------------------------------------------------------------------------
  */
 
-/* Without a lock: also at the end of a work. */
+/* Without a lock: may run at the end of some work. */
 static void free_graph(void *argument)
 {
 	struct sim_hold *holds = NULL;
@@ -186,7 +186,7 @@ void sim_executables_drop(uint32_t device, struct sim_hold **holds)
 /* -- update --------------------------------------------------------------------------------------------------------
  */
 
-/* The first node that differs in more than what it does, and how. */
+/* The first node that differs in more than its operation, and how it differs. */
 static CUgraphExecUpdateResult compare(CUgraph old, CUgraph graph, CUgraphNode *ret_node, CUgraphNode *ret_from)
 {
 	*ret_node = *ret_from = NULL;
@@ -254,7 +254,7 @@ static CUresult replay_event(CUgraphNode node, uint32_t number)
 				     : sim_stream_wait_event(sim.engine, number, event));
 }
 
-/* Node after node; work that is nothing but its time is put together. */
+/* Node after node; merges work that only takes time. */
 static CUresult replay(CUgraph graph, CUstream stream, uint32_t number)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -282,7 +282,7 @@ static CUresult replay(CUgraph graph, CUstream stream, uint32_t number)
 	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_pass(sim.engine, number, duration_ns)) : result;
 }
 
-/* Lock held: it becomes a node of the graph that the stream is captured into. */
+/* Lock held. Adds the graph as a child node to the stream's capture. */
 static CUresult launch_captured(CUgraphExec executable, CUstream stream)
 {
 	CUgraph copy = sim_graph_copy(executable->graph);
@@ -328,7 +328,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec executable, CUstream stream)
 	return result;
 }
 
-/* What is uploaded is a graph's plan; there is none here. */
+/* Only checks: there is nothing to upload here. */
 CUresult sim_cuGraphUpload(CUgraphExec executable, CUstream stream)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

@@ -1,7 +1,6 @@
 /* Host memory that devices reach: pinned (cuMemHostAlloc), registered (cuMemHostRegister) and managed
- * (cuMemAllocManaged). All of it is ordinary pages here: it takes no device memory, managed memory included, which on
- * a GPU moves there when it is used. Advice and prefetches are kept, to be given back.
- */
+ * (cuMemAllocManaged). All of it is ordinary pages here and takes no device memory. On a GPU, managed memory moves to
+ * the device when used there. Advice and prefetches are stored, for queries. */
 #include "sim/state.h"
 
 #include <search.h>
@@ -15,7 +14,7 @@
 
 struct sim_host *sim_host_at(uint64_t address) { return (struct sim_host *)sim_ranges_find(&sim.hosts, address, 1); }
 
-/* What starts there, if it is of that kind. */
+/* The memory of that kind that starts there, or NULL. */
 static struct sim_host *start_of(uint64_t address, enum sim_host_kind kind)
 {
 	struct sim_host *memory = sim_host_at(address);
@@ -23,7 +22,7 @@ static struct sim_host *start_of(uint64_t address, enum sim_host_kind kind)
 	return memory && memory->range.start == address && memory->kind == kind ? memory : NULL;
 }
 
-/* NULL: host out of memory, or the range lies over another. Lock held. */
+/* NULL: host out of memory, or the range overlaps another. Lock held. */
 static struct sim_host *host_create(uint64_t start, uint64_t bytes, enum sim_host_kind kind, unsigned int flags,
 				    uint32_t device)
 {
@@ -57,7 +56,7 @@ static void host_free(struct sim_host *memory)
 
 static CUresult allocate(size_t bytes, enum sim_host_kind kind, unsigned int flags, uint64_t *ret_start)
 {
-	/* Managed memory may be larger than the host's: it takes what is touched. */
+	/* Managed memory may be larger than the host's: only touched pages use memory. */
 	int kept = MAP_PRIVATE | MAP_ANONYMOUS | (kind == SIM_HOST_MANAGED ? MAP_NORESERVE : 0);
 	struct sim_host *memory = NULL;
 	uint32_t device;
@@ -79,8 +78,8 @@ static CUresult allocate(size_t bytes, enum sim_host_kind kind, unsigned int fla
 	return CUDA_SUCCESS;
 }
 
-/* Waits for all work, as the driver does, then takes it away. `unknown`: the error where nothing of that kind starts
- * there. */
+/* Waits for all work, as the driver does, then removes the memory. `unknown`: the error if no memory of that kind
+ * starts there. */
 static CUresult take_away(uint64_t start, enum sim_host_kind kind, const char *what, CUresult unknown)
 {
 	CUresult result = sim_synchronize_all();
@@ -177,7 +176,7 @@ CUresult sim_cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags)
 	if (sim_ranges_find(&sim.hosts, start, bytes))
 		result = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	else if (sim_ranges_find(&sim.reservations, start, bytes))
-		result = CUDA_ERROR_INVALID_VALUE; /* it is a device's */
+		result = CUDA_ERROR_INVALID_VALUE; /* it is device memory */
 	else if (!host_create(start, bytes, SIM_HOST_REGISTERED, flags, device))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_unlock(&sim.lock);
@@ -240,7 +239,7 @@ void sim_managed_drop(uint32_t device)
 	}
 }
 
-/* Lock held. The managed allocation that the whole range is in, or NULL. */
+/* Lock held. The managed allocation that contains the whole range, or NULL. */
 static struct sim_host *managed_over(uint64_t start, uint64_t bytes)
 {
 	struct sim_host *memory = sim_host_at(start);
@@ -251,7 +250,7 @@ static struct sim_host *managed_over(uint64_t start, uint64_t bytes)
 	return memory;
 }
 
-/* A device, or the host: as the number that older calls name it by, else as a place of the newer ones. */
+/* Finds a device, or the host: from the number in older calls, or the location in newer ones. */
 static bool place_known(CUmemLocation place)
 {
 	if (place.type == CU_MEM_LOCATION_TYPE_DEVICE)
@@ -323,7 +322,7 @@ static CUresult advise(struct sim_host *memory, CUmem_advise advice, CUmemLocati
 	return CUDA_SUCCESS;
 }
 
-/* On a part of an allocation it counts for the whole. */
+/* Advice on a part of an allocation applies to the whole. */
 CUresult sim_cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -350,7 +349,7 @@ static int number_of(CUmemLocation place)
 	return place.type == CU_MEM_LOCATION_TYPE_DEVICE ? place.id : SIM_HOST_ITSELF;
 }
 
-/* As many of those that access it as there is room for, then "nowhere". Lock held. */
+/* Fills the array with the devices that access it, then "nowhere". Lock held. */
 static void list_accessors(const struct sim_host *memory, int *list, size_t room)
 {
 	size_t count = 0;
@@ -398,7 +397,7 @@ CUresult sim_cuMemRangeGetAttribute(void *data, size_t data_bytes, CUmem_range_a
 	return result;
 }
 
-/* Which stream may use it decides nothing: the host may, whenever it likes. */
+/* Attaching to a stream has no effect: the host may use it at any time. */
 CUresult sim_cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

@@ -1,33 +1,33 @@
-/* sim/state.h: the simulated driver inside one process: what its source files share.
+/* sim/state.h: the simulated driver inside one process, shared by its source files.
  *
  *   exports.c     the exported functions: each is call_enter, sim_NAME (one of the files below), call_leave
  *   calls.c       entering and leaving a call: counters, latency, faults, sticky errors, the call log
  *   init.c        cuInit: the environment, the world, the devices
- *   device.c      devices                                        attributes.c   what they can do
- *   context.c     primary contexts, each thread's stack of them  settings.c     what a context is set to
+ *   device.c      devices                                        attributes.c   their attributes
+ *   context.c     primary contexts, each thread's stack of them  settings.c     a context's settings
  *
  *   physical.c    handles and the bytes behind them              memory.c       address ranges: reserve, map
  *   virtual.c     the calls for both                             alloc.c        cuMemAlloc and its like
  *   pool.c        stream-ordered allocation                      host.c         pinned, registered, managed memory
- *   pointer.c     what an address is                             peer.c         memory of other devices
- *   share.c       memory of other processes, what is shared      ipc.c          the calls for it
+ *   pointer.c     attributes of addresses                        peer.c         memory of other devices
+ *   share.c       memory shared between processes                ipc.c          the calls for it
  *
- *   stream.c      streams, functions of the host                 event.c        events
+ *   stream.c      streams, host functions                        event.c        events
  *   work.c        submitting work                                copy.c, set.c  copies and sets
  *   capture.c     stream capture                                 graph.c        graphs and their nodes
- *   graph_exec.c  graphs that are launched                       user_object.c  what graphs keep alive
+ *   graph_exec.c  executable graphs                              user_object.c  resources that graphs keep alive
  *
- *   module.c      modules, libraries, variables                  image.c        what their images say
- *   function.c    what kernels need                              launch.c       launching them
+ *   module.c      modules, libraries, variables                  image.c        reads their images
+ *   function.c    resources of kernels                           launch.c       launching them
  *   occupancy.c   how many blocks fit a device                   tensor_map.c   descriptors of tensors
  *
  *   simcalls.c    the public calls of neap/sim.h                 errors.c       the names of errors
  *   refused.c     functions that are not simulated
  *
- * Lock: sim.lock guards everything reachable from `sim` but the atomics. It is never held while the engine may run a
- * work's function (submit, advance, synchronise, query), so a function may take as long as it likes.
+ * Lock: sim.lock guards everything reachable from `sim` but the atomics. No thread holds it while the engine may run
+ * a work's function (submit, advance, synchronise, query), so a function may run for any time.
  *
- * A library that is loaded as the driver has one state per process, as the driver has.
+ * The simulator has one state per process, like the driver.
  */
 #ifndef NEAP_SIM_STATE_H
 #define NEAP_SIM_STATE_H
@@ -61,24 +61,24 @@ struct sim_handle {
 	uint64_t id;    /* names it to the program */
 	uint64_t space; /* its bytes, in the engine: one for all handles of a share */
 	uint64_t bytes, file_offset;
-	struct sim_file *file;    /* that it is in; NULL: this process's own */
-	struct sim_share *share;  /* held with other processes; NULL: it is not */
-	uint64_t requested_bytes; /* imported: of the allocation there */
+	struct sim_file *file;    /* the file with its bytes; NULL: this process's own */
+	struct sim_share *share;  /* shared with other processes; NULL: it is not */
+	uint64_t requested_bytes; /* imported: of the original allocation */
 	uint32_t device;          /* CUDA's ordinal */
-	uint32_t held, mappings; /* lives while there is any: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
-	bool named;              /* made by cuMemCreate: the program may name it */
-	CUmemAllocationHandleType handle_types; /* what it may be exported as */
+	uint32_t held, mappings;  /* freed when both are 0: cuMemCreate and cuMemRetainAllocationHandle; cuMemMap */
+	bool named;               /* made by cuMemCreate: the program has its handle */
+	CUmemAllocationHandleType handle_types; /* allowed exports */
 };
 
-/* Held once. CUDA_ERROR_OUT_OF_MEMORY when the device has no room. Lock held. */
+/* Returns it held once. CUDA_ERROR_OUT_OF_MEMORY if the device has no room. Lock held. */
 CUresult sim_physical_create(uint32_t device, uint64_t bytes, struct sim_handle **ret_handle);
-/* Lock held. Frees it if nothing holds it; gives back one hold first. */
+/* Lock held. Drops one hold; frees it if nothing holds it any more. */
 void sim_physical_settle(struct sim_handle *handle);
 void sim_physical_release(struct sim_handle *handle);
 struct sim_handle *sim_physical_find(uint64_t id);
 /* The program's handle, while it holds it; else NULL. Lock held. */
 struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
-/* Room in this process's file that no handle has. False: host out of memory. Lock held. */
+/* Unused room in this process's file. False: host out of memory. Lock held. */
 bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset);
 
 /* Files of other processes, and what is in them: share.c. Lock held. */
@@ -90,13 +90,14 @@ struct sim_file {
 };
 
 void sim_file_release(struct sim_file *file); /* NULL is fine */
-/* A handle that was shared goes. True: no process has the memory any more. */
+/* A shared handle is being freed. True: no other process holds the memory. */
 bool sim_share_leave(const struct sim_handle *handle);
 
-/* The world's books for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's end. */
+/* Charges in the world for this process, by CUDA's ordinal. Lock held. CUDA_ERROR_DEINITIALIZED at the process's
+ * end. */
 CUresult sim_charge_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
-/* The file that its bytes are in. */
+/* The file with its bytes. */
 int sim_physical_file(const struct sim_handle *handle);
 
 /* -- address ranges --------------------------------------------------------------------------------------------- */
@@ -129,10 +130,10 @@ struct sim_reservation {
 	uint32_t device;
 	bool sync_memops;    /* as the program set it */
 	CUmemoryPool pool;   /* POOLED */
-	bool pool_free;      /* POOLED: given back by the program, in its pool's list */
-	uint32_t free_event; /* the engine's: recorded where it was given back */
+	bool pool_free;      /* POOLED: freed by the program, in its pool's list */
+	uint32_t free_event; /* the engine's: recorded where it was freed */
 	struct sim_reservation *next_free;
-	uint32_t opened; /* IMPORTED: how often, less the closes */
+	uint32_t opened; /* IMPORTED: opens less closes */
 	uint64_t mappings;
 };
 
@@ -140,7 +141,7 @@ struct sim_mapping {
 	struct sim_range range;
 	struct sim_handle *handle;
 	struct sim_reservation *reservation;
-	uint64_t valid_bytes; /* what a program may touch: less than range.bytes for an allocation */
+	uint64_t valid_bytes; /* bytes that a program may touch: less than range.bytes for an allocation */
 	unsigned char access[SIM_DEVICE_LIMIT]; /* RESERVED: CUmemAccess_flags of each device */
 };
 
@@ -150,26 +151,26 @@ CUmemAccess_flags sim_access_of(const struct sim_mapping *mapping, uint32_t devi
 /* Lock held, all of them. */
 CUresult sim_reserve(uint64_t bytes, uint64_t alignment, uint64_t wanted, struct sim_reservation **ret_reservation);
 void sim_unreserve(struct sim_reservation *reservation);
-/* `open`: its device may read and write it at once; else nobody may yet. */
+/* `open`: its device may read and write it at once; else no device may yet. */
 CUresult sim_map(struct sim_reservation *reservation, uint64_t address, struct sim_handle *handle, bool open);
-/* Puts inaccessible pages back; true when the host let us. */
+/* Restores inaccessible pages; false if the host refuses. */
 bool sim_map_cover(const struct sim_mapping *mapping);
-/* What any device may. */
+/* The access that any device has. */
 CUmemAccess_flags sim_map_widest(const struct sim_mapping *mapping);
-/* Makes it what the host may. False: the host is out of mappings. */
+/* Gives the host that access. False: the host is out of mappings. */
 bool sim_map_protect(uint64_t start, uint64_t bytes, CUmemAccess_flags access);
 void sim_unmap(struct sim_mapping *mapping);
 struct sim_mapping *sim_mapping_at(uint64_t address);
-/* Whether the address is among those that only device memory has. */
+/* Whether the address is in the region of device memory. */
 bool sim_address_ours(uint64_t address);
-/* Reservation, handle and mapping in one, for alloc.c and pool.c; and back. */
+/* Makes reservation, handle and mapping in one, for alloc.c and pool.c; the second undoes it. */
 CUresult sim_allocate(uint32_t device, uint64_t bytes, enum sim_reservation_kind kind,
 		      struct sim_reservation **ret_reservation);
 void sim_deallocate(struct sim_reservation *reservation);
 /* All allocations of a device. */
 void sim_allocations_drop(uint32_t device);
 
-/* Of an allocation of so many bytes, what a program may touch: the driver's own rounding. */
+/* How much of an allocation of this size a program may touch: the driver's own rounding. */
 static inline uint64_t sim_touchable(uint64_t bytes) { return (bytes + 511) / 512 * 512; }
 
 #define SIM_HOST_ITSELF (-1) /* CU_DEVICE_CPU, CU_DEVICE_INVALID */
@@ -189,7 +190,7 @@ struct sim_host {
 	uint64_t space; /* of the engine */
 	enum sim_host_kind kind;
 	unsigned int flags;
-	uint32_t device; /* that was current */
+	uint32_t device; /* current at the call */
 	/* MANAGED: advice. */
 	bool read_mostly;
 	CUmemLocation preferred, fetched;
@@ -203,7 +204,7 @@ void sim_managed_drop(uint32_t device);
 
 /* -- work ------------------------------------------------------------------------------------------------------- */
 
-/* Work that the engine has and that has not ended. */
+/* Unfinished work of the engine. */
 struct sim_flight {
 	struct sim_flight *next, *previous;
 	uint64_t id;
@@ -211,7 +212,7 @@ struct sim_flight {
 	void (*function)(void *argument); /* NULL: none, or cancelled */
 	void *argument;
 	void *staged;                    /* freed with it */
-	struct sim_operation *operation; /* that it is a launch of; NULL: none. A reference */
+	struct sim_operation *operation; /* launched by it; NULL: none. A reference */
 	size_t range_count;
 	struct neap_sim_range ranges[];
 };
@@ -220,32 +221,32 @@ struct sim_operation; /* graph.h */
 
 struct sim_task { /* work to be queued */
 	const char *name;
-	CUgraphNodeType type; /* of the node that takes its place in a capture */
+	CUgraphNodeType type; /* of the node that replaces it in a capture */
 	uint64_t duration_ns;
 	const struct neap_sim_range *ranges;
 	size_t range_count;
 	void (*function)(void *argument);
 	void *argument;
-	void *staged; /* taken over, also on failure */
-	bool strict;  /* a range that is not device memory is a detected error, not an invalid value */
+	void *staged;                    /* taken over, also on failure */
+	bool strict;                     /* a range outside device memory is a detected error, not an invalid value */
 	struct sim_operation *operation; /* set by sim_submit_operation */
 };
 
 /* `ret_id` (NULL allowed) names the flight for sim_flight_cancel. Detected errors: a race; strict ranges. */
 CUresult sim_submit(CUstream stream, const struct sim_task *task, uint64_t *ret_id);
-/* What a node of a graph does, again. */
+/* Submits the operation of a graph's node again. */
 CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation);
-/* Its function will not run any more. */
+/* Prevents its function from running. */
 void sim_flight_cancel(uint64_t id);
-/* The driver's state is thrown away: frees what the dropped engine had. Lock held. */
+/* Frees the work of a dropped engine, when the driver's state is discarded. Lock held. */
 void sim_flights_drop(void);
-/* Lock held: the work in flight that touches these addresses, or NULL. */
+/* Lock held. The work in flight that touches these addresses, or NULL. */
 const struct sim_flight *sim_flight_over(uint64_t start, uint64_t bytes);
-/* Lock held: true when nothing in flight touches them; else a detected error is noted: "WHAT of ... while ...". */
+/* Lock held. True if no work in flight touches them; else notes a detected error: "WHAT of ... while ...". */
 bool sim_flight_clear(const char *what, uint64_t start, uint64_t bytes);
 
 CUresult sim_result_of(enum sim_order order);
-/* A kernel that touches no range it declares and has no function. `duration_ns` 0: what NEAP_SIM_KERNEL says. */
+/* A kernel that touches no range it declares and has no function. `duration_ns` 0: NEAP_SIM_KERNEL's. */
 CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
 
 /* -- streams, events, capture ----------------------------------------------------------------------------------- */
@@ -262,46 +263,47 @@ struct CUstream_st {
 	int priority;
 	uint64_t id;
 
-	struct sim_capture *capture; /* that it takes part in; NULL: none */
+	struct sim_capture *capture; /* that captures it; NULL: none */
 	CUstream next_captured;
-	struct sim_nodes next;  /* what its next node comes after */
-	CUgraphEdgeData *edges; /* that many zeros, for whoever asks */
+	struct sim_nodes next;  /* dependencies of its next node */
+	CUgraphEdgeData *edges; /* that many zeros, for callers that ask for edges */
 };
 
 struct CUevent_st {
 	uint32_t number, device;
 	unsigned int flags;
-	uint64_t capture;       /* the id of the capture that it was last recorded in; 0: none */
-	struct sim_nodes nodes; /* and where there */
+	uint64_t capture;       /* the id of the capture where it was last recorded; 0: none */
+	struct sim_nodes nodes; /* and its place there */
 };
 
-/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD: one stream here. */
+/* NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are one stream here. */
 static inline bool sim_null_stream(CUstream stream) { return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD; }
 
-bool sim_stream_known(CUstream stream); /* and no null stream. Lock held */
+bool sim_stream_known(CUstream stream); /* false for null streams. Lock held */
 bool sim_event_known(CUevent event);    /* lock held */
 /* The device of a stream; of a null stream that of the calling thread's context. Lock held. */
 CUresult sim_stream_device(CUstream stream, uint32_t *ret_device);
-/* Something is about to be put into a stream: the engine's number of it, and whether it is capturing, so that a node
- * takes the place of work. Errors: CUDA_ERROR_INVALID_HANDLE; those of a capture that forbids it. Lock held. */
+/* Before adding to a stream: returns the engine's number of it, and whether it is capturing, so that a node replaces
+ * the work. Errors: CUDA_ERROR_INVALID_HANDLE; those of a capture that forbids it. Lock held. */
 CUresult sim_stream_enter(CUstream stream, uint32_t *ret_number, bool *ret_capturing);
-/* The same for a question: also refused where the stream is capturing. Takes the lock. */
+/* The same for a query: also refused if the stream is capturing. Takes the lock. */
 CUresult sim_stream_ask(CUstream stream, uint32_t *ret_number);
-/* Those of a device whose context ends. References to user objects are put on `holds`. Lock held. */
+/* Destroys those of a device whose context ends. Puts references to user objects on `holds`. Lock held. */
 struct sim_hold;
 void sim_streams_drop(uint32_t device, struct sim_hold **holds);
 void sim_events_drop(uint32_t device);
-/* After a wait on the host: what the pool of the current device need not keep goes back. Passes `result` on. */
+/* After a wait on the host: trims the pool of the current device to its threshold. Passes `result` on. */
 CUresult sim_after_wait(CUresult result);
 
-/* A call that may be unsafe while something is captured: refused where it is, and the captures that forbid it are
- * spoiled. Takes the lock. */
+/* For calls that may be unsafe during a capture: refuses the call and spoils the captures that forbid it. Takes the
+ * lock. */
 CUresult sim_capture_check_unsafe(void);
-/* Waiting for a whole device: forbidden while any of its streams is capturing. Takes the lock. */
+/* For a wait on a whole device: forbidden while any of its streams is capturing. Takes the lock. */
 CUresult sim_capture_check_device(uint32_t device);
-/* Lock held. The same for its null stream, while one of its blocking streams is; `spoil`: the captures. */
+/* Lock held. The same for its null stream, while one of its blocking streams is capturing; `spoil`: spoils those
+ * captures. */
 CUresult sim_capture_check_null(bool spoil);
-/* Ends all captures: the driver starts over. Lock held. */
+/* Ends all captures: the driver restarts. Lock held. */
 void sim_captures_drop(void);
 void sim_graphs_drop(void);
 
@@ -319,51 +321,51 @@ struct CUctx_st {
 	uint32_t device;
 	unsigned int retained, flags;
 	bool active;
-	uint32_t peers;               /* bits of the devices whose memory it may use */
+	uint32_t peers;               /* bits of the devices whose memory it can use */
 	struct sim_settings settings; /* while it is active */
 };
 
-/* As a new context has them. Lock held. */
+/* Sets a new context's defaults. Lock held. */
 void sim_settings_reset(struct CUctx_st *context);
 
 struct CUmemPoolHandle_st {
 	CUmemoryPool next; /* of sim.pools */
 	uint32_t device;
-	bool destroyed; /* goes with its last allocation */
-	uint64_t limit; /* bytes it may hold; 0: what the device has */
+	bool destroyed; /* freed with its last allocation */
+	uint64_t limit; /* bytes it may hold; 0: the device's */
 	uint64_t threshold, reserved_bytes, reserved_high, used_bytes, used_high;
-	int reuse[3];                           /* by CUmemPool_attribute - 1; kept, and decide nothing */
+	int reuse[3];                           /* by CUmemPool_attribute - 1; stored, without effect */
 	unsigned char access[SIM_DEVICE_LIMIT]; /* CUmemAccess_flags of other devices */
 	struct sim_reservation *free_list;
 };
 
 struct sim_device {
 	struct sim_view_device view;
-	const struct sim_profile *profile; /* static: its model, or the one most like it */
+	const struct sim_profile *profile; /* static: its model, or the most similar one */
 	uint32_t index;                    /* in the world */
 	struct CUctx_st context;
-	CUmemoryPool default_pool, pool; /* NULL: not there yet. `pool`: what cuMemAllocAsync takes from */
+	CUmemoryPool default_pool, pool; /* NULL: not created yet. `pool`: for cuMemAllocAsync */
 };
 
 bool sim_device_known(CUdevice device);
 const struct sim_architecture *sim_architecture_of(const struct sim_device *device);
-/* Whether two devices may read each other's memory. */
+/* Whether two devices can read each other's memory. */
 bool sim_peers(uint32_t device, uint32_t peer);
-bool sim_context_known(CUcontext context); /* one that is active */
+bool sim_context_known(CUcontext context); /* an active one */
 /* The device of the calling thread's current context; false without one. */
 bool sim_current_device(uint32_t *ret_device);
 CUresult sim_synchronize_all(void);
-/* Lock held: gives back what a device's pools only cache, until each holds no more than this; what work still uses
- * stays. */
+/* Lock held. Frees cached blocks of a device's pools until each holds no more than this; blocks that work still uses
+ * stay. */
 void sim_pools_trim(uint32_t device, uint64_t keep_bytes);
-/* A block that leaves its pool. Lock held. */
+/* Removes a block from its pool. Lock held. */
 void sim_pool_take_out(struct sim_reservation *block);
-/* The pools of a device whose context ends, blocks included. Lock held. */
+/* Destroys the pools of a device whose context ends, and their blocks. Lock held. */
 void sim_pools_drop(uint32_t device);
 /* A live allocation that starts at this address, or NULL. Lock held. */
 struct sim_reservation *sim_allocation_at(uint64_t address);
 
-/* The modules of a device whose context ends. Lock held. */
+/* Unloads the modules of a device whose context ends. Lock held. */
 void sim_modules_drop(uint32_t device);
 void sim_libraries_drop(void);
 
@@ -373,11 +375,11 @@ struct sim_state {
 	pthread_mutex_t lock;
 	atomic_bool initialized;
 	atomic_bool forked; /* this is a child of the process that called cuInit */
-	atomic_bool ended;  /* the process is exiting: its world is left, other threads may still call */
+	atomic_bool ended;  /* the process is exiting: it has left its world, other threads may still call */
 	atomic_int sticky;  /* CUresult of a detected error */
-	uint64_t kernel_ns; /* NEAP_SIM_KERNEL: how long a kernel takes that does not say */
+	uint64_t kernel_ns; /* NEAP_SIM_KERNEL: the default duration of a kernel */
 	pid_t pid;
-	char environment[1024]; /* what cuInit found, to see whether it changed */
+	char environment[1024]; /* as cuInit found it, to detect changes */
 	char message[320];      /* why cuInit failed, */
 	CUresult init_result;   /* and with what */
 	struct sim_spec spec;
@@ -385,22 +387,22 @@ struct sim_state {
 	struct sim_engine *engine;
 	uint32_t device_count;
 	struct sim_device devices[SIM_DEVICE_LIMIT];
-	int files[SIM_DEVICE_LIMIT]; /* descriptors + 1 of the files that stand for theirs; 0: none */
+	int files[SIM_DEVICE_LIMIT]; /* descriptors + 1 of the stand-ins for device files; 0: none */
 
 	uint64_t next_id; /* of handles and of pinned memory */
 	struct neap_map handles;
 	int file; /* memfd; -1: none yet */
 	uint64_t file_end, file_size;
-	uint64_t next_address; /* of device memory; 0: none was given out yet */
+	uint64_t next_address; /* of device memory; 0: none used yet */
 	struct sim_ranges reservations, mappings, hosts;
 	CUmemoryPool pools;
 	struct sim_file *shared_files;
 	struct sim_share *shares;
 	void (*_Atomic share_watch)(const char *call, int opened); /* neap/sim.h: watch_shares */
-	uint64_t directory, directory_end;                         /* of what this process shares: in its file */
+	uint64_t directory, directory_end; /* its place in the file: entries of this process's shares */
 	struct sim_flight *flights;
 
-	/* Pointers that the program may name. */
+	/* Handles that the program has. */
 	struct neap_map streams, events, graphs, nodes, executables, objects, modules, libraries, functions;
 	struct sim_capture *captures; /* under way */
 	atomic_uint capture_count;    /* how many, without the lock */
@@ -415,15 +417,15 @@ CUresult sim_detect_locked(const char *format, ...) NEAP_PRINTF(1, 2);
 
 CUresult sim_call_enter(enum sim_call call);
 CUresult sim_call_leave(enum sim_call call, CUresult result);
-/* Takes an injected fault due for this call. */
+/* Returns and counts an injected fault due for this call. */
 CUresult sim_fault_take(enum sim_call call);
-/* Faults, latencies and the log, as the environment says. NEAP_EPARSE with what was expected. */
+/* Reads faults, latencies and the log from the environment. NEAP_EPARSE with the expected form. */
 enum neap_status sim_calls_configure(struct neap_error *err);
 int sim_fault_add(const char *name, uint64_t skip, uint64_t count, int code);
 bool sim_latency_set(const char *name, uint64_t ns);
 uint64_t sim_call_total(const char *name);
 const char *sim_error_name(CUresult result);
-/* Counts, latencies, faults and the log as at the start. */
+/* Resets counts, latencies, faults and the log. */
 void sim_calls_reset(void);
 
 #endif

@@ -72,7 +72,7 @@ void sim_world_remove_if_empty(struct sim_world *world);
 /* True if another process holds the life lock of this slot, or of any (-1). */
 bool sim_world_life_held(int fd, int slot);
 
-/* What it says. */
+/* Its contents. */
 bool sim_world_valid(const struct shared *shared);
 /* NULL if the world matches the spec, else what differs. */
 const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec);
