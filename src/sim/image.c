@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An image in memory whose tables lie further on is taken for damaged. */
+/* An image in memory whose tables lie beyond this counts as damaged. */
 #define IMAGE_LIMIT (4ull << 30)
 
 #define FAT_BINARY         0xba55ed50u
@@ -129,7 +129,7 @@ static const char *skip(const char *at)
 	}
 }
 
-/* The next word; another sign is a word of its own. Returns its length, 0 at the end. */
+/* The next word; any other character is a word by itself. Returns its length, 0 at the end. */
 static size_t next_word(const char **at)
 {
 	size_t length = 0;
@@ -156,7 +156,7 @@ static uint64_t type_bytes(const char *word, size_t length)
 	return number <= 128 ? number / 8 : 0;
 }
 
-/* What stands behind ".global" or ".const": ".align 8 .b8 NAME[16] = {...};". */
+/* Parses the text after ".global" or ".const": ".align 8 .b8 NAME[16] = {...};". */
 static bool read_variable(const char **at, struct sim_image *image)
 {
 	const char *name = NULL;
@@ -176,7 +176,7 @@ static bool read_variable(const char **at, struct sim_image *image)
 		} else if (name && isdigit((unsigned char)word[0])) {
 			number = strtoull(word, NULL, 10);
 			if (__builtin_mul_overflow(count, number, &count))
-				return true; /* no variable of that size can be asked for */
+				return true; /* no program can ask for a variable of that size */
 		}
 		*at += length;
 	}
@@ -216,14 +216,14 @@ static bool is_ptx(const char *text)
 
 /* -- any --------------------------------------------------------------------------------------------------------- */
 
-/* Text ends with a zero byte, wherever `limit` is. */
+/* Text ends with a zero byte, regardless of `limit`. */
 static CUresult read(const void *image, uint64_t limit, struct sim_image *ret_image)
 {
 	CUresult result = CUDA_SUCCESS;
 	unsigned char magic[4] = {0};
 	uint32_t number;
 
-	for (size_t i = 0; i < sizeof magic; i++) { /* text may end before */
+	for (size_t i = 0; i < sizeof magic; i++) { /* text may be shorter */
 		magic[i] = ((const unsigned char *)image)[i];
 		if (!magic[i])
 			break;

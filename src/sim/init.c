@@ -1,8 +1,8 @@
 /* Initialisation: the environment, the world, the devices of this process.
  *
- * cuInit reads the environment. It may be called again: while any context, handle, address range or pinned memory is
- * there it changes nothing; with none of them and another environment it leaves the old world and starts over, so
- * that a process may visit several.
+ * cuInit reads the environment. A program may call it again. While any context, handle, address range or pinned
+ * memory exists, that changes nothing. With none of them and another environment, it leaves the old world and
+ * restarts, so that a process can use several worlds.
  */
 #include "sim/graph.h"
 
@@ -20,8 +20,8 @@ struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
 static void forked(void) { atomic_store(&sim.forked, true); }
 
-/* The process ends in good order: what it used drains from now on. Other threads may be in a call: they find no world
- * any more, and the rest of the state stays where it is. */
+/* The process exits: its memory drains from now on. Other threads may be in a call: they find no world any more, but
+ * the rest of the state stays. */
 __attribute__((destructor)) static void ended(void)
 {
 	if (atomic_load(&sim.forked) || !atomic_load(&sim.initialized) || sim.pid != getpid())
@@ -33,7 +33,7 @@ __attribute__((destructor)) static void ended(void)
 	pthread_mutex_unlock(&sim.lock);
 }
 
-/* What cuInit depends on, in one line. */
+/* The environment of cuInit, in one line. */
 static void read_environment(char text[sizeof sim.environment])
 {
 	static const char *const names[] = {
@@ -79,8 +79,7 @@ static uint32_t world_index(uint32_t ordinal)
 	return reversed ? sim_world_device_count(sim.world) - 1 - ordinal : ordinal;
 }
 
-/* The device that an entry of CUDA_VISIBLE_DEVICES names: an index, or "GPU-" and the start of a UUID that fits one
- * device only. */
+/* The device of an entry of CUDA_VISIBLE_DEVICES: an index, or "GPU-" and an unambiguous start of a UUID. */
 static bool device_named(const char *entry, uint32_t *ret_index)
 {
 	uint32_t count = sim_world_device_count(sim.world), matches = 0, i;
@@ -107,7 +106,8 @@ static bool device_named(const char *entry, uint32_t *ret_index)
 	return matches == 1;
 }
 
-/* As the driver: the list counts up to the first entry that names no device; one named twice voids the list. */
+/* As in the driver: the list ends at the first entry that names no device; a device named twice makes the list
+ * empty. */
 static void choose_devices(void)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -144,8 +144,8 @@ static bool any_context(void)
 	return sim.handles.count > 0 || sim.reservations.root || sim.hosts.root;
 }
 
-/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the devices' files. As with those, a process that uses
- * the device has its file open as long as it lives, and so have its forked children. */
+/* NEAP_SIM_FILES=FOLDER: FOLDER/nvidia0 and so on stand for the device files. As with those, a process that uses the
+ * device keeps its file open until it exits, as do its forked children. */
 static enum neap_status open_files(struct neap_error *err)
 {
 	const char *folder = getenv("NEAP_SIM_FILES");
@@ -187,7 +187,7 @@ static void forget_old(void)
 	sim_graphs_drop();
 	for (i = 0; i < sim.device_count; i++)
 		sim_pools_drop(i);
-	sim_holds_forget(holds); /* nobody is told any more */
+	sim_holds_forget(holds); /* no destructor runs any more */
 	sim_world_leave(sim.world);
 	sim.world = NULL;
 	sim_engine_destroy(sim.engine);

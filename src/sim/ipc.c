@@ -1,11 +1,11 @@
 /* Memory and events of other processes.
  *
- *   cuMemExportToShareableHandle   a descriptor of virtual memory     cuIpcGetMemHandle    64 bytes, for cuMemAlloc's
+ *   cuMemExportToShareableHandle   a descriptor of virtual memory     cuIpcGetMemHandle    64 bytes, for cuMemAlloc
  *
- * Both name an entry of share.h. The 64 bytes say which process to ask; it must be alive, and of the same user.
+ * Both name an entry of share.h. The 64 bytes name the process with the file; it must be alive, and of the same user.
  *
- * Processes have virtual times of their own: an event of another process counts as complete. Records and waits of it
- * order this process's work only.
+ * Each process has its own virtual time: an event of another process counts as complete. Recording it or waiting for
+ * it orders only this process's work.
  */
 #include "base/process.h"
 #include "sim/graph.h"
@@ -49,7 +49,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocatio
 	return CUDA_SUCCESS;
 }
 
-/* The descriptor stays the caller's. */
+/* The caller keeps the descriptor. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
 					    CUmemAllocationHandleType type)
 {
@@ -79,7 +79,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 #define MEMORY_MAGIC 0x6d697063u /* "cpim" */
 #define EVENT_MAGIC  0x65697063u
 
-struct name { /* of something in another process */
+struct name { /* of an object in another process */
 	uint32_t magic;
 	int32_t pid;
 	uint64_t start_ticks;
@@ -103,7 +103,7 @@ static bool name_self(uint32_t magic, uint64_t place, char bytes[CU_IPC_HANDLE_S
 	return true;
 }
 
-/* Not of this process itself, as the driver. */
+/* A process cannot open its own, as in the driver. */
 static CUresult read_name(const char bytes[CU_IPC_HANDLE_SIZE], uint32_t magic, struct name *ret_name)
 {
 	memcpy(ret_name, bytes, sizeof *ret_name);
@@ -134,7 +134,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 	return result;
 }
 
-/* A descriptor of the other process's file, at the entry; -1: it does not let us. */
+/* A descriptor of the other process's file, at the entry; -1: not permitted. */
 static int open_there(const struct name *name)
 {
 	char path[64];
@@ -164,7 +164,7 @@ static void seek_opened(const void *node, VISIT visit, void *context)
 		sought->found = reservation;
 }
 
-/* Gives it an address, or finds the one that it has. Takes over the caller's hold of the handle. Lock held. */
+/* Maps it, or finds its mapping. Takes over the caller's hold of the handle. Lock held. */
 static CUresult open_memory(struct sim_handle *handle, struct sim_reservation **ret_reservation)
 {
 	struct sought sought = {.share = handle->share};

@@ -1,6 +1,6 @@
-/* Launches of kernels. A kernel does nothing: what is asked is checked, and its stream gets the time that
- * NEAP_SIM_KERNEL says (none by default). Programs launch more than they do anything else, so a launch allocates
- * nothing; see also sim_stream_pass. */
+/* Launches of kernels. A kernel does nothing: a launch checks its arguments and adds the time of NEAP_SIM_KERNEL
+ * (default 0) to its stream. Launches are the most frequent calls, so they allocate nothing; see also
+ * sim_stream_pass. */
 #include "sim/architecture.h"
 #include "sim/graph.h"
 #include "sim/occupancy.h"
@@ -54,7 +54,7 @@ static bool is_cooperative(const CUlaunchConfig *config)
 	return false;
 }
 
-/* What every device checks at a launch. */
+/* The checks of every launch. */
 static bool sizes_good(const CUlaunchConfig *config)
 {
 	uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
@@ -106,7 +106,7 @@ static CUresult check(const struct CUfunc_st *function, const CUlaunchConfig *co
 	if (!function || (function->module && function->module->device != stream_device))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (function->module && stream_device != device)
-		return CUDA_ERROR_INVALID_HANDLE; /* only a CUkernel finds its context by the stream */
+		return CUDA_ERROR_INVALID_HANDLE; /* only a CUkernel gets its context from the stream */
 	if (!sizes_good(config) || config->sharedMemBytes > (unsigned int)function->shared_limit)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = check_cluster(function, &sim.devices[stream_device], config);

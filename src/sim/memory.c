@@ -4,12 +4,12 @@
  *   mappings     |  handle 7  |        |  handle 9   |   each a whole handle, file-backed, at offset 0
  *   access            rw                    none
  *
- * A device address is a host address: mapping one handle twice shows the same bytes at both. With backing=none the
- * addresses are numbers, and nothing is mapped.
+ * A device address is a host address: a handle mapped twice shows the same bytes at both. With backing=none addresses
+ * are only numbers, and nothing is mapped.
  *
  * Invariants: reservations are disjoint; mappings are disjoint, each inside one reservation; handle->mappings counts
- * its mappings; reservation->mappings those inside it. A mapping that work in flight touches is never taken away:
- * that is the detected error, and it leaves everything in place.
+ * its mappings; reservation->mappings those inside it. A mapping that work in flight touches is never removed: that
+ * is the detected error, and it leaves everything in place.
  */
 #include "sim/state.h"
 
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Overlapping ranges are "equal": the tree finds whatever lies over a given range. */
+/* Overlapping ranges are "equal": the tree finds any range that overlaps a given one. */
 static int compare(const void *left, const void *right)
 {
 	const struct sim_range *a = left, *b = right;
@@ -55,14 +55,14 @@ static void *host(uint64_t address) { return (void *)(uintptr_t)address; }
 /* -- addresses -----------------------------------------------------------------------------------------------------
  */
 
-/* Where device memory has its addresses: below those that Linux gives to libraries, stacks and allocations, above
- * those of a program that is loaded low. They rise from one reservation to the next; what was freed is not given out
- * again until the region's end was reached, so that use after free is seen. Then it starts over at the bottom. */
+/* The region of device addresses: below those that Linux uses for libraries, stacks and allocations, above those of a
+ * program that is loaded low. They rise from one reservation to the next. Freed addresses are not reused until the
+ * end of the region is reached, so that use after free is detected. Then the search restarts at the bottom. */
 #define REGION_START (2ull << 44)
 #define REGION_END   (5ull << 44)
-/* Between two reservations: running over an end is seen. */
+/* Between two reservations, to detect overruns. */
 #define GAP SIM_PAGE_BYTES
-/* How many places that the host occupies itself are passed over. */
+/* How many places in use by the host are skipped. */
 #define PLACES_TRIED 64
 
 bool sim_address_ours(uint64_t address) { return address >= REGION_START && address < REGION_END; }
@@ -72,10 +72,10 @@ static uint64_t round_up(uint64_t value, uint64_t alignment)
 	return (value + alignment - 1) / alignment * alignment;
 }
 
-/* True when the host has put inaccessible pages there. */
+/* True if the host has put inaccessible pages there. */
 static bool take_host(uint64_t start, uint64_t bytes)
 {
-#ifdef __SANITIZE_THREAD__ /* keeps its own books at these addresses */
+#ifdef __SANITIZE_THREAD__ /* has its shadow memory at these addresses */
 	if (!sim.spec.no_backing && sim_address_ours(start))
 		return false;
 #endif
@@ -92,7 +92,7 @@ static bool take_host(uint64_t start, uint64_t bytes)
 	return false;
 }
 
-/* The first place at or after `from` that no reservation takes; 0: none before the region's end. */
+/* The first free place at or after `from`; 0: none before the region's end. */
 static uint64_t find_place(uint64_t from, uint64_t bytes, uint64_t alignment)
 {
 	const struct sim_range *other;
@@ -131,7 +131,7 @@ static uint64_t take_rising(uint64_t bytes, uint64_t alignment)
 	return 0;
 }
 
-/* Where the host chooses: its region has no room for us, as under valgrind. */
+/* At an address that the host chooses: the region is not free, as under valgrind. */
 static uint64_t take_anywhere(uint64_t bytes, uint64_t alignment)
 {
 	uint64_t whole = bytes + alignment, start, end;
@@ -151,7 +151,7 @@ static uint64_t take_anywhere(uint64_t bytes, uint64_t alignment)
 	return start;
 }
 
-/* Exactly there, if that is possible. */
+/* At exactly this address, if possible. */
 static uint64_t take_wanted(uint64_t wanted, uint64_t bytes)
 {
 	if (wanted == 0 || wanted + bytes < wanted || sim_ranges_find(&sim.reservations, wanted, bytes) ||

@@ -1,5 +1,5 @@
-/* Modules and libraries: images that were loaded, their functions by name, their variables in device memory. Code
- * takes no device memory here; variables take whole pages, once one of them is asked for. */
+/* Modules and libraries: loaded images, their functions by name, their variables in device memory. Code takes no
+ * device memory here; variables take whole pages, once the program asks for one. */
 #include "sim/module.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #define VARIABLE_ALIGN 256
 
-/* What an option of a load gets back: nothing was logged. */
+/* Results of a load's log options: nothing was logged. */
 #define LOG_BYTES_INFO  4 /* CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES */
 #define LOG_BYTES_ERROR 6 /* CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES */
 
@@ -60,7 +60,7 @@ static CUresult function_create(const char *name, CUmodule module, CUlibrary lib
 	return CUDA_SUCCESS;
 }
 
-/* The one of this name, made at the first time. */
+/* The function with this name; creates it at the first request. */
 static CUresult function_get(const struct sim_image *image, const char *name, CUmodule module, CUlibrary library,
 			     struct CUfunc_st **list, struct CUfunc_st **ret_function)
 {
@@ -79,7 +79,7 @@ static CUresult function_get(const struct sim_image *image, const char *name, CU
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + VARIABLE_ALIGN - 1) / VARIABLE_ALIGN * VARIABLE_ALIGN; }
 
-/* The offset of a variable among those of its image; of NULL: their size. */
+/* The offset of a variable among those of its image; for NULL: their total size. */
 static uint64_t variable_offset(const struct sim_image *image, const struct sim_symbol *symbol)
 {
 	uint64_t offset = 0;
@@ -193,7 +193,7 @@ CUresult sim_cuModuleLoadData(CUmodule *module, const void *data)
 
 CUresult sim_cuModuleLoadFatBinary(CUmodule *module, const void *data) { return sim_cuModuleLoadData(module, data); }
 
-/* The size of a log is given back in the place of its option's value. */
+/* The size of a log replaces its option's value. */
 static void say_nothing_logged(unsigned int count, const CUjit_option *options, void **values)
 {
 	for (unsigned int i = 0; options && values && i < count; i++)
@@ -227,7 +227,7 @@ CUresult sim_cuModuleUnload(CUmodule module)
 	return result;
 }
 
-/* As CUDA has been by default since 12.2. */
+/* CUDA's default since 12.2. */
 CUresult sim_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
 	if (!mode)
@@ -305,7 +305,7 @@ CUresult sim_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
 {
 	struct sim_image image;
 
-	(void)options, (void)values, (void)count; /* how the code is kept: it is not kept */
+	(void)options, (void)values, (void)count; /* about storing the code: it is not stored */
 	if (!library || !code)
 		return CUDA_ERROR_INVALID_VALUE;
 	say_nothing_logged(jit_count, jit_options, jit_values);
@@ -377,7 +377,7 @@ CUresult sim_cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char 
 	return result;
 }
 
-/* A fat binary does not say. */
+/* A fat binary's count is unknown. */
 CUresult sim_cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 {
 	CUresult result = CUDA_ERROR_INVALID_HANDLE;
@@ -420,7 +420,7 @@ CUresult sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CU
 	return result;
 }
 
-/* Lock held. The library's module in the calling thread's context, made at the first time. */
+/* Lock held. The library's module in the calling thread's context; creates it at the first request. */
 static CUresult library_module(CUlibrary library, CUmodule *ret_module)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -463,7 +463,7 @@ CUresult sim_cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary l
 	return result;
 }
 
-/* No image has managed variables that are known to be so. */
+/* Managed variables cannot be told from others in an image. */
 CUresult sim_cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary library, const char *name)
 {
 	bool there;

@@ -1,7 +1,6 @@
-/* libnvidia-ml.so.1: the devices seen from outside. It looks at the world anew for each question, enters nothing, and
- * so costs no context and is no process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver lists
- * processes without their bytes. NEAP_SIM_LOST=FILE: while FILE is there, the devices are lost.
- */
+/* libnvidia-ml.so.1: the devices seen from outside. It reads the world again for each query and never enters it, so
+ * it needs no context and is not listed as a process. NEAP_SIM_NVML=no-process-bytes: as in a container whose driver
+ * lists processes without their bytes. NEAP_SIM_LOST=FILE: while FILE exists, the devices are lost. */
 #include "sim/nvml_internal.h"
 
 #include "base/error.h"
@@ -23,7 +22,7 @@ static struct {
 	bool no_process_bytes;
 	char lost[512];                                 /* "" none */
 	char message[320];                              /* why nvmlInit failed */
-	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses mean something */
+	struct nvmlDevice_st devices[SIM_DEVICE_LIMIT]; /* only their addresses are used */
 } nvml;
 
 static nvmlReturn_t read_settings(struct neap_error *err)
@@ -43,7 +42,7 @@ static nvmlReturn_t read_settings(struct neap_error *err)
 	return NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* The caller frees it; NULL: *ret_result says why. */
+/* The caller frees it; NULL: *ret_result has the reason. */
 static struct sim_view *look(nvmlReturn_t *ret_result, struct neap_error *err)
 {
 	struct sim_view *view = malloc(sizeof *view);
@@ -153,7 +152,7 @@ static nvmlReturn_t see_any(nvmlDevice_t device, struct sim_view **ret_view, uin
 		return result;
 	if (i >= view->device_count) {
 		free(view);
-		return NVML_ERROR_GPU_IS_LOST; /* the world was made anew with fewer */
+		return NVML_ERROR_GPU_IS_LOST; /* the world was recreated with fewer devices */
 	}
 	*ret_view = view;
 	*ret_index = (uint32_t)i;
@@ -257,7 +256,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 	return NVML_SUCCESS;
 }
 
-/* What of a process NVML lists: it is there, it holds something on this device, and it does not hide. */
+/* Whether NVML lists a process: it exists, holds memory on this device, and is not hidden. */
 static bool listed(const struct sim_view_process *process, uint32_t index)
 {
 	return process->state == SIM_SLOT_ALIVE && process->present && !process->hidden &&
@@ -302,7 +301,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsign
 	return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
 }
 
-/* Virtual time says nothing about a sample period of real time. */
+/* Not derived from virtual time: a sample period is real time. */
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
 	struct sim_view *view;

@@ -1,6 +1,5 @@
-/* libnvidia-ml.so.1: what a device's model says of it (profile.h): the highest clocks, power limits, architecture;
- * and what every simulated device is: not in MIG instances, in the default compute mode, part of no NVLink fabric.
- */
+/* libnvidia-ml.so.1: values of a device's model (profile.h): highest clocks, power limits, architecture; and values
+ * of every simulated device: no MIG instances, the default compute mode, no NVLink fabric. */
 #include "sim/nvml_internal.h"
 
 #include <stdio.h>
@@ -35,7 +34,7 @@ NEAP_API nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t p
 NEAP_API nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, void *info);
 NEAP_API nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, unsigned int *info);
 
-/* What is simulated there, and its capability times ten. */
+/* The model of the device, and its compute capability times ten. */
 static nvmlReturn_t find_model(nvmlDevice_t device, const struct sim_profile **ret_profile, int *ret_capability)
 {
 	const struct sim_view_device *seen;
@@ -162,7 +161,7 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned int *now, unsign
 	return result;
 }
 
-/* MIG is off where there is such a thing: in data centers, since compute capability 8.0. */
+/* MIG is off on devices that have it: those for data centers, since compute capability 8.0. */
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsigned int *pending)
 {
 	const struct sim_profile *profile;
@@ -194,7 +193,7 @@ nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned int *mod
 	return give_same(device, mode, 1);
 }
 
-/* As cuDeviceCanAccessPeer; there are no links. */
+/* Agrees with cuDeviceCanAccessPeer; there are no links. */
 nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, unsigned int caps, unsigned int *status)
 {
 	const struct sim_profile *profile, *other;
@@ -214,7 +213,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, unsi
 	return result;
 }
 
-/* All zeros: it is part of no fabric. Devices before Hopper have no such thing. `bytes`: of the struct. */
+/* All zeros: the device is in no fabric. Devices before Hopper do not support this. `bytes`: of the struct. */
 static nvmlReturn_t no_fabric(nvmlDevice_t device, void *info, size_t bytes)
 {
 	const struct sim_profile *profile;
@@ -229,7 +228,7 @@ static nvmlReturn_t no_fabric(nvmlDevice_t device, void *info, size_t bytes)
 }
 
 #define FABRIC_INFO_V1  28 /* nvmlGpuFabricInfo_t */
-#define FABRIC_INFO_MIN 32 /* the structs that begin with their version: what it says, */
+#define FABRIC_INFO_MIN 32 /* the structs that begin with their version: */
 #define FABRIC_INFO_MAX 256
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, void *info)

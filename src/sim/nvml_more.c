@@ -1,8 +1,8 @@
-/* libnvidia-ml.so.1: what programs on the simulator ask besides (nvml.c has what neap asks). PyTorch looks these up
- * by name, and stops where one is missing.
+/* libnvidia-ml.so.1: functions that other programs call (nvml.c has those that neap calls). PyTorch looks these up by
+ * name, and stops if one is missing.
  *
- * A simulated GPU has no sensors and no links: temperature, power, clocks and NVLink answer NOT_SUPPORTED. What its
- * model says of it: nvml_model.c.
+ * A simulated GPU has no sensors and no links: temperature, power, clocks and NVLink answer NOT_SUPPORTED. Values of
+ * its model: nvml_model.c.
  */
 #include "sim/nvml_internal.h"
 
@@ -22,7 +22,7 @@ nvmlReturn_t nvmlDeviceGetCount(unsigned int *count) { return nvmlDeviceGetCount
 
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
-	(void)flags; /* whether it may fail without a GPU: there is one */
+	(void)flags; /* whether it may fail without a GPU: there always is one */
 	return nvmlInit_v2();
 }
 
@@ -33,7 +33,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device
 
 /* -- which device ------------------------------------------------------------------------------------------------ */
 
-/* The first device that `matches` says is the one. */
+/* The first device for which `matches` is true. */
 static nvmlReturn_t find_device(bool (*matches)(nvmlDevice_t device, const char *text), const char *text,
 				nvmlDevice_t *ret_device)
 {
@@ -94,7 +94,8 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 	return find_device(has_uuid, uuid, device);
 }
 
-/* -- what it is -------------------------------------------------------------------------------------------------- */
+/* -- names and numbers
+ * ---------------------------------------------------------------------------------------------------- */
 
 NEAP_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index);
 NEAP_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);
@@ -132,7 +133,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGet
 
 /* -- processes --------------------------------------------------------------------------------------------------- */
 
-/* The plain name is that of the first, shorter struct. */
+/* The name without a version takes the first, shorter struct. */
 struct process_v1 {
 	unsigned int pid;
 	unsigned long long used;
@@ -166,7 +167,7 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 	return number > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-/* Nothing is drawn on a simulated GPU. */
+/* A simulated GPU runs no graphics. */
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, void *processes)
 {
 	struct sim_view *view;
@@ -191,7 +192,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
 	return nvmlDeviceGetGraphicsRunningProcesses_v3(device, count, processes);
 }
 
-/* -- what it has not --------------------------------------------------------------------------------------------- */
+/* -- not supported ----------------------------------------------------------------------------------------------- */
 
 #define ABSENT(name)                                                                                                 \
 	NEAP_API nvmlReturn_t name(nvmlDevice_t device);                                                             \

@@ -1,9 +1,9 @@
-/* How many blocks of a kernel are on a multiprocessor at once: the least that its threads, registers, shared memory
- * and block slots allow. Registers and shared memory of a kernel: function.c. */
+/* How many blocks of a kernel fit on a multiprocessor at once: the least that its threads, registers, shared memory
+ * and block slots allow. function.c has a kernel's registers and shared memory. */
 #include "sim/occupancy.h"
 #include "sim/architecture.h"
 
-/* Registers are given to a warp, so many at a time. */
+/* A warp gets registers in units of this many. */
 #define REGISTER_UNIT 256
 #define SHARED_UNIT   128
 
@@ -11,7 +11,7 @@ static int least(int a, int b) { return a < b ? a : b; }
 
 static int warps_of(int block_size) { return (block_size + SIM_WARP - 1) / SIM_WARP; }
 
-/* Shared memory that a block takes. */
+/* Shared memory of a block. */
 static size_t shared_taken(const struct sim_architecture *architecture, size_t dynamic_bytes)
 {
 	size_t bytes = dynamic_bytes + (size_t)architecture->shared_reserved;
@@ -37,7 +37,7 @@ int sim_occupancy(const struct sim_device *device, int block_size, size_t shared
 	return blocks;
 }
 
-/* The device that a function is on; false: no such function, or no context. */
+/* The device of a function; false: no such function, or no context. */
 static bool device_of(CUfunction handle, struct CUfunc_st *ret_function, const struct sim_device **ret_device)
 {
 	const struct CUfunc_st *function;
@@ -76,7 +76,7 @@ CUresult sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction
 									0);
 }
 
-/* The largest of the block sizes with which most threads are on a multiprocessor. */
+/* The largest block size that puts the most threads on a multiprocessor. */
 CUresult sim_cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid_size, int *block_size, CUfunction handle,
 						       CUoccupancyB2DSize shared_of_block, size_t shared_bytes,
 						       int limit, unsigned int flags)

@@ -1,10 +1,10 @@
-/* Memory of other devices: who may use it.
+/* Memory of other devices: which devices may use it.
  *
  *   cuMemAlloc        its own device; others once their context enabled access to that device's
- *   pools             its own device; others as cuMemPoolSetAccess says
- *   virtual memory    as cuMemSetAccess says, of each mapping
+ *   pools             its own device; others as set by cuMemPoolSetAccess
+ *   virtual memory    as set by cuMemSetAccess, for each mapping
  *
- * Kernels are held to it. Copies go through whatever device they must.
+ * Kernels must obey this. Copies may go through any device.
  */
 #include "sim/state.h"
 

@@ -1,8 +1,8 @@
-/* Physical memory: handles, what they cost, and the bytes behind them.
+/* Physical memory: handles, their charges, and the bytes behind them.
  *
- * All handles of a process are extents of one memory file (one descriptor, whatever their number), given out by an
- * offset that only grows: the file is sparse, a freed extent becomes a hole, so offsets need no reuse. The world is
- * charged at creation and refunded when the last mapping and the program's own hold are gone.
+ * All handles of a process are extents of one memory file (one descriptor for any number of them), at an offset that
+ * only grows: the file is sparse and a freed extent becomes a hole, so offsets need no reuse. A handle is charged to
+ * the world at creation, and refunded when the last mapping and the program's own hold are gone.
  *
  *   handle lives  <=>  held > 0 || mappings > 0;   charged(device) = sum of bytes of its handles
  */
@@ -17,7 +17,7 @@
 
 int sim_physical_file(const struct sim_handle *handle) { return handle->file ? handle->file->fd : sim.file; }
 
-/* The file reaches at least `end`. */
+/* Grows the file to at least `end`. */
 static bool file_reaches(uint64_t end)
 {
 	uint64_t size = (end + FILE_STEP - 1) / FILE_STEP * FILE_STEP;
@@ -105,9 +105,10 @@ void sim_physical_settle(struct sim_handle *handle)
 		sim_refund_device(handle->device, SIM_CHARGE_MEMORY, handle->bytes);
 	}
 	if (last && !sim.spec.no_backing)
-		(void)fallocate(sim_physical_file(handle), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				(off_t)handle->file_offset,
-				(off_t)handle->bytes); /* refused: the host's memory comes back with the process */
+		(void)fallocate(
+			sim_physical_file(handle), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			(off_t)handle->file_offset,
+			(off_t)handle->bytes); /* if refused, the host frees the memory when the process ends */
 	sim_file_release(handle->file);
 	neap_map_remove(&sim.handles, handle->id, NULL);
 	free(handle);

@@ -1,11 +1,11 @@
-/* What an address is: the allocation, the mapping or the host memory around it. */
+/* Attributes of addresses: the allocation, the mapping or the host memory around one. */
 #include "sim/state.h"
 
 #include <string.h>
 
 struct found {
 	const struct sim_reservation *reservation; /* NULL: host memory */
-	const struct sim_mapping *mapping;         /* NULL: reserved, and nothing mapped there; or host memory */
+	const struct sim_mapping *mapping;         /* NULL: reserved but not mapped; or host memory */
 	const struct sim_host *host;
 	uint32_t device;
 };
@@ -33,7 +33,7 @@ static bool find(uint64_t address, struct found *ret_found)
 	return address - found.reservation->range.start < found.reservation->requested_bytes;
 }
 
-/* The allocation; of virtual memory the mapping. */
+/* The allocation; for virtual memory the mapping. */
 static struct sim_range mapped_range(const struct found *found)
 {
 	struct sim_range range;
@@ -47,7 +47,7 @@ static struct sim_range mapped_range(const struct found *found)
 	return range;
 }
 
-/* The allocation; of virtual memory the whole reservation, as documented. */
+/* The allocation; for virtual memory the whole reservation, as documented. */
 static struct sim_range whole_range(const struct found *found)
 {
 	return !found->host && found->reservation->kind == SIM_RESERVED ? found->reservation->range
@@ -72,7 +72,7 @@ CUresult sim_cuMemGetAddressRange(CUdeviceptr *base, size_t *bytes, CUdeviceptr 
 	return CUDA_SUCCESS;
 }
 
-/* Bytes of an attribute; 0: there is no such one. */
+/* Bytes of an attribute; 0: unknown attribute. */
 static size_t size_of(CUpointer_attribute attribute)
 {
 	switch (attribute) {
@@ -98,7 +98,7 @@ static size_t size_of(CUpointer_attribute attribute)
 	}
 }
 
-/* Where it lies: also of virtual memory that nothing is mapped to. False: another attribute. */
+/* Attributes of its range, also for reserved memory without a mapping. False: another attribute. */
 static bool answer_range(const struct found *found, CUpointer_attribute attribute, uint64_t *ret_value)
 {
 	struct sim_range whole = whole_range(found), mapped = mapped_range(found);
@@ -124,7 +124,7 @@ static bool answer_range(const struct found *found, CUpointer_attribute attribut
 	}
 }
 
-/* Of host memory. What is not here is 0. */
+/* For host memory. Other attributes are 0. */
 static uint64_t answer_host(const struct sim_host *host, CUpointer_attribute attribute, uint64_t address)
 {
 	bool managed = host->kind == SIM_HOST_MANAGED;
@@ -151,7 +151,7 @@ static uint64_t answer_host(const struct sim_host *host, CUpointer_attribute att
 	}
 }
 
-/* Of device memory. What is not here is 0: it is neither managed nor capable of RDMA or decompression. */
+/* For device memory. Other attributes are 0: it is neither managed nor capable of RDMA or decompression. */
 static uint64_t answer_device(const struct found *found, CUpointer_attribute attribute, uint64_t address)
 {
 	const struct sim_reservation *reservation = found->reservation;
@@ -191,7 +191,7 @@ static CUresult answer(const struct found *found, CUpointer_attribute attribute,
 	if (answer_range(found, attribute, ret_value))
 		return CUDA_SUCCESS;
 	if (!found->host && (!found->mapping || attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER))
-		return CUDA_ERROR_INVALID_VALUE; /* nothing is there, or the host may not look */
+		return CUDA_ERROR_INVALID_VALUE; /* nothing is there, or the host may not read it */
 	*ret_value =
 		found->host ? answer_host(found->host, attribute, address) : answer_device(found, attribute, address);
 	return CUDA_SUCCESS;
@@ -219,7 +219,7 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
 	return result;
 }
 
-/* What is not known is answered with zeros; that is no error. */
+/* For an unknown address the answer is zeros, not an error. */
 CUresult sim_cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
 				    CUdeviceptr address)
 {

@@ -2,13 +2,13 @@
  *
  *   alloc on A -- use on A -- free on A ==event==> [cached in the pool] ==wait==> alloc on B -- use on B
  *
- * Both ends are work that writes the whole range: use on a stream that was not ordered after the allocation, or not
- * ordered before the free, is a race like any other. A pool reuses blocks of the same size only, ordering the new
- * owner after the old one itself, and gives back what exceeds its release threshold at a synchronisation.
+ * Both ends are work that writes the whole range: use on a stream that is not ordered after the allocation, or not
+ * before the free, is a race like any other. A pool reuses only blocks of the same size, and orders the new owner
+ * after the old one itself. At a synchronisation it frees the excess over its release threshold.
  *
  *   reserved = used + sum of the free list
  *
- * A pool that is destroyed goes with its last allocation.
+ * A destroyed pool is freed with its last allocation.
  */
 #include "sim/state.h"
 
@@ -38,7 +38,7 @@ static void pool_unlink(CUmemoryPool pool)
 	*link = pool->next;
 }
 
-/* One that the program may name, or NULL. */
+/* The pool with this handle, or NULL. */
 static CUmemoryPool pool_known(CUmemoryPool pool)
 {
 	CUmemoryPool known = sim.pools;
@@ -48,7 +48,7 @@ static CUmemoryPool pool_known(CUmemoryPool pool)
 	return known && !known->destroyed ? known : NULL;
 }
 
-/* A device's own pool, and the one that cuMemAllocAsync takes from. NULL: host out of memory. */
+/* A device's default pool, and its current one, for cuMemAllocAsync. NULL: host out of memory. */
 static CUmemoryPool device_pool(uint32_t ordinal)
 {
 	struct sim_device *device = &sim.devices[ordinal];
@@ -78,7 +78,7 @@ static void trim(CUmemoryPool pool, uint64_t keep_bytes)
 	}
 }
 
-/* A destroyed pool that has nothing left. */
+/* Frees a destroyed pool without allocations. */
 static void settle(CUmemoryPool pool)
 {
 	if (!pool->destroyed || pool->reserved_bytes > 0)
@@ -159,7 +159,7 @@ static void raise(uint64_t *high, uint64_t value)
 		*high = value;
 }
 
-/* A cached block of exactly this size, taken off the list. */
+/* Removes a cached block of exactly this size from the list. */
 static struct sim_reservation *take_cached(CUmemoryPool pool, uint64_t bytes)
 {
 	struct sim_reservation **link = &pool->free_list, *block;
@@ -214,7 +214,7 @@ static CUresult order(CUstream stream, const char *name, uint64_t start, uint64_
 	return sim_submit(stream, &task, NULL);
 }
 
-/* As it was before the block was taken. */
+/* Undoes the taking of a block. */
 static void undo(struct sim_reservation *block)
 {
 	pthread_mutex_lock(&sim.lock);
@@ -223,7 +223,7 @@ static void undo(struct sim_reservation *block)
 	pthread_mutex_unlock(&sim.lock);
 }
 
-/* Pool memory in a capture would be the graph's: not simulated. */
+/* Pool memory in a capture would belong to the graph: not simulated. */
 static CUresult check_stream(CUstream stream, uint32_t *ret_number)
 {
 	CUresult result;
@@ -353,7 +353,7 @@ CUresult sim_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice device)
 	return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* It must be of the device, as documented. */
+/* The pool must belong to the device, as documented. */
 CUresult sim_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -369,7 +369,7 @@ CUresult sim_cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool)
 	return result;
 }
 
-/* Pools of device memory that stays in this process. */
+/* Only pools of device memory that is not shared with other processes. */
 CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
 	CUmemoryPool made;
@@ -390,7 +390,7 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *propertie
 	return CUDA_SUCCESS;
 }
 
-/* A device whose pool it was takes from its default one again. */
+/* A device that used it as its current pool returns to its default one. */
 CUresult sim_cuMemPoolDestroy(CUmemoryPool pool)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
@@ -421,7 +421,7 @@ CUresult sim_cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep)
 	return result;
 }
 
-/* A highest value can be set back, to 0; it then is what is in use. Lock held. */
+/* A peak value can only be reset, with 0; it then is the current value. Lock held. */
 static CUresult lower(uint64_t *high, uint64_t now, const void *value)
 {
 	if (*(const cuuint64_t *)value != 0)
@@ -517,7 +517,7 @@ static bool place_good(CUmemoryPool pool, const CUmemLocation *location)
 	       ((uint32_t)location->id == pool->device || sim_peers((uint32_t)location->id, pool->device));
 }
 
-/* Its own device keeps its access. */
+/* The pool's own device keeps its access. */
 CUresult sim_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

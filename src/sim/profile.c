@@ -1,6 +1,6 @@
-/* Reads NEAP_SIM. Two passes in one: words are taken in order into the spec, then what was not said is derived from
- * what was: reserved and context scale with a custom device, and a world's name follows from its capacity, so that
- * two shells which say the same share a device and two which do not never meet. */
+/* Reads NEAP_SIM. First it reads the words in order into the spec. Then it derives the missing values from the given
+ * ones: reserved and context scale with a custom device, and a world's name follows from its capacity. So two shells
+ * with the same settings share a device, and two with different settings never do. */
 #include "sim/profile.h"
 
 #include "base/error.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* Of each: what NVML and deviceQuery print on it, and its data sheet. */
+/* From the output of NVML and deviceQuery on each, and its data sheet. */
 static const struct sim_profile profiles[] = {
 	{"h100-80gb", "NVIDIA H100 80GB HBM3", 81559, 560, 520, 132, 9, 0, 1980, 2619, 5120, 51200, 3, 700,
 	 0x233010de, true},
@@ -145,7 +145,7 @@ static enum neap_status take_world(const char *value, const struct word *word, c
 	return NEAP_OK;
 }
 
-/* One of two words; the second one sets *ret_second. */
+/* One of two words; the second sets *ret_second. */
 static enum neap_status take_choice(const char *value, const struct word *word, const char *first, const char *second,
 				    bool *ret_second, struct neap_error *err)
 {
@@ -156,7 +156,7 @@ static enum neap_status take_choice(const char *value, const struct word *word, 
 	return NEAP_OK;
 }
 
-struct extra { /* said apart from the profile, whatever the order of words */
+struct extra { /* given apart from the profile, in any order of words */
 	uint64_t total, reserved, context;
 	bool total_given;
 	char world[SIM_WORLD_ROOM];
@@ -202,7 +202,7 @@ static enum neap_status take_word(const struct word *word, struct sim_spec *spec
 			    word->text);
 }
 
-/* What was not said follows from what was. */
+/* Derives the missing values from the given ones. */
 static enum neap_status derive(struct sim_spec *spec, const struct extra *extra, struct neap_error *err)
 {
 	if (extra->total_given) {
@@ -236,7 +236,8 @@ static enum neap_status derive(struct sim_spec *spec, const struct extra *extra,
 	return NEAP_OK;
 }
 
-/* Cuts the next word off *rest; false at the end. A word that is too long is cut, and then matches nothing. */
+/* Takes the next word from *rest; false at the end. A word that is too long is truncated, and then matches
+ * nothing. */
 static bool next_word(const char *whole, const char **rest, struct word *ret_word)
 {
 	const char *start = *rest;

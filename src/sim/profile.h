@@ -4,10 +4,10 @@
  *
  * Words are separated by commas. A word without '=' names a profile, with an optional count before it. Keys:
  *
- *   mem=SIZE            the device's whole memory, as NVML reports   gpus=N            1 to SIM_DEVICE_LIMIT
- *   reserved=SIZE       the part that the driver keeps for itself    context=SIZE      taken by each process
- *   release_delay=TIME  between a process's end and its memory's releaseworld=NAME        which shared state
- *   backing=memory|none none: addresses only, no bytes behind them   vmm=on|off        virtual memory management
+ *   mem=SIZE            the device's whole memory, as NVML reports    gpus=N            1 to SIM_DEVICE_LIMIT
+ *   reserved=SIZE       the part that the driver keeps for itself     context=SIZE      taken by each process
+ *   release_delay=TIME  between a process's end and its memory's release world=NAME        which shared state
+ *   backing=memory|none none: addresses only, no bytes behind them    vmm=on|off        virtual memory management
  *   order=pci|reversed   how CUDA numbers the devices: as NVML does, or from the other end, as a driver may that puts
  *                        the fastest first; CUDA_DEVICE_ORDER=PCI_BUS_ID overrides it
  *

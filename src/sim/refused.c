@@ -1,4 +1,4 @@
-/* Functions that are exported and not simulated: each answers CUDA_ERROR_NOT_SUPPORTED, and writes nothing. */
+/* Functions that are exported but not simulated: each returns CUDA_ERROR_NOT_SUPPORTED and writes nothing. */
 #include "sim/state.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

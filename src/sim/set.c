@@ -1,4 +1,4 @@
-/* Sets: memory filled with one value of 1, 2 or 4 bytes. With backing=none device memory keeps nothing. */
+/* Sets: memory filled with one value of 1, 2 or 4 bytes. With backing=none device memory has no bytes. */
 #include "sim/graph.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static void do_set(void *argument)
 	}
 }
 
-/* Whether the bytes are there: host memory that devices reach always has some. */
+/* Whether the memory has bytes: host memory that devices reach always has. */
 static bool has_bytes(const struct set *set)
 {
 	bool device;

@@ -1,5 +1,5 @@
-/* What a context is set to: flags, limits, preferences. They are kept and given back; no kernel runs that would meet
- * them, and none of them costs memory (on a GPU a larger stack or heap does). */
+/* A context's flags, limits and preferences. They are stored and returned, but have no effect as no kernel runs, and
+ * take no memory (on a GPU a larger stack or heap does). */
 #include "sim/architecture.h"
 #include "sim/state.h"
 
@@ -50,7 +50,7 @@ CUresult sim_cuCtxGetLimit(size_t *value, CUlimit limit)
 	return CUDA_SUCCESS;
 }
 
-/* A set-aside part of the cache beyond what the device has becomes the most it has. */
+/* A set-aside larger than the cache is cut to the device's limit. */
 CUresult sim_cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	struct CUctx_st *context = current();
@@ -124,7 +124,7 @@ static bool flags_good(unsigned int flags)
 	return (flags & ~(unsigned int)CU_CTX_FLAGS_MASK) == 0 && (schedule & (schedule - 1)) == 0;
 }
 
-/* Kept while no context is there, too. */
+/* Stored even while no context exists. */
 CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
 {
 	if (!sim_device_known(device))
@@ -150,6 +150,6 @@ CUresult sim_cuCtxSetFlags(unsigned int flags)
 	return sim_cuDevicePrimaryCtxSetFlags((CUdevice)current()->device, flags);
 }
 
-/* Nothing profiles the simulator: as documented, no effect then. */
+/* No profiler is attached: then it has no effect, as documented. */
 CUresult sim_cuProfilerStart(void) { return CUDA_SUCCESS; }
 CUresult sim_cuProfilerStop(void) { return CUDA_SUCCESS; }

@@ -19,7 +19,7 @@ struct entry {
 	uint64_t pad;
 };
 
-/* What this process holds of a share. */
+/* This process's part of a share. */
 struct sim_share {
 	struct sim_share *next;
 	uint64_t id, space, entry, bytes;
@@ -224,7 +224,7 @@ bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 
 static bool aligned(uint64_t value) { return value % SIM_PAGE_BYTES == 0; }
 
-/* What the descriptor's position names, as far as it says so itself. */
+/* The entry that the descriptor's position names; not checked yet. */
 static bool read_entry(int fd, const struct stat *info, struct entry *ret_entry, uint64_t *ret_place)
 {
 	off_t place = lseek(fd, 0, SEEK_CUR);
@@ -253,7 +253,7 @@ static bool find_device(const unsigned char uuid[16], uint32_t *ret_device)
 	return false;
 }
 
-/* This process becomes a holder, if the world knows the share as the entry does. */
+/* Makes this process a holder, if the world's share agrees with the entry. */
 static struct sim_share *share_join(const struct entry *entry, uint64_t place, uint32_t device)
 {
 	struct sim_share *share = sim.shares;

@@ -14,7 +14,7 @@ static CUresult queue(CUstream stream, const struct neap_sim_kernel *kernel)
 	if (kernel->range_count == 0 && !kernel->function)
 		return sim_launch(stream, kernel->name ? kernel->name : "kernel", kernel->duration_ns);
 	if (kernel->function && sim.spec.no_backing)
-		return CUDA_ERROR_NOT_SUPPORTED; /* there are no bytes to work on */
+		return CUDA_ERROR_NOT_SUPPORTED; /* there are no bytes for it */
 	task.name = kernel->name ? kernel->name : "kernel";
 	task.duration_ns = kernel->duration_ns;
 	task.ranges = kernel->ranges;
@@ -55,7 +55,7 @@ static void latency(const char *name, uint64_t ns)
 
 static void report(struct neap_sim_fault_report *ret_report)
 {
-	if (atomic_load(&sim.forked)) { /* the lock may have been taken at the fork */
+	if (atomic_load(&sim.forked)) { /* another thread may have held the lock at the fork */
 		memset(ret_report, 0, sizeof *ret_report);
 		return;
 	}

@@ -1,9 +1,9 @@
 /* Streams.
  *
- * The program's handles are pointers that we made; each is looked up before it is believed. The null stream is one
- * for all devices and threads of the process: order between two devices' null streams is assumed, so a race between
- * those is missed, and what is put into the stream of a thread orders like the null stream. Priorities are kept, and
- * decide nothing: work ends when its time has passed.
+ * The program's handles are our pointers; each is looked up before use. All devices and threads of the process share
+ * one null stream: two devices' null streams count as ordered, so a race between them is missed, and a per-thread
+ * default stream orders like the null stream. Priorities are stored without effect: work ends when its time has
+ * passed.
  */
 #include "sim/graph.h"
 
@@ -48,7 +48,7 @@ CUresult sim_stream_ask(CUstream stream, uint32_t *ret_number)
 
 	pthread_mutex_lock(&sim.lock);
 	result = sim_stream_enter(stream, ret_number, &capturing);
-	if (capturing) { /* it has no work to ask about: asking spoils the capture, whatever its mode */
+	if (capturing) { /* a query of a capturing stream spoils its capture in any mode */
 		stream->capture->invalidated = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 	}
@@ -56,7 +56,8 @@ CUresult sim_stream_ask(CUstream stream, uint32_t *ret_number)
 	return result;
 }
 
-/* -- made and destroyed --------------------------------------------------------------------------------------------
+/* -- create and destroy
+ * ----------------------------------------------------------------------------------------------
  */
 
 CUresult sim_cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
@@ -141,10 +142,11 @@ void sim_streams_drop(uint32_t device, struct sim_hold **holds)
 	}
 }
 
-/* -- what it is ----------------------------------------------------------------------------------------------------
+/* -- attributes
+ * ------------------------------------------------------------------------------------------------------
  */
 
-/* Copies a stream's struct; of a null stream that of the calling thread's context. */
+/* Copies a stream's struct; for a null stream that of the calling thread's context. */
 static CUresult look(CUstream stream, struct CUstream_st *ret_stream)
 {
 	CUresult result;
@@ -232,7 +234,7 @@ CUresult sim_cuStreamQuery(CUstream stream)
 	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_query(sim.engine, number)) : result;
 }
 
-/* -- functions of the host -----------------------------------------------------------------------------------------
+/* -- host functions -------------------------------------------------------------------------------------------
  */
 
 CUresult sim_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)

@@ -1,5 +1,5 @@
-/* Tensor maps: descriptors of tensors for the copies of thread block clusters. What a descriptor holds is known to
- * the device alone, and no kernel reads it here; what may be encoded is documented, and checked. */
+/* Tensor maps: descriptors of tensors for the copies of thread block clusters. Only the device knows a descriptor's
+ * format, and no kernel reads it here. The documented limits on its arguments are checked. */
 #include "sim/architecture.h"
 #include "sim/state.h"
 
@@ -12,10 +12,10 @@ static const unsigned char type_bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16,
 #define TYPE_COUNT    ((int)sizeof type_bits)
 #define TYPE_U4_ALIGN 14 /* 16U4_ALIGN16B and 16U6_ALIGN16B: stricter alignment */
 #define INTERLEAVE_32 2
-#define SWIZZLE_128   3 /* and those beyond: a span of 128 bytes */
+#define SWIZZLE_128   3 /* and above: a span of 128 bytes */
 #define SWIZZLE_LAST  6
 
-/* Bytes that the innermost dimension of the box may span; 0: any. */
+/* The widest innermost dimension of the box, in bytes; 0: any. */
 static uint64_t swizzle_span(CUtensorMapSwizzle swizzle)
 {
 	return swizzle == 0 ? 0 : swizzle >= SWIZZLE_128 ? 128 : 16ull << swizzle;

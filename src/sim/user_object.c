@@ -1,5 +1,5 @@
-/* User objects: what a program wants destroyed when the last graph that needs it is gone. Its destructor really runs:
- * once, without any lock, on the thread that gives the last reference back. */
+/* User objects: resources that a program wants destroyed when the last graph that needs them is gone. The destructor
+ * really runs: once, without any lock, on the thread that drops the last reference. */
 #include "sim/graph.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 struct CUuserObject_st {
 	void *pointer;
 	CUhostFn destroy;
-	uint64_t references; /* the program's own and those of graphs */
-	uint64_t own;        /* of them, the program's */
+	uint64_t references; /* the program's and those of graphs */
+	uint64_t own;        /* the program's part of them */
 };
 
 static uint64_t key(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
@@ -53,7 +53,7 @@ void sim_holds_forget(struct sim_hold *holds)
 	}
 }
 
-/* Takes references away; true when they were the last, and the object is the caller's to end. Lock held. */
+/* Drops references; true if they were the last: the caller then destroys the object. Lock held. */
 static bool drop(CUuserObject object, uint64_t count)
 {
 	object->references -= count;

@@ -1,8 +1,8 @@
-/* Virtual memory: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and what undoes them. The ranges and the
- * bytes: memory.c, physical.c.
+/* Virtual memory: cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their counterparts. memory.c has the
+ * ranges, physical.c the bytes.
  *
- * A handle that the program has is held once for cuMemCreate and once for each cuMemRetainAllocationHandle. Each
- * device has its own access to a mapping; the host may do what any device may.
+ * The program holds a handle once for cuMemCreate and once for each cuMemRetainAllocationHandle. Each device has its
+ * own access to a mapping; the host has the access that any device has.
  */
 #include "sim/state.h"
 
@@ -146,7 +146,7 @@ CUresult sim_cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGen
 	return result;
 }
 
-/* True when whole mappings of cuMemMap, one after another, fill the range exactly. */
+/* True if consecutive whole mappings of cuMemMap fill the range exactly. */
 static bool wholly_mapped(uint64_t address, uint64_t bytes)
 {
 	uint64_t end = address + bytes;
@@ -189,7 +189,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
 /* -- access --------------------------------------------------------------------------------------------------------
  */
 
-/* The accesses that a mapping is to have. */
+/* The accesses that a mapping will have. */
 static void wanted_access(const struct sim_mapping *mapping, const CUmemAccessDesc *access, size_t count,
 			  struct sim_mapping *ret_wanted)
 {
@@ -198,7 +198,7 @@ static void wanted_access(const struct sim_mapping *mapping, const CUmemAccessDe
 		ret_wanted->access[access[i].location.id] = (unsigned char)access[i].flags;
 }
 
-/* True if some device loses what it could do. */
+/* True if a device loses access. */
 static bool takes_away(const struct sim_mapping *mapping, const struct sim_mapping *wanted)
 {
 	for (uint32_t i = 0; i < SIM_DEVICE_LIMIT; i++)
@@ -232,8 +232,8 @@ static CUresult check_access(const struct sim_mapping *mapping, const CUmemAcces
 	return CUDA_SUCCESS;
 }
 
-/* Tells the host what the mappings of the range will allow with these accesses (none: as they are), in one go for all
- * that are alike. */
+/* Gives the host the access of the range's mappings with these accesses (none: the present ones), in one call per run
+ * of equal mappings. */
 static bool protect(uint64_t address, uint64_t end, const CUmemAccessDesc *access, size_t count)
 {
 	uint64_t start = address, at;
@@ -253,7 +253,7 @@ static bool protect(uint64_t address, uint64_t end, const CUmemAccessDesc *acces
 	return sim_map_protect(start, end - start, run);
 }
 
-/* Lock held; the range is wholly mapped. What the host refuses leaves everything as it was. */
+/* Lock held; the range is wholly mapped. If the host refuses, nothing changes. */
 static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
 {
 	uint64_t at, end = address + bytes;

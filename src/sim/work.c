@@ -2,13 +2,13 @@
  *
  *   addresses --(mappings)--> (handle, offset) accesses --> engine: order, races, time
  *       |                                                     |
- *       +--> flights: what is under way over which addresses <+ completion
+ *       +--> flights: unfinished work, by address            <+ completion
  *
- * A range is judged when its work is submitted. Flights exist because two addresses may name the same bytes: the
- * engine knows bytes, but taking an address away while work uses *it* is the error to detect, whatever else still
- * maps them.
+ * A range is checked when its work is submitted. Flights exist because two addresses can name the same bytes: the
+ * engine knows only bytes, but unmapping an address while work uses *it* is the error to detect, even if another
+ * address still maps the bytes.
  *
- * In a capturing stream a work becomes a node of the graph, and is done when that is launched.
+ * In a capturing stream, work becomes a node of the graph and runs when the graph is launched.
  */
 #include "sim/graph.h"
 
@@ -35,7 +35,7 @@ CUresult sim_result_of(enum sim_order order)
 	pthread_mutex_lock(&sim.lock);
 	sim.report.races++;
 	sim_detect_locked("%s", text);
-	sim.report.illegal_addresses--; /* it is a race, counted as such */
+	sim.report.illegal_addresses--; /* it counts as a race */
 	pthread_mutex_unlock(&sim.lock);
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
@@ -167,7 +167,7 @@ static bool accesses_add(struct accesses *accesses, struct sim_access access)
 	return true;
 }
 
-/* What is wrong with touching this address, in words; NULL: nothing. */
+/* Describes the error of touching this address; NULL: none. */
 static const char *objection(const struct sim_mapping *mapping, uint64_t address, bool write, uint32_t device,
 			     bool strict)
 {
@@ -182,7 +182,7 @@ static const char *objection(const struct sim_mapping *mapping, uint64_t address
 	if (within >= mapping->valid_bytes)
 		return "is beyond the end of its allocation";
 	access = sim_access_of(mapping, device);
-	if (!strict) /* a copy goes through the memory's own device, if need be */
+	if (!strict) /* a copy can go through the memory's own device */
 		access |= sim_access_of(mapping, mapping->handle->device);
 	if ((access & CU_MEM_ACCESS_FLAGS_PROT_READ) == 0)
 		return device == mapping->handle->device
@@ -242,7 +242,7 @@ static CUresult capture(CUstream stream, const struct sim_task *task)
 	return sim_capture_add(stream, task->type, operation, NULL);
 }
 
-/* Lock held: it is under way. */
+/* Lock held. Adds it to the flights. */
 static void take_off(struct sim_flight *flight)
 {
 	flight->id = ++sim.next_id;
@@ -291,7 +291,7 @@ unlock:
 	work.access_count = accesses.count;
 	work.argument = flight;
 	result = sim_result_of(sim_stream_submit(sim.engine, number, &work));
-	if (result != CUDA_SUCCESS) { /* not queued: it is ours again */
+	if (result != CUDA_SUCCESS) { /* not queued: we free it */
 		pthread_mutex_lock(&sim.lock);
 		flight_unlink(flight);
 		pthread_mutex_unlock(&sim.lock);
@@ -303,7 +303,7 @@ out:
 	return result;
 }
 
-/* Its bytes are the node's, which may be launched again. */
+/* The node, which may be launched again, keeps the bytes. */
 CUresult sim_submit_operation(CUstream stream, struct sim_operation *operation)
 {
 	struct sim_task task = {.name = operation->label,

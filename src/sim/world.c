@@ -1,12 +1,13 @@
-/* The world's file: who opens it when, and what it says.
+/* The world's file: its locks, its creation, and entering it.
  *
- * Two locks. flock(2) on the file is held while the file as such is made, judged, entered or removed: so nobody
+ * Two locks. A process holds flock(2) on the file while it creates, checks, enters or removes the file: so no process
  * enters a file that another is removing. The robust mutex inside guards the slots. Order: flock, then mutex. A
- * process that dies with the mutex leaves at worst one slot half changed; every change is one 64-bit store or ends
- * with the store of `state`, and totals are sums over slots, so there is nothing to repair but the mutex itself.
+ * process that dies with the mutex leaves at worst one slot half changed. Every change is one 64-bit store or ends
+ * with the store of `state`, and totals are sums over slots, so only the mutex itself needs repair.
  *
- * A slot's life is an open-file-description lock on byte LIFE_BASE + slot. Descriptions survive in forked children,
- * as open device files do: memory of a dead process whose child lives stays in use, and NVML does not list it.
+ * A slot's life is an open-file-description lock on byte LIFE_BASE + slot. Forked children inherit it, as they
+ * inherit open device files: the memory of a dead process stays in use while a child lives, and NVML does not list
+ * it.
  */
 #include "sim/world_layout.h"
 
@@ -27,7 +28,7 @@
 
 #define LIFE_BASE (1ll << 40) /* past the file's end: locks need no bytes */
 
-/* The same world has the same UUIDs each time it is made, and no two worlds share one. */
+/* A world has the same UUIDs each time it is created, and no two worlds share one. */
 static void make_uuid(const char *world, uint32_t index, unsigned char ret_uuid[16])
 {
 	uint64_t hash = 0xcbf29ce484222325ull ^ ((uint64_t)getuid() << 8) ^ index;
@@ -68,7 +69,7 @@ static struct flock life_range(int slot, int kind)
 			      .l_len = slot < 0 ? SIM_SLOT_LIMIT : 1};
 }
 
-/* True when someone else holds it. A kernel that will not say counts as held: memory is not given back on a guess. */
+/* True if another process holds it. An error counts as held: memory is not freed on a guess. */
 bool sim_world_life_held(int fd, int slot)
 {
 	struct flock range = life_range(slot, F_WRLCK);
@@ -118,7 +119,7 @@ static void slot_drain(struct shared *shared, struct slot *slot)
 	__atomic_store_n(&slot->state, SIM_SLOT_DRAINING, __ATOMIC_RELEASE);
 }
 
-/* Notices who died and what has drained. Mutex held. */
+/* Notices dead processes and ended drains. Mutex held. */
 void sim_world_settle(struct sim_world *world)
 {
 	struct shared *shared = world->shared;
@@ -135,7 +136,7 @@ void sim_world_settle(struct sim_world *world)
 				slot_drain(shared, slot);
 		} else if (slot->state != SIM_SLOT_DRAINING || now >= slot->drain_until_ns ||
 			   slot->drain_until_ns - now > shared->release_delay_ns) {
-			slot_release(shared, slot); /* drained, or nonsense */
+			slot_release(shared, slot); /* drained, or invalid */
 		}
 	}
 }
@@ -174,7 +175,7 @@ bool sim_world_valid(const struct shared *shared)
 	return true;
 }
 
-/* NULL when the world is what the spec demands, else what differs. */
+/* NULL if the world matches the spec, else what differs. */
 const char *sim_world_contradiction(const struct shared *shared, const struct sim_spec *spec)
 {
 	if (spec->count_given && shared->device_count != spec->device_count)
@@ -230,7 +231,7 @@ void sim_world_close(struct sim_world *world)
 	world->fd = -1;
 }
 
-/* True when `path` still names the open file. */
+/* True if `path` still names the open file. */
 static bool still_there(const struct sim_world *world)
 {
 	struct stat opened, named;
@@ -239,7 +240,7 @@ static bool still_there(const struct sim_world *world)
 	       opened.st_dev == named.st_dev;
 }
 
-/* Opens the file and takes flock on it; on NEAP_OK the caller drops it. NEAP_ENOENT without `create`. */
+/* Opens the file and takes flock on it; on NEAP_OK the caller releases it. NEAP_ENOENT without `create`. */
 enum neap_status sim_world_open(struct sim_world *world, bool create, struct neap_error *err)
 {
 	int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
@@ -267,9 +268,9 @@ enum neap_status sim_world_open(struct sim_world *world, bool create, struct nea
 	}
 }
 
-/* Through a description of its own: a mapping is taken down when the last one who looks at a dead process through
- * /proc has let go of its memory, and whoever waited for that process must find its life's lock free. flock held, so
- * that the path names the file. */
+/* Maps through a separate file description. The kernel keeps a dead process's mapping while another process still
+ * reads that process through /proc, but a process that waited for its death must find its life lock free. flock held,
+ * so that the path names the file. */
 enum neap_status sim_world_map(struct sim_world *world, struct neap_error *err)
 {
 	int fd = open(world->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -294,7 +295,7 @@ bool sim_world_sized(int fd)
 	return fstat(fd, &info) == 0 && info.st_size == (off_t)sizeof(struct shared);
 }
 
-/* flock held: makes the file the spec's world, or says why it cannot be. */
+/* flock held: turns the file into the spec's world, or fails with the reason. */
 static enum neap_status prepare(struct sim_world *world, const struct sim_spec *spec, struct neap_error *err)
 {
 	bool sized = sim_world_sized(world->fd), empty = !sim_world_life_held(world->fd, -1);
@@ -355,7 +356,7 @@ void sim_world_name(struct sim_world *world, const char *name)
 		 name);
 }
 
-/* flock held, mutex not: removes the file if nobody is in it and nothing drains. */
+/* flock held, mutex not: removes the file if no process is in it and nothing drains. */
 void sim_world_remove_if_empty(struct sim_world *world)
 {
 	bool empty = true;

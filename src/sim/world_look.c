@@ -1,5 +1,5 @@
-/* A world seen from outside, by those who are not in it: a copy of what its file says, with deaths and ended drains
- * noticed on the way. */
+/* A world seen from outside, without entering it: copies the contents of its file, and notices deaths and ended
+ * drains. */
 #include "sim/world_layout.h"
 
 #include "base/clock.h"
@@ -65,7 +65,7 @@ static void view_slot(const struct slot *slot, struct sim_view_process *ret_proc
 	}
 }
 
-/* Adds it to the process that it counts for. */
+/* Adds a share to the process that it counts for. */
 static void view_share(const struct shared *shared, const struct share *share, const size_t place[SIM_SLOT_LIMIT],
 		       struct sim_view *view)
 {
@@ -122,7 +122,7 @@ static enum neap_status look_at_spec(const struct sim_spec *spec, struct sim_vie
 	return status;
 }
 
-/* Whether it is a file that its maker has not come to fill: just opened, or its maker died over it. flock held. */
+/* Whether the file is not filled yet: just opened, or its creator died before filling it. flock held. */
 static bool is_unmade(const struct sim_world *world)
 {
 	struct stat info;
@@ -153,7 +153,7 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 		if (sim_world_life_held(world->fd, -1))
 			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,
 					 sim_world_contradiction(world->shared, spec));
-		return look_at_spec(spec, view, err); /* nobody is in it: the next one makes it anew */
+		return look_at_spec(spec, view, err); /* no process is in it: the next one to enter recreates it */
 	}
 	if (sim_world_lock(world) != NEAP_OK)
 		return neap_fail(err, NEAP_EIO, "simulated world %s: its mutex is broken; remove the file",

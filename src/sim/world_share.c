@@ -1,5 +1,5 @@
-/* Memory that processes hold in common. A slot's bit among a share's holders stays until the slot is released, so
- * that what a dead process held drains as the rest of its memory does. */
+/* Memory shared between processes. A slot's bit among a share's holders stays until the slot is released, so that the
+ * shares of a dead process drain like the rest of its memory. */
 #include "sim/world_layout.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ int sim_world_share_slot(const struct share *share)
 	return -1;
 }
 
-/* Of a world's file that another process wrote. */
+/* From a world's file that another process wrote. */
 static uint32_t end_of(const struct shared *shared)
 {
 	return shared->share_end < SIM_SHARE_LIMIT ? shared->share_end : SIM_SHARE_LIMIT;
@@ -58,7 +58,7 @@ bool sim_world_shares_held(const struct shared *shared, int slot)
 	return false;
 }
 
-/* Takes the slot's bit away; true if it was the last. */
+/* Clears the slot's bit; true if it was the last. */
 static bool leave(struct shared *shared, struct share *share, int slot)
 {
 	share->holders[slot / WORD_BITS] &= ~(1ull << (slot % WORD_BITS));
@@ -79,7 +79,7 @@ void sim_world_shares_release(struct shared *shared, int slot)
 			(void)leave(shared, &shared->shares[i], slot);
 }
 
-/* -- taking part ---------------------------------------------------------------------------------------------------
+/* -- holders -----------------------------------------------------------------------------------------------------
  */
 
 static struct share *find(struct shared *shared, uint64_t id)
@@ -99,8 +99,8 @@ static struct share *find_free(struct shared *shared)
 	return share;
 }
 
-/* The charge moves from the slot to the share. A process that dies in between is charged twice until it has drained.
- */
+/* Moves the charge from the slot to the share. If the process dies in between, the bytes are charged twice until they
+ * have drained. */
 enum neap_status sim_world_share(struct sim_world *world, uint32_t device, uint64_t bytes, uint64_t *ret_share)
 {
 	struct shared *shared = world->shared;
