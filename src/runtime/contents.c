@@ -159,7 +159,7 @@ static void load(uint64_t address, unsigned char *to, size_t bytes)
 	}
 }
 
-/* -- shared memory ---------------------------------------------------------------------------------------------- */
+/* -- shared memory ----------------------------------------------------------------------------------------------- */
 
 static unsigned char *memory_at(uint64_t address) { return (unsigned char *)(uintptr_t)address; }
 
@@ -201,7 +201,7 @@ static void zero_shared(uint64_t address, uint64_t bytes)
 	memset(memory_at(last), 0, end - last);
 }
 
-/* -- operations, by runs; lock held ----------------------------------------------------------------------------- */
+/* -- operations, by runs; lock held ------------------------------------------------------------------------------ */
 
 static void read_runs(uint64_t address, unsigned char *to, uint64_t bytes)
 {
@@ -241,7 +241,7 @@ static void forget_runs(uint64_t address, uint64_t bytes)
 	}
 }
 
-/* -- the operations --------------------------------------------------------------------------------------------- */
+/* -- the operations ---------------------------------------------------------------------------------------------- */
 
 void contents_read(uint64_t address, void *to, size_t bytes)
 {

@@ -162,7 +162,7 @@ int runtime_cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 	return copy_rows("cudaMemcpy2DAsync", &rows, stream, false);
 }
 
-/* -- variables -------------------------------------------------------------------------------------------------- */
+/* -- variables --------------------------------------------------------------------------------------------------- */
 
 static int within_symbol(const void *symbol, size_t offset, size_t bytes, void **ret_pointer)
 {
@@ -226,7 +226,7 @@ int runtime_cudaMemcpyFromSymbolAsync(void *to, const void *symbol, size_t bytes
 	return from_symbol(to, symbol, bytes, offset, stream, false);
 }
 
-/* -- sets ------------------------------------------------------------------------------------------------------- */
+/* -- sets -------------------------------------------------------------------------------------------------------- */
 
 static int set_rows(const char *name, void *to, size_t pitch, int value, size_t width, size_t height, CUstream stream,
 		    bool wait)

@@ -42,7 +42,7 @@ static cudaError_t keep(int result)
 #include "runtime/per_thread.h"
 #undef P
 
-/* -- errors ----------------------------------------------------------------------------------------------------- */
+/* -- errors ------------------------------------------------------------------------------------------------------ */
 
 NEAP_API cudaError_t cudaGetLastError(void);
 NEAP_API cudaError_t cudaPeekAtLastError(void);

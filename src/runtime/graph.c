@@ -128,7 +128,7 @@ int runtime_cudaGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependen
 }
 #endif
 
-/* -- graphs ----------------------------------------------------------------------------------------------------- */
+/* -- graphs ------------------------------------------------------------------------------------------------------ */
 
 int runtime_cudaGraphCreate(CUgraph *graph, unsigned int flags)
 {
@@ -198,7 +198,7 @@ int runtime_cudaGraphExecDestroy(CUgraphExec executable)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuGraphExecDestroy(executable) : result;
 }
 
-/* -- objects that live as long as a graph needs them ------------------------------------------------------------ */
+/* -- objects that live as long as a graph needs them ------------------------------------------------------------- */
 
 int runtime_cudaUserObjectCreate(CUuserObject *object, void *pointer, CUhostFn destroy, unsigned int count,
 				 unsigned int flags)

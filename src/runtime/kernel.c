@@ -143,7 +143,7 @@ static const char *kernel_name(const void *kernel)
 	return found ? (const char *)(uintptr_t)name : NULL;
 }
 
-/* -- launches --------------------------------------------------------------------------------------------------- */
+/* -- launches ---------------------------------------------------------------------------------------------------- */
 
 int runtime_launch(CUstream stream, const char *name, uint64_t duration_ns)
 {
@@ -256,7 +256,7 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 	return CUDA_SUCCESS;
 }
 
-/* -- what a kernel needs ---------------------------------------------------------------------------------------- */
+/* -- what a kernel needs ----------------------------------------------------------------------------------------- */
 
 /* How many registers and how much shared memory a kernel takes is in its machine code, which nobody reads here. These
  * are the figures of a small kernel. Programs take launch sizes from them, and a few the size of a scratch buffer. */

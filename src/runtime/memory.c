@@ -97,7 +97,7 @@ int runtime_cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuMemGetInfo(free_bytes, total_bytes) : result;
 }
 
-/* -- host memory ------------------------------------------------------------------------------------------------ */
+/* -- host memory ------------------------------------------------------------------------------------------------- */
 
 int runtime_cudaHostAlloc(void **pointer, size_t bytes, unsigned int flags)
 {
@@ -159,7 +159,7 @@ int runtime_cudaHostGetFlags(unsigned int *flags, void *pointer)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuMemHostGetFlags(flags, pointer) : result;
 }
 
-/* -- what a pointer is ------------------------------------------------------------------------------------------ */
+/* -- what a pointer is ------------------------------------------------------------------------------------------- */
 
 static int ask(CUpointer_attribute attribute, const void *pointer, void *ret_value)
 {
@@ -191,7 +191,7 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 	return CUDA_SUCCESS;
 }
 
-/* -- stream-ordered allocation ---------------------------------------------------------------------------------- */
+/* -- stream-ordered allocation ----------------------------------------------------------------------------------- */
 
 /* In a capture it would become a memory node. How much memory the real driver's graphs take for those is not
  * documented. */
@@ -330,7 +330,7 @@ int runtime_cudaDeviceSetGraphMemAttribute(int device, int attribute, void *valu
 	return result == CUDA_SUCCESS ? runtime_cuda.cuDeviceSetGraphMemAttribute(device, attribute, value) : result;
 }
 
-/* -- other processes -------------------------------------------------------------------------------------------- */
+/* -- other processes --------------------------------------------------------------------------------------------- */
 
 int runtime_cudaIpcGetMemHandle(cudaIpcHandle_t *handle, void *pointer)
 {
@@ -379,7 +379,7 @@ int runtime_cudaIpcOpenEventHandle(CUevent *event, cudaIpcHandle_t handle)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuIpcOpenEventHandle(event, of_driver) : result;
 }
 
-/* -- managed memory --------------------------------------------------------------------------------------------- */
+/* -- managed memory ---------------------------------------------------------------------------------------------- */
 
 /* It is host memory here, so there is nothing to fetch; where it would be is unknown to the ledger as well. */
 static int managed_hint(const void *pointer)

@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 
-/* -- driver.c --------------------------------------------------------------------------------------------------- */
+/* -- driver.c ---------------------------------------------------------------------------------------------------- */
 
 /* The simulated driver's functions and its public calls, opened and initialised (cuInit) at the first use. 0, or why
  * not: cudaErrorInsufficientDriver where the libcuda.so.1 of the process is not neap's. */
@@ -35,13 +35,13 @@ bool runtime_keeps_bytes(void);
 /* The first part of the range that other processes may have, too. False: none. */
 bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint64_t *ret_bytes);
 
-/* -- exports.c -------------------------------------------------------------------------------------------------- */
+/* -- exports.c --------------------------------------------------------------------------------------------------- */
 
 /* The calling thread's current call returns CUDA_ERROR_NOT_SUPPORTED: cudaGetErrorString of that says why from now
  * on, until another error of the thread. Static text. */
 void runtime_explain(const char *text);
 
-/* -- device.c --------------------------------------------------------------------------------------------------- */
+/* -- device.c ---------------------------------------------------------------------------------------------------- */
 
 /* Before anything that needs a context: makes the calling thread's device current. 0 or an error. */
 int runtime_ready(void);
@@ -49,7 +49,7 @@ int runtime_ready(void);
 int runtime_device(void);
 int runtime_attribute(int attribute, int device);
 
-/* -- contents.c: see services.h --------------------------------------------------------------------------------- */
+/* -- contents.c: see services.h ---------------------------------------------------------------------------------- */
 
 void contents_read(uint64_t address, void *to, size_t bytes);
 bool contents_write(uint64_t address, const void *from, size_t bytes);
@@ -63,7 +63,7 @@ void contents_share(void);
 /* Takes what [from, from + bytes) holds, zeros included, to `to`. The ranges may overlap. */
 bool contents_move(uint64_t to, uint64_t from, size_t bytes);
 
-/* -- gate.c: see services.h ------------------------------------------------------------------------------------- */
+/* -- gate.c: see services.h -------------------------------------------------------------------------------------- */
 
 bool gate_add(CUstream stream, uint64_t address, size_t bytes, const struct runtime_gate *functions, void *argument);
 void gate_recorded(CUevent event, CUstream stream);
@@ -84,13 +84,13 @@ void gate_overwrite_range(uint64_t address, size_t bytes);
 /* The range was freed, or begins a new life: gates that write within it are superseded. Does not block. */
 void gate_free_range(uint64_t address, size_t bytes);
 
-/* -- tally.c ---------------------------------------------------------------------------------------------------- */
+/* -- tally.c ----------------------------------------------------------------------------------------------------- */
 
 void tally_count(enum runtime_gap gap, const char *library, const char *function, uint64_t low, uint64_t high);
 /* Counts a function of this library that is not simulated, and returns CUDA_ERROR_NOT_SUPPORTED. */
 int tally_refuse(const char *function);
 
-/* -- kernel.c --------------------------------------------------------------------------------------------------- */
+/* -- kernel.c ---------------------------------------------------------------------------------------------------- */
 
 /* Queues work that does nothing. */
 int runtime_launch(CUstream stream, const char *name, uint64_t duration_ns);

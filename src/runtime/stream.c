@@ -89,7 +89,7 @@ int runtime_cudaStreamGetDevice(CUstream stream, int *device)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuStreamGetDevice(stream, device) : result;
 }
 
-/* -- functions of the host -------------------------------------------------------------------------------------- */
+/* -- functions of the host --------------------------------------------------------------------------------------- */
 
 int runtime_cudaLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
 {
@@ -129,7 +129,7 @@ int runtime_cudaStreamAddCallback(CUstream stream, cudaStreamCallback_t function
 	return result;
 }
 
-/* -- events ----------------------------------------------------------------------------------------------------- */
+/* -- events ------------------------------------------------------------------------------------------------------ */
 
 int runtime_cudaEventCreateWithFlags(CUevent *event, unsigned int flags)
 {

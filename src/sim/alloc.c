@@ -182,8 +182,7 @@ CUresult sim_cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, 
 	return result;
 }
 
-/* -- memory of graphs: there is none, as graphs have no memory nodes here -------------------------------------------
- */
+/* -- memory of graphs: there is none, as graphs have no memory nodes here ---------------------------------------- */
 
 CUresult sim_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
 {

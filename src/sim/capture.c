@@ -30,8 +30,7 @@ static uint64_t this_thread(void)
 	return thread.number;
 }
 
-/* -- forbidden calls -----------------------------------------------------------------------------------------------
- */
+/* -- forbidden calls --------------------------------------------------------------------------------------------- */
 
 static bool forbids(const struct sim_capture *capture)
 {
@@ -112,8 +111,7 @@ CUresult sim_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	return CUDA_SUCCESS;
 }
 
-/* -- captures, lock held -------------------------------------------------------------------------------------------
- */
+/* -- captures, lock held ----------------------------------------------------------------------------------------- */
 
 struct sim_capture *sim_capture_find(uint64_t id)
 {
@@ -214,8 +212,7 @@ void sim_captures_drop(void)
 		capture_free(sim.captures);
 }
 
-/* -- begin ---------------------------------------------------------------------------------------------------------
- */
+/* -- begin ------------------------------------------------------------------------------------------------------- */
 
 /* Lock held. `graph`: the program's, or NULL. */
 static CUresult capture_create(CUstream stream, CUgraph graph, CUstreamCaptureMode mode,
@@ -297,8 +294,7 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const C
 	return result;
 }
 
-/* -- end -----------------------------------------------------------------------------------------------------------
- */
+/* -- end --------------------------------------------------------------------------------------------------------- */
 
 /* Marks these nodes and all their predecessors. Edges lead to earlier nodes, so one pass is enough. */
 static void mark_before(const struct sim_nodes *all, const struct sim_nodes *nodes, bool *marked)
@@ -381,8 +377,7 @@ CUresult sim_cuStreamEndCapture(CUstream stream, CUgraph *graph)
 	return result;
 }
 
-/* -- queries -------------------------------------------------------------------------------------------------------
- */
+/* -- queries ----------------------------------------------------------------------------------------------------- */
 
 static CUstreamCaptureStatus status_of(CUstream stream)
 {

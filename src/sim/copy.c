@@ -61,8 +61,7 @@ static enum place place_of(uint64_t start, uint64_t bytes)
 	return sim_ranges_find(&sim.reservations, start, 1) || sim_address_ours(start) ? NOWHERE : PAGEABLE;
 }
 
-/* -- copies --------------------------------------------------------------------------------------------------------
- */
+/* -- copies ------------------------------------------------------------------------------------------------------ */
 
 struct copy {
 	struct end to, from;
@@ -294,8 +293,7 @@ CUresult sim_cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 	return sim_cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, NULL);
 }
 
-/* -- rows and layers -----------------------------------------------------------------------------------------------
- */
+/* -- rows and layers --------------------------------------------------------------------------------------------- */
 
 struct place_named { /* one end of a CUDA_MEMCPY2D or 3D */
 	CUmemorytype type;

@@ -86,8 +86,7 @@ void sim_events_drop(uint32_t device)
 	}
 }
 
-/* -- record --------------------------------------------------------------------------------------------------------
- */
+/* -- record ------------------------------------------------------------------------------------------------------ */
 
 /* Adds a node that records it, or waits for it, at each launch of the graph. Lock held. */
 static CUresult add_external(CUevent event, CUstream stream, CUgraphNodeType type)
@@ -147,8 +146,7 @@ CUresult sim_cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int
 
 CUresult sim_cuEventRecord(CUevent event, CUstream stream) { return sim_cuEventRecordWithFlags(event, stream, 0); }
 
-/* -- a stream waits ------------------------------------------------------------------------------------------------
- */
+/* -- a stream waits ---------------------------------------------------------------------------------------------- */
 
 /* For an event of a capture: the stream joins it. Lock held. */
 static CUresult wait_captured(CUstream stream, CUevent event)

@@ -14,8 +14,7 @@ static bool known(const struct neap_map *map, const void *pointer)
 	return pointer && neap_map_get(map, key(pointer), &value);
 }
 
-/* -- operations ----------------------------------------------------------------------------------------------------
- */
+/* -- operations -------------------------------------------------------------------------------------------------- */
 
 struct sim_operation *sim_operation_create(const struct sim_task *task)
 {
@@ -51,8 +50,7 @@ void sim_operation_release(struct sim_operation *operation)
 	free(operation);
 }
 
-/* -- sets of nodes -------------------------------------------------------------------------------------------------
- */
+/* -- sets of nodes ----------------------------------------------------------------------------------------------- */
 
 static bool nodes_room(struct sim_nodes *nodes, size_t more)
 {
@@ -94,8 +92,7 @@ void sim_nodes_fini(struct sim_nodes *nodes)
 	*nodes = (struct sim_nodes){0};
 }
 
-/* -- graphs, lock held ---------------------------------------------------------------------------------------------
- */
+/* -- graphs, lock held ------------------------------------------------------------------------------------------- */
 
 static CUgraph graph_new(void)
 {
@@ -221,8 +218,7 @@ CUgraph sim_graph_copy(CUgraph graph)
 	return copy;
 }
 
-/* -- the calls -----------------------------------------------------------------------------------------------------
- */
+/* -- the calls --------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
@@ -458,8 +454,7 @@ CUresult sim_cuGraphNodeGetDependentNodes_v1(CUgraphNode node, CUgraphNode *depe
 	return list_neighbours(node, dependents, NULL, count, true);
 }
 
-/* -- as a picture --------------------------------------------------------------------------------------------------
- */
+/* -- as a picture ------------------------------------------------------------------------------------------------ */
 
 static const char *type_name(CUgraphNodeType type)
 {

@@ -53,8 +53,7 @@ struct CUgraph_st {
 	struct sim_hold *holds;
 };
 
-/* -- graphs, lock held ---------------------------------------------------------------------------------------------
- */
+/* -- graphs, lock held ------------------------------------------------------------------------------------------- */
 
 CUgraph sim_graph_create(void); /* NULL: host out of memory. The program may name it */
 /* Puts its references to user objects on `holds`, for sim_holds_release without the lock. */
@@ -81,8 +80,7 @@ void sim_holds_release(struct sim_hold *holds);
 /* Lock held. */
 void sim_executables_drop(uint32_t device, struct sim_hold **holds);
 
-/* -- captures, lock held -------------------------------------------------------------------------------------------
- */
+/* -- captures, lock held ----------------------------------------------------------------------------------------- */
 
 struct sim_capture {
 	struct sim_capture *next; /* of sim.captures */

@@ -29,8 +29,7 @@ static bool known(CUgraphExec executable)
 	return executable && neap_map_get(&sim.executables, key(executable), &value);
 }
 
-/* -- instantiation -------------------------------------------------------------------------------------------------
- */
+/* -- instantiation ----------------------------------------------------------------------------------------------- */
 
 /* Lock held. */
 static CUresult executable_create(CUgraph graph, cuuint64_t flags, uint32_t device, CUgraphExec *ret_executable)
@@ -115,8 +114,7 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec executable, cuuint64_t *flags)
 	return result;
 }
 
-/* -- the end -------------------------------------------------------------------------------------------------------
- */
+/* -- the end ----------------------------------------------------------------------------------------------------- */
 
 /* Without a lock: may run at the end of some work. */
 static void free_graph(void *argument)
@@ -183,8 +181,7 @@ void sim_executables_drop(uint32_t device, struct sim_hold **holds)
 	}
 }
 
-/* -- update --------------------------------------------------------------------------------------------------------
- */
+/* -- update ------------------------------------------------------------------------------------------------------ */
 
 /* The first node that differs in more than its operation, and how it differs. */
 static CUgraphExecUpdateResult compare(CUgraph old, CUgraph graph, CUgraphNode *ret_node, CUgraphNode *ret_from)
@@ -236,8 +233,7 @@ CUresult sim_cuGraphExecUpdate_v2(CUgraphExec executable, CUgraph graph, CUgraph
 	return result;
 }
 
-/* -- launch --------------------------------------------------------------------------------------------------------
- */
+/* -- launch ------------------------------------------------------------------------------------------------------ */
 
 static CUresult replay_event(CUgraphNode node, uint32_t number)
 {

@@ -99,8 +99,7 @@ static CUresult take_away(uint64_t start, enum sim_host_kind kind, const char *w
 	return result;
 }
 
-/* -- pinned --------------------------------------------------------------------------------------------------------
- */
+/* -- pinned ------------------------------------------------------------------------------------------------------ */
 
 CUresult sim_cuMemHostAlloc(void **pointer, size_t bytes, unsigned int flags)
 {
@@ -157,8 +156,7 @@ CUresult sim_cuMemHostGetDevicePointer(CUdeviceptr *address, void *pointer, unsi
 	return CUDA_SUCCESS;
 }
 
-/* -- registered ----------------------------------------------------------------------------------------------------
- */
+/* -- registered -------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuMemHostRegister(void *pointer, size_t bytes, unsigned int flags)
 {
@@ -191,8 +189,7 @@ CUresult sim_cuMemHostUnregister(void *pointer)
 			 CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
-/* -- managed -------------------------------------------------------------------------------------------------------
- */
+/* -- managed ----------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {

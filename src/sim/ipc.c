@@ -18,8 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* -- descriptors ---------------------------------------------------------------------------------------------------
- */
+/* -- descriptors ------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle id,
 					  CUmemAllocationHandleType type, unsigned long long flags)
@@ -73,8 +72,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
 	return result;
 }
 
-/* -- 64 bytes ------------------------------------------------------------------------------------------------------
- */
+/* -- 64 bytes ---------------------------------------------------------------------------------------------------- */
 
 #define MEMORY_MAGIC 0x6d697063u /* "cpim" */
 #define EVENT_MAGIC  0x65697063u
@@ -247,8 +245,7 @@ CUresult sim_cuIpcCloseMemHandle(CUdeviceptr address)
 	return result;
 }
 
-/* -- events --------------------------------------------------------------------------------------------------------
- */
+/* -- events ------------------------------------------------------------------------------------------------------ */
 
 CUresult sim_cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {

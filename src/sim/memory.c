@@ -52,8 +52,7 @@ void sim_ranges_remove(struct sim_ranges *ranges, struct sim_range *range)
 
 static void *host(uint64_t address) { return (void *)(uintptr_t)address; }
 
-/* -- addresses -----------------------------------------------------------------------------------------------------
- */
+/* -- addresses --------------------------------------------------------------------------------------------------- */
 
 /* The region of device addresses: below those that Linux uses for libraries, stacks and allocations, above those of a
  * program that is loaded low. They rise from one reservation to the next. Freed addresses are not reused until the

@@ -23,8 +23,7 @@ struct CUfunc_st *sim_function_known(CUfunction function)
 	return known(&sim.functions, function) ? function : NULL;
 }
 
-/* -- functions, lock held ------------------------------------------------------------------------------------------
- */
+/* -- functions, lock held ---------------------------------------------------------------------------------------- */
 
 static void functions_free(struct CUfunc_st *function)
 {
@@ -74,8 +73,7 @@ static CUresult function_get(const struct sim_image *image, const char *name, CU
 	return function_create(name, module, library, list, ret_function);
 }
 
-/* -- variables, lock held ------------------------------------------------------------------------------------------
- */
+/* -- variables, lock held ---------------------------------------------------------------------------------------- */
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + VARIABLE_ALIGN - 1) / VARIABLE_ALIGN * VARIABLE_ALIGN; }
 
@@ -107,8 +105,7 @@ CUresult sim_module_variable(CUmodule module, const char *name, uint64_t *ret_ad
 	return CUDA_SUCCESS;
 }
 
-/* -- modules
- * --------------------------------------------------------------------------------------------------------*/
+/* -- modules ----------------------------------------------------------------------------------------------------- */
 
 /* Lock held. Takes over `own`, unless it belongs to a library. */
 static CUresult module_create(uint32_t device, CUlibrary library, struct sim_image *own, CUmodule *ret_module)
@@ -275,8 +272,7 @@ CUresult sim_cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule mod
 	return result;
 }
 
-/* -- libraries
- * ------------------------------------------------------------------------------------------------------*/
+/* -- libraries --------------------------------------------------------------------------------------------------- */
 
 static CUresult library_load(CUlibrary *ret_library, struct sim_image *image, CUresult result)
 {

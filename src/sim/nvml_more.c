@@ -94,8 +94,7 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 	return find_device(has_uuid, uuid, device);
 }
 
-/* -- names and numbers
- * ---------------------------------------------------------------------------------------------------- */
+/* -- names and numbers ------------------------------------------------------------------------------------------- */
 
 NEAP_API nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index);
 NEAP_API nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor);

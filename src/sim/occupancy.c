@@ -133,8 +133,7 @@ CUresult sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *shared_bytes, CUfun
 	return CUDA_SUCCESS;
 }
 
-/* -- clusters ------------------------------------------------------------------------------------------------------
- */
+/* -- clusters ---------------------------------------------------------------------------------------------------- */
 
 int sim_cluster_limit(const struct CUfunc_st *function)
 {

@@ -15,8 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- pools, lock held ----------------------------------------------------------------------------------------------
- */
+/* -- pools, lock held -------------------------------------------------------------------------------------------- */
 
 static CUmemoryPool pool_create(uint32_t device, uint64_t limit)
 {
@@ -150,8 +149,7 @@ void sim_pools_drop(uint32_t device)
 	sim.devices[device].default_pool = sim.devices[device].pool = NULL;
 }
 
-/* -- blocks --------------------------------------------------------------------------------------------------------
- */
+/* -- blocks ------------------------------------------------------------------------------------------------------ */
 
 static void raise(uint64_t *high, uint64_t value)
 {
@@ -325,8 +323,7 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr address, CUstream stream)
 	return result;
 }
 
-/* -- the calls -----------------------------------------------------------------------------------------------------
- */
+/* -- the calls --------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device)
 {
@@ -508,8 +505,7 @@ CUresult sim_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attrib
 	return result;
 }
 
-/* -- access of other devices ---------------------------------------------------------------------------------------
- */
+/* -- access of other devices ------------------------------------------------------------------------------------- */
 
 static bool place_good(CUmemoryPool pool, const CUmemLocation *location)
 {

@@ -27,8 +27,7 @@ struct sim_share {
 	uint32_t references; /* handles */
 };
 
-/* -- files ---------------------------------------------------------------------------------------------------------
- */
+/* -- files ------------------------------------------------------------------------------------------------------- */
 
 void sim_file_release(struct sim_file *file)
 {
@@ -83,8 +82,7 @@ static bool file_retain(int fd, const struct stat *info, struct sim_file **ret_f
 	return true;
 }
 
-/* -- shares --------------------------------------------------------------------------------------------------------
- */
+/* -- shares ------------------------------------------------------------------------------------------------------ */
 
 static struct sim_share *share_create(uint64_t id, uint64_t space, uint64_t entry, uint32_t device, uint64_t bytes)
 {
@@ -219,8 +217,7 @@ bool sim_share_find(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 	return false;
 }
 
-/* -- import --------------------------------------------------------------------------------------------------------
- */
+/* -- import ------------------------------------------------------------------------------------------------------ */
 
 static bool aligned(uint64_t value) { return value % SIM_PAGE_BYTES == 0; }
 

@@ -55,7 +55,7 @@ enum sim_call {
 #include "device/cuda_functions.h"
 #undef X
 
-/* -- physical memory -------------------------------------------------------------------------------------------- */
+/* -- physical memory --------------------------------------------------------------------------------------------- */
 
 struct sim_handle {
 	uint64_t id;    /* names it to the program */
@@ -100,7 +100,7 @@ void sim_refund_device(uint32_t device, enum sim_charge what, uint64_t bytes);
 /* The file with its bytes. */
 int sim_physical_file(const struct sim_handle *handle);
 
-/* -- address ranges --------------------------------------------------------------------------------------------- */
+/* -- address ranges ---------------------------------------------------------------------------------------------- */
 
 struct sim_range {
 	uint64_t start, bytes;
@@ -202,7 +202,7 @@ CUresult sim_managed_free(uint64_t start);
 /* The managed memory of a device whose context ends. Lock held. */
 void sim_managed_drop(uint32_t device);
 
-/* -- work ------------------------------------------------------------------------------------------------------- */
+/* -- work -------------------------------------------------------------------------------------------------------- */
 
 /* Unfinished work of the engine. */
 struct sim_flight {
@@ -249,7 +249,7 @@ CUresult sim_result_of(enum sim_order order);
 /* A kernel that touches no range it declares and has no function. `duration_ns` 0: NEAP_SIM_KERNEL's. */
 CUresult sim_launch(CUstream stream, const char *name, uint64_t duration_ns);
 
-/* -- streams, events, capture ----------------------------------------------------------------------------------- */
+/* -- streams, events, capture ------------------------------------------------------------------------------------ */
 
 /* Nodes of one graph, each once. A zeroed struct is empty. */
 struct sim_nodes {
@@ -307,7 +307,7 @@ CUresult sim_capture_check_null(bool spoil);
 void sim_captures_drop(void);
 void sim_graphs_drop(void);
 
-/* -- context ---------------------------------------------------------------------------------------------------- */
+/* -- context ----------------------------------------------------------------------------------------------------- */
 
 #define SIM_PRIORITY_LEAST    0
 #define SIM_PRIORITY_GREATEST (-5) /* as on devices since compute capability 7.0 */
@@ -369,7 +369,7 @@ struct sim_reservation *sim_allocation_at(uint64_t address);
 void sim_modules_drop(uint32_t device);
 void sim_libraries_drop(void);
 
-/* -- the one state ---------------------------------------------------------------------------------------------- */
+/* -- the one state ----------------------------------------------------------------------------------------------- */
 
 struct sim_state {
 	pthread_mutex_t lock;

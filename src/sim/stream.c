@@ -213,8 +213,7 @@ CUresult sim_cuStreamGetCtx(CUstream stream, CUcontext *context)
 	return result;
 }
 
-/* -- waiting -------------------------------------------------------------------------------------------------------
- */
+/* -- waiting ----------------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuStreamSynchronize(CUstream stream)
 {
@@ -234,8 +233,7 @@ CUresult sim_cuStreamQuery(CUstream stream)
 	return result == CUDA_SUCCESS ? sim_result_of(sim_stream_query(sim.engine, number)) : result;
 }
 
-/* -- host functions -------------------------------------------------------------------------------------------
- */
+/* -- host functions ---------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data)
 {

@@ -186,8 +186,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr address, size_t bytes)
 	return result;
 }
 
-/* -- access --------------------------------------------------------------------------------------------------------
- */
+/* -- access ------------------------------------------------------------------------------------------------------ */
 
 /* The accesses that a mapping will have. */
 static void wanted_access(const struct sim_mapping *mapping, const CUmemAccessDesc *access, size_t count,
@@ -306,8 +305,7 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
 	return result;
 }
 
-/* -- handles again -------------------------------------------------------------------------------------------------
- */
+/* -- handles again ----------------------------------------------------------------------------------------------- */
 
 CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {

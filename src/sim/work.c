@@ -40,7 +40,7 @@ CUresult sim_result_of(enum sim_order order)
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-/* -- flights ---------------------------------------------------------------------------------------------------- */
+/* -- flights ----------------------------------------------------------------------------------------------------- */
 
 static void flight_unlink(struct sim_flight *flight)
 {
@@ -141,7 +141,7 @@ static struct sim_flight *flight_create(const struct sim_task *task)
 	return flight;
 }
 
-/* -- addresses to bytes ----------------------------------------------------------------------------------------- */
+/* -- addresses to bytes ------------------------------------------------------------------------------------------ */
 
 struct accesses {
 	struct sim_access *list;

@@ -79,8 +79,7 @@ void sim_world_shares_release(struct shared *shared, int slot)
 			(void)leave(shared, &shared->shares[i], slot);
 }
 
-/* -- holders -----------------------------------------------------------------------------------------------------
- */
+/* -- holders ----------------------------------------------------------------------------------------------------- */
 
 static struct share *find(struct shared *shared, uint64_t id)
 {

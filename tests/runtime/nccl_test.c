@@ -34,7 +34,7 @@ void check_result(ncclResult_t result, ncclResult_t wanted, const char *text, co
 	_exit(1);
 }
 
-/* -- the device: pages with a mark for each byte that was stored ------------------------------- */
+/* -- the device: pages with a mark for each byte that was stored ------------------------------------------------- */
 
 struct page {
 	struct page *next;
@@ -422,7 +422,7 @@ EXPORTED int cuDeviceGetPCIBusId(char *text, int room, int device)
 	return 0;
 }
 
-/* -- ranks ------------------------------------------------------------------------------------- */
+/* -- ranks ------------------------------------------------------------------------------------------------------- */
 
 void communicator_file(pid_t pid, char *path, size_t room)
 {
@@ -525,7 +525,7 @@ void run_ranks(int count, void (*body)(struct rank *rank), void *argument)
 	assert_int_equal(failed, 0);
 }
 
-/* -- random ------------------------------------------------------------------------------------ */
+/* -- random ------------------------------------------------------------------------------------------------------ */
 
 uint64_t test_seed(void)
 {

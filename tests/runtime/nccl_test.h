@@ -35,7 +35,7 @@ void check_at(int holds, const char *text, const char *file, int line);
 #define check_answer(call, result) check_result(call, result, #call, __FILE__, __LINE__)
 void check_result(ncclResult_t result, ncclResult_t wanted, const char *text, const char *file, int line);
 
-/* -- the device of this process ---------------------------------------------------------------- */
+/* -- the device of this process ---------------------------------------------------------------------------------- */
 
 struct fake {
 	int device, capability, launches, gates, dropped;
@@ -61,7 +61,7 @@ int fake_query(void *stream);
 int fake_closed(void);
 #define STREAM(number) ((void *)(uintptr_t)(0x100 + (number)))
 
-/* -- ranks ------------------------------------------------------------------------------------- */
+/* -- ranks ------------------------------------------------------------------------------------------------------- */
 
 struct rank {
 	int rank, ranks;

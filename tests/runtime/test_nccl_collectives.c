@@ -124,7 +124,7 @@ static void done_with(struct books *books, ncclRedOp_t op)
 		check_ok(ncclRedOpDestroy(op, books->rank->comm));
 }
 
-/* -- each collective --------------------------------------------------------------------------- */
+/* -- each collective --------------------------------------------------------------------------------------------- */
 
 static void reductions(struct books *books, int type, int reduction, size_t count, bool in_place)
 {
@@ -302,7 +302,7 @@ static void five_ranks(void **state)
 	with_ranks(5);
 }
 
-/* -- sizes ------------------------------------------------------------------------------------- */
+/* -- sizes ------------------------------------------------------------------------------------------------------- */
 
 /* Gradients that nobody computed: a buffer of any size costs nothing. */
 static void nothing_to_move(struct rank *rank)

@@ -35,7 +35,7 @@ static void file_of_waiting(const struct ranks *ranks, int rank, unsigned int ar
 	} while (header.arrived < arrived);
 }
 
-/* -- initialisation ---------------------------------------------------------------------------- */
+/* -- initialisation ---------------------------------------------------------------------------------------------- */
 
 static void wait_in_vain(struct rank *rank)
 {
@@ -185,7 +185,7 @@ static void ranks_of_another_count(void **state)
 	assert_int_equal(wait_rank(&ranks, 0) | wait_rank(&ranks, 1), 0);
 }
 
-/* -- the file, damaged before the second rank comes -------------------------------------------- */
+/* -- the file, damaged before the second rank comes -------------------------------------------------------------- */
 
 static void second_fails(struct rank *rank)
 {
@@ -239,7 +239,7 @@ static void damaged_files(void **state)
 	damage(spoil_mode);
 }
 
-/* -- death ------------------------------------------------------------------------------------- */
+/* -- death ------------------------------------------------------------------------------------------------------- */
 
 struct killing {
 	uint64_t seed;
@@ -429,7 +429,7 @@ static void a_rank_leaves(void **state)
 	close(ends[0]);
 }
 
-/* -- abort ------------------------------------------------------------------------------------- */
+/* -- abort ------------------------------------------------------------------------------------------------------- */
 
 static void *abort_it(void *comm)
 {
@@ -516,7 +516,7 @@ static void revokes(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* -- disagreement ------------------------------------------------------------------------------ */
+/* -- disagreement ------------------------------------------------------------------------------------------------ */
 
 static void disagree(struct rank *rank)
 {
@@ -581,7 +581,7 @@ static void types_that_move(void **state)
 	run_ranks(2, agree, NULL);
 }
 
-/* -- harm -------------------------------------------------------------------------------------- */
+/* -- harm -------------------------------------------------------------------------------------------------------- */
 
 /* Rank 1 writes nonsense over what the ranks share, while rank 0 works. Rank 0 may fail, but not crash. */
 static void mean_harm(struct rank *rank)

@@ -41,7 +41,7 @@ static ncclResult_t settle(ncclComm_t comm)
 	return state;
 }
 
-/* -- without ranks ----------------------------------------------------------------------------- */
+/* -- without ranks ----------------------------------------------------------------------------------------------- */
 
 static void versions_and_texts(void **state)
 {
@@ -106,7 +106,7 @@ static void memory(void **state)
 	assert_int_equal(ncclMemAlloc(&pointer, 1ull << 60), ncclUnhandledCudaError);
 }
 
-/* -- one communicator -------------------------------------------------------------------------- */
+/* -- one communicator -------------------------------------------------------------------------------------------- */
 
 static void ask(struct rank *rank)
 {
@@ -262,7 +262,7 @@ static void an_overwritten_destination(void **state)
 	run_ranks(2, overwrite, NULL);
 }
 
-/* -- groups ------------------------------------------------------------------------------------ */
+/* -- groups ------------------------------------------------------------------------------------------------------ */
 
 static void group_errors(struct rank *rank)
 {
@@ -323,7 +323,7 @@ static void a_large_group(void **state)
 	run_ranks(3, large_group, NULL);
 }
 
-/* -- one process, several devices -------------------------------------------------------------- */
+/* -- one process, several devices -------------------------------------------------------------------------------- */
 
 enum { DEVICES = 4 };
 
@@ -402,7 +402,7 @@ static void device_by_device(void **state)
 	fake_reset();
 }
 
-/* -- made of another one ----------------------------------------------------------------------- */
+/* -- made of another one ----------------------------------------------------------------------------------------- */
 
 static void split(struct rank *rank)
 {
@@ -520,7 +520,7 @@ static void many_ids(void **state)
 	assert_int_equal(wait_rank(&ranks, 0) | wait_rank(&ranks, 1), 0);
 }
 
-/* -- without blocking -------------------------------------------------------------------------- */
+/* -- without blocking -------------------------------------------------------------------------------------------- */
 
 static void no_blocking(struct rank *rank)
 {
@@ -558,7 +558,7 @@ static void communicators_that_do_not_block(void **state)
 	assert_int_equal(failed, 0);
 }
 
-/* -- captures ---------------------------------------------------------------------------------- */
+/* -- captures ---------------------------------------------------------------------------------------------------- */
 
 static void capture(struct rank *rank)
 {

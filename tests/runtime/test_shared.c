@@ -73,8 +73,7 @@ static void load(void)
 #undef D
 }
 
-/* -- two processes: what they tell each other goes over pipes ------------------------------------------------------
- */
+/* -- two processes: what they tell each other goes over pipes ---------------------------------------------------- */
 
 #define OTHER_IN  200
 #define OTHER_OUT 201
@@ -168,8 +167,7 @@ static void put(void *memory, size_t offset, unsigned char byte)
 	CHECK(cudaMemcpy((char *)memory + offset, &byte, 1, cudaMemcpyHostToDevice) == 0);
 }
 
-/* -- 64 bytes ------------------------------------------------------------------------------------------------------
- */
+/* -- 64 bytes ---------------------------------------------------------------------------------------------------- */
 
 static void other_by_name(void)
 {
@@ -215,8 +213,7 @@ static void what_one_process_stored_the_other_reads(void **unused)
 	end_other();
 }
 
-/* -- descriptors ---------------------------------------------------------------------------------------------------
- */
+/* -- descriptors ------------------------------------------------------------------------------------------------- */
 
 static const CUmemAccessDesc access_all = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 
@@ -301,8 +298,7 @@ static void a_range_may_be_shared_in_parts(void **unused)
 	close(files[1]);
 }
 
-/* -- no backing ----------------------------------------------------------------------------------------------------
- */
+/* -- no backing -------------------------------------------------------------------------------------------------- */
 
 static void other_without_backing(void)
 {
@@ -350,8 +346,7 @@ static void without_backing_the_tally_says_so(void **unused)
 	assert_int_equal(system(command), 0);
 }
 
-/* -- main ----------------------------------------------------------------------------------------------------------
- */
+/* -- main -------------------------------------------------------------------------------------------------------- */
 
 static int be_other(const char *role)
 {

@@ -152,7 +152,7 @@ CUresult sim_kernel(CUstream stream, const char *name, CUdeviceptr address, uint
 	return t.sim->launch(stream, &kernel);
 }
 
-/* -- children --------------------------------------------------------------------------------------------------- */
+/* -- children ---------------------------------------------------------------------------------------------------- */
 
 #define CHILD_IN  200 /* the child's ends of the pipes */
 #define CHILD_OUT 201

@@ -336,8 +336,7 @@ static void the_null_stream_is_no_way_around(void **state)
 	end(&s);
 }
 
-/* -- other threads -------------------------------------------------------------------------------------------------
- */
+/* -- other threads ----------------------------------------------------------------------------------------------- */
 
 struct elsewhere {
 	struct scene *scene;

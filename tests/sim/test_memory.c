@@ -329,7 +329,7 @@ static void a_device_without_virtual_memory_says_so(void **state)
 	sim_end();
 }
 
-/* -- random operations against books of our own ----------------------------------------------------------------- */
+/* -- random operations against books of our own ------------------------------------------------------------------ */
 
 #define SLOTS   24
 #define HANDLES 24

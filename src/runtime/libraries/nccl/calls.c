@@ -8,7 +8,7 @@
 
 static uint64_t address(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
-/* -- reductions -------------------------------------------------------------------------------- */
+/* -- reductions -------------------------------------------------------------------------------------------------- */
 
 static ncclResult_t set_reduction(struct nccl_call *call, ncclRedOp_t op)
 {
@@ -90,7 +90,7 @@ ncclResult_t neap_ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	return ncclSuccess;
 }
 
-/* -- every call -------------------------------------------------------------------------------- */
+/* -- every call -------------------------------------------------------------------------------------------------- */
 
 static ncclResult_t check(const struct nccl_call *call)
 {
@@ -205,7 +205,7 @@ ncclResult_t neap_ncclRecv(void *to, size_t count, ncclDataType_t type, int peer
 	return submit(NCCL_RECV, NULL, to, count, type, NULL, peer, comm, stream);
 }
 
-/* -- with a configuration: it chooses algorithms and channels, which are not simulated --------- */
+/* -- with a configuration: it chooses algorithms and channels, which are not simulated --------------------------- */
 
 ncclResult_t neap_ncclReduceConfig(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op,
 				   int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)

@@ -15,7 +15,7 @@
 #define CHANNEL_LIMIT 32
 #define PEER_LIMIT    7
 
-/* -- the process ------------------------------------------------------------------------------- */
+/* -- the process ------------------------------------------------------------------------------------------------- */
 
 unsigned int nccl_process;
 
@@ -105,7 +105,7 @@ uint64_t nccl_patience_ns(void)
 										   : PATIENCE_NS;
 }
 
-/* -- references -------------------------------------------------------------------------------- */
+/* -- references -------------------------------------------------------------------------------------------------- */
 
 void nccl_comm_hold(struct ncclComm *comm) { atomic_fetch_add(&comm->references, 1); }
 
@@ -174,7 +174,7 @@ ncclResult_t nccl_comm_check(const struct ncclComm *comm, const char *function)
 	return ncclSuccess;
 }
 
-/* -- configuration ----------------------------------------------------------------------------- */
+/* -- configuration ----------------------------------------------------------------------------------------------- */
 
 static bool sensible(int value) { return value == NCCL_CONFIG_UNDEF_INT || value > 0; }
 
@@ -210,7 +210,7 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 	return ncclSuccess;
 }
 
-/* -- joining ----------------------------------------------------------------------------------- */
+/* -- joining ----------------------------------------------------------------------------------------------------- */
 
 /* The device as all processes know it. Zeros: unknown, and then never the same as another. */
 static void find_place(int ordinal, struct nccl_place *ret_place)
@@ -371,7 +371,7 @@ static ncclResult_t poll_joining(struct ncclComm *comm)
 		comm->ranks, (double)nccl_patience_ns() / 1e9, absent);
 }
 
-/* -- born of another communicator -------------------------------------------------------------- */
+/* -- born of another communicator -------------------------------------------------------------------------------- */
 
 /* Driving the parent: this rank needs the exchange no more. */
 static void exchanged(struct ncclComm *parent, uint64_t number)
@@ -496,7 +496,7 @@ ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_
 	return ncclSuccess;
 }
 
-/* -- bringing an initialisation forward -------------------------------------------------------- */
+/* -- bringing an initialisation forward -------------------------------------------------------------------------- */
 
 /* Driving. */
 static ncclResult_t poll_exchanging(struct ncclComm *comm)
@@ -590,7 +590,7 @@ void nccl_comms_await(struct ncclComm **comms, size_t count)
 	}
 }
 
-/* -- the end ----------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------------------------- */
 
 static void give_up_exchange(struct ncclComm *comm)
 {

@@ -146,7 +146,7 @@ uint64_t nccl_now_ns(void);
 /* From the environment: how long an initialisation waits for its ranks. */
 uint64_t nccl_patience_ns(void);
 
-/* -- operation.c ------------------------------------------------------------------------------- */
+/* -- operation.c ------------------------------------------------------------------------------------------------- */
 
 /* Packs the source, queues the operation, publishes what has room, and puts the gate on the stream. Does not wait for
  * a peer, but for older operations that the source depends on. ncclSuccess, or has called nccl_fail. */
@@ -164,7 +164,7 @@ void nccl_stop(struct ncclComm *comm, ncclResult_t error);
 /* Operations so far: the ticket of the next one. */
 uint64_t nccl_issued(struct ncclComm *comm);
 
-/* -- compute.c: one operation whose peers have published --------------------------------------- */
+/* -- compute.c: one operation whose peers have published --------------------------------------------------------- */
 
 enum nccl_outcome {
 	NCCL_DONE,
@@ -184,13 +184,13 @@ int nccl_missing(const struct nccl_operation *operation);
 /* The driver's. Writes the destination. */
 enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResult_t *ret_error);
 
-/* -- driving: one thread at a time; operation.c ------------------------------------------------ */
+/* -- driving: one thread at a time; operation.c ------------------------------------------------------------------ */
 
 /* False: this thread drives it already. */
 bool nccl_begin_driving(struct ncclComm *comm);
 void nccl_end_driving(struct ncclComm *comm);
 
-/* -- comm.c: its life -------------------------------------------------------------------------- */
+/* -- comm.c: its life -------------------------------------------------------------------------------------------- */
 
 void nccl_comm_hold(struct ncclComm *comm);
 void nccl_comm_release(struct ncclComm *comm);
@@ -215,7 +215,7 @@ bool nccl_comm_has_unborn(struct ncclComm *parent);
 /* Waits for the end of all initialisations; each one's result is then nccl_comm_poll's. */
 void nccl_comms_await(struct ncclComm **comms, size_t count);
 
-/* -- group.c ----------------------------------------------------------------------------------- */
+/* -- group.c ----------------------------------------------------------------------------------------------------- */
 
 /* Issues a call, or queues it in the thread's open group. */
 ncclResult_t nccl_group_call(const struct nccl_call *call);

@@ -117,7 +117,7 @@ struct nccl_entry nccl_entry_of(const struct nccl_operation *operation)
 	};
 }
 
-/* -- entries of the peers ---------------------------------------------------------------------- */
+/* -- entries of the peers ---------------------------------------------------------------------------------------- */
 
 static bool needs(const struct nccl_call *call, int rank)
 {
@@ -220,7 +220,7 @@ static ncclResult_t fetch(const struct nccl_operation *operation, int rank, stru
 	return ncclSuccess;
 }
 
-/* -- results ----------------------------------------------------------------------------------- */
+/* -- results ----------------------------------------------------------------------------------------------------- */
 
 struct scratch {
 	unsigned char bytes[NCCL_BLOCK];

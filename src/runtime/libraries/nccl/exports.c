@@ -36,7 +36,7 @@ REFUSED(ncclGetMultimemDevicePointer)
 REFUSED(ncclGetLsaDevicePointer)
 REFUSED(ncclGetPeerDevicePointer)
 
-/* -- those that return no ncclResult_t --------------------------------------------------------- */
+/* -- those that return no ncclResult_t --------------------------------------------------------------------------- */
 
 static const char *error_text(ncclResult_t result)
 {

@@ -53,7 +53,7 @@ static void empty(void)
 	group.error = ncclSuccess;
 }
 
-/* -- initialisations --------------------------------------------------------------------------- */
+/* -- initialisations --------------------------------------------------------------------------------------------- */
 
 /* A blocking communicator's result; one that does not block is left to itself. */
 static ncclResult_t finish(struct ncclComm *comm, ncclComm_t *handle)
@@ -121,7 +121,7 @@ ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
 	return neap_ncclGroupEnd();
 }
 
-/* -- calls ------------------------------------------------------------------------------------- */
+/* -- calls ------------------------------------------------------------------------------------------------------- */
 
 /* The bound on how far a rank may be ahead: returns when all that was issued is in the log. */
 static void catch_up(const struct nccl_call *calls, size_t count)

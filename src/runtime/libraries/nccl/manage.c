@@ -18,7 +18,7 @@ ncclResult_t neap_ncclGetVersion(int *version)
 	return ncclSuccess;
 }
 
-/* -- names ------------------------------------------------------------------------------------- */
+/* -- names ------------------------------------------------------------------------------------------------------- */
 
 static ncclResult_t make_id(ncclUniqueId *ret_id)
 {
@@ -64,7 +64,7 @@ static void hash_ids(const ncclUniqueId *ids, int count, uint64_t ret_hash[2])
 	}
 }
 
-/* -- made -------------------------------------------------------------------------------------- */
+/* -- made -------------------------------------------------------------------------------------------------------- */
 
 static ncclResult_t begin(ncclComm_t *comm, int ranks, int rank, const ncclUniqueId *ids, int id_count,
 			  const ncclConfig_t *config)
@@ -138,7 +138,7 @@ ncclResult_t neap_ncclCommInitAll(ncclComm_t *comms, int count, const int *devic
 	return begun(result, comms, (size_t)count);
 }
 
-/* -- made of another one ----------------------------------------------------------------------- */
+/* -- made of another one ----------------------------------------------------------------------------------------- */
 
 /* A parent that is ready, its options and the child's. */
 static ncclResult_t check_parent(ncclComm_t parent, ncclComm_t *child, const ncclConfig_t *config,
@@ -245,7 +245,7 @@ ncclResult_t neap_ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *i
 	return begun(result, child, 1);
 }
 
-/* -- asked ------------------------------------------------------------------------------------- */
+/* -- asked ------------------------------------------------------------------------------------------------------- */
 
 ncclResult_t neap_ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
@@ -292,7 +292,7 @@ ncclResult_t neap_ncclCommUserRank(const ncclComm_t comm, int *rank)
 	return answer(comm, "ncclCommUserRank", comm ? comm->rank : 0, rank);
 }
 
-/* -- ended ------------------------------------------------------------------------------------- */
+/* -- ended ------------------------------------------------------------------------------------------------------- */
 
 /* In a forked child the parent's communicator is nothing to end. */
 static bool inherited(const struct ncclComm *comm) { return comm && comm->process != nccl_process; }
@@ -350,7 +350,7 @@ ncclResult_t neap_ncclCommRevoke(ncclComm_t comm, int flags)
 	return ncclSuccess;
 }
 
-/* -- memory ------------------------------------------------------------------------------------ */
+/* -- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Registration takes no device memory. */
 ncclResult_t neap_ncclCommRegister(const ncclComm_t comm, void *buffer, size_t bytes, void **handle)

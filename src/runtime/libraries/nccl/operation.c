@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* -- all unfinished operations of the process that have a destination, the oldest first -------- */
+/* -- all unfinished operations of the process that have a destination, the oldest first -------------------------- */
 
 static struct {
 	pthread_mutex_t lock;
@@ -83,7 +83,7 @@ static void release(struct nccl_operation *operation)
 	free(operation);
 }
 
-/* -- the driver's steps: one thread at a time, without the lock -------------------------------- */
+/* -- the driver's steps: one thread at a time, without the lock -------------------------------------------------- */
 
 /* Puts into the log what has room. True: something went in. */
 static bool publish(struct ncclComm *comm)
@@ -215,7 +215,7 @@ static bool look_for_dead(struct ncclComm *comm)
 	return true;
 }
 
-/* -- driving ----------------------------------------------------------------------------------- */
+/* -- driving ----------------------------------------------------------------------------------------------------- */
 
 /* Lock held. False: this thread drives already: it is inside a step. */
 static bool begin_driving(struct ncclComm *comm)
@@ -349,7 +349,7 @@ uint64_t nccl_issued(struct ncclComm *comm)
 	return issued;
 }
 
-/* -- issuing ----------------------------------------------------------------------------------- */
+/* -- issuing ----------------------------------------------------------------------------------------------------- */
 
 static void open_gate(void *argument)
 {

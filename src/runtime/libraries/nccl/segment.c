@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* -- the file ---------------------------------------------------------------------------------- */
+/* -- the file ---------------------------------------------------------------------------------------------------- */
 
 static const char *folder(void) { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp"; }
 
@@ -283,7 +283,7 @@ void nccl_segment_sweep(void)
 	closedir(listing);
 }
 
-/* -- ranks ------------------------------------------------------------------------------------- */
+/* -- ranks ------------------------------------------------------------------------------------------------------- */
 
 bool nccl_segment_complete(const struct nccl_segment *segment)
 {
@@ -308,7 +308,7 @@ void nccl_segment_place(const struct nccl_segment *segment, int rank, struct ncc
 	ret_place->bus[sizeof ret_place->bus - 1] = '\0';
 }
 
-/* -- the bell ---------------------------------------------------------------------------------- */
+/* -- the bell ---------------------------------------------------------------------------------------------------- */
 
 uint32_t nccl_segment_bell(const struct nccl_segment *segment) { return atomic_load(&segment->header->bell); }
 

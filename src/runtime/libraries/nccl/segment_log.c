@@ -10,7 +10,7 @@
 
 _Static_assert(2 * NCCL_PACKED_ROOM <= SEGMENT_DATA_ROOM, "the largest buffer fits wherever the ring's end is");
 
-/* -- writing ----------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t counter(const struct nccl_segment *segment, const struct segment_own *entry, int reader)
 {
@@ -123,7 +123,7 @@ bool nccl_segment_publish(struct nccl_segment *segment, const struct nccl_entry 
 	return true;
 }
 
-/* -- reading ----------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------------------------- */
 
 /* A whole copy of one entry; false when it is not, or no longer, that of `position`. */
 static bool copy_entry(const struct nccl_segment *segment, int from, uint64_t position,
