@@ -2,7 +2,7 @@
  *
  * This is the seam of the whole project: libneap knows a device only as a struct neap_cuda, filled by dlopen
  * (device/driver.h). NVIDIA's libcuda.so.1 and neap's simulator fill it alike. Nothing needs CUDA's headers to build;
- * a test compares what stands here with cuda.h where that is installed. Do not include both in one file.
+ * a test compares this file with cuda.h where that is installed. Do not include both in one file.
  */
 #ifndef NEAP_DEVICE_CUDA_API_H
 #define NEAP_DEVICE_CUDA_API_H
@@ -197,7 +197,7 @@ typedef struct CUDA_MEMCPY3D_st {
 	size_t WidthInBytes, Height, Depth;
 } CUDA_MEMCPY3D;
 
-/* What an attribute of a launch or a stream says; the simulator reads none of it. */
+/* The value of a launch or stream attribute; the simulator reads none of it. */
 typedef union CUlaunchAttributeValue_union {
 	char pad[64];
 	struct {
@@ -259,7 +259,7 @@ struct neap_cuda {
 #undef X
 };
 
-/* The entry through which the others are asked for. */
+/* The entry point that returns the others. */
 typedef CUresult(CUDAAPI *neap_get_proc_address)(const char *symbol, void **ret_function, int cuda_version,
 						 cuuint64_t flags, CUdriverProcAddressQueryResult *ret_status);
 

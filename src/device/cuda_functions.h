@@ -4,12 +4,12 @@
  *   X(need, name, symbol, (parameters))
  *
  *   need    REQUIRED: without it the driver is unusable.  OPTIONAL: the pointer may be NULL
- *   name    what cuGetProcAddress_v2 is asked for, and the member of struct neap_cuda
+ *   name    the name for cuGetProcAddress_v2, and the member of struct neap_cuda
  *   symbol  the versioned name that the library exports, the fallback, and what the simulator exports
  *
- * libneap calls the functions of the first list. Those of the second are there for programs that run on the
- * simulator: neap's libcudart, PyTorch, Triton. A function whose parameters changed after CUDA 12.0 has one entry for
- * each form; cuGetProcAddress does not know such a name (it ends in _v1, _v2, ...), so that the symbol decides.
+ * libneap calls the functions of the first list. The second list is for programs that run on the simulator: neap's
+ * libcudart, PyTorch, Triton. A function whose parameters changed after CUDA 12.0 has one entry for each form;
+ * cuGetProcAddress does not know such a name (it ends in _v1, _v2, ...), so the loader uses the symbol.
  *
  * Source: CUDA driver API reference, 12.0 to 13.0. A test compares each prototype with cuda.h where that is
  * installed.

@@ -1,7 +1,7 @@
 /* device/device.c: one device with its primary context.
  *
- * NVML tells the cost of a context: its figure for our own PID, right after the context was made. If the context was
- * there before (made by PyTorch, for example), its cost cannot be separated from allocations, and is reported as
+ * NVML tells the cost of a context: its figure for our own PID, right after the context was made. If the context
+ * existed before (PyTorch created it, for example), its cost cannot be separated from allocations and is reported as
  * unknown.
  */
 #include "base/error.h"
@@ -25,7 +25,7 @@ static enum neap_status check_process(const struct neap_driver *driver, struct n
 {
 	if (neap_fork_guard_holds(&driver->guard))
 		return NEAP_OK;
-	return neap_fail(err, NEAP_ESTATE, "the driver was opened before a fork: open it anew in the child");
+	return neap_fail(err, NEAP_ESTATE, "the driver was opened before a fork: open it again in the child");
 }
 
 /* The granularity of virtual memory, 0 where any part of it is missing. */

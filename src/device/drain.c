@@ -1,4 +1,4 @@
-/* Sums over the driver's lists: a byte that is listed for the run counts once. And the wait until they are 0: see the
+/* Sums over the driver's lists: a byte listed for the run counts once. Also the wait until they are 0: see the
  * headers. */
 #include "device/drain.h"
 
@@ -19,7 +19,7 @@ static bool among(pid_t pid, const pid_t *pids, size_t count)
 	return false;
 }
 
-/* Used bytes that the driver lists for nobody but the run; and what it lists for the run. */
+/* Used bytes that the driver lists for no other process, and the bytes that it lists for the run. */
 static uint64_t unlisted(const struct neap_reading *reading, const pid_t *pids, size_t count, uint64_t *ret_run_bytes)
 {
 	uint64_t others_bytes = 0, run_bytes = 0;
@@ -40,7 +40,7 @@ uint64_t neap_drain_left(const struct neap_reading *before, const struct neap_re
 	uint64_t run_before = 0, run_now = 0;
 	uint64_t unlisted_before = unlisted(before, NULL, 0, &run_before);
 	uint64_t unlisted_now = unlisted(now, pids, pid_count, &run_now);
-	/* unlisted_now holds the run's listed bytes too: they are part of `used` and of nobody else's */
+	/* unlisted_now includes the run's listed bytes: they are part of `used` and belong to no other process */
 	uint64_t left = unlisted_now > unlisted_before ? unlisted_now - unlisted_before : 0;
 	if (left < run_now)
 		left = run_now;

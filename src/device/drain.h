@@ -1,13 +1,13 @@
-/* device/drain.h: is the memory of processes back after their end? A pure function over readings. Waiting for it:
- * neap/drain.h.
+/* device/drain.h: is the memory of processes free again after their end? A pure function over readings. neap/drain.h
+ * waits for it.
  *
- * After a process has died the driver frees its memory with a delay, and may list the process no more while its bytes
- * are still used. So what a run still holds is what the driver lists for its processes, and what is used, listed for
- * nobody, and was not so before the start:
+ * The driver frees the memory of a dead process with a delay, and may stop listing the process while its bytes are
+ * still used. So a run still holds the bytes that the driver lists for its processes, and the bytes that are used but
+ * listed for no process, less those before the start:
  *
  *   left = max(listed(run), used - listed(others) - what that difference was before the start)
  *
- * The driver's own bookkeeping moves by a few MiB with every context; less than NEAP_DRAIN_SLACK counts as nothing.
+ * The driver's own bookkeeping changes by a few MiB with every context; less than NEAP_DRAIN_SLACK counts as 0.
  */
 #ifndef NEAP_DEVICE_DRAIN_H
 #define NEAP_DEVICE_DRAIN_H

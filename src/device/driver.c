@@ -1,6 +1,6 @@
-/* device/driver.c: an open driver: the table, filled and initialised, and NVML beside it where there is one.
+/* device/driver.c: an open driver: the table, filled and initialised, and NVML if there is one.
  *
- * The libraries are never unloaded once they were called: NVIDIA's starts threads and registers exit handlers.
+ * The libraries are never unloaded after the first call: NVIDIA's starts threads and registers exit handlers.
  */
 #include "device/driver.h"
 #include "base/error.h"
@@ -37,7 +37,7 @@ static enum neap_status start_cuda(struct neap_driver *driver, struct neap_error
 	return NEAP_OK;
 }
 
-/* NVML only sharpens what is reported: without it everything else works. */
+/* NVML only adds detail to reports: everything else works without it. */
 static void start_nvml(struct neap_driver *driver) { driver->nvml_running = driver->nvml.nvmlInit() == NVML_SUCCESS; }
 
 enum neap_status neap_driver_open(enum neap_backend backend, struct neap_driver **ret_driver, struct neap_error *err)

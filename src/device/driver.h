@@ -1,4 +1,4 @@
-/* device/driver.h: what the rest of libneap may know of an open driver, and how a test puts its own in place. */
+/* device/driver.h: an open driver, for the rest of libneap, and how a test substitutes its own. */
 #ifndef NEAP_DEVICE_DRIVER_H
 #define NEAP_DEVICE_DRIVER_H
 
@@ -9,8 +9,8 @@
 /* The table; borrowed, lives with the driver. */
 const struct neap_cuda *neap_driver_cuda(const struct neap_driver *driver);
 
-/* A driver over a table that the caller made (a wrapper that counts, records or fails calls). The table is copied; no
- * library is loaded; `nvml` may be NULL. Calls cuInit and counts devices as neap_driver_open does. */
+/* Wraps the caller's table (which may count, record or fail calls). The table is copied; no library is loaded; `nvml`
+ * may be NULL. Calls cuInit and counts devices as neap_driver_open does. */
 enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct neap_nvml *nvml,
 				  struct neap_driver **ret_driver, struct neap_error *err);
 
@@ -19,14 +19,14 @@ enum neap_status neap_driver_wrap(const struct neap_cuda *cuda, const struct nea
 enum neap_status neap_cuda_fail(const struct neap_cuda *cuda, CUresult result, struct neap_error *err,
 				const char *what);
 
-/* A monitor over the driver's own NVML; the caller closes it before the driver. Errors: NEAP_ENOTSUP where NVML could
+/* A monitor over the driver's own NVML; the caller closes it before the driver. Errors: NEAP_ENOTSUP if NVML could
  * not be opened with the driver. */
 struct neap_monitor;
 enum neap_status neap_driver_monitor(struct neap_driver *driver, struct neap_monitor **ret_monitor,
 				     struct neap_error *err);
 
-/* What nvidia-smi says of the device, found by its UUID: used bytes (without what the driver reserves for itself,
- * where NVML tells that apart) and free ones. Errors: as above; NEAP_ENODEVICE when NVML does not show it; NVML's. */
+/* The figures of nvidia-smi for the device, found by its UUID: used bytes (without the driver's own reserve, if NVML
+ * reports it separately) and free bytes. Errors: as above; NEAP_ENODEVICE if NVML does not show it; NVML's. */
 enum neap_status neap_device_smi_memory(struct neap_device *device, uint64_t *ret_used_bytes,
 					uint64_t *ret_free_bytes, struct neap_error *err);
 
@@ -35,7 +35,7 @@ CUcontext neap_device_context(const struct neap_device *device);
 CUdevice neap_device_handle(const struct neap_device *device);
 
 /* Absolute path of the folder with the simulator's libcuda.so.1 and libnvidia-ml.so.1: $NEAP_SIM_PATH, else searched
- * beside the object this code is in (build tree and installed layouts). NEAP_ENOENT when it is nowhere. */
+ * beside the object with this code (build tree and installed layouts). NEAP_ENOENT if not found. */
 enum neap_status neap_sim_folder(char *text, size_t room, struct neap_error *err);
 
 #endif

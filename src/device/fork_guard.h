@@ -1,7 +1,6 @@
 /* device/fork_guard.h: is this still the process that opened the driver? Neither CUDA nor NVML survives fork(), and a
- * call into them in a child hangs or crashes it. The question is asked on every allocation, so it must not cost a
- * system call: a page that the kernel wipes in the child answers it, or the PID where the kernel cannot. Any thread.
- */
+ * call into them in a child hangs or crashes it. Every allocation checks it, so it must not cost a system call: it
+ * reads a page that the kernel wipes in the child, or compares the PID if the kernel cannot. Any thread. */
 #ifndef NEAP_DEVICE_FORK_GUARD_H
 #define NEAP_DEVICE_FORK_GUARD_H
 
@@ -9,7 +8,7 @@
 #include <sys/types.h>
 
 struct neap_fork_guard {
-	volatile int *page; /* 1 in the process that made it, 0 in its children; NULL: compare `owner` */
+	volatile int *page; /* 1 in the process that created it, 0 in its children; NULL: compare `owner` */
 	pid_t owner;
 };
 

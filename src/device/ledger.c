@@ -1,10 +1,9 @@
-/* device/ledger.c: the sums. Whatever is not known to belong to someone ends up in `unexplained`, so that the lines
- * always add up to the device's total and nothing is hidden.
- */
+/* device/ledger.c: the sums. Bytes without a known owner go to `unexplained`, so that the lines always add up to the
+ * device's total and nothing is hidden. */
 #include "device/ledger.h"
 
-/* The row of `pid`, made where it is missing. A process may be listed twice (a partitioned device), or publish twice
- * (two allocators): it is one row. */
+/* The row of `pid`; creates it if it is missing. A process that is listed twice (a partitioned device) or publishes
+ * twice (two allocators) has one row. */
 static struct neap_ledger_process *row_of(struct neap_ledger_process *rows, size_t *count, pid_t pid)
 {
 	for (size_t i = 0; i < *count; i++)
@@ -23,7 +22,7 @@ static void add_attached(struct neap_ledger_process *row, const struct neap_publ
 		not_negative(published->stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].current);
 
 	row->attached = true;
-	/* One context per process and device, however many allocators share it. */
+	/* One context per process and device, for any number of allocators. */
 	if (published->context_bytes > row->context)
 		row->context = published->context_bytes;
 	row->allocated += allocated;

@@ -2,8 +2,8 @@
  *
  *   driver_reserved + contexts + allocated + cached + not_attached + unexplained + free = total
  *
- * contexts, allocated, cached are those of attached processes. not_attached is what NVML says of the other processes.
- * unexplained is what is left of the driver's `used`; it is shown whenever it is not zero, and may be negative when a
+ * contexts, allocated and cached are those of attached processes. not_attached is NVML's figure for the other
+ * processes. unexplained is the rest of the driver's `used`; it is shown if it is not zero, and may be negative if a
  * reading and a page are of different instants.
  */
 #ifndef NEAP_DEVICE_LEDGER_H
@@ -18,7 +18,7 @@ struct neap_ledger {
 	uint64_t free, total;
 };
 
-/* What an attached process published about the device in question. */
+/* What an attached process published about this device. */
 struct neap_ledger_attached {
 	pid_t pid;
 	struct neap_published published;
@@ -38,10 +38,10 @@ void neap_ledger_compute(const struct neap_reading *reading, const struct neap_l
 			 size_t attached_count, struct neap_ledger *ret_ledger,
 			 struct neap_ledger_process *ret_processes, size_t *ret_process_count);
 
-/* Whether bytes that the driver says a process holds on a device can be a context and nothing else, given what its
- * context takes on another device (0: not known). Contexts differ from device to device, but not by a factor of two.
- * Bytes that are not known may be one. A process that is attached, has no allocator on a device and holds such bytes
- * there has a stray context: it costs hundreds of MB and does nothing. */
+/* Whether the bytes that a process holds on a device can be just a context, given the size of its context on another
+ * device (0: unknown). Contexts differ from device to device, but not by a factor of two. Unknown bytes can be one.
+ * An attached process that has no allocator on a device but holds such bytes there has a stray context: it costs
+ * hundreds of MB and does nothing. */
 bool neap_ledger_context_sized(uint64_t bytes, uint64_t context_elsewhere_bytes);
 
 #endif

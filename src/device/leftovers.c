@@ -1,4 +1,4 @@
-/* Leftovers of earlier runs: see the header. Deciding is neap_leftover_decide; the rest finds facts and does. */
+/* Leftovers of earlier runs: see the header. neap_leftover_decide decides; the rest collects facts and acts. */
 #include "device/leftovers.h"
 
 #include "base/clock.h"
@@ -22,7 +22,7 @@
 #define DRAIN_MS 10000
 #define LOOK_NS  (10 * NEAP_NS_PER_MS)
 #define DEPTH    64
-/* The driver's bookkeeping moves by a few MiB with every context. */
+/* The driver's bookkeeping changes by a few MiB with every context. */
 #define SLACK_BYTES (8ull << 20)
 
 enum neap_leftover neap_leftover_decide(const struct neap_leftover_facts *facts, uid_t own_uid,
@@ -44,7 +44,7 @@ enum neap_leftover neap_leftover_decide(const struct neap_leftover_facts *facts,
 /* A process that holds device memory. */
 struct holder {
 	struct neap_ended ended; /* its process */
-	uint64_t bytes;          /* on all devices looked at; NEAP_BYTES_UNKNOWN */
+	uint64_t bytes;          /* on all searched devices; NEAP_BYTES_UNKNOWN */
 	char run_id[64];         /* "" none */
 	enum neap_leftover what;
 };
@@ -54,7 +54,7 @@ struct search {
 	const struct neap_leftovers_options *options;
 	struct holder *holders;
 	size_t count, room;
-	uint64_t used_bytes; /* of the devices looked at */
+	uint64_t used_bytes; /* of the searched devices */
 	bool still_there;    /* the driver still lists an ended process */
 };
 
@@ -139,7 +139,7 @@ static struct holder *find(struct search *search, pid_t pid)
 	return holder;
 }
 
-/* Calls `visit` for each device that is looked at. */
+/* Calls `visit` for each searched device. */
 static enum neap_status each_device(struct search *search,
 				    void (*visit)(struct search *search, const struct neap_reading *reading),
 				    struct neap_error *err)
@@ -268,7 +268,7 @@ static void tell_rest(struct search *search, struct neap_leftovers *result)
 		neap_log(log, NEAP_LOG_INFO, "No leftovers of earlier runs were found");
 }
 
-/* Waits until the ended ones are listed no more and the use has fallen by what they held. */
+/* Waits until the driver no longer lists the ended processes and used memory has fallen by what they held. */
 static void drain(struct search *search, struct neap_leftovers *result)
 {
 	const struct neap_clock *clock = neap_clock_system();

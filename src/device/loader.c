@@ -1,7 +1,7 @@
 /* device/loader.c: from a backend to a library to a table.
  *
  *   cuda   dlopen("libcuda.so.1"), the system's search
- *   sim    dlopen("FOLDER/libcuda.so.1"), by absolute path, so that nothing else of the process ever meets it
+ *   sim    dlopen("FOLDER/libcuda.so.1"), by absolute path, so that nothing else in the process can find it
  *
  * A function's address comes from cuGetProcAddress_v2 under its plain name, as of CUDA 12.0, else from the versioned
  * name that the library exports: the plain exported names are an older ABI.
@@ -180,7 +180,7 @@ enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cu
 	return NEAP_OK;
 }
 
-/* The library path may lead to the simulator: what is simulated must say so. */
+/* The library path may lead to the simulator: then report it as simulated. */
 static bool is_simulator(const void *function)
 {
 	char folder[PATH_MAX], library[PATH_MAX];

@@ -1,5 +1,5 @@
-/* device/loader.h: finds the two driver libraries and fills their tables. Calls nothing in them but the question for
- * an address. Any thread. */
+/* device/loader.h: finds the two driver libraries and fills their tables. Calls only the function that looks up
+ * addresses. Any thread. */
 #ifndef NEAP_DEVICE_LOADER_H
 #define NEAP_DEVICE_LOADER_H
 
@@ -11,13 +11,13 @@
 
 #define NEAP_SIM_HINT "NEAP_DEVICE=sim uses neap's simulator"
 
-/* DEFAULT becomes what NEAP_DEVICE says, else CUDA. Errors: NEAP_EINVAL for another value. */
+/* DEFAULT becomes the value of NEAP_DEVICE, else CUDA. Errors: NEAP_EINVAL for another value. */
 enum neap_status neap_backend_resolve(enum neap_backend backend, enum neap_backend *ret_backend,
 				      struct neap_error *err);
 
 struct neap_loaded_cuda {
 	void *library;             /* for dlclose, as long as nothing in it was called */
-	enum neap_backend backend; /* of what was found: SIM also when the library path leads to the simulator */
+	enum neap_backend backend; /* of the library found: SIM also if the library path leads to the simulator */
 	const struct neap_sim_calls *sim;
 	struct neap_cuda table;
 };
@@ -28,8 +28,8 @@ struct neap_loaded_nvml {
 	struct neap_nvml table;
 };
 
-/* Errors: NEAP_ENODEVICE when there is no library; NEAP_ENOTSUP when it lacks a function that neap cannot do without;
- * NEAP_ENOENT when the simulator is nowhere. */
+/* Errors: NEAP_ENODEVICE if there is no library; NEAP_ENOTSUP if it lacks a required function; NEAP_ENOENT if the
+ * simulator is not found. */
 enum neap_status neap_load_cuda(enum neap_backend backend, struct neap_loaded_cuda *ret_loaded,
 				struct neap_error *err);
 enum neap_status neap_load_nvml(enum neap_backend backend, struct neap_loaded_nvml *ret_loaded,
@@ -48,7 +48,7 @@ enum neap_status neap_nvml_fail(const struct neap_nvml *nvml, nvmlReturn_t resul
 void neap_uuid_format(const unsigned char uuid[16], char text[48]);
 bool neap_uuid_parse(const char *text, unsigned char ret_uuid[16]);
 
-/* Bytes NVML reports for process `pid` on the device with this UUID. False: it does not say. */
+/* Bytes that NVML reports for process `pid` on the device with this UUID. False: unknown. */
 bool neap_nvml_process_bytes(const struct neap_nvml *nvml, const unsigned char uuid[16], pid_t pid,
 			     uint64_t *ret_bytes);
 

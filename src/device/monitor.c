@@ -168,7 +168,7 @@ static enum neap_status get_device(struct neap_monitor *monitor, size_t index, n
 				   struct neap_error *err)
 {
 	if (!neap_fork_guard_holds(&monitor->guard))
-		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
+		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it again in the child");
 	if (index >= monitor->device_count)
 		return neap_fail(err, NEAP_ENODEVICE, "no device %zu: NVML shows %u (from 0)", index,
 				 monitor->device_count);
@@ -217,7 +217,7 @@ enum neap_status neap_monitor_find(struct neap_monitor *monitor, const unsigned 
 	nvmlDevice_t device;
 
 	if (!neap_fork_guard_holds(&monitor->guard))
-		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it anew in the child");
+		return neap_fail(err, NEAP_ESTATE, "NVML was opened before a fork: open it again in the child");
 	for (unsigned int i = 0; i < monitor->device_count; i++) {
 		if (monitor->nvml.nvmlDeviceGetHandleByIndex(i, &device) != NVML_SUCCESS ||
 		    monitor->nvml.nvmlDeviceGetUUID(device, text, sizeof text) != NVML_SUCCESS ||

@@ -16,7 +16,7 @@
 
 struct neap_reading_process {
 	pid_t pid;
-	uint64_t bytes; /* NEAP_BYTES_UNKNOWN where the driver will not tell */
+	uint64_t bytes; /* NEAP_BYTES_UNKNOWN if the driver does not report it */
 };
 
 struct neap_reading {
@@ -38,18 +38,18 @@ struct neap_monitor;
 /* Errors as neap_driver_open: NEAP_ENODEVICE names NEAP_DEVICE=sim. */
 enum neap_status neap_monitor_open(enum neap_backend backend, struct neap_monitor **ret_monitor,
 				   struct neap_error *err);
-/* A monitor over a table that the caller made, for tests; the table is copied, no library is loaded. */
+/* Wraps the caller's table, for tests; copies the table, loads no library. */
 struct neap_nvml;
 enum neap_status neap_monitor_wrap(const struct neap_nvml *nvml, struct neap_monitor **ret_monitor,
 				   struct neap_error *err);
 void neap_monitor_close(struct neap_monitor *monitor);
 enum neap_backend neap_monitor_backend(const struct neap_monitor *monitor);
 size_t neap_monitor_device_count(const struct neap_monitor *monitor);
-/* "" where it is not available. */
+/* "" if not available. */
 const char *neap_monitor_driver_version(const struct neap_monitor *monitor);
 enum neap_status neap_monitor_read(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				   struct neap_error *err);
-/* The memory alone, which is cheaper: the other fields say nothing. */
+/* Only the memory, which is cheaper: the other fields are not set. */
 enum neap_status neap_monitor_memory(struct neap_monitor *monitor, size_t index, struct neap_reading *ret_reading,
 				     struct neap_error *err);
 /* The index of the device with this UUID. Errors: NEAP_ENODEVICE. */

@@ -1,4 +1,4 @@
-/* device/nvml.c: what device.c and monitor.c both need of NVML: its errors in neap's words, UUIDs, process lists. */
+/* device/nvml.c: NVML for device.c and monitor.c: its errors in neap's words, UUIDs, process lists. */
 #include "base/error.h"
 #include "device/loader.h"
 
@@ -88,7 +88,7 @@ enum neap_status neap_nvml_processes(const struct neap_nvml *nvml, nvmlDevice_t 
 
 	if (!nvml->nvmlDeviceGetComputeRunningProcesses)
 		return neap_fail(err, NEAP_ENOTSUP, "this driver's NVML has no list of processes");
-	/* Processes come between two calls: each try asks for more than the last answer wanted. */
+	/* Processes may start between two calls: each try asks for more than the last answer needed. */
 	for (int try = 0; try < 8 && room <= 1u << 20; try++) {
 		unsigned int count = room;
 		free(processes);

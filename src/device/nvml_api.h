@@ -26,7 +26,7 @@ enum {
 	NVML_ERROR_UNKNOWN = 999,
 };
 
-/* usedGpuMemory of a process when the driver will not tell (containers, vGPU). */
+/* usedGpuMemory of a process if the driver does not report it (containers, vGPU). */
 #define NVML_VALUE_NOT_AVAILABLE_ULL (~0ull)
 #define NVML_DEVICE_UUID_ROOM        96
 #define NVML_DEVICE_NAME_ROOM        96

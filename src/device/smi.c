@@ -1,4 +1,4 @@
-/* device/smi.c: what nvidia-smi would say, without starting it. */
+/* device/smi.c: the figures of nvidia-smi, without starting it. */
 #include "base/error.h"
 #include "device/driver_private.h"
 #include "device/monitor.h"
@@ -7,7 +7,7 @@ enum neap_status neap_driver_monitor(struct neap_driver *driver, struct neap_mon
 				     struct neap_error *err)
 {
 	if (!neap_fork_guard_holds(&driver->guard))
-		return neap_fail(err, NEAP_ESTATE, "the driver was opened before a fork: open it anew in the child");
+		return neap_fail(err, NEAP_ESTATE, "the driver was opened before a fork: open it again in the child");
 	if (!driver->nvml_running)
 		return neap_fail(err, NEAP_ENOTSUP, "NVML could not be opened");
 	return neap_monitor_wrap(&driver->nvml, ret_monitor, err);

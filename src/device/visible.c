@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A process takes a moment to close the driver. One that hangs in it never ends: wait no longer than this. */
+/* A process needs a moment to close the driver. If it hangs there, it never ends: wait no longer than this. */
 #define END_NS (10 * NEAP_NS_PER_S)
 
 struct answer {
@@ -93,7 +93,7 @@ static bool listen_for(int fd, uint64_t limit_ns, struct answer *ret_answer)
 	return true;
 }
 
-/* False: it hangs in the driver, where no signal reaches it. */
+/* False: the child hangs in the driver, where no signal reaches it. */
 static bool wait_for_end(pid_t child)
 {
 	const struct neap_clock *clock = neap_clock_system();

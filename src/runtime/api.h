@@ -1,9 +1,9 @@
 /* runtime/api.h: the CUDA Runtime API as neap's libcudart implements it: types and constants, our own declarations.
  *
  * Handles are the driver's: a stream, an event, a graph of the runtime is the driver's pointer. Error codes and
- * device attributes have the driver's numbers. RUNTIME_MAJOR (12 or 13) is the soname that is being built; where the
- * two differ it says so here. Source: CUDA Runtime API reference, 12.9 and 13.2. A test compares all of it with
- * CUDA's headers where those are installed. Do not include both in one file.
+ * device attributes have the driver's numbers. RUNTIME_MAJOR (12 or 13) is the soname that is being built;
+ * differences between the two are marked here. Source: CUDA Runtime API reference, 12.9 and 13.2. A test compares all
+ * of it with CUDA's headers where those are installed. Do not include both in one file.
  */
 #ifndef NEAP_RUNTIME_API_H
 #define NEAP_RUNTIME_API_H
@@ -25,7 +25,7 @@
 /* Enums of the runtime are ints in its ABI. */
 typedef int cudaError_t;
 
-/* Those that are the runtime's own; all others are CUresult's. */
+/* The runtime's own codes; all others are CUresult's. */
 enum {
 	cudaErrorInvalidConfiguration = 9,
 	cudaErrorInvalidPitchValue = 12,

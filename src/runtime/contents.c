@@ -1,18 +1,18 @@
-/* The bytes that device memory is known to hold.
+/* The known bytes of device memory.
  *
  *   device memory  |........|aaaa|..........|bb|cccc|....|     '.' reads as zero: nothing stored it
  *   pieces                   [a ]            [b][c  ]          a sorted set of disjoint ranges, each with its bytes
  *
- * Nothing is computed, so a program reads back what it copied or set itself, and zeros elsewhere. The bytes live in
- * ordinary host memory, so the cost is what was uploaded, whatever the size of the device. With backing=none only
- * writes of at most SMALL_BYTES are kept: programs compare shapes and flags that they sent themselves, and large data
- * costs nothing.
+ * Nothing is computed, so a program reads back the bytes that it copied or set itself, and zeros elsewhere. The bytes
+ * are in ordinary host memory, so the cost is the uploaded bytes, not the size of the device. With backing=none only
+ * writes of at most SMALL_BYTES are stored: programs compare shapes and flags that they sent themselves, and large
+ * data costs nothing.
  *
- * Memory that other processes may have, too, is different: its bytes are in the simulated memory itself, which all of
- * them map. A range can lie over both kinds, so each operation goes by *runs*: as far as the bytes are of one kind.
+ * Shared memory is different: its bytes are in the simulated memory itself, which all the processes map. A range can
+ * contain both kinds, so each operation works on *runs*: bytes of one kind.
  *
  * Invariants: pieces are disjoint, none is empty, and none that was stored is all zeros. None lies over a shared run,
- * but between the moment that memory becomes shared and the next operation on it.
+ * except between the moment when memory becomes shared and the next operation on it.
  *
  * Lock: contents.lock is taken before the simulator's.
  */
@@ -36,7 +36,7 @@ static struct {
 	void *root; /* of struct piece, for tsearch */
 } contents = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Overlapping pieces are "equal": the tree finds whichever lies over a range. */
+/* Overlapping pieces are "equal": the tree finds any piece that overlaps a range. */
 static int compare(const void *left, const void *right)
 {
 	const struct piece *a = left, *b = right;
@@ -97,8 +97,8 @@ static bool enter(struct piece *piece)
 	return false;
 }
 
-/* Lock held. Cuts the range out of every piece over it. Where the host has no memory for what is left of a piece,
- * that reads as zeros. */
+/* Lock held. Cuts the range out of every piece over it. If the host has no memory for the rest of a piece, that rest
+ * reads as zeros. */
 static void cut(uint64_t start, uint64_t bytes)
 {
 	uint64_t end = start + bytes;
@@ -163,7 +163,7 @@ static void load(uint64_t address, unsigned char *to, size_t bytes)
 
 static unsigned char *memory_at(uint64_t address) { return (unsigned char *)(uintptr_t)address; }
 
-/* Lock held. Takes the pieces over a shared range into the memory itself. */
+/* Lock held. Moves the pieces over a shared range into the memory itself. */
 static void bring(uint64_t address, uint64_t bytes)
 {
 	if (!find(address, bytes))
@@ -172,7 +172,7 @@ static void bring(uint64_t address, uint64_t bytes)
 	cut(address, bytes);
 }
 
-/* Lock held. How far the bytes from `address` on are of one kind; true: shared, and then no piece is over them. */
+/* Lock held. The length of the run at `address`; true: it is shared, and no piece is over it. */
 static bool run_at(uint64_t address, uint64_t bytes, uint64_t *ret_bytes)
 {
 	uint64_t start, length;
@@ -335,6 +335,6 @@ bool contents_move(uint64_t to, uint64_t from, size_t bytes)
 	return stored;
 }
 
-/* A fork leaves the lock as some thread had it: the child cannot use CUDA, but may look. */
+/* After a fork another thread's lock would stay held in the child: it cannot use CUDA, but may query contents. */
 static void forked(void) { pthread_mutex_init(&contents.lock, NULL); }
 __attribute__((constructor)) static void watch_forks(void) { (void)pthread_atfork(NULL, NULL, forked); }

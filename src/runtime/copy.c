@@ -1,14 +1,14 @@
 /* Copies and sets.
  *
- *   host -> device     what the range holds from now on          device -> host   what it holds, else zeros
+ *   host -> device     stores the bytes                          device -> host   the stored bytes, else zeros
  *   device -> device   likewise, from one range to another       set              one value; zero costs nothing
  *
- * Bytes move at the call. The stream still gets work that takes the copy's time, so events behind it complete when
- * they should; nothing computes on the bytes meanwhile, so no program can tell the difference. While a stream is
- * capturing, a copy becomes a node and moves nothing: the destination reads as zeros after the graph was launched or
- * not.
+ * Bytes move at the call. The stream still gets work that takes the copy's time, so later events complete when they
+ * should; nothing computes on the bytes meanwhile, so no program can tell the difference. While a stream is
+ * capturing, a copy becomes a node and moves nothing: the destination reads as zeros, whether or not the graph was
+ * launched.
  *
- * A range that the driver does not know is an invalid value, as the driver says.
+ * A range that the driver does not know is an invalid value, as in the driver.
  */
 #include "runtime/runtime.h"
 
@@ -39,7 +39,7 @@ static enum place place_of(const void *pointer)
 	return managed ? PINNED : DEVICE;
 }
 
-/* Where the bytes of the two sides are. The pointers tell; what they tell must not contradict `kind`. */
+/* The places of both sides. The pointers determine them; they must not contradict `kind`. */
 static int places(const void *to, const void *from, int kind, enum place *ret_to, enum place *ret_from)
 {
 	if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
@@ -60,7 +60,7 @@ static int move(void *to, enum place to_place, const void *from, enum place from
 	bool stored = true;
 
 	if (from_place == DEVICE)
-		gate_open_range(number(from), bytes); /* before what it brings to `to` is superseded */
+		gate_open_range(number(from), bytes); /* before its write to `to` is superseded */
 	if (to_place == DEVICE)
 		gate_overwrite_range(number(to), bytes);
 	if (to_place == DEVICE && from_place == DEVICE)
@@ -133,7 +133,7 @@ int runtime_cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
 
 int runtime_cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
 {
-	(void)to_device; /* addresses are unified: they tell */
+	(void)to_device; /* addresses are unified: they identify it */
 	(void)from_device;
 	return copy("cudaMemcpyPeer", to, from, bytes, cudaMemcpyDeviceToDevice, NULL, true);
 }

@@ -1,7 +1,8 @@
 /* Devices, and the calling thread's device and context.
  *
- * Each thread has a current device, 0 at first. Its context is the device's primary context, made at the first call
- * that needs one, or by cudaSetDevice (as since CUDA 12), and kept until the process ends or cudaDeviceReset.
+ * Each thread has a current device, 0 at first. Its context is the device's primary context. The first call that
+ * needs one, or cudaSetDevice (as since CUDA 12), creates it; it lives until cudaDeviceReset or the end of the
+ * process.
  */
 #include "runtime/runtime.h"
 
@@ -87,7 +88,7 @@ int runtime_cudaSetDevice(int device)
 	return make_current(device);
 }
 
-/* 1: makes the context too, as cudaInitDevice's flag says. */
+/* 1: also creates the context, as for cudaInitDevice's flag. */
 int runtime_cudaInitDevice(int device, unsigned int device_flags, unsigned int flags)
 {
 	int previous = own.device, result;
@@ -165,7 +166,7 @@ int runtime_cudaDeviceCanAccessPeer(int *can, int device, int peer)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuDeviceCanAccessPeer(can, device, peer) : result;
 }
 
-/* Peer access is the peer's context's: it is made where it is not there. */
+/* Peer access belongs to the peer's context: create it if missing. */
 int runtime_cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
 {
 	CUcontext context = NULL;
@@ -211,7 +212,7 @@ int runtime_cudaDeviceSetLimit(int limit, size_t value)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuCtxSetLimit(limit, value) : result;
 }
 
-/* How a device schedules and caches decides nothing here. */
+/* Scheduling and cache settings have no effect here. */
 int runtime_cudaSetDeviceFlags(unsigned int flags)
 {
 	(void)flags;
@@ -238,8 +239,8 @@ int runtime_cudaDeviceSetCacheConfig(int config) { return config >= 0 && config 
 int runtime_cudaProfilerStart(void) { return CUDA_SUCCESS; }
 int runtime_cudaProfilerStop(void) { return CUDA_SUCCESS; }
 
-/* The driver's functions, which PyTorch asks for here to manage expandable segments. 0: found, 1: no such symbol, 2:
- * the driver is too old. */
+/* Returns driver functions; PyTorch manages expandable segments with them. 0: found, 1: no such symbol, 2: the driver
+ * is too old. */
 int runtime_cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned int version,
 					     unsigned long long flags, int *status)
 {

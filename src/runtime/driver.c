@@ -1,10 +1,10 @@
-/* The simulated driver: the libcuda.so.1 that this process has, or the one beside this library.
+/* The simulated driver: the process's libcuda.so.1, or the one beside this library.
  *
  *   installed   lib/neap/sim/runtime/libcudart.so.13    build tree   src/runtime/libcudart.so.13
  *               lib/neap/sim/libcuda.so.1                            src/sim/libcuda.so.1
  *
- * Only neap's simulator will do, known by neap_sim_get_calls: this library replaces the runtime over a simulated
- * driver, and is no runtime for a real one.
+ * Only neap's simulator, recognised by neap_sim_get_calls, is accepted: this library is not a runtime for a real
+ * driver.
  */
 #include "runtime/runtime.h"
 
@@ -62,8 +62,8 @@ static const struct neap_sim_calls *simulator(void *library)
 	return get();
 }
 
-/* The simulator made memory common to processes. With backing=none no bytes are: what the other process stored reads
- * as zeros here. */
+/* The simulator has shared memory between processes. With backing=none bytes are not shared: those that the other
+ * process stored read as zeros here. */
 static void became_shared(const char *call, int by_others)
 {
 	if (runtime_keeps_bytes())

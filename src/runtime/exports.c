@@ -1,7 +1,7 @@
 /* The exported functions. Each calls its implementation and keeps its error for cudaGetLastError.
  *
- * Per thread: the last error stays until it is asked for. A sticky one (an illegal address) comes back with every
- * call, from the driver. What a call is refused for may be in words, which the error's text has then.
+ * Per thread: the last error stays until the program asks for it. The driver returns a sticky one (an illegal
+ * address) from every call. A refused call may give a reason, which then is the error's text.
  */
 #include "runtime/runtime.h"
 
@@ -28,8 +28,7 @@ static cudaError_t keep(int result)
 #include "runtime/functions.h"
 #undef X
 
-/* The rest of the documented API: there, so that programs load, and refused. What they are called with is not looked
- * at. */
+/* The rest of the documented API: exported so that programs load, but refused. Their arguments are ignored. */
 #define R(name) NEAP_API cudaError_t name(void);
 #include "runtime/refused.h"
 #undef R
@@ -115,7 +114,7 @@ const char *cudaGetErrorName(cudaError_t error)
 	return "unrecognized error code";
 }
 
-/* Of a cuInit that failed the driver says what is wrong with the simulator's settings. */
+/* After a failed cuInit the driver's text describes the mistake in the simulator's settings. */
 const char *cudaGetErrorString(cudaError_t error)
 {
 	const char *text = NULL;

@@ -1,11 +1,11 @@
-/* Gates: results that arrive when the process looks for them (services.h).
+/* Gates: results that arrive when the process reads them (services.h).
  *
  *   stream A   --[gate 1]--[gate 2]--record e--        A is the *origin* of gates 1 and 2, numbered on it
  *   stream B   ------------wait e-------- synchronise: opens gates 1 and 2 of A
  *
- * Each stream and event has a clock: for each origin, the number of its last gate that it comes after. Synchronising
- * with a stream or event opens what its clock has seen, in order. Reading a range opens the gates over it and those
- * before them on their origins. The null stream comes after everything.
+ * Each stream and event has a clock: for each origin, the number of the last gate before it. Synchronising with a
+ * stream or event opens the gates that its clock has seen, in order. Reading a range opens the gates over it and
+ * those before them on their origins. The null stream comes after everything.
  *
  * A gate opens once, on one thread, without the lock; others that need it wait for that thread. A query opens the
  * gates that open without blocking. A gate whose destination the program overwrites or frees opens too, but writes
@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Streams beyond these share the last number: they then wait for a little more than they must. */
+/* Further streams share the last number: they may then wait for more gates than necessary. */
 #define ORIGIN_LIMIT 32
 
 struct clock {
@@ -57,7 +57,7 @@ static bool null_stream(CUstream stream) { return (uintptr_t)stream <= 2; }
 
 static uint64_t key(const void *handle) { return (uint64_t)(uintptr_t)handle; }
 
-/* Lock held. NULL: it comes after no gate. */
+/* Lock held. NULL: no gate is before it. */
 static struct clock *clock_of(const void *handle)
 {
 	uint64_t value;
@@ -65,8 +65,8 @@ static struct clock *clock_of(const void *handle)
 	return neap_map_get(&gates.clocks, key(handle), &value) ? (struct clock *)(uintptr_t)value : NULL;
 }
 
-/* Lock held. The handle comes after all that `clock` has seen, too. Without host memory it comes after less, and a
- * read of the range still opens what it must. */
+/* Lock held. Orders the handle also after all that `clock` has seen. If the host is out of memory this order is lost,
+ * but a read of the range still opens its gates. */
 static void join(const void *handle, const struct clock *clock)
 {
 	struct clock *own = clock_of(handle);
@@ -184,8 +184,8 @@ static void unlink_gate(const struct gate *gate)
 		gates.last = link;
 }
 
-/* Lock held; false: this thread is inside one of its functions. True: nobody else is now, or the list must be looked
- * at again (`*ret_again`). */
+/* Lock held; false: this thread is inside one of its functions. True: no other thread is now, or the list must be
+ * searched again (`*ret_again`). */
 static bool take(struct gate *gate, bool *ret_again)
 {
 	*ret_again = gate->busy;
@@ -211,19 +211,19 @@ static void open_taken(struct gate *gate)
 	pthread_cond_broadcast(&gates.opened);
 }
 
-/* Lock held; true when the gate was opened or waited for, so that the list must be looked at again. */
+/* Lock held; true if the gate was opened or waited for, so the list must be searched again. */
 static bool pass(struct gate *gate)
 {
 	bool again;
 
 	if (!take(gate, &again))
-		return false; /* its own function looks */
+		return false; /* its own function reads */
 	if (!again)
 		open_taken(gate);
 	return true;
 }
 
-/* Lock held. Opens what `clock` has seen. It is a copy: the clock of a handle may go meanwhile. */
+/* Lock held. Opens the gates that `clock` has seen. It is a copy: the handle's clock may be freed meanwhile. */
 static void open_seen(struct clock clock)
 {
 	struct gate *gate = gates.first;
@@ -277,7 +277,7 @@ void gate_open_range(uint64_t address, size_t bytes)
 	pthread_mutex_unlock(&gates.lock);
 }
 
-/* Lock held. Opens what `clock` has seen as far as nothing blocks. */
+/* Lock held. Opens the gates that `clock` has seen, up to the first that would block. */
 static bool try_seen(struct clock clock)
 {
 	struct gate *gate = gates.first;

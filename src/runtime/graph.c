@@ -1,7 +1,7 @@
 /* Capture and graphs: the driver's.
  *
- * From CUDA 12 to 13 some functions got the data of edges as an argument; the driver's newest form has it. A graph's
- * nodes do nothing when it is launched.
+ * CUDA 13 added edge data to the arguments of some functions; the driver's newest form has it. A graph's nodes do
+ * nothing when it is launched.
  */
 #include "runtime/runtime.h"
 

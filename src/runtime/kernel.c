@@ -1,10 +1,9 @@
 /* Kernels and variables that a compiled program registers, and launches.
  *
- * What nvcc makes calls these entry points from its static constructors: __cudaRegisterFatBinary for each object
- * file,
- * __cudaRegisterFunction for each kernel (PyTorch: tens of thousands), and around a launch
- * __cudaPushCallConfiguration and __cudaPopCallConfiguration. A kernel is known by the address of its stub on the
- * host. A launch does nothing, on its stream.
+ * Static constructors compiled by nvcc call these entry points: __cudaRegisterFatBinary for each object file, and
+ * __cudaRegisterFunction for each kernel (PyTorch: tens of thousands). A launch calls __cudaPushCallConfiguration and
+ * __cudaPopCallConfiguration. The address of its host stub identifies a kernel. A launch queues work that does
+ * nothing.
  */
 #include "base/map.h"
 #include "runtime/runtime.h"
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* What all registered variables may take: simulated addresses, no memory. */
+/* Room for all registered variables: simulated addresses, no memory. */
 #define VARIABLE_ROOM  (1ull << 30)
 #define VARIABLE_ALIGN 256
 
@@ -87,7 +86,7 @@ void __cudaRegisterVar(void **handle, char *host, char *device, const char *name
 	*variable = (struct variable){take_address(bytes), bytes};
 	if (!variable->address ||
 	    !neap_map_put(&registered.variables, (uint64_t)(uintptr_t)host, (uint64_t)(uintptr_t)variable))
-		free(variable); /* it is then no variable, and its use an error */
+		free(variable); /* it stays unregistered, and its use is an error */
 	pthread_mutex_unlock(&registered.lock);
 }
 
@@ -189,7 +188,7 @@ int runtime_cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *ke
 					config->dynamicSmemBytes, config->stream);
 }
 
-/* Since CUDA 12 a kernel has a handle too: here its stub. */
+/* Since CUDA 12 a kernel also has a handle: here its stub. */
 int runtime___cudaGetKernel(void **handle, const void *kernel)
 {
 	if (!handle)
@@ -258,12 +257,13 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 
 /* -- what a kernel needs ----------------------------------------------------------------------------------------- */
 
-/* How many registers and how much shared memory a kernel takes is in its machine code, which nobody reads here. These
- * are the figures of a small kernel. Programs take launch sizes from them, and a few the size of a scratch buffer. */
+/* The machine code has a kernel's registers and shared memory, but is not read here. These are the figures of a small
+ * kernel. Programs derive launch sizes from them, and a few the size of a scratch buffer. */
 #define REGISTERS 32
 
-/* The architecture that a kernel is compiled for, as far as a device's tells. PyTorch is compiled for 8.6, and a
- * device of 8.9 runs that code. CUB asks for this number, and has no kernel for one that it was not compiled for. */
+/* The architecture that a kernel is compiled for, derived from the device's. PyTorch is compiled for 8.6, and a
+ * device of 8.9 runs that code. CUB asks for this number, and only has kernels for architectures that it was compiled
+ * for. */
 static int compiled_for(int capability) { return capability == 89 ? 86 : capability; }
 
 int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *kernel)
@@ -287,7 +287,7 @@ int runtime_cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
 	return CUDA_SUCCESS;
 }
 
-/* Hints, and limits that only a kernel that runs would meet. */
+/* Hints, and limits that matter only to a running kernel. */
 int runtime_cudaFuncSetAttribute(const void *kernel, int attribute, int value)
 {
 	(void)attribute, (void)value;

@@ -1,7 +1,6 @@
-/* Memory: of the device, of the host, managed; pools; what a pointer is.
+/* Memory: device, host, managed; pools; attributes of pointers.
  *
- * The driver does all of it. What is freed is forgotten first (contents.c): the next one who gets the address reads
- * zeros.
+ * The driver does all of it. Before a free, contents.c forgets the bytes: the next owner of the address reads zeros.
  */
 #include "runtime/runtime.h"
 
@@ -23,7 +22,7 @@ int runtime_cudaMalloc(void **pointer, size_t bytes)
 	return result;
 }
 
-/* Drops what the whole allocation that starts here holds. */
+/* Drops the contents of the whole allocation that starts here. */
 static void release_allocation(const void *pointer)
 {
 	CUdeviceptr start = 0;
@@ -39,7 +38,7 @@ int runtime_cudaFree(void *pointer)
 {
 	int result = runtime_ready();
 
-	if (result != CUDA_SUCCESS || !pointer) /* cudaFree(NULL) is how programs make a context */
+	if (result != CUDA_SUCCESS || !pointer) /* programs create a context with cudaFree(NULL) */
 		return result;
 	gate_open_stream(NULL);
 	release_allocation(pointer);
@@ -166,7 +165,7 @@ static int ask(CUpointer_attribute attribute, const void *pointer, void *ret_val
 	return runtime_cuda.cuPointerGetAttribute(ret_value, attribute, number(pointer));
 }
 
-/* One that CUDA does not know is no error: ordinary host memory. */
+/* An unknown pointer is not an error: it is ordinary host memory. */
 int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer)
 {
 	unsigned int type = 0, managed = 0;
@@ -179,7 +178,7 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 	memset(attributes, 0, sizeof *attributes);
 	if (ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, pointer, &type) != CUDA_SUCCESS) {
 		attributes->type = cudaMemoryTypeUnregistered;
-		attributes->device = -2; /* as documented for memory that is no device's: cudaInvalidDeviceId */
+		attributes->device = -2; /* as documented for memory of no device: cudaInvalidDeviceId */
 		attributes->hostPointer = (void *)(uintptr_t)pointer;
 		return CUDA_SUCCESS;
 	}
@@ -193,7 +192,7 @@ int runtime_cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 /* -- stream-ordered allocation ----------------------------------------------------------------------------------- */
 
-/* In a capture it would become a memory node. How much memory the real driver's graphs take for those is not
+/* In a capture it would become a memory node. The memory that the real driver's graphs take for those is not
  * documented. */
 static int refuse_in_capture(const char *function)
 {
@@ -381,7 +380,8 @@ int runtime_cudaIpcOpenEventHandle(CUevent *event, cudaIpcHandle_t handle)
 
 /* -- managed memory ---------------------------------------------------------------------------------------------- */
 
-/* It is host memory here, so there is nothing to fetch; where it would be is unknown to the ledger as well. */
+/* It is host memory here, so there is nothing to prefetch; a real device's use would be unknown to the ledger as
+ * well. */
 static int managed_hint(const void *pointer)
 {
 	struct cudaPointerAttributes attributes;

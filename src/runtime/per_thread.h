@@ -1,7 +1,6 @@
-/* runtime/per_thread.h: the names that programs call which were compiled for a default stream per thread. No include
- * guard: include it with P(name, alias) defined. Here the null stream is one for all threads: it orders more than
- * theirs would, and memory is the same.
- */
+/* runtime/per_thread.h: the names for programs compiled with a default stream per thread. No include guard: include
+ * it with P(name, alias) defined. Here all threads share one null stream: it orders more strictly, and memory is the
+ * same. */
 P(__cudaLaunchKernel, __cudaLaunchKernel_ptsz)
 P(cudaEventRecordWithFlags, cudaEventRecordWithFlags_ptsz)
 P(cudaEventRecord, cudaEventRecord_ptsz)

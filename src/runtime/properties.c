@@ -1,4 +1,4 @@
-/* What a device is: cudaGetDeviceProperties is the driver's attributes, one by one. */
+/* Device properties: cudaGetDeviceProperties copies the driver's attributes one by one. */
 #include "runtime/runtime.h"
 
 int runtime_attribute(int attribute, int device)
@@ -155,7 +155,7 @@ static int fill(struct cudaDeviceProp *properties, int device)
 	return CUDA_SUCCESS;
 }
 
-/* In CUDA 12 the plain name is that of an older, shorter struct. */
+/* In CUDA 12 the name without a version takes an older, shorter struct. */
 #if RUNTIME_MAJOR == 12
 int runtime_cudaGetDeviceProperties_v2(struct cudaDeviceProp *properties, int device)
 #else

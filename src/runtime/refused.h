@@ -1,7 +1,6 @@
-/* runtime/refused.h: the functions of the Runtime API that are exported and answer cudaErrorNotSupported: arrays and
- * textures, graphs that are built by hand, external memory, memory shared through pools, callbacks of the driver. No
- * include guard: include it with R(name) defined. Not exported at all: what is for graphics, and private tables.
- */
+/* runtime/refused.h: the exported functions of the Runtime API that return cudaErrorNotSupported: arrays and
+ * textures, graphs built by hand, external memory, memory shared through pools, callbacks of the driver. No include
+ * guard: include it with R(name) defined. Functions for graphics and private tables are not exported at all. */
 R(__cudaRegisterHostVar)
 R(__cudaRegisterManagedVar)
 R(cudaArrayGetInfo)

@@ -1,8 +1,8 @@
-/* runtime/services.h: what neap's libcudart gives the stand-ins beside it (cuBLAS, cuDNN, NCCL, ...).
+/* runtime/services.h: the services of neap's libcudart for the other stand-ins (cuBLAS, cuDNN, NCCL, ...).
  *
  * A program loads one libcudart (.so.12 or .so.13). It exports one symbol of neap's own, neap_runtime_get_services,
- * which the other stand-ins look up with runtime_services(): so they need not link a certain libcudart, and notice
- * when the libcudart in the process is not neap's.
+ * which the other stand-ins look up with runtime_services(): so they need not link one version of libcudart, and
+ * notice if the process's libcudart is not neap's.
  *
  *        libtorch_cuda.so
  *     |        |        |            entry points of the documented APIs
@@ -10,18 +10,17 @@
  *     |        |        |            this table: contents, gates, tally
  *     +--- libcudart.so.13 (neap) --- libcuda.so.1 (neap's simulator)
  *
- * Contents. Nothing is computed, so device memory holds only what a program copied or set there, or a collective
- * brought. Everything else reads as zeros, every time. libcudart keeps those bytes apart from the simulated memory,
- * by address; those of memory that processes share are in it.
+ * Contents. Nothing is computed, so device memory holds only bytes that a program copied or set there, or a
+ * collective brought. Everything else always reads as zeros. libcudart stores those bytes by address, apart from the
+ * simulated memory; only bytes of shared memory are in it.
  *
- * Gates. A call such as ncclAllReduce returns before its peers have called it. Its data is needed only when this
- * process looks: when it synchronises with the stream, or reads the destination. A gate is a function that libcudart
- * calls then, once; it blocks until the data is there and stores it with `write`. A stream or event that waited for
- * the gate's stream has the gate too. A query of such a stream or event answers "not ready" until the gate opens
- * without blocking. A program that overwrites or frees the destination first supersedes the gate: it opens as before,
- * but stores nothing.
+ * Gates. A call such as ncclAllReduce returns before its peers have called it. This process needs the data only when
+ * it synchronises with the stream or reads the destination. A gate is a function that libcudart calls then, once; it
+ * blocks until the data is there and stores it with `write`. A stream or event that waited for the gate's stream has
+ * the gate too. A query of such a stream or event answers "not ready" until the gate opens without blocking. A
+ * program that overwrites or frees the destination first supersedes the gate: it opens as before, but stores nothing.
  *
- * Tally. Each call whose memory or result neap does not model is counted by name, so that a report can name it.
+ * Tally. libcudart counts each call whose memory or result neap does not model, so that a report can name it.
  *
  * Threads: every function, any thread. No function is called with a lock of libcudart held, so a gate's function may
  * call all of them. Errors are CUresult values (cuda_api.h), which cudaError_t shares.
@@ -44,8 +43,8 @@ enum runtime_gap {
 	GAP_TRANSFER,  /* data that did not move between ranks or processes */
 };
 
-/* The functions of a gate. Each gets the gate's argument; none is called with a lock of libcudart held. Of `open` and
- * `drop` exactly one is called, once and last, and owns the argument. */
+/* The functions of a gate. Each gets the gate's argument; libcudart holds no lock when it calls one. It calls exactly
+ * one of `open` and `drop`, once and last; that function owns the argument. */
 struct runtime_gate {
 	/* Blocks until the data is there, and stores it. On the thread that synchronises, reads or queries. */
 	void (*open)(void *argument);
@@ -63,15 +62,15 @@ struct runtime_services {
 
 	/* The calling thread's device, by CUDA's ordinal. Does not create a context. */
 	int (*device)(void);
-	/* What the device is: compute capability (90 for 9.0) and multiprocessors. False: no such device. */
+	/* Compute capability (90 for 9.0) and multiprocessors. False: no such device. */
 	bool (*architecture)(int device, int *ret_capability, int *ret_multiprocessors);
 
-	/* Copies what is known of [address, address + bytes) to `to`, zeros elsewhere. Runs the gates over that
+	/* Copies the known bytes of [address, address + bytes) to `to`, zeros elsewhere. Runs the gates over that
 	 * range. */
 	void (*read)(uint64_t address, void *to, size_t bytes);
-	/* As a copy to the device: stored from now on. False: host out of memory, nothing is stored. */
+	/* Stores bytes, like a copy to the device. False: host out of memory, nothing is stored. */
 	bool (*write)(uint64_t address, const void *from, size_t bytes);
-	/* The range reads as zeros from now on. */
+	/* Makes the range read as zeros. */
 	void (*forget)(uint64_t address, size_t bytes);
 	/* Whether any byte of the range was ever stored: false means that it reads as zeros. Runs the gates over it.
 	 */
@@ -89,7 +88,7 @@ struct runtime_services {
 	void (*tally)(enum runtime_gap gap, const char *library, const char *function, uint64_t low, uint64_t high);
 };
 
-/* NULL: the libcudart of this process is not neap's, or there is none yet. */
+/* NULL: the process's libcudart is not neap's, or is not loaded yet. */
 static inline const struct runtime_services *runtime_services(void)
 {
 	const struct runtime_services *(*get)(void) = NULL;

@@ -1,4 +1,4 @@
-/* Streams and events: the driver's, and the gates that hang on them (gate.c). */
+/* Streams and events: the driver's, and their gates (gate.c). */
 #include "runtime/runtime.h"
 
 #include <stdlib.h>

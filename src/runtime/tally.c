@@ -1,9 +1,10 @@
-/* What is not modelled: counted by function, and written where `neap run` reads it.
+/* Counts calls that are not modelled, by function, and writes the counts where `neap run` reads them.
  *
  *   NEAP_RUN_DIR/simulated.PID, one line for each: GAP LIBRARY FUNCTION COUNT LOW HIGH
  *
  * GAP is values, workspace, refused or transfer (services.h). The file is written whole, by a rename, when a function
- * is counted for the first time and when the process exits. Failures are ignored: a training run does not care.
+ * is counted for the first time and when the process exits. Failures are ignored: they must not disturb a training
+ * run.
  */
 #include "runtime/runtime.h"
 
@@ -66,7 +67,7 @@ static void write_file(void)
 		unlink(part);
 }
 
-/* Lock held. NULL: there is no room for another function. */
+/* Lock held. NULL: the table is full. */
 static struct entry *find(enum runtime_gap gap, const char *function, bool *ret_new)
 {
 	size_t i;
@@ -103,7 +104,7 @@ int tally_refuse(const char *function)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* A fork copies the counts: the child's are its own. A lock that another thread held stays the parent's. */
+/* The child has its own counts, copied by the fork, and a new lock: another thread may have held the old one. */
 static void forked(void)
 {
 	pthread_mutex_init(&tally.lock, NULL);

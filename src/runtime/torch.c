@@ -1,11 +1,11 @@
 /* PyTorch's blocks.
  *
- * PyTorch's allocator gives out the same memory again and again without a call of the runtime, so bytes that one
- * tensor was copied to would show in the next one at the address, which on a GPU a kernel would have overwritten.
- * "What was never computed reads as zeros" needs to know where a block begins its life. PyTorch tells its profiler
- * about each block that it gives out and takes back, by a function of libc10.so. This one stands in front of it: it
- * forgets the block's contents and passes the call on. Where that function is not met (the stand-ins were not loaded
- * before PyTorch, or a PyTorch without it), old bytes may show: values, never sizes.
+ * PyTorch's allocator reuses memory without calling the runtime. So bytes that were copied to one tensor would appear
+ * in the next tensor at that address; on a GPU a kernel would have overwritten them. To read as zeros, a block must
+ * be forgotten when PyTorch hands it out. PyTorch reports each block that it hands out or takes back to its profiler,
+ * through a function of libc10.so. The function here interposes it: it forgets the block's contents and passes the
+ * call on. If it is not called (the stand-ins were not loaded before PyTorch, or PyTorch lacks the function), old
+ * bytes may appear: this affects values, never sizes.
  */
 #include "runtime/runtime.h"
 
