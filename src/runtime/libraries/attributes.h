@@ -1,11 +1,11 @@
 /* runtime/libraries/attributes.h: descriptors whose fields a program sets and gets by number.
  *
- * cuBLASLt and cuSPARSELt have many of them. A table says where each attribute lies in the descriptor:
+ * cuBLASLt and cuSPARSELt have many of them. A table has the place of each attribute in the descriptor:
  *
  *   set(descriptor, 3, &value, 4)         descriptor  [..|value|..]
  *   get(descriptor, 3, &value, 4, &n)                   ^ row {3, offset, 4}
  *
- * A number that the table lacks, or another size, is refused, as the libraries document it.
+ * A number that is not in the table, or a wrong size, is refused, as the libraries document.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_ATTRIBUTES_H
 #define NEAP_RUNTIME_LIBRARIES_ATTRIBUTES_H
@@ -33,7 +33,7 @@ struct attributes {
 	}
 
 bool attributes_set(const struct attributes *table, void *object, int number, const void *from, size_t bytes);
-/* With bytes = 0 only *ret_bytes, the size that is needed, is written. `ret_bytes` may be NULL otherwise. */
+/* With bytes = 0 it only writes *ret_bytes, the required size. `ret_bytes` may be NULL otherwise. */
 bool attributes_get(const struct attributes *table, const void *object, int number, void *to, size_t bytes,
 		    size_t *ret_bytes);
 

@@ -111,7 +111,7 @@ int cublasSetWorkspace_v2(struct handle *handle, void *workspace, size_t bytes)
 	return (uintptr_t)workspace % 256 == 0 || bytes == 0 ? 0 : CUBLAS_INVALID_VALUE;
 }
 
-/* What is set is what Get returns. */
+/* Get returns the values that were set. */
 #define FIELD(set, get, type, field)                                                                                 \
 	int set(struct handle *handle, type value)                                                                   \
 	{                                                                                                            \

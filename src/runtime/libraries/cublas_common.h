@@ -1,4 +1,4 @@
-/* runtime/libraries/cublas_common.h: what cuBLAS and cuBLASLt share. */
+/* runtime/libraries/cublas_common.h: shared by cuBLAS and cuBLASLt. */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUBLAS_COMMON_H
 #define NEAP_RUNTIME_LIBRARIES_CUBLAS_COMMON_H
 
@@ -19,7 +19,7 @@ enum { /* cublasStatus_t */
        CUBLAS_NOT_SUPPORTED = 15,
 };
 
-/* Static text; "CUBLAS_STATUS_UNKNOWN" for a number that is no code of cuBLAS. */
+/* Static text; "CUBLAS_STATUS_UNKNOWN" for an unknown code. */
 const char *cublas_status_name(int code);
 const char *cublas_status_text(int code);
 /* libraryPropertyType: 0 major, 1 minor, 2 patch. Returns a status. */

@@ -40,7 +40,7 @@ static const struct attribute algorithm_rows[] = {
 };
 static const struct attributes algorithm_table = ATTRIBUTES(algorithm_rows);
 
-/* What the one algorithm can do: everything but splitting, which needs a workspace. */
+/* The capabilities of the one algorithm: everything but splitting, which needs a workspace. */
 struct capabilities {
 	int32_t no;
 	int32_t yes;

@@ -6,7 +6,7 @@
 #include "runtime/libraries/cublas_common.h"
 #include "runtime/libraries/stand_in.h"
 
-/* What the API's opaque types hold. */
+/* The contents of the API's opaque types. */
 enum {
 	SMALL_BYTES = 64,
 	MATMUL_BYTES = 256,

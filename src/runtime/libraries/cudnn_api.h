@@ -1,5 +1,5 @@
 /* runtime/libraries/cudnn_api.h: numbers of cuDNN 9's documented API that the stand-in reads or answers. Enumerators
- * are int in every signature. An enumerator that the stand-in only stores and gives back is not here. */
+ * are int in every signature. Enumerators that the stand-in only stores and returns are not here. */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUDNN_API_H
 #define NEAP_RUNTIME_LIBRARIES_CUDNN_API_H
 
@@ -180,7 +180,7 @@ enum {
 	CUDNN_BACKEND_ROPE_BWD = 50,
 };
 
-/* cudnnBackendAttributeName_t: the ones that the stand-in reads or answers */
+/* cudnnBackendAttributeName_t: those that the stand-in reads or answers */
 enum {
 	CUDNN_ATTR_POINTWISE_MODE = 0,
 	CUDNN_ATTR_CONVOLUTION_COMP_TYPE = 100,

@@ -1,4 +1,4 @@
-/* cuDNN: descriptors of the graph API: create, set, finalize, get. What they mean is in cudnn_graph.c. */
+/* cuDNN: descriptors of the graph API: create, set, finalize, get. cudnn_graph.c interprets them. */
 #include "runtime/libraries/cudnn_backend.h"
 
 #include <stdlib.h>

@@ -3,10 +3,9 @@
  *   cudnnBackendDescriptor_t  ->  contents  ->  attributes: name, type, elements
  *     the program's, unique        shared           of type "descriptor": other contents
  *
- * A descriptor's contents are its own until it is finalized. From then on they never change, so descriptors and
- * attributes share them by counting references: a program may destroy a tensor's descriptor as soon as an operation
- * has it, and what Get fills in is a reference too. Only finalized contents become attributes, so there are no
- * cycles.
+ * A descriptor owns its contents until it is finalized. After that they never change, so descriptors and attributes
+ * share them by reference count: a program may destroy a tensor's descriptor as soon as an operation has it, and Get
+ * also returns a reference. Only finalized contents become attributes, so there are no cycles.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUDNN_BACKEND_H
 #define NEAP_RUNTIME_LIBRARIES_CUDNN_BACKEND_H
@@ -35,7 +34,7 @@ struct cudnn_contents *cudnn_contents_create(int type);
 struct cudnn_contents *cudnn_contents_share(struct cudnn_contents *contents);
 void cudnn_contents_release(struct cudnn_contents *contents);
 
-/* Replaces an attribute by copies of `count` elements; contents are shared. False: host out of memory. */
+/* Replaces an attribute with copies of `count` elements; contents are shared. False: host out of memory. */
 bool cudnn_contents_set(struct cudnn_contents *contents, int name, int type, int64_t count, const void *elements);
 /* The attribute, or NULL. */
 const struct cudnn_attribute *cudnn_contents_find(const struct cudnn_contents *contents, int name);
@@ -44,12 +43,11 @@ const struct cudnn_attribute *cudnn_contents_typed(const struct cudnn_contents *
 /* The first contents of an attribute, if they are of this descriptor type, else NULL. */
 struct cudnn_contents *cudnn_contents_part(const struct cudnn_contents *contents, int name, int type);
 
-/* The contents of a program's descriptor. NULL: there is none, it is not finalized, or of another type. */
+/* The contents of a program's descriptor. NULL: unknown, not finalized, or of another type. */
 struct cudnn_descriptor;
 const struct cudnn_contents *cudnn_backend_contents(const struct cudnn_descriptor *descriptor, int type);
 
-/* Checks contents that are about to be finalized, and adds the attributes that the library answers. Returns a status.
- */
+/* Checks contents before they are finalized, and adds the attributes that the library provides. Returns a status. */
 int cudnn_graph_finalize(struct cudnn_contents *contents);
 
 #endif

@@ -1,5 +1,5 @@
-/* cuDNN: descriptors of tensors and layers. What is set is what Get returns. A descriptor that was not set has zeros.
- */
+/* cuDNN: descriptors of tensors and layers. Get returns the values that were set. A descriptor that was not set has
+ * zeros. */
 #include "runtime/libraries/cudnn_state.h"
 
 #include <stdlib.h>

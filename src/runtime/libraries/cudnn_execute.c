@@ -112,7 +112,7 @@ static bool is_placed(const struct cudnn_contents *tensor)
 	       !cudnn_contents_find(tensor, CUDNN_ATTR_TENSOR_CONSTANT_VALUE);
 }
 
-/* What a workspace may have to hold. */
+/* The most that a workspace may hold. */
 struct need {
 	int64_t ids[128]; /* of tensors that were counted */
 	size_t count;

@@ -1,8 +1,8 @@
-/* runtime/libraries/cudnn_graph.h: what cudnn_graph.c, cudnn_operations.c and cudnn_execute.c share: contents of
- * descriptors, read as what they mean.
+/* runtime/libraries/cudnn_graph.h: typed access to descriptors' contents, for cudnn_graph.c, cudnn_operations.c and
+ * cudnn_execute.c.
  *
- *   variant pack          execution plan --> engine configuration --> engine --> operation graph --> operations -->
- * tensors unique id -> address  `--------------------- cudnnBackendExecute --------------------------------------'
+ *   variant pack          execution plan --> engine configuration --> engine --> operation graph --> operations
+ *   unique id -> address     `--------------------- cudnnBackendExecute -------------------'         --> tensors
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUDNN_GRAPH_H
 #define NEAP_RUNTIME_LIBRARIES_CUDNN_GRAPH_H
@@ -13,7 +13,7 @@
 const int64_t *cudnn_graph_numbers(const struct cudnn_contents *contents, int name, int64_t *ret_count);
 /* An attribute that is an enumerator of this type; -1: it is not set. */
 int cudnn_graph_enumerator(const struct cudnn_contents *contents, int name, int type);
-/* A boolean attribute; false where it is not set. */
+/* A boolean attribute; false if it is not set. */
 bool cudnn_graph_flag(const struct cudnn_contents *contents, int name);
 
 /* Of finalized tensors. */
@@ -21,8 +21,8 @@ int64_t cudnn_graph_tensor_id(const struct cudnn_contents *tensor);
 /* Bits of an element. */
 int cudnn_graph_tensor_bits(const struct cudnn_contents *tensor);
 
-/* Calls `visit` for each tensor of a graph, with the name of the operation's attribute that has it, or of the
- * tensor's (offsets of a ragged one). Stops at a status, and returns it. */
+/* Calls `visit` for each tensor of a graph, with the name of the attribute that holds it: the operation's, or the
+ * tensor's (offsets of a ragged one). Stops at an error status, and returns it. */
 typedef int (*cudnn_graph_visitor)(const struct cudnn_contents *tensor, int name, void *context);
 int cudnn_graph_visit(const struct cudnn_contents *graph, cudnn_graph_visitor visit, void *context);
 

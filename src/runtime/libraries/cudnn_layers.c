@@ -95,7 +95,7 @@ int cudnnDeriveNormTensorDescriptor(struct cudnn_tensor *ret_scale, struct cudnn
 	return status ? status : cudnnDeriveBNTensorDescriptor(ret_mean, x, mode);
 }
 
-/* What is written is the output and what backward wants saved. Running statistics stay: they are the program's. */
+/* Writes the output and the values saved for backward. Running statistics stay: they belong to the program. */
 int cudnnBatchNormalizationForwardTrainingEx(const void *handle, int mode, int operations, const void *alpha,
 					     const void *beta, const struct cudnn_tensor *x, const void *x_data,
 					     const struct cudnn_tensor *z, const void *z_data,

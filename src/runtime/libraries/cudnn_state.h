@@ -1,17 +1,17 @@
-/* runtime/libraries/cudnn_state.h: what the files of cuDNN's stand-in share.
+/* runtime/libraries/cudnn_state.h: shared by the files of cuDNN's stand-in.
  *
  *   cudnn.c              handles, versions, errors
- *   cudnn_descriptors.c  descriptors of tensors and layers: kept as set, given back by the Get functions
+ *   cudnn_descriptors.c  descriptors of tensors and layers: stored, and returned by the Get functions
  *   cudnn_convolution.c  the older API of convolutions: one algorithm, without workspace
  *   cudnn_layers.c       normalization, dropout, CTC, reductions: their sizes
- *   cudnn_rnn.c          recurrent networks: where each weight lies, temporary space
+ *   cudnn_rnn.c          recurrent networks: places of the weights, temporary space
  *   cudnn_backend.c      descriptors of the graph API: attributes, finalized or not
- *   cudnn_operations.c   tensors and operations of a graph: nonsense is refused
+ *   cudnn_operations.c   tensors and operations of a graph: checks them
  *   cudnn_graph.c        graphs, engines, configurations and plans
  *   cudnn_execute.c      workspace and execution of a plan
  *
- * Threads: as documented. A handle or descriptor belongs to one thread at a time; a finalized descriptor of the graph
- * API is read by any number of them.
+ * Threads: as documented. A handle or descriptor belongs to one thread at a time; any number of threads may read a
+ * finalized descriptor of the graph API.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUDNN_STATE_H
 #define NEAP_RUNTIME_LIBRARIES_CUDNN_STATE_H
@@ -56,16 +56,16 @@ int cudnn_fail(int status, const char *text);
 /* Counts a refused call, and returns "not supported". `function` and `text` are static. */
 int cudnn_refuse(const char *function, const char *text);
 
-/* Whether `handle` is one of cudnnCreate's; if not the last error says so. */
+/* Whether cudnnCreate made `handle`; if not, sets the last error. */
 bool cudnn_handle_valid(const void *handle);
 /* The stream of a valid handle. */
 void *cudnn_handle_stream(const void *handle);
 
-/* A computation on the handle's stream that leaves values undone: counts it. Returns a status. */
+/* Queues and counts a computation on the handle's stream, without its values. Returns a status. */
 int cudnn_compute(const char *function, const void *handle);
-/* The results at `address` read as zeros from now on. NULL or 0 bytes: nothing. */
+/* Makes the results at `address` read as zeros. NULL or 0 bytes: does nothing. */
 void cudnn_forget(const void *address, uint64_t bytes);
-/* The same for what a tensor's descriptor spans. */
+/* The same for the span of a tensor's descriptor. */
 void cudnn_forget_tensor(const struct cudnn_tensor *tensor, const void *address);
 
 /* Bits of one element of a cudnnDataType_t, 0: no such type. */

@@ -159,7 +159,7 @@ int cufftSetAutoAllocation(int number, int automatic)
 	return plan ? 0 : INVALID_PLAN;
 }
 
-/* The program's area takes the place of one that was made here. */
+/* The program's area replaces the plan's own. */
 int cufftSetWorkArea(int number, void *area)
 {
 	struct plan *plan;
@@ -191,7 +191,7 @@ int cufftGetSize(int number, size_t *ret_bytes)
 	return plan ? 0 : INVALID_PLAN;
 }
 
-/* What is transformed. */
+/* The elements of the transform. */
 struct transform {
 	int rank;
 	int64_t sides[3];
@@ -301,7 +301,7 @@ static int plan_whole(const char *function, int *ret_plan, struct transform tran
 	return 0;
 }
 
-/* What the functions' arguments say. */
+/* The functions' arguments. */
 static struct transform cube(int rank, int64_t x, int64_t y, int64_t z, int type, int64_t batches)
 {
 	struct transform transform = {.rank = rank, .sides = {x, y, z}, .batches = batches};

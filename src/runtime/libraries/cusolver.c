@@ -82,7 +82,7 @@ int cusolverDnDestroy(struct handle *handle)
 	return 0;
 }
 
-/* What is set is what Get returns. */
+/* Get returns the values that were set. */
 #define FIELD(set, get, type, field)                                                                                 \
 	int set(struct handle *handle, type value)                                                                   \
 	{                                                                                                            \

@@ -71,7 +71,7 @@ int cusparseDestroy(struct handle *handle)
 	return 0;
 }
 
-/* What is set is what Get returns. */
+/* Get returns the values that were set. */
 #define FIELD(set, get, type, field)                                                                                 \
 	int set(struct handle *handle, type value)                                                                   \
 	{                                                                                                            \

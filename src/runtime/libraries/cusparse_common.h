@@ -1,4 +1,4 @@
-/* runtime/libraries/cusparse_common.h: what cuSPARSE and cuSPARSELt share. */
+/* runtime/libraries/cusparse_common.h: shared by cuSPARSE and cuSPARSELt. */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUSPARSE_COMMON_H
 #define NEAP_RUNTIME_LIBRARIES_CUSPARSE_COMMON_H
 
@@ -10,7 +10,7 @@ enum { /* cusparseStatus_t */
        INVALID_VALUE = 3,
 };
 
-/* Static text; also for a number that is no code of cuSPARSE. */
+/* Static text; also for an unknown code. */
 const char *cusparse_status_name(int status);
 const char *cusparse_status_text(int status);
 /* Of an element of a cudaDataType; a type of 4 bits counts as one byte. */

@@ -1,5 +1,5 @@
-/* runtime/libraries/cusparse_matrix.h: what cuSPARSE's descriptors hold. A descriptor remembers what the program says
- * of its matrix or vector, and returns it; the memory is the program's. */
+/* runtime/libraries/cusparse_matrix.h: cuSPARSE's descriptors. A descriptor stores and returns the program's
+ * description of a matrix or vector; the memory belongs to the program. */
 #ifndef NEAP_RUNTIME_LIBRARIES_CUSPARSE_MATRIX_H
 #define NEAP_RUNTIME_LIBRARIES_CUSPARSE_MATRIX_H
 

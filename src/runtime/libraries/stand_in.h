@@ -1,15 +1,15 @@
-/* runtime/libraries/stand_in.h: what every library's stand-in is made of.
+/* runtime/libraries/stand_in.h: the common parts of every library's stand-in.
  *
  *   cublas.txt --tools/make_stand_in.py--> plain functions, version script
- *   cublas.c    (functions that decide)          |
+ *   cublas.c    (functions with logic)           |
  *   stand_in.c  (this header)  ------------------+--> libcublas.so.12, libcublas.so.13
  *
  * A library is compiled once for each soname, with STAND_IN_MAJOR, the number at the soname's end. Its C defines the
- * functions that its table calls `written`, with the documented signature, int for each enum. It needs no export: the
- * table lists what is exported, and the build fails where the C lacks a function that the table names.
+ * functions that its table calls `written`, with the documented signature, int for each enum. It needs no export
+ * attribute: the table lists the exports, and the build fails if the C lacks a function of the table.
  *
- * Without neap's libcudart in the process (stand_in_services() is NULL) nothing is counted or queued: a function that
- * makes a library's handle fails with the library's "not initialized", so that no program runs on half a simulation.
+ * Without neap's libcudart in the process (stand_in_services() is NULL) nothing is counted or queued: creating a
+ * library's handle fails with the library's "not initialized", so that no program runs on half a simulation.
  *
  * Threads: every function, any thread.
  */
@@ -20,13 +20,13 @@
 
 /* This library; the generated C defines it. */
 struct stand_in_library {
-	const char *name; /* what reports call it */
+	const char *name; /* its name in reports */
 	intptr_t refused; /* its "not supported" */
-	intptr_t failed;  /* what a computation returns whose launch failed */
+	intptr_t failed;  /* returned if a computation's launch failed */
 };
 extern const struct stand_in_library stand_in_library;
 
-/* neap's libcudart, or NULL. Looks it up until it is there. */
+/* neap's libcudart, or NULL. Looks it up until found. */
 const struct runtime_services *stand_in_services(void);
 
 /* A computation: queues work that does nothing on `stream` and counts it. Returns 0, or the library's `failed`. */
@@ -35,11 +35,11 @@ intptr_t stand_in_compute(const char *function, void *stream);
 intptr_t stand_in_values(const char *function);
 /* Counts a call that is not simulated, and returns the library's `refused`. */
 intptr_t stand_in_refuse(const char *function);
-/* Counts a size that the real library chooses between `low` and `high` bytes, and that was answered with `low`. */
+/* Counts a size that the real library chooses between `low` and `high` bytes, and that we answered with `low`. */
 void stand_in_workspace(const char *function, uint64_t low, uint64_t high);
 
-/* A size that a function answers, in units of `unit` bytes: the smallest honest one, and the most that the real
- * library may answer. Equal: it is known. */
+/* A size that a function returns, in units of `unit` bytes: the smallest honest one, and the largest that the real
+ * library may return. If equal, it is known. */
 struct stand_in_size {
 	uint64_t low;
 	uint64_t high;
@@ -52,19 +52,19 @@ typedef bool stand_in_sizes(const char *function, const char *kind, const int64_
  * `sizes` does, or the size is too large for the integer. */
 bool stand_in_size(const char *function, const char *kind, const int64_t *numbers, stand_in_sizes *sizes,
 		   uintptr_t to, size_t bytes);
-/* A number of parts that an int argument has; 0 where it is negative. */
+/* An int argument as a number of parts; 0 if it is negative. */
 static inline size_t stand_in_parts(uintptr_t argument)
 {
 	return (int32_t)argument > 0 ? (size_t)(int32_t)argument : 0;
 }
 
-/* Writes zeros to a host address; NULL is left alone. */
+/* Writes zeros to a host address; ignores NULL. */
 void stand_in_zero(uintptr_t to, size_t bytes);
-/* Device memory that the real function writes, and whose zeros a program reads: a status. NULL is left alone. */
+/* Zeros device memory that the real function writes and a program reads: a status. Ignores NULL. */
 void stand_in_forget(uintptr_t address, size_t bytes);
-/* Makes an object of no content, and stores its address at `to` (not where it is NULL). False: host out of memory. */
+/* Creates an empty object, and stores its address at `to` (unless it is NULL). False: host out of memory. */
 bool stand_in_create(uintptr_t to);
-/* Frees what stand_in_create, or malloc, made; NULL is left alone. */
+/* Frees an object of stand_in_create or malloc; ignores NULL. */
 void stand_in_destroy(uintptr_t object);
 
 #endif

@@ -1,6 +1,5 @@
-/* runtime/libraries/nccl/api.h: what neap needs of NCCL's interface. Our own declarations; where nccl.h is installed,
- * a test compares them with it.
- */
+/* runtime/libraries/nccl/api.h: the part of NCCL's interface that neap uses, as our own declarations. If nccl.h is
+ * installed, a test compares them with it. */
 #ifndef NEAP_RUNTIME_LIBRARIES_NCCL_API_H
 #define NEAP_RUNTIME_LIBRARIES_NCCL_API_H
 
@@ -34,7 +33,7 @@ typedef enum {
 	ncclMax = 2,
 	ncclMin = 3,
 	ncclAvg = 4,
-	ncclNumOps = 5, /* from here on: made by ncclRedOpCreatePreMulSum */
+	ncclNumOps = 5, /* from here on: created by ncclRedOpCreatePreMulSum */
 	ncclMaxRedOp = 0x7fffffff,
 } ncclRedOp_t;
 
@@ -72,7 +71,8 @@ typedef enum {
 #define NCCL_SHRINK_DEFAULT   0x00
 #define NCCL_SHRINK_ABORT     0x01
 
-/* Grows at its end from version to version; `size` says what the caller's has. The fields that are read are here. */
+/* Newer versions add fields at its end; `size` is that of the caller's version. Only the fields that are read are
+ * here. */
 typedef struct ncclConfig_v22800 {
 	size_t size;
 	unsigned int magic;

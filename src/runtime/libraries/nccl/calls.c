@@ -1,4 +1,4 @@
-/* Collectives and messages: arguments checked, and made a struct nccl_call. */
+/* Collectives and messages: checks the arguments and builds a struct nccl_call. */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/exports.h"
 #include "runtime/libraries/nccl/fail.h"

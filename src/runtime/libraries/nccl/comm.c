@@ -1,4 +1,4 @@
-/* The life of a communicator: born alone or of another one, joined by its ranks, ended. */
+/* The life of a communicator: created alone or from another one, joined by its ranks, ended. */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/fail.h"
 
@@ -10,7 +10,7 @@
 
 #define PATIENCE_NS (600ull * 1000000000ull)
 
-/* Device memory of NCCL's own, by communicator: README.md has the source. */
+/* NCCL's own device memory per communicator: README.md has the source. */
 #define CHANNEL_BYTES (16ull << 20)
 #define CHANNEL_LIMIT 32
 #define PEER_LIMIT    7
@@ -212,7 +212,7 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 
 /* -- joining ----------------------------------------------------------------------------------------------------- */
 
-/* The device as all processes know it. Zeros: unknown, and then never the same as another. */
+/* The device's identity across processes. Zeros: unknown, and then different from all others. */
 static void find_place(int ordinal, struct nccl_place *ret_place)
 {
 	int (*get_uuid)(unsigned char uuid[16], int device) = NULL;
@@ -230,7 +230,7 @@ static void find_place(int ordinal, struct nccl_place *ret_place)
 		ret_place->bus[0] = '\0';
 }
 
-/* NCCL makes the device's context if the program has not: cudaFree of nothing does. Returns a CUDA error. */
+/* NCCL creates the device's context if the program has not: cudaFree(NULL) does. Returns a CUDA error. */
 static int make_context(int device)
 {
 	int (*free_nothing)(void *pointer) = NULL, current = nccl_services()->device(), error = 0;
@@ -373,7 +373,7 @@ static ncclResult_t poll_joining(struct ncclComm *comm)
 
 /* -- born of another communicator -------------------------------------------------------------------------------- */
 
-/* Driving the parent: this rank needs the exchange no more. */
+/* Driving the parent: this rank no longer needs the exchange. */
 static void exchanged(struct ncclComm *parent, uint64_t number)
 {
 	parent->exchanged_later |= 1ull << (number - parent->exchanged);
@@ -389,7 +389,7 @@ static void mix(uint64_t id[2], uint64_t value)
 	id[0] ^= id[1] >> 31;
 }
 
-/* Driving child and parent: what all ranks said is there. */
+/* Driving child and parent: the words of all ranks are there. */
 static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
 {
 	const struct nccl_birth *birth = &comm->birth;
@@ -496,7 +496,7 @@ ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_
 	return ncclSuccess;
 }
 
-/* -- bringing an initialisation forward -------------------------------------------------------------------------- */
+/* -- advancing an initialisation --------------------------------------------------------------------------------- */
 
 /* Driving. */
 static ncclResult_t poll_exchanging(struct ncclComm *comm)
@@ -560,7 +560,7 @@ bool nccl_comm_has_unborn(struct ncclComm *parent)
 	return false;
 }
 
-/* Where a change would be heard first. */
+/* The segment where a change shows first. */
 static struct nccl_segment *heard_in(const struct ncclComm *comm)
 {
 	return comm->segment ? comm->segment : comm->birth.parent->segment;

@@ -5,19 +5,19 @@
  *        gate opens, or any later call    advance: the oldest operation, once the peers' entries are there,
  *                                                  is computed and written to its destination
  *
- * A program that queries its stream opens the gate once that needs no waiting. One that overwrites or frees the
- * destination meanwhile supersedes the operation: it completes, and writes nothing.
+ * A query of the stream opens the gate once that needs no waiting. Overwriting or freeing the destination meanwhile
+ * supersedes the operation: it completes, but writes nothing.
  *
- * Operations of a communicator complete in the order of their issue, as NCCL's do. An operation is published when it
- * is issued, or when the log has room; publishing never waits. So a rank waits for its peers in four places only:
- * while it initialises, in a gate, when its log is full at the end of a group, and when it finalises.
+ * Operations of a communicator complete in issue order, as in NCCL. An operation is published when it is issued, or
+ * once the log has room; publishing never waits. So a rank waits for its peers in four places only: while it
+ * initialises, in a gate, when its log is full at the end of a group, and when it finalises.
  *
- * Two operations of different communicators whose destinations overlap complete in the order of their issue too: a
- * list of all unfinished operations of the process says what is older.
+ * Two operations of different communicators with overlapping destinations also complete in issue order: a list of all
+ * unfinished operations of the process keeps it.
  *
  * Threads: a communicator has a lock for its queue and flags; one thread at a time *drives* it (reads and writes the
- * segment, computes) without the lock, and never waits while it does. The list of operations has a lock of its own,
- * taken with no other. A communicator lives until its last operation's gate has gone.
+ * segment, computes) without the lock, and never waits while it does. The list of operations has its own lock, never
+ * taken together with another. A communicator lives until its last operation's gate is freed.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_NCCL_COMM_H
 #define NEAP_RUNTIME_LIBRARIES_NCCL_COMM_H
@@ -30,7 +30,7 @@
 #include <stdatomic.h>
 
 #define NCCL_LIBRARY "NCCL"
-/* How often a waiting rank looks whether a peer has died. */
+/* How often a waiting rank checks for dead peers. */
 #define NCCL_LOOK_MS 20
 
 enum nccl_function {
@@ -47,7 +47,7 @@ enum nccl_function {
 	NCCL_FUNCTION_COUNT,
 };
 
-/* What a call asks for. */
+/* The arguments of a call. */
 struct nccl_call {
 	enum nccl_function function;
 	struct ncclComm *comm;
@@ -65,23 +65,23 @@ struct nccl_operation {
 	struct nccl_operation *older, *newer; /* in the process's list, while it has a destination to write */
 	struct nccl_call call;
 	uint64_t ticket; /* its place in the communicator's queue, from 0 */
-	uint64_t number; /* of the collective, or of the message to or from its peer */
+	uint64_t number; /* number of the collective, or of the message to or from its peer */
 	uint64_t destination_bytes;
 	struct nccl_packed packed; /* until it is published */
 	bool published, listed;
-	bool superseded;       /* the program has overwritten the destination: nothing is written there */
+	bool superseded;       /* the program has overwritten the destination: do not write there */
 	atomic_int references; /* the queue's and the gate's */
 };
 
 enum nccl_phase {
 	NCCL_PHASE_EXCHANGING, /* a child: its ranks are not known yet */
-	NCCL_PHASE_JOINING,    /* not all ranks are here */
+	NCCL_PHASE_JOINING,    /* not all ranks have arrived */
 	NCCL_PHASE_READY,
 	NCCL_PHASE_REVOKED, /* no more operations */
 	NCCL_PHASE_FINALIZED,
 };
 
-/* What a child learns from its parent's ranks before it can join. */
+/* For a child that must learn from its parent's ranks before it can join. */
 struct nccl_birth {
 	struct ncclComm *parent; /* referenced */
 	uint64_t exchange;       /* its number */
@@ -90,7 +90,7 @@ struct nccl_birth {
 	int ranks;               /* grow */
 };
 
-/* What ncclConfig_t, the environment and the parent say. */
+/* Settings from ncclConfig_t, the environment and the parent. */
 struct nccl_options {
 	bool blocking;
 	int channel_limit; /* 0: none */
@@ -100,25 +100,25 @@ struct ncclComm {
 	pthread_mutex_t lock;
 	pthread_cond_t moved; /* the driver stepped down, or the queue got shorter */
 	atomic_int references;
-	unsigned int process; /* nccl_process when it was made: a forked child may not use it */
+	unsigned int process; /* nccl_process at its creation: a forked child may not use it */
 
 	int ranks, rank, device;
 	struct nccl_options options;
 	uint64_t id[2];
-	struct nccl_segment *segment; /* NULL while exchanging; stays mapped until the last reference goes */
+	struct nccl_segment *segment; /* NULL while exchanging; stays mapped until the last reference is dropped */
 	bool left;                    /* it left the segment */
 	enum nccl_phase phase;
 	uint64_t deadline_ns; /* of the initialisation */
 	struct nccl_birth birth;
-	uint64_t exchanges, shrinks;         /* begun on this communicator */
+	uint64_t exchanges, shrinks;         /* started on this communicator */
 	uint64_t exchanged, exchanged_later; /* read: all before the first; of those after it, a bit each */
-	bool grow_id_given;                  /* by ncclCommGetUniqueId, and not used yet */
+	bool grow_id_given;                  /* by ncclCommGetUniqueId, not used yet */
 	atomic_int unborn;                   /* children that still exchange: this one is in progress */
 	struct ncclComm *previous, *next;    /* in the list of the process's communicators */
 
 	_Atomic ncclResult_t error; /* asynchronous */
 
-	/* The queue: issued, not complete. `unpublished` is its first operation that is not in the log. */
+	/* The queue: issued but not complete. `unpublished` is its first operation that is not in the log yet. */
 	struct nccl_operation *first, **last, *unpublished;
 	uint64_t issued, completed;
 	uint64_t collectives;      /* issued */
@@ -136,30 +136,30 @@ struct ncclComm {
 
 extern unsigned int nccl_process; /* changes in a forked child */
 
-/* NULL: this process has no libcudart of neap's. */
+/* NULL: the process's libcudart is not neap's. */
 const struct runtime_services *nccl_services(void);
-/* A function of the libcudart or the driver in this process; NULL: there is none. */
+/* A function of the process's libcudart or driver; NULL: not found. */
 void *nccl_symbol(const char *name);
 /* Makes a device current, if it is not; false: the runtime refused. */
 bool nccl_use_device(int device);
 uint64_t nccl_now_ns(void);
-/* From the environment: how long an initialisation waits for its ranks. */
+/* The time that an initialisation waits for its ranks, from the environment. */
 uint64_t nccl_patience_ns(void);
 
 /* -- operation.c ------------------------------------------------------------------------------------------------- */
 
-/* Packs the source, queues the operation, publishes what has room, and puts the gate on the stream. Does not wait for
- * a peer, but for older operations that the source depends on. ncclSuccess, or has called nccl_fail. */
+/* Packs the source, queues the operation, publishes operations while the log has room, and puts the gate on the
+ * stream. Does not wait for peers, only for older operations that the source depends on. Returns ncclSuccess, or has
+ * called nccl_fail. */
 ncclResult_t nccl_issue(const struct nccl_call *call);
-/* Completes what can be completed, and with `wait` all operations before `ticket`, or until the communicator fails.
- */
+/* Completes operations that are ready; with `wait`, all before `ticket`, or until the communicator fails. */
 void nccl_advance(struct ncclComm *comm, uint64_t ticket, bool wait);
-/* True while the log has no room for an operation that was issued. */
+/* True while the log has no room for an issued operation. */
 bool nccl_is_behind(struct ncclComm *comm);
 /* True while it is finalised and operations are not complete. */
 bool nccl_is_finalizing(struct ncclComm *comm);
-/* Ends every operation without a result: the destinations read as zeros. Later ones fail with `error`, if it is one.
- */
+/* Ends every operation without a result: the destinations read as zeros. Later ones fail with `error`, if it is an
+ * error. */
 void nccl_stop(struct ncclComm *comm, ncclResult_t error);
 /* Operations so far: the ticket of the next one. */
 uint64_t nccl_issued(struct ncclComm *comm);
@@ -177,11 +177,11 @@ bool nccl_is_message(enum nccl_function function);
 /* Bytes of the source and of the destination of this rank; 0: it has none. */
 uint64_t nccl_source_bytes(const struct nccl_call *call);
 uint64_t nccl_destination_bytes(const struct nccl_call *call);
-/* The entry that announces it. */
+/* The entry that publishes it. */
 struct nccl_entry nccl_entry_of(const struct nccl_operation *operation);
-/* A rank whose entry it needs and that is not there yet; -1: none. */
+/* A rank whose entry it still waits for; -1: none. */
 int nccl_missing(const struct nccl_operation *operation);
-/* The driver's. Writes the destination. */
+/* For the driver. Writes the destination. */
 enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResult_t *ret_error);
 
 /* -- driving: one thread at a time; operation.c ------------------------------------------------------------------ */
@@ -190,11 +190,11 @@ enum nccl_outcome nccl_compute(const struct nccl_operation *operation, ncclResul
 bool nccl_begin_driving(struct ncclComm *comm);
 void nccl_end_driving(struct ncclComm *comm);
 
-/* -- comm.c: its life -------------------------------------------------------------------------------------------- */
+/* -- comm.c: create, join, end ----------------------------------------------------------------------------------- */
 
 void nccl_comm_hold(struct ncclComm *comm);
 void nccl_comm_release(struct ncclComm *comm);
-/* Gone for the other ranks. Gives the user's reference back. */
+/* Leaves the other ranks. Drops the user's reference. */
 void nccl_comm_end(struct ncclComm *comm);
 /* ncclSuccess for a communicator that this process may use; else nccl_fail was called. */
 ncclResult_t nccl_comm_check(const struct ncclComm *comm, const char *function);
@@ -202,27 +202,27 @@ ncclResult_t nccl_comm_check(const struct ncclComm *comm, const char *function);
 ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm *parent,
 			       struct nccl_options *ret_options);
 
-/* Begins a communicator on the current device. Its ranks are waited for with nccl_comms_await. */
+/* Starts a communicator on the current device. nccl_comms_await waits for its ranks. */
 ncclResult_t nccl_comm_begin(const uint64_t id[2], int ranks, int rank, const struct nccl_options *options,
 			     struct ncclComm **ret_comm);
-/* Begins one whose ranks all ranks of `birth->parent` tell each other: this one says `words`. */
+/* Starts a child communicator. All ranks of `birth->parent` exchange who joins; this rank sends `words`. */
 ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_t words[2],
 				   const struct nccl_options *options, struct ncclComm **ret_comm);
-/* Brings an initialisation forward without waiting: ncclInProgress, ncclSuccess, or its error. */
+/* Advances an initialisation without waiting: ncclInProgress, ncclSuccess, or its error. */
 ncclResult_t nccl_comm_poll(struct ncclComm *comm);
-/* True while a child does not know its ranks: the parent is in progress. Brings the children forward. */
+/* True while a child does not know its ranks: the parent is in progress. Advances the children. */
 bool nccl_comm_has_unborn(struct ncclComm *parent);
-/* Waits for the end of all initialisations; each one's result is then nccl_comm_poll's. */
+/* Waits for the end of all initialisations; nccl_comm_poll then returns each result. */
 void nccl_comms_await(struct ncclComm **comms, size_t count);
 
 /* -- group.c ----------------------------------------------------------------------------------------------------- */
 
 /* Issues a call, or queues it in the thread's open group. */
 ncclResult_t nccl_group_call(const struct nccl_call *call);
-/* Communicators whose initialisation has begun, and where their handles are: waited for now, or at the end of the
- * group. A blocking one that fails is ended, and its handle NULL. */
+/* Waits for communicators that are initialising, now or at the end of the group. If a blocking one fails, ends it and
+ * sets its handle to NULL. */
 ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count);
-/* Notes a failed call in an open group: its end fails too. Returns `result`. */
+/* Notes a failed call in an open group: ncclGroupEnd then fails too. Returns `result`. */
 ncclResult_t nccl_group_failed(ncclResult_t result);
 
 #endif

@@ -1,4 +1,4 @@
-/* What each operation needs of its peers, and what it writes.
+/* What each operation needs from its peers, and what it writes.
  *
  * A *part* is `count` elements. R ranks; "all" is one part for each rank, in rank order.
  *
@@ -13,7 +13,7 @@
  *   Scatter         root: all       part               root
  *   Send, Recv      Send: part      Recv: part         Recv: the sender
  *
- * Where this rank's own part lies in place, it is left alone.
+ * If this rank's own part is in place, it is left alone.
  */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/fail.h"
@@ -193,7 +193,7 @@ static bool agrees(const struct nccl_operation *operation, const struct nccl_ent
 	       (!reduces(operation->call.function) || ours.type == theirs->type);
 }
 
-/* What one rank contributes. */
+/* One rank's contribution. */
 struct input {
 	void *data; /* malloc'ed; `sparse` points into it */
 	struct nccl_sparse sparse;
@@ -256,7 +256,7 @@ static void reduce_block(const struct nccl_call *call, const struct input *input
 	nccl_narrow(call->type, call->reduction, call->comm->ranks, count, scratch->sum, scratch->bytes);
 }
 
-/* Where no rank holds anything, every reduction of zeros is zero. False: host out of memory. */
+/* Where all ranks are empty, every reduction of zeros is zero. False: host out of memory. */
 static bool reduce(const struct nccl_call *call, const struct input *inputs)
 {
 	const struct runtime_services *services = nccl_services();

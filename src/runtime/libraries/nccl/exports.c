@@ -1,4 +1,4 @@
-/* What libnccl.so.2 exports: each function under its name and under the one for profilers (pNAME). */
+/* The exports of libnccl.so.2: each function under its name and its name for profilers (pNAME). */
 #include "runtime/libraries/nccl/exports.h"
 
 #include "runtime/libraries/nccl/fail.h"

@@ -20,7 +20,7 @@ __attribute__((constructor)) static void watch_forks(void)
 	(void)pthread_atfork(before_fork, after_fork, after_fork);
 }
 
-/* NCCL says why a call failed if the user asks for it so. */
+/* NCCL prints why a call failed if the user asks for it. */
 static bool wants_warnings(void)
 {
 	const char *level = getenv("NCCL_DEBUG");

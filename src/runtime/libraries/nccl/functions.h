@@ -1,9 +1,9 @@
 /* runtime/libraries/nccl/functions.h: every function of nccl.h. Included with two macros defined:
  *
- *   X(name, parameters, arguments)   neap_NAME does it
+ *   X(name, parameters, arguments)   implemented by neap_NAME
  *   REFUSED(name, parameters)        not simulated: ncclInvalidUsage, and counted
  *
- * NCCL_VERSION_CODE is defined where nccl.h itself is compared: functions that its version lacks are then left out.
+ * The comparison with nccl.h defines NCCL_VERSION_CODE: functions that its version lacks are then left out.
  */
 X(ncclGetVersion, (int *version), (version))
 X(ncclGetUniqueId, (ncclUniqueId * id), (id))

@@ -1,5 +1,5 @@
 /* Groups: calls between ncclGroupStart and the outermost ncclGroupEnd are issued at its end, in the order in which
- * they were made. All are published before any is waited for, so that one thread can call for several ranks. */
+ * they were made. All are published before waiting for any, so that one thread can call for several ranks. */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/exports.h"
 #include "runtime/libraries/nccl/fail.h"
@@ -55,7 +55,7 @@ static void empty(void)
 
 /* -- initialisations --------------------------------------------------------------------------------------------- */
 
-/* A blocking communicator's result; one that does not block is left to itself. */
+/* A blocking communicator's result; a non-blocking one is left to itself. */
 static ncclResult_t finish(struct ncclComm *comm, ncclComm_t *handle)
 {
 	ncclResult_t result;
@@ -70,7 +70,7 @@ static ncclResult_t finish(struct ncclComm *comm, ncclComm_t *handle)
 	return result;
 }
 
-/* A call of the group failed: nothing of it happens. */
+/* A call of the group failed: drops all its calls. */
 static ncclResult_t give_up(void)
 {
 	size_t i;
@@ -123,7 +123,7 @@ ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
 
 /* -- calls ------------------------------------------------------------------------------------------------------- */
 
-/* The bound on how far a rank may be ahead: returns when all that was issued is in the log. */
+/* Limits how far a rank may be ahead: returns when all issued operations are in the log. */
 static void catch_up(const struct nccl_call *calls, size_t count)
 {
 	for (;;) {
@@ -146,7 +146,7 @@ static void catch_up(const struct nccl_call *calls, size_t count)
 	}
 }
 
-/* A communicator that does not block may still be initialising. */
+/* A non-blocking communicator may still be initialising. */
 static ncclResult_t ready(struct ncclComm *comm)
 {
 	nccl_comms_await(&comm, 1);
@@ -206,7 +206,7 @@ ncclResult_t neap_ncclGroupEnd(void)
 	return result;
 }
 
-/* Time is not simulated. The group ends, and nothing of it is issued. */
+/* Time is not simulated. The group ends without issuing anything. */
 ncclResult_t neap_ncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	(void)info;

@@ -1,4 +1,4 @@
-/* Communicators as programs see them: made, asked, ended. */
+/* The program's calls for communicators: create, query, end. */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/exports.h"
 #include "runtime/libraries/nccl/fail.h"
@@ -64,7 +64,7 @@ static void hash_ids(const ncclUniqueId *ids, int count, uint64_t ret_hash[2])
 	}
 }
 
-/* -- made -------------------------------------------------------------------------------------------------------- */
+/* -- create ------------------------------------------------------------------------------------------------------ */
 
 static ncclResult_t begin(ncclComm_t *comm, int ranks, int rank, const ncclUniqueId *ids, int id_count,
 			  const ncclConfig_t *config)
@@ -138,7 +138,7 @@ ncclResult_t neap_ncclCommInitAll(ncclComm_t *comms, int count, const int *devic
 	return begun(result, comms, (size_t)count);
 }
 
-/* -- made of another one ----------------------------------------------------------------------------------------- */
+/* -- create from another one ------------------------------------------------------------------------------------- */
 
 /* A parent that is ready, its options and the child's. */
 static ncclResult_t check_parent(ncclComm_t parent, ncclComm_t *child, const ncclConfig_t *config,
@@ -171,7 +171,7 @@ ncclResult_t neap_ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t 
 	return result == ncclSuccess && !*child ? ncclSuccess : begun(result, child, 1);
 }
 
-/* The remaining ranks in their order; they need tell each other nothing. */
+/* The remaining ranks in their order; they need no exchange. */
 ncclResult_t neap_ncclCommShrink(ncclComm_t comm, int *excluded, int excluded_count, ncclComm_t *child,
 				 ncclConfig_t *config, int flags)
 {
@@ -245,7 +245,7 @@ ncclResult_t neap_ncclCommGrow(ncclComm_t comm, int ranks, const ncclUniqueId *i
 	return begun(result, child, 1);
 }
 
-/* -- asked ------------------------------------------------------------------------------------------------------- */
+/* -- query ------------------------------------------------------------------------------------------------------- */
 
 ncclResult_t neap_ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
@@ -258,7 +258,7 @@ ncclResult_t neap_ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 	*error = nccl_comm_poll(comm);
 	if (*error != ncclSuccess)
 		return ncclSuccess;
-	nccl_advance(comm, 0, false); /* a peer that has died is found here */
+	nccl_advance(comm, 0, false); /* detects dead peers */
 	*error = atomic_load(&comm->error);
 	if (*error == ncclSuccess && (nccl_comm_has_unborn(comm) || nccl_is_finalizing(comm)))
 		*error = ncclInProgress;
@@ -292,9 +292,9 @@ ncclResult_t neap_ncclCommUserRank(const ncclComm_t comm, int *rank)
 	return answer(comm, "ncclCommUserRank", comm ? comm->rank : 0, rank);
 }
 
-/* -- ended ------------------------------------------------------------------------------------------------------- */
+/* -- end --------------------------------------------------------------------------------------------------------- */
 
-/* In a forked child the parent's communicator is nothing to end. */
+/* A forked child must not end the parent's communicator. */
 static bool inherited(const struct ncclComm *comm) { return comm && comm->process != nccl_process; }
 
 ncclResult_t neap_ncclCommFinalize(ncclComm_t comm)
@@ -372,7 +372,7 @@ ncclResult_t neap_ncclCommDeregister(const ncclComm_t comm, void *handle)
 	return nccl_comm_check(comm, "ncclCommDeregister");
 }
 
-/* As where no transport can: there is no window, and no error. */
+/* As on transports without support: no window and no error. */
 ncclResult_t neap_ncclCommWindowRegister(ncclComm_t comm, void *buffer, size_t bytes, ncclWindow_t *window, int flags)
 {
 	ncclResult_t result = nccl_comm_check(comm, "ncclCommWindowRegister");

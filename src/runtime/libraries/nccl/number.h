@@ -2,8 +2,8 @@
  *
  * Each element becomes a wide number, is combined in rank order, and is rounded once at the end: integers wrap at
  * their own width, floating point is added as double and rounded to nearest, ties to even. NCCL rounds after each
- * addition, in an order that it does not document, so its last bits may differ; all ranks of ours get the same bits.
- * 8-bit floats saturate. Maximum and minimum ignore a NaN if the other number is none.
+ * addition, in an undocumented order, so its last bits may differ; our ranks all get the same bits. 8-bit floats
+ * saturate. Maximum and minimum ignore a NaN unless both numbers are NaN.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_NCCL_NUMBER_H
 #define NEAP_RUNTIME_LIBRARIES_NCCL_NUMBER_H
@@ -23,10 +23,10 @@ enum nccl_reduction {
 	NCCL_REDUCE_MAXIMUM,
 	NCCL_REDUCE_MINIMUM,
 	NCCL_REDUCE_AVERAGE,       /* the sum, divided by the number of ranks at the end */
-	NCCL_REDUCE_PREMULTIPLIED, /* the sum of elements that each rank has multiplied by its own scalar */
+	NCCL_REDUCE_PREMULTIPLIED, /* the sum, after each rank multiplied its elements by its own scalar */
 };
 
-/* 0: no data type. */
+/* 0: unknown data type. */
 size_t nccl_type_bytes(int type);
 const char *nccl_type_name(int type);
 bool nccl_type_is_float8(int type);

@@ -37,8 +37,7 @@ static void unlist(struct nccl_operation *operation)
 	pthread_mutex_unlock(&unfinished.lock);
 }
 
-/* An older operation of another communicator that writes where this one does. Its communicator is held; NULL: none.
- */
+/* An older operation of another communicator with an overlapping destination. Holds its communicator; NULL: none. */
 static struct ncclComm *find_older(const struct nccl_operation *operation, uint64_t *ret_ticket)
 {
 	uint64_t start = operation->call.destination, end = start + operation->destination_bytes;
@@ -85,7 +84,7 @@ static void release(struct nccl_operation *operation)
 
 /* -- the driver's steps: one thread at a time, without the lock -------------------------------------------------- */
 
-/* Puts into the log what has room. True: something went in. */
+/* Publishes operations while the log has room. True: published at least one. */
 static bool publish(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
@@ -117,7 +116,7 @@ static bool publish(struct ncclComm *comm)
 	}
 }
 
-/* The peers need not keep what this operation has read. */
+/* Lets the peers drop the entries that this operation has read. */
 static void acknowledge(struct ncclComm *comm, const struct nccl_operation *operation)
 {
 	if (operation->call.function == NCCL_RECV)
@@ -157,7 +156,7 @@ static void stop_driving(struct ncclComm *comm, ncclResult_t error)
 	}
 }
 
-/* Completes the oldest operation if it can be. True: it did. */
+/* Completes the oldest operation if it is ready. True: completed. */
 static bool complete(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
@@ -188,7 +187,7 @@ static bool complete(struct ncclComm *comm)
 	}
 }
 
-/* What the oldest operation, or the log, waits for and that will never come fails the communicator. */
+/* Fails the communicator if the oldest operation, or the log, waits for a rank that will never act. */
 static bool look_for_dead(struct ncclComm *comm)
 {
 	struct nccl_operation *operation;
@@ -204,10 +203,10 @@ static bool look_for_dead(struct ncclComm *comm)
 	if (rank < 0)
 		return false;
 	state = nccl_segment_peer(comm->segment, rank);
-	if (rank == comm->rank) /* this rank published, but what it said has gone */
+	if (rank == comm->rank) /* this rank published, but its entry is gone */
 		stop_driving(comm, nccl_fail(ncclInternalError, "what the ranks share was overwritten"));
 	else if (state == NCCL_PEER_HERE || (operation->published && nccl_missing(operation) != rank))
-		return false; /* it lives, or it published before it went */
+		return false; /* it is alive, or published before it left */
 	else
 		stop_driving(comm, nccl_fail(ncclRemoteError, "rank %d %s before its %s", rank,
 					     state == NCCL_PEER_DEAD ? "has died" : "has left the communicator",
@@ -237,7 +236,7 @@ static void end_driving(struct ncclComm *comm)
 	pthread_cond_broadcast(&comm->moved);
 }
 
-/* Waits for what stands before the oldest operation: another communicator's, or the bell. */
+/* Waits for whatever blocks the oldest operation: another communicator's, or the bell. */
 static void wait_once(struct ncclComm *comm, uint32_t bell)
 {
 	struct ncclComm *older = NULL;
@@ -359,7 +358,7 @@ static void open_gate(void *argument)
 	release(operation);
 }
 
-/* The result can no longer matter; the peers still need what this rank publishes. */
+/* The result no longer matters; the peers still need this rank's data. */
 static void drop_gate(void *argument) { release(argument); }
 
 static bool gate_is_ready(void *argument)
@@ -375,7 +374,7 @@ static bool gate_is_ready(void *argument)
 	return ready;
 }
 
-/* After the driver, if there is one: it may be writing. */
+/* Waits for the driver, if there is one: it may be writing. */
 static void supersede_gate(void *argument)
 {
 	struct nccl_operation *operation = argument;

@@ -1,4 +1,4 @@
-/* The file of a communicator: its ranks come and go. What they say is in segment_log.c. */
+/* The file of a communicator, and its ranks. segment_log.c has their logs. */
 #include "runtime/libraries/nccl/segment_state.h"
 
 #include "runtime/libraries/nccl/fail.h"
@@ -42,7 +42,7 @@ static struct flock life_range(int rank, int kind)
 			      .l_len = rank < 0 ? NCCL_RANK_LIMIT : 1};
 }
 
-/* True when someone else holds it, or the kernel will not say. */
+/* True if another process holds it, or on an error. */
 static bool life_held(int fd, int rank)
 {
 	struct flock range = life_range(rank, F_WRLCK);
@@ -50,7 +50,7 @@ static bool life_held(int fd, int rank)
 	return fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 
-/* True when `path` still names the open file. */
+/* True if `path` still names the open file. */
 static bool still_there(int fd, const char *path)
 {
 	struct stat opened, named;
@@ -75,7 +75,7 @@ static bool lock_file(int fd, int how)
 	return true;
 }
 
-/* Opens the file and holds flock on it, so that nobody removes it meanwhile. */
+/* Opens the file and holds flock on it, so that no process removes it meanwhile. */
 static ncclResult_t open_file(struct nccl_segment *segment)
 {
 	for (;;) {
@@ -92,7 +92,7 @@ static ncclResult_t open_file(struct nccl_segment *segment)
 	}
 }
 
-/* Mapped through a description of its own, and not inherited: the life's lock ends with this process. */
+/* Mapped through a separate file description, and not inherited: the life lock ends with this process. */
 static ncclResult_t map_file(struct nccl_segment *segment)
 {
 	size_t bytes = file_bytes(segment->ranks);
@@ -117,7 +117,7 @@ static ncclResult_t map_file(struct nccl_segment *segment)
 	return ncclSuccess;
 }
 
-/* flock held: an empty file, or one whose ranks have all died, becomes a new communicator's. */
+/* flock held: reuses an empty file, or one whose ranks have all died, for a new communicator. */
 static ncclResult_t make(struct nccl_segment *segment)
 {
 	int ranks = segment->ranks, error;
@@ -139,7 +139,7 @@ static ncclResult_t make(struct nccl_segment *segment)
 	return ncclSuccess;
 }
 
-/* flock held: the file that another rank has made. */
+/* flock held: checks the file that another rank created. */
 static ncclResult_t check(struct nccl_segment *segment)
 {
 	struct segment_header header;
@@ -169,7 +169,7 @@ static ncclResult_t claim(struct nccl_segment *segment, const struct nccl_place 
 		return nccl_fail(ncclInvalidUsage, "rank %d is taken: two processes use it", segment->rank);
 	own->place = *place;
 	atomic_store(&own->state, SEGMENT_RANK_HERE);
-	/* The last one: before the others can see that all are here. From now on no file can be left behind. */
+	/* The last rank unlinks the file before the others see that all have arrived: no file is left behind. */
 	if (atomic_load(&segment->header->arrived) + 1 == (unsigned int)segment->ranks)
 		unlink(segment->path);
 	atomic_fetch_add(&segment->header->arrived, 1);
@@ -205,7 +205,7 @@ ncclResult_t nccl_segment_join(const uint64_t id[2], int ranks, int rank, const 
 		result = claim(segment, place);
 	if (result != ncclSuccess && segment->fd >= 0 && !life_held(segment->fd, -1) &&
 	    still_there(segment->fd, segment->path) && ours_alone(segment->fd))
-		unlink(segment->path); /* nobody is in it */
+		unlink(segment->path); /* no process is in it */
 	if (segment->fd >= 0)
 		flock(segment->fd, LOCK_UN);
 	if (result == ncclSuccess) {

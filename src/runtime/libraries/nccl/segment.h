@@ -1,24 +1,24 @@
-/* runtime/libraries/nccl/segment.h: the memory that the ranks of one communicator share.
+/* runtime/libraries/nccl/segment.h: the memory shared by the ranks of one communicator.
  *
  *   /dev/shm/neap-nccl-UID-HASH (else /tmp), 0600, unlinked when the last rank has arrived
  *   +--------+----------------+------------------------+-----------------------+-----------------------+
  *   | header | rank 0, 1, ... | received[to][from] ... | log of rank 0, 1, ... | data of rank 0, 1 ... |
  *   +--------+----------------+------------------------+-----------------------+-----------------------+
  *
- * Each word has one writer: a rank writes its own state, counters, log and data, and reads the others'. So nothing is
- * left half changed by a rank that dies, and there is no lock. A log is a ring of entries of three kinds, each
- * numbered from 0: collectives and exchanges, which every rank reads, and messages, numbered for each destination. An
- * entry and its data stay until all its readers have counted past it:
+ * Each word has one writer: a rank writes its own state, counters, log and data, and reads the others'. So a rank
+ * that dies leaves nothing half changed, and no lock is needed. A log is a ring of entries of three kinds, each
+ * numbered from 0: collectives and exchanges, which every rank reads, and messages, numbered per destination. An
+ * entry and its data stay until the counters of all its readers have passed it:
  *
  *   entry of rank r may be overwritten  <=>  collective n: every rank's collected > n     exchange n: exchanged > n
  *                                            message n to p: received[p][r] > n
  *
- * A rank is alive exactly while it holds the kernel's lock on its byte of the file. Sleepers wait on one futex, the
- * bell, which every change rings; they wake now and then on their own, to look for the dead.
+ * A rank is alive exactly while it holds the kernel's lock on its byte of the file. Waiting ranks sleep on one futex,
+ * the bell, which every change rings; they also wake now and then to check for dead ranks.
  *
  * Everything in the file is input from another process: read once, checked, then used.
  *
- * Threads: a segment is one thread's at a time, except nccl_segment_bell, _wait and _ring, which are any thread's.
+ * Threads: one thread at a time uses a segment, except nccl_segment_bell, _wait and _ring, which any thread may call.
  */
 #ifndef NEAP_RUNTIME_LIBRARIES_NCCL_SEGMENT_H
 #define NEAP_RUNTIME_LIBRARIES_NCCL_SEGMENT_H
@@ -37,7 +37,7 @@ enum nccl_kind {
 	NCCL_MESSAGE,
 };
 
-#define NCCL_LOST 1u /* flag: the buffer held too much to be moved */
+#define NCCL_LOST 1u /* flag: the buffer held too many bytes to move */
 
 struct nccl_entry {
 	uint32_t kind; /* enum nccl_kind */
@@ -49,14 +49,14 @@ struct nccl_entry {
 	uint64_t words[2]; /* exchanges */
 };
 
-/* What a rank says of its device, so that two ranks on one are noticed. */
+/* A rank's device, to detect two ranks on one device. */
 struct nccl_place {
 	unsigned char uuid[16];
 	char bus[32];
 };
 
 enum nccl_peer {
-	NCCL_PEER_ABSENT, /* not here yet */
+	NCCL_PEER_ABSENT, /* has not arrived yet */
 	NCCL_PEER_HERE,
 	NCCL_PEER_LEFT,
 	NCCL_PEER_DEAD,
@@ -64,16 +64,15 @@ enum nccl_peer {
 
 struct nccl_segment;
 
-/* Enters the communicator whose name is `id`, making its file when this rank is the first. Returns ncclSuccess, or
- * has called nccl_fail. */
+/* Enters the communicator named `id`; the first rank creates its file. Returns ncclSuccess, or has called
+ * nccl_fail. */
 ncclResult_t nccl_segment_join(const uint64_t id[2], int ranks, int rank, const struct nccl_place *place,
 			       struct nccl_segment **ret_segment);
-/* This rank is gone for the others. The last to leave removes the file, if it has still a name. Once. */
+/* Leaves the communicator. The last rank to leave removes the file, if it still has a name. Once. */
 void nccl_segment_leave(struct nccl_segment *segment);
-/* After leaving, or in a forked child: frees what is this process's, and touches nothing that is shared. NULL is
- * fine. */
+/* After leaving, or in a forked child: frees this process's memory, and leaves shared memory alone. NULL is fine. */
 void nccl_segment_destroy(struct nccl_segment *segment);
-/* In a forked child, whose mapping is gone: closes what would keep the parent's rank alive. */
+/* In a forked child, whose mapping is gone: closes the descriptor that would keep the parent's rank alive. */
 void nccl_segment_forked(struct nccl_segment *segment);
 /* Removes files whose ranks have all died before the last one arrived. */
 void nccl_segment_sweep(void);
@@ -82,25 +81,25 @@ bool nccl_segment_complete(const struct nccl_segment *segment); /* every rank ha
 enum nccl_peer nccl_segment_peer(const struct nccl_segment *segment, int rank);
 void nccl_segment_place(const struct nccl_segment *segment, int rank, struct nccl_place *ret_place);
 
-/* Appends to this rank's log. False: there is no room until others have read; nothing happened. Where the file system
- * has no room for the data, the entry goes without it, marked NCCL_LOST, and *ret_lost is set. */
+/* Appends to this rank's log. False: there is no room until others have read; nothing changed. If the file system has
+ * no room for the data, appends the entry without it, marked NCCL_LOST, and sets *ret_lost. */
 bool nccl_segment_publish(struct nccl_segment *segment, const struct nccl_entry *entry, const void *data,
 			  size_t bytes, bool *ret_lost);
-/* A copy of the entry that rank `from` has published: a message means one to this rank. False: not there yet. */
+/* Copies the entry that rank `from` has published; messages are those to this rank. False: not there yet. */
 bool nccl_segment_find(struct nccl_segment *segment, int from, enum nccl_kind kind, uint64_t number,
 		       struct nccl_entry *ret_entry);
-/* Its data, malloc'ed; *ret_data is NULL if it has none. False: host out of memory, or not what a rank publishes. */
+/* Its data, malloc'ed; *ret_data is NULL if it has none. False: host out of memory, or invalid data. */
 bool nccl_segment_data(struct nccl_segment *segment, int from, enum nccl_kind kind, uint64_t number, void **ret_data,
 		       size_t *ret_bytes);
 
-/* This rank has read `count` collectives (exchanges, messages of `from`) and needs them no more. */
+/* This rank has finished reading `count` collectives (exchanges, messages of `from`). */
 void nccl_segment_collected(struct nccl_segment *segment, uint64_t count);
 void nccl_segment_exchanged(struct nccl_segment *segment, uint64_t count);
 void nccl_segment_received(struct nccl_segment *segment, int from, uint64_t count);
-/* A rank that keeps this one's log from moving on and will never read; -1: none. */
+/* A rank that blocks this one's log and will never read; -1: none. */
 int nccl_segment_stuck(struct nccl_segment *segment);
 
-/* Read the bell, look whether there is work, and if not wait: no change in between is missed. */
+/* Read the bell, check for work, and wait if there is none: this misses no change in between. */
 uint32_t nccl_segment_bell(const struct nccl_segment *segment);
 void nccl_segment_wait(struct nccl_segment *segment, uint32_t bell, int milliseconds);
 void nccl_segment_ring(struct nccl_segment *segment);

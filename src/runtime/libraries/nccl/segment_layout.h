@@ -1,4 +1,4 @@
-/* runtime/libraries/nccl/segment_layout.h: the file, as segment.c and the tests that damage it see it. */
+/* runtime/libraries/nccl/segment_layout.h: the file's layout, for segment.c and the tests that damage it. */
 #ifndef NEAP_RUNTIME_LIBRARIES_NCCL_SEGMENT_LAYOUT_H
 #define NEAP_RUNTIME_LIBRARIES_NCCL_SEGMENT_LAYOUT_H
 

@@ -1,4 +1,4 @@
-/* What the ranks say: the logs of a communicator (segment.h). */
+/* The logs of a communicator's ranks (segment.h). */
 #include "runtime/libraries/nccl/segment_state.h"
 
 #include "runtime/libraries/nccl/sparse.h"
@@ -25,7 +25,7 @@ static uint64_t counter(const struct nccl_segment *segment, const struct segment
 	}
 }
 
-/* A rank that has still to read the entry; -1: none. */
+/* A rank that has not read the entry yet; -1: none. */
 static int reader_of(const struct nccl_segment *segment, const struct segment_own *entry)
 {
 	int i;
@@ -48,7 +48,7 @@ static void reclaim(struct nccl_segment *segment)
 		segment->data_tail = entry->data_end;
 		segment->tail++;
 	}
-	segment->data_head = segment->data_tail = 0; /* the same pages again: an idle ring stays small */
+	segment->data_head = segment->data_tail = 0; /* reuse the same pages: an idle ring stays small */
 }
 
 int nccl_segment_stuck(struct nccl_segment *segment)
@@ -141,7 +141,8 @@ static bool copy_entry(const struct nccl_segment *segment, int from, uint64_t po
 	return atomic_load(&shared->position) == position + 1;
 }
 
-/* Looks at what a rank has published since the last time. Entries that it has overwritten were not for this rank. */
+/* Reads the entries that a rank has published since the last call. Entries that it has overwritten were not for this
+ * rank. */
 static struct segment_index *scan(struct nccl_segment *segment, int from)
 {
 	struct segment_index *index = segment->indexes[from];

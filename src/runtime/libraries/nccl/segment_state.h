@@ -4,14 +4,14 @@
 
 #include "runtime/libraries/nccl/segment_layout.h"
 
-/* Where in a rank's log the entries are that this rank may still need: position + 1, by kind and number modulo the
- * ring's size. `scanned` entries of the log have been looked at. */
+/* The places of entries in a rank's log that this rank may still need: position + 1, by kind and number modulo the
+ * ring's size. `scanned` entries of the log have been read. */
 struct segment_index {
 	uint64_t scanned;
 	uint64_t places[3][NCCL_LOG_ENTRIES];
 };
 
-/* Of an entry of this rank's own log: what says when it may be overwritten. */
+/* For an entry of this rank's own log: decides when it may be overwritten. */
 struct segment_own {
 	uint32_t kind;
 	int32_t to;
@@ -21,7 +21,7 @@ struct segment_own {
 
 struct nccl_segment {
 	char path[256];
-	int fd; /* holds this rank's life */
+	int fd; /* holds this rank's life lock */
 	int ranks, rank;
 	size_t bytes;
 	struct segment_header *header;

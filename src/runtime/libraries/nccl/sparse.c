@@ -28,7 +28,7 @@ static void add(struct scan *scan, uint64_t offset, uint64_t bytes)
 		scan->lost = true;
 }
 
-/* Halves what holds something until blocks are left: its depth is the logarithm of the size. */
+/* Halves the non-empty range down to single blocks: its depth is the logarithm of the size. */
 static void visit(struct scan *scan, uint64_t offset, uint64_t bytes)
 {
 	uint64_t left;

@@ -1,10 +1,10 @@
-/* runtime/libraries/nccl/sparse.h: what a buffer of device memory really holds, as it travels between ranks.
+/* runtime/libraries/nccl/sparse.h: the real contents of a device buffer, in the form that is sent between ranks.
  *
- *   buffer   |0000|xxxx|xxxx|0000 ... 0000|xx|      blocks of 4 KiB; those that hold nothing read as zeros
- *   packed   [count][offset, bytes]...[bytes]...    one extent for each run of blocks that hold something
+ *   buffer   |0000|xxxx|xxxx|0000 ... 0000|xx|      blocks of 4 KiB; empty ones read as zeros
+ *   packed   [count][offset, bytes]...[bytes]...    one extent for each run of non-empty blocks
  *
- * Gradients were never computed, so a buffer of any size packs to nothing. A buffer that really holds more than
- * NCCL_PACKED_LIMIT bytes is not packed: it is *lost*, and reads as zeros at the other end.
+ * Gradients were never computed, so a gradient buffer of any size packs to nothing. A buffer that holds more than
+ * NCCL_PACKED_LIMIT bytes is not packed: it is *lost*, and reads as zeros on the other ranks.
  *
  * Invariants of a packed buffer: offsets rise, are multiples of NCCL_BLOCK, and lie inside the buffer; extents do not
  * overlap; the bytes are exactly theirs. nccl_sparse_open checks them: a packed buffer comes from another process.
@@ -42,11 +42,11 @@ struct nccl_sparse {
 	const unsigned char *bytes;
 };
 
-/* False: no packed form of a buffer of `total` bytes. */
+/* False: not a packed buffer of `total` bytes. */
 bool nccl_sparse_open(const void *packed, size_t packed_bytes, uint64_t total, struct nccl_sparse *ret_sparse);
-/* The first offset at or after `offset` that may hold something; UINT64_MAX: none. */
+/* The first offset at or after `offset` that may not be empty; UINT64_MAX: none. */
 uint64_t nccl_sparse_next(const struct nccl_sparse *sparse, uint64_t offset);
-/* Zeros where nothing is held. */
+/* Empty parts are zeros. */
 void nccl_sparse_read(const struct nccl_sparse *sparse, uint64_t offset, void *to, size_t bytes);
 
 #endif
