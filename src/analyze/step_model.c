@@ -1,12 +1,12 @@
-/* One step of a recording, taken apart.
+/* analyze/step_model.c: one step of a recording, taken apart.
  *
  *   ring       | ... allocs and frees ... | alloc free alloc ... free | ... | frees at the end of the run |
  *                                         ^ STEP n-1                  ^ STEP n
  *                base: live at STEP n-1     the step
  *
- * A block that was allocated before the ring begins shows when it is freed, at the latest when the program tidies up;
- * what never shows is known as a sum, from the allocated bytes that each event carries. A block counts as freed when
- * its free has completed: only then can it be reused. */
+ * A block that was allocated before the ring begins becomes known when it is freed, at the latest at the end of the
+ * program. Of blocks that are never freed only the sum is known, from the allocated bytes in each event. A block
+ * counts as freed when its free has completed: only then can it be reused. */
 #include "analyze/step_model.h"
 
 #include "base/error.h"
@@ -18,7 +18,7 @@
 #define PASSES 3
 #define GONE   UINT64_MAX /* a live block that came after the step */
 
-/* Of the last session: what another device's says does not count. */
+/* The device of the last session: other devices' sessions do not count. */
 static uint16_t last_device(const struct neap_record *record)
 {
 	for (size_t i = record->journal_count; i-- > 0;)
@@ -42,7 +42,7 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		    (event->kind != NEAP_EVENT_RUNG || event->block == NEAP_RUNG_STOP))
 			continue;
 		struct neap_split next = neap_record_split(event, settings.split.ranks);
-		/* Only a rung that changed nothing but the split says how sizes depend on it. */
+		/* Only a rung that changed the split alone shows how sizes depend on it. */
 		bool same_program = event->kind == NEAP_EVENT_RUNG && event->block == NEAP_RUNG_SPLIT;
 		settings.before = same_program ? settings.split : (struct neap_split){0};
 		settings.before_since_ns = settings.since_ns;
@@ -132,7 +132,7 @@ static bool add_block(struct builder *builder, const struct neap_event *event, u
 	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, event->address, *ret_index);
 }
 
-/* Who is live when the step begins. False: no host memory. */
+/* The blocks that are live when the step begins. False: no host memory. */
 static bool find_base(struct builder *builder)
 {
 	const struct neap_record *record = builder->record;
@@ -165,7 +165,8 @@ static int by_address(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* Keeps the living in order of address, with what no event tells as one block more. False: more is live than was. */
+/* Keeps the live blocks in order of address, and adds one block for the bytes that no event explains. False: the
+ * blocks add up to more than was allocated. */
 static bool settle_base(struct builder *builder, uint64_t level, uint64_t *ret_known)
 {
 	size_t kept = 0;
@@ -199,7 +200,7 @@ static bool never_scales(const char *tag)
 	       !strcmp(tag, "workspace");
 }
 
-/* When the last micro-batches between two instants began to be smaller; UINT64_MAX: they did not. */
+/* From when on the micro-batches between two instants were smaller; UINT64_MAX: they were not. */
 static uint64_t find_smaller(const struct neap_record *record, const struct neap_last_settings *settings,
 			     uint64_t begin_ns, uint64_t end_ns)
 {
@@ -301,7 +302,8 @@ static bool take_step(struct builder *builder)
 
 /* From two splits. */
 
-/* What an allocation at two micro-batches says of its size; false: no straight line with whole numbers. */
+/* How an allocation's size depends on the micro-batch, from its sizes at two; false: not in whole bytes per sample.
+ */
 static bool solve(uint64_t more, uint64_t size_more, uint64_t less, uint64_t size_less,
 		  struct neap_step_size *ret_size)
 {
@@ -344,7 +346,7 @@ static size_t run_length(const struct pair_search *search, size_t offset)
 	return length;
 }
 
-/* Sizes of one tag that were seen at both splits are known; a size for which two pairs disagree is not. */
+/* A size that was seen at both splits under one tag is known, unless two pairs disagree about it. */
 static bool learn(const struct pair_search *search, struct neap_step_model *model)
 {
 	size_t best = 0, longest = 0;
@@ -425,7 +427,7 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	return learned;
 }
 
-/* Allocated when the step begins. Not every event says. */
+/* Allocated bytes when the step begins: not every event has them. */
 static uint64_t level_at(const struct builder *builder, size_t begin)
 {
 	const struct neap_record *record = builder->record;

@@ -6,23 +6,23 @@
 #include "replay/rerun.h"
 #include "trace/record.h"
 
-/* The settings in force at the end of a recording, and those before them. */
+/* The settings in force at the end of a recording, and the ones before. */
 struct neap_last_settings {
 	struct neap_split split, before; /* before.micro_batch 0: there were no others */
 	uint64_t since_ns, before_since_ns;
-	uint64_t until_ns; /* when they changed again, or the request failed; UINT64_MAX: they did not */
+	uint64_t until_ns; /* when they changed again, or the request failed; UINT64_MAX: neither happened */
 	uint16_t device;   /* of the session's allocator */
 	bool from_change;  /* the step that begins where they changed counts as whole */
 };
-/* False: no session said. */
+/* False: the recording has no training session. */
 bool neap_last_settings(const struct neap_record *record, struct neap_last_settings *ret_settings);
 
 /* Bytes at micro-batch m: fixed + sample * m. */
 struct neap_step_size {
 	uint64_t fixed, sample;
-	bool smaller; /* of a micro-batch that had a sample less than the largest of its step */
+	bool smaller; /* its micro-batch had one sample less than the largest of its step */
 };
-/* `as_recorded`: with a sample less where that was so; else as if all were of this size. Saturates. */
+/* `as_recorded`: with one sample less if `smaller`; else as if all parts were of this size. Saturates. */
 uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded);
 
 struct neap_step_model {
@@ -30,16 +30,16 @@ struct neap_step_model {
 	struct neap_step_size *sizes; /* of the step's operations */
 	size_t base_count, step_count, slot_count;
 	uint64_t base_bytes;    /* live when the step begins, as rounded */
-	uint64_t unknown_bytes; /* of these, in no event of the recording: one block of the base */
+	uint64_t unknown_bytes; /* the part of these that no event of the recording explains: one block of the base */
 	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* measured in that step */
-	bool closed;     /* a step leaves live what it found live: it can be done again and again */
+	bool closed;     /* a step ends with the blocks live that it began with: it can be repeated */
 	bool two_splits; /* some sizes were solved for from two splits */
 };
 
 #define NEAP_STEP_SHORT 8192 /* operations; a longer step is done again only once */
 
-/* Takes the step with the highest peak of those that are whole in the recording and were done with the settings in
- * force. Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
+/* Takes the step with the highest peak among those that are whole in the recording and ran with these settings.
+ * Errors: NEAP_ENOENT when there is none; NEAP_EPARSE when its events do not fit together; NEAP_ENOMEM. */
 enum neap_status neap_step_model_make(const struct neap_record *record, const struct neap_last_settings *settings,
 				      struct neap_step_model *ret_model, struct neap_error *err);
 void neap_step_model_fini(struct neap_step_model *model);

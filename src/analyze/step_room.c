@@ -1,4 +1,4 @@
-/* Which steps may stand for the one that failed:
+/* analyze/step_room.c: which steps can stand in for the one that failed:
  *
  *   SPLIT ... STEP STEP STEP | OOM  RUNG split  STEP STEP  RUNG split  STEP  RUNG other
  *            same settings   |                 other micro-batches           no more
@@ -31,7 +31,7 @@ static uint64_t page_of(const struct neap_record *record, uint16_t device)
 	return page_bytes <= (1ull << 30) && !(page_bytes & (page_bytes - 1)) ? page_bytes : PLAIN_PAGE_BYTES;
 }
 
-/* The settings in force at the failure. False: no session said. */
+/* The settings in force at the failure. False: the recording has no training session. */
 static bool settings_at(const struct neap_record *record, size_t oom, struct neap_last_settings *settings)
 {
 	const uint16_t device = record->journal[oom].device;
@@ -139,7 +139,8 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 	free(ops);
 	if (status != NEAP_OK)
 		return status;
-	/* Of what no event tells only the sum is known; and what the model does not explain is added. */
+	/* Of blocks in no event only the sum is known: pages for them, and the peak that the model misses, are added.
+	 */
 	uint64_t page = search.rerun.page_bytes ? search.rerun.page_bytes : PLAIN_PAGE_BYTES;
 	uint64_t unexplained = neap_apart(as_it_was.peak_allocated_bytes, model->peak_allocated_bytes);
 	uint64_t margin = neap_plus(unexplained, model->unknown_bytes ? 2 * page : 0);
