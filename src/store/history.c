@@ -195,7 +195,7 @@ enum neap_status neap_history_put(struct neap_history *history, const char *seri
 	neap_buffer_text(&sql, ")");
 	enum neap_status status = neap_buffer_status(&sql, err);
 	if (!status && (status = format_result(result, &text, err)) == NEAP_EINVAL) {
-		neap_buffer_clear(&text); /* a figure that JSON cannot say: the columns are kept */
+		neap_buffer_clear(&text); /* a figure that JSON cannot hold: keep only the columns */
 		status = NEAP_OK;
 	}
 	if (status)
@@ -294,7 +294,7 @@ static int bind_filter(sqlite3_stmt *statement, const struct neap_history_filter
 	return code;
 }
 
-/* All that was put, from its JSON. *ret_taken false: this row has none that can be read (it is of an earlier
+/* Reads the whole result from its JSON. *ret_taken false: this row has no readable JSON (it is of an earlier
  * version). Errors: NEAP_ENOMEM. */
 static enum neap_status take_whole(sqlite3_stmt *statement, struct neap_result *result, bool *ret_taken,
 				   struct neap_error *err)

@@ -1,4 +1,4 @@
-/* store/history.h: every run that ever was, in SQLite (WAL) at STATE/history.db.
+/* store/history.h: all runs, in SQLite (WAL) at STATE/history.db.
  *
  * Threads: one handle, one thread. Several processes may write at once (they wait up to 30 s for each other).
  */
@@ -9,17 +9,17 @@
 
 struct neap_history;
 
-/* Opens, making and migrating it where needed. A damaged file is set aside as PATH.damaged-TIME, and a new one begun:
- * `ret_note` (room for 512, may be NULL) then says so, else is "". One that can be read and not written (the disk is
- * full) is opened for reading, and the note says that. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and
- * NEAP_ENOTSUP for the file of a newer neap. */
+/* Opens, making and migrating it where needed. Renames a damaged file to PATH.damaged-TIME and starts a new one:
+ * `ret_note` (room for 512, may be NULL) then reports it, else is "". Opens a file that cannot be written (the disk
+ * is full) for reading, with a note. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the
+ * file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
 
 /* Adds a run, with its marks and a curve of at most NEAP_HISTORY_SAMPLES points; a second time with the same run_id
- * replaces it (so that a resumed series adds nothing twice). `key`: what makes its experiment the same as another
- * one's, see neap_history_peak; "" nothing does. */
+ * replaces it (so that a resumed series adds nothing twice). `key`: runs with the same key are of the same
+ * experiment, see neap_history_peak; "" none. */
 enum neap_status neap_history_put(struct neap_history *history, const char *series, const char *key,
 				  const struct neap_result *result, struct neap_error *err);
 
@@ -42,7 +42,7 @@ struct neap_history_filter {
 	const char *run;                       /* a run_id, or the beginning of one */
 	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
 	uint64_t limit;                        /* at most so many, the newest; 0: all */
-	bool whole;                            /* with samples, marks and all else that a result holds */
+	bool whole;                            /* with samples, marks and all other fields of a result */
 };
 
 struct neap_history_run {
@@ -51,12 +51,12 @@ struct neap_history_run {
 	const struct neap_result *result;
 };
 
-/* Calls `visit` for each, newest first, until it returns false. What it is given is gone when it returns. */
+/* Calls `visit` for each, newest first, until it returns false. The run is valid only during the call. */
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
 				   bool (*visit)(void *context, const struct neap_history_run *run), void *context,
 				   struct neap_error *err);
 
-/* Deletes what the filter finds (its limit does not count), and gives the space back to the disk. */
+/* Deletes the runs that the filter finds (ignores its limit), and gives the space back to the disk. */
 enum neap_status neap_history_prune(struct neap_history *history, const struct neap_history_filter *filter,
 				    uint64_t *ret_count, struct neap_error *err);
 

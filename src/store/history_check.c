@@ -1,11 +1,11 @@
-/* store/history_check.c: when the history's file was last read whole, and found sound.
+/* store/history_check.c: remembers when the history's file was last read whole and found sound.
  *
  *   PATH.checked   one line "CHECKED INODE SIZE TIME": when (nanoseconds since 1970), and the file as neap left it
  * last
  *
- * `PRAGMA quick_check` reads the whole file: seconds, once it has years of runs in it. So it is asked at most once a
- * day, unless the file is not as it was left (restored, copied over, or its last writer was killed), or a query has
- * met damage.
+ * `PRAGMA quick_check` reads the whole file: seconds, once it has years of runs in it. So it runs at most once a day,
+ * unless the file has changed since neap left it (restored, copied over, or its last writer was killed), or a query
+ * has found damage.
  */
 #include "store/history_internal.h"
 
@@ -61,7 +61,7 @@ bool neap_history_is_checked(const char *path)
 	       then.time_ns == now.time_ns && then.checked_ns <= now_ns && now_ns - then.checked_ns < DAY_NS;
 }
 
-/* What is torn, or cannot be written, only has the file checked once more. */
+/* A torn stamp, or a failure to write it, only causes one more check. */
 static void write_stamp(const char *path, uint64_t checked_ns)
 {
 	char name[4200], line[128];
@@ -82,7 +82,7 @@ void neap_history_note_checked(const char *path) { write_stamp(path, neap_wall_n
 void neap_history_note_left(const char *path)
 {
 	struct stamp stamp;
-	if (read_stamp(path, &stamp)) /* else it was suspected meanwhile */
+	if (read_stamp(path, &stamp)) /* else another process has found damage meanwhile */
 		write_stamp(path, stamp.checked_ns);
 }
 

@@ -1,8 +1,9 @@
-/* store/history_file.c: the history's file: opened, its schema brought up to date, a damaged one set aside.
+/* store/history_file.c: opens the history's file, migrates its schema, sets a damaged file aside.
  *
- * Whoever opens the file holds a shared lock (flock) on its folder meanwhile, and whoever sets it aside an exclusive
- * one, under which he looks again: another may have done so, and the file that is there now be a good one. Nor is
- * anyone then in the middle of opening the damaged one, whose closing would remove the new one's log by its name.
+ * A process holds a shared lock (flock) on the folder while it opens the file, and an exclusive lock while it sets
+ * the file aside. Under the exclusive lock it checks again: another process may have done so, and the file may be a
+ * good one now. Nor is any process then opening the damaged file: closing that would remove the new file's log by its
+ * name.
  *
  * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
  * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
@@ -21,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BUSY_MS 30000 /* how long another process is waited for */
+#define BUSY_MS 30000 /* how long to wait for another process */
 
 static const char *const migrations[] = {
 	/* 0 -> 1 */
@@ -58,7 +59,7 @@ enum neap_status neap_history_fail(sqlite3 *database, const char *what, const ch
 		break;
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED:
-	case SQLITE_PROTOCOL: /* the race for the log's locks was lost many times in a row */
+	case SQLITE_PROTOCOL: /* lost the race for the log's locks many times in a row */
 		status = NEAP_EBUSY;
 		break;
 	case SQLITE_NOMEM:
@@ -119,7 +120,7 @@ static enum neap_status migrate(struct neap_history *history, struct neap_error 
 	return NEAP_OK;
 }
 
-/* Opens and checks; *ret_damaged says whether a failure is the file's own state. */
+/* Opens and checks; *ret_damaged: a failure is due to the file's own state. */
 static enum neap_status open_checked(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
 {
 	char verdict[128] = "";
@@ -152,8 +153,8 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 	return status;
 }
 
-/* SQLite's own patience does not cover the change of a new file to WAL: whoever loses that race is told at once that
- * the file is busy. So opening is tried again for as long. */
+/* SQLite's busy timeout does not cover the change of a new file to WAL: the process that loses that race gets
+ * SQLITE_BUSY at once. So retry opening for as long. */
 static enum neap_status open_patiently(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
 {
 	const struct neap_clock *clock = neap_clock_system();
@@ -187,8 +188,8 @@ static void write_uri(const char *path, char *uri)
 	strcpy(uri + length, "?immutable=1");
 }
 
-/* Where SQLite can make no index of the log beside the file (the disk is full): the file as it stands, for reading.
- * Only when there is no log: what is in it would be missing. */
+/* If SQLite cannot make the log's index beside the file (the disk is full), opens the file as it is, for reading.
+ * Only if there is no log, whose rows would be missing. */
 static bool open_as_it_stands(struct neap_history *history)
 {
 	char log[4200], uri[3 * sizeof history->path + 32], verdict[128] = "";
@@ -208,8 +209,8 @@ static bool open_as_it_stands(struct neap_history *history)
 	return !strcmp(verdict, "ok") && ask(history->database, "PRAGMA user_version", NULL, 0) == VERSION;
 }
 
-/* Renames the file, never over one that was set aside before, and with it its log where SQLite has left one: it may
- * hold rows that can be saved. The log's index can be made again. */
+/* Renames the file, never over one that was set aside before, with its log if SQLite has left one: it may hold rows
+ * that can be saved. The log's index can be made again. */
 static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
 {
 	char aside[4200], log[4200], aside_log[4300], number[16] = "";
@@ -221,7 +222,7 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 			snprintf(number, sizeof number, "-%u", n);
 		snprintf(aside, sizeof aside, "%s.damaged-%llu%s", path, now_s, number);
 		result = renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE);
-		if (result && errno == EINVAL) /* a file system that cannot do it in one step */
+		if (result && errno == EINVAL) /* the file system cannot do it in one step */
 			result = access(aside, F_OK) ? rename(path, aside) : (errno = EEXIST, -1);
 	}
 	if (result)
@@ -239,7 +240,7 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	return NEAP_OK;
 }
 
-/* The file's folder, to be locked; -1 where there is none: then opening the file says so. */
+/* Opens the file's folder, to lock it; -1 if there is none: then opening the file fails too. */
 static int open_folder(const char *path)
 {
 	char folder[4096];
@@ -250,8 +251,8 @@ static int open_folder(const char *path)
 	return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Waits, as long as for any lock of the history. Where the file system has none, or whoever has it was stopped,
- * nothing is held off. */
+/* Waits as long as for any lock of the history. Goes on without the lock if the file system has none, or if the
+ * process that holds it is stopped. */
 static void lock(int folder_fd, int operation)
 {
 	const struct neap_clock *clock = neap_clock_system();
@@ -262,7 +263,7 @@ static void lock(int folder_fd, int operation)
 		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
 }
 
-/* Opens; what is damaged is set aside, and a new one begun. */
+/* Opens the file; sets a damaged one aside and starts a new one. */
 static enum neap_status open_or_begin(struct neap_history *history, int folder_fd, char *ret_note, bool *ret_damaged,
 				      struct neap_error *err)
 {

@@ -1,4 +1,4 @@
-/* store/history_internal.h: what the history's file and its rows share. */
+/* store/history_internal.h: shared by history*.c. */
 #ifndef NEAP_STORE_HISTORY_INTERNAL_H
 #define NEAP_STORE_HISTORY_INTERNAL_H
 
@@ -14,13 +14,13 @@ struct neap_history {
 /* The database's last error as ours: "WHAT the history PATH: ...". `database` may be NULL: out of memory. */
 enum neap_status neap_history_fail(sqlite3 *database, const char *what, const char *path, struct neap_error *err);
 
-/* history_check.c: whether the file is known to be sound, so that it need not be read whole. */
+/* history_check.c: whether the file is known to be sound and need not be read whole. */
 bool neap_history_is_checked(const char *path);
-/* It was read whole, and is. */
+/* Notes that it was read whole and is sound. */
 void neap_history_note_checked(const char *path);
-/* It is as we left it. */
+/* Notes its state as we leave it. */
 void neap_history_note_left(const char *path);
-/* A query met damage, or it is another file now. */
+/* Forgets the check: a query found damage, or the file was replaced. */
 void neap_history_suspect(const char *path);
 
 #endif

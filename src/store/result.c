@@ -10,8 +10,8 @@
  *    "ranks": [{"role": "rank", "rank": 0, "local_rank": 0, "pid": 4711, "device": "GPU-...", ...}, ...]
  *   }
  *
- * Keys are the names of the struct's fields; keys that are not known are skipped, so that a later version may add
- * some; another schema is refused. Bytes of a command line that are not UTF-8 are written as '?'.
+ * Keys are the names of the struct's fields; unknown keys are skipped, so that a later version may add some; another
+ * schema is refused. Bytes of a command line that are not UTF-8 are written as '?'.
  */
 #include "store/result.h"
 
@@ -327,7 +327,7 @@ static json_t *ranks_value(const struct neap_result *result, struct neap_error *
 	return rows;
 }
 
-/* NULL: *err says what is wrong, or (status 0) the host is out of memory. */
+/* NULL: *err has the error, or (status 0) the host is out of memory. */
 static json_t *field_value(const struct neap_result *result, const struct field *field, struct neap_error *err)
 {
 	const void *place = at(result, field);
@@ -397,7 +397,7 @@ enum neap_status neap_result_write(const char *path, const struct neap_result *r
 	return status;
 }
 
-/* Where a key stands in the file, for a message: jansson keeps no places of values. */
+/* Finds a key's place in the file, for a message: jansson keeps no places of values. */
 static enum neap_status complain(const struct neap_buffer *text, const char *path, const char *key, const char *what,
 				 struct neap_error *err)
 {
@@ -413,7 +413,7 @@ static enum neap_status complain(const struct neap_buffer *text, const char *pat
 	return neap_fail_at(err, line, column, "%s: %s %s", path, key, what);
 }
 
-/* The one complaint that is not about the value. */
+/* The only error that is not about the value. */
 static const char no_memory[] = "does not fit into host memory";
 
 static bool get_u64(const json_t *value, uint64_t *ret_number)
@@ -540,7 +540,7 @@ static const char *read_string(const json_t *value, char **ret_text)
 	return neap_result_set(ret_text, json_string_value(value), NULL) ? no_memory : NULL;
 }
 
-/* NULL, or what is wrong with the value. */
+/* NULL, or the error in the value. */
 static const char *read_field(const struct field *field, const json_t *value, struct neap_result *result)
 {
 	void *place = at(result, field);
