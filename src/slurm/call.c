@@ -77,7 +77,7 @@ static enum neap_status read_all(int fds[2], struct neap_buffer *buffers[2], con
 	return neap_buffer_status(buffers[0], err) ? NEAP_ENOMEM : neap_buffer_status(buffers[1], err);
 }
 
-/* EACCES may come from a folder of PATH that may not be searched: the command is missing all the same. */
+/* EACCES may come from an unreadable folder of PATH: the command is missing all the same. */
 static enum neap_status explain_exec(const char *name, int cause, struct neap_error *err)
 {
 	if (cause == ENOENT || (cause == EACCES && !neap_path_search(name)))

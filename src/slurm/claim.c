@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A line and no more. */
+/* One line. */
 #define CLAIM_BYTES 256
 
 static enum neap_status write_beside(int fd, const char *path, const struct neap_slurm_claim *claim,
@@ -49,7 +49,7 @@ enum neap_status neap_slurm_claim_make(const char *folder, const struct neap_slu
 	status = write_beside(fd, beside, claim, err);
 	if (!status && link(beside, path)) {
 		int cause = errno;
-		/* Over NFS an answer may be lost and the call repeated: two links say that it was done. */
+		/* Over NFS an answer may be lost and the call repeated: two links show that it succeeded. */
 		if (fstat(fd, &info) || info.st_nlink != 2)
 			status = cause == EEXIST ? neap_fail(err, NEAP_EEXIST, "%.150s is there already", path)
 						 : neap_fail_errno(err, cause, "linking %.150s", path);

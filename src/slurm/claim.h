@@ -1,10 +1,11 @@
-/* slurm/claim.h: the task that runs an attempt, where several machines see one folder.
+/* slurm/claim.h: records the task that runs an attempt, for a folder shared by several machines.
  *
  *   RUN/claim   "job 12 task 3 restart 0 node n17 run ID"
  *
- * A claim is written beside its place and linked into it: it is there whole or not at all, and only one can be, also
- * over NFS, where locks between machines cannot be relied on. It is never changed or removed. So an array that was
- * submitted twice, or whose number was lost in a crash, runs nothing twice: a task runs only what it has claimed.
+ * A claim is written to a temporary file and linked to its name: it exists whole or not at all, and only one task can
+ * make it, also over NFS, where locks between machines are unreliable. It is never changed or removed. A task runs
+ * only the attempt it has claimed, so an array that was submitted twice, or whose number was lost in a crash, runs
+ * nothing twice.
  */
 #ifndef NEAP_SLURM_CLAIM_H
 #define NEAP_SLURM_CLAIM_H

@@ -1,4 +1,4 @@
-/* slurm/decide.c: see decide.h, whose table this is. */
+/* slurm/decide.c: the table in decide.h. */
 #include "slurm/decide.h"
 
 static struct neap_slurm_verdict verdict(enum neap_slurm_action action, enum neap_outcome outcome, const char *why)

@@ -1,22 +1,22 @@
-/* slurm/decide.h: what becomes of an attempt that a task has claimed. Pure.
+/* slurm/decide.h: decides about an attempt that a task has claimed. Pure.
  *
- * The result in the attempt's folder says how it ended. squeue says whether the task is still there, and the end of
- * the task's output why Slurm ended it.
+ * The result in the attempt's folder shows how it ended, squeue whether the task is still in the queue, and the end
+ * of the task's output why Slurm ended it.
  *
  *   a result                        the task                       so
  *   -----------------------------   ----------------------------   -------------------------------------------------
  *   of another kind                 in any state                   TAKE
  *   canceled, signaled, failed      has begun the next attempt     CANCEL: Slurm requeued it
- *   (Slurm's SIGTERM may have       is there, or nobody knows      WAIT
+ *   (Slurm's SIGTERM may have       is there, or unknown           WAIT
  *   ended the command, or neap      is gone; time, memory          TAKE, as what it was
  *   first)                          is gone; cancelled, taken      CANCEL
- *                                   is gone, nothing told          TAKE: it ended by itself
+ *                                   is gone, no cause              TAKE: it ended by itself
  *   none, its lock is held          in any state                   WAIT
  *   none                            has begun the next attempt     CANCEL: Slurm requeued it
- *                                   is there, or nobody knows      WAIT
- *                                   is gone; time, memory          TAKE, a result made from what is known
+ *                                   is there, or unknown           WAIT
+ *                                   is gone; time, memory          TAKE, a result made from known facts
  *                                   is gone; cancelled, taken      CANCEL
- *                                   is gone, nothing told          LOSE
+ *                                   is gone, no cause              LOSE
  *
  * CANCEL and LOSE mean another attempt; only LOSE counts against the limit of lost ones.
  */
@@ -46,8 +46,8 @@ enum neap_slurm_action {
 
 struct neap_slurm_verdict {
 	enum neap_slurm_action action;
-	enum neap_outcome outcome; /* TAKE: what the result is to say */
-	const char *why;           /* for people; static; "" when the result says it all */
+	enum neap_outcome outcome; /* TAKE: the outcome to write into the result */
+	const char *why;           /* for people; static; "" when the result is enough */
 };
 
 /* Whether a run with this outcome may have been ended by Slurm. */

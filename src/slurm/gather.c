@@ -1,9 +1,9 @@
-/* slurm/gather.c: what claims, results and the queue say of each experiment, and what follows: results into
- * the history, starts and ends into the journal. See slurm/decide.h for the decisions.
+/* slurm/gather.c: finds each experiment's state from claims, results and the queue. Puts results into the history,
+ * starts and ends into the journal. See slurm/decide.h for the decisions.
  *
  * The order of a look matters: first the claims, then the queue, then the results. A task claims while it is in the
- * queue, and leaves its result before it leaves the queue: so one that had claimed and is not listed has ended, and
- * its result is there if there will ever be one.
+ * queue, and leaves its result before it leaves the queue: so a task that had claimed and is not listed has ended,
+ * and its result, if any, is there.
  */
 #include "slurm/internal.h"
 
@@ -67,13 +67,13 @@ static enum neap_slurm_cause find_cause(const struct neap_slurm *slurm, uint32_t
 	struct neap_buffer tail = {0};
 	output_path(slurm, job, task, path);
 	read_tail(path, &tail);
-	enum neap_slurm_cause cause = neap_slurm_last_words(neap_buffer_string(&tail), tail.length);
+	enum neap_slurm_cause cause = neap_slurm_last_cause(neap_buffer_string(&tail), tail.length);
 	neap_buffer_fini(&tail);
 	return cause;
 }
 
-/* NFS remembers for up to a minute that a name was not there. Opening a folder asks the server whether it has
- * changed, so that files of other machines are seen. */
+/* NFS caches a missing name for up to a minute. Opening the folder asks the server whether it has changed, so that
+ * other machines' files appear. */
 static void refresh(const char *folder)
 {
 	int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -140,12 +140,12 @@ static void say_lost(struct neap_slurm *slurm, size_t at, const char *why, const
 	say_of(slurm, at, text);
 }
 
-/* What the attempt's folder and the queue say of an attempt that was claimed. */
+/* The state of a claimed attempt, from its folder and the queue. */
 struct found {
 	struct neap_attempt attempt;
 	struct neap_slurm_facts facts;
 	struct neap_result result; /* where facts.has_result; ours to free */
-	bool damaged;              /* there is a result file that cannot be read */
+	bool damaged;              /* its result file cannot be read */
 };
 
 static enum neap_status find_begun_again(const struct neap_slurm *slurm, size_t at, bool *ret_again,
@@ -158,13 +158,13 @@ static enum neap_status find_begun_again(const struct neap_slurm *slurm, size_t 
 	return status == NEAP_ENOENT ? NEAP_OK : status;
 }
 
-/* Whether its supervisor lives, as far as locks tell. A command that ended before its supervisor died still gets a
+/* Whether its supervisor is alive, as far as locks show. A command that ended before its supervisor died still gets a
  * result. */
 static enum neap_status find_supervisor(struct found *found, struct neap_error *err)
 {
 	enum neap_step_found there = NEAP_STEP_FOUND_NOTHING;
 	enum neap_status status = neap_attempt_find(&found->attempt, &there, err);
-	/* Where there are no locks, a file names an owner on another machine: Slurm says that it is gone. */
+	/* Without locks, a file names an owner on another machine: Slurm reports that it has ended. */
 	if (!status && there == NEAP_STEP_FOUND_LOCK && neap_owner_forget(found->attempt.folder))
 		status = neap_attempt_find(&found->attempt, &there, err);
 	found->facts.lock_held = there == NEAP_STEP_FOUND_LOCK;
@@ -200,7 +200,7 @@ static enum neap_status find(struct neap_slurm *slurm, size_t at, struct found *
 	if (!status)
 		status = find_begun_again(slurm, at, &found->facts.begun_again, err);
 	refresh(found->attempt.folder);
-	/* The lock before the result: a supervisor leaves its result before it frees the lock. */
+	/* Check the lock before the result: a supervisor writes its result before it frees the lock. */
 	if (!status && found->facts.gone)
 		status = find_supervisor(found, err);
 	if (!status)
@@ -219,15 +219,15 @@ static uint64_t written_ns(const char *path)
 	return (uint64_t)info.st_mtim.tv_sec * NEAP_NS_PER_S + (uint64_t)info.st_mtim.tv_nsec;
 }
 
-/* A result for an attempt that had no time to leave its own. Its claim was written when it began, the task's output
- * last when it ended. */
+/* Makes a result for an attempt that had no time to write its own. Its claim was written at its start, the task's
+ * output last at its end. */
 static enum neap_status make_result(struct neap_slurm *slurm, size_t at, struct found *found, struct neap_error *err)
 {
 	const struct neap_slurm_claim *claim = &slurm->looks[at].claim;
 	struct neap_result *result = &found->result;
 	char path[4400];
 	enum neap_status status = neap_series_make_result(&slurm->series, at, "", result, err);
-	found->facts.has_result = true; /* what there is of it is to be freed */
+	found->facts.has_result = true; /* a partial result must be freed too */
 	if (!status)
 		status = neap_result_set(&result->run_id, claim->run_id, err);
 	snprintf(path, sizeof path, "%s/claim", found->attempt.folder);
@@ -308,7 +308,7 @@ static enum neap_status lose(struct neap_slurm *slurm, size_t at, struct found *
 	return append_of(slurm, "lost", at, err);
 }
 
-/* *ret_moved: the journal says more than before. */
+/* *ret_moved: the journal has grown. */
 static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct found found;
@@ -330,8 +330,8 @@ static enum neap_status look_at_claimed(struct neap_slurm *slurm, size_t at, boo
 	return status;
 }
 
-/* The task that was to run it is gone and has claimed nothing. A task without output was cancelled in the queue; a
- * task that had started and failed counts as a lost attempt. */
+/* Its task has ended without a claim. A task without output was cancelled in the queue; a task that had started and
+ * failed counts as a lost attempt. */
 static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *ret_moved, struct neap_error *err)
 {
 	struct neap_slurm_look *look = &slurm->looks[at];
@@ -347,9 +347,9 @@ static enum neap_status look_at_gone(struct neap_slurm *slurm, size_t at, bool *
 		return neap_series_append(&slurm->series,
 					  neap_series_record_of("unbegun", name_of(slurm, at), look->attempt), err);
 	}
-	if (look->told_cancelled == end->submission)
+	if (look->shown_cancelled == end->submission)
 		return NEAP_OK;
-	look->told_cancelled = end->submission;
+	look->shown_cancelled = end->submission;
 	look->withheld = !slurm->first_look;
 	say_of(slurm, at, "its task was cancelled before it had begun");
 	return NEAP_OK;
@@ -370,7 +370,7 @@ static enum neap_status look_at_unclaimed(struct neap_slurm *slurm, size_t at, b
 	enum neap_status status = read_claim(slurm, at, look->attempt, &claim, err);
 	if (status == NEAP_ENOENT)
 		return look_at_gone(slurm, at, ret_moved, err);
-	*ret_moved = true; /* claimed since we looked */
+	*ret_moved = true; /* claimed since the last check */
 	return status;
 }
 
@@ -399,7 +399,7 @@ static enum neap_status read_claims(struct neap_slurm *slurm, struct neap_error 
 	return NEAP_OK;
 }
 
-/* One look at everything. *ret_moved: look again. */
+/* Checks everything once. *ret_moved: check again. */
 static enum neap_status look(struct neap_slurm *slurm, bool *ret_moved, struct neap_error *err)
 {
 	const struct neap_series_state *state = &slurm->series.state;
@@ -438,9 +438,9 @@ static void count_one(struct neap_slurm *slurm, size_t at)
 	if (look->place != NEAP_SLURM_READY)
 		neap_slurm_add_job(slurm->summary,
 				   look->place == NEAP_SLURM_BEGUN ? claim->job : neap_slurm_job_of(slurm, at));
-	if (look->place != NEAP_SLURM_BEGUN || look->told_running == look->attempt)
+	if (look->place != NEAP_SLURM_BEGUN || look->shown_running == look->attempt)
 		return;
-	look->told_running = look->attempt;
+	look->shown_running = look->attempt;
 	neap_series_say(&slurm->series, "[%zu/%zu] %s: running on %s, task %" PRIu32 "_%" PRIu32, at + 1,
 			slurm->series.spec->count, name_of(slurm, at), claim->node, claim->job, claim->task);
 }

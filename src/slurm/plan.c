@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define MINUTE_NS    (60 * NEAP_NS_PER_S)
-#define NEAP_OWN_MIB 64 /* host memory of neap itself, beside what the command may take */
+#define NEAP_OWN_MIB 64 /* host memory of neap itself, beside the command's */
 
 static bool needs_device(const struct neap_spec *spec, const struct neap_experiment *experiment)
 {
@@ -31,8 +31,8 @@ static uint64_t duration_or(const char *text, uint64_t otherwise_ns)
 	return ns;
 }
 
-/* What a task may take in all: the wait for memory, the command, its end, the drain. One that may be started again,
- * its memory having run out, has twice its time. 0: no limit. */
+/* A task's total time: the wait for memory, the command, its end, the drain. Twice the time if the command may be
+ * restarted after an OOM. 0: no limit. */
 static uint64_t minutes_of(const struct neap_experiment *experiment)
 {
 	if (!experiment->time_limit)
@@ -56,10 +56,10 @@ static uint64_t mebibytes_of(const struct neap_experiment *experiment)
 	return bytes / NEAP_MIB + 1 + NEAP_OWN_MIB;
 }
 
-/* The larger of both, where 0 is without a limit. */
+/* The larger of both; 0 means no limit. */
 static uint64_t larger(uint64_t a, uint64_t b) { return !a || !b ? 0 : a > b ? a : b; }
 
-/* Fills what is asked of Slurm. */
+/* Fills the resources to ask Slurm for. */
 static void ask(const struct neap_spec *spec, struct neap_slurm_batch *batch)
 {
 	uint64_t ns = 0, bytes = 0;

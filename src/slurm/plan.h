@@ -1,14 +1,14 @@
-/* slurm/plan.h: from experiments to job arrays: which go together, what is asked of Slurm for them, and the
- * words and the script that are given to sbatch. Pure.
+/* slurm/plan.h: turns experiments into job arrays: groups them, computes the resources to ask Slurm for, and makes
+ * sbatch's words and script. Pure.
  *
- *   experiments 1..1500, MaxArraySize 1001, of which 3 and 4 need no device
+ *   experiments 1..1500, MaxArraySize 1001; 3 and 4 need no device
  *
  *   --array=1-1000   --gres=gpu:1     experiments 1, 2, 5, ..., 1002
  *   --array=1-498    --gres=gpu:1     experiments 1003, ..., 1500
  *   --array=1-2                       experiments 3 and 4
  *
- * The tasks of an array ask for the same: time and memory are what the largest of its experiments needs. Where the
- * file limits how many run at a time, each array waits for the one before.
+ * The tasks of an array ask for the same: time and memory of the largest of its experiments. If the file limits how
+ * many run at a time, each array waits for the one before.
  */
 #ifndef NEAP_SLURM_PLAN_H
 #define NEAP_SLURM_PLAN_H
@@ -16,9 +16,9 @@
 #include "base/buffer.h"
 #include "series/spec.h"
 
-#define NEAP_SLURM_MAX_ARRAY 1001 /* where the cluster does not say: Slurm's default */
+#define NEAP_SLURM_MAX_ARRAY 1001 /* Slurm's default, if the cluster gives no value */
 
-/* One job array: as many tasks as experiments, any of which any task may run. */
+/* One job array: as many tasks as experiments. Any task may run any of them. */
 struct neap_slurm_batch {
 	size_t *members;    /* experiments, ascending */
 	size_t count;       /* at least 1 */
@@ -32,26 +32,26 @@ struct neap_slurm_plan {
 	size_t count;
 };
 
-/* Of all experiments whose `wanted` is true. `max_array`: MaxArraySize. Errors: NEAP_ENOMEM; NEAP_ENOTSUP where the
+/* Plans all experiments whose `wanted` is true. `max_array`: MaxArraySize. Errors: NEAP_ENOMEM; NEAP_ENOTSUP if the
  * cluster allows no arrays. */
 enum neap_status neap_slurm_plan_make(const struct neap_spec *spec, const bool *wanted, uint32_t max_array,
 				      struct neap_slurm_plan *ret_plan, struct neap_error *err);
 void neap_slurm_plan_fini(struct neap_slurm_plan *plan);
 
-/* Errors: NEAP_EPARSE for what Slurm decides itself (`device`), with the experiment's name. */
+/* Errors: NEAP_EPARSE for a setting that Slurm decides (`device`), with the experiment's name. */
 enum neap_status neap_slurm_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
 /* FOLDER/slurm/SUBMISSION.sh */
 enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission, char path[4096],
 					struct neap_error *err);
 
-/* sbatch's words. `after`: the job that it waits for; 0 none. `test_only`: to be checked, not to be submitted.
- * Errors: NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would read otherwise. */
+/* sbatch's words. `after`: the job that it waits for; 0 none. `test_only`: only check, do not submit. Errors:
+ * NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would change. */
 enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
 				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
 				  struct neap_words *words, struct neap_error *err);
 
-/* The script of a submission, whose words are given for people to read. `program`: neap's absolute path. */
+/* The script of a submission, with its words in a comment. `program`: neap's absolute path. */
 enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,
 				   const char *folder, uint32_t submission, struct neap_buffer *script,
 				   struct neap_error *err);

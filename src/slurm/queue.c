@@ -1,4 +1,4 @@
-/* slurm/queue.c: what the cluster says: the tasks in its queue, and the size of its arrays. */
+/* slurm/queue.c: asks the cluster for the tasks in its queue, and the size of its arrays. */
 #include "slurm/internal.h"
 
 #include "base/error.h"
@@ -33,7 +33,7 @@ static int by_key(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* NEAP_EPARSE: a line makes no sense, and `bad` (room for 64) has its beginning. */
+/* NEAP_EPARSE: a line is malformed, and `bad` (room for 64) has its beginning. */
 static enum neap_status list_tasks(struct neap_slurm *slurm, const struct neap_buffer *output, char *bad,
 				   struct neap_error *err)
 {

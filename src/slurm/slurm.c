@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often squeue is run while we wait: soon at first, then seldom, to spare the controller. */
+/* How often squeue is run while we wait: soon at first, then less often, to spare the controller. */
 #define PAUSE_LEAST_NS (500 * NEAP_NS_PER_MS)
 #define PAUSE_MOST_NS  (30 * NEAP_NS_PER_S)
 #define SLICE_NS       (50 * NEAP_NS_PER_MS)
@@ -21,7 +21,7 @@ static bool is_interrupted(const struct neap_slurm *slurm)
 	return interrupts && *interrupts;
 }
 
-/* Without `resume` an unfinished series is looked at. */
+/* Without `resume`, only reports on an unfinished series. */
 static enum neap_status open_folder(struct neap_slurm *slurm, struct neap_error *err)
 {
 	struct neap_series *series = &slurm->series;
@@ -76,7 +76,7 @@ static enum neap_status pause_a_while(const struct neap_slurm *slurm, uint64_t b
 				     : NEAP_OK;
 }
 
-/* Gathers, submits and, where it was asked for, waits. */
+/* Gathers, submits and, if asked to, waits. */
 static enum neap_status go_on(struct neap_slurm *slurm, struct neap_error *err)
 {
 	struct neap_series *series = &slurm->series;

@@ -1,24 +1,24 @@
 /* slurm/slurm.h: a series as Slurm job arrays: submitted, gathered, submitted again.
  *
- *   SERIES/                    as of a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
- *     slurm/series.yaml        the file as it was when the array was submitted: what tasks read
+ *   SERIES/                    as for a series on one machine: lock, journal, runs/EXPERIMENT-N/, report.html
+ *     slurm/series.yaml        copy of the file, made at submission; tasks read it
  *     slurm/N.sh               the script of submission N, one job array
  *     slurm/JOB-TASK.out       which attempt a task runs, and why Slurm ended it
  *     runs/EXPERIMENT-N/claim  the task that runs attempt N (slurm/claim.h); the run's output is beside it
  *
- * Tasks pull: each claims the next experiment of its array that no other task has claimed, and leaves a result. Where
- * an experiment is follows from its claim and its result, and from the queue: a task that is in it may still claim or
- * end. Only the process that submits and gathers writes the journal and the history. What is written when, so that a
- * kill at any instant loses nothing and runs nothing twice:
+ * Tasks pull: each claims the next experiment of its array that no other task has claimed, and leaves a result.
+ * Claim, result and queue show where an experiment is: a task in the queue may still claim or end. Only the process
+ * that submits and gathers writes the journal and the history. It writes in this order, so that a kill at any instant
+ * loses nothing and runs nothing twice:
  *
  *   experiments of the array -> journal
  *   sbatch
- *   number of the job -> journal              killed before it: the array runs, and what its tasks have not claimed
- *                                             is submitted again; the tasks of both claim it, once
+ *   number of the job -> journal              killed before it: the array runs, and its unclaimed experiments are
+ *                                             submitted again; the tasks of both claim each once
  *   ... tasks claim, run and leave results, on their own ...
  *   result -> history, start, end -> journal  killed in between: taken again, the history replaces its row
  *
- * slurm/decide.h decides what becomes of an attempt.
+ * slurm/decide.h decides about each attempt.
  */
 #ifndef NEAP_SLURM_SLURM_H
 #define NEAP_SLURM_SLURM_H
@@ -35,27 +35,27 @@ struct neap_slurm_options {
 
 struct neap_slurm_summary {
 	struct neap_series_summary series;
-	bool begun;       /* there is a series to go on with */
+	bool begun;       /* there is a series to resume */
 	size_t submitted; /* tasks, by this call */
 	size_t running, pending;
-	size_t waiting; /* experiments that are to be submitted again, which this call was not to do */
+	size_t waiting;                       /* experiments to submit again, but not by this call */
 	uint32_t jobs[NEAP_SLURM_JOBS_SHOWN]; /* with tasks that have not ended */
 	size_t job_count;
 };
 
-/* Without a series that is unfinished: begins one, and submits it. With one: gathers what has ended; with `resume` or
- * `wait` submits what was lost, cancelled or is to be retried again. When all has ended it makes the report, as
- * neap_series_run does. Fills *ret_summary in any case (free it with neap_slurm_summary_fini). NEAP_OK with
- * series.report "" : there is more to come.
+/* Without an unfinished series: starts one and submits it. With one: gathers ended attempts; with `resume` or `wait`
+ * resubmits lost, cancelled and retried ones. When all has ended it makes the report, as neap_series_run does. Fills
+ * *ret_summary in any case (free it with neap_slurm_summary_fini). NEAP_OK with series.report "" : the series is not
+ * finished.
  *
- * Errors: of neap_series_run, and NEAP_ENOTSUP without Slurm's commands, NEAP_ESTATE with sbatch's own words when it
+ * Errors: of neap_series_run, and NEAP_ENOTSUP without Slurm's commands, NEAP_ESTATE with sbatch's own error when it
  * refuses; NEAP_ECANCELED when interrupted while waiting (the jobs go on). */
 enum neap_status neap_slurm_run(const struct neap_spec *spec, const struct neap_slurm_options *options,
 				struct neap_slurm_summary *ret_summary, struct neap_error *err);
 void neap_slurm_summary_fini(struct neap_slurm_summary *summary);
 
-/* The plan of a first submission, as --dry-run shows it, and where it would be kept: nothing is written. MaxArraySize
- * is asked of the cluster where there is one. */
+/* The plan of a first submission, as --dry-run shows it, and its folder: nothing is written. Asks the cluster, if
+ * there is one, for MaxArraySize. */
 enum neap_status neap_slurm_plan_first(const struct neap_spec *spec, const struct neap_slurm_options *options,
 				       struct neap_slurm_plan *ret_plan, char folder[4096], struct neap_error *err);
 

@@ -1,4 +1,4 @@
-/* slurm/submit.c: job arrays to Slurm; see slurm.h for what is written when. */
+/* slurm/submit.c: submits job arrays to Slurm; see slurm.h for the order of writes. */
 #include "slurm/internal.h"
 
 #include "base/error.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Tasks read the copy: the file must still be what was read. */
+/* Copies the series file for the tasks. It must not have changed since it was read. */
 static enum neap_status copy_file(struct neap_slurm *slurm, struct neap_error *err)
 {
 	char folder[4096], path[4096];
@@ -63,7 +63,7 @@ static enum neap_status call_sbatch(const struct neap_words *words, uint32_t *re
 	return status;
 }
 
-/* Whether sbatch would take it, before anything is journaled: most refusals are spelling errors in the file. */
+/* Whether sbatch would accept it, before anything is journaled: most refusals are spelling errors in the file. */
 static enum neap_status test(struct neap_slurm *slurm, const struct neap_slurm_batch *batch, uint32_t submission,
 			     uint32_t after, struct neap_error *err)
 {
@@ -94,7 +94,7 @@ static void say_submitted(struct neap_slurm *slurm, const struct neap_slurm_batc
 	neap_buffer_fini(&asked);
 }
 
-/* What the tasks may run: they read the journal. */
+/* Journals the experiments that the tasks may run: tasks read the journal. */
 static enum neap_status append_array(struct neap_slurm *slurm, uint32_t submission,
 				     const struct neap_slurm_batch *batch, struct neap_error *err)
 {

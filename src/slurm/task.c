@@ -24,7 +24,7 @@
 #define READ_TRIES 5
 #define PAUSE_NS   (20 * NEAP_NS_PER_MS)
 
-/* What the tasks of an array may run. */
+/* The experiments that the tasks of an array may run. */
 struct work {
 	const struct neap_spec *spec;
 	const char *folder;
@@ -39,7 +39,7 @@ static void work_fini(struct work *work)
 	json_decref(work->records);
 }
 
-/* A reader without the journal's lock may see a torn record that is being replaced: it reads again. */
+/* A reader without the journal's lock may see a torn record that is being replaced: retry. */
 static enum neap_status read_journal(struct work *work, struct neap_error *err)
 {
 	enum neap_status status;
@@ -101,7 +101,7 @@ static enum neap_status read_environment(struct neap_slurm_claim *claim, struct 
 	return NEAP_OK;
 }
 
-/* Whether it has a result after which there is no other attempt. Errors: a result is there, and cannot be read now.
+/* Whether it has a result that allows no other attempt. Errors: a result is there but cannot be read now.
  */
 static enum neap_status find_end(const char *folder, bool *ret_end, struct neap_error *err)
 {
@@ -207,9 +207,9 @@ static enum neap_status become(const struct neap_slurm_claim *claim, const struc
 	return neap_attempt_become(attempt, program, experiment, needs, claim->run_id, err);
 }
 
-/* The task's output is read by people, and by neap_slurm_last_words. */
-static void tell(const struct neap_slurm_claim *claim, const struct neap_experiment *experiment,
-		 const struct neap_attempt *attempt, void (*say)(const char *line))
+/* Reports the start in the task's output, for people and neap_slurm_last_cause. */
+static void report_start(const struct neap_slurm_claim *claim, const struct neap_experiment *experiment,
+			 const struct neap_attempt *attempt, void (*say)(const char *line))
 {
 	char line[400];
 	snprintf(line, sizeof line, NEAP_SLURM_BEGINS " %" PRIu32 "_%" PRIu32 " runs %.80s in %.250s", claim->job,
@@ -234,7 +234,7 @@ enum neap_status neap_slurm_task_run(const struct neap_spec *spec, const char *f
 		say(NEAP_SLURM_BEGINS ": other tasks have begun every experiment of this array: nothing to do");
 		status = NEAP_OK;
 	} else if (!status) {
-		tell(&claim, experiment, &attempt, say);
+		report_start(&claim, experiment, &attempt, say);
 		status = become(&claim, experiment, needs, &attempt, program, err);
 	}
 	neap_attempt_fini(&attempt);

@@ -105,7 +105,7 @@ enum neap_status neap_slurm_max_array(const char *text, size_t length, uint32_t 
 	return NEAP_EPARSE;
 }
 
-enum neap_slurm_cause neap_slurm_last_words(const char *text, size_t length)
+enum neap_slurm_cause neap_slurm_last_cause(const char *text, size_t length)
 {
 	static const struct {
 		const char *words;

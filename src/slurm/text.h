@@ -1,4 +1,4 @@
-/* slurm/text.h: what Slurm's commands print, read strictly: everything here is from outside. Pure.
+/* slurm/text.h: parses the output of Slurm's commands, strictly: it comes from outside. Pure.
  *
  *   sbatch --parsable         JOB[;CLUSTER]
  *   squeue --format=%F_%K     JOB_TASK
@@ -35,6 +35,6 @@ enum neap_slurm_cause {
 #define NEAP_SLURM_BEGINS "task"
 
 /* The last cause in a task's output since the task last began an attempt. */
-enum neap_slurm_cause neap_slurm_last_words(const char *text, size_t length);
+enum neap_slurm_cause neap_slurm_last_cause(const char *text, size_t length);
 
 #endif

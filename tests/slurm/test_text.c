@@ -138,7 +138,7 @@ static void test_last_words(void **state)
 		{"my own DUE TO TIME LIMIT\n", NEAP_SLURM_UNTOLD},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		if (neap_slurm_last_words(rows[i].text, strlen(rows[i].text)) != rows[i].cause)
+		if (neap_slurm_last_cause(rows[i].text, strlen(rows[i].text)) != rows[i].cause)
 			fail_msg("row %zu: %s", i, rows[i].text);
 }
 
@@ -161,7 +161,7 @@ static void test_any_bytes(void **state)
 		uint32_t number = 1, task;
 		neap_slurm_squeue_line(exact, length, &number, &task);
 		neap_slurm_max_array(exact, length, &number);
-		neap_slurm_last_words(exact, length);
+		neap_slurm_last_cause(exact, length);
 		number = 1;
 		neap_slurm_sbatch_answer(exact, length, &number, NULL);
 		assert_int_not_equal(number, 0);
