@@ -17,7 +17,7 @@
 struct neap_journal {
 	char path[4096];
 	char folder[4096];
-	bool owned;  /* where there are no locks: base/owner.h */
+	bool owned;  /* without locks: base/owner.h */
 	int fd;      /* appending */
 	int lock_fd; /* closing any descriptor of the lock file drops the lock: it is opened once */
 	size_t dropped;
@@ -82,7 +82,7 @@ static enum neap_status read_lines(const char *path, const char *text, size_t le
 	while (at < length) {
 		const char *end = memchr(text + at, '\n', length - at);
 		json_t *record = end ? parse_line(text + at, (size_t)(end - text) - at) : NULL;
-		/* What could not be read for want of memory is neither torn nor damaged. */
+		/* A line that could not be read because memory was short is neither torn nor damaged. */
 		if ((record && json_array_append_new(records, record)) || neap_json_failures() != failures)
 			return neap_fail(err, NEAP_ENOMEM, "reading %.150s: out of memory", path);
 		if (!record)

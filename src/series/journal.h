@@ -1,17 +1,16 @@
-/* series/journal.h: what a series has done, kept so that a kill at any instant loses nothing.
+/* series/journal.h: the log of a series, written so that a kill at any instant loses nothing.
  *
  *   FOLDER/journal   one record a line:  <crc32, 8 hex digits> <JSON object>\n
  *   FOLDER/lock      held (fcntl) while a process writes the journal
  *
- * A record is there when neap_journal_append has returned: written in one piece and flushed to disk. What a kill or a
- * full disk left half-written is the file's tail; opening cuts it off. A bad line *before* a good one is no torn
- * write but damage, and refused with its byte position: nothing after it can be trusted to be all there is.
+ * Once neap_journal_append returns, the record is written in one piece and flushed to disk. A kill or a full disk can
+ * leave a half-written tail; opening cuts it off. A bad line *before* a good one is not a torn write but damage: the
+ * journal is refused with the byte position, since records may be missing after it.
  *
  *   invariant: the file is good lines, then at most one torn tail
  *
  * The lock is an fcntl lock: the kernel drops it with its process, and a child between fork and exec does not hold
- * it, as it would a flock. Where the file system has no locks, FOLDER/owner takes its place (base/owner.h). One
- * thread.
+ * it, unlike a flock. On a file system without locks, FOLDER/owner takes its place (base/owner.h). One thread.
  */
 #ifndef NEAP_SERIES_JOURNAL_H
 #define NEAP_SERIES_JOURNAL_H
@@ -26,7 +25,7 @@
 
 struct neap_journal;
 
-/* Opens FOLDER's journal, making both where they are missing, locks it, cuts a torn tail, reads every record.
+/* Opens FOLDER's journal, making both if they are missing, locks it, cuts a torn tail, reads every record.
  * Errors: NEAP_EBUSY "another series process holds it: PID"; NEAP_EPARSE for damage, with the position; NEAP_EIO,
  * NEAP_ENOSPC, NEAP_EPERM. */
 enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret_journal, struct neap_error *err);
@@ -34,18 +33,18 @@ enum neap_status neap_journal_open(const char *folder, struct neap_journal **ret
 /* The records so far, an array of objects, oldest first. The journal's own. */
 const json_t *neap_journal_records(const struct neap_journal *journal);
 
-/* Whether the last record says that the series is finished. */
+/* Whether the last record marks the series as finished. */
 bool neap_journal_is_finished(const struct neap_journal *journal);
 
-/* The records of a journal that another process may be writing: *ret_records is the caller's. A torn tail is left
- * where it is. Errors: NEAP_ENOENT; NEAP_EPARSE for damage; NEAP_ENOMEM, NEAP_EIO. */
+/* The records of a journal that another process may be writing: *ret_records is the caller's. Leaves a torn tail in
+ * place. Errors: NEAP_ENOENT; NEAP_EPARSE for damage; NEAP_ENOMEM, NEAP_EIO. */
 enum neap_status neap_journal_read(const char *folder, json_t **ret_records, struct neap_error *err);
 
-/* How many bytes of a torn tail opening cut off. */
+/* The bytes of a torn tail that opening cut off. */
 size_t neap_journal_dropped(const struct neap_journal *journal);
 
-/* Appends `record` (borrowed) durably. On failure the record is not in the journal, or is its torn tail: close it and
- * open it again before going on. Errors: NEAP_ENOSPC, NEAP_EIO. */
+/* Appends `record` (borrowed) durably. On failure the record is not in the journal, or is its torn tail: reopen the
+ * journal before you continue. Errors: NEAP_ENOSPC, NEAP_EIO. */
 enum neap_status neap_journal_append(struct neap_journal *journal, json_t *record, struct neap_error *err);
 
 void neap_journal_close(struct neap_journal *journal);

@@ -1,5 +1,5 @@
-/* series/prune.c: looking and deciding; see prune.h. The end of a run is when its result.json was written: to read
- * each result would take a second where there are thousands. */
+/* series/prune.c: lists and decides; see prune.h. A run's end is the time when its result.json was written: reading
+ * thousands of results would take a second. */
 #include "series/prune.h"
 
 #include "base/clock.h"
@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One that was never begun is left alone for so long: it may be about to begin. */
+/* Runs that never started are left alone for this long: they may be about to start. */
 #define UNBEGUN_NS (3600 * NEAP_NS_PER_S)
 
 static uint64_t ns_of(const struct timespec *time)
@@ -37,7 +37,7 @@ static uint64_t written_ns(const char *folder, const char *name)
 	return ns_of(&info.st_mtim);
 }
 
-/* False: nothing of it may go. */
+/* False: keep all of it. */
 static bool read_end(const char *folder, uint64_t *ret_ended_ns)
 {
 	uint64_t now_ns = neap_wall_ns();
@@ -164,7 +164,7 @@ static enum neap_status scan_runs(struct neap_prune *prune, const char *path, co
 	return status;
 }
 
-/* Whether the series in the folder is finished, and nobody is at it. */
+/* Whether the series in the folder is finished and no process holds it. */
 static bool is_finished(const char *folder)
 {
 	struct neap_journal *journal = NULL;

@@ -1,11 +1,12 @@
-/* series/prune.h: which runs' folders and recordings under STATE go, by age, number and size.
+/* series/prune.h: deletes runs' folders and recordings under STATE, by age, number and size.
  *
- *   neap_prune_scan    looks: STATE/runs/ID, and for recordings STATE/series/NAME/runs/EXPERIMENT-N of finished
- * series neap_prune_plan    decides; pure neap_prune_apply   deletes, each run under its lock, after looking again
+ *   neap_prune_scan    lists STATE/runs/ID, and for recordings STATE/series/NAME/runs/EXPERIMENT-N of
+ *                      finished series
+ *   neap_prune_plan    decides; pure
+ *   neap_prune_apply   deletes each run under its lock, after checking again
  *
- * What never goes: a run that is under way, or whose result can still be made; an attempt of a series that is not
- * finished; any file that neap does not make (a folder that has one stays whole); anything that a link leads to. The
- * history keeps its rows. One thread.
+ * Never deleted: a run that is running, or whose result can still be made; an attempt of an unfinished series; a file
+ * that neap does not make (its folder stays whole); the target of a link. The history keeps its rows. One thread.
  */
 #ifndef NEAP_SERIES_PRUNE_H
 #define NEAP_SERIES_PRUNE_H
@@ -16,19 +17,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which runs. A run goes that passes the filters and that one of the bounds is against; without a bound, each that
+/* Selects runs. Deletes a run that passes the filters and exceeds one of the bounds; without bounds, every run that
  * passes the filters. */
 struct neap_prune_rules {
-	bool recordings; /* only the recordings go: results, logs and all else stay */
+	bool recordings; /* delete only recordings: results, logs and all else stay */
 	/* Filters. Names are patterns with *, ? and [...]; NULL: any. */
 	const char *series, *name, *outcome;
 	uint64_t since_wall_ns; /* ended then or later; 0: no bound */
 	/* Bounds. */
 	uint64_t until_wall_ns; /* ended before; 0: none */
 	bool has_max, has_max_bytes;
-	uint64_t max, max_bytes; /* at most so many runs, and so many bytes, the newest */
-	/* Against all bounds. */
-	uint64_t keep_last; /* so many of the newest stay */
+	uint64_t max, max_bytes; /* keep at most this many runs and bytes, the newest */
+	/* Overrides the bounds. */
+	uint64_t keep_last; /* always keep this many of the newest */
 };
 
 struct neap_prune_run {
@@ -43,11 +44,11 @@ struct neap_prune_run {
 struct neap_prune {
 	struct neap_prune_run *runs; /* newest first */
 	size_t count, room;
-	size_t busy; /* runs under way, and series that are not finished: not among the runs */
+	size_t busy; /* running runs and unfinished series: not among the runs */
 };
 
-/* `facts`: read each run's name and outcome, too. A zeroed struct becomes one to call neap_prune_fini for, also on
- * failure. Errors: NEAP_ENOMEM. Folders that cannot be read are passed over. */
+/* `facts`: also read each run's name and outcome. `prune`: zeroed before; call neap_prune_fini also on failure.
+ * Errors: NEAP_ENOMEM. Skips folders that cannot be read. */
 enum neap_status neap_prune_scan(const char *state_folder, bool series, bool facts, struct neap_prune *prune,
 				 struct neap_error *err);
 void neap_prune_fini(struct neap_prune *prune);
@@ -56,20 +57,20 @@ void neap_prune_fini(struct neap_prune *prune);
 void neap_prune_plan(struct neap_prune *prune, const struct neap_prune_rules *rules);
 
 struct neap_prune_done {
-	size_t runs, busy, foreign, failed; /* deleted; begun meanwhile; with files that are not neap's; others */
-	uint64_t bytes;                     /* that are free now */
+	size_t runs, busy, foreign, failed; /* deleted; started meanwhile; with files that are not neap's; others */
+	uint64_t bytes;                     /* freed */
 	char foreign_path[512];             /* the first such file */
-	struct neap_error error;            /* of the first that failed */
+	struct neap_error error;            /* the first failure's */
 };
 
 void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct neap_prune_done *ret_done);
 
-/* What the recordings in STATE/runs may take: beyond it those of the oldest runs go at the end of a run.
- * NEAP_RECORDINGS_MAX in the environment is another size, or "unlimited". */
+/* The limit for the recordings in STATE/runs: above it, the end of a run deletes those of the oldest runs.
+ * NEAP_RECORDINGS_MAX in the environment sets another size, or "unlimited". */
 #define NEAP_PRUNE_DEFAULT_BYTES (1ull << 30)
 #define NEAP_PRUNE_VARIABLE      "NEAP_RECORDINGS_MAX"
 
-/* Applies that bound. Errors: NEAP_EPARSE for a variable that is no size; then nothing goes. */
+/* Applies that limit. Errors: NEAP_EPARSE for a variable that is no size; then nothing is deleted. */
 enum neap_status neap_prune_default(const char *state_folder, struct neap_prune_done *ret_done,
 				    struct neap_error *err);
 

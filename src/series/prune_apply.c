@@ -1,9 +1,9 @@
-/* series/prune_apply.c: deleting what the plan says; see prune.h.
+/* series/prune_apply.c: deletes by the plan; see prune.h.
  *
- * A run that begins takes the lock of its folder first. We hold that lock while we delete, so that a run either has
- * it before, and is left alone, or finds the lock file deleted and makes the folder again (supervise_begin.c). Names
- * are removed one by one and never followed: a link goes, what it leads to stays. The result goes last: of a deletion
- * that is cut short enough is left to go on with. */
+ * A starting run takes the lock of its folder first. We hold that lock while we delete: either the run got it before,
+ * and we leave it alone, or it finds the lock file deleted and makes the folder again (supervise_begin.c). We remove
+ * names one by one and never follow a link, so its target stays. The result goes last, so that an interrupted
+ * deletion can be continued. */
 #include "series/prune.h"
 
 #include "base/error.h"
@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of what remains behind a name: nothing, or what a file has there until it is whole. */
+/* Whether the rest of a name is empty, or the suffix of a file that is not whole yet. */
 static bool is_end(const char *rest) { return !*rest || !strncmp(rest, ".tmp-", 5) || !strcmp(rest, ".part"); }
 
 /* Behind the prefix a number and `ending`, or (NULL) the six letters of mkstemp. */
@@ -62,14 +62,14 @@ bool neap_prune_is_ours(const char *name)
 	return false;
 }
 
-/* What is held of a run while it is deleted. */
+/* The descriptors held while a run is deleted. */
 struct hold {
 	const char *folder;
 	int folder_fd, lock_fd;
 	bool owned;
 };
 
-/* NEAP_EBUSY: the run is under way, or is not what the scan saw. */
+/* NEAP_EBUSY: the run is running, or has changed since the scan. */
 static enum neap_status take(const char *folder, struct hold *hold, struct neap_error *err)
 {
 	struct stat info;
@@ -157,7 +157,7 @@ static bool remove_name(int folder_fd, const char *name, struct removal *removal
 	return true;
 }
 
-/* All but what tells of the run, which goes last. */
+/* Removes all but the files that identify the run, which go last. */
 static bool remove_one(int folder_fd, const char *name, void *context)
 {
 	struct removal *removal = context;
@@ -201,10 +201,10 @@ static void remove_run(const struct neap_prune_run *run, bool recordings, struct
 		done->error = err;
 }
 
-/* The series of an attempt's folder, SERIES/runs/EXPERIMENT-N, held so that nobody resumes it meanwhile. */
+/* The series of an attempt's folder, SERIES/runs/EXPERIMENT-N, held so that no process resumes it meanwhile. */
 struct held_series {
 	char folder[4096];
-	struct neap_journal *journal; /* NULL: it is not finished, or somebody is at it */
+	struct neap_journal *journal; /* NULL: unfinished, or held by another process */
 };
 
 static bool hold_series(struct held_series *held, const char *run_folder)
@@ -231,7 +231,7 @@ void neap_prune_apply(const struct neap_prune *prune, bool recordings, struct ne
 {
 	struct held_series held = {0};
 	struct neap_prune_done done = {0};
-	for (size_t i = prune->count; i-- > 0;) { /* the oldest first: where it stops, the newest are there */
+	for (size_t i = prune->count; i-- > 0;) { /* oldest first: if it stops, the newest remain */
 		const struct neap_prune_run *run = &prune->runs[i];
 		if (!run->goes)
 			continue;

@@ -1,4 +1,4 @@
-/* series/series.c: see series.h. One function per kind of step; the loop asks what is next and does it. */
+/* series/series.c: see series.h. One function per kind of step; the loop gets the next step and does it. */
 #include "series/series.h"
 
 #include "base/clock.h"
@@ -20,14 +20,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often a running attempt is looked at. Our own supervisor's end is noticed at once; an adopted one's within it.
+/* How often a running attempt is checked. The end of our own supervisor is noticed at once, of an adopted one within
+ * this time.
  */
 #define LOOK_MS     25
 #define GONE_LOOKS  1200
 #define PROGRESS_NS (250 * NEAP_NS_PER_MS)
-/* What a supervisor ends with when there is no device (EX_UNAVAILABLE). */
+/* A supervisor's exit status when there is no device (EX_UNAVAILABLE). */
 #define NO_DEVICE 69
-/* So many supervisors in a row that die before they begin their command: something is wrong with this machine. */
+/* If this many supervisors in a row die before they start their command, something is wrong with this machine. */
 #define UNBEGUN_LIMIT      3
 #define READ_PAUSE_NS      (20 * NEAP_NS_PER_MS)
 #define READ_PAUSE_MOST_NS (2 * NEAP_NS_PER_S)
@@ -43,7 +44,7 @@ void neap_series_say(const struct neap_series *series, const char *format, ...)
 		series->options->line(series->options->line_context, text);
 }
 
-/* What a supervisor says; beside others, with its experiment's name. */
+/* Prints a supervisor's line, with its experiment's name if others run too. */
 static void say_line(void *context, const char *text)
 {
 	const struct neap_running *running = context;
@@ -90,7 +91,7 @@ static const char *name_of(const struct neap_series *series, struct neap_step st
 	return series->spec->experiments[step.experiment].name;
 }
 
-/* Makes `now` the attempt that this step is about. */
+/* Makes this step's attempt `now`. */
 static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	struct neap_running *free_one = NULL;
@@ -107,7 +108,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	enum neap_status status = neap_attempt_init(&free_one->attempt, series->summary->folder,
 						    name_of(series, step), step.attempt, err);
 	free_one->series = series;
-	free_one->placed = free_one->told = free_one->asked = false;
+	free_one->placed = free_one->announced = free_one->asked = false;
 	free_one->usual_ns = 0;
 	free_one->cancels = 0;
 	if (!status)
@@ -115,7 +116,7 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	return status;
 }
 
-/* A supervisor whose lock is free is about to be gone: it is reaped before its attempt is forgotten. */
+/* A supervisor whose lock is free is about to exit: reap it before dropping its attempt. */
 static void reap(struct neap_running *running)
 {
 	for (int i = 0; running->attempt.child && i < GONE_LOOKS; i++)
@@ -146,7 +147,7 @@ void neap_series_needs(struct neap_series *series, const struct neap_experiment 
 	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
 }
 
-/* An attempt that was started before a kill: what it may take is in the journal. */
+/* For an attempt started before a kill: reads its needs and device from the journal. */
 static void recall_place(struct neap_series *series, struct neap_running *running)
 {
 	const struct neap_series_end *end = &series->state.ends[running->of];
@@ -157,12 +158,12 @@ static void recall_place(struct neap_series *series, struct neap_running *runnin
 		if (*end->device)
 			running->device = neap_series_room_find(&series->room, end->device);
 		if (running->device >= series->room.count)
-			return; /* on whichever device: what needs memory waits for its end */
+			return; /* device unknown: experiments that need memory wait for its end */
 	}
 	running->placed = true;
 }
 
-/* Where it may be started beside those that run; false: not yet. */
+/* Finds a device for it beside the running experiments; false: not yet. */
 static bool find_place(struct neap_series *series, const struct neap_experiment *experiment,
 		       const struct neap_needs *needs, size_t *ret_device)
 {
@@ -184,13 +185,13 @@ static bool find_place(struct neap_series *series, const struct neap_experiment 
 			neap_packing_add(&devices[running->device], &running->needs);
 	}
 	if (experiment->device && (only = neap_series_room_find(room, experiment->device)) == room->count)
-		return true; /* its supervisor says that it is not there */
+		return true; /* its supervisor reports that the device is missing */
 	size_t chosen = neap_packing_choose(devices, room->count, needs, only);
 	*ret_device = chosen < room->count ? chosen : NEAP_PACKING_ANY;
 	return chosen < room->count;
 }
 
-/* *ret_started: false when there is no room for it yet. */
+/* *ret_started: false if there is no room for it yet. */
 static enum neap_status start(struct neap_series *series, struct neap_step step, bool *ret_started,
 			      struct neap_error *err)
 {
@@ -207,7 +208,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	status = turn_to(series, step, err);
 	if (!status)
 		status = neap_attempt_claim(&series->now->attempt, err);
-	/* Its start was journaled in a line that did not survive: once journaled again, it is adopted. */
+	/* Its start was journaled in a line that was lost: journal it again, then adopt it. */
 	bool adopt = status == NEAP_EBUSY || status == NEAP_EEXIST;
 	if (status && !adopt)
 		return status;
@@ -216,7 +217,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 		uuid = experiment.device = series->room.uuids[device];
 		snprintf(on, sizeof on, ", on %s", uuid);
 	}
-	/* one that is adopted was given whatever it was given */
+	/* the device of an adopted attempt is unknown */
 	status = neap_series_append(
 		series,
 		neap_series_record_start(&experiment, step.attempt, run_id, adopt ? "" : needs, adopt ? "" : uuid),
@@ -232,7 +233,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 				  series->options->quiet, err);
 }
 
-/* Asks what runs to end, once for each time that the user asked. */
+/* Asks running experiments to end, once per interrupt from the user. */
 static void pass_interrupts_on(struct neap_series *series)
 {
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
@@ -245,7 +246,7 @@ static void pass_interrupts_on(struct neap_series *series)
 	}
 }
 
-/* Sleeps for a while, less when the first of those that run ends. */
+/* Sleeps for a while, or until the first running experiment ends. */
 static void wait_a_while(struct neap_series *series)
 {
 	int timeout_ms = LOOK_MS;
@@ -253,7 +254,7 @@ static void wait_a_while(struct neap_series *series)
 	pass_interrupts_on(series);
 	if (series->options->progress && now_ns - series->progress_ns >= PROGRESS_NS) {
 		series->progress_ns = now_ns;
-		neap_series_progress_tell(series);
+		neap_series_progress_show(series);
 	}
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++) {
 		struct neap_running *running = &series->running[i];
@@ -267,9 +268,9 @@ static void wait_a_while(struct neap_series *series)
 
 static void say_waiting(struct neap_series *series, struct neap_step step)
 {
-	if (series->now->attempt.child || series->now->attempt.exit_code >= 0 || series->now->told)
+	if (series->now->attempt.child || series->now->attempt.exit_code >= 0 || series->now->announced)
 		return;
-	series->now->told = true;
+	series->now->announced = true;
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u goes on, waiting for it", step.experiment + 1,
 			series->spec->count, name_of(series, step), step.attempt);
 }
@@ -289,7 +290,7 @@ void neap_series_say_end(const struct neap_series *series, struct neap_step step
 			result->rung, *result->evidence ? ": " : "", result->evidence);
 }
 
-/* A result that cannot be read is no result: the attempt is lost, and said to be. */
+/* An attempt whose result cannot be read is lost, and reported as lost. */
 static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	series->unbegun = 0;
@@ -317,7 +318,7 @@ bool neap_series_is_deviceless(const struct neap_series *series, struct neap_ste
 	       series->state.experiments[step.experiment].deviceless + 1 < NEAP_SERIES_LOST_LIMIT;
 }
 
-/* What cannot be read for want of memory, or of an answer from the disk, is looked at again before the series stops.
+/* Retries a read that failed because memory was short or the disk did not answer, before the series stops.
  */
 static enum neap_status read_patiently(const char *path, struct neap_result *ret_result, struct neap_error *err)
 {
@@ -339,7 +340,7 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s",
 				 series->now->attempt.folder);
 	enum neap_status status = read_patiently(path, &result, err);
-	if (status == NEAP_EPARSE) /* half a disk block, or a hand: as good as none */
+	if (status == NEAP_EPARSE) /* half a disk block, or edited by hand: counts as none */
 		return lose_damaged(series, step, err);
 	if (status)
 		return status;
@@ -349,8 +350,8 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	neap_series_keep(series, &result);
 	if (result.device_uuid && result.device_uuid[0])
 		series->device_seen = true;
-	/* Canceled on its own account it is over; canceled with the series, this one or one that was killed, it is
-	 * not. */
+	/* An attempt canceled on its own is over; one canceled together with the series (this process or a killed
+	 * one) is not. */
 	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
 		status = neap_series_append(
 			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
@@ -380,10 +381,11 @@ static enum neap_status take(struct neap_series *series, struct neap_step step, 
 	return status;
 }
 
-/* Exit codes with which a supervisor says that it could not begin: usage, data, no input, no device, no place on the
- * disk. The attempt does not count as lost: nobody gives an experiment up because the disk was full three times. */
+/* A supervisor's exit codes for a failure to start: usage, data, no input, no device, no disk space. The attempt does
+ * not count as lost: a full disk must not use up an experiment's attempts. */
 static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 73 || code == 74; }
-/* Others of sysexits.h: it could not end well (disk full, ...), or a killed one (128 and up) was no fault of its own.
+/* Other codes of sysexits.h: it could not end well (disk full, ...). 128 and up: it was killed, which is not its
+ * fault.
  */
 static bool is_failure(int code) { return code >= 70 && code <= 78; }
 
@@ -402,14 +404,14 @@ void neap_series_end_leftovers(const struct neap_series *series, const char *run
 		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
 }
 
-/* Its command died with the supervisor; what the command had started did not, and would hold memory beside the next
- * attempt. Before the loss is journaled: a kill in between only has it looked for again. */
+/* Its command died with the supervisor, but not the command's children, which would hold memory during the next
+ * attempt. Runs before the loss is journaled: after a kill in between, the series searches again. */
 static void end_orphans(struct neap_series *series, struct neap_step step)
 {
 	neap_series_end_leftovers(series, series->state.ends[step.experiment].run_id);
 }
 
-/* What is said of an attempt that came to nothing. */
+/* Reports an attempt without a result. */
 static enum neap_status say_lost(struct neap_series *series, struct neap_step step, bool began, bool canceled,
 				 int code, struct neap_error *err)
 {
@@ -428,7 +430,7 @@ static enum neap_status say_lost(struct neap_series *series, struct neap_step st
 		UNBEGUN_LIMIT, code, series->summary->folder, name_of(series, step), step.attempt);
 }
 
-/* An attempt without a result. Only one that began can be lost. */
+/* Handles an attempt without a result. Only a started attempt can be lost. */
 static enum neap_status lose(struct neap_series *series, struct neap_step step, bool began, struct neap_error *err)
 {
 	const char *name = name_of(series, step);
@@ -436,7 +438,7 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 	end_orphans(series, step);
 	neap_recordings_cut(series->now->attempt.folder);
 	int code = series->now->attempt.exit_code;
-	/* One that was asked to end before it listened for signals has no result to say so. */
+	/* A supervisor asked to end before it listened for signals leaves no result. */
 	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;
 	enum neap_status status = neap_series_append(
 		series, neap_series_record_of(refused || canceled || !began ? "cancel" : "lost", name, step.attempt),
@@ -458,7 +460,7 @@ static enum neap_status lose(struct neap_series *series, struct neap_step step, 
 	return say_lost(series, step, began, canceled, code, err);
 }
 
-/* Its supervisor was killed after its command had ended: what that left running is ended, and the result made. */
+/* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
 static enum neap_status take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
 	reap(series->now);
@@ -492,7 +494,7 @@ enum neap_status neap_series_finish(struct neap_series *series, struct neap_erro
 	return status;
 }
 
-/* Looks at what is open. *ret_moved: something has ended. */
+/* Checks the open attempts. *ret_moved: one has ended. */
 static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved, struct neap_error *err)
 {
 	const struct neap_step_experiment *experiments = series->state.experiments;
@@ -558,8 +560,8 @@ static size_t count_children(const struct neap_series *series)
 	return count;
 }
 
-/* The series ends before its time: its own supervisors are waited for, and what they leave is taken as long as it can
- * be journaled. What goes wrong now was said before. */
+/* The series ends early: waits for its own supervisors, and takes their results as long as they can be journaled.
+ * Errors now repeat earlier ones and are dropped. */
 static void wait_for_children(struct neap_series *series)
 {
 	size_t children = count_children(series);
@@ -582,7 +584,7 @@ static void wait_for_children(struct neap_series *series)
 	}
 }
 
-/* Where several share the devices, what there is of them. */
+/* Lists the devices, if several experiments share them. */
 static void open_room(struct neap_series *series)
 {
 	struct neap_error err = {0};
@@ -613,7 +615,7 @@ void neap_series_count_ends(struct neap_series *series)
 	}
 }
 
-/* Tasks of a job array claim what is left, without a lock that would keep us from it. */
+/* Tasks of a job array claim the remaining experiments without a lock that would stop us. */
 static enum neap_status check_submitted(const struct neap_series *series, struct neap_error *err)
 {
 	const struct neap_series_state *state = &series->state;
@@ -649,7 +651,7 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (!status && options->resume)
 		status = neap_series_edit(&series, false, err);
 	if (status) {
-		ret_summary->folder[0] = '\0'; /* nothing to go on with here */
+		ret_summary->folder[0] = '\0'; /* nothing to resume here */
 		goto out;
 	}
 	if (neap_journal_dropped(series.journal))
@@ -658,7 +660,7 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (!series.state.begun)
 		status = neap_series_device_check(spec, err);
 	if (status) {
-		ret_summary->folder[0] = '\0'; /* nothing has begun that could be gone on with */
+		ret_summary->folder[0] = '\0'; /* nothing has started that could be resumed */
 		goto out;
 	}
 	if (!series.state.begun)

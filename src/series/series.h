@@ -1,21 +1,20 @@
 /* series/series.h: a series of experiments, one after another or several at a time, each exactly once.
  *
- *   STATE/series/NAME-HASH/        of the file's path; NAME-HASH-2, -3, ... once one is finished
- *     lock, journal                what has been done (series/journal.h, series/series_state.h)
+ *   STATE/series/NAME-HASH/        hash of the file's path; then NAME-HASH-2, -3, ... once one is finished
+ *     lock, journal                the progress (series/journal.h, series/series_state.h)
  *     runs/EXPERIMENT-N/           attempt N, with its supervisor's lock and result (store/result.h)
  *     report.html
  *
- * What is next is decided by series/step.h from the journal and what is found of the attempt under way; here it is
- * done. A kill at any instant leaves the journal, the lock or the result that says how to go on:
+ * series/step.h decides the next step from the journal and the state of the open attempt; this module does it. After
+ * a kill at any instant, the journal, the lock or the result show how to continue:
  *
  *   before the start is journaled     no supervisor exists: the attempt is started as if for the first time
- *   before the supervisor exists      lock free, nothing began: another attempt, and none is lost
- *   while it runs                     it goes on; the lock is waited for, the result taken
+ *   before the supervisor exists      lock free, nothing started: another attempt, and none is lost
+ *   while it runs                     it runs on; the series waits for the lock and takes the result
  *   before its end is journaled       the result is taken again; the history replaces its row
  *
- * A kill of a supervisor loses the attempt whose command it ends; one that comes later loses nothing
- * (run/run_stage.h). A series that ends before its time, whatever the cause, first waits for the supervisors that
- * it has started.
+ * Killing a supervisor while its command runs loses the attempt; killing it later loses nothing (run/run_stage.h). A
+ * series that ends early, for any reason, first waits for the supervisors that it has started.
  */
 #ifndef NEAP_SERIES_SERIES_H
 #define NEAP_SERIES_SERIES_H
@@ -33,10 +32,10 @@ struct neap_series_options {
 	const char *state_folder; /* where history.db and series/ are */
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
-	bool only_failed; /* with `resume`: what failed is run again, and nothing else is begun */
-	bool quiet;       /* supervisors log nothing but errors */
+	bool only_failed;                              /* with `resume`: rerun only failed experiments */
+	bool quiet;                                    /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
-	/* Several times a second, while something runs; NULL: not wanted */
+	/* Called several times a second while an experiment runs; NULL: not called */
 	void (*progress)(void *context, const struct neap_series_progress *progress);
 	void *line_context;                      /* of both */
 	const volatile sig_atomic_t *interrupts; /* how often the user has asked to stop; NULL: never */
@@ -49,19 +48,19 @@ struct neap_series_summary {
 	size_t count;
 	struct neap_comparison *comparisons; /* in the file's order; NULL while unfinished */
 	size_t comparison_count;
-	size_t failed;       /* experiments that have ended otherwise than well */
+	size_t failed;       /* experiments that ended, but not well */
 	size_t left;         /* experiments that have not ended */
-	int supervisor_exit; /* a supervisor that could not do its work ended with it, and so the series; else 0 */
+	int supervisor_exit; /* the status of a supervisor that failed and so ended the series; else 0 */
 };
 
-/* Runs what is left of `spec`. Fills *ret_summary in any case (free it with neap_series_summary_fini). Errors:
- * NEAP_EBUSY when another process runs it, or it is unfinished and `resume` is not given; NEAP_EPARSE for a damaged
- * journal; NEAP_EEXIST for a given `folder` with a finished series; NEAP_ECANCELED
- * when interrupted; NEAP_EINTERNAL with supervisor_exit; NEAP_ENOSPC, NEAP_EIO: nothing is lost, resume later. */
+/* Runs the remaining experiments of `spec`. Fills *ret_summary in any case (free it with neap_series_summary_fini).
+ * Errors: NEAP_EBUSY when another process runs it, or it is unfinished and `resume` is not given; NEAP_EPARSE for a
+ * damaged journal; NEAP_EEXIST for a given `folder` with a finished series; NEAP_ECANCELED when interrupted;
+ * NEAP_EINTERNAL with supervisor_exit; NEAP_ENOSPC, NEAP_EIO: resume later, nothing is lost. */
 enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap_series_options *options,
 				 struct neap_series_summary *ret_summary, struct neap_error *err);
 
-/* Says what resuming would keep and run, and does nothing. Errors: as above. */
+/* Reports what resuming would keep and run, without doing it. Errors: as above. */
 enum neap_status neap_series_look(const struct neap_spec *spec, const struct neap_series_options *options,
 				  struct neap_error *err);
 

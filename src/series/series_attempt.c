@@ -145,7 +145,7 @@ static enum neap_status make_arguments(const struct neap_attempt *attempt, const
 	return failed ? NEAP_ENOMEM : NEAP_OK;
 }
 
-/* Says who the supervisor is, for a series process that adopts it. */
+/* Writes the supervisor's pid, for a series process that adopts it. */
 static void leave_name(const char *path)
 {
 	struct neap_process self;
@@ -156,14 +156,14 @@ static void leave_name(const char *path)
 	neap_file_write(path, text, strlen(text), NULL);
 }
 
-/* From here on this process is the supervisor's: its descriptors, its signals, its environment. Returns when the
- * program cannot be started. */
+/* Turns this process into the supervisor: its descriptors, its signals, its environment. Returns only if the program
+ * cannot be started. */
 static void exec_supervisor(const struct neap_attempt *attempt, const char *program,
 			    const struct neap_experiment *experiment, char **argv, int log_fd)
 {
 	sigset_t none;
 	struct sigaction usual = {.sa_handler = SIG_DFL};
-	sigaction(SIGPIPE, &usual, NULL); /* ignored by the series process, and exec would keep that */
+	sigaction(SIGPIPE, &usual, NULL); /* the series ignores it, and exec would keep that */
 	sigaction(SIGXFSZ, &usual, NULL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -191,7 +191,7 @@ static void become_supervisor(const struct neap_attempt *attempt, const char *pr
 {
 	char byte;
 	close(go[1]);
-	if (read(go[0], &byte, 1) != 1) /* the series is gone, and the attempt not ours */
+	if (read(go[0], &byte, 1) != 1) /* the series has exited: the attempt is not ours */
 		_exit(71);
 	setsid();
 	leave_name(name_path);
@@ -326,7 +326,7 @@ static enum neap_status find_supervisor(const struct neap_attempt *attempt, int 
 	neap_buffer_fini(&text);
 	if (status)
 		return status;
-	/* First the handle, then the look: what is alive now is what the handle holds. */
+	/* Open the handle first, then check: a process alive now is the one that the handle refers to. */
 	int pidfd = pid > 0 && pid <= INT32_MAX ? pidfd_open((pid_t)pid, 0) : -1;
 	if (pidfd < 0 || !neap_process_alive((pid_t)pid, start_ticks)) {
 		if (pidfd >= 0)

@@ -5,12 +5,12 @@
  *   make RUN, flock RUN/lock
  *   journal the start
  *   fork ------------------------------------------> holds the same open file: the lock has no gap
- *   close its own descriptor of the lock             RUN/supervisor: its pid; RUN/neap.log: what it says
+ *   close its own descriptor of the lock             RUN/supervisor: its pid; RUN/neap.log: its log
  *   wait, or die; a later one waits for the lock     runs the command, drains, writes RUN/result.json, ends
  *
- * A flock belongs to the open file, so it is free when the last process that inherited it is gone, however it went.
- * On a file system that has no locks the supervisor waits, once forked, until the series has made it the owner of the
- * folder (base/owner.h): there is no gap either.
+ * A flock belongs to the open file, so it is free when the last process that inherited it has exited, for any reason.
+ * On a file system without locks, the forked supervisor waits until the series has made it the owner of the folder
+ * (base/owner.h), so there is no gap either.
  */
 #ifndef NEAP_SERIES_SERIES_ATTEMPT_H
 #define NEAP_SERIES_SERIES_ATTEMPT_H
@@ -23,7 +23,7 @@
 struct neap_attempt {
 	char folder[4096];
 	int lock_fd;   /* held by us until the supervisor has it; -1 */
-	bool owned;    /* likewise, where there are no locks: base/owner.h */
+	bool owned;    /* likewise, without locks: base/owner.h */
 	pid_t child;   /* our own supervisor; 0: adopted, or none */
 	int pidfd;     /* of it; -1 */
 	int log_fd;    /* RUN/neap.log, read as it grows; -1 */
@@ -35,30 +35,30 @@ struct neap_attempt {
 /* FOLDER/runs/EXPERIMENT-N. Opens nothing. Errors: NEAP_EINVAL when the path is too long. */
 enum neap_status neap_attempt_init(struct neap_attempt *attempt, const char *series_folder, const char *experiment,
 				   uint32_t number, struct neap_error *err);
-/* Closes what is open; a supervisor goes on. */
+/* Closes the descriptors; a supervisor goes on. */
 void neap_attempt_fini(struct neap_attempt *attempt);
 
-/* What the world says of it. Takes the lock for an instant. Errors: NEAP_EIO and the like. */
+/* Finds its state from its lock and files. Takes the lock for an instant. Errors: NEAP_EIO and the like. */
 enum neap_status neap_attempt_find(const struct neap_attempt *attempt, enum neap_step_found *ret_found,
 				   struct neap_error *err);
 
-/* Makes the folder and takes its lock. NEAP_EBUSY: someone holds it, NEAP_EEXIST: it has a result; then it is to be
- * adopted. */
+/* Makes the folder and takes its lock. NEAP_EBUSY: another process holds it, NEAP_EEXIST: it has a result; then adopt
+ * it. */
 enum neap_status neap_attempt_claim(struct neap_attempt *attempt, struct neap_error *err);
 
-/* Starts the supervisor, which gets the lock that is claimed. `program`: neap's own. `needs`: a size, "device" or
+/* Starts the supervisor, which gets the claimed lock. `program`: neap's own. `needs`: a size, "device" or
  * "none". `quiet`: it logs nothing but errors. */
 enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *program,
 				    const struct neap_experiment *experiment, const char *needs, const char *run_id,
 				    bool quiet, struct neap_error *err);
 
 /* Makes this process the supervisor, with the claimed lock: a task of a job array has nothing else to do. Stays in
- * its session, so that whoever started it finds it. Returns only on failure. */
+ * its session, so that its parent finds it. Returns only on failure. */
 enum neap_status neap_attempt_become(struct neap_attempt *attempt, const char *program,
 				     const struct neap_experiment *experiment, const char *needs, const char *run_id,
 				     struct neap_error *err);
 
-/* Shows what the supervisor has said since, line by line. */
+/* Shows the supervisor's new log lines. */
 void neap_attempt_show(struct neap_attempt *attempt, void (*line)(void *context, const char *text), void *context);
 
 /* Sleeps for at most `timeout_ms`, less when our own supervisor ends or a signal comes. */

@@ -1,11 +1,11 @@
-/* series/series_check.h: what only the supervisor's own rules can say of a series file, said before anything starts:
- * that every {NAME} of a command is a parameter, and that on_oom is a ladder over the parameters. Pure. */
+/* series/series_check.h: checks a series file by the supervisor's own rules, before anything starts: every {NAME} of
+ * a command is a parameter, and on_oom is a ladder over the parameters. Pure. */
 #ifndef NEAP_SERIES_SERIES_CHECK_H
 #define NEAP_SERIES_SERIES_CHECK_H
 
 #include "series/spec.h"
 
-/* Errors: NEAP_EPARSE with the line where the experiment begins; the message begins with "FILE:LINE: ". */
+/* Errors: NEAP_EPARSE with the line of the experiment; the message begins with "FILE:LINE: ". */
 enum neap_status neap_series_check(const struct neap_spec *spec, const char *file, struct neap_error *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* series/series_compare.c: the experiments that the file compares to another one, from both recordings. Of several
- * attached processes, the one with the highest peak counts. Like the rest of the report it is made from the folders
- * alone, so that it can be made again. */
+/* series/series_compare.c: compares experiments as the file asks, from both recordings. Of several attached
+ * processes, the one with the highest peak counts. Like the rest of the report, it needs only the folders, so it can
+ * be made again. */
 #include "series/series_internal.h"
 
 #include "analyze/lanes.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a recording says of a run. */
-struct told {
+/* One side of a comparison, from its run's recording. */
+struct side {
 	struct neap_compared compared;
 	struct neap_demand demand;
 	bool demand_known;
@@ -28,8 +28,8 @@ static int by_value(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-/* The time of a step since the settings last changed: the fastest tenth's, so that what else the host did meanwhile
- * counts for little. The first step is not looked at: it waits for everything. 0 when there is none other. */
+/* The time of a step since the settings last changed: the fastest tenth's, so that other work on the host counts for
+ * little. Skips the first step, which waits for everything. 0 when there is no other. */
 static uint64_t step_ns(const struct neap_record *record, uint64_t *ret_median_ns)
 {
 	uint64_t *steps = calloc(record->journal_count + 1, sizeof *steps), before_ns = 0, found = 0;
@@ -58,29 +58,29 @@ static uint64_t step_ns(const struct neap_record *record, uint64_t *ret_median_n
 	return found;
 }
 
-static void tell(const struct neap_record *record, struct told *told)
+static void fill_side(const struct neap_record *record, struct side *side)
 {
 	struct neap_run_facts facts;
 
 	neap_run_facts(record, 0, &facts);
-	if (facts.peak_allocated_bytes <= told->compared.peak_bytes)
+	if (facts.peak_allocated_bytes <= side->compared.peak_bytes)
 		return;
-	told->compared.peak_bytes = facts.peak_allocated_bytes;
-	told->compared.settings = (struct neap_train_settings){facts.last_split, facts.last_rungs};
-	told->compared.step_median_ns = 0;
-	told->compared.step_ns = step_ns(record, &told->compared.step_median_ns);
-	told->layers = facts.layers;
-	told->demand_known = neap_demand_at_peak(record, &told->demand);
+	side->compared.peak_bytes = facts.peak_allocated_bytes;
+	side->compared.settings = (struct neap_train_settings){facts.last_split, facts.last_rungs};
+	side->compared.step_median_ns = 0;
+	side->compared.step_ns = step_ns(record, &side->compared.step_median_ns);
+	side->layers = facts.layers;
+	side->demand_known = neap_demand_at_peak(record, &side->demand);
 }
 
-/* An experiment's last attempt; where it recorded nothing, only the name is told. */
-static void read_told(const struct neap_series *series, size_t at, struct told *told)
+/* Reads an experiment's last attempt; only its name if there is no recording. */
+static void read_side(const struct neap_series *series, size_t at, struct side *side)
 {
 	const char *name = series->spec->experiments[at].name;
 	char folder[4096], path[4400];
 
-	*told = (struct told){0};
-	snprintf(told->compared.name, sizeof told->compared.name, "%s", name);
+	*side = (struct side){0};
+	snprintf(side->compared.name, sizeof side->compared.name, "%s", name);
 	snprintf(folder, sizeof folder, "%.3800s/runs/%s-%u", series->summary->folder, name,
 		 series->state.experiments[at].attempts);
 	DIR *entries = opendir(folder);
@@ -90,7 +90,7 @@ static void read_told(const struct neap_series *series, size_t at, struct told *
 		    neap_path_join(path, sizeof path, folder, entry->d_name))
 			continue;
 		if (neap_record_read(path, &record, NULL) == NEAP_OK)
-			tell(&record, told);
+			fill_side(&record, side);
 		neap_record_fini(&record);
 	}
 	if (entries)
@@ -115,17 +115,17 @@ enum neap_status neap_series_compare(struct neap_series *series, struct neap_err
 	summary->comparisons = calloc(spec->count, sizeof *summary->comparisons);
 	if (!summary->comparisons)
 		return neap_fail(err, NEAP_ENOMEM, "comparing a series' experiments: out of memory");
-	size_t read = spec->count; /* whose recordings are in `other`: many are compared to the same one */
-	struct told run, other = {0};
+	size_t read = spec->count; /* the experiment in `other`: many may be compared to the same */
+	struct side run, other = {0};
 	for (size_t i = 0; i < spec->count; i++) {
 		const char *to = spec->experiments[i].compare_to;
 		size_t base = to ? find(spec, to) : spec->count;
 		struct neap_comparison *comparison = &summary->comparisons[summary->comparison_count];
 		if (base == spec->count)
 			continue;
-		read_told(series, i, &run);
+		read_side(series, i, &run);
 		if (base != read)
-			read_told(series, base, &other);
+			read_side(series, base, &other);
 		read = base;
 		comparison->run = run.compared;
 		comparison->base = other.compared;

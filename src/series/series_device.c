@@ -1,11 +1,11 @@
-/* series/series_device.c: devices that are not there: mistyped, not yet there, or lost.
+/* series/series_device.c: handles missing devices: mistyped, not yet there, or lost.
  *
  *   named in the file, and not there when the series begins      refused, with what there is
- *   not there when an attempt begins                             tried again for wait_limit, where one was ever seen
+ *   not there when an attempt begins                             retried for wait_limit, if one was ever seen
  *   lost while an attempt ran (NEAP_OUTCOME_NO_DEVICE)           waited for until it can be read again, wait_limit
  * long
  *
- * A driver is opened anew for each look: one that lost its device does not find it again.
+ * Each check opens the driver again: a driver that lost its device does not find it again.
  */
 #include "series/series_internal.h"
 
@@ -65,7 +65,7 @@ enum neap_status neap_series_device_check(const struct neap_spec *spec, struct n
 		if (!experiment->device || experiment->wait_limit)
 			continue;
 		if (!monitor && neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, NULL))
-			return NEAP_OK; /* the supervisor says so */
+			return NEAP_OK; /* the supervisor reports it */
 		if (!is_there(monitor, experiment->device, &present))
 			status = neap_fail(err, NEAP_ENODEVICE,
 					   "experiment '%.60s' (line %u): there is no device '%.60s'; there are: "
@@ -86,7 +86,7 @@ bool neap_series_device_wait(struct neap_series *series, struct neap_step step, 
 	const struct neap_experiment *experiment = &series->spec->experiments[step.experiment];
 	uint64_t limit_ns = limit_of(experiment), now_ns = now();
 	if (!experiment->wait_limit && !series->device_seen)
-		return false; /* a machine without a driver: nothing is gone that might come back */
+		return false; /* a machine without a driver: no device can come back */
 	if (series->device_of != step.experiment) {
 		series->device_of = step.experiment;
 		series->device_since_ns = now_ns;

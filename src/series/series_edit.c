@@ -1,4 +1,4 @@
-/* series/series_edit.c: going on with a series whose file was edited, or with what failed of it.
+/* series/series_edit.c: resumes a series whose file was edited, or only its failed experiments.
  *
  *   in the journal                     in the file now         with --resume           with --only-failed
  *   -------------------------------    --------------------    --------------------    ------------------
@@ -7,11 +7,11 @@
  *                                      params or env
  *   failed                             there                   run again if the        run again
  *                                                              file was edited
- *   an attempt goes on                 the same                waited for              waited for
- *   an attempt goes on                 another one, or gone    refused                 refused
+ *   an attempt is running              the same                waited for              waited for
+ *   an attempt is running              another one, or gone    refused                 refused
  *   has not ended                      there                   goes on                 left out
  *   -                                  new                     run                     left out
- *   has ended, or never began          gone                    told                    told
+ *   has ended, or never began          gone                    reported                reported
  */
 #include "series/series_internal.h"
 
@@ -41,7 +41,7 @@ static bool is_changed(const struct neap_series *series, size_t at)
 {
 	char key[NEAP_EXPERIMENT_KEY_ROOM];
 	neap_experiment_key(&series->spec->experiments[at], key);
-	if (!series->state.ends[at].key[0]) /* a journal of earlier versions: only the whole file can be compared */
+	if (!series->state.ends[at].key[0]) /* journal of an earlier version: compare only the whole file */
 		return series->state.edited;
 	return strcmp(series->state.ends[at].key, key) != 0;
 }
@@ -59,7 +59,7 @@ static enum fate fate_of(const struct neap_series *series, size_t at)
 	return experiment->ended ? FATE_KEPT : FATE_LEFT;
 }
 
-/* An attempt that was started from another content of the file must have come to its end. */
+/* An attempt that was started from another content of the file must have ended. */
 static enum neap_status check_open(const struct neap_series *series, const char *name, uint32_t number,
 				   struct neap_error *err)
 {
@@ -85,7 +85,7 @@ static enum neap_status check_all_open(const struct neap_series *series, const e
 	for (size_t i = 0; i < state->count && !status; i++) {
 		if (!state->experiments[i].open || !is_changed(series, i))
 			continue;
-		/* its end would be taken for the new one's */
+		/* else its end would count as the new one's */
 		status = check_open(series, series->spec->experiments[i].name, state->experiments[i].attempts, err);
 		if (!status && fates[i] == FATE_LEFT) /* --only-failed */
 			status =
@@ -144,7 +144,7 @@ static enum neap_status append_edit(struct neap_series *series, const enum fate 
 	return status;
 }
 
-/* Of an attempt that was under way when its supervisor was killed: nothing takes its end any more. */
+/* Ends the leftovers of attempts whose supervisor was killed: nothing else handles these attempts any more. */
 static void end_leftovers(const struct neap_series *series, const enum fate *fates)
 {
 	for (size_t i = 0; i < series->state.count; i++)
@@ -152,7 +152,7 @@ static void end_leftovers(const struct neap_series *series, const enum fate *fat
 			neap_series_end_leftovers(series, series->state.ends[i].run_id);
 }
 
-/* Not run this time. What goes on is waited for: it is not ours to leave. */
+/* Leaves experiments out this time. Still waits for running attempts. */
 static void leave_out(struct neap_series *series, const enum fate *fates)
 {
 	for (size_t i = 0; i < series->state.count; i++) {

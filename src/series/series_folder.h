@@ -1,4 +1,4 @@
-/* series/series_folder.h: which folder a series goes on in, or begins in. */
+/* series/series_folder.h: chooses the folder in which a series starts or resumes. */
 #ifndef NEAP_SERIES_SERIES_FOLDER_H
 #define NEAP_SERIES_SERIES_FOLDER_H
 
@@ -6,7 +6,7 @@
 #include "series/series.h"
 #include "series/series_state.h"
 
-/* The folder that a file's series is kept in, the first of them. Touches nothing. Errors: NEAP_EINVAL. */
+/* The first folder of a file's series. Touches nothing. Errors: NEAP_EINVAL. */
 enum neap_status neap_series_folder_name(const struct neap_spec *spec, const struct neap_series_options *options,
 					 char folder[4096], struct neap_error *err);
 

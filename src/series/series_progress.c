@@ -1,5 +1,5 @@
-/* series/series_progress.c: looks at the attempts under way from outside: their folders, the newest events of their
- * recordings, the pages of their processes. Reads only, and whatever it finds missing is unknown.
+/* series/series_progress.c: observes the running attempts from outside: their folders, the newest events of their
+ * recordings, the pages of their processes. Only reads; missing data is unknown.
  */
 #include "series/series_progress.h"
 
@@ -32,7 +32,7 @@ static uint64_t elapsed_ns(const char *folder)
 	return now_ns > begun_ns ? now_ns - begun_ns : 0;
 }
 
-/* Of several processes the one that is furthest. */
+/* Of several processes, the furthest. */
 static void read_step(const char *folder, struct neap_progress_run *run)
 {
 	DIR *files = opendir(folder);
@@ -73,7 +73,7 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 			uint64_t limit_bytes = device_bytes(series, device->device_uuid);
 			run->used_bytes += reserved > 0 ? (uint64_t)reserved : 0;
 			if (device->limit_bytes < limit_bytes)
-				limit_bytes = device->limit_bytes; /* of what is reserved: the context is beside it */
+				limit_bytes = device->limit_bytes; /* limits reserved bytes, without the context */
 			else if (device->context_bytes < limit_bytes)
 				run->used_bytes += device->context_bytes;
 			if (limit_bytes < run->limit_bytes)
@@ -82,7 +82,7 @@ static void add_pages(const struct neap_series *series, const struct neap_attach
 	}
 }
 
-/* What is left of as long as it took the last time; asked of the history once an attempt. */
+/* The time left, if it takes as long as last time. Asks the history once per attempt. */
 static uint64_t left_ns(struct neap_series *series, struct neap_running *running, uint64_t passed_ns)
 {
 	const struct neap_experiment *experiment = &series->spec->experiments[running->of];
@@ -97,7 +97,7 @@ static uint64_t left_ns(struct neap_series *series, struct neap_running *running
 	return running->usual_ns > passed_ns ? running->usual_ns - passed_ns : UINT64_MAX;
 }
 
-void neap_series_progress_tell(struct neap_series *series)
+void neap_series_progress_show(struct neap_series *series)
 {
 	struct neap_series_progress progress = {.count = series->spec->count};
 	struct neap_attached *pages = NULL;

@@ -1,7 +1,7 @@
 /* series/series_report.c: the end of a series: all results, and the page.
  *
- * Everything here is read from the journal and the runs' folders, so that it can be done again, after a kill, with
- * the same outcome.
+ * Everything here comes from the journal and the runs' folders, so it can be repeated after a kill with the same
+ * outcome.
  */
 #include "series/series_internal.h"
 

@@ -1,8 +1,8 @@
-/* series/series_room.h: the devices that a series with several experiments at a time shares out; decided by
- * series/packing.h.
+/* series/series_room.h: the devices shared by a series that runs several experiments at a time; series/packing.h
+ * decides.
  *
- * Devices are those that NVML lists, of them those that CUDA_VISIBLE_DEVICES names by UUID. Where it names them
- * otherwise the experiments share CUDA's first one: which the others are only the driver knows.
+ * The devices are those that NVML lists and CUDA_VISIBLE_DEVICES names by UUID. If it names them otherwise, the
+ * experiments share CUDA's first one: only the driver knows the others.
  */
 #ifndef NEAP_SERIES_SERIES_ROOM_H
 #define NEAP_SERIES_SERIES_ROOM_H
@@ -12,13 +12,13 @@
 #define NEAP_ROOM_DEVICES 32
 
 struct neap_series_room {
-	struct neap_packing_device devices[NEAP_ROOM_DEVICES]; /* as they are with nothing started */
+	struct neap_packing_device devices[NEAP_ROOM_DEVICES]; /* as if nothing were started */
 	char uuids[NEAP_ROOM_DEVICES][48];
 	size_t numbers[NEAP_ROOM_DEVICES]; /* NVML's */
 	size_t count;
 };
 
-/* Without a driver there are none. Errors: that, in words; the room is usable all the same. */
+/* Without a driver there are none: returns an error that says so, and a usable empty room. */
 enum neap_status neap_series_room_init(struct neap_series_room *room, struct neap_error *err);
 
 /* The index of the device that a file names by number or UUID; `count` when there is none. */

@@ -64,7 +64,7 @@ static size_t find_experiment(const struct neap_spec *spec, const char *name)
 	return at;
 }
 
-/* What is run again is as if it had never begun, but for the numbers of its attempts: their folders stay. */
+/* An experiment to run again is as if it had never started, but attempt numbers continue: the folders stay. */
 static enum neap_status apply_edit(struct neap_series_state *state, const struct neap_spec *spec,
 				   const json_t *record, struct neap_error *err)
 {
@@ -177,7 +177,7 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 	strcpy(state->ends[at].device, device);
 	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", text_of(record, "key"));
 	strcpy(state->ends[at].run_id, run_id);
-	state->ends[at].submission = 0; /* whatever task ran this, none is left for the next attempt */
+	state->ends[at].submission = 0; /* no task is left for the next attempt */
 	experiment->attempts = attempt;
 	experiment->open = true;
 	return NEAP_OK;
@@ -210,7 +210,7 @@ static enum neap_status apply_give_up(struct neap_series_state *state, size_t at
 	return NEAP_OK;
 }
 
-/* The attempt is still to be made, by another task. */
+/* The attempt is still to be run, by another task. */
 static enum neap_status apply_unbegun(struct neap_series_state *state, size_t at, uint32_t attempt,
 				      struct neap_error *err)
 {

@@ -1,4 +1,4 @@
-/* series/series_state.h: what a journal says of a series, replayed record by record. Pure.
+/* series/series_state.h: the state of a series, replayed from its journal record by record. Pure.
  *
  *   {"type":"series","schema":1,"name":N,"spec_hash":H,"wall_ns":T}               first, once
  *   {"type":"start","experiment":E,"attempt":A,"run_id":ID,"wall_ns":T,           before its supervisor exists
@@ -25,9 +25,10 @@
  * An attempt that a job array's task runs is journaled when it is over, its start right before its end: while it
  * runs, its folder says so (slurm/claim.h).
  *
- * The journal is hostile: types, names, numbers and the order are checked.
+ * The journal is untrusted: types, names, numbers and the order are checked.
  *
- * What comes before the last edit was written for another content of the file: it may name experiments that are gone.
+ * Records before the last edit belong to another content of the file: they may name experiments that it no longer
+ * has.
  *
  *   invariant: a record is applied exactly when neap_journal_append has made it durable
  */
@@ -52,18 +53,18 @@ struct neap_series_state {
 		int exit_status;
 		uint32_t submission; /* the last one with a task for the next attempt; 0: none */
 		uint32_t task;       /* its number in that array */
-		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" not known */
-		char device[48];     /* likewise: the UUID of the one that it was given; "" none in particular */
-		char key[NEAP_EXPERIMENT_KEY_ROOM]; /* likewise: what it ran; "" not known */
-		bool left_out;                      /* by --only-failed: not run now, and no record says so */
+		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" unknown */
+		char device[48];     /* likewise: its UUID; "" none in particular */
+		char key[NEAP_EXPERIMENT_KEY_ROOM]; /* likewise: of its command; "" unknown */
+		bool left_out;                      /* by --only-failed: not run now; not journaled */
 	} * ends;                                   /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
 	uint32_t submissions;
 	bool begun, finished;
-	bool submitted; /* tasks of an array may run what has not ended */
-	bool edited;    /* the file is another one than the journal's last beginning or edit was made from */
-	bool tolerant;  /* while replaying: what is replayed was written for another content of the file */
+	bool submitted; /* tasks of an array may run unended experiments */
+	bool edited;    /* the file has changed since the journal's first record or last edit */
+	bool tolerant;  /* replaying records that belong to another content of the file */
 	struct neap_series_gone {
 		char name[NEAP_SPEC_NAME_ROOM];
 		uint32_t attempts;
@@ -77,12 +78,12 @@ enum neap_status neap_series_state_init(struct neap_series_state *state, const s
 					struct neap_error *err);
 void neap_series_state_fini(struct neap_series_state *state);
 
-/* Errors, with the state unchanged: NEAP_EPARSE for what no series could have written; NEAP_ESTATE when the record is
- * about another content of the series file. */
+/* Errors, with the state unchanged: NEAP_EPARSE for a record that no series could have written; NEAP_ESTATE for one
+ * that belongs to another content of the series file. */
 enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
 					 const json_t *record, struct neap_error *err);
 
-/* All of them; the number of the bad record is in the message. `edited` says whether the file has changed since. */
+/* Applies all records; an error names the bad one's number. Sets `edited` if the file has changed since. */
 enum neap_status neap_series_state_replay(struct neap_series_state *state, const struct neap_spec *spec,
 					  const json_t *records, struct neap_error *err);
 

@@ -387,7 +387,7 @@ static enum neap_status add_experiment(struct neap_spec *spec, const struct neap
 	return NEAP_OK;
 }
 
-/* Appends "-key=value", with what a file name should not have replaced by '_'. */
+/* Appends "-key=value", with characters unfit for a file name replaced by '_'. */
 static void append_suffix(struct neap_buffer *name, const char *key, const char *value)
 {
 	neap_buffer_format(name, "-%s=", key);
@@ -477,7 +477,7 @@ static enum neap_status read_slurm(struct reader *reader, const char *key, struc
 	return neap_spec_slurm_read(value, &reader->spec->slurm, reader->err);
 }
 
-/* The defaults count wherever they stand, so the list is read after the rest of the file. */
+/* The defaults apply wherever they stand, so the list is read last. */
 static enum neap_status keep_experiments(struct reader *reader, const char *key, struct neap_yaml value)
 {
 	if (!neap_yaml_is_list(value))
@@ -493,7 +493,7 @@ static const struct key top_keys[] = {
 	{"name", read_series_name},  {"parallel", read_parallel},       {"slurm", read_slurm},
 	{"defaults", read_defaults}, {"experiments", keep_experiments}, {NULL}};
 
-/* Names must be those of other experiments, as they are once grids are expanded. */
+/* Names must be those of other experiments, after grids are expanded. */
 static enum neap_status check_compared(const struct neap_spec *spec, struct neap_error *err)
 {
 	for (size_t i = 0; i < spec->count; i++) {
@@ -540,7 +540,8 @@ void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[
 {
 	const struct neap_words *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
 	uint64_t hash = neap_spec_hash("", 0);
-	/* each word with its terminator, each list with its length: no two ways to cut are the same */
+	/* each word with its terminator, each list with its length: so that different lists never hash the same bytes
+	 */
 	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
 		uint64_t count = lists[i]->count;
 		hash = hash_more(hash, &count, sizeof count);

@@ -2,7 +2,7 @@
  *
  *   name: nightly
  *   parallel: 2                         # at most so many at the same time; default 1
- *   slurm: {partition: gpu}             # what --slurm submits with: series/spec_slurm.h
+ *   slurm: {partition: gpu}             # options of --slurm: series/spec_slurm.h
  *   defaults: {needs: 20GiB, time_limit: 2h, env: {OMP_NUM_THREADS: 4}}
  *   experiments:
  *     - name: plain                       # runs/plain-1
@@ -11,14 +11,13 @@
  *     - name: sweep                       # sweep-lr=0.1-batch=8, sweep-lr=0.1-batch=16, ...
  *       command: [train, --batch, "{batch}", --lr, "{lr}"]
  *       grid: {lr: [0.1, 0.01], batch: [8, 16]}
- *       compare_to: plain               # the report shows what each saved and cost against that one
+ *       compare_to: plain               # the report compares each to this one
  *
  * The settings of an experiment are the defaults, changed by its own keys; params and env are merged key by key. A
  * grid is expanded here (the last parameter varies fastest), so the rest of neap knows plain experiments only.
- * `{param}` in a command stays as it is: `neap run` replaces it, for every attempt anew. Values are texts, as
- * written.
+ * `{param}` in a command stays as it is: `neap run` replaces it at every attempt. Values are texts, as written.
  *
- * The file is hostile: at most 1 MiB, 10 000 experiments, 16 grid parameters; every value has its type
+ * The file is untrusted: at most 1 MiB, 10 000 experiments, 16 grid parameters; every value has its type
  * checked.
  */
 #ifndef NEAP_SERIES_SPEC_H
@@ -42,13 +41,13 @@ struct neap_experiment {
 	struct neap_words params;  /* "NAME=VALUE" */
 	/* As written, checked; NULL: not given. */
 	char *needs;     /* a size, "device" or "none" */
-	char *device;    /* number or UUID: the one it runs on, and the only one it sees */
-	char *directory; /* where the command is started; relative to where the series is */
+	char *device;    /* number or UUID: the only one it sees */
+	char *directory; /* where the command starts; relative to the series' own */
 	char *time_limit, *max_device, *max_host, *min_disk, *grace, *wait_limit, *drain_limit, *on_oom;
-	char *compare_to;            /* another experiment's name: the report shows what changed against it */
+	char *compare_to;            /* another experiment's name: the report compares to it */
 	char *clear_memory_on_start; /* "true" or "false" */
-	char *retries;               /* restarts by on_oom; of no meaning without it */
-	char *retry_failed;          /* further attempts after one that failed, not for want of memory */
+	char *retries;               /* restarts by on_oom; ignored without it */
+	char *retry_failed;          /* further attempts after a failure other than an OOM */
 	uint32_t line;               /* where it begins in the file */
 };
 
@@ -56,8 +55,8 @@ struct neap_spec {
 	char *name;
 	uint32_t parallel;            /* experiments that may run at the same time; at least 1 */
 	bool has_parallel;            /* the file says so */
-	struct neap_spec_slurm slurm; /* of no meaning but for --slurm */
-	uint64_t hash;                /* of the file's bytes: another content is another series */
+	struct neap_spec_slurm slurm; /* used only with --slurm */
+	uint64_t hash;                /* of the file's bytes: a changed file is another series */
 	struct neap_experiment *experiments;
 	size_t count; /* at least 1 */
 };
@@ -73,12 +72,12 @@ void neap_spec_fini(struct neap_spec *spec);
 
 #define NEAP_EXPERIMENT_KEY_ROOM 17
 
-/* What an experiment runs, in 16 hexadecimal digits: another command, parameter or environment is another key. What
- * was measured for one does not hold for the other. */
+/* A hash of an experiment's command, parameters and environment, in 16 hexadecimal digits. Measurements hold only for
+ * the same key. */
 void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM]);
 
-/* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It tells an
- * edited file from an unedited one, not friend from foe. */
+/* FNV-1a, 64 bits. Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm", IETF draft. It detects
+ * edits, not forgeries. */
 uint64_t neap_spec_hash(const void *bytes, size_t length);
 
 #endif

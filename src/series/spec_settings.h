@@ -1,5 +1,5 @@
-/* series/spec_settings.h: the settings of an experiment that are one text each, declared once: their keys, what they
- * may be, and which option of `neap run` they become.
+/* series/spec_settings.h: the one-text settings of an experiment, declared once: their keys, allowed values, and
+ * options of `neap run`.
  */
 #ifndef NEAP_SERIES_SPEC_SETTINGS_H
 #define NEAP_SERIES_SPEC_SETTINGS_H
@@ -11,11 +11,11 @@ struct neap_setting {
 	size_t offset; /* of its text in struct neap_experiment */
 	bool (*is_good)(const char *text);
 	const char *expected; /* in words */
-	const char *option;   /* of neap run, with the text as its value; NULL: the series' own matter */
+	const char *option;   /* of neap run, with the text as its value; NULL: used by the series itself */
 	bool only_experiment; /* not in defaults */
 };
 
-/* Ends with one whose key is NULL. */
+/* Ends with a NULL key. */
 extern const struct neap_setting neap_settings[];
 
 /* The experiment's text of this setting. */

@@ -1,4 +1,4 @@
-/* series/spec_slurm.h: the mapping `slurm:` of a series file: what a series is submitted to Slurm with.
+/* series/spec_slurm.h: the mapping `slurm:` of a series file: options to submit a series to Slurm.
  *
  *   slurm:
  *     partition: gpu
@@ -7,7 +7,7 @@
  *     mem: 32GiB              # default: from the experiments' max_host
  *     sbatch: [--constraint=nvme, --nice=100]
  *
- * Every value is checked where the file is read: it becomes a word of sbatch's command line, never a shell's.
+ * Every value is checked when the file is read. It becomes a word of sbatch's command line, never a shell's.
  */
 #ifndef NEAP_SERIES_SPEC_SLURM_H
 #define NEAP_SERIES_SPEC_SLURM_H

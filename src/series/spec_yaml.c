@@ -36,14 +36,14 @@ struct neap_yaml_document {
 /* --- the parser in a process of its own ---------------------------------------------------------------------------
  */
 
-/* What the child says first. */
+/* The child's first message. */
 struct verdict {
 	enum neap_status status;
 	struct neap_error err;
 };
 
-/* In the child: never returns. A crash there is what it is for: nothing is to catch it, or to keep its memory. */
-static void parse_and_tell(const char *text, size_t length, int fd)
+/* In the child: never returns. The child exists so that a crash is harmless: no handler, no core dump. */
+static void parse_and_send(const char *text, size_t length, int fd)
 {
 	static const int crashes[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
 	struct neap_buffer tree = {0};
@@ -58,7 +58,7 @@ static void parse_and_tell(const char *text, size_t length, int fd)
 }
 
 /* Reads to the pipe's end. */
-static enum neap_status hear(int fd, struct neap_buffer *ret_tree, struct neap_error *err)
+static enum neap_status receive(int fd, struct neap_buffer *ret_tree, struct neap_error *err)
 {
 	struct verdict verdict = {0};
 	char chunk[16384];
@@ -85,12 +85,12 @@ static enum neap_status parse_apart(const char *text, size_t length, struct neap
 	pid_t child = fork();
 	if (!child) {
 		close(fds[0]);
-		parse_and_tell(text, length, fds[1]);
+		parse_and_send(text, length, fds[1]);
 	}
 	int cause = errno;
 	close(fds[1]);
 	enum neap_status status =
-		child < 0 ? neap_fail_errno(err, cause, "reading YAML") : hear(fds[0], ret_tree, err);
+		child < 0 ? neap_fail_errno(err, cause, "reading YAML") : receive(fds[0], ret_tree, err);
 	close(fds[0]);
 	while (child > 0 && waitpid(child, &ended, 0) < 0 && errno == EINTR)
 		;
@@ -138,7 +138,7 @@ enum neap_status neap_yaml_open(const char *text, size_t length, bool apart, str
 		return neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");
 	enum neap_status status = apart ? parse_apart(text, length, &document->tree, err)
 					: neap_yaml_parse(text, length, &document->tree, err);
-	/* as many nodes as there may be in so many bytes */
+	/* at most this many nodes fit into the bytes */
 	if (!status && !(document->nodes = calloc(document->tree.length / sizeof(struct neap_yaml_flat) + 1,
 						  sizeof *document->nodes)))
 		status = neap_fail(err, NEAP_ENOMEM, "reading YAML: out of memory");

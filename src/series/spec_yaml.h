@@ -1,4 +1,4 @@
-/* series/spec_yaml.h: YAML as a tree whose values know where they stand.
+/* series/spec_yaml.h: YAML as a tree whose values know their place in the text.
  *
  * A struct neap_yaml is a value with its place (line and column from 1), aliases followed; it lives as long as its
  * document. All errors are NEAP_EPARSE with that place and what was expected, or NEAP_ENOMEM. One thread.
@@ -37,7 +37,7 @@ enum neap_status neap_yaml_each_item(struct neap_yaml list,
 				     enum neap_status (*visit)(void *context, struct neap_yaml item,
 							       struct neap_error *err),
 				     void *context, struct neap_error *err);
-/* Likewise; refuses what is no mapping. */
+/* Likewise; refuses anything but a mapping. */
 enum neap_status neap_yaml_each_pair(struct neap_yaml mapping, const char *what,
 				     enum neap_status (*visit)(void *context, struct neap_yaml key,
 							       struct neap_yaml value, struct neap_error *err),

@@ -1,7 +1,7 @@
 /* series/spec_yaml_parse.c: YAML to the flat tree of spec_yaml_parse.h, by libfyaml.
  *
- * libfyaml gives scalars a place but collections none: a mapping or list stands where its first scalar stands, an
- * empty one where the value before it did.
+ * libfyaml gives scalars a place but collections none: a mapping or list gets the place of its first scalar, an empty
+ * one that of the value before it.
  */
 #include "series/spec_yaml_parse.h"
 
@@ -15,11 +15,11 @@
 #define DEPTH 16
 
 struct place {
-	struct fy_node *node; /* NULL: nothing stands there */
+	struct fy_node *node; /* NULL: no value */
 	uint32_t line, column;
 };
 
-/* A node with its place, aliases followed; `line` and `column` where it has none of its own. */
+/* A node with its place, aliases followed; `line` and `column` if it has none of its own. */
 static struct place place(struct fy_node *node, uint32_t line, uint32_t column)
 {
 	if (node && fy_node_is_alias(node))
@@ -42,7 +42,7 @@ static struct place place(struct fy_node *node, uint32_t line, uint32_t column)
 	return value;
 }
 
-/* The parser's own first complaint, with its place. */
+/* The parser's first error, with its place. */
 static enum neap_status syntax_error(struct fy_diag *diag, struct neap_error *err)
 {
 	void *cursor = NULL;
@@ -71,7 +71,7 @@ static size_t character(const unsigned char *text, size_t length)
 	return more + 1;
 }
 
-/* libfyaml 0.7.12 loops for ever in a directive with a broken character: neither reaches it. */
+/* libfyaml 0.7.12 loops for ever in a directive with a broken character: refuse both. */
 static enum neap_status check_text(const char *text, size_t length, struct neap_error *err)
 {
 	const unsigned char *bytes = (const unsigned char *)text;
@@ -144,7 +144,7 @@ static enum neap_status put_children(struct writer *writer, struct place at, int
 static enum neap_status put_node(struct writer *writer, struct place at, int depth)
 {
 	size_t length = 0;
-	if (depth > DEPTH) /* of an alias to what it stands in: nothing that deep is ever looked at */
+	if (depth > DEPTH) /* an alias to its own ancestor: never read this deep */
 		at.node = NULL;
 	if (writer->nodes >= NEAP_YAML_NODES || writer->tree->length > NEAP_YAML_BYTES)
 		return neap_fail_at(writer->err, at.line, at.column,

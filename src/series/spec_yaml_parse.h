@@ -3,7 +3,7 @@
  * A tree is its nodes in the order of the text, each a struct neap_yaml_flat and, for a text, its bytes. A list is
  * followed by its items, a mapping by its keys and values in turn.
  *
- * libfyaml does not survive an allocation that fails: it crashes. So it is mostly run in a process of its own.
+ * libfyaml does not survive an allocation that fails: it crashes. So it mostly runs in a process of its own.
  */
 #ifndef NEAP_SERIES_SPEC_YAML_PARSE_H
 #define NEAP_SERIES_SPEC_YAML_PARSE_H
@@ -22,7 +22,7 @@ struct neap_yaml_flat {
 };
 
 /* Appends the tree of the one document in `text`, whose root is a mapping. Errors: NEAP_EPARSE with a place,
- * NEAP_ENOMEM where libfyaml lives to tell. */
+ * NEAP_ENOMEM if libfyaml survives it. */
 enum neap_status neap_yaml_parse(const char *text, size_t length, struct neap_buffer *tree, struct neap_error *err);
 
 #endif

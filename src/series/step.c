@@ -1,4 +1,4 @@
-/* series/step.c: see step.h, whose table this is. */
+/* series/step.c: the table in step.h. */
 #include "series/step.h"
 
 size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count, size_t from)

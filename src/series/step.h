@@ -1,6 +1,6 @@
-/* series/step.h: what a series does next. A pure function: no files, no processes, no clock.
+/* series/step.h: decides the next step of a series. Pure: no files, no processes, no clock.
  *
- *   state of an experiment, from the journal            what is found of its open attempt      next
+ *   state of an experiment, from the journal            state of its open attempt      next
  *   ------------------------------------------------    -----------------------------------    ---------------
  *   ended                                               -                                      the next one
  *   no open attempt, fewer than `limit` lost            -                                      START
@@ -12,7 +12,7 @@
  *   open attempt                                        lock free, neither                     LOSE
  *   all ended                                           -                                      FINISH
  *
- * Experiments start in the file's order, one at a time or as many as the file says.
+ * Experiments start in the file's order, one at a time or as many as the file allows.
  *
  *   invariant: at most `parallel` experiments have an open attempt, and none that has ended
  */
@@ -28,15 +28,15 @@ struct neap_step_experiment {
 	uint32_t lost;       /* of them */
 	bool open;           /* the last one was started and has no end */
 	bool ended;          /* it has a result that counts */
-	uint32_t failed;     /* of the attempts, and run again for it */
-	uint32_t deviceless; /* of the attempts: their device was lost, and it is run again for it */
+	uint32_t failed;     /* attempts that failed and led to another */
+	uint32_t deviceless; /* attempts that lost their device and led to another */
 };
 
-/* What the world says of the open attempt. */
+/* The open attempt, from its lock and files. */
 enum neap_step_found {
 	NEAP_STEP_FOUND_NOTHING, /* lock free, no result: its supervisor died while its command ran */
 	NEAP_STEP_FOUND_UNBEGUN, /* lock free, and its command was never begun */
-	NEAP_STEP_FOUND_ENDED,   /* lock free, its command has ended, and its supervisor left no result */
+	NEAP_STEP_FOUND_ENDED,   /* lock free, its command has ended, no result yet */
 	NEAP_STEP_FOUND_LOCK,    /* its supervisor lives */
 	NEAP_STEP_FOUND_RESULT,  /* lock free, and a result */
 };
@@ -57,19 +57,18 @@ struct neap_step {
 	uint32_t attempt;  /* its number, from 1; START: the new one */
 };
 
-/* The first experiment from `from` on with an open attempt, or `count`: whom to look at before asking for the next
- * step. */
+/* The first experiment from `from` on with an open attempt, or `count`: check it before asking for the next step. */
 size_t neap_step_open(const struct neap_step_experiment *experiments, size_t count, size_t from);
 
-/* What is next for an open attempt of which this is found: WAIT, TAKE, SKIP or LOSE. */
+/* The next step for an open attempt in this state: WAIT, TAKE, SKIP or LOSE. */
 enum neap_step_kind neap_step_of_open(enum neap_step_found found);
 
-/* What is next beside the open ones, of which there may be `parallel`: START, GIVE_UP or FINISH; WAIT (for one of
- * them, of the experiment `count`) when there are as many, or no other experiment is left. */
+/* The next step beside the open attempts, at most `parallel`: START, GIVE_UP or FINISH; WAIT (for any of them,
+ * experiment `count`) if that many are open or no other experiment is left. */
 struct neap_step neap_step_beside(const struct neap_step_experiment *experiments, size_t count, size_t parallel,
 				  uint32_t limit);
 
-/* Both, where one runs at a time. `found` is of the first open attempt; of no meaning where there is none. */
+/* Both, for one at a time. `found` is the first open attempt's state; ignored if there is none. */
 struct neap_step neap_step_next(const struct neap_step_experiment *experiments, size_t count,
 				enum neap_step_found found, uint32_t limit);
 
