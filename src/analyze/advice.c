@@ -307,7 +307,7 @@ void neap_advice(const struct neap_record *record, const struct neap_leak *leak,
 	} else {
 		advice.split = settings.split;
 		enum neap_status status = neap_step_model_make(record, &settings, &model, NULL);
-		if (status == NEAP_OK)
+		if (!status)
 			advise_by_replay(&advice, &model, page_bytes);
 		else if (status == NEAP_ENOMEM)
 			give_none(&advice, "out of host memory while predicting");

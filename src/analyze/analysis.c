@@ -142,7 +142,7 @@ static enum neap_status predict_oom(struct neap_analysis *analysis, const struct
 	struct neap_replay_result result;
 	enum neap_status status = neap_replay(analysis->trace, &replay, &result, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (result.oom_count == 0)
 		return NEAP_ENOENT;
@@ -188,35 +188,34 @@ enum neap_status neap_analyze(const struct neap_trace *trace, const struct neap_
 		return neap_fail(err, NEAP_EINVAL, "the trace has %zu device%s, no number %zu", trace->device_count,
 				 trace->device_count == 1 ? "" : "s", analysis->device);
 	enum neap_status status = neap_lives_find(trace, analysis->device, &analysis->lives, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_sites_make(trace, &analysis->sites, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_steps_find(trace, analysis->device, &analysis->steps, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = count_streams(analysis, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = resolve(analysis, &options->from, "--from", 0, &from, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = resolve(analysis, &options->to, "--to", UINT64_MAX, &to, err);
-	if (status == NEAP_OK && from > to)
+	if (!status && from > to)
 		status = neap_fail(err, NEAP_EINVAL, "--from is after --to");
-	if (status == NEAP_OK)
+	if (!status)
 		status = replay_own(analysis, options, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_timeline_make(trace, analysis->device, &analysis->lives, &analysis->replay.settings,
 					    &analysis->timeline, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_profile_take(&analysis->timeline, from, to, &analysis->profile);
 	status = look_at_peak(analysis, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_trends_find(&analysis->timeline, &analysis->lives, &analysis->sites, &analysis->steps,
 					  &analysis->trends, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
 					     NEAP_LIFE_AFTER, NULL, &analysis->fragments, err);
-	if (status == NEAP_OK && analysis->timeline.reserved_known &&
-	    analysis->profile.reserved_peak.event != NEAP_LIFE_BEFORE)
+	if (!status && analysis->timeline.reserved_known && analysis->profile.reserved_peak.event != NEAP_LIFE_BEFORE)
 		status = neap_fragments_find(trace, analysis->device, &analysis->lives, &analysis->sites,
 					     analysis->profile.reserved_peak.event, NULL,
 					     &analysis->fragments_at_peak, err);

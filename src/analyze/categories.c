@@ -45,7 +45,7 @@ static enum neap_category by_tag(const char *tag)
 		     {"optimizer", NEAP_CATEGORY_OPTIMIZER},   {"activations", NEAP_CATEGORY_ACTIVATIONS},
 		     {"attention", NEAP_CATEGORY_ACTIVATIONS}, {"temporaries", NEAP_CATEGORY_TEMPORARIES},
 		     {"workspace", NEAP_CATEGORY_WORKSPACES},  {"batch", NEAP_CATEGORY_INPUTS}};
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (strcmp(known[i].tag, tag) == 0)
 			return known[i].category;
 	return NEAP_CATEGORY_UNKNOWN;

@@ -31,7 +31,7 @@ enum neap_status neap_changes_find(const struct neap_analysis *before, const str
 				   struct neap_change **ret_changes, size_t *ret_count, struct neap_error *err)
 {
 	size_t total = before->holder_count + after->holder_count, count = 0;
-	struct neap_change *changes = calloc(total + 1, sizeof(*changes));
+	struct neap_change *changes = calloc(total + 1, sizeof *changes);
 
 	if (!changes)
 		return neap_fail(err, NEAP_ENOMEM, "no memory to compare holders");
@@ -39,12 +39,12 @@ enum neap_status neap_changes_find(const struct neap_analysis *before, const str
 		bool first = i < before->holder_count;
 		const struct neap_analysis *from = first ? before : after;
 		const struct neap_holder *holder = &from->holders[first ? i : i - before->holder_count];
-		neap_holder_text(from->trace, holder, changes[i].name, sizeof(changes[i].name));
+		neap_holder_text(from->trace, holder, changes[i].name, sizeof changes[i].name);
 		drop_line(changes[i].name);
 		*(first ? &changes[i].before_bytes : &changes[i].after_bytes) = holder->bytes;
 		*(first ? &changes[i].before_blocks : &changes[i].after_blocks) = holder->blocks;
 	}
-	qsort(changes, total, sizeof(*changes), by_name);
+	qsort(changes, total, sizeof *changes, by_name);
 	for (size_t i = 0; i < total; i++) {
 		if (count == 0 || strcmp(changes[count - 1].name, changes[i].name) != 0) {
 			changes[count++] = changes[i];
@@ -55,7 +55,7 @@ enum neap_status neap_changes_find(const struct neap_analysis *before, const str
 		changes[count - 1].before_blocks += changes[i].before_blocks;
 		changes[count - 1].after_blocks += changes[i].after_blocks;
 	}
-	qsort(changes, count, sizeof(*changes), by_change);
+	qsort(changes, count, sizeof *changes, by_change);
 	*ret_changes = changes;
 	*ret_count = count;
 	return NEAP_OK;

@@ -71,7 +71,7 @@ static void keep(struct neap_fragments *found, const struct neap_pinned_segment 
 		return;
 	if (found->worst_count < NEAP_FRAGMENT_SEGMENTS)
 		found->worst_count++;
-	memmove(&found->worst[at + 1], &found->worst[at], (found->worst_count - 1 - at) * sizeof(found->worst[0]));
+	memmove(&found->worst[at + 1], &found->worst[at], (found->worst_count - 1 - at) * sizeof found->worst[0]);
 	found->worst[at] = *segment;
 }
 
@@ -187,7 +187,7 @@ enum neap_status neap_fragments_find(const struct neap_trace *trace, size_t devi
 				 NEAP_LIFE_AFTER);
 	} else if (event != NEAP_LIFE_AFTER) {
 		enum neap_status status = neap_state_at(trace, device, lives, event, &state, &found.known, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		finder.blocks = state.blocks;
 		ok = look_at_all(&finder, state.segments, state.segment_count, event);

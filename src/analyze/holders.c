@@ -63,7 +63,7 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 		if (!neap_map_get(&map, key, &index)) {
 			if (count == room) {
 				room = room ? 2 * room : 64;
-				struct neap_holder *grown = realloc(holders, room * sizeof(*grown));
+				struct neap_holder *grown = realloc(holders, room * sizeof *grown);
 				if (!grown)
 					goto no_memory;
 				holders = grown;
@@ -77,7 +77,7 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 		add(&holders[index], life);
 	}
 	if (count > 0)
-		qsort(holders, count, sizeof(*holders), by_bytes);
+		qsort(holders, count, sizeof *holders, by_bytes);
 	*ret_holders = holders;
 	*ret_count = count;
 	holders = NULL;
@@ -100,7 +100,7 @@ void neap_holder_text(const struct neap_trace *trace, const struct neap_holder *
 		snprintf(ret_text, room, "blocks of %s to %s, no stack", neap_size_format(1ull << holder->frame, low),
 			 neap_size_format(2ull << holder->frame, high));
 	} else {
-		neap_site_text(trace, holder->frame, site, sizeof(site));
+		neap_site_text(trace, holder->frame, site, sizeof site);
 		snprintf(ret_text, room, "%s%s",
 			 holder->kind == NEAP_HOLDER_FREED_AT ? "from before, later freed at " : "", site);
 	}

@@ -25,7 +25,7 @@ static struct neap_life *one_more(struct list *list)
 {
 	if (list->count == list->room) {
 		size_t room = list->room ? list->room * 2 : 1024;
-		struct neap_life *grown = realloc(list->items, room * sizeof(*grown));
+		struct neap_life *grown = realloc(list->items, room * sizeof *grown);
 		if (!grown)
 			return NULL;
 		list->items = grown;
@@ -201,14 +201,14 @@ enum neap_status neap_lives_find(const struct neap_trace *trace, size_t device, 
 	see_whose_stacks(&finder);
 
 	if (ok) {
-		items = malloc((count + 1) * sizeof(*items));
+		items = malloc((count + 1) * sizeof *items);
 		ok = items != NULL;
 	}
 	if (ok) {
 		if (finder.early.count > 0)
-			memcpy(items, finder.early.items, finder.early.count * sizeof(*items));
+			memcpy(items, finder.early.items, finder.early.count * sizeof *items);
 		if (finder.begun.count > 0)
-			memcpy(items + finder.early.count, finder.begun.items, finder.begun.count * sizeof(*items));
+			memcpy(items + finder.early.count, finder.begun.items, finder.begun.count * sizeof *items);
 		*ret_lives = (struct neap_lives){
 			.items = items, .count = count, .before = finder.early.count, .odd = finder.odd};
 	}

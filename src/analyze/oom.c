@@ -58,7 +58,7 @@ static enum neap_status read_failure(const struct neap_trace_parts *parts, const
 				 "the recording's journal lacks an out-of-memory that is in its trace");
 	enum neap_status status = record ? neap_oom_read_journal(record, at, card, &inputs, err)
 					 : neap_oom_read_trace(parts, failure, memory_bytes, card, &inputs, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_oom_conclude(card, &inputs, err);
 	neap_oom_inputs_fini(&inputs);
 	card->replays.memory_bytes = record && memory_bytes ? memory_bytes : card->room_bytes;
@@ -73,7 +73,7 @@ static void look_at_trace(const struct neap_trace_parts *parts, struct neap_oom_
 
 	for (size_t i = 0; i < fragments->worst_count && i < NEAP_OOM_PINS; i++)
 		if (fragments->worst[i].pin_count > 0)
-			neap_holder_text(trace, &fragments->worst[i].pins[0], card->pins[i], sizeof(card->pins[i]));
+			neap_holder_text(trace, &fragments->worst[i].pins[0], card->pins[i], sizeof card->pins[i]);
 	for (size_t i = 0; i < parts->lives->before; i++) {
 		if (parts->lives->items[i].address == NEAP_TRACE_REST)
 			card->replays.before_bytes = parts->lives->items[i].size;
@@ -100,9 +100,9 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 	enum neap_status status = neap_fragments_find(trace, device, parts->lives, parts->sites, event,
 						      &failure.event, &fragments, err);
 	struct neap_oom_card card = {.event = event, .fragments = fragments};
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_failure(parts, &failure, options->memory_bytes, &card, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	card.replays.lost_events = trace->devices[device].lost;
 	/* The allocations that led to it are lost: only the journal tells of it. */
@@ -115,7 +115,7 @@ enum neap_status neap_trace_oom_card(const struct neap_trace_parts *parts,
 		look_at_trace(parts, &card);
 		status = neap_oom_replay(trace, options, &card, err);
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_card = card;
 	return status;
 }
@@ -134,13 +134,13 @@ enum neap_status neap_trace_oom_read(const struct neap_trace *trace, size_t devi
 		return neap_fail(err, NEAP_ENOENT, "no request of device %zu ran out of memory", device);
 	neap_torch_settings_default(&settings);
 	enum neap_status status = neap_lives_find(trace, device, &lives, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_sites_make(trace, &sites, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_steps_find(trace, device, &steps, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_timeline_make(trace, device, &lives, &settings, &timeline, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_trace_oom_card(&(struct neap_trace_parts){&timeline, &lives, &sites, &steps}, options,
 					     ret_card, err);
 	neap_timeline_fini(&timeline);

@@ -227,10 +227,10 @@ enum neap_status neap_oom_card(const struct neap_record *record, size_t index, s
 	if (at == record->journal_count)
 		return neap_fail(err, NEAP_ENOENT, "the recording has no out-of-memory number %zu", index + 1);
 	enum neap_status status = neap_oom_read_journal(record, at, &card, &inputs, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_oom_conclude(&card, &inputs, err);
 	neap_oom_inputs_fini(&inputs);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_card = card;
 	return status;
 }

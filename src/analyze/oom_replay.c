@@ -21,12 +21,12 @@ static enum neap_status run_replays(const struct neap_trace *trace, const struct
 		return NEAP_OK;
 	enum neap_status status =
 		nothing ? NEAP_OK : neap_whatifs_find(trace, &asked, options->deadline_ns, &replays->whatifs, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	struct neap_replay_options replay = neap_patience_options(&patience);
 	replay.policy = trace->source == NEAP_TRACE_RECORDING ? NEAP_REPLAY_NEAP : NEAP_REPLAY_TORCH;
 	status = neap_replay_smallest(trace, &replay, &replays->smallest_bytes, err);
-	replays->smallest_tried = status == NEAP_OK || status == NEAP_EOOM;
+	replays->smallest_tried = !status || status == NEAP_EOOM;
 	replays->done = !nothing;
 	return replays->smallest_tried || neap_patience_ended(&patience, status) ? NEAP_OK : status;
 }
@@ -47,7 +47,7 @@ static enum neap_status add_step(const struct neap_trace *trace, struct neap_oom
 		trace->record, neap_oom_find(trace->record, card->device, card->number - 1), &room, err);
 	if (status == NEAP_ENOMEM)
 		return status;
-	if (status != NEAP_OK)
+	if (status)
 		return NEAP_OK;
 	replays->smallest_whole = true;
 	replays->step_bytes = room.bytes;
@@ -64,9 +64,9 @@ enum neap_status neap_oom_replay(const struct neap_trace *trace, const struct ne
 
 	if (!card->replays.unrecorded)
 		status = run_replays(trace, options, card, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = add_step(trace, card, err);
-	if (status == NEAP_OK)
+	if (!status)
 		neap_oom_replay_fixes(card);
 	return status;
 }

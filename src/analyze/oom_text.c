@@ -64,7 +64,7 @@ static void plain_words(const char *text, size_t length, struct words *words)
 {
 	size_t i = 0;
 	words->length = 0;
-	while (i < length && words->length < sizeof(words->text) - 1) {
+	while (i < length && words->length < sizeof words->text - 1) {
 		size_t escape = escape_length(text + i, length - i);
 		if (escape > 0) {
 			i += escape;
@@ -112,7 +112,7 @@ static bool read_figure(const char *text, struct figure *ret_figure)
 		return false;
 	while (*at == ' ')
 		at++;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+	for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
 		size_t length = strlen(units[i].name);
 		if (strncmp(at, units[i].name, length) != 0 || isalpha((unsigned char)at[length]))
 			continue;
@@ -347,7 +347,7 @@ static bool stand(const char *text, size_t length, const char *words)
 /* The opening at `text`, or NULL. */
 static const struct opening *opening_at(const char *text, size_t length)
 {
-	for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
+	for (size_t i = 0; i < sizeof openings / sizeof openings[0]; i++) {
 		const struct opening *opening = &openings[i];
 		size_t n = strlen(opening->words);
 		if (n > length || text[0] != opening->words[0] || memcmp(text, opening->words, n) != 0)
@@ -366,7 +366,7 @@ static void clear(struct neap_oom_text *found, size_t position)
 				    &found->allowed_bytes, &found->process_bytes,  &found->allocated_bytes,
 				    &found->private_bytes, &found->cached_bytes,   &found->reserved_bytes,
 				    &found->others_bytes,  &found->shortfall_bytes};
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 		*fields[i] = NEAP_OOM_TEXT_UNKNOWN;
 }
 
@@ -400,7 +400,7 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 		return neap_fail(err, NEAP_ENOENT, "no out-of-memory message in the text");
 	at--;
 	clear(&found, at);
-	snprintf(found.backend, sizeof(found.backend), "%s", opening->backend);
+	snprintf(found.backend, sizeof found.backend, "%s", opening->backend);
 	found.wording = opening->wording;
 	/* The message goes no further than where the next one begins. */
 	size_t end = at + strlen(opening->words);

@@ -54,9 +54,9 @@ static enum neap_status find_holders(const struct neap_trace_parts *parts, struc
 	struct neap_holder *holders = NULL;
 	size_t count = 0;
 	enum neap_status status = neap_holders_at(parts->lives, parts->sites, card->event, &holders, &count, err);
-	for (size_t i = 0; status == NEAP_OK && i < count && i < NEAP_OOM_TAGS; i++) {
+	for (size_t i = 0; !status && i < count && i < NEAP_OOM_TAGS; i++) {
 		struct neap_oom_tag *tag = &card->tags[card->tag_count++];
-		neap_holder_text(parts->timeline->trace, &holders[i], tag->tag, sizeof(tag->tag));
+		neap_holder_text(parts->timeline->trace, &holders[i], tag->tag, sizeof tag->tag);
 		tag->live_bytes = holders[i].bytes;
 		tag->peak_bytes = NEAP_OOM_UNKNOWN;
 		tag->live_blocks = holders[i].blocks;
@@ -92,7 +92,7 @@ static enum neap_status find_steps(const struct neap_trace_parts *parts, uint64_
 	uint64_t lowest = UINT64_MAX, highest = 0;
 	size_t count = 0;
 
-	inputs->steps = calloc(steps->count + 1, sizeof(*inputs->steps));
+	inputs->steps = calloc(steps->count + 1, sizeof *inputs->steps);
 	if (!inputs->steps)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
 	while (count < steps->count && neap_timeline_next(&cursor) && cursor.now.event < event) {
@@ -152,7 +152,7 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	card->step = parts->steps->count ? neap_steps_before(parts->steps, card->event) + 1 : 0;
 	take_pieces(card);
 	if (frame)
-		neap_site_text(trace, frame, card->tag, sizeof(card->tag));
+		neap_site_text(trace, frame, card->tag, sizeof card->tag);
 	take_limits(card, &settings, memory_bytes, &inputs);
 	inputs.demand = find_demand(parts, card->event);
 	card->unknown_bytes = inputs.demand.unknown;
@@ -160,9 +160,9 @@ enum neap_status neap_oom_read_trace(const struct neap_trace_parts *parts, const
 	inputs.training =
 		inputs.demand.activations > 0 && inputs.demand.unknown <= neap_demand_total(&inputs.demand) / 2;
 	enum neap_status status = find_holders(parts, card, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = find_steps(parts, card->event, &inputs, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_inputs = inputs;
 	return status;
 }

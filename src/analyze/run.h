@@ -2,9 +2,9 @@
 #ifndef NEAP_ANALYZE_RUN_H
 #define NEAP_ANALYZE_RUN_H
 
-#include "train/leak.h"
 #include "neap/train.h"
 #include "trace/record.h"
+#include "train/leak.h"
 
 /* One point of the memory curve. */
 struct neap_curve_point {
@@ -40,7 +40,8 @@ struct neap_run_facts {
 	double last_loss;                                   /* NAN when there was none */
 	struct neap_leak leak;
 	uint64_t restarts; /* how often the process began anew in place */
-	/* The session's own last forecast of where memory ends, and its interval; 0: none, or a step beyond it was done. */
+	/* The session's own last forecast of where memory ends, and its interval; 0: none, or a step beyond it was
+	 * done. */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
 	struct neap_run_process process;
 	struct {

@@ -96,7 +96,7 @@ static enum neap_phase phase_of(const struct neap_trace *trace, const struct nea
 enum neap_status neap_sites_make(const struct neap_trace *trace, struct neap_sites *ret_sites, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
-	uint32_t *frames = calloc(trace->call_count + 1, sizeof(*frames));
+	uint32_t *frames = calloc(trace->call_count + 1, sizeof *frames);
 	uint8_t *phases = calloc(trace->call_count + 1, 1), *ranks = calloc(trace->frame_count + 1, 1);
 	uint8_t *own = calloc(trace->frame_count + 1, 1);
 

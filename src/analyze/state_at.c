@@ -36,13 +36,13 @@ static bool insert(struct ranges *ranges, size_t at, const struct neap_trace_seg
 {
 	if (ranges->count == ranges->room) {
 		size_t room = ranges->room ? 2 * ranges->room : 256;
-		struct neap_trace_segment *items = realloc(ranges->items, room * sizeof(*items));
+		struct neap_trace_segment *items = realloc(ranges->items, room * sizeof *items);
 		if (!items)
 			return false;
 		ranges->items = items;
 		ranges->room = room;
 	}
-	memmove(&ranges->items[at + 1], &ranges->items[at], (ranges->count - at) * sizeof(*item));
+	memmove(&ranges->items[at + 1], &ranges->items[at], (ranges->count - at) * sizeof *item);
 	ranges->items[at] = *item;
 	ranges->count++;
 	return true;
@@ -50,7 +50,7 @@ static bool insert(struct ranges *ranges, size_t at, const struct neap_trace_seg
 
 static void drop(struct ranges *ranges, size_t at)
 {
-	memmove(&ranges->items[at], &ranges->items[at + 1], (--ranges->count - at) * sizeof(ranges->items[0]));
+	memmove(&ranges->items[at], &ranges->items[at + 1], (--ranges->count - at) * sizeof ranges->items[0]);
 }
 
 static bool add(struct ranges *ranges, struct neap_trace_segment item)
@@ -135,7 +135,7 @@ static bool undo_events(const struct neap_trace *trace, size_t device, uint64_t 
 			continue;
 		if (count == room) {
 			size_t larger = room ? 2 * room : 256;
-			struct neap_trace_event *grown = realloc(later, larger * sizeof(*later));
+			struct neap_trace_event *grown = realloc(later, larger * sizeof *later);
 			ok = grown != NULL;
 			later = ok ? grown : later;
 			room = ok ? larger : room;
@@ -224,7 +224,7 @@ static void lay_out(struct neap_state *state, const struct neap_trace_block *liv
 enum neap_status neap_state_at(const struct neap_trace *trace, size_t device, const struct neap_lives *lives,
 			       uint64_t event, struct neap_state *ret_state, bool *ret_known, struct neap_error *err)
 {
-	struct neap_trace_block *live = calloc(lives->count + 1, sizeof(*live));
+	struct neap_trace_block *live = calloc(lives->count + 1, sizeof *live);
 	struct ranges ranges = {0};
 	struct neap_state state = {0};
 	bool known = false, ok = live && find_segments(trace, device, event, &ranges, &known);
@@ -241,9 +241,9 @@ enum neap_status neap_state_at(const struct neap_trace *trace, size_t device, co
 									  .stack = life->stack,
 									  .state = NEAP_TRACE_BLOCK_LIVE};
 		}
-		qsort(live, count, sizeof(*live), by_address);
+		qsort(live, count, sizeof *live, by_address);
 		state.segment_count = ranges.count;
-		state.blocks = calloc(2 * count + ranges.count + 1, sizeof(*state.blocks));
+		state.blocks = calloc(2 * count + ranges.count + 1, sizeof *state.blocks);
 		ok = state.blocks != NULL;
 	}
 	if (ok && known)

@@ -101,7 +101,7 @@ static enum neap_status find_smallest(const struct search *search, uint64_t *ret
 	struct neap_rerun_result result = {0};
 	enum neap_status status = try(search, ROOM_MAX, &result);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (!result.fits)
 		return neap_fail(search->err, NEAP_ENOENT, "a step of the recording fits no device");
@@ -111,7 +111,7 @@ static enum neap_status find_smallest(const struct search *search, uint64_t *ret
 	while (high - low > 1 && high > low) {
 		uint64_t middle = low + (high - low) / 2;
 		status = try(search, middle * page, &result);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		*(result.fits ? &high : &low) = middle;
 	}
@@ -134,10 +134,10 @@ static enum neap_status measure(const struct neap_record *record, const struct n
 	neap_step_ops(model, settings->split.micro_batch, true, ops);
 	enum neap_status status = try(&search, ROOM_MAX, &as_it_was);
 	neap_step_ops(model, micro_batch, false, ops);
-	if (status == NEAP_OK)
+	if (!status)
 		status = find_smallest(&search, &bytes);
 	free(ops);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	/* Of blocks in no event only the sum is known: pages for them, and the peak that the model misses, are added.
 	 */
@@ -163,9 +163,9 @@ enum neap_status neap_step_room(const struct neap_record *record, size_t oom, st
 	enum neap_status status = NEAP_OK;
 	do {
 		status = neap_step_model_make(record, &settings, &model, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = measure(record, &settings, &model, micro_batch, ret_room, err);
 		neap_step_model_fini(&model);
-	} while (status != NEAP_OK && status != NEAP_ENOMEM && next_stretch(record, &from, &settings));
+	} while (status && status != NEAP_ENOMEM && next_stretch(record, &from, &settings));
 	return status;
 }

@@ -47,7 +47,7 @@ static void find_stem(const struct neap_trace *trace, const struct neap_trace_de
 		if (n == NAMES)
 			continue;
 		if (n == used)
-			memcpy(stems[used++], stem, sizeof(stem));
+			memcpy(stems[used++], stem, sizeof stem);
 		counts[n]++;
 	}
 	for (size_t n = 1; n < used; n++) {
@@ -57,7 +57,7 @@ static void find_stem(const struct neap_trace *trace, const struct neap_trace_de
 	}
 	ret_stem[0] = '\0';
 	if (used > 0 && counts[best] >= 2)
-		memcpy(ret_stem, stems[best], sizeof(stems[best]));
+		memcpy(ret_stem, stems[best], sizeof stems[best]);
 }
 
 static bool is_of(const struct neap_trace *trace, const struct neap_trace_mark *mark, const char *stem)
@@ -95,7 +95,7 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 			wanted = NEAP_TRACE_STEP;
 	if (wanted == NEAP_TRACE_END)
 		find_stem(trace, info, stem);
-	steps.ends = malloc((info->mark_count + 1) * sizeof(*steps.ends));
+	steps.ends = malloc((info->mark_count + 1) * sizeof *steps.ends);
 	if (!steps.ends)
 		return neap_fail(err, NEAP_ENOMEM, "no memory for the steps of a trace");
 	for (size_t i = 0; i < info->mark_count; i++) {
@@ -111,9 +111,9 @@ enum neap_status neap_steps_find(const struct neap_trace *trace, size_t device, 
 		}
 	}
 	if (wanted == NEAP_TRACE_STEP && steps.count > 0)
-		snprintf(steps.how, sizeof(steps.how), "marks of steps");
+		snprintf(steps.how, sizeof steps.how, "marks of steps");
 	else if (steps.count > 0)
-		snprintf(steps.how, sizeof(steps.how), "ranges named '%s'", stem);
+		snprintf(steps.how, sizeof steps.how, "ranges named '%s'", stem);
 	*ret_steps = steps;
 	return NEAP_OK;
 }

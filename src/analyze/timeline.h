@@ -38,7 +38,7 @@ struct neap_timeline_cursor {
 	const struct neap_timeline *timeline;
 	struct neap_trace_cursor events;
 	struct neap_trace_event event; /* the last one */
-	struct neap_trace_levels now;        /* after it */
+	struct neap_trace_levels now;  /* after it */
 };
 
 struct neap_timeline_cursor neap_timeline_begin(const struct neap_timeline *timeline);

@@ -20,7 +20,7 @@ static int by_value(const void *left, const void *right)
 
 static uint64_t median(uint64_t *values, size_t count)
 {
-	qsort(values, count, sizeof(*values), by_value);
+	qsort(values, count, sizeof *values, by_value);
 	return count ? values[count / 2] : 0;
 }
 
@@ -182,7 +182,7 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 		if (!neap_map_get(&map, key, &index)) {
 			if (count == room) {
 				room = room ? 2 * room : 64;
-				struct growth *grown = realloc(growths, room * sizeof(*grown));
+				struct growth *grown = realloc(growths, room * sizeof *grown);
 				ok = grown != NULL;
 				growths = ok ? grown : growths;
 			}
@@ -197,7 +197,7 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 	}
 	neap_map_fini(&map);
 	if (count > 0)
-		qsort(growths, count, sizeof(*growths), by_growth);
+		qsort(growths, count, sizeof *growths, by_growth);
 	*ret_growths = growths;
 	*ret_count = count;
 	return ok;
@@ -211,7 +211,7 @@ static void test_growth(const struct neap_lives *lives, const struct neap_sites 
 				       .holder.frame = (uint32_t)key};
 	size_t from, to;
 
-	memset(series, 0, (steps->count + 1) * sizeof(*series));
+	memset(series, 0, (steps->count + 1) * sizeof *series);
 	for (size_t i = 0; i < lives->count; i++) {
 		const struct neap_life *life = &lives->items[i];
 		if (neap_holder_key(sites, life) != key)
@@ -239,7 +239,7 @@ static bool find_growing(const struct neap_lives *lives, const struct neap_sites
 {
 	struct growth *growths = NULL;
 	size_t count = 0;
-	uint64_t *series = malloc((steps->count + 1) * sizeof(*series));
+	uint64_t *series = malloc((steps->count + 1) * sizeof *series);
 	bool ok = series && find_growth(lives, sites, steps, &growths, &count);
 
 	for (size_t i = 0; ok && i < count && i < CANDIDATES && growths[i].bytes > 0; i++) {
@@ -255,7 +255,7 @@ static bool find_growing(const struct neap_lives *lives, const struct neap_sites
 		if (trends->growing_count < NEAP_GROWING)
 			trends->growing_count++;
 		memmove(&trends->growing[at + 1], &trends->growing[at],
-			(trends->growing_count - 1 - at) * sizeof(trends->growing[0]));
+			(trends->growing_count - 1 - at) * sizeof trends->growing[0]);
 		trends->growing[at] = growing;
 	}
 	free(growths);
@@ -296,7 +296,7 @@ static void find_evaluated(const struct neap_timeline *timeline, const struct ne
 static bool by_evaluation(const struct neap_timeline *timeline, const struct neap_steps *steps, const double *peaks,
 			  size_t skipped, double spread)
 {
-	bool *evaluated = calloc(steps->count, sizeof(*evaluated));
+	bool *evaluated = calloc(steps->count, sizeof *evaluated);
 	double highest = 0, lowest = INFINITY;
 	size_t without = 0;
 
@@ -372,8 +372,8 @@ static bool find_swing(const struct neap_timeline *timeline, const struct neap_s
 {
 	size_t skipped = steps->count >= 3 ? 1 : 0, count = steps->count - skipped; /* the first step warms up */
 	const struct neap_step_levels *levels = trends->levels + skipped;
-	uint64_t *values = malloc(count * sizeof(*values));
-	double *peaks = malloc(count * sizeof(*peaks));
+	uint64_t *values = malloc(count * sizeof *values);
+	double *peaks = malloc(count * sizeof *peaks);
 	double differ = 0;
 	size_t highest = 0;
 	bool ok = values && peaks;
@@ -413,8 +413,8 @@ enum neap_status neap_trends_find(const struct neap_timeline *timeline, const st
 
 	find_emptied(timeline, steps, &trends);
 	if (steps->count > 0) {
-		trends.levels = calloc(steps->count, sizeof(*trends.levels));
-		uint64_t *lows = malloc(steps->count * sizeof(*lows));
+		trends.levels = calloc(steps->count, sizeof *trends.levels);
+		uint64_t *lows = malloc(steps->count * sizeof *lows);
 		ok = trends.levels && lows;
 		if (ok) {
 			find_levels(timeline, steps, &trends);

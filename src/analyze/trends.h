@@ -10,9 +10,9 @@
 #define NEAP_ANALYZE_TRENDS_H
 
 #include "analyze/holders.h"
-#include "train/leak.h"
 #include "analyze/steps.h"
 #include "analyze/timeline.h"
+#include "train/leak.h"
 
 struct neap_step_levels {
 	uint64_t high, low;             /* requested bytes within the step */

@@ -21,7 +21,7 @@ static const struct {
 	{"roundup_power2_divisions:8", "roundup_power2_divisions:8", false, NEAP_REPLAY_TORCH},
 	{"neap's allocator", NULL, false, NEAP_REPLAY_NEAP},
 };
-#define ROWS (sizeof(table) / sizeof(table[0]))
+#define ROWS (sizeof table / sizeof table[0])
 
 /* Lower comes first. Without a bound everything fits. */
 static uint64_t order(const struct neap_whatif *item, bool bounded, size_t row)
@@ -95,7 +95,7 @@ static void name_row(const struct tries *tries, size_t row, struct neap_whatif *
 		else if (tries->own_set)
 			how = table[row].alone ? "only " : "with ";
 	}
-	snprintf(item->name, sizeof(item->name), "%s%s", how, table[row].name);
+	snprintf(item->name, sizeof item->name, "%s%s", how, table[row].name);
 }
 
 static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif *item, struct neap_error *err)
@@ -117,20 +117,20 @@ static enum neap_status try(struct tries *tries, size_t row, struct neap_whatif 
 		replay.memory_bytes = tries->plenty;
 	enum neap_status status =
 		tries->patience.over ? NEAP_ECANCELED : neap_replay(tries->trace, &replay, &result, err);
-	if (status != NEAP_OK)
+	if (status)
 		return neap_patience_ended(&tries->patience, status) ? NEAP_OK : status;
 	if (row == 0) {
 		struct neap_torch_settings defaults;
 		neap_torch_settings_default(&defaults);
 		defaults.fraction = result.settings.fraction;
 		tries->own = result.settings;
-		tries->own_set = !neap && memcmp(&tries->own, &defaults, sizeof(defaults)) != 0;
+		tries->own_set = !neap && memcmp(&tries->own, &defaults, sizeof defaults) != 0;
 		tries->plenty = 4 * reserved_peak(&result) + (1ull << 30);
 	}
 	item->tried = true;
 	item->active = row > 0 && (item->policy == NEAP_REPLAY_NEAP
 					   ? neap
-					   : !neap && memcmp(&tries->own, &result.settings, sizeof(tries->own)) == 0);
+					   : !neap && memcmp(&tries->own, &result.settings, sizeof tries->own) == 0);
 	name_row(tries, row, item);
 	item->first_oom_event = result.first_oom_event;
 	item->fits = result.first_oom_event == UINT64_MAX;
@@ -159,7 +159,7 @@ enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct 
 		if (table[row].alone && !is_news(&tries, row))
 			continue;
 		enum neap_status status = try(&tries, row, &item, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		if (item.active && item.alone)
 			continue;

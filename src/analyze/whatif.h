@@ -43,8 +43,8 @@ struct neap_replay_options neap_patience_options(struct neap_patience *patience)
 /* Whether a replay that failed so was only stopped by it. */
 bool neap_patience_ended(const struct neap_patience *patience, enum neap_status status);
 
-/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. What `deadline_ns` (0: none) leaves no
- * time for is listed, not tried. Errors: as neap_replay. */
+/* `options`: device, memory_bytes, fraction and progress count; the rest is chosen here. What `deadline_ns` (0: none)
+ * leaves no time for is listed, not tried. Errors: as neap_replay. */
 enum neap_status neap_whatifs_find(const struct neap_trace *trace, const struct neap_replay_options *options,
 				   uint64_t deadline_ns, struct neap_whatifs *ret_whatifs, struct neap_error *err);
 

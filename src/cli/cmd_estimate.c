@@ -148,7 +148,7 @@ static enum neap_status make_folder(struct estimate *estimate, struct neap_error
 	if (asked) {
 		enum neap_status status = neap_make_folder(asked, 0700, err);
 		estimate->kept = true;
-		if (status == NEAP_OK && !realpath(asked, estimate->folder))
+		if (!status && !realpath(asked, estimate->folder))
 			status = neap_fail(err, NEAP_EIO, "%.200s: no such folder", asked);
 		return status;
 	}
@@ -227,7 +227,7 @@ static int explain(const struct estimate *estimate, size_t run, enum neap_status
 static bool is_usable(const struct neap_estimate_run *run, enum neap_status status)
 {
 	enum neap_outcome outcome = run->result.outcome;
-	return status == NEAP_OK &&
+	return !status &&
 	       (outcome == NEAP_OUTCOME_OK || outcome == NEAP_OUTCOME_STOPPED || outcome == NEAP_OUTCOME_TIMEOUT);
 }
 
@@ -243,7 +243,7 @@ static int read_run(struct estimate *estimate, size_t index)
 		estimate_job_prepare(&estimate->plan, index, NEAP_ESTIMATE_PLENTY, estimate->folder, "-plenty",
 				     &estimate->jobs[index]);
 		status = estimate_jobs_run(&estimate->command, &estimate->jobs[index], 1, 1, &err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = neap_estimate_read(estimate->jobs[index].folder, run, &err);
 	}
 	if (estimate_interrupted())
@@ -259,9 +259,9 @@ static int run_all(struct estimate *estimate)
 	/* The first alone: a program that fails does so once. */
 	enum neap_status status = estimate_jobs_run(&estimate->command, estimate->jobs, 1, 1, &err);
 	int code = status == NEAP_OK ? read_run(estimate, 0) : 0;
-	if (status == NEAP_OK && !code && estimate->plan.run_count > 1)
+	if (!status && !code && estimate->plan.run_count > 1)
 		status = estimate_jobs_run(&estimate->command, estimate->jobs, estimate->plan.run_count, 0, &err);
-	for (size_t i = 1; status == NEAP_OK && !code && i < estimate->plan.run_count; i++)
+	for (size_t i = 1; !status && !code && i < estimate->plan.run_count; i++)
 		code = read_run(estimate, i);
 	if (estimate_interrupted()) {
 		fputs("neap estimate: stopped\n", stderr);
@@ -339,11 +339,11 @@ static int write_page(const struct estimate *estimate)
 					       .analysis = &options,
 					       .above = neap_buffer_string(&above)};
 	enum neap_status status = neap_buffer_status(&above, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_page_file_begin(&file, html, run->processes[run->worst].snapshot, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_trace_page_write(file.fd, &run->analysis, &page, &bytes, &err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_page_file_commit(&file, &err);
 	neap_page_file_abort(&file);
 	neap_buffer_fini(&above);

@@ -54,19 +54,18 @@ static enum neap_status judge(const struct estimate_fit_options *options, const 
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	enum neap_status status = neap_estimate_read(job->folder, run, err);
 	enum neap_outcome outcome = run->result.outcome;
-	if (status != NEAP_ENOMEM &&
-	    (status != NEAP_OK ||
-	     (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED && outcome != NEAP_OUTCOME_TIMEOUT))) {
+	if (status != NEAP_ENOMEM && (status || (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED &&
+						 outcome != NEAP_OUTCOME_TIMEOUT))) {
 		point->failed = true;
 		status = NEAP_OK;
-	} else if (status == NEAP_OK) {
+	} else if (!status) {
 		take_figures(run, point);
-		for (size_t gpu = 0; status == NEAP_OK && gpu < plan->count; gpu++) {
+		for (size_t gpu = 0; !status && gpu < plan->count; gpu++) {
 			struct neap_estimate_verdict verdict;
 			if (plan->gpus[gpu].run != point->run)
 				continue;
 			status = neap_estimate_judge(plan, gpu, run, go_on, NULL, &verdict, err);
-			if (status == NEAP_OK)
+			if (!status)
 				take_verdict(&verdict, gpu, point);
 		}
 	}
@@ -116,7 +115,7 @@ static enum neap_status run_round(const struct estimate_fit_options *options, st
 	}
 	if (count)
 		status = estimate_jobs_run(options->command, jobs, count, 0, err);
-	for (size_t i = 0; status == NEAP_OK && i < count; i++) {
+	for (size_t i = 0; !status && i < count; i++) {
 		status = judge(options, &jobs[i], &points[i], err);
 		fit->points[fit->count++] = points[i];
 		if (!options->keep)
@@ -135,7 +134,7 @@ enum neap_status estimate_fit_find(const struct estimate_fit_options *options, s
 	enum neap_status status = NEAP_OK;
 	size_t count = 1;
 	begin(options, fit);
-	while (status == NEAP_OK && count)
+	while (!status && count)
 		status = run_round(options, fit, &count, err);
 	return status;
 }

@@ -129,7 +129,7 @@ static enum neap_status start(const struct estimate_command *command, struct est
 	enum neap_status status = neap_make_folder(job->folder, 0700, err);
 	char **words = status == NEAP_OK ? make_words(command, job) : NULL;
 	pid_t parent = getpid();
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	if (!words)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
@@ -223,12 +223,11 @@ enum neap_status estimate_jobs_run(const struct estimate_command *command, struc
 	size_t running = 0, room = at_once ? at_once : 1, next;
 	bool stopped = false;
 	while (true) {
-		while (!interrupted_by && status == NEAP_OK && running < room &&
-		       (next = next_job(jobs, count)) < count) {
+		while (!interrupted_by && !status && running < room && (next = next_job(jobs, count)) < count) {
 			status = start(command, &jobs[next], err);
 			running += status == NEAP_OK;
 		}
-		if ((interrupted_by || status != NEAP_OK) && !stopped) {
+		if ((interrupted_by || status) && !stopped) {
 			stop(jobs, count);
 			stopped = true;
 		}
@@ -245,7 +244,7 @@ enum neap_status estimate_jobs_run(const struct estimate_command *command, struc
 			neap_clock_sleep(neap_clock_system(), POLL_NS);
 	}
 	draw(jobs, 0, began_ns);
-	if (status == NEAP_OK && interrupted_by)
+	if (!status && interrupted_by)
 		return neap_fail(err, NEAP_ECANCELED, "stopped");
 	return status;
 }

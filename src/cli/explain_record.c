@@ -44,10 +44,10 @@ static enum neap_status look_into(const struct explain_record *from, bool card_w
 	const struct neap_trace_oom_options options = {0};
 	enum neap_status status = neap_trace_read(from->path, &found->trace, err);
 
-	if (status == NEAP_OK && !found->trace->record)
+	if (!status && !found->trace->record)
 		status = neap_fail(err, NEAP_EPARSE,
 				   "%s is no recording of neap's: 'neap analyze' reads other traces", from->path);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	found->ooms = neap_oom_count(found->trace->record);
 	if (from->number > found->ooms)
@@ -56,7 +56,7 @@ static enum neap_status look_into(const struct explain_record *from, bool card_w
 	if (found->ooms > 0 && card_wanted)
 		status = neap_trace_oom_recorded(found->trace, (from->number ? from->number : found->ooms) - 1,
 						 &options, &found->card, err);
-	found->has_card = found->ooms > 0 && card_wanted && status == NEAP_OK;
+	found->has_card = found->ooms > 0 && card_wanted && !status;
 	uint64_t total = found->has_card ? found->card.device_total_bytes : room_of(found->trace->record);
 	neap_run_facts(found->trace->record, total, &found->facts);
 	return status;
@@ -70,18 +70,18 @@ int explain_record_of(const struct neap_arguments *arguments, const char *pid, s
 
 	if (neap_u64_parse(pid, &number, NULL) != NEAP_OK || number == 0 || number > INT32_MAX)
 		return neap_misuse(arguments, "--pid: a process number, not '%s'", pid);
-	enum neap_status status = neap_path_runtime(folder, sizeof(folder), &err);
-	if (status == NEAP_OK)
+	enum neap_status status = neap_path_runtime(folder, sizeof folder, &err);
+	if (!status)
 		status = neap_page_read(folder, (pid_t)number, &ret_from->page, &err);
 	if (status == NEAP_ENOENT)
 		status = neap_fail(&err, NEAP_ENOENT,
 				   "process %" PRIu64 " is not attached: what it allocates is not recorded. Start it "
 				   "with 'neap run -- COMMAND'",
 				   number);
-	if (status == NEAP_OK && !ret_from->page.record_path[0])
+	if (!status && !ret_from->page.record_path[0])
 		status = neap_fail(&err, NEAP_ENOENT, "process %" PRIu64 " (%s) has no recording%s%s", number,
 				   ret_from->page.name, ret_from->page.note[0] ? ": " : "", ret_from->page.note);
-	if (status != NEAP_OK)
+	if (status)
 		return neap_complain("explain", &err);
 	ret_from->live = true;
 	ret_from->path = ret_from->page.record_path;
@@ -135,7 +135,7 @@ static enum neap_status put_holders(struct neap_buffer *out, const struct neap_t
 {
 	enum neap_status status = NEAP_OK;
 
-	for (size_t device = 0; status == NEAP_OK && device < trace->device_count; device++) {
+	for (size_t device = 0; !status && device < trace->device_count; device++) {
 		struct neap_lives lives = {0};
 		struct neap_sites sites = {0};
 		struct neap_holder *holders = NULL;
@@ -143,18 +143,18 @@ static enum neap_status put_holders(struct neap_buffer *out, const struct neap_t
 		if (trace->devices[device].event_count == 0)
 			continue;
 		status = neap_lives_find(trace, device, &lives, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = neap_sites_make(trace, &sites, err);
-		if (status == NEAP_OK)
+		if (!status)
 			status = neap_holders_at(&lives, &sites, trace->devices[device].event_count - 1, &holders,
 						 &count, err);
-		if (status == NEAP_OK && count > 0)
+		if (!status && count > 0)
 			neap_buffer_format(out, "\n  Who holds the memory of device %zu, as far as it is recorded\n",
 					   device);
 		for (size_t i = 0; i < count && i < HOLDERS_SHOWN; i++) {
 			char text[320], clean[320], size[NEAP_UNITS_ROOM];
-			neap_holder_text(trace, &holders[i], text, sizeof(text));
-			neap_report_clean(clean, sizeof(clean), text);
+			neap_holder_text(trace, &holders[i], text, sizeof text);
+			neap_report_clean(clean, sizeof clean, text);
 			neap_buffer_format(out, "    %10s  %8" PRIu64 " block%s  %s\n",
 					   neap_size_format(holders[i].bytes, size), holders[i].blocks,
 					   holders[i].blocks == 1 ? " " : "s", clean);
@@ -173,7 +173,7 @@ enum neap_status explain_record_text(struct neap_buffer *out, const struct expla
 	enum neap_status status = look_into(from, !leak_only, &found, err);
 	char allocated[NEAP_UNITS_ROOM], reserved[NEAP_UNITS_ROOM];
 
-	if (status == NEAP_OK) {
+	if (!status) {
 		const struct neap_run_facts *facts = &found.facts;
 		neap_buffer_format(out, "\n  In %s\n", from->path);
 		neap_buffer_format(out,
@@ -203,7 +203,7 @@ enum neap_status explain_record_json(const struct explain_record *from, json_t *
 	struct found found = {0};
 	enum neap_status status = look_into(from, true, &found, err);
 
-	if (status == NEAP_OK) {
+	if (!status) {
 		json_t *root = json_object();
 		const struct {
 			const char *key;
@@ -219,7 +219,7 @@ enum neap_status explain_record_json(const struct explain_record *from, json_t *
 			{"ooms", json_integer((json_int_t)found.ooms)},
 			{"oom", found.has_card ? oom_card_json(&found.card, ret_failed) : json_null()},
 		};
-		for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 			if (json_object_set_new(root, fields[i].key, fields[i].value) != 0)
 				*ret_failed = true;
 		*ret_root = root;

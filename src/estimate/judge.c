@@ -86,7 +86,7 @@ static enum neap_status completes(const struct neap_estimate_run *run, struct ne
 		return NEAP_OK;
 	options.memory_bytes = memory_bytes;
 	enum neap_status status = neap_replay(run->trace, &options, &result, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	*ret_completes = result.first_oom_event == UINT64_MAX;
 	if (ret_retries)
@@ -139,11 +139,11 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 
 	verdict.unsupported = !has_kernels(run, gpu->profile);
 	enum neap_status status = neap_replay_smallest(run->trace, &options, &verdict.needed_bytes, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = completes(run, options, minus(least, workspace), &in_least, &verdict.retries, err);
-	if (status == NEAP_OK && !in_least)
+	if (!status && !in_least)
 		status = completes(run, options, most, &in_most, &verdict.retries, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	verdict.fits = in_least ? NEAP_ESTIMATE_YES : in_most ? NEAP_ESTIMATE_UNSURE : NEAP_ESTIMATE_NO;
 	verdict.headroom_bytes = (int64_t)least - (int64_t)verdict.needed_bytes - (int64_t)workspace;
@@ -153,7 +153,7 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 	}
 	if (!in_least)
 		predict(run, &verdict);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_verdict = verdict;
 	return status;
 }

@@ -83,7 +83,7 @@ enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, stru
 	for (;; at++) {
 		size_t length = strcspn(at, ",");
 		enum neap_status status = add_gpu(&plan, at, length, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 		at += length;
 		if (!*at)

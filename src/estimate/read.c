@@ -133,7 +133,7 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	take_device(about, &process);
 	snprintf(name, sizeof name, "snapshot.%" PRIu64 ".pickle", pid);
 	status = neap_path_join(process.snapshot, sizeof process.snapshot, folder, name);
-	if (status != NEAP_OK || !process.reserved_peak) /* it looked at CUDA, and allocated nothing */
+	if (status || !process.reserved_peak) /* it looked at CUDA, and allocated nothing */
 		goto out;
 	take_version(about, run);
 	add_reads(about, run);
@@ -159,7 +159,7 @@ static enum neap_status read_processes(const char *folder, struct neap_estimate_
 	enum neap_status status = NEAP_OK;
 	if (!entries)
 		return neap_fail(err, NEAP_EIO, "%s: cannot be read", folder);
-	while (status == NEAP_OK && (entry = readdir(entries))) {
+	while (!status && (entry = readdir(entries))) {
 		char digits[32], *dot;
 		uint64_t pid;
 		if (strncmp(entry->d_name, "estimate.", 9) != 0)
@@ -178,7 +178,7 @@ static enum neap_status read_processes(const char *folder, struct neap_estimate_
 	for (size_t i = 0; i < run->process_count; i++)
 		if (run->processes[i].reserved_peak > run->processes[run->worst].reserved_peak)
 			run->worst = i;
-	if (status == NEAP_OK && run->process_count == 0)
+	if (!status && run->process_count == 0)
 		return neap_fail(err, NEAP_ENOENT, "no process of it allocated GPU memory through PyTorch");
 	return status;
 }
@@ -189,9 +189,9 @@ static enum neap_status analyze(struct neap_estimate_run *run, struct neap_error
 	struct neap_estimate_process *process = &run->processes[run->worst];
 	struct neap_analysis_options options = {.device = process->device};
 	enum neap_status status = neap_trace_read(process->snapshot, &run->trace, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_analyze(run->trace, &options, &run->analysis, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	const struct neap_profile *profile = &run->analysis.profile;
 	const struct neap_stats *stats = &run->analysis.replay.usage.stats;
@@ -207,11 +207,11 @@ enum neap_status neap_estimate_read(const char *folder, struct neap_estimate_run
 {
 	char path[4096];
 	enum neap_status status = neap_path_join(path, sizeof path, folder, "result.json");
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_result_read(path, &run->result, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = read_processes(folder, run, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = analyze(run, err);
 	neap_simulated_read(folder, &run->gaps);
 	return status;

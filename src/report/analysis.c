@@ -68,8 +68,8 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 
 	if (!frees) /* older layouts */
 		frees = profile->kinds[NEAP_TRACE_FREE_COMPLETED];
-	neap_report_clean(name, sizeof(name), path);
-	snprintf(text, sizeof(text), "%s, device %zu of %zu, %u stream%s", neap_report_source_name(trace->source),
+	neap_report_clean(name, sizeof name, path);
+	snprintf(text, sizeof text, "%s, device %zu of %zu, %u stream%s", neap_report_source_name(trace->source),
 		 analysis->device, trace->device_count, analysis->streams, plural(analysis->streams));
 	neap_buffer_format(out, "%s: %s\n", name, text);
 	neap_buffer_format(out, "  %" PRIu64 " event%s", profile->to - profile->from,
@@ -181,9 +181,9 @@ static void put_holders(struct neap_buffer *out, const struct neap_analysis *ana
 			rest_blocks += holder->blocks;
 			continue;
 		}
-		neap_holder_text(analysis->trace, holder, text, sizeof(text));
-		neap_report_clean(clean, sizeof(clean), text);
-		snprintf(first, sizeof(first), "  %10s %5.1f %% %6" PRIu64 " block%-2s ", SIZE(holder->bytes),
+		neap_holder_text(analysis->trace, holder, text, sizeof text);
+		neap_report_clean(clean, sizeof clean, text);
+		snprintf(first, sizeof first, "  %10s %5.1f %% %6" PRIu64 " block%-2s ", SIZE(holder->bytes),
 			 percent(holder->bytes, total), holder->blocks, plural(holder->blocks));
 		neap_report_wrap(out, first, clean);
 	}
@@ -222,7 +222,7 @@ static void put_warnings(struct neap_buffer *out, const struct neap_analysis *an
 	neap_buffer_text(out, "\nTo be known of this file\n");
 	for (size_t i = 0; i < trace->warning_count; i++) {
 		const struct neap_trace_warning *warning = &trace->warnings[i];
-		snprintf(text, sizeof(text), "%s (%" PRIu64 " time%s, first at %s %" PRIu64 ")", warning->text,
+		snprintf(text, sizeof text, "%s (%" PRIu64 " time%s, first at %s %" PRIu64 ")", warning->text,
 			 warning->count, plural(warning->count), trace->source == NEAP_TRACE_TEXT ? "line" : "byte",
 			 warning->position);
 		neap_report_wrap(out, "  ", text);
@@ -231,7 +231,7 @@ static void put_warnings(struct neap_buffer *out, const struct neap_analysis *an
 		neap_buffer_format(out, "  %" PRIu64 " events do not fit the others: freed twice, or never\n",
 				   analysis->lives.odd);
 	if (match->compared && match->first_difference != UINT64_MAX) {
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "PyTorch's policy as replayed parts from the recording at event %" PRIu64 ": %" PRIu64
 			 " of %" PRIu64 " blocks and %" PRIu64 " of %" PRIu64
 			 " segment events are the recorded ones; what is predicted "

@@ -20,15 +20,15 @@ static void put_segment(struct neap_buffer *out, const struct neap_analysis *ana
 
 	for (size_t i = 0; i < segment->pin_count; i++) {
 		size_t length = strlen(pins);
-		neap_holder_text(analysis->trace, &segment->pins[i], text, sizeof(text));
-		neap_report_clean(clean, sizeof(clean), text);
-		snprintf(pins + length, sizeof(pins) - length, "%s%s (%s)", i > 0 ? "; " : "", clean,
+		neap_holder_text(analysis->trace, &segment->pins[i], text, sizeof text);
+		neap_report_clean(clean, sizeof clean, text);
+		snprintf(pins + length, sizeof pins - length, "%s%s (%s)", i > 0 ? "; " : "", clean,
 			 NEAP_SIZE(segment->pins[i].bytes));
 	}
 	neap_buffer_format(out, "    %10s of %s, largest piece %s, by %" PRIu64 " live block%s of %s\n",
 			   NEAP_SIZE(segment->pinned), NEAP_SIZE(segment->size), NEAP_SIZE(segment->largest_free),
 			   segment->live_blocks, plural(segment->live_blocks), NEAP_SIZE(segment->live_bytes));
-	snprintf(first, sizeof(first), "      0x%" PRIx64 ": ", segment->address);
+	snprintf(first, sizeof first, "      0x%" PRIx64 ": ", segment->address);
 	neap_report_wrap(out, first, pins);
 }
 

@@ -22,8 +22,8 @@ static void put_growing(struct neap_buffer *out, const struct neap_analysis *ana
 		neap_buffer_text(out, "    no one line grows steadily: it is spread over many, or they change\n");
 	for (size_t i = 0; i < trends->growing_count; i++) {
 		const struct neap_growing *growing = &trends->growing[i];
-		neap_holder_text(analysis->trace, &growing->holder, text, sizeof(text));
-		snprintf(first, sizeof(first),
+		neap_holder_text(analysis->trace, &growing->holder, text, sizeof text);
+		snprintf(first, sizeof first,
 			 "    %11s per step, %s at the end: ", DELTA(growing->leak.bytes_per_step),
 			 SIZE(growing->holder.bytes));
 		neap_report_wrap(out, first, text);
@@ -60,8 +60,8 @@ static void put_holders_at(struct neap_buffer *out, const struct neap_analysis *
 		return;
 	}
 	for (size_t i = 0; i < count && i < 3; i++) {
-		neap_holder_text(analysis->trace, &holders[i], text, sizeof(text));
-		snprintf(first, sizeof(first), "  %-7s %10s  ", i == 0 ? name : "", SIZE(holders[i].bytes));
+		neap_holder_text(analysis->trace, &holders[i], text, sizeof text);
+		snprintf(first, sizeof first, "  %-7s %10s  ", i == 0 ? name : "", SIZE(holders[i].bytes));
 		neap_report_wrap(out, first, text);
 	}
 	free(holders);

@@ -40,14 +40,14 @@ static void put_arithmetic(struct neap_buffer *out, const struct neap_oom_card *
 	line(out, "allocated: live here", card->allocated_bytes, "");
 	if (card->pending_bytes > 0)
 		line(out, "freed, still in use", card->pending_bytes, "queued work has to end first");
-	snprintf(note, sizeof(note), "largest free piece %s", neap_size_format(card->largest_free_bytes, size));
+	snprintf(note, sizeof note, "largest free piece %s", neap_size_format(card->largest_free_bytes, size));
 	if (card->elsewhere_free_bytes > card->largest_free_bytes)
-		snprintf(note, sizeof(note), "largest free %sfor it %s, %s%s %s",
-			 card->elsewhere_pool ? "" : "piece ", size, card->elsewhere_pool ? "in " : "",
+		snprintf(note, sizeof note, "largest free %sfor it %s, %s%s %s", card->elsewhere_pool ? "" : "piece ",
+			 size, card->elsewhere_pool ? "in " : "",
 			 card->elsewhere_pool ? pool_name(card->elsewhere_pool) : "elsewhere",
 			 NEAP_SIZE(card->elsewhere_free_bytes));
 	else if (card->largest_free_bytes >= card->block_bytes && card->block_bytes > 0)
-		snprintf(note, sizeof(note), "largest free piece %s, of %s", size, pool_name(card->elsewhere_pool));
+		snprintf(note, sizeof note, "largest free piece %s, of %s", size, pool_name(card->elsewhere_pool));
 	if (!known_pieces(card))
 		note[0] = '\0';
 	line(out, "cached: reserved, not live", card->cached_bytes, note);
@@ -225,7 +225,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 			rest += card->tags[i].live_bytes;
 			continue;
 		}
-		neap_report_clean(tag, sizeof(tag), card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
+		neap_report_clean(tag, sizeof tag, card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
 		size_t width = neap_report_width(tag, strlen(tag));
 		if (width > 32) { /* a line of its own */
 			neap_report_wrap(out, "    ", tag);
@@ -253,8 +253,8 @@ static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 			   NEAP_SIZE(found->pinned), found->pinned_segments, found->pinned_segments == 1 ? "" : "s");
 	for (size_t i = 0; i < found->worst_count && i < NEAP_OOM_PINS; i++) {
 		const struct neap_pinned_segment *segment = &found->worst[i];
-		neap_report_clean(pin, sizeof(pin), card->pins[i]);
-		snprintf(text, sizeof(text), "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
+		neap_report_clean(pin, sizeof pin, card->pins[i]);
+		snprintf(text, sizeof text, "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
 			 NEAP_SIZE(segment->pinned), NEAP_SIZE(segment->size), segment->live_blocks,
 			 segment->live_blocks == 1 ? "" : "s", NEAP_SIZE(segment->live_bytes),
 			 card->pins[i][0] ? ": " : "", pin, segment->stream);
@@ -306,16 +306,16 @@ static void put_title(struct neap_buffer *out, const struct neap_oom_card *card)
 	neap_size_format(card->requested_bytes, asked);
 	if (card->block_bytes > card->requested_bytes &&
 	    strcmp(neap_size_format(card->block_bytes, block), asked) != 0)
-		snprintf(rounded, sizeof(rounded), " (%s rounded)", block);
+		snprintf(rounded, sizeof rounded, " (%s rounded)", block);
 	if (card->step > 0)
-		snprintf(where, sizeof(where), " at step %" PRIu64, card->step);
+		snprintf(where, sizeof where, " at step %" PRIu64, card->step);
 	else if (card->source != NEAP_TRACE_RECORDING)
-		snprintf(where, sizeof(where), " at event %" PRIu64, card->event);
+		snprintf(where, sizeof where, " at event %" PRIu64, card->event);
 	else
-		snprintf(where, sizeof(where), " at step 0");
+		snprintf(where, sizeof where, " at step 0");
 	if (card->count > 1)
-		snprintf(which, sizeof(which), " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
-	snprintf(text, sizeof(text), "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
+		snprintf(which, sizeof which, " (number %" PRIu64 " of %" PRIu64 ")", card->number, card->count);
+	snprintf(text, sizeof text, "%s%s for %s%s%s%s on device %" PRIu32 "%s", asked, rounded,
 		 card->tag[0] ? "\"" : "", card->tag[0] ? card->tag : unnamed(card), card->tag[0] ? "\"" : "", where,
 		 card->device, which);
 	neap_report_wrap(out, card->predicted ? "Would run out of device memory: " : "Out of device memory: ", text);

@@ -35,27 +35,27 @@ static void put_fix(struct neap_buffer *out, const struct neap_oom_card *card, c
 	char first[24], interval[NEAP_UNITS_ROOM + 8] = "", text[640];
 
 	if (fix->active_already) {
-		snprintf(text, sizeof(text), "%s (on already: nothing more to gain)", fix->text);
+		snprintf(text, sizeof text, "%s (on already: nothing more to gain)", fix->text);
 		neap_report_wrap(out, "    -  ", text);
 		return;
 	}
-	snprintf(first, sizeof(first), "    %zu. ", number);
+	snprintf(first, sizeof first, "    %zu. ", number);
 	neap_report_wrap(out, first, fix->text);
 	if (fix->uncertainty_bytes > 0)
-		snprintf(interval, sizeof(interval), " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
+		snprintf(interval, sizeof interval, " ± %s", NEAP_SIZE(fix->uncertainty_bytes));
 	if (fix->replayed)
-		snprintf(text, sizeof(text), "%s", fix->how);
+		snprintf(text, sizeof text, "%s", fix->how);
 	else if (leaks_on(card, fix))
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "predicted to save %s%s, enough for about %" PRIu64
 			 " steps, until the leak has taken it; %s",
 			 NEAP_SIZE(fix->saving_bytes), interval,
 			 (fix->saving_bytes - card->shortfall_bytes) / card->growth_bytes, fix->how);
 	else if (fix->saving_bytes > 0)
-		snprintf(text, sizeof(text), "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
+		snprintf(text, sizeof text, "predicted to save %s%s, %s; %s", NEAP_SIZE(fix->saving_bytes), interval,
 			 enough(fix, card->shortfall_bytes), fix->how);
 	else
-		snprintf(text, sizeof(text), "saving not predicted: %s", fix->how);
+		snprintf(text, sizeof text, "saving not predicted: %s", fix->how);
 	neap_report_wrap(out, "       ", text);
 }
 
@@ -69,24 +69,24 @@ static void put_scope(struct neap_buffer *out, const struct neap_oom_card *card)
 		known |= card->fixes[i].step != NEAP_FIX_STEP_UNKNOWN;
 	neap_size_format(card->step_peak_bytes, peak);
 	if (card->predicted)
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "The trace goes on after it: what is replayed below ended with its end. A saving that is "
 			 "predicted is that at this request.");
 	else if (known)
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "Whole steps before took %s at most: this one is taken to need as much%s.", peak,
 			 card->growth_bytes ? ", and what leaked since" : "");
 	else if (card->step_peak_bytes == 0 && card->replays.step_bytes)
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "No whole step came before with these settings. By the steps that followed with micro-batch "
 			 "%" PRIu64 ", a whole one takes %s; a saving that is predicted is that at this request.",
 			 card->replays.step_micro_batch, neap_size_format(card->replays.step_bytes, peak));
 	else if (card->step_peak_bytes == 0)
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "No whole step came before with these settings: what the rest of the step takes is not "
 			 "known, and may be more than this request.");
 	else
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "Whole steps before took %s at most: this one needs more, and how much in the end is not "
 			 "known.",
 			 peak);
@@ -140,7 +140,7 @@ void neap_report_whatif(struct neap_buffer *out, const struct neap_whatifs *what
 
 	neap_size_format(item->reserved_peak, size);
 	if (!item->own && own)
-		snprintf(change, sizeof(change), " (%+.1f %%)",
+		snprintf(change, sizeof change, " (%+.1f %%)",
 			 100.0 * ((double)item->reserved_peak - (double)own) / (double)own);
 	int width = 26;
 	for (size_t i = 0; i < whatifs->count; i++)
@@ -175,15 +175,15 @@ static void put_smallest(struct neap_buffer *out, const struct neap_oom_card *ca
 
 	neap_size_format(replays->smallest_bytes, smallest);
 	if (!replays->smallest_tried)
-		snprintf(text, sizeof(text), "not tried: the time for it was over");
+		snprintf(text, sizeof text, "not tried: the time for it was over");
 	else if (!replays->smallest_bytes)
-		snprintf(text, sizeof(text), "none: a request is larger than any device");
+		snprintf(text, sizeof text, "none: a request is larger than any device");
 	else if (others)
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "%s%s for %s and all else in the trace, %s with what others and contexts held%s", bound,
 			 smallest, what, NEAP_SIZE(replays->smallest_bytes + card->others_bytes), more);
 	else
-		snprintf(text, sizeof(text), "%s%s for %s and all else in the trace, without the context%s", bound,
+		snprintf(text, sizeof text, "%s%s for %s and all else in the trace, without the context%s", bound,
 			 smallest, what, more);
 	neap_report_wrap(out, "    the smallest device that fits: ", text);
 }
@@ -210,7 +210,7 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 			"settings.");
 	}
 	if (replays->overwritten) {
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "the recording keeps the last allocations, and has overwritten %" PRIu64
 			 " older ones, with all that came before this failure.",
 			 replays->lost_events);
@@ -233,14 +233,14 @@ static void put_replays(struct neap_buffer *out, const struct neap_oom_card *car
 			"As it was it does not fail in the replay: what failed is not in the trace alone, and "
 			"what is said to fit may not.");
 	if (replays->began_bytes > card->allocated_bytes / 10) {
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "%s were live before the trace begins. Under other settings they are placed anew, one after "
 			 "another: what fragmentation they had is not in it.",
 			 NEAP_SIZE(replays->began_bytes));
 		neap_report_wrap(out, "    ", text);
 	}
 	if (replays->lost_events) {
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "The recording's ring has overwritten %" PRIu64 " older events. What was live before is "
 			 "counted; of %s of it nothing else is known, and it was replayed as one block: "
 			 "fragmentation may be more than it seems.",
@@ -257,7 +257,7 @@ static void put_unknown(struct neap_buffer *out, const struct neap_oom_card *car
 
 	if (card->unknown_bytes == 0 || card->unknown_bytes < card->allocated_bytes / 20)
 		return;
-	snprintf(text, sizeof(text), "Of %s live nothing tells what %s are for%s. %s",
+	snprintf(text, sizeof text, "Of %s live nothing tells what %s are for%s. %s",
 		 NEAP_SIZE(card->allocated_bytes), NEAP_SIZE(card->unknown_bytes),
 		 !recorded && card->unknown_bytes > card->allocated_bytes / 2
 			 ? ": too much to predict changes of training"

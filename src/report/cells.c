@@ -64,7 +64,7 @@ static void leak_cell(const struct neap_result *result, char *text, size_t room,
 
 void neap_report_cells(const struct neap_result *result, struct neap_report_cells *ret_cells)
 {
-	const size_t room = sizeof(ret_cells->text[0]);
+	const size_t room = sizeof ret_cells->text[0];
 	uint64_t peak = neap_report_peak(result);
 	char size[NEAP_UNITS_ROOM];
 
@@ -113,12 +113,12 @@ static int by_peak(const void *a, const void *b)
 
 const struct neap_result **neap_report_rank(const struct neap_result *results, size_t count)
 {
-	const struct neap_result **ranked = calloc(count ? count : 1, sizeof(*ranked));
+	const struct neap_result **ranked = calloc(count ? count : 1, sizeof *ranked);
 
 	if (!ranked)
 		return NULL;
 	for (size_t i = 0; i < count; i++)
 		ranked[i] = &results[i];
-	qsort(ranked, count, sizeof(*ranked), by_peak);
+	qsort(ranked, count, sizeof *ranked, by_peak);
 	return ranked;
 }

@@ -13,7 +13,7 @@ enum neap_status neap_report_order_parse(const char *text, enum neap_report_orde
 {
 	static const char *const names[] = {"peak", "file", "loss", "time"}; /* as enum neap_report_order */
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!text || strcmp(text, names[i]) == 0) {
 			*ret_order = (enum neap_report_order)i;
 			return NEAP_OK;
@@ -49,7 +49,7 @@ static void value_of(const struct neap_report_columns *columns, const struct nea
 	char text[256];
 	size_t length = find_value(columns, result->parameters, name, &value);
 
-	snprintf(text, sizeof(text), "%.*s", (int)(length < sizeof(text) ? length : sizeof(text) - 1), value);
+	snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1), value);
 	neap_report_clean(ret_text, room, length ? text : "-");
 }
 
@@ -60,7 +60,7 @@ static bool differs(const struct neap_report_columns *columns, const struct neap
 	char first[256], text[256];
 
 	for (size_t i = 0; i < count; i++) {
-		value_of(columns, &results[i], name, i ? text : first, sizeof(text));
+		value_of(columns, &results[i], name, i ? text : first, sizeof text);
 		if (i && strcmp(first, text) != 0)
 			return true;
 	}
@@ -75,7 +75,7 @@ static enum neap_status add(struct neap_report_columns *columns, enum neap_repor
 	struct neap_report_column_chosen *column = &columns->items[columns->count++];
 	column->kind = kind;
 	column->cell = cell;
-	neap_report_clean(column->title, sizeof(column->title), title);
+	neap_report_clean(column->title, sizeof column->title, title);
 	return NEAP_OK;
 }
 
@@ -84,7 +84,7 @@ static enum neap_status add_differing(struct neap_report_columns *columns, const
 {
 	enum neap_status status = NEAP_OK;
 
-	for (size_t i = 0; status == NEAP_OK && i < columns->param_count; i++)
+	for (size_t i = 0; !status && i < columns->param_count; i++)
 		if (differs(columns, results, count, columns->params[i]))
 			status = add(columns, NEAP_KIND_PARAM, 0, columns->params[i], err);
 	return status;
@@ -96,7 +96,7 @@ static enum neap_status refuse(const struct neap_report_columns *columns, const 
 	size_t used = 0;
 
 	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
-		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s, ", neap_report_headings[i].title);
+		used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", neap_report_headings[i].title);
 	return neap_fail(err, NEAP_EINVAL, "no column '%.40s': %sloss, steps, params%s", name, known,
 			 columns->param_count ? " or a parameter's name" : "");
 }
@@ -129,12 +129,12 @@ enum neap_status neap_report_columns_parse(const char *list, char *const *params
 	for (int i = 0; !list && i < NEAP_COLUMN_COUNT; i++)
 		status =
 			add(&columns, NEAP_KIND_CELL, (enum neap_report_column)i, neap_report_headings[i].title, err);
-	for (const char *at = list; status == NEAP_OK && at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+	for (const char *at = list; !status && at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
 		char name[128];
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
 		status = add_named(&columns, name, results, count, err);
 	}
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_columns = columns;
 	return status;
 }
@@ -197,13 +197,13 @@ static int by_weight(const void *a, const void *b)
 const struct neap_result **neap_report_ordered(const struct neap_report_columns *columns,
 					       const struct neap_result *results, size_t count)
 {
-	const struct neap_result **ordered = calloc(count ? count : 1, sizeof(*ordered));
-	struct weighed *weighed = calloc(count ? count : 1, sizeof(*weighed));
+	const struct neap_result **ordered = calloc(count ? count : 1, sizeof *ordered);
+	struct weighed *weighed = calloc(count ? count : 1, sizeof *weighed);
 
 	for (size_t i = 0; i < count && ordered && weighed; i++)
 		weighed[i] = (struct weighed){weight(&results[i], columns->order), &results[i]};
 	if (ordered && weighed)
-		qsort(weighed, count, sizeof(*weighed), by_weight);
+		qsort(weighed, count, sizeof *weighed, by_weight);
 	for (size_t i = 0; i < count && ordered && weighed; i++)
 		ordered[i] = weighed[i].result;
 	if (!weighed) {

@@ -1,13 +1,13 @@
 /* report/embedded.h: files that the build turns into arrays (tools/embed.py), for a page that needs nothing else.
- * Terminated; the length does not count the terminator. NAME_sha256 is the hash, in base64, that a content policy knows
- * a script or style of these bytes by. */
+ * Terminated; the length does not count the terminator. NAME_sha256 is the hash, in base64, that a content policy
+ * knows a script or style of these bytes by. */
 #ifndef NEAP_REPORT_EMBEDDED_H
 #define NEAP_REPORT_EMBEDDED_H
 
 #include <stddef.h>
 
-#define NEAP_EMBEDDED(name)                                                                                            \
-	extern const char name[], name##_sha256[];                                                                     \
+#define NEAP_EMBEDDED(name)                                                                                          \
+	extern const char name[], name##_sha256[];                                                                   \
 	extern const size_t name##_length
 
 NEAP_EMBEDDED(neap_dygraphs_js);

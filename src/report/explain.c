@@ -32,7 +32,7 @@ static void put_figures(struct neap_buffer *out, const struct neap_oom_text *fou
 	     found->others_have_own_context ? "this process's own context and libraries among it" : "");
 	for (size_t i = 0; i < found->process_count; i++) {
 		char name[48];
-		snprintf(name, sizeof(name), "   process %" PRIu64, found->processes[i].pid);
+		snprintf(name, sizeof name, "   process %" PRIu64, found->processes[i].pid);
 		line(out, name, found->processes[i].bytes, "");
 	}
 	line(out, "L  limit of the process", found->allowed_bytes, "");
@@ -162,7 +162,7 @@ static void advise(void (*visit)(void *context, const char *text), void *context
 	char text[512];
 	va_list list;
 	va_start(list, format);
-	vsnprintf(text, sizeof(text), format, list);
+	vsnprintf(text, sizeof text, format, list);
 	va_end(list);
 	visit(context, text);
 }
@@ -270,7 +270,7 @@ static void put_advice(void *context, const char *text)
 {
 	struct numbered *numbered = context;
 	char first[16];
-	snprintf(first, sizeof(first), "    %u. ", ++numbered->count);
+	snprintf(first, sizeof first, "    %u. ", ++numbered->count);
 	neap_report_wrap(numbered->out, first, text);
 }
 
@@ -281,7 +281,7 @@ void neap_report_oom_text(struct neap_buffer *out, const struct neap_oom_text *f
 	char gpu[32] = "";
 
 	if (found->gpu >= 0)
-		snprintf(gpu, sizeof(gpu), ", GPU %d", found->gpu);
+		snprintf(gpu, sizeof gpu, ", GPU %d", found->gpu);
 	neap_buffer_format(out, "Line %" PRIu32 ": %s out of memory%s (worded as by %s)\n\n", found->line,
 			   found->backend, gpu, neap_oom_wording_name(found->wording));
 	put_figures(out, found);

@@ -36,7 +36,7 @@ void neap_page_out_flush(struct neap_page_out *out, bool all)
 	out->written += out->buffer.length;
 	if (out->status == NEAP_OK && out->buffer.length > 0) {
 		enum neap_status status = neap_fd_write(out->fd, out->buffer.data, out->buffer.length, &err);
-		if (status != NEAP_OK)
+		if (status)
 			neap_page_out_fail(out, status, &err);
 	}
 	neap_buffer_clear(&out->buffer);
@@ -56,7 +56,7 @@ static void put_base64(struct neap_page_out *out, const unsigned char *bytes, si
 		text[used++] = digits[three >> 12 & 63];
 		text[used++] = left > 1 ? digits[three >> 6 & 63] : '=';
 		text[used++] = left > 2 ? digits[three & 63] : '=';
-		if (used == sizeof(text)) {
+		if (used == sizeof text) {
 			neap_buffer_append(&out->buffer, text, used);
 			used = 0;
 		}
@@ -116,12 +116,12 @@ void neap_packed_bytes(struct neap_packed *packed, const void *bytes, size_t len
 	const unsigned char *at = bytes;
 
 	while (length > 0) {
-		size_t room = sizeof(packed->plain) - packed->used, part = length < room ? length : room;
+		size_t room = sizeof packed->plain - packed->used, part = length < room ? length : room;
 		memcpy(packed->plain + packed->used, at, part);
 		packed->used += part;
 		at += part;
 		length -= part;
-		if (packed->used == sizeof(packed->plain))
+		if (packed->used == sizeof packed->plain)
 			push(packed, Z_NO_FLUSH);
 	}
 }
@@ -148,9 +148,9 @@ void neap_packed_u64(struct neap_packed *packed, uint64_t value)
 {
 	unsigned char bytes[8];
 
-	for (size_t i = 0; i < sizeof(bytes); i++)
+	for (size_t i = 0; i < sizeof bytes; i++)
 		bytes[i] = (unsigned char)(value >> (8 * i));
-	neap_packed_bytes(packed, bytes, sizeof(bytes));
+	neap_packed_bytes(packed, bytes, sizeof bytes);
 }
 
 void neap_packed_end(struct neap_packed *packed)

@@ -47,8 +47,7 @@ static void put_time(struct neap_buffer *out, uint64_t wall_ns)
 	struct tm local;
 	char text[64];
 
-	if (wall_ns > 0 && localtime_r(&seconds, &local) &&
-	    strftime(text, sizeof(text), "%Y-%m-%d %H:%M", &local) > 0)
+	if (wall_ns > 0 && localtime_r(&seconds, &local) && strftime(text, sizeof text, "%Y-%m-%d %H:%M", &local) > 0)
 		neap_buffer_format(out, ", %s", text);
 }
 
@@ -185,7 +184,7 @@ static void put_numbers(struct neap_buffer *out, const struct neap_result *resul
 
 static void put_curve(struct neap_buffer *out, const struct neap_result *result)
 {
-	size_t *chosen = calloc(CURVE_POINTS + 2, sizeof(*chosen));
+	size_t *chosen = calloc(CURVE_POINTS + 2, sizeof *chosen);
 
 	if (!chosen) {
 		out->failed = true;
@@ -241,7 +240,7 @@ static void put_leak_fact(struct neap_buffer *out, const struct neap_result *res
 	/* Rounded up to 100 % it would claim what a statistic cannot. */
 	double percent = 100 * result->leak_confidence;
 	bool above = percent > 99.9;
-	snprintf(text, sizeof(text), "memory grows by %s with each step (confidence %s%.1f %%)",
+	snprintf(text, sizeof text, "memory grows by %s with each step (confidence %s%.1f %%)",
 		 neap_size_format_delta((int64_t)result->leak_bytes_per_step, delta), above ? "above " : "",
 		 above ? 99.9 : percent);
 	put_fact(out, "leak", text, NEAP_TONE_BAD);
@@ -254,16 +253,16 @@ static void put_forecast_fact(struct neap_buffer *out, const struct neap_result 
 	char text[256];
 
 	if (result->memory_ends_step && high == UINT64_MAX)
-		snprintf(text, sizeof(text), "memory ends at step %llu, %llu at the earliest (99 %%)",
+		snprintf(text, sizeof text, "memory ends at step %llu, %llu at the earliest (99 %%)",
 			 (unsigned long long)result->memory_ends_step, low);
 	else if (low == high)
-		snprintf(text, sizeof(text), "memory ends at step %llu", low);
+		snprintf(text, sizeof text, "memory ends at step %llu", low);
 	else
-		snprintf(text, sizeof(text), "memory ends at step %llu, between %llu and %llu (99 %%)",
+		snprintf(text, sizeof text, "memory ends at step %llu, between %llu and %llu (99 %%)",
 			 (unsigned long long)result->memory_ends_step, low, high);
 	if (result->memory_ends_step)
 		put_fact(out, "forecast", text, NEAP_TONE_WARN);
-	snprintf(text, sizeof(text), "%u in place, before a leak had used up the memory", result->restarts);
+	snprintf(text, sizeof text, "%u in place, before a leak had used up the memory", result->restarts);
 	if (result->restarts)
 		put_fact(out, "restarts", text, NEAP_TONE_WARN);
 }
@@ -275,11 +274,11 @@ static void put_memory_fact(struct neap_buffer *out, const struct neap_result *r
 
 	text[0] = '\0';
 	if (result->attached)
-		used = (size_t)snprintf(text, sizeof(text), "%s allocated, %s reserved",
+		used = (size_t)snprintf(text, sizeof text, "%s allocated, %s reserved",
 					neap_size_format(result->peak_allocated_bytes, allocated),
 					neap_size_format(result->peak_reserved_bytes, reserved));
 	if (result->peak_device_bytes > 0)
-		snprintf(text + used, sizeof(text) - used, "%s%s by the driver's account", used ? "; " : "",
+		snprintf(text + used, sizeof text - used, "%s%s by the driver's account", used ? "; " : "",
 			 neap_size_format(result->peak_device_bytes, device));
 	put_fact(out, "peak", text, NEAP_TONE_PLAIN);
 }
@@ -300,7 +299,7 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 	put_fact(out, "would save", result->savings, NEAP_TONE_PLAIN);
 	put_fact(out, "cleanup", result->cleanup, NEAP_TONE_PLAIN);
 	if (result->waited_ns > 0) {
-		snprintf(text, sizeof(text), "%s for the bytes it needs",
+		snprintf(text, sizeof text, "%s for the bytes it needs",
 			 neap_duration_format(result->waited_ns, time));
 		put_fact(out, "waited", text, NEAP_TONE_PLAIN);
 	}
@@ -310,13 +309,13 @@ static void put_facts(struct neap_buffer *out, const struct neap_result *result)
 			 NEAP_TONE_BAD);
 	if (result->steps > 0) {
 		if (isfinite(result->last_loss))
-			snprintf(text, sizeof(text), "%" PRIu64 ", last loss %.4f", result->steps, result->last_loss);
+			snprintf(text, sizeof text, "%" PRIu64 ", last loss %.4f", result->steps, result->last_loss);
 		else
-			snprintf(text, sizeof(text), "%" PRIu64, result->steps);
+			snprintf(text, sizeof text, "%" PRIu64, result->steps);
 		put_fact(out, "steps", text, NEAP_TONE_PLAIN);
 	}
 	if (result->ooms > 0 || result->retries > 0) {
-		snprintf(text, sizeof(text),
+		snprintf(text, sizeof text,
 			 "%" PRIu32 " out of memory, %" PRIu32 " rung%s taken, %" PRIu32 " restart%s", result->ooms,
 			 result->rungs, result->rungs == 1 ? "" : "s", result->retries,
 			 result->retries == 1 ? "" : "s");

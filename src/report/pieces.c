@@ -26,7 +26,7 @@ static struct neap_piece *make_room(struct finder *finder, struct list *list, si
 {
 	if (list->count == list->room) {
 		size_t room = list->room ? 2 * list->room : 256;
-		struct neap_piece *grown = realloc(list->items, room * sizeof(*grown));
+		struct neap_piece *grown = realloc(list->items, room * sizeof *grown);
 		if (!grown) {
 			finder->failed = true;
 			return NULL;
@@ -34,7 +34,7 @@ static struct neap_piece *make_room(struct finder *finder, struct list *list, si
 		list->items = grown;
 		list->room = room;
 	}
-	memmove(&list->items[at + 1], &list->items[at], (list->count - at) * sizeof(list->items[0]));
+	memmove(&list->items[at + 1], &list->items[at], (list->count - at) * sizeof list->items[0]);
 	list->count++;
 	return &list->items[at];
 }
@@ -91,7 +91,7 @@ static void end_range(struct finder *finder, const struct neap_piece *range, uin
 			open->size = low - whole.address;
 			index++;
 		} else {
-			memmove(open, open + 1, (finder->open.count - index - 1) * sizeof(*open));
+			memmove(open, open + 1, (finder->open.count - index - 1) * sizeof *open);
 			finder->open.count--;
 		}
 		if (whole_end > end) { /* and what lies above */

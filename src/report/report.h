@@ -8,12 +8,13 @@
 #include "report/comparison.h"
 #include "store/result.h"
 
-/* The table of a series, in the order and with the columns that were chosen (report/columns.h). With the usual ones it
- * fits 120 columns; `color` as the command decided. */
+/* The table of a series, in the order and with the columns that were chosen (report/columns.h). With the usual ones
+ * it fits 120 columns; `color` as the command decided. */
 void neap_report_table(struct neap_buffer *out, const struct neap_result *results, size_t count,
 		       const struct neap_report_columns *columns, bool color);
 
-/* Of each run that did not end well: why, and where its folder is; nothing when all did. In the order of `results`. */
+/* Of each run that did not end well: why, and where its folder is; nothing when all did. In the order of `results`.
+ */
 void neap_report_failures(struct neap_buffer *out, const struct neap_result *results, size_t count);
 
 /* The page: same table, the comparisons, and per run its memory curve (plot with zoom and hover), marks, fluctuation,

@@ -96,7 +96,7 @@ static void fill_row(const struct neap_report_columns *columns, const struct nea
 	neap_report_cells(result, &cells);
 	for (size_t i = 0; i < columns->count; i++) {
 		bool cell = columns->items[i].kind == NEAP_KIND_CELL;
-		neap_report_column_text(columns, i, result, &cells, row->text[i], sizeof(row->text[i]));
+		neap_report_column_text(columns, i, result, &cells, row->text[i], sizeof row->text[i]);
 		row->tone[i] = cell ? cells.tone[columns->items[i].cell] : NEAP_TONE_PLAIN;
 	}
 }
@@ -109,7 +109,8 @@ static void put_row(struct neap_buffer *out, const struct neap_report_columns *c
 
 	for (size_t i = 0; i < columns->count; i++) {
 		size_t length = fitting(row->text[i], widths[i], is_rung(columns, i));
-		struct cell cell = {row->text[i], length, widths[i], neap_report_column_right(columns, i), row->tone[i]};
+		struct cell cell = {row->text[i], length, widths[i], neap_report_column_right(columns, i),
+				    row->tone[i]};
 		put_cell(out, cell, color);
 		if (is_rung(columns, i)) {
 			at = i;
@@ -168,12 +169,12 @@ void neap_report_failures(struct neap_buffer *out, const struct neap_result *res
 		const struct neap_result *result = &results[i];
 		if (result->outcome == NEAP_OUTCOME_OK)
 			continue;
-		neap_report_clean(name, sizeof(name), result->name);
-		neap_report_clean(text, sizeof(text), result->evidence);
+		neap_report_clean(name, sizeof name, result->name);
+		neap_report_clean(text, sizeof text, result->evidence);
 		neap_buffer_format(out, "\n%s: %s%s%s\n", name, neap_outcome_name(result->outcome),
 				   text[0] ? ": " : "", text);
 		char folder[4096];
-		neap_report_clean(folder, sizeof(folder), result->folder);
+		neap_report_clean(folder, sizeof folder, result->folder);
 		if (folder[0])
 			neap_buffer_format(out, "  in %s\n", folder);
 		any = any || folder[0];

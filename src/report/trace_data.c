@@ -24,7 +24,7 @@ static uint64_t table_number(struct table *table, uint64_t value)
 		return number;
 	if (table->count == table->room) {
 		size_t room = table->room ? 2 * table->room : 256;
-		uint64_t *grown = realloc(table->values, room * sizeof(*grown));
+		uint64_t *grown = realloc(table->values, room * sizeof *grown);
 		if (!grown) {
 			table->failed = true;
 			return 0;
@@ -81,11 +81,11 @@ static void put_sites(struct neap_packed *packed, const struct neap_trace *trace
 		neap_packed_number(packed, table_number(&frames, sites->frames[i]));
 	neap_packed_number(packed, frames.count);
 	for (size_t i = 0; i < frames.count; i++) {
-		neap_site_text(trace, (uint32_t)frames.values[i], text, sizeof(text));
+		neap_site_text(trace, (uint32_t)frames.values[i], text, sizeof text);
 		neap_packed_number(packed, strlen(text));
 	}
 	for (size_t i = 0; i < frames.count; i++) {
-		neap_site_text(trace, (uint32_t)frames.values[i], text, sizeof(text));
+		neap_site_text(trace, (uint32_t)frames.values[i], text, sizeof text);
 		neap_packed_bytes(packed, text, strlen(text));
 	}
 	table_fini(&frames, packed->out);
@@ -243,7 +243,7 @@ static void put_lives(struct device_data *data)
 		before += shown(analysis, &analysis->lives.items[i]);
 	neap_packed_number(packed, neap_trace_data_lives(analysis));
 	neap_packed_number(packed, before);
-	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+	for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++)
 		each_life(data, columns[i]);
 }
 

@@ -39,7 +39,7 @@ static const struct {
 	SCRIPT(neap_trace_lines_js), SCRIPT(neap_trace_panels_js), SCRIPT(neap_trace_view_js),
 #undef SCRIPT
 };
-#define SCRIPTS (sizeof(scripts) / sizeof(scripts[0]))
+#define SCRIPTS (sizeof scripts / sizeof scripts[0])
 
 static void put_head(struct page *page)
 {
@@ -148,7 +148,7 @@ static void put_steps_of(struct page *page, const uint64_t *values, size_t count
 /* The curve that is there before any script has run: of each stretch the highest level. */
 static void put_coarse(struct page *page, const struct neap_analysis *analysis)
 {
-	struct coarse *coarse = malloc(sizeof(*coarse));
+	struct coarse *coarse = malloc(sizeof *coarse);
 	struct neap_error err;
 
 	if (!coarse) {
@@ -253,7 +253,7 @@ static void put_scripts(struct page *page)
 		neap_buffer_format(text, "%s\"%s\"", i ? "," : "],\"hows\":[",
 				   neap_category_how_name((enum neap_category_how)i));
 	for (holder.frame = 9; holder.frame < 63; holder.frame++) {
-		neap_holder_text(page->trace, &holder, class, sizeof(class));
+		neap_holder_text(page->trace, &holder, class, sizeof class);
 		neap_buffer_format(text, "%s\"%s\"", holder.frame > 9 ? "," : "],\"classes\":[", class);
 	}
 	neap_buffer_text(text, "]}</script>\n");
@@ -270,7 +270,7 @@ static void put_device(struct page *page, const struct neap_analysis *analysis, 
 	struct neap_error err;
 
 	enum neap_status status = neap_pieces_find(page->trace, analysis->device, &pieces, &err);
-	if (status != NEAP_OK)
+	if (status)
 		neap_page_out_fail(&page->out, status, &err);
 	neap_buffer_format(page->text, "<section class=\"device\" data-device=\"%zu\"><h2>Device %zu</h2>\n",
 			   analysis->device, analysis->device);
@@ -311,7 +311,7 @@ static void put_others(struct page *page, size_t shown)
 			continue;
 		options.device = i;
 		enum neap_status status = neap_analyze(page->trace, &options, &analysis, &err);
-		if (status == NEAP_OK)
+		if (!status)
 			put_device(page, &analysis, false);
 		else
 			neap_page_out_fail(&page->out, status, &err);
@@ -335,7 +335,7 @@ enum neap_status neap_trace_page_write(int fd, const struct neap_analysis *analy
 	neap_buffer_text(page.text, "</main>\n</body>\n</html>\n");
 	neap_page_out_flush(&page.out, true);
 	enum neap_status status = page.out.status;
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_bytes = page.out.written;
 	else if (err)
 		*err = page.out.error;

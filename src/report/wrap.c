@@ -10,7 +10,7 @@ void neap_report_wrap(struct neap_buffer *out, const char *first, const char *te
 	size_t indent = neap_report_width(first, strlen(first)), column = indent;
 	char clean[1024];
 
-	neap_report_clean(clean, sizeof(clean), text);
+	neap_report_clean(clean, sizeof clean, text);
 	neap_buffer_text(out, first);
 	for (const char *at = clean; *at;) {
 		size_t length = strcspn(at, " ");

@@ -27,7 +27,7 @@ static struct neap_trace *read_text(const char *text)
 	close(fd);
 	enum neap_status status = neap_trace_read(path, &trace, &err);
 	unlink(path);
-	if (status != NEAP_OK)
+	if (status)
 		fail_msg("%s", err.message);
 	return trace;
 }
@@ -74,7 +74,7 @@ static void instants_that_are_not_there(void **state)
 	static const struct neap_instant bad[] = {
 		{NEAP_INSTANT_EVENT, 3}, {NEAP_INSTANT_STEP, 0}, {NEAP_INSTANT_STEP, 3}, {NEAP_INSTANT_TIME, 0}};
 	struct neap_analysis analysis = {0};
-	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct neap_analysis_options options = {.device = SIZE_MAX, .from = bad[i]};
 		assert_int_equal(neap_analyze(trace, &options, &analysis, NULL), NEAP_EINVAL);
 		neap_analysis_fini(&analysis);
@@ -132,7 +132,7 @@ static struct neap_trace *training(size_t steps)
 	event(&maker, NEAP_TRACE_ALLOC, 0x10000000, 8 * MIB, made);
 	for (size_t i = 0; i < steps; i++) {
 		char name[32];
-		snprintf(name, sizeof(name), "step %zu", i);
+		snprintf(name, sizeof name, "step %zu", i);
 		range(&maker, NEAP_TRACE_BEGIN, name);
 		event(&maker, NEAP_TRACE_ALLOC, 0x11000000, 20 * MIB, forward);
 		if (i > 0)
@@ -168,10 +168,10 @@ static void what_a_training_step_holds(void **state)
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_GRADIENTS][NEAP_HOW_FRAMES], 8 * MIB);
 	assert_int_equal(categories->bytes[NEAP_CATEGORY_ACTIVATIONS][NEAP_HOW_FRAMES], 20 * MIB);
 	assert_int_equal(analysis.holder_count, 3); /* model.py, train.py: two lines of it */
-	neap_holder_text(trace, &analysis.holders[0], text, sizeof(text));
+	neap_holder_text(trace, &analysis.holders[0], text, sizeof text);
 	assert_string_equal(text, "job/train.py:412 <module>");
 	assert_int_equal(analysis.holders[0].bytes, 24 * MIB);
-	neap_holder_text(trace, &analysis.holders[1], text, sizeof(text));
+	neap_holder_text(trace, &analysis.holders[1], text, sizeof text);
 	assert_string_equal(text, "job/model.py:20 forward");
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
@@ -243,7 +243,7 @@ static void recordings_that_begin_midway(void **state)
 			range(&maker, NEAP_TRACE_END, "iter 0");
 		for (size_t step = 1; step < 5; step++) {
 			char name[32];
-			snprintf(name, sizeof(name), "iter %zu", step);
+			snprintf(name, sizeof name, "iter %zu", step);
 			range(&maker, NEAP_TRACE_BEGIN, name);
 			event(&maker, NEAP_TRACE_ALLOC, 0x1000, 3 * MIB, 0);
 			release(&maker, 0x1000, 3 * MIB, 0);
@@ -294,7 +294,7 @@ static void a_leak_has_a_line(void **state)
 	uint32_t forward = stack(&maker, "/home/me/job/model.py", "forward", 20);
 	uint32_t kept = stack(&maker, "/home/me/job/log.py", "remember", 5);
 	for (size_t i = 0; i < 40; i++) {
-		snprintf(name, sizeof(name), "iter %zu", i);
+		snprintf(name, sizeof name, "iter %zu", i);
 		range(&maker, NEAP_TRACE_BEGIN, name);
 		event(&maker, NEAP_TRACE_ALLOC, 0x1000, 64 * MIB, forward);
 		event(&maker, NEAP_TRACE_ALLOC, 0x100000000 + i * 4 * MIB, 3 * MIB, kept);
@@ -308,7 +308,7 @@ static void a_leak_has_a_line(void **state)
 	assert_int_equal((uint64_t)trends->leak.bytes_per_step, 3 * MIB);
 	assert_int_equal(trends->growing_count, 1);
 	assert_int_equal(trends->growing[0].holder.bytes, 120 * MIB);
-	neap_holder_text(trace, &trends->growing[0].holder, text, sizeof(text));
+	neap_holder_text(trace, &trends->growing[0].holder, text, sizeof text);
 	assert_string_equal(text, "job/log.py:5 remember");
 	neap_analysis_fini(&analysis);
 	neap_trace_free(trace);
@@ -321,9 +321,9 @@ static void swing_of(size_t teeth, size_t period, struct neap_trends *ret_trends
 	char text[16384] = "a 1 1048576 0\n";
 	for (size_t step = 0, length = strlen(text); step < 24; step++) {
 		for (size_t tooth = 0; tooth < teeth; tooth++)
-			length += (size_t)snprintf(text + length, sizeof(text) - length, "a 2 %d 0\nf 2\n",
+			length += (size_t)snprintf(text + length, sizeof text - length, "a 2 %d 0\nf 2\n",
 						   period && step % period == 0 ? 32 << 20 : 16 << 20);
-		length += (size_t)snprintf(text + length, sizeof(text) - length, "s\n");
+		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
 	}
 	struct neap_trace *trace = read_text(text);
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);
@@ -359,16 +359,16 @@ static enum neap_swing swing_by(bool varies, int evaluation, bool kept, size_t *
 	for (int step = 0; step < 70; step++) {
 		chance = chance * 1664525 + 1013904223;
 		if (evaluation && step % 7 == 6)
-			length += (size_t)snprintf(text + length, sizeof(text) - length,
+			length += (size_t)snprintf(text + length, sizeof text - length,
 						   "m evaluation\na 3 %d 0\nf 3\n", evaluation << 20);
 		if (kept)
-			length += (size_t)snprintf(text + length, sizeof(text) - length, "a %d 4194304 0\n",
+			length += (size_t)snprintf(text + length, sizeof text - length, "a %d 4194304 0\n",
 						   100 + step % 10);
-		length += (size_t)snprintf(text + length, sizeof(text) - length, "a 2 %u 0\nf 2\n",
+		length += (size_t)snprintf(text + length, sizeof text - length, "a 2 %u 0\nf 2\n",
 					   varies ? (8 + chance / 65536 % 16) << 20 : 16u << 20);
 		for (int i = 0; kept && step % 10 == 9 && i < 10; i++)
-			length += (size_t)snprintf(text + length, sizeof(text) - length, "f %d\n", 100 + i);
-		length += (size_t)snprintf(text + length, sizeof(text) - length, "s\n");
+			length += (size_t)snprintf(text + length, sizeof text - length, "f %d\n", 100 + i);
+		length += (size_t)snprintf(text + length, sizeof text - length, "s\n");
 	}
 	struct neap_trace *trace = read_text(text);
 	analyze(trace, (struct neap_instant){0}, (struct neap_instant){0}, &analysis);

@@ -127,9 +127,9 @@ static void test_sentences(void **state)
 static void test_wrapped(void **state)
 {
 	(void)state;
-	char text[4 * sizeof(sentences)];
+	char text[4 * sizeof sentences];
 	const char *seams[] = {"\n", "\r\n", " \xe2\x94\x82\n\xe2\x94\x82 ", "\033[31m \033[0m", "  |\n| "};
-	for (size_t seam = 0; seam < sizeof(seams) / sizeof(seams[0]); seam++) {
+	for (size_t seam = 0; seam < sizeof seams / sizeof seams[0]; seam++) {
 		size_t length = 0, blanks = 0;
 		for (const char *at = sentences; *at; at++) {
 			/* the opening's own blanks stay */
@@ -208,7 +208,7 @@ static void test_bare_and_none(void **state)
 		"RuntimeError: CUDA error: out of memory\nCUDA kernel errors might",
 		"RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/THCStorage.cu:58",
 		"CUDA_ERROR_OUT_OF_MEMORY: out of memory"};
-	for (size_t i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+	for (size_t i = 0; i < sizeof bare / sizeof bare[0]; i++) {
 		struct neap_oom_text found = first(bare[i]);
 		assert_int_equal(found.wording, NEAP_WORDING_BARE);
 		assert_string_equal(found.backend, "CUDA");
@@ -216,7 +216,7 @@ static void test_bare_and_none(void **state)
 	}
 	const char *none[] = {"", "out of memory", "CUDA out of memor", "Killed"};
 	struct neap_oom_text found = {.gpu = 42};
-	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
 		size_t position = 0;
 		assert_int_equal(neap_oom_text_next(none[i], strlen(none[i]), &position, &found, NULL), NEAP_ENOENT);
 		assert_int_equal(found.gpu, 42);
@@ -305,9 +305,9 @@ static void test_several(void **state)
 		"PyTorch)";
 	struct neap_oom_text one, two;
 	size_t position = 0;
-	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &one, NULL), NEAP_OK);
-	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &two, NULL), NEAP_OK);
-	assert_int_equal(neap_oom_text_next(text, sizeof(text) - 1, &position, &two, NULL), NEAP_ENOENT);
+	assert_int_equal(neap_oom_text_next(text, sizeof text - 1, &position, &one, NULL), NEAP_OK);
+	assert_int_equal(neap_oom_text_next(text, sizeof text - 1, &position, &two, NULL), NEAP_OK);
+	assert_int_equal(neap_oom_text_next(text, sizeof text - 1, &position, &two, NULL), NEAP_ENOENT);
 	assert_int_equal(one.position, 2);
 	assert_size(one.tried_bytes, 1, GIB);
 	assert_int_equal(one.total_bytes, UNKNOWN);
@@ -321,11 +321,11 @@ static void test_mutations(void **state)
 	unsigned seed = 20261121;
 	printf("seed %u\n", seed);
 	for (unsigned round = 0; round < 3000; round++) {
-		char text[sizeof(sentences)];
-		memcpy(text, sentences, sizeof(text));
+		char text[sizeof sentences];
+		memcpy(text, sentences, sizeof text);
 		for (unsigned i = 0; i < 1 + round % 9; i++)
-			text[(unsigned)rand_r(&seed) % sizeof(text)] = (char)rand_r(&seed);
-		size_t length = (unsigned)rand_r(&seed) % sizeof(text) + 1, position = 0;
+			text[(unsigned)rand_r(&seed) % sizeof text] = (char)rand_r(&seed);
+		size_t length = (unsigned)rand_r(&seed) % sizeof text + 1, position = 0;
 		char *exact = malloc(length); /* an address sanitizer sees a byte too far */
 		assert_non_null(exact);
 		memcpy(exact, text, length);

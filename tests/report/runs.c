@@ -20,7 +20,7 @@ static void draw(struct neap_result *result, uint64_t floor, uint64_t amplitude,
 {
 	const size_t count = 600;
 
-	result->samples = calloc(count, sizeof(*result->samples));
+	result->samples = calloc(count, sizeof *result->samples);
 	if (!result->samples)
 		abort();
 	for (size_t i = 0; i < count; i++) {
@@ -76,8 +76,8 @@ void runs_init(struct neap_result results[RUN_COUNT])
 	results[0].micro_batch = 16;
 	results[0].accumulate = 1;
 	results[0].advised_micro_batch = 107;
-	set(&results[0].advice,
-	    "micro-batch 107 is the largest predicted to fit (now 16): it would reserve 92.0 MiB of the 94.0 MiB that this process can have, headroom 2.00 MiB");
+	set(&results[0].advice, "micro-batch 107 is the largest predicted to fit (now 16): it would reserve 92.0 MiB "
+				"of the 94.0 MiB that this process can have, headroom 2.00 MiB");
 
 	common(&results[1], "too large", "charlm --steps 30 --batch 64");
 	draw(&results[1], 620 * NEAP_MIB, 1100 * NEAP_MIB, 2, 0);

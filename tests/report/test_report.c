@@ -204,7 +204,7 @@ static void table_stays_narrow(void **unused)
 	/* A word longer than the column goes on below: without the blanks it is whole. */
 	char packed[4096];
 	size_t length = 0;
-	for (const char *at = out.data; *at && length + 1 < sizeof(packed); at++)
+	for (const char *at = out.data; *at && length + 1 < sizeof packed; at++)
 		if (*at != ' ' && *at != '\n')
 			packed[length++] = *at;
 	packed[length] = '\0';
@@ -298,10 +298,10 @@ static void card_stays_narrow(void **unused)
 
 	(void)unused;
 	card_of_capacity(&card);
-	memset(card.fixes[0].how, 'x', sizeof(card.fixes[0].how) - 1);
-	memset(card.fixes[0].text, 'y', sizeof(card.fixes[0].text) - 1);
-	memset(card.tag, 'z', sizeof(card.tag) - 1);
-	memset(card.tags[1].tag, '\001', sizeof(card.tags[1].tag) - 1);
+	memset(card.fixes[0].how, 'x', sizeof card.fixes[0].how - 1);
+	memset(card.fixes[0].text, 'y', sizeof card.fixes[0].text - 1);
+	memset(card.tag, 'z', sizeof card.tag - 1);
+	memset(card.tags[1].tag, '\001', sizeof card.tags[1].tag - 1);
 	card.tag_count = 9999; /* never trusted */
 	card.fix_count = 9999;
 	card.requested_bytes = card.block_bytes = UINT64_MAX;
@@ -334,7 +334,7 @@ static void page_escapes_and_fetches_nothing(void **unused)
 			   &results[0].leak_verdict, &results[0].fluctuation, &results[0].cleanup,
 			   &results[0].oom_card,     &results[0].evidence,    &results[0].advice,
 			   &results[0].last_lines,   &results[0].folder,      &results[0].last_lines_of};
-	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
 		assert_int_equal(neap_result_set(fields[i], hostile, NULL), NEAP_OK);
 	neap_report_page(&out, hostile, results, RUN_COUNT, NULL, 0);
 	assert_int_equal(neap_buffer_status(&out, NULL), NEAP_OK);
@@ -349,7 +349,7 @@ static void page_escapes_and_fetches_nothing(void **unused)
 	/* (The escaped text has " src=" in it, so that is looked for in the plain page.) */
 	static const char *const fetches[] = {"<script src", "url(",    "@import",          "<link",
 					      "<iframe",     "srcset=", "sourceMappingURL", "fetch(\""};
-	for (size_t i = 0; i < sizeof(fetches) / sizeof(fetches[0]); i++)
+	for (size_t i = 0; i < sizeof fetches / sizeof fetches[0]; i++)
 		assert_null(strstr(out.data, fetches[i]));
 	assert_null(strstr(plain.data, " src="));
 	assert_null(strstr(plain.data, "src=\"http"));
@@ -486,7 +486,7 @@ static void test_enough(void **state)
 		{100, 0, "save 100 MiB, not enough alone"},
 	};
 	(void)state;
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct neap_buffer out = {0};
 		struct neap_oom_card card = {.shortfall_bytes = 392 * NEAP_MIB, .fix_count = 1};
 		card.fixes[0] = (struct neap_fix){.saving_bytes = cases[i].saving * NEAP_MIB,

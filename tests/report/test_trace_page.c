@@ -126,7 +126,7 @@ static struct data unpack(const char *page, const char *id)
 {
 	char opening[100];
 	struct data data = {.bytes = malloc(1 << 24)};
-	snprintf(opening, sizeof(opening), "<script type=\"application/octet-stream\" id=\"%s\">", id);
+	snprintf(opening, sizeof opening, "<script type=\"application/octet-stream\" id=\"%s\">", id);
 	const char *from = strstr(page, opening);
 	assert_non_null(from);
 	from += strlen(opening);
@@ -351,7 +351,7 @@ static void markup(void **state)
 		{"\xed\xa0\x80\xf4\x90\x80\x80",
 		 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 	};
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct neap_buffer out = {0};
 		neap_markup_text(&out, cases[i][0]);
 		assert_string_equal(neap_buffer_string(&out), cases[i][1]);
@@ -426,7 +426,7 @@ static void pieces_of_a_segment(void **state)
 	neap_build_segment(&maker.build, &final[1]);
 	struct neap_trace *trace = finish(&maker);
 	assert_int_equal(neap_pieces_find(trace, 0, &pieces, NULL), NEAP_OK);
-	qsort(pieces.items, pieces.count, sizeof(*pieces.items), by_address);
+	qsort(pieces.items, pieces.count, sizeof *pieces.items, by_address);
 	assert_int_equal(pieces.count, 6);
 	assert_int_equal(pieces.items[0].begin, 0); /* the part below, until it was mapped again */
 	assert_int_equal(pieces.items[0].end, 3);
@@ -512,9 +512,9 @@ static void places_of_a_page(void **state)
 	struct stat info;
 
 	assert_non_null(mkdtemp(folder));
-	snprintf(out, sizeof(out), "%s/out", folder);
-	snprintf(link_path, sizeof(link_path), "%s/link", folder);
-	snprintf(input, sizeof(input), "%s/input", folder);
+	snprintf(out, sizeof out, "%s/out", folder);
+	snprintf(link_path, sizeof link_path, "%s/link", folder);
+	snprintf(input, sizeof input, "%s/input", folder);
 	assert_int_equal(neap_file_write(out, "old", 3, NULL), NEAP_OK);
 	assert_int_equal(neap_file_write(input, "trace", 5, NULL), NEAP_OK);
 	assert_int_equal(symlink("out", link_path), 0);
