@@ -74,8 +74,8 @@ bool replay_was_polled(const struct replay *replay)
 	return false;
 }
 
-/* Whether releases of oversize blocks of `pool`, before those of the default pool, can be those of one refused request of
- * that pool: it frees these blocks first, and then all that it may. `cursor`: behind them. */
+/* Whether releases of oversize blocks of `pool`, before those of the default pool, can be those of one refused
+ * request of that pool: it frees these blocks first, and then all that it may. `cursor`: behind them. */
 static bool continues_in_request(const struct replay *replay, struct neap_trace_cursor cursor, uint32_t pool)
 {
 	struct neap_trace_event event;

@@ -176,34 +176,44 @@ enum neap_status neap_child_logs_check(const struct neap_supervise *run, struct 
 	return status;
 }
 
+/* The command as the child becomes it. */
+struct start {
+	char *const *words;
+	char **environment;
+	const int *logs;      /* its stdout and stderr; below 0: those of the supervisor */
+	int report_fd, go_fd; /* where it reports an errno; its first byte lets it start */
+	pid_t supervisor;
+};
+
 /* In the child: never returns. */
-static void become(const struct neap_supervise *run, char *const *words, char **environment, const int *logs,
-		   int report_fd, int go_fd, pid_t supervisor)
+static void become(const struct neap_supervise *run, const struct start *start)
 {
+	char *const *words = start->words;
+	const int *logs = start->logs;
 	char go;
 	if (run->child.own_group)
 		setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != supervisor) /* the supervisor died before the line above */
+	if (getppid() != start->supervisor) /* the supervisor died before the line above */
 		_exit(125);
-	while (read(go_fd, &go, 1) < 0 && errno == EINTR) /* until the parent has moved us into the group */
+	while (read(start->go_fd, &go, 1) < 0 && errno == EINTR) /* until the parent has moved us into the group */
 		;
 	if ((logs[0] >= 0 && dup2(logs[0], STDOUT_FILENO) < 0) || (logs[1] >= 0 && dup2(logs[1], STDERR_FILENO) < 0))
 		goto failed;
 	sigprocmask(SIG_SETMASK, &run->mask_before, NULL);
 	if (run->options.directory && chdir(run->options.directory)) {
 		int cause = -errno; /* below 0: not the command's */
-		ssize_t told = write(report_fd, &cause, sizeof cause);
+		ssize_t told = write(start->report_fd, &cause, sizeof cause);
 		(void)told;
 		_exit(127);
 	}
-	execvpe(words[0], words, environment);
+	execvpe(words[0], words, start->environment);
 	/* EACCES from an unreadable folder of PATH does not mean that the command exists. */
 	if (errno == EACCES && !strchr(words[0], '/'))
 		errno = neap_path_search(words[0]) ? EACCES : ENOENT;
 failed:;
 	int cause = errno;
-	ssize_t written = write(report_fd, &cause, sizeof cause);
+	ssize_t written = write(start->report_fd, &cause, sizeof cause);
 	(void)written;
 	_exit(cause == ENOENT ? 127 : 126);
 }
@@ -252,7 +262,7 @@ enum neap_status neap_child_start(struct neap_supervise *run, char *const *words
 		goto out;
 	}
 	if (pid == 0)
-		become(run, words, environment, logs, report[1], go[0], supervisor);
+		become(run, &(struct start){words, environment, logs, report[1], go[0], supervisor});
 	if (run->child.own_group)
 		setpgid(pid, pid); /* in parent and child, to win the race; fails harmlessly after exec */
 	if (neap_group_enter(&run->group, pid))

@@ -184,19 +184,15 @@ static void exec_supervisor(const struct neap_attempt *attempt, const char *prog
 	dprintf(STDERR_FILENO, "cannot start the supervisor %s: %s\n", program, strerror(errno));
 }
 
-/* In the child: never returns. */
-static void become_supervisor(const struct neap_attempt *attempt, const char *program,
-			      const struct neap_experiment *experiment, char **argv, const char *name_path,
-			      int log_fd, const int go[2])
+/* In the child: waits for the series to write down its name; exits if the series has exited. */
+static void wait_for_go(const int go[2], const char *name_path)
 {
 	char byte;
 	close(go[1]);
-	if (read(go[0], &byte, 1) != 1) /* the series has exited: the attempt is not ours */
+	if (read(go[0], &byte, 1) != 1) /* the attempt is not ours */
 		_exit(71);
 	setsid();
 	leave_name(name_path);
-	exec_supervisor(attempt, program, experiment, argv, log_fd);
-	_exit(71);
 }
 
 static enum neap_status open_log(const struct neap_attempt *attempt, int *ret_fd, struct neap_error *err)
@@ -249,8 +245,11 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 	if (status)
 		goto out;
 	attempt->child = fork();
-	if (!attempt->child)
-		become_supervisor(attempt, program, experiment, argv.items, name_path, log_fd, go);
+	if (!attempt->child) {
+		wait_for_go(go, name_path);
+		exec_supervisor(attempt, program, experiment, argv.items, log_fd);
+		_exit(71);
+	}
 	if (attempt->child < 0) {
 		attempt->child = 0;
 		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);

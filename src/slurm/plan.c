@@ -171,7 +171,7 @@ static enum neap_status put_output(const char *folder, struct neap_buffer *text,
 
 enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
 				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
-				  struct neap_words *words, struct neap_error *err)
+				  struct neap_words *ret_words, struct neap_error *err)
 {
 	const struct neap_spec_slurm *slurm = &spec->slurm;
 	struct neap_buffer tasks = {0}, output = {0};
@@ -198,17 +198,17 @@ enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct nea
 		{"--account=", slurm->account},
 		{"--qos=", slurm->qos},
 	};
-	bool failed = neap_words_add(words, "sbatch") || neap_words_add(words, "--parsable") ||
-		      (test_only && neap_words_add(words, "--test-only")) ||
-		      neap_words_add(words, "--open-mode=append");
+	bool failed = neap_words_add(ret_words, "sbatch") || neap_words_add(ret_words, "--parsable") ||
+		      (test_only && neap_words_add(ret_words, "--test-only")) ||
+		      neap_words_add(ret_words, "--open-mode=append");
 	for (size_t i = 0; i < sizeof texts / sizeof *texts && !failed; i++)
-		failed = texts[i].value && neap_words_format(words, "%s%s", texts[i].option, texts[i].value);
-	failed = failed || (batch->minutes && neap_words_format(words, "--time=%" PRIu64, batch->minutes)) ||
-		 (batch->mebibytes && neap_words_format(words, "--mem=%" PRIu64 "M", batch->mebibytes)) ||
-		 (after && neap_words_format(words, "--dependency=afterany:%" PRIu32, after));
+		failed = texts[i].value && neap_words_format(ret_words, "%s%s", texts[i].option, texts[i].value);
+	failed = failed || (batch->minutes && neap_words_format(ret_words, "--time=%" PRIu64, batch->minutes)) ||
+		 (batch->mebibytes && neap_words_format(ret_words, "--mem=%" PRIu64 "M", batch->mebibytes)) ||
+		 (after && neap_words_format(ret_words, "--dependency=afterany:%" PRIu32, after));
 	for (size_t i = 0; i < slurm->sbatch.count && !failed; i++)
-		failed = neap_words_add(words, slurm->sbatch.items[i]);
-	if (failed || neap_words_add(words, script) || tasks.failed || output.failed)
+		failed = neap_words_add(ret_words, slurm->sbatch.items[i]);
+	if (failed || neap_words_add(ret_words, script) || tasks.failed || output.failed)
 		status = neap_fail(err, NEAP_ENOMEM, "submitting to Slurm: out of memory");
 out:
 	neap_buffer_fini(&tasks);

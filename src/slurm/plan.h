@@ -49,7 +49,7 @@ enum neap_status neap_slurm_script_path(const char *folder, uint32_t submission,
  * NEAP_ENOMEM; NEAP_EINVAL for a folder whose name Slurm would change. */
 enum neap_status neap_slurm_words(const struct neap_spec *spec, const struct neap_slurm_batch *batch,
 				  const char *folder, uint32_t submission, uint32_t after, bool test_only,
-				  struct neap_words *words, struct neap_error *err);
+				  struct neap_words *ret_words, struct neap_error *err);
 
 /* The script of a submission, with its words in a comment. `program`: neap's absolute path. */
 enum neap_status neap_slurm_script(const struct neap_spec *spec, const struct neap_words *words, const char *program,

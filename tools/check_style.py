@@ -1,0 +1,110 @@
+"""Checks what every C file keeps to (CONTRIBUTING.md, "Style"): the formatter's layout, `sizeof x` and `if (status)`, functions of
+at most 70 lines, files of at most 600, functions of at most five inputs.
+
+    check_style.py [FILE...]      by default every .c and .h that git knows
+
+An input is a parameter that is neither the object (the first one that is a pointer to a struct), nor an output (`ret_...`), nor
+`err`. What implements somebody else's interface (CUDA's, in src/runtime and src/sim) has as many as that says.
+
+Exit status 1 names each place. Without clang-format, the layout is not checked, and that is said.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FUNCTION_LINES, FILE_LINES, INPUTS = 70, 600, 5
+FOREIGN = ("src/runtime/", "src/sim/", "tests/runtime/", "tests/sim/", "tests/live/failing_malloc.c")
+# Files that are longer, until they are split; none may grow.
+LONGER = {
+    "src/agent/attach.c": 632,
+    "src/runtime/libraries/nccl/comm.c": 620,
+    "src/series/series.c": 682,
+    "src/series/spec.c": 610,
+    "src/store/result.c": 645,
+    "src/trace/snapshot.c": 610,
+    "tests/alloc/test_alloc.c": 695,
+    "tests/analyze/test_analysis.c": 633,
+    "tests/checkpoint/test_apply.c": 655,
+    "tests/checkpoint/test_retention.c": 727,
+    "tests/replay/test_torch_policy.c": 642,
+    "tests/runtime/test_libraries_cudnn.c": 719,
+    "tests/runtime/test_nccl_failures.c": 663,
+    "tests/runtime/test_nccl_life.c": 624,
+    "tests/trace/test_record.c": 758,
+}
+# A table of words, of cases or of figures is as long as it has rows.
+TABLE_ROWS = re.compile(r"^\s*(\{.*\},?|\".*\",?|case .*|return \".*\";|X\(.*|assert_\w+\(.*)$")
+
+
+def known_files():
+    listed = subprocess.run(["git", "ls-files", "*.c", "*.h"], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        return [name for name in listed.stdout.split() if (ROOT / name).exists()]
+    folders = ("src", "include", "tests", "examples", "bench", "fuzz")  # not a checkout: what was unpacked
+    return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.[ch]"))
+
+
+def layout(names):
+    """Places where clang-format would change something."""
+    if not shutil.which("clang-format"):
+        print("clang-format is not installed: the layout is not checked")
+        return []
+    checked = subprocess.run(["clang-format", "--dry-run", *names], cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    return [line.split(" [-W")[0] for line in checked.stderr.splitlines() if " warning: " in line]
+
+
+def dialect(name, lines):
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r'"(\\.|[^"\\])*"|/\*.*?(\*/|$)', '""', line)
+        if re.search(r"\bif \(\w*status [!=]= NEAP_OK\)", code):
+            yield f"{name}:{number}: write if (status) or if (!status)"
+        for operand in re.findall(r"\bsizeof\((\*?\w+(?:->\w+|\.\w+|\[\w+\])+|\*\w+)\)", code):
+            yield f"{name}:{number}: write sizeof {operand}"
+
+
+def inputs(parameters):
+    words = [" ".join(word.split()) for word in re.split(r",(?![^(]*\))", parameters)]
+    if words and re.match(r"(const )?struct \w+ \*", words[0]):
+        del words[0]
+    return sum(1 for word in words if word != "void" and not re.search(r"\bret_\w+(\[\w*\])?$|\berr$", word))
+
+
+def functions(name, lines):
+    """Too long, or with too many inputs."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if line == "{":
+            start = number
+            head = []
+            for above in reversed(lines[max(0, number - 12) : number - 1]):
+                if not above or above[0] in "}#/":
+                    break
+                head.insert(0, above)
+            match = re.search(r"(\w+)\((.*)\)\s*$", " ".join(head), re.S)
+            if match and not name.startswith(FOREIGN) and inputs(match[2]) > INPUTS:
+                yield f"{name}:{number}: {match[1]} has {inputs(match[2])} inputs; at most {INPUTS}, else an options struct"
+        elif line == "}" and start:
+            body = [row for row in lines[start : number - 1] if not TABLE_ROWS.match(row)]
+            if len(body) > FUNCTION_LINES:
+                yield f"{name}:{start}: a function of {len(body)} lines; at most {FUNCTION_LINES}"
+            start = None
+
+
+def main():
+    names = sys.argv[1:] or known_files()
+    bad = layout(names)
+    for name in names:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        if len(lines) > LONGER.get(name, FILE_LINES):
+            bad.append(f"{name}: {len(lines)} lines; at most {LONGER.get(name, FILE_LINES)}: what is its second idea?")
+        bad += dialect(name, lines)
+        bad += functions(name, lines)
+    print("\n".join(bad), end="\n" if bad else "")
+    return 1 if bad else 0
+
+
+sys.exit(main())
