@@ -23,23 +23,12 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 enum { TILE = 32 };
 
-/* Matrices of context x head width, unpacked from rows of device memory; the flipped ones are transposed. */
-enum part {
-	QUERY,
-	KEY,
-	VALUE,
-	KEY_FLIPPED,
-	VALUE_FLIPPED,
-	OUT,
-	OUT_GRADIENT,
-	QUERY_GRADIENT,
-	KEY_GRADIENT,
-	VALUE_GRADIENT,
-	PARTS
-};
+/* One head's matrices of context x head width, unpacked from rows of device memory; the flipped ones are transposed.
+ */
+enum part { QUERY, KEY, VALUE, KEY_FLIPPED, VALUE_FLIPPED, OUT, OUT_GRADIENT, GRADIENT, PARTS = GRADIENT + 3 };
 
 /* Where in the scratch each part lies. In the plain form parts share a place where one ends before the other begins.
- */
+ * From GRADIENT on lie those of query, key and value. */
 static const unsigned char plain_places[PARTS] = {0, 1, 2, 3, 3, 4, 4, 5, 3, 2};
 static const unsigned char efficient_places[PARTS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
@@ -107,10 +96,16 @@ static void flip(const struct head *head, enum part out, enum part in)
 			head->part[out][j * head->context + i] = head->part[in][i * head->width + j];
 }
 
-static struct matrix rows(const real *at, size_t apart) { return (struct matrix){{(void *)at, 0, false}, apart, 1}; }
-static struct matrix flipped(const real *at, size_t apart)
+/* Stretches of parts: rows from `from` on, and of flipped ones columns from `from` on. */
+static struct matrix rows_of(const struct head *head, enum part part, size_t from, size_t rows)
 {
-	return (struct matrix){{(void *)at, 0, false}, 1, apart};
+	return matrix_of(whole(head->part[part] + from * head->width, rows * head->width), rows, head->width,
+			 head->width);
+}
+
+static struct matrix columns_of(const struct head *head, enum part part, size_t from, size_t columns)
+{
+	return matrix_of(whole(head->part[part] + from, 0), head->width, columns, head->context);
 }
 
 /* Turns row t of a square of scores into the weights of positions 0..t. */
@@ -150,83 +145,42 @@ static void causal_softmax_backward(real *gradient, const real *weights, size_t 
 
 static void plain_forward(const struct head *head, struct tensor kept)
 {
-	size_t context = head->context, width = head->width;
-	real *weights = tensor_place(kept, 0, head->weights), *const *part = head->part;
-	struct product scores = {rows(weights, context),
-				 rows(part[QUERY], width),
-				 rows(part[KEY_FLIPPED], context),
-				 context,
-				 width,
-				 context,
-				 NULL,
-				 false};
-	struct product out = {rows(part[OUT], width),
-			      rows(weights, context),
-			      rows(part[VALUE], width),
-			      context,
-			      context,
-			      width,
-			      NULL,
-			      false};
+	size_t n = head->context;
+	real *weights = tensor_place(kept, 0, head->weights);
+	struct matrix square = matrix_of(whole(weights, n * n), n, n, n);
 
 	flip(head, KEY_FLIPPED, KEY);
-	multiply(&scores);
-	causal_softmax(weights, context, head->scale);
-	tensor_close(kept, 0, context * context, weights);
-	multiply(&out);
+	multiply(square, rows_of(head, QUERY, 0, n), columns_of(head, KEY_FLIPPED, 0, n), NULL, false);
+	causal_softmax(weights, n, head->scale);
+	tensor_close(kept, 0, n * n, weights);
+	multiply(rows_of(head, OUT, 0, n), square, rows_of(head, VALUE, 0, n), NULL, false);
 }
 
 static void plain_backward(const struct head *head, struct tensor kept)
 {
-	size_t context = head->context, width = head->width;
-	const real *weights = tensor_open(kept, 0, context * context, head->weights);
-	real *scores = head->scores, *const *part = head->part;
-	struct matrix out_gradient = rows(part[OUT_GRADIENT], width);
-	struct product value = {rows(part[VALUE_GRADIENT], width),
-				flipped(weights, context),
-				out_gradient,
-				context,
-				context,
-				width,
-				NULL,
-				false};
-	struct product score = {rows(scores, context),
-				out_gradient,
-				rows(part[VALUE_FLIPPED], context),
-				context,
-				width,
-				context,
-				NULL,
-				false};
-	struct product query = {rows(part[QUERY_GRADIENT], width),
-				rows(scores, context),
-				rows(part[KEY], width),
-				context,
-				context,
-				width,
-				NULL,
-				false};
-	struct product key = {rows(part[KEY_GRADIENT], width),
-			      flipped(scores, context),
-			      rows(part[QUERY], width),
-			      context,
-			      context,
-			      width,
-			      NULL,
-			      false};
+	size_t n = head->context;
+	const real *weights = tensor_open(kept, 0, n * n, head->weights);
+	struct matrix square = matrix_of(whole(weights, n * n), n, n, n);
+	struct matrix scores = matrix_of(whole(head->scores, n * n), n, n, n);
+	struct matrix out_gradient = rows_of(head, OUT_GRADIENT, 0, n);
 
 	flip(head, VALUE_FLIPPED, VALUE);
-	multiply(&value);
-	multiply(&score);
-	causal_softmax_backward(scores, weights, context, head->scale);
-	multiply(&query);
-	multiply(&key);
+	multiply(rows_of(head, GRADIENT + VALUE, 0, n), transposed(square), out_gradient, NULL, false);
+	multiply(scores, out_gradient, columns_of(head, VALUE_FLIPPED, 0, n), NULL, false);
+	causal_softmax_backward(head->scores, weights, n, head->scale);
+	multiply(rows_of(head, GRADIENT + QUERY, 0, n), scores, rows_of(head, KEY, 0, n), NULL, false);
+	multiply(rows_of(head, GRADIENT + KEY, 0, n), transposed(scores), rows_of(head, QUERY, 0, n), NULL, false);
 }
 
 /* A tile: queries from t on, keys from s on. */
 struct tile {
 	size_t t, queries, s, keys;
 };
+
+static struct matrix tile_matrix(const real *at, const struct tile *tile)
+{
+	return matrix_of(whole(at, TILE * TILE), tile->queries, tile->keys, TILE);
+}
 
 /* How many of the tile's keys its query i looks at. */
 static size_t seen(const struct tile *tile, size_t i)
@@ -262,27 +216,26 @@ static void tile_softmax(const struct head *head, const struct tile *tile, real 
 static void efficient_forward(const struct head *head, struct tensor kept)
 {
 	size_t context = head->context, width = head->width;
-	real *logs = kept.at, *const *part = head->part;
+	real *logs = kept.at;
 
 	flip(head, KEY_FLIPPED, KEY);
-	memset(part[OUT], 0, context * width * sizeof(real));
+	memset(head->part[OUT], 0, context * width * sizeof(real));
 	for (size_t t = 0; t < context; t += TILE) {
-		struct tile tile = {.t = t, .queries = least(TILE, context - t)};
-		real *out = part[OUT] + t * width;
+		size_t queries = least(TILE, context - t);
+		real *out = head->part[OUT] + t * width;
 
 		memset(head->sum, 0, TILE * sizeof(*head->sum));
-		for (size_t s = 0; s < t + tile.queries; s += TILE) {
-			tile.s = s;
-			tile.keys = least(TILE, context - s);
-			multiply(&(struct product){rows(head->scores, TILE), rows(part[QUERY] + t * width, width),
-						   rows(part[KEY_FLIPPED] + s, context), tile.queries, width,
-						   tile.keys, NULL, false});
+		for (size_t s = 0; s < t + queries; s += TILE) {
+			struct tile tile = {t, queries, s, least(TILE, context - s)};
+			struct matrix scores = tile_matrix(head->scores, &tile);
+
+			multiply(scores, rows_of(head, QUERY, t, queries),
+				 columns_of(head, KEY_FLIPPED, s, tile.keys), NULL, false);
 			tile_softmax(head, &tile, out);
-			multiply(&(struct product){rows(out, width), rows(head->scores, TILE),
-						   rows(part[VALUE] + s * width, width), tile.queries, tile.keys,
-						   width, NULL, true});
+			multiply(rows_of(head, OUT, t, queries), scores, rows_of(head, VALUE, s, tile.keys), NULL,
+				 true);
 		}
-		for (size_t i = 0; i < tile.queries; i++) {
+		for (size_t i = 0; i < queries; i++) {
 			for (size_t j = 0; j < width; j++)
 				out[i * width + j] /= head->sum[i];
 			logs[t + i] = head->highest[i] + (real)log((double)head->sum[i]);
@@ -312,22 +265,17 @@ static void tile_softmax_backward(const struct head *head, const struct tile *ti
 
 static void tile_backward(const struct head *head, const struct tile *tile, const real *logs)
 {
-	size_t context = head->context, width = head->width, queries = tile->queries, keys = tile->keys;
-	size_t t = tile->t * width, s = tile->s * width;
-	real *const *part = head->part;
-	struct matrix query = rows(part[QUERY] + t, width), out_gradient = rows(part[OUT_GRADIENT] + t, width);
+	size_t t = tile->t, s = tile->s, queries = tile->queries, keys = tile->keys;
+	struct matrix weights = tile_matrix(head->weights, tile), scores = tile_matrix(head->scores, tile);
+	struct matrix query = rows_of(head, QUERY, t, queries),
+		      out_gradient = rows_of(head, OUT_GRADIENT, t, queries);
 
-	multiply(&(struct product){rows(head->weights, TILE), query, rows(part[KEY_FLIPPED] + tile->s, context),
-				   queries, width, keys, NULL, false});
-	multiply(&(struct product){rows(head->scores, TILE), out_gradient,
-				   rows(part[VALUE_FLIPPED] + tile->s, context), queries, width, keys, NULL, false});
+	multiply(weights, query, columns_of(head, KEY_FLIPPED, s, keys), NULL, false);
+	multiply(scores, out_gradient, columns_of(head, VALUE_FLIPPED, s, keys), NULL, false);
 	tile_softmax_backward(head, tile, logs);
-	multiply(&(struct product){rows(part[VALUE_GRADIENT] + s, width), flipped(head->weights, TILE), out_gradient,
-				   keys, queries, width, NULL, true});
-	multiply(&(struct product){rows(part[QUERY_GRADIENT] + t, width), rows(head->scores, TILE),
-				   rows(part[KEY] + s, width), queries, keys, width, NULL, true});
-	multiply(&(struct product){rows(part[KEY_GRADIENT] + s, width), flipped(head->scores, TILE), query, keys,
-				   queries, width, NULL, true});
+	multiply(rows_of(head, GRADIENT + VALUE, s, keys), transposed(weights), out_gradient, NULL, true);
+	multiply(rows_of(head, GRADIENT + QUERY, t, queries), scores, rows_of(head, KEY, s, keys), NULL, true);
+	multiply(rows_of(head, GRADIENT + KEY, s, keys), transposed(scores), query, NULL, true);
 }
 
 static void efficient_backward(const struct head *head, struct tensor kept)
@@ -336,11 +284,13 @@ static void efficient_backward(const struct head *head, struct tensor kept)
 
 	flip(head, KEY_FLIPPED, KEY);
 	flip(head, VALUE_FLIPPED, VALUE);
-	memset(head->part[QUERY_GRADIENT], 0, 3 * context * head->width * sizeof(real));
+	memset(head->part[GRADIENT], 0, 3 * context * head->width * sizeof(real));
 	for (size_t t = 0; t < context; t += TILE)
-		for (size_t s = 0; s < least(t + TILE, context); s += TILE)
-			tile_backward(head, &(struct tile){t, least(TILE, context - t), s, least(TILE, context - s)},
-				      kept.at);
+		for (size_t s = 0; s < least(t + TILE, context); s += TILE) {
+			struct tile tile = {t, least(TILE, context - t), s, least(TILE, context - s)};
+
+			tile_backward(head, &tile, kept.at);
+		}
 }
 
 static void forward(const struct call *c, bool efficient)
@@ -370,7 +320,7 @@ static void backward(const struct call *c, bool efficient)
 			take(&head, OUT, tensor_from(c->in[3], row * width + column), width, width);
 		take(&head, OUT_GRADIENT, tensor_from(c->in[2], row * width + column), width, width);
 		(efficient ? efficient_backward : plain_backward)(&head, tensor_from(c->in[1], i * kept));
-		put(&head, QUERY_GRADIENT, tensor_from(c->out[0], 3 * row * width + column), width, 3 * width);
+		put(&head, GRADIENT, tensor_from(c->out[0], 3 * row * width + column), width, 3 * width);
 	}
 }
 

@@ -15,10 +15,13 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static void fill(const struct call *c)
 {
 	struct random random = c->random;
+	size_t count = tensor_count(c->out[0]);
 	real *out = c->out[0].at;
 
-	for (size_t i = 0; i < tensor_count(c->out[0]); i++)
-		out[i] = (real)(c->constant + (c->deviation != 0 ? c->deviation * random_gauss(&random) : 0));
+	for (size_t i = 0; i < count; i++)
+		out[i] = (real)c->constant;
+	for (size_t i = 0; i < count && c->deviation != 0; i++)
+		out[i] += (real)(c->deviation * random_gauss(&random));
 }
 
 static void transpose(const struct call *c)
@@ -38,24 +41,16 @@ static void transpose(const struct call *c)
 
 static void matmul(const struct call *c)
 {
-	multiply(&(struct product){.out = {c->out[0], c->columns, 1},
-				   .a = {c->in[0], c->inner, 1},
-				   .b = {c->in[1], c->columns, 1},
-				   .rows = c->rows,
-				   .inner = c->inner,
-				   .columns = c->columns,
-				   .bias = c->in[2].at});
+	multiply(matrix_of(c->out[0], c->rows, c->columns, c->columns),
+		 matrix_of(c->in[0], c->rows, c->inner, c->inner),
+		 matrix_of(c->in[1], c->inner, c->columns, c->columns), c->in[2].at, false);
 }
 
 static void matmul_transposed(const struct call *c)
 {
-	multiply(&(struct product){.out = {c->out[0], c->columns, 1},
-				   .a = {c->in[0], 1, c->rows},
-				   .b = {c->in[1], c->columns, 1},
-				   .rows = c->rows,
-				   .inner = c->inner,
-				   .columns = c->columns,
-				   .add = true});
+	multiply(matrix_of(c->out[0], c->rows, c->columns, c->columns),
+		 transposed(matrix_of(c->in[0], c->inner, c->rows, c->rows)),
+		 matrix_of(c->in[1], c->inner, c->columns, c->columns), NULL, true);
 }
 
 /* Row by row. */

@@ -18,6 +18,12 @@ enum {
 
 typedef real vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(real)), may_alias));
 
+struct product {
+	struct matrix out, a, b;
+	const real *bias;
+	bool add;
+};
+
 /* One block of each, unpacked. */
 struct block {
 	real *out;
@@ -62,7 +68,8 @@ static inline __attribute__((always_inline)) void rest(const struct block *m, re
 			out[j] += a[k * m->a_column] * b[k * m->b_row + j];
 }
 
-static void multiply_block(const struct block *m)
+/* Not inlined: it needs all registers for itself. */
+static __attribute__((noinline)) void multiply_block(const struct block *m)
 {
 	size_t column = 0;
 
@@ -123,24 +130,26 @@ static void open_out(const struct product *m, size_t row, size_t column, struct 
 	}
 }
 
-void multiply(const struct product *m)
+void multiply(struct matrix out, struct matrix a, struct matrix b, const real *bias, bool add)
 {
-	real a[BLOCK_ROWS * BLOCK_INNER], b[BLOCK_INNER * BLOCK_COLUMNS], out[BLOCK_ROWS * BLOCK_COLUMNS];
+	real a_room[BLOCK_ROWS * BLOCK_INNER], b_room[BLOCK_INNER * BLOCK_COLUMNS];
+	real out_room[BLOCK_ROWS * BLOCK_COLUMNS];
+	const struct product m = {out, a, b, bias, add};
 
-	for (size_t column = 0; column < m->columns; column += BLOCK_COLUMNS)
-		for (size_t row = 0; row < m->rows; row += BLOCK_ROWS) {
-			struct block block = {.rows = least(BLOCK_ROWS, m->rows - row),
-					      .columns = least(BLOCK_COLUMNS, m->columns - column)};
+	for (size_t column = 0; column < out.columns; column += BLOCK_COLUMNS)
+		for (size_t row = 0; row < out.rows; row += BLOCK_ROWS) {
+			struct block block = {.rows = least(BLOCK_ROWS, out.rows - row),
+					      .columns = least(BLOCK_COLUMNS, out.columns - column)};
 
-			open_out(m, row, column, &block, out);
-			for (size_t from = 0; from < m->inner; from += BLOCK_INNER) {
-				block.inner = least(BLOCK_INNER, m->inner - from);
-				open_a(m, row, from, &block, a);
-				open_b(m, from, column, &block, b);
+			open_out(&m, row, column, &block, out_room);
+			for (size_t from = 0; from < a.columns; from += BLOCK_INNER) {
+				block.inner = least(BLOCK_INNER, a.columns - from);
+				open_a(&m, row, from, &block, a_room);
+				open_b(&m, from, column, &block, b_room);
 				multiply_block(&block);
 			}
 			for (size_t i = 0; i < block.rows; i++)
-				tensor_close(m->out.in, (row + i) * m->out.row + column, block.columns,
+				tensor_close(out.in, (row + i) * out.row + column, block.columns,
 					     block.out + i * block.out_row);
 		}
 }

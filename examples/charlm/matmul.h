@@ -7,18 +7,22 @@
 /* Number (i, k) is `row` * i + `column` * k numbers from the first. One of the two is 1. */
 struct matrix {
 	struct tensor in;
+	size_t rows, columns;
 	size_t row, column;
 };
 
-/* out[rows, columns] = a[rows, inner] x b[inner, columns], plus bias[columns] if not NULL; `add`: plus what was in
- * out. The columns of b and out are 1 apart; `a` may be read transposed. */
-struct product {
-	struct matrix out, a, b;
-	size_t rows, inner, columns;
-	const real *bias;
-	bool add;
-};
+/* Stored by rows, `row` numbers apart. */
+static inline struct matrix matrix_of(struct tensor in, size_t rows, size_t columns, size_t row)
+{
+	return (struct matrix){in, rows, columns, row, 1};
+}
 
-void multiply(const struct product *product);
+static inline struct matrix transposed(struct matrix m)
+{
+	return (struct matrix){m.in, m.columns, m.rows, m.column, m.row};
+}
+
+/* out = a x b, plus bias (a row) if not NULL; `add`: plus what was in out. Only `a` may be transposed. */
+void multiply(struct matrix out, struct matrix a, struct matrix b, const real *bias, bool add);
 
 #endif
