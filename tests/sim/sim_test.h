@@ -1,7 +1,7 @@
 /* tests/sim/sim_test.h: the simulated driver, loaded by path, and children that use it too.
  *
- * Each test begins a world of its own (its name has our PID) with sim_begin and ends it with sim_end. A child is this
- * very program started anew with a role: it says one byte when it is ready, and goes on when it is told.
+ * Each test creates its own world (its name has our PID) with sim_begin and ends it with sim_end. A child is another
+ * run of this program with a role: it sends one byte when it is ready, and waits for the parent's signal to continue.
  */
 #ifndef NEAP_TESTS_SIM_TEST_H
 #define NEAP_TESTS_SIM_TEST_H
@@ -36,13 +36,13 @@ extern struct sim_test t;
 #define assert_ok(call)           assert_int_equal((call), CUDA_SUCCESS)
 #define assert_answer(call, code) assert_int_equal((call), (code))
 
-/* Both libraries from $NEAP_SIM_PATH. Exits with a message where they are not. */
+/* Loads both libraries from $NEAP_SIM_PATH. Exits with a message if they are not there. */
 void sim_load(void);
 /* NEAP_SIM=OPTIONS,world=test-NAME-PID; no other NEAP_SIM_ variable nor CUDA_VISIBLE_DEVICES. */
 void sim_name_world(const char *name, const char *options);
 /* Names the world, initialises, makes device 0's context current. */
 void sim_begin(const char *name, const char *options);
-/* Gives the context back and checks that nothing is left of the world: every test frees what it takes. */
+/* Releases the context and checks that nothing is left of the world: every test must free its memory. */
 void sim_end(void);
 /* The world as it is. */
 void sim_look(struct sim_view *view);
@@ -63,7 +63,7 @@ struct sim_child {
 /* Runs `role` of the table given to sim_main in a new process. */
 struct sim_child sim_spawn(const char *role);
 char sim_child_says(struct sim_child *child); /* waits for its next byte; 0 at its end */
-void sim_child_tell(struct sim_child *child); /* lets it go on */
+void sim_child_tell(struct sim_child *child); /* lets it continue */
 int sim_child_wait(struct sim_child *child);  /* its wait status */
 void sim_child_kill(struct sim_child *child); /* SIGKILL, reaped */
 /* In the child. */
@@ -75,7 +75,7 @@ struct sim_role {
 	int (*run)(void);
 };
 
-/* For main: runs the role when started as a child, and never returns then. */
+/* For main: in a child, runs its role and never returns. */
 void sim_roles(int argc, char **argv, const struct sim_role *roles, size_t count);
 
 #endif

@@ -1,4 +1,4 @@
-/* What devices and contexts say of themselves. */
+/* Attributes of devices and contexts. */
 #include "sim_test.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static int attribute(CUdevice_attribute which)
 	return value;
 }
 
-/* From NVIDIA's tables and what deviceQuery prints on such devices. */
+/* From NVIDIA's tables and the output of deviceQuery on such devices. */
 static void each_model_says_what_it_is(void **state)
 {
 	static const struct {
@@ -49,7 +49,7 @@ static void each_model_says_what_it_is(void **state)
 	}
 }
 
-/* Every one that is documented has an answer; what is refused is answered with 0. */
+/* Every documented attribute has an answer; refused features answer 0. */
 static void no_attribute_is_unknown(void **state)
 {
 	int value;

@@ -1,4 +1,4 @@
-/* Stream capture: what becomes of work, what is forbidden, and to whom. */
+/* Stream capture: work becomes nodes; which calls are forbidden, and for which threads. */
 #include "sim_test.h"
 
 #include <pthread.h>
@@ -70,7 +70,7 @@ static size_t node_count(CUgraph graph)
 
 static void start(CUstream stream, CUstreamCaptureMode mode) { assert_ok(t.cuda.cuStreamBeginCapture(stream, mode)); }
 
-/* Ends a capture that is expected to have been spoiled. */
+/* Ends a capture that must have been spoiled. */
 static void expect_spoiled(CUstream stream)
 {
 	CUgraph graph = (CUgraph)(uintptr_t)77;
@@ -219,7 +219,7 @@ static void captures_are_apart(void **state)
 	end(&s);
 }
 
-/* Each call that may be unsafe, and what is always so. */
+/* Each call that may be unsafe, and each that always is. */
 static void unsafe_calls_spoil_a_capture(void **state)
 {
 	struct scene s = begin("unsafe");
@@ -244,7 +244,7 @@ static void unsafe_calls_spoil_a_capture(void **state)
 			fail_msg("call %d: %d", call, result);
 		expect_spoiled(s.a);
 	}
-	/* What PyTorch's expandable segments do while a graph is captured is allowed. */
+	/* The calls of PyTorch's expandable segments are allowed while a graph is captured. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	CUmemGenericAllocationHandle handle = sim_make(PAGE);
 	CUdeviceptr range = sim_reserve_range(PAGE);
@@ -254,7 +254,7 @@ static void unsafe_calls_spoil_a_capture(void **state)
 	assert_ok(t.cuda.cuMemRelease(handle));
 	assert_ok(t.cuda.cuMemAddressFree(range, PAGE));
 
-	/* A relaxed thread, or a relaxed capture, may; but not ask for what is captured. */
+	/* A relaxed thread, or a relaxed capture, may make unsafe calls, but not query captured work. */
 	for (int relaxed = 0; relaxed < 2; relaxed++) {
 		mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 		if (relaxed)
@@ -298,7 +298,7 @@ static void a_wait_crosses_no_border(void **state)
 	assert_ok(t.cuda.cuEventRecord(s.e, s.a));
 	assert_answer(t.cuda.cuStreamWaitEvent(NULL, s.e, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	expect_spoiled(s.a);
-	/* Unless it is said to be one: nodes that record and wait at each launch. */
+	/* Unless it is marked external: nodes that record and wait at each launch. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	assert_ok(t.cuda.cuStreamWaitEvent(s.a, s.f, CU_EVENT_WAIT_EXTERNAL));
 	assert_ok(t.cuda.cuEventRecordWithFlags(s.f, s.a, CU_EVENT_RECORD_EXTERNAL));
@@ -307,7 +307,7 @@ static void a_wait_crosses_no_border(void **state)
 	end(&s);
 }
 
-/* While a stream that waits for the null stream is captured, the null stream is of no use. */
+/* While a stream that waits for the null stream is captured, the null stream is unusable. */
 static void the_null_stream_is_no_way_around(void **state)
 {
 	CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -399,11 +399,11 @@ static void modes_say_whom_it_concerns(void **state)
 		else
 			expect_spoiled(s.a);
 	}
-	/* Its own thread is concerned by a thread-local one. */
+	/* A thread-local capture restricts its own thread. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	assert_answer(t.cuda.cuMemAlloc(&address, 8), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	expect_spoiled(s.a);
-	/* And ends it, unless it is relaxed. */
+	/* Only that thread ends it, unless it is relaxed. */
 	start(s.a, CU_STREAM_CAPTURE_MODE_GLOBAL);
 	struct elsewhere wrong = run_elsewhere((struct elsewhere){.scene = &s, .ends = s.a});
 	assert_answer(wrong.end, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);

@@ -1,4 +1,4 @@
-/* What NEAP_SIM may say, which devices a process sees, how errors are named, and NVML's view. */
+/* Values of NEAP_SIM, the devices that a process sees, names of errors, and NVML's view. */
 #include "sim_test.h"
 
 #include <dlfcn.h>
@@ -125,7 +125,7 @@ static int visible(const char *list)
 	return count;
 }
 
-/* CUDA's order is its own: NVML's does not change with it. */
+/* CUDA's order is independent: NVML's does not change with it. */
 static void devices_come_in_another_order(void **state)
 {
 	CUuuid forth[3], back;
@@ -292,8 +292,8 @@ static void functions_are_found_by_name(void **state)
 	assert_answer(get("cuMemAlloc", &function, 3000, 0, &status), CUDA_ERROR_NOT_FOUND);
 	assert_int_equal(status, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
 	assert_answer(get(NULL, &function, 12040, 0, &status), CUDA_ERROR_INVALID_VALUE);
-	/* What changed its parameters is found by the program's version of CUDA; a default stream per thread is
-	 * accepted. */
+	/* Functions whose parameters changed are found by the program's version of CUDA; a default stream per thread
+	 * is accepted. */
 	assert_ok(get("cuMemAdvise", &function, 12000, 2, &status));
 	assert_memory_equal(&function, &t.cuda.cuMemAdvise_v1, sizeof function);
 	assert_ok(get("cuMemAdvise", &function, 13000, 0, &status));
@@ -311,8 +311,8 @@ static void functions_are_found_by_name(void **state)
 	dlclose(library);
 }
 
-/* What releases of PyTorch look up with dlsym, without a version: 2.5 to 2.8 fail at the first expandable segment
- * where one is missing. */
+/* Names that releases of PyTorch look up with dlsym, without a version: 2.5 to 2.8 fail at the first expandable
+ * segment if one is missing. */
 static void pytorch_finds_plain_names(void **state)
 {
 	static const char *const names[] = {"cuDeviceGetAttribute",
@@ -353,7 +353,7 @@ static void pytorch_finds_plain_names(void **state)
 	sim_end();
 }
 
-/* What the simulator lacks answers "not supported", whatever it is called with, and the attributes say 0. */
+/* Features that the simulator lacks answer "not supported" for any arguments, and their attributes are 0. */
 static void what_is_lacking_is_refused(void **state)
 {
 	static const CUdevice_attribute attributes[] = {CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED,

@@ -1,4 +1,4 @@
-/* The simulator's engine: order, races, time. The random test keeps its own graph of what comes after what. */
+/* The simulator's engine: order, races, time. The random test keeps its own graph of the order. */
 #include "sim/engine.h"
 
 #include <pthread.h>
@@ -62,7 +62,7 @@ static void missing_event_is_a_race(void **state)
 	sim_engine_fault_text(engine, text, sizeof text);
 	assert_non_null(strstr(text, "\"fill\" on stream 1 writes"));
 	assert_non_null(strstr(text, "\"sum\" on stream 2 reads bytes 4095 to 4096 of memory 7"));
-	/* However long ago the first one ran. */
+	/* Even if the first one ran long ago. */
 	sim_engine_advance(engine, 1000000);
 	assert_int_equal(touch(engine, b, "sum", 7, 0, KIB, false), SIM_ORDER_RACE);
 	/* The same stream is in order, and two reads never conflict. */
@@ -85,13 +85,13 @@ static void event_orders(void **state)
 	assert_int_equal(sim_event_record(engine, event, a), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, a, "later", 2, 0, KIB, true), SIM_ORDER_OK);
 	assert_int_equal(sim_stream_wait_event(engine, b, event), SIM_ORDER_OK);
-	/* A destroyed event still counts for those who wait. */
+	/* A destroyed event still counts for waiting streams. */
 	assert_int_equal(sim_event_destroy(engine, event), SIM_ORDER_OK);
 	assert_int_equal(sim_event_destroy(engine, event), SIM_ORDER_BAD_HANDLE);
 	assert_int_equal(touch(engine, b, "sum", 1, 0, KIB, true), SIM_ORDER_OK);
-	/* What was submitted after the record is not covered. */
+	/* Work submitted after the record is not covered. */
 	assert_int_equal(touch(engine, b, "late", 2, 0, KIB, false), SIM_ORDER_RACE);
-	/* Order is passed on: c waits for b, which waited for a. */
+	/* Order is transitive: c waits for b, which waited for a. */
 	assert_int_equal(sim_event_record(engine, second, b), SIM_ORDER_OK);
 	assert_int_equal(sim_stream_wait_event(engine, c, second), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, c, "third", 1, 0, KIB, true), SIM_ORDER_OK);
@@ -110,7 +110,7 @@ static void default_stream_orders_both_ways(void **state)
 	assert_int_equal(touch(engine, apart, "e", 1, 0, KIB, false), SIM_ORDER_RACE);
 	assert_int_equal(touch(engine, apart, "f", 2, 0, KIB, true), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, 0, "g", 2, 0, KIB, true), SIM_ORDER_RACE);
-	/* Also what a destroyed stream left behind. */
+	/* Also the work of a destroyed stream. */
 	assert_int_equal(sim_stream_destroy(engine, other), SIM_ORDER_OK);
 	assert_int_equal(touch(engine, blocking, "h", 1, 0, KIB, true), SIM_ORDER_RACE);
 	assert_int_equal(touch(engine, 0, "i", 1, 0, KIB, true), SIM_ORDER_OK);
@@ -132,7 +132,7 @@ static void host_orders(void **state)
 	assert_int_equal(sim_engine_now(engine), 100);
 	assert_int_equal(touch(engine, b, "sum", 1, 0, KIB, true), SIM_ORDER_OK);
 
-	/* A query that says OK orders as well; time alone does not. */
+	/* A query that returns OK also orders; time alone does not. */
 	sim_event_record(engine, event, b);
 	assert_int_equal(sim_event_query(engine, event), SIM_ORDER_NOT_READY);
 	sim_engine_advance(engine, 99);
@@ -244,7 +244,7 @@ static void held_clock_moves_by_steps(void **state)
 	assert_int_equal(story.moments[4], 115);
 }
 
-/* A function that calls back: time moves, work can be queued, nothing is completed from within. */
+/* A function that calls the engine: time moves, work can be queued, nothing completes inside the call. */
 struct caller {
 	struct sim_engine *engine;
 	uint32_t stream;
@@ -317,7 +317,7 @@ static void function_may_call_the_engine(void **state)
 	assert_int_equal(sim_stream_query(engine, caller.stream), SIM_ORDER_OK);
 }
 
-/* Streams, events and accesses that come and go leave nothing behind that the next ones stumble over. */
+/* Creating and destroying streams, events and accesses leaves nothing behind that disturbs the next ones. */
 static void long_life(void **state)
 {
 	struct sim_engine *engine = *state;

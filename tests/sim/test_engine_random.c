@@ -138,7 +138,7 @@ static void submit(struct oracle *oracle, int at)
 		oracle->accepted++;
 		return;
 	}
-	/* The other work that is named really is one. */
+	/* The named other work really exists. */
 	bool named = false;
 	char text[512];
 
@@ -151,7 +151,7 @@ static void submit(struct oracle *oracle, int at)
 	oracle->races++;
 }
 
-/* What a query or a synchronisation said: if OK, all before has run and the host comes after it. */
+/* Checks the result of a query or a synchronisation: if OK, all earlier work has run and the host comes after it. */
 static void saw(struct oracle *oracle, const struct node *node, enum sim_order order, bool may_wait)
 {
 	bool all_ran = true;
@@ -284,7 +284,7 @@ static void engine_agrees_with_the_graph(void **state)
 	}
 	print_message("%u works accepted, %u races, %u seen by the host, %u not ready\n", accepted, races, drained,
 		      held_back);
-	/* The mix is worth something only if all of these happen. */
+	/* The mix is useful only if all of these happen. */
 	assert_true(races > ROUNDS && accepted > 10 * ROUNDS && drained > ROUNDS && held_back > ROUNDS / 2);
 }
 

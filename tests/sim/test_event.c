@@ -1,4 +1,4 @@
-/* What streams and events say of themselves; time between events; callbacks; records and waits. */
+/* Attributes of streams and events; time between events; callbacks; records and waits. */
 #include "sim_test.h"
 
 #include <math.h>
@@ -117,7 +117,7 @@ static void flags_of_events_are_checked(void **state)
 	assert_answer(t.cuda.cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
 	assert_answer(t.cuda.cuEventRecordWithFlags(event, NULL, 2), CUDA_ERROR_INVALID_VALUE);
-	/* External records and waits are of captures only. */
+	/* External records and waits exist only in captures. */
 	assert_answer(t.cuda.cuEventRecordWithFlags(event, NULL, CU_EVENT_RECORD_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuStreamWaitEvent(NULL, event, CU_EVENT_WAIT_EXTERNAL), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuEventRecordWithFlags(event, NULL, CU_EVENT_RECORD_DEFAULT));

@@ -1,4 +1,4 @@
-/* Graphs: what they are, what a launch does, updates, clones, user objects. */
+/* Graphs: queries, launches, updates, clones, user objects. */
 #include "sim_test.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void a_launch_does_what_was_captured(void **state)
 	assert_int_equal(ran, 3);
 	assert_int_equal(device[64], 3);
 
-	/* Memory that is gone by then is seen. */
+	/* Memory freed by then is detected. */
 	assert_ok(t.cuda.cuMemFree(memory));
 	assert_true(t.cuda.cuGraphLaunch(executable, stream) != CUDA_SUCCESS);
 	t.sim->forgive();
@@ -276,7 +276,7 @@ static void an_update_keeps_the_shape(void **state)
 	end(stream);
 }
 
-/* A destructor runs when the last reference goes: the program's, a graph's, an executable one's, a launch's. */
+/* A destructor runs when the last reference is dropped: the program's, a graph's, an executable one's, a launch's. */
 static void user_objects_are_destroyed_once(void **state)
 {
 	CUstream stream = begin("objects", "mem=256MiB");
@@ -314,7 +314,7 @@ static void user_objects_are_destroyed_once(void **state)
 	assert_int_equal(destroyed, 1);
 	t.sim->hold(0);
 
-	/* Without a graph, and with one that the end of the context takes along. */
+	/* Without a graph, and with one that is destroyed with the context. */
 	assert_ok(t.cuda.cuUserObjectCreate(&object, &destroyed, count_up, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
 	assert_ok(t.cuda.cuUserObjectRelease(object, 1));
 	assert_int_equal(destroyed, 2);

@@ -1,4 +1,4 @@
-/* Host memory that devices reach: pinned, registered, managed; and what pointers say of themselves. */
+/* Host memory that devices reach: pinned, registered, managed; and attributes of pointers. */
 #include "sim_test.h"
 
 #include <stdlib.h>

@@ -17,7 +17,7 @@ static const char ptx[] = "// a comment\n"
 			  ".func (.param .b32 out) helper() { ret; }\n"
 			  ".entry scale() { ret; }\n";
 
-/* A cubin as far as it is read: an ELF file with a symbol table. */
+/* The parts of a cubin that are read: an ELF file with a symbol table. */
 struct cubin {
 	Elf64_Ehdr header;
 	Elf64_Shdr sections[3]; /* none, symbols, names */
@@ -358,7 +358,7 @@ static void a_launch_can_be_proposed(void **state)
 	sim_end();
 }
 
-/* NEAP_SIM_KERNEL: kernels that say no duration of their own take that long. */
+/* NEAP_SIM_KERNEL: the duration of kernels without their own. */
 static void a_kernel_takes_the_time_that_is_set(void **state)
 {
 	struct neap_sim_kernel kernel = {.name = "nothing"}, slow = {.name = "slow", .duration_ns = 1000000000};
@@ -414,7 +414,7 @@ static void a_kernel_takes_the_time_that_is_set(void **state)
 	unsetenv("NEAP_SIM_KERNEL");
 }
 
-/* The null stream is a barrier, also where the kernels on it are nothing. */
+/* The null stream is a barrier, even if its kernels take no time. */
 static void kernels_that_are_nothing_still_order(void **state)
 {
 	struct neap_sim_kernel kernel = {.name = "nothing"};

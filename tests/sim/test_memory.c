@@ -99,7 +99,7 @@ static void misuse_of_virtual_memory_is_refused(void **state)
 	sim_end();
 }
 
-/* A handle that is retained by its address is the same one, and held once more. */
+/* A handle retained by its address is the same one, and is held once more. */
 static void handles_are_found_by_their_addresses(void **state)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -212,7 +212,7 @@ static void copies_and_sets_move_bytes(void **state)
 	sim_end();
 }
 
-/* Bytes that are not there read as zeros; order and misuse are seen all the same. */
+/* Without bytes memory reads as zeros; order and misuse are still checked. */
 static void without_backing_there_are_addresses_only(void **state)
 {
 	struct neap_sim_kernel kernel = {.name = "computes", .function = free};

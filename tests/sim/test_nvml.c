@@ -1,4 +1,4 @@
-/* NVML's functions that programs on the simulator ask for by name, beside those that neap uses. */
+/* NVML's functions that other programs look up by name, besides those that neap uses. */
 #include "sim_test.h"
 
 #include <dlfcn.h>

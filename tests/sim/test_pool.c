@@ -49,7 +49,7 @@ static void a_program_has_pools_of_its_own(void **state)
 	assert_ok(t.cuda.cuMemPoolTrimTo(pool, 0));
 	assert_int_equal(sim_free_bytes(), before - PAGE);
 
-	/* It goes with its last allocation; meanwhile the device takes from its own again. */
+	/* It is freed with its last allocation; meanwhile the device uses its default pool again. */
 	assert_answer(t.cuda.cuMemPoolDestroy(first), CUDA_ERROR_INVALID_VALUE);
 	assert_ok(t.cuda.cuMemPoolDestroy(pool));
 	assert_answer(t.cuda.cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
@@ -63,7 +63,7 @@ static void a_program_has_pools_of_its_own(void **state)
 	sim_end();
 }
 
-/* Of what is free only a block of the very size serves. */
+/* Only a free block of exactly the same size is reused. */
 static void blocks_of_a_size_are_reused(void **state)
 {
 	CUmemPoolProps properties = on_device;
@@ -113,7 +113,7 @@ static void what_a_pool_cannot_be_is_refused(void **state)
 	assert_ok(t.cuda.cuMemFree(b)); /* the other call may free it, too */
 	assert_ok(t.cuda.cuMemPoolDestroy(pool));
 	assert_answer(t.cuda.cuDeviceSetMemPool(0, pool), CUDA_ERROR_INVALID_VALUE);
-	/* One that the end of the context takes along. */
+	/* One that is destroyed with the context. */
 	assert_ok(t.cuda.cuMemPoolCreate(&pool, &properties));
 	assert_ok(t.cuda.cuMemAllocFromPoolAsync(&a, 3 * PAGE, pool, NULL));
 	sim_end();
@@ -211,7 +211,7 @@ static void virtual_memory_has_access_of_each_device(void **state)
 	assert_ok(t.cuda.cuMemGetAccess(&flags, &both[1].location, range));
 	assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
 	*(volatile char *)(uintptr_t)range = 1; /* what one device may, the host may */
-	/* Memory of the first device that only the second one may use. */
+	/* Memory of the first device that only the second may use. */
 	both[0].flags = CU_MEM_ACCESS_FLAGS_PROT_NONE, both[1].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 	assert_ok(t.cuda.cuMemSetAccess(range, PAGE, both, 2));
 	expect_access(&pair, range, 1, 1);

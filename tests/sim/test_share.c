@@ -1,4 +1,4 @@
-/* Memory shared between processes: its bytes, its books, and what is refused. */
+/* Memory shared between processes: its bytes, its accounting, and refusals. */
 #include "sim_test.h"
 
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static void receive(const char *name, void *bytes, size_t count)
 	}
 }
 
-/* In a child: a step that has to work. */
+/* In a child: a step that must succeed. */
 #define STEP(call)                                                                                                   \
 	do {                                                                                                         \
 		CUresult answer = (call);                                                                            \
@@ -53,7 +53,7 @@ static int child_begin(void)
 	return 0;
 }
 
-/* Opens the memory by its 64 bytes, reads one byte, writes another; keeps it until told. */
+/* Opens the memory by its 64 bytes, reads one byte, writes another; keeps it until the parent's signal. */
 static int open_by_name(void)
 {
 	CUdeviceptr address, again, base;
@@ -93,7 +93,7 @@ static int open_by_name(void)
 	return 0;
 }
 
-/* Maps what the inherited descriptor names; keeps it until told. */
+/* Maps the share of the inherited descriptor; keeps it until the parent's signal. */
 static int open_by_descriptor(void)
 {
 	CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -247,7 +247,7 @@ static void virtual_memory_is_opened_by_a_descriptor(void **state)
 	assert_int_equal(view.devices[0].used_bytes, 2 * 10 * MIB); /* the last one let go */
 	sim_child_tell(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
-	/* A descriptor alone keeps nothing. */
+	/* A descriptor alone keeps nothing alive. */
 	assert_answer(t.cuda.cuMemImportFromShareableHandle(&again, (void *)(intptr_t)fd, 1),
 		      CUDA_ERROR_INVALID_VALUE);
 	close(fd);
@@ -255,7 +255,7 @@ static void virtual_memory_is_opened_by_a_descriptor(void **state)
 	sim_end();
 }
 
-/* Also by SIGKILL: the books are right whatever instant a holder dies at. */
+/* Also by SIGKILL: the accounting is right at whatever instant a holder dies. */
 static void a_dead_holder_lets_go(void **state)
 {
 	static struct sim_view view;
@@ -303,7 +303,7 @@ static void a_dead_holder_lets_go(void **state)
 	sim_end();
 }
 
-/* What only the dead had drains as the rest of their memory does. */
+/* Shares held only by dead processes drain like the rest of their memory. */
 static void shared_memory_drains(void **state)
 {
 	static struct sim_view view;
@@ -331,7 +331,7 @@ static void shared_memory_drains(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
-/* Nothing that a descriptor says is believed before it was checked. */
+/* Every value from a descriptor is checked before use. */
 static void other_descriptors_are_refused(void **state)
 {
 	CUmemGenericAllocationHandle handle, plain, again;
@@ -351,7 +351,7 @@ static void other_descriptors_are_refused(void **state)
 		      CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuMemImportFromShareableHandle(&again, (void *)(intptr_t)-1, 1),
 		      CUDA_ERROR_INVALID_VALUE);
-	/* A copy of the entry in a file of our own, with other sizes: the world knows better. */
+	/* A copy of the entry in a file of our own, with other sizes: the world's record contradicts it. */
 	off_t place = lseek(fd, 0, SEEK_CUR);
 	assert_int_equal(pread(fd, bytes, sizeof bytes, place), sizeof bytes);
 	for (int field = 2; field < 4; field++) {

@@ -1,4 +1,4 @@
-/* Several processes on one device, their ends, and who tidies up. */
+/* Several processes on one device, their ends, and the cleanup. */
 #include "sim_test.h"
 
 #include "base/clock.h"
@@ -31,7 +31,7 @@ static int hold_memory(void)
 	return 0;
 }
 
-/* Leaves with everything given back. */
+/* Frees everything and leaves. */
 static int hold_and_give_back(void)
 {
 	CUcontext context;
@@ -94,7 +94,7 @@ static int init_after_fork(void)
 			      : 1);
 	if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
 		return 2;
-	return t.cuda.cuDeviceGetCount(&count); /* the parent goes on */
+	return t.cuda.cuDeviceGetCount(&count); /* the parent continues */
 }
 
 static const struct sim_role roles[] = {
@@ -291,7 +291,7 @@ static void a_world_that_contradicts_is_refused_while_in_use(void **state)
 	assert_true(total < 256 * MIB && total > 200 * MIB);
 	sim_child_kill(&child);
 	snprintf(text, sizeof text, "mem=128MiB,world=%s", name);
-	setenv("NEAP_SIM", text, 1); /* nobody is in it now: made anew */
+	setenv("NEAP_SIM", text, 1); /* no process is in it now: recreated */
 	assert_ok(t.cuda.cuInit(0));
 	assert_ok(t.cuda.cuDeviceTotalMem(&total, 0));
 	assert_true(total < 128 * MIB);
@@ -311,7 +311,7 @@ static void the_last_to_leave_removes_the_world(void **state)
 	sim_child_tell(&child);
 	assert_int_equal(sim_child_wait(&child), 0);
 	assert_false(exists(name));
-	child = sim_spawn("hold_memory"); /* a killed one cannot: whoever looks does */
+	child = sim_spawn("hold_memory"); /* a killed process cannot: the next one that looks does */
 	assert_int_equal(sim_child_says(&child), 'r');
 	sim_child_kill(&child);
 	assert_true(exists(name));
@@ -363,11 +363,11 @@ static void a_file_that_is_no_world_is_refused_or_replaced(void **state)
 	assert_int_equal(chmod(path, 0644), 0); /* others could write into our world */
 	assert_answer(t.cuda.cuInit(0), CUDA_ERROR_UNKNOWN);
 	assert_int_equal(chmod(path, 0600), 0);
-	sim_begin("garbage", "mem=256MiB"); /* nobody is in it: replaced */
+	sim_begin("garbage", "mem=256MiB"); /* no process is in it: replaced */
 	sim_end();
 }
 
-/* Who looks may come between another's making the file and filling it, or after that one died there. */
+/* A process may look between the creation and the filling of the file by another, or after that one died there. */
 static void a_file_that_is_not_filled_yet_is_no_world_yet(void **state)
 {
 	char name[SIM_WORLD_ROOM], path[256];

@@ -1,9 +1,9 @@
-/* cuBLAS: handles and what is set on them. The products themselves are plain functions of cublas.txt.
+/* cuBLAS: handles and their settings. The products themselves are plain functions of cublas.txt.
  *
  * PyTorch keeps a workspace of its own for each (handle, stream) and passes it to cublasSetWorkspace, so handles are
- * distinct while they live, and nothing here allocates device memory. NVIDIA's library has a default workspace pool
- * besides, made with the handle; the documentation of cublasSetWorkspace gives its size by architecture, not when it
- * is taken. So cublasCreate counts an interval from 0.
+ * distinct while they live, and nothing here allocates device memory. NVIDIA's library also creates a default
+ * workspace pool with the handle. The documentation of cublasSetWorkspace gives its size by architecture, but not
+ * when it is allocated. So cublasCreate counts an interval from 0.
  */
 #include "runtime/libraries/cublas_common.h"
 #include "runtime/libraries/stand_in.h"

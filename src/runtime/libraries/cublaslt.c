@@ -3,10 +3,10 @@
  *
  *   preference (at most 32 MiB) --AlgoGetHeuristic--> algorithm + size --> program allocates --> cublasLtMatmul
  *
- * Which size the real heuristic answers is not documented: between 0 and the preference's maximum. Here it is 0. That
- * is unknown memory only for a program that allocates by the answer. PyTorch allocates its maximum whatever the
- * answer, so its memory is exact. cublasLtMatmul can tell them apart by what it is given, since the algorithm
- * remembers the maximum: it counts an interval only where less was given.
+ * The size that the real heuristic returns is not documented: between 0 and the preference's maximum. Here it is 0.
+ * The memory is unknown only for a program that allocates by the answer. PyTorch always allocates its maximum, so its
+ * memory is exact. The algorithm remembers the maximum: cublasLtMatmul counts an interval only if the program passes
+ * a smaller workspace.
  */
 #include "runtime/libraries/attributes.h"
 #include "runtime/libraries/cublas_common.h"
@@ -93,7 +93,7 @@ int cublasLtDestroy(uint64_t *handle)
 	return 0;
 }
 
-/* A handle of cuBLAS is one of cuBLASLt too. */
+/* A cuBLAS handle is also a cuBLASLt handle. */
 int cublasLtMatmul(const void *handle, const void *matmul, const void *alpha, const void *a, const void *a_layout,
 		   const void *b, const void *b_layout, const void *beta, const void *c, const void *c_layout,
 		   void *d, const void *d_layout, const struct algorithm *algorithm, void *workspace,

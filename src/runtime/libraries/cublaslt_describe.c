@@ -143,13 +143,13 @@ _Static_assert(sizeof(struct layout) <= SMALL_BYTES && sizeof(struct preference)
 		       sizeof(struct matmul) <= MATMUL_BYTES,
 	       "a descriptor fits the API's opaque type");
 
-/* Zeros in memory of the program, or NULL where it is smaller than the API says. */
+/* Zeros the program's memory; NULL if it is smaller than the API requires. */
 static void *begin(void *object, size_t bytes, size_t needed)
 {
 	return object && bytes >= needed ? memset(object, 0, needed) : NULL;
 }
 
-/* Makes the memory, and lets `init` fill it. */
+/* Allocates the memory, and lets `init` fill it. */
 #define CREATE(ret_object, bytes, init)                                                                              \
 	do {                                                                                                         \
 		void *object;                                                                                        \

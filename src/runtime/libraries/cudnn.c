@@ -1,10 +1,9 @@
 /* cuDNN: handles, versions, errors.
  *
- * The version decides what PyTorch does: it wants one that is not below the one it was compiled for (9.1 for the
- * wheel of 2.4, 9.26 for 2.15), and above 9.15 it prefers cuDNN's attention on compute capability 9.0 and 10.x.
- * NEAP_CUDNN_VERSION
- * ("9.1.0") names the version to be, which should be that of the nvidia-cudnn package that the wheel asks for.
- * Without it the stand-in is the newest that it knows, which every wheel since 2.4 accepts.
+ * PyTorch decides by the version: it requires at least the one that it was compiled for (9.1 for the wheel of 2.4,
+ * 9.26 for 2.15), and above 9.15 it prefers cuDNN's attention on compute capability 9.0 and 10.x. NEAP_CUDNN_VERSION
+ * ("9.1.0") sets the version, which should be that of the nvidia-cudnn package that the wheel requires. Without it
+ * the stand-in reports the newest version that it knows, which every wheel since 2.4 accepts.
  */
 #include "runtime/libraries/cudnn_state.h"
 
@@ -123,7 +122,7 @@ int cudnnGetStream(struct handle *handle, void **ret_stream)
 	return 0;
 }
 
-/* Major, minor and patch of the version to be. A setting that is no version 9 leaves the newest. */
+/* Major, minor and patch of the reported version. If the setting is not a version 9, it is the newest. */
 static void version(int ret_version[3])
 {
 	const char *setting = getenv("NEAP_CUDNN_VERSION");
@@ -202,7 +201,7 @@ const char *cudnnGetErrorString(int status)
 	return "CUDNN_UNKNOWN_STATUS";
 }
 
-/* The text of the calling thread's last error. It is given once. */
+/* The text of the calling thread's last error; cleared by the call. */
 void cudnnGetLastErrorString(char *message, size_t bytes)
 {
 	if (!message || bytes == 0)

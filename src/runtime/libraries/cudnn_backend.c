@@ -123,7 +123,7 @@ bool cudnn_contents_set(struct cudnn_contents *contents, int name, int type, int
 }
 
 /* Attributes are numbered in ranges, one for each type of descriptor. A range ends where the next begins, so that
- * attributes that a newer version adds are kept too. Sorted by number. */
+ * attributes of newer versions are also stored. Sorted by number. */
 static const struct {
 	int first;
 	int type;
@@ -201,7 +201,7 @@ static bool type_known(int type)
 	return false;
 }
 
-/* A text that stands for a plan or a device, to be read by another process: it would name what is not there. */
+/* A text form of a plan or a device, for another process: there are no plans or devices that it could describe. */
 static bool is_text(int name)
 {
 	return name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION ||
@@ -243,7 +243,7 @@ int cudnnBackendDestroyDescriptor(struct cudnn_descriptor *descriptor)
 	return 0;
 }
 
-/* Why an attribute cannot be set or read; 0: it can. */
+/* The reason why an attribute cannot be set or read; 0: it can. */
 static int check(const struct cudnn_descriptor *descriptor, int name, int type, bool finalized)
 {
 	if (!descriptor)

@@ -1,9 +1,8 @@
-/* cuDNN: the older API of convolutions, which PyTorch takes where the graph API is switched off, and for some fused
- * ones.
+/* cuDNN: the older API of convolutions, which PyTorch uses if the graph API is switched off, and for some fused ones.
  *
- * It answers one algorithm for each of the three convolutions: the one that is documented to need no workspace, or
- * that gives the same result each time. NVIDIA's library would often choose another, so each size that is asked for
- * is counted: from nothing to a copy of each operand.
+ * It returns one algorithm for each of the three convolutions: the one documented to need no workspace, or to be
+ * deterministic. NVIDIA's library would often choose another, so each requested size is counted: from nothing to a
+ * copy of each operand.
  */
 #include "runtime/libraries/cudnn_state.h"
 
@@ -96,7 +95,7 @@ int cudnnGetConvolution2dDescriptor(const struct cudnn_convolution *convolution,
 	return 0;
 }
 
-/* A field of its own, with its Set and Get. */
+/* A separate field, with its Set and Get. */
 #define FIELD(name, field)                                                                                           \
 	int cudnnSetConvolution##name(struct cudnn_convolution *convolution, int value)                              \
 	{                                                                                                            \
@@ -117,7 +116,7 @@ FIELD(MathType, math_type)
 FIELD(GroupCount, groups)
 FIELD(ReorderType, reorder)
 
-/* The length of an output along spatial dimension i, at least 1 where the shapes fit. */
+/* The length of an output along spatial dimension i, at least 1 if the shapes fit. */
 static int output_length(const struct cudnn_convolution *convolution, const struct cudnn_tensor *input,
 			 const struct cudnn_filter *filter, int i)
 {
@@ -202,7 +201,7 @@ static int workspace(const char *function, const void *handle, struct shapes sha
 	return 0;
 }
 
-/* The one algorithm. Its math type is what the convolution asks for: PyTorch checks that TF32 is not forced on it. */
+/* The one algorithm. Its math type is the convolution's: PyTorch checks that TF32 is not forced on it. */
 static int algorithms(const void *handle, struct shapes shapes, int algorithm, int requested, int *ret_count,
 		      struct cudnn_performance *ret_performance)
 {

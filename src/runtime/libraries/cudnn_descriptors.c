@@ -1,4 +1,4 @@
-/* cuDNN: descriptors of tensors and layers. Get returns the values that were set. A descriptor that was not set has
+/* cuDNN: descriptors of tensors and layers. Get returns the values that were set. A descriptor that was never set has
  * zeros. */
 #include "runtime/libraries/cudnn_state.h"
 
@@ -36,7 +36,7 @@ static bool shape_valid(int type, int count, const int *dimension)
 	return true;
 }
 
-/* Where a caller passes NULL nothing is written. */
+/* Writes nothing to NULL. */
 static void give(int *ret_value, int value)
 {
 	if (ret_value)
@@ -444,7 +444,7 @@ int cudnnGetLRNDescriptor(const struct cudnn_lrn *lrn, unsigned *ret_n, double *
 	return 0;
 }
 
-/* Spatial transformers. There is no function that gives them back. */
+/* Spatial transformers. The API has no Get function for them. */
 
 struct cudnn_spatial {
 	struct cudnn_tensor output;

@@ -1,17 +1,17 @@
 /* cuDNN: workspace and execution of a plan.
  *
- * NVIDIA's engines may take a workspace, mostly copies of operands in another layout, and intermediates. So each size
- * that is asked for is counted: from nothing to a copy of each tensor of the graph.
+ * NVIDIA's engines may need a workspace, mostly for copies of operands in another layout, and intermediates. So each
+ * requested size is counted: from nothing to a copy of each tensor of the graph.
  *
- * Attention too is accepted. Since 2.9 PyTorch prefers cuDNN's on compute capability 9.0 and 10.x, does not ask
- * whether it is supported, and raises an error where it is refused. What backward needs there (the accumulator of dQ,
- * the softmax's sums) is allocated by the part of cuDNN that is compiled into PyTorch, with its true size.
+ * Attention is also accepted. Since 2.9 PyTorch prefers cuDNN's on compute capability 9.0 and 10.x, does not ask
+ * whether it is supported, and raises an error if it is refused. The part of cuDNN that is compiled into PyTorch
+ * allocates the memory of backward (the accumulator of dQ, the softmax's sums), with its true size.
  */
 #include "runtime/libraries/cudnn_graph.h"
 
 static int missing(const char *text) { return cudnn_fail(CUDNN_STATUS_BAD_PARAM, text); }
 
-/* Bytes from the first element to the last. SIZE_MAX: more than an address space has. */
+/* Bytes from the first element to the last. SIZE_MAX: larger than an address space. */
 static uint64_t tensor_span(const struct cudnn_contents *tensor)
 {
 	int64_t count = 0;
@@ -43,7 +43,7 @@ static uint64_t tensor_bytes(const struct cudnn_contents *tensor)
 	return product / 8;
 }
 
-/* What reports call a graph, by its operations. */
+/* A graph's name in reports, from its operations. */
 enum kind {
 	POINTWISE,
 	NORMALIZATION,
@@ -78,7 +78,7 @@ static enum kind kind_of_operation(int type)
 	}
 }
 
-/* Two products and more are an attention: one after the softmax, one before. */
+/* Two or more products are an attention: one after the softmax, one before. */
 static enum kind kind_of(const struct cudnn_contents *graph)
 {
 	const struct cudnn_attribute *operations =
@@ -105,7 +105,7 @@ static const char *kind_name(enum kind kind)
 	return names[kind];
 }
 
-/* Whether a tensor is somewhere: not an intermediate, not a constant of the graph. */
+/* Whether a tensor has an address: it is neither an intermediate nor a constant of the graph. */
 static bool is_placed(const struct cudnn_contents *tensor)
 {
 	return !cudnn_graph_flag(tensor, CUDNN_ATTR_TENSOR_IS_VIRTUAL) &&
@@ -139,7 +139,7 @@ static int add_bytes(const struct cudnn_contents *tensor, int name, void *contex
 	return 0;
 }
 
-/* The convolutions of one network took 50 to 205 KiB on a GPU, however small their tensors. */
+/* The convolutions of one network took 50 to 205 KiB on a GPU, even for small tensors. */
 #define CONVOLUTION_MEASURED (205ull << 10)
 
 void cudnn_execute_count_workspace(const struct cudnn_contents *plan)
@@ -212,7 +212,7 @@ static bool is_output(int name)
 	}
 }
 
-/* A ragged tensor's strides do not say where it ends, so it is left as it is. */
+/* The end of a ragged tensor is not in its strides, so it is left as it is. */
 static int forget_output(const struct cudnn_contents *tensor, int name, void *context)
 {
 	uint64_t bytes = tensor_span(tensor);

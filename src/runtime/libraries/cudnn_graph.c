@@ -1,8 +1,8 @@
-/* cuDNN: graphs of operations, and the engines, configurations and plans that the library answers for them.
+/* cuDNN: graphs of operations, and their engines, configurations and plans.
  *
- * Finalize refuses nonsense: a tensor whose dimensions and strides differ in number, a convolution whose output has
- * another shape, two tensors with one id and different shapes (cudnn_operations.c has the first two). Every graph
- * that passes has one engine. It has no knobs, takes no workspace, and compiles no kernel at run time.
+ * Finalize refuses invalid graphs: a tensor whose dimensions and strides differ in number, a convolution whose output
+ * has another shape, two tensors with one id and different shapes (cudnn_operations.c checks the first two). Every
+ * valid graph has one engine. It has no knobs, needs no workspace, and compiles no kernel at run time.
  */
 #include "runtime/libraries/cudnn_graph.h"
 

@@ -6,7 +6,7 @@
 
 static int null_pointer(const char *function) { return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, function); }
 
-/* A size that NVIDIA's library chooses: answers `low` and counts the interval. */
+/* A size that NVIDIA's library chooses: returns `low` and counts the interval. */
 static int size_between(const char *function, uint64_t low, uint64_t high, size_t *ret_bytes)
 {
 	if (!ret_bytes)

@@ -1,4 +1,4 @@
-/* cuDNN: tensors and operations of the graph API: what makes no sense is refused when it is finalized. */
+/* cuDNN: tensors and operations of the graph API: refuses invalid ones when they are finalized. */
 #include "runtime/libraries/cudnn_graph.h"
 
 static int missing(const char *text) { return cudnn_fail(CUDNN_STATUS_BAD_PARAM, text); }
@@ -60,7 +60,7 @@ static int convolution_check(const struct cudnn_contents *convolution)
 	return 0;
 }
 
-/* The operation's attributes: convolution, w, x, y, wherever the result is. */
+/* The operation's attributes: convolution, w, x, y, for any result. */
 struct convolution_names {
 	int convolution;
 	int w;
@@ -136,7 +136,7 @@ static int convolution_operation_check(const struct cudnn_contents *operation)
 	return spatial_check(convolution, dimension[0], dimension[1], dimension[2], spatial);
 }
 
-/* Other operations: their operands have to be there. */
+/* Other operations: checks that their operands exist. */
 
 static int pointwise_check(const struct cudnn_contents *operation)
 {

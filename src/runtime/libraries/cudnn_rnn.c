@@ -10,8 +10,9 @@
  * all biases, with no gaps. PyTorch checks that the matrices of a layer follow each other, and makes its parameters
  * views of the buffer.
  *
- * Temporary space. The reserve is what backward needs of forward, for each step, sequence and pseudo-layer: the
- * gates, the state, and the outputs of all layers but the last. One measurement is public (PyTorch issue 2895: input
+ * Temporary space. The reserve keeps the values of forward that backward needs, for each step, sequence and
+ * pseudo-layer: the gates, the state, and the outputs of all layers but the last. One measurement is public (PyTorch
+ * issue 2895: input
  * 123, hidden 320, 4 layers, 25 000 steps times sequences, float): 736 000 000 bytes for LSTM and 864 000 000 for
  * GRU, which is 5 and 6 values a unit and layer and one for each layer but the last. The workspace was 17 730 560 and
  * 13 169 920 bytes there: a copy of the matrices and 5.6 and 4.1 MB. Newer versions were not measured, so both are
@@ -397,7 +398,7 @@ int cudnnGetRNNWeightParams(const void *handle, const struct cudnn_rnn *rnn, int
 	return 0;
 }
 
-/* Temporary space: the file's head says where the numbers are from. */
+/* Temporary space: the top of the file has the source of the numbers. */
 
 static uint64_t reserve_bytes(const struct cudnn_rnn *rnn, const struct cudnn_rnn_data *x)
 {
@@ -409,7 +410,7 @@ static uint64_t reserve_bytes(const struct cudnn_rnn *rnn, const struct cudnn_rn
 	       (uint64_t)cudnn_type_bits(rnn->type) / 8;
 }
 
-/* At most, as far as is known: a copy of the weights, and for each sequence and layer three values a gate. */
+/* The known maximum: a copy of the weights, and for each sequence and layer three values a gate. */
 static uint64_t workspace_most(const struct cudnn_rnn *rnn, const struct cudnn_rnn_data *x)
 {
 	uint64_t units = (uint64_t)(rnn->layers * directions(rnn)) * (uint64_t)rnn->hidden;

@@ -1,7 +1,7 @@
 /* cuFFT: plans and their work areas.
  *
- * A plan is made for sizes and a type; its work area is made with it, by the library or (after
- * cufftSetAutoAllocation(plan, 0), as PyTorch does) by the program:
+ * A plan has sizes and a type. The library allocates its work area with it, or (after cufftSetAutoAllocation(plan,
+ * 0), as in PyTorch) the program does:
  *
  *   cufftCreate --> [plan] --> cufftMakePlan... --> size --> cudaMalloc here, or cufftSetWorkArea there
  *
@@ -30,13 +30,13 @@ enum { /* cufftResult */
 
 struct plan {
 	bool used;
-	bool manual; /* the program brings the work area */
+	bool manual; /* the program provides the work area */
 	void *stream;
 	void *area; /* made here */
 	size_t bytes;
 };
 
-/* A plan is a small number: its place here plus 1. */
+/* A plan is a small number: its index here plus 1. */
 static struct {
 	pthread_mutex_t lock;
 	struct plan *plans;
@@ -96,7 +96,7 @@ intptr_t cufft_stream(uintptr_t first, void **ret_stream)
 	return plan ? 0 : INVALID_PLAN;
 }
 
-/* Device memory, as the library takes it. */
+/* Device memory, allocated like the library's. */
 static bool allocate(void **ret_area, size_t bytes)
 {
 	int (*function)(void **, size_t) = NULL;
@@ -227,7 +227,7 @@ static void set_types(struct transform *transform, int input, int output, int ex
 	transform->real = (input >= 0 && input <= 2) || input == 14 || (output >= 0 && output <= 2) || output == 14;
 }
 
-/* Counts the interval and answers its lower end. */
+/* Counts the interval and returns its lower end. */
 static int size_of(const char *function, const struct transform *transform, size_t *ret_bytes)
 {
 	uint64_t elements = (uint64_t)transform->batches;
@@ -251,7 +251,7 @@ static int size_of(const char *function, const struct transform *transform, size
 	return 0;
 }
 
-/* A plan that was created gets its transform, and its work area unless the program brings it. */
+/* Sets a plan's transform, and allocates its work area unless the program provides it. */
 static int make(const char *function, int number, const struct transform *transform, size_t *ret_bytes)
 {
 	struct plan *plan;

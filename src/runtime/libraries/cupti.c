@@ -67,7 +67,7 @@ int cuptiGetTimestamp(uint64_t *ret_ns)
 	return 0;
 }
 
-/* No callback comes, so none has a name that matters; but programs look through the names. */
+/* No callback is ever called, so the names do not matter; but programs search them. */
 int cuptiGetCallbackName(int domain, uint32_t number, const char **ret_name)
 {
 	(void)domain, (void)number;

@@ -1,6 +1,6 @@
-/* cuRAND: generators. No number is drawn: a generator on the host writes zeros, one on the device nothing.
+/* cuRAND: generators. They draw no numbers: a generator on the host writes zeros, one on the device nothing.
  *
- * A generator on the device keeps its state in device memory, from its first numbers on; how much is not documented.
+ * A generator on the device keeps its state in device memory, from its first numbers on; the size is not documented.
  * The interval is from 0 to one state of the largest kind (72 bytes, MRG32k3a in curand_kernel.h) for each of the
  * threads that the device runs at once (2048 a multiprocessor).
  */

@@ -1,12 +1,14 @@
-/* cuSOLVER: handles, and how large the workspaces of the dense routines are.
+/* cuSOLVER: handles, and sizes of the dense routines' workspaces.
  *
- * NVIDIA documents functions that answer the sizes, not the sizes. They are counted as intervals:
+ * NVIDIA documents functions that return the sizes, not the sizes. They are counted as intervals:
  *
- *   low   what LAPACK's documentation asks of the routine of that name at least. Batched Jacobi eigenvalues: what the
- * real library answered for single-precision complex matrices in CuPy's issue 7261. high  low, and as many copies of
- * the matrices as `matrices` says, and 64 columns and rows for blocking. 6 for singular values, since 18 900 rows
- * work and 19 000 overflow 31 bits (CuPy's issue 7611); 2 for eigenvalues, as LAPACK's divide-and-conquer routines
- * ask for; 1 for the others. An assumption, not a documented bound.
+ *   low   the minimum in LAPACK's documentation of the routine. Batched Jacobi eigenvalues: the answer of the real
+ *         library for single-precision complex matrices in CuPy's issue 7261
+ *   high  low, plus `matrices` copies of the matrices, and 64 columns and rows for blocking
+ *
+ * `matrices` is 6 for singular values, since 18 900 rows work and 19 000 overflow 31 bits (CuPy's issue 7611), 2 for
+ * eigenvalues, the need of LAPACK's divide-and-conquer routines, and 1 for the others. These are assumptions, not
+ * documented bounds.
  */
 #include "runtime/libraries/stand_in.h"
 
@@ -212,7 +214,7 @@ stand_in_sizes cusolver_size;
 bool cusolver_size(const char *function, const char *name, const int64_t *numbers, struct stand_in_size *ret_size)
 {
 	const uint64_t bytes = element_bytes(function, numbers[3]);
-	/* The 64-bit API and iterative refinement answer bytes, the others elements. */
+	/* The 64-bit API and iterative refinement return bytes, the others elements. */
 	const bool in_bytes = numbers[3] >= 0 || strcmp(name, "gesv") == 0 || strcmp(name, "gels") == 0;
 	const struct kind *kind = find(name);
 	uint64_t longer, shorter, batches;

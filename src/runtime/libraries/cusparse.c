@@ -1,12 +1,12 @@
-/* cuSPARSE: handles, errors, and how large buffers are.
+/* cuSPARSE: handles, errors, and sizes of buffers.
  *
- * NVIDIA documents functions that answer the sizes, not the sizes: from 0 to a copy of the operands (of their blocks
- * and indices; a solver of tridiagonal systems: four copies of its diagonals). The upper end is an assumption, not a
- * documented bound.
+ * NVIDIA documents functions that return the sizes, not the sizes. The intervals are from 0 to a copy of the operands
+ * (of their blocks and indices; a solver of tridiagonal systems: four copies of its diagonals). The upper end is an
+ * assumption, not a documented bound.
  *
- * How many elements a sum or a product of sparse matrices has depends on their values. A sum has at least as many as
- * the larger operand, and is answered so. A product is answered as empty, and what it may need (its elements, as many
- * as pairs of operands' elements, or as the matrix has) is the interval of its buffers.
+ * The number of elements of a sum or a product of sparse matrices depends on their values. A sum has at least as many
+ * as the larger operand: that is the answer. A product is answered as empty; the interval of its buffers is its
+ * possible elements (as many as pairs of operands' elements, or as the matrix has).
  */
 #include "runtime/libraries/cusparse_common.h"
 #include "runtime/libraries/cusparse_matrix.h"
@@ -151,7 +151,7 @@ DESCRIPTION(cusparseSetMatFillMode, cusparseGetMatFillMode, fill)
 DESCRIPTION(cusparseSetMatDiagType, cusparseGetMatDiagType, diagonal)
 DESCRIPTION(cusparseSetMatIndexBase, cusparseGetMatIndexBase, base)
 
-/* A scalar that goes where the pointer mode says. */
+/* Writes a scalar to host or device, by the pointer mode. */
 static void put(const struct handle *handle, void *to, const void *from, size_t bytes)
 {
 	const struct runtime_services *services = stand_in_services();

@@ -108,7 +108,7 @@ COORDINATES(cusparseCreateConstCoo)
 BLOCKS(cusparseCreateBsr)
 BLOCKS(cusparseCreateConstBsr)
 
-/* Every block row has as many blocks, so their number follows. */
+/* Every block row has the same number of blocks, which gives their total. */
 #define BLOCKED(name)                                                                                                \
 	int name(struct matrix **ret_matrix, int64_t rows, int64_t columns, int64_t side, int64_t ell_columns,       \
 		 void *indices, void *values, int index_type, int base, int value_type)                              \
@@ -206,7 +206,7 @@ DESTROY(cusparseDestroySpVec)
 DESTROY(cusparseDestroyDnMat)
 DESTROY(cusparseDestroyDnVec)
 
-/* Get functions: every output is stored. */
+/* Get functions store every output. */
 #define STORE(to, value)                                                                                             \
 	do {                                                                                                         \
 		if (to)                                                                                              \

@@ -1,15 +1,15 @@
-/* cuSPARSELt: products with a matrix of which 2 of 4 elements (1 of 2 of 4 bytes) are kept.
+/* cuSPARSELt: products with a sparse matrix that keeps 2 of 4 elements (1 of 2 if they have 4 bytes).
  *
- * The program owns the memory of handles, descriptors and plans; here they hold what was set. A compressed matrix is
- * the elements that are kept, and metadata that says which:
+ * The program owns the memory of handles, descriptors and plans; here they store the settings. A compressed matrix is
+ * the kept elements, and metadata that marks them:
  *
  *   values    rows x columns / 2 elements
  *   metadata  one bit for each element of the whole matrix (4-byte types: two), its sides rounded up to 32 and 64
  *
- * That gives the sizes that were published: 9/16 of a 16-bit matrix and 10/16 of an 8-bit one (PyTorch computes with
- * these), 384 bytes for 8 x 16 of 16 bits (NVIDIA's CUDALibrarySamples, issue 95). Not documented, and counted: the
- * workspace of a product (0, at most one 4-byte accumulator for each element of the result, an assumption), and the
- * buffer of a compression (0, at most the compressed matrix, an assumption).
+ * That gives the published sizes: 9/16 of a 16-bit matrix and 10/16 of an 8-bit one (PyTorch computes with these),
+ * 384 bytes for 8 x 16 of 16 bits (NVIDIA's CUDALibrarySamples, issue 95). Not documented, and counted: the workspace
+ * of a product (0, at most one 4-byte accumulator for each element of the result, an assumption), and the buffer of a
+ * compression (0, at most the compressed matrix, an assumption).
  */
 #include "runtime/libraries/attributes.h"
 #include "runtime/libraries/cusparse_common.h"
@@ -89,7 +89,7 @@ static const struct attributes product_table = ATTRIBUTES(product_rows);
 
 struct selection {
 	int config;
-	int configs; /* how many there are */
+	int configs; /* their number */
 	int iterations;
 	int split;
 	int split_mode;

@@ -1,11 +1,11 @@
-/* nvRTC: programs. No source is compiled: a program "compiles" to an image that a driver can load, whose kernels do
+/* nvRTC: programs. It compiles no source: a program "compiles" to an image that a driver can load, whose kernels do
  * nothing.
  *
- *   source + name expressions --nvrtcCompileProgram--> PTX    text: an empty kernel for each name that is known
+ *   source + name expressions --nvrtcCompileProgram--> PTX    text: an empty kernel for each known name
  *                                                      cubin  a fat binary's header: a driver takes any name of it
  *
- * Names that are known: the ones behind __global__ in the source (for extern "C" kernels), and the lowered names of
- * the expressions. A lowered name is made from the expression, the same each time; it is not C++'s mangled name.
+ * Known names: those after __global__ in the source (for extern "C" kernels), and the lowered names of the
+ * expressions. A lowered name is derived from the expression, the same each time; it is not C++'s mangled name.
  */
 #include "runtime/libraries/stand_in.h"
 
@@ -22,8 +22,8 @@ enum { /* nvrtcResult */
        NOT_VALID = 10,
 };
 
-/* A version that NVIDIA never released: programs keep compiled kernels in files by the compiler's version, and must
- * not take these for a real compiler's, or the other way round. */
+/* A version that NVIDIA never released: programs cache compiled kernels in files by the compiler's version, and must
+ * not confuse these with a real compiler's. */
 #define MINOR 99
 
 #if STAND_IN_MAJOR == 12
