@@ -1,5 +1,5 @@
-/* tests/runtime/layouts.h: the structs of the Runtime API: the size of each and the place of its members, as numbers
- * that two files compile, one with our declarations, one with CUDA's. Include it after either. */
+/* tests/runtime/layouts.h: the structs of the Runtime API: the size of each and the offsets of its members, as
+ * numbers. Two files compile it, one after our declarations, one after CUDA's. */
 #include <stddef.h>
 
 #define SIZE(type)          sizeof(type)

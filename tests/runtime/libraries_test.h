@@ -1,8 +1,7 @@
-/* tests/runtime/libraries_test.h: a stand-in loaded by path, over services of this program that write down what it
- * does.
+/* tests/runtime/libraries_test.h: a stand-in loaded by path, over services of this program that record its calls.
  *
- * The program exports neap_runtime_get_services, as neap's libcudart does. It simulates no memory: what was last
- * written or forgotten is noted.
+ * The program exports neap_runtime_get_services, as neap's libcudart does. It simulates no memory: it only records
+ * the last writes and forgets.
  */
 #ifndef NEAP_TESTS_LIBRARIES_TEST_H
 #define NEAP_TESTS_LIBRARIES_TEST_H
@@ -17,7 +16,7 @@
 #include "runtime/services.h"
 
 struct fake_services {
-	bool absent;    /* this process has no libcudart of neap's */
+	bool absent;    /* simulates a process without neap's libcudart */
 	int capability; /* 0: no device */
 	int launch_result;
 	int launches;
@@ -36,12 +35,12 @@ struct fake_services {
 };
 extern struct fake_services fake;
 
-/* Forgets what was written down; a device of compute capability 8.0. */
+/* Clears the records; sets a device of compute capability 8.0. */
 void fake_begin(void);
 
-/* The library `soname` in $NEAP_RUNTIME_PATH. Exits with a message where it is not there. */
+/* The library `soname` in $NEAP_RUNTIME_PATH. Exits with a message if it is missing. */
 void *library_open(const char *soname);
-/* Its function `name`, into the function pointer that `ret_function` points to. Fails the test where it has none. */
+/* Stores its function `name` in the function pointer at `ret_function`. Fails the test if it is missing. */
 void library_function(void *library, const char *name, void *ret_function);
 
 #endif

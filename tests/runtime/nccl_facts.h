@@ -1,5 +1,5 @@
-/* tests/runtime/nccl_facts.h: values, sizes and offsets of NCCL's interface, as the file that includes this sees
- * them: once beside NCCL's own nccl.h, once beside ours. The test compares the two. */
+/* tests/runtime/nccl_facts.h: values, sizes and offsets of NCCL's interface. One file includes it after NCCL's own
+ * nccl.h, one after ours; the test compares the two. */
 #ifndef NEAP_TESTS_NCCL_FACTS_H
 #define NEAP_TESTS_NCCL_FACTS_H
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define PAGE 4096
-/* Against hanging alone. */
+/* Only against hanging. */
 #define RANK_SECONDS 240
 
 struct fake fake;
@@ -117,7 +117,7 @@ static void visit_holds(struct page *page, size_t offset, size_t count, size_t d
 	*(int *)ret_holds |= memchr(page->stored + offset, 1, count) != NULL;
 }
 
-/* Lock held. True: it was opened, or waited for. */
+/* Lock held. True: opened it, or waited for it. */
 static int pass(struct gate *gate)
 {
 	struct gate **link = &memory.first;
@@ -234,7 +234,7 @@ static void service_forget(uint64_t address, size_t bytes)
 	struct page *page;
 
 	pthread_mutex_lock(&memory.lock);
-	for (i = 0; i < 1024 && bytes > 1024 * PAGE; i++) /* a large range: the pages there are */
+	for (i = 0; i < 1024 && bytes > 1024 * PAGE; i++) /* a large range: only existing pages */
 		for (page = memory.pages[i]; page; page = page->next)
 			if (page->number * PAGE >= address && (page->number + 1) * PAGE <= address + bytes)
 				visit_forget(page, 0, PAGE, 0, NULL);
@@ -373,7 +373,7 @@ EXPORTED const struct runtime_services *neap_runtime_get_services(void)
 	return &services;
 }
 
-/* What the library asks of the runtime and the driver by name. */
+/* Functions of the runtime and the driver that the library looks up by name. */
 int cudaSetDevice(int device);
 int cudaFree(void *pointer);
 int cudaMalloc(void **pointer, size_t bytes);

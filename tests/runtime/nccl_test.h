@@ -1,8 +1,7 @@
-/* tests/runtime/nccl_test.h: ranks as processes, each over services of its own that stand for libcudart.
+/* tests/runtime/nccl_test.h: ranks as processes, each over its own services in place of libcudart.
  *
- * A device here is an endless address space whose bytes are zero until they are stored. Gates wait on numbered
- * streams; a read opens those over its range, fake_synchronize those of a stream. So a rank sees what a program
- * would.
+ * A device here is an endless address space of zeros until bytes are stored. Gates wait on numbered streams; a read
+ * opens those over its range, fake_synchronize those of a stream. So a rank behaves like a real program.
  */
 #ifndef NEAP_TESTS_NCCL_TEST_H
 #define NEAP_TESTS_NCCL_TEST_H
@@ -19,7 +18,7 @@
 
 #include <sys/types.h>
 
-/* Each function of NCCL, as the program would call it. */
+/* Each function of NCCL, as a program calls it. */
 #define X(name, parameters, arguments) ncclResult_t name parameters;
 #define REFUSED(name, parameters)      ncclResult_t name parameters;
 #include "runtime/libraries/nccl/functions.h"
@@ -28,7 +27,7 @@
 const char *ncclGetLastError(ncclComm_t comm);
 const char *ncclGetErrorString(ncclResult_t result);
 
-/* In a rank: ends the process, and says where. */
+/* In a rank: prints the place and ends the process. */
 #define check(condition) check_at(condition, #condition, __FILE__, __LINE__)
 void check_at(int holds, const char *text, const char *file, int line);
 #define check_ok(call)             check_result(call, ncclSuccess, #call, __FILE__, __LINE__)
@@ -55,7 +54,7 @@ void fake_store(uint64_t address, const void *from, size_t bytes);
 void fake_load(uint64_t address, void *to, size_t bytes);
 void fake_synchronize(void *stream);
 void fake_synchronize_device(void);
-/* Whether the stream's gates open without blocking; they are open then. */
+/* Whether the stream's gates open without blocking; opens them if so. */
 int fake_query(void *stream);
 /* Gates that have not opened. */
 int fake_closed(void);
@@ -75,11 +74,11 @@ struct rank {
  * the communicator may have a name. */
 void run_ranks(int ranks, void (*body)(struct rank *rank), void *argument);
 
-/* Likewise, in pieces: without a communicator. */
+/* The same in separate steps, without a communicator. */
 struct ranks {
 	int count;
 	pid_t pids[16];
-	int from[16]; /* what each says */
+	int from[16]; /* bytes from each rank */
 };
 void start_ranks(struct ranks *ranks, int count, void (*body)(struct rank *rank), void *argument);
 void rank_say(const struct rank *rank, char byte);

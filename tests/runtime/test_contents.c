@@ -1,4 +1,4 @@
-/* What device memory holds, against a shadow array, under random writes, sets, moves and forgetting. The seed is
+/* Contents of device memory against a shadow array, under random writes, sets, moves and forgets. The seed is
  * printed; NEAP_TEST_SEED repeats a run. */
 #include "base/units.h"
 #include "runtime/runtime.h"
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-/* contents.c's world: no gates, a device that keeps bytes or not, and a part of it that is shared or not. */
+/* Stand-ins for contents.c: no gates, a device with or without bytes, and with or without a shared part. */
 static bool keeps = true;
 static uint64_t gate_address;
 static uint64_t shared_start, shared_bytes;
@@ -108,7 +108,7 @@ static void follows_shadow(void **unused)
 	state |= 1;
 	print_message("seed %" PRIu64 "\n", state);
 	for (int operation = 0; operation < 20000; operation++) {
-		if (operation == 10000) { /* what is there stays */
+		if (operation == 10000) { /* the contents stay */
 			shared_start = BASE + 3000;
 			shared_bytes = 9000;
 			contents_share();
@@ -154,7 +154,7 @@ static void without_backing_small_writes_stay(void **unused)
 	keeps = true;
 }
 
-/* A piece that is stored after memory became shared, before contents_share was called. */
+/* A piece stored after memory became shared, but before the call of contents_share. */
 static void what_comes_late_is_shared(void **unused)
 {
 	char byte = 0;

@@ -167,7 +167,7 @@ static void copies_bring_back_what_was_sent(void **unused)
 	assert_int_equal(cudaFree(other), 0);
 }
 
-/* Whoever gets an address again does not see what the last owner had there. */
+/* The next owner of an address does not see the bytes of the last one. */
 static void freed_memory_is_forgotten(void **unused)
 {
 	const struct runtime_services *services = runtime_services();
@@ -285,8 +285,8 @@ static void what_is_not_there_is_refused(void **unused)
 	assert_null(dlsym(library, "cudaGetExportTable")); /* no private tables */
 }
 
-/* A copy in a capture becomes a node that moves nothing: its destination reads as zeros. Programs that were compiled
- * for a null stream per thread get the same functions. */
+/* A copy in a capture becomes a node that moves nothing: its destination reads as zeros. Programs compiled for a null
+ * stream per thread get the same functions. */
 static void a_copy_in_a_graph_moves_nothing(void **unused)
 {
 	void *stream = NULL, *graph = NULL, *exec = NULL, *from = NULL, *to = NULL, *host = NULL, *other;
@@ -321,7 +321,7 @@ static void a_copy_in_a_graph_moves_nothing(void **unused)
 	assert_ptr_equal(dlsym(library, "cudaMemcpyAsync_ptsz"), dlsym(library, "cudaMemcpyAsync"));
 }
 
-/* No memory nodes: the error says so, and the memory that was there keeps its bytes. */
+/* No memory nodes: the error gives this reason, and existing memory keeps its bytes. */
 static void a_pool_is_refused_in_a_capture(void **unused)
 {
 	void *stream = NULL, *graph = NULL, *memory = NULL, *other = NULL;

@@ -1,5 +1,4 @@
-/* Gates: which ones a synchronisation opens, in which order, once; and what waits for one that another thread opens.
- */
+/* Gates: a synchronisation opens the right ones in order, once; waiting for a gate that another thread opens. */
 #include "runtime/runtime.h"
 
 #include <pthread.h>
@@ -9,7 +8,7 @@
 
 #include <cmocka.h>
 
-/* gate.c's world. */
+/* Stand-ins for gate.c. */
 static bool capturing;
 bool runtime_capturing(CUstream stream)
 {
@@ -141,7 +140,7 @@ static void a_capture_drops(void **unused)
 	assert_string_equal(order, "-a");
 }
 
-/* Its own function may look at what it brings. */
+/* Its own function may read its destination. */
 static void looks(void *argument)
 {
 	gate_open_range(0, 16);
@@ -196,12 +195,12 @@ static void others_wait_for_the_opener(void **unused)
 	assert_false(gate_try_stream(A)); /* a query never waits */
 	assert_int_equal(pthread_create(&releaser, NULL, let_go, NULL), 0);
 	gate_open_stream(A);
-	assert_string_equal(order, "a"); /* when we go on, it is open */
+	assert_string_equal(order, "a"); /* it is open after the wait */
 	pthread_join(opener, NULL);
 	pthread_join(releaser, NULL);
 }
 
-/* A query opens what opens without blocking. */
+/* A query opens gates that open without blocking. */
 static void a_query_does_not_block(void **unused)
 {
 	(void)unused;
@@ -220,12 +219,12 @@ static void a_query_does_not_block(void **unused)
 	assert_string_equal(order, "ab");
 }
 
-/* What the program writes over a whole destination stays, and the stream is held back all the same. */
+/* If the program overwrites a whole destination, its bytes stay, but the stream still waits for the gate. */
 static void an_overwritten_destination(void **unused)
 {
 	(void)unused;
 	add(A, 100, "a");
-	gate_overwrite_range(100, 15); /* a byte is left: the gate has to bring it */
+	gate_overwrite_range(100, 15); /* one byte remains: the gate must still write it */
 	assert_string_equal(order, "a");
 	add(A, 100, "b");
 	gate_overwrite_range(116, 100);
@@ -233,7 +232,7 @@ static void an_overwritten_destination(void **unused)
 	assert_string_equal(order, "a");
 	gate_overwrite_range(90, 26);
 	assert_string_equal(order, "a~b");
-	gate_open_range(100, 16); /* nothing is to come */
+	gate_open_range(100, 16); /* nothing is pending */
 	gate_overwrite_range(100, 16);
 	assert_string_equal(order, "a~b");
 	gate_open_stream(A);
@@ -253,7 +252,7 @@ static void a_freed_destination(void **unused)
 	assert_string_equal(order, "~aa");
 }
 
-/* More streams than there are numbers: they wait for each other's, and none is lost. */
+/* More streams than numbers: they also wait for each other's gates, and none is lost. */
 static void many_streams(void **unused)
 {
 	static char names[64][2];

@@ -1,4 +1,4 @@
-/* cuBLAS: handles are distinct, what is set is returned, scalars go where the pointer mode says. */
+/* cuBLAS: handles are distinct, settings are returned, scalars go to host or device by the pointer mode. */
 #include "libraries_test.h"
 
 static const char *const sonames[] = {"libcublas.so.12", "libcublas.so.13"};

@@ -1,5 +1,5 @@
-/* cuBLASLt: descriptors keep their attributes, the heuristic gives one algorithm, a workspace is counted as unknown
- * only where less than the maximum was given. */
+/* cuBLASLt: descriptors keep their attributes, the heuristic gives one algorithm, a workspace counts as unknown only
+ * if the program passes less than the maximum. */
 #include "libraries_test.h"
 
 struct algorithm {

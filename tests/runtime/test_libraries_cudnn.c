@@ -1,4 +1,4 @@
-/* cuDNN: what is set is given back, sizes are what their parts add up to, and what cannot be known is counted. */
+/* cuDNN: settings are returned, sizes are the sums of their parts, and unknown sizes are counted. */
 #include "libraries_test.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ enum {
 	GRU = 3,
 };
 
-/* A function of the library, declared and looked up by the name that the test calls it by. */
+/* A function of the library, declared and looked up by name. */
 #define FUNCTION(name, ...) static int (*name)(__VA_ARGS__)
 
 FUNCTION(cudnnCreate, void **);
@@ -501,7 +501,7 @@ static size_t weight_bytes(void *handle, void *made)
 	return bytes;
 }
 
-/* Every matrix and bias lies behind the one before it: all matrices, layer by layer, then all biases. */
+/* Every matrix and bias follows the one before it: all matrices, layer by layer, then all biases. */
 static void weights_are_packed(void *handle, void *made, int pseudo_layers, int gates, bool projected)
 {
 	size_t bytes = weight_bytes(handle, made);
@@ -614,7 +614,7 @@ static void *sequences(int layout, int steps, int batch, int width, const int *l
 	return made;
 }
 
-/* The public measurement that the formula is from (PyTorch issue 2895). */
+/* The public measurement behind the formula (PyTorch issue 2895). */
 static void the_reserve_is_what_was_measured(void **state)
 {
 	static int lengths[100];

@@ -1,5 +1,5 @@
-/* cuDNN's graph API: attributes are kept and shared, nonsense is refused, a graph has one engine, a plan goes to the
- * stream. */
+/* cuDNN's graph API: attributes are stored and shared, invalid graphs are refused, a graph has one engine, a plan
+ * runs on the stream. */
 #include "libraries_test.h"
 
 #include <string.h>
@@ -88,7 +88,7 @@ static void set_enumerator(void *descriptor, int name, int type, int value)
 	assert_int_equal(cudnn.set(descriptor, name, type, 1, &value), 0);
 }
 
-/* Sets a descriptor as attribute and destroys it: the attribute keeps what is in it. */
+/* Sets a descriptor as attribute and destroys it: the attribute keeps its contents. */
 static void give(void *descriptor, int name, void *part)
 {
 	assert_int_equal(cudnn.set(descriptor, name, DESCRIPTOR, 1, &part), 0);
@@ -452,7 +452,7 @@ static void *product(void *a, void *b, void *c)
 	return operation;
 }
 
-/* Two products with an intermediate between them: it needs no address, and is the most that a plan may want. */
+/* Two products with an intermediate between them: it needs no address, and is the largest workspace of the plan. */
 static void an_attention_counts_its_scores(void **state)
 {
 	static const int64_t heads[4] = {2, 4, 128, 64};

@@ -1,5 +1,5 @@
-/* cuFFT: plans are numbers, work areas have the documented least size, and are the library's unless the program
- * brings them. */
+/* cuFFT: plans are numbers; work areas have the documented least size, and the library allocates them unless the
+ * program provides them. */
 #include "libraries_test.h"
 
 enum {

@@ -81,7 +81,7 @@ static void sizes_are_intervals_in_bytes(void **state)
 	assert_int_equal(solver.gesvd_size(NULL, -1, 10, elements), 3);
 }
 
-/* What the real library answered, in CuPy's issue 7261. */
+/* Answers of the real library, from CuPy's issue 7261. */
 static void batched_eigenvalues_have_the_published_sizes(void **state)
 {
 	static const int sizes[][3] = {

@@ -1,4 +1,4 @@
-/* cuSPARSE: descriptors return what was set; how many elements results have. */
+/* cuSPARSE: descriptors return their settings; the number of elements of results. */
 #include "libraries_test.h"
 
 static struct {

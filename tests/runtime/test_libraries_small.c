@@ -1,4 +1,4 @@
-/* The smaller libraries: nvRTC, CUPTI, cuRAND, cuSPARSELt, and those that refuse. */
+/* The smaller libraries: nvRTC, CUPTI, cuRAND, cuSPARSELt, and those that refuse everything. */
 #include "libraries_test.h"
 
 static void nvrtc_compiles_to_an_image_that_names_its_kernels(void **state)

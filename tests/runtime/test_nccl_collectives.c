@@ -15,7 +15,7 @@ static const size_t sizes[TYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
 struct books {
 	struct rank *rank;
 	uint64_t random; /* the same in all ranks */
-	/* What each rank's source holds, and what its destination held before. */
+	/* The contents of each rank's source, and the old contents of its destination. */
 	unsigned char sources[RANK_LIMIT][RANK_LIMIT * PART_LIMIT], befores[RANK_LIMIT * PART_LIMIT];
 	unsigned char wanted[RANK_LIMIT * PART_LIMIT], got[RANK_LIMIT * PART_LIMIT];
 	ncclRedOp_t scaled; /* made for one data type */
@@ -41,7 +41,7 @@ static void set_element(int type, unsigned char *to, uint64_t random, bool posit
 	nccl_narrow(type, NCCL_REDUCE_SUM, 1, 1, &wide, to);
 }
 
-/* Some blocks stay unwritten: they are zeros, and nothing says what they hold. */
+/* Some blocks stay unwritten: they are zeros, and are not stored. */
 static void fill(struct books *books, int type, size_t bytes)
 {
 	int rank;
@@ -163,7 +163,7 @@ static void reductions(struct books *books, int type, int reduction, size_t coun
 	done_with(books, op);
 }
 
-/* The destination keeps what it held where a collective does not write. */
+/* The destination keeps its bytes where a collective does not write. */
 static void hold_before(struct books *books, size_t bytes)
 {
 	size_t i;
@@ -304,7 +304,7 @@ static void five_ranks(void **state)
 
 /* -- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* Gradients that nobody computed: a buffer of any size costs nothing. */
+/* Gradients were never computed: a buffer of any size costs nothing. */
 static void nothing_to_move(struct rank *rank)
 {
 	size_t count = 1ull << 34;
@@ -322,7 +322,7 @@ static void no_bytes_no_cost(void **state)
 	run_ranks(2, nothing_to_move, NULL);
 }
 
-/* What is held may lie anywhere in a large buffer. */
+/* Stored bytes may be anywhere in a large buffer. */
 static void needle(struct rank *rank)
 {
 	uint64_t at = (3ull << 32) + 40 * (uint64_t)rank->rank + 4;
@@ -343,7 +343,7 @@ static void a_needle_in_a_haystack(void **state)
 	run_ranks(3, needle, NULL);
 }
 
-/* Up to the limit all bytes arrive; above it none do, and it is counted where it was dropped. */
+/* Up to the limit all bytes arrive; above it none do, and the rank that drops them counts it. */
 static void limits(struct rank *rank)
 {
 	size_t bytes = NCCL_PACKED_LIMIT, i, turn;
@@ -386,7 +386,7 @@ static void the_limit(void **state)
 	run_ranks(2, limits, NULL);
 }
 
-/* A rank may be far ahead: operations wait in its own memory, and are waited for when the log is full. */
+/* A rank may be far ahead: operations queue in its own memory, and it waits when the log is full. */
 static void many(struct rank *rank)
 {
 	int i, turns = 5000, value = rank->rank + 1, got = 0;

@@ -1,4 +1,4 @@
-/* Our declarations of NCCL against nccl.h. That this program was built says that the prototypes agree; run, it
+/* Our declarations of NCCL against nccl.h. Building this program proves that the prototypes agree; running it
  * compares values, sizes and offsets. */
 #include "runtime/libraries/nccl/api.h"
 

@@ -1,4 +1,5 @@
-/* Ranks that die, leave, never come, disagree or mean harm: the others go on, with an error, and no file stays. */
+/* Ranks that die, leave, never join, disagree or corrupt the file: the others continue with an error, and no file
+ * stays. */
 #include "nccl_test.h"
 
 #include "runtime/libraries/nccl/segment_layout.h"
@@ -19,7 +20,7 @@
 
 static bool exists(const char *path) { return access(path, F_OK) == 0; }
 
-/* The file that a rank waits in, once `arrived` ranks are in it. */
+/* The file of a waiting rank, once `arrived` ranks are in it. */
 static void file_of_waiting(const struct ranks *ranks, int rank, unsigned int arrived, char *path, size_t room)
 {
 	struct segment_header header = {0};
@@ -47,7 +48,7 @@ static void wait_in_vain(struct rank *rank)
 	result = ncclCommInitRank(&comm, 4, rank->id, 2 * rank->rank);
 	check(comm == NULL && (result == ncclSystemError || result == ncclRemoteError));
 	check(strstr(ncclGetLastError(NULL), "missing 1, 3") !=
-	      NULL); /* the second one hears that the first gave up */
+	      NULL); /* the second rank learns that the first gave up */
 }
 
 static void ranks_that_never_come(void **state)
@@ -101,7 +102,7 @@ static void a_rank_dies_before_all_came(void **state)
 	assert_false(exists(path));
 }
 
-/* Nobody is left to remove the file: the next program does. */
+/* No rank is left to remove the file: the next program does. */
 static void all_die_before_all_came(void **state)
 {
 	struct ranks ranks;
@@ -247,7 +248,7 @@ struct killing {
 	bool early; /* perhaps while the communicator is initialised */
 };
 
-/* Collectives and messages without end. */
+/* Endless collectives and messages. */
 static void work_until_error(struct rank *rank)
 {
 	const struct killing *killing = rank->argument;
@@ -293,7 +294,7 @@ static void work_until_error(struct rank *rank)
 	check(strstr(ncclGetLastError(NULL), "has died") || strstr(ncclGetLastError(NULL), "has left"));
 	check_ok(ncclCommGetAsyncError(rank->comm, &state));
 	check(state == ncclRemoteError);
-	fake_load(DESTINATION, &value, sizeof value); /* waits for nobody */
+	fake_load(DESTINATION, &value, sizeof value); /* does not wait */
 	fake_synchronize_device();
 	check_ok(random_below(&random, 2) ? ncclCommAbort(rank->comm) : ncclCommDestroy(rank->comm));
 }
@@ -327,7 +328,7 @@ static void a_peer_is_killed(void **state)
 	}
 }
 
-/* A child of the dead rank, as a DataLoader's worker, keeps nothing of it alive. */
+/* A child of the dead rank, like a DataLoader's worker, does not keep the rank alive. */
 static void leave_a_child(struct rank *rank)
 {
 	ncclResult_t state;
@@ -386,7 +387,7 @@ static void a_child_outlives_its_rank(void **state)
 	close(ends[1]);
 }
 
-/* A rank that ends the communicator in order is no reason for an error, as long as nobody needs it. */
+/* A rank that ends the communicator normally causes no error, as long as no other rank needs it. */
 static void leave_early(struct rank *rank)
 {
 	ncclResult_t state;
@@ -567,7 +568,7 @@ static void ranks_that_disagree(void **state)
 	}
 }
 
-/* What may differ: the type of data that only moves. */
+/* Allowed to differ: the type of data that only moves. */
 static void agree(struct rank *rank)
 {
 	check_ok(ncclBroadcast((void *)SOURCE, (void *)DESTINATION, rank->rank ? 8 : 2,
@@ -583,7 +584,7 @@ static void types_that_move(void **state)
 
 /* -- harm -------------------------------------------------------------------------------------------------------- */
 
-/* Rank 1 writes nonsense over what the ranks share, while rank 0 works. Rank 0 may fail, but not crash. */
+/* Rank 1 writes random bytes over the shared file, while rank 0 works. Rank 0 may fail, but not crash. */
 static void mean_harm(struct rank *rank)
 {
 	uint64_t random = *(uint64_t *)rank->argument;
@@ -633,7 +634,7 @@ static void a_peer_that_means_harm(void **state)
 	(void)state;
 	for (round = 0; round < rounds; round++, next_random(&seed)) {
 		start_ranks(&ranks, 2, mean_harm, &seed);
-		(void)wait_rank(&ranks, 1); /* it may hurt itself */
+		(void)wait_rank(&ranks, 1); /* it may crash itself */
 		assert_int_equal(wait_rank(&ranks, 0), 0);
 	}
 }

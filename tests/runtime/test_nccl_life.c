@@ -1,4 +1,4 @@
-/* Communicators: made, asked, split, shrunk, grown and ended; arguments that are wrong; groups; captures. */
+/* Communicators: create, query, split, shrink, grow and end; wrong arguments; groups; captures. */
 #include "nccl_test.h"
 
 #include <pthread.h>
@@ -190,7 +190,7 @@ static void reductions_of_ones_own(void **state)
 	run_ranks(3, scale, NULL);
 }
 
-/* A gate holds the stream of a rank until its peers have come: a barrier is one. */
+/* A gate blocks the stream of a rank until its peers have called: a barrier does that. */
 static void *wait_for_stream(void *done)
 {
 	fake_synchronize(STREAM(0));
@@ -213,13 +213,13 @@ static void hold_the_stream(struct rank *rank)
 	}
 	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
-	check(fake_closed() == 1); /* the call came back, the other rank has not called */
+	check(fake_closed() == 1); /* the call returned, the other rank has not called yet */
 	check(!fake_query(STREAM(0)) && fake_query(STREAM(1)) && fake_closed() == 1);
 	check(pthread_create(&thread, NULL, wait_for_stream, &done) == 0);
 	for (i = 0; i < 1000; i++) {
 		ncclResult_t error;
 
-		check_ok(ncclCommGetAsyncError(rank->comm, &error)); /* another thread asks meanwhile */
+		check_ok(ncclCommGetAsyncError(rank->comm, &error)); /* another thread queries meanwhile */
 		check(error == ncclSuccess && !__atomic_load_n(&done, __ATOMIC_SEQ_CST));
 	}
 	check(write(((int *)rank->argument)[1], "g", 1) == 1);
@@ -239,7 +239,7 @@ static void a_gate_waits(void **state)
 	close(ends[1]);
 }
 
-/* A program that writes to the destination after the call keeps what it wrote. */
+/* A program that writes to the destination after the call keeps its bytes. */
 static void overwrite(struct rank *rank)
 {
 	int value = 5, got = 0;
@@ -275,7 +275,7 @@ static void group_errors(struct rank *rank)
 		ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, (ncclDataType_t)50, ncclSum, rank->comm, NULL),
 		ncclInvalidArgument);
 	check_answer(ncclGroupEnd(), ncclInvalidArgument);
-	check(fake.gates == 0 && fake.launches == 0); /* nothing of it happened */
+	check(fake.gates == 0 && fake.launches == 0); /* no part of it happened */
 	check_ok(ncclGroupStart());
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	check_answer(ncclGroupSimulateEnd(NULL), ncclInvalidUsage);
@@ -367,7 +367,7 @@ static void one_process(void **state)
 	fake_reset();
 }
 
-/* All operations of one device, then all of the next: none may be waited for before all are there. */
+/* All operations of one device, then all of the next: no call may wait before all are issued. */
 static void device_by_device(void **state)
 {
 	ncclComm_t comms[DEVICES], children[DEVICES];
@@ -567,7 +567,7 @@ static void capture(struct rank *rank)
 			       STREAM(0)));
 	check(fake.tallies[GAP_TRANSFER] == 1 && fake.launches == 1 && fake.gates == 0);
 	fake.capturing = 0;
-	check(sum_over(rank->comm, 1) == rank->ranks); /* the captured call waits for nobody */
+	check(sum_over(rank->comm, 1) == rank->ranks); /* the captured call does not wait */
 }
 
 static void captures(void **state)
@@ -584,7 +584,7 @@ static void dropped_gate(struct rank *rank)
 	fake_store(SOURCE, &value, sizeof value);
 	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, rank->comm, STREAM(0)));
 	if (rank->rank == 0)
-		_exit(0); /* without a look, and without an end */
+		_exit(0); /* without a read and without ending the communicator */
 	fake_load(DESTINATION, &got, sizeof got);
 	check(got == 6);
 	rank->comm = NULL;

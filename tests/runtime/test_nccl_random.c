@@ -1,7 +1,7 @@
 /* Random programs of collectives, messages, groups, streams and communicators, against a model of all ranks' memory.
  *
- * All ranks draw the same program. Each rank keeps the memory of all ranks as it must be, and looks at its own now
- * and then; between looks operations pile up. NEAP_SEED repeats a program. */
+ * All ranks draw the same program. Each rank keeps a model of the memory of all ranks, and compares its own now and
+ * then; between comparisons operations accumulate. NEAP_SEED repeats a program. */
 #include "nccl_test.h"
 
 #include "runtime/libraries/nccl/number.h"
@@ -15,12 +15,12 @@ enum { RANKS = 4, REGIONS = 12, REGION = 8192, COMMS = 4, STEPS = 600 };
 #define BASE 0x600000000000ull
 
 struct team {
-	ncclComm_t comm; /* of this rank; NULL: it is no member */
+	ncclComm_t comm; /* of this rank; NULL: it is not a member */
 	int members[RANKS], count;
 	int own; /* this rank's place in it */
 };
 
-/* What one split gave: a team for each color, of the same size, which do the same at the same time. */
+/* The result of one split: a team for each color, of the same size, doing the same at the same time. */
 struct split {
 	struct team teams[2];
 	int count;
@@ -163,7 +163,7 @@ static void reduce(struct program *program, const struct team *team, int from, i
 	reduce_model(program, team, 0, part, model(program, team, root, to));
 }
 
-/* Each member sends to the next one; in a group of its own, or in the open one. */
+/* Each member sends to the next one; in a separate group, or in the open one. */
 static void ring(struct program *program, const struct team *team, int from, int to, int part, void *stream)
 {
 	int i;

@@ -1,6 +1,6 @@
-/* Memory that two processes have: what one stored the other reads, by libcudart's 64 bytes and by the driver's
- * descriptors. With backing=none it reads zeros, and the tally says so. The program's argument is the path of a
- * libcudart; it starts itself again as the other process. */
+/* Memory shared by two processes: one reads the bytes that the other stored, through libcudart's 64 bytes and through
+ * the driver's descriptors. With backing=none it reads zeros, and the tally counts it. The program's argument is the
+ * path of a libcudart; it starts itself again as the other process. */
 #include "neap/sim.h"
 #include "runtime/runtime.h"
 
@@ -18,7 +18,7 @@
 #define PAGE  (2u << 20)
 #define BYTES (3 * PAGE)
 
-/* Of the library under test. */
+/* From the library under test. */
 #define FUNCTIONS                                                                                                    \
 	F(cudaMalloc, (void **pointer, size_t bytes))                                                                \
 	F(cudaFree, (void *pointer))                                                                                 \
@@ -145,7 +145,7 @@ static void my_turn_ends(void)
 	receive_bytes(OTHER_IN, &byte, 1);
 }
 
-/* Where cmocka's will not do: in the other process. */
+/* In the other process, where cmocka's checks do not work. */
 #define CHECK(condition)                                                                                             \
 	do {                                                                                                         \
 		if (!(condition)) {                                                                                  \
@@ -274,13 +274,13 @@ static void a_range_may_be_shared_in_parts(void **unused)
 	}
 	for (int i = 0; i < 20; i++)
 		data[i] = (unsigned char)(i + 1);
-	/* Over the end of the first page, before it is shared; then the first and the third page are. */
+	/* Across the end of the first page, before sharing the first and the third page. */
 	assert_int_equal(cudaMemcpy(memory + PAGE - 10, data, 20, cudaMemcpyHostToDevice), 0);
 	for (int i = 0; i < 2; i++) {
 		int fd = -1;
 
 		assert_int_equal(cuda.cuMemExportToShareableHandle(&fd, handles[2 * i], 1, 0), 0);
-		files[i] = dup(fd); /* one that the other process inherits */
+		files[i] = dup(fd); /* the other process inherits it */
 		close(fd);
 	}
 	put(memory, 2 * PAGE + 10, 77);
@@ -318,7 +318,7 @@ static void other_without_backing(void)
 	CHECK(cudaIpcCloseMemHandle(memory) == 0);
 }
 
-/* In a process of its own, as one process has one device. */
+/* In a separate process, as one process has one device. */
 static void without_backing(void)
 {
 	cudaIpcHandle_t handle;
