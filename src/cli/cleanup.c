@@ -221,7 +221,7 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 		status = targets_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
 		set(work, process, "peaks_reset", json_boolean(status == NEAP_OK));
 		if (!status && !options->json)
-			puts("the peak statistics begin anew");
+			puts("the peak statistics restart");
 	}
 	return status;
 }

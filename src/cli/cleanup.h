@@ -9,7 +9,7 @@ struct cleanup_options {
 	const char *command; /* "clear" */
 	bool force;
 	bool stats_only;  /* empties nothing */
-	bool reset_peaks; /* begins the peak statistics anew, afterwards */
+	bool reset_peaks; /* restarts the peak statistics afterwards */
 	bool json;
 };
 

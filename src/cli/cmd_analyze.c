@@ -22,20 +22,18 @@ const struct neap_command neap_command_analyze = {
 	.name = "analyze",
 	.usage =
 		"FILE [--device N] [--from T] [--to T] [--memory SIZE] [--top K] [--json] [--html OUT] [--write OUT]",
-	.summary = "what a trace says: peaks, who held the memory and what for",
+	.summary = "analyze a trace: peaks, the holders of the memory and its purpose",
 	.details = neap_help_analyze,
 	.options =
 		(const struct neap_option[]){
 			{"device", "N",
-			 "which device of the trace; the one that ran out of memory, else the one with the most "
-			 "events"},
+			 "a device of the trace; default: the one that ran out of memory, else with the most events"},
 			{"from", "T", "a time since the first event (250ms), event:N, or step:N (where it begins)"},
-			{"to", "T", "likewise; the peaks are those in between"},
+			{"to", "T", "likewise; peaks are taken in between"},
 			{"memory", "SIZE",
-			 "of the device that ran out of memory: what of it was neither reserved nor free, others "
-			 "held. Of a trace without a failure: would it fail on such a device, and what would "
-			 "help?"},
-			{"top", "K", "how many holders are listed; 10"},
+			 "the device's size: shows what others held at an OOM; without one, whether it would fail, "
+			 "and what helps"},
+			{"top", "K", "how many holders are listed; default 10"},
 			{"json", NULL, "every figure, as JSON"},
 			{"write", "OUT", "the whole trace in another form as well: .pickle, .txt, .txt.zst, .record"},
 			{"html", "OUT", "a page for a browser as well, into this file; - for standard output"},

@@ -1,5 +1,5 @@
-/* cli/cmd_checkpoints.c: `neap checkpoints`: all folders are planned first; only when every plan stands is any of
- * them carried out. What goes can be brought back for a day, so nobody is asked; where it could not, somebody is. */
+/* cli/cmd_checkpoints.c: `neap checkpoints`: plans every folder first, and carries the plans out only if all succeed.
+ * A deleted checkpoint can be restored for a day, so the command asks only where it could not be. */
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/checkpoints_folders.h"
@@ -22,27 +22,27 @@ const struct neap_command neap_command_checkpoints = {
 	.name = "checkpoints",
 	.usage = "DIR... [--dry-run] [--keep-best N] [--keep-last N] [--older-than-days D] [--max N] "
 		 "[--max-total-size SIZE] ...",
-	.summary = "keep the best and the newest checkpoints of a folder, remove old ones",
+	.summary = "keep the best and the newest checkpoints of a folder, delete old ones",
 	.details = neap_help_checkpoints,
 	.options =
 		(const struct neap_option[]){
 			{"dry-run", NULL, "only show what would be done"},
 			{"keep-best", "N", "keep the best N by the metric (default 5; 0: none)"},
 			{"keep-last", "N", "keep the newest N"},
-			{"keep-every", "STEPS", "keep those whose step is a multiple"},
-			{"older-than-days", "D", "remove older ones (default 7; 0: whatever its age)"},
+			{"keep-every", "STEPS", "keep those whose step is a multiple of STEPS"},
+			{"older-than-days", "D", "delete older ones (default 7; 0: any age)"},
 			{"max", "N", "keep at most N, whatever their age: the newest, and the best"},
-			{"max-total-size", "SIZE", "keep at most that much, likewise (20GiB)"},
+			{"max-total-size", "SIZE", "keep at most this much, likewise (20GiB)"},
 			{"metric", "NAME", "best by this metric (val_loss)"},
 			{"mode", "min|max", "whether a low or a high value is better"},
-			{"pin", "PATTERN", "never remove these; may be given several times"},
-			{"resume-from", "NAME", "the checkpoint to resume from: never removed"},
-			{"grace", "TIME", "leave alone what changed less long ago (default 10m)"},
+			{"pin", "PATTERN", "never delete these; may be given several times"},
+			{"resume-from", "NAME", "the checkpoint to resume from: never deleted"},
+			{"grace", "TIME", "leave checkpoints alone that changed within this time (default 10m)"},
 			{"pattern", "PATTERN", "which names are checkpoints (default: the usual ones)"},
-			{"trash-ttl", "TIME", "how long it can be restored (default 1d; 0: not at all)"},
+			{"trash-ttl", "TIME", "how long a deleted one can be restored (default 1d; 0: not at all)"},
 			{"recursive", NULL, "the folders below DIR too, each judged by itself"},
 			{"restore", "PATTERN", "bring back from the trash: '*' for all"},
-			{"empty-trash", NULL, "delete what is in the trash now"},
+			{"empty-trash", NULL, "delete the contents of the trash now"},
 			{"yes", NULL, "do not ask"},
 			{"json", NULL, "one JSON object"},
 			{NULL, NULL, NULL},

@@ -12,8 +12,9 @@ const struct neap_command neap_command_clear = {
 		(const struct neap_option[]){
 			{"pid", "P", "this process; may be given several times"},
 			{"all", NULL, "every attached process"},
-			{"force", NULL, "also call what the program registered to release its workspaces"},
-			{"stats-only", NULL, "say what is held; empty nothing"},
+			{"force", NULL,
+			 "also call the functions that the program registered to release its workspaces"},
+			{"stats-only", NULL, "show the memory that is held; empty nothing"},
 			{"json", NULL, "the result as JSON, without log lines"},
 			{NULL, NULL, NULL},
 		},

@@ -20,7 +20,7 @@ static int run(const struct neap_arguments *arguments);
 const struct neap_command neap_command_fraction = {
 	.name = "fraction",
 	.usage = "F [--pid P|--all] [--json]",
-	.summary = "limit what running processes may reserve of each device",
+	.summary = "limit the memory that running processes may reserve on each device",
 	.details = neap_help_fraction,
 	.options =
 		(const struct neap_option[]){

@@ -1,4 +1,4 @@
-/* cli/cmd_history.c: `neap history`: the runs that were, listed, one shown, several compared, exported, pruned. */
+/* cli/cmd_history.c: `neap history`: past runs, listed, one shown, several compared, exported, pruned. */
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -25,24 +25,24 @@ const struct neap_command neap_command_history = {
 	.usage = "[RUN...] [--log] [--series S] [--name N] [--outcome O] [--since WHEN] [--limit N] [--json|--csv] | "
 		 "--prune "
 		 "...",
-	.summary = "the runs that were: list, show, compare, export, prune",
+	.summary = "past runs: list, show, compare, export, prune",
 	.details = neap_help_history,
 	.options =
 		(const struct neap_option[]){
 			{"series", "S", "only runs of this series"},
 			{"name", "N", "only runs of this name"},
-			{"outcome", "O", "only those that ended so: ok, oom, failed, ..."},
-			{"since", "WHEN", "only those that ended since"},
-			{"older-than", "WHEN", "only those that ended before"},
-			{"limit", "N", "at most so many, the newest (default 25 for people; 0: all)"},
-			{"log", NULL, "what one RUN wrote, from its folder"},
+			{"outcome", "O", "only those with this outcome: ok, oom, failed, ..."},
+			{"since", "WHEN", "only those that ended since then"},
+			{"older-than", "WHEN", "only those that ended before then"},
+			{"limit", "N", "at most N, the newest (default 25 for people; 0: all)"},
+			{"log", NULL, "the output of one RUN, from its folder"},
 			{"json", NULL, "export as JSON"},
 			{"csv", NULL, "export as CSV"},
-			{"prune", NULL, "delete what the filters find"},
+			{"prune", NULL, "delete the runs that the filters find"},
 			{"folders", NULL, "with --prune: delete the runs' folders, not their rows in the history"},
 			{"recordings", NULL, "with --prune: delete only the recordings in the runs' folders"},
 			{"max", "N", "with these two: keep at most N runs, the newest"},
-			{"max-total-size", "SIZE", "with these two: keep at most that much, of the newest (1GiB)"},
+			{"max-total-size", "SIZE", "with these two: keep at most this much, of the newest (1GiB)"},
 			{"keep-last", "N", "with these two: keep the newest N, whatever their age and size"},
 			{"dry-run", NULL, "with --prune: only show what would be deleted"},
 			{"yes", NULL, "with --prune: do not ask"},

@@ -25,7 +25,7 @@ static int run(const struct neap_arguments *arguments);
 const struct neap_command neap_command_info = {
 	.name = "info",
 	.usage = "[-i DEVICE] [--pid P] [--sort KEY] [--oneline|--json|--csv|--summary] [--every S]",
-	.summary = "account for every byte of each device's memory, and who holds it",
+	.summary = "account for every byte of each device's memory, and its holders",
 	.details = neap_help_info,
 	.options =
 		(const struct neap_option[]){
@@ -37,7 +37,7 @@ const struct neap_command neap_command_info = {
 			{"csv", NULL, "one line per device and per process on it"},
 			{"summary", NULL, "each attached process's counters, as PyTorch's memory_summary shows them"},
 			{"every", "S",
-			 "again every S seconds (or 500ms, 2m, ...), until interrupted; on a terminal in place"},
+			 "repeat every S seconds (or 500ms, 2m, ...) until interrupted; on a terminal in place"},
 			{NULL, NULL, NULL},
 		},
 	.run = run,

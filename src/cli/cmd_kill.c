@@ -32,7 +32,7 @@ static int run(const struct neap_arguments *arguments);
 const struct neap_command neap_command_kill = {
 	.name = "kill",
 	.usage = "(PID...|--device DEVICE|--mine) [--dry-run] [--yes] [--grace TIME] [--drain-limit TIME] [--json]",
-	.summary = "end GPU processes, and see their memory come back",
+	.summary = "end GPU processes, and watch their memory come back",
 	.details = neap_help_kill,
 	.options =
 		(const struct neap_option[]){
@@ -42,7 +42,7 @@ const struct neap_command neap_command_kill = {
 			{"dry-run", NULL, "only show them"},
 			{"yes", NULL, "do not ask"},
 			{"grace", "TIME", "between SIGTERM and SIGKILL (500ms, 2m; default 10s)"},
-			{"drain-limit", "TIME", "how long to look for the memory to come back (default 60s)"},
+			{"drain-limit", "TIME", "how long to wait for the memory to come back (default 60s)"},
 			{"json", NULL, "one JSON object; needs --yes or --dry-run"},
 			{NULL, NULL, NULL},
 		},

@@ -18,22 +18,20 @@
 static int series_command(const struct neap_arguments *arguments);
 
 static const struct neap_option known_options[] = {
-	{"resume", NULL,
-	 "go on with an unfinished series, or with one whose file was edited; with a finished one, show its report "
-	 "again"},
-	{"only-failed", NULL, "run again what failed, and begin nothing else; --resume is not needed"},
+	{"resume", NULL, "continue an unfinished or edited series; show the report of a finished one again"},
+	{"only-failed", NULL, "run failed experiments again, and start nothing else; --resume is not needed"},
 	{"folder", "DIR", "where the series is kept; default: under STATE/neap/series, named after the file"},
-	{"dry-run", NULL, "show what would be run, and start nothing"},
-	{"slurm", NULL, "submit it to Slurm, or look at and gather what was submitted"},
-	{"wait", NULL, "with --slurm: stay until all has ended"},
-	{"slurm-task", "N", "what a task of submission N runs, in the script that --slurm writes"},
+	{"dry-run", NULL, "show what would run, and start nothing"},
+	{"slurm", NULL, "submit it to Slurm, or gather the results of what was submitted"},
+	{"wait", NULL, "with --slurm: stay until all tasks have ended"},
+	{"slurm-task", "N", "run a task of submission N, in the script that --slurm writes"},
 	{"sort", "ORDER",
-	 "of the table: peak (the highest first; default), file, loss (the lowest first) or time (the longest)"},
+	 "of the table: peak (highest first; default), file, loss (lowest first) or time (longest first)"},
 	{"columns", "LIST",
 	 "of the table, separated by commas: name, outcome, peak, headroom, fits, drain, retries, rung, leak, time "
 	 "(the "
 	 "default), loss, steps, names of parameters, and params: all parameters that differ"},
-	{"quiet", NULL, "one line an experiment, and errors: not what each supervisor logs"},
+	{"quiet", NULL, "one line per experiment, and errors, without the supervisors' log lines"},
 	{0},
 };
 

@@ -15,7 +15,7 @@ static int run(const struct neap_arguments *arguments);
 const struct neap_command neap_command_sim = {
 	.name = "sim",
 	.usage = "path|env|profiles|inspect [WORLD]",
-	.summary = "the simulator: where it is, what it can be, what is in it",
+	.summary = "the simulator: where it is, how to configure it, what is in it",
 	.details = neap_help_sim,
 	.operands_min = 1,
 	.operands_max = 2,

@@ -57,14 +57,15 @@ usage() { # usage EXPECTED ARGS...
 
 Usage: neap reset [--pid P|--all] [--json]
 
-As 'neap clear', then the peaks (max_allocated, max_reserved, ...) start from what is held now.
+Clears as 'neap clear' does, then the peaks (max_allocated, max_reserved, ...) start from the
+current values.
 
-A process answers within 30 s, or: 75, and what it has not begun by then it does not do. One that is
-stopped cannot answer: 75 at once, nothing changed.
+A process answers within 30 s; after that the exit code is 75, and the process drops a request that
+it has not begun. A stopped process cannot answer: 75 at once, nothing changed.
 
 Exit codes: 0 done; 64 usage; 66 no such process, or it ended before it answered; 69 not attached;
-75 no answer in time, stopped, or a graph is being captured just now; 76 it answered nonsense; 77
-another user's. With several processes: the last failure's.
+75 no answer in time, stopped, or capturing a graph just now; 76 a malformed answer; 77 another
+user's. With several processes: the last failure's.
 
 Options:
   --pid P                   this process; may be given several times
@@ -95,12 +96,12 @@ Options:
 	run "$NEAP" help sim
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"
-env: what a shell sets so that PyTorch programs run on the simulator also without 'neap run': eval
+env: prints shell settings with which PyTorch programs run on the simulator without 'neap run': eval
 \"\$(neap sim env)\".
-profiles: the GPUs it knows.
+profiles: lists the GPUs it can simulate.
 "*"
   mem=SIZE            each device's whole memory
-  reserved=SIZE       of it, what the driver keeps
+  reserved=SIZE       of it, the part that the driver keeps
 "* ]]
 	[[ "$output" != *\\* && "$output" != *@include* ]]
 }
@@ -404,11 +405,11 @@ result" ]
 	usage "neap run: --log-level is debug, info, warning or error, not 'loud' (see 'neap help run')" run --log-level loud -- true
 }
 
-@test "reset: the peaks begin anew" {
+@test "reset: the peaks restart" {
 	start 4 8
 	run --separate-stderr "$NEAP" reset
 	[ "$status" -eq 0 ]
-	[[ "$output" == *"gave back 8.00 MiB in "*"the peak statistics begin anew"* ]]
+	[[ "$output" == *"gave back 8.00 MiB in "*"the peak statistics restart"* ]]
 	run --separate-stderr "$NEAP" clear --stats-only --json
 	[ "$(json '[(d["max_allocated"] >> 20, d["max_reserved"] >> 20) for d in j["processes"][0]["devices"]]')" = "[(4, 4)]" ]
 }

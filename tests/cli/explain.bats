@@ -88,7 +88,7 @@ message() {
 
   Causes
     1. torch.cuda.set_per_process_memory_fraction(), per_process_memory_fraction in the settings, or
-       neap fraction bound what may be reserved.
+       neap fraction limits how much may be reserved.
     2. MIG, "*".
 
   What to do
