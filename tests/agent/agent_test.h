@@ -6,14 +6,9 @@
 
 #include "neap/neap.h"
 #include "proto/client.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-
-#include <cmocka.h>
-
-#define MIB (1ull << 20)
 
 extern char base[64], folder[80]; /* XDG_RUNTIME_DIR, and neap's folder in it */
 extern struct neap_driver *driver;

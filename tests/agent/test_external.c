@@ -3,17 +3,14 @@
 #include "neap/neap.h"
 #include "proto/client.h"
 #include "proto/page.h"
+#include "support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[64], runtime[80];
 

@@ -1,14 +1,13 @@
 /* What a host does to the agent without asking: allocates while it detaches, forks while it works, closes its
  * descriptors, gives it a folder it cannot use. The host must not notice. */
 #include "neap/neap.h"
+#include "support/test.h"
 #include "trace/record.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +15,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-#define MIB (1ull << 20)
 
 static char base[64], folder[80];
 static struct neap_driver *driver;

@@ -6,21 +6,18 @@
 #include "proto/client.h"
 #include "proto/commands.h"
 #include "proto/socket.h"
+#include "support/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ECHO     77u
 #define BOUND_MS 60000 /* against hanging: nothing here waits for it */

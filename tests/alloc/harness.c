@@ -126,12 +126,3 @@ uint64_t random_next(uint64_t *state)
 	x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
 	return x ^ (x >> 31);
 }
-
-uint64_t random_seed(void)
-{
-	const char *given = getenv("NEAP_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 10) : neap_wall_ns();
-	printf("NEAP_SEED=%llu\n", (unsigned long long)seed);
-	fflush(stdout);
-	return seed;
-}

@@ -2,17 +2,11 @@
 #ifndef NEAP_TESTS_ALLOC_HARNESS_H
 #define NEAP_TESTS_ALLOC_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "base/units.h"
 #include "device/driver.h"
 #include "neap/alloc.h"
 #include "neap/sim.h"
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +49,5 @@ int64_t metric(struct world *world, enum neap_metric which);
 const struct neap_event *event_find(const struct events *events, enum neap_event_kind kind, size_t skip);
 
 uint64_t random_next(uint64_t *state);
-uint64_t random_seed(void); /* NEAP_SEED, else of the clock; printed */
 
 #endif

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 
 #define SPEC "mem=256MiB,reserved=0,context=16MiB"
-#define MIB  (1024ull * 1024)
 
 static int setup(void **state)
 {

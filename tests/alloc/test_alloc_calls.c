@@ -3,8 +3,6 @@
  */
 #include "harness.h"
 
-#define MIB (1024ull * 1024)
-
 static const struct neap_cuda *real;
 static struct neap_published page;
 static unsigned calls, open_calls;

@@ -6,8 +6,6 @@
  */
 #include "harness.h"
 
-#define MIB (1024ull * 1024)
-
 static const char *spec = "mem=64MiB,reserved=0,context=8MiB";
 
 /* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */

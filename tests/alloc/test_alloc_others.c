@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 
 #define SPEC "mem=256MiB,reserved=4MiB,context=16MiB"
-#define MIB  (1024ull * 1024)
 
 /* The other process: holds 100 MiB until it is told to empty its cache, then until its pipe is closed. */
 static void neighbour(int from_parent, int to_parent)

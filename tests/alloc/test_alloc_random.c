@@ -8,7 +8,6 @@
 
 #define STREAMS 4
 #define MOST    96
-#define MIB     (1024ull * 1024)
 
 struct shadow {
 	uint64_t address, bytes;
@@ -121,7 +120,7 @@ static int setup(void **state)
 	struct game *game = calloc(1, sizeof *game);
 	world_open(&game->world, spec);
 	world_alloc(&game->world, 0);
-	game->random = random_seed();
+	game->random = test_seed();
 	for (int i = 1; i < STREAMS; i++)
 		game->streams[i] = stream_new(&game->world); /* 0 is the default stream */
 	*state = game;

@@ -7,7 +7,6 @@
 
 #define THREADS 3
 #define ROUNDS  1500
-#define MIB     (1024ull * 1024)
 
 struct shared {
 	struct world world;

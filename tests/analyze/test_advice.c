@@ -1,13 +1,8 @@
 /* Upward advice from recordings made by hand: sizes that are known, so that the answer is too. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "analyze/advice.h"
 #include "recording.h"
+#include "support/test.h"
 
 #define PAGE_KIB 2048
 

@@ -1,20 +1,13 @@
 /* What is said of a trace, on traces small enough to be reckoned by hand. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "../trace/made_trace.h"
 #include "analyze/analysis.h"
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MIB (1ull << 20)
 
 static struct neap_trace *read_text(const char *text)
 {

@@ -1,13 +1,9 @@
 /* The OOM card: each cause from its own arithmetic, each fix with its own figures; two failures, two cards. */
 #include "analyze/oom.h"
 #include "recording.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 /* A device of 8000 MiB with 300 MiB of our context; model 2000, activations 5000, batch 100. */
 static const struct recorded_oom capacity = {

@@ -1,16 +1,12 @@
 /* Out-of-memory messages in every wording, and texts that are none. */
 #include "analyze/oom_text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define MIB     (1ull << 20)
-#define GIB     (1ull << 30)
 #define UNKNOWN NEAP_OOM_TEXT_UNKNOWN
 
 static struct neap_oom_text first(const char *text)

@@ -2,13 +2,9 @@
  * recording are followed back from its end. */
 #include "analyze/predict.h"
 #include "recording.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 static const struct neap_demand demand = {.activations = 4000 * NEAP_MIB,
 					  .attention = 800 * NEAP_MIB,

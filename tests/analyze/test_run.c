@@ -1,14 +1,10 @@
 /* One recording in numbers: facts, fluctuation and its cause, the curve. */
 #include "analyze/run.h"
 #include "recording.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 /* A run of `steps`, each with `ticks` micro-batches that rise from 100 to 300 MiB in four blocks and fall again. */
 static struct recording make_run(uint64_t steps, uint64_t ticks)

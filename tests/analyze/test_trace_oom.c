@@ -1,22 +1,15 @@
 /* The card of a recording with its replays: figures from the journal, the trace's outcomes, what the ring has lost,
  * and what no time was left for. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "analyze/oom.h"
 #include "base/units.h"
 #include "neap/trace.h"
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define MIB NEAP_MIB
 
 /* An allocator's recording, made by hand: blocks one after another in one mapped range that grows by pages. */
 struct maker {

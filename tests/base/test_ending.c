@@ -1,14 +1,12 @@
 /* Processes are ended by SIGTERM, stopped ones too, stubborn ones by SIGKILL; one with another start time is not. */
 #include "base/ending.h"
 
-#include <setjmp.h>
+#include "support/test.h"
+
 #include <signal.h>
-#include <stdarg.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define GRACE_MS 60000 /* nobody waits for it: those that it is given to heed SIGTERM */
 

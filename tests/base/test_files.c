@@ -3,13 +3,12 @@
 #include "base/file.h"
 #include "base/paths.h"
 #include "base/process.h"
+#include "support/test.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char itself[] = "/proc/self/exe";
 static char folder[] = "/tmp/neap-test-base-XXXXXX";

@@ -1,16 +1,12 @@
 /* What the host has left, from a tree of files of our own. */
 #include "base/file.h"
 #include "base/hostmem.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static char root[] = "/tmp/neap-hostmem-XXXXXX";
 

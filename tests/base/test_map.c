@@ -1,28 +1,17 @@
-/* A map against a shadow array, under random puts, replacements and removals. The seed is printed; NEAP_TEST_SEED
+/* A map against a shadow array, under random puts, replacements and removals. The seed is printed; NEAP_SEED
  * repeats a run. */
 #include "base/map.h"
 #include "base/units.h"
+#include "support/test.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include <cmocka.h>
-
 #define KEYS 600
 
-static uint64_t state;
-
-static uint64_t next_random(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
+static uint64_t random_state;
 
 static uint64_t key_of(size_t i) { return (uint64_t)i << 21; /* what addresses look like */ }
 
@@ -50,18 +39,14 @@ static void map_follows_shadow(void **unused)
 	struct neap_map map = {0};
 	uint64_t shadow[KEYS];
 	bool present[KEYS] = {false};
-	const char *given = getenv("NEAP_TEST_SEED");
 
 	(void)unused;
-	if (!given || neap_u64_parse(given, &state, NULL) != 0)
-		state = (uint64_t)time(NULL) * 2654435761u;
-	state |= 1;
-	print_message("seed %" PRIu64 "\n", state);
+	random_state = test_seed();
 	for (int operation = 0; operation < 20000; operation++) {
-		uint64_t value = next_random();
-		size_t i = next_random() % KEYS;
+		uint64_t value = next_random(&random_state);
+		size_t i = next_random(&random_state) % KEYS;
 		/* Swings between mostly growing and mostly shrinking. */
-		bool put = next_random() % 100 < (operation / 2000 % 2 ? 30u : 70u);
+		bool put = next_random(&random_state) % 100 < (operation / 2000 % 2 ? 30u : 70u);
 		if (put) {
 			assert_true(neap_map_put(&map, key_of(i), value));
 			shadow[i] = value;

@@ -1,12 +1,10 @@
 /* What a terminal may be given, and what it may not. */
 #include "base/printable.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void is(const char *source, const char *wanted)
 {

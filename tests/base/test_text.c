@@ -4,15 +4,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "support/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void errors_are_filled(void **unused)
 {

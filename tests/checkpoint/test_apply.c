@@ -5,16 +5,13 @@
 #include "base/file.h"
 #include "base/owner.h"
 #include "failing_calls.h"
+#include "support/test.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +19,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DAY_NS (UINT64_C(86400) * 1000000000)
 #define TRASH  ".neap-trash"
@@ -106,7 +101,7 @@ static int remove_one(const char *path, const struct stat *info, int type, struc
 
 static void remove_all(void) { assert_int_equal(nftw(base, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0); }
 
-static void make_folder(void)
+static void start_empty(void)
 {
 	char path[256];
 
@@ -315,7 +310,7 @@ static void test_restore_over_nfs(void **state)
 	struct neap_error err = {0};
 	char path[512], text[32] = "";
 
-	make_folder();
+	start_empty();
 	options.trash_ns = DAY_NS;
 	struct neap_retention_plan made = plan();
 	failing_calls.plain_renames = true;
@@ -349,7 +344,7 @@ static void test_without_locks(void **state)
 	int ready[2];
 
 	(void)state;
-	make_folder();
+	start_empty();
 	failing_calls.no_locks = true;
 	struct neap_retention_plan made = plan();
 	assert_int_equal(neap_retention_apply(&made, &rules, &result, &err), NEAP_OK);
@@ -399,7 +394,7 @@ static void test_newest_first(void **state)
 	struct stat newest;
 	char path[512];
 
-	make_folder();
+	start_empty();
 	struct neap_retention_plan made = plan();
 	snprintf(path, sizeof path, "%s/epoch=7.ckpt", folder);
 	assert_int_equal(stat(path, &newest), 0);
@@ -468,7 +463,7 @@ static unsigned long count_calls(const struct neap_retention_options *options)
 	struct neap_retention_plan made;
 	struct neap_retention_result result;
 
-	make_folder();
+	start_empty();
 	made = plan();
 	failing_calls.asked = failing_calls.fail_at = failing_calls.kill_at = 0;
 	failing_calls.armed = true;
@@ -492,13 +487,13 @@ static void try_all(bool with_trash)
 	unsigned long calls = count_calls(&options);
 	assert_true(calls > 50);
 	for (unsigned long call = 1; call <= calls; call++) {
-		make_folder();
+		start_empty();
 		assert_int_equal(apply_armed(&options, (struct failing_calls){.kill_at = call}), -SIGKILL);
 		kills++;
 		check("killed before call", call, with_trash, false);
 		finish(&options);
 		check("after a kill before call", call, with_trash, true);
-		make_folder();
+		start_empty();
 		int code = apply_armed(&options, (struct failing_calls){.fail_at = call, .error = errors[call % 4]});
 		assert_true(code == 0 || code == 1);
 		said += code == 1;
@@ -535,7 +530,7 @@ static void test_restore(void **state)
 
 	(void)state;
 	for (unsigned long call = 0; call <= calls; call++) {
-		make_folder();
+		start_empty();
 		finish(&rules);
 		pid_t child = call ? fork() : 0;
 		if (child == 0) {
@@ -589,7 +584,7 @@ static void test_save_calls(void **state)
 	char path[160];
 
 	(void)state;
-	make_folder();
+	start_empty();
 	snprintf(path, sizeof path, "%s/epoch=8.ckpt", folder);
 	for (unsigned long call = 0; call <= 2 * calls; call++) {
 		struct neap_error err = {0};

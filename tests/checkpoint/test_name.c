@@ -1,15 +1,11 @@
 /* What names say: numbers, steps, metrics, what is a checkpoint. */
 #include "checkpoint/name.h"
 
+#include "support/test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void test_metric(void **state)
 {

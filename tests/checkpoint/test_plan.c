@@ -1,16 +1,12 @@
 /* The rules, over facts made up here; and at random, against what must always hold. */
 #include "neap/checkpoint.h"
 
+#include "support/test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define DAY       (UINT64_C(86400) * 1000000000)
 #define NOW       (1000 * DAY)

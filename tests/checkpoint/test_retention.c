@@ -1,14 +1,11 @@
 /* Real folders: what is found in them, what holds a checkpoint, the trash, and saving with retention. */
 #include "neap/checkpoint.h"
 
+#include "support/test.h"
+
 #include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,38 +16,27 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #define DAY_NS (UINT64_C(86400) * 1000000000)
 
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-retention-XXXXXX");
-	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : -1;
+	return make_folder(folder, "retention") || chdir(folder) ? -1 : 0;
 }
 
 /* A tmpfs, on most machines: it takes any time. */
-static int make_folder_in_memory(void **state)
+static int set_up_in_memory(void **state)
 {
 	strcpy(folder, "/dev/shm/neap-retention-XXXXXX");
-	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : make_folder(state);
+	return mkdtemp(folder) && chdir(folder) == 0 ? 0 : set_up(state);
 }
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
-{
-	(void)info;
-	(void)type;
-	(void)place;
-	return remove(path);
-}
-
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
-	return chdir("/") ? -1 : nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return chdir("/") ? -1 : remove_folder(folder);
 }
 
 static void put(const char *name, const char *content, int age_days)
@@ -708,20 +694,20 @@ static void test_together(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_metrics, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_inferred, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_holds, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_trash, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_trash_in_use, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_metrics_first, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_groups, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_group_is_held, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_group_changed, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_folders, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_torn, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_far_future, make_folder_in_memory, remove_folder),
-		cmocka_unit_test_setup_teardown(test_save, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_metrics, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_inferred, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_holds, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_trash, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_trash_in_use, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_metrics_first, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_groups, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_group_is_held, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_group_changed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_folders, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_torn, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_far_future, set_up_in_memory, tear_down),
+		cmocka_unit_test_setup_teardown(test_save, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_together, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

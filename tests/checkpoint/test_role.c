@@ -1,15 +1,11 @@
 /* Which names are one checkpoint. */
 #include "checkpoint/group.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct checkpoint_role role(const char *name)
 {

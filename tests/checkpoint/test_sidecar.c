@@ -1,16 +1,12 @@
 /* Files of metrics: what is read, and where what cannot be read goes wrong. */
 #include "checkpoint/sidecar.h"
 
+#include "support/test.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* fuzz/fuzz_sidecar.c */
 

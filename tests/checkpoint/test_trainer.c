@@ -1,19 +1,14 @@
 /* What is read from the files of trainers: pickles of all protocols, states, and what is damaged. */
 #include "checkpoint/pickle.h"
 #include "checkpoint/recorded.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* fuzz/fuzz_trainer.c */
 

@@ -1,48 +1,34 @@
 /* Whether a file or a folder is whole: each format cut at every byte. */
 #include "checkpoint/whole.h"
 
+#include "support/test.h"
+
 #include <fcntl.h>
-#include <ftw.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size); /* fuzz/fuzz_whole.c */
 
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static int fd = -1;
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-whole-XXXXXX");
-	if (!mkdtemp(folder) || chdir(folder) != 0)
+	if (make_folder(folder, "whole") || chdir(folder) != 0)
 		return -1;
 	fd = open(folder, O_RDONLY | O_DIRECTORY);
 	return fd < 0 ? -1 : 0;
 }
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *place)
-{
-	(void)info;
-	(void)type;
-	(void)place;
-	return remove(path);
-}
-
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
 	close(fd);
-	return chdir("/") ? -1 : nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	return chdir("/") ? -1 : remove_folder(folder);
 }
 
 static void put(const char *name, const void *content, size_t length)
@@ -240,11 +226,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fuzz),
-		cmocka_unit_test_setup_teardown(test_zip, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_safetensors, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_folders, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_distributed, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_orbax, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_zip, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_safetensors, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_folders, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_distributed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_orbax, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

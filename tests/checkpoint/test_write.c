@@ -1,11 +1,10 @@
 /* A checkpoint becomes visible whole, by commit, or not at all. */
 #include "neap/checkpoint.h"
 
+#include "support/test.h"
+
 #include <dirent.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,22 +12,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-checkpoint-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "checkpoint"))
 		return -1;
 	snprintf(path, sizeof path, "%s/model.bin", folder);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
 	unlink(path);
@@ -173,10 +169,10 @@ static void test_killed(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_commit, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_begin_fails, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_full, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_killed, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_commit, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_begin_fails, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_full, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_killed, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

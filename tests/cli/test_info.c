@@ -2,17 +2,12 @@
  * fit. */
 #include "cli/info_report.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define MIB 1048576ull
-#define S   1000000000ull
+#define S 1000000000ull
 
 static struct look_process processes[2][3];
 static struct look_device devices[2];

@@ -1,11 +1,9 @@
 /* What `neap kill` would end, from made-up process tables. */
 #include "cli/kill_plan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <string.h>
 
 #define ME              7
 #define SELF            50

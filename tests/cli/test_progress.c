@@ -1,14 +1,10 @@
 /* The line of progress: what it says, and how it is cut. */
 #include "cli/progress.h"
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "support/test.h"
 
-#include <cmocka.h>
+#include <math.h>
+#include <string.h>
 
 #define SECOND 1000000000ull
 

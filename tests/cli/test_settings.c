@@ -1,13 +1,10 @@
 /* Merging expandable segments into whatever a user has set. */
 #include "cli/settings.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void odd_values(void **state)
 {

@@ -1,14 +1,12 @@
 /* The driver and its devices over a table made here: what is read, who is current, and every call failing in turn. */
 #include "fake_driver.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int setup(void **unused)
 {

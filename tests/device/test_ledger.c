@@ -1,13 +1,10 @@
 /* The ledger adds up whatever it is given; the monitor reads what NVML says in all its variants. */
 #include "device/ledger.h"
 #include "fake_driver.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct neap_ledger_attached attach(pid_t pid, uint64_t context, int64_t reserved, int64_t allocated)
 {

@@ -1,11 +1,7 @@
 /* Which holder of device memory is a leftover: a table. */
 #include "device/leftovers.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 static void test_decide(void **state)
 {

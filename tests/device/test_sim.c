@@ -3,15 +3,12 @@
 #include "device/driver.h"
 #include "device/ledger.h"
 #include "neap/sim.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void device_and_monitor_agree(void **unused)
 {

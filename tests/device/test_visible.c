@@ -1,16 +1,13 @@
 /* CUDA's first device, asked for without using CUDA in this process: as the command does. */
 #include "device/monitor.h"
 #include "device/visible.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LIMIT_NS 10000000000ull
 

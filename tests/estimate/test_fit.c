@@ -1,13 +1,10 @@
 /* The search for the largest value that fits, against programs whose need is known. */
 #include "estimate/fit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define PAGE (2 << 20)
 

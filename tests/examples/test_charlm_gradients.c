@@ -11,15 +11,12 @@
 #include "random.h"
 
 #include "neap/train.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 enum { TOKENS_MAX = 300, VOCABULARY = 21 };
 

@@ -3,17 +3,14 @@
 #include "proto/commands.h"
 #include "proto/fields.h"
 #include "proto/frame.h"
+#include "support/test.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -208,21 +205,11 @@ static void send_to_the_deaf(void **state)
 	close(pair[0]);
 }
 
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
-}
-
 /* The fuzz target over frames that are almost right. */
 static void hostile_corpus(void **state)
 {
 	(void)state;
-	const char *given = getenv("NEAP_TEST_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) : neap_wall_ns() | 1;
-	print_message("seed %" PRIu64 "\n", seed);
+	uint64_t seed = test_seed();
 	for (int i = 0; i < 4000; i++) {
 		unsigned char whole[512];
 		struct neap_frame frame = {.version = NEAP_FRAME_VERSION, .command = 2};

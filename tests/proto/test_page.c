@@ -3,13 +3,12 @@
 #include "base/process.h"
 #include "proto/client.h"
 #include "proto/page.h"
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ROUNDS 200
 
@@ -277,22 +274,12 @@ static void clients_that_cannot_connect(void **state)
 
 #define HOSTILE_SLOTS 40
 
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
-}
-
 /* The fuzz target over a good page of this process with bytes changed and cut off. */
 static void hostile_corpus(void **state)
 {
 	(void)state;
 	struct neap_page_owner owner;
-	const char *given = getenv("NEAP_TEST_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) | 1 : neap_wall_ns() | 1;
-	print_message("seed %llu\n", (unsigned long long)seed);
+	uint64_t seed = test_seed();
 	make(&owner);
 	publish(&owner, 1, 10);
 	publish(&owner, 2, INT64_MAX);

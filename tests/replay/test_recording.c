@@ -2,16 +2,11 @@
  *
  * The recordings are made here: the model runs a workload and everything it does is noted, in PyTorch's order, with
  * its state at the end. From each instant on that is a snapshot whose truth is known. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "replay/replay.h"
 #include "replay/torch_policy.h"
+#include "support/test.h"
 #include "trace/build.h"
 #include "workload.h"
 

@@ -1,16 +1,9 @@
 /* Replay through the allocator on a counted device: pages, classes, the cache that goes before "out of memory". */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "replay/paper.h"
 #include "replay/rerun.h"
-
-#define COUNT(array) (sizeof array / sizeof *(array))
+#include "support/test.h"
 
 static struct neap_rerun_result play(struct neap_rerun rerun)
 {

@@ -1,13 +1,8 @@
 /* The search for the smallest device replays fewer sizes than plain bisection, and must find the same: on made-up
  * training, from a seed that is printed. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "replay/replay.h"
+#include "support/test.h"
 #include "workload.h"
 
 #include <stdio.h>
@@ -100,17 +95,9 @@ static const struct neap_replay_options policies[] = {
 };
 #define POLICIES (sizeof policies / sizeof policies[0])
 
-static uint64_t seed_of(void)
-{
-	const char *text = getenv("NEAP_SEED");
-	uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
-	print_message("seed: NEAP_SEED=%llu\n", (unsigned long long)seed);
-	return seed;
-}
-
 static void as_plain_bisection(void **state)
 {
-	uint64_t seed = seed_of();
+	uint64_t seed = test_seed();
 	(void)state;
 	for (int kind = 0; kind < WORKLOAD_KINDS; kind++) {
 		struct neap_trace *trace = trace_of((enum workload_kind)kind, seed);
@@ -127,7 +114,7 @@ static void as_plain_bisection(void **state)
 /* At both ends of the interval that a replay names, all goes as it did. */
 static void the_same_on_an_interval(void **state)
 {
-	uint64_t seed = seed_of(), wider = 0;
+	uint64_t seed = test_seed(), wider = 0;
 	(void)state;
 	for (int kind = 0; kind < WORKLOAD_KINDS; kind++) {
 		struct neap_trace *trace = trace_of((enum workload_kind)kind, seed);

@@ -1,20 +1,13 @@
 /* PyTorch's policy in cases small enough to work out by hand. Addresses are counted from the first segment's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "replay/torch_policy.h"
+#include "support/test.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define KIB  NEAP_KIB
-#define MIB  NEAP_MIB
 #define BASE 0x100000000ull
 
 /* A policy, and what it did since the log was last read: "A+20M" a segment of 20 MiB, "-20M" freed, "m+"/"m-" mapped

@@ -1,14 +1,9 @@
 /* The model keeps its invariants after every operation of any workload, under any settings, and an own ledger agrees.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "replay/torch_policy.h"
+#include "support/test.h"
 #include "workload.h"
 
 #include <stdio.h>

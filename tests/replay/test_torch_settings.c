@@ -1,17 +1,10 @@
 /* PYTORCH_CUDA_ALLOC_CONF: what PyTorch accepts, what it makes of it, and how sizes are rounded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/units.h"
 #include "replay/torch_settings.h"
+#include "support/test.h"
 
 #include <string.h>
-
-#define COUNT(array) (sizeof array / sizeof *(array))
 
 static struct neap_torch_settings parse(const char *text)
 {

@@ -4,14 +4,11 @@
 #include "base/units.h"
 #include "report/report.h"
 #include "runs.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* One line of text is one line here. */
 /* clang-format off */

@@ -1,11 +1,5 @@
 /* The page of a trace: its packed data is read back and compared with the analysis it was made from; text from
  * outside; pieces of segments; files. What a browser makes of it: tests/browser. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "../trace/made_trace.h"
 #include "base/file.h"
@@ -13,6 +7,7 @@
 #include "report/page_file.h"
 #include "report/pieces.h"
 #include "report/trace_page.h"
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
-
-#define MIB (1ull << 20)
 
 /* ---- a trace ---- */
 

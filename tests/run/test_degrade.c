@@ -2,15 +2,12 @@
 #include "run/degrade.h"
 
 #include "base/units.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 static struct neap_parameters parameters(const char *const *texts)
 {

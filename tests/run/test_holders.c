@@ -1,17 +1,15 @@
 /* Who has a device's file open: found among real processes, by files of our own that stand for the device's. */
 #include "run/holders.h"
 
+#include "support/test.h"
+
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char folder[] = "/tmp/neap-holders-XXXXXX";
 

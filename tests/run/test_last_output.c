@@ -1,13 +1,11 @@
 /* The end of a command's output: which lines are kept, and which of them says why it failed. */
 #include "run/last_output.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct neap_last_output found(const char *text)
 {

@@ -1,14 +1,11 @@
 /* The limits of a run: what is near, what is crossed, and the way from SIGTERM to SIGKILL. */
 #include "run/limits.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define GIB     (1ull << 30)
 #define NOWHERE NEAP_READING_UNKNOWN
 
 static const struct neap_limits all = {.at = {100, 10 * GIB, 20 * GIB, 9 * GIB}, .grace_ns = 50};

@@ -1,14 +1,12 @@
 /* The curve in bounded room, and the choice of the device. */
 #include "run/observe.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static char runtime[] = "/tmp/neap-test-observe-XXXXXX";
 

@@ -1,18 +1,16 @@
 /* Processes a run left behind: found by their starting environment or their descent, ended; nobody else is. */
 #include "run/orphans.h"
 
+#include "support/test.h"
+
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define GRACE_MS 60000 /* nobody waits for it: those that it is given to heed SIGTERM */
 

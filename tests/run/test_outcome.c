@@ -1,15 +1,12 @@
 /* What became of a command: every kind of end, and what is not to be taken for it. Also room and drain. */
 #include "run/drain.h"
 #include "run/outcome.h"
+#include "support/test.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define EXITED(status) ((status) << 8)
 
@@ -167,8 +164,6 @@ static void test_scan(void **state)
 	neap_outcome_scan(text, strlen(text), NEAP_WORDS_OOM, line, sizeof line);
 	assert_int_equal(strlen(line), 63);
 }
-
-#define GIB (1ull << 30)
 
 static struct neap_reading reading(uint64_t used_bytes)
 {

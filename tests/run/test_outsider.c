@@ -1,17 +1,14 @@
 /* Why a process is not attached: the table, and what is read of a real one. */
 #include "run/outsider.h"
 
-#include <setjmp.h>
+#include "support/test.h"
+
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PATH "/x/python/launch:/y"
 

@@ -1,13 +1,10 @@
 /* The attached processes of a run told apart. */
 #include "run/ranks.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void add(struct neap_ranks *ranks, uint64_t pid, uint64_t parent, enum neap_process_role role, uint64_t rank)
 {

@@ -2,16 +2,13 @@
 #include "run/simulated.h"
 
 #include "base/file.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void add(struct neap_simulated *simulated, const char *text)
 {

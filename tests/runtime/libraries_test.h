@@ -6,14 +6,8 @@
 #ifndef NEAP_TESTS_LIBRARIES_TEST_H
 #define NEAP_TESTS_LIBRARIES_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "runtime/services.h"
+#include "support/test.h"
 
 struct fake_services {
 	bool absent;    /* simulates a process without neap's libcudart */

@@ -527,24 +527,4 @@ void run_ranks(int count, void (*body)(struct rank *rank), void *argument)
 
 /* -- random ------------------------------------------------------------------------------------------------------ */
 
-uint64_t test_seed(void)
-{
-	const char *text = getenv("NEAP_SEED");
-	struct timespec now;
-	uint64_t seed;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	seed = text ? strtoull(text, NULL, 10) : (uint64_t)now.tv_nsec * 2654435761u + (uint64_t)now.tv_sec;
-	printf("NEAP_SEED=%llu\n", (unsigned long long)seed);
-	return seed ? seed : 1;
-}
-
-uint64_t next_random(uint64_t *state)
-{
-	*state ^= *state << 13;
-	*state ^= *state >> 7;
-	*state ^= *state << 17;
-	return *state * 0x2545f4914f6cdd1dull;
-}
-
 uint32_t random_below(uint64_t *state, uint32_t limit) { return (uint32_t)((next_random(state) >> 33) % limit); }

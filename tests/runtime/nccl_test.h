@@ -6,15 +6,9 @@
 #ifndef NEAP_TESTS_NCCL_TEST_H
 #define NEAP_TESTS_NCCL_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "runtime/libraries/nccl/api.h"
 #include "runtime/services.h"
+#include "support/test.h"
 
 #include <sys/types.h>
 
@@ -91,9 +85,6 @@ void init_rank(struct rank *rank);
 /* The file of the communicator that process `pid` holds open; "": none. A removed one ends in " (deleted)". */
 void communicator_file(pid_t pid, char *path, size_t room);
 
-/* xorshift; the seed is NEAP_SEED or the clock, and printed. */
-uint64_t test_seed(void);
-uint64_t next_random(uint64_t *state);
 uint32_t random_below(uint64_t *state, uint32_t limit);
 
 #endif

@@ -1,17 +1,14 @@
 /* Contents of device memory against a shadow array, under random writes, sets, moves and forgets. The seed is
- * printed; NEAP_TEST_SEED repeats a run. */
+ * printed; NEAP_SEED repeats a run. */
 #include "base/units.h"
 #include "runtime/runtime.h"
+#include "support/test.h"
 
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* Stand-ins for contents.c: no gates, a device with or without bytes, and with or without a shared part. */
 static bool keeps = true;
@@ -43,20 +40,12 @@ bool runtime_shared(uint64_t address, uint64_t bytes, uint64_t *ret_start, uint6
 static uint64_t base; /* shared memory, as the simulator's */
 #define BASE base
 
-static uint64_t state;
-
-static uint64_t next_random(void)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return state;
-}
+static uint64_t random_state;
 
 static void check(const unsigned char *shadow)
 {
 	unsigned char got[ROOM];
-	size_t start = next_random() % ROOM, bytes = next_random() % (ROOM - start + 1), i;
+	size_t start = next_random(&random_state) % ROOM, bytes = next_random(&random_state) % (ROOM - start + 1), i;
 	bool any = false;
 
 	memset(got, 0xee, sizeof got);
@@ -70,14 +59,15 @@ static void check(const unsigned char *shadow)
 
 static void step(unsigned char *shadow)
 {
-	size_t start = next_random() % ROOM, bytes = next_random() % (ROOM - start + 1), other, i;
+	size_t start = next_random(&random_state) % ROOM, bytes = next_random(&random_state) % (ROOM - start + 1),
+	       other, i;
 	unsigned char data[ROOM];
 
-	switch (next_random() % 5) {
+	switch (next_random(&random_state) % 5) {
 	case 0:
 	case 1:
 		for (i = 0; i < bytes; i++)
-			data[i] = (unsigned char)(next_random() % 4); /* with zeros in it */
+			data[i] = (unsigned char)(next_random(&random_state) % 4); /* with zeros in it */
 		assert_true(contents_write(BASE + start, data, bytes));
 		memcpy(shadow + start, data, bytes);
 		break;
@@ -86,12 +76,12 @@ static void step(unsigned char *shadow)
 		memset(shadow + start, 0, bytes);
 		break;
 	case 3:
-		i = next_random() % 3;
+		i = next_random(&random_state) % 3;
 		contents_set(BASE + start, (int)i, bytes);
 		memset(shadow + start, (int)i, bytes);
 		break;
 	default:
-		other = next_random() % (ROOM - bytes + 1);
+		other = next_random(&random_state) % (ROOM - bytes + 1);
 		assert_true(contents_move(BASE + other, BASE + start, bytes));
 		memmove(shadow + other, shadow + start, bytes);
 	}
@@ -100,13 +90,9 @@ static void step(unsigned char *shadow)
 static void follows_shadow(void **unused)
 {
 	unsigned char shadow[ROOM] = {0};
-	const char *given = getenv("NEAP_TEST_SEED");
 
 	(void)unused;
-	if (!given || neap_u64_parse(given, &state, NULL) != 0)
-		state = (uint64_t)time(NULL) * 2654435761u;
-	state |= 1;
-	print_message("seed %" PRIu64 "\n", state);
+	random_state = test_seed();
 	for (int operation = 0; operation < 20000; operation++) {
 		if (operation == 10000) { /* the contents stay */
 			shared_start = BASE + 3000;

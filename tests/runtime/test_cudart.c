@@ -3,15 +3,12 @@
 #include "neap/sim.h"
 #include "runtime/api.h"
 #include "runtime/services.h"
+#include "support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* The functions under test, from the library. */
 #define FUNCTIONS                                                                                                    \

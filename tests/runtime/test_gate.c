@@ -1,12 +1,10 @@
 /* Gates: a synchronisation opens the right ones in order, once; waiting for a gate that another thread opens. */
 #include "runtime/runtime.h"
 
+#include "support/test.h"
+
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 /* Stand-ins for gate.c. */
 static bool capturing;

@@ -3,17 +3,14 @@
  * path of a libcudart; it starts itself again as the other process. */
 #include "neap/sim.h"
 #include "runtime/runtime.h"
+#include "support/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAGE  (2u << 20)
 #define BYTES (3 * PAGE)

@@ -2,17 +2,13 @@
 #ifndef NEAP_TESTS_SERIES_TEST_H
 #define NEAP_TESTS_SERIES_TEST_H
 
+#include "support/test.h"
+
 #include <jansson.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-
-#include <cmocka.h>
 
 /* argv: the neap command, and killer.so. Not 0: they are not there. */
 int series_arguments(int argc, char **argv);

@@ -4,11 +4,9 @@
 
 #include "base/buffer.h"
 #include "base/file.h"
+#include "support/test.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +14,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-test-journal-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "journal"))
 		return -1;
 	snprintf(path, sizeof path, "%s/journal", folder);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
-	char command[128];
-	snprintf(command, sizeof command, "rm -r '%s'", folder);
-	return system(command);
+	return remove_folder(folder);
 }
 
 static struct neap_journal *open_journal(void)
@@ -248,11 +241,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_crc),
-		cmocka_unit_test_setup_teardown(test_append_and_open, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_every_cut, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_every_damage, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_lock, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_disk_ends, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_append_and_open, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_every_cut, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_every_damage, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_lock, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_disk_ends, set_up, tear_down),
 		cmocka_unit_test(test_nowhere),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

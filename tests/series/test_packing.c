@@ -1,12 +1,10 @@
 /* Packing: what may run beside what, and that the invariant holds over random series. */
 #include "series/packing.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define WHOLE                                                                                                        \
 	{                                                                                                            \

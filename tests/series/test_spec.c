@@ -2,16 +2,12 @@
 #include "series/spec.h"
 
 #include "base/file.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static struct neap_spec parse(const char *text)
 {

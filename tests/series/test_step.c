@@ -1,13 +1,10 @@
 /* The step: every row of the table in step.h, and walks through whole series. */
 #include "series/step.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 #define ENDED(n)                                                                                                     \
 	{                                                                                                            \

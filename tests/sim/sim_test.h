@@ -6,22 +6,15 @@
 #ifndef NEAP_TESTS_SIM_TEST_H
 #define NEAP_TESTS_SIM_TEST_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "device/cuda_api.h"
 #include "device/nvml_api.h"
 #include "neap/sim.h"
 #include "sim/world.h"
+#include "support/test.h"
 
 #include <sys/types.h>
 
 #define PAGE SIM_PAGE_BYTES
-#define MIB  (1ull << 20)
 
 struct sim_test {
 	struct neap_cuda cuda;

@@ -1,16 +1,12 @@
 /* The simulator's engine: order, races, time. The random test keeps its own graph of the order. */
 #include "sim/engine.h"
 
+#include "support/test.h"
+
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-enum { KIB = 1024 };
 
 static int setup(void **state)
 {

@@ -3,15 +3,13 @@
  * after those of all works in it, and `pending` must agree with what has run. NEAP_TEST_SEED repeats a run. */
 #include "sim/engine.h"
 
+#include "support/test.h"
+
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { ROUNDS = 400, NODES = 256, STREAMS = 6, EVENTS = 4, SPACES = 2, ACCESSES = 2 };
 

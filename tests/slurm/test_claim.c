@@ -2,33 +2,27 @@
 #include "base/file.h"
 #include "slurm/call.h"
 #include "slurm/claim.h"
+#include "support/test.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+static char folder[TEST_FOLDER_ROOM];
 
-static char folder[] = "/tmp/neap-test-claim-XXXXXX";
-
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	return mkdtemp(folder) ? 0 : -1;
+	return make_folder(folder, "claim");
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
-	char command[128];
-	snprintf(command, sizeof command, "rm -rf '%s'", folder);
-	return system(command);
+	return remove_folder(folder);
 }
 
 static const char *path_of(const char *name)
@@ -167,5 +161,5 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_once), cmocka_unit_test(test_race),
 					   cmocka_unit_test(test_damaged), cmocka_unit_test(test_call)};
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

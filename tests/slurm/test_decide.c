@@ -1,13 +1,10 @@
 /* What becomes of an attempt: the table of slurm/decide.h, row by row. */
 #include "slurm/decide.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RESULT(o) .has_result = true, .outcome = NEAP_OUTCOME_##o
 #define GONE(c)   .gone = true, .cause = NEAP_SLURM_##c

@@ -1,14 +1,11 @@
 /* Which experiments go into one array, what is asked of Slurm for it, and the script, letter by letter. */
 #include "slurm/plan.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct neap_spec read_spec(const char *text)
 {

@@ -1,14 +1,11 @@
 /* What Slurm's commands print: good lines, and everything that no such command prints. */
 #include "slurm/text.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 /* Parses a copy without anything behind its end, so that a sanitizer sees what reads past it. */
 static enum neap_status parse(const char *line, uint32_t *job, uint32_t *task)

@@ -2,13 +2,11 @@
 #include "store/history.h"
 
 #include "base/file.h"
+#include "support/test.h"
 
 #include <fcntl.h>
 #include <math.h>
-#include <setjmp.h>
 #include <sqlite3.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,27 +14,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-test-history-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "history"))
 		return -1;
 	snprintf(path, sizeof path, "%s/history.db", folder);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
-	char command[128];
-	snprintf(command, sizeof command, "rm -r '%s'", folder);
-	return system(command);
+	return remove_folder(folder);
 }
 
 static struct neap_history *open_history(void)
@@ -577,21 +570,21 @@ static void test_together(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_put_and_each, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_peak, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_migration, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_filter_and_prune, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_whole, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_read_while_written, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_no_id, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_damaged, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_damaged_again, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_damaged_together, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_damaged_inside, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_checked_daily, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_newer, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_nowhere, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_together, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_put_and_each, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_peak, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_migration, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_filter_and_prune, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_whole, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_read_while_written, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_no_id, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_damaged, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_damaged_again, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_damaged_together, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_damaged_inside, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_checked_daily, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_newer, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_nowhere, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_together, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,33 +3,29 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[] = "/tmp/neap-test-result-XXXXXX";
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "result"))
 		return -1;
 	snprintf(path, sizeof path, "%s/result.json", folder);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
 	unlink(path);
@@ -299,14 +295,6 @@ static void test_earlier_versions(void **state)
 	neap_buffer_fini(&good);
 }
 
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
-}
-
 /* The fuzz target over a good file with bytes changed, cut out, and replaced by what readers of JSON stumble over. */
 static void test_fuzz(void **state)
 {
@@ -316,9 +304,7 @@ static void test_fuzz(void **state)
 	(void)state;
 	struct neap_result result;
 	struct neap_buffer good = {0};
-	const char *given = getenv("NEAP_TEST_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) | 1 : neap_wall_ns() | 1;
-	print_message("fuzz seed %llu\n", (unsigned long long)seed);
+	uint64_t seed = test_seed();
 	fill(&result);
 	assert_int_equal(neap_result_write(path, &result, NULL), NEAP_OK);
 	neap_result_fini(&result);
@@ -363,5 +349,5 @@ int main(void)
 		cmocka_unit_test(test_missing_file),  cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_fuzz),          cmocka_unit_test(test_earlier_versions),
 	};
-	return cmocka_run_group_tests_name("result", tests, make_folder, remove_folder);
+	return cmocka_run_group_tests_name("result", tests, set_up, tear_down);
 }

@@ -2,6 +2,7 @@
 #ifndef NEAP_TESTS_MADE_TRACE_H
 #define NEAP_TESTS_MADE_TRACE_H
 
+#include "support/test.h"
 #include "trace/build.h"
 
 #include <string.h>

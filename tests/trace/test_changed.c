@@ -7,13 +7,6 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	return *seed ^= *seed << 17;
-}
-
 /* Copies of `bytes` with a few places changed, cut, doubled or moved. */
 static void change(const unsigned char *bytes, size_t length, unsigned rounds, uint64_t seed)
 {
@@ -165,5 +158,5 @@ int main(void)
 		cmocka_unit_test(test_changed_others),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

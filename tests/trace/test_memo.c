@@ -1,21 +1,12 @@
 /* The memo of a pickle against an array that remembers everything, beyond its low numbers and many pages on. */
 #include "trace/memo.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#define COUNT (NEAP_MEMO_LOW + 60000)
-
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	return *seed ^= *seed << 17;
-}
+#define NUMBERS (NEAP_MEMO_LOW + 60000)
 
 static void assert_same(const struct neap_memo *memo, const uint64_t *shadow, uint64_t number)
 {
@@ -26,13 +17,13 @@ static void assert_same(const struct neap_memo *memo, const uint64_t *shadow, ui
 
 static void test_shadow(void **state)
 {
-	uint64_t *shadow = calloc(COUNT + 200, sizeof *shadow), seed = 9;
+	uint64_t *shadow = calloc(NUMBERS + 200, sizeof *shadow), seed = 9;
 	struct neap_memo memo = {0};
 	unsigned kept = 0;
 
 	(void)state;
 	assert_non_null(shadow);
-	while (memo.next < COUNT) {
+	while (memo.next < NUMBERS) {
 		uint64_t number = memo.next + (next_random(&seed) % 50 ? 0 : next_random(&seed) % 150), lately;
 		if (next_random(&seed) % 2) {
 			shadow[number] = next_random(&seed) >> 1 | 1;

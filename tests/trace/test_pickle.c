@@ -260,5 +260,5 @@ int main(void)
 		cmocka_unit_test(test_stack_limit), cmocka_unit_test(test_odd),    cmocka_unit_test(test_spellings),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

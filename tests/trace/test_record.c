@@ -2,14 +2,13 @@
  * file gives an error with its position. */
 #include "base/buffer.h"
 #include "base/file.h"
+#include "support/test.h"
 #include "trace/record.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,28 +17,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-trace-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "record"))
 		return -1;
 	snprintf(path, sizeof path, "%s/record", folder);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
 	(void)state;
 	unlink(path);
-	return rmdir(folder); /* fails, and so tells, when a temporary was left behind */
+	return rmdir(folder); /* fails if a temporary file was left behind */
 }
 
 /* An event all of whose words follow from `n`, so that a torn one shows. */
@@ -464,15 +460,6 @@ static void test_other_files(void **state)
 	neap_buffer_fini(&good);
 }
 
-/* xorshift64: the same numbers everywhere for a seed. */
-static uint64_t next_random(uint64_t *seed)
-{
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
-}
-
 static void test_fuzz(void **state)
 {
 	struct neap_buffer good = good_file();
@@ -736,23 +723,23 @@ static void test_create_fails(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_round_trip, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_wrap, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_overtaken, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_names_full, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_killed_writer, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_threads, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_read_while_written, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_hostile_headers, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_lying_counter, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_other_files, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_fuzz, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_resume, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_cut, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_cut_wrapped, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_cut_refused, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_cut_without_room, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_create_fails, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_round_trip, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_wrap, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_overtaken, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_names_full, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_killed_writer, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_threads, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_read_while_written, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_hostile_headers, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_lying_counter, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_other_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_fuzz, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_resume, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cut, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cut_wrapped, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cut_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cut_without_room, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_create_fails, set_up, tear_down),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,5 +57,5 @@ int main(void)
 		cmocka_unit_test(test_recording),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -2,14 +2,12 @@
  * time an error that says so, nothing leaked (a sanitizer looks), no half-written file. */
 #include "trace/trace.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
+#include "support/test.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --wrap=malloc,calloc,realloc: counts down to one failure while armed. */
 static long countdown = -1;

@@ -2,35 +2,31 @@
 #ifndef NEAP_TESTS_TRACE_TEST_H
 #define NEAP_TESTS_TRACE_TEST_H
 
+#include "support/test.h"
 #include "trace/trace.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-static char folder[64];
+static char folder[TEST_FOLDER_ROOM];
 static char path[128];
 
-static inline int make_folder(void **state)
+static inline int set_up(void **state)
 {
 	(void)state;
-	strcpy(folder, "/tmp/neap-trace-XXXXXX");
-	if (!mkdtemp(folder))
+	if (make_folder(folder, "trace"))
 		return -1;
 	snprintf(path, sizeof path, "%s/trace", folder);
 	return 0;
 }
 
-static inline int remove_folder(void **state)
+static inline int tear_down(void **state)
 {
 	(void)state;
 	unlink(path);
-	return rmdir(folder); /* fails, and so tells, when a temporary was left behind */
+	return rmdir(folder); /* fails if a temporary file was left behind */
 }
 
 static inline struct neap_trace *read_bytes(const void *bytes, size_t length, struct neap_error *err)

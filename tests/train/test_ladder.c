@@ -2,11 +2,7 @@
  * once. The parts of a batch are of nearly equal size and hold each sample once. */
 #include "neap/train.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 enum { SPLIT = 1u << NEAP_RUNG_SPLIT };
 

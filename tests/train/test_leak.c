@@ -1,15 +1,11 @@
 /* The leak test against runs whose truth is known: they are generated, from a seed, with leaks put in or not. */
 #include "base/units.h"
+#include "support/test.h"
 #include "train/leak.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #define RUNS      300
 #define STEPS_MAX 4000

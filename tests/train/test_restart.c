@@ -1,18 +1,14 @@
 /* Beginning anew in place: the same process three times over, each telling what it sees in its exit status. */
 #include "neap/attach.h"
 #include "neap/train.h"
+#include "support/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* The first image has "begin FD PID", the second and third have "--resume" too, once. */
 static int image(int argc, char **argv)

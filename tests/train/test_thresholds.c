@@ -1,11 +1,7 @@
 /* What is done about little memory, decided over plain numbers: a table of steps each. */
 #include "neap/train.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #define U NEAP_LEFT_UNKNOWN
 
