@@ -105,8 +105,8 @@ void neap_holders_text(const struct neap_holders *holders, struct neap_buffer *o
 	if (holders->count > named)
 		neap_buffer_format(out, " and %zu more", holders->count - named);
 	if (!holders->count)
-		neap_buffer_text(out, "no process is seen that has the device's file open");
+		neap_buffer_text(out, "no visible process has the device's file open");
 	if (holders->unseen)
-		neap_buffer_format(out, "; %zu process%s of other users cannot be looked at (root can)",
+		neap_buffer_format(out, "; %zu process%s of other users cannot be inspected (root can)",
 				   holders->unseen, holders->unseen == 1 ? "" : "es");
 }

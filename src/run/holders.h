@@ -28,7 +28,7 @@ struct neap_holders {
  * without /proc. */
 enum neap_status neap_holders_find(const char *prefix, struct neap_holders *ret_holders, struct neap_error *err);
 
-/* "process 12 (python) has /dev/nvidia0 open; 3 processes of other users cannot be looked at". */
+/* "process 12 (python) has /dev/nvidia0 open; 3 processes of other users cannot be inspected". */
 void neap_holders_text(const struct neap_holders *holders, struct neap_buffer *out);
 
 #endif

@@ -26,7 +26,7 @@ static enum neap_status open_run(pid_t target, int *ret_fd, struct neap_error *e
 		return neap_fail_errno(err, errno, "opening the run's folder %s", folder);
 	if (fstat(fd, &info) || info.st_uid != geteuid() || faccessat(fd, "lock", F_OK, AT_SYMLINK_NOFOLLOW)) {
 		close(fd);
-		return neap_fail(err, NEAP_EPERM, "%s is no folder of a run of ours", folder);
+		return neap_fail(err, NEAP_EPERM, "%s is not the folder of a run of this user", folder);
 	}
 	*ret_fd = fd;
 	return NEAP_OK;
@@ -44,7 +44,7 @@ enum neap_status neap_killed_record(pid_t target, uint64_t until_wall_ns, struct
 	int length = snprintf(line, sizeof line, "%11d %20" PRIu64 "\n", (int)getpid(), until_wall_ns);
 	int fd = openat(folder_fd, "killed", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
 	if (fd < 0)
-		status = neap_fail_errno(err, errno, "leaving word in the folder of process %d's run", (int)target);
+		status = neap_fail_errno(err, errno, "writing into the folder of process %d's run", (int)target);
 	else
 		status = neap_fd_write(fd, line, (size_t)length, err);
 	if (fd >= 0)

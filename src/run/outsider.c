@@ -53,11 +53,11 @@ const char *neap_outsider_why(const struct neap_outsider *process)
 		return "it does not use libneap, and is seen from outside only";
 	const char *isolated = neap_python_isolated(process->words);
 	if (isolated)
-		return !strcmp(isolated, "-S")   ? "python -S leaves out sitecustomize, by which neap comes in"
-		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, by which neap comes in"
-						 : "python -I ignores PYTHONPATH, by which neap comes in";
+		return !strcmp(isolated, "-S")   ? "python -S skips sitecustomize, which loads neap"
+		       : !strcmp(isolated, "-E") ? "python -E ignores PYTHONPATH, which loads neap"
+						 : "python -I ignores PYTHONPATH, which loads neap";
 	if (!process->python_path || !strstr(process->python_path, LAUNCH))
-		return "PYTHONPATH, by which neap comes in, is not as neap run sets it";
+		return "PYTHONPATH, which loads neap, is not as neap run sets it";
 	return "a Python program is attached when it uses PyTorch, or calls neap.attach()";
 }
 

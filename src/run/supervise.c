@@ -115,13 +115,12 @@ static void abandon_child(struct neap_supervise *run)
 	if (run->child.ended || !run->child.killed_ns || now_ns - run->child.killed_ns < KILLED_NS)
 		return;
 	bool read = !neap_process_read(run->child.pid, &process, NULL);
-	neap_log(
-		run->options.log, NEAP_LOG_ERROR,
-		"Process %d (%s) has not ended %s after SIGKILL (its state is %c%s): it is left, and with it what it "
-		"holds of the device",
-		(int)run->child.pid, read ? process.command : "unknown",
-		neap_duration_format(now_ns - run->child.killed_ns, waited), read ? process.state : '?',
-		process.state == 'D' ? ", inside a call of the kernel's" : "");
+	neap_log(run->options.log, NEAP_LOG_ERROR,
+		 "Process %d (%s) has not ended %s after SIGKILL (its state is %c%s): neap leaves it with the "
+		 "device memory it holds",
+		 (int)run->child.pid, read ? process.command : "unknown",
+		 neap_duration_format(now_ns - run->child.killed_ns, waited), read ? process.state : '?',
+		 process.state == 'D' ? ", inside a call of the kernel's" : "");
 	run->child.ended = true;
 	run->child.wait_status = SIGKILL; /* as it would have ended */
 	run->child.ended_ns = now_ns;

@@ -151,8 +151,9 @@ static enum neap_status lock_once(struct neap_supervise *run, struct neap_error 
 		return status;
 	}
 	if (failed)
-		return errno == EWOULDBLOCK ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run goes on", path)
-					    : neap_fail_errno(err, errno, "locking %s", path);
+		return errno == EWOULDBLOCK
+			       ? neap_fail(err, NEAP_EBUSY, "%s is locked: that run is still running", path)
+			       : neap_fail_errno(err, errno, "locking %s", path);
 	return NEAP_OK;
 }
 

@@ -155,7 +155,7 @@ static enum neap_status open_log(const struct neap_supervise *run, const char *n
 		close(fd);
 	if (!ours && !own && (fd >= 0 || cause == ELOOP || cause == ENXIO))
 		return neap_fail(err, NEAP_EPERM,
-				 "%.120s belongs to user %u, and %s in it is no file of ours: give another --folder",
+				 "%.120s belongs to user %u, and %s in it is not our file: give another --folder",
 				 run->folder, (unsigned)folder.st_uid, name);
 	if (fd < 0)
 		return neap_fail_errno(err, cause, "creating %s", path);

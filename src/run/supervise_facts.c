@@ -103,7 +103,7 @@ static enum neap_status put_story(const struct best *best, struct neap_result *r
 				   facts->cleanups == 1 ? "" : "s",
 				   neap_size_format(facts->cleanup_freed_bytes, first));
 		if (facts->cleanup_retaken_bytes)
-			neap_buffer_format(&text, " (and %s that were taken again)",
+			neap_buffer_format(&text, " (and %s that were allocated again)",
 					   neap_size_format(facts->cleanup_retaken_bytes, first));
 		neap_buffer_format(&text, " in %s", neap_duration_format(facts->cleanup_ns, second));
 		status = neap_result_set(&result->cleanup, neap_buffer_string(&text), err);

@@ -84,7 +84,7 @@ static enum neap_status take(const char *folder, struct hold *hold, struct neap_
 		return neap_fail_errno(err, errno, "opening %.300s/lock", folder);
 	int failed = flock(hold->lock_fd, LOCK_EX | LOCK_NB) ? errno : 0;
 	if (failed && !neap_owner_is_needed(failed))
-		return neap_fail(err, NEAP_EBUSY, "%.300s is locked: that run goes on", folder);
+		return neap_fail(err, NEAP_EBUSY, "%.300s is locked: that run is still running", folder);
 	if (failed) {
 		enum neap_status status = neap_owner_take(folder, err);
 		hold->owned = !status;

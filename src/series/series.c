@@ -271,7 +271,7 @@ static void say_waiting(struct neap_series *series, struct neap_step step)
 	if (series->now->attempt.child || series->now->attempt.exit_code >= 0 || series->now->announced)
 		return;
 	series->now->announced = true;
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u goes on, waiting for it", step.experiment + 1,
+	neap_series_say(series, "[%zu/%zu] %s: attempt %u is still running, waiting for it", step.experiment + 1,
 			series->spec->count, name_of(series, step), step.attempt);
 }
 
@@ -600,7 +600,7 @@ void neap_series_open_history(struct neap_series *series)
 	if (neap_path_join(path, sizeof path, series->options->state_folder, "history.db"))
 		return;
 	if (neap_history_open(path, &series->history, note, &err))
-		neap_series_say(series, "going on without the history: %s", err.message);
+		neap_series_say(series, "continuing without the history: %s", err.message);
 	else if (*note)
 		neap_series_say(series, "%s", note);
 }

@@ -128,7 +128,7 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 		size_t at = name ? find_experiment(spec, name) : spec->count;
 		if (at == spec->count ? !name || !state->tolerant
 				      : state->experiments[at].open || state->experiments[at].ended)
-			return neap_fail(err, NEAP_EPARSE, "submitted what is not to be run: '%.60s'",
+			return neap_fail(err, NEAP_EPARSE, "submitted an experiment that may not run: '%.60s'",
 					 name ? name : "");
 	}
 	uint32_t *jobs = realloc(state->jobs, (size_t)submission * sizeof *jobs);

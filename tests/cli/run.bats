@@ -91,7 +91,7 @@ result() { jq -r "$1" "${2:-$dir/run}/result.json"; }
 	chown -R 65534 theirs-pipe
 	run "$NEAP" run --log --folder theirs-pipe -- touch ran
 	[ "$status" -eq 77 ]
-	[[ "$output" == *"$dir/theirs-pipe belongs to user 65534, and stderr.log in it is no file of ours: give another --folder"* ]]
+	[[ "$output" == *"$dir/theirs-pipe belongs to user 65534, and stderr.log in it is not our file: give another --folder"* ]]
 	mkdir theirs # without such a file it may be used
 	chown 65534 theirs
 	run "$NEAP" run --quiet --log --folder theirs -- sh -c 'echo out'

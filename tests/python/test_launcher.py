@@ -158,8 +158,8 @@ class Launcher(unittest.TestCase):
         kept.append("NEAP_SIM_PATH=" + os.environ["NEAP_SIM_PATH"])
         for command, reason in (
             (["env", "-i", *kept, PYTHON, "holds.py"], "its environment was emptied on the way: NEAP_ATTACH is not in it"),
-            (["sh", "holds.sh"], "python -E ignores PYTHONPATH, by which neap comes in"),
-            (["env", "PYTHONPATH=.", PYTHON, "holds.py"], "PYTHONPATH, by which neap comes in, is not as neap run sets it"),
+            (["sh", "holds.sh"], "python -E ignores PYTHONPATH, which loads neap"),
+            (["env", "PYTHONPATH=.", PYTHON, "holds.py"], "PYTHONPATH, which loads neap, is not as neap run sets it"),
             ([PYTHON, "holds.py"], "a Python program is attached when it uses PyTorch, or calls neap.attach()"),
         ):
             # What ends it is that it was seen.

@@ -1,4 +1,4 @@
-/* Who has a device's file open: found among real processes, by files of our own that stand for the device's. */
+/* Processes with a device's file open: finds real processes, with our own files in place of the device's. */
 #include "run/holders.h"
 
 #include "support/test.h"
@@ -13,7 +13,7 @@
 
 static char folder[] = "/tmp/neap-holders-XXXXXX";
 
-/* A process of another program that has folder/NAME open, once that is so. */
+/* Starts a process of another program and returns once it has folder/NAME open. */
 static pid_t hold(const char *name)
 {
 	char path[64], command[160], ready = 0;
@@ -62,7 +62,7 @@ static void test_found_and_named(void **state)
 	assert_int_equal(neap_holders_find(prefix, &found, NULL), NEAP_OK);
 	assert_int_equal(found.count, 0);
 	neap_holders_text(&found, &text);
-	assert_non_null(strstr(neap_buffer_string(&text), "no process is seen"));
+	assert_non_null(strstr(neap_buffer_string(&text), "no visible process has"));
 	neap_buffer_fini(&text);
 	let_go(other);
 	let_go(third);
@@ -95,7 +95,7 @@ static void test_words(void **state)
 	neap_holders_text(&many, &text);
 	assert_non_null(strstr(neap_buffer_string(&text),
 			       "process 8 (p) has /dev/nvidia0 open and 2 more; 1 process of other users cannot be "
-			       "looked at (root can)"));
+			       "inspected (root can)"));
 	neap_buffer_fini(&text);
 }
 

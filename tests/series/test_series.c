@@ -1,4 +1,4 @@
-/* neap series from outside: who may run it, what outlives it, what it says and with which status it ends. */
+/* neap series from outside: exclusion, survival of kills, messages and exit status. */
 #include "series_test.h"
 
 #include "base/file.h"
@@ -36,7 +36,7 @@ static void let_go(void)
 	close(fd);
 }
 
-/* Killed while the experiment runs: it goes on, a resume waits for it and takes its result. */
+/* Killed while the experiment runs: it keeps running; a resume waits for it and takes its result. */
 static void test_adopt(void **state)
 {
 	(void)state;
@@ -51,7 +51,7 @@ static void test_adopt(void **state)
 	series_await("err");
 	let_go();
 	assert_int_equal(series_wait(second), 0);
-	check_said("[1/2] w: attempt 1 goes on, waiting for it");
+	check_said("[1/2] w: attempt 1 is still running, waiting for it");
 	assert_int_equal(series_lines("ran"), 1);
 	assert_int_equal(series_lines("done"), 1);
 	assert_int_equal(series_lines("ran2"), 1);
@@ -61,7 +61,7 @@ static void test_adopt(void **state)
 	json_decref(records);
 }
 
-/* Killed, and the experiment ended before anyone came back: its result is there. */
+/* Killed, and the experiment ended before the resume: its result is there. */
 static void test_take(void **state)
 {
 	(void)state;
@@ -77,7 +77,7 @@ static void test_take(void **state)
 	assert_int_equal(series_lines("ran2"), 1);
 }
 
-/* The supervisor itself is killed: that attempt is lost, said so, and another is made. */
+/* The supervisor itself is killed: that attempt is lost and reported, and another is made. */
 static void test_lost(void **state)
 {
 	(void)state;
@@ -120,7 +120,7 @@ static void check_counts(const char *experiment, unsigned starts, unsigned ends,
 }
 
 /* Three attempts whose supervisors died while their command ran: given up, reported as lost, and the next experiment
- * has its turn. */
+ * runs. */
 static void test_give_up(void **state)
 {
 	(void)state;
@@ -143,7 +143,7 @@ static void test_give_up(void **state)
 	check_counts("f", 1, 1, 0, 0);
 }
 
-/* Starts that were journaled and never came to be: only what began can be lost. */
+/* Starts that were journaled but never happened: only a started attempt can be lost. */
 static void test_never_began(void **state)
 {
 	(void)state;
@@ -157,7 +157,7 @@ static void test_never_began(void **state)
 	check_counts("e", 5, 1, 0, 4);
 }
 
-/* Supervisors that die before they begin their command stop the series: it would go on so for ever. */
+/* Supervisors that die before they start their command stop the series: else it would retry for ever. */
 static void test_none_begins(void **state)
 {
 	char text[512];
@@ -176,7 +176,7 @@ static void test_none_begins(void **state)
 	assert_int_equal(series_lines("ran"), 1);
 }
 
-/* A series whose supervisors die in the stretch between their command's end and its result. */
+/* A series whose supervisors die between their command's end and its result. */
 static int end_in_between(const char *command_end)
 {
 	char text[1024];
@@ -203,7 +203,7 @@ static void check_result(const char *outcome, int exit_status)
 	assert_int_not_equal(access("f/runs/e-1/ended", F_OK), 0);
 }
 
-/* Killed after the command has ended: what it had written at once is enough. */
+/* Killed after the command has ended: the file `ended` is enough. */
 static void test_ended(void **state)
 {
 	(void)state;
@@ -220,7 +220,7 @@ static void test_ended(void **state)
 			now = strrchr(stat, ')')[2];
 		free(stat);
 	}
-	assert_true(now == 'Z' || access(path, F_OK)); /* what the command left was ended */
+	assert_true(now == 'Z' || access(path, F_OK)); /* the command's leftover was ended */
 }
 
 static void test_ended_badly(void **state)
@@ -232,7 +232,7 @@ static void test_ended_badly(void **state)
 	check_result("oom", 3);
 }
 
-/* What would have been started again with less has not ended: that attempt is lost. */
+/* A run that was due to restart with less memory has not ended: that attempt is lost. */
 static void test_ended_with_a_rung_left(void **state)
 {
 	(void)state;
@@ -243,7 +243,8 @@ static void test_ended_with_a_rung_left(void **state)
 	check_counts("e", 2, 1, 1, 0);
 }
 
-/* One supervisor cannot begin; the other has not come so far: the series ends when both have, and nothing is lost. */
+/* One supervisor cannot start, the other has not got that far: the series ends when both have, and nothing is lost.
+ */
 static void test_reaped(void **state)
 {
 	char text[1024];
@@ -270,7 +271,7 @@ static void test_reaped(void **state)
 	check_counts("full", 1, 0, 0, 1);
 }
 
-/* On a file system without locks, everything is as with them. */
+/* A file system without locks makes no difference. */
 static void test_without_locks(void **state)
 {
 	(void)state;
@@ -289,7 +290,7 @@ static void test_without_locks(void **state)
 	pid_t second =
 		series_spawn("nolocks:0:0", (const char *const[]){"s.yaml", "--folder", "f", "--resume", NULL});
 	series_await("err"); /* it is adopted */
-	check_said("[1/2] w: attempt 1 goes on, waiting for it");
+	check_said("[1/2] w: attempt 1 is still running, waiting for it");
 	pid_t supervisor = supervisor_of("f/runs/w-1/supervisor");
 	assert_int_equal(kill(supervisor, SIGKILL), 0);
 	series_await("f/runs/w-2/supervisor"); /* and seen to be gone */
@@ -319,7 +320,7 @@ static void test_excluded(void **state)
 	assert_int_equal(series_lines("ran"), 1);
 }
 
-/* Ctrl-C ends the experiment under way; it runs again after a resume, and nothing else does. */
+/* Ctrl-C ends the running experiment; after a resume it runs again, and only it. */
 static void test_interrupted(void **state)
 {
 	(void)state;
@@ -341,7 +342,7 @@ static void test_interrupted(void **state)
 	assert_int_equal(series_lines("ran2"), 1);
 }
 
-/* As early as can be: the supervisor that is asked to end has not come to listen for signals. Nothing is lost. */
+/* As early as possible: the supervisor asked to end does not listen for signals yet. Nothing is lost. */
 static void test_interrupted_early(void **state)
 {
 	char text[512];
@@ -365,8 +366,8 @@ static void test_interrupted_early(void **state)
 	assert_int_equal(series_lines("ran"), 1);
 }
 
-/* Killed between a start and its end, then edited: the attempt was another command's, and is made again as the file
- * is now. A kill in the middle of the edit changes nothing about that. */
+/* Killed between a start and its end, then edited: the attempt was another command's, and is repeated with the new
+ * file, also after a kill in the middle of the edit. */
 static void test_changed(void **state)
 {
 	(void)state;
@@ -399,7 +400,7 @@ static void test_damaged(void **state)
 	check_said("f/journal is damaged at byte 0");
 }
 
-/* A finished series: shown again on demand, else the next number begins. */
+/* A finished series: shown again on demand, else the next number starts. */
 static void test_finished(void **state)
 {
 	(void)state;
@@ -423,7 +424,7 @@ static void test_finished(void **state)
 	assert_int_equal(series_lines("ran"), 3);
 }
 
-/* What a failing experiment does to the others, nothing, and to the status. */
+/* A failing experiment does not affect the others, only the status. */
 static void test_failures(void **state)
 {
 	(void)state;
@@ -451,7 +452,7 @@ static void test_failures(void **state)
 	free(ran);
 }
 
-/* What is wrong with the file is said before anything starts. */
+/* Errors in the file are reported before anything starts. */
 static void test_refused(void **state)
 {
 	(void)state;

@@ -1,5 +1,5 @@
-/* The journal's records replayed: what a series can have written is taken, anything else is refused and changes
- * nothing.
+/* The journal's records replayed: records that a series can have written are accepted, anything else is refused and
+ * changes nothing.
  */
 #include "series/series_state.h"
 
@@ -33,7 +33,7 @@ static int free_spec(void **state)
 #define OF(type, e, n) "{\"type\":\"" type "\",\"experiment\":\"" e "\",\"attempt\":" #n "}"
 #define FINISH         "{\"type\":\"finish\"}"
 
-/* Applies a beginning and then the texts; all but the last must be taken. */
+/* Applies a first record and then the texts; all but the last must be accepted. */
 static enum neap_status apply(struct neap_series_state *state, const char *const *texts, struct neap_error *err)
 {
 	json_t *records = json_array();
@@ -71,7 +71,7 @@ static void test_whole(void **unused)
 	neap_series_state_fini(&state);
 }
 
-/* Which array has a task for which experiment. */
+/* The array that has a task for an experiment. */
 static void test_submitted(void **unused)
 {
 	(void)unused;
@@ -105,7 +105,7 @@ static void test_submitted(void **unused)
 #define PLACED(e, n, more)                                                                                           \
 	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"," more "}"
 
-/* What an attempt may take, and where; earlier versions did not say. */
+/* An attempt's needs and device; earlier versions wrote neither. */
 static void test_placed(void **unused)
 {
 	(void)unused;
@@ -152,7 +152,7 @@ static void test_edited(void **unused)
 	assert_string_equal(state.gone[0].name, "old");
 	assert_false(state.gone[0].open);
 	assert_true(state.gone[1].open);
-	/* What is written from here on is about the file as it is. */
+	/* Records from here on are about the current file. */
 	json_t *record = json_loads(START("old", 2), 0, NULL);
 	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_EPARSE);
 	json_decref(record);
@@ -202,9 +202,9 @@ static void test_refused(void **unused)
 		{{FINISH}, "record 2: a finish before the last experiment's end"},
 		{{ARRAY(2, "\"a\"")}, "record 2: expected the experiments of submission 1"},
 		{{ARRAY(1, "")}, "record 2: expected the experiments of submission 1"},
-		{{ARRAY(1, "7")}, "record 2: submitted what is not to be run: ''"},
-		{{ARRAY(1, "\"a\",\"c\"")}, "record 2: submitted what is not to be run: 'c'"},
-		{{START("a", 1), ARRAY(1, "\"a\"")}, "record 3: submitted what is not to be run: 'a'"},
+		{{ARRAY(1, "7")}, "record 2: submitted an experiment that may not run: ''"},
+		{{ARRAY(1, "\"a\",\"c\"")}, "record 2: submitted an experiment that may not run: 'c'"},
+		{{START("a", 1), ARRAY(1, "\"a\"")}, "record 3: submitted an experiment that may not run: 'a'"},
 		{{OF("unbegun", "a", 1)}, "record 2: the end of a task that was not submitted"},
 		{{ARRAY(1, "\"a\""), OF("unbegun", "a", 2)}, "record 3: the end of a task that was not submitted"},
 		{{ARRAY(1, "\"a\""), START("a", 1), OF("unbegun", "a", 2)},

@@ -1,5 +1,5 @@
 #!/usr/bin/env bats
-# neap series --slurm where Slurm says what the test wants: every way in which a task may end, answers that make no sense,
+# neap series --slurm with a fake Slurm that answers as the test wants: every way in which a task may end, answers that make no sense,
 # refusals. Tasks are run by hand, as the array's script would. tests/slurm/slurm.py has a real Slurm.
 
 setup() {
@@ -32,13 +32,13 @@ series() {
 	END
 }
 
-# task JOB TASK [RESTARTS]: what Slurm would start, with its output.
+# task JOB TASK [RESTARTS]: runs the task as Slurm would, with its output.
 task() {
 	SLURM_ARRAY_JOB_ID=$1 SLURM_ARRAY_TASK_ID=$2 SLURM_RESTART_COUNT=${3-} SLURMD_NODENAME=n1 \
 		"s/slurm/$(($1 - 100)).sh" >> "s/slurm/$1-$2.out" 2>&1
 }
 
-# begun TASK [REASON]: a task of job 101 that was killed before it had a result, and why slurmstepd says that it was.
+# begun TASK [REASON]: a task of job 101 that was killed before it had a result, with slurmstepd's reason.
 begun() {
 	mkdir -p "s/runs/e-i=$1-1"
 	echo "job 101 task $1 restart 0 node n1 run r$1" > "s/runs/e-i=$1-1/claim"
@@ -46,7 +46,7 @@ begun() {
 	[ -z "${2-}" ] || echo "slurmstepd-n1: error: $2" >> "s/slurm/101-$1.out"
 }
 
-@test "however a task ends, the report tells it apart" {
+@test "the report distinguishes every end of a task" {
 	series 11
 	slurm
 	[ "$status" -eq 0 ]
@@ -102,7 +102,7 @@ begun() {
 	[ "$("$NEAP" history --json | jq -r '.runs[].name' | sort -u | wc -l)" = 11 ]
 }
 
-@test "what Slurm cannot be asked about is not over" {
+@test "a task is not over while squeue fails" {
 	series 2
 	slurm
 	begun 1
@@ -110,7 +110,7 @@ begun() {
 	echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" > "$FAKE/squeue-fails"
 	slurm --resume
 	[ "$status" -eq 75 ]
-	[[ "$output" == *"squeue cannot say what runs: "*"Unable to contact slurm controller"* ]]
+	[[ "$output" == *"squeue failed: "*"Unable to contact slurm controller"* ]]
 	rm "$FAKE/squeue-fails"
 	printf '101_2\n101_\033[2Jx\n' > "$FAKE/squeue"
 	slurm --resume
@@ -124,7 +124,7 @@ begun() {
 	[ "$(cat s/journal)" = "$before" ]
 }
 
-@test "tasks claim what is left, whoever comes, and nothing twice" {
+@test "tasks claim the remaining experiments in any order, none twice" {
 	series 3
 	slurm
 	task 101 1
@@ -146,7 +146,7 @@ begun() {
 	[ "$(xargs < ran)" = "1 2 3" ]
 }
 
-@test "a task that begins late runs again what has failed meanwhile" {
+@test "a late task retries an experiment that has failed meanwhile" {
 	cat > s.yaml <<-'END'
 		name: s
 		experiments:
@@ -216,7 +216,7 @@ begun() {
 	[ "$(result held-2 .outcome)" = ok ]
 }
 
-@test "what is lost three times is given up" {
+@test "an experiment lost three times is given up" {
 	series 1
 	slurm
 	for i in 1 2 3; do
@@ -234,7 +234,7 @@ begun() {
 
 @test "a series that Slurm has is not run here beside it" {
 	series 2
-	echo "sbatch: error: the controller is gone" > "$FAKE/refuse-late" # nobody knows what it did
+	echo "sbatch: error: the controller is gone" > "$FAKE/refuse-late" # whether it submitted is unknown
 	slurm
 	[ "$status" -eq 69 ]
 	run "$NEAP" series s.yaml --folder s --resume
@@ -279,14 +279,14 @@ begun() {
 	[ ! -e "$FAKE/words.104" ]
 }
 
-@test "what sbatch refuses is said in its words, and can be submitted later" {
+@test "a refusal is reported in sbatch's words, and the series can be submitted later" {
 	series 2
 	echo "sbatch: error: Batch job submission failed: Invalid qos specification" > "$FAKE/refuse"
 	slurm
 	[ "$status" -eq 69 ]
 	[ "$output" = "neap series: sbatch refused: Batch job submission failed: Invalid qos specification; nothing was submitted" ]
 	[ ! -s s/journal ]
-	mv "$FAKE/refuse" "$FAKE/refuse-late" # the controller is gone in between: nobody knows what it did
+	mv "$FAKE/refuse" "$FAKE/refuse-late" # the controller is gone in between: whether it submitted is unknown
 	slurm
 	[ "$status" -eq 69 ]
 	[[ "$output" == *"sbatch refused: Batch job"* ]]
@@ -309,7 +309,7 @@ begun() {
 	[ "$(result e-i=2-1 .outcome)" = ok ]
 }
 
-@test "the journal's words are not taken for the file's when that has changed" {
+@test "a changed file is not mistaken for the one that was submitted" {
 	series 2
 	slurm
 	sed -i 's/>> ran/>> elsewhere/' s.yaml
@@ -341,7 +341,7 @@ begun() {
 	[ ! -e s ]
 }
 
-@test "interrupted while it waits: the jobs go on, and it says how to go on" {
+@test "interrupted while it waits: the jobs go on, and it says how to resume" {
 	series 1
 	echo 101_1 > "$FAKE/squeue"
 	"$NEAP" series s.yaml --slurm --folder s --wait >out 2>err &
