@@ -1,4 +1,4 @@
-/* The ladder of --on-oom: its grammar, its steps, and what must hold whatever the numbers are. */
+/* The ladder of --on-oom: its grammar, its steps, and its invariants for any numbers. */
 #include "run/degrade.h"
 
 #include "base/units.h"
@@ -58,7 +58,7 @@ static void test_odd_is_skipped(void **state)
 	assert_int_equal(neap_ladder_parse("halve b, double a; enable n", &now, &ladder, NULL), NEAP_OK);
 	assert_true(neap_ladder_descend(&ladder, &now, &rung));
 	assert_string_equal(neap_parameters_get(&now, "b"), "3");
-	assert_true(neap_ladder_descend(&ladder, &now, &rung)); /* 3 is odd: all of the rung is left out */
+	assert_true(neap_ladder_descend(&ladder, &now, &rung)); /* 3 is odd: the whole rung is skipped */
 	assert_string_equal(neap_parameters_get(&now, "b"), "3");
 	assert_string_equal(neap_parameters_get(&now, "a"), "2");
 	assert_string_equal(neap_parameters_get(&now, "n"), "1");
@@ -157,7 +157,7 @@ static void test_expand(void **state)
 	expand("{A}", NULL);
 }
 
-/* Whatever the start: the product never changes, the micro-batch only falls, and the end comes soon. */
+/* From any start: the product never changes, the micro-batch only falls, and the ladder ends soon. */
 static void test_effective_batch_is_kept(void **state)
 {
 	(void)state;

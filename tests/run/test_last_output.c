@@ -1,4 +1,4 @@
-/* The end of a command's output: which lines are kept, and which of them says why it failed. */
+/* The end of a command's output: the lines that are kept, and the line with the reason of the failure. */
 #include "run/last_output.h"
 
 #include "support/test.h"
@@ -41,11 +41,11 @@ static void test_exceptions(void **state)
 			    "AssertionError");
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  x\nmine.Stop: now\nbye\n"),
 			    "mine.Stop: now");
-	/* Of a syntax error there is no traceback. */
+	/* A syntax error has no traceback. */
 	assert_string_equal(
 		ERROR_OF("  File \"t.py\", line 1\n    x =\n       ^\nSyntaxError: invalid syntax\nbye\n"),
 		"SyntaxError: invalid syntax");
-	/* A rank's name before each line; torchrun's own exception comes after and says less. */
+	/* A rank's name before each line; torchrun's own exception follows and is less useful. */
 	assert_string_equal(ERROR_OF("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a\", line 1\n"
 				     "[rank1]: ValueError: bad\n"
 				     "Traceback (most recent call last):\n  File \"torchrun\"\n"
@@ -54,16 +54,16 @@ static void test_exceptions(void **state)
 			    "ValueError: bad");
 	assert_string_equal(ERROR_OF("Traceback (most recent call last):\n  a\nerrors.ChildFailedError: \n==\n"),
 			    "errors.ChildFailedError:");
-	/* What only looks like one. */
+	/* Lines that only look like one. */
 	assert_string_equal(ERROR_OF("note: ValueErrors are rare\nError 7 in line\n"), "Error 7 in line");
 }
 
 static void test_filtered(void **state)
 {
 	(void)state;
-	/* Colors are dropped, what else a terminal would obey is replaced. */
+	/* Colors are dropped; other control bytes are replaced. */
 	assert_string_equal(LINES_OF("\033[1;31mred\033[0m \033]0;title\a\x9b\x01 end\n"), "red ?? end\n");
-	/* Of a progress bar the last form. */
+	/* The last form of a progress bar. */
 	assert_string_equal(LINES_OF(" 10%\r 50%\r100% done\nnext\n"), "100% done\nnext\n");
 	/* An escape sequence that is cut off. */
 	assert_string_equal(LINES_OF("a\033["), "a\n");
@@ -86,7 +86,7 @@ static void test_bounds(void **state)
 		lines += *c == '\n';
 	assert_int_equal(lines, NEAP_LAST_LINES);
 	assert_memory_equal(output.lines, "line 24\n", 8);
-	/* A blank line takes no other's place. */
+	/* A blank line does not count. */
 	strcpy(text + length, "\n\n");
 	neap_last_output_find(text, length + 2, &output);
 	assert_memory_equal(output.lines, "line 24\n", 8);

@@ -1,4 +1,4 @@
-/* The limits of a run: what is near, what is crossed, and the way from SIGTERM to SIGKILL. */
+/* The limits of a run: near, crossed, and the way from SIGTERM to SIGKILL. */
 #include "run/limits.h"
 
 #include "support/test.h"
@@ -20,7 +20,7 @@ static void test_near_and_crossed(void **state)
 	} rows[] = {
 		{{0, 0, 0, 100 * GIB}, NEAP_LIMITS_NOTHING, 0},
 		{{0, NOWHERE, NOWHERE, NOWHERE}, NEAP_LIMITS_NOTHING, 0},
-		{{99, 0, 0, NOWHERE}, NEAP_LIMITS_NOTHING, 0}, /* of time nobody is warned */
+		{{99, 0, 0, NOWHERE}, NEAP_LIMITS_NOTHING, 0}, /* the time limit gives no warning */
 		{{100, 0, 0, NOWHERE}, NEAP_LIMITS_ASK, NEAP_LIMIT_TIME},
 		{{0, 9 * GIB - 10, 0, NOWHERE}, NEAP_LIMITS_NOTHING, 0},
 		{{0, 9 * GIB, 0, NOWHERE}, NEAP_LIMITS_WARN, NEAP_LIMIT_DEVICE},
@@ -33,7 +33,7 @@ static void test_near_and_crossed(void **state)
 		{{0, 0, 0, 9 * GIB}, NEAP_LIMITS_WARN, NEAP_LIMIT_DISK},
 		{{0, 0, 0, 9 * GIB - 1}, NEAP_LIMITS_ASK, NEAP_LIMIT_DISK},
 		{{0, 0, 0, 0}, NEAP_LIMITS_ASK, NEAP_LIMIT_DISK},
-		/* what is crossed counts before what is near, and of what is crossed the first */
+		/* a crossed limit counts before a near one, and the first crossed one wins */
 		{{0, 9 * GIB, 21 * GIB, 0}, NEAP_LIMITS_ASK, NEAP_LIMIT_HOST},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -105,7 +105,7 @@ static void test_device(void **state)
 	free(reading);
 }
 
-/* Two attached processes; the driver is only looked at now and then. */
+/* Two attached processes; the driver is sampled only now and then. */
 static void test_a_peak_between_two_looks(void **state)
 {
 	(void)state;
@@ -114,7 +114,7 @@ static void test_a_peak_between_two_looks(void **state)
 	observe->device_count = 1;
 	observe->now.total_bytes = 1000;
 	observe->peak_device_bytes = 300;
-	assert_int_equal(neap_observe_peak_device(observe, 400), 300); /* nobody was seen attached */
+	assert_int_equal(neap_observe_peak_device(observe, 400), 300); /* no process was seen attached */
 	observe->attached_count = 2;
 	assert_int_equal(neap_observe_peak_device(observe, 0), 300);
 	assert_int_equal(neap_observe_peak_device(observe, 400), 400); /* contexts are not known */
@@ -127,7 +127,7 @@ static void test_a_peak_between_two_looks(void **state)
 	free(observe);
 }
 
-/* Of two processes one was met while it had attached and not yet come to its device, the other not at all. */
+/* A sample saw one process after it attached but before it used its device, and never saw the other. */
 static void test_processes_that_no_look_met(void **state)
 {
 	(void)state;
@@ -157,7 +157,7 @@ static void test_processes_that_no_look_met(void **state)
 	record->start_ticks = 6;
 	record->names_used = 3;
 	strcpy(record->names[1], "GPU-b");
-	strcpy(record->names[2], "GPU-c"); /* a device that could not be read */
+	strcpy(record->names[2], "GPU-c"); /* an unreadable device */
 	record->journal = journal;
 	record->journal_count = sizeof journal / sizeof *journal;
 	assert_false(neap_observe_met(observe, 11));
@@ -173,7 +173,7 @@ static void test_processes_that_no_look_met(void **state)
 	assert_int_equal(observe->attached[1].context_bytes, 70);
 	assert_int_equal(observe->attached[1].peak_allocated_bytes, 20);
 	assert_int_equal(observe->attached[1].peak_reserved_bytes, 30);
-	assert_int_equal(observe->watched, 1); /* nobody asked for another */
+	assert_int_equal(observe->watched, 1); /* no other was requested */
 	assert_true(touched[1] && !touched[0]);
 	neap_observe_outsiders(observe, &text);
 	assert_int_equal(text.length, 0);

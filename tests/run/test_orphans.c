@@ -1,4 +1,5 @@
-/* Processes a run left behind: found by their starting environment or their descent, ended; nobody else is. */
+/* Processes a run left behind: found by their starting environment or their descent, and ended; other processes are
+ * not. */
 #include "run/orphans.h"
 
 #include "support/test.h"
@@ -12,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GRACE_MS 60000 /* nobody waits for it: those that it is given to heed SIGTERM */
+#define GRACE_MS 60000 /* never reached: these processes obey SIGTERM */
 
 static char run_id[64];
 
@@ -23,7 +24,7 @@ static int setup(void **state)
 	return prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* Starts `script` with NEAP_RUN_ID=id (NULL: unset); returns when it has said a line. */
+/* Starts `script` with NEAP_RUN_ID=id (NULL: unset); returns when it has printed a line. */
 static pid_t start(const char *id, const char *script)
 {
 	int ready[2];
@@ -134,11 +135,11 @@ static void test_by_descent(void **state)
 
 static void count_ended(void *context, const struct neap_ended *orphan)
 {
-	assert_int_not_equal(orphan->ended_by, 0); /* by SIGKILL where a grace is short for so many */
+	assert_int_not_equal(orphan->ended_by, 0); /* by SIGKILL if the grace is too short for so many */
 	++*(size_t *)context;
 }
 
-/* More of them than are looked at together. */
+/* More than fit into one batch. */
 static void test_many(void **state)
 {
 	(void)state;

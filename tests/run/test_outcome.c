@@ -1,4 +1,4 @@
-/* What became of a command: every kind of end, and what is not to be taken for it. Also room and drain. */
+/* The outcome of a command: every kind of end, and its lookalikes. Also room and drain. */
 #include "run/drain.h"
 #include "run/outcome.h"
 #include "support/test.h"
@@ -59,7 +59,7 @@ static void test_outcomes(void **state)
 	decide(e, NEAP_OUTCOME_STOPPED, 0, "host memory 3.10 GiB above 3.00 GiB");
 	e.wait_status = EXITED(1);
 	decide(e, NEAP_OUTCOME_STOPPED, 1, "host memory 3.10 GiB above 3.00 GiB");
-	/* Asked to stop early, and it did; with another status something else went wrong. */
+	/* Asked to stop early, and it did; another status means another failure. */
 	strcpy(ran.stop_text, "device memory below 1.00 GiB");
 	e = ran, e.wait_status = EXITED(75);
 	decide(e, NEAP_OUTCOME_STOPPED, 75, "device memory below 1.00 GiB");
@@ -76,11 +76,11 @@ static void test_oom_and_what_looks_like_it(void **state)
 	struct neap_evidence oom = {.started = true, .wait_status = EXITED(1), .ooms = 1}, e;
 	strcpy(oom.oom_text, "asked for 2.00 GiB");
 	decide(oom, NEAP_OUTCOME_OOM, 1, "recorded: asked for 2.00 GiB");
-	e = oom, e.wait_status = 0; /* it came through */
+	e = oom, e.wait_status = 0; /* it survived */
 	decide(e, NEAP_OUTCOME_OK, 0, "");
-	e = oom, e.recovered = true; /* it went on, and failed of something else */
+	e = oom, e.recovered = true; /* it went on and failed for another reason */
 	decide(e, NEAP_OUTCOME_FAILED, 1, "exit status 1");
-	strcpy(e.stderr_line, "charlm: out of device memory"); /* what it said of the one it came through */
+	strcpy(e.stderr_line, "charlm: out of device memory"); /* its message about the OOM it survived */
 	decide(e, NEAP_OUTCOME_FAILED, 1, "exit status 1");
 	e = oom, e.wait_status = SIGABRT;
 	decide(e, NEAP_OUTCOME_OOM, 128 + SIGABRT, "recorded");
@@ -100,7 +100,7 @@ static void test_oom_and_what_looks_like_it(void **state)
 	decide(e, NEAP_OUTCOME_CANCELED, 137, "signal 2");
 }
 
-/* A lost device is the cause, whatever else its loss looked like to the command. */
+/* A lost device is the cause, however its loss looked to the command. */
 static void test_lost_device(void **state)
 {
 	(void)state;
@@ -110,7 +110,7 @@ static void test_lost_device(void **state)
 	decide(e, NEAP_OUTCOME_NO_DEVICE, 1, "NVML error 15: GPU is lost");
 	e.wait_status = SIGABRT;
 	decide(e, NEAP_OUTCOME_NO_DEVICE, 134, "GPU is lost");
-	e.wait_status = 0; /* lost, and of no matter to it */
+	e.wait_status = 0; /* lost, but the command succeeded */
 	decide(e, NEAP_OUTCOME_OK, 0, "");
 	e.wait_status = EXITED(1), e.lost_text[0] = '\0', e.ooms = 0;
 	strcpy(e.lost_line, "CUDA error: uncorrectable ECC error encountered");
@@ -152,7 +152,7 @@ static void test_scan(void **state)
 	scan("first\nRuntimeError: CUDA out of memory. Tried\nlast words", "RuntimeError: CUDA out of memory. Tried");
 	scan("neap: out of device memory: asked 1\n\n\n", "neap: out of device memory: asked 1");
 	scan("cuda OUT OF MEMORY\n", "");
-	/* too long ago: whatever it was, training went on for many lines */
+	/* too long ago: training went on for many lines */
 	char text[4096] = "CUDA out of memory\n";
 	for (int i = 0; i < 60; i++)
 		strcat(text, "step\n");
@@ -217,24 +217,24 @@ static void test_drain_left(void **state)
 	/* or listed still: counted once */
 	list(&after, 101, 3 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 3 * GIB);
-	/* a neighbour that came or grew is no drain of ours */
+	/* a new or growing neighbour does not count */
 	after = reading(5 * GIB);
 	list(&after, 50, 3 * GIB);
 	list(&after, 60, 2 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 0);
-	/* nor does one that left hide what we hold */
+	/* a neighbour that left does not hide our bytes */
 	after = reading(3 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 3 * GIB);
 	/* the driver's bookkeeping */
 	after = reading(2 * GIB + NEAP_DRAIN_SLACK);
 	list(&after, 50, 2 * GIB);
 	assert_true(neap_drain_left(&before, &after, run, 2) == 0);
-	/* listed without bytes: not gone */
+	/* listed without bytes: still there */
 	after = reading(2 * GIB);
 	list(&after, 50, 2 * GIB);
 	list(&after, 100, NEAP_BYTES_UNKNOWN);
 	assert_true(neap_drain_left(&before, &after, run, 2) > 0);
-	/* no list at all: what the device grew by */
+	/* no list at all: the device's growth */
 	after = reading(6 * GIB), after.processes_known = false;
 	before = reading(2 * GIB), before.processes_known = false;
 	assert_true(neap_drain_left(&before, &after, run, 2) == 4 * GIB);

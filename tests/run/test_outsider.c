@@ -1,4 +1,4 @@
-/* Why a process is not attached: the table, and what is read of a real one. */
+/* Why a process is not attached: the table, and a real process. */
 #include "run/outsider.h"
 
 #include "support/test.h"
@@ -58,7 +58,7 @@ static void test_a_real_one(void **state)
 		execv("/bin/sh", words);
 		_exit(127);
 	}
-	assert_int_equal(read(ready[0], text, 1), 1); /* it is no fork of this one any more */
+	assert_int_equal(read(ready[0], text, 1), 1); /* it has called exec */
 	assert_true(neap_outsider_describe(pid, text, sizeof text));
 	assert_non_null(strstr(text, "): "));
 	assert_non_null(strstr(text, "does not use libneap"));

@@ -1,4 +1,4 @@
-/* The attached processes of a run told apart. */
+/* Sorting the attached processes of a run. */
 #include "run/ranks.h"
 
 #include "support/test.h"
@@ -22,12 +22,12 @@ static void test_told_apart_and_sorted(void **state)
 	struct neap_result result;
 	(void)state;
 	add(&ranks, 50, 21, NEAP_PROCESS_RANK, 1);   /* started by rank 1, with its environment */
-	add(&ranks, 60, 50, NEAP_PROCESS_RANK, 1);   /* and by that */
+	add(&ranks, 60, 50, NEAP_PROCESS_RANK, 1);   /* and by that one */
 	add(&ranks, 70, 20, NEAP_PROCESS_WORKER, 0); /* loads data for rank 0 */
 	add(&ranks, 80, UINT64_MAX, NEAP_PROCESS_PLAIN, UINT64_MAX);
 	add(&ranks, 21, 10, NEAP_PROCESS_RANK, 1);
 	add(&ranks, 20, 10, NEAP_PROCESS_RANK, 0);
-	add(&ranks, 22, 20, NEAP_PROCESS_RANK, 2); /* started by rank 0 to be another: spawned ranks */
+	add(&ranks, 22, 20, NEAP_PROCESS_RANK, 2); /* started by rank 0 as another rank: spawned ranks */
 	assert_int_equal(neap_result_init(&result, NULL), NEAP_OK);
 	assert_int_equal(neap_ranks_put(&ranks, &result, NULL), NEAP_OK);
 	static const struct {
@@ -49,7 +49,7 @@ static void test_told_apart_and_sorted(void **state)
 		assert_int_equal(result.ranks[i].peak_allocated_bytes, wanted[i].pid);
 		assert_string_equal(result.ranks[i].device, "GPU-a GPU-b");
 	}
-	struct neap_buffer text = {0}; /* also what a damaged recording says can be written */
+	struct neap_buffer text = {0}; /* values from a damaged recording can be written too */
 	assert_int_equal(neap_result_format("it", &result, &text, NULL), NEAP_OK);
 	neap_buffer_fini(&text);
 	neap_result_fini(&result);

@@ -1,4 +1,4 @@
-/* What the stand-ins tell of a run: merged over processes, written as one line, whatever the files hold. */
+/* The stand-ins' report of a run: merged over processes, written as one line, for any content of the files. */
 #include "run/simulated.h"
 
 #include "base/file.h"
@@ -61,7 +61,7 @@ static void test_hostile_lines(void **state)
 		"values a b\n",
 		"values a b 1 0\n",
 		"values a b 1 0 0 0\n",
-		"values a b 1 0 0", /* no end: it may go on */
+		"values a b 1 0 0", /* no newline: it may go on */
 		"nothing a b 1 0 0\n",
 		"values  b 1 0 0\n",
 		"values a\tc b 1 0 0\n",
@@ -120,7 +120,7 @@ static void test_a_folder(void **state)
 	}
 	assert_false(neap_simulated_is_used(folder));
 	for (int i = 0; i < 5000; i++)
-		neap_buffer_text(&large, tally); /* 90 kB: what is beyond 64 KiB is not read */
+		neap_buffer_text(&large, tally); /* 90 kB: only 64 KiB are read */
 	snprintf(path, sizeof path, "%s/simulated.7", folder);
 	assert_int_equal(neap_file_write(path, large.data, large.length, NULL), NEAP_OK);
 	snprintf(path, sizeof path, "%s/simulated.8", folder);

@@ -1,4 +1,4 @@
-/* killer.c: LD_PRELOADed into `neap series`, kills it at an instant of its journal's life, or lets the disk be full.
+/* killer.c: LD_PRELOADed into `neap series`, kills it at a chosen journal write, or simulates a full disk.
  *
  *   NEAP_KILLER=MODE:N:BYTES     at the Nth journal write (fork: at the Nth fork) of this process
  *
@@ -6,11 +6,11 @@
  *   torn     its first BYTES bytes are               fork     a supervisor has just been started
  *   written  all of it, but not flushed              full     its first BYTES bytes are, then and from then on ENOSPC
  *
- * linger: where there is no file "begin", makes one named "lingers" and waits before main, signals as they are by
- * default. abort: where there is no file "begin", ends itself by SIGKILL before main.
+ * linger: unless there is a file "begin", makes one named "lingers" and waits before main, with default signals.
+ * abort: unless there is a file "begin", ends itself by SIGKILL before main.
  *
- * nolocks: files named "lock" are on a file system that has none. ended: ends itself by SIGKILL when a file named
- * "ended" has come into place.
+ * nolocks: files named "lock" behave as on a file system without locks. ended: ends itself by SIGKILL when a file
+ * named "ended" is in place.
  *
  * A write counts when its descriptor's name ends in "/journal"; a fork when its process has written a journal before.
  * So supervisors and commands, which inherit the environment, are never touched.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A night: a series whose experiments end in every way, whose runner and supervisors are killed at random instants and
-started again, and in whose report every experiment is accounted for.
+restarted. Its report accounts for every experiment.
 
 usage: night.py NEAP HOLD. NEAP_LONG=1: 200 experiments; otherwise 20. NEAP_TEST_SEED repeats one.
 """
@@ -56,7 +56,7 @@ def die(text):
 
 
 def supervisor(folder):
-    """The supervisor of the newest attempt, if it is under way, or None."""
+    """The supervisor of the newest attempt, if it is running, or None."""
     runs = sorted(os.scandir(f"{folder}/runs"), key=lambda entry: entry.stat().st_mtime)
     if not runs or os.path.exists(f"{runs[-1].path}/result.json"):
         return None
@@ -70,7 +70,7 @@ def supervisor(folder):
 
 
 def run_to_the_end(rng, deadline):
-    """Starts the series, kills it, starts it again, until it comes to its end. Returns counts of kills."""
+    """Starts the series, kills it, starts it again, until it ends. Returns counts of kills."""
     killed = collections.Counter()
     while True:
         with open("out", "w") as out, open("err", "a") as err:
@@ -96,7 +96,7 @@ def run_to_the_end(rng, deadline):
 
 
 def check_journal(killed):
-    """Exactly one end each; every start has come to something."""
+    """Exactly one end each; every start has an outcome."""
     counts = collections.defaultdict(collections.Counter)
     outcomes = {}
     for line in open("night/journal"):

@@ -36,7 +36,7 @@ int series_setup(void **state)
 	setenv("HOME", folder, 1);
 	setenv("XDG_RUNTIME_DIR", runtime, 1);
 	setenv("XDG_STATE_HOME", folder, 1);
-	/* No device at all: these tests are of the journal, and a run without one takes milliseconds. */
+	/* No device: these tests are about the journal, and a run without a device takes milliseconds. */
 	unsetenv("NEAP_DEVICE");
 	unsetenv("NEAP_KILLER");
 	return 0;

@@ -1,4 +1,4 @@
-/* series_test.h: what the tests of whole series share: a folder of their own, and `neap series` started in it. */
+/* series_test.h: shared by the tests of whole series: a folder of their own, and `neap series` started in it. */
 #ifndef NEAP_TESTS_SERIES_TEST_H
 #define NEAP_TESTS_SERIES_TEST_H
 

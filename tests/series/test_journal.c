@@ -1,4 +1,4 @@
-/* The journal: every cut of the file is survived, damage is not taken for a cut, and two processes exclude each
+/* The journal: it survives every cut of the file, does not mistake damage for a cut, and two processes exclude each
  * other. */
 #include "series/journal.h"
 
@@ -120,7 +120,7 @@ static void test_every_cut(void **state)
 		assert_int_equal(neap_file_write(path, whole.data, cut, NULL), NEAP_OK);
 		assert_int_equal(count_read(cut), lines);
 		journal = open_journal();
-		assert_int_equal(count_read(end), lines); /* also while a writer has it */
+		assert_int_equal(count_read(end), lines); /* also while a writer has it open */
 		check(journal, lines);
 		assert_int_equal(neap_journal_dropped(journal), cut - end);
 		append(journal, (int)lines);
@@ -196,7 +196,7 @@ static void test_lock(void **state)
 	neap_journal_close(journal);
 }
 
-/* The disk ends in the middle of a record: said, and the next opening goes on from the last whole one. */
+/* The disk is full in the middle of a record: reported, and the next opening continues after the last whole one. */
 static void test_disk_ends(void **state)
 {
 	(void)state;

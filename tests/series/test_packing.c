@@ -1,4 +1,4 @@
-/* Packing: what may run beside what, and that the invariant holds over random series. */
+/* Packing: which experiments may run together, and the invariant over random series. */
 #include "series/packing.h"
 
 #include "support/test.h"
@@ -29,10 +29,16 @@ static void test_table(void **state)
 		{{{100, 60, 1, false}, {200, 150, 1, false}}, BYTES(51), NEAP_PACKING_ANY, 2},
 		{{{100, 0, 0, false}, {200, 150, 1, false}}, BYTES(51), 1, 2}, /* the other would do, but */
 		{{{100, 0, 0, false}, {200, 0, 0, false}}, BYTES(50), 0, 0},
-		{{{100, 0, 1, true}, {200, 0, 1, true}}, BYTES(1), NEAP_PACKING_ANY, 2}, /* beside one that has all */
+		{{{100, 0, 1, true}, {200, 0, 1, true}},
+		 BYTES(1),
+		 NEAP_PACKING_ANY,
+		 2}, /* beside one that needs all */
 		{{{100, 1, 1, false}, {200, 1, 1, false}}, WHOLE, NEAP_PACKING_ANY, 2},
 		{{{100, 0, 0, false}, {200, 1, 1, false}}, WHOLE, NEAP_PACKING_ANY, 0},
-		{{{100, 0, 0, false}, {200, 0, 0, false}}, BYTES(500), NEAP_PACKING_ANY, 1}, /* it will be told so */
+		{{{100, 0, 0, false}, {200, 0, 0, false}},
+		 BYTES(500),
+		 NEAP_PACKING_ANY,
+		 1}, /* its supervisor reports it */
 		{{{100, 0, 1, false}, {200, 1, 1, false}}, BYTES(500), NEAP_PACKING_ANY, 2},
 		{{{100, 90, 1, true}, {200, 90, 1, true}}, {NEAP_NEEDS_NONE, 0}, NEAP_PACKING_ANY, 0},
 	};

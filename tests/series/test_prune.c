@@ -1,4 +1,4 @@
-/* Which runs go, and that nothing else does: no run under way, no file of others, nothing behind a link. */
+/* Which runs are deleted, and nothing else: no running run, no foreign file, no target of a link. */
 #include "series/prune.h"
 
 #include "base/file.h"
@@ -138,13 +138,13 @@ static void test_plan(void **state)
 	PLAN(".....", .keep_last = RUNS);
 	PLAN("...xx", .has_max = true, .max = 3, .has_max_bytes = true, .max_bytes = 15000);
 	PLAN("..xxx", .has_max = true, .max = 4, .until_wall_ns = 201 * SECOND);
-	/* Filters: what does not pass neither goes nor counts. */
+	/* Filters: runs that do not pass are neither deleted nor counted. */
 	PLAN(".x...", .series = "night*");
 	PLAN("x.xxx", .series = "");
 	PLAN("xxx..", .name = "tr?in");
 	PLAN("...x.", .outcome = "lost");
 	PLAN("..x..", .name = "train", .has_max = true, .max = 2);
-	/* Recordings: one that has none is none. */
+	/* Recordings: skips runs without one. */
 	PLAN("xx.xx", .recordings = true);
 	PLAN("...xx", .recordings = true, .has_max_bytes = true, .max_bytes = 1000);
 	PLAN("....x", .recordings = true, .has_max = true, .max = 3);
@@ -170,7 +170,7 @@ static void test_names(void **state)
 			fail_msg("%s is not neap's", others[i]);
 }
 
-/* Each file of a run's folder that ARCHITECTURE.md has: a folder with one that is not neap's never goes. */
+/* Each file of a run's folder in ARCHITECTURE.md: a folder with another file is never deleted. */
 static void test_documented_names(void **state)
 {
 	char line[1024], name[64];
@@ -234,7 +234,7 @@ static void test_recordings_alone(void **state)
 		    is_there("runs/some/model.pt") && is_there("runs/some/record.best"));
 }
 
-/* Under way when looked at, and only when it is to go. */
+/* Running at the scan, or only at the deletion. */
 static void test_locked(void **state)
 {
 	struct neap_prune prune = {0};
@@ -272,7 +272,7 @@ static void test_what_is_not_ours(void **state)
 	snprintf(kept, sizeof kept, "%s/kept", outside);
 	assert_int_equal(neap_file_write(kept, "x", 1, NULL), NEAP_OK);
 	assert_int_equal(symlink(kept, at("runs/links/record.99")), 0);
-	snprintf(link, sizeof link, "%s/run", outside); /* a run elsewhere, that a link leads to */
+	snprintf(link, sizeof link, "%s/run", outside); /* a run elsewhere, reached by a link */
 	assert_int_equal(mkdir(link, 0755), 0);
 	snprintf(kept, sizeof kept, "%s/run/lock", outside);
 	assert_int_equal(neap_file_write(kept, "", 0, NULL), NEAP_OK);
@@ -291,7 +291,7 @@ static void test_what_is_not_ours(void **state)
 	assert_int_equal(access(kept, F_OK), 0);
 }
 
-/* A run's folder that becomes a link between the look and the deletion. */
+/* A run's folder becomes a link between scan and deletion. */
 static void test_replaced_by_a_link(void **state)
 {
 	struct neap_prune prune = {0};
@@ -323,7 +323,7 @@ static void put_journal(const char *below, const char *last)
 	neap_journal_close(journal);
 }
 
-/* Somebody is at the series, as --resume would be: another process, since an fcntl lock is a process's. */
+/* Another process holds the series, as --resume would: an fcntl lock belongs to a process. */
 static pid_t resume(const char *below)
 {
 	int ends[2];
@@ -374,7 +374,7 @@ static void test_series(void **state)
 	assert_true(is_there("series/done-0123abcd-2/runs/a-1/result.json"));
 	assert_true(is_there("series/open-0123abcd/runs/a-1/record.17"));
 	assert_true(is_there("series/none-0123abcd/runs/a-1/record.17"));
-	/* One that has been resumed by the time that it is to go, and has ended again. */
+	/* Resumed before its deletion, and ended again. */
 	put("series/done-0123abcd-2/runs/a-1/record.18", 10, 10);
 	put_journal("series/done-0123abcd-2", "start");
 	neap_prune_apply(&prune, true, &done);
@@ -384,7 +384,7 @@ static void test_series(void **state)
 	assert_true(is_there("series/done-0123abcd-2/runs/a-1/record.18"));
 }
 
-/* Of recordings that take 64 KiB each, the oldest go, beyond the bound. */
+/* With recordings of 64 KiB each, the oldest beyond the limit are deleted. */
 static void test_default(void **state)
 {
 	struct neap_prune_done done;

@@ -2,8 +2,8 @@
  * exactly once.
  *
  * 50 kills at random journal writes and 10 just after a supervisor was started, each in a series of stub experiments
- * that note that they ran. A series that comes to its end is checked, and the next one begun, until the kills are
- * done. The seed is printed; NEAP_TEST_SEED sets it.
+ * that note that they ran. When a series ends, it is checked and the next one started, until the kills are done. The
+ * seed is printed; NEAP_TEST_SEED sets it.
  */
 #include "series_test.h"
 

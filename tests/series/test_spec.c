@@ -1,4 +1,4 @@
-/* Series files: good ones and what they mean; bad ones and the exact words that are said. */
+/* Series files: good ones and their meaning; bad ones and their exact errors. */
 #include "series/spec.h"
 
 #include "base/file.h"
@@ -78,7 +78,7 @@ static void test_plain(void **state)
 static void test_defaults(void **state)
 {
 	(void)state;
-	/* They count wherever they stand, and are changed key by key. */
+	/* They apply wherever they stand, and are overridden key by key. */
 	struct neap_spec spec = parse("experiments:\n"
 				      "- name: a\n"
 				      "- name: b\n"
@@ -202,7 +202,7 @@ static void test_read(void **state)
 	assert_int_equal(neap_spec_hash("foobar", 6), 0x85944171f73967e8ull); /* the draft's test vector */
 }
 
-/* What was measured for one command does not hold for another. */
+/* Measurements of one command do not hold for another. */
 static void test_key(void **state)
 {
 	(void)state;
@@ -234,7 +234,7 @@ static void test_key(void **state)
 	assert_int_equal(strlen(first), NEAP_EXPERIMENT_KEY_ROOM - 1);
 }
 
-/* What --slurm submits with. */
+/* Options of --slurm. */
 static void test_slurm(void **state)
 {
 	(void)state;
@@ -256,7 +256,7 @@ static void test_slurm(void **state)
 	neap_spec_fini(&spec);
 }
 
-/* What only a shell would put something in place of. */
+/* Text that only a shell would expand. */
 static void test_expanded(void **state)
 {
 	(void)state;
@@ -297,7 +297,7 @@ static void test_words(void **state)
 		assert_int_equal(neap_words_split(rows[i].line, &words, &err), NEAP_OK);
 		char *line = neap_words_join(&words);
 		assert_string_equal(line, rows[i].joined);
-		assert_int_equal(neap_words_split(line, &again, &err), NEAP_OK); /* what is joined reads back */
+		assert_int_equal(neap_words_split(line, &again, &err), NEAP_OK); /* joined words read back */
 		assert_int_equal(again.count, words.count);
 		for (size_t w = 0; w < words.count; w++)
 			assert_string_equal(again.items[w], words.items[w]);

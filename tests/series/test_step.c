@@ -20,9 +20,9 @@ static void test_table(void **state)
 		enum neap_step_found found;
 		struct neap_step next;
 	} rows[] = {
-		/* nothing begun */
+		/* nothing started */
 		{{{0}, {0}}, 2, NEAP_STEP_FOUND_NOTHING, {NEAP_STEP_START, 0, 1}},
-		/* what is found has no meaning without an open attempt */
+		/* without an open attempt, `found` is ignored */
 		{{{0}, {0}}, 2, NEAP_STEP_FOUND_RESULT, {NEAP_STEP_START, 0, 1}},
 		{{{0}, {0}}, 2, NEAP_STEP_FOUND_LOCK, {NEAP_STEP_START, 0, 1}},
 		/* ended: the next */
@@ -65,7 +65,7 @@ static void test_beside(void **state)
 		{{{1, 0, true, false}, {0}, {0}, {0}}, 2, {NEAP_STEP_START, 1, 1}},
 		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_WAIT, 4, 0}},
 		{{{1, 0, true, false}, {1, 0, true, false}, {0}, {0}}, 3, {NEAP_STEP_START, 2, 1}},
-		/* one ended in between, the first is to be tried again */
+		/* one ended in between; retry the first */
 		{{{1, 0, false, false}, {1, 0, true, false}, {0}, {0}}, 2, {NEAP_STEP_START, 0, 2}},
 		{{ENDED(1), ENDED(1), {3, 3, false, false}, {1, 0, true, false}}, 2, {NEAP_STEP_GIVE_UP, 2, 3}},
 		/* only open ones are left */
@@ -81,7 +81,7 @@ static void test_beside(void **state)
 	}
 }
 
-/* Random worlds: whatever is found, a series comes to its end, and each experiment ends exactly once. */
+/* Random states: a series always ends, and each experiment ends exactly once. */
 static void test_walks(void **state)
 {
 	(void)state;

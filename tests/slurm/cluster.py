@@ -1,7 +1,7 @@
 """A whole Slurm on this machine, for one test: munged, slurmctld and slurmd on loopback, in a folder of their own.
 
-No systemd, no control groups, no fixed ports, as root or as any user. What is started descends from this process, which
-is its subreaper, and is ended with it.
+No systemd, no control groups, no fixed ports, as root or as any user. All daemons descend from this process,
+their subreaper, and end with it.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands, and
-gone on with, while every fourth task is killed too: every experiment comes to its end once and never runs twice at once,
-and only what was killed is lost.
+"""neap series --slurm, killed at random writes of its journal and just after it has started one of Slurm's commands, then
+resumed, while every fourth task is killed too: every experiment ends once and never runs twice at once, and only killed
+tasks lose their attempt.
 
 usage: killed.py NEAP KILLER.SO. The seed is printed; NEAP_TEST_SEED repeats one. NEAP_LONG=1: ten times as many kills.
 
@@ -157,7 +157,7 @@ def main(neap, killer):
     print(f"{number} series, {sum(kills.values())} kills {kills}, {submits} arrays known, {losses} attempts lost")
     if losses > len(os.listdir("killed")):
         sys.exit(f"killed.py: {losses} attempts lost, but only {len(os.listdir('killed'))} tasks were killed")
-    # What still comes of arrays that were forgotten changes nothing.
+    # Late tasks of forgotten arrays change nothing.
     while any(open(f"states/{name}").read() != "OVER" for name in os.listdir("states")
               if not name.endswith(".new")):
         if time.monotonic() - began > DEADLINE_S + 60:

@@ -20,7 +20,7 @@ from cluster import wait_for  # noqa: E402
 
 NEAP, HOLD = map(os.path.abspath, sys.argv[1:3])
 
-# Six experiments, of which five come to an end by themselves: well, down the ladder, failed, at their own time limit.
+# Six experiments. Five end by themselves: well, down the ladder, failed, at their own time limit.
 # MaxArraySize is 4: three tasks an array.
 SERIES = f"""\
 name: s
@@ -40,7 +40,7 @@ experiments:
 - {{name: again, command: "sh -c 'test -e second || {{ touch second; exit 3; }}'", needs: none, retry_failed: 1}}
 """
 
-# What a local series and one by Slurm must agree on, of each result.
+# The fields of each result that a local series and one by Slurm must agree on.
 SAME = ("name", "outcome", "exit_status", "command", "parameters", "rung", "retries", "evidence", "leak_verdict", "attached",
         "backend", "peak_allocated_bytes")
 
@@ -105,7 +105,7 @@ def columns(table):
 
 
 def gather_until_ended(*words, status):
-    """The loop that a user would write. It never says that it is over before it is."""
+    """The loop that a user would write. It never reports the end too early."""
     while True:
         done = neap(*words)
         if done.returncode != 75:
@@ -115,7 +115,7 @@ def gather_until_ended(*words, status):
 
 
 def test_whole(slurm):
-    """All of it: submitted in two arrays, one task cancelled and run again, the report as a local series makes it."""
+    """The whole way: submitted in two arrays, one task cancelled and run again, the report as a local series makes it."""
     write("s.yaml", SERIES)
     before = len(slurm.states())
     plan = expect(neap("s.yaml", "--slurm", "--dry-run", "--folder", "s"), 0).stdout
@@ -167,7 +167,7 @@ def test_whole(slurm):
 
 
 def test_parallel(_slurm):
-    """Where the file says that one runs at a time, one does."""
+    """With `parallel: 1`, one runs at a time."""
     write("o.yaml", "name: o\nparallel: 1\nexperiments:\n- name: e\n  needs: none\n  grid: {i: [1, 2, 3]}\n"
                     "  command: \"sh -c 'echo begin >> o-log; sleep 0.2; echo end >> o-log'\"\n")
     done = expect(neap("o.yaml", "--slurm", "--wait", "--folder", "o"), 0)
@@ -176,7 +176,7 @@ def test_parallel(_slurm):
 
 
 def test_refused(slurm):
-    """What sbatch says is what the user reads, and nothing has begun that another file could not begin anew."""
+    """The user reads sbatch's own error, and nothing has started: another file can start the series."""
     write("r.yaml", "name: r\nslurm: {partition: nowhere}\nexperiments:\n- {name: e, command: 'true', needs: none}\n")
     before = len(slurm.states())
     done = expect(neap("r.yaml", "--slurm", "--folder", "r"), 69)
@@ -220,7 +220,7 @@ def test_killed_begun(slurm):
 
 
 def test_killed_pending(slurm):
-    """Likewise, but they had not begun: other tasks are submitted, and the first ones find nothing to do at last."""
+    """Likewise, but they had not started: other tasks are submitted, and the first ones find nothing left to do."""
     write("p.yaml", ONCE.format("p"))
     check(neap("p.yaml", "--slurm", "--folder", "p", env=killed_after("pbin", "--hold")).returncode == -9, "not killed")
     job = read("pbin/job").strip()
@@ -233,7 +233,7 @@ def test_killed_pending(slurm):
 
 
 def test_both(slurm):
-    """Likewise, but the first ones begin while the others wait: the tasks of both share the work."""
+    """Likewise, but the first ones start while the others wait: the tasks of both share the work."""
     write("b.yaml", ONCE.format("b"))
     check(neap("b.yaml", "--slurm", "--folder", "b", env=killed_after("bbin", "--hold")).returncode == -9, "not killed")
     job = read("bbin/job").strip()
@@ -261,7 +261,7 @@ experiments:
 
 
 def test_requeued(slurm):
-    """A task that Slurm requeues goes on as the next attempt, of the same submission."""
+    """A task that Slurm requeues continues with the next attempt of the same submission."""
     write("q.yaml", REQUEUED)
     expect(neap("q.yaml", "--slurm", "--folder", "q"), 0)
     task = place_of("q", "e")
@@ -311,7 +311,7 @@ def test_killed_task(slurm):
 
 
 class TimeLimit:
-    """Slurm ends a task at its own time limit. It looks every half minute only: begun first, checked last."""
+    """Slurm ends a task at its own time limit. It checks only every half minute: started first, checked last."""
 
     def __init__(self, slurm):
         write("t.yaml", "name: t\nexperiments:\n- {name: e, command: sleep 600, needs: none}\n")

@@ -1,4 +1,4 @@
-/* Who may run an attempt, and what a task is told. */
+/* Which task may run an attempt, and its instructions. */
 #include "base/file.h"
 #include "slurm/call.h"
 #include "slurm/claim.h"
@@ -136,7 +136,7 @@ static void test_call(void **state)
 						    "sh", "$(x); y", NULL},
 			      &output, complaint, &err),
 			 NEAP_OK);
-	assert_string_equal(neap_buffer_string(&output), "mine $(x); y\n"); /* no shell but the one that is meant */
+	assert_string_equal(neap_buffer_string(&output), "mine $(x); y\n"); /* only the intended shell expands it */
 	assert_string_equal(complaint, "Bad");
 	neap_buffer_clear(&output);
 	assert_int_equal(

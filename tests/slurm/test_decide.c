@@ -1,4 +1,4 @@
-/* What becomes of an attempt: the table of slurm/decide.h, row by row. */
+/* Decisions about an attempt: the table of slurm/decide.h, row by row. */
 #include "slurm/decide.h"
 
 #include "support/test.h"
@@ -18,7 +18,7 @@ static void test_table(void **state)
 		enum neap_outcome outcome; /* of TAKE */
 		bool amended;
 	} rows[] = {
-		/* a result that says it all, whatever became of the task */
+		/* a result is enough, in any state of the task */
 		{{GONE(UNTOLD), RESULT(OK)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_OK},
 		{{RESULT(OOM)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_OOM},
 		{{GONE(TIMEOUT), RESULT(STOPPED)}, NEAP_SLURM_TAKE, NEAP_OUTCOME_STOPPED},
@@ -61,7 +61,7 @@ static void test_table(void **state)
 	}
 }
 
-/* What must hold whatever the facts are. */
+/* Invariants for all facts. */
 static void test_all_facts(void **state)
 {
 	(void)state;
@@ -81,7 +81,7 @@ static void test_all_facts(void **state)
 			/* Never a second attempt beside a result that counts, or while a supervisor lives. */
 			assert_false(again && facts.has_result && facts.outcome == NEAP_OUTCOME_OK);
 			assert_false(again && facts.lock_held && !facts.has_result);
-			/* A task that may still be there is not over, unless it says so itself. */
+			/* A task that may still be there is not over without a result of its own. */
 			assert_false(again && !facts.gone && !facts.begun_again);
 		}
 }

@@ -1,4 +1,4 @@
-/* Which experiments go into one array, what is asked of Slurm for it, and the script, letter by letter. */
+/* The experiments of each array, the resources asked of Slurm, and the exact script. */
 #include "slurm/plan.h"
 
 #include "support/test.h"
@@ -61,7 +61,7 @@ static void test_arrays(void **state)
 	check(GRID, 1001, 2, WORDS "--array=1-6 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
 	check("parallel: 3\n" GRID, 1001, 5,
 	      WORDS "--array=1-6%3 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n");
-	/* more than an array may have; each waits for the one before, where their number is limited */
+	/* more than an array may have; with a limit, each waits for the one before */
 	check(GRID, 5, NONE,
 	      WORDS "--array=1-4 --output=/s/slurm/%A-%a.out --gres=gpu:1 /s/slurm/1.sh\n" WORDS
 		    "--array=1-3 --output=/s/slurm/%A-%a.out --gres=gpu:1 --dependency=afterany:41 /s/slurm/2.sh\n");

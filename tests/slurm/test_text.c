@@ -1,4 +1,4 @@
-/* What Slurm's commands print: good lines, and everything that no such command prints. */
+/* Output of Slurm's commands: good lines, and lines that no such command prints. */
 #include "slurm/text.h"
 
 #include "support/test.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parses a copy without anything behind its end, so that a sanitizer sees what reads past it. */
+/* Parses a copy without anything behind its end, so that a sanitizer sees reads past it. */
 static enum neap_status parse(const char *line, uint32_t *job, uint32_t *task)
 {
 	size_t length = strlen(line);

@@ -1,4 +1,4 @@
-/* The history: what is put is there again, once; a damaged file is set aside, an unknown version is left alone. */
+/* The history: each run is stored once; a damaged file is set aside, an unknown version is left alone. */
 #include "store/history.h"
 
 #include "base/file.h"
@@ -142,8 +142,7 @@ static void test_peak(void **state)
 	neap_history_close(history);
 }
 
-/* The schema of version 1, as it was, with a run in it: migrated once, with nothing lost, and the run known to no
- * key. */
+/* The schema of version 1, as it was, with a run in it: migrated once, with nothing lost; the run has no key. */
 static void test_migration(void **state)
 {
 	(void)state;
@@ -262,7 +261,7 @@ static bool see_whole(void *context, const struct neap_history_run *run)
 	return true;
 }
 
-/* Samples, thinned with their peak, marks, and what has no column; also after VACUUM and with bytes that are no
+/* Samples, thinned with their peak, marks, and fields without a column; also after VACUUM and with bytes that are no
  * UTF-8. */
 static void test_whole(void **state)
 {
@@ -295,14 +294,14 @@ static void test_whole(void **state)
 	assert_true(whole.samples <= NEAP_HISTORY_SAMPLES && whole.samples > NEAP_HISTORY_SAMPLES / 2);
 	assert_int_equal(whole.marks, 1);
 	assert_int_equal(whole.highest, 99);
-	/* a figure that JSON cannot say loses the rest of it, not the run */
+	/* a figure that JSON cannot hold loses the JSON, not the run */
 	result.leak_bytes_per_step = INFINITY;
 	assert_int_equal(neap_history_put(history, "", "", &result, &err), NEAP_OK);
 	neap_result_fini(&result);
 	neap_history_close(history);
 }
 
-/* Readable in the middle of another's write, and of a crash of it: what was committed before is there. */
+/* Readable during another process's write, and after its crash: committed rows are there. */
 static void test_read_while_written(void **state)
 {
 	(void)state;
@@ -390,7 +389,7 @@ static int ask_number(const char *sql)
 	return number;
 }
 
-/* Several find it damaged at once: one sets it aside, and what any of them puts into the new one stays. */
+/* Several processes find it damaged at once: one sets it aside, and all rows put into the new one stay. */
 static void test_damaged_together(void **state)
 {
 	(void)state;
@@ -420,7 +419,7 @@ static void test_damaged_together(void **state)
 	}
 }
 
-/* Three within a second: none is written over. */
+/* Three within a second: none is overwritten. */
 static void test_damaged_again(void **state)
 {
 	(void)state;
@@ -470,7 +469,7 @@ static void damage_unseen(void)
 	assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-/* The whole file is read at most once a day, when it is as neap left it; or when a query has met damage. */
+/* The whole file is read at most once a day, if it is as neap left it; again if a query has found damage. */
 static void test_checked_daily(void **state)
 {
 	(void)state;
@@ -483,7 +482,7 @@ static void test_checked_daily(void **state)
 	neap_history_close(history);
 	damage_unseen();
 	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);
-	assert_string_equal(note, ""); /* it was not read */
+	assert_string_equal(note, ""); /* it was not read whole */
 	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see, &seen, &err), NEAP_EIO);
 	neap_history_close(history);
 	assert_int_equal(neap_history_open(path, &history, note, NULL), NEAP_OK);

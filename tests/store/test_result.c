@@ -1,4 +1,4 @@
-/* result.json: what is written is read back; what is damaged is refused with its place, and changes nothing. */
+/* result.json: a written result reads back; a damaged one is refused with its place, and changes nothing. */
 #include "store/result.h"
 
 #include "base/clock.h"
@@ -254,7 +254,7 @@ static void test_hostile(void **state)
 	neap_buffer_fini(&good);
 }
 
-/* A key that earlier versions did not write is what they knew of it: nothing. */
+/* A key that earlier versions did not write is zero or empty. */
 static void test_earlier_versions(void **state)
 {
 	static const char *const newer[] = {"memory_ends_step", "restarts",       "savings", "advice", "micro_batch",
@@ -275,7 +275,7 @@ static void test_earlier_versions(void **state)
 		char *place = strstr((char *)good.data, key);
 		if (!place)
 			fail_msg("the good file has no %s", key);
-		place[1] = 'X'; /* a key that nobody knows */
+		place[1] = 'X'; /* an unknown key */
 	}
 	assert_int_equal(neap_file_write(path, good.data, good.length, NULL), NEAP_OK);
 	if (neap_result_read(path, &got, &err) != NEAP_OK)
