@@ -39,7 +39,7 @@ enum neap_status neap_backend_resolve(enum neap_backend backend, enum neap_backe
 	if (backend == NEAP_BACKEND_CUDA || backend == NEAP_BACKEND_SIM)
 		*ret_backend = backend;
 	else if (backend != NEAP_BACKEND_DEFAULT)
-		return neap_fail(err, NEAP_EINVAL, "%d is no backend", (int)backend);
+		return neap_fail(err, NEAP_EINVAL, "%d is not a backend", (int)backend);
 	else if (!wanted || !*wanted || strcmp(wanted, "cuda") == 0)
 		*ret_backend = NEAP_BACKEND_CUDA;
 	else if (strcmp(wanted, "sim") == 0)

@@ -113,7 +113,8 @@ static enum neap_status take_profile(const struct word *word, struct sim_spec *s
 		return NEAP_OK;
 	}
 	return neap_fail_at(err, 1, word->column,
-			    "NEAP_SIM: '%s' is no profile (see `neap sim profiles`) and no key=value", word->text);
+			    "NEAP_SIM: '%s' is neither a profile (see `neap sim profiles`) nor key=value",
+			    word->text);
 }
 
 static enum neap_status take_size(const char *value, const struct word *word, uint64_t *ret_bytes, bool *ret_given,

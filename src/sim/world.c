@@ -253,7 +253,8 @@ enum neap_status sim_world_open(struct sim_world *world, bool create, struct nea
 		if (fstat(world->fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() ||
 		    (info.st_mode & 077) != 0) {
 			sim_world_close(world);
-			return neap_fail(err, NEAP_EPERM, "%s is not ours alone: remove it", world->path);
+			return neap_fail(err, NEAP_EPERM, "%s is not a private file of this user: remove it",
+					 world->path);
 		}
 		while (flock(world->fd, LOCK_EX) != 0) {
 			if (errno == EINTR)

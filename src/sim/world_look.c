@@ -143,12 +143,12 @@ static enum neap_status look_at_file(struct sim_world *world, const struct sim_s
 	if (is_unmade(world))
 		return look_at_spec(spec, view, err);
 	if (!sim_world_sized(world->fd))
-		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
 	status = sim_world_map(world, err);
 	if (status)
 		return status;
 	if (!sim_world_valid(world->shared))
-		return neap_fail(err, NEAP_EINVAL, "%s is no simulated world of this layout", world->path);
+		return neap_fail(err, NEAP_EINVAL, "%s is not a simulated world of this layout", world->path);
 	if (sim_world_contradiction(world->shared, spec)) {
 		if (sim_world_life_held(world->fd, -1))
 			return neap_fail(err, NEAP_EINVAL, "simulated world '%s' exists with another %s", spec->world,

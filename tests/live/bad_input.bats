@@ -360,7 +360,7 @@ full() {
 	NEAP_DEVICE=gpu says 64 "neap run: NEAP_DEVICE is \"gpu\": expected \"cuda\" or \"sim\" (see 'neap help run')" run -- touch ran
 	NEAP_SIM=mem=lots says 64 "neap info: NEAP_SIM: 'mem=lots': expected a size such as 6GiB, at most 16 TiB" info
 	NEAP_SIM=mem=lots says 64 "neap run: NEAP_SIM: 'mem=lots': expected a size such as 6GiB, at most 16 TiB (see 'neap help run')" run -- touch ran
-	NEAP_SIM=2xfoo says 64 "neap info: NEAP_SIM: '2xfoo' is no profile (see \`neap sim profiles\`) and no key=value" info
+	NEAP_SIM=2xfoo says 64 "neap info: NEAP_SIM: '2xfoo' is neither a profile (see \`neap sim profiles\`) nor key=value" info
 	NEAP_SIM=world=a/b says 64 "neap info: NEAP_SIM: 'world=a/b': a world's name is 1 to 63 of A-Z a-z 0-9 . _ -, no '.' first" info
 	[ ! -e ran ]
 }

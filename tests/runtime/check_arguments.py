@@ -2,11 +2,11 @@
 
     check_arguments.py SOURCE_FOLDER [INCLUDE_FOLDER]
 
-The tables say which argument of a function is a stream, a size, a status; the C defines functions with CUDA's
-signatures but other types. Both go wrong without a word when an argument is miscounted. For each function that a header
-declares, each argument that a rule names has to be of the rule's kind, and a function in C has to take as many
-arguments as the declared one (it may leave out the last ones), each as wide, pointers where it has pointers. Exit
-status 77: no headers (in INCLUDE_FOLDER, NEAP_TEST_CUDA_INCLUDE or /usr/local/cuda/include).
+The tables record which argument of a function is a stream, a size, a status; the C defines functions with CUDA's
+signatures but other types. A miscounted argument breaks either silently. For each function that a header declares,
+each argument named by a rule must be of the rule's kind, and a function in C must take as many arguments as the
+declared one (it may leave out the last ones), each as wide, with pointers in the same places. Exit status 77: no headers
+(in INCLUDE_FOLDER, NEAP_TEST_CUDA_INCLUDE or /usr/local/cuda/include).
 """
 
 import os
@@ -42,7 +42,7 @@ def preprocess(text, includes):
 
 
 def matching(text, at):
-    """The place of the parenthesis that closes the one at `at`."""
+    """The index of the parenthesis that closes the one at `at`."""
     depth = 0
     for place in range(at, len(text)):
         depth += (text[place] == "(") - (text[place] == ")")
@@ -136,7 +136,7 @@ def size_pointed(kind):
 
 
 def faults_of_rule(rule, kinds, arguments):
-    """What is wrong with the arguments that the rule names."""
+    """The errors in the arguments named by the rule."""
     if rule.last() >= len(kinds):
         yield f"{rule.name}={rule.argument}: the function has {len(kinds)} such arguments"
         return

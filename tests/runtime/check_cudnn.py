@@ -2,7 +2,7 @@
 
     check_cudnn.py SOURCE_FOLDER [INCLUDE_FOLDER]
 
-Every enumerator that begins with CUDNN_ has to have the value of the header's. Ours leave out words that a header repeats:
+Every enumerator that begins with CUDNN_ must have the header's value. Ours leave out words that a header repeats:
 CUDNN_BACKEND_TENSOR is its CUDNN_BACKEND_TENSOR_DESCRIPTOR. Exit status 77: no headers (in INCLUDE_FOLDER,
 NEAP_TEST_CUDA_INCLUDE, /usr/local/cuda/include or /usr/include).
 """
@@ -40,7 +40,7 @@ def headers(folders):
 
 
 def names_of(name):
-    """What a header may call an enumerator of ours."""
+    """Possible names in a header for one of our enumerators."""
     yield name
     yield name + "_DESCRIPTOR"
     yield name.replace("CUDNN_BACKEND_", "CUDNN_BACKEND_OPERATION_") + "_DESCRIPTOR"

@@ -1,9 +1,9 @@
-"""Checks that the stand-ins export what programs need of them.
+"""Checks that the stand-ins export the symbols that programs need.
 
     check_libraries.py FOLDER [TORCH_LIB...]
 
 FOLDER has the stand-ins. Each TORCH_LIB is a folder of shared objects (site-packages/torch/lib): every symbol that
-one of them needs from a library that FOLDER stands in for has to be exported there, with its version. Without a
+one of them needs from a replaced library must be exported by its stand-in in FOLDER, with its version. Without a
 TORCH_LIB, those in NEAP_TEST_TORCH_LIB (separated by colons). Exit status 77: nothing to compare with.
 """
 
@@ -32,7 +32,7 @@ def exports(folder):
 
 
 def prefix_of(soname):
-    """What the names of a library's functions begin with, for symbols without a version."""
+    """The prefix of a library's function names, for symbols without a version."""
     unversioned = {"libcufile.so.0": "cuFile", "libcusparseLt.so.0": "cusparseLt", "libnccl.so.2": "nccl"}
     return unversioned.get(soname)
 

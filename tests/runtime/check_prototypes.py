@@ -1,9 +1,9 @@
-"""Compares the parameters of src/runtime/functions.h with CUDA's own header, where one is installed.
+"""Compares the parameters of src/runtime/functions.h with CUDA's own header, if one is installed.
 
 usage: check_prototypes.py FUNCTIONS.H [CUDA_RUNTIME_API.H]
 
-For each function that both declare: as many parameters, and pointers where pointers are. Exits with 77 (skipped) without a
-header, with 1 where something differs.
+For each function that both declare: the same number of parameters, and pointers in the same places.
+Exits with 77 (skipped) without a header, with 1 if something differs.
 """
 
 import os

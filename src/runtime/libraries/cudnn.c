@@ -80,7 +80,7 @@ int cudnnCreate(struct handle **ret_handle)
 	struct handle *handle;
 
 	if (!ret_handle)
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnCreate: no place for the handle");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnCreate: no pointer for the handle");
 	*ret_handle = NULL;
 	if (!services)
 		return cudnn_fail(CUDNN_STATUS_NOT_INITIALIZED,
@@ -117,7 +117,7 @@ int cudnnGetStream(struct handle *handle, void **ret_stream)
 	if (!cudnn_handle_valid(handle))
 		return CUDNN_STATUS_BAD_PARAM;
 	if (!ret_stream)
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnGetStream: no place for the stream");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnGetStream: no pointer for the stream");
 	*ret_stream = handle->stream;
 	return 0;
 }
@@ -151,7 +151,7 @@ int cudnnGetProperty(int property, int *ret_value)
 	int number[3];
 
 	if (!ret_value)
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnGetProperty: no place for the value");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "cudnnGetProperty: no pointer for the value");
 	if (property < MAJOR_VERSION || property > PATCH_LEVEL)
 		return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "cudnnGetProperty: no such property");
 	version(number);

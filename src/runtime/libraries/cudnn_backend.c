@@ -338,7 +338,7 @@ int cudnnBackendGetAttribute(const struct cudnn_descriptor *descriptor, int name
 	if (status)
 		return status;
 	if (requested < 0 || (requested == 0 && !ret_count))
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "no place for the attribute");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "no pointer for the attribute");
 	attribute = cudnn_contents_find(descriptor->contents, name);
 	if (attribute && attribute->type != type)
 		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_ATTRIBUTE_TYPE, "the attribute is of another type");

@@ -193,7 +193,7 @@ static int workspace(const char *function, const void *handle, struct shapes sha
 	if (status)
 		return status;
 	if (!ret_bytes)
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no place for the workspace's size");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "no pointer for the workspace's size");
 	*ret_bytes = 0;
 	stand_in_workspace(function, 0,
 			   cudnn_tensor_bytes(shapes.x) + cudnn_tensor_bytes(shapes.y) +
@@ -211,7 +211,7 @@ static int algorithms(const void *handle, struct shapes shapes, int algorithm, i
 	if (status)
 		return status;
 	if (!ret_count || !ret_performance || requested < 1)
-		return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "no place for an algorithm");
+		return cudnn_fail(CUDNN_STATUS_BAD_PARAM, "no pointer for an algorithm");
 	*ret_count = 1;
 	*ret_performance = (struct cudnn_performance){.algorithm = algorithm,
 						      .determinism = CUDNN_DETERMINISTIC,

@@ -134,7 +134,7 @@ static int graph_check(struct cudnn_contents *graph)
 	for (int64_t i = 0; i < operations->count; i++)
 		if (!cudnn_operation_is(((struct cudnn_contents **)operations->elements)[i]->type))
 			return cudnn_fail(CUDNN_STATUS_BAD_PARAM_DESCRIPTOR_TYPE,
-					  "a graph has something that is no operation");
+					  "a graph has a descriptor that is not an operation");
 	if (!set_number(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, 1))
 		return CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
 	return cudnn_graph_visit(graph, check_twins, graph);

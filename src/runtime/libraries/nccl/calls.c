@@ -24,7 +24,7 @@ static ncclResult_t set_reduction(struct nccl_call *call, ncclRedOp_t op)
 		return ncclSuccess;
 	}
 	if (op < 0 || made >= SCALAR_LIMIT || !comm->scalars[made].used)
-		return nccl_fail(ncclInvalidArgument, "%s: %d is no reduction", nccl_function_name(call->function),
+		return nccl_fail(ncclInvalidArgument, "%s: %d is not a reduction", nccl_function_name(call->function),
 				 (int)op);
 	if (comm->scalars[made].type != call->type)
 		return nccl_fail(ncclInvalidArgument, "%s: the reduction's scalar is %s, the data %s",
@@ -60,7 +60,7 @@ ncclResult_t neap_ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDa
 		return result;
 	if (!op || !scalar || nccl_type_bytes((int)type) == 0 ||
 	    (residence != ncclScalarDevice && residence != ncclScalarHostImmediate))
-		return nccl_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: an argument is no scalar");
+		return nccl_fail(ncclInvalidArgument, "ncclRedOpCreatePreMulSum: an argument is not a scalar");
 	for (i = 0; i < SCALAR_LIMIT && comm->scalars[i].used; i++)
 		;
 	if (i == SCALAR_LIMIT)
@@ -85,7 +85,7 @@ ncclResult_t neap_ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	if (op >= 0 && op < ncclNumOps)
 		return nccl_fail(ncclInvalidArgument, "ncclRedOpDestroy: the reduction is built in");
 	if (made >= SCALAR_LIMIT || !comm->scalars[made].used)
-		return nccl_fail(ncclInvalidArgument, "ncclRedOpDestroy: %d is no reduction", (int)op);
+		return nccl_fail(ncclInvalidArgument, "ncclRedOpDestroy: %d is not a reduction", (int)op);
 	comm->scalars[made].used = false;
 	return ncclSuccess;
 }
@@ -111,7 +111,7 @@ static ncclResult_t check(const struct nccl_call *call)
 		return nccl_fail(ncclInvalidUsage, "%s: the communicator was %s", name,
 				 comm->phase == NCCL_PHASE_REVOKED ? "revoked" : "finalised");
 	if (nccl_type_bytes(call->type) == 0)
-		return nccl_fail(ncclInvalidArgument, "%s: %d is no data type", name, call->type);
+		return nccl_fail(ncclInvalidArgument, "%s: %d is not a data type", name, call->type);
 	if (call->count > COUNT_LIMIT)
 		return nccl_fail(ncclInvalidArgument, "%s: %llu elements", name, (unsigned long long)call->count);
 	if (call->root < 0 || call->root >= comm->ranks)

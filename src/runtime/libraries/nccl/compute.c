@@ -208,14 +208,14 @@ static ncclResult_t fetch(const struct nccl_operation *operation, int rank, stru
 	size_t bytes;
 
 	if (!nccl_segment_find(call->comm->segment, rank, kind_of(call), operation->number, &entry))
-		return nccl_fail(ncclInternalError, "rank %d took its entry back", rank);
+		return nccl_fail(ncclInternalError, "rank %d withdrew its entry", rank);
 	if (!agrees(operation, &entry))
 		return disagree(operation, rank, &entry);
 	ret_input->lost = (entry.flags & NCCL_LOST) != 0;
 	if (!nccl_segment_data(call->comm->segment, rank, kind_of(call), operation->number, &ret_input->data,
 			       &bytes) ||
 	    !nccl_sparse_open(ret_input->data, bytes, total, &ret_input->sparse))
-		return nccl_fail(ncclInternalError, "what rank %d published for %s cannot be read", rank,
+		return nccl_fail(ncclInternalError, "the entry of rank %d for %s cannot be read", rank,
 				 nccl_function_name(call->function));
 	return ncclSuccess;
 }

@@ -204,7 +204,7 @@ static bool look_for_dead(struct ncclComm *comm)
 		return false;
 	state = nccl_segment_peer(comm->segment, rank);
 	if (rank == comm->rank) /* this rank published, but its entry is gone */
-		stop_driving(comm, nccl_fail(ncclInternalError, "what the ranks share was overwritten"));
+		stop_driving(comm, nccl_fail(ncclInternalError, "the shared file was overwritten"));
 	else if (state == NCCL_PEER_HERE || (operation->published && nccl_missing(operation) != rank))
 		return false; /* it is alive, or published before it left */
 	else

@@ -83,7 +83,8 @@ static ncclResult_t open_file(struct nccl_segment *segment)
 		if (segment->fd < 0)
 			return nccl_fail(ncclSystemError, "cannot open %s: %s", segment->path, strerror(errno));
 		if (!ours_alone(segment->fd))
-			return nccl_fail(ncclSystemError, "%s is not ours alone: remove it", segment->path);
+			return nccl_fail(ncclSystemError, "%s is not a private file of this user: remove it",
+					 segment->path);
 		if (!lock_file(segment->fd, LOCK_EX))
 			return nccl_fail(ncclSystemError, "cannot lock %s: %s", segment->path, strerror(errno));
 		if (still_there(segment->fd, segment->path))
@@ -198,7 +199,7 @@ ncclResult_t nccl_segment_join(const uint64_t id[2], int ranks, int rank, const 
 		 (unsigned long)geteuid(), (unsigned long long)id[0], (unsigned long long)id[1]);
 	result = open_file(segment);
 	if (result == ncclSuccess && fstat(segment->fd, &info) != 0)
-		result = nccl_fail(ncclSystemError, "cannot look at %s: %s", segment->path, strerror(errno));
+		result = nccl_fail(ncclSystemError, "cannot stat %s: %s", segment->path, strerror(errno));
 	if (result == ncclSuccess)
 		result = info.st_size == 0 || !life_held(segment->fd, -1) ? make(segment) : check(segment);
 	if (result == ncclSuccess)
