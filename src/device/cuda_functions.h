@@ -5,7 +5,7 @@
  *
  *   need    REQUIRED: without it the driver is unusable.  OPTIONAL: the pointer may be NULL
  *   name    the name for cuGetProcAddress_v2, and the member of struct neap_cuda
- *   symbol  the versioned name that the library exports, the fallback, and what the simulator exports
+ *   symbol  the versioned name that the library exports, the fallback, and the simulator's export
  *
  * libneap calls the functions of the first list. The second list is for programs that run on the simulator: neap's
  * libcudart, PyTorch, Triton. A function whose parameters changed after CUDA 12.0 has one entry for each form;

@@ -5,7 +5,7 @@
  * still used. So a run still holds the bytes that the driver lists for its processes, and the bytes that are used but
  * listed for no process, less those before the start:
  *
- *   left = max(listed(run), used - listed(others) - what that difference was before the start)
+ *   left = max(listed(run), used - listed(others) - that difference before the start)
  *
  * The driver's own bookkeeping changes by a few MiB with every context; less than NEAP_DRAIN_SLACK counts as 0.
  */

@@ -268,7 +268,7 @@ static void tell_rest(struct search *search, struct neap_leftovers *result)
 		neap_log(log, NEAP_LOG_INFO, "No leftovers of earlier runs were found");
 }
 
-/* Waits until the driver no longer lists the ended processes and used memory has fallen by what they held. */
+/* Waits until the driver no longer lists the ended processes and used memory has fallen by their bytes. */
 static void drain(struct search *search, struct neap_leftovers *result)
 {
 	const struct neap_clock *clock = neap_clock_system();

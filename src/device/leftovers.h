@@ -49,7 +49,7 @@ struct neap_leftovers_options {
 struct neap_leftovers {
 	size_t ended, not_ended, named, counted;          /* processes */
 	uint64_t ended_bytes, named_bytes, counted_bytes; /* as far as the driver says */
-	bool drained;                                     /* what the ended ones held is free again */
+	bool drained;                                     /* the memory of the ended ones is free again */
 	uint64_t drain_ns;
 };
 

@@ -1,5 +1,5 @@
 /* device/monitor.h: devices seen from outside, through NVML alone. Creates no CUDA context, so it costs the device
- * nothing: this is what the command uses.
+ * nothing: the command uses it.
  *
  * Threads: one monitor, one thread at a time. Not usable in a forked child.
  */

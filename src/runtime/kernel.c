@@ -255,7 +255,7 @@ int runtime___cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
 	return CUDA_SUCCESS;
 }
 
-/* -- what a kernel needs ----------------------------------------------------------------------------------------- */
+/* -- resources of kernels ---------------------------------------------------------------------------------------- */
 
 /* The machine code has a kernel's registers and shared memory, but is not read here. These are the figures of a small
  * kernel. Programs derive launch sizes from them, and a few the size of a scratch buffer. */

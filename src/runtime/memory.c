@@ -158,7 +158,7 @@ int runtime_cudaHostGetFlags(unsigned int *flags, void *pointer)
 	return result == CUDA_SUCCESS ? runtime_cuda.cuMemHostGetFlags(flags, pointer) : result;
 }
 
-/* -- what a pointer is ------------------------------------------------------------------------------------------- */
+/* -- attributes of pointers -------------------------------------------------------------------------------------- */
 
 static int ask(CUpointer_attribute attribute, const void *pointer, void *ret_value)
 {

@@ -134,7 +134,7 @@ static enum sim_order observe(struct sim_engine *engine, const uint64_t *clock, 
 
 /* Order. */
 
-/* An action on a stream comes after what the host has seen; on stream 0, after all that blocking streams have; on a
+/* An action on a stream comes after all that the host has seen; on stream 0, after all work of blocking streams; on a
  * blocking stream, after stream 0. Adds that to `clock`, and to the end in time, which is returned. */
 uint64_t sim_stream_action(struct sim_engine *engine, const struct stream *stream, uint64_t *clock)
 {

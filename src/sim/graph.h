@@ -2,7 +2,7 @@
  *
  *   capture --(graph)--> graph: nodes in the order they were added, which no edge contradicts
  *      |                   |
- *   streams              node --(shared)--> operation: what is done at a launch
+ *   streams              node --(shared)--> operation: the work of a launch
  *
  * An instantiated or cloned graph shares the operations. sim.lock guards everything but reference counts.
  */

@@ -81,7 +81,7 @@ struct sim_handle *sim_handle_held(CUmemGenericAllocationHandle id);
 /* Unused room in this process's file. False: host out of memory. Lock held. */
 bool sim_physical_extend(uint64_t bytes, uint64_t *ret_offset);
 
-/* Files of other processes, and what is in them: share.c. Lock held. */
+/* Files of other processes, and their contents: share.c. Lock held. */
 struct sim_file {
 	struct sim_file *next; /* of sim.shared_files */
 	uint64_t device, inode;

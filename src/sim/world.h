@@ -43,7 +43,7 @@ struct sim_view_device {
 	uint64_t total_bytes, reserved_bytes, free_bytes;
 	uint64_t used_bytes;     /* memory + contexts, including draining */
 	uint64_t draining_bytes; /* the part of used whose processes are gone */
-	uint64_t context_bytes;  /* what a new process's context takes */
+	uint64_t context_bytes;  /* cost of a new process's context */
 	int multiprocessors, compute_major, compute_minor;
 };
 

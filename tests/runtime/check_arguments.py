@@ -130,7 +130,7 @@ def passed(kind):
 
 
 def size_pointed(kind):
-    """Bytes of what a pointer points to; None: not known."""
+    """Bytes of the target of a pointer; None: unknown."""
     stars, base = kind
     return 8 if stars > 1 else SIZES.get(base) if stars == 1 else 0
 

@@ -134,7 +134,7 @@ static void without_backing_small_writes_stay(void **unused)
 	memset(data, 7, sizeof data);
 	assert_true(contents_write(BASE, data, 65536));
 	assert_true(contents_hold(BASE, 1));
-	assert_true(contents_write(BASE, data, 65537)); /* dropped, with what was there */
+	assert_true(contents_write(BASE, data, 65537)); /* dropped, with the old contents */
 	contents_read(BASE, got, sizeof got);
 	assert_int_equal(got[0] | got[65535], 0);
 	keeps = true;

@@ -637,7 +637,7 @@ static void the_reserve_is_what_was_measured(void **state)
 	assert_int_equal(reserve, 864000000);
 	assert_int_equal(cudnnGetRNNTempSpaceSizes(handle, lstm, 0, x, &workspace, &reserve), 0);
 	assert_int_equal(reserve, 0);       /* inference */
-	assert_true(fake.high >= 17730560); /* what the workspace was */
+	assert_true(fake.high >= 17730560); /* the measured workspace */
 	cudnnDestroyRNNDescriptor(lstm);
 	cudnnDestroyRNNDescriptor(gru);
 	cudnnDestroyRNNDataDescriptor(x);

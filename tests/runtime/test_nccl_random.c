@@ -77,7 +77,7 @@ static void look(struct program *program, int region)
 		}
 }
 
-/* -- operations: the call, and what it does to the model --------------------------------------------------------- */
+/* -- operations: the call, and its effect on the model ----------------------------------------------------------- */
 
 static void reduce_model(struct program *program, const struct team *team, int offset, int bytes,
 			 unsigned char *ret_to)

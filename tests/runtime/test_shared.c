@@ -70,7 +70,7 @@ static void load(void)
 #undef D
 }
 
-/* -- two processes: what they tell each other goes over pipes ---------------------------------------------------- */
+/* -- two processes, which talk over pipes ------------------------------------------------------------------------ */
 
 #define OTHER_IN  200
 #define OTHER_OUT 201

@@ -135,7 +135,7 @@ static void a_context_keeps_what_it_is_set_to(void **state)
 	assert_ok(t.cuda.cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 4096));
 	assert_int_equal(limit(CU_LIMIT_STACK_SIZE), 4096);
 	assert_ok(t.cuda.cuCtxSetLimit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1ull << 40));
-	assert_int_equal(limit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE), 39321600); /* what the device has */
+	assert_int_equal(limit(CU_LIMIT_PERSISTING_L2_CACHE_SIZE), 39321600); /* the device's limit */
 	assert_answer(t.cuda.cuCtxGetLimit(&value, CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH), CUDA_ERROR_UNSUPPORTED_LIMIT);
 	assert_answer(t.cuda.cuCtxSetLimit(CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 129), CUDA_ERROR_INVALID_VALUE);
 	assert_answer(t.cuda.cuCtxSetLimit(77, 1), CUDA_ERROR_UNSUPPORTED_LIMIT);

@@ -279,7 +279,7 @@ static void unsafe_calls_spoil_a_capture(void **state)
 		if (relaxed)
 			assert_ok(t.cuda.cuThreadExchangeStreamCaptureMode(&mode));
 	}
-	assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_RELAXED); /* what it had been exchanged for */
+	assert_int_equal(mode, CU_STREAM_CAPTURE_MODE_RELAXED); /* the mode set before */
 	mode = 77;
 	assert_answer(t.cuda.cuThreadExchangeStreamCaptureMode(&mode), CUDA_ERROR_INVALID_VALUE);
 	end(&s);

@@ -1,6 +1,7 @@
 /* The simulator's engine against an oracle: every action is a node of a graph, with the set of all nodes it comes
  * after. A race must be reported exactly when an earlier conflicting work is not in that set, functions must run only
- * after those of all works in it, and `pending` must agree with what has run. NEAP_TEST_SEED repeats a run. */
+ * after those of all works in it, and `pending` must agree with the work that has run. NEAP_TEST_SEED repeats a
+ * run. */
 #include "sim/engine.h"
 
 #include "support/test.h"

@@ -288,7 +288,7 @@ static void addresses_rise(void **state)
 	}
 }
 
-/* The region has an end: then addresses start over, past what is in use. */
+/* At the region's end addresses restart at the bottom, and skip those in use. */
 static void addresses_start_over(void **state)
 {
 	CUdeviceptr kept, address, first = 0, last = 0;

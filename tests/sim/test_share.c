@@ -199,7 +199,7 @@ static CUmemGenericAllocationHandle make_exportable(uint64_t bytes, int *ret_fd)
 
 	assert_ok(t.cuda.cuMemCreate(&handle, bytes, &exportable, 0));
 	assert_ok(t.cuda.cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	*ret_fd = dup(fd); /* one that a child inherits */
+	*ret_fd = dup(fd); /* a child inherits it */
 	close(fd);
 	return handle;
 }

@@ -9,7 +9,7 @@
 
 struct worker {
 	pthread_t thread;
-	uint64_t sum; /* of what its kernels did */
+	uint64_t sum; /* of its kernels' results */
 	const char *failed;
 };
 

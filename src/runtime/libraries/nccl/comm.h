@@ -205,7 +205,7 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 /* Starts a communicator on the current device. nccl_comms_await waits for its ranks. */
 ncclResult_t nccl_comm_begin(const uint64_t id[2], int ranks, int rank, const struct nccl_options *options,
 			     struct ncclComm **ret_comm);
-/* Starts a child communicator. All ranks of `birth->parent` exchange who joins; this rank sends `words`. */
+/* Starts a child communicator. All ranks of `birth->parent` exchange which ranks join; this rank sends `words`. */
 ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_t words[2],
 				   const struct nccl_options *options, struct ncclComm **ret_comm);
 /* Advances an initialisation without waiting: ncclInProgress, ncclSuccess, or its error. */

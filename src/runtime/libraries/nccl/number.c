@@ -15,8 +15,8 @@ struct type {
 	const char *name;
 	size_t bytes;
 	enum family family;
-	/* SMALL: bits of exponent and mantissa; the codes of the largest finite number, of infinity (0: none, so that
-	 * what is too large becomes the largest finite number) and of NaN */
+	/* SMALL: bits of exponent and mantissa; the codes of the largest finite number, of infinity (0: none, so
+	 * numbers that are too large become the largest finite one) and of NaN */
 	int exponent, mantissa;
 	uint32_t largest, infinity, nan;
 	bool all_ones_is_finite; /* the highest exponent is a number too, but for NaN */
