@@ -54,7 +54,7 @@ static void format_time(uint64_t seconds, char text[32])
 		snprintf(text, 32, "%" PRIu64, seconds);
 }
 
-/* How the best are told, and why so. */
+/* By which metric the best were chosen, and why. */
 static void print_best(const struct neap_retention_plan *plan, size_t count)
 {
 	const char *mode = plan->mode == NEAP_METRIC_MIN ? "lower" : "higher";
@@ -130,7 +130,7 @@ static bool is_short(const struct neap_retention_plan *plan, uint64_t *ret_left)
 	return *ret_left < largest;
 }
 
-/* What a dry run says last: when what becomes free, for nothing does while it lies in the trash. */
+/* The last line of a dry run: when how much becomes free. Nothing does while it is in the trash. */
 static void print_would(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
 {
 	char size[NEAP_UNITS_ROOM], freed[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM], until[32];

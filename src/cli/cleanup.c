@@ -174,7 +174,7 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 	return worst;
 }
 
-/* What the program says of the cleanup, a line each. */
+/* The program's own lines about the cleanup. */
 static void show_lines(const struct work *work, const struct neap_fields *reply, json_t *process)
 {
 	json_t *lines = json_array();

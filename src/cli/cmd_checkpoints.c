@@ -95,8 +95,8 @@ static int read_days(const struct neap_arguments *arguments, struct neap_retenti
 	return NEAP_EXIT_OK;
 }
 
-/* At most so many, or so much: "whatever their age" where no age is given, and the best 5 that nobody asked for
- * yield. */
+/* --max and --max-total-size: without --older-than-days they apply at any age, and without --keep-best the default
+ * best 5 give way. */
 static int read_limits(const struct neap_arguments *arguments, struct neap_retention_options *rules)
 {
 	const char *max = neap_argument(arguments, "max"), *size = neap_argument(arguments, "max-total-size");
@@ -176,7 +176,7 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 	rules->metric = neap_argument(arguments, "metric");
 	rules->resume = neap_argument(arguments, "resume-from");
 	rules->pattern = neap_argument(arguments, "pattern");
-	/* Whoever asks for the best gets the best, or an answer why not. */
+	/* A user who asks for the best gets them, or the reason why not. */
 	rules->newest_for_best = !neap_argument(arguments, "keep-best") && !rules->metric;
 	request->restore = neap_argument(arguments, "restore");
 	request->dry_run = neap_argument(arguments, "dry-run");
@@ -244,9 +244,8 @@ static bool may_delete(const struct request *request, size_t count, int *ret_cod
 	if (request->yes || count == 0)
 		return true;
 	if (request->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		fputs("neap checkpoints: this cannot be brought back, and nobody can be asked here: say --yes, or "
-		      "--dry-run "
-		      "to only look\n",
+		fputs("neap checkpoints: this cannot be restored, and there is no terminal to ask on: give --yes, or "
+		      "--dry-run to only look\n",
 		      stderr);
 		*ret_code = NEAP_EXIT_USAGE;
 		return false;

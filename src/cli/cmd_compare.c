@@ -48,7 +48,7 @@ static enum neap_status load(struct side *side, const char *path, struct neap_er
 	*side = (struct side){.path = path, .cleanups = NONE, .cleanup_ns = NONE, .cleanup_freed = NONE};
 	enum neap_status status = neap_trace_read(path, &side->trace, err);
 	if (!status) {
-		/* Not the one that ran out: the other trace may have none that did. */
+		/* Not the device that ran out of memory: the other trace may have no such device. */
 		options.device = neap_analysis_busiest(side->trace);
 		status = neap_analyze(side->trace, &options, &side->analysis, err);
 	}

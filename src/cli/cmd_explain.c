@@ -240,7 +240,7 @@ static void put_topic(struct neap_buffer *out, const struct explain_topic *topic
 	}
 }
 
-/* The figures of this machine; a machine without a driver has none, and is told so. */
+/* The figures of this machine; without a driver there are none, and the text says why. */
 static void put_here(struct neap_buffer *out, const struct explain_topic *topic)
 {
 	struct neap_monitor *monitor = NULL;

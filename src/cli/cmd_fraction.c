@@ -34,7 +34,7 @@ const struct neap_command neap_command_fraction = {
 	.run = run,
 };
 
-/* What the driver says of the process beside its allocator on a device. */
+/* The process's memory outside its allocator on a device, from the driver. */
 struct beside {
 	bool known;
 	uint64_t context;
@@ -55,7 +55,7 @@ struct work {
 	bool json_failed;  /* memory ran out: what there is of it is not whole */
 };
 
-/* What the process holds on the device besides, from the driver and the page. */
+/* The process's other memory on the device, from the driver and the page. */
 static void look_beside(const struct look *look, pid_t pid, const struct device_reply *device, struct beside *beside)
 {
 	for (size_t i = 0; i < look->device_count; i++) {
@@ -159,7 +159,7 @@ static json_t *device_json(struct work *work, const struct device_reply *device,
 	return object;
 }
 
-/* What the program has to say of it; how many lines. */
+/* Prints the program's own lines about it; returns how many. */
 static size_t show_lines(struct work *work, const struct neap_fields *reply, json_t *process)
 {
 	json_t *lines = json_array();

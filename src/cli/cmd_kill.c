@@ -1,8 +1,8 @@
 /* cli/cmd_kill.c: `neap kill`: look, decide (kill_plan.h), show, ask, end (kill_end.h), and see the memory fall.
  *
- * What the driver lists may be PIDs of another namespace (a container's driver counts the host's): one that came from
- * such a list counts only when the process of that PID here has mapped the CUDA driver. A process that was named by
- * --pid, or attached itself, is taken at its word.
+ * The driver may list PIDs of another namespace (in a container it lists the host's): a PID from its list counts only
+ * if the process of that PID here has mapped the CUDA driver. A process that --pid names, or that is attached, needs
+ * no such proof.
  */
 #include "base/clock.h"
 #include "base/error.h"
@@ -136,8 +136,8 @@ static enum neap_status make_plan(struct kill_work *work, const struct request *
 	return status;
 }
 
-/* The driver's list before, with what the targets' own pages say where the driver does not: then what is missing
- * afterwards can be told from what nobody ever accounted for. */
+/* The driver's list before, completed from the targets' own pages: it tells memory that a target still holds
+ * afterwards from memory that no process accounted for before. */
 static void account_target(struct kill_device *device, pid_t pid, uint64_t bytes)
 {
 	struct neap_reading *before = &device->before;
@@ -256,7 +256,7 @@ static bool ask(const struct kill_work *work)
 	return strcasecmp(answer, "y") == 0 || strcasecmp(answer, "yes") == 0;
 }
 
-/* --pid is all or nothing: a list with a mistake in it ends nobody. */
+/* --pid is all or nothing: a list with a mistake in it ends no process. */
 static int complain_refused(const struct kill_work *work)
 {
 	for (size_t i = 0; i < work->plan.refused_count; i++)
@@ -284,7 +284,7 @@ static int carry_out(struct kill_work *work, struct neap_monitor *monitor, const
 	enum neap_status status = NEAP_OK;
 	if (!request->yes) {
 		if (request->json || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-			fputs("neap kill: nobody can be asked here: say --yes to end them, --dry-run to only look\n",
+			fputs("neap kill: no terminal to ask on: give --yes to end them, --dry-run to only look\n",
 			      stderr);
 			return NEAP_EXIT_USAGE;
 		}

@@ -52,7 +52,7 @@ static const char *const policy_names[] = {[NEAP_REPLAY_TORCH] = "torch",
 					   [NEAP_REPLAY_NEAP] = "neap"};
 #define POLICIES (sizeof policy_names / sizeof policy_names[0])
 
-/* What was asked for, and what came out. */
+/* The request and its result. */
 struct task {
 	const char *path;
 	struct neap_replay_options options;

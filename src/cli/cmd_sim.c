@@ -99,7 +99,7 @@ static void print_view(const struct sim_view *view)
 		free_bytes[NEAP_UNITS_ROOM], delay[NEAP_UNITS_ROOM];
 	printf("World %s: %u device%s, memory released %s after a process's end%s\n", NEAP_PRINTABLE(view->world),
 	       view->device_count, view->device_count == 1 ? "" : "s",
-	       neap_duration_format(view->release_delay_ns, delay), view->exists ? "" : " (nobody is in it)");
+	       neap_duration_format(view->release_delay_ns, delay), view->exists ? "" : " (no process is in it)");
 	for (uint32_t i = 0; i < view->device_count; i++) {
 		const struct sim_view_device *device = &view->devices[i];
 		printf("  %u  %s: total %s, reserved %s, used %s (draining %s), free %s\n", i,

@@ -8,7 +8,7 @@
 
 #define DEVICE_REPLY_LINE 512
 
-/* What the agent did not say is 0, free bytes NEAP_BYTES_UNKNOWN. */
+/* A value that the agent did not send is 0, free bytes NEAP_BYTES_UNKNOWN. */
 struct device_reply {
 	unsigned char uuid[16];
 	char name[96];

@@ -1,5 +1,5 @@
-/* cli/explain_folder.c: see explain_folder.h. A folder may have any of its parts and lack the others: a run that goes
- * on has no result, one that was not attached no recording, one without --log no log. */
+/* cli/explain_folder.c: see explain_folder.h. A folder may have any of its parts and lack the others: a run that
+ * still runs has no result, a run that was not attached no recording, a run without --log no log. */
 #include "cli/explain_folder.h"
 
 #include "analyze/oom_text.h"

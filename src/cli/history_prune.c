@@ -76,7 +76,7 @@ static bool may_prune(const struct history_prune_request *request, const char *w
 	if (request->yes)
 		return true;
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) {
-		fputs("neap history: nobody can be asked here: say --yes to delete them, --dry-run to only look\n",
+		fputs("neap history: no terminal to ask on: give --yes to delete them, --dry-run to only look\n",
 		      stderr);
 		*ret_code = NEAP_EXIT_USAGE;
 		return false;

@@ -96,7 +96,7 @@ static const struct figure {
 };
 #define FIGURES (sizeof figures / sizeof *figures)
 
-/* What a figure says of a run, "-" when nothing; NAN where it is no number. */
+/* The value of a figure in a run, "-" without one; NAN where it is no number. */
 static double tell(const struct figure *figure, const struct neap_result *result, char text[ROOM])
 {
 	const char *base = (const char *)result + figure->offset;

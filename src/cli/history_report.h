@@ -18,7 +18,7 @@ void history_end_json(size_t count);
 
 /* All of one run. */
 void history_print_run(const struct neap_history_run *run);
-/* What it wrote: the logs in its folder; without them the last lines that the history has. */
+/* Its output: the logs in its folder; without them the last lines that the history has. */
 void history_print_log(const struct neap_history_run *run);
 /* Side by side; what differs is marked, numbers with the change from the first. */
 void history_print_compared(const struct neap_history_run *runs, size_t count);

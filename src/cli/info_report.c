@@ -226,7 +226,7 @@ void info_print_oneline(FILE *out, const struct look *look, const struct info_st
 
 static int by_number(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
 
-/* What is not known comes last. */
+/* Unknown values come last. */
 static uint64_t rank(uint64_t value) { return value == UINT64_MAX ? 0 : value; }
 
 static int by_memory(const void *a, const void *b)

@@ -89,7 +89,7 @@ static void visit_children(struct walk *walk, const struct neap_process *parent,
 			visit(walk, &walk->all[i], depth + 1);
 }
 
-/* What a target started and left to itself is still in the group that the target leads. */
+/* A target's orphaned descendants are still in the process group that the target leads. */
 static void visit_groups(struct walk *walk)
 {
 	for (size_t t = 0; t < walk->plan->target_count; t++) {

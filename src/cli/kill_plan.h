@@ -2,8 +2,8 @@
  * snapshot of all processes: nothing is signalled here.
  *
  * Ended are the processes asked for and everything that descends from them; a parent stands before its children, so
- * that a launcher is told to end before it can start anew what it lost. Never ended, whoever asks: PID 1, threads of
- * the kernel, the command itself, what the command descends from, and another user's processes (also for root).
+ * that a launcher gets the signal before it can restart a child that ended. Never ended, also for root: PID 1, kernel
+ * threads, the command itself, its ancestors, and another user's processes.
  */
 #ifndef NEAP_CLI_KILL_PLAN_H
 #define NEAP_CLI_KILL_PLAN_H

@@ -116,7 +116,7 @@ static bool is_target(const struct kill_work *work, pid_t pid)
 	return false;
 }
 
-/* Whether what is not back on a device may be with this process: a target, or one that came since. */
+/* Whether this process may hold the memory that is not back on a device: a target, or a process started since. */
 static bool is_holder(const struct kill_work *work, const struct kill_device *device, pid_t pid)
 {
 	for (size_t i = 0; i < device->before.process_count; i++)

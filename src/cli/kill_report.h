@@ -24,7 +24,7 @@ struct kill_work {
 	bool dry_run;
 };
 
-/* What a process holds on a device: 0 nothing, NEAP_BYTES_UNKNOWN. */
+/* The bytes that a process holds on a device: 0 nothing, NEAP_BYTES_UNKNOWN. */
 uint64_t kill_bytes(const struct look_device *device, pid_t pid);
 /* That what was asked for holds no device memory, as far as is known; "" it holds some, or there is no telling. */
 const char *kill_holds_nothing(const struct kill_work *work);

@@ -9,7 +9,7 @@ int main(int argc, char **argv)
 {
 	neap_json_failures(); /* begins to watch them */
 	int code = neap_command_main(argc, argv);
-	/* What could not be written was not said: a full disk under a redirection is a failure. */
+	/* Output that could not be written is a failure: a full disk under a redirection. */
 	if (fflush(stdout) != 0 || ferror(stdout)) {
 		fprintf(stderr, "neap: cannot write the output: %s\n", strerror(errno));
 		if (code == NEAP_EXIT_OK)

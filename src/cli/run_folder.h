@@ -12,9 +12,9 @@
 
 bool run_folder_is(const char *path);
 
-/* The recording that tells the run's story: that of the process with the highest peak. *ret_others: how many more
- * there are. Errors: NEAP_ENOENT without one (a series' folder is told so), and when none can be read those of
- * reading. */
+/* The recording to explain a run by: that of the process with the highest peak. *ret_others: how many more
+ * there are. Errors: NEAP_ENOENT without one (for a series' folder the message says so), and when none can be read
+ * those of reading. */
 enum neap_status run_folder_recording(const char *folder, char ret_path[RUN_FOLDER_PATH], size_t *ret_others,
 				      struct neap_error *err);
 

@@ -1,6 +1,6 @@
 /* cli/run_python.h: what `neap run` does for commands that are, or start, Python programs:
- * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim it is told where neap's
- * stand-ins for NVIDIA's libraries are, so that PyTorch runs on the simulator. It costs any other command these
+ * python/launch/sitecustomize.py is put first on their PYTHONPATH. With NEAP_DEVICE=sim a variable names the folder
+ * of neap's stand-ins for NVIDIA's libraries, so that PyTorch runs on the simulator. It costs any other command these
  * variables. */
 #ifndef NEAP_CLI_RUN_PYTHON_H
 #define NEAP_CLI_RUN_PYTHON_H

@@ -15,7 +15,7 @@ int targets_choose(const struct neap_arguments *arguments, const char *runtime_f
 /* Those given with --pid, and with `operands` those without; as targets_choose. */
 int targets_given(const struct neap_arguments *arguments, bool operands, pid_t **ret_pids, size_t *ret_count);
 
-/* What a process may take to answer: connecting, and every call of its client, together. */
+/* How long a process may take to answer: connecting and every call of its client together. */
 #define TARGETS_BOUND_S 30
 
 /* As neap_client_open; where the process is not attached the message says what that means and what to do. One that is

@@ -74,7 +74,7 @@ END
 	[ "$status" -eq 66 ]
 	run "$NEAP" checkpoints run --empty-trash </dev/null
 	[ "$status" -eq 64 ]
-	[[ "$output" == *"nobody can be asked here: say --yes"* ]]
+	[[ "$output" == *"there is no terminal to ask on: give --yes"* ]]
 	[ -e run/.neap-trash ]
 	run "$NEAP" checkpoints run --empty-trash --yes --pin 'epoch=1-*'
 	[ "$status" -eq 0 ]

@@ -140,7 +140,7 @@ profiles: lists the GPUs it can simulate.
 	[[ "$output" == *h100-80gb* && "$output" == *rtx4090-24gb* ]]
 	run "$NEAP" sim inspect
 	[ "$status" -eq 0 ]
-	[[ "$output" == "World cli-$$-$BATS_TEST_NUMBER: 1 device, "*"(nobody is in it)"* ]]
+	[[ "$output" == "World cli-$$-$BATS_TEST_NUMBER: 1 device, "*"(no process is in it)"* ]]
 	start 4 8
 	run "$NEAP" sim inspect
 	[ "$status" -eq 0 ]

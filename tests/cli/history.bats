@@ -120,7 +120,7 @@ PYTHON
 	[[ "$output" == *"The last OOM"*"Out of device memory: "* ]]
 }
 
-@test "prunes what it is told, and only that" {
+@test "prune deletes what the filters find, and nothing else" {
 	three
 	run "$NEAP" history --prune </dev/null
 	[ "$status" -eq 64 ]
@@ -128,7 +128,7 @@ PYTHON
 	[ "$output" = "Would delete 2 runs" ]
 	run "$NEAP" history --prune --series nightly </dev/null
 	[ "$status" -eq 64 ]
-	[[ "$output" == *"say --yes"* ]]
+	[[ "$output" == *"give --yes"* ]]
 	run "$NEAP" history --prune --older-than 1h --yes
 	[ "$output" = "Deleted 0 runs" ]
 	run "$NEAP" history --prune --series nightly --yes

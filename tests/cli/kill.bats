@@ -154,12 +154,12 @@ gone() { # bats' shell has to reap it first
 	[[ "$output" != *"gives none back"* ]]
 }
 
-@test "nobody to ask: --yes is demanded, nothing is done" {
+@test "no terminal to ask on: --yes is demanded, nothing is done" {
 	start
 	for more in '' --json; do
 		run "$NEAP" kill --pid "$target" $more </dev/null
 		[ "$status" -eq 64 ]
-		[[ "$output" == *"say --yes to end them"* ]]
+		[[ "$output" == *"give --yes to end them"* ]]
 	done
 	kill -0 "$target"
 }

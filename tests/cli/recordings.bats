@@ -125,7 +125,7 @@ runs() { ls -tr "$XDG_STATE_HOME/neap/runs"; }
 	[ "$(runs | wc -l)" -eq 4 ]
 	run "$NEAP" history --prune --folders --max 2 </dev/null
 	[ "$status" -eq 64 ]
-	[[ "$output" == *"say --yes"* ]]
+	[[ "$output" == *"give --yes"* ]]
 	[ "$(runs | wc -l)" -eq 4 ]
 	run "$NEAP" history --prune --folders --older-than 36h --keep-last 2 --yes
 	echo "$output"
