@@ -74,8 +74,8 @@ static bool uses_cuda(pid_t pid)
 	return found;
 }
 
-/* Wishes by --device and --mine: what the look lists. `ret_wishes` has room for all of it. */
-static size_t wish_listed(const struct look *look, size_t device, bool mine, struct kill_wish *ret_wishes)
+/* Choices by --device and --mine: what the look lists. `ret_choices` has room for all of it. */
+static size_t choose_listed(const struct look *look, size_t device, bool mine, struct kill_choice *ret_choices)
 {
 	size_t count = 0;
 	for (size_t d = 0; d < look->device_count; d++) {
@@ -88,7 +88,7 @@ static size_t wish_listed(const struct look *look, size_t device, bool mine, str
 			bool unseen = !account->attached && (!there || !uses_cuda(account->pid));
 			if (mine && (unseen || !there || process.uid != getuid()))
 				continue;
-			ret_wishes[count++] = (struct kill_wish){account->pid, unseen};
+			ret_choices[count++] = (struct kill_choice){account->pid, unseen};
 		}
 	}
 	return count;
@@ -119,20 +119,20 @@ static enum neap_status make_plan(struct kill_work *work, const struct request *
 	for (size_t i = 0; i < work->look.device_count; i++)
 		room += work->look.devices[i].process_count;
 	enum neap_status status = NEAP_OK;
-	struct kill_wish *wishes = calloc(room, sizeof *wishes);
-	if (!wishes)
+	struct kill_choice *choices = calloc(room, sizeof *choices);
+	if (!choices)
 		status = neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status && request->device)
 		status = find_device(&work->look, request->device, &device, err);
 	if (!status && request->by_pid)
 		for (; count < pid_count; count++)
-			wishes[count].pid = pids[count];
+			choices[count].pid = pids[count];
 	else if (!status)
-		count = wish_listed(&work->look, device, request->mine, wishes);
+		count = choose_listed(&work->look, device, request->mine, choices);
 	/* after the list: who ends in between is gone here, and who comes is not meant */
 	if (!status)
-		status = kill_plan_now(wishes, count, &work->plan, err);
-	free(wishes);
+		status = kill_plan_now(choices, count, &work->plan, err);
+	free(choices);
 	return status;
 }
 
@@ -268,10 +268,10 @@ static int complain_refused(const struct kill_work *work)
 	return kill_plan_forbidden(&work->plan) > 0 ? NEAP_EXIT_PERMISSION : NEAP_EXIT_NO_INPUT;
 }
 
-static bool wish_refused(const struct kill_plan *plan)
+static bool choice_refused(const struct kill_plan *plan)
 {
 	for (size_t i = 0; i < plan->refused_count; i++)
-		if (plan->refused[i].wished)
+		if (plan->refused[i].chosen)
 			return true;
 	return false;
 }
@@ -321,7 +321,7 @@ static int plan_and_do(struct kill_work *work, struct neap_monitor *monitor, con
 	if (status)
 		return neap_complain("kill", &err);
 	int code = NEAP_EXIT_OK;
-	if (request->by_pid && wish_refused(&work->plan)) {
+	if (request->by_pid && choice_refused(&work->plan)) {
 		code = complain_refused(work);
 	} else {
 		if (!request->json)

@@ -51,13 +51,13 @@ static enum neap_status take_snapshot(struct snapshot *snapshot, struct neap_err
 	return status;
 }
 
-enum neap_status kill_plan_now(const struct kill_wish *wishes, size_t wish_count, struct kill_plan *ret_plan,
+enum neap_status kill_plan_now(const struct kill_choice *choices, size_t choice_count, struct kill_plan *ret_plan,
 			       struct neap_error *err)
 {
 	struct snapshot all = {0};
 	enum neap_status status = take_snapshot(&all, err);
 	if (!status)
-		status = kill_plan_make(all.processes, all.count, wishes, wish_count, getpid(), getuid(), ret_plan,
+		status = kill_plan_make(all.processes, all.count, choices, choice_count, getpid(), getuid(), ret_plan,
 					err);
 	free(all.processes);
 	return status;

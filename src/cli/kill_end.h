@@ -15,8 +15,8 @@
  * NEAP_ENOMEM, NEAP_EIO without /proc; where work->ended is set, the processes that it has were signalled. */
 enum neap_status kill_end(struct kill_work *work, struct neap_error *err);
 
-/* A plan for `wishes` from the processes that there are now. */
-enum neap_status kill_plan_now(const struct kill_wish *wishes, size_t wish_count, struct kill_plan *ret_plan,
+/* A plan for `choices` from the processes that there are now. */
+enum neap_status kill_plan_now(const struct kill_choice *choices, size_t choice_count, struct kill_plan *ret_plan,
 			       struct neap_error *err);
 
 #endif

@@ -16,7 +16,7 @@ struct walk {
 	bool *forebear; /* the caller descends from it */
 	pid_t self;
 	uid_t uid;
-	struct kill_plan *plan; /* room for every process and every wish */
+	struct kill_plan *plan; /* room for every process and every choice */
 };
 
 static const struct neap_process *find(const struct walk *walk, pid_t pid)
@@ -58,9 +58,9 @@ static bool is_refused(const struct walk *walk, const struct neap_process *proce
 	return true;
 }
 
-static void refuse(struct walk *walk, const struct neap_process *process, enum kill_refusal why, bool wished)
+static void refuse(struct walk *walk, const struct neap_process *process, enum kill_refusal why, bool chosen)
 {
-	walk->plan->refused[walk->plan->refused_count++] = (struct kill_refused){*process, why, wished};
+	walk->plan->refused[walk->plan->refused_count++] = (struct kill_refused){*process, why, chosen};
 }
 
 static void visit_children(struct walk *walk, const struct neap_process *parent, unsigned depth);
@@ -101,9 +101,9 @@ static void visit_groups(struct walk *walk)
 	}
 }
 
-/* A wish below another wish belongs into that one's tree: it is left to the walk from there. */
-static bool below_another(const struct walk *walk, const struct neap_process *process, const struct kill_wish *wishes,
-			  size_t wish_count)
+/* A choice below another choice belongs into that one's tree: it is left to the walk from there. */
+static bool below_another(const struct walk *walk, const struct neap_process *process,
+			  const struct kill_choice *choices, size_t choice_count)
 {
 	const struct neap_process *parent = process;
 	for (size_t steps = 0; steps < walk->all_count; steps++) {
@@ -112,22 +112,22 @@ static bool below_another(const struct walk *walk, const struct neap_process *pr
 		parent = find(walk, parent->parent);
 		if (!parent || parent->start_ticks > start_ticks)
 			return false;
-		for (size_t i = 0; i < wish_count; i++)
-			if (wishes[i].pid == parent->pid && !wishes[i].unseen && parent != process &&
+		for (size_t i = 0; i < choice_count; i++)
+			if (choices[i].pid == parent->pid && !choices[i].unseen && parent != process &&
 			    !is_refused(walk, parent, &why))
 				return true;
 	}
 	return false;
 }
 
-enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_wish *wishes,
-				size_t wish_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
+enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_choice *choices,
+				size_t choice_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
 				struct neap_error *err)
 {
 	struct kill_plan plan = {0};
 	struct walk walk = {.all = all, .all_count = all_count, .self = self, .uid = uid, .plan = &plan};
 	enum neap_status status = NEAP_OK;
-	size_t room = all_count + wish_count + 1;
+	size_t room = all_count + choice_count + 1;
 	walk.visited = calloc(room, sizeof *walk.visited);
 	walk.forebear = calloc(room, sizeof *walk.forebear);
 	plan.targets = calloc(room, sizeof *plan.targets);
@@ -137,19 +137,19 @@ enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count
 		goto out;
 	}
 	mark_forebears(&walk);
-	for (size_t i = 0; i < wish_count; i++) {
-		const struct neap_process *process = find(&walk, wishes[i].pid);
-		struct neap_process gone = {.pid = wishes[i].pid};
+	for (size_t i = 0; i < choice_count; i++) {
+		const struct neap_process *process = find(&walk, choices[i].pid);
+		struct neap_process gone = {.pid = choices[i].pid};
 		size_t earlier = 0;
-		while (wishes[earlier].pid != wishes[i].pid)
+		while (choices[earlier].pid != choices[i].pid)
 			earlier++;
 		if (earlier < i) /* asked for twice */
 			continue;
-		if (wishes[i].unseen)
+		if (choices[i].unseen)
 			refuse(&walk, process ? process : &gone, KILL_UNSEEN, true);
 		else if (!process)
 			refuse(&walk, &gone, KILL_GONE, true);
-		else if (!below_another(&walk, process, wishes, wish_count))
+		else if (!below_another(&walk, process, choices, choice_count))
 			visit(&walk, process, 0);
 	}
 	visit_groups(&walk);

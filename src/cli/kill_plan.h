@@ -22,7 +22,7 @@ enum kill_refusal {
 	KILL_UNSEEN,     /* the driver names this PID, but the process of that PID here is no user of the GPU */
 };
 
-struct kill_wish {
+struct kill_choice {
 	pid_t pid;
 	bool unseen; /* see KILL_UNSEEN */
 };
@@ -36,7 +36,7 @@ struct kill_target {
 struct kill_refused {
 	struct neap_process process; /* KILL_GONE: only the PID */
 	enum kill_refusal why;
-	bool wished; /* false: it descends from a target */
+	bool chosen; /* false: it descends from a target */
 };
 
 struct kill_plan {
@@ -46,8 +46,8 @@ struct kill_plan {
 };
 
 /* `all`: every process there is. `self`, `uid`: who asks. The caller calls kill_plan_fini. Errors: NEAP_ENOMEM. */
-enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_wish *wishes,
-				size_t wish_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
+enum neap_status kill_plan_make(const struct neap_process *all, size_t all_count, const struct kill_choice *choices,
+				size_t choice_count, pid_t self, uid_t uid, struct kill_plan *ret_plan,
 				struct neap_error *err);
 void kill_plan_fini(struct kill_plan *plan);
 

@@ -28,10 +28,10 @@ static const struct neap_process table[] = {
 	{.pid = SELF, .parent = 10, .uid = ME, .start_ticks = 50, .state = 'R'},
 };
 
-static struct kill_plan plan_of(const struct kill_wish *wishes, size_t count)
+static struct kill_plan plan_of(const struct kill_choice *choices, size_t count)
 {
 	struct kill_plan plan;
-	assert_int_equal(kill_plan_make(table, COUNT_OF(table), wishes, count, SELF, ME, &plan, NULL), NEAP_OK);
+	assert_int_equal(kill_plan_make(table, COUNT_OF(table), choices, count, SELF, ME, &plan, NULL), NEAP_OK);
 	return plan;
 }
 
@@ -46,8 +46,8 @@ static void expect_target(const struct kill_plan *plan, size_t index, pid_t pid,
 static void a_tree_parents_first(void **unused)
 {
 	(void)unused;
-	const struct kill_wish wishes[] = {{.pid = 23}, {.pid = 20}, {.pid = 20}};
-	struct kill_plan plan = plan_of(wishes, 3);
+	const struct kill_choice choices[] = {{.pid = 23}, {.pid = 20}, {.pid = 20}};
+	struct kill_plan plan = plan_of(choices, 3);
 	assert_int_equal(plan.target_count, 5);
 	expect_target(&plan, 0, 20, 0);
 	expect_target(&plan, 1, 22, 1);
@@ -57,7 +57,7 @@ static void a_tree_parents_first(void **unused)
 	assert_int_equal(plan.refused_count, 1); /* a child of another user; the zombie is no matter */
 	assert_int_equal(plan.refused[0].process.pid, 41);
 	assert_int_equal(plan.refused[0].why, KILL_OTHER_USER);
-	assert_false(plan.refused[0].wished);
+	assert_false(plan.refused[0].chosen);
 	kill_plan_fini(&plan);
 }
 
@@ -77,8 +77,8 @@ static void newcomers(void **unused)
 		{.pid = 74, .parent = 20, .uid = ME, .start_ticks = 74, .state = 'Z'},
 		{.pid = 75, .parent = 1, .group = 71, .uid = ME, .start_ticks = 75, .state = 'S'},
 	};
-	const struct kill_wish wish = {.pid = 20};
-	struct kill_plan plan = plan_of(&wish, 1);
+	const struct kill_choice choice = {.pid = 20};
+	struct kill_plan plan = plan_of(&choice, 1);
 	size_t before = plan.target_count, added = 0;
 	assert_int_equal(kill_plan_extend(now, COUNT_OF(now), SELF, ME, 70, &plan, &added, NULL), NEAP_OK);
 	assert_int_equal(added, 4);
@@ -97,7 +97,7 @@ static void refusals(void **unused)
 {
 	(void)unused;
 	static const struct {
-		struct kill_wish wish;
+		struct kill_choice choice;
 		enum kill_refusal why;
 	} cases[] = {
 		{{.pid = 1}, KILL_INIT},          {{.pid = SELF}, KILL_SELF}, {{.pid = 10}, KILL_ANCESTOR},
@@ -105,12 +105,12 @@ static void refusals(void **unused)
 		{{.pid = 20, true}, KILL_UNSEEN}, {{.pid = 60}, KILL_KERNEL},
 	};
 	for (size_t i = 0; i < COUNT_OF(cases); i++) {
-		struct kill_plan plan = plan_of(&cases[i].wish, 1);
+		struct kill_plan plan = plan_of(&cases[i].choice, 1);
 		assert_int_equal(plan.target_count, 0); /* nor anything below it */
 		assert_int_equal(plan.refused_count, 1);
 		assert_int_equal(plan.refused[0].why, cases[i].why);
-		assert_int_equal(plan.refused[0].process.pid, cases[i].wish.pid);
-		assert_true(plan.refused[0].wished);
+		assert_int_equal(plan.refused[0].process.pid, cases[i].choice.pid);
+		assert_true(plan.refused[0].chosen);
 		assert_int_equal(kill_plan_forbidden(&plan), cases[i].why != KILL_GONE);
 		assert_true(strlen(kill_refusal_text(cases[i].why)) > 0 &&
 			    strlen(kill_refusal_name(cases[i].why)) > 0);
@@ -118,12 +118,12 @@ static void refusals(void **unused)
 	}
 }
 
-/* What is below a refused wish is ended when it is itself asked for, and then it is a tree of its own. */
-static void below_a_refused_wish(void **unused)
+/* What is below a refused choice is ended when it is itself asked for, and then it is a tree of its own. */
+static void below_a_refused_choice(void **unused)
 {
 	(void)unused;
-	const struct kill_wish wishes[] = {{.pid = 30}, {.pid = 31}};
-	struct kill_plan plan = plan_of(wishes, 2);
+	const struct kill_choice choices[] = {{.pid = 30}, {.pid = 31}};
+	struct kill_plan plan = plan_of(choices, 2);
 	assert_int_equal(plan.target_count, 1);
 	expect_target(&plan, 0, 31, 0);
 	assert_int_equal(plan.refused_count, 1);
@@ -134,9 +134,9 @@ static void below_a_refused_wish(void **unused)
 static void root_ends_its_own_only(void **unused)
 {
 	(void)unused;
-	const struct kill_wish wish = {.pid = 20};
+	const struct kill_choice choice = {.pid = 20};
 	struct kill_plan plan;
-	assert_int_equal(kill_plan_make(table, COUNT_OF(table), &wish, 1, SELF, 0, &plan, NULL), NEAP_OK);
+	assert_int_equal(kill_plan_make(table, COUNT_OF(table), &choice, 1, SELF, 0, &plan, NULL), NEAP_OK);
 	assert_int_equal(plan.target_count, 0);
 	assert_int_equal(plan.refused[0].why, KILL_OTHER_USER);
 	kill_plan_fini(&plan);
@@ -151,9 +151,9 @@ static void a_circle(void **unused)
 		{.pid = 3, .parent = 2, .uid = ME, .start_ticks = 5, .state = 'S'},
 		{.pid = 4, .parent = 4, .uid = ME, .start_ticks = 5, .state = 'S'},
 	};
-	const struct kill_wish wishes[] = {{.pid = 2}, {.pid = 4}};
+	const struct kill_choice choices[] = {{.pid = 2}, {.pid = 4}};
 	struct kill_plan plan;
-	assert_int_equal(kill_plan_make(circle, 3, wishes, 2, 3, ME, &plan, NULL), NEAP_OK);
+	assert_int_equal(kill_plan_make(circle, 3, choices, 2, 3, ME, &plan, NULL), NEAP_OK);
 	assert_int_equal(plan.target_count, 1);
 	assert_int_equal(plan.targets[0].process.pid, 4);
 	assert_int_equal(plan.refused_count, 1);
@@ -167,7 +167,7 @@ int main(void)
 		cmocka_unit_test(a_tree_parents_first),
 		cmocka_unit_test(newcomers),
 		cmocka_unit_test(refusals),
-		cmocka_unit_test(below_a_refused_wish),
+		cmocka_unit_test(below_a_refused_choice),
 		cmocka_unit_test(root_ends_its_own_only),
 		cmocka_unit_test(a_circle),
 	};
