@@ -14,7 +14,7 @@ teardown() {
 	rm -rf "$dir"
 }
 
-@test "a text trace: its peaks, and what is not known is said" {
+@test "a text trace: its peaks, and unknown figures are reported as unknown" {
 	run "$NEAP" analyze trace.txt
 	echo "$output"
 	[ "$status" -eq 0 ]
@@ -77,7 +77,7 @@ teardown() {
 	[ "$status" -eq 64 ]
 }
 
-@test "from a pipe: a trace, a recording, standard input; gzip is said how; a signal ends the wait" {
+@test "from a pipe: a trace, a recording, standard input; gzip is refused with a hint; a signal ends the wait" {
 	"$NEAP" analyze trace.txt --write trace.record --top 1 >/dev/null
 	for file in trace.txt trace.record; do
 		"$NEAP" analyze "$file" | tail -n +2 >file.out

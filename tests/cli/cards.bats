@@ -217,7 +217,7 @@ assert_replays() { # TRACE SIZE
 		"$(printf 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\ntrue\ntrue')" ]
 }
 
-@test "stranded on other streams: no setting of PyTorch's is said to help, and none does" {
+@test "stranded on other streams: the card names no setting of PyTorch's, and none helps" {
 	for stream in 1 2 3 4; do
 		printf 'a %d 9437184 %d\na %d 9437184 %d\nf %d\n' "1$stream" "$stream" "2$stream" "$stream" "2$stream"
 	done >stranded

@@ -342,7 +342,7 @@ END
 	[ "$(ls run)" = "$left" ]
 }
 
-@test "a folder that may not be written: 77, said, nothing lost" {
+@test "a folder that may not be written: 77, a message, nothing lost" {
 	[ "$(id -u)" -eq 0 ] || skip "needs root to be somebody else"
 	command -v setpriv >/dev/null || skip "needs setpriv"
 	ten

@@ -73,7 +73,7 @@ prune() { run --separate-stderr "$NEAP" checkpoints "$@"; }
 	[ "$(cd run && echo *)" = "checkpoint-30 checkpoint-40" ]
 }
 
-@test "a best that is gone is said; its metric counts all the same" {
+@test "a best that is gone is reported; its metric still counts" {
 	python3 "$trainers" transformers run accuracy true checkpoint-20 10=0.5 20=0.9 30=0.7 40=0.6
 	old run
 	rm -r run/checkpoint-20

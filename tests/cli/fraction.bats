@@ -106,7 +106,7 @@ load targets.bash
 	[[ "$(jq -r .oom_card "$dir/run/result.json")" == *"Cause: the limit. "* ]]
 }
 
-@test "run --fraction: the next run is limited; a value in the environment that is none is told" {
+@test "run --fraction: the next run is limited; an invalid value in the environment is reported" {
 	run --separate-stderr "$NEAP" run --quiet --fraction 0.25 --folder "$dir/run" -- sh -c 'echo "$NEAP_FRACTION"'
 	[ "$output" = 0.25 ]
 	NEAP_FRACTION=0.01 run --separate-stderr "$NEAP" run --quiet --folder "$dir/run2" -- "$TARGET" 4 8 </dev/null
@@ -176,7 +176,7 @@ load targets.bash
 	[ "$(json "[p['device'] for p in j['processes'] if p['attached']]")" = "[1]" ]
 }
 
-@test "info: what is on a device that NVML does not list is said, and in no account" {
+@test "info: memory on a device that NVML does not list is reported, and in no account" {
 	start 4 8
 	export NEAP_SIM="mem=256MiB,world=fraction-$$-$BATS_TEST_NUMBER-other"
 	run "$NEAP" info

@@ -154,7 +154,7 @@ PYTHON
 	[ "$("$NEAP" history --series s --json | jq -r '[.runs[].name] | join(" ")')" = "waits first" ]
 }
 
-@test "a damaged file is set aside, said, not overwritten" {
+@test "a damaged file is reported, set aside, not overwritten" {
 	mkdir -p state/neap
 	printf 'this is no database at all, whatever its name says' >state/neap/history.db
 	run "$NEAP" history
@@ -172,7 +172,7 @@ PYTHON
 	[[ "$output" == *"use a newer neap"* ]]
 }
 
-@test "on a full disk it can be read, and what is not kept is said" {
+@test "on a full disk it can be read, and a run that is not kept is reported" {
 	three
 	before="$("$NEAP" history --json | jq '.runs | length')"
 	[ "$before" = 3 ]

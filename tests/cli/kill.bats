@@ -138,7 +138,7 @@ gone() { # bats' shell has to reap it first
 	done
 }
 
-@test "that a process holds no device memory is said before it is ended" {
+@test "a process without device memory is reported before it is ended" {
 	sleep 600 3>&- &
 	targets+=($!)
 	run "$NEAP" kill --pid $! --dry-run
@@ -260,7 +260,7 @@ END
 	[[ "$output" == "No process of yours uses a GPU." ]]
 }
 
-@test "memory that does not come back in time: 75, and it is said" {
+@test "memory that does not come back in time: 75, and a report" {
 	export NEAP_SIM="${NEAP_SIM/300ms/60s}"
 	start
 	run "$NEAP" kill --pid "$target" --yes --drain-limit 100ms
@@ -279,7 +279,7 @@ END
 	[[ "$output" == *"GPU 0: ?"*"the driver does not tell what they held"* ]]
 }
 
-@test "the supervisor of a run notices, and its page told the bytes" {
+@test "the supervisor of a run notices, and its page shows the bytes" {
 	"$NEAP" run --folder run -- sh -c 'echo $$ >pid; exec "$HOLD" --for 60000 1G' 3>&- >/dev/null 2>&1 &
 	supervisor=$!
 	until [ -s pid ]; do sleep 0.02; done

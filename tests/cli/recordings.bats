@@ -41,7 +41,7 @@ is_cut() {
 	[[ "$output" == *"8.00 GiB"* ]]
 }
 
-@test "a recording that somebody else cut is said to be damaged" {
+@test "a recording that another program cut is reported as damaged" {
 	"$NEAP" run --quiet --folder run -- "$HOLD" 1M
 	record="$(echo run/record.*)"
 	size=$(sizes run)
@@ -52,7 +52,7 @@ is_cut() {
 	[[ "$output" == *"recording $record is damaged: it was cut short: $((size - 64)) bytes are there, its header says $size (at byte $((size - 64)))" ]]
 }
 
-@test "whoever finds the run of a dead supervisor cuts its recordings" {
+@test "a command that finds the run of a dead supervisor cuts its recordings" {
 	# lost: the command died with it
 	"$NEAP" run --quiet --run-id lost-1 -- "$HOLD" --until never 1G 3>&- &
 	pid=$!
@@ -80,7 +80,7 @@ is_cut() {
 	is_cut "$folder"
 }
 
-@test "a process that attached and ended between two looks is told from its recording" {
+@test "a process that attached and ended between two looks is found by its recording" {
 	export NEAP_SIM="mem=96MiB,context=8MiB,reserved=2MiB,world=recordings-$$-$BATS_TEST_NUMBER"
 	run "$NEAP" run --folder run -- "$HOLD" --unseen 4M
 	echo "$output"

@@ -168,7 +168,7 @@ assert data["settings"]["large_segment_size"] == 64 * 2**20' <<<"$output"
 	[ "$(cat err)" = "neap replay: stopped" ]
 }
 
-@test "what is wrong is said, with its place" {
+@test "errors are reported with their place" {
 	run --separate-stderr "$NEAP" replay none.txt
 	[ "$status" -eq 66 ]
 	echo "a 1 x 0" >bad.txt

@@ -364,7 +364,7 @@ END
 	[ "$("$NEAP" history --json | jq '.runs | length')" = 1 ]
 }
 
-@test "a folder whose run has ended is not used for another, whoever made its result" {
+@test "a folder whose run has ended is not used for another, whichever process made its result" {
 	NEAP_SIM="$NEAP_SIM,release_delay=60s" "$NEAP" run --folder run -- "$HOLD" --looks 4 1G 3>&- >out 2>&1 &
 	pid=$!
 	until [ -e run/ended ]; do kill -0 $pid; sleep 0.02; done
@@ -499,7 +499,7 @@ all_gone() {
 	[ "$(result .containment)" = "descent and NEAP_RUN_ID alone (no cgroup v2 is mounted)" ]
 }
 
-@test "a runtime folder that another user made first: said, with the cure, and another one is used" {
+@test "a runtime folder that another user made first: reported with the remedy, and another one is used" {
 	[ "$(id -u)" = 0 ] || skip "only root can be two users"
 	setpriv --reuid 54321 --regid 54321 --clear-groups test -x "$NEAP" || skip "another user cannot reach $NEAP"
 	[ ! -e /tmp/neap-54321 ] || skip "/tmp/neap-54321 is there"
@@ -516,7 +516,7 @@ all_gone() {
 	! grep runtime info
 }
 
-@test "without a runtime folder nothing is attached, and that is said" {
+@test "without a runtime folder nothing is attached, and a message says so" {
 	XDG_RUNTIME_DIR="$dir/none" run "$NEAP" run --folder run -- true
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"WARNING No process can be attached: making the runtime folder $dir/none/neap: No such file or directory"* ]]
@@ -607,7 +607,7 @@ END
 	[ "$(result .outcome run3)" = failed ]
 }
 
-@test "--on-oom where nothing can tell that memory ran out: said" {
+@test "--on-oom where nothing shows that memory ran out: a message" {
 	python3 -c 'import os; os.openpty()' 2>/dev/null || skip "needs a pseudo-terminal, which this machine does not give"
 	NEAP_ATTACH=0 python3 "$BATS_TEST_DIRNAME/pty.py" seen 80 "$NEAP" run --folder run --param b=64 --on-oom 'halve b' -- true
 	[[ "$(head -n 1 seen)" == "neap run: NEAP_ATTACH=0 is set, and stderr is a terminal: without --log nothing will tell that memory ran out, and --on-oom changes nothing"* ]]
@@ -650,14 +650,14 @@ END
 	[ "$("$NEAP" info --json | jq '.devices[0].ledger | .free + .driver_reserved == .total')" = true ]
 }
 
-@test "a drain that takes too long is said" {
+@test "a drain that takes too long is reported" {
 	NEAP_SIM="$NEAP_SIM,release_delay=30s" run "$NEAP" run --drain-limit 100ms --folder run -- "$HOLD" 1G
 	[ "$status" -eq 0 ]
 	[ "$(result .drained)" = false ]
 	[[ "$(result .drain_note)" == *"GiB still held after"* ]]
 }
 
-@test "a device OOM is told from its recording, with a card" {
+@test "a device OOM is found in its recording, with a card" {
 	run "$NEAP" run --folder run -- "$HOLD" 6G
 	echo "$output"
 	[ "$status" -eq 9 ]
@@ -728,7 +728,7 @@ END
 }
 
 # A limit on file size stands in for a full disk: spec.json (short) fits, result.json does not.
-@test "a result that cannot be written: 74, with the command's status said" {
+@test "a result that cannot be written: 74, with the command's status reported" {
 	mkdir run
 	run sh -c 'ulimit -f 1; trap "" XFSZ; exec "$NEAP" run --no-history --folder run -- sh -c "exit 3"'
 	echo "$output"
@@ -759,7 +759,7 @@ END
 	[ "$(jq -r .outcome "$dir/gone/result.json")" = signaled ]
 }
 
-@test "what was too short to be seen on the device is not said to have taken nothing" {
+@test "a run too short to be seen on the device is not reported as using nothing" {
 	run "$NEAP" run --folder run -- true
 	[[ "$output" == *"  device    "*" of 4.00 GiB left"* ]]
 	[[ "$output" != *"0 B taken"* ]]

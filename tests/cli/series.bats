@@ -77,7 +77,7 @@ result() { jq -r "$2" "$dir/s/runs/$1/result.json"; }
 	[ "$(result second-1 '.waited_ns > 0')" = true ]
 }
 
-@test "memory of a run that is not back within its drain limit is said" {
+@test "memory of a run that is not back within its drain limit is reported" {
 	cat > s.yaml <<-EOF
 		name: s
 		experiments:
@@ -546,7 +546,7 @@ most_together() {
 	[ "$(grep -c $'\x1b' err)" = 0 ]
 }
 
-@test "a result that is damaged is a lost attempt, and said to be" {
+@test "a damaged result is a lost attempt, and reported so" {
 	cat > s.yaml <<-EOF
 		name: s
 		defaults: {needs: none}
@@ -652,7 +652,7 @@ five() {
 	EOF2
 }
 
-@test "an edited file: what ended well is kept, what failed, what changed and what is new is run, and that is said first" {
+@test "an edited file: successes are kept; failed, changed and new experiments run, and are listed first" {
 	five
 	run --separate-stderr "$NEAP" series s.yaml --folder s --resume --dry-run
 	[ "$status" -eq 0 ]
