@@ -39,7 +39,7 @@ Rules say what `compute` and `ok` write before they return. Where a pointer is N
     forget=N:BYTES      device memory at argument N reads as zeros: a status that the device writes; also N:BYTES*M
     size4=N:KIND:ARGUMENTS
                         a size of 4 bytes (size8: 8) at argument N, which the setting `sizes` gives for KIND and up to four
-                        numbers: arguments, separated by colons; - for one that is absent (it is passed as -1),
+                        numbers: arguments, separated by colons; - if absent (it is passed as -1),
                         5p for a pointer in argument 5, whole
 
 Arguments count from 0, and count only integers and pointers: the calling conventions of x86-64 and AArch64 pass
@@ -78,7 +78,7 @@ class Function:
         self.name, self.answer, self.rules, self.code = name, answer, rules, code
 
     def arguments(self):
-        """How many arguments the generated function declares: up to the last one that a rule reads."""
+        """How many arguments the generated function declares: up to the last that a rule reads."""
         return 1 + max([0] + [rule.last() for rule in self.rules])
 
 
@@ -186,7 +186,7 @@ def function_text(function, settings):
 
 
 def c_text(path, settings, functions):
-    """The plain functions. It also refers to each written one, so that one that is missing fails to link."""
+    """The plain functions. It also refers to each hand-written function, so that a missing one fails to link."""
     refused = int(settings.get("refused", "0"), 0)
     failed = int(settings.get("failed", str(refused)), 0)
     written = [function.name for function in functions if function.answer == "written"]

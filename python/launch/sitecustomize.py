@@ -156,7 +156,7 @@ def _after_stand_ins(torch):
 
 
 def _too_old():
-    """neap's package does not parse here; that is said where it would have been used."""
+    """neap's package does not parse here; the error is reported where it would have been used."""
     import atexit
 
     def tell():

@@ -153,7 +153,7 @@ class RetentionDone(enum.IntEnum):
 
 
 class CheckpointFact(enum.IntEnum):
-    """enum neap_checkpoint_fact, of which only this is asked."""
+    """enum neap_checkpoint_fact; the package asks only for this one."""
 
     RECORDED = 1 << 12
 

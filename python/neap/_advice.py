@@ -60,7 +60,7 @@ def at_the_end(ways: Ways, cached: int) -> tuple[str, ...]:
 
 
 def _of_devices(cached: int) -> list[str]:
-    """What the devices say, now that the failed step was dropped."""
+    """The devices' figures, after the failed step was dropped."""
     found, torch = [], _sources.torch_with_cuda()
     stats = memory.get_gpu_memory_stats()
     for d in stats.devices:

@@ -24,7 +24,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def _parts(batch: Any) -> Optional[list[Any]]:
-    """What a container holds; None for what is no container."""
+    """The contents of a container; None if it is no container."""
     if isinstance(batch, collections.abc.Mapping):
         return list(batch.values())
     return list(batch) if isinstance(batch, (list, tuple)) else None
@@ -96,7 +96,7 @@ class Batches:
         self._fitted = self._loader is None or self._sized
         self._step = split.samples  # of this rank
 
-    # What it is.
+    # Its kind.
 
     def _is_columns(self, data: Any) -> bool:
         parts = list(data.values()) if isinstance(data, dict) else data if isinstance(data, tuple) else ()

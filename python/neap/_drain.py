@@ -16,7 +16,7 @@ _LOOK_MS = 100  # so long a Ctrl-C waits
 class Drained:
     """What became of the memory."""
 
-    drained: Optional[bool]  # None: nobody can tell
+    drained: Optional[bool]  # None: unknown
     seconds: float
     note: str  # "" when it is free
 

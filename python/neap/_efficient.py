@@ -21,7 +21,7 @@ class _Recomputed:
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-        self.plain: Optional[Any] = layer.__dict__.get("forward")  # of somebody who has put his own there
+        self.plain: Optional[Any] = layer.__dict__.get("forward")  # a forward that the program replaced
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         import torch
@@ -42,7 +42,7 @@ def _lists(model: Any, torch: Any) -> list[Any]:
 
 def _unchecked(model: Any, torch: Any) -> list[Any]:
     """The layers that could be checkpointed and are not."""
-    layers = {id(layer): layer for layer in _lists(model, torch)}.values()  # one that is in two places is one layer
+    layers = {id(layer): layer for layer in _lists(model, torch)}.values()  # a layer in two places counts once
     layers = [layer for layer in layers if not isinstance(layer.__dict__.get("forward"), _Recomputed)]  # type: ignore
     return [layer for layer in layers if any(True for _ in layer.parameters())]
 

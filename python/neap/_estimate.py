@@ -28,7 +28,7 @@ from . import _notes
 _SCHEMA = 1
 _LINES_MOST = 200
 
-# What a reader of a value may do with it. A size decides how much memory is allocated; a branch may.
+# How a line may use a value it reads. A size decides how much memory is allocated; a branch may.
 _METHODS = {
     "item": "value",
     "tolist": "value",

@@ -1,6 +1,6 @@
-"""What a training tells the recording of its process: include/neap/trace.h has the meaning of each event's fields.
+"""Events of a training in the recording of its process: include/neap/trace.h has the meaning of each event's fields.
 
-Nothing is told where the process is not attached. What is marked harmless never raises, a training must not end for its
+Nothing is recorded if the process is not attached. What is marked harmless never raises, a training must not end for its
 record: its failures are notes (_notes.py).
 """
 
@@ -36,7 +36,7 @@ class _State:
 
 @contextlib.contextmanager
 def training() -> Iterator[None]:
-    """Around a Training: its steps are told by itself."""
+    """Around a Training, which reports its steps itself."""
     _State.trainings += 1
     sampled.until = 0.0
     try:
@@ -225,7 +225,7 @@ def _count_step() -> None:
 
 
 def _end(bound: int) -> None:
-    """Ends the program as sys.exit() in its loop would. One that catches this and makes another step is ended at once."""
+    """Ends the program as sys.exit() in its loop would. A program that catches this and makes another step is ended at once."""
     flush_step()
     _record_bound(bound)
     if _State.steps > bound:

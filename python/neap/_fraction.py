@@ -12,7 +12,7 @@ from ._limits import limit, limit_of
 
 
 class Change(NamedTuple):
-    """What a new limit did."""
+    """The effect of a new limit."""
 
     devices: list[int]  # that are limited now
     before: dict[int, Optional[int]]  # their limits until then

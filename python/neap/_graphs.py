@@ -7,7 +7,7 @@
 
 Each saved tensor is counted once, for the first tensor that leads to it. Of tensors that a Python object holds that is the
 oldest, so that a history of losses is shown growing; of variables of running functions the newest, so that it is the loss and no
-step on its way. What a Python object holds as well (parameters, say) is not counted: it is found without a graph.
+step on its way. Memory that a Python object also holds (parameters, say) is not counted: it is found without a graph.
 
 The graph is read and never run: where hooks have packed a saved tensor (a checkpoint, one put on the host), nothing is unpacked.
 No other thread may run a backward pass meanwhile, which would free what is read here: then nothing is counted.
@@ -34,7 +34,7 @@ def _in_backward(frame: Optional[types.FrameType]) -> bool:
 
 
 def _quiet(torch: Any) -> bool:
-    """Whether nobody runs a backward pass, as far as Python sees."""
+    """Whether no backward pass runs, as far as Python sees."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     if task is None or task() != -1 or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
@@ -110,7 +110,7 @@ class Walk:
         return total
 
     def _of(self, node: Any) -> Iterator[Any]:
-        """What a node has saved; nothing where that was freed."""
+        """The tensors a node has saved; none if they were freed."""
         kind = type(node)
         if kind.__name__ == "AccumulateGrad":
             yield node.variable

@@ -2,7 +2,7 @@
 
     look      1    2    3    4    5
     shape    10   12   14   16   18     one more at each look: this shape grows
-    list      .    a    ab   abc  abcd  each look finds one that is new and stays, whatever its shape: this list grows
+    list      .    a    ab   abc  abcd  each look finds a new tensor that stays, whatever its shape: this list grows
 
 Counting shapes sees every leak whose tensors look alike, also those that no Python object leads to. The second test is for
 the others: it remembers, weakly, at which look it first saw each tensor, and asks what holds those that stayed.
@@ -96,7 +96,7 @@ class Growth:
         return (*(self._of_kind(kind, sample[kind]) for kind in census if kind in rising), *self._of_any_shapes(others))
 
     def _birth(self, tensor: Any, born: dict[int, tuple[Any, int]]) -> int:
-        """The look that first saw this tensor: not another one that was where it is."""
+        """The look that first saw this tensor, not an earlier one at its address."""
         known = self._born.get(id(tensor))
         born[id(tensor)] = known if known and known[0]() is tensor else (weakref.ref(tensor), self._looks)
         return born[id(tensor)][1]

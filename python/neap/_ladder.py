@@ -24,7 +24,7 @@ class Split(NamedTuple):
 
     @property
     def effective(self) -> int:
-        """What the optimizer sees."""
+        """The batch that the optimizer sees."""
         return self.samples * self.ranks
 
     def __str__(self) -> str:

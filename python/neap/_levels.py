@@ -20,13 +20,13 @@ def _limit(index: int, total: int) -> int:
 
 def rooms() -> dict[int, int]:
     """Bytes that this process could have allocated on each of its devices beside what is allocated there now: free, and its
-    cache, within its limit. Without those of which the driver says nothing."""
+    cache, within its limit. Devices on which the driver says nothing are left out."""
     known = [d for d in memory.get_gpu_memory_stats().devices if d.free is not None and d.total is not None]
     return {d.index: max(min((d.free or 0) + d.reserved, _limit(d.index, d.total or 0)) - d.allocated, 0) for d in known}
 
 
 def device_left() -> int:
-    """Bytes that this process could still have allocated at the peak since the peaks were begun anew, on the fullest of its
+    """Bytes that this process could still have allocated at the peak since the peaks were reset, on the fullest of its
     devices: free there, and its cache, within its limit. All ones where the driver says nothing."""
     left = _UNKNOWN
     for d in memory.get_gpu_memory_stats().devices:
@@ -37,7 +37,7 @@ def device_left() -> int:
 
 
 class Level:
-    """The thresholds of one kind of memory; 0 for one that is not asked for."""
+    """The thresholds of one kind of memory; 0: none."""
 
     def __init__(self, name: str, warn: Any = None, degrade: Any = None, stop: Any = None) -> None:
         sizes = [0 if size is None else _units.parse_size(size) for size in (warn, degrade, stop)]

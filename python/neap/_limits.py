@@ -1,4 +1,4 @@
-"""The limit on what PyTorch may reserve of a device: one for each device, the last that was set, whoever set it.
+"""The limit on what PyTorch may reserve of a device: one for each device, the last that was set by any caller.
 
 The program can set it (torch.cuda.set_per_process_memory_fraction, per_process_memory_fraction in PYTORCH_ALLOC_CONF,
 neap.set_memory_fraction), and so can `neap run --fraction` and `neap fraction` (_fraction.py). PyTorch since 2.8 can be asked
@@ -29,7 +29,7 @@ def watch(torch: Any) -> None:
 
 
 def limit_of(torch: Any, index: int) -> Optional[int]:
-    """The bytes that PyTorch may reserve on a device, whoever limited it; None: no limit that is known. For a device that has
+    """The bytes that PyTorch may reserve on a device, by any caller's limit; None: no known limit. For a device that has
     a context: PyTorch asks the driver about it."""
     total = torch.cuda.get_device_properties(index).total_memory
     ask = getattr(torch._C, "_cuda_getMemoryFraction", None)

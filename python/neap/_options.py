@@ -77,7 +77,7 @@ class WatchOptions:
 
 @dataclasses.dataclass(frozen=True)
 class CallbackOptions:
-    """The program's own, called by every rank. What they raise ends the training."""
+    """The program's own, called by every rank. An exception from one ends the training."""
 
     on_step: Optional[Callable[[int, float], Any]] = None  # (step, loss), after each update
     on_epoch: Optional[Callable[[int], Any]] = None  # (epoch), from 1, after each; may return a number to rank it by

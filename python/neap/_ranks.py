@@ -157,7 +157,7 @@ class Ranks:
             raise RankFailed(text) from error
 
     def _abort(self) -> None:
-        """A collective failed half-way: the process group cannot be used any more, and whoever waits in it must not. Nothing
+        """A collective failed half-way: the process group is unusable, and no rank may keep waiting in it. Nothing
         may be said first: the end of a group waits for what is under way in it."""
         self._left, self._group = True, None
         try:

@@ -1,4 +1,4 @@
-"""What a Training tells of itself: milestones, rungs, the result."""
+"""The reports of a Training: milestones, rungs, the result."""
 
 from __future__ import annotations
 

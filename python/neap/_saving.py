@@ -78,7 +78,7 @@ class Saver:
             save_checkpoint(self._path, model, optimizer, epoch=epoch, step=step)
 
     def save_ranked(self, model: Any, optimizer: Any, epoch: int, step: int, metric: float) -> None:
-        """Into the folder. What is not a number is no metric: such a checkpoint is the worst."""
+        """Into the folder. A checkpoint whose metric is not a number counts as the worst."""
         assert self._folder is not None
         facts = {"epoch": epoch, "saved_by": _BY, **({"metric": metric} if math.isfinite(metric) else {})}
         name = os.path.join(self._folder, f"step-{step}")

@@ -42,7 +42,7 @@ class Loaded(NamedTuple):
 
 
 def load(torch_folder: Optional[str] = None) -> Loaded:
-    """Loads the stand-ins that the PyTorch in this folder needs; by default, the one that `import torch` would find. To be
+    """Loads the stand-ins that the PyTorch in this folder needs; by default, the PyTorch that `import torch` would find. To be
     called before torch is imported. Idempotent. Raises NotSimulated."""
     if torch_folder is None:
         spec = importlib.util.find_spec("torch")
@@ -68,7 +68,7 @@ def load(torch_folder: Optional[str] = None) -> Loaded:
 
 def _tell_compilers(simulator: str) -> None:
     """What is compiled or tuned here is not for a real GPU to find: the sources of kernels are placeholders, and their times
-    are not those of a device. Triton asks the dynamic linker's cache for the driver, unless it is told where that lies."""
+    are not those of a device. Triton asks the dynamic linker's cache for the driver, unless a variable names its path."""
     os.environ.setdefault("USE_PYTORCH_KERNEL_CACHE", "0")
     os.environ.setdefault("TRITON_LIBCUDA_PATH", simulator)
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), f"torchinductor_simulated_{os.getuid()}"))

@@ -49,7 +49,7 @@ class Source(Protocol):
     """An allocator of this process, over all its devices."""
 
     def devices(self) -> list[DeviceMemory]:
-        """What it holds, by device."""
+        """The bytes it holds, by device."""
 
     def capturing(self) -> bool:
         """Whether a CUDA graph is being captured, so that nothing may be given back."""
@@ -86,7 +86,7 @@ class _Closed:
 
 
 def closed_peak(begin_anew: bool = False) -> int:
-    """The highest bytes that an Allocator had in live allocations which was closed since this was begun anew."""
+    """The highest live bytes of an Allocator that was closed since the last reset."""
     peak = _Closed.peak
     if begin_anew:
         _Closed.peak = 0
@@ -178,7 +178,7 @@ class Allocator:
         return _summary(self.counters(), self.index, abbreviated)
 
     def memory(self) -> DeviceMemory:
-        """What it holds, and what the driver says of the device."""
+        """The bytes it holds, and the driver's figures of the device."""
         stats = self.memory_stats()
         free, total = ctypes.c_uint64(), ctypes.c_uint64()
         known = True
@@ -377,7 +377,7 @@ class TorchSource:
         return [self.device(i) for i in self.indices()]
 
     def device(self, i: int) -> DeviceMemory:
-        """One of indices(), or another one that has a context."""
+        """One of indices(), or another device with a context."""
         cuda = self._cuda
         free: Optional[int] = None
         total: Optional[int] = None
@@ -515,7 +515,7 @@ def begin_scope() -> None:
 
 
 def note_scopes() -> None:
-    """The peaks of every allocator are told to the scopes under way."""
+    """Gives the peaks of every allocator to the scopes under way."""
     for source in sources():
         source.note_scopes()
 

@@ -4,9 +4,9 @@
                                         --pending call-->  the main thread: collects, empties, limits, and answers
                         <--answer---
 
-The work is done in the main thread, between two of its bytecodes, where the program could have done it itself; while the
-main thread is in a long call nothing is done, and after 2 s the peer is told that the program is busy. During the capture
-of a CUDA graph, and while the interpreter ends, requests are refused.
+The main thread does the work, between two of its bytecodes, where the program could have done it itself. If it is in a long
+call, nothing is done, and after 2 s the peer gets the answer "busy". During the capture of a CUDA graph, and while the
+interpreter ends, requests are refused.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Agent:
         return self._contexts.get(index, 0)
 
     def context_bytes(self, index: int) -> int:
-        """What the process's context takes on a device, beside the allocator; 0: not known (yet)."""
+        """The bytes that the process's context takes on a device, beside the allocator; 0: not known (yet)."""
         return self._contexts.get(index, 0)
 
     def _tell_place(self, device: Optional[bytes]) -> None:
@@ -253,7 +253,7 @@ class Agent:
         return 0
 
     def _failed(self, request: _abi.ExternalRequest, exception: BaseException) -> None:
-        """Tells the peer; where that fails as well, or nobody waits any more, whoever looks."""
+        """Answers the peer; if that fails too, or the peer has gone, leaves a note."""
         _notes.note("a request", exception)
         try:
             self._refuse(request, _abi.Status.EINTERNAL, f"{type(exception).__name__}: {exception}")
@@ -285,7 +285,7 @@ class Agent:
             answer.limit_before = _or_unknown(change.before.get(now.index))
             answer.emptied, answer.nanoseconds = now.index in change.emptied, took
         text = "\n".join(change.lines).encode("utf-8", "replace")[:_TEXT]
-        self.publish()  # before the answer: whoever then looks at the page sees what was done
+        self.publish()  # before the answer: readers of the page then see the effect
         error = _abi.Error()
         _library.library().neap_external_answer(request.id, _abi.Status.OK, text, answers, len(after), ctypes.byref(error))
 

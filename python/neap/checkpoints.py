@@ -34,7 +34,7 @@ class Checkpoint:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class CheckpointCleanup:
-    """What a cleanup of a folder decided and did."""
+    """The decisions and effects of a cleanup."""
 
     folder: str
     checkpoints: tuple[Checkpoint, ...]  # newest first
@@ -43,7 +43,7 @@ class CheckpointCleanup:
     moved: int  # checkpoints, into FOLDER/.neap-trash
     moved_bytes: int
     deleted: int  # from the trash, whose time was over
-    source: str = ""  # whose record says what the best is ("Lightning recorded it in last.ckpt"); "": nobody's
+    source: str = ""  # whose record says what the best is ("Lightning recorded it in last.ckpt"); "": none
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def cleanup_checkpoints(
     kept, then of the best the worst, if `keep_best` was not given; of the other rules only those that are given hold then.
     `keep_every_steps`: those whose step is a multiple of it stay (0: no such rule). `metric`:
     its name beside the checkpoints (None: the one recorded or found there); `mode`: "min" or "max", where the name does not say. `pins`:
-    names or patterns of names. `delete_rest`: whatever their age. `grace_minutes`: one that was written so lately stays (10
+    names or patterns of names. `delete_rest`: whatever their age. `grace_minutes`: a checkpoint younger than this stays (10
     minutes; with a limit 0). What goes is in FOLDER/.neap-trash for `trash_days`, where
     restore_checkpoints finds it, and is deleted by a later cleanup. `dry_run`: only says what would go.
 
@@ -149,7 +149,7 @@ def cleanup_checkpoints(
             try:
                 _library.call("neap_retention_apply", ctypes.byref(plan), ctypes.byref(options), ctypes.byref(result))
             except _library.NeapError:
-                if result.failed_count == 0:  # each of those is told in its entry
+                if result.failed_count == 0:  # each failure is in its entry
                     raise
         return _told(os.fspath(folder), plan, options, result, dry_run)
     finally:
@@ -194,8 +194,8 @@ def _told(folder: str, plan: Any, options: Any, result: Any, dry_run: bool) -> C
 
 
 def find_checkpoint_folders(folder: _Path) -> list[str]:
-    """The folders below this one that hold checkpoints, by path: run folders. What is itself a checkpoint is not entered, nor
-    are hidden folders and links. Raises NeapError where there is no such folder."""
+    """The folders below this one that hold checkpoints, by path: run folders. Folders that are themselves a checkpoint, hidden
+    folders and links are not entered. Raises NeapError where there is no such folder."""
     options, found = _abi.RetentionOptions(), _abi.RetentionFolders()
     _library.call(
         "neap_retention_find_folders", os.fsencode(folder), ctypes.byref(options), 0, ctypes.byref(found)

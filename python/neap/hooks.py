@@ -2,9 +2,9 @@
 
     torch imported     -> ends of optimizer steps are counted; uncaught out-of-memory errors leave their evidence
     CUDA first used    -> the process is attached, PyTorch's out-of-memory observer registered, NEAP_FRACTION applied
-    fork               -> the child begins anew, when it uses CUDA itself
+    fork               -> the child starts afresh when it uses CUDA itself
 
-Each part on its own: one that fails (a PyTorch without it, say) is noted (_notes.py) and left out.
+Each part on its own: a part that fails (a PyTorch without it, say) is noted (_notes.py) and left out.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _bytes_of(tensors: Any, device: int) -> tuple[int, int]:
 
 
 def _tell_holders(torch: Any, device: int, allocated: int) -> None:
-    """Parameters, gradients and optimizer state, of the optimizers that have stepped; what is left is activations and all
+    """Parameters, gradients and optimizer state, of the optimizers that have stepped; the rest is activations and all
     else."""
     parameters = {id(p): p for o in list(_State.optimizers) for g in o.param_groups for p in g["params"]}
     states = [v for o in list(_State.optimizers) for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
@@ -145,7 +145,7 @@ def _device_total(torch: Any, device: int) -> int:
 
 
 def _tell_oom(torch: Any, device: int, requested: int, allowed: int, free: int) -> None:
-    """`allowed`: the limit where there is one, whoever set it, else the device's total."""
+    """`allowed`: the limit in force if there is one, else the device's total."""
     _State.ooms += 1
     total = _device_total(torch, device)
     largest: Optional[dict[str, int]] = None

@@ -5,7 +5,7 @@ The garbage collector knows every object that can hold another. From the tensors
     tensor <- list <- dict of a module                       a global
     tensor <- cell <- tuple <- function                      a closure
     tensor <- frame that runs no more <- traceback           a saved traceback
-    tensor <- object <- object <- itself, and nobody else    a cycle: gone after a collection
+    tensor <- object <- object <- itself, and nothing else   a cycle: gone after a collection
     tensor <- frame that runs                                in use; before Python 3.13 not to be seen
 
 A tensor that was computed leads to its autograd graph, and that to tensors saved for a backward pass, which no Python object
@@ -327,7 +327,7 @@ class _Search:
 
 @dataclasses.dataclass
 class Account:
-    """What was found out about one storage. Keeps no tensor."""
+    """The findings about one storage. Keeps no tensor."""
 
     refs: list[Any]  # weak
     facts: tuple[tuple[int, ...], str, str, int]  # shape, dtype, device, bytes

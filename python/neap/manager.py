@@ -21,7 +21,7 @@ _KEPT = 100
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TrialResult:
-    """What a trial left behind, after the cleanup at its end."""
+    """The memory a trial left behind, after the cleanup at its end."""
 
     name: str
     baseline: memory.MemoryStats

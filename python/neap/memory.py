@@ -74,7 +74,7 @@ class MemoryStats:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ClearResult:
-    """What a clear did."""
+    """The effect of a clear."""
 
     before: MemoryStats
     after: MemoryStats
@@ -133,7 +133,7 @@ def host_bytes() -> int:
 
 
 def host_available_bytes() -> int:
-    """What the host could still give without swapping, as its kernel estimates."""
+    """Bytes the host can still give without swapping, by its kernel's estimate."""
     try:
         with open("/proc/meminfo", encoding="ascii") as meminfo:
             for line in meminfo:
@@ -151,7 +151,7 @@ def get_gpu_memory_stats() -> MemoryStats:
 
 
 def get_cuda_memory_info(device: Any = None) -> Optional[DeviceMemory]:
-    """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first one that this process
+    """One device's figures, in bytes: `device` (a number, "cuda:1" or a torch.device), or the first that this process
     uses. None: it uses none such. Raises ValueError for what is no CUDA device."""
     device = _sources.device_index(device)
     for found in get_gpu_memory_stats().devices:
@@ -307,7 +307,7 @@ def clear_cuda_memory(force: bool = False) -> ClearResult:
 
 
 def reset_peak_memory_stats() -> MemoryStats:
-    """Begins the peaks anew, of every device this process uses; returns the figures with the peaks as they were. Counters
+    """Resets the peaks of every device this process uses; returns the figures with the earlier peaks. Counters
     other than peaks stay, and no memory is released."""
     before = get_gpu_memory_stats()
     for source in _sources.sources():

@@ -149,7 +149,7 @@ def save_checkpoint(path: _Path, model: Any = None, optimizer: Any = None, **mor
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class LoadedCheckpoint:
-    """What a checkpoint held, and what of it did not fit the model."""
+    """The contents of a checkpoint, and the entries that did not fit the model."""
 
     path: str
     more: dict[str, Any]  # beside the model and the optimizer: epoch, step, ...

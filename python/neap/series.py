@@ -37,9 +37,9 @@ class ExperimentResult:
     seconds: float  # from its start until its processes were gone
     stats: Optional[memory.MemoryStats]  # at its end, peaks included; None when it could not say
     exit_status: Optional[int]  # of its process; -N: ended by signal N; None: there was none
-    drained: Optional[bool] = None  # whether the device memory that it held is free again; None: nobody can tell
+    drained: Optional[bool] = None  # whether the device memory that it held is free again; None: unknown
     drain_seconds: float = 0.0
-    drain_note: str = ""  # what is still held, or why nobody can tell
+    drain_note: str = ""  # the memory still held, or why that is unknown
 
     def __repr__(self) -> str:
         last = self.error.strip().rsplit("\n", 1)[-1]
@@ -47,12 +47,12 @@ class ExperimentResult:
 
 
 _GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL
-_UNSEEN_SECONDS = 2.0  # to wait for memory of one that says that it used no device
+_UNSEEN_SECONDS = 2.0  # to wait for memory of an experiment that reports no device
 _LEAVE_SECONDS = 10.0  # for a process that has given its result, to end by itself
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed ends nobody."""
+    """A parent that is killed ends no child."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])
@@ -145,7 +145,7 @@ class ExperimentSeriesRunner:
         results = runner.run([("small", train, {"width": 64}), ("large", train, {"width": 512})])
 
     A function must be importable (defined at a module's top level; a script's own begins runs under `if __name__ ==
-    "__main__":`, since each process imports it anew) and its result picklable. One that fails, runs out of
+    "__main__":`, since each process imports it again) and its result picklable. One that fails, runs out of
     memory, is killed or takes longer than `timeout` seconds (None: no limit) does not keep the next from running, unless
     `stop_on_failure`. With the process what it started ends too, if it stayed in its process group: SIGTERM and 5 s for one
     that is late or interrupted, then SIGKILL. Then it waits, at most `drain_limit` seconds, until what they held on the devices is

@@ -6,7 +6,7 @@
 
 Rungs, from the gentlest: a smaller micro-batch with more accumulation, memory-efficient attention, gradient checkpointing,
 and, only where asked for, mixed precision (it changes numerics). libneap chooses (include/neap/train.h). With
-torch.distributed, all ranks take a rung together, and where one fails all do: none waits for one that is gone (_ranks.py).
+torch.distributed, all ranks take a rung together, and if one fails all do: no rank waits for one that has exited (_ranks.py).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Training:
 
     Data. `data`: a tuple or dict of tensors of the same length, or a map-style dataset: each step takes `batch_size` x
     `accumulate` samples (x ranks, each of which takes its own; the last ones that make no whole step of all ranks are left
-    out), shuffled anew each epoch unless `shuffle` is False, `seed` deciding. Or what comes in batches (a DataLoader, an
+    out), shuffled again each epoch unless `shuffle` is False, `seed` deciding. Or what comes in batches (a DataLoader, an
     iterable of batches; ranks give each its own, as a DistributedSampler does): each step takes `accumulate` of them,
     `batch_size` is theirs, `shuffle` and `seed` are not used. A torch IterableDataset is put in batches of `batch_size`.
 
@@ -119,7 +119,7 @@ class Training:
     `cleanup_every_steps`, `_epochs`, `_ticks`, `memory_limit`, `memory_threshold_mb`, `checkpoint_path`, `_folder`, `_keep_best`,
     `_max_size`, `_mode`, `leak_watch_every_steps`.
 
-    Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are begun anew by
+    Ranks wait for each other `rank_timeout` seconds. Use it from one thread; the process's peak statistics are reset by
     train() and at each rung. Raises ValueError or TypeError for arguments that make no sense, RuntimeError where torch was not
     imported.
     """
@@ -235,7 +235,7 @@ class Training:
     # The ladder.
 
     def _next_rung(self) -> tuple[Rung, Split]:
-        """The one that libneap chooses of those this loop can take."""
+        """The rung that libneap chooses among those this loop can take."""
         offered = {Rung.SPLIT}
         if self._place.type == "cuda" and not _efficient.attention_is_efficient(self._torch):
             offered.add(Rung.EFFICIENT_ATTENTION)
@@ -292,7 +292,7 @@ class Training:
         log.warning("Going on with less: %s (effective batch %d stays)", what, self.split.effective)
 
     def _begin_peaks(self) -> Optional[int]:
-        """Begins the peak statistics anew; what the peak was, where there is a device."""
+        """Resets the peak statistics; returns the earlier peak if there is a device."""
         stats = memory.reset_peak_memory_stats()
         self._peak = max(self._peak, stats.max_allocated)
         return stats.max_allocated if stats.available else None
@@ -470,7 +470,7 @@ class Training:
         else:
             _events.mark(_abi.Mark.FAILED, "failed")
         self._cleanups.run(_abi.Reason.FAILURE)
-        if memory.is_out_of_memory(error):  # of a callback, or of the data: not one that the ladder saw
+        if memory.is_out_of_memory(error):  # of a callback or of the data, which the ladder did not see
             for one in self._recommend():
                 log.warning("Out of memory outside a step. What may help: %s", one)
 

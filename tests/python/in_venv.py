@@ -25,7 +25,7 @@ def skip(why):
 
 if stage == "oldest" and not os.environ.get("NEAP_LONG"):
     skip("is for NEAP_LONG=1")
-try:  # for as long as the test runs nobody changes the environment
+try:  # no other process changes the environment while the test runs
     use = os.open(os.path.join(cache, "use"), os.O_RDONLY | os.O_CREAT, 0o666)
     fcntl.flock(use, fcntl.LOCK_SH | fcntl.LOCK_NB)
     os.set_inheritable(use, True)

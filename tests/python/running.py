@@ -1,4 +1,4 @@
-"""What the tests of the command on PyTorch programs have in common: a folder, a simulated device and the command in them."""
+"""Shared by the tests of the command on PyTorch programs: a folder, a simulated device and the command in them."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import unittest
 NEAP = os.environ["NEAP"]
 MIB = 1 << 20
 BOUND = 150
-# Of whoever runs the tests: a place in a distributed training, or a run.
+# Variables of the caller that place it in a distributed training, or in a run.
 _DROPPED = ("NEAP_ATTACH", "NEAP_RUN", "NEAP_MAX", "NEAP_FRACTION", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "PYTORCH")
 
 
@@ -50,7 +50,7 @@ class Case(unittest.TestCase):
         return json.loads(done.stdout)
 
     def device(self, verb, *words):
-        """What a verb answers of the only device of the only process."""
+        """A verb's answer for the only device of the only process."""
         return self.ask(verb, *words)["processes"][0]["devices"][0]
 
     def run_script(self, code, *options, check=True, arguments=(), **more):

@@ -25,7 +25,7 @@ SIMPLE = {
 
 
 def as_ctypes(text):
-    """What a C type must be mirrored as; a set where more than one will do."""
+    """The ctypes type that mirrors a C type; a set if more than one will do."""
     text = re.sub(r"\bconst\b", "", text).strip()
     if match := re.fullmatch(r"enum neap_\w+", text):
         return {ctypes.c_int}

@@ -305,7 +305,7 @@ class Others(unittest.TestCase):
         self.assertEqual((theta.grad.shape, x.grad.shape), (theta.shape, x.shape))
 
     def test_version_is_what_is_asked_for(self):
-        """PyTorch refuses one that is below the one it was compiled for."""
+        """PyTorch refuses a cuDNN older than the one it was compiled for."""
         code = "import torch; print(torch.backends.cudnn.version())"
         self.assertEqual(run(code, NEAP_CUDNN_VERSION="9.30.1"), (0, "93001\n"))
         self.assertEqual(run(code, NEAP_CUDNN_VERSION=""), (0, "92600\n"))

@@ -322,7 +322,7 @@ class Trainings(TrainingCase):
 
 
 class Leaks(TrainingCase):
-    """Trainings of which a step keeps 8 MiB, on a device of which they may use 720 MiB."""
+    """Trainings whose steps keep 8 MiB each, limited to 720 MiB of their device."""
 
     def leaking(self, steps, **options):
         """With a reference cycle where `cycle` is true: a collection would drop it."""

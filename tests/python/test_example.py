@@ -104,7 +104,7 @@ class Example(unittest.TestCase):
             "neap.attach()\n"  # what the first use of CUDA does
             "dist.all_reduce(torch.ones(1))\n"
             "if dist.get_rank() == 1: raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 2.00 GiB.')\n"
-            "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here, for one that is gone
+            "dist.all_reduce(torch.ones(1))\n"  # the other rank waits here for a rank that has exited
             "print('done')\n"
         )
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
@@ -129,7 +129,7 @@ class Example(unittest.TestCase):
 
 
 class Documented(unittest.TestCase):
-    """What docs/python.md shows of the package first is there, and does what it says."""
+    """The first things that docs/python.md shows exist and do what it says."""
 
     def setUp(self):
         self.text = pathlib.Path(SOURCE, "docs", "python.md").read_text(encoding="utf-8")

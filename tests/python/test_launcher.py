@@ -17,10 +17,10 @@ import unittest
 NEAP = os.environ["NEAP"]
 PYTHON = sys.executable
 BOUND = 150
-# Of whoever runs the tests: what changes a Python program, its place in a distributed training, or a run.
+# Variables of the caller that change a Python program, or place it in a distributed training or a run.
 DROPPED = ("LD_LIBRARY_PATH", "PYTHON", "NEAP", "RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")
 
-# Whoever imports it uses CUDA: the process is attached, which its recording shows.
+# Importing it uses CUDA: the process is attached, which its recording shows.
 TORCH = """
 class cuda:
     is_initialized = staticmethod(lambda: False)

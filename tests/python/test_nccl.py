@@ -145,7 +145,7 @@ def groups():
 
 @scenario(2)
 def late_results():
-    """A result that nobody looked at does not show in the next tensor at its address."""
+    """An unread result does not show in the next tensor at its address."""
     seen = []
     for _ in range(3):
         t = torch.full((4,), 1.0 + RANK).cuda()
@@ -281,7 +281,7 @@ def pipeline():
 
 
 def warm_up():
-    """What a process allocates once: cuBLAS's workspaces, of this thread and of autograd's."""
+    """Memory that a process allocates once: cuBLAS's workspaces, of this thread and of autograd's."""
     layer = nn.Linear(64, 64, bias=False).cuda()
     layer(torch.zeros(4, 64, device="cuda")).sum().backward()
     torch.cuda.synchronize()

@@ -94,7 +94,7 @@ def wait_for(path):
 
 
 def gone(folder):
-    """Of the processes that wrote their PIDs there, none runs (one that its new parent has not waited for does not)."""
+    """Of the processes that wrote their PIDs there, none runs (a zombie counts as ended)."""
     for pid in wait_for(pathlib.Path(folder, "pids")).read_text().split():
         for _ in range(12000):
             try:

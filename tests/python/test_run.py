@@ -74,7 +74,7 @@ raise SystemExit(3)
     def test_the_ladder_for_an_error_without_a_device(self):
         code = """
 import os, sys, torch
-sys.stderr = open(os.devnull, "w")  # where nobody finds what Python says of it
+sys.stderr = open(os.devnull, "w")  # hides what Python prints about it
 before = sys.excepthook
 def mine(kind, error, trace):
     print("mine", kind.__name__)
@@ -110,7 +110,7 @@ if __name__ == "__main__":
         options = ["--param", "b=8", "--on-oom", "halve b"]
         done, result = self.run_script(code, *options, arguments=("{b}", "CUDA out of memory. Tried"))
         self.assertEqual((done.stdout, result["outcome"], result["retries"]), ("done\n", "ok", 1))
-        # Without its stderr, of which any line that says so would be evidence.
+        # Without its stderr: a line there that names the error would be evidence.
         code = "import os\nos.close(2)\nimport torch\nraise Exception('-- Process 1 terminated:\\nTraceback ...\\nRuntimeError: Not CUDA out of memory')"
         _, result = self.run_script(code, check=False)
         self.assertEqual(result["outcome"], "failed")

@@ -1,6 +1,6 @@
 """PyTorch's real CUDA allocator on neap's libcudart: what memory holds, what is counted, streams, graphs, errors.
 
-Nothing is computed. What was copied to the device comes back, everything else reads as zeros, every time.
+Nothing is computed. Data that was copied to the device comes back; everything else reads as zeros, every time.
 """
 
 import gc
@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def program(code, **environment):
-    """What a program of its own prints."""
+    """The output of a program of its own."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True, stdout=subprocess.PIPE, timeout=300)
     assert done.returncode == 0, done
     return done.stdout.strip()

@@ -1,5 +1,5 @@
 """How PyTorch gets onto the simulator (neap/_simulator.py, sitecustomize, `neap run`), with made-up libraries: what is loaded,
-when, in which processes, and what is said where it cannot be. With the real PyTorch: test_runtime.py."""
+when, in which processes, and the messages if it cannot be. With the real PyTorch: test_runtime.py."""
 
 import json
 import os
@@ -144,7 +144,7 @@ class Simulator(unittest.TestCase):
         self.assertEqual(len(list((self.folder / "run").glob("simulated.*"))), 4)
         self.assertEqual(done.stderr.count("simulated: nothing is computed ("), 1)
 
-    # What is said.
+    # Messages.
 
     def test_the_run_says_so_once_and_in_its_result(self):
         tally = "values cuBLAS cublasSgemm 3 0 0\nworkspace cuDNN cudnnX 12 0 209920\nrefused cuBLAS cublasXt 1 0 0\nbroken line\n"
@@ -172,10 +172,10 @@ class Simulator(unittest.TestCase):
         done = self.run_neap(PYTHON, "-c", SAYS, NEAP_DEVICE="cuda", NEAP_SIM_RUNTIME=str(self.runtime))
         self.assertEqual(done.stdout, "nvidia\n")
 
-    # What cannot be.
+    # PyTorch that cannot be simulated.
 
     def refused(self, words, *command):
-        """The script runs as it would without us, and the reason is said."""
+        """The script runs as it would without neap, and a note gives the reason."""
         done = self.run_neap(*(command or (PYTHON, "-c", SAYS)))
         self.assertEqual(done.stdout, "nvidia\n")
         self.assertRegex(done.stderr, r"  note      process \d+: PyTorch is not simulated: " + words)

@@ -802,7 +802,7 @@ class Train(TrainingCase):
         self.assertEqual([m.name for m in run.train().milestones], ["start", "epoch 1 starts", "epoch 1", "end"])  # they are made
 
     def low(self, free, peak=3 << 20):
-        """A device of 1 GiB of which so much is free; all this process has is its peak."""
+        """A device of 1 GiB with so much free; this process has no more than its peak."""
         device = memory.DeviceMemory(0, "A device", "torch", 1 << 20, 2 << 20, peak, 4 << 20, free, 1 << 30)
         stats = memory.MemoryStats((device,), 1, "")
         return unittest.mock.patch.object(memory, "get_gpu_memory_stats", lambda: stats)

@@ -1,5 +1,5 @@
-"""What the callbacks have in common: when to clean up, what to log, what to say of an out-of-memory error. What fails of it
-is a note (`neap info`, neap.describe()), and the training goes on."""
+"""Shared by the callbacks: when to clean up, what to log, and the advice after an out-of-memory error. A failure in it becomes
+a note (`neap info`, neap.describe()), and the training goes on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watch:
 
     @property
     def growing(self) -> tuple[Growing, ...]:
-        """Kinds of tensors that became more at each look."""
+        """Kinds of tensors whose number grew at each look."""
         return self._manager.growing
 
     @harmless("callback")
@@ -57,7 +57,7 @@ class Watch:
 
     @harmless("callback")
     def step(self, number: int) -> None:
-        """An optimizer update is done. The number is the framework's; nothing happens twice for the same one."""
+        """After an optimizer update, with the framework's step number; acts once per number."""
         if self._steps and number % self._steps == 0:
             self._clear(_abi.Reason.EVERY_STEP if self._steps == 1 else _abi.Reason.PERIODIC)
         if self._look and number % self._look == 0:
@@ -79,7 +79,7 @@ class Watch:
 
     @harmless("callback")
     def failed(self, error: BaseException) -> None:
-        """Training ends with an exception. Of an out-of-memory error what its traceback pins is released."""
+        """Training ends with an exception. Releases what the traceback of an out-of-memory error pins."""
         if not memory.is_out_of_memory(error):
             return
         self._mark(_abi.Mark.OOM, "oom")

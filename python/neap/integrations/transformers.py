@@ -3,7 +3,7 @@
     from neap.integrations.transformers import MemoryCallback
     trainer = transformers.Trainer(..., callbacks=[MemoryCallback(cleanup_every_steps=500)])
 
-The Trainer tells its callbacks nothing of an exception: call `callback.watch.failed(error)` where you catch it.
+The Trainer does not pass exceptions to its callbacks: call `callback.watch.failed(error)` where you catch it.
 """
 
 from __future__ import annotations
