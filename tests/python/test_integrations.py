@@ -412,6 +412,27 @@ def forget_world():
         path.unlink(missing_ok=True)
 
 
+class Examples(Folder):
+    """examples/with_lightning.py and with_transformers.py print what docs/python.md shows."""
+
+    def run_example(self, name, memory):
+        script = pathlib.Path(os.environ["NEAP_SOURCE"], "examples", name)
+        environment = {**os.environ, "NEAP_SIM": f"mem={memory},world=example-{os.getpid()}"}
+        done = subprocess.run([sys.executable, script], cwd=self.folder, env=environment, capture_output=True, text=True, timeout=500)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_lightning(self):
+        shown = self.run_example("with_lightning.py", "2GiB")
+        self.assertIn("epoch 3  allocated  606 MiB, reserved  710 MiB, peak  683 MiB\n", shown)
+        self.assertEqual(shown.count("<ClearResult: gave back 66.0 MiB"), 3, shown)
+
+    def test_transformers(self):
+        shown = self.run_example("with_transformers.py", "1GiB")
+        self.assertIn("batch 32 does not fit; the cleanup after it: <ClearResult: gave back 966 MiB", shown)
+        self.assertIn("batch 16 with accumulation 4 fits:\nstart ", shown)
+
+
 if __name__ == "__main__":
     unittest.addModuleCleanup(forget_world)
     unittest.main(warnings="ignore")
