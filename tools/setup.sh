@@ -7,7 +7,7 @@
 
 build_packages="gcc libc6-dev meson ninja-build pkg-config python3 libjansson-dev libfyaml-dev libsqlite3-dev \
 libzstd-dev zlib1g-dev libcmocka-dev bats libjs-dygraphs"
-test_packages="jq python3-venv valgrind"
+test_packages="clang-format jq python3-venv valgrind"
 # Without these the test against a real Slurm is skipped.
 slurm_packages="slurmctld slurmd slurm-client munge"
 
