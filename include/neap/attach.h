@@ -35,8 +35,8 @@ NEAP_API void neap_detach(void);
  * NEAP_EPARSE for a value of NEAP_FRACTION that is no fraction: it was passed over, the agent works. */
 NEAP_API enum neap_status neap_attach_state(struct neap_error *ret_error);
 
-/* Shown to whoever looks at this process (`neap info`), in place of the note before; "" for none. For what its user
- * should know: a part of an integration that could not be set up, say. Nothing while it is not attached. */
+/* Sets the note that `neap info` shows for this process, in place of the one before; "" for none. Use it for what the
+ * user should know, such as a part of an integration that failed to start. Does nothing while not attached. */
 NEAP_API void neap_attach_note(const char *text);
 
 /* The observer that records this process's events (marks, steps and so on), or NULL when it is not attached. It may

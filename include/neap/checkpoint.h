@@ -147,7 +147,7 @@ enum neap_retention_reason {
 enum neap_retention_done {
 	NEAP_RETENTION_NOTHING = 0, /* it stays, or apply was not called */
 	NEAP_RETENTION_MOVED = 1,   /* into the trash */
-	NEAP_RETENTION_GONE = 2,    /* somebody else took it away */
+	NEAP_RETENTION_GONE = 2,    /* another process removed it */
 	NEAP_RETENTION_CHANGED = 3, /* it is not what it was when the plan was made, or was opened since: it stays */
 	NEAP_RETENTION_FAILED = 4,  /* `cause` is the errno: it stays */
 };
@@ -183,7 +183,7 @@ struct neap_retention_plan {
 	struct neap_retention_entry *entries; /* newest first */
 	size_t count;
 	char metric[64];                     /* "" none was found or asked for */
-	char source[512];                    /* whose record says what the best is, and where; "": nobody's */
+	char source[512];                    /* the trainer whose record names the best one, and its file; "": none */
 	enum neap_metric_mode mode;          /* of it */
 	bool metric_inferred, mode_inferred; /* from names and files beside them; not where `source` says it */
 	bool newest_for_best;                /* no metric: the newest stand for the best */

@@ -5,7 +5,7 @@
  * a driver outlives its devices, a device its allocators.
  *
  * Threads: open and close from one thread at a time; everything else from any thread. After fork() nothing here may
- * be used in the child (the driver does not survive it): open anew.
+ * be used in the child (the driver does not survive it): the child opens its own.
  */
 #ifndef NEAP_DEVICE_H
 #define NEAP_DEVICE_H

@@ -6,10 +6,10 @@
  *     neap_drain_wait(drain, &ended, &left, &err)
  *     neap_drain_end(&drain)
  *
- * Devices are read through NVML; no CUDA context is made. After a process has died the driver frees its memory with a
- * delay, and may list the process no more while its bytes are still used. So what is waited for is what the driver
- * lists for the processes, and what is used, listed for nobody, and was not so before. Less than 8 MiB is the
- * driver's own.
+ * Devices are read through NVML; no CUDA context is made. After a process has died, the driver frees its memory with
+ * a delay, and may stop listing the process while its bytes are still used. So this waits for the bytes that the
+ * driver lists for the processes, and for used bytes that it lists for no process and that were not there before.
+ * Less than 8 MiB is the driver's own.
  *
  * Threads: one drain is used by one thread at a time, and not in a forked child.
  */

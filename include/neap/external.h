@@ -1,15 +1,15 @@
-/* neap/external.h: another allocator of this process, PyTorch's say, made visible and reachable like neap's own.
+/* neap/external.h: makes another allocator of this process, such as PyTorch's, visible and reachable like neap's own.
  *
- * neap cannot see into an allocator that is not its own. Whoever can (the Python package, for PyTorch) says here what
- * it holds, which goes into the statistics page and so into `neap info`, and answers the agent's requests for it:
+ * neap cannot see into an allocator that is not its own. Code that can (the Python package, for PyTorch) reports
+ * here what the allocator holds, for the statistics page and `neap info`, and answers the agent's requests for it:
  *
  *   agent's thread                              the program's side
  *   a peer asks: clear      ---- queued ---->   neap_external_next       waits for one, in a thread of its own
  *     2 s to begin it                           neap_external_begin      where the work may be done; too late: ESTATE
  *     20 s more to finish   <--- answered ---   neap_external_answer
  *
- * A request that is not begun in time is withdrawn and its peer told that the program is busy: it is not done later.
- * So the agent's thread runs no code of the program's, and waits for it no longer than that.
+ * A request that does not begin in time is withdrawn and never executed; its peer gets the answer that the program is
+ * busy. So the agent's thread runs no code of the program, and waits for it no longer than that.
  *
  * Threads: all functions from any thread; one thread at a time waits in neap_external_next. After a fork the child
  * has no external allocator until it opens one.
@@ -31,7 +31,7 @@ extern "C" {
 enum neap_external_kind {
 	NEAP_EXTERNAL_INFO = 1,       /* fill the figures as they are */
 	NEAP_EXTERNAL_CLEAR = 2,      /* give cached memory back; with `force`, release what pins memory, too */
-	NEAP_EXTERNAL_RESET_PEAK = 3, /* begin the peaks anew; answer what they were */
+	NEAP_EXTERNAL_RESET_PEAK = 3, /* reset the peaks; answer their old values */
 	NEAP_EXTERNAL_FRACTION = 4,   /* limit what may be reserved to `fraction` of each device */
 };
 
@@ -59,7 +59,7 @@ struct neap_external_device {
 /* From now on the agent passes requests on. Idempotent. NEAP_EINVAL without a name. `name`: whose memory it is,
  * "PyTorch", for messages; copied. */
 NEAP_API enum neap_status neap_external_open(const char *name, struct neap_error *err);
-/* No more requests; the one that waits is withdrawn, and neap_external_next returns. Idempotent. */
+/* Ends the requests: withdraws the waiting one, and neap_external_next returns. Idempotent. */
 NEAP_API void neap_external_close(void);
 
 /* Waits up to `timeout_ms` for a request. NEAP_ETIMEDOUT: none came. NEAP_ECANCELED: closed. */
@@ -68,17 +68,17 @@ NEAP_API enum neap_status neap_external_next(uint32_t timeout_ms, struct neap_ex
 /* NEAP_ESTATE: it was withdrawn, do nothing. */
 NEAP_API enum neap_status neap_external_begin(uint64_t id, struct neap_error *err);
 /* Answers it, begun or not. `status` other than NEAP_OK: refused as a whole, `text` says why. Else `text` is shown
- * with the answer (lines; NULL: none). At most NEAP_EXTERNAL_DEVICES devices. NEAP_ESTATE: nobody waits for it any
- * more. */
+ * with the answer (lines; NULL: none). At most NEAP_EXTERNAL_DEVICES devices. NEAP_ESTATE: its peer no longer
+ * waits. */
 NEAP_API enum neap_status neap_external_answer(uint64_t id, enum neap_status status, const char *text,
 					       const struct neap_external_device *devices, size_t count,
 					       struct neap_error *err);
 
-/* What it holds on the device of this UUID from now on, for the statistics page; `sequence` is not read. NEAP_ESTATE
- * when the process is not attached, NEAP_ENOSPC when the page has no room for another device. */
+/* Sets what the allocator holds on the device of this UUID, for the statistics page; `sequence` is not read.
+ * NEAP_ESTATE when the process is not attached, NEAP_ENOSPC when the page has no room for another device. */
 NEAP_API enum neap_status neap_external_publish(const struct neap_published *counters, struct neap_error *err);
 
-/* What the driver says that this process holds on the device of this UUID (16 bytes) in all: allocators, context,
+/* The bytes that the driver lists for this process on the device of this UUID (16 bytes): allocators, context,
  * libraries. Asks NVML each time, which can take some 10 ms. NEAP_ENOENT: it does not list this process, or not its
  * bytes, as in some containers. Other errors: there is no NVML. */
 NEAP_API enum neap_status neap_external_held(const unsigned char *uuid, uint64_t *ret_bytes, struct neap_error *err);

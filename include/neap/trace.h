@@ -80,8 +80,8 @@ enum neap_event_kind {
 				     memory", "host memory" or "leak"; of a threshold size: bytes left, address: the
 				     threshold; of a leak size, address: the interval of the forecast. Or the bound of
 				     `neap run --max-steps`: tag: "--max-steps", size: the bound, address: steps made */
-	NEAP_EVENT_RESTART = 43,  /* the process has begun anew in place: nothing of what it held remains. block: how
-				     often it has */
+	NEAP_EVENT_RESTART = 43,  /* the process has restarted in place and holds nothing any more. block: how often
+				     it has */
 	NEAP_EVENT_PROCESS = 44,  /* what the process is in its run, as far as it knows by now; the last one counts.
 				     block:  enum neap_process_role; address: rank; size: local rank; a: ranks in all;
 				     b: PID of  its parent (UINT64_MAX: unknown, each). tag: UUID of a device that it
@@ -157,8 +157,7 @@ struct neap_recorder;
 
 /* Creates PATH (replacing it) with the given capacities; 0 means 16384 journal and 65536 allocation events (5.3 MB).
  * The disk space is taken at once (posix_fallocate), so that a full disk is an error here and never a SIGBUS later.
- * What was not used of it, `neap run` gives back when the run is over: the file is then a recording of smaller
- * capacities. */
+ * After the run, `neap run` frees the unused part: the file is then a recording of smaller capacities. */
 NEAP_API enum neap_status neap_recorder_create(const char *path, uint64_t journal_capacity,
 					       uint64_t allocation_capacity, struct neap_recorder **ret_recorder,
 					       struct neap_error *err);

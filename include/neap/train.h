@@ -130,8 +130,8 @@ NEAP_API enum neap_rung neap_ladder_next(const struct neap_train_settings *now, 
 NEAP_API const char *neap_rung_name(enum neap_rung rung);
 
 /* Thresholds of memory that is left, looked at when a step ends; 0: never. Degrading and stopping need two steps in a
- * row below the threshold; after a rung, eight steps are waited for its effect; as long as there is a rung to take
- * and degrading is asked for, nothing is stopped. What cannot be read is not known, and nothing is done about it. */
+ * row below the threshold; after a rung, the session waits eight steps for its effect; while degrading is on
+ * and a rung is left to take, nothing is stopped. A value that cannot be read counts as unknown and is ignored. */
 struct neap_levels {
 	uint64_t warn_bytes;    /* below: a warning, once until a quarter more is left again */
 	uint64_t degrade_bytes; /* below: a cleanup, then a rung of the ladder (a warning where none is left) */
@@ -144,7 +144,7 @@ struct neap_levels {
 /* After a rung, so many steps are waited for its effect before anything else is done. */
 #define NEAP_THRESHOLD_SETTLE 8
 
-/* What was seen of one kind of memory so far. Zeroed: nothing. */
+/* The state of one kind of memory between steps. Zeroed: nothing seen yet. */
 struct neap_threshold {
 	bool warned;                        /* until a quarter more than the threshold is left again */
 	uint64_t below_degrade, below_stop; /* steps in a row */
@@ -158,8 +158,8 @@ enum neap_threshold_act {
 	NEAP_THRESHOLD_STOP = 3,
 };
 
-/* What a session does about its levels, for loops that have none: decides for the end of step `step` (from 1),
- * `left_bytes` being left (NEAP_LEFT_UNKNOWN: nothing happens, and what was counted in a row begins anew).
+/* The rule by which a session acts on its levels, for loops without a session: decides for the end of step `step`
+ * (from 1), `left_bytes` being left (NEAP_LEFT_UNKNOWN: nothing happens, and the counts of steps in a row restart).
  * `rung_left`: the ladder has a rung to take. Degrading comes before stopping: a stop is decided only when no rung
  * can be taken or degrading is not asked for. A pure function but for `threshold`. */
 NEAP_API enum neap_threshold_act neap_threshold_decide(struct neap_threshold *threshold,
@@ -242,31 +242,31 @@ NEAP_API void neap_train_metric(struct neap_train *train, const char *name, doub
  * message is the last word. */
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
-/* What the session asks of the loop: to be looked at when a step is done. A wish once had stays. */
+/* The session's request to the loop, which checks it after each step. A request stays once made. */
 enum neap_train_wish {
 	NEAP_TRAIN_GO_ON = 0,
 	NEAP_TRAIN_STOP = 1,    /* memory is nearly gone: save a checkpoint, end with status NEAP_EXIT_STOPPED */
 	NEAP_TRAIN_RESTART = 2, /* a leak will use up the memory: save a checkpoint, end the session, neap_restart */
 };
-/* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a wish; lives as long as the
+/* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a request; lives as long as the
  * session. */
 NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason);
 
-/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` says "stopped
- * early" of one that was asked to, whether it ends with this or with 0. */
+/* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` reports
+ * "stopped early" for a program that was asked to stop, whether it ends with this or with 0. */
 #define NEAP_EXIT_STOPPED 75
 
-/* Begins this process anew, in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless
+/* Restarts this process in place: the same program (/proc/self/exe), PID and environment, with `argv` and, unless
  * it is among them, `flag` (NULL: none) at their end. Only an exec gives back all that leaked, on the device and on
  * the host. Call it in the main thread, when the session has ended and the devices are closed: it detaches the agent,
  * has the driver's open files closed by the exec, and does not return. What is recorded afterwards goes on in the
  * same recording. `settings`: in force at the end (neap_train_settings, before neap_train_end): a session of the new
  * image that is asked for the same effective batch and is offered their rungs begins with them, so that what did not
- * fit is not tried again. NULL: it begins as it is asked to. Errors, the process being as it was but detached:
+ * fit is not tried again. NULL: it begins with its own settings. On an error the process is as it was, but detached:
  * NEAP_ENOMEM, NEAP_ENOENT, NEAP_EIO, ... of execve. */
 NEAP_API enum neap_status neap_restart(char *const *argv, const char *flag,
 				       const struct neap_train_settings *settings, struct neap_error *err);
-/* How often this process has begun anew: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
+/* How often this process has restarted: NEAP_RESTARTS=PID.COUNT in its environment, and with settings
  * PID.COUNT.MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH. */
 NEAP_API unsigned neap_restarts(void);
 

@@ -9,7 +9,7 @@
  *     trial lr=0.1:   8.00 MiB activations at 0x7f1c40000000, stream 0, allocation 12 of 340
  *
  * A survivor is a block that was allocated after the trial began and is live when it ends: this is exact, by the
- * number that the allocator gives each allocation. What was live before is the baseline and is never a survivor.
+ * number that the allocator gives each allocation. Blocks that were live before are the baseline and never survivors.
  *
  * Trials may nest: each counts from its own beginning, so what an inner one left is a survivor of the outer one too,
  * unless it was freed in between. One allocator has one baseline: with several devices, one trial for each.
@@ -66,8 +66,8 @@ struct neap_trial_result {
 NEAP_API void neap_trial_begin(struct neap_trial *trial, struct neap_alloc *alloc, const struct neap_log_sink *log,
 			       const char *name);
 
-/* Empties the cache, finds the survivors, logs. After it the struct may be begun anew; a second end finds nothing and
- * changes nothing, and gives a zeroed result. `ret_result` may be NULL. Takes no host memory. */
+/* Empties the cache, finds the survivors, logs. After it the struct can begin another trial; a second end finds
+ * nothing and changes nothing, and gives a zeroed result. `ret_result` may be NULL. Takes no host memory. */
 NEAP_API void neap_trial_end(struct neap_trial *trial, struct neap_trial_result *ret_result);
 
 #ifdef __cplusplus

@@ -164,7 +164,7 @@ static bool is_oversize_run(const struct replay *replay, uint32_t pool)
 	       replay->event.size >= replay->result.settings.max_split_bytes;
 }
 
-/* Pools of which something was released are those that the program is done with. */
+/* If a part of a pool was released, the program is done with that pool. */
 static enum neap_status note_released_pools(struct replay *replay, struct neap_error *err)
 {
 	struct neap_trace_event request;

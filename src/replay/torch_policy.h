@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What the allocator does, in PyTorch's words and order. */
+/* The allocator's actions, in PyTorch's words and order. */
 enum neap_torch_action {
 	NEAP_TORCH_ALLOC, /* size: as requested */
 	NEAP_TORCH_FREE_REQUESTED,
@@ -35,7 +35,7 @@ struct neap_torch_options {
 	uint64_t device_bytes;         /* what the driver may hand out; 0: no bound */
 	uint64_t event_delay;          /* a recorded event is complete this many trace events later */
 	uint64_t first_address;        /* where the first segment goes; 0: 0x7f0000000000 */
-	/* Told of every action; NULL: nobody. Must not call the policy. */
+	/* Called for every action; may be NULL. Must not call the policy. */
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
 	/* Where the next segment goes; of an expandable one, of pages of `page_bytes`, its whole range; 0 for plain

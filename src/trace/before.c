@@ -34,7 +34,7 @@ static bool take_event(struct before *before, const struct neap_trace_event *eve
 		return neap_map_put(&before->seen, event->address, 1);
 	case NEAP_TRACE_FREE_REQUESTED:
 	case NEAP_TRACE_FREE_COMPLETED:
-		/* An address that nobody spoke of before. Requested first: live. Completed first: it was pending. */
+		/* An address that no event named before. Requested first: live. Completed first: it was pending. */
 		if (!neap_map_get(&before->seen, event->address, NULL)) {
 			block.state = event->kind == NEAP_TRACE_FREE_REQUESTED ? NEAP_TRACE_BLOCK_LIVE
 									       : NEAP_TRACE_BLOCK_PENDING;

@@ -49,7 +49,7 @@ static bool grow_pages(struct neap_memo *memo, uint64_t number)
 	return true;
 }
 
-/* Pages up to the one that holds `number`; mostly they are there. */
+/* Makes the pages up to the page of `number`; mostly they exist. */
 static bool add_pages(struct neap_memo *memo, uint64_t number)
 {
 	if (number < NEAP_MEMO_LOW ? number < memo->low_room : page_of(number) < memo->page_count)

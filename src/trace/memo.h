@@ -1,5 +1,5 @@
 /* trace/memo.h: a pickle's memo: what was put under 0, 1, 2, ... A pickler numbers every dict, so half of the entries
- * stand for events that nobody refers to again. Those are forgotten, and a forgotten entry costs a bit.
+ * stand for events that no later event refers to. Those are forgotten, and a forgotten entry costs a bit.
  *
  *   low       entries of the numbers below NEAP_MEMO_LOW, as an array: what is used often was put early
  *   pages     one per 64 numbers from there on: a bit per number, and where its entries begin

@@ -3,7 +3,7 @@
  * A recording has two rings, each in order of time and with events of every device; a trace has one row of events per
  * device. So each device takes one walk through both, the older event first.
  *
- * A process that began anew in place (NEAP_EVENT_RESTART) gave back everything at once, without a word: its live
+ * A process that restarted in place (NEAP_EVENT_RESTART) gave back everything at once, without a word: its live
  * blocks are freed here at that instant. */
 #include "base/error.h"
 #include "base/map.h"
@@ -18,7 +18,7 @@ struct recording {
 	const struct neap_record *record;
 	struct neap_build *build;
 	uint32_t stacks[NEAP_RECORD_NAMES]; /* of each name; 0: not made yet */
-	bool restarts;                      /* the process began anew: live blocks are kept account of */
+	bool restarts;                      /* the process restarted: live blocks are tracked */
 	struct neap_map live;               /* address: twice its bytes, plus 1 when its free was requested */
 };
 

@@ -35,7 +35,7 @@ static void write_free(struct text_writer *writer, uint64_t address)
 {
 	uint64_t id;
 
-	/* Completed after it was requested, or of a block that nobody knows: not a second free. */
+	/* Completed after it was requested, or for an unknown block: not a second free. */
 	if (neap_map_remove(&writer->ids, address, &id))
 		neap_output_format(&writer->output, "f %" PRIu64 "\n", id);
 }

@@ -38,7 +38,7 @@ static void log_report(struct neap_alloc *alloc, const struct neap_log_sink *log
 		 gb(memory.peak_reserved_bytes));
 	neap_log(log, NEAP_LOG_INFO, "Asking the driver for GPU memory (as nvidia-smi reports it)...");
 	if (neap_device_smi_memory(device, &used_bytes, &free_bytes, &why) != NEAP_OK) {
-		/* CUDA's answer may be another one: what the driver reserves for itself is told nowhere. */
+		/* CUDA may give another number: no API reports what the driver reserves for itself. */
 		if (neap_device_memory(device, &free_bytes, &total_bytes, &err) != NEAP_OK) {
 			neap_log(log, NEAP_LOG_WARNING, "The driver would not say: %s; %s", why.message, err.message);
 			return;

@@ -1,5 +1,5 @@
 /* Does memory grow with the steps? Low-water marks are noisy: batches differ in shape, caches fill, teeth rise and
- * fall. Three questions are asked of them, and a leak is said only when all answer yes.
+ * fall. Three tests are run on them. Report a leak only if all three agree.
  *
  * How fast? Theil-Sen, the median of the slopes of all pairs (Sen 1968), and their interval: the slopes of rank
  * (N - C) / 2 and (N + C) / 2 of N, C being z times the deviation of Mann and Kendall's score below. They are found
@@ -28,7 +28,7 @@
 #define SAMPLES           512
 #define STEPS_MIN         20
 #define CONFIDENCE_MIN    0.999
-#define SHORT             40 /* samples: how neighbours resemble each other is told badly by few, so more is asked */
+#define SHORT             40 /* samples: few samples show badly how neighbours resemble each other, so ask for more */
 #define CONFIDENCE_MAX    0.9999 /* what the normal approximation says beyond is not to be believed */
 #define RISE_MIN          0.2    /* of what the slope promises, from window to window of the last third */
 #define LATER_SAMPLES_MIN 60

@@ -6,8 +6,8 @@
  *                                                                             |
  *   step + margin >= low, and the run needs more steps than that  <-----------+  warn, clear by force, or restart
  *
- * The forecast is made anew at every look, and falls with the finding. One act for one forecast: what clearing gave
- * shows in later steps, from which the watch begins anew. */
+ * Every look makes a new forecast, and the forecast goes when the finding does. One act for one forecast: what
+ * clearing gave shows in later steps, from which the watch starts again. */
 #include "train/session_internal.h"
 
 #include "base/log.h"

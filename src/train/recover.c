@@ -1,4 +1,4 @@
-/* Out of memory: what is said of it, and the next rung of the ladder, which is taken at a low-memory threshold too.
+/* Out of memory: the report, and the next rung of the ladder, which is taken at a low-memory threshold too.
  */
 #include "train/session_internal.h"
 
@@ -128,7 +128,7 @@ enum neap_status neap_train_recover(struct neap_train *train, struct neap_error 
 	neap_session_mark(train, NEAP_MARK_OOM, train->steps + 1);
 	neap_session_cleanup(train, NEAP_CLEANUP_OOM);
 	train->ticks_in_step = 0;
-	neap_take_extremes(train->alloc, &lowest, &highest); /* the step begins anew */
+	neap_take_extremes(train->alloc, &lowest, &highest); /* the step restarts */
 	if (train->options.no_ladder || !neap_session_degrade(train))
 		return refuse(train, err);
 	return NEAP_OK;

@@ -1,4 +1,4 @@
-/* Beginning anew in place: an exec of the same program, which gives back everything that leaked. */
+/* Restarts in place: an exec of the same program, which gives back everything that leaked. */
 #include "base/error.h"
 #include "base/units.h"
 #include "neap/attach.h"
@@ -16,7 +16,7 @@ extern char **environ;
 
 #define COUNT_NAME "NEAP_RESTARTS="
 
-/* What the image before this one left: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH". */
+/* Left by the image before this one: "PID.COUNT", and with settings ".MICRO_BATCH.ACCUMULATE.RANKS.RUNGS.BATCH". */
 enum { PID, COUNT, MICRO_BATCH, ACCUMULATE, RANKS, RUNGS, BATCH, NUMBERS };
 
 /* How many numbers there are; 0 when it is none of ours: what a child inherits is its parent's. */

@@ -3,10 +3,10 @@
  *   tick tick step   tick tick step   tick OOM            tick tick tick tick step
  *                |                |        |
  *                |                |        recover: cleanup, next rung, the same samples again
- *                STEP event, schedule of cleanups and marks, leak watch, thresholds: a wish, perhaps
+ *                STEP event, schedule of cleanups and marks, leak watch, thresholds: perhaps a request
  *
  * Invariants: the effective batch is what it was at the beginning; a scheduled cleanup happens at most
- * once per call from the loop; a wish once had stays. */
+ * once per call from the loop; a request stays once made. */
 #include "train/session_internal.h"
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@
 #define LEAK_WATCH_STEPS   20
 #define FRUITLESS_CLEANUPS 3 /* in a row, until we say that they only cost time */
 #define FUTILE_SHARE       8 /* all but so small a share of what a cleanup gave was taken again */
-/* What the bits of cleanup_points may be. */
+/* The valid bits of cleanup_points. */
 #define POINTS_KNOWN ((2u << NEAP_CLEANUP_LEAK) - 1)
 
 /* What asks for cleanups of this reason, in the words of struct neap_train_options; NULL: they cannot be left out. */
@@ -96,7 +96,7 @@ void neap_session_judge_cleanup(struct neap_train *train)
 	warn_of_cleanups(train, reason, why);
 }
 
-/* What was given back and taken again is not given back. */
+/* Memory that was freed and allocated again does not count as freed. */
 static void count_retaken(struct neap_train *train)
 {
 	uint64_t again = taken_again(train);

@@ -93,7 +93,7 @@ void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes);
 
 /* Looks for a leak in the newest steps, when that is due, and does what is to be done before memory ends. */
 void neap_session_watch_leak(struct neap_train *train);
-/* The low-water marks so far say nothing of what comes: the watch begins anew. */
+/* The low-water marks so far no longer predict anything: the watch restarts. */
 void neap_session_forget_leak(struct neap_train *train);
 
 #endif
