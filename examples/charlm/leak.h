@@ -1,5 +1,5 @@
 /* charlm/leak.h: a leak on purpose: tensors that something still refers to, as a list of losses with their graphs
- * would. They are dropped when somebody asks by force: `neap clear --force`, or the session before memory ends. */
+ * would. They are dropped by force only: by `neap clear --force`, or by the session before memory ends. */
 #ifndef CHARLM_LEAK_H
 #define CHARLM_LEAK_H
 
@@ -10,7 +10,7 @@
 /* Takes `bytes` that are not given back; a failure shows in the gpu, as of any gpu_new. */
 void leak_some(struct gpu *gpu, size_t bytes);
 
-/* What has leaked until now is nobody's to drop any more: the gpu is about to be closed. */
+/* Forgets what has leaked, so that nothing drops it after the gpu is closed. */
 void leak_forget(void);
 
 #endif

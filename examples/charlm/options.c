@@ -37,10 +37,11 @@ struct option {
 	const char *expected;     /* what the refusal of a wrong value says */
 };
 
+#define TIB                       (UINT64_C(1) << 40)
 #define AT(field)                 offsetof(struct options, field)
 #define TEXT(field)               KIND_TEXT, AT(field)
 #define COUNT(field, least, most) KIND_COUNT, AT(field), least, most
-#define SIZE(field)               KIND_SIZE, AT(field), 0, UINT64_C(1) << 40, NULL, "a size such as 128KiB, at most 1TiB"
+#define SIZE(field)               KIND_SIZE, AT(field), 0, TIB, NULL, "a size such as 128KiB, at most 1TiB"
 #define RATE(field)               KIND_RATE, AT(field), .expected = "a number above 0 and up to 1"
 #define USE(field)                KIND_WORD, AT(field), .words = uses, .expected = "on, allow or off"
 #define LEAK(field)               KIND_WORD, AT(field), .words = leak_acts, .expected = "warn, clear or restart"
