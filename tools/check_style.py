@@ -32,7 +32,7 @@ LONGER = {
     "tests/checkpoint/test_retention.c": 727,
     "tests/replay/test_torch_policy.c": 642,
     "tests/runtime/test_libraries_cudnn.c": 719,
-    "tests/runtime/test_nccl_failures.c": 663,
+    "tests/runtime/test_nccl_failures.c": 664,
     "tests/runtime/test_nccl_life.c": 624,
     "tests/trace/test_record.c": 758,
 }

@@ -72,7 +72,7 @@ static void take(const struct head *head, enum part part, struct tensor rows, si
 			const real *row = tensor_open(rows, i * apart + column, head->width, out);
 
 			if (!rows.half)
-				memcpy(out, row, head->width * sizeof(*out));
+				memcpy(out, row, head->width * sizeof *out);
 		}
 }
 
@@ -84,7 +84,7 @@ static void put(const struct head *head, enum part part, struct tensor rows, siz
 			real *row = tensor_place(rows, i * apart + column, in);
 
 			if (!rows.half)
-				memcpy(row, in, head->width * sizeof(*in));
+				memcpy(row, in, head->width * sizeof *in);
 			tensor_close(rows, i * apart + column, head->width, in);
 		}
 }
@@ -224,7 +224,7 @@ static void efficient_forward(const struct head *head, struct tensor kept)
 		size_t queries = least(TILE, context - t);
 		real *out = head->part[OUT] + t * width;
 
-		memset(head->sum, 0, TILE * sizeof(*head->sum));
+		memset(head->sum, 0, TILE * sizeof *head->sum);
 		for (size_t s = 0; s < t + queries; s += TILE) {
 			struct tile tile = {t, queries, s, least(TILE, context - s)};
 			struct matrix scores = tile_matrix(head->scores, &tile);

@@ -58,7 +58,7 @@ static struct header header_of(const struct checkpoints *all, uint64_t step)
 {
 	struct header header = {.step = step, .key = all->key};
 
-	memcpy(header.magic, MAGIC, sizeof(header.magic));
+	memcpy(header.magic, MAGIC, sizeof header.magic);
 	return header;
 }
 
@@ -86,21 +86,21 @@ static enum neap_status commit(const struct checkpoints *all, struct neap_checkp
 static enum neap_status write_state(struct neap_checkpoint *checkpoint, const char *path, const struct header *header,
 				    struct model *model, void *room, struct neap_error *err)
 {
-	uint64_t sum = sum_of(0, header, sizeof(*header));
-	enum neap_status status = neap_checkpoint_write(checkpoint, header, sizeof(*header), err);
+	uint64_t sum = sum_of(0, header, sizeof *header);
+	enum neap_status status = neap_checkpoint_write(checkpoint, header, sizeof *header, err);
 	struct neap_error error;
 
-	for (size_t i = 0; status == NEAP_OK && i < state_count(model); i++) {
+	for (size_t i = 0; !status && i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
 		gpu_read(model->gpu, room, tensor.at, tensor.bytes);
 		status = gpu_take_error(model->gpu, &error);
-		if (status != NEAP_OK)
+		if (status)
 			return fail(err, status, "saving checkpoint %s: %s", path, error.message);
 		sum = sum_of(sum, room, tensor.bytes);
 		status = neap_checkpoint_write(checkpoint, room, tensor.bytes, err);
 	}
-	return status == NEAP_OK ? neap_checkpoint_write(checkpoint, &sum, sizeof(sum), err) : status;
+	return status == NEAP_OK ? neap_checkpoint_write(checkpoint, &sum, sizeof sum, err) : status;
 }
 
 enum neap_status checkpoint_save(const struct checkpoints *all, struct model *model, uint64_t step, double loss,
@@ -114,10 +114,10 @@ enum neap_status checkpoint_save(const struct checkpoints *all, struct model *mo
 	if (is_folder(all) && mkdir(all->path, 0777) < 0 && errno != EEXIST)
 		return fail(err, NEAP_EIO, "making a folder for checkpoint %s: %s", all->path, strerror(errno));
 	if (is_folder(all))
-		length = snprintf(path, sizeof(path), "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", all->path, step, loss);
+		length = snprintf(path, sizeof path, "%s/step=%06" PRIu64 "-loss=%.6f.ckpt", all->path, step, loss);
 	else
-		length = snprintf(path, sizeof(path), "%s", all->path);
-	if (length < 0 || (size_t)length >= sizeof(path))
+		length = snprintf(path, sizeof path, "%s", all->path);
+	if (length < 0 || (size_t)length >= sizeof path)
 		return fail(err, NEAP_EINVAL, "saving checkpoint %s: the path is too long", all->path);
 
 	void *room = malloc(largest_bytes(model));
@@ -125,9 +125,9 @@ enum neap_status checkpoint_save(const struct checkpoints *all, struct model *mo
 	if (!room)
 		return fail(err, NEAP_ENOMEM, "saving checkpoint %s: the host is out of memory", path);
 	enum neap_status status = neap_checkpoint_begin(path, &checkpoint, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = write_state(checkpoint, path, &header, model, room, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = commit(all, checkpoint, err);
 	else
 		neap_checkpoint_abort(checkpoint);
@@ -143,7 +143,7 @@ static enum neap_status find_newest(const char *folder, char *path, size_t room,
 	struct neap_retention_plan plan;
 	enum neap_status status = neap_retention_plan_make(folder, &remove_nothing, 0, &plan, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	for (size_t i = 0; i < plan.count; i++) {
 		const struct neap_retention_entry *entry = &plan.entries[i];
@@ -167,12 +167,12 @@ static const char *read_state(FILE *file, const struct checkpoints *all, struct 
 	struct header header, expected;
 	uint64_t sum, stored;
 
-	if (fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof(MAGIC)) != 0)
+	if (fread(&header, sizeof header, 1, file) != 1 || memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
 		return "this is not a checkpoint of charlm";
 	expected = header_of(all, header.step);
-	if (memcmp(&header, &expected, sizeof(header)) != 0)
+	if (memcmp(&header, &expected, sizeof header) != 0)
 		return "it belongs to a run with another text, model, seed, batch, rate or number of steps";
-	sum = sum_of(0, &header, sizeof(header));
+	sum = sum_of(0, &header, sizeof header);
 	for (size_t i = 0; i < state_count(model); i++) {
 		struct tensor tensor = state_of(model, i);
 
@@ -181,7 +181,7 @@ static const char *read_state(FILE *file, const struct checkpoints *all, struct 
 		sum = sum_of(sum, room, tensor.bytes);
 		gpu_write(model->gpu, tensor.at, room, tensor.bytes);
 	}
-	if (fread(&stored, sizeof(stored), 1, file) != 1 || stored != sum || fgetc(file) != EOF)
+	if (fread(&stored, sizeof stored, 1, file) != 1 || stored != sum || fgetc(file) != EOF)
 		return "its check sum is wrong: the file is damaged";
 	if (header.step > all->key.total_steps)
 		return "its step lies beyond the last one";
@@ -197,10 +197,10 @@ enum neap_status checkpoint_load(const struct checkpoints *all, struct model *mo
 	char newest[4096];
 
 	if (is_folder(all)) {
-		status = find_newest(all->path, newest, sizeof(newest), err);
+		status = find_newest(all->path, newest, sizeof newest, err);
 		path = newest;
 	}
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 
 	void *room = malloc(largest_bytes(model));

@@ -22,7 +22,7 @@ static enum neap_status read_all(struct data *data, const char *path, struct nea
 	if (!file)
 		return fail(err, errno == ENOENT ? NEAP_ENOENT : NEAP_EIO, "opening text %s: %s", path,
 			    strerror(errno));
-	while (status == NEAP_OK && !feof(file)) {
+	while (!status && !feof(file)) {
 		if (data->length == room) {
 			room = room ? 2 * room : LENGTH_FIRST;
 			unsigned char *bigger = room <= LENGTH_MAX ? realloc(data->ids, room) : NULL;
@@ -71,12 +71,12 @@ enum neap_status data_load(struct data *data, const char *path, size_t context, 
 
 	enum neap_status status = read_all(data, path, err);
 
-	if (status == NEAP_OK && data->length <= context)
+	if (!status && data->length <= context)
 		status = fail(err, NEAP_EINVAL,
 			      "text %s has %zu characters, a sample needs %zu: give a longer text, "
 			      "or a smaller --context",
 			      path, data->length, context + 1);
-	if (status == NEAP_OK)
+	if (!status)
 		number(data);
 	else
 		data_fini(data);

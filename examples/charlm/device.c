@@ -39,24 +39,24 @@ enum neap_status gpu_open(struct gpu **ret_gpu, struct neap_error *err)
 	/* An example may choose the simulator by itself; NEAP_DEVICE overrules it. */
 	enum neap_backend backend = getenv("NEAP_DEVICE") ? NEAP_BACKEND_DEFAULT : NEAP_BACKEND_SIM;
 	enum neap_status status;
-	struct gpu *gpu = calloc(1, sizeof(*gpu));
+	struct gpu *gpu = calloc(1, sizeof *gpu);
 
 	if (!gpu)
 		return fail(err, NEAP_ENOMEM, "the host is out of memory");
 	gpu->end = &gpu->first;
 	status = neap_driver_open(backend, &gpu->driver, err);
-	if (status == NEAP_OK && !(gpu->sim = neap_driver_sim(gpu->driver)))
+	if (!status && !(gpu->sim = neap_driver_sim(gpu->driver)))
 		status =
 			fail(err, NEAP_ENOTSUP,
 			     "this example computes on the CPU over simulated device memory and needs the simulator: "
 			     "set NEAP_DEVICE=sim");
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_device_open(gpu->driver, 0, &gpu->device, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_device_enter(gpu->device, &gpu->guard, err);
-	if (status == NEAP_OK)
+	if (!status)
 		status = neap_alloc_create(gpu->device, NULL, &gpu->alloc, err);
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_gpu = gpu;
 	else
 		gpu_close(gpu);
@@ -98,7 +98,7 @@ enum neap_status gpu_take_error(struct gpu *gpu, struct neap_error *ret_error)
 {
 	enum neap_status status = gpu->error.status;
 
-	if (status != NEAP_OK && ret_error)
+	if (status && ret_error)
 		*ret_error = gpu->error;
 	gpu->error = (struct neap_error){0};
 	return status;
@@ -156,7 +156,7 @@ static struct launch *queue(struct gpu *gpu, const struct gpu_work *work, const 
 	if (gpu_failed(gpu))
 		return NULL;
 	free_launches(gpu, false);
-	kernel.argument = launch = malloc(sizeof(*launch) + work->argument_bytes + more_bytes);
+	kernel.argument = launch = malloc(sizeof *launch + work->argument_bytes + more_bytes);
 	if (!launch) {
 		fail(&gpu->error, NEAP_ENOMEM, "queuing \"%s\": the host is out of memory", work->name);
 		return NULL;
@@ -209,7 +209,7 @@ void gpu_write(struct gpu *gpu, void *memory, const void *host, size_t bytes)
 	struct gpu_work work = {.name = "copy to device",
 				.function = write_device,
 				.arguments = &copy,
-				.argument_bytes = sizeof(copy),
+				.argument_bytes = sizeof copy,
 				.ranges = {{(uintptr_t)memory, bytes, 1}},
 				.range_count = 1};
 
@@ -222,11 +222,11 @@ void gpu_read(struct gpu *gpu, void *host, const void *memory, size_t bytes)
 	struct gpu_work work = {.name = "copy to host",
 				.function = read_device,
 				.arguments = &copy,
-				.argument_bytes = sizeof(copy),
+				.argument_bytes = sizeof copy,
 				.ranges = {{(uintptr_t)memory, bytes, 0}},
 				.range_count = 1};
 	struct launch *launch = queue(gpu, &work, NULL, bytes);
 
 	if (launch && neap_device_synchronize(gpu->device, NULL, &gpu->error) == NEAP_OK)
-		memcpy(host, (char *)launch->arguments + sizeof(copy), bytes);
+		memcpy(host, (char *)launch->arguments + sizeof copy, bytes);
 }

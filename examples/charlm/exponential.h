@@ -26,7 +26,7 @@ INLINE_REAL exponential(real x)
 	int32_t bits = (n + 127) << 23;
 	float power;
 
-	memcpy(&power, &bits, sizeof(power));
+	memcpy(&power, &bits, sizeof power);
 	return series * power;
 }
 

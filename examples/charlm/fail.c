@@ -10,7 +10,7 @@ enum neap_status fail(struct neap_error *err, enum neap_status status, const cha
 
 	*err = (struct neap_error){.status = status};
 	va_start(arguments, format);
-	vsnprintf(err->message, sizeof(err->message), format, arguments);
+	vsnprintf(err->message, sizeof err->message, format, arguments);
 	va_end(arguments);
 	return status;
 }

@@ -304,15 +304,15 @@ void launch(struct gpu *gpu, enum kernel kernel, struct call call)
 	struct gpu_work work = {.name = kernels[kernel].name,
 				.function = run,
 				.arguments = &call,
-				.argument_bytes = sizeof(call),
+				.argument_bytes = sizeof call,
 				.operations = kernels[kernel].operations * (double)span};
 
 	call.kernel = kernel;
-	for (size_t i = 0; i < sizeof(call.out) / sizeof(*call.out); i++)
+	for (size_t i = 0; i < sizeof call.out / sizeof *call.out; i++)
 		if (call.out[i].at)
 			work.ranges[work.range_count++] =
 				(struct neap_sim_range){(uintptr_t)call.out[i].at, call.out[i].bytes, 1};
-	for (size_t i = 0; i < sizeof(call.in) / sizeof(*call.in); i++)
+	for (size_t i = 0; i < sizeof call.in / sizeof *call.in; i++)
 		if (call.in[i].at)
 			work.ranges[work.range_count++] =
 				(struct neap_sim_range){(uintptr_t)call.in[i].at, call.in[i].bytes, 0};

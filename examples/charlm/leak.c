@@ -47,7 +47,7 @@ static uint64_t drop(void *context, bool force)
 void leak_some(struct gpu *gpu, size_t bytes)
 {
 	void *memory = gpu_new(gpu, "activations", bytes);
-	struct leaked *leaked = memory ? malloc(sizeof(*leaked)) : NULL;
+	struct leaked *leaked = memory ? malloc(sizeof *leaked) : NULL;
 
 	if (!leaked) /* not even remembered */
 		return;

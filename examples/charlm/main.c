@@ -53,11 +53,11 @@ static enum neap_status train_trials(struct options options, struct gpu *gpu, co
 		char name[32];
 
 		options.rate = options.trial_rates[i];
-		snprintf(name, sizeof(name), "rate=%g", options.rate);
+		snprintf(name, sizeof name, "rate=%g", options.rate);
 		neap_trial_begin(&trial, gpu_alloc(gpu), neap_log_stderr(), name);
 		enum neap_status status = trainer_run(&options, gpu, data, &stop, ret_end, &failure);
 		neap_trial_end(&trial, NULL);
-		if (status != NEAP_OK) {
+		if (status) {
 			worst = status;
 			*err = failure;
 		}

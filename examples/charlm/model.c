@@ -141,7 +141,7 @@ static void drop_inside(const struct model *model, struct layer *layer)
 				   &layer->attended, &layer->middle,      &layer->norm2, &layer->statistics2,
 				   &layer->expanded, &layer->active};
 
-	for (size_t i = 0; i < sizeof(inside) / sizeof(*inside); i++)
+	for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
 		drop(model, inside[i]);
 }
 
@@ -332,7 +332,7 @@ static void expand_contract_backward(const struct model *model, size_t index, st
 
 static struct tensor upload(const struct model *model, const int32_t *numbers)
 {
-	size_t bytes = model->a->tokens * sizeof(*numbers);
+	size_t bytes = model->a->tokens * sizeof *numbers;
 	struct tensor tensor = {gpu_new(model->gpu, "batch", bytes), bytes, false};
 
 	gpu_write(model->gpu, tensor.at, numbers, bytes);
@@ -446,7 +446,7 @@ void model_micro_batch(struct model *model, const int32_t *ids, const int32_t *t
 	forward(model);
 	backward(model, scale);
 	/* After success the batch and the embedding are left, after a failure anything. */
-	for (size_t i = 0; i < sizeof(rest) / sizeof(*rest); i++)
+	for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
 		drop(model, rest[i]);
 	for (size_t i = 0; i < model->shape.layers; i++) {
 		drop_inside(model, &a->layers[i]);
@@ -486,7 +486,7 @@ double model_loss(struct model *model)
 {
 	double loss = NAN;
 
-	gpu_read(model->gpu, &loss, model->loss.at, sizeof(loss));
+	gpu_read(model->gpu, &loss, model->loss.at, sizeof loss);
 	return loss;
 }
 
@@ -520,22 +520,22 @@ enum neap_status model_create(struct gpu *gpu, const struct model_shape *shape, 
 			      struct model **ret_model, struct neap_error *err)
 {
 	enum neap_status status = NEAP_ENOMEM;
-	struct model *model = calloc(1, sizeof(*model));
+	struct model *model = calloc(1, sizeof *model);
 
 	if (!model)
 		goto out;
 	model->gpu = gpu;
 	model->shape = *shape;
 	model->parameter_count = KINDS + (size_t)(shape->layers - 1) * LAYER_KINDS;
-	model->parameters = calloc(model->parameter_count, sizeof(*model->parameters));
-	model->a = calloc(1, sizeof(*model->a) + shape->layers * sizeof(struct layer));
+	model->parameters = calloc(model->parameter_count, sizeof *model->parameters);
+	model->a = calloc(1, sizeof *model->a + shape->layers * sizeof(struct layer));
 	if (!model->parameters || !model->a)
 		goto out;
 	parameters_init(model, seed);
 	model->loss = (struct tensor){gpu_new(gpu, "temporaries", sizeof(double)), sizeof(double), false};
 	model_begin(model, (struct model_modes){0});
 	status = gpu_take_error(gpu, err);
-	if (status != NEAP_OK)
+	if (status)
 		goto fail;
 	*ret_model = model;
 	return NEAP_OK;
@@ -555,7 +555,7 @@ void model_destroy(struct model *model)
 		struct tensor *all[] = {&parameter->moments[0], &parameter->moments[1], &parameter->value,
 					&parameter->gradient, &parameter->half};
 
-		for (size_t k = 0; k < sizeof(all) / sizeof(*all); k++)
+		for (size_t k = 0; k < sizeof all / sizeof *all; k++)
 			drop(model, all[k]);
 	}
 	gpu_free(model->gpu, model->loss.at);

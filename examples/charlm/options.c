@@ -103,7 +103,7 @@ static const struct option table[] = {
 	{"help", NULL, NULL, "show this", FLAG(help)},
 };
 
-enum { OPTIONS = sizeof(table) / sizeof(*table) };
+enum { OPTIONS = sizeof table / sizeof *table };
 
 /* The shift of "", "B", "K", "KB" and "KiB" (all powers of 1024), and so on. False: none of these. */
 static bool unit_shift(const char *text, unsigned *ret_shift)
@@ -301,7 +301,7 @@ void options_help(void)
 		const char *value = table[i].value, *initial = table[i].initial;
 		char option[64];
 
-		snprintf(option, sizeof(option), "--%s%s%s", table[i].name, value ? " " : "", value ? value : "");
+		snprintf(option, sizeof option, "--%s%s%s", table[i].name, value ? " " : "", value ? value : "");
 		printf("  %-26s %s%s%s%s\n", option, table[i].help, initial ? " (default: " : "",
 		       initial ? initial : "", initial ? ")" : "");
 	}

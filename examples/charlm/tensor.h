@@ -51,7 +51,7 @@ static inline real from_half(uint16_t half)
 	uint32_t bits = (uint32_t)half << 16;
 	float number;
 
-	memcpy(&number, &bits, sizeof(number));
+	memcpy(&number, &bits, sizeof number);
 	return (real)number;
 }
 
@@ -60,7 +60,7 @@ static inline uint16_t to_half(real number)
 	float rounded = (float)number;
 	uint32_t bits;
 
-	memcpy(&bits, &rounded, sizeof(bits));
+	memcpy(&bits, &rounded, sizeof bits);
 	if ((bits & 0x7FFFFFFF) > 0x7F800000) /* NaN stays NaN */
 		return (uint16_t)(bits >> 16 | 0x40);
 	return (uint16_t)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);

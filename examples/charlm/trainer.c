@@ -108,7 +108,7 @@ static enum neap_status attempt(struct trainer *trainer, double *ret_loss, struc
 	double loss = model_loss(trainer->model);
 	enum neap_status status = gpu_take_error(trainer->gpu, err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		*ret_loss = loss;
 	return status;
 }
@@ -130,10 +130,10 @@ static enum neap_status do_step(struct trainer *trainer, double *ret_loss, struc
 
 	while ((status = attempt(trainer, ret_loss, err)) == NEAP_EOOM) {
 		status = neap_train_recover(trainer->session, err);
-		if (status != NEAP_OK)
+		if (status)
 			return status;
 	}
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	trainer->step++;
 	model_update(trainer->model, trainer->step, rate_at(trainer->options, trainer->step));
@@ -146,7 +146,7 @@ static enum neap_status save(struct trainer *trainer, double loss, struct neap_e
 	struct checkpoints all = checkpoints_of(trainer);
 	enum neap_status status = checkpoint_save(&all, trainer->model, trainer->step, loss, err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		neap_train_mark(trainer->session, NEAP_MARK_SAVED, trainer->step);
 	return status;
 }
@@ -160,7 +160,7 @@ static enum neap_status resume(struct trainer *trainer, struct neap_error *err)
 		printf("no checkpoint yet: starting at the beginning\n");
 		return NEAP_OK;
 	}
-	if (status == NEAP_OK) {
+	if (!status) {
 		printf("resumed after step %" PRIu64 "\n", trainer->step);
 		neap_train_resumed(trainer->session, trainer->step);
 	}
@@ -208,20 +208,19 @@ static enum neap_status loop(struct trainer *trainer, enum neap_train_wish *ret_
 	const char *reason = "";
 	double loss = NAN;
 
-	while (status == NEAP_OK && trainer->step < trainer->options->steps && !*trainer->stop &&
-	       wish == NEAP_TRAIN_GO_ON) {
+	while (!status && trainer->step < trainer->options->steps && !*trainer->stop && wish == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
 		if (status == NEAP_ECANCELED) {
 			status = NEAP_OK;
 			break;
 		}
-		if (status == NEAP_OK)
+		if (!status)
 			status = after_step(trainer, loss, err);
 		wish = neap_train_wish(trainer->session, &reason);
 	}
-	if (status == NEAP_OK && trainer->options->checkpoint && trainer->step > before)
+	if (!status && trainer->options->checkpoint && trainer->step > before)
 		status = save(trainer, loss, err);
-	if (status == NEAP_OK && trainer->step < trainer->options->steps) {
+	if (!status && trainer->step < trainer->options->steps) {
 		*ret_wish = *trainer->stop ? NEAP_TRAIN_GO_ON : wish;
 		status = stopped(trainer, *ret_wish, reason, err);
 	}
@@ -253,20 +252,20 @@ static enum neap_status begin(struct trainer *trainer, struct neap_error *err)
 	size_t tokens = options->micro_batch * options->context;
 	enum neap_status status = neap_train_begin(gpu_alloc(trainer->gpu), &session, &trainer->session, err);
 
-	if (status != NEAP_OK)
+	if (status)
 		return status;
-	trainer->ids = malloc(tokens * sizeof(*trainer->ids));
-	trainer->targets = malloc(tokens * sizeof(*trainer->targets));
+	trainer->ids = malloc(tokens * sizeof *trainer->ids);
+	trainer->targets = malloc(tokens * sizeof *trainer->targets);
 	if (!trainer->ids || !trainer->targets)
 		return fail(err, NEAP_ENOMEM, "the host is out of memory");
 	if (options->losses && !(trainer->losses = fopen(options->losses, neap_restarts() ? "a" : "w")))
 		return fail(err, NEAP_EIO, "opening %s: %s", options->losses, strerror(errno));
 	status = model_create(trainer->gpu, &shape, options->seed, &trainer->model, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_train_mark(trainer->session, NEAP_MARK_MODEL_READY, 0);
 	status = model_prepare_updates(trainer->model, err);
-	if (status != NEAP_OK)
+	if (status)
 		return status;
 	neap_train_mark(trainer->session, NEAP_MARK_OPTIMIZER_READY, 0);
 	return options->resume ? resume(trainer, err) : NEAP_OK;
@@ -289,17 +288,17 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	struct trainer_end end = {0};
 	enum neap_status status = begin(&trainer, err);
 
-	if (status == NEAP_OK)
+	if (!status)
 		status = loop(&trainer, &end.wish, err);
 	if (trainer.session)
 		neap_train_settings(trainer.session, &end.settings);
 	status = check_books(gpu, status, err);
-	if (status != NEAP_OK && status != NEAP_ECANCELED && trainer.session)
+	if (status && status != NEAP_ECANCELED && trainer.session)
 		neap_train_mark(trainer.session, NEAP_MARK_FAILED, trainer.step);
 	leak_forget();
 	model_destroy(trainer.model);
 	neap_train_end(trainer.session, NULL);
-	if (trainer.losses && fclose(trainer.losses) && status == NEAP_OK)
+	if (trainer.losses && fclose(trainer.losses) && !status)
 		status = fail(err, NEAP_EIO, "writing losses to %s: %s", options->losses, strerror(errno));
 	free(trainer.ids);
 	free(trainer.targets);

@@ -28,7 +28,7 @@
 enum fate { FATE_KEPT, FATE_FAILED, FATE_CHANGED, FATE_LEFT, FATE_NEW, FATE_GONE, FATE_COUNT };
 
 static const char *const fate_words[FATE_COUNT][2] = {
-	[FATE_KEPT] = {"ended well and is kept", "ended well and are kept"},
+	[FATE_KEPT] = {"ended and is kept", "ended and are kept"},
 	[FATE_FAILED] = {"failed and is run again", "failed and are run again"},
 	[FATE_CHANGED] = {"has another command, params or env and is run again",
 			  "have another command, params or env and are run again"},

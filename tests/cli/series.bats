@@ -670,7 +670,7 @@ five() {
 	[ "$status" -eq 0 ]
 	[ ! -s ran ]
 	[[ "$stderr" == "$(printf '%s\n' "the series in s, whose file has changed since:" \
-		"  1 ended well and is kept: good" "  2 failed and are run again: bad, worse" \
+		"  1 ended and is kept: good" "  2 failed and are run again: bad, worse" \
 		"  1 has another command, params or env and is run again: other" "  1 is new: new" \
 		"  1 is no longer in the file: old")" ]]
 	plan="$stderr"
@@ -698,7 +698,7 @@ five() {
 	: > ran
 	run --separate-stderr "$NEAP" series s.yaml --folder s --only-failed --quiet
 	[ "$status" -eq 1 ]
-	[[ "$stderr" == "the series in s:"*"  3 ended well and are kept: good, other, old"*"  2 failed and are run again: bad, worse"* ]]
+	[[ "$stderr" == "the series in s:"*"  3 ended and are kept: good, other, old"*"  2 failed and are run again: bad, worse"* ]]
 	[ "$(xargs < ran)" = "bad worse" ]
 	# What is new is left out, and run once it is wanted.
 	echo "- {name: new, command: \"sh -c 'echo new >> ran'\"}" >> s.yaml

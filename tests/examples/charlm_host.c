@@ -14,7 +14,7 @@ enum { HEADER = 64 };
 
 struct gpu *host_create(void)
 {
-	struct gpu *gpu = calloc(1, sizeof(*gpu));
+	struct gpu *gpu = calloc(1, sizeof *gpu);
 
 	if (gpu)
 		gpu->host.allocations_left = -1;
@@ -45,12 +45,12 @@ void *gpu_new(struct gpu *gpu, const char *tag, size_t bytes)
 		block = malloc(HEADER + bytes);
 	if (!block) {
 		gpu->error.status = NEAP_EOOM;
-		snprintf(gpu->error.message, sizeof(gpu->error.message), "no memory for %s", tag);
+		snprintf(gpu->error.message, sizeof gpu->error.message, "no memory for %s", tag);
 		return NULL;
 	}
 	if (gpu->host.allocations_left > 0)
 		gpu->host.allocations_left--;
-	memcpy(block, &bytes, sizeof(bytes));
+	memcpy(block, &bytes, sizeof bytes);
 	memset(block + HEADER, 0xFF, bytes); /* not a number: what is read before it is written shows */
 	gpu->host.live_blocks++;
 	gpu->host.live_bytes += bytes;
@@ -65,7 +65,7 @@ void gpu_free(struct gpu *gpu, void *memory)
 
 	if (!memory)
 		return;
-	memcpy(&bytes, (unsigned char *)memory - HEADER, sizeof(bytes));
+	memcpy(&bytes, (unsigned char *)memory - HEADER, sizeof bytes);
 	gpu->host.live_blocks--;
 	gpu->host.live_bytes -= bytes;
 	free((unsigned char *)memory - HEADER);

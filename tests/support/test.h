@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define COUNT(array) (sizeof array / sizeof *(array))
 
 #define KIB (1ull << 10)
 #define MIB (1ull << 20)
