@@ -20,4 +20,10 @@ struct neap_memory {
 };
 void neap_memory_read(struct neap_alloc *alloc, struct neap_memory *ret_memory);
 
+/* This process's resident bytes of the host's memory; 0 where /proc does not tell. */
+uint64_t neap_host_resident(void);
+
+/* Bytes in GB (2^30) for a log line; never "-0.0". */
+double neap_gb(int64_t bytes);
+
 #endif

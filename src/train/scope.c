@@ -7,14 +7,14 @@
 
 #include <unistd.h>
 
-static uint64_t host_bytes(void)
+uint64_t neap_host_resident(void)
 {
 	struct neap_process self;
 
 	return neap_process_read(getpid(), &self, NULL) == NEAP_OK ? self.rss_bytes : 0;
 }
 
-static double gb(int64_t bytes)
+double neap_gb(int64_t bytes)
 {
 	double value = (double)bytes / (double)NEAP_GIB;
 
@@ -37,7 +37,7 @@ void neap_scope_begin(struct neap_scope *scope, struct neap_alloc *alloc, const 
 		.log = log,
 		.name = name,
 		.began_ns = neap_clock_now(neap_clock_system()),
-		.host_bytes = host_bytes(),
+		.host_bytes = neap_host_resident(),
 		.allocated_bytes = (int64_t)memory.allocated_bytes,
 		.reserved_bytes = (int64_t)memory.reserved_bytes,
 		.peak_bytes = memory.peak_allocated_bytes,
@@ -59,18 +59,18 @@ static uint64_t peak_inside(const struct neap_scope *scope, const struct neap_me
 void neap_scope_end(struct neap_scope *scope)
 {
 	struct neap_memory now;
-	uint64_t host = host_bytes();
+	uint64_t host = neap_host_resident();
 
 	if (!scope->alloc)
 		return;
 	neap_memory_read(scope->alloc, &now);
 	neap_log(scope->log, NEAP_LOG_INFO, "%s: Memory usage: %.1f GB (\u0394%+.1f GB)", scope->name,
-		 gb((int64_t)host), gb((int64_t)host - (int64_t)scope->host_bytes));
+		 neap_gb((int64_t)host), neap_gb((int64_t)host - (int64_t)scope->host_bytes));
 	neap_log(scope->log, NEAP_LOG_INFO,
 		 "GPU memory: %.1f GB allocated, %.1f GB cached (\u0394%+.1f GB, \u0394%+.1f GB)",
-		 gb((int64_t)now.allocated_bytes), gb(cached(&now)),
-		 gb((int64_t)now.allocated_bytes - scope->allocated_bytes),
-		 gb(cached(&now) - (scope->reserved_bytes - scope->allocated_bytes)));
+		 neap_gb((int64_t)now.allocated_bytes), neap_gb(cached(&now)),
+		 neap_gb((int64_t)now.allocated_bytes - scope->allocated_bytes),
+		 neap_gb(cached(&now) - (scope->reserved_bytes - scope->allocated_bytes)));
 	neap_emit(scope->alloc,
 		  (struct neap_event){.kind = NEAP_EVENT_SCOPE_END,
 				      .tag = neap_emit_name(scope->alloc, scope->name),

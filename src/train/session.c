@@ -239,9 +239,23 @@ void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t v
 	neap_memory_read(train->alloc, &memory);
 	if (value)
 		snprintf(number, sizeof number, " %llu", (unsigned long long)value);
-	neap_log(train->options.log, NEAP_LOG_INFO, "%s: %s%s: GPU memory: %.1f GB allocated, %.1f GB cached",
-		 train->name, name, number, (double)memory.allocated_bytes / (double)NEAP_GIB,
-		 (double)(memory.reserved_bytes - memory.allocated_bytes) / (double)NEAP_GIB);
+	int64_t allocated = (int64_t)memory.allocated_bytes, cached = (int64_t)memory.reserved_bytes - allocated;
+	int64_t host = (int64_t)neap_host_resident();
+	if (!train->last_mark.there) {
+		train->last_mark.allocated = allocated;
+		train->last_mark.cached = cached;
+		train->last_mark.host = host;
+	}
+	neap_log(train->options.log, NEAP_LOG_INFO,
+		 "%s: %s%s: GPU memory: %.1f GB allocated, %.1f GB cached (\u0394%+.1f GB, \u0394%+.1f GB); "
+		 "host memory: %.1f GB (\u0394%+.1f GB)",
+		 train->name, name, number, neap_gb(allocated), neap_gb(cached),
+		 neap_gb(allocated - train->last_mark.allocated), neap_gb(cached - train->last_mark.cached),
+		 neap_gb(host), neap_gb(host - train->last_mark.host));
+	train->last_mark.allocated = allocated;
+	train->last_mark.cached = cached;
+	train->last_mark.host = host;
+	train->last_mark.there = true;
 	note_peaks(train);
 }
 

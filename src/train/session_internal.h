@@ -34,6 +34,10 @@ struct neap_train {
 		uint64_t freed_bytes, reserved_bytes; /* what it gave back; what was left */
 		bool judged;                          /* whether it was taken again at once */
 	} last_cleanup;
+	struct {
+		int64_t allocated, cached, host; /* bytes at the last mark; the first compares with itself */
+		bool there;
+	} last_mark;
 	uint64_t retaken_bytes; /* of what cleanups gave back, before the next */
 	bool failed;            /* the ladder is at its end, or the loop said so */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];

@@ -132,6 +132,19 @@ static void test_schedule(void **state)
 	}
 }
 
+/* The line begins so, and ends with the host's bytes and their change. Returns the change in GB. */
+static double assert_mark(size_t line, const char *begin)
+{
+	double host, change;
+	int end = 0;
+
+	assert_memory_equal(lines.text[line], begin, strlen(begin));
+	assert_int_equal(sscanf(lines.text[line] + strlen(begin), "%lf GB (\u0394%lf GB)%n", &host, &change, &end),
+			 2);
+	assert_int_equal(lines.text[line][strlen(begin) + (size_t)end], '\0');
+	return change;
+}
+
 static void test_marks_and_steps(void **state)
 {
 	double loss;
@@ -141,7 +154,11 @@ static void test_marks_and_steps(void **state)
 	neap_clear(world.alloc, NULL, NULL, NULL);
 	struct neap_train *train = begin((struct neap_train_options){.name = "charlm", .mark_every_steps = 2});
 	uint64_t model = take(&world, 16 * NEAP_MIB, NULL);
+	char *held = malloc(256 << 20);
+	assert_non_null(held);
+	memset(held, 1, 256 << 20);
 	neap_train_mark(train, NEAP_MARK_MODEL_READY, 0);
+	free(held);
 	for (int step = 1; step <= 3; step++) {
 		uint64_t activations = take(&world, (uint64_t)step * 32 * NEAP_MIB, NULL);
 		neap_train_tick(train);
@@ -150,10 +167,14 @@ static void test_marks_and_steps(void **state)
 	}
 	neap_train_metric(train, "accuracy", 0.75);
 	neap_train_end(train, NULL);
-	assert_string_equal(lines.text[0], "charlm: start: GPU memory: 0.0 GB allocated, 0.0 GB cached");
-	assert_string_equal(lines.text[1], "charlm: model on device: GPU memory: 0.0 GB allocated, 0.0 GB cached");
-	assert_string_equal(lines.text[2], "charlm: step 2: GPU memory: 0.0 GB allocated, 0.1 GB cached");
-	assert_string_equal(lines.text[3], "charlm: end 3: GPU memory: 0.0 GB allocated, 0.1 GB cached");
+	assert_mark(0, "charlm: start: GPU memory: 0.0 GB allocated, 0.0 GB cached (\u0394+0.0 GB, \u0394+0.0 GB); "
+		       "host memory: ");
+	assert_true(assert_mark(1, "charlm: model on device: GPU memory: 0.0 GB allocated, 0.0 GB cached (\u0394+0.0 "
+				   "GB, \u0394+0.0 GB); host memory: ") >= 0.2);
+	assert_mark(2, "charlm: step 2: GPU memory: 0.0 GB allocated, 0.1 GB cached (\u0394+0.0 GB, \u0394+0.1 GB); "
+		       "host memory: ");
+	assert_mark(3, "charlm: end 3: GPU memory: 0.0 GB allocated, 0.1 GB cached (\u0394+0.0 GB, \u0394+0.0 GB); "
+		       "host memory: ");
 	const struct neap_event *split = event_find(&world.events, NEAP_EVENT_SPLIT, 0);
 	assert_int_equal(split->address, 8);
 	assert_int_equal(split->size, 1);
