@@ -306,9 +306,12 @@ static enum neap_status prepare(struct replay *replay, struct neap_error *err)
 	enum neap_status status = choose_settings(replay, err);
 	if (!status)
 		status = replay_number_pools(replay, err);
+	if (!status)
+		status = replay_find_traits(replay, err);
+	struct neap_start_facts facts = {replay->pool_of, replay->traits, &replay->guesses->extra};
 	if (!status && trace->source == NEAP_TRACE_SNAPSHOT)
 		status = neap_start_make(trace, options->device, &replay->result.settings, options->memory_bytes,
-					 replay->pool_of, &replay->guesses->extra, &replay->start, err);
+					 &facts, &replay->start, err);
 	if (!status)
 		status = make_policy(replay, err);
 	if (!status && replay->same)

@@ -92,6 +92,8 @@ enum neap_status replay_begin(struct replay *replay, struct neap_error *err);
 enum neap_status replay_number_pools(struct replay *replay, struct neap_error *err);
 /* Lists in the result what each pool holds; of PyTorch's policy only. */
 void replay_list_pools(struct replay *replay);
+/* What the trace and the guesses tell of private pools, into replay->traits; and the policy gets it. */
+enum neap_status replay_find_traits(struct replay *replay, struct neap_error *err);
 enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err);
 
 /* replay_match.c. The first two are the model's `observe` and `place`. */

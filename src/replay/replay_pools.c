@@ -85,10 +85,10 @@ static void find_whole(struct replay *replay, const struct neap_trace_device *de
 	}
 }
 
-enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err)
+enum neap_status replay_find_traits(struct replay *replay, struct neap_error *err)
 {
 	const struct neap_trace_device *device = &replay->trace->devices[replay->options->device];
-	enum neap_status status = NEAP_OK;
+	uint64_t guessed;
 	if (!replay->pool_count)
 		return NEAP_OK;
 	replay->traits = calloc(replay->pool_count + 1, sizeof *replay->traits);
@@ -97,11 +97,15 @@ enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *er
 	if (replay->result.settings.expandable_segments)
 		find_plain(replay, device);
 	find_whole(replay, device);
-	for (uint32_t i = 1; !status && i <= replay->pool_count; i++) {
-		uint64_t whole = 0;
-		if (neap_map_get(&replay->guesses->whole, i, &whole))
-			replay->traits[i].whole = true;
+	for (uint32_t i = 1; i <= replay->pool_count; i++)
+		replay->traits[i].whole |= neap_map_get(&replay->guesses->whole, i, &guessed);
+	return NEAP_OK;
+}
+
+enum neap_status replay_shape_pools(struct replay *replay, struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	for (uint32_t i = 1; !status && i <= replay->pool_count; i++)
 		status = neap_torch_pool(replay->policy, i, &replay->traits[i], err);
-	}
 	return status;
 }

@@ -36,7 +36,7 @@ struct undo {
 	size_t device;
 	const struct neap_torch_settings *settings;
 	uint64_t device_bytes;
-	const uint32_t *pool_of;
+	const struct neap_start_facts *facts;
 	struct torch arena; /* only its blocks and segments are used */
 	struct set pieces;  /* every block, by address */
 	struct pool kinds[2];
@@ -152,6 +152,13 @@ static struct segment *segment_add(struct undo *undo, uint64_t address, uint64_t
 	return segment;
 }
 
+/* Whether the pool of this piece gives out whole blocks alone. */
+static bool is_whole(const struct undo *undo, const struct block *piece)
+{
+	uint32_t pool = undo->facts->pool_of[piece->segment->stream];
+	return pool && undo->facts->traits && undo->facts->traits[pool].whole;
+}
+
 /* The bytes of a block of `requested` bytes that began at `address` in the free piece. */
 static uint64_t block_bytes(const struct undo *undo, const struct block *piece, uint64_t address, uint64_t requested)
 {
@@ -159,6 +166,11 @@ static uint64_t block_bytes(const struct undo *undo, const struct block *piece, 
 	uint64_t size = requested < LARGEST_REQUEST ? neap_torch_round(undo->settings, requested) : room;
 	if (size >= room)
 		return room;
+	if (is_whole(undo, piece)) { /* the segment, or the pages that were mapped for it */
+		uint64_t pages = piece->pool->small ? SMALL_SEGMENT : undo->settings->large_segment_bytes;
+		uint64_t mapped = (size + pages - 1) / pages * pages;
+		return piece->segment->expandable && mapped < room ? mapped : room;
+	}
 	bool whole = size >= undo->settings->max_split_bytes || room - size <= SMALL_REQUEST;
 	return !piece->pool->small && !piece->segment->expandable && whole ? room : size;
 }
@@ -485,7 +497,7 @@ static struct neap_torch_segment *give_segment(struct undo *undo, const struct s
 		count++;
 	*to = (struct neap_torch_segment){.address = segment->address,
 					  .stream = undo->trace->streams[segment->stream].handle,
-					  .pool = undo->pool_of[segment->stream],
+					  .pool = undo->facts->pool_of[segment->stream],
 					  .large = !segment->first->pool->small,
 					  .expandable = segment->expandable,
 					  .pieces = calloc(count, sizeof *to->pieces),
@@ -540,7 +552,7 @@ static void fini(struct undo *undo)
 
 enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 				 const struct neap_torch_settings *settings, uint64_t device_bytes,
-				 const uint32_t *pool_of, const struct neap_map *extra, struct neap_start *ret_start,
+				 const struct neap_start_facts *facts, struct neap_start *ret_start,
 				 struct neap_error *err)
 {
 	struct neap_start start = {0};
@@ -548,7 +560,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 			    .device = device,
 			    .settings = settings,
 			    .device_bytes = device_bytes,
-			    .pool_of = pool_of,
+			    .facts = facts,
 			    .pieces = {.by_address = true},
 			    .kinds = {{.small = false}, {.small = true}}};
 	const struct neap_trace_device *from = &trace->devices[device];
@@ -559,7 +571,7 @@ enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 	for (size_t i = 0; i < from->segment_count && !undo.arena.starved; i++)
 		load_segment(&undo, &trace->segments[from->first_segment + i]);
 	undo_events(&undo);
-	add_extra(&undo, extra);
+	add_extra(&undo, facts->extra);
 	if (undo.arena.starved)
 		status = neap_fail(err, NEAP_ENOMEM, "the start of a recording: this machine is out of memory");
 	else

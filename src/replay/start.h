@@ -19,11 +19,17 @@ struct neap_start {
 	uint64_t odd; /* events that do not fit the state at the end */
 };
 
-/* `pool_of` has a pool's number for each of the trace's streams; `extra`, by address, the bytes by which blocks are
- * known to be larger than they would be guessed. Errors: NEAP_ENOMEM. */
+/* What the caller knows. */
+struct neap_start_facts {
+	const uint32_t *pool_of;              /* a pool's number for each of the trace's streams */
+	const struct neap_torch_pool *traits; /* by number; NULL: there are no private pools */
+	const struct neap_map *extra;         /* by address, the bytes by which blocks are larger than guessed */
+};
+
+/* Errors: NEAP_ENOMEM. */
 enum neap_status neap_start_make(const struct neap_trace *trace, size_t device,
 				 const struct neap_torch_settings *settings, uint64_t device_bytes,
-				 const uint32_t *pool_of, const struct neap_map *extra, struct neap_start *ret_start,
+				 const struct neap_start_facts *facts, struct neap_start *ret_start,
 				 struct neap_error *err);
 void neap_start_fini(struct neap_start *start);
 
