@@ -344,6 +344,14 @@ static bool stand(const char *text, size_t length, const char *words)
 	return memmem(text, length, words, strlen(words)) != NULL;
 }
 
+/* The bytes that openings begin with: few, and a log is long. */
+static void find_first_bytes(bool first[256])
+{
+	memset(first, 0, 256 * sizeof *first);
+	for (size_t i = 0; i < sizeof openings / sizeof openings[0]; i++)
+		first[(unsigned char)openings[i].words[0]] = true;
+}
+
 /* The opening at `text`, or NULL. */
 static const struct opening *opening_at(const char *text, size_t length)
 {
@@ -394,8 +402,12 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 	const struct opening *opening = NULL;
 	size_t at = *position;
 
+	bool first[256];
+
+	find_first_bytes(first);
 	for (; at < length && !opening; at++)
-		opening = opening_at(text + at, length - at);
+		if (first[(unsigned char)text[at]])
+			opening = opening_at(text + at, length - at);
 	if (!opening)
 		return neap_fail(err, NEAP_ENOENT, "no out-of-memory message in the text");
 	at--;
@@ -405,7 +417,8 @@ enum neap_status neap_oom_text_next(const char *text, size_t length, size_t *pos
 	/* The message goes no further than where the next one begins. */
 	size_t end = at + strlen(opening->words);
 	*position = end;
-	while (end < length && end - at < 2 * MESSAGE_ROOM && !opening_at(text + end, length - end))
+	while (end < length && end - at < 2 * MESSAGE_ROOM &&
+	       !(first[(unsigned char)text[end]] && opening_at(text + end, length - end)))
 		end++;
 	read_message(text + at, end - at, &found);
 	*ret_found = found;
