@@ -1,5 +1,5 @@
 """A decoder-only transformer of a textbook, with every operation written out: RMSNorm, rotary positions, attention with its
-scores in memory, SwiGLU, and an AdamW of tensors that are made anew in each update. bench/estimate.py compares what it
+scores in memory, SwiGLU, and an AdamW that makes new tensors in each update. bench/estimate.py compares what it
 takes on neap's simulator with recordings of such a model on real GPUs.
 """
 

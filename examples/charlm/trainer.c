@@ -196,7 +196,7 @@ static enum neap_status stopped(const struct trainer *trainer, enum neap_train_w
 	if (wish == NEAP_TRAIN_GO_ON)
 		return fail(err, NEAP_ECANCELED, "stopped after step %llu", step);
 	return fail(err, NEAP_ECANCELED, "%s after step %llu: %s%s",
-		    wish == NEAP_TRAIN_STOP ? "stopped early" : "beginning anew", step, reason,
+		    wish == NEAP_TRAIN_STOP ? "stopped early" : "restarting", step, reason,
 		    trainer->options->checkpoint ? "" : "; nothing is saved (no --checkpoint)");
 }
 

@@ -74,7 +74,7 @@ enum neap_status checkpoint_trash_open(int folder_fd, bool create, int *ret_fd, 
 	return status;
 }
 
-/* Where the owner's file is: a path that follows the open folder, whatever it is renamed to. */
+/* The path of the owner's file. It follows the open folder through renames. */
 static void owner_folder(int batch_fd, char path[64]) { snprintf(path, 64, "/proc/self/fd/%d/" LOCK, batch_fd); }
 
 /* The owner's file, on a file system without locks. One that does not let it be made is not held off either. */

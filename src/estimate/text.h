@@ -11,8 +11,8 @@ struct neap_estimate_report {
 	const struct neap_estimate_run *runs;         /* plan->run_count */
 	const struct neap_estimate_verdict *verdicts; /* plan->count */
 	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
-	const char *ranks;                            /* of which the program took itself for the first; NULL: none */
-	size_t top;                                   /* how many lines a list has at most */
+	const char *ranks; /* the fake world: the program ran as its first rank; NULL: none */
+	size_t top;        /* how many lines a list has at most */
 };
 
 void neap_estimate_text(struct neap_buffer *out, const struct neap_estimate_report *report);

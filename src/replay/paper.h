@@ -1,7 +1,7 @@
 /* replay/paper.h: a device on paper: its driver counts pages and calls, and hands out addresses, nothing else.
  *
- * An event is over `event_delay` ticks of `now` after it was recorded, both of which the caller sets; one recorded
- * while `holding` is over when `holding`'s token is taken out of `held`.
+ * An event completes `event_delay` ticks of `now` after it was recorded; the caller sets both. An event recorded
+ * while `holding` is set completes when that token is removed from `held`.
  *
  * The driver's functions take no context of ours, as CUDA's do not: the device that they mean is the thread's. So at
  * most one is open per thread, and what was made with it is used and closed by that thread.

@@ -60,8 +60,8 @@ uint64_t neap_torch_cached(struct neap_policy *policy, uint64_t bytes, uint64_t 
 /* Whether `growth` bytes more, for a request of `bytes`, would be granted now, had `freed` bytes been given back. */
 bool neap_torch_has_room(struct neap_policy *policy, uint64_t bytes, uint64_t growth, uint64_t freed);
 
-/* The segments that garbage collection would free for a request of `bytes`, in order: how many, of which at most
- * `room` are listed. */
+/* Lists the segments that garbage collection would free for a request of `bytes`, in order, up to `room` of them.
+ * Returns how many there are in all. */
 struct neap_torch_collected {
 	uint64_t address, size;
 };

@@ -142,13 +142,13 @@ enum neap_status neap_restart(char *const *argv, const char *flag, const struct 
 	write_entry(settings, entry, sizeof entry);
 	char **arguments = make_arguments(argv, flag), **environment = make_environment(entry);
 	if (!arguments || !environment) {
-		status = neap_fail(err, NEAP_ENOMEM, "beginning anew: out of host memory");
+		status = neap_fail(err, NEAP_ENOMEM, "restarting: out of host memory");
 		goto out;
 	}
 	neap_detach();
 	close_devices_at_exec();
 	execve("/proc/self/exe", arguments, environment);
-	status = neap_fail_errno(err, errno, "beginning anew: starting %s again", argv[0]);
+	status = neap_fail_errno(err, errno, "restarting: starting %s again", argv[0]);
 out:
 	free(arguments);
 	free(environment);

@@ -139,7 +139,7 @@ void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, cons
 						    .size = size,
 						    .address = address});
 	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s: asking the loop to save a checkpoint and %s",
-		 train->name, reason, wish == NEAP_TRAIN_STOP ? "end" : "begin anew");
+		 train->name, reason, wish == NEAP_TRAIN_STOP ? "end" : "restart");
 }
 
 enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason)

@@ -28,7 +28,7 @@ result() { python3 -c "import json; d=json.load(open('$1/result.json')); print((
 	"${charlm[@]}" --checkpoint plain --losses plain.losses >/dev/null 2>&1
 	run "$NEAP" run --folder run -- "${leaking[@]}" --on-leak restart --checkpoint state --losses losses
 	[ "$status" -eq 0 ]
-	[[ $output == *"memory leaks and will end at step "*": asking the loop to save a checkpoint and begin anew"* ]]
+	[[ $output == *"memory leaks and will end at step "*": asking the loop to save a checkpoint and restart"* ]]
 	[[ $output == *"resumed after step "* ]]
 	[[ $output == *"  restarts  1 in place, before a leak had used up the memory"* ]]
 	cmp plain state
