@@ -199,7 +199,7 @@ static enum neap_status serve(struct neap_alloc *alloc, const struct neap_reques
 	stream->live_blocks++;
 	count_live(alloc, block, 1);
 	count_active(alloc, block, 1);
-	neap_event_block(alloc, NEAP_EVENT_ALLOC, block);
+	neap_event_block(alloc, NEAP_EVENT_ALLOC, block, NULL);
 	*ret_address = block->address;
 	return NEAP_OK;
 }
@@ -242,7 +242,7 @@ enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *strea
 void neap_block_complete(struct neap_alloc *alloc, struct neap_block *block)
 {
 	count_active(alloc, block, -1);
-	neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block);
+	neap_event_block(alloc, NEAP_EVENT_FREE_COMPLETED, block, NULL);
 	neap_block_settle(alloc, block, NEAP_BLOCK_CACHED);
 }
 
@@ -258,7 +258,7 @@ enum neap_status neap_free(struct neap_alloc *alloc, uint64_t address)
 		block->segment->arena->stream->live_blocks--;
 		alloc->dirty = true;
 		count_live(alloc, block, -1);
-		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block);
+		neap_event_block(alloc, NEAP_EVENT_FREE_REQUESTED, block, NULL);
 		if (block->uses)
 			neap_pending_start(alloc, block);
 		else
@@ -282,16 +282,8 @@ enum neap_status neap_record_stream(struct neap_alloc *alloc, uint64_t address, 
 		goto out;
 	}
 	status = other == block->segment->arena->stream ? NEAP_OK : neap_use_add(alloc, block, other);
-	if (!status) {
-		struct neap_event event = {.kind = NEAP_EVENT_RECORD_STREAM,
-					   .tag = neap_tag_number(alloc, block->tag),
-					   .stream = other->number,
-					   .address = address,
-					   .size = block->requested,
-					   .block = block->bytes};
-		neap_event_levels(alloc, &event);
-		neap_event_send(alloc, &event);
-	}
+	if (!status)
+		neap_event_block(alloc, NEAP_EVENT_RECORD_STREAM, block, other);
 out:
 	neap_alloc_unlock(alloc);
 	return status;

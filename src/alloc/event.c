@@ -19,14 +19,15 @@ void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event)
 	event->b = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
 }
 
-void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block)
+void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
+		      const struct neap_stream *stream)
 {
 	if (!alloc->observer)
 		return;
 	struct neap_event event = {
 		.kind = (uint16_t)kind,
 		.tag = neap_tag_number(alloc, block->tag),
-		.stream = block->segment->arena->stream->number,
+		.stream = (stream ? stream : block->segment->arena->stream)->number,
 		.address = block->address,
 		.size = block->requested,
 		.block = block->bytes,
@@ -40,6 +41,13 @@ void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const
 {
 	struct neap_event event = {
 		.kind = (uint16_t)kind, .stream = arena->stream->number, .address = address, .size = bytes};
+	neap_event_levels(alloc, &event);
+	neap_event_send(alloc, &event);
+}
+
+void neap_event_empty_cache(struct neap_alloc *alloc, uint64_t freed_bytes, uint64_t ns)
+{
+	struct neap_event event = {.kind = NEAP_EVENT_EMPTY_CACHE, .size = freed_bytes, .address = ns};
 	neap_event_levels(alloc, &event);
 	neap_event_send(alloc, &event);
 }

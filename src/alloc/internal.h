@@ -283,8 +283,11 @@ void neap_tags_renumber(struct neap_alloc *alloc); /* the observer changed */
 void neap_event_send(struct neap_alloc *alloc, struct neap_event *event);
 /* Sets `a` and `b` to the allocated and the reserved bytes. */
 void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event);
-void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block);
+/* `stream`: the one that will use the block; NULL: its own. */
+void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
+		      const struct neap_stream *stream);
 void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
 		      uint64_t address, uint64_t bytes);
+void neap_event_empty_cache(struct neap_alloc *alloc, uint64_t freed_bytes, uint64_t ns);
 
 #endif

@@ -79,11 +79,7 @@ static enum neap_status cache_empty(struct neap_alloc *alloc, uint64_t *ret_free
 	neap_device_leave(&guard);
 	if (status)
 		return status;
-	struct neap_event event = {.kind = NEAP_EVENT_EMPTY_CACHE,
-				   .size = freed,
-				   .address = neap_clock_now(neap_clock_system()) - start};
-	neap_event_levels(alloc, &event);
-	neap_event_send(alloc, &event);
+	neap_event_empty_cache(alloc, freed, neap_clock_now(neap_clock_system()) - start);
 	*ret_freed_bytes = freed;
 	return NEAP_OK;
 }
