@@ -21,6 +21,44 @@
 #define TOP        8
 #define LAST_LINES 12
 
+static int run_estimate(const struct neap_arguments *arguments);
+
+const struct neap_command neap_command_estimate = {
+	.name = "estimate",
+	.usage = "[options] -- COMMAND [ARGUMENT...]",
+	.summary = "will a PyTorch program fit on a GPU? Runs it unchanged, without one",
+	.details = neap_help_estimate,
+	.options =
+		(const struct neap_option[]){
+			{"gpu", "LIST",
+			 "profiles separated by commas, as 'neap sim profiles' lists them, 8xNAME for several of "
+			 "one; default: some common ones"},
+			{"max-memory", "SIZE",
+			 "instead: what the process may take in all, context included, on the first GPU's "
+			 "architecture (sm_90 without --gpu)"},
+			{"steps", "N", "end the program after N optimizer updates; default 3"},
+			{"forwards", "N",
+			 "end a program without optimizer after N forward passes of the module that it calls first; "
+			 "default: at its own end"},
+			{"time-limit", "DURATION", "end it after this long; default 10m"},
+			{"ranks", "N",
+			 "the program, started as one process, is rank 0 of N, with torch's own fake backend for the "
+			 "others: for more ranks than this machine can start"},
+			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
+			{"fit", "NAME",
+			 "find the largest value of this parameter that fits on each GPU, by runs with other "
+			 "values; needs --param NAME=N"},
+			{"json", NULL, "every figure, as JSON, in bytes"},
+			{"html", "OUT",
+			 "a page of all allocations, as of 'neap analyze', into this file; - for "
+			 "standard output"},
+			{"folder", "DIR", "keep the runs there, with their snapshots and output"},
+			{NULL, NULL, NULL},
+		},
+	.takes_rest = true,
+	.run = run_estimate,
+};
+
 struct estimate {
 	const struct neap_arguments *arguments;
 	struct neap_estimate_plan plan;
@@ -401,7 +439,7 @@ static int estimate_all(struct estimate *estimate)
 	return code ? code : exit_code(estimate);
 }
 
-static int run(const struct neap_arguments *arguments)
+static int run_estimate(const struct neap_arguments *arguments)
 {
 	struct estimate *estimate = calloc(1, sizeof *estimate);
 	struct neap_error err = {0};
@@ -437,80 +475,3 @@ out:
 	free(estimate);
 	return code;
 }
-
-const struct neap_command neap_command_estimate = {
-	.name = "estimate",
-	.usage = "[options] -- COMMAND [ARGUMENT...]",
-	.summary = "will a PyTorch program fit on a GPU? Runs it unchanged, without one",
-	.details =
-		"Runs the command on neap's simulator, which needs no GPU, until it has made a few optimizer "
-		"updates. "
-		"Tells what memory it takes, what for, and on which GPUs it fits. An ordinary installation of "
-		"PyTorch "
-		"2.4 or newer for CUDA 12 or 13 is enough, also without the nvidia-* packages:\n"
-		"\n"
-		"  neap estimate -- python train.py\n"
-		"  neap estimate --gpu h100-80gb,rtx4090-24gb -- python train.py --batch 32\n"
-		"\n"
-		"Every allocation is PyTorch's own, and is recorded with its stack. What PyTorch allocates depends "
-		"on "
-		"the architecture, so the program runs once for each architecture and number of multiprocessors "
-		"among "
-		"the GPUs, on a device with the memory of the largest one. An exact replay of PyTorch's allocator in "
-		"a "
-		"GPU's memory tells whether it fits there: that counts emptied caches and fragmentation, not only "
-		"the "
-		"peak. Where it does not fit, other settings of the allocator are replayed too, and the saving of "
-		"changes of training is predicted.\n"
-		"\n"
-		"Nothing is computed: values that are read back from the GPU are zeros. A program that branches on "
-		"them, or takes sizes from them, may need other memory on a GPU. The report names the lines. What "
-		"the "
-		"driver takes beside PyTorch (the context, code, the libraries' own memory) is known on the GPU "
-		"alone, "
-		"so it is an interval. The figures hold for the installed version of PyTorch.\n"
-		"\n"
-		"--fit finds the largest batch for each GPU, or another whole number that needs more memory the "
-		"larger "
-		"it is. The value that is found was run, and so was a larger one, which does not fit:\n"
-		"\n"
-		"  neap estimate --fit batch --param batch=32 -- python train.py --batch {batch}\n"
-		"\n"
-		"For several GPUs name as many: --gpu 8xa100-80gb -- torchrun --nproc-per-node 8 train.py. The "
-		"report "
-		"has a line for each rank. With --ranks 512 -- python train.py one process is the first of 512: "
-		"torch's "
-		"own fake backend stands for the others, so that shards have their size.\n"
-		"\n"
-		"Exits 1 when it fits on none of the GPUs, or the program failed; 64 for a wrong option.",
-	.options =
-		(const struct neap_option[]){
-			{"gpu", "LIST",
-			 "profiles separated by commas, as 'neap sim profiles' lists them, 8xNAME for several of "
-			 "one; "
-			 "default: some common ones"},
-			{"max-memory", "SIZE",
-			 "instead: what the process may take in all, context included, on the first GPU's "
-			 "architecture (sm_90 without --gpu)"},
-			{"steps", "N", "end the program after N optimizer updates; default 3"},
-			{"forwards", "N",
-			 "end a program without optimizer after N forward passes of the module that it calls first; "
-			 "default: at its own end"},
-			{"time-limit", "DURATION", "end it after this long; default 10m"},
-			{"ranks", "N",
-			 "the program, started as one process, is rank 0 of N, with torch's own fake backend for the "
-			 "others: for more ranks than this machine can start"},
-			{"param", "NAME=VALUE", "replaces {NAME} in the command; may be given several times"},
-			{"fit", "NAME",
-			 "find the largest value of this parameter that fits on each GPU, by runs with other "
-			 "values; needs --param NAME=N"},
-			{"json", NULL, "every figure, as JSON, in bytes"},
-			{"html", "OUT",
-			 "a page of all allocations, as of 'neap analyze', into this file; - for "
-			 "standard output"},
-			{"folder", "DIR", "keep the runs there, with their snapshots and output"},
-			{NULL, NULL, NULL},
-		},
-	.takes_rest = true,
-	.run = run,
-};
