@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/estimate_fit.h"
+#include "cli/estimate_here.h"
 #include "cli/estimate_json.h"
 #include "cli/estimate_start.h"
 #include "cli/print.h"
@@ -32,7 +33,7 @@ const struct neap_command neap_command_estimate = {
 		(const struct neap_option[]){
 			{"gpu", "LIST",
 			 "profiles separated by commas, as 'neap sim profiles' lists them, 8xNAME for several of "
-			 "one; default: some common ones"},
+			 "one, 'here' for this machine's own; default: some common ones"},
 			{"max-memory", "SIZE",
 			 "instead: what the process may take in all, context included, on the first GPU's "
 			 "architecture (sm_90 without --gpu)"},
@@ -156,13 +157,16 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 {
 	struct neap_error err = {0};
 	const char *memory = neap_argument(arguments, "max-memory"), *gpus = neap_argument(arguments, "gpu");
+	struct neap_estimate_here here = {0};
 	uint64_t limit = 0;
 	if (!neap_rest(arguments)[0])
 		return neap_misuse(arguments, "no command to run");
 	if (memory && (neap_size_parse(memory, &limit, &err) || limit < 64 * NEAP_MIB || limit > SIM_MEMORY_LIMIT))
 		return neap_misuse(arguments, "--max-memory: a size from 64 MiB to 16 TiB such as 20GiB, not '%s'",
 				   memory);
-	if (neap_estimate_plan(gpus, limit, &estimate->plan, &err))
+	if (estimate_names_here(gpus) && estimate_find_here(&here, &err))
+		return neap_complain("estimate", &err);
+	if (neap_estimate_plan(gpus, limit, &here, &estimate->plan, &err))
 		return neap_misuse(arguments, "--gpu: %s", err.message);
 	if (neap_argument(arguments, "html") && !strcmp(neap_argument(arguments, "html"), "-") &&
 	    neap_argument(arguments, "json"))

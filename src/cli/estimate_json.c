@@ -103,6 +103,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
 	const struct neap_estimate_run *run = &report->runs[gpu->run];
 	char architecture[16];
+	uint64_t low, high;
 	json_t *object = json_object();
 	neap_estimate_architecture(gpu->profile, architecture);
 	set(object, "name", look_json_text(gpu->name), ret_failed);
@@ -128,6 +129,8 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 			  verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run),
 			  ret_failed),
 	    ret_failed);
+	neap_estimate_device(run, &verdict->context, &low, &high);
+	set(object, "device", interval_json(low, high, ret_failed), ret_failed);
 	set(object, "predicted", predicted_json(verdict, ret_failed), ret_failed);
 	set(object, "fits_with", settings_json(verdict, ret_failed), ret_failed);
 	return object;

@@ -47,11 +47,25 @@ struct neap_estimate_plan {
 	uint64_t memory_bytes;
 };
 
-/* `gpus`: profiles separated by commas ("h100-80gb,8xa100-80gb"); NULL: a list of common ones. `limit_bytes`: instead
- * of a GPU's memory, on the architecture of the first one; 0: none. Errors: NEAP_EPARSE for a name that is no
- * profile; NEAP_EINVAL for too many. */
-enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, struct neap_estimate_plan *ret_plan,
-				    struct neap_error *err);
+/* The GPUs of this machine, which a list of GPUs names by this word. */
+#define NEAP_ESTIMATE_HERE      "here"
+#define NEAP_ESTIMATE_HERE_MOST 8
+
+struct neap_estimate_here {
+	struct {
+		char gpu_name[96]; /* as the driver names it */
+		uint64_t total_bytes, reserved_bytes;
+	} gpus[NEAP_ESTIMATE_HERE_MOST]; /* each kind once */
+	size_t count;
+	unsigned devices; /* that a program sees */
+};
+
+/* `gpus`: profiles separated by commas ("h100-80gb,8xa100-80gb,here"); NULL: a list of common ones. `limit_bytes`:
+ * instead of a GPU's memory, on the architecture of the first one; 0: none. `here`: for "here"; NULL: not known.
+ * Errors: NEAP_EPARSE for a name that is no profile, and for a GPU of this machine that has none; NEAP_EINVAL for too
+ * many. */
+enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, const struct neap_estimate_here *here,
+				    struct neap_estimate_plan *ret_plan, struct neap_error *err);
 
 /* NEAP_SIM of a run. `memory_bytes`: of its device; 0: the plan's. */
 void neap_estimate_spec(const struct neap_estimate_plan *plan, size_t run, uint64_t memory_bytes, const char *world,
@@ -134,6 +148,10 @@ enum neap_status neap_estimate_judge(const struct neap_estimate_plan *plan, size
 				     const struct neap_estimate_run *run,
 				     bool (*progress)(void *context, uint64_t done, uint64_t total), void *context,
 				     struct neap_estimate_verdict *ret_verdict, struct neap_error *err);
+
+/* What all processes of the program that use one GPU take of it: each a context, and what they reserve. */
+void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
+			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes);
 
 /* "sm_90": the architecture of a profile. */
 void neap_estimate_architecture(const struct sim_profile *profile, char text[16]);

@@ -60,6 +60,15 @@ size_t neap_estimate_sharing(const struct neap_estimate_run *run, uint64_t *ret_
 	return count;
 }
 
+void neap_estimate_device(const struct neap_estimate_run *run, const struct neap_estimate_context *context,
+			  uint64_t *ret_low_bytes, uint64_t *ret_high_bytes)
+{
+	uint64_t shared_bytes, contexts = neap_estimate_sharing(run, &shared_bytes) + 1;
+	uint64_t reserved = shared_bytes + run->reserved_peak;
+	*ret_low_bytes = reserved + contexts * context->low_bytes;
+	*ret_high_bytes = reserved + contexts * context->high_bytes + neap_estimate_workspace(run);
+}
+
 /* PyTorch's kernels run on their own architecture and on later ones of the same generation. */
 static bool has_kernels(const struct neap_estimate_run *run, const struct sim_profile *profile)
 {

@@ -32,29 +32,56 @@ static const struct sim_profile *find_profile(const char *gpu_name)
 	return NULL;
 }
 
-static enum neap_status add_gpu(struct neap_estimate_plan *plan, const char *name, size_t length,
-				struct neap_error *err)
+static enum neap_status add_gpu(struct neap_estimate_plan *plan, const struct sim_profile *profile,
+				uint64_t total_bytes, uint64_t reserved_bytes, struct neap_error *err)
+{
+	struct neap_estimate_gpu *gpu = &plan->gpus[plan->count];
+	if (plan->count == NEAP_ESTIMATE_GPUS)
+		return neap_fail(err, NEAP_EINVAL, "more than %d GPUs", NEAP_ESTIMATE_GPUS);
+	snprintf(gpu->name, sizeof gpu->name, "%s", profile->name);
+	gpu->profile = profile;
+	gpu->total_bytes = total_bytes;
+	gpu->reserved_bytes = reserved_bytes;
+	plan->count++;
+	return NEAP_OK;
+}
+
+/* Those of this machine. */
+static enum neap_status add_here(struct neap_estimate_plan *plan, const struct neap_estimate_here *here,
+				 struct neap_error *err)
+{
+	enum neap_status status = NEAP_OK;
+	for (size_t i = 0; !status && i < here->count; i++) {
+		const struct sim_profile *profile = find_profile(here->gpus[i].gpu_name);
+		status =
+			profile ? add_gpu(plan, profile, here->gpus[i].total_bytes, here->gpus[i].reserved_bytes, err)
+				: neap_fail(err, NEAP_EPARSE,
+					    "neap has no profile of this machine's %s: name one that is like it (see "
+					    "'neap sim profiles')",
+					    here->gpus[i].gpu_name);
+	}
+	if (here->devices > plan->devices)
+		plan->devices = here->devices;
+	return status;
+}
+
+/* One word of the list. */
+static enum neap_status add_word(struct neap_estimate_plan *plan, const char *word, size_t length,
+				 const struct neap_estimate_here *here, struct neap_error *err)
 {
 	char text[160];
 	struct sim_spec spec;
-	if (plan->count == NEAP_ESTIMATE_GPUS)
-		return neap_fail(err, NEAP_EINVAL, "more than %d GPUs", NEAP_ESTIMATE_GPUS);
-	snprintf(text, sizeof text, "%.*s", (int)length, name);
-	if (!text[0] || strchr(text, '='))
+	snprintf(text, sizeof text, "%.*s", (int)length, word);
+	if (here && strcmp(text, NEAP_ESTIMATE_HERE) == 0)
+		return add_here(plan, here, err);
+	if (!text[0] || strchr(text, '=') || sim_spec_parse(text, &spec, NULL) != NEAP_OK)
 		return neap_fail(err, NEAP_EPARSE, "'%s' is no profile (see 'neap sim profiles')", text);
-	if (sim_spec_parse(text, &spec, NULL) != NEAP_OK)
-		return neap_fail(err, NEAP_EPARSE, "'%s' is no profile (see 'neap sim profiles')", text);
-	struct neap_estimate_gpu *gpu = &plan->gpus[plan->count];
-	gpu->profile = find_profile(spec.gpu_name);
-	if (!gpu->profile)
+	const struct sim_profile *profile = find_profile(spec.gpu_name);
+	if (!profile)
 		return neap_fail(err, NEAP_EINTERNAL, "no profile is called '%s'", spec.gpu_name);
-	snprintf(gpu->name, sizeof gpu->name, "%s", gpu->profile->name);
-	gpu->total_bytes = spec.total_bytes;
-	gpu->reserved_bytes = spec.reserved_bytes;
 	if (spec.device_count > plan->devices)
 		plan->devices = spec.device_count;
-	plan->count++;
-	return NEAP_OK;
+	return add_gpu(plan, profile, spec.total_bytes, spec.reserved_bytes, err);
 }
 
 /* The GPUs of one architecture share a run, on the largest of them. */
@@ -75,14 +102,14 @@ static void group(struct neap_estimate_plan *plan)
 	}
 }
 
-enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, struct neap_estimate_plan *ret_plan,
-				    struct neap_error *err)
+enum neap_status neap_estimate_plan(const char *gpus, uint64_t limit_bytes, const struct neap_estimate_here *here,
+				    struct neap_estimate_plan *ret_plan, struct neap_error *err)
 {
 	struct neap_estimate_plan plan = {.devices = 1};
 	const char *at = gpus ? gpus : limit_bytes ? "h100-80gb" : COMMON;
 	for (;; at++) {
 		size_t length = strcspn(at, ",");
-		enum neap_status status = add_gpu(&plan, at, length, err);
+		enum neap_status status = add_word(&plan, at, length, here, err);
 		if (status)
 			return status;
 		at += length;
