@@ -64,8 +64,8 @@ static void print_options(FILE *stream, const struct neap_option *options)
 		char left[64], letter[8] = "";
 		if (options->letter)
 			snprintf(letter, sizeof letter, "-%c, ", options->letter);
-		snprintf(left, sizeof left, "%s--%s%s%s", letter, options->name, options->value ? " " : "",
-			 options->value ? options->value : "");
+		snprintf(left, sizeof left, "%s--%s%s%s", letter, options->name,
+			 options->value && options->value[0] != '[' ? " " : "", options->value ? options->value : "");
 		fprintf(stream, "  %-24s  ", left);
 		print_wrapped(stream, options->help, strlen(options->help), 28, 28);
 	}

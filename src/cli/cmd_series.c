@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/paths.h"
 #include "cli/command.h"
+#include "cli/estimate_here.h"
 #include "cli/print.h"
 #include "cli/progress.h"
 #include "cli/series_slurm.h"
@@ -25,6 +26,9 @@ static const struct neap_option known_options[] = {
 	{"slurm", NULL, "submit it to Slurm, or gather the results of what was submitted"},
 	{"wait", NULL, "with --slurm: stay until all tasks have ended"},
 	{"slurm-task", "N", "run a task of submission N, in the script that --slurm writes"},
+	{"estimate", "[=GPU]",
+	 "first run experiments whose needs nothing tells on the simulator, and use what they take there; for this "
+	 "machine's GPU, or for a profile of 'neap sim profiles'"},
 	{"sort", "ORDER",
 	 "of the table: peak (highest first; default), file, loss (lowest first) or time (longest first)"},
 	{"columns", "LIST",
@@ -37,7 +41,8 @@ static const struct neap_option known_options[] = {
 
 const struct neap_command neap_command_series = {
 	.name = "series",
-	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--folder DIR] [--sort ORDER] [--columns LIST] "
+	.usage = "FILE [--resume] [--only-failed] [--slurm [--wait]] [--estimate[=GPU]] [--folder DIR] [--sort "
+		 "ORDER] [--columns LIST] "
 		 "[--dry-run] [--quiet]",
 	.summary = "run a list of experiments, each in its own process and exactly once",
 	.details = neap_help_series,
@@ -185,6 +190,13 @@ static int complain(const struct neap_series_summary *summary, const struct neap
 	return code;
 }
 
+/* NULL: nothing is to be estimated. */
+static const char *estimated_gpu(const struct neap_arguments *arguments)
+{
+	const char *gpu = neap_argument(arguments, "estimate");
+	return gpu && !*gpu ? NEAP_ESTIMATE_HERE : gpu;
+}
+
 static struct neap_series_options make_options(const struct neap_arguments *arguments, const char *file,
 					       const char *state, const char *program)
 {
@@ -195,6 +207,7 @@ static struct neap_series_options make_options(const struct neap_arguments *argu
 		.program = program,
 		.resume = neap_argument(arguments, "resume") || neap_argument(arguments, "only-failed"),
 		.only_failed = neap_argument(arguments, "only-failed") != NULL,
+		.estimate = estimated_gpu(arguments),
 		.quiet = neap_argument(arguments, "quiet") != NULL,
 		.line = print_line,
 		.interrupts = &interrupts,
@@ -333,12 +346,32 @@ static int dry_run(const struct neap_arguments *arguments, const struct neap_spe
 	return code;
 }
 
+/* A GPU that cannot be estimated for is refused before anything starts. */
+static int check_estimate(const struct neap_arguments *arguments)
+{
+	const char *gpu = estimated_gpu(arguments);
+	struct neap_estimate_here here = {0};
+	struct neap_estimate_plan plan;
+	struct neap_error err = {0};
+	if (!gpu)
+		return NEAP_EXIT_OK;
+	if (estimate_names_here(gpu) && estimate_find_here(&here, &err))
+		return neap_misuse(arguments, "--estimate: %s: name the GPU, as in --estimate=h100-80gb",
+				   err.message);
+	if (neap_estimate_plan(gpu, 0, &here, &plan, &err))
+		return neap_misuse(arguments, "--estimate: %s", err.message);
+	return NEAP_EXIT_OK;
+}
+
 static int series_command(const struct neap_arguments *arguments)
 {
 	if (neap_argument(arguments, "wait") && !neap_argument(arguments, "slurm"))
 		return neap_misuse(arguments, "--wait is for --slurm: without it every series is waited for");
 	if (neap_argument(arguments, "only-failed") && neap_argument(arguments, "slurm"))
 		return neap_misuse(arguments, "--only-failed is not for --slurm");
+	int code = check_estimate(arguments);
+	if (code)
+		return code;
 	const char *file = neap_operand(arguments, 0);
 	struct neap_spec spec = {0};
 	struct neap_error err = {0};
@@ -359,7 +392,6 @@ static int series_command(const struct neap_arguments *arguments)
 		return status == NEAP_EINVAL ? neap_misuse(arguments, "%s", err.message)
 					     : neap_complain("series", &err);
 	}
-	int code;
 	if (neap_argument(arguments, "slurm") || neap_argument(arguments, "slurm-task"))
 		code = run_slurm(arguments, &spec, file);
 	else

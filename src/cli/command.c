@@ -206,6 +206,8 @@ static int parse_option(struct neap_arguments *arguments, int argc, char **argv,
 		if (value)
 			return neap_misuse(arguments, "option '--%s' takes no value", option->name);
 		value = "";
+	} else if (!value && option->value[0] == '[') {
+		value = "";
 	} else if (!value) {
 		if (*index + 1 >= argc || strcmp(argv[*index + 1], "--") == 0)
 			return neap_misuse(arguments, "option '--%s' needs a value: %s", option->name, option->value);

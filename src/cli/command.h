@@ -33,7 +33,8 @@ int neap_exit_of(enum neap_status status);
 
 struct neap_option {
 	const char *name;  /* "json": given as --json */
-	const char *value; /* NULL: a flag; else what the help calls its value: "SECONDS" */
+	const char *value; /* NULL: a flag; else what the help calls its value: "SECONDS"; "[=WORD]": only after '=',
+			    * and may be left out */
 	const char *help;
 	char letter; /* 'i': also given as -i; 0: no short form */
 };
@@ -57,7 +58,7 @@ struct neap_command {
 	int (*run)(const struct neap_arguments *arguments); /* returns the exit code */
 };
 
-/* NULL when the option was not given; "" for a flag that was. The last one wins. */
+/* NULL when the option was not given; "" for a flag that was, and for a value left out. The last one wins. */
 const char *neap_argument(const struct neap_arguments *arguments, const char *option);
 /* The nth value of an option given several times; NULL past the end. */
 const char *neap_argument_nth(const struct neap_arguments *arguments, const char *option, size_t n);

@@ -132,21 +132,6 @@ static void turn_away(struct neap_series *series, struct neap_running *running)
 	running->of = series->spec->count;
 }
 
-void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
-		       char text[NEAP_UNITS_ROOM], char words[64])
-{
-	uint64_t bytes;
-	char size[NEAP_UNITS_ROOM], key[NEAP_EXPERIMENT_KEY_ROOM];
-	neap_experiment_key(experiment, key);
-	snprintf(text, NEAP_UNITS_ROOM, "%s", experiment->needs ? experiment->needs : "device");
-	snprintf(words, 64, "%s", strcmp(text, "device") ? text : "the whole device");
-	if (experiment->needs || !series->history ||
-	    neap_history_peak(series->history, series->spec->name, experiment->name, key, &bytes, NULL))
-		return;
-	snprintf(text, NEAP_UNITS_ROOM, "%" PRIu64, bytes);
-	snprintf(words, 64, "%s, as measured before", neap_size_format(bytes, size));
-}
-
 /* For an attempt started before a kill: reads its needs and device from the journal. */
 static void recall_place(struct neap_series *series, struct neap_running *running)
 {
@@ -200,7 +185,7 @@ static enum neap_status start(struct neap_series *series, struct neap_step step,
 	const char *uuid = "";
 	struct neap_needs parsed = {0};
 	size_t device;
-	neap_series_needs(series, &experiment, needs, words);
+	neap_series_needs(series, &series->spec->experiments[step.experiment], needs, words);
 	enum neap_status status = neap_needs_parse(needs, &parsed, err);
 	*ret_started = !status && find_place(series, &experiment, &parsed, &device);
 	if (!*ret_started)
@@ -667,6 +652,8 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 		status = neap_series_append(&series, neap_series_record_begin(spec), err);
 	neap_series_open_history(&series);
 	open_room(&series);
+	if (!status)
+		status = neap_series_estimate(&series, err);
 	if (!status)
 		status = run_steps(&series, err);
 	if (status)

@@ -32,8 +32,9 @@ struct neap_series_options {
 	const char *state_folder; /* where history.db and series/ are */
 	const char *program;      /* neap's own, to start supervisors */
 	bool resume;
-	bool only_failed;                              /* with `resume`: rerun only failed experiments */
-	bool quiet;                                    /* supervisors log nothing but errors */
+	bool only_failed;     /* with `resume`: rerun only failed experiments */
+	const char *estimate; /* GPUs to estimate unknown needs for, as of neap_estimate_plan; NULL: no estimates */
+	bool quiet;           /* supervisors log nothing but errors */
 	void (*line)(void *context, const char *text); /* progress, for people */
 	/* Called several times a second while an experiment runs; NULL: not called */
 	void (*progress)(void *context, const struct neap_series_progress *progress);

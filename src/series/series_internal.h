@@ -50,11 +50,6 @@ void neap_series_say(const struct neap_series *series, const char *format, ...) 
 /* Takes the record over (NULL: memory was short); makes it durable, then true. Errors: of neap_journal_append. */
 enum neap_status neap_series_append(struct neap_series *series, json_t *entry, struct neap_error *err);
 
-/* An experiment's needs: from the file, measured by an earlier run, or else the whole device. `text` is for the
- * supervisor, `words` for people. */
-void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
-		       char text[NEAP_UNITS_ROOM], char words[64]);
-
 /* Prints the line of an attempt's end. */
 void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result);
 
@@ -88,6 +83,18 @@ sig_atomic_t neap_series_interrupts(const struct neap_series *series);
 
 /* series_progress.c: calls options->progress. */
 void neap_series_progress_show(struct neap_series *series);
+
+/* series_needs.c */
+
+/* An experiment's needs: from the file, measured by an earlier run, estimated, or else the whole device. `text` is
+ * for the supervisor, `words` for people. */
+void neap_series_needs(struct neap_series *series, const struct neap_experiment *experiment,
+		       char text[NEAP_UNITS_ROOM], char words[64]);
+
+/* With options->estimate, estimates what each experiment needs of which nothing else tells, and
+ * journals it. An estimate that fails is reported; the experiment is as it would be without. Errors: NEAP_ECANCELED;
+ * those of neap_series_append. */
+enum neap_status neap_series_estimate(struct neap_series *series, struct neap_error *err);
 
 /* series_device.c */
 

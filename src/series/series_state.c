@@ -148,6 +148,22 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 	return NEAP_OK;
 }
 
+static enum neap_status apply_needs(struct neap_series_state *state, const struct neap_spec *spec,
+				    const json_t *record, struct neap_error *err)
+{
+	size_t at = find_experiment(spec, text_of(record, "experiment"));
+	const char *needs = text_of(record, "needs");
+	struct neap_needs parsed;
+	if (at == spec->count && state->tolerant)
+		return NEAP_OK;
+	if (at == spec->count || strlen(needs) >= sizeof state->ends[at].estimated ||
+	    neap_needs_parse(needs, &parsed, NULL))
+		return neap_fail(err, NEAP_EPARSE, "expected an experiment of the series and what it needs");
+	strcpy(state->ends[at].estimated, needs);
+	snprintf(state->ends[at].estimated_key, sizeof state->ends[at].estimated_key, "%s", text_of(record, "key"));
+	return NEAP_OK;
+}
+
 static enum neap_status apply_submit(struct neap_series_state *state, const json_t *record, struct neap_error *err)
 {
 	json_int_t submission = json_integer_value(json_object_get(record, "submission"));
@@ -267,6 +283,8 @@ enum neap_status neap_series_state_apply(struct neap_series_state *state, const 
 		return neap_fail(err, NEAP_EPARSE, "a record outside of a series");
 	if (!strcmp(type, "array"))
 		return apply_array(state, spec, record, err);
+	if (!strcmp(type, "needs"))
+		return apply_needs(state, spec, record, err);
 	if (!strcmp(type, "submit"))
 		return apply_submit(state, record, err);
 	if (strcmp(type, "finish"))
@@ -339,6 +357,17 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 	return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:I}", "type", "start", "experiment", experiment->name,
 			 "attempt", (json_int_t)attempt, "run_id", run_id, "needs", needs, "device", device, "key",
 			 key, "wall_ns", (json_int_t)neap_wall_ns());
+}
+
+json_t *neap_series_record_needs(const struct neap_experiment *experiment, const char *needs,
+				 const struct neap_estimate_answer *answer)
+{
+	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	neap_experiment_key(experiment, key);
+	return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "type", "needs", "experiment",
+			 experiment->name, "needs", needs, "origin", "estimated", "low",
+			 (json_int_t)answer->low_bytes, "high", (json_int_t)answer->high_bytes, "gpu", answer->gpu,
+			 "key", key, "wall_ns", (json_int_t)neap_wall_ns());
 }
 
 json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs)

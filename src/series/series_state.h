@@ -10,6 +10,9 @@
  *                                                                                 to be run again: from here on the
  *                                                                                 series is the file with this hash,
  *                                                                                 and these are as if never begun
+ *   {"type":"needs","experiment":E,"needs":TEXT,"origin":"estimated","low":B,     what it may take, where neither the
+ *       "high":B,"gpu":PROFILE,"key":K,...}                                       file nor the history tells: found
+ *                                                                                 before its first start
  *   {"type":"array","submission":S,"experiments":[E,...],"needs":[B,...],...}     before sbatch: what its tasks may
  *                                                                                 run, and what each may take
  *   {"type":"submit","submission":S,"job":J,...}                                  sbatch has taken it, as job J
@@ -35,6 +38,7 @@
 #ifndef NEAP_SERIES_SERIES_STATE_H
 #define NEAP_SERIES_SERIES_STATE_H
 
+#include "estimate/ask.h"
 #include "series/spec.h"
 #include "series/step.h"
 #include "store/result.h"
@@ -55,9 +59,11 @@ struct neap_series_state {
 		uint32_t task;       /* its number in that array */
 		char needs[32];      /* of the last attempt, as neap_needs_parse reads it; "" unknown */
 		char device[48];     /* likewise: its UUID; "" none in particular */
-		char key[NEAP_EXPERIMENT_KEY_ROOM]; /* likewise: of its command; "" unknown */
-		bool left_out;                      /* by --only-failed: not run now; not journaled */
-	} * ends;                                   /* likewise */
+		char key[NEAP_EXPERIMENT_KEY_ROOM];           /* likewise: of its command; "" unknown */
+		char estimated[32];                           /* its needs, of a "needs" record; "" none */
+		char estimated_key[NEAP_EXPERIMENT_KEY_ROOM]; /* of what was estimated */
+		bool left_out;                                /* by --only-failed: not run now; not journaled */
+	} * ends;                                             /* likewise */
 	size_t count;
 	uint32_t *jobs; /* Slurm's number of each submission's job array, from submission 1 on; 0: none is known */
 	uint32_t submissions;
@@ -94,6 +100,9 @@ json_t *neap_series_record_start(const struct neap_experiment *experiment, uint3
 				 const char *needs, const char *device);
 /* `again`: for each experiment of the spec, whether it is run again. */
 json_t *neap_series_record_edit(const struct neap_spec *spec, const bool *again);
+/* `needs`: as neap_needs_parse reads it. */
+json_t *neap_series_record_needs(const struct neap_experiment *experiment, const char *needs,
+				 const struct neap_estimate_answer *answer);
 /* `experiments`, task 1's first, and `needs`: arrays of texts, which it takes over. */
 json_t *neap_series_record_array(uint32_t submission, json_t *experiments, json_t *needs);
 json_t *neap_series_record_submit(uint32_t submission, uint32_t job);

@@ -141,6 +141,8 @@ static enum neap_status submit_batch(struct neap_slurm *slurm, const struct neap
 	if (!status && !series->state.begun)
 		status = neap_series_append(series, neap_series_record_begin(series->spec), err);
 	if (!status)
+		status = neap_series_estimate(series, err);
+	if (!status)
 		status = append_array(slurm, submission, batch, err);
 	if (!status)
 		status = call_sbatch(&words, &job, err);

@@ -102,6 +102,36 @@ static void test_submitted(void **unused)
 	neap_series_state_fini(&state);
 }
 
+/* Estimated before the first start; of an edited experiment its new key shows that they do not hold any more. */
+static void test_estimated(void **unused)
+{
+	(void)unused;
+	struct neap_series_state state;
+	struct neap_error err = {0};
+	char key[NEAP_EXPERIMENT_KEY_ROOM];
+	const struct neap_estimate_answer answer = {.gpu = "l4-24gb", .low_bytes = 1, .high_bytes = 2};
+	const char *const texts[] = {"{\"type\":\"needs\",\"experiment\":\"b\",\"needs\":\"3GiB\",\"key\":\"k\"}",
+				     START("b", 1), NULL};
+	if (apply(&state, texts, &err))
+		fail_msg("%s", err.message);
+	assert_string_equal(state.ends[0].estimated, "");
+	assert_string_equal(state.ends[1].estimated, "3GiB");
+	assert_string_equal(state.ends[1].estimated_key, "k");
+	json_t *record = neap_series_record_needs(&spec.experiments[0], "device", &answer);
+	assert_int_equal(neap_series_state_apply(&state, &spec, record, &err), NEAP_OK);
+	json_decref(record);
+	neap_experiment_key(&spec.experiments[0], key);
+	assert_string_equal(state.ends[0].estimated, "device");
+	assert_string_equal(state.ends[0].estimated_key, key);
+	neap_series_state_fini(&state);
+	const char *const wrong[][2] = {{"{\"type\":\"needs\",\"experiment\":\"b\",\"needs\":\"much\"}", NULL},
+					{"{\"type\":\"needs\",\"experiment\":\"c\",\"needs\":\"3GiB\"}", NULL}};
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(apply(&state, wrong[i], &err), NEAP_EPARSE);
+		neap_series_state_fini(&state);
+	}
+}
+
 #define PLACED(e, n, more)                                                                                           \
 	"{\"type\":\"start\",\"experiment\":\"" e "\",\"attempt\":" #n ",\"run_id\":\"r\"," more "}"
 
@@ -247,8 +277,9 @@ static void test_changed(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole),   cmocka_unit_test(test_submitted),
-					   cmocka_unit_test(test_placed),  cmocka_unit_test(test_edited),
-					   cmocka_unit_test(test_refused), cmocka_unit_test(test_changed)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(test_whole),  cmocka_unit_test(test_submitted),
+					   cmocka_unit_test(test_placed), cmocka_unit_test(test_estimated),
+					   cmocka_unit_test(test_edited), cmocka_unit_test(test_refused),
+					   cmocka_unit_test(test_changed)};
 	return cmocka_run_group_tests(tests, make_spec, free_spec);
 }

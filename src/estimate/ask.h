@@ -1,0 +1,44 @@
+/* estimate/ask.h: an estimate for another command: runs `neap estimate --json` and reads what it says. `neap run`
+ * asks before it starts a command, `neap series` for experiments whose needs nothing else tells. The process that
+ * asks runs none of the program itself, so a program that fails or hangs costs it nothing. One thread. */
+#ifndef NEAP_ESTIMATE_ASK_H
+#define NEAP_ESTIMATE_ASK_H
+
+#include "estimate/estimate.h"
+
+struct neap_estimate_question {
+	const char *program;          /* neap's own */
+	const char *gpus;             /* as of --gpu: NEAP_ESTIMATE_HERE, a profile */
+	char *const *command;         /* NULL-terminated; {NAME} not replaced yet */
+	char *const *parameters;      /* "NAME=VALUE", NULL-terminated; NULL: none */
+	char *const *environment;     /* "NAME=VALUE" over this process's own; NULL: none */
+	const char *directory;        /* to start in; NULL: this one */
+	const char *device;           /* CUDA_VISIBLE_DEVICES; NULL: as it is */
+	bool (*go_on)(void *context); /* called now and then; false ends the estimate. NULL: to its end */
+	void *context;
+};
+
+#define NEAP_ESTIMATE_CHANGES 8
+
+/* Of the GPU on which it fits best, the first of them. */
+struct neap_estimate_answer {
+	char gpu[48];
+	uint64_t total_bytes;
+	uint64_t low_bytes, high_bytes; /* what the program takes of it in all, contexts included */
+	int64_t headroom_bytes;
+	enum neap_estimate_fits fits;
+	char setting[256]; /* of PYTORCH_CUDA_ALLOC_CONF with which it fits; "": none, or it fits without */
+	struct {
+		char name[40];
+		uint64_t low_bytes, high_bytes; /* that it is predicted to save */
+	} changes[NEAP_ESTIMATE_CHANGES];
+	size_t change_count;
+	double samples_share; /* predicted to fit; 0: not known */
+};
+
+/* Errors: NEAP_ECANCELED: `go_on` said so; NEAP_ESTATE: there is no estimate, and the message says why in the words
+ * of `neap estimate`; NEAP_EPARSE, NEAP_ENOMEM, NEAP_EIO. */
+enum neap_status neap_estimate_ask(const struct neap_estimate_question *question,
+				   struct neap_estimate_answer *ret_answer, struct neap_error *err);
+
+#endif
