@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/print.h"
+#include "cli/run_estimate.h"
 #include "cli/run_processes.h"
 #include "cli/run_python.h"
 #include "cli/settings.h"
@@ -32,6 +33,9 @@ static const struct neap_option known_options[] = {
 	{"lock-fd", "N", "a descriptor of DIR/lock that is open and locked already"},
 	{"needs", "SIZE",
 	 "start only when this much device memory is free: a size, 'device' (all) or 'none'; default none"},
+	{"estimate", "[=refuse]",
+	 "first run it for a few updates on the simulator, and warn when it will not fit; with =refuse do not run "
+	 "it then"},
 	{"wait-limit", "DURATION", "give up waiting for --needs after this long; default 10m"},
 	{"drain-limit", "DURATION", "wait at most this long for the memory to come back; default 60s"},
 	{"time-limit", "DURATION", "end the command after this long; default none"},
@@ -431,6 +435,8 @@ static int run_command(const struct neap_arguments *arguments)
 	int code = parse(arguments, &run);
 	if (!code)
 		code = parse_environment(arguments, &additions, &run);
+	if (!code)
+		code = run_estimate_first(arguments);
 	if (code)
 		goto out;
 	if (!run.run_id) {

@@ -1,4 +1,4 @@
-"""Estimates before a run starts: `neap estimate --gpu here`, `neap series --estimate`."""
+"""Estimates before a run starts: `neap estimate --gpu here`, `neap run --estimate`, `neap series --estimate`."""
 
 import json
 import os
@@ -65,6 +65,26 @@ class Admission(Estimate):
         self.assertEqual(starts, {"told": "1GiB", "small": needs["small"]["needs"], "large": "device", "broken": "device", "hangs": "device"})
         taken = json.loads((self.folder / "s" / "runs" / "small-1" / "result.json").read_text())["peak_device_bytes"]
         self.assertTrue(needs["small"]["low"] <= taken <= needs["small"]["high"], (taken, needs["small"]))
+
+    def test_a_run_is_warned_of(self) -> None:
+        """On a small device: the estimate comes first, then the run in any case; with =refuse only where it may fit."""
+        sim = self.base["NEAP_SIM"] + "-small,mem=2GiB"
+        command = ("--no-history", "--param", "batch={}", "--", sys.executable, "train.py", "{batch}", "1024")
+        large, small = ([word.format(n, batch="{batch}") for word in command] for n in (65536, 64))
+        done = self.call("run", "--estimate", *large, code=1, NEAP_SIM=sim)
+        warned, ran = done.stderr.split("OutOfMemoryError")[0], done.stderr
+        self.assertRegex(warned, r"neap run: estimate: it does not fit: 3\.\d+ GiB to 4\.\d+ GiB of the 2\.00 GiB on rtx4060-8gb; [\d.]+ GiB are missing\n")
+        self.assertRegex(warned, r"\n  predicted: gradient checkpointing .* \(saves .*\)\n")
+        self.assertRegex(warned, r"\n  predicted: \d+ % of the samples at once fit\n")
+        self.assertIn("CUDA out of memory", ran)
+        done = self.call("run", "--estimate=refuse", "--quiet", *large, code=69, NEAP_SIM=sim)
+        self.assertIn("not run (--estimate=refuse)", done.stderr)
+        self.assertNotIn("OutOfMemoryError", done.stderr)
+        done = self.call("run", "--estimate=refuse", "--max-steps", "1", *small, NEAP_SIM=sim)
+        self.assertRegex(done.stderr, r"estimate: it fits: \d+ MiB to \d+ MiB of the 2\.00 GiB")
+        done = self.call("run", "--estimate=refuse", "--quiet", "--no-history", "--", "true", NEAP_SIM=sim)
+        self.assertEqual(done.stderr, "neap run: not estimated: the program ended without using the GPU through PyTorch\n")
+        self.call("run", "--estimate=maybe", "--", "true", code=64)
 
     def test_tasks_of_slurm_get_what_was_estimated(self) -> None:
         """With an sbatch that takes everything."""

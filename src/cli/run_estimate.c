@@ -1,0 +1,126 @@
+/* cli/run_estimate.c: see run_estimate.h. No signal is caught meanwhile: a Ctrl-C ends this process, and the estimate
+ * ends with it. */
+#include "cli/run_estimate.h"
+
+#include "base/units.h"
+#include "cli/print.h"
+#include "device/monitor.h"
+#include "estimate/ask.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_item(const char *format, ...) NEAP_PRINTF(1, 2);
+static void print_item(const char *format, ...)
+{
+	char text[400];
+	va_list list;
+	va_start(list, format);
+	vsnprintf(text, sizeof text, format, list);
+	va_end(list);
+	fprintf(stderr, "  %s\n", NEAP_PRINTABLE(text));
+}
+
+/* What would make it fit. */
+static void print_help(const struct neap_estimate_answer *answer, uint64_t missing)
+{
+	if (*answer->setting)
+		print_item("fits with PYTORCH_CUDA_ALLOC_CONF=%s (by exact replay)", answer->setting);
+	for (size_t i = 0; i < answer->change_count; i++) {
+		uint64_t low = answer->changes[i].low_bytes, high = answer->changes[i].high_bytes;
+		print_item("predicted: %s %s (saves %s to %s)", answer->changes[i].name,
+			   low >= missing    ? "lets it fit"
+			   : high >= missing ? "may let it fit"
+					     : "is not enough alone",
+			   NEAP_SIZE(low), NEAP_SIZE(high));
+	}
+	if (answer->samples_share > 0 && answer->samples_share < 1)
+		print_item("predicted: %.0f %% of the samples at once fit", 100 * answer->samples_share);
+}
+
+/* Returns whether it is known not to fit. */
+static bool print_answer(const struct neap_estimate_answer *answer, bool quiet)
+{
+	uint64_t missing = answer->headroom_bytes < 0 ? (uint64_t)-answer->headroom_bytes : 0;
+	char takes[100];
+	snprintf(takes, sizeof takes, "%s to %s of the %s on %s", NEAP_SIZE(answer->low_bytes),
+		 NEAP_SIZE(answer->high_bytes), NEAP_SIZE(answer->total_bytes), answer->gpu);
+	if (answer->fits == NEAP_ESTIMATE_YES) {
+		if (!quiet)
+			fprintf(stderr, "neap run: estimate: it fits: %s\n", NEAP_PRINTABLE(takes));
+		return false;
+	}
+	if (answer->fits == NEAP_ESTIMATE_UNSURE)
+		fprintf(stderr, "neap run: estimate: it may not fit: %s, depending on the context\n",
+			NEAP_PRINTABLE(takes));
+	else
+		fprintf(stderr, "neap run: estimate: it does not fit: %s; %s are missing\n", NEAP_PRINTABLE(takes),
+			NEAP_SIZE(missing));
+	print_help(answer, missing);
+	return answer->fits == NEAP_ESTIMATE_NO;
+}
+
+static char *const *list_parameters(const struct neap_arguments *arguments)
+{
+	size_t count = 0;
+	while (neap_argument_nth(arguments, "param", count))
+		count++;
+	char **list = calloc(count + 1, sizeof *list);
+	for (size_t i = 0; list && i < count; i++)
+		list[i] = (char *)(uintptr_t)neap_argument_nth(arguments, "param", i);
+	return list;
+}
+
+/* --only-device as CUDA_VISIBLE_DEVICES takes it: a number is NVML's, and CUDA may count otherwise. */
+static const char *only_device(const struct neap_arguments *arguments, char uuid[48])
+{
+	const char *device = neap_argument(arguments, "only-device");
+	struct neap_monitor *monitor = NULL;
+	struct neap_reading reading;
+	uint64_t number;
+	if (!device || neap_u64_parse(device, &number, NULL))
+		return device;
+	if (neap_monitor_open(NEAP_BACKEND_DEFAULT, &monitor, NULL) == NEAP_OK &&
+	    number < neap_monitor_device_count(monitor) &&
+	    neap_monitor_read(monitor, number, &reading, NULL) == NEAP_OK) {
+		memcpy(uuid, reading.uuid_text, sizeof reading.uuid_text);
+		device = uuid;
+	}
+	neap_monitor_close(monitor);
+	return device;
+}
+
+int run_estimate_first(const struct neap_arguments *arguments)
+{
+	const char *action = neap_argument(arguments, "estimate");
+	bool quiet = neap_argument(arguments, "quiet") != NULL;
+	struct neap_estimate_answer answer;
+	struct neap_error err = {0};
+	char uuid[48];
+	if (!action)
+		return NEAP_EXIT_OK;
+	if (*action && strcmp(action, "refuse") != 0)
+		return neap_misuse(arguments, "--estimate is given alone, or as --estimate=refuse, not '%s'", action);
+	char *const *parameters = list_parameters(arguments);
+	if (!parameters)
+		return NEAP_EXIT_OS;
+	struct neap_estimate_question question = {.program = "/proc/self/exe",
+						  .gpus = NEAP_ESTIMATE_HERE,
+						  .command = neap_rest(arguments),
+						  .parameters = parameters,
+						  .directory = neap_argument(arguments, "directory"),
+						  .device = only_device(arguments, uuid)};
+	if (!quiet)
+		fputs("neap run: estimating what the command takes, on the simulator\n", stderr);
+	enum neap_status status = neap_estimate_ask(&question, &answer, &err);
+	free((void *)(uintptr_t)parameters);
+	if (status) {
+		fprintf(stderr, "neap run: not estimated: %s\n", NEAP_PRINTABLE(err.message));
+		return NEAP_EXIT_OK;
+	}
+	bool refused = print_answer(&answer, quiet) && *action;
+	if (refused)
+		fputs("neap run: not run (--estimate=refuse)\n", stderr);
+	return refused ? NEAP_EXIT_UNAVAILABLE : NEAP_EXIT_OK;
+}
