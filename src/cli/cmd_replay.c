@@ -167,6 +167,22 @@ static json_t *calls_json(const struct neap_policy_calls *calls, bool *ret_faile
 	return object;
 }
 
+static double calls_per_1000(const struct neap_replay_work *work)
+{
+	return work->events ? 1000.0 * (double)work->other_calls / (double)work->events : 0;
+}
+
+static json_t *work_json(const struct neap_replay_work *work, bool *ret_failed)
+{
+	json_t *object = json_object();
+	set(object, "events", number(work->events), ret_failed);
+	set(object, "growth_calls", number(work->growth_calls), ret_failed);
+	set(object, "other_calls", number(work->other_calls), ret_failed);
+	set(object, "other_calls_per_1000_events", json_real(calls_per_1000(work)), ret_failed);
+	set(object, "synchronizations", number(work->synchronizations), ret_failed);
+	return object;
+}
+
 static json_t *segments_json(const struct neap_policy_usage *usage, bool *ret_failed)
 {
 	json_t *object = json_object();
@@ -271,6 +287,8 @@ static int print_json(const struct task *task)
 	set(root, "ns_per_event", json_real(ns_per_event(task)), &failed);
 	set(root, "smallest_memory", number_or_null(task->smallest_bytes, 0), &failed);
 	set(root, "calls", calls_json(&usage->calls, &failed), &failed);
+	set(root, "first_quarter", work_json(&result->warm_up, &failed), &failed);
+	set(root, "after_first_quarter", work_json(&result->warm, &failed), &failed);
 	set(root, "segment_events", torch ? segments_json(usage, &failed) : json_null(), &failed);
 	set(root, "recording", result->match.compared ? match_json(&result->match, &failed) : json_null(), &failed);
 	neap_stats_each(&usage->stats, add_stat, &stats);
@@ -346,7 +364,9 @@ static void print_people(const struct task *task)
 	print_size("requested peak", requested, 0);
 	print_size("allocated peak", peak(task, NEAP_METRIC_ALLOCATED_BYTES), requested);
 	print_size("reserved peak", peak(task, NEAP_METRIC_RESERVED_BYTES), requested);
-	printf("  %-18s %12" PRIu64 "\n", "driver calls", neap_policy_driver_calls(&usage->calls));
+	printf("  %-18s %12" PRIu64 "  %" PRIu64 " to grow; after the first quarter %.2f others per 1000 events\n",
+	       "driver calls", neap_policy_driver_calls(&usage->calls),
+	       result->warm_up.growth_calls + result->warm.growth_calls, calls_per_1000(&result->warm));
 	printf("  %-18s %12" PRIu64 "\n", "synchronizations", usage->synchronizations);
 	printf("  %-18s %12" PRId64 "\n", "retries", usage->stats.num_alloc_retries);
 	printf("  %-18s %12" PRId64 "\n", "out of memory", usage->stats.num_ooms);

@@ -92,6 +92,15 @@ static void own_usage(struct neap_policy *policy, struct neap_policy_usage *ret_
 	neap_get_stats(own->alloc, &ret_usage->stats);
 }
 
+static void own_totals(struct neap_policy *policy, struct neap_policy_totals *ret_totals)
+{
+	const struct neap_paper *paper = &((struct own *)policy)->paper;
+	ret_totals->calls = neap_policy_driver_calls(&paper->calls);
+	ret_totals->taking = neap_policy_taking_calls(&paper->calls);
+	ret_totals->synchronizations = paper->synchronizations;
+	ret_totals->peak_bytes = paper->peak_bytes;
+}
+
 static enum neap_status own_check(struct neap_policy *policy, struct neap_error *err)
 {
 	return neap_alloc_check(((struct own *)policy)->alloc, err);
@@ -123,6 +132,7 @@ enum neap_status neap_policy_create(uint64_t memory_bytes, double fraction, uint
 					   .record_stream = own_record_stream,
 					   .empty_cache = own_empty_cache,
 					   .usage = own_usage,
+					   .totals = own_totals,
 					   .check = own_check,
 					   .destroy = own_destroy};
 	enum neap_status status =

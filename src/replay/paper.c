@@ -125,6 +125,8 @@ static CUresult use(uint64_t bytes)
 	if (bytes > open_paper->room_bytes - open_paper->used_bytes)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	open_paper->used_bytes += bytes;
+	if (open_paper->used_bytes > open_paper->peak_bytes)
+		open_paper->peak_bytes = open_paper->used_bytes;
 	return CUDA_SUCCESS;
 }
 

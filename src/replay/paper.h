@@ -15,7 +15,7 @@
 
 /* The caller's storage. Zeroed: closed. */
 struct neap_paper {
-	uint64_t room_bytes, used_bytes, page_bytes;
+	uint64_t room_bytes, used_bytes, peak_bytes, page_bytes;
 	uint64_t next_address, next_handle;
 	struct neap_driver *driver;
 	struct neap_device *device;

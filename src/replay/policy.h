@@ -32,8 +32,18 @@ struct neap_policy_usage {
 	uint64_t segment_alloc_bytes, segment_free_bytes, segment_map_bytes, segment_unmap_bytes;
 };
 
+/* What a replay looks at after every event: cheap to ask for. */
+struct neap_policy_totals {
+	uint64_t calls;  /* of the driver, the sum of struct neap_policy_calls */
+	uint64_t taking; /* those of them that took memory or addresses, or mapped memory */
+	uint64_t synchronizations;
+	uint64_t peak_bytes; /* the most that the driver had handed out */
+};
+
 /* The sum of the calls, failed ones too. */
 uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls);
+/* Those that succeeded in taking memory or addresses, or mapped memory. */
+uint64_t neap_policy_taking_calls(const struct neap_policy_calls *calls);
 
 struct neap_policy {
 	/* The trace's event number from now on. */
@@ -53,6 +63,7 @@ struct neap_policy {
 					  struct neap_error *err);
 	enum neap_status (*empty_cache)(struct neap_policy *policy, struct neap_error *err);
 	void (*usage)(struct neap_policy *policy, struct neap_policy_usage *ret_usage);
+	void (*totals)(struct neap_policy *policy, struct neap_policy_totals *ret_totals);
 	/* Free-standing check of the policy's invariants: NEAP_EINTERNAL names the broken one. For tests. */
 	enum neap_status (*check)(struct neap_policy *policy, struct neap_error *err);
 	void (*destroy)(struct neap_policy *policy);

@@ -217,8 +217,25 @@ static enum neap_status replay_event(struct replay *replay, struct neap_error *e
 	}
 }
 
+static void note_work(struct replay *replay, struct neap_policy_totals *totals)
+{
+	struct neap_replay_result *result = &replay->result;
+	struct neap_replay_work *work =
+		result->events_applied < result->events / 4 ? &result->warm_up : &result->warm;
+	struct neap_policy_totals now;
+	replay->policy->totals(replay->policy, &now);
+	uint64_t growth = now.peak_bytes > totals->peak_bytes ? now.taking - totals->taking : 0;
+	work->growth_calls += growth;
+	work->other_calls += now.calls - totals->calls - growth;
+	work->synchronizations += now.synchronizations - totals->synchronizations;
+	work->events++;
+	*totals = now;
+}
+
 static enum neap_status replay_events(struct replay *replay, struct neap_error *err)
 {
+	struct neap_policy_totals totals;
+	replay->policy->totals(replay->policy, &totals);
 	const struct neap_replay_options *options = replay->options;
 	struct neap_replay_result *result = &replay->result;
 	enum neap_status status = NEAP_OK;
@@ -230,6 +247,7 @@ static enum neap_status replay_events(struct replay *replay, struct neap_error *
 		status = replay_event(replay, err);
 		if (!is_growth(&replay->event))
 			replay->run.flushed = false;
+		note_work(replay, &totals);
 		result->events_applied++;
 	}
 	return status == NEAP_EOOM ? NEAP_OK : status;

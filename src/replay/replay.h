@@ -66,8 +66,18 @@ struct neap_replay_pool {
 	struct neap_stat reserved[NEAP_CLASS_COUNT];
 };
 
+/* The driver's calls in a part of the trace. Growth: the calls that took or mapped memory in an event that raised
+ * the bytes handed out to a new peak. A program that repeats itself makes no more of them once it has shown every
+ * shape. */
+struct neap_replay_work {
+	uint64_t events;
+	uint64_t growth_calls, other_calls;
+	uint64_t synchronizations;
+};
+
 struct neap_replay_result {
 	uint64_t events, events_applied;
+	struct neap_replay_work warm_up, warm; /* the first quarter of the events, the rest */
 	uint64_t ignored; /* events about blocks that nothing is known of, or that were refused before */
 	struct neap_policy_usage usage;
 	uint64_t first_oom_event; /* UINT64_MAX: none */

@@ -20,6 +20,11 @@ uint64_t neap_policy_driver_calls(const struct neap_policy_calls *calls)
 	       calls->address_frees;
 }
 
+uint64_t neap_policy_taking_calls(const struct neap_policy_calls *calls)
+{
+	return calls->allocs + calls->creates + calls->maps + calls->accesses + calls->reserves;
+}
+
 enum neap_status torch_starved(struct torch *torch, struct neap_error *err)
 {
 	torch->starved = false;
@@ -416,6 +421,15 @@ static void torch_usage(struct neap_policy *policy, struct neap_policy_usage *re
 	}
 }
 
+static void torch_totals(struct neap_policy *policy, struct neap_policy_totals *ret_totals)
+{
+	const struct neap_policy_usage *usage = &torch_of(policy)->usage;
+	ret_totals->calls = neap_policy_driver_calls(&usage->calls);
+	ret_totals->taking = neap_policy_taking_calls(&usage->calls);
+	ret_totals->synchronizations = usage->synchronizations;
+	ret_totals->peak_bytes = (uint64_t)usage->stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak;
+}
+
 uint64_t neap_torch_address(const void *block) { return ((const struct block *)block)->address; }
 
 static void torch_destroy(struct neap_policy *policy)
@@ -449,6 +463,7 @@ enum neap_status neap_torch_create(const struct neap_torch_options *options, str
 					     .record_stream = torch_record_stream,
 					     .empty_cache = torch_empty_cache,
 					     .usage = torch_usage,
+					     .totals = torch_totals,
 					     .check = torch_check,
 					     .destroy = torch_destroy};
 	torch->options = *options;

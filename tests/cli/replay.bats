@@ -74,6 +74,27 @@ print(*(data[key] for key in sys.argv[1:]))' "$@" <<<"$output"
 	[ "$(figures ooms first_oom_event)" = "1 3" ]
 }
 
+@test "growth apart from the other calls, and the first quarter apart from the rest" {
+	part() { python3 -c 'import json, sys
+part = json.load(sys.stdin)[sys.argv[1]]
+print(part["events"], part["growth_calls"], part["other_calls"], part["synchronizations"])' "$1" <<<"$output"; }
+	# the third request is refused, returns 12 MiB (which waits for the device), and takes the 30 that are the new peak
+	run "$NEAP" replay small.txt --json --memory 76MiB
+	[ "$(part first_quarter)" = "1 1 0 0" ]
+	[ "$(part after_first_quarter)" = "5 3 2 1" ]
+	# memory returned and taken again up to an old peak is not growth
+	printf 'a 1 %d 0\nf 1\ne\na 2 %d 0\n' $((40 << 20)) $((40 << 20)) >again.txt
+	run "$NEAP" replay again.txt --json
+	[ "$(part first_quarter)" = "1 1 0 0" ]
+	[ "$(part after_first_quarter)" = "3 0 2 1" ]
+	run "$NEAP" replay again.txt --json --policy neap
+	[ "$(part first_quarter | cut -d' ' -f1,3)" = "1 0" ]
+	[ "$(part after_first_quarter | cut -d' ' -f1,2)" = "3 0" ]
+	[ "$(part after_first_quarter | cut -d' ' -f3)" -gt 40 ]
+	run "$NEAP" replay small.txt --memory 76MiB
+	[[ "$output" == *"driver calls                  6  4 to grow; after the first quarter 400.00 others per 1000 events"* ]]
+}
+
 @test "settings: rounding, expandable segments, max_split_size" {
 	run "$NEAP" replay small.txt --json --settings roundup_power2_divisions:1
 	[ "$(figures allocated_peak)" = "$((70 << 20))" ]
