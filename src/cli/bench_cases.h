@@ -1,0 +1,48 @@
+/* cli/bench_cases.h: what `neap bench alloc` makes a heap do, and how long it takes.
+ *
+ *   hit          one size, taken and given back, beside `live` blocks of that size
+ *   batch        64 of one size are taken, then given back in the order of their taking
+ *   replacement  of `live` blocks one at random is given back and another taken, of a random size from 512 B to 1 MiB
+ *   shapes       the same, of 48 sizes, as training has them
+ *   populated    a random size is taken and given back, beside `live` free blocks of such sizes kept apart by live
+ * ones miss         a size is taken and given back that was not asked for lately: each pair has another one cross one
+ * thread takes, another gives back, through a ring of 1024
+ *
+ * Every thread has a stream of its own and its own blocks. A run lasts some 20 ms; the figures are those of 7 runs.
+ * One thread is timed by the processor time it used, so that other programs disturb it less; several by the clock on
+ * the wall, from the first one's start to the last one's end.
+ */
+#ifndef NEAP_CLI_BENCH_CASES_H
+#define NEAP_CLI_BENCH_CASES_H
+
+#include "cli/bench_heap.h"
+
+enum bench_kind {
+	BENCH_HIT,
+	BENCH_BATCH,
+	BENCH_REPLACEMENT,
+	BENCH_SHAPES,
+	BENCH_POPULATED,
+	BENCH_MISS,
+	BENCH_CROSS,
+	BENCH_KINDS
+};
+
+struct bench_plan {
+	enum bench_kind kind;
+	size_t bytes; /* of hit, batch, cross; else 0 */
+	size_t live;  /* blocks of each thread */
+	unsigned threads;
+};
+
+struct bench_figures {
+	double ns;        /* per pair of each thread: the median of the runs */
+	double low, high; /* the fastest and the slowest run */
+	double p999;      /* of single pairs, in a run of its own, less what reading the clock takes */
+};
+
+/* Errors: NEAP_EOOM where the heap has not enough, NEAP_ENOMEM, NEAP_EUNAVAILABLE where a thread cannot be had. */
+enum neap_status bench_run(struct bench_heap *heap, const struct bench_plan *plan, struct bench_figures *ret_figures,
+			   struct neap_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+#!/usr/bin/env bats
+# neap bench alloc: its figures are there and of the right kind. How large they are is no test's business.
+
+check() {
+	python3 -c 'import json, sys
+data = json.load(sys.stdin)
+rows = data["results"]
+assert data["schema"] == 1 and data["loop_ns"] > 0, data
+assert [row["case"] for row in rows] == sys.argv[1].split(","), rows
+for row in rows:
+    assert row["ns_low"] <= row["ns_per_pair"] <= row["ns_high"] and row["ns_per_pair"] > data["loop_ns"] / 2, row
+    assert row["glibc_ns_per_pair"] > 0, row
+    assert (row["p999_ns"] is None) == (row["case"] == "cross"), row' "$1" <<<"$output"
+}
+
+@test "each case on its own, as JSON" {
+	run "$NEAP" bench alloc --case hit --case recorder --case cross --case threads --case batch --size 64MiB --json
+	echo "$output"
+	[ "$status" -eq 0 ]
+	check hit,hit,recorder,cross,threads,threads,batch
+}
+
+@test "for people: one line per case" {
+	run "$NEAP" bench alloc --case threads --threads 3 --size 64KiB
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^  threads .* 64.0 KiB ' <<<"$output")" -eq 3 ]
+}
+
+@test "what makes no sense is refused" {
+	for wrong in "nothing" "alloc --case none" "alloc --size 0" "alloc --threads 0" "alloc --threads 17"; do
+		run "$NEAP" bench $wrong
+		[ "$status" -eq 64 ]
+	done
+}
