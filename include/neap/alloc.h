@@ -48,8 +48,9 @@ NEAP_API struct neap_device *neap_alloc_device(struct neap_alloc *alloc);
 /* Errors: NEAP_EOOM after every cached byte that may be returned was returned, whatever stream it was stranded on,
  * and the OOM callback, if any, gave up; the message (at least as informative as PyTorch's) says what was asked, what
  * the device and the limit had, what was allocated, cached, pending, and the largest free block. NEAP_ESTATE: a
- * driver call would be needed that a graph capture under way forbids. NEAP_EDRIVER otherwise. A request that succeeds
- * after the cache was given back is a success: *err is untouched. */
+ * driver call would be needed that a graph capture under way forbids: cuMemAlloc, where the device has no virtual
+ * memory. With it, a request may map new pages during a capture, but gives no cached memory back. NEAP_EDRIVER
+ * otherwise. A request that succeeds after the cache was given back is a success: *err is untouched. */
 NEAP_API enum neap_status neap_malloc(struct neap_alloc *alloc, size_t bytes, void *stream, uint64_t *ret_address,
 				      struct neap_error *err);
 

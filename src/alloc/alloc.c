@@ -124,14 +124,16 @@ static enum neap_status miss(struct neap_alloc *alloc, struct neap_arena *arena,
 	if (status)
 		return status;
 	status = neap_capture_under_way(alloc, request->stream, &capturing, err);
-	if (!status && capturing)
+	/* Mapping new pages is no work on a stream and waits for nothing, so a capture allows it, unlike cuMemAlloc.
+	 */
+	if (!status && capturing && alloc->plain)
 		status = neap_fail(
 			err, NEAP_ESTATE,
 			"no cached block of %llu bytes, and the driver cannot be asked during a graph capture",
 			(unsigned long long)request->rounded);
 	if (!status)
 		status = neap_arena_grow(alloc, arena, request->rounded, err);
-	if (status == NEAP_EOOM &&
+	if (status == NEAP_EOOM && !capturing &&
 	    metric_now(alloc, NEAP_METRIC_RESERVED_BYTES) > metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES)) {
 		neap_counter_add(alloc, &alloc->stats.num_alloc_retries, 1);
 		status = neap_cache_release(alloc, &freed, err);
