@@ -47,7 +47,7 @@ works() {
 	root=$dir/staged/$(pkg-config --variable=prefix "$file")
 	pkg-config() { command pkg-config --define-variable=prefix="$root" "$@"; }
 	export PKG_CONFIG_PATH=${file%/*}
-	[ "$(pkg-config --modversion neap)" = "$("$NEAP" --version | cut -d' ' -f2)" ]
+	[ "$(pkg-config --modversion neap)" = "$("$NEAP" --version | sed -n '1s/^neap //p')" ]
 	[ -s "$(pkg-config --variable=includedir neap)/neap/neap.h" ]
 	cd "$dir"
 	command=$(shown 'cc use.c \$(pkg-config')
@@ -100,4 +100,8 @@ int main(void)
 C
 	cc "${sanitize[@]}" -I"$SOURCE/include" "$dir/ends.c" -L"$BUILD/src" -lneap -Wl,-rpath,"$BUILD/src" -o "$dir/ends"
 	"$dir/ends"
+}
+
+@test "libneap exports exactly the functions that packaging/debian/libneap0.symbols lists, each with its version" {
+	"$SOURCE/packaging/symbols.sh" "$BUILD/src/libneap.so"
 }
