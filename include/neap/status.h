@@ -75,7 +75,7 @@ NEAP_API const char *neap_status_name(enum neap_status status);
 /* A short sentence: "out of device memory". Never NULL. Static storage. */
 NEAP_API const char *neap_status_text(enum neap_status status);
 
-/* The library's version, "0.1.0". Static storage. */
+/* The library's version, "0.2.0". Static storage. */
 NEAP_API const char *neap_version(void);
 
 #ifdef __cplusplus

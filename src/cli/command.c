@@ -12,6 +12,9 @@
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli/print.h"
+#include "neap/trace.h"
+#include "proto/frame.h"
+#include "proto/page.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -302,10 +305,20 @@ static int dispatch(struct neap_arguments *arguments, int argc, char **argv)
 	return code == NEAP_EXIT_OK ? arguments->command->run(arguments) : code;
 }
 
+/* The first line is for scripts; the rest says which build this is, for a report of a defect. */
+static void print_version(void)
+{
+	puts("neap " NEAP_VERSION);
+	puts("Built with " NEAP_BUILT_WITH ", for " NEAP_BUILT_FOR);
+	puts("Libraries: " NEAP_BUILT_LIBRARIES);
+	printf("Formats: recording %u, statistics page %u, agent's protocol %u\n", NEAP_RECORD_VERSION, NEAP_PAGE_VERSION,
+	       NEAP_FRAME_VERSION);
+}
+
 int neap_command_main(int argc, char **argv)
 {
 	if (argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-		puts("neap " NEAP_VERSION);
+		print_version();
 		return NEAP_EXIT_OK;
 	}
 	size_t room = (size_t)(argc > 0 ? argc : 0) + 1;

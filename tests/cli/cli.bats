@@ -50,7 +50,10 @@ usage() { # usage EXPECTED ARGS...
 @test "help and version" {
 	run "$NEAP" --version
 	[ "$status" -eq 0 ]
-	[[ "$output" =~ ^neap\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+	[[ "${lines[0]}" =~ ^neap\ [0-9]+\.[0-9]+\.[0-9]+$ ]]
+	[[ "${lines[1]}" =~ ^Built\ with\ (gcc|clang)\ [0-9.]+,\ [a-z]+,\ for\ linux\ [a-z0-9_]+$ ]]
+	[[ "${lines[2]}" == "Libraries: "*"sqlite3 "[0-9]* ]]
+	[ "${lines[3]}" = "Formats: recording 1, statistics page 1, agent's protocol 1" ]
 	run "$NEAP" help reset
 	[ "$status" -eq 0 ]
 	[ "$output" = "neap reset: clear, and reset the peak statistics

@@ -53,7 +53,7 @@ class Wheel(unittest.TestCase):
         self.assertRegex(version, r"^\d+\.\d+\.\d+$")
 
         neap = self.folder / "venv" / "bin" / "neap"
-        self.assertEqual(self.command(neap, "--version").stdout, f"neap {version}\n")
+        self.assertEqual(self.command(neap, "--version").stdout.splitlines()[0], f"neap {version}")
         self.assertIn("Simulated GPU", self.command(neap, "info").stdout)
         self.assertEqual(self.command(neap, "run", "--quiet", "--", "sh", "-c", "exit 7", status=7).stdout, "")
         self.assertIn(f"export NEAP_SIM_RUNTIME='{package}/sim/runtime'\n", self.command(neap, "sim", "env").stdout)

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# packaging/test_debian.sh: builds the Debian packages, has lintian look at them, installs them into a clean Debian 12 made by
+# debootstrap, and uses them there as a user would. Needs root, debootstrap, lintian, debhelper and a mirror. Prints what it
+# tried; exits 1 at the first thing that fails, 77 where a tool or the right to use it is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+for tool in debootstrap lintian dh dh_python3; do
+	PATH=$PATH:/usr/sbin command -v "$tool" >/dev/null || {
+		echo "skipped: $tool is not installed (debootstrap, lintian, debhelper, dh-python)"
+		exit 77
+	}
+done
+[ "$(id -u)" -eq 0 ] || {
+	echo "skipped: only root can make a clean Debian"
+	exit 77
+}
+export PATH=$PATH:/usr/sbin
+version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build | head -1)
+work=$(mktemp -d "${TMPDIR:-/tmp}/neap-debian-XXXXXX")
+root=$work/root
+clean_up() {
+	umount "$root/proc" 2>/dev/null || :
+	rm -rf "$work"
+}
+trap clean_up EXIT
+
+# tried WHAT COMMAND...: runs it; its output is shown when it fails
+tried() {
+	local what=$1
+	shift
+	if ! "$@" >"$work/output" 2>&1; then
+		printf 'FAIL  %s: %s\n' "$what" "$*" >&2
+		tail -40 "$work/output" >&2
+		exit 1
+	fi
+	printf 'ok    %s\n' "$what"
+}
+# inside WORDS COMMAND...: the command succeeds in the clean Debian and prints the words
+inside() {
+	local words=$1
+	shift
+	chroot "$root" env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=/root NEAP_DEVICE=sim NEAP_SIM=mem=1GiB "$@" >"$work/said" 2>&1 &&
+		grep -qF -- "$words" "$work/said" && return
+	echo "Status $?, and what it says should have in it '$words':"
+	cat "$work/said"
+	return 1
+}
+checked() { # lintian ends with 0 when it finds a warning
+	lintian --fail-on error,warning --allow-root "$@"
+}
+
+tried "the packages are built" packaging/debian.sh "$work/packages"
+tried "lintian finds nothing" checked "$work"/packages/*.changes
+tried "a clean Debian 12" debootstrap --variant=minbase bookworm "$root"
+mount -t proc proc "$root/proc"
+cp "$work"/packages/*.deb "$root/tmp"
+rm -f "$root"/tmp/*dbgsym*
+tried "the packages are installed, with what they need" inside "neap ($version)" sh -c \
+	'DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /tmp/*.deb'
+tried "neap --version" inside "neap $version" neap --version
+tried "neap info, on the simulator" inside "Simulated GPU 1024 MiB" neap info
+tried "neap run" inside "exit status 0" neap run --name sleep -- sleep 0.1
+tried "neap history" inside "sleep" neap history
+tried "the Python package" inside "$version" python3 -c 'import neap; print(neap.version())'
+tried "neap run starts a Python program attached" inside "ok, exit status 0" neap run -- python3 -c 'import neap; neap.version()'
+tried "the manual" inside "neap-run" sh -c 'zcat /usr/share/man/man1/neap-run.1.gz | head -1 | tr A-Z a-z'
+tried "the completions" inside "kill" bash -c '. /usr/share/bash-completion/completions/neap; COMP_WORDS=(neap ki) COMP_CWORD=1; _neap; echo $COMPREPLY'
+tried "a program against libneap-dev" inside "-lneap" sh -c \
+	'DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends pkg-config gcc libc6-dev >/dev/null && cd /tmp &&
+	printf "#include <neap/neap.h>\nint main(void) { return !neap_version(); }\n" >use.c && gcc use.c $(pkg-config --cflags --libs neap) -o use &&
+	./use && pkg-config --libs neap'
+tried "the packages are removed" inside "Removing neap" sh -c 'apt-get purge -y neap libneap0 libneap-dev python3-neap'
+tried "nothing of them is left" inside "none" sh -c '! find /usr /etc /var/lib -xdev -name "*neap*" ! -path "/var/lib/apt/*" | grep . && echo none'
