@@ -1,0 +1,84 @@
+/* top/sample.h: what `neap top` saw at one instant, and the instants it keeps. Plain data, filled by the command; the
+ * frame and the keys only read it. One thread.
+ *
+ * A process is one row whatever number of devices it uses: its figures are sums over them.
+ */
+#ifndef NEAP_TOP_SAMPLE_H
+#define NEAP_TOP_SAMPLE_H
+
+#include "device/ledger.h"
+
+#include <stdbool.h>
+
+#define NEAP_TOP_HISTORY 300 /* instants kept: five minutes at one a second */
+#define NEAP_TOP_DEVICES 64  /* that a process's set of devices can name */
+
+enum neap_top_kind {
+	NEAP_TOP_GPU,
+	NEAP_TOP_UNIFIED, /* its memory is the host's: "free" is what the host has left */
+};
+
+struct neap_top_device {
+	char name[96], uuid[48];
+	enum neap_top_kind kind;
+	struct neap_ledger ledger;
+	int utilization_percent; /* -1: the driver does not report it */
+	bool processes_known, processes_truncated;
+};
+
+struct neap_top_process {
+	pid_t pid, parent; /* parent 0: not known */
+	uint64_t start_ticks;
+	uint64_t devices; /* bit D: it holds memory on device D */
+	uint64_t stray;   /* bit D: only a context there, which it does not use */
+	bool attached;
+	bool launcher; /* it holds no device memory: it is shown because it started processes that do */
+	bool bytes_known;
+	uint64_t bytes; /* as the driver reports, where it does */
+	uint64_t context, allocated, cached;
+	int64_t other;     /* attached only: bytes beside all these */
+	uint64_t run_ns;   /* UINT64_MAX: not known */
+	char run_time[24]; /* the same as ps shows it */
+	char user[32], command[256], run_id[64], note[200];
+};
+
+struct neap_top_sample {
+	uint64_t time_ns; /* of a clock that never goes back */
+	struct neap_top_device *devices;
+	size_t device_count;
+	struct neap_top_process *processes;
+	size_t process_count;
+	size_t unlisted;         /* attached processes on a device that NVML does not list */
+	uint64_t unlisted_bytes; /* what these have reserved there */
+	bool simulated;
+	bool host_known, host_by_group; /* by_group: a control group leaves less than the host has */
+	uint64_t host_available_bytes;
+};
+
+void neap_top_sample_fini(struct neap_top_sample *sample);
+
+/* A ring of samples; a zeroed struct is empty. */
+struct neap_top_history {
+	struct neap_top_sample samples[NEAP_TOP_HISTORY];
+	size_t newest, count;
+	uint64_t taken; /* samples ever taken */
+};
+
+/* Takes the sample over, and forgets the oldest when the ring is full. */
+void neap_top_history_take(struct neap_top_history *history, struct neap_top_sample *sample);
+void neap_top_history_fini(struct neap_top_history *history);
+/* `age` 0 is the newest; NULL: that old, there is none. */
+const struct neap_top_sample *neap_top_history_at(const struct neap_top_history *history, size_t age);
+
+/* NULL: it is not there. A PID that was given to another process is not the same process. */
+const struct neap_top_process *neap_top_find(const struct neap_top_sample *sample, pid_t pid, uint64_t start_ticks);
+
+/* What a process holds, as far as it is known: what the driver says, else what it publishes itself. */
+uint64_t neap_top_held(const struct neap_top_process *process);
+
+/* Bytes a minute by which what the process holds grew, over the last minute or since it is known. False: it was seen
+ * for less than two seconds. */
+bool neap_top_growth(const struct neap_top_history *history, const struct neap_top_process *process,
+		     int64_t *ret_bytes_per_minute);
+
+#endif
