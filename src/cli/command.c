@@ -136,7 +136,8 @@ int neap_exit_of(enum neap_status status)
 const struct neap_command *neap_command_find(const char *name)
 {
 	for (size_t i = 0; neap_commands[i]; i++)
-		if (strcmp(neap_commands[i]->name, name) == 0)
+		if (strcmp(neap_commands[i]->name, name) == 0 ||
+		    (neap_commands[i]->alias && strcmp(neap_commands[i]->alias, name) == 0))
 			return neap_commands[i];
 	return NULL;
 }
@@ -144,8 +145,11 @@ const struct neap_command *neap_command_find(const char *name)
 const char *neap_command_suggest(const char *name)
 {
 	struct neap_nearest nearest = {NULL, 0};
-	for (size_t i = 0; neap_commands[i]; i++)
+	for (size_t i = 0; neap_commands[i]; i++) {
 		neap_nearest_consider(&nearest, name, strlen(name), neap_commands[i]->name);
+		if (neap_commands[i]->alias)
+			neap_nearest_consider(&nearest, name, strlen(name), neap_commands[i]->alias);
+	}
 	return nearest.name;
 }
 

@@ -48,6 +48,7 @@ struct neap_arguments; /* parsed by the table's options */
 
 struct neap_command {
 	const char *name;
+	const char *alias;   /* another name for it; NULL: none */
 	const char *usage;   /* "[--json] [--every S]" */
 	const char *summary; /* one line */
 	const char *details; /* neap_help_NAME: paragraphs for `neap help NAME` and the manual, one a line */

@@ -30,7 +30,7 @@ static const char help[] = "Keys\n"
 			   "  /, n                              search; the next one\n"
 			   "  Esc                               no filter, no search\n"
 			   "  p                                 pause\n"
-			   "  c, f, k                           neap clear, neap fraction, neap kill for the\n"
+			   "  c, f, k                           neap clear, fraction or kill for the\n"
 			   "                                    selected process: asks first\n"
 			   "  q, Ctrl-C                         quit\n";
 

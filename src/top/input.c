@@ -332,7 +332,7 @@ static void withdraw(struct neap_top_view *view, const struct neap_top_sample *s
 	if (!asking || neap_top_find(sample, view->target.pid, view->target.start_ticks))
 		return;
 	view->mode = NEAP_TOP_LIST;
-	snprintf(view->notice, sizeof view->notice, "process %d (%.40s) has ended: nothing was done",
+	snprintf(view->notice, sizeof view->notice, "process %d (%.40s) is gone: nothing was done",
 		 (int)view->target.pid, view->target.command);
 }
 
@@ -347,7 +347,7 @@ void neap_top_settle(struct neap_top_view *view, const struct neap_top_history *
 	struct neap_top_target before = view->selected;
 	bool gone = before.pid && !neap_top_find(sample, before.pid, before.start_ticks);
 	if (gone && !view->notice[0])
-		snprintf(view->notice, sizeof view->notice, "process %d (%.40s) has ended", (int)before.pid,
+		snprintf(view->notice, sizeof view->notice, "process %d (%.40s) is gone", (int)before.pid,
 			 before.command);
 	keep_selected(view, history);
 }

@@ -169,7 +169,7 @@ static void draw_head(struct neap_top_grid *grid, const struct neap_top_view *vi
 		place.style = NEAP_TOP_TITLE;
 	place.column = neap_top_put(grid, place, "COMMAND");
 	place.style = NEAP_TOP_DIM;
-	neap_top_putf(grid, place, "   by %s%s", neap_top_sort_name(view->sort), view->reversed ? ", reversed" : "");
+	neap_top_putf(grid, place, "  by %s%s", neap_top_sort_name(view->sort), view->reversed ? " ^" : "");
 }
 
 /* The first row shown: the selected one stands in the middle, where there are rows enough. */

@@ -245,7 +245,7 @@ static void test_ended(void **state)
 	sample.processes[1].start_ticks = 999; /* PID 21 is another process now */
 	take(sample);
 	assert_int_equal(view.mode, NEAP_TOP_LIST);
-	assert_string_equal(view.notice, "process 21 (python train.py --seed 21) has ended: nothing was done");
+	assert_string_equal(view.notice, "process 21 (python train.py --seed 21) is gone: nothing was done");
 	assert_int_equal(view.selected_row, 1); /* the row stays */
 	sample = five(102);
 	sample.process_count = 0;

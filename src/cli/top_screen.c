@@ -1,0 +1,141 @@
+/* cli/top_screen.c: see top_screen.h. */
+#define NCURSES_WIDECHAR         1
+#define NCURSES_NOMACROS         1 /* its macros are named clear, move, erase, ... */
+#define NCURSES_ENABLE_STDBOOL_H 1
+#include <curses.h>
+#include <term.h>
+#undef lines
+#undef columns
+
+#include "cli/top_screen.h"
+
+#include "base/error.h"
+#include "top/view.h"
+
+#include <stdlib.h>
+
+static SCREEN *screen; /* NULL: not begun */
+static bool has_color;
+
+static const short colors[NEAP_TOP_STYLES] = {
+	[NEAP_TOP_PLAIN] = -1,
+	[NEAP_TOP_TITLE] = -1,
+	[NEAP_TOP_DIM] = -1,
+	[NEAP_TOP_WARN] = COLOR_YELLOW,
+	[NEAP_TOP_MATCH] = COLOR_YELLOW,
+	[NEAP_TOP_KEY] = -1,
+	[NEAP_TOP_PART_RESERVED] = -1,
+	[NEAP_TOP_PART_CONTEXT] = COLOR_BLUE,
+	[NEAP_TOP_PART_ALLOCATED] = COLOR_GREEN,
+	[NEAP_TOP_PART_CACHED] = COLOR_CYAN,
+	[NEAP_TOP_PART_NOT_ATTACHED] = COLOR_MAGENTA,
+	[NEAP_TOP_PART_UNEXPLAINED] = COLOR_RED,
+	[NEAP_TOP_PART_FREE] = -1,
+};
+
+static attr_t attributes_of(const struct neap_top_cell *cell)
+{
+	attr_t attributes = cell->selected ? A_REVERSE : A_NORMAL;
+	switch ((enum neap_top_style)cell->style) {
+	case NEAP_TOP_TITLE:
+	case NEAP_TOP_MATCH:
+	case NEAP_TOP_KEY:
+		attributes |= A_BOLD;
+		break;
+	case NEAP_TOP_DIM:
+	case NEAP_TOP_PART_RESERVED:
+	case NEAP_TOP_PART_FREE:
+		attributes |= A_DIM;
+		break;
+	default:
+		break;
+	}
+	return has_color ? attributes | (attr_t)COLOR_PAIR(cell->style + 1) : attributes;
+}
+
+enum neap_status top_screen_begin(bool color, struct neap_error *err)
+{
+	const char *term = getenv("TERM");
+	screen = newterm(NULL, stdout, stdin);
+	const char *address = screen ? tigetstr("cup") : NULL;
+	if (!screen || !address || address == (const char *)-1) {
+		top_screen_end();
+		return neap_fail(err, NEAP_ENOTSUP,
+				 "the terminal '%.40s' cannot be drawn on; 'neap top --once' prints one frame",
+				 term ? term : "");
+	}
+	cbreak();
+	noecho();
+	nonl();
+	set_escdelay(25);
+	keypad(stdscr, TRUE);
+	nodelay(stdscr, TRUE);
+	leaveok(stdscr, TRUE);
+	curs_set(0);
+	has_color = color && has_colors() && start_color() == OK && use_default_colors() == OK;
+	for (short style = 0; has_color && style < NEAP_TOP_STYLES; style++)
+		init_pair((short)(style + 1), colors[style], -1);
+	return NEAP_OK;
+}
+
+void top_screen_end(void)
+{
+	if (!screen)
+		return;
+	endwin();
+	delscreen(screen);
+	screen = NULL;
+}
+
+void top_screen_size(size_t *ret_width, size_t *ret_height)
+{
+	int height = getmaxy(stdscr), width = getmaxx(stdscr);
+	*ret_width = width > 0 ? (size_t)width : 1;
+	*ret_height = height > 0 ? (size_t)height : 1;
+}
+
+void top_screen_draw(const struct neap_top_grid *grid)
+{
+	for (size_t row = 0; row < grid->height; row++) {
+		for (size_t column = 0; column < grid->width; column++) {
+			const struct neap_top_cell *cell = &grid->cells[row * grid->width + column];
+			wattrset(stdscr, (int)attributes_of(cell));
+			mvwaddstr(stdscr, (int)row, (int)column, cell->text[0] ? cell->text : " ");
+		}
+	}
+	wrefresh(stdscr);
+}
+
+static uint32_t key_of(int code)
+{
+	static const struct {
+		int code;
+		uint32_t key;
+	} keys[] = {{KEY_UP, NEAP_TOP_KEY_UP},         {KEY_DOWN, NEAP_TOP_KEY_DOWN},
+		    {KEY_PPAGE, NEAP_TOP_KEY_PAGE_UP}, {KEY_NPAGE, NEAP_TOP_KEY_PAGE_DOWN},
+		    {KEY_HOME, NEAP_TOP_KEY_HOME},     {KEY_END, NEAP_TOP_KEY_END},
+		    {KEY_BTAB, NEAP_TOP_KEY_BACK_TAB}, {KEY_BACKSPACE, NEAP_TOP_KEY_BACKSPACE},
+		    {KEY_ENTER, NEAP_TOP_KEY_ENTER},   {'\r', NEAP_TOP_KEY_ENTER},
+		    {'\n', NEAP_TOP_KEY_ENTER},        {'\t', NEAP_TOP_KEY_TAB},
+		    {0x7f, NEAP_TOP_KEY_BACKSPACE},    {'\b', NEAP_TOP_KEY_BACKSPACE},
+		    {0x1b, NEAP_TOP_KEY_ESCAPE}};
+	for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+		if (keys[i].code == code)
+			return keys[i].key;
+	return code >= 0x20 && code < 0x7f ? (uint32_t)code : 0;
+}
+
+bool top_screen_key(uint32_t *ret_key, bool *ret_resized)
+{
+	for (;;) {
+		int code = wgetch(stdscr);
+		if (code == ERR)
+			return false;
+		if (code == KEY_RESIZE) {
+			*ret_resized = true;
+			continue;
+		}
+		*ret_key = key_of(code);
+		return true;
+	}
+}

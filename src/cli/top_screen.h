@@ -1,0 +1,19 @@
+/* cli/top_screen.h: the terminal of `neap top`: draws frames, reads keys, and leaves the terminal as it was. ncurses
+ * is used in top_screen.c alone. One screen, one thread. */
+#ifndef NEAP_CLI_TOP_SCREEN_H
+#define NEAP_CLI_TOP_SCREEN_H
+
+#include "top/grid.h"
+
+/* Errors: NEAP_ENOTSUP: the terminal cannot move its cursor, or is not known. */
+enum neap_status top_screen_begin(bool color, struct neap_error *err);
+void top_screen_end(void); /* idempotent */
+
+void top_screen_size(size_t *ret_width, size_t *ret_height);
+void top_screen_draw(const struct neap_top_grid *grid);
+
+/* The next key that was pressed, of top/view.h; false: there is none. A resize is no key: `ret_resized` says that
+ * there was one. */
+bool top_screen_key(uint32_t *ret_key, bool *ret_resized);
+
+#endif

@@ -1,0 +1,109 @@
+/* cli/top_verb.c: see top_verb.h. */
+#include "cli/top_verb.h"
+
+#include "base/error.h"
+#include "base/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORDS 8
+
+/* In the child: never returns. In a session of its own, Ctrl-C does not reach it; a closed pipe does not end it. */
+static void become(char *const words[], int output)
+{
+	int null_fd = open("/dev/null", O_RDONLY);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGHUP, SIG_DFL);
+	setsid();
+	if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(output, STDOUT_FILENO) < 0 ||
+	    dup2(output, STDERR_FILENO) < 0)
+		_exit(71);
+	execv("/proc/self/exe", words);
+	_exit(71);
+}
+
+static void make_words(const struct neap_top_view *view, bool preview, char pid[16], char fraction[NEAP_TOP_ENTRY],
+		       char *words[WORDS])
+{
+	static char program[] = "neap", clear[] = "clear", limit[] = "fraction", end[] = "kill", by_pid[] = "--pid",
+		    look[] = "--dry-run", yes[] = "--yes";
+	size_t count = 0;
+	snprintf(pid, 16, "%d", (int)view->target.pid);
+	memcpy(fraction, view->fraction, NEAP_TOP_ENTRY);
+	words[count++] = program;
+	words[count++] = view->verb == NEAP_TOP_KILL ? end : view->verb == NEAP_TOP_CLEAR ? clear : limit;
+	if (view->verb == NEAP_TOP_FRACTION)
+		words[count++] = fraction;
+	words[count++] = by_pid;
+	words[count++] = pid;
+	if (view->verb == NEAP_TOP_KILL)
+		words[count++] = preview ? look : yes;
+	words[count] = NULL;
+}
+
+enum neap_status top_verb_start(struct top_verb *verb, const struct neap_top_view *view, bool preview,
+				struct neap_error *err)
+{
+	char pid[16], fraction[NEAP_TOP_ENTRY], *words[WORDS];
+	int ends[2];
+	make_words(view, preview, pid, fraction, words);
+	if (!neap_process_alive(view->target.pid, view->target.start_ticks))
+		return neap_fail(err, NEAP_ENOENT, "process %d (%.40s) has ended: nothing was done",
+				 (int)view->target.pid, view->target.command);
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", words[1], strerror(errno));
+	fcntl(ends[1], F_SETFL, 0); /* the command's own end blocks as it expects */
+	pid_t child = fork();
+	if (child == 0)
+		become(words, ends[1]);
+	int cause = errno;
+	close(ends[1]);
+	if (child < 0) {
+		close(ends[0]);
+		return neap_fail(err, NEAP_EIO, "starting neap %s: %s", words[1], strerror(cause));
+	}
+	verb->pid = child;
+	verb->fd = ends[0];
+	verb->preview = preview;
+	verb->length = 0;
+	verb->text[0] = '\0';
+	return NEAP_OK;
+}
+
+bool top_verb_read(struct top_verb *verb, int *ret_code)
+{
+	char bytes[1024];
+	ssize_t n;
+	int status = 0;
+	while ((n = read(verb->fd, bytes, sizeof bytes)) > 0) {
+		size_t room = sizeof verb->text - 1 - verb->length;
+		size_t kept = (size_t)n < room ? (size_t)n : room;
+		memcpy(verb->text + verb->length, bytes, kept);
+		verb->length += kept;
+		verb->text[verb->length] = '\0';
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	close(verb->fd);
+	while (waitpid(verb->pid, &status, 0) < 0 && errno == EINTR)
+		;
+	verb->pid = 0;
+	*ret_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return true;
+}
+
+void top_verb_leave(struct top_verb *verb)
+{
+	if (verb->pid)
+		close(verb->fd);
+	verb->pid = 0;
+}

@@ -1,0 +1,221 @@
+#!/usr/bin/env bats
+# neap top on a real terminal (tmux) and as text. Screens are compared with tests/cli/top/*.txt; what differs from run to
+# run (the time, PIDs, run times, the host's memory) is masked by letters in the same columns.
+# NEAP_TOP_WRITE=20 writes the files anew: look at each of them then.
+
+bats_require_minimum_version 1.5.0
+
+world=top
+load targets.bash
+screens="$BATS_TEST_DIRNAME/top"
+
+# begin WIDTH HEIGHT ARGS...: neap top on a terminal of its own, in a shell that stays
+begin() {
+	command -v tmux >/dev/null || skip "needs tmux"
+	begun=$((${begun:-0} + 1)) self=$BASHPID
+	socket="neap-top-$$-$BATS_TEST_NUMBER-$begun"
+	export LC_ALL=C.UTF-8
+	tmux -L "$socket" -u -f /dev/null new-session -d -x "$1" -y "$2" sh 3>&- 4>&-
+	shift 2
+	tmux -L "$socket" send-keys "clear; stty -a >$dir/before; '$NEAP' top $* ; echo left with \$?; stty -a >$dir/after" Enter
+	shows '^neap top  '
+}
+
+end() {
+	tmux -L "$socket" kill-server 2>/dev/null || true
+}
+
+keys() { tmux -L "$socket" send-keys "$@"; }
+
+# PIDs become A, B, ... in the order of the targets, the test's own, which started them, Z.
+mask() {
+	local pid n=0 words=()
+	for pid in "${targets[@]}" "${self:-$BASHPID}"; do
+		local letter="\\x$((41 + n))"
+		[ "$n" -lt ${#targets[@]} ] || letter=Z
+		words+=(-e "s/^ *$pid /      $letter /; s/\b$pid\b/$letter/g")
+		n=$((n + 1))
+	done
+	sed -E "${words[@]}" -e 's/[0-9]{2}:[0-9]{2}:[0-9]{2}/HH:MM:SS/; s/ [0-9]{2}:[0-9]{2} / MM:SS /' \
+		-e 's/ +host: .* left/   host: H left/' -e 's/the last [0-9.]+ [num]?s:/the last T:/;' \
+		-e "s/ $(printf '%-8.8s' "$(id -un)")/ me      /; s/^(      Z .*MM:SS {29}).*/\1LAUNCHER/; s/^ Z: .*/ Z: LAUNCHER/" \
+		-e 's/ in [0-9.]+ [num]?s/ in T/; s/looking took [0-9.]+ [num]?s/looking took T/; s/ +$//'
+}
+
+# shows PATTERN: waits until a line of the terminal matches
+shows() {
+	local tries
+	for tries in $(seq 200); do
+		screen="$(tmux -L "$socket" capture-pane -p)"
+		grep -Eq -- "$1" <<<"$screen" && return 0
+		sleep 0.05
+	done
+	echo "no '$1' on:"
+	echo "$screen"
+	return 1
+}
+
+# screen NAME: waits until the terminal shows what NAME.txt has
+screen() {
+	local tries
+	for tries in $(seq "${NEAP_TOP_WRITE:-100}"); do
+		tmux -L "$socket" capture-pane -p | mask >"$dir/screen"
+		cmp -s "$dir/screen" "$screens/$1.txt" && return 0
+		sleep 0.05
+	done
+	[ -z "${NEAP_TOP_WRITE:-}" ] || cp "$dir/screen" "$screens/$1.txt"
+	[ -n "${NEAP_TOP_WRITE:-}" ] || diff "$screens/$1.txt" "$dir/screen"
+}
+
+@test "80 x 24, in UTF-8 and ASCII; keys move, sort and filter" {
+	start 64 32
+	start 16 16
+	begin 80 24 --every 1h
+	screen utf8
+	keys Down
+	screen selected
+	keys s r
+	screen sorted
+	keys '&' target Space 64
+	shows 'Only processes with: target 64_'
+	keys Enter
+	screen filtered
+	keys '?'
+	screen keys
+	keys x q
+	shows 'left with 0'
+	end
+	begin 80 24 --every 1h --ascii --color never
+	screen ascii
+	run tmux -L "$socket" capture-pane -p -e
+	[[ "$output" != *$'\033[32m'* ]]
+	end
+	begin 80 24 --every 1h
+	run tmux -L "$socket" capture-pane -p -e
+	[[ "$output" == *$'\033[32m'* ]] # allocated is green
+	end
+}
+
+@test "120 x 40, narrow, and many devices" {
+	export NEAP_SIM="$NEAP_SIM,gpus=8"
+	start 64 32
+	begin 120 40 --every 1h
+	screen large
+	keys Tab Tab
+	shows '^>2 '
+	tmux -L "$socket" resize-window -x 44 -y 14
+	screen narrow
+	end
+}
+
+@test "no process, and no driver" {
+	begin 80 24 --every 1h
+	screen empty
+	end
+	NEAP_DEVICE=cuda run "$NEAP" top --once
+	[ "$status" -eq 69 ]
+	[[ "$output" == *"neap top: "*"NEAP_DEVICE=sim"* ]]
+}
+
+@test "a process that ends while it is selected, and while its end is asked for" {
+	start 64 32
+	start --plain 16 16
+	begin 80 24 --every 100ms
+	shows "${targets[0]} .*target 64 32"
+	keys Down
+	shows " ${targets[0]}: target 64 32"
+	keys k
+	shows 'End these processes\? \[y/N\]'
+	kill -9 "${targets[0]}"
+	shows "process ${targets[0]} \(target 64 32\) is gone: nothing was done"
+	shows ', 1 process( |$)'
+	keys Down
+	shows "${targets[1]} \(not attached\): target --plain"
+	kill -9 "${targets[1]}"
+	shows "process ${targets[1]} \(target --plain 16 16\) is gone"
+	shows "no process uses a GPU"
+	end
+}
+
+@test "clear, fraction and kill ask, do it, and show what they did" {
+	start 64 32
+	begin 80 24 --every 1h
+	keys c
+	shows 'Empty the cache of process .* \(target 64 32\)\? \[y/N\]'
+	keys n
+	shows 'nothing was done'
+	run -0 "$NEAP" info --json
+	[ "$(json 'j["processes"][0]["cached"]')" = $((32 << 20)) ]
+	keys c y
+	screen cleared
+	run -0 "$NEAP" info --json
+	[ "$(json 'j["processes"][0]["cached"]')" = 0 ]
+	keys x f 0 . 5 Enter
+	shows 'Limit process .* to 0.5 of each GPU .*\? \[y/N\]'
+	keys y
+	shows 'limit .* none before, .* 127 MiB after'
+	keys x k
+	shows 'End these processes'
+	screen preview
+	keys y
+	shows 'came back'
+	wait "${targets[0]}" 2>/dev/null || true
+	[ ! -e "/proc/${targets[0]}" ]
+	end
+}
+
+@test "what a verb refuses is shown, and nothing is done" {
+	start --plain 64 32
+	begin 80 24 --every 1h
+	keys c
+	shows "process ${targets[0]} is not attached: neap can only end it"
+	end
+}
+
+@test "Ctrl-C, SIGTERM and a terminal that goes away leave nothing behind" {
+	begin 80 24
+	keys C-c
+	shows 'left with 0'
+	cmp "$dir/before" "$dir/after"
+	[ "$(tmux -L "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
+	end
+	begin 80 24
+	pid=$(pgrep -P "$(tmux -L "$socket" display -p '#{pane_pid}')")
+	kill -TERM "$pid"
+	shows 'left with 143'
+	cmp "$dir/before" "$dir/after"
+	[ "$(tmux -L "$socket" display -p '#{cursor_flag} #{alternate_on}')" = "1 0" ]
+	end
+	begin 80 24
+	pid=$(pgrep -P "$(tmux -L "$socket" display -p '#{pane_pid}')")
+	end
+	for _ in $(seq 200); do
+		[ -e "/proc/$pid" ] || break
+		sleep 0.05
+	done
+	[ ! -e "/proc/$pid" ]
+}
+
+@test "--once: a frame as text, without a terminal" {
+	start 64 32
+	run -0 "$NEAP" top --once --ascii
+	mask <<<"$output" >"$dir/once"
+	[ -z "${NEAP_TOP_WRITE:-}" ] || cp "$dir/once" "$screens/once.txt"
+	diff "$screens/once.txt" "$dir/once"
+	run -0 "$NEAP" watch --once --width 60 --ascii
+	[ "$(awk '{ if (length($0) > 60) print }' <<<"$output")" = "" ]
+	run -0 "$NEAP" top --once --color always
+	[[ "$output" == *$'\033[0;32m'* ]]
+	NO_COLOR=1 run -0 "$NEAP" top --once
+	[[ "$output" != *$'\033'* ]]
+}
+
+@test "wrong arguments" {
+	for words in "" "--once --every 1" "--once --width 10" "--width 80" "--once --sort colour" "--every 1ms" "--every x"; do
+		run "$NEAP" top $words </dev/null
+		echo "$words: $output"
+		[ "$status" -eq 64 ]
+	done
+	run "$NEAP" watc
+	[[ "$output" == *"did you mean 'watch'?"* ]]
+}
