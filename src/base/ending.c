@@ -2,12 +2,12 @@
 #include "base/ending.h"
 
 #include "base/clock.h"
+#include "base/pidfd.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 /* A large process takes seconds to unmap its memory, many on a loaded machine. A process that hangs in a driver call
@@ -17,7 +17,7 @@
 /* A pidfd of exactly this process, or -1 when it is gone. */
 static int open_process(const struct neap_process *process)
 {
-	int fd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+	int fd = neap_pidfd_open(process->pid);
 	if (fd >= 0 && !neap_process_alive(process->pid, process->start_ticks)) {
 		close(fd);
 		fd = -1;
@@ -55,7 +55,7 @@ static void signal_all(struct pollfd *fds, size_t count, int signal_number)
 {
 	for (size_t i = 0; i < count; i++)
 		if (fds[i].fd >= 0)
-			syscall(SYS_pidfd_send_signal, fds[i].fd, signal_number, NULL, 0);
+			neap_pidfd_signal(fds[i].fd, signal_number);
 }
 
 static void end_batch(struct neap_ended *processes, size_t count, uint64_t grace_ms)

@@ -315,8 +315,8 @@ static void print_version(void)
 	puts("neap " NEAP_VERSION);
 	puts("Built with " NEAP_BUILT_WITH ", for " NEAP_BUILT_FOR);
 	puts("Libraries: " NEAP_BUILT_LIBRARIES);
-	printf("Formats: recording %u, statistics page %u, agent's protocol %u\n", NEAP_RECORD_VERSION, NEAP_PAGE_VERSION,
-	       NEAP_FRAME_VERSION);
+	printf("Formats: recording %u, statistics page %u, agent's protocol %u\n", NEAP_RECORD_VERSION,
+	       NEAP_PAGE_VERSION, NEAP_FRAME_VERSION);
 }
 
 int neap_command_main(int argc, char **argv)

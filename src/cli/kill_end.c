@@ -3,10 +3,10 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/pidfd.h"
 
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/pidfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -79,11 +79,11 @@ static bool is_alive(const struct neap_ended *one)
 
 static void send(const struct neap_ended *one, int number)
 {
-	int fd = pidfd_open(one->process.pid, 0);
+	int fd = neap_pidfd_open(one->process.pid);
 	if (fd < 0)
 		return;
 	if (is_alive(one)) /* what is alive now is what the handle holds */
-		pidfd_send_signal(fd, number, NULL, 0);
+		neap_pidfd_signal(fd, number);
 	close(fd);
 }
 

@@ -4,6 +4,7 @@
 #include "base/buffer.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/pidfd.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -141,7 +141,7 @@ static bool call_systemd(char *const *words)
 	posix_spawnattr_destroy(&attributes);
 	if (failed)
 		return false;
-	struct pollfd ended = {.fd = pidfd_open(child, 0), .events = POLLIN};
+	struct pollfd ended = {.fd = neap_pidfd_open(child), .events = POLLIN};
 	if (poll(&ended, 1, SYSTEMD_MS) <= 0)
 		kill(child, SIGKILL);
 	while (waitpid(child, &status, 0) < 0 && errno == EINTR)

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
+#include "base/pidfd.h"
 #include "base/process.h"
 #include "run/run_stage.h"
 #include "series/spec_settings.h"
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -255,7 +255,7 @@ enum neap_status neap_attempt_start(struct neap_attempt *attempt, const char *pr
 		status = neap_fail_errno(err, errno, "starting a supervisor for '%s'", experiment->name);
 		goto out;
 	}
-	attempt->pidfd = pidfd_open(attempt->child, 0);
+	attempt->pidfd = neap_pidfd_open(attempt->child);
 	if (attempt->owned)
 		status = neap_owner_give(attempt->folder, attempt->child, err);
 	if (!status)
@@ -326,7 +326,7 @@ static enum neap_status find_supervisor(const struct neap_attempt *attempt, int 
 	if (status)
 		return status;
 	/* Open the handle first, then check: a process alive now is the one that the handle refers to. */
-	int pidfd = pid > 0 && pid <= INT32_MAX ? pidfd_open((pid_t)pid, 0) : -1;
+	int pidfd = pid > 0 && pid <= INT32_MAX ? neap_pidfd_open((pid_t)pid) : -1;
 	if (pidfd < 0 || !neap_process_alive((pid_t)pid, start_ticks)) {
 		if (pidfd >= 0)
 			close(pidfd);
@@ -344,7 +344,7 @@ enum neap_status neap_attempt_cancel(const struct neap_attempt *attempt, struct 
 	enum neap_status status = find_supervisor(attempt, &pidfd, err);
 	if (status)
 		return status;
-	if (pidfd_send_signal(pidfd, SIGTERM, NULL, 0))
+	if (neap_pidfd_signal(pidfd, SIGTERM))
 		status = neap_fail_errno(err, errno, "ending the run in %.150s", attempt->folder);
 	close(pidfd);
 	return status;

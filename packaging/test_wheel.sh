@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# packaging/test_wheel.sh: builds the wheel, installs it into a bare virtual environment, and uses what it put there. Takes
+# tools from PyPI. Prints what it tried; exits 1 at the first thing that fails, 77 where PyPI cannot be reached.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$(sed -n "s/^ *version: '\(.*\)',/\1/p" meson.build | head -1)
+work=$(mktemp -d "${TMPDIR:-/tmp}/neap-wheel-XXXXXX")
+world=wheel-$$
+trap 'rm -rf "$work"; rm -f /dev/shm/neap-sim-*-"$world"' EXIT
+
+tried() {
+	local what=$1
+	shift
+	if ! "$@" >"$work/output" 2>&1; then
+		printf 'FAIL  %s: %s\n' "$what" "$*" >&2
+		tail -40 "$work/output" >&2
+		exit 1
+	fi
+	printf 'ok    %s\n' "$what"
+}
+# says WORDS COMMAND...: in an environment without anything of this checkout it succeeds and prints the words
+says() {
+	local words=$1
+	shift
+	(cd "$work" && env -i PATH="$work/venv/bin:/usr/bin:/bin" HOME="$work" NEAP_DEVICE=sim NEAP_SIM="mem=1GiB,world=$world" "$@") \
+		>"$work/said" 2>&1 && grep -qF -- "$words" "$work/said" && return
+	echo "Status $?, and what it says should have in it '$words':"
+	cat "$work/said"
+	return 1
+}
+# Whatever the command and the libraries need is in the wheel, or is the C library's.
+needs_nothing() {
+	local found
+	found=$(find "$work/venv/lib" -path '*neap*' -type f -exec sh -c 'ldd "$1" 2>/dev/null' - {} \; |
+		grep -v "$work" | grep -oE 'lib[^ ]*\.so[^ ]*' | sed 's#.*/##' | sort -u |
+		grep -vE '^(libc|libm|libdl|libpthread|librt)\.so\.[0-9]+$|^libz\.so\.1$|^libgcc_s\.so\.1$')
+	[ -z "$found" ] || {
+		echo "needed from the system: $found"
+		return 1
+	}
+}
+
+python3 -m venv "$work/probe" && "$work/probe/bin/pip" -q download --no-deps -d "$work" wheel >/dev/null 2>&1 || {
+	echo "skipped: PyPI cannot be reached"
+	exit 77
+}
+tried "the wheel is built" packaging/wheel.sh "$work/wheels"
+tried "it is for every Python 3" sh -c 'ls "$1"/wheels/neap-"$2"-py3-none-manylinux_2_*.whl' - "$work" "$version"
+tried "a bare environment" python3 -m venv "$work/venv"
+tried "pip installs it, and nothing else" "$work/venv/bin/pip" install --no-index "$work"/wheels/neap-*.whl
+tried "it needs nothing of the system but the C library and zlib" needs_nothing
+tried "neap --version" says "neap $version" neap --version
+tried "neap info, on the simulator" says "Simulated GPU 1024 MiB" neap info
+tried "neap run" says "exit status 0" neap run -- sleep 0.1
+tried "neap history" says "sleep" neap history
+tried "neap sim env" says "neap/sim/runtime" neap sim env
+tried "the Python package" says "$version" python -c 'import neap; print(neap.version())'
+tried "a Python program is attached" says "attached" neap run -- python -c 'import neap; print(neap.describe())'

