@@ -46,8 +46,9 @@ static void observe(void *context, const struct neap_event *event)
 					[NEAP_EVENT_SEGMENT_FREE] = NEAP_TRACE_SEGMENT_FREE,
 					[NEAP_EVENT_SEGMENT_MAP] = NEAP_TRACE_SEGMENT_MAP,
 					[NEAP_EVENT_SEGMENT_UNMAP] = NEAP_TRACE_SEGMENT_UNMAP};
-	if (event->kind < sizeof kinds && kinds[event->kind])
-		add(context, kinds[event->kind], event->address, event->size);
+	const struct neap_event_segment *segment = neap_event_as_segment(event);
+	if (segment)
+		add(context, kinds[event->kind], segment->address, segment->bytes);
 }
 
 static uint16_t name(void *context, const char *text)
@@ -225,7 +226,7 @@ static uint64_t room_of(const char *path)
 		return 0;
 	for (size_t i = 0; i < record.journal_count && !room; i++)
 		if (record.journal[i].kind == NEAP_EVENT_ROOM)
-			room = record.journal[i].size;
+			room = record.journal[i].room.room_bytes;
 	neap_record_fini(&record);
 	return room;
 }

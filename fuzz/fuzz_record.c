@@ -22,10 +22,11 @@ static void use(const struct neap_record *record)
 		if (event->time_ns < previous)
 			abort();
 		previous = event->time_ns;
-		for (const char *c = neap_record_name(record, event->tag); *c; c++)
+	}
+	for (uint64_t name = 0; name <= NEAP_RECORD_NAMES; name++)
+		for (const char *c = neap_record_name(record, name); *c; c++)
 			if (*c < 0x20 || *c > 0x7e)
 				abort();
-	}
 	previous = 0;
 	for (size_t i = 0; i < record->allocation_count; i++) {
 		if (record->allocations[i].time_ns < previous)

@@ -24,13 +24,13 @@ MUTATIONS = [
      "length >= NEAP_FRAME_PAYLOAD_MAX", ["frame"]),
     ("a card takes another device's steps", "src/analyze/oom_journal.c", "if (event->device != record->journal[at].device)\n\t\t\tcontinue;\n\t\tif (event->kind == NEAP_EVENT_SPLIT)",
      "if (event->kind == NEAP_EVENT_SPLIT)", ["oom"]),
-    ("a leak is sought in the steps of all devices", "src/analyze/lanes.c", "if (session->device != step->device)\n\t\t\tcontinue;", "",
+    ("a leak is sought in the steps of all devices", "src/analyze/lanes.c", "if (session->device != device)\n\t\t\tcontinue;", "",
      ["run"]),
     ("sessions that overlap share a lane", "src/analyze/lanes.c", "lanes->items[lane].last_ns >= session->first_ns", "false", ["run"]),
     ("a rung of another device begins the floor", "src/analyze/run.c", "floor_changes(event) && event->device == device_of(track)",
      "floor_changes(event)", ["run"]),
     ("a wish is passed over by another device's step", "src/analyze/run.c", "&& event->device == wish->device", "", ["run"]),
-    ("the curve mixes devices", "src/analyze/run.c", "event->device == curve->device && has_levels(event)", "has_levels(event)", ["run"]),
+    ("the curve mixes devices", "src/analyze/run.c", "if (event->device == curve->device)\n\t\t\tgive_held", "if (event->device < 99)\n\t\t\tgive_held", ["run"]),
     ("bytes taken again are counted again", "src/analyze/run.c", "facts->cleanup_freed_bytes -= again;", ";", ["run"]),
     ("what a step takes again is not warned of", "src/train/session.c", "train->futile[reason] = futile ?", "train->futile[reason] = !futile ?",
      ["prevent"]),
@@ -61,7 +61,7 @@ MUTATIONS = [
      "train->now.split.accumulate - smaller + 1)", ["session"]),
     ("smaller parts are taken for larger ones", "src/analyze/step_model.c", "return event->time_ns > builder->smaller_ns &&",
      "return false &&", ["advice"]),
-    ("a forecast outlives its step", "src/analyze/run.c", "event->address > facts->memory_ends_high_step", "false", ["run"]),
+    ("a forecast outlives its step", "src/analyze/run.c", "event->step.number > facts->memory_ends_high_step", "false", ["run"]),
 ]
 
 

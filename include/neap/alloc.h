@@ -118,10 +118,26 @@ NEAP_API void neap_observe(struct neap_alloc *alloc, const struct neap_observer 
 /* Sets the observer if there is none; whether it did. For the agent. */
 NEAP_API bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *observer);
 
-/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where both
- * are zero, `a` and `b` with allocated and reserved bytes. For what is not an allocation: marks, steps, cleanups,
- * metrics. */
+/* Hands an event to the allocator's observer, if any, after filling in time, sequence (0), device, and, where the
+ * kind has it and both are zero, what is held. For what is not an allocation: marks, steps, cleanups, metrics. */
 NEAP_API void neap_emit(struct neap_alloc *alloc, struct neap_event event);
+
+/* For each kind: neap_emit_step(alloc, (struct neap_event_step){...}) makes the event and hands it to neap_emit. */
+#define NEAP_EMIT_ONE(member, only)                                                                                  \
+	static inline void neap_emit_##member(struct neap_alloc *alloc, struct neap_event_##member what)             \
+	{                                                                                                            \
+		neap_emit(alloc, neap_event_of_##member(0, what));                                                   \
+	}
+#define NEAP_EMIT_FAMILY(member, first, last)                                                                        \
+	static inline void neap_emit_##member(struct neap_alloc *alloc, enum neap_event_kind which,                  \
+					      struct neap_event_##member what)                                       \
+	{                                                                                                            \
+		neap_emit(alloc, neap_event_of_##member(which, 0, what));                                            \
+	}
+NEAP_EVENT_STRUCTS(NEAP_EMIT_ONE, NEAP_EMIT_FAMILY)
+#undef NEAP_EMIT_ONE
+#undef NEAP_EMIT_FAMILY
+
 /* The observer's number for a name; 0 without an observer. */
 NEAP_API uint16_t neap_emit_name(struct neap_alloc *alloc, const char *text);
 

@@ -8,6 +8,7 @@
 #include "neap/checkpoint.h"
 #include "neap/device.h"
 #include "neap/drain.h"
+#include "neap/event.h"
 #include "neap/external.h"
 #include "neap/leak.h"
 #include "neap/log.h"

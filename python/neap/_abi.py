@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes as c
 import enum
-from typing import Any
+from typing import Any, ClassVar
 
 # enum neap_status
 
@@ -175,7 +175,6 @@ ENUMS = {
 
 SUMMARY_ROOM = 8192  # NEAP_SUMMARY_ROOM
 OOM_OTHER, OOM_GROWS = 1, 2  # NEAP_OOM_OTHER, NEAP_OOM_GROWS
-SMALLER_PARTS_SHIFT = 8  # NEAP_SMALLER_PARTS_SHIFT
 
 METRICS = (
     "allocation",
@@ -312,6 +311,205 @@ class Published(c.Structure):
     ]
 
 
+class Held(c.Structure):
+    """struct neap_event_held"""
+
+    _fields_ = [("allocated_bytes", c.c_uint64), ("reserved_bytes", c.c_uint64)]
+
+
+class EventSettings(c.Structure):
+    """struct neap_event_settings"""
+
+    _fields_ = [
+        ("rungs", c.c_uint32),
+        ("smaller_parts", c.c_uint32),
+        ("micro_batch", c.c_uint64),
+        ("accumulate", c.c_uint64),
+    ]
+
+
+class Told(c.Structure):
+    """What an event of one kind says: the structs of include/neap/event.h."""
+
+    kind: ClassVar[EventKind]
+
+
+class EventOom(Told):
+    """struct neap_event_oom"""
+
+    kind = EventKind.OOM
+    _fields_ = [
+        ("held", Held),
+        ("tag", c.c_uint32),
+        ("flags", c.c_uint32),
+        ("device_free_bytes", c.c_uint64),
+        ("requested_bytes", c.c_uint64),
+        ("bytes", c.c_uint64),
+    ]
+
+
+class EventOomLimits(Told):
+    """struct neap_event_oom_limits"""
+
+    kind = EventKind.OOM_LIMITS
+    _fields_ = [
+        ("context_bytes", c.c_uint64),
+        ("device_total_bytes", c.c_uint64),
+        ("limit_bytes", c.c_uint64),
+        ("largest_free_bytes", c.c_uint64),
+        ("others_bytes", c.c_uint64),
+        ("pending_bytes", c.c_uint64),
+    ]
+
+
+class EventOomPools(Told):
+    """struct neap_event_oom_pools"""
+
+    kind = EventKind.OOM_POOLS
+    _fields_ = [
+        ("small_failed", c.c_uint64),
+        ("small_largest_free_bytes", c.c_uint64),
+        ("large_largest_free_bytes", c.c_uint64),
+    ]
+
+
+class EventTagBytes(Told):
+    """struct neap_event_tag_bytes"""
+
+    kind = EventKind.TAG_BYTES
+    _fields_ = [
+        ("tag", c.c_uint64),
+        ("live_blocks", c.c_uint64),
+        ("live_bytes", c.c_uint64),
+        ("peak_bytes", c.c_uint64),
+    ]
+
+
+class EventMark(Told):
+    """struct neap_event_mark"""
+
+    kind = EventKind.MARK
+    _fields_ = [
+        ("held", Held),
+        ("name", c.c_uint32),
+        ("mark", c.c_uint32),
+        ("value", c.c_uint64),
+    ]
+
+
+class EventStep(Told):
+    """struct neap_event_step"""
+
+    kind = EventKind.STEP
+    _fields_ = [
+        ("held", Held),
+        ("name", c.c_uint32),
+        ("micro_batches", c.c_uint32),
+        ("number", c.c_uint64),
+        ("peak_bytes", c.c_uint64),
+        ("lowest_bytes", c.c_uint64),
+    ]
+
+
+class EventSplit(Told):
+    """struct neap_event_split"""
+
+    kind = EventKind.SPLIT
+    _fields_ = [
+        ("held", Held),
+        ("settings", EventSettings),
+        ("ranks", c.c_uint32),
+        ("layers", c.c_uint32),
+    ]
+
+
+class EventRung(Told):
+    """struct neap_event_rung"""
+
+    kind = EventKind.RUNG
+    _fields_ = [
+        ("settings", EventSettings),
+        ("rung", c.c_uint64),
+        ("micro_batch_before", c.c_uint64),
+        ("accumulate_before", c.c_uint64),
+    ]
+
+
+class EventCleanup(Told):
+    """struct neap_event_cleanup"""
+
+    kind = EventKind.CLEANUP
+    _fields_ = [
+        ("held", Held),
+        ("ns", c.c_uint64),
+        ("freed_bytes", c.c_uint64),
+        ("reason", c.c_uint64),
+    ]
+
+
+class EventMetric(Told):
+    """struct neap_event_metric"""
+
+    kind = EventKind.METRIC
+    _fields_ = [
+        ("held", Held),
+        ("name", c.c_uint64),
+        ("value", c.c_double),
+        ("step", c.c_uint64),
+    ]
+
+
+class EventLeak(Told):
+    """struct neap_event_leak"""
+
+    kind = EventKind.LEAK
+    _fields_ = [
+        ("held", Held),
+        ("bytes_per_step", c.c_uint64),
+        ("confidence_permille", c.c_uint64),
+    ]
+
+
+class EventForecast(Told):
+    """struct neap_event_forecast"""
+
+    kind = EventKind.FORECAST
+    _fields_ = [
+        ("step", c.c_uint64),
+        ("low_step", c.c_uint64),
+        ("high_step", c.c_uint64),
+    ]
+
+
+class EventWish(Told):
+    """struct neap_event_wish"""
+
+    kind = EventKind.WISH
+    _fields_ = [
+        ("name", c.c_uint32),
+        ("wish", c.c_uint32),
+        ("left_bytes", c.c_uint64),
+        ("threshold_bytes", c.c_uint64),
+        ("low_step", c.c_uint64),
+        ("high_step", c.c_uint64),
+        ("max_steps", c.c_uint64),
+    ]
+
+
+class EventProcess(Told):
+    """struct neap_event_process"""
+
+    kind = EventKind.PROCESS
+    _fields_ = [
+        ("device_uuid", c.c_uint32),
+        ("role", c.c_uint32),
+        ("rank", c.c_uint64),
+        ("local_rank", c.c_uint64),
+        ("ranks", c.c_uint64),
+        ("parent", c.c_uint64),
+    ]
+
+
 class Event(c.Structure):
     """struct neap_event"""
 
@@ -319,15 +517,8 @@ class Event(c.Structure):
         ("time_ns", c.c_uint64),
         ("sequence", c.c_uint32),
         ("kind", c.c_uint16),
-        ("tag", c.c_uint16),
         ("device", c.c_uint16),
-        ("flags", c.c_uint16),
-        ("stream", c.c_uint32),
-        ("address", c.c_uint64),
-        ("size", c.c_uint64),
-        ("block", c.c_uint64),
-        ("a", c.c_uint64),
-        ("b", c.c_uint64),
+        ("payload", c.c_uint64 * 6),
     ]
 
 
@@ -534,6 +725,22 @@ STRUCTS = {
     "neap_drain_ended": DrainEnded,
     "neap_published": Published,
     "neap_event": Event,
+    "neap_event_held": Held,
+    "neap_event_settings": EventSettings,
+    "neap_event_oom": EventOom,
+    "neap_event_oom_limits": EventOomLimits,
+    "neap_event_oom_pools": EventOomPools,
+    "neap_event_tag_bytes": EventTagBytes,
+    "neap_event_mark": EventMark,
+    "neap_event_step": EventStep,
+    "neap_event_split": EventSplit,
+    "neap_event_rung": EventRung,
+    "neap_event_cleanup": EventCleanup,
+    "neap_event_metric": EventMetric,
+    "neap_event_leak": EventLeak,
+    "neap_event_forecast": EventForecast,
+    "neap_event_wish": EventWish,
+    "neap_event_process": EventProcess,
     "neap_external_request": ExternalRequest,
     "neap_external_device": ExternalDevice,
     "neap_error": Error,

@@ -1,4 +1,4 @@
-"""Events of a training in the recording of its process: include/neap/trace.h has the meaning of each event's fields.
+"""Events of a training in the recording of its process: include/neap/event.h says what each tells.
 
 Nothing is recorded if the process is not attached. What is marked harmless never raises, a training must not end for its
 record: its failures are notes (_notes.py).
@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import struct
 import sys
 import threading
 import time
@@ -80,64 +79,57 @@ def name(text: str) -> int:
     return number
 
 
-def emit(kind: _abi.EventKind, **fields: int) -> None:
-    """One event. May raise."""
-    event = _abi.Event(kind=kind, **fields)
+def emit(told: _abi.Told, device: int = 0) -> None:
+    """One event; of what is the process's and no single device's, device 0. May raise."""
+    event = _abi.Event(kind=told.kind, device=device)
+    ctypes.memmove(event.payload, ctypes.byref(told), ctypes.sizeof(told))
     _library.library().neap_external_emit(ctypes.byref(event))
+
+
+def _held() -> _abi.Held:
+    return _abi.Held(*held()[:2])
 
 
 @harmless("recording marks")
 def mark(which: _abi.Mark, text: str, value: int = 0) -> None:
     """A milestone."""
-    allocated, reserved, _, _ = held()
-    emit(_abi.EventKind.MARK, tag=name(text), address=which, size=value, a=allocated, b=reserved)
+    emit(_abi.EventMark(held=_held(), name=name(text), mark=which, value=value))
 
 
 @harmless("what this process is")
 def process(role: _abi.Role, rank: int, local_rank: int, ranks: int, parent: int, device: str) -> None:
     """What this process is among those of its run. Below 0: unknown."""
     known = [UNKNOWN if n < 0 else n for n in (rank, local_rank, ranks, parent)]
-    tag = name(device) if device else 0
-    emit(_abi.EventKind.PROCESS, tag=tag, block=role, address=known[0], size=known[1], a=known[2], b=known[3])
+    emit(_abi.EventProcess(name(device) if device else 0, role, *known))
 
 
 @harmless("recording marks")
 def held_mark(text: str, allocated: int, reserved: int) -> None:
     """A mark with these figures instead of what is held now."""
-    emit(_abi.EventKind.MARK, tag=name(text), address=_abi.Mark.USER, a=allocated, b=reserved)
+    emit(_abi.EventMark(held=_abi.Held(allocated, reserved), name=name(text), mark=_abi.Mark.USER))
 
 
-def _settings(now: Split, rungs: Collection[_abi.Rung]) -> int:
-    """The rungs in force, and how many of the parts have a sample less."""
-    return rung_bits(rungs) | -now.samples % now.accumulate << _abi.SMALLER_PARTS_SHIFT
+def _settings(now: Split, rungs: Collection[_abi.Rung]) -> _abi.EventSettings:
+    """The rungs in force, how many of the parts have a sample less, and the split."""
+    return _abi.EventSettings(rung_bits(rungs), -now.samples % now.accumulate, now.micro_batch, now.accumulate)
 
 
 @harmless("recording the split")
 def split(now: Split, rungs: Collection[_abi.Rung] = ()) -> None:
     """The split, and the rungs, in force."""
-    allocated, reserved, _, _ = held()
-    emit(
-        _abi.EventKind.SPLIT,
-        address=now.micro_batch,
-        size=now.accumulate,
-        block=now.ranks,
-        stream=_settings(now, rungs),
-        a=allocated,
-        b=reserved,
-    )
+    emit(_abi.EventSplit(held=_held(), settings=_settings(now, rungs), ranks=now.ranks))
 
 
 @harmless("recording rungs")
 def rung(kind: _abi.Rung, before: Split, after: Split, rungs: Collection[_abi.Rung]) -> None:
     """A rung was taken."""
     emit(
-        _abi.EventKind.RUNG,
-        block=kind,
-        address=after.micro_batch,
-        size=after.accumulate,
-        a=before.micro_batch,
-        b=before.accumulate,
-        stream=_settings(after, rungs),
+        _abi.EventRung(
+            settings=_settings(after, rungs),
+            rung=kind,
+            micro_batch_before=before.micro_batch,
+            accumulate_before=before.accumulate,
+        )
     )
     split(after, rungs)
 
@@ -192,8 +184,20 @@ def flush_step() -> None:
         if since <= 0:
             return
         sampled.told = number
-        allocated, reserved, inside = _State.figures
-        emit(_abi.EventKind.STEP, address=number, size=inside, block=allocated, stream=since, a=allocated, b=reserved)
+        _emit_step(number, since)
+
+
+def _emit_step(number: int, micro_batches: int) -> None:
+    allocated, reserved, inside = _State.figures
+    emit(
+        _abi.EventStep(
+            held=_abi.Held(allocated, reserved),
+            micro_batches=micro_batches,
+            number=number,
+            peak_bytes=inside,
+            lowest_bytes=allocated,
+        )
+    )
 
 
 def _read_figures() -> None:
@@ -240,7 +244,7 @@ def _end(bound: int) -> None:
 
 @harmless("recording the end")
 def _record_bound(bound: int) -> None:
-    emit(_abi.EventKind.WISH, block=_STOP, tag=name("--max-steps"), address=_State.steps, size=bound)
+    emit(_abi.EventWish(name=name("--max-steps"), wish=_STOP, max_steps=bound))
 
 
 def _forked() -> None:
@@ -255,45 +259,40 @@ os.register_at_fork(after_in_child=_forked)
 @harmless("recording steps")
 def _record_step(number: int, loss: float, now: Split) -> None:
     _read_figures()
-    allocated, reserved, inside = _State.figures
-    emit(_abi.EventKind.STEP, address=number, size=inside, block=allocated, stream=now.accumulate, a=allocated, b=reserved)
+    _emit_step(number, now.accumulate)
     if loss == loss:
-        bits = struct.unpack("<Q", struct.pack("<d", loss))[0]
-        emit(_abi.EventKind.METRIC, tag=name("loss"), address=bits, size=number, a=allocated, b=reserved)
+        emit(_abi.EventMetric(held=_abi.Held(*_State.figures[:2]), name=name("loss"), value=loss, step=number))
 
 
 @harmless("recording cleanups")
 def cleanup(reason: _abi.Reason, freed: int, seconds: float) -> None:
     """A cleanup ran."""
-    allocated, reserved, _, _ = held()
-    nanoseconds = int(seconds * 1e9)
-    emit(_abi.EventKind.CLEANUP, size=freed, address=nanoseconds, block=reason, a=allocated, b=reserved)
+    emit(_abi.EventCleanup(held=_held(), ns=int(seconds * 1e9), freed_bytes=freed, reason=reason))
 
 
 @harmless("recording a leak")
 def leak(bytes_per_step: float, confidence: float) -> None:
     """The leak watch speaks."""
-    allocated, reserved, _, _ = held()
-    emit(_abi.EventKind.LEAK, size=int(bytes_per_step), block=int(confidence * 1000), a=allocated, b=reserved)
+    permille = int(confidence * 1000)
+    emit(_abi.EventLeak(held=_held(), bytes_per_step=int(bytes_per_step), confidence_permille=permille))
 
 
 @harmless("recording a leak")
 def forecast(ends: int, earliest: int, latest: int) -> None:
     """A leak will use up memory in one of these steps."""
-    allocated, reserved, _, _ = held()
-    emit(_abi.EventKind.FORECAST, address=ends, size=earliest, block=latest, a=allocated, b=reserved)
+    emit(_abi.EventForecast(step=ends, low_step=earliest, high_step=latest))
 
 
 @harmless("recording the end")
-def stop(what: str, size: int, address: int) -> None:
-    """A Training stops early. Of a threshold: bytes left, and the threshold; of a leak: between which steps memory ends."""
-    emit(_abi.EventKind.WISH, block=_STOP, tag=name(what), size=size, address=address)
+def stop(what: str, **reason: int) -> None:
+    """A Training stops early. `reason`: fields of struct neap_event_wish."""
+    emit(_abi.EventWish(name=name(what), wish=_STOP, **reason))
 
 
 @harmless("recording an out-of-memory error")
 def tag_bytes(device: int, tag: str, live: int, blocks: int) -> None:
     """After an OOM: how much of this there is."""
-    emit(_abi.EventKind.TAG_BYTES, device=device, tag=name(tag), a=live, b=live, size=blocks)
+    emit(_abi.EventTagBytes(tag=name(tag), live_blocks=blocks, live_bytes=live, peak_bytes=live), device)
 
 
 @harmless("recording an out-of-memory error")
@@ -314,26 +313,24 @@ def out_of_memory(
     flush_step()
     sampled.until = 0.0  # the next step shows whether the program went on
     emit(
-        _abi.EventKind.OOM,
-        device=device,
-        flags=_abi.OOM_OTHER | (_abi.OOM_GROWS if grows else 0),
-        size=requested,
-        block=requested,
-        address=free,
-        a=allocated,
-        b=reserved,
+        _abi.EventOom(
+            held=_abi.Held(allocated, reserved),
+            flags=_abi.OOM_OTHER | (_abi.OOM_GROWS if grows else 0),
+            device_free_bytes=free,
+            requested_bytes=requested,
+            bytes=requested,
+        ),
+        device,
     )
     emit(
-        _abi.EventKind.OOM_LIMITS,
-        device=device,
-        size=limit,
-        address=total,
-        block=UNKNOWN if largest_free is None else max(largest_free.values()),
-        a=max(total - free - reserved, 0),
-        stream=context >> 20,
+        _abi.EventOomLimits(
+            context_bytes=context,
+            device_total_bytes=total,
+            limit_bytes=limit,
+            largest_free_bytes=UNKNOWN if largest_free is None else max(largest_free.values()),
+            others_bytes=max(total - free - reserved, 0),
+        ),
+        device,
     )
     if largest_free is not None:
-        small = requested <= _SMALL_SEGMENT
-        emit(
-            _abi.EventKind.OOM_POOLS, device=device, address=small, size=largest_free["small"], block=largest_free["large"]
-        )
+        emit(_abi.EventOomPools(requested <= _SMALL_SEGMENT, largest_free["small"], largest_free["large"]), device)

@@ -323,7 +323,7 @@ class Training:
             return
         what = level.told(act, left, rung_left) if own == act else f"another rank: {level.name} is low"
         if act == ThresholdAct.STOP:
-            self._stop(what, level.name, left, level.stops_below)
+            self._stop(what, level.name, left_bytes=left, threshold_bytes=level.stops_below)
         elif act == ThresholdAct.WARN:
             if own == act:
                 log.warning("Low: %s%s", what, "" if rung_left else "; no rung of the ladder is left")
@@ -351,7 +351,7 @@ class Training:
             if any(self._ranks.agree(number=int(due is not None))[1]):
                 what = f"memory leaks and will end at {due.end()}" if due else "another rank: memory leaks"
                 earliest, latest = (due.earliest, due.latest) if due else (None, None)
-                self._stop(what, "leak", earliest or self._step, latest or _events.UNKNOWN)
+                self._stop(what, "leak", low_step=earliest or self._step, high_step=latest or _events.UNKNOWN)
         elif due is not None:
             log.warning("Memory will end at %s; this is step %d", due.end(), self._step)
             if self._options.watch.on_leak == "clear":
@@ -363,10 +363,10 @@ class Training:
         log.warning("Cleared by force: %s less are allocated, room for %d more steps", _units.size(max(released, 0)), steps)
         self._leaks.forget()
 
-    def _stop(self, what: str, kind: str, size: int, address: int) -> None:
+    def _stop(self, what: str, kind: str, **reason: int) -> None:
         """After this step."""
         self._stopped = f"{what} after step {self._step}"
-        _events.stop(kind, size, address)
+        _events.stop(kind, **reason)
 
     # Around the steps.
 

@@ -16,14 +16,15 @@ void agent_emit_page(const struct neap_observer *target, const struct neap_publi
 	if (!target || neap_published_read(slot, &shown) != NEAP_OK || !memcmp(shown.device_uuid, none, sizeof none))
 		return;
 	neap_uuid_format(shown.device_uuid, uuid);
-	struct neap_event event = {
-		.time_ns = neap_clock_now(neap_clock_system()),
-		.kind = NEAP_EVENT_PAGE,
-		.tag = target->name(target->context, uuid),
-		.address = shown.context_bytes,
-		.size = (uint64_t)shown.stats.metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak,
-		.block = (uint64_t)shown.stats.metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak,
-	};
+	const struct neap_stat(*metric)[NEAP_CLASS_COUNT] = shown.stats.metric;
+	struct neap_event event = neap_event_of_page(
+		0, (struct neap_event_page){
+			   .device_uuid = target->name(target->context, uuid),
+			   .context_bytes = shown.context_bytes,
+			   .peak_allocated_bytes = (uint64_t)metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak,
+			   .peak_reserved_bytes = (uint64_t)metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak,
+		   });
+	event.time_ns = neap_clock_now(neap_clock_system());
 	target->event(target->context, &event);
 }
 

@@ -170,10 +170,9 @@ static void clear_one(struct neap_alloc *alloc, struct neap_field_writer *reply)
 		neap_write_u64(reply, NEAP_FIELD_FREE_BEFORE, emptied.free_before);
 		neap_write_u64(reply, NEAP_FIELD_FREE, emptied.free_after);
 	}
-	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
-					     .size = emptied.freed_bytes,
-					     .address = emptied.nanoseconds,
-					     .block = NEAP_CLEANUP_REQUEST});
+	neap_emit_cleanup(alloc, (struct neap_event_cleanup){.ns = emptied.nanoseconds,
+							     .freed_bytes = emptied.freed_bytes,
+							     .reason = NEAP_CLEANUP_REQUEST});
 }
 
 static enum neap_status answer_clear(const struct neap_fields *arguments, struct neap_field_writer *reply,
@@ -244,10 +243,9 @@ static void limit_one(struct neap_alloc *alloc, double fraction, struct neap_fie
 	if (status)
 		write_failure(reply, &err);
 	else if (limited.emptied)
-		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
-						     .size = cache->freed_bytes,
-						     .address = cache->nanoseconds,
-						     .block = NEAP_CLEANUP_REQUEST});
+		neap_emit_cleanup(alloc, (struct neap_event_cleanup){.ns = cache->nanoseconds,
+								     .freed_bytes = cache->freed_bytes,
+								     .reason = NEAP_CLEANUP_REQUEST});
 }
 
 static enum neap_status answer_fraction(const struct neap_fields *arguments, struct neap_field_writer *reply,

@@ -354,8 +354,9 @@ bool neap_observe_if_none(struct neap_alloc *alloc, const struct neap_observer *
 void neap_emit(struct neap_alloc *alloc, struct neap_event event)
 {
 	neap_alloc_lock(alloc);
-	if (!event.a && !event.b)
-		neap_event_levels(alloc, &event);
+	const struct neap_event_held *held = neap_event_as_held(&event);
+	if (held && !held->allocated_bytes && !held->reserved_bytes)
+		event.held = neap_event_held_now(alloc);
 	neap_event_send(alloc, &event);
 	neap_alloc_unlock(alloc);
 }

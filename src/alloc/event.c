@@ -13,10 +13,10 @@ void neap_event_send(struct neap_alloc *alloc, struct neap_event *event)
 	alloc->observer->event(alloc->observer->context, event);
 }
 
-void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event)
+struct neap_event_held neap_event_held_now(const struct neap_alloc *alloc)
 {
-	event->a = metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES);
-	event->b = metric_now(alloc, NEAP_METRIC_RESERVED_BYTES);
+	return (struct neap_event_held){metric_now(alloc, NEAP_METRIC_ALLOCATED_BYTES),
+					metric_now(alloc, NEAP_METRIC_RESERVED_BYTES)};
 }
 
 void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
@@ -24,30 +24,34 @@ void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const
 {
 	if (!alloc->observer)
 		return;
-	struct neap_event event = {
-		.kind = (uint16_t)kind,
-		.tag = neap_tag_number(alloc, block->tag),
-		.stream = (stream ? stream : block->segment->arena->stream)->number,
-		.address = block->address,
-		.size = block->requested,
-		.block = block->bytes,
-	};
-	neap_event_levels(alloc, &event);
+	struct neap_event event =
+		neap_event_of_allocation(kind, 0,
+					 (struct neap_event_allocation){
+						 .held = neap_event_held_now(alloc),
+						 .tag = neap_tag_number(alloc, block->tag),
+						 .stream = (stream ? stream : block->segment->arena->stream)->number,
+						 .address = block->address,
+						 .requested_bytes = block->requested,
+						 .bytes = block->bytes,
+					 });
 	neap_event_send(alloc, &event);
 }
 
 void neap_event_range(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_arena *arena,
 		      uint64_t address, uint64_t bytes)
 {
-	struct neap_event event = {
-		.kind = (uint16_t)kind, .stream = arena->stream->number, .address = address, .size = bytes};
-	neap_event_levels(alloc, &event);
+	struct neap_event event =
+		neap_event_of_segment(kind, 0,
+				      (struct neap_event_segment){.held = neap_event_held_now(alloc),
+								  .stream = arena->stream->number,
+								  .address = address,
+								  .bytes = bytes});
 	neap_event_send(alloc, &event);
 }
 
 void neap_event_empty_cache(struct neap_alloc *alloc, uint64_t freed_bytes, uint64_t ns)
 {
-	struct neap_event event = {.kind = NEAP_EVENT_EMPTY_CACHE, .size = freed_bytes, .address = ns};
-	neap_event_levels(alloc, &event);
+	struct neap_event event = neap_event_of_empty_cache(
+		0, (struct neap_event_empty_cache){neap_event_held_now(alloc), ns, freed_bytes});
 	neap_event_send(alloc, &event);
 }

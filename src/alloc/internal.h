@@ -281,8 +281,7 @@ void neap_tags_renumber(struct neap_alloc *alloc); /* the observer changed */
 
 /* event.c: fills in time and device, and hands the event to the observer, if any. */
 void neap_event_send(struct neap_alloc *alloc, struct neap_event *event);
-/* Sets `a` and `b` to the allocated and the reserved bytes. */
-void neap_event_levels(struct neap_alloc *alloc, struct neap_event *event);
+struct neap_event_held neap_event_held_now(const struct neap_alloc *alloc);
 /* `stream`: the one that will use the block; NULL: its own. */
 void neap_event_block(struct neap_alloc *alloc, enum neap_event_kind kind, const struct neap_block *block,
 		      const struct neap_stream *stream);

@@ -31,33 +31,30 @@ static void oom_record(struct neap_alloc *alloc, const struct neap_request *requ
 {
 	if (!alloc->observer)
 		return;
-	struct neap_event out_of_memory = {
-		.kind = NEAP_EVENT_OOM,
-		.tag = neap_tag_number(alloc, request->tag),
-		.size = request->bytes,
-		.block = request->rounded,
-		.address = oom->free,
-		.a = oom->allocated,
-		.b = oom->reserved,
-	};
-	struct neap_event limits = {
-		.kind = NEAP_EVENT_OOM_LIMITS,
-		.size = alloc->limit_bytes,
-		.address = oom->total,
-		.block = oom->largest,
-		.a = oom->others + oom->context,
-		.b = oom->pending,
-		.stream = (uint32_t)(oom->context / NEAP_MIB),
-	};
+	struct neap_event out_of_memory = neap_event_of_oom(0, (struct neap_event_oom){
+								       .held = {oom->allocated, oom->reserved},
+								       .tag = neap_tag_number(alloc, request->tag),
+								       .device_free_bytes = oom->free,
+								       .requested_bytes = request->bytes,
+								       .bytes = request->rounded,
+							       });
+	struct neap_event limits = neap_event_of_oom_limits(0, (struct neap_event_oom_limits){
+								       .context_bytes = oom->context,
+								       .device_total_bytes = oom->total,
+								       .limit_bytes = alloc->limit_bytes,
+								       .largest_free_bytes = oom->largest,
+								       .others_bytes = oom->others + oom->context,
+								       .pending_bytes = oom->pending,
+							       });
 	neap_event_send(alloc, &out_of_memory);
 	neap_event_send(alloc, &limits);
 	for (uint8_t i = 0; i <= TAG_OTHER; i++) {
 		const struct neap_tag *tag = &alloc->tags[i];
-		struct neap_event event = {.kind = NEAP_EVENT_TAG_BYTES,
-					   .tag = neap_tag_number(alloc, i),
-					   .a = tag->live_bytes,
-					   .b = tag->peak_bytes,
-					   .size = tag->live_blocks};
+		struct neap_event event =
+			neap_event_of_tag_bytes(0, (struct neap_event_tag_bytes){.tag = neap_tag_number(alloc, i),
+										 .live_blocks = tag->live_blocks,
+										 .live_bytes = tag->live_bytes,
+										 .peak_bytes = tag->peak_bytes});
 		if (tag->peak_bytes)
 			neap_event_send(alloc, &event);
 	}

@@ -46,8 +46,8 @@ static bool find_room(const struct neap_record *record, uint16_t device, uint64_
 		const struct neap_event *event = &record->journal[i];
 		if (event->kind != NEAP_EVENT_ROOM || event->device != device)
 			continue;
-		room_bytes = event->size < room_bytes ? event->size : room_bytes;
-		page_bytes = (uint64_t)event->stream * 1024;
+		room_bytes = event->room.room_bytes < room_bytes ? event->room.room_bytes : room_bytes;
+		page_bytes = event->room.page_bytes;
 	}
 	bool sane = room_bytes <= ROOM_MAX && page_bytes <= (1ull << 30) && !(page_bytes & (page_bytes - 1)) &&
 		    (!page_bytes || room_bytes / page_bytes <= PAGES_MAX);
@@ -238,16 +238,17 @@ static struct extremes find_extremes(const struct neap_record *record, uint16_t 
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (event->kind != NEAP_EVENT_STEP || event->device != device || event->time_ns <= from_ns ||
-		    event->time_ns > until_ns || event->block > event->size)
+		const struct neap_event_step *step = neap_event_as_step(event);
+		if (!step || event->device != device || event->time_ns <= from_ns || event->time_ns > until_ns ||
+		    step->lowest_bytes > step->peak_bytes)
 			continue;
 		extremes.steps++;
-		if (event->b > extremes.reserved)
-			extremes.reserved = event->b;
-		if (event->size < extremes.peak)
+		if (step->held.reserved_bytes > extremes.reserved)
+			extremes.reserved = step->held.reserved_bytes;
+		if (step->peak_bytes < extremes.peak)
 			continue;
-		extremes.peak = event->size;
-		extremes.low = event->block;
+		extremes.peak = step->peak_bytes;
+		extremes.low = step->lowest_bytes;
 	}
 	return extremes;
 }

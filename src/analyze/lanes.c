@@ -44,25 +44,25 @@ static bool continues_better(const struct session *a, const struct session *b)
 	return a->last_step != b->last_step ? a->last_step > b->last_step : a->last_ns < b->last_ns;
 }
 
-static struct session *session_of(struct finder *finder, const struct neap_event *step)
+static struct session *session_of(struct finder *finder, uint16_t device, uint64_t number)
 {
 	struct session *newest = NULL, *best = NULL;
 	int looked = 0;
 
 	for (size_t i = finder->count; i-- > 0 && looked < LOOK_BACK;) {
 		struct session *session = &finder->sessions[i];
-		if (session->device != step->device)
+		if (session->device != device)
 			continue;
 		looked++;
 		newest = newest ? newest : session;
-		if (session->last_step < step->address && !is_over(session, newest) &&
+		if (session->last_step < number && !is_over(session, newest) &&
 		    (!best || !continues_better(best, session)))
 			best = session;
 	}
 	if (!newest)
-		newest = begin_session(finder, step->device);
+		newest = begin_session(finder, device);
 	/* One that has just begun may go on from any step. */
-	if (best && best != newest && newest->count == 0 && best->last_step + 1 != step->address)
+	if (best && best != newest && newest->count == 0 && best->last_step + 1 != number)
 		best = newest;
 	return best ? best : newest;
 }
@@ -76,13 +76,14 @@ static void assign_sessions(struct finder *finder)
 			begin_session(finder, event->device);
 		if (event->kind != NEAP_EVENT_STEP)
 			continue;
-		struct session *session = session_of(finder, event);
-		bool gap = session->count && event->address > session->last_step;
-		session->steps += gap ? event->address - session->last_step : 1;
+		uint64_t number = event->step.number;
+		struct session *session = session_of(finder, event->device, number);
+		bool gap = session->count && number > session->last_step;
+		session->steps += gap ? number - session->last_step : 1;
 		if (session->count++ == 0)
 			session->first_ns = event->time_ns;
 		session->last_ns = event->time_ns;
-		session->last_step = event->address;
+		session->last_step = number;
 		finder->of[i] = (uint32_t)(session - finder->sessions);
 	}
 }

@@ -48,22 +48,33 @@ static int by_live_bytes(const void *left, const void *right)
 	return a > b ? -1 : a < b;
 }
 
-static void add_tag(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *event)
+static void add_tag(struct neap_oom_card *card, const struct neap_record *record,
+		    const struct neap_event_tag_bytes *told)
 {
 	if (card->tag_count == NEAP_OOM_TAGS)
 		return;
 	struct neap_oom_tag *tag = &card->tags[card->tag_count++];
-	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, event->tag));
-	tag->live_bytes = event->a;
-	tag->peak_bytes = event->b;
-	tag->live_blocks = event->size;
+	snprintf(tag->tag, sizeof tag->tag, "%s", neap_record_name(record, told->tag));
+	tag->live_bytes = told->live_bytes;
+	tag->peak_bytes = told->peak_bytes;
+	tag->live_blocks = told->live_blocks;
 }
 
-/* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
-static void read_pools(struct neap_oom_card *card, const struct neap_event *event)
+static void read_limits(struct neap_oom_card *card, const struct neap_event_oom_limits *limits)
 {
-	bool small = event->address;
-	uint64_t own = small ? event->size : event->block, other = small ? event->block : event->size;
+	card->limit_bytes = limits->limit_bytes;
+	card->device_total_bytes = limits->device_total_bytes;
+	card->largest_free_bytes = limits->largest_free_bytes;
+	card->others_bytes = limits->others_bytes;
+	card->pending_bytes = limits->pending_bytes;
+	card->context_bytes = limits->context_bytes;
+}
+
+static void read_pools(struct neap_oom_card *card, const struct neap_event_oom_pools *pools)
+{
+	bool small = pools->small_failed;
+	uint64_t own = small ? pools->small_largest_free_bytes : pools->large_largest_free_bytes;
+	uint64_t other = small ? pools->large_largest_free_bytes : pools->small_largest_free_bytes;
 
 	card->asked_pool = small ? NEAP_OOM_POOL_SMALL : NEAP_OOM_POOL_LARGE;
 	card->largest_free_bytes = own;
@@ -72,6 +83,18 @@ static void read_pools(struct neap_oom_card *card, const struct neap_event *even
 		card->elsewhere_pool = small ? NEAP_OOM_POOL_LARGE : NEAP_OOM_POOL_SMALL;
 }
 
+static void read_rung(struct neap_oom_card *card, const struct neap_event *event)
+{
+	const struct neap_event_rung *rung = neap_event_as_rung(event);
+
+	card->rung_taken = rung->rung <= NEAP_RUNG_STOP ? (enum neap_rung)rung->rung : NEAP_RUNG_NONE;
+	card->split_after = neap_record_split(event, card->split.ranks);
+	if (!card->split.micro_batch) /* the journal has lost the beginning */
+		card->split = (struct neap_split){
+			.micro_batch = rung->micro_batch_before, .accumulate = rung->accumulate_before, .ranks = 1};
+}
+
+/* What was recorded of the failure itself, and what the process did afterwards: up to the device's next OOM. */
 static void read_after(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
 	const struct neap_event *oom = &record->journal[at];
@@ -85,25 +108,15 @@ static void read_after(struct neap_oom_card *card, const struct neap_record *rec
 			break;
 		if (event->kind == NEAP_EVENT_OOM_LIMITS && !limits_seen) {
 			limits_seen = true;
-			card->limit_bytes = event->size;
-			card->device_total_bytes = event->address;
-			card->largest_free_bytes = event->block;
-			card->others_bytes = event->a;
-			card->pending_bytes = event->b;
-			card->context_bytes = (uint64_t)event->stream << 20;
+			read_limits(card, &event->oom_limits);
 		} else if (event->kind == NEAP_EVENT_OOM_POOLS && card->asked_pool == NEAP_OOM_POOL_UNKNOWN) {
-			read_pools(card, event);
+			read_pools(card, &event->oom_pools);
 		} else if (event->kind == NEAP_EVENT_MARK) {
 			marked = true; /* tags that follow are those of the run's end */
 		} else if (event->kind == NEAP_EVENT_TAG_BYTES && !marked) {
-			add_tag(card, record, event);
+			add_tag(card, record, &event->tag_bytes);
 		} else if (event->kind == NEAP_EVENT_RUNG && card->rung_taken == NEAP_RUNG_NONE) {
-			card->rung_taken =
-				event->block <= NEAP_RUNG_STOP ? (enum neap_rung)event->block : NEAP_RUNG_NONE;
-			card->split_after = neap_record_split(event, card->split.ranks);
-			if (!card->split.micro_batch) /* the journal has lost the beginning */
-				card->split = (struct neap_split){
-					.micro_batch = event->a, .accumulate = event->b, .ranks = 1};
+			read_rung(card, event);
 		}
 	}
 	if (card->largest_free_bytes != NEAP_OOM_UNKNOWN && card->largest_free_bytes >= card->block_bytes) {
@@ -123,16 +136,17 @@ static void read_before(struct neap_oom_card *card, const struct neap_record *re
 			continue;
 		if (event->kind == NEAP_EVENT_SPLIT) {
 			card->split = neap_record_split(event, 1);
-			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
-			card->layers = event->flags;
+			card->rungs_active = event->split.settings.rungs & NEAP_RUNGS_SWITCHED;
+			card->layers = event->split.layers;
 			card->step = 1;
 		} else if (event->kind == NEAP_EVENT_RUNG) {
-			card->rungs_active = event->stream & NEAP_RUNGS_SWITCHED;
+			card->rungs_active = event->rung.settings.rungs & NEAP_RUNGS_SWITCHED;
 			card->split = neap_record_split(event, card->split.ranks);
 		} else if (event->kind == NEAP_EVENT_STEP) {
-			card->step = event->address < UINT64_MAX ? event->address + 1 : card->step;
-			inputs->steps[inputs->step_count++] =
-				(struct neap_oom_step){event->block, event->size, event->b, inputs->settings};
+			const struct neap_event_step *step = &event->step;
+			card->step = step->number < UINT64_MAX ? step->number + 1 : card->step;
+			inputs->steps[inputs->step_count++] = (struct neap_oom_step){
+				step->lowest_bytes, step->peak_bytes, step->held.reserved_bytes, inputs->settings};
 		}
 		inputs->settings += event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG;
 	}
@@ -153,7 +167,7 @@ static struct neap_demand find_demand(const struct neap_oom_card *card)
 }
 
 static bool maps_pages(const struct neap_oom_card *card, const struct neap_record *record,
-		       const struct neap_event *oom)
+		       const struct neap_event_oom *oom)
 {
 	if (card->other_allocator)
 		return oom->flags & NEAP_OOM_GROWS;
@@ -169,7 +183,7 @@ static void fill_inputs(struct neap_oom_card *card, const struct neap_record *re
 {
 	inputs->live_bytes = neap_less(card->reserved_bytes, card->cached_bytes);
 	inputs->segment_bytes = card->block_bytes;
-	inputs->pages_mapped = maps_pages(card, record, &record->journal[at]);
+	inputs->pages_mapped = maps_pages(card, record, &record->journal[at].oom);
 	inputs->demand = find_demand(card);
 	card->unknown_bytes = inputs->demand.unknown;
 	neap_demand_add(&inputs->demand, card->tag, card->block_bytes);
@@ -177,26 +191,29 @@ static void fill_inputs(struct neap_oom_card *card, const struct neap_record *re
 	inputs->training = inputs->demand.unknown < neap_demand_total(&inputs->demand) || card->allocated_bytes > 0;
 }
 
-static void read_failure(struct neap_oom_card *card, const struct neap_record *record, const struct neap_event *oom)
+static void read_failure(struct neap_oom_card *card, const struct neap_record *record, size_t at)
 {
+	const struct neap_event_oom *oom = &record->journal[at].oom;
+	uint16_t device = record->journal[at].device;
+
 	*card = (struct neap_oom_card){
 		.source = NEAP_TRACE_RECORDING,
 		.event = NEAP_OOM_UNKNOWN,
 		.live_requested_bytes = NEAP_OOM_UNKNOWN,
-		.time_ns = oom->time_ns,
-		.device = oom->device,
+		.time_ns = record->journal[at].time_ns,
+		.device = device,
 		.other_allocator = oom->flags & NEAP_OOM_OTHER,
-		.requested_bytes = oom->size,
-		.block_bytes = oom->block > oom->size ? oom->block : oom->size,
-		.device_free_bytes = oom->address,
-		.allocated_bytes = oom->a,
-		.reserved_bytes = oom->b,
-		.cached_bytes = neap_less(oom->b, oom->a),
+		.requested_bytes = oom->requested_bytes,
+		.block_bytes = oom->bytes > oom->requested_bytes ? oom->bytes : oom->requested_bytes,
+		.device_free_bytes = oom->device_free_bytes,
+		.allocated_bytes = oom->held.allocated_bytes,
+		.reserved_bytes = oom->held.reserved_bytes,
+		.cached_bytes = neap_less(oom->held.reserved_bytes, oom->held.allocated_bytes),
 		.limit_bytes = UINT64_MAX,
 	};
 	snprintf(card->tag, sizeof card->tag, "%s", neap_record_name(record, oom->tag));
-	card->count = neap_oom_count_before(record, oom->device, record->journal_count);
-	card->number = neap_oom_count_before(record, oom->device, (size_t)(oom - record->journal) + 1);
+	card->count = neap_oom_count_before(record, device, record->journal_count);
+	card->number = neap_oom_count_before(record, device, at + 1);
 }
 
 enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t at, struct neap_oom_card *ret_card,
@@ -207,7 +224,7 @@ enum neap_status neap_oom_read_journal(const struct neap_record *record, size_t 
 
 	if (!inputs.steps)
 		return neap_fail(err, NEAP_ENOMEM, "out of host memory for the steps before an out-of-memory");
-	read_failure(card, record, &record->journal[at]);
+	read_failure(card, record, at);
 	read_before(card, record, at, &inputs);
 	read_after(card, record, at);
 	if (card->split.micro_batch > MICRO_BATCH_MAX)

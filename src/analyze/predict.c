@@ -68,8 +68,8 @@ static bool read_end(const struct neap_record *record, struct walk *walk)
 {
 	size_t at = record->journal_count;
 
-	while (at > 0 &&
-	       !(record->journal[at - 1].kind == NEAP_EVENT_MARK && record->journal[at - 1].address == NEAP_MARK_END))
+	while (at > 0 && !(record->journal[at - 1].kind == NEAP_EVENT_MARK &&
+			   record->journal[at - 1].mark.mark == NEAP_MARK_END))
 		at--;
 	if (at == 0)
 		return false;
@@ -82,15 +82,16 @@ static bool read_end(const struct neap_record *record, struct walk *walk)
 		if (event->kind == NEAP_EVENT_SPLIT || event->kind == NEAP_EVENT_RUNG) {
 			walk->settings_ns = event->time_ns;
 			walk->step_peak_bytes = 0;
-		} else if (event->kind == NEAP_EVENT_STEP && event->size > walk->step_peak_bytes) {
-			walk->step_peak_bytes = event->size;
+		} else if (event->kind == NEAP_EVENT_STEP && event->step.peak_bytes > walk->step_peak_bytes) {
+			walk->step_peak_bytes = event->step.peak_bytes;
 		}
 	}
 	bool found = false;
 	for (size_t i = at; i < record->journal_count && record->journal[i].kind == NEAP_EVENT_TAG_BYTES; i++) {
+		const struct neap_event_tag_bytes *tag = &record->journal[i].tag_bytes;
 		if (record->journal[i].device != walk->device)
 			continue;
-		walk->live[record->journal[i].tag % NEAP_RECORD_NAMES] = record->journal[i].a;
+		walk->live[tag->tag % NEAP_RECORD_NAMES] = tag->live_bytes;
 		found = true;
 	}
 	return found;
@@ -99,15 +100,18 @@ static bool read_end(const struct neap_record *record, struct walk *walk)
 /* One event back: what was live before it. False when that is less than nothing. */
 static bool step_back(struct walk *walk, const struct neap_event *event)
 {
-	uint64_t *live = &walk->live[event->tag % NEAP_RECORD_NAMES];
+	const struct neap_event_allocation *block = neap_event_as_allocation(event);
 
+	if (!block)
+		return true;
+	uint64_t *live = &walk->live[block->tag % NEAP_RECORD_NAMES];
 	if (event->kind == NEAP_EVENT_FREE_REQUESTED)
-		*live = neap_plus(*live, event->block);
+		*live = neap_plus(*live, block->bytes);
 	if (event->kind != NEAP_EVENT_ALLOC)
 		return true;
-	if (*live < event->block)
+	if (*live < block->bytes)
 		return false;
-	*live -= event->block;
+	*live -= block->bytes;
 	return true;
 }
 
@@ -121,13 +125,16 @@ bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *r
 	struct neap_demand demand = {0};
 	struct walk walk = {0};
 	size_t peak = SIZE_MAX;
+	uint64_t peak_bytes = 0;
 
 	if (!read_end(record, &walk))
 		return false;
 	for (size_t i = 0; i < record->allocation_count; i++)
 		if (of_walk(&walk, &record->allocations[i]) && record->allocations[i].kind == NEAP_EVENT_ALLOC &&
-		    (peak == SIZE_MAX || record->allocations[i].a > record->allocations[peak].a))
+		    (peak == SIZE_MAX || record->allocations[i].held.allocated_bytes > peak_bytes)) {
 			peak = i;
+			peak_bytes = record->allocations[i].held.allocated_bytes;
+		}
 	if (peak == SIZE_MAX)
 		return false;
 	for (size_t i = record->allocation_count; i-- > peak + 1;)
@@ -136,10 +143,10 @@ bool neap_demand_at_peak(const struct neap_record *record, struct neap_demand *r
 	for (uint16_t tag = 0; tag < NEAP_RECORD_NAMES; tag++)
 		if (walk.live[tag])
 			neap_demand_add(&demand, neap_record_name(record, tag), walk.live[tag]);
-	if (neap_demand_total(&demand) != record->allocations[peak].a)
+	if (neap_demand_total(&demand) != peak_bytes)
 		return false;
-	if (walk.step_peak_bytes > record->allocations[peak].a)
-		demand.unknown = neap_plus(demand.unknown, walk.step_peak_bytes - record->allocations[peak].a);
+	if (walk.step_peak_bytes > peak_bytes)
+		demand.unknown = neap_plus(demand.unknown, walk.step_peak_bytes - peak_bytes);
 	*ret_demand = demand;
 	return true;
 }

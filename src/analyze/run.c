@@ -16,31 +16,20 @@
 #define LOOK_BACK  4096 /* allocations of other devices, at most */
 #define FLAT_SHARE 20   /* an amplitude below a twentieth of the peak is no fluctuation */
 
-/* True when a and b of the event are allocated and reserved bytes at its instant. */
-static bool has_levels(const struct neap_event *event)
-{
-	switch (event->kind) {
-	case NEAP_EVENT_OOM_LIMITS:
-	case NEAP_EVENT_TAG_BYTES:
-	case NEAP_EVENT_RUNG:
-		return false;
-	default:
-		return event->kind >= NEAP_EVENT_ALLOC && event->kind <= NEAP_EVENT_ROOM;
-	}
-}
-
 static void raise_to(uint64_t *value, uint64_t candidate)
 {
 	if (candidate > *value)
 		*value = candidate;
 }
 
-static void take_levels(struct neap_run_facts *facts, const struct neap_event *event)
+static void take_held(struct neap_run_facts *facts, const struct neap_event *event)
 {
-	if (!has_levels(event))
+	const struct neap_event_held *held = neap_event_as_held(event);
+
+	if (!held)
 		return;
-	raise_to(&facts->peak_allocated_bytes, event->a);
-	raise_to(&facts->peak_reserved_bytes, event->b);
+	raise_to(&facts->peak_allocated_bytes, held->allocated_bytes);
+	raise_to(&facts->peak_reserved_bytes, held->reserved_bytes);
 }
 
 static void take_settings(struct neap_run_facts *facts, struct neap_split split, uint32_t rungs)
@@ -55,31 +44,47 @@ static void take_settings(struct neap_run_facts *facts, struct neap_split split,
 }
 
 static void take_process(struct neap_run_process *process, const struct neap_record *record,
-			 const struct neap_event *event)
+			 const struct neap_event_process *told)
 {
-	const char *device = neap_record_name(record, event->tag);
+	const char *device = neap_record_name(record, told->device_uuid);
 	size_t length = strlen(process->devices), room = sizeof process->devices - length;
 
-	process->role = event->block < NEAP_PROCESS_ROLES ? (enum neap_process_role)event->block : NEAP_PROCESS_PLAIN;
-	process->rank = event->address;
-	process->local_rank = event->size;
-	process->ranks = event->a;
-	process->parent = event->b;
+	process->role = told->role < NEAP_PROCESS_ROLES ? (enum neap_process_role)told->role : NEAP_PROCESS_PLAIN;
+	process->rank = told->rank;
+	process->local_rank = told->local_rank;
+	process->ranks = told->ranks;
+	process->parent = told->parent;
 	if (*device && !strchr(device, ' ') && !strstr(process->devices, device) &&
 	    strlen(device) + (length > 0) < room)
 		snprintf(process->devices + length, room, "%s%s", length ? " " : "", device);
+}
+
+static void take_rung(struct neap_run_facts *facts, const struct neap_event *event, bool main)
+{
+	const struct neap_event_rung *rung = neap_event_as_rung(event);
+
+	if (rung->rung == NEAP_RUNG_STOP)
+		return;
+	facts->rungs++;
+	if (!main)
+		return;
+	if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
+		take_settings(facts,
+			      (struct neap_split){.micro_batch = rung->micro_batch_before,
+						  .accumulate = rung->accumulate_before,
+						  .ranks = 1},
+			      rung->settings.rungs & ~(UINT32_C(1) << (rung->rung & 31)));
+	take_settings(facts, neap_record_split(event, facts->last_split.ranks), rung->settings.rungs);
 }
 
 /* `main`: of the device that the run's settings and losses are those of. */
 static void take_journal(struct neap_run_facts *facts, const struct neap_record *record,
 			 const struct neap_event *event, bool main)
 {
-	double value;
-
 	switch (event->kind) {
 	case NEAP_EVENT_STEP:
-		raise_to(&facts->peak_allocated_bytes, event->size);
-		if (main && event->address > facts->memory_ends_high_step) /* memory did not end there */
+		raise_to(&facts->peak_allocated_bytes, event->step.peak_bytes);
+		if (main && event->step.number > facts->memory_ends_high_step) /* memory did not end there */
 			facts->memory_ends_step = facts->memory_ends_low_step = facts->memory_ends_high_step = 0;
 		break;
 	case NEAP_EVENT_OOM:
@@ -88,47 +93,34 @@ static void take_journal(struct neap_run_facts *facts, const struct neap_record 
 	case NEAP_EVENT_SPLIT:
 		if (!main)
 			break;
-		take_settings(facts, neap_record_split(event, facts->last_split.ranks), event->stream);
-		facts->layers = event->flags;
+		take_settings(facts, neap_record_split(event, facts->last_split.ranks), event->split.settings.rungs);
+		facts->layers = event->split.layers;
 		break;
 	case NEAP_EVENT_RUNG:
-		if (event->block == NEAP_RUNG_STOP)
-			break;
-		if (!main) {
-			facts->rungs++;
-			break;
-		}
-		if (!facts->first_split.micro_batch) /* the journal has lost the beginning */
-			take_settings(
-				facts,
-				(struct neap_split){.micro_batch = event->a, .accumulate = event->b, .ranks = 1},
-				event->stream & ~(uint32_t)(UINT64_C(1) << (event->block & 31)));
-		facts->rungs++;
-		take_settings(facts, neap_record_split(event, facts->last_split.ranks), event->stream);
+		take_rung(facts, event, main);
 		break;
 	case NEAP_EVENT_CLEANUP:
 		facts->cleanups++;
-		facts->cleanup_ns += event->address;
+		facts->cleanup_ns += event->cleanup.ns;
 		break;
 	case NEAP_EVENT_RESTART:
-		facts->restarts = event->block;
+		facts->restarts = event->restart.count;
 		break;
 	case NEAP_EVENT_PROCESS:
-		take_process(&facts->process, record, event);
+		take_process(&facts->process, record, &event->process);
 		break;
 	case NEAP_EVENT_PAGE:
-		raise_to(&facts->peak_allocated_bytes, event->size);
-		raise_to(&facts->peak_reserved_bytes, event->block);
+		raise_to(&facts->peak_allocated_bytes, event->page.peak_allocated_bytes);
+		raise_to(&facts->peak_reserved_bytes, event->page.peak_reserved_bytes);
 		break;
 	case NEAP_EVENT_FORECAST:
-		facts->memory_ends_step = event->address;
-		facts->memory_ends_low_step = event->size;
-		facts->memory_ends_high_step = event->block;
+		facts->memory_ends_step = event->forecast.step;
+		facts->memory_ends_low_step = event->forecast.low_step;
+		facts->memory_ends_high_step = event->forecast.high_step;
 		break;
 	case NEAP_EVENT_METRIC:
-		memcpy(&value, &event->address, sizeof value);
-		if (main && !strcmp(neap_record_name(record, event->tag), "loss"))
-			facts->last_loss = value;
+		if (main && !strcmp(neap_record_name(record, event->metric.name), "loss"))
+			facts->last_loss = event->metric.value;
 		break;
 	default:
 		break;
@@ -161,7 +153,19 @@ struct track {
 
 static bool is_step(const struct track *track, size_t i) { return track->lanes->of[i] == track->lane; }
 
+static const struct neap_event_step *step_at(const struct track *track, size_t i)
+{
+	return is_step(track, i) ? neap_event_as_step(&track->record->journal[i]) : NULL;
+}
+
 static uint16_t device_of(const struct track *track) { return track->lanes->items[track->lane].device; }
+
+static uint64_t level_after(const struct neap_event *event)
+{
+	const struct neap_event_held *held = neap_event_as_held(event);
+
+	return held ? held->allocated_bytes : 0;
+}
 
 /* Counts rises of at least `swing` that are followed by falls of as much, in the allocations between two instants. */
 static uint64_t count_teeth(const struct track *track, size_t *cursor, uint64_t begin_ns, uint64_t end_ns,
@@ -177,11 +181,11 @@ static uint64_t count_teeth(const struct track *track, size_t *cursor, uint64_t 
 	/* The level that the step begins with. */
 	for (size_t i = *cursor; i > 0 && *cursor - i < LOOK_BACK && low == UINT64_MAX; i--)
 		if (record->allocations[i - 1].device == device)
-			low = record->allocations[i - 1].a;
+			low = level_after(&record->allocations[i - 1]);
 	for (; *cursor < record->allocation_count && record->allocations[*cursor].time_ns <= end_ns; (*cursor)++) {
 		if (record->allocations[*cursor].device != device)
 			continue;
-		uint64_t level = record->allocations[*cursor].a;
+		uint64_t level = level_after(&record->allocations[*cursor]);
 		low = level < low ? level : low;
 		high = level > high ? level : high;
 		if (!rising && level - low >= swing) {
@@ -206,9 +210,10 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 	size_t count = 0, cursor = 0;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (is_step(track, i))
-			room[count++] = event->size > event->block ? event->size - event->block : 0;
+		const struct neap_event_step *step = step_at(track, i);
+		if (step)
+			room[count++] =
+				step->peak_bytes > step->lowest_bytes ? step->peak_bytes - step->lowest_bytes : 0;
 	}
 	if (count == 0)
 		return;
@@ -216,11 +221,12 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 	uint64_t amplitude = room[count / 2], swing = amplitude / 2 ? amplitude / 2 : 1;
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		if (!is_step(track, i))
+		const struct neap_event_step *step = step_at(track, i);
+		if (!step)
 			continue;
 		if (previous_ns >= first_ns || !record->allocations_lost) { /* the whole step is in the ring */
 			teeth += count_teeth(track, &cursor, previous_ns, event->time_ns, swing);
-			ticks += event->stream;
+			ticks += step->micro_batches;
 			seen++;
 		}
 		previous_ns = event->time_ns;
@@ -236,7 +242,7 @@ static void find_fluctuation(struct neap_run_facts *facts, const struct track *t
 static bool floor_changes(const struct neap_event *event)
 {
 	return event->kind == NEAP_EVENT_RUNG || event->kind == NEAP_EVENT_SPLIT ||
-	       (event->kind == NEAP_EVENT_CLEANUP && event->block == NEAP_CLEANUP_LEAK);
+	       (event->kind == NEAP_EVENT_CLEANUP && event->cleanup.reason == NEAP_CLEANUP_LEAK);
 }
 
 /* The low-water marks since the floor last changed; where these are too few (rungs were taken as memory ended), the
@@ -258,8 +264,8 @@ static struct neap_leak leak_of(const struct track *track, bool restarted, uint6
 			}
 			begin = count;
 		} else if (is_step(track, i)) {
-			room[count++] = event->block;
-			peak = event->size;
+			room[count++] = event->step.lowest_bytes;
+			peak = event->step.peak_bytes;
 		}
 	}
 	if (device_total_bytes)
@@ -295,21 +301,24 @@ static void find_leak(struct neap_run_facts *facts, struct track track, uint64_t
 /* What a cleanup gave back and the process had reserved again by the next of its device is counted once. */
 static void count_freed(struct neap_run_facts *facts, const struct neap_record *record)
 {
-	const struct neap_event *before[DEVICES_KEPT] = {NULL}; /* the device's last cleanup */
+	const struct neap_event_cleanup *before[DEVICES_KEPT] = {NULL}; /* the device's last cleanup */
 
 	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->kind != NEAP_EVENT_CLEANUP)
+		const struct neap_event_cleanup *cleanup = neap_event_as_cleanup(&record->journal[i]);
+		uint16_t device = record->journal[i].device;
+		if (!cleanup)
 			continue;
-		facts->cleanup_freed_bytes += event->size;
-		if (event->device >= DEVICES_KEPT)
+		facts->cleanup_freed_bytes += cleanup->freed_bytes;
+		if (device >= DEVICES_KEPT)
 			continue;
-		const struct neap_event *last = before[event->device];
-		before[event->device] = event;
-		if (!last || event->b > UINT64_MAX - event->size)
+		const struct neap_event_cleanup *last = before[device];
+		uint64_t left = cleanup->held.reserved_bytes;
+		before[device] = cleanup;
+		if (!last || left > UINT64_MAX - cleanup->freed_bytes)
 			continue;
-		uint64_t level = event->b + event->size, again = level > last->b ? level - last->b : 0;
-		again = again < last->size ? again : last->size;
+		uint64_t level = left + cleanup->freed_bytes;
+		uint64_t again = level > last->held.reserved_bytes ? level - last->held.reserved_bytes : 0;
+		again = again < last->freed_bytes ? again : last->freed_bytes;
 		facts->cleanup_freed_bytes -= again;
 		facts->cleanup_retaken_bytes += again;
 	}
@@ -321,7 +330,7 @@ static void count_steps(struct neap_run_facts *facts, const struct track *track)
 	facts->steps = track->lanes->items[track->lane].steps;
 	for (size_t i = 0; i < track->record->journal_count; i++)
 		if (is_step(track, i))
-			facts->ticks += track->record->journal[i].stream;
+			facts->ticks += track->record->journal[i].step.micro_batches;
 }
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts)
@@ -335,9 +344,9 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	/* Short of host memory: no statement, as for a short run. */
 	bool known = room && neap_lanes_find(record, &lanes, NULL) == NEAP_OK && lanes.count > 0;
 	for (size_t i = 0; i < record->allocation_count; i++)
-		take_levels(&facts, &record->allocations[i]);
+		take_held(&facts, &record->allocations[i]);
 	for (size_t i = 0; i < record->journal_count; i++) {
-		take_levels(&facts, &record->journal[i]);
+		take_held(&facts, &record->journal[i]);
 		take_journal(&facts, record, &record->journal[i],
 			     !known || record->journal[i].device == lanes.items[lanes.main].device);
 	}
@@ -354,7 +363,7 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	*ret_facts = facts;
 }
 
-const struct neap_event *neap_run_wish(const struct neap_record *record)
+const struct neap_event_wish *neap_run_wish(const struct neap_record *record)
 {
 	const struct neap_event *wish = NULL;
 
@@ -366,7 +375,7 @@ const struct neap_event *neap_run_wish(const struct neap_record *record)
 		else if (went_on || event->kind == NEAP_EVENT_RESTART)
 			wish = NULL;
 	}
-	return wish;
+	return wish ? neap_event_as_wish(wish) : NULL;
 }
 
 /* The curve: points handed one by one, in order of time, to `take`. */
@@ -391,6 +400,14 @@ static void give(struct curve *curve, uint64_t time_ns, uint64_t allocated, uint
 	curve->take(curve, &point);
 }
 
+static void give_held(struct curve *curve, const struct neap_event *event)
+{
+	const struct neap_event_held *held = neap_event_as_held(event);
+
+	if (held)
+		give(curve, event->time_ns, held->allocated_bytes, held->reserved_bytes);
+}
+
 /* The allocations up to an instant, from `next` on. Returns the next. */
 static size_t give_allocations(struct curve *curve, size_t next, uint64_t until_ns)
 {
@@ -398,8 +415,8 @@ static size_t give_allocations(struct curve *curve, size_t next, uint64_t until_
 
 	for (; next < record->allocation_count && record->allocations[next].time_ns <= until_ns; next++) {
 		const struct neap_event *event = &record->allocations[next];
-		if (event->device == curve->device && has_levels(event))
-			give(curve, event->time_ns, event->a, event->b);
+		if (event->device == curve->device)
+			give_held(curve, event);
 	}
 	return next;
 }
@@ -416,18 +433,19 @@ static void each_point(struct curve *curve)
 		next = give_allocations(curve, next, event->time_ns);
 		if (event->device != curve->device)
 			continue;
+		const struct neap_event_step *step = neap_event_as_step(event);
 		/* A step's peak was somewhere inside it: drawn in its middle. */
-		if (event->kind == NEAP_EVENT_STEP && record->allocations_lost && previous_ns < ring_ns) {
+		if (step && record->allocations_lost && previous_ns < ring_ns) {
 			uint64_t middle = previous_ns + (event->time_ns - previous_ns) / 2;
+			uint64_t reserved = step->held.reserved_bytes, peak = step->peak_bytes;
 			if (middle < ring_ns && event->time_ns < ring_ns) {
-				give(curve, middle, event->size, event->b > event->size ? event->b : event->size);
-				give(curve, event->time_ns, event->block, event->b);
+				give(curve, middle, peak, reserved > peak ? reserved : peak);
+				give(curve, event->time_ns, step->lowest_bytes, reserved);
 			}
 		}
-		if (event->kind == NEAP_EVENT_STEP)
+		if (step)
 			previous_ns = event->time_ns;
-		if (has_levels(event))
-			give(curve, event->time_ns, event->a, event->b);
+		give_held(curve, event);
 	}
 	give_allocations(curve, next, UINT64_MAX);
 }
@@ -442,9 +460,9 @@ static uint16_t highest_device(const struct neap_record *record)
 		const struct neap_event *event = i < record->allocation_count
 							 ? &record->allocations[i]
 							 : &record->journal[i - record->allocation_count];
-		uint64_t level = has_levels(event) ? event->a : 0;
-		if (event->kind == NEAP_EVENT_STEP && event->size > level)
-			level = event->size;
+		uint64_t level = level_after(event);
+		if (event->kind == NEAP_EVENT_STEP)
+			raise_to(&level, event->step.peak_bytes);
 		if (level > highest || (i == 0 && level == highest)) {
 			highest = level;
 			device = event->device;

@@ -39,11 +39,11 @@ bool neap_last_settings(const struct neap_record *record, struct neap_last_setti
 		if (event->device != settings.device)
 			continue;
 		if (event->kind != NEAP_EVENT_SPLIT &&
-		    (event->kind != NEAP_EVENT_RUNG || event->block == NEAP_RUNG_STOP))
+		    (event->kind != NEAP_EVENT_RUNG || event->rung.rung == NEAP_RUNG_STOP))
 			continue;
 		struct neap_split next = neap_record_split(event, settings.split.ranks);
 		/* Only a rung that changed the split alone shows how sizes depend on it. */
-		bool same_program = event->kind == NEAP_EVENT_RUNG && event->block == NEAP_RUNG_SPLIT;
+		bool same_program = event->kind == NEAP_EVENT_RUNG && event->rung.rung == NEAP_RUNG_SPLIT;
 		settings.before = same_program ? settings.split : (struct neap_split){0};
 		settings.before_since_ns = settings.since_ns;
 		settings.split = next;
@@ -105,9 +105,9 @@ static bool find_step(const struct neap_record *record, const struct neap_last_s
 			previous = SIZE_MAX; /* what follows is the rest of a step */
 		if (event->kind != NEAP_EVENT_STEP)
 			continue;
-		if (previous != SIZE_MAX && event->size >= highest &&
+		if (previous != SIZE_MAX && event->step.peak_bytes >= highest &&
 		    window_is_whole(record, record->journal[previous].time_ns)) {
-			highest = event->size;
+			highest = event->step.peak_bytes;
 			*ret_begin = previous;
 			*ret_end = i;
 			found = true;
@@ -119,17 +119,19 @@ static bool find_step(const struct neap_record *record, const struct neap_last_s
 
 static bool add_block(struct builder *builder, const struct neap_event *event, uint32_t *ret_index)
 {
+	const struct neap_event_allocation *from = neap_event_as_allocation(event);
 	struct block *block = &builder->blocks[builder->block_count];
 	uint64_t former;
 
 	/* A free that was lost: the address says that it happened. */
-	if (event->kind == NEAP_EVENT_ALLOC && neap_map_get(&builder->live, event->address, &former) &&
-	    former != GONE)
+	if (event->kind == NEAP_EVENT_ALLOC && neap_map_get(&builder->live, from->address, &former) && former != GONE)
 		builder->blocks[former].dead = true;
-	*block = (struct block){
-		.address = event->address, .requested = event->size, .bytes = event->block, .stream = event->stream};
+	*block = (struct block){.address = from->address,
+				.requested = from->requested_bytes,
+				.bytes = from->bytes,
+				.stream = from->stream};
 	*ret_index = (uint32_t)builder->block_count++;
-	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, event->address, *ret_index);
+	return event->kind != NEAP_EVENT_ALLOC || neap_map_put(&builder->live, from->address, *ret_index);
 }
 
 /* The blocks that are live when the step begins. False: no host memory. */
@@ -147,8 +149,8 @@ static bool find_base(struct builder *builder)
 		if (event->kind == NEAP_EVENT_ALLOC && event->time_ns <= builder->begin_ns)
 			good = add_block(builder, event, &index);
 		else if (event->kind == NEAP_EVENT_ALLOC)
-			good = neap_map_put(&builder->live, event->address, GONE);
-		else if (neap_map_remove(&builder->live, event->address, &value)) {
+			good = neap_map_put(&builder->live, event->allocation.address, GONE);
+		else if (neap_map_remove(&builder->live, event->allocation.address, &value)) {
 			if (value != GONE && event->time_ns <= builder->begin_ns)
 				builder->blocks[value].dead = true;
 		} else if (event->time_ns > builder->begin_ns) { /* allocated before the ring begins */
@@ -224,10 +226,11 @@ static struct neap_step_size guess(const struct builder *builder, const struct n
 {
 	bool smaller = is_smaller(builder, event);
 	uint64_t samples = builder->settings->split.micro_batch - smaller;
+	uint64_t bytes = event->allocation.requested_bytes;
 
-	if (event->size % samples || never_scales(neap_record_name(builder->record, event->tag)))
-		return (struct neap_step_size){.fixed = event->size, .smaller = smaller};
-	return (struct neap_step_size){.sample = event->size / samples, .smaller = smaller};
+	if (bytes % samples || never_scales(neap_record_name(builder->record, event->allocation.tag)))
+		return (struct neap_step_size){.fixed = bytes, .smaller = smaller};
+	return (struct neap_step_size){.sample = bytes / samples, .smaller = smaller};
 }
 
 uint64_t neap_step_bytes(const struct neap_step_size *size, uint64_t micro_batch, bool as_recorded)
@@ -282,13 +285,14 @@ static bool take_step(struct builder *builder)
 			continue;
 		struct neap_rerun_op *op = &builder->ops[builder->op_count];
 		if (event->kind == NEAP_EVENT_ALLOC) {
-			if (!event->size)
+			const struct neap_event_allocation *block = neap_event_as_allocation(event);
+			if (!block->requested_bytes)
 				continue;
 			if (!add_block(builder, event, &index))
 				return false;
-			*op = (struct neap_rerun_op){index, event->stream, event->size};
+			*op = (struct neap_rerun_op){index, block->stream, block->requested_bytes};
 			builder->sizes[builder->op_count++] = guess(builder, event);
-		} else if (neap_map_remove(&builder->live, event->address, &value)) {
+		} else if (neap_map_remove(&builder->live, event->allocation.address, &value)) {
 			builder->opened |= value < builder->base_count;
 			*op = (struct neap_rerun_op){.slot = (uint32_t)value};
 			builder->sizes[builder->op_count++] = (struct neap_step_size){0};
@@ -321,17 +325,17 @@ struct pair_search {
 	const struct neap_last_settings *settings;
 	/* Allocations at the split before, and of the step, in order. Those of smaller micro-batches come after
 	 * these. */
-	const struct neap_event **earlier, **later;
+	const struct neap_event_allocation **earlier, **later;
 	size_t earlier_count, later_count;
 };
 
 static bool pair_fits(const struct pair_search *search, size_t earlier, size_t later, struct neap_step_size *ret_size)
 {
-	const struct neap_event *a = search->earlier[earlier], *b = search->later[later];
+	const struct neap_event_allocation *a = search->earlier[earlier], *b = search->later[later];
 
 	return a->tag == b->tag && a->stream == b->stream &&
-	       solve(search->settings->before.micro_batch, a->size, search->settings->split.micro_batch, b->size,
-		     ret_size);
+	       solve(search->settings->before.micro_batch, a->requested_bytes, search->settings->split.micro_batch,
+		     b->requested_bytes, ret_size);
 }
 
 /* How many allocations from `offset` on are the step's, up to the failure or the end of a micro-batch. */
@@ -366,15 +370,16 @@ static bool learn(const struct pair_search *search, struct neap_step_model *mode
 		const struct neap_rerun_op *op = &model->ops[model->base_count + i];
 		if (!op->bytes)
 			continue;
-		const struct neap_event *event = search->later[alloc++];
+		const struct neap_event_allocation *block = search->later[alloc++];
 		struct neap_step_size size = {0}, other;
 		bool smaller = model->sizes[i].smaller;
 		unsigned seen = 0;
 		for (size_t k = 0; k < longest && seen < 2; k++) {
-			if (search->later[k]->tag != event->tag || !pair_fits(search, best + k, k, &other))
+			if (search->later[k]->tag != block->tag || !pair_fits(search, best + k, k, &other))
 				continue;
 			other.smaller = smaller;
-			if (neap_step_bytes(&other, search->settings->split.micro_batch, true) != event->size)
+			if (neap_step_bytes(&other, search->settings->split.micro_batch, true) !=
+			    block->requested_bytes)
 				continue;
 			if (!seen || other.fixed != size.fixed || other.sample != size.sample) {
 				seen++;
@@ -411,13 +416,13 @@ static bool learn_from_before(const struct builder *builder, struct neap_step_mo
 	search.later = calloc(record->allocation_count + 1, sizeof *search.later);
 	for (size_t i = 0; search.earlier && search.later && i < record->allocation_count; i++) {
 		const struct neap_event *event = &record->allocations[i];
-		if (!ours(builder, event) || event->kind != NEAP_EVENT_ALLOC || !event->size)
+		if (!ours(builder, event) || event->kind != NEAP_EVENT_ALLOC || !event->allocation.requested_bytes)
 			continue;
 		if (event->time_ns > begin_ns && event->time_ns < until_ns)
-			search.earlier[search.earlier_count++] = event;
+			search.earlier[search.earlier_count++] = &event->allocation;
 		if (event->time_ns <= builder->begin_ns || event->time_ns > builder->end_ns)
 			continue;
-		search.later[later_count++] = event;
+		search.later[later_count++] = &event->allocation;
 		search.later_count += !is_smaller(builder, event);
 	}
 	if (search.earlier && search.later)
@@ -434,10 +439,10 @@ static uint64_t level_at(const struct builder *builder, size_t begin)
 	uint64_t level = 0;
 
 	if (record->journal[begin].kind == NEAP_EVENT_STEP)
-		return record->journal[begin].a;
+		return record->journal[begin].held.allocated_bytes;
 	for (size_t i = 0; i < record->allocation_count && record->allocations[i].time_ns <= builder->begin_ns; i++)
 		if (ours(builder, &record->allocations[i]))
-			level = record->allocations[i].a;
+			level = record->allocations[i].held.allocated_bytes;
 	return level;
 }
 
@@ -448,8 +453,8 @@ static uint64_t reserved_peak(const struct builder *builder)
 	for (size_t i = 0; i < builder->record->allocation_count; i++) {
 		const struct neap_event *event = &builder->record->allocations[i];
 		if (event->device == builder->settings->device && event->time_ns > builder->begin_ns &&
-		    event->time_ns <= builder->end_ns && event->b > peak)
-			peak = event->b;
+		    event->time_ns <= builder->end_ns && event->held.reserved_bytes > peak)
+			peak = event->held.reserved_bytes;
 	}
 	return peak;
 }
@@ -494,7 +499,7 @@ enum neap_status neap_step_model_make(const struct neap_record *record, const st
 		.slot_count = builder.block_count,
 		.base_bytes = level,
 		.unknown_bytes = level - known,
-		.peak_allocated_bytes = record->journal[end].size,
+		.peak_allocated_bytes = record->journal[end].step.peak_bytes,
 		.peak_reserved_bytes = reserved_peak(&builder),
 		.closed = !builder.opened && !builder.survived,
 	};

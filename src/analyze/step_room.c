@@ -27,7 +27,7 @@ static uint64_t page_of(const struct neap_record *record, uint16_t device)
 
 	for (size_t i = 0; i < record->journal_count; i++)
 		if (of_device(record, i, NEAP_EVENT_ROOM, device))
-			page_bytes = (uint64_t)record->journal[i].stream * 1024;
+			page_bytes = record->journal[i].room.page_bytes;
 	return page_bytes <= (1ull << 30) && !(page_bytes & (page_bytes - 1)) ? page_bytes : PLAIN_PAGE_BYTES;
 }
 
@@ -40,7 +40,7 @@ static bool settings_at(const struct neap_record *record, size_t oom, struct nea
 		.device = device, .until_ns = record->journal[oom].time_ns, .from_change = true};
 	for (size_t i = 0; i < oom; i++) {
 		const struct neap_event *event = &record->journal[i];
-		bool rung = of_device(record, i, NEAP_EVENT_RUNG, device) && event->block != NEAP_RUNG_STOP;
+		bool rung = of_device(record, i, NEAP_EVENT_RUNG, device) && event->rung.rung != NEAP_RUNG_STOP;
 		if (!rung && !of_device(record, i, NEAP_EVENT_SPLIT, device))
 			continue;
 		settings->split = neap_record_split(event, 1);
@@ -63,8 +63,10 @@ static bool next_stretch(const struct neap_record *record, size_t *from, struct 
 		if (event->kind == NEAP_EVENT_RESTART)
 			return false;
 	}
-	if (i == record->journal_count || record->journal[i].block != NEAP_RUNG_SPLIT ||
-	    record->journal[i].address == 0 || record->journal[i].address >= settings->split.micro_batch)
+	const struct neap_event_rung *rung =
+		i < record->journal_count ? neap_event_as_rung(&record->journal[i]) : NULL;
+	if (!rung || rung->rung != NEAP_RUNG_SPLIT || rung->settings.micro_batch == 0 ||
+	    rung->settings.micro_batch >= settings->split.micro_batch)
 		return false;
 	settings->before = settings->split;
 	settings->before_since_ns = settings->since_ns;

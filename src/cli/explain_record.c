@@ -34,7 +34,7 @@ static uint64_t room_of(const struct neap_record *record)
 {
 	for (size_t i = record->journal_count; i > 0; i--)
 		if (record->journal[i - 1].kind == NEAP_EVENT_ROOM)
-			return record->journal[i - 1].size;
+			return record->journal[i - 1].room.room_bytes;
 	return 0;
 }
 

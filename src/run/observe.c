@@ -361,16 +361,16 @@ void neap_observe_recorded(struct neap_observe *observe, const struct neap_recor
 	if (!slot)
 		return;
 	for (size_t i = 0; i < record->journal_count; i++) {
-		const struct neap_event *event = &record->journal[i];
-		if (event->kind != NEAP_EVENT_PAGE)
+		const struct neap_event_page *page = neap_event_as_page(&record->journal[i]);
+		if (!page)
 			continue;
-		size_t index = find_read(observe, neap_record_name(record, event->tag));
+		size_t index = find_read(observe, neap_record_name(record, page->device_uuid));
 		if (index < observe->device_count)
-			take_use(observe, slot, index, event->address);
+			take_use(observe, slot, index, page->context_bytes);
 		if (index != observe->watched)
 			continue;
-		raise_to(&slot->peak_allocated_bytes, event->size);
-		raise_to(&slot->peak_reserved_bytes, event->block);
+		raise_to(&slot->peak_allocated_bytes, page->peak_allocated_bytes);
+		raise_to(&slot->peak_reserved_bytes, page->peak_reserved_bytes);
 	}
 	if (observe->monitor) /* another device may be watched now */
 		neap_observe_read(observe, NULL);

@@ -108,8 +108,8 @@ enum neap_status neap_facts_marks(const struct neap_supervise *run, const struct
 			continue;
 		struct neap_result_mark *mark = &marks[result->mark_count++];
 		mark->time_ns = event->time_ns > run->started_ns ? event->time_ns - run->started_ns : 0;
-		mark->value = event->size > INT64_MAX ? INT64_MAX : event->size;
-		snprintf(mark->name, sizeof mark->name, "%s", neap_record_name(record, event->tag));
+		mark->value = event->mark.value > INT64_MAX ? INT64_MAX : event->mark.value;
+		snprintf(mark->name, sizeof mark->name, "%s", neap_record_name(record, event->mark.name));
 	}
 	free(result->marks);
 	result->marks = marks;

@@ -168,21 +168,21 @@ struct evidence_search {
 /* Why a session asked its program to stop, if one did and the program obeyed. */
 static void read_stop_request(const struct neap_record *record, struct neap_evidence *evidence)
 {
-	const struct neap_event *request = neap_run_wish(record);
+	const struct neap_event_wish *request = neap_run_wish(record);
 	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
 
-	if (!request || request->block != NEAP_TRAIN_STOP)
+	if (!request || request->wish != NEAP_TRAIN_STOP)
 		return;
-	if (!strcmp(neap_record_name(record, request->tag), "leak")) /* python/neap/training.py */
+	if (request->high_step)
 		snprintf(evidence->stop_text, sizeof evidence->stop_text,
-			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", request->size);
-	else if (!strcmp(neap_record_name(record, request->tag), "--max-steps")) /* python/neap/_events.py */
+			 "memory leaks: it would have ended at step %" PRIu64 " at the earliest", request->low_step);
+	else if (request->max_steps)
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "the %" PRIu64 " step%s of --max-steps",
-			 request->size, request->size == 1 ? "" : "s");
+			 request->max_steps, request->max_steps == 1 ? "" : "s");
 	else
 		snprintf(evidence->stop_text, sizeof evidence->stop_text, "%s below %s: %s were left",
-			 neap_record_name(record, request->tag), neap_size_format(request->address, below),
-			 neap_size_format(request->size, left));
+			 neap_record_name(record, request->name), neap_size_format(request->threshold_bytes, below),
+			 neap_size_format(request->left_bytes, left));
 }
 
 enum neap_status neap_facts_read(const char *path, struct neap_record *ret_record, struct neap_error *err)

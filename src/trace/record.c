@@ -32,6 +32,18 @@ static enum neap_status fail_at(struct neap_error *err, uint64_t position, const
 	return NEAP_EPARSE;
 }
 
+static enum neap_status fail_version(struct neap_error *err, uint32_t version, const char *path)
+{
+	neap_fail(
+		err, NEAP_EPARSE,
+		"recording %s has format %u, and this neap reads format %u: read it with the neap that recorded it, "
+		"or record the run again",
+		path, version, NEAP_RECORD_VERSION);
+	if (err)
+		err->position = FIELD(version);
+	return NEAP_EPARSE;
+}
+
 /* Up to `length` bytes at `offset`; fewer only at the file's end. */
 static enum neap_status read_at(int fd, void *bytes, size_t length, uint64_t offset, const char *path,
 				size_t *ret_length, struct neap_error *err)
@@ -60,7 +72,7 @@ static enum neap_status check_header(const struct neap_record_header *header, ui
 	if (memcmp(header->magic, NEAP_RECORD_MAGIC, sizeof header->magic) != 0)
 		return fail_at(err, FIELD(magic), path, "it does not begin with " NEAP_RECORD_MAGIC);
 	if (header->version != NEAP_RECORD_VERSION)
-		return fail_at(err, FIELD(version), path, "its version is not 1");
+		return fail_version(err, header->version, path);
 	if (header->header_bytes != NEAP_RECORD_HEADER_BYTES)
 		return fail_at(err, FIELD(header_bytes), path, "its header has another size");
 	if (header->journal_capacity == 0 || header->journal_capacity > NEAP_RECORD_CAPACITY_MAX)
@@ -302,12 +314,22 @@ void neap_record_fini(struct neap_record *record)
 	*record = (struct neap_record){0};
 }
 
+const struct neap_event_settings *neap_record_settings(const struct neap_event *event)
+{
+	const struct neap_event_split *split = neap_event_as_split(event);
+	const struct neap_event_rung *rung = neap_event_as_rung(event);
+
+	return split ? &split->settings : rung ? &rung->settings : NULL;
+}
+
 struct neap_split neap_record_split(const struct neap_event *event, uint64_t ranks)
 {
-	struct neap_split split = {.micro_batch = event->address,
-				   .accumulate = event->size,
-				   .ranks = event->kind == NEAP_EVENT_SPLIT && event->block ? event->block : ranks};
-	uint64_t smaller = event->stream >> NEAP_SMALLER_PARTS_SHIFT, batch = neap_split_batch(&split);
+	const struct neap_event_settings *settings = neap_record_settings(event);
+	const struct neap_event_split *told = neap_event_as_split(event);
+	struct neap_split split = {.micro_batch = settings->micro_batch,
+				   .accumulate = settings->accumulate,
+				   .ranks = told && told->ranks ? told->ranks : ranks};
+	uint64_t smaller = settings->smaller_parts, batch = neap_split_batch(&split);
 
 	if (batch != UINT64_MAX && smaller < split.accumulate && split.micro_batch > (smaller > 0))
 		split.batch = batch - smaller;
@@ -315,7 +337,7 @@ struct neap_split neap_record_split(const struct neap_event *event, uint64_t ran
 	return split;
 }
 
-const char *neap_record_name(const struct neap_record *record, uint16_t tag)
+const char *neap_record_name(const struct neap_record *record, uint64_t name)
 {
-	return tag < record->names_used && tag < NEAP_RECORD_NAMES ? record->names[tag] : "";
+	return name < record->names_used && name < NEAP_RECORD_NAMES ? record->names[name] : "";
 }

@@ -45,10 +45,12 @@ enum neap_status neap_record_open(const char *path, int *ret_fd, struct neap_rec
  * before. */
 enum neap_status neap_record_cut(const char *path, struct neap_error *err);
 
-/* The split in force from an event SPLIT or RUNG on. `ranks`: of the split before, since a RUNG does not say. */
+/* What an event SPLIT or RUNG tells of the settings in force from it on; NULL: it is another event. */
+const struct neap_event_settings *neap_record_settings(const struct neap_event *event);
+/* The split among them. `ranks`: of the split before, since a RUNG does not say. */
 struct neap_split neap_record_split(const struct neap_event *event, uint64_t ranks);
 
-/* The name of an event's tag; "" when it has none. Never NULL. */
-const char *neap_record_name(const struct neap_record *record, uint16_t tag);
+/* The text of an event's name or tag; "" when it has none. Never NULL. */
+const char *neap_record_name(const struct neap_record *record, uint64_t name);
 
 #endif

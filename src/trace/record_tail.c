@@ -39,11 +39,13 @@ struct search {
 static bool look(void *context, const struct neap_record_header *header, const struct neap_event *event)
 {
 	struct search *search = context;
-	if (event->kind == NEAP_EVENT_STEP && !search->step)
-		search->step = event->address;
-	if (event->kind == NEAP_EVENT_METRIC && isnan(search->loss) && event->tag < NEAP_RECORD_NAMES &&
-	    !strncmp(header->names[event->tag], "loss", NEAP_RECORD_NAME_ROOM))
-		memcpy(&search->loss, &event->address, sizeof search->loss);
+	const struct neap_event_step *step = neap_event_as_step(event);
+	const struct neap_event_metric *metric = neap_event_as_metric(event);
+	if (step && !search->step)
+		search->step = step->number;
+	if (metric && isnan(search->loss) && metric->name < NEAP_RECORD_NAMES &&
+	    !strncmp(header->names[metric->name], "loss", NEAP_RECORD_NAME_ROOM))
+		search->loss = metric->value;
 	return !search->step || isnan(search->loss);
 }
 

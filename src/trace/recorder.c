@@ -42,7 +42,6 @@
 #define CAPACITY_MAX  (1u << 24)
 #define EVENT_WORDS   (sizeof(struct neap_event) / sizeof(uint64_t))
 #define SEQUENCE_WORD 1
-#define FIRST_JOURNAL 20
 
 _Static_assert(sizeof(struct neap_event) == 64, "an event is 64 bytes in the file");
 _Static_assert(NEAP_RECORD_HEADER_BYTES + (JOURNAL_CAPACITY + ALLOCATION_CAPACITY) * sizeof(struct neap_event) ==
@@ -86,7 +85,7 @@ static void record_event(void *context, const struct neap_event *event)
 {
 	struct neap_recorder *recorder = context;
 
-	if (event->kind < FIRST_JOURNAL)
+	if (event->kind < NEAP_EVENT_FIRST_JOURNAL)
 		store_event(recorder->allocations, recorder->allocation_capacity,
 			    &recorder->header->allocation_written, event);
 	else

@@ -27,14 +27,14 @@ static uint64_t wall_us(const struct recording *recording, const struct neap_eve
 	return (event->time_ns + recording->record->wall_at_zero_ns) / 1000;
 }
 
-static uint32_t name_of(struct recording *recording, uint16_t tag)
+static uint32_t name_of(struct recording *recording, uint64_t name)
 {
-	const char *name = neap_record_name(recording->record, tag);
+	const char *text = neap_record_name(recording->record, name);
 
-	return neap_build_text(recording->build, name, strlen(name));
+	return neap_build_text(recording->build, text, strlen(text));
 }
 
-static uint32_t stack_of(struct recording *recording, uint16_t tag)
+static uint32_t stack_of(struct recording *recording, uint64_t tag)
 {
 	if (!tag || tag >= NEAP_RECORD_NAMES)
 		return 0;
@@ -65,35 +65,49 @@ static enum neap_trace_kind kind_of(uint16_t kind)
 
 static void take_memory_event(struct recording *recording, const struct neap_event *from, uint8_t device)
 {
+	const struct neap_event_allocation *allocation = neap_event_as_allocation(from);
+	const struct neap_event_segment *segment = neap_event_as_segment(from);
+	const struct neap_event_empty_cache *emptied = neap_event_as_empty_cache(from);
+	const struct neap_event_oom *oom = neap_event_as_oom(from);
 	struct neap_trace_event event = {
-		.address = from->address,
-		.size = from->size,
 		.time_us = wall_us(recording, from),
-		.stack = stack_of(recording, from->tag),
 		.kind = (uint8_t)kind_of(from->kind),
 		.device = device,
 	};
 
-	if (event.kind == NEAP_TRACE_OOM && from->block)
-		event.size = from->block;
-	if (event.kind == NEAP_TRACE_EMPTY_CACHE)
-		event.address = 0; /* a duration in the recording */
-	else if (event.kind != NEAP_TRACE_OOM)
-		event.stream = neap_build_stream(recording->build, from->stream, 0, 0);
+	if (allocation) {
+		event.address = allocation->address;
+		event.size = allocation->requested_bytes;
+		event.stack = stack_of(recording, allocation->tag);
+		event.stream = neap_build_stream(recording->build, allocation->stream, 0, 0);
+	} else if (segment) {
+		event.address = segment->address;
+		event.size = segment->bytes;
+		event.stream = neap_build_stream(recording->build, segment->stream, 0, 0);
+	} else if (emptied) {
+		event.size = emptied->freed_bytes;
+	} else if (oom) {
+		event.address = oom->device_free_bytes;
+		event.size = oom->bytes ? oom->bytes : oom->requested_bytes;
+		event.stack = stack_of(recording, oom->tag);
+	}
 	neap_build_event(recording->build, &event);
 }
 
 static void keep_account(struct recording *recording, const struct neap_event *event)
 {
-	uint64_t value = event->size << 1;
+	const struct neap_event_allocation *block = neap_event_as_allocation(event);
 	bool kept = true;
 
+	if (!block)
+		return;
+	uint64_t value = block->requested_bytes << 1;
 	if (event->kind == NEAP_EVENT_ALLOC)
-		kept = neap_map_put(&recording->live, event->address, value);
-	else if (event->kind == NEAP_EVENT_FREE_REQUESTED && neap_map_get(&recording->live, event->address, &value))
-		kept = neap_map_put(&recording->live, event->address, value | 1);
+		kept = neap_map_put(&recording->live, block->address, value);
+	else if (event->kind == NEAP_EVENT_FREE_REQUESTED && neap_map_get(&recording->live, block->address, &value))
+		kept = neap_map_put(&recording->live, block->address, value | 1);
 	else if (event->kind == NEAP_EVENT_FREE_COMPLETED)
-		neap_map_remove(&recording->live, event->address, NULL);
+		neap_map_remove(&recording->live, block->address, NULL);
 	if (!kept)
 		recording->build->failed = NEAP_ENOMEM;
 }
@@ -103,10 +117,10 @@ static void free_all(struct recording *recording, const struct neap_event *resta
 	const struct neap_map_slot *slot;
 
 	for (size_t cursor = 0; (slot = neap_map_next(&recording->live, &cursor));) {
-		struct neap_event event = {.time_ns = restart->time_ns,
-					   .kind = NEAP_EVENT_FREE_REQUESTED,
-					   .address = slot->key,
-					   .size = slot->value >> 1};
+		struct neap_event event = neap_event_of_allocation(
+			NEAP_EVENT_FREE_REQUESTED, device,
+			(struct neap_event_allocation){.address = slot->key, .requested_bytes = slot->value >> 1});
+		event.time_ns = restart->time_ns;
 		if (!(slot->value & 1))
 			take_memory_event(recording, &event, device);
 		event.kind = NEAP_EVENT_FREE_COMPLETED;
@@ -118,22 +132,23 @@ static void free_all(struct recording *recording, const struct neap_event *resta
 static void take_mark(struct recording *recording, const struct neap_event *from, uint8_t device, uint64_t index)
 {
 	struct neap_trace_mark mark = {.event = index, .time_us = wall_us(recording, from), .device = device};
-	const char *name = NULL;
+	const char *name = "";
 
 	switch (from->kind) {
 	case NEAP_EVENT_MARK:
 		mark.kind = NEAP_TRACE_MARK;
-		mark.number = from->size;
+		mark.number = neap_event_as_mark(from)->value;
+		name = neap_record_name(recording->record, neap_event_as_mark(from)->name);
 		break;
 	case NEAP_EVENT_STEP:
 		mark.kind = NEAP_TRACE_STEP;
-		mark.number = from->address;
+		mark.number = neap_event_as_step(from)->number;
+		name = neap_record_name(recording->record, neap_event_as_step(from)->name);
 		break;
 	case NEAP_EVENT_SCOPE_BEGIN:
-		mark.kind = NEAP_TRACE_BEGIN;
-		break;
 	case NEAP_EVENT_SCOPE_END:
-		mark.kind = NEAP_TRACE_END;
+		mark.kind = from->kind == NEAP_EVENT_SCOPE_BEGIN ? NEAP_TRACE_BEGIN : NEAP_TRACE_END;
+		name = neap_record_name(recording->record, neap_event_as_scope(from)->name);
 		break;
 	case NEAP_EVENT_CLEANUP:
 		mark.kind = NEAP_TRACE_MARK;
@@ -146,7 +161,7 @@ static void take_mark(struct recording *recording, const struct neap_event *from
 	default:
 		return; /* figures of the session, not places in the history */
 	}
-	mark.name = name ? neap_build_text(recording->build, name, strlen(name)) : name_of(recording, from->tag);
+	mark.name = neap_build_text(recording->build, name, strlen(name));
 	neap_build_mark(recording->build, &mark);
 }
 
@@ -155,14 +170,16 @@ static uint64_t allocated_before(const struct neap_record *record, uint8_t devic
 {
 	for (size_t i = 0; i < record->allocation_count; i++) {
 		const struct neap_event *event = &record->allocations[i];
-		if (event->device != device)
+		const struct neap_event_held *held = neap_event_as_held(event);
+		const struct neap_event_allocation *block = neap_event_as_allocation(event);
+		if (event->device != device || !held)
 			continue;
+		uint64_t after = held->allocated_bytes, bytes = block ? block->bytes : 0;
+		if (after > UINT64_MAX / 4 || bytes > UINT64_MAX / 4)
+			return 0;
 		if (event->kind == NEAP_EVENT_FREE_REQUESTED)
-			return event->a > UINT64_MAX / 4 || event->block > UINT64_MAX / 4 ? 0
-											  : event->a + event->block;
-		if (event->kind != NEAP_EVENT_ALLOC)
-			return event->a > UINT64_MAX / 4 ? 0 : event->a;
-		return event->a > event->block && event->a <= UINT64_MAX / 4 ? event->a - event->block : 0;
+			return after + bytes;
+		return event->kind != NEAP_EVENT_ALLOC ? after : after > bytes ? after - bytes : 0;
 	}
 	return 0;
 }

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_JOURNAL 20
-#define OTHER         (NEAP_RECORD_NAMES - 1) /* the last name stands for all that have no place */
+#define OTHER (NEAP_RECORD_NAMES - 1) /* the last name stands for all that have no place */
 
 struct recording_writer {
 	const struct neap_trace *trace;
@@ -93,7 +92,7 @@ static uint16_t tag_of(struct recording_writer *writer, uint32_t stack)
 
 static void put(struct recording_writer *writer, struct neap_event *event, uint64_t time_us)
 {
-	bool journal = event->kind >= FIRST_JOURNAL;
+	bool journal = event->kind >= NEAP_EVENT_FIRST_JOURNAL;
 	uint64_t *written = journal ? &writer->header.journal_written : &writer->header.allocation_written;
 
 	writer->now_ns = time_us * 1000 > writer->now_ns ? time_us * 1000 : writer->now_ns + 1;
@@ -101,8 +100,8 @@ static void put(struct recording_writer *writer, struct neap_event *event, uint6
 		return;
 	event->sequence = (uint32_t)++ * written;
 	event->time_ns = writer->now_ns;
-	event->a = event->a ? event->a : writer->allocated;
-	event->b = event->b ? event->b : writer->reserved;
+	if (neap_event_as_held(event))
+		event->held = (struct neap_event_held){writer->allocated, writer->reserved};
 	if (!writer->counting)
 		neap_output_bytes(&writer->output, event, sizeof *event);
 }
@@ -153,19 +152,29 @@ static void put_event(struct recording_writer *writer, const struct neap_trace_e
 		[NEAP_TRACE_EMPTY_CACHE] = NEAP_EVENT_EMPTY_CACHE,
 	};
 	bool handles = writer->trace->source != NEAP_TRACE_SNAPSHOT; /* of snapshots they may be addresses */
-	struct neap_event event = {
-		.kind = from->kind < sizeof kinds ? kinds[from->kind] : 0,
-		.device = from->device,
-		.address = from->address,
-		.size = from->size,
-		.block = from->size,
-		.tag = tag_of(writer, from->stack),
-		.stream = handles ? (uint32_t)writer->trace->streams[from->stream].handle : from->stream,
-	};
+	uint32_t stream = handles ? (uint32_t)writer->trace->streams[from->stream].handle : from->stream;
+	struct neap_event event = {.kind = from->kind < sizeof kinds ? kinds[from->kind] : 0, .device = from->device};
+	uint16_t tag = tag_of(writer, from->stack);
 
 	account(writer, from);
 	if (!event.kind)
 		return;
+	if (neap_event_as_allocation(&event))
+		event.allocation = (struct neap_event_allocation){.tag = tag,
+								  .stream = stream,
+								  .address = from->address,
+								  .requested_bytes = from->size,
+								  .bytes = from->size};
+	else if (neap_event_as_segment(&event))
+		event.segment =
+			(struct neap_event_segment){.stream = stream, .address = from->address, .bytes = from->size};
+	else if (neap_event_as_oom(&event))
+		event.oom = (struct neap_event_oom){.tag = tag,
+						    .device_free_bytes = from->address,
+						    .requested_bytes = from->size,
+						    .bytes = from->size};
+	else
+		event.empty_cache = (struct neap_event_empty_cache){.freed_bytes = from->size};
 	put(writer, &event, time_us);
 	if (from->kind == NEAP_TRACE_FREE_REQUESTED && writer->trace->source == NEAP_TRACE_TEXT) {
 		event.kind = NEAP_EVENT_FREE_COMPLETED;
@@ -175,20 +184,24 @@ static void put_event(struct recording_writer *writer, const struct neap_trace_e
 
 static void put_mark(struct recording_writer *writer, const struct neap_trace_mark *mark, uint64_t time_us)
 {
-	static const uint8_t kinds[] = {[NEAP_TRACE_MARK] = NEAP_EVENT_MARK,
-					[NEAP_TRACE_BEGIN] = NEAP_EVENT_SCOPE_BEGIN,
-					[NEAP_TRACE_END] = NEAP_EVENT_SCOPE_END,
-					[NEAP_TRACE_STEP] = NEAP_EVENT_STEP};
-	struct neap_event event = {.kind = kinds[mark->kind], .device = mark->device, .tag = mark_name(writer, mark)};
+	uint16_t name = mark_name(writer, mark);
+	struct neap_event event;
 
-	if (mark->kind == NEAP_TRACE_MARK)
-		event.size = mark->number;
-	if (mark->kind == NEAP_TRACE_STEP) {
-		event.address = mark->number;
-		event.size = writer->high;
-		event.block = writer->low == UINT64_MAX ? writer->allocated : writer->low;
+	if (mark->kind == NEAP_TRACE_MARK) {
+		event = neap_event_of_mark(mark->device,
+					   (struct neap_event_mark){.name = name, .value = mark->number});
+	} else if (mark->kind == NEAP_TRACE_STEP) {
+		uint64_t lowest = writer->low == UINT64_MAX ? writer->allocated : writer->low;
+		event = neap_event_of_step(mark->device, (struct neap_event_step){.name = name,
+										  .number = mark->number,
+										  .peak_bytes = writer->high,
+										  .lowest_bytes = lowest});
 		writer->high = writer->allocated;
 		writer->low = writer->allocated;
+	} else {
+		event = neap_event_of_scope(mark->kind == NEAP_TRACE_BEGIN ? NEAP_EVENT_SCOPE_BEGIN
+									   : NEAP_EVENT_SCOPE_END,
+					    mark->device, (struct neap_event_scope){.name = name});
 	}
 	put(writer, &event, time_us);
 }

@@ -75,10 +75,9 @@ enum neap_status neap_cleanup_run(struct neap_alloc *alloc, const struct neap_lo
 	log_report(alloc, log);
 	neap_log(log, NEAP_LOG_INFO, "Cleanup gave back %s in %s", neap_size_format(cleanup.freed_bytes, size),
 		 neap_duration_format(cleanup.ns, time));
-	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
-					     .size = cleanup.freed_bytes,
-					     .address = cleanup.ns,
-					     .block = (uint64_t)reason});
+	neap_emit_cleanup(alloc, (struct neap_event_cleanup){.ns = cleanup.ns,
+							     .freed_bytes = cleanup.freed_bytes,
+							     .reason = (uint64_t)reason});
 	*ret_cleanup = cleanup;
 	return NEAP_OK;
 }

@@ -59,9 +59,9 @@ static void tell_leak(struct neap_train *train, const struct neap_leak *leak)
 		 "%s: memory grows by %s per step (confidence %.2f %%, over %zu steps up to step %llu): %s",
 		 train->name, neap_size_format((uint64_t)leak->bytes_per_step, size), percent, leak->steps,
 		 (unsigned long long)train->steps, last);
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_LEAK,
-						    .size = (uint64_t)leak->bytes_per_step,
-						    .block = (uint64_t)(leak->confidence * 1000)});
+	neap_emit_leak(train->alloc,
+		       (struct neap_event_leak){.bytes_per_step = (uint64_t)leak->bytes_per_step,
+						.confidence_permille = (uint64_t)(leak->confidence * 1000)});
 	train->summary.leak_bytes_per_step = leak->bytes_per_step;
 	train->summary.leak_confidence = leak->confidence;
 }
@@ -97,10 +97,9 @@ static void forecast(struct neap_train *train, const struct neap_leak *leak, uin
 	train->summary.memory_ends_low_step = forecast->low_step;
 	train->summary.memory_ends_step = forecast->step;
 	train->summary.memory_ends_high_step = forecast->high_step;
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_FORECAST,
-						    .address = forecast->step,
-						    .size = forecast->low_step,
-						    .block = forecast->high_step});
+	neap_emit_forecast(train->alloc, (struct neap_event_forecast){.step = forecast->step,
+								      .low_step = forecast->low_step,
+								      .high_step = forecast->high_step});
 }
 
 /* A cache that fills looks like a leak for a while: so it must be found at two looks in a row. */
@@ -179,7 +178,10 @@ static void prevent(struct neap_train *train)
 		break;
 	case NEAP_ON_LEAK_RESTART:
 		snprintf(reason, sizeof reason, "memory leaks and will end at %.100s", end);
-		neap_session_wish(train, NEAP_TRAIN_RESTART, "leak", reason, forecast->low_step, forecast->high_step);
+		neap_session_wish(train, "leak", reason,
+				  (struct neap_event_wish){.wish = NEAP_TRAIN_RESTART,
+							   .low_step = forecast->low_step,
+							   .high_step = forecast->high_step});
 		break;
 	}
 }

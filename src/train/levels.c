@@ -65,11 +65,10 @@ static void describe(const struct neap_train *train, enum neap_level_kind kind, 
 static void emit_level(struct neap_train *train, enum neap_level_kind kind, enum neap_threshold_act act,
 		       uint64_t below_bytes, uint64_t left_bytes)
 {
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_LEVEL,
-						    .tag = neap_emit_name(train->alloc, names[kind]),
-						    .block = (uint64_t)act,
-						    .size = left_bytes,
-						    .address = below_bytes});
+	neap_emit_level(train->alloc, (struct neap_event_level){.name = neap_emit_name(train->alloc, names[kind]),
+								.act = (uint32_t)act,
+								.threshold_bytes = below_bytes,
+								.left_bytes = left_bytes});
 }
 
 static void degrade(struct neap_train *train, enum neap_level_kind kind, const struct neap_levels *levels,
@@ -111,7 +110,10 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 	if (act == NEAP_THRESHOLD_DEGRADE)
 		degrade(train, kind, levels, reason, peak_bytes);
 	else if (act == NEAP_THRESHOLD_STOP)
-		neap_session_wish(train, NEAP_TRAIN_STOP, names[kind], reason, left_bytes, below_bytes);
+		neap_session_wish(train, names[kind], reason,
+				  (struct neap_event_wish){.wish = NEAP_TRAIN_STOP,
+							   .left_bytes = left_bytes,
+							   .threshold_bytes = below_bytes});
 	else
 		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s%s", train->name, reason,
 			 at_end && !told ? ": no rung of the ladder is left" : "");

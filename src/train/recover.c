@@ -40,13 +40,10 @@ static void log_oom(struct neap_train *train)
 
 static void emit_rung(struct neap_train *train, enum neap_rung rung, const struct neap_train_settings *next)
 {
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						    .block = (uint64_t)rung,
-						    .address = next->split.micro_batch,
-						    .size = next->split.accumulate,
-						    .a = train->now.split.micro_batch,
-						    .b = train->now.split.accumulate,
-						    .stream = neap_session_rungs(next)});
+	neap_emit_rung(train->alloc, (struct neap_event_rung){.settings = neap_session_event_settings(next),
+							      .rung = (uint64_t)rung,
+							      .micro_batch_before = train->now.split.micro_batch,
+							      .accumulate_before = train->now.split.accumulate});
 }
 
 /* One rung down the ladder, if there is one: false at its end. Taken on out of memory and at the low-memory

@@ -19,9 +19,9 @@ void neap_room_emit(struct neap_alloc *alloc)
 	if (fraction < 1)
 		limit_bytes = (uint64_t)(fraction * (double)neap_device_info(device)->total_bytes);
 	uint64_t room_bytes = free_bytes + memory.reserved_bytes;
-	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_ROOM,
-					     .size = room_bytes < limit_bytes ? room_bytes : limit_bytes,
-					     .address = total_bytes,
-					     .block = limit_bytes,
-					     .stream = neap_device_info(device)->page_bytes / 1024});
+	neap_emit_room(alloc,
+		       (struct neap_event_room){.page_bytes = neap_device_info(device)->page_bytes,
+						.device_total_bytes = total_bytes,
+						.room_bytes = room_bytes < limit_bytes ? room_bytes : limit_bytes,
+						.limit_bytes = limit_bytes});
 }

@@ -42,7 +42,8 @@ void neap_scope_begin(struct neap_scope *scope, struct neap_alloc *alloc, const 
 		.reserved_bytes = (int64_t)memory.reserved_bytes,
 		.peak_bytes = memory.peak_allocated_bytes,
 	};
-	neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_SCOPE_BEGIN, .tag = neap_emit_name(alloc, name)});
+	neap_emit_scope(alloc, NEAP_EVENT_SCOPE_BEGIN,
+			(struct neap_event_scope){.name = neap_emit_name(alloc, name)});
 }
 
 /* The highest allocated bytes inside, as far as is known: exact when the scope set a new peak, else the higher end.
@@ -71,10 +72,9 @@ void neap_scope_end(struct neap_scope *scope)
 		 neap_gb((int64_t)now.allocated_bytes), neap_gb(cached(&now)),
 		 neap_gb((int64_t)now.allocated_bytes - scope->allocated_bytes),
 		 neap_gb(cached(&now) - (scope->reserved_bytes - scope->allocated_bytes)));
-	neap_emit(scope->alloc,
-		  (struct neap_event){.kind = NEAP_EVENT_SCOPE_END,
-				      .tag = neap_emit_name(scope->alloc, scope->name),
-				      .size = peak_inside(scope, &now),
-				      .address = neap_clock_now(neap_clock_system()) - scope->began_ns});
+	neap_emit_scope(scope->alloc, NEAP_EVENT_SCOPE_END,
+			(struct neap_event_scope){.name = neap_emit_name(scope->alloc, scope->name),
+						  .ns = neap_clock_now(neap_clock_system()) - scope->began_ns,
+						  .peak_bytes = peak_inside(scope, &now)});
 	scope->alloc = NULL; /* ended: once is enough */
 }

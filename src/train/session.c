@@ -126,20 +126,16 @@ void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason rea
 	count_fruitless(train, reason, done.freed_bytes);
 }
 
-void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, const char *name, const char *reason,
-		       uint64_t size, uint64_t address)
+void neap_session_wish(struct neap_train *train, const char *name, const char *reason, struct neap_event_wish event)
 {
 	if (train->wish != NEAP_TRAIN_GO_ON)
 		return;
-	train->wish = wish;
+	train->wish = (enum neap_train_wish)event.wish;
 	snprintf(train->reason, sizeof train->reason, "%s", reason);
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_WISH,
-						    .tag = neap_emit_name(train->alloc, name),
-						    .block = (uint64_t)wish,
-						    .size = size,
-						    .address = address});
+	event.name = neap_emit_name(train->alloc, name);
+	neap_emit_wish(train->alloc, event);
 	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s: asking the loop to save a checkpoint and %s",
-		 train->name, reason, wish == NEAP_TRAIN_STOP ? "end" : "restart");
+		 train->name, reason, event.wish == NEAP_TRAIN_STOP ? "end" : "restart");
 }
 
 enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason)
@@ -164,25 +160,24 @@ static uint64_t smaller_parts(const struct neap_split *split)
 	return parts && batch % parts ? parts - batch % parts : 0;
 }
 
-uint32_t neap_session_rungs(const struct neap_train_settings *settings)
+struct neap_event_settings neap_session_event_settings(const struct neap_train_settings *settings)
 {
 	uint64_t smaller = smaller_parts(&settings->split);
 
-	return settings->rungs |
-	       (uint32_t)(smaller < NEAP_SMALLER_PARTS_MAX ? smaller << NEAP_SMALLER_PARTS_SHIFT : 0);
+	return (struct neap_event_settings){.rungs = settings->rungs,
+					    .smaller_parts = smaller <= UINT32_MAX ? (uint32_t)smaller : 0,
+					    .micro_batch = settings->split.micro_batch,
+					    .accumulate = settings->split.accumulate};
 }
 
 static void emit_settings(struct neap_train *train)
 {
-	const struct neap_split *split = &train->now.split;
-	uint32_t layers = train->options.layers;
+	uint64_t ranks = train->now.split.ranks;
 
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_SPLIT,
-						    .address = split->micro_batch,
-						    .size = split->accumulate,
-						    .block = split->ranks,
-						    .stream = neap_session_rungs(&train->now),
-						    .flags = (uint16_t)(layers < UINT16_MAX ? layers : UINT16_MAX)});
+	neap_emit_split(train->alloc,
+			(struct neap_event_split){.settings = neap_session_event_settings(&train->now),
+						  .ranks = ranks < UINT32_MAX ? (uint32_t)ranks : UINT32_MAX,
+						  .layers = train->options.layers});
 }
 
 static const char *mark_name(enum neap_mark mark)
@@ -232,10 +227,9 @@ void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t v
 	struct neap_memory memory;
 	char number[24] = "";
 
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_MARK,
-						    .tag = neap_emit_name(train->alloc, name),
-						    .address = (uint64_t)mark,
-						    .size = value});
+	neap_emit_mark(train->alloc, (struct neap_event_mark){.name = neap_emit_name(train->alloc, name),
+							      .mark = (uint32_t)mark,
+							      .value = value});
 	neap_memory_read(train->alloc, &memory);
 	if (value)
 		snprintf(number, sizeof number, " %llu", (unsigned long long)value);
@@ -352,7 +346,7 @@ enum neap_status neap_train_begin(struct neap_alloc *alloc, const struct neap_tr
 	train->began_ns = neap_clock_now(neap_clock_system());
 	take_over_settings(train);
 	if (neap_restarts())
-		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_RESTART, .block = neap_restarts()});
+		neap_emit_restart(alloc, (struct neap_event_restart){.count = neap_restarts()});
 	emit_settings(train);
 	neap_room_emit(alloc);
 	if (options->clear_memory_on_start)
@@ -393,20 +387,16 @@ void neap_train_tick(struct neap_train *train)
 	train->ticks_in_step++;
 	uint64_t smaller = smaller_parts(&train->now.split);
 	if (smaller && train->ticks_in_step == train->now.split.accumulate - smaller)
-		neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .size = smaller});
+		neap_emit_smaller_parts(train->alloc, (struct neap_event_smaller_parts){.count = smaller});
 	if (due(train->ticks, train->options.cleanup_every_ticks))
 		neap_session_cleanup(train, NEAP_CLEANUP_PERIODIC);
 }
 
 void neap_train_metric(struct neap_train *train, const char *name, double value)
 {
-	uint64_t bits;
-
-	memcpy(&bits, &value, sizeof bits);
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_METRIC,
-						    .tag = neap_emit_name(train->alloc, name),
-						    .address = bits,
-						    .size = train->steps});
+	neap_emit_metric(train->alloc, (struct neap_event_metric){.name = neap_emit_name(train->alloc, name),
+								  .value = value,
+								  .step = train->steps});
 }
 
 void neap_train_step(struct neap_train *train, double loss)
@@ -417,11 +407,10 @@ void neap_train_step(struct neap_train *train, double loss)
 	train->steps++;
 	neap_session_judge_cleanup(train);
 	neap_take_extremes(train->alloc, &lowest, &highest);
-	neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_STEP,
-						    .address = train->steps,
-						    .size = highest,
-						    .block = lowest,
-						    .stream = (uint32_t)train->ticks_in_step});
+	neap_emit_step(train->alloc, (struct neap_event_step){.micro_batches = (uint32_t)train->ticks_in_step,
+							      .number = train->steps,
+							      .peak_bytes = highest,
+							      .lowest_bytes = lowest});
 	train->ticks_in_step = 0;
 	train->low_marks[train->low_count % LOW_MARKS] = lowest;
 	train->teeth[train->low_count++ % LOW_MARKS] = highest > lowest ? highest - lowest : 0;
@@ -445,11 +434,11 @@ static void emit_tags(struct neap_train *train)
 	size_t count = neap_tag_stats(train->alloc, tags, NEAP_TAGS_MAX + 2);
 
 	for (size_t i = 0; i < count && i < NEAP_TAGS_MAX + 2; i++)
-		neap_emit(train->alloc, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
-							    .tag = neap_emit_name(train->alloc, tags[i].tag),
-							    .a = tags[i].live_bytes,
-							    .b = tags[i].peak_bytes,
-							    .size = tags[i].live_blocks});
+		neap_emit_tag_bytes(train->alloc,
+				    (struct neap_event_tag_bytes){.tag = neap_emit_name(train->alloc, tags[i].tag),
+								  .live_blocks = tags[i].live_blocks,
+								  .live_bytes = tags[i].live_bytes,
+								  .peak_bytes = tags[i].peak_bytes});
 }
 
 static void log_summary(struct neap_train *train)

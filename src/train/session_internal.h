@@ -60,14 +60,13 @@ struct neap_train {
 void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason reason);
 /* A step has ended: was what the last cleanup gave back taken again already? */
 void neap_session_judge_cleanup(struct neap_train *train);
-/* The `stream` of the events SPLIT and RUNG: the rungs in force, and how many parts have a sample less. */
-uint32_t neap_session_rungs(const struct neap_train_settings *settings);
+/* What the events SPLIT and RUNG tell of them. */
+struct neap_event_settings neap_session_event_settings(const struct neap_train_settings *settings);
 /* The event and the line of a mark. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 
-/* Asks the loop to end: the first wish stays. `size`, `address`: the event's. */
-void neap_session_wish(struct neap_train *train, enum neap_train_wish wish, const char *name, const char *reason,
-		       uint64_t size, uint64_t address);
+/* Asks the loop to end: the first wish stays. `event`: all of it but the name. */
+void neap_session_wish(struct neap_train *train, const char *name, const char *reason, struct neap_event_wish event);
 
 /* start.c */
 

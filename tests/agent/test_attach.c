@@ -158,7 +158,7 @@ static void fork_drops_the_agent(void **state)
 		(void)attached;
 		bad |= neap_attach_state(NULL) != NEAP_ESTATE ? 1 : 0;
 		bad |= neap_attach_observer() != NULL ? 2 : 0;
-		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_USER});
+		neap_emit(alloc, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_USER}});
 		neap_reset_peak_stats(alloc); /* writes to where the page was */
 		neap_detach();
 #ifndef __SANITIZE_THREAD__ /* which cannot start threads in the child of a process with several */
@@ -359,19 +359,19 @@ static void page_is_recorded(void **state)
 	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 0);
 	struct neap_alloc *alloc = make_alloc();
 	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 1);
-	assert_int_equal(event.address, neap_device_context_bytes(device));
-	assert_int_equal(event.size + event.block, 0);
-	assert_int_not_equal(event.tag, 0);
+	assert_int_equal(event.page.context_bytes, neap_device_context_bytes(device));
+	assert_int_equal(event.page.peak_allocated_bytes + event.page.peak_reserved_bytes, 0);
+	assert_int_not_equal(event.page.device_uuid, 0);
 	neap_free(alloc, take(alloc, 20 * MIB));
 	neap_alloc_destroy(alloc);
 	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 2);
-	assert_int_equal(event.size, 20 * MIB);
-	assert_true(event.block >= 20 * MIB);
+	assert_int_equal(event.page.peak_allocated_bytes, 20 * MIB);
+	assert_true(event.page.peak_reserved_bytes >= 20 * MIB);
 	alloc = make_alloc();
 	take(alloc, 4 * MIB);
 	neap_detach();
 	assert_int_equal(recorded(NEAP_EVENT_PAGE, &event), 4);
-	assert_int_equal(event.size, 4 * MIB);
+	assert_int_equal(event.page.peak_allocated_bytes, 4 * MIB);
 	neap_alloc_destroy(alloc);
 }
 
@@ -408,9 +408,9 @@ static void exit_is_recorded(void **state)
 	assert_int_equal(record.journal_count, 2);
 	for (size_t i = 0; i < 2; i++) {
 		assert_int_equal(record.journal[i].kind, NEAP_EVENT_PAGE);
-		assert_int_equal(record.journal[i].address, 7);
-		assert_int_equal(record.journal[i].block, i ? 12345 : 0);
-		assert_string_equal(neap_record_name(&record, record.journal[i].tag),
+		assert_int_equal(record.journal[i].page.context_bytes, 7);
+		assert_int_equal(record.journal[i].page.peak_reserved_bytes, i ? 12345 : 0);
+		assert_string_equal(neap_record_name(&record, record.journal[i].page.device_uuid),
 				    "GPU-30313233-3435-3637-3839-616263646500");
 	}
 	neap_record_fini(&record);

@@ -94,7 +94,7 @@ static void names_after_attaching_again(void **state)
 		assert_true(record.allocation_count > 0);
 		const struct neap_event *last = &record.allocations[record.allocation_count - 1];
 		assert_int_equal(last->kind, NEAP_EVENT_ALLOC);
-		assert_string_equal(neap_record_name(&record, last->tag), "weights");
+		assert_string_equal(neap_record_name(&record, last->allocation.tag), "weights");
 		neap_record_fini(&record);
 		neap_detach();
 	}

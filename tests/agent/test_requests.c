@@ -29,8 +29,8 @@ static void clear_gives_memory_back(void **state)
 	assert_true(number_of(&reply, 0, NEAP_FIELD_NANOSECONDS) > 0);
 	assert_true((uint64_t)page_reserved() == number_of(&reply, 0, NEAP_FIELD_RESERVED));
 	assert_int_equal(recorded(NEAP_EVENT_CLEANUP, &event), 1);
-	assert_int_equal(event.block, NEAP_CLEANUP_REQUEST);
-	assert_true(event.size == freed);
+	assert_int_equal(event.cleanup.reason, NEAP_CLEANUP_REQUEST);
+	assert_true(event.cleanup.freed_bytes == freed);
 	ask(&client, NEAP_REQUEST_CLEAR, 0, &reply);
 	assert_int_equal(number_of(&reply, 0, NEAP_FIELD_FREED), 0);
 	for (size_t i = 0; i < 2 * MIB; i++)
@@ -72,7 +72,7 @@ static void fraction_limits(void **state)
 	assert_true(number_of(&reply, 0, NEAP_FIELD_FREE) == number_of(&reply, 0, NEAP_FIELD_FREE_BEFORE) + freed);
 	assert_true(number_of(&reply, 0, NEAP_FIELD_NANOSECONDS) > 0);
 	assert_int_equal(recorded(NEAP_EVENT_CLEANUP, &event), 1);
-	assert_true(event.size == freed && event.block == NEAP_CLEANUP_REQUEST);
+	assert_true(event.cleanup.freed_bytes == freed && event.cleanup.reason == NEAP_CLEANUP_REQUEST);
 	assert_int_equal(neap_malloc(alloc, 8 * MIB, NULL, &block, &err), NEAP_EOOM);
 	snprintf(limit, sizeof limit, "limit %.2f MiB", (double)(uint64_t)(small * (double)total) / (double)MIB);
 	if (!strstr(err.message, limit))

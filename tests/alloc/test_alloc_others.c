@@ -53,8 +53,8 @@ static void test_others(void **state)
 	assert_non_null(strstr(err.message, "252 MiB total, 120 MiB free"));
 	assert_non_null(strstr(err.message, "16.0 MiB context; others 116 MiB."));
 	const struct neap_event *limits = event_find(&world.events, NEAP_EVENT_OOM_LIMITS, 0);
-	assert_int_equal(limits->a, 132 * MIB);
-	assert_int_equal(limits[-1].address, 120 * MIB);
+	assert_int_equal(limits->oom_limits.others_bytes, 132 * MIB);
+	assert_int_equal(limits[-1].oom.device_free_bytes, 120 * MIB);
 	assert_int_equal(write(down[1], &byte, 1), 1);
 	assert_int_equal(read(up[0], &byte, 1), 1);
 	address = take(&world, 140 * MIB, NULL);

@@ -85,18 +85,17 @@ def write_snapshot(path, devices, conf):
 
 def write_recording(path, size, free, total, held_bytes=0, limit=NO_LIMIT, context=0, flags=0, tags=(), largest=0, cached=0,
                     tag=""):
-    """An OOM as the journal tells of it; include/neap/trace.h."""
+    """An OOM as the journal tells of it; include/neap/event.h."""
     names = ["", "parameters", "activations and other"]
 
-    def event(number, kind, tag, flags=0, stream=0, address=0, size=0, block=0, a=0, b=0):
-        return struct.pack("<QIHHHHIQQQQQ", number * 1000, number, kind, names.index(tag), 0, flags, stream, address, size,
-                           block, a, b)
+    def event(number, kind, payload):
+        return struct.pack("<QIHH48s", number * 1000, number, kind, 0, payload)
 
     reserved = held_bytes + max(cached, largest)
-    journal = [event(1, 21, tag, flags, 0, free, size, size, held_bytes, reserved),
-               event(2, 22, "", 0, context, total, limit, largest, total - free - reserved)]
-    journal += [event(3 + i, 23, tag, a=live, b=live, size=1) for i, (tag, live) in enumerate(tags)]
-    header = struct.pack("<8sIIQQQQQQQII", b"NEAPREC1", 1, 16384, 4242, 1, 0, len(journal), 1, len(journal), 0, len(names), 0)
+    journal = [event(1, 21, struct.pack("<QQIIQQQ", held_bytes, reserved, names.index(tag), flags, free, size, size)),
+               event(2, 22, struct.pack("<QQQQQQ", context, total, limit, largest, total - free - reserved, 0))]
+    journal += [event(3 + i, 23, struct.pack("<QQQQ", names.index(tag), 1, live, live)) for i, (tag, live) in enumerate(tags)]
+    header = struct.pack("<8sIIQQQQQQQII", b"NEAPREC1", 2, 16384, 4242, 1, 0, len(journal), 1, len(journal), 0, len(names), 0)
     header += b"".join(name.encode().ljust(48, b"\0") for name in names)
     with open(path, "wb") as file:
         file.write(header.ljust(16384, b"\0") + b"".join(journal) + bytes(64))
@@ -152,7 +151,7 @@ def first_request():
                    says=[alone, "Out of device memory: 30.0 GiB for a request at step 0", "PyTorch's own allocator held nothing"],
                    never=["struck out", "micro-batch", "other processes on this device end"])
     assert found["fixes"] == [] and found["settings"] == [] and found["not_recorded"] and found["other_allocator"]
-    found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, context=500, tag="parameters"), "capacity", 7 * GIB, "smaller model",
+    found = expect(recording(30 * GIB, 23 * GIB, 24 * GIB, context=500 * MIB, tag="parameters"), "capacity", 7 * GIB, "smaller model",
                    says=[alone, "neap's allocator struck out: it was so already"])
     assert not found["other_allocator"] and not found["not_recorded"]
     said = subprocess.run([NEAP, "analyze", FOLDER.name + "/record.1"], check=True, stdout=subprocess.PIPE, timeout=120).stdout

@@ -43,7 +43,7 @@ static inline void recording_add(struct recording *recording, struct neap_event 
 
 	recording->now_ns += 1000;
 	event.time_ns = recording->now_ns;
-	if (event.kind < 20)
+	if (event.kind < NEAP_EVENT_FIRST_JOURNAL)
 		record->allocations[record->allocation_count++] = event;
 	else
 		record->journal[record->journal_count++] = event;
@@ -53,12 +53,11 @@ static inline void recording_step(struct recording *recording, uint64_t step, ui
 				  uint32_t ticks)
 {
 	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
-						     .address = step,
-						     .block = low,
-						     .size = peak,
-						     .stream = ticks,
-						     .a = low,
-						     .b = peak});
+						     .step = {.held = {low, peak},
+							      .number = step,
+							      .lowest_bytes = low,
+							      .peak_bytes = peak,
+							      .micro_batches = ticks}});
 }
 
 /* The last event is that of another device. */
@@ -74,14 +73,16 @@ static inline void recording_on(struct recording *recording, uint16_t device)
 
 static inline void recording_level(struct recording *recording, uint64_t allocated, uint64_t reserved)
 {
-	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC, .a = allocated, .b = reserved});
+	recording_add(recording,
+		      (struct neap_event){.kind = NEAP_EVENT_ALLOC, .allocation = {.held = {allocated, reserved}}});
 }
 
 static inline void recording_split(struct recording *recording, uint64_t micro_batch, uint64_t accumulate)
 {
-	recording_add(recording,
-		      (struct neap_event){
-			      .kind = NEAP_EVENT_SPLIT, .address = micro_batch, .size = accumulate, .block = 1});
+	recording_add(recording, (struct neap_event){
+					 .kind = NEAP_EVENT_SPLIT,
+					 .split = {.settings = {.micro_batch = micro_batch, .accumulate = accumulate},
+						   .ranks = 1}});
 }
 
 /* An out-of-memory in MiB, as the allocator records one. `limit` 0: none. */
@@ -97,26 +98,28 @@ struct recorded_oom {
 
 static inline void recording_oom(struct recording *recording, const struct recorded_oom *oom)
 {
-	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_OOM,
-						     .tag = recording_name(recording, oom->tag ? oom->tag : ""),
-						     .size = oom->request * NEAP_MIB - 100,
-						     .block = oom->request * NEAP_MIB,
-						     .address = oom->free * NEAP_MIB,
-						     .a = oom->allocated * NEAP_MIB,
-						     .b = oom->reserved * NEAP_MIB});
+	recording_add(recording,
+		      (struct neap_event){.kind = NEAP_EVENT_OOM,
+					  .oom = {.held = {oom->allocated * NEAP_MIB, oom->reserved * NEAP_MIB},
+						  .tag = recording_name(recording, oom->tag ? oom->tag : ""),
+						  .requested_bytes = oom->request * NEAP_MIB - 100,
+						  .bytes = oom->request * NEAP_MIB,
+						  .device_free_bytes = oom->free * NEAP_MIB}});
 	recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_OOM_LIMITS,
-						     .size = oom->limit ? oom->limit * NEAP_MIB : UINT64_MAX,
-						     .address = oom->total * NEAP_MIB,
-						     .block = oom->largest * NEAP_MIB,
-						     .a = oom->others * NEAP_MIB,
-						     .b = oom->pending * NEAP_MIB,
-						     .stream = oom->context});
+						     .oom_limits = {.limit_bytes = oom->limit ? oom->limit * NEAP_MIB
+											      : UINT64_MAX,
+								    .device_total_bytes = oom->total * NEAP_MIB,
+								    .largest_free_bytes = oom->largest * NEAP_MIB,
+								    .others_bytes = oom->others * NEAP_MIB,
+								    .pending_bytes = oom->pending * NEAP_MIB,
+								    .context_bytes = oom->context * NEAP_MIB}});
 	for (size_t i = 0; i < 8 && oom->tags[i].tag; i++)
-		recording_add(recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
-							     .tag = recording_name(recording, oom->tags[i].tag),
-							     .a = oom->tags[i].live * NEAP_MIB,
-							     .b = oom->tags[i].live * NEAP_MIB,
-							     .size = 3});
+		recording_add(recording,
+			      (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+						  .tag_bytes = {.tag = recording_name(recording, oom->tags[i].tag),
+								.live_bytes = oom->tags[i].live * NEAP_MIB,
+								.peak_bytes = oom->tags[i].live * NEAP_MIB,
+								.live_blocks = 3}});
 }
 
 #endif

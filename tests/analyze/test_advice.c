@@ -4,7 +4,7 @@
 #include "recording.h"
 #include "support/test.h"
 
-#define PAGE_KIB 2048
+#define PAGE_BYTES (2 * NEAP_MIB)
 
 static const struct neap_leak clean = {.verdict = NEAP_LEAK_CLEAN};
 
@@ -20,23 +20,23 @@ static struct story story_begin(uint64_t room_mib, uint64_t micro_batch, uint64_
 
 	recording_split(&story.recording, micro_batch, accumulate);
 	recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_ROOM,
-							    .size = room_mib * NEAP_MIB,
-							    .address = (room_mib + 10) * NEAP_MIB,
-							    .block = UINT64_MAX,
-							    .stream = PAGE_KIB});
+							    .room = {.room_bytes = room_mib * NEAP_MIB,
+								     .device_total_bytes = (room_mib + 10) * NEAP_MIB,
+								     .limit_bytes = UINT64_MAX,
+								     .page_bytes = PAGE_BYTES}});
 	return story;
 }
 
 static void story_add(struct story *story, enum neap_event_kind kind, const char *tag, uint64_t address,
 		      uint64_t bytes)
 {
-	recording_add(&story->recording, (struct neap_event){.kind = (uint16_t)kind,
-							     .tag = recording_name(&story->recording, tag),
-							     .address = address,
-							     .size = bytes,
-							     .block = bytes,
-							     .a = story->level,
-							     .b = story->level});
+	struct neap_event_allocation block = {.held = {story->level, story->level},
+					      .tag = recording_name(&story->recording, tag),
+					      .address = address,
+					      .requested_bytes = bytes,
+					      .bytes = bytes};
+
+	recording_add(&story->recording, neap_event_of_allocation(kind, 0, block));
 }
 
 static uint64_t take(struct story *story, const char *tag, uint64_t bytes)
@@ -60,12 +60,11 @@ static void give(struct story *story, const char *tag, uint64_t address, uint64_
 static void end_step(struct story *story)
 {
 	recording_add(&story->recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
-							     .address = ++story->step,
-							     .size = story->peak,
-							     .block = story->level,
-							     .stream = 1,
-							     .a = story->level,
-							     .b = story->peak});
+							     .step = {.held = {story->level, story->peak},
+								      .number = ++story->step,
+								      .peak_bytes = story->peak,
+								      .lowest_bytes = story->level,
+								      .micro_batches = 1}});
 	story->peak = story->level;
 }
 
@@ -140,9 +139,10 @@ static void test_least_room_counts(void **state)
 	(void)state;
 	do_step(&story, 8, "", 0);
 	do_step(&story, 8, "", 0);
-	recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_ROOM,
-							    .size = 50 * NEAP_MIB, /* a neighbour has come */
-							    .stream = PAGE_KIB});
+	recording_add(&story.recording,
+		      (struct neap_event){.kind = NEAP_EVENT_ROOM,
+					  .room = {.room_bytes = 50 * NEAP_MIB, /* a neighbour has come */
+						   .page_bytes = PAGE_BYTES}});
 	struct neap_advice advice = advise(&story);
 	assert_int_equal(advice.micro_batch, 50);
 	assert_int_equal(advice.headroom_bytes, 0);
@@ -152,7 +152,8 @@ static void test_least_room_counts(void **state)
 			       "micro-batch 50 is the largest predicted to fit (now 8): it would reserve all of the "
 			       "50.0 MiB that this process can have; "));
 	recording_add(&story.recording,
-		      (struct neap_event){.kind = NEAP_EVENT_ROOM, .size = 6 * NEAP_MIB, .stream = PAGE_KIB});
+		      (struct neap_event){.kind = NEAP_EVENT_ROOM,
+					  .room = {.room_bytes = 6 * NEAP_MIB, .page_bytes = PAGE_BYTES}});
 	advice = advise(&story);
 	assert_false(advice.given);
 	assert_non_null(strstr(advice.why, "not even the micro-batch in force fits"));
@@ -173,18 +174,18 @@ static void test_two_splits(void **state)
 			blocks[k] = take(&story, "activations", micro_batch * 128 * NEAP_KIB);
 		blocks[4] = take(&story, "temporaries", 4 * NEAP_MIB);
 		if (i == 0)
-			recording_add(&story.recording,
-				      (struct neap_event){.kind = NEAP_EVENT_OOM, .size = NEAP_MIB});
+			recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_OOM,
+									    .oom = {.requested_bytes = NEAP_MIB}});
 		give(&story, "temporaries", blocks[4], 4 * NEAP_MIB);
 		for (int k = 0; k < 4; k++)
 			give(&story, "activations", blocks[k], micro_batch * 128 * NEAP_KIB);
 		if (i == 0)
-			recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-									    .block = NEAP_RUNG_SPLIT,
-									    .address = 16,
-									    .size = 2,
-									    .a = 32,
-									    .b = 1});
+			recording_add(&story.recording,
+				      (struct neap_event){.kind = NEAP_EVENT_RUNG,
+							  .rung = {.settings = {.micro_batch = 16, .accumulate = 2},
+								   .rung = NEAP_RUNG_SPLIT,
+								   .micro_batch_before = 32,
+								   .accumulate_before = 1}});
 	}
 	end_step(&story);
 	for (int i = 0; i < 2; i++) {
@@ -215,11 +216,12 @@ static void test_unequal_parts(void **state)
 	char text[512];
 
 	(void)state;
-	story.recording.record.journal[0].stream = 1u << NEAP_SMALLER_PARTS_SHIFT;
+	story.recording.record.journal[0].split.settings.smaller_parts = 1;
 	take(&story, "parameters", 20 * NEAP_MIB);
 	for (int i = 0; i < 3; i++) {
 		give(&story, "activations", take(&story, "activations", 21 * NEAP_MIB), 21 * NEAP_MIB);
-		recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .size = 1});
+		recording_add(&story.recording,
+			      (struct neap_event){.kind = NEAP_EVENT_SMALLER_PARTS, .smaller_parts = {.count = 1}});
 		/* Before it gives back anything, a part holds 8 MiB of its own: this is where the step is highest. */
 		uint64_t scratch = take(&story, "workspace", 8 * NEAP_MIB);
 		give(&story, "activations", take(&story, "activations", 20 * NEAP_MIB), 20 * NEAP_MIB);
@@ -306,10 +308,10 @@ static void test_no_whole_step(void **state)
 	for (int i = 0; i < 3; i++) {
 		give(&story, "activations", take(&story, "activations", NEAP_MIB), NEAP_MIB);
 		recording_add(&story.recording, (struct neap_event){.kind = NEAP_EVENT_STEP,
-								    .address = (uint64_t)i + 1,
-								    .size = NEAP_MIB,
-								    .stream = 64,
-								    .b = 3 * NEAP_MIB});
+								    .step = {.held = {.reserved_bytes = 3 * NEAP_MIB},
+									     .number = (uint64_t)i + 1,
+									     .peak_bytes = NEAP_MIB,
+									     .micro_batches = 64}});
 	}
 	story.recording.record.allocations_lost = 1000000;
 	story.recording.record.allocation_count = 0;
@@ -378,14 +380,10 @@ static void test_hostile(void **state)
 					   : value % 4 == 2 ? (uint64_t)1 << (value >> 8) % 64
 							    : UINT64_MAX - value % 3;
 			}
-			recording_add(&recording, (struct neap_event){.kind = kinds[(seed >> 33) % 12],
-								      .device = (uint16_t)(words[0] % 8 == 7),
-								      .stream = (uint32_t)words[1],
-								      .address = words[2],
-								      .size = words[3],
-								      .block = words[4],
-								      .a = words[5],
-								      .b = words[6]});
+			struct neap_event event = {.kind = kinds[(seed >> 33) % 12],
+						   .device = (uint16_t)(words[0] % 8 == 7)};
+			memcpy(event.payload, words + 1, sizeof event.payload);
+			recording_add(&recording, event);
 		}
 		struct neap_advice advice;
 		char text[512];

@@ -192,9 +192,9 @@ static void test_pools(void **state)
 	oom.largest = 16;
 	recording_oom(&recording, &oom);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
-						      .address = 1,
-						      .size = NEAP_MIB / 2,
-						      .block = 16 * NEAP_MIB});
+						      .oom_pools = {.small_failed = 1,
+								    .small_largest_free_bytes = NEAP_MIB / 2,
+								    .large_largest_free_bytes = 16 * NEAP_MIB}});
 	struct neap_oom_card card = card_of(&recording, 0);
 	assert_int_equal(card.cause, NEAP_OOM_LIMIT);
 	assert_int_equal(card.asked_pool, NEAP_OOM_POOL_SMALL);
@@ -204,16 +204,17 @@ static void test_pools(void **state)
 	/* In the pool that it was for, a piece that is large enough is another stream's. */
 	recording_oom(&recording, &oom);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
-						      .address = 1,
-						      .size = 2 * NEAP_MIB,
-						      .block = 16 * NEAP_MIB});
+						      .oom_pools = {.small_failed = 1,
+								    .small_largest_free_bytes = 2 * NEAP_MIB,
+								    .large_largest_free_bytes = 16 * NEAP_MIB}});
 	card = card_of(&recording, 1);
 	assert_int_equal(card.elsewhere_free_bytes, 2 * NEAP_MIB);
 	assert_int_equal(card.elsewhere_pool, NEAP_OOM_POOL_UNKNOWN);
 	/* A large request. */
 	recording_oom(&recording, &oom);
-	recording_add(&recording,
-		      (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS, .size = NEAP_MIB, .block = NEAP_MIB / 4});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM_POOLS,
+						      .oom_pools = {.small_largest_free_bytes = NEAP_MIB,
+								    .large_largest_free_bytes = NEAP_MIB / 4}});
 	card = card_of(&recording, 2);
 	assert_int_equal(card.asked_pool, NEAP_OOM_POOL_LARGE);
 	assert_int_equal(card.largest_free_bytes, NEAP_MIB / 4);
@@ -230,7 +231,7 @@ static void test_unknown_piece(void **state)
 	(void)state;
 	oom.allocated = 5000;
 	recording_oom(&recording, &oom);
-	recording.record.journal[recording.record.journal_count - 1 - 4].block = UINT64_MAX;
+	recording.record.journal[recording.record.journal_count - 1 - 4].oom_limits.largest_free_bytes = UINT64_MAX;
 	struct neap_oom_card card = card_of(&recording, 0);
 	assert_int_equal(card.cause, NEAP_OOM_FRAGMENTATION);
 	assert_int_equal(card.largest_free_bytes, NEAP_OOM_UNKNOWN);
@@ -368,24 +369,26 @@ static void test_rungs(void **state)
 	(void)state;
 	recording_split(&recording, 64, 1);
 	recording_oom(&recording, &capacity);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .size = 5});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .oom = {.requested_bytes = 5}});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						      .block = NEAP_RUNG_SPLIT,
-						      .address = 32,
-						      .size = 2,
-						      .a = 64,
-						      .b = 1});
+						      .rung = {.settings = {.micro_batch = 32, .accumulate = 2},
+							       .rung = NEAP_RUNG_SPLIT,
+							       .micro_batch_before = 64,
+							       .accumulate_before = 1}});
 	recording_step(&recording, 1, 100, 200, 2);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						      .block = NEAP_RUNG_CHECKPOINTING,
-						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
-						      .address = 32,
-						      .size = 2,
-						      .a = 32,
-						      .b = 2});
+						      .rung = {.settings = {.rungs = 1u << NEAP_RUNG_CHECKPOINTING,
+									    .micro_batch = 32,
+									    .accumulate = 2},
+							       .rung = NEAP_RUNG_CHECKPOINTING,
+							       .micro_batch_before = 32,
+							       .accumulate_before = 2}});
 	recording_oom(&recording, &capacity);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_END});
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES, .a = 1, .b = 2, .size = 1});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_END}});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+					  .tag_bytes = {.live_bytes = 1, .peak_bytes = 2, .live_blocks = 1}});
 	assert_int_equal(neap_oom_count(&recording.record), 3);
 	card = card_of(&recording, 0);
 	assert_int_equal(card.rungs_active, 0);
@@ -427,11 +430,10 @@ static void test_steps_before_a_rung(void **state)
 	for (uint64_t step = 1; step <= 60; step++)
 		recording_step(&recording, step, (1000 + 20 * step) * NEAP_MIB, 7000 * NEAP_MIB, 1);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						      .block = NEAP_RUNG_SPLIT,
-						      .address = 32,
-						      .size = 2,
-						      .a = 64,
-						      .b = 1});
+						      .rung = {.settings = {.micro_batch = 32, .accumulate = 2},
+							       .rung = NEAP_RUNG_SPLIT,
+							       .micro_batch_before = 64,
+							       .accumulate_before = 1}});
 	recording_step(&recording, 61, 900 * NEAP_MIB, 6000 * NEAP_MIB, 1);
 	recording_oom(&recording, &capacity);
 	struct neap_oom_card card = card_of(&recording, 0);
@@ -457,10 +459,10 @@ static void test_two_devices(void **state)
 		recording_on(&recording, 1);
 	}
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						      .block = NEAP_RUNG_CHECKPOINTING,
-						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
-						      .address = 16,
-						      .size = 1});
+						      .rung = {.settings = {.rungs = 1u << NEAP_RUNG_CHECKPOINTING,
+									    .micro_batch = 16,
+									    .accumulate = 1},
+							       .rung = NEAP_RUNG_CHECKPOINTING}});
 	recording_on(&recording, 1);
 	recording_oom(&recording, &capacity);
 	struct neap_oom_card card = card_of(&recording, 0);
@@ -489,14 +491,9 @@ static void test_nonsense(void **state)
 				seed ^= seed << 17;
 				random[k] = values[seed % 7] ^ (seed >> 40 & 3);
 			}
-			recording_add(&recording, (struct neap_event){.kind = (uint16_t)(20 + seed % 14),
-								      .tag = (uint16_t)random[0],
-								      .stream = (uint32_t)random[1],
-								      .address = random[2],
-								      .size = random[3],
-								      .block = random[4],
-								      .a = random[5],
-								      .b = random[6]});
+			struct neap_event event = {.kind = (uint16_t)(20 + seed % 14)};
+			memcpy(event.payload, random, sizeof event.payload);
+			recording_add(&recording, event);
 		}
 		for (size_t i = 0; i < neap_oom_count(&recording.record); i++) {
 			struct neap_oom_card card;

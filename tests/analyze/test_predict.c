@@ -108,11 +108,11 @@ static void test_savings(void **state)
 static void add(struct recording *recording, uint64_t *allocated, const char *tag, int64_t bytes)
 {
 	*allocated += (uint64_t)bytes;
-	recording_add(recording, (struct neap_event){.kind = bytes > 0 ? NEAP_EVENT_ALLOC : NEAP_EVENT_FREE_REQUESTED,
-						     .tag = recording_name(recording, tag),
-						     .block = (uint64_t)(bytes > 0 ? bytes : -bytes),
-						     .a = *allocated,
-						     .b = *allocated});
+	struct neap_event_allocation block = {.held = {*allocated, *allocated},
+					      .tag = recording_name(recording, tag),
+					      .bytes = (uint64_t)(bytes > 0 ? bytes : -bytes)};
+	recording_add(recording,
+		      neap_event_of_allocation(bytes > 0 ? NEAP_EVENT_ALLOC : NEAP_EVENT_FREE_REQUESTED, 0, block));
 }
 
 static struct recording recorded_run(bool torn)
@@ -138,12 +138,12 @@ static struct recording recorded_run(bool torn)
 		add(&recording, &allocated, "activations", -3000);
 		recording_step(&recording, (uint64_t)step, 1000, step == 2 ? 4600 : 4590, 1);
 	}
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_END});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_END}});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
-						      .tag = recording_name(&recording, "parameters"),
-						      .a = 1000,
-						      .b = 1000,
-						      .size = 1});
+						      .tag_bytes = {.tag = recording_name(&recording, "parameters"),
+								    .live_bytes = 1000,
+								    .peak_bytes = 1000,
+								    .live_blocks = 1}});
 	add(&recording, &allocated, "parameters", -1000); /* after the session's end */
 	return recording;
 }
@@ -172,15 +172,15 @@ static void test_demand_at_peak(void **state)
 	/* What another device's session said last is not this one's. */
 	recording = recorded_run(false);
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
-						      .tag = recording_name(&recording, "activations"),
-						      .a = 1ull << 40});
+						      .tag_bytes = {.tag = recording_name(&recording, "activations"),
+								    .live_bytes = 1ull << 40}});
 	recording_on(&recording, 1);
 	assert_true(neap_demand_at_peak(&recording.record, &found));
 	recording_end(&recording);
 
 	recording = recording_begin();
 	assert_false(neap_demand_at_peak(&recording.record, &found));
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .address = NEAP_MARK_END});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_MARK, .mark = {.mark = NEAP_MARK_END}});
 	assert_false(neap_demand_at_peak(&recording.record, &found));
 	recording_end(&recording);
 }

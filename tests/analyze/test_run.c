@@ -37,13 +37,14 @@ static void test_process(void **state)
 	static const char *const devices[] = {"GPU-1", "", "GPU-2", "GPU-1", "with space", "GPU-3"};
 	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
 		recording_add(&recording,
-			      (struct neap_event){.kind = NEAP_EVENT_PROCESS,
-						  .tag = recording_name(&recording, devices[i]),
-						  .block = i == 5 ? NEAP_PROCESS_RANK : i, /* hostile, too */
-						  .address = i,
-						  .size = 1,
-						  .a = 8,
-						  .b = 99});
+			      (struct neap_event){
+				      .kind = NEAP_EVENT_PROCESS,
+				      .process = {.device_uuid = recording_name(&recording, devices[i]),
+						  .role = i == 5 ? NEAP_PROCESS_RANK : (uint32_t)i, /* hostile, too */
+						  .rank = i,
+						  .local_rank = 1,
+						  .ranks = 8,
+						  .parent = 99}});
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.process.role, NEAP_PROCESS_RANK);
 	assert_int_equal(facts.process.rank, 5);
@@ -54,9 +55,10 @@ static void test_process(void **state)
 	for (int i = 0; i < 20; i++) { /* more than there is room for */
 		char name[40];
 		snprintf(name, sizeof name, "GPU-%08d-123456789-123456789-12", i % 100);
-		recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PROCESS,
-							      .tag = recording_name(&recording, name),
-							      .block = 77});
+		recording_add(&recording,
+			      (struct neap_event){
+				      .kind = NEAP_EVENT_PROCESS,
+				      .process = {.device_uuid = recording_name(&recording, name), .role = 77}});
 	}
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.process.role, NEAP_PROCESS_PLAIN);
@@ -72,12 +74,14 @@ static void test_page(void **state)
 	struct neap_run_facts facts;
 
 	(void)state;
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PAGE, .address = 9 * NEAP_MIB});
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC, .a = NEAP_MIB, .b = 2 * NEAP_MIB});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_PAGE, .page = {.context_bytes = 9 * NEAP_MIB}});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_ALLOC,
+						      .allocation = {.held = {NEAP_MIB, 2 * NEAP_MIB}}});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_PAGE,
-						      .address = 9 * NEAP_MIB,
-						      .size = 30 * NEAP_MIB,
-						      .block = 40 * NEAP_MIB});
+						      .page = {.context_bytes = 9 * NEAP_MIB,
+							       .peak_allocated_bytes = 30 * NEAP_MIB,
+							       .peak_reserved_bytes = 40 * NEAP_MIB}});
 	neap_run_facts(&recording.record, 0, &facts);
 	assert_int_equal(facts.peak_allocated_bytes, 30 * NEAP_MIB);
 	assert_int_equal(facts.peak_reserved_bytes, 40 * NEAP_MIB);
@@ -96,8 +100,8 @@ static void test_forecast(void **state)
 	(void)state;
 	recording_split(&recording, 8, 1);
 	recording_step(&recording, 1, 0, NEAP_MIB, 1);
-	recording_add(&recording,
-		      (struct neap_event){.kind = NEAP_EVENT_FORECAST, .address = 5, .size = 4, .block = 6});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_FORECAST,
+						      .forecast = {.step = 5, .low_step = 4, .high_step = 6}});
 	for (uint64_t step = 2; step <= 7; step++) {
 		recording_step(&recording, step, 0, NEAP_MIB, 1);
 		neap_run_facts(&recording.record, 0, &facts);
@@ -106,7 +110,8 @@ static void test_forecast(void **state)
 		assert_int_equal(facts.memory_ends_high_step, step <= 6 ? 6 : 0);
 	}
 	recording_add(&recording,
-		      (struct neap_event){.kind = NEAP_EVENT_FORECAST, .address = 9, .size = 9, .block = UINT64_MAX});
+		      (struct neap_event){.kind = NEAP_EVENT_FORECAST,
+					  .forecast = {.step = 9, .low_step = 9, .high_step = UINT64_MAX}});
 	recording_step(&recording, 12, 0, NEAP_MIB, 1);
 	neap_run_facts(&recording.record, 0, &facts);
 	assert_int_equal(facts.memory_ends_step, 9);
@@ -117,31 +122,31 @@ static void test_facts(void **state)
 {
 	struct recording recording = make_run(30, 4);
 	struct neap_run_facts facts;
-	double loss = 1.25;
-	uint64_t bits;
 
 	(void)state;
-	memcpy(&bits, &loss, sizeof bits);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_METRIC,
-						      .tag = recording_name(&recording, "loss"),
-						      .address = bits});
 	recording_add(&recording,
-		      (struct neap_event){.kind = NEAP_EVENT_METRIC, .tag = recording_name(&recording, "other")});
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .size = 70, .address = 9});
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .size = 30, .address = 1});
+		      (struct neap_event){.kind = NEAP_EVENT_METRIC,
+					  .metric = {.name = recording_name(&recording, "loss"), .value = 1.25}});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_METRIC,
+						      .metric = {.name = recording_name(&recording, "other")}});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .cleanup = {.freed_bytes = 70, .ns = 9}});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_CLEANUP, .cleanup = {.freed_bytes = 30, .ns = 1}});
 	recording_oom(&recording, &(struct recorded_oom){.request = 1, .reserved = 321, .others = 1 << 20});
-	recording_add(
-		&recording,
-		(struct neap_event){
-			.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_SPLIT, .address = 4, .size = 8, .a = 8, .b = 4});
 	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-						      .block = NEAP_RUNG_CHECKPOINTING,
-						      .stream = 1u << NEAP_RUNG_CHECKPOINTING,
-						      .address = 4,
-						      .size = 8,
-						      .a = 4,
-						      .b = 8});
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG, .block = NEAP_RUNG_STOP});
+						      .rung = {.settings = {.micro_batch = 4, .accumulate = 8},
+							       .rung = NEAP_RUNG_SPLIT,
+							       .micro_batch_before = 8,
+							       .accumulate_before = 4}});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
+						      .rung = {.settings = {.rungs = 1u << NEAP_RUNG_CHECKPOINTING,
+									    .micro_batch = 4,
+									    .accumulate = 8},
+							       .rung = NEAP_RUNG_CHECKPOINTING,
+							       .micro_batch_before = 4,
+							       .accumulate_before = 8}});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG, .rung = {.rung = NEAP_RUNG_STOP}});
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
 	assert_int_equal(facts.steps, 30);
 	assert_int_equal(facts.ticks, 120);
@@ -198,7 +203,7 @@ static void test_fluctuation(void **state)
 	recording_end(&recording);
 	recording = make_run(25, 4);
 	for (size_t i = 0; i < recording.record.journal_count; i++)
-		recording.record.journal[i].stream = 1;
+		recording.record.journal[i].step.micro_batches = 1; /* all are steps */
 	neap_run_facts(&recording.record, 0, &facts);
 	assert_int_equal(facts.fluctuation.cause, NEAP_FLUCTUATION_OTHER);
 	recording_end(&recording);
@@ -245,8 +250,8 @@ static void test_curve(void **state)
 	assert_int_equal(points[0].time_ns, 0);
 	assert_curve(points, count);
 	/* It does not: extremes are kept, and there is one tooth too many to keep each. */
-	recording.record.allocations[1777].a = 999 * NEAP_MIB;
-	recording.record.allocations[2345].a = 1;
+	recording.record.allocations[1777].held.allocated_bytes = 999 * NEAP_MIB;
+	recording.record.allocations[2345].held.allocated_bytes = 1;
 	count = neap_run_curve(&recording.record, points, 100);
 	assert_true(count > 90 && count <= 100);
 	assert_curve(points, count);
@@ -289,9 +294,12 @@ static void test_taken_again(void **state)
 	for (int i = 0; i < 9; i++)
 		for (uint16_t device = 0; device < 2; device++) {
 			recording_add(&recording,
-				      (struct neap_event){.kind = NEAP_EVENT_CLEANUP,
-							  .size = 12 * NEAP_MIB,
-							  .b = (uint64_t)(device ? 200 - 12 * i : 20) * NEAP_MIB});
+				      (struct neap_event){
+					      .kind = NEAP_EVENT_CLEANUP,
+					      .cleanup = {.held = {.reserved_bytes =
+									   (uint64_t)(device ? 200 - 12 * i : 20) *
+									   NEAP_MIB},
+							  .freed_bytes = 12 * NEAP_MIB}});
 			recording_on(&recording, device);
 		}
 	neap_run_facts(&recording.record, NEAP_GIB, &facts);
@@ -319,9 +327,9 @@ static void test_two_devices(void **state)
 			recording_on(&recording, device);
 			if (step == 100 && !device) /* a rung of this device is none of the leaking one's */
 				recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_RUNG,
-									      .block = NEAP_RUNG_SPLIT,
-									      .address = 4,
-									      .size = 2});
+									      .rung = {.settings = {.micro_batch = 4,
+												    .accumulate = 2},
+										       .rung = NEAP_RUNG_SPLIT}});
 		}
 	assert_true(fabs(slope_of(&recording, &facts) - (double)NEAP_MIB) < 0.01 * (double)NEAP_MIB);
 	assert_int_equal(facts.leak.steps + facts.leak.warm_up_steps, 120);
@@ -413,7 +421,7 @@ static void test_devices_apart(void **state)
 	assert_int_equal(count, 10);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(points[i].allocated_bytes, (101 + i) * NEAP_MIB);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_WISH, .block = NEAP_TRAIN_STOP});
+	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_WISH, .wish = {.wish = NEAP_TRAIN_STOP}});
 	recording_on(&recording, 1);
 	recording_step(&recording, 1, 1, 2, 1);
 	assert_non_null(neap_run_wish(&recording.record));

@@ -43,52 +43,49 @@ static void take(struct maker *maker, uint64_t address, uint64_t bytes, const ch
 		uint64_t more = (address + bytes - maker->reserved + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 		maker->reserved += more;
 		tell(maker, (struct neap_event){.kind = NEAP_EVENT_SEGMENT_MAP,
-						.address = (1ull << 40) + maker->reserved - more,
-						.size = more,
-						.a = maker->allocated,
-						.b = maker->reserved});
+						.segment = {.held = {maker->allocated, maker->reserved},
+							    .address = (1ull << 40) + maker->reserved - more,
+							    .bytes = more}});
 	}
 	maker->allocated += bytes;
 	tell(maker, (struct neap_event){.kind = NEAP_EVENT_ALLOC,
-					.tag = maker->observer->name(maker->observer->context, tag),
-					.address = (1ull << 40) + address,
-					.size = bytes,
-					.block = bytes,
-					.a = maker->allocated,
-					.b = maker->reserved});
+					.allocation = {.held = {maker->allocated, maker->reserved},
+						       .tag = maker->observer->name(maker->observer->context, tag),
+						       .address = (1ull << 40) + address,
+						       .requested_bytes = bytes,
+						       .bytes = bytes}});
 }
 
 static void give(struct maker *maker, uint64_t address, uint64_t bytes)
 {
 	maker->allocated -= bytes;
-	for (int kind = NEAP_EVENT_FREE_REQUESTED; kind <= NEAP_EVENT_FREE_COMPLETED; kind++)
-		tell(maker, (struct neap_event){.kind = (uint16_t)kind,
-						.address = (1ull << 40) + address,
-						.size = bytes,
-						.block = bytes,
-						.a = maker->allocated,
-						.b = maker->reserved});
+	struct neap_event_allocation block = {.held = {maker->allocated, maker->reserved},
+					      .address = (1ull << 40) + address,
+					      .requested_bytes = bytes,
+					      .bytes = bytes};
+	tell(maker, neap_event_of_allocation(NEAP_EVENT_FREE_REQUESTED, 0, block));
+	tell(maker, neap_event_of_allocation(NEAP_EVENT_FREE_COMPLETED, 0, block));
 }
 
 /* Out of memory on a device that has `free` bytes left. */
 static void run_out(struct maker *maker, uint64_t bytes, uint64_t free)
 {
 	tell(maker, (struct neap_event){.kind = NEAP_EVENT_OOM,
-					.size = bytes,
-					.block = bytes,
-					.address = free,
-					.a = maker->allocated,
-					.b = maker->reserved});
+					.oom = {.held = {maker->allocated, maker->reserved},
+						.requested_bytes = bytes,
+						.bytes = bytes,
+						.device_free_bytes = free}});
 	tell(maker, (struct neap_event){.kind = NEAP_EVENT_OOM_LIMITS,
-					.size = UINT64_MAX,
-					.address = maker->reserved + free + 10 * MIB,
-					.a = 10 * MIB,
-					.stream = 8});
-	tell(maker, (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
-					.tag = maker->observer->name(maker->observer->context, "activations"),
-					.a = maker->allocated,
-					.b = maker->allocated,
-					.size = 1});
+					.oom_limits = {.limit_bytes = UINT64_MAX,
+						       .device_total_bytes = maker->reserved + free + 10 * MIB,
+						       .others_bytes = 10 * MIB,
+						       .context_bytes = 8 * NEAP_MIB}});
+	tell(maker,
+	     (struct neap_event){.kind = NEAP_EVENT_TAG_BYTES,
+				 .tag_bytes = {.tag = maker->observer->name(maker->observer->context, "activations"),
+					       .live_bytes = maker->allocated,
+					       .peak_bytes = maker->allocated,
+					       .live_blocks = 1}});
 }
 
 static struct neap_trace *end(struct maker *maker)
@@ -217,11 +214,11 @@ static void a_failure_that_is_overwritten(void **state)
 	begin(&maker, 64);
 	take(&maker, 0, 20 * MIB, "activations");
 	run_out(&maker, 14 * MIB, 4 * MIB);
-	tell(&maker, (struct neap_event){.kind = NEAP_EVENT_EMPTY_CACHE, .size = MIB});
+	tell(&maker, (struct neap_event){.kind = NEAP_EVENT_EMPTY_CACHE, .empty_cache = {.freed_bytes = MIB}});
 	for (uint64_t i = 0; i < 100; i++) {
 		take(&maker, 20 * MIB, MIB, "activations");
 		give(&maker, 20 * MIB, MIB);
-		tell(&maker, (struct neap_event){.kind = NEAP_EVENT_STEP, .address = i + 1});
+		tell(&maker, (struct neap_event){.kind = NEAP_EVENT_STEP, .step = {.number = i + 1}});
 	}
 	struct neap_trace *trace = end(&maker);
 	assert_true(trace->devices[0].lost > 0);
@@ -248,7 +245,9 @@ static void which_of_several(void **state)
 	begin(&maker, 0);
 	take(&maker, 0, 2 * MIB, "activations");
 	run_out(&maker, 8 * MIB, 0);
-	tell(&maker, (struct neap_event){.kind = NEAP_EVENT_OOM, .device = 1, .size = 5 * MIB, .block = 5 * MIB});
+	tell(&maker, (struct neap_event){.kind = NEAP_EVENT_OOM,
+					 .device = 1,
+					 .oom = {.requested_bytes = 5 * MIB, .bytes = 5 * MIB}});
 	take(&maker, 2 * MIB, 2 * MIB, "activations");
 	run_out(&maker, 16 * MIB, 0);
 	struct neap_trace *trace = end(&maker);

@@ -138,10 +138,18 @@ static void test_processes_that_no_look_met(void **state)
 					 {.total_bytes = 1000, .uuid_text = "GPU-b"}};
 	bool touched[2] = {false};
 	struct neap_event journal[] = {
-		{.kind = NEAP_EVENT_PAGE, .tag = 1, .address = 70},
-		{.kind = NEAP_EVENT_STEP, .tag = 1, .address = 1, .size = 999, .block = 999},
-		{.kind = NEAP_EVENT_PAGE, .tag = 1, .address = 70, .size = 20, .block = 30},
-		{.kind = NEAP_EVENT_PAGE, .tag = 2, .address = 80, .size = 40, .block = 50},
+		{.kind = NEAP_EVENT_PAGE, .page = {.device_uuid = 1, .context_bytes = 70}},
+		{.kind = NEAP_EVENT_STEP, .step = {.name = 1, .number = 1, .peak_bytes = 999, .lowest_bytes = 999}},
+		{.kind = NEAP_EVENT_PAGE,
+		 .page = {.device_uuid = 1,
+			  .context_bytes = 70,
+			  .peak_allocated_bytes = 20,
+			  .peak_reserved_bytes = 30}},
+		{.kind = NEAP_EVENT_PAGE,
+		 .page = {.device_uuid = 2,
+			  .context_bytes = 80,
+			  .peak_allocated_bytes = 40,
+			  .peak_reserved_bytes = 50}},
 	};
 	assert_true(observe && record);
 	observe->device_count = 2;

@@ -57,15 +57,33 @@ static inline size_t lines_with(const char *part)
 	return count;
 }
 
-/* Events of `kind` whose block is `block`; UINT64_MAX: any. */
-static inline size_t events_of(enum neap_event_kind kind, uint64_t block)
+/* Why the event was made: a cleanup's reason, the rung that was taken, the act or the wish. */
+static inline uint64_t why(const struct neap_event *event)
+{
+	switch (event->kind) {
+	case NEAP_EVENT_CLEANUP:
+		return event->cleanup.reason;
+	case NEAP_EVENT_RUNG:
+		return event->rung.rung;
+	case NEAP_EVENT_LEVEL:
+		return event->level.act;
+	case NEAP_EVENT_WISH:
+		return event->wish.wish;
+	default:
+		fail_msg("an event of kind %d has no reason", event->kind);
+		return 0;
+	}
+}
+
+/* Events of `kind` that were made for this reason; UINT64_MAX: any. */
+static inline size_t events_of(enum neap_event_kind kind, uint64_t reason)
 {
 	size_t count = 0;
 
 	assert_true(world.events.count < EVENTS_KEPT);
 	for (size_t i = 0; i < world.events.count; i++)
 		count += world.events.list[i].kind == kind &&
-			 (block == UINT64_MAX || world.events.list[i].block == block);
+			 (reason == UINT64_MAX || why(&world.events.list[i]) == reason);
 	return count;
 }
 

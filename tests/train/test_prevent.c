@@ -186,8 +186,8 @@ static void test_degrades_then_stops(void **state)
 	assert_string_equal(reason, "device memory below 10.0 MiB (8.00 MiB left at the peak of step 93)");
 	assert_int_equal(events_of(NEAP_EVENT_WISH, NEAP_TRAIN_STOP), 1);
 	const struct neap_event *wish = event_find(&world.events, NEAP_EVENT_WISH, 0);
-	assert_string_equal(world.events.names[wish->tag], "device memory");
-	assert_true(wish->size == 8 * NEAP_MIB && wish->address == 10 * NEAP_MIB);
+	assert_string_equal(world.events.names[wish->wish.name], "device memory");
+	assert_true(wish->wish.left_bytes == 8 * NEAP_MIB && wish->wish.threshold_bytes == 10 * NEAP_MIB);
 	steps(train, 5); /* a loop that does not listen: the wish stays, and is had once */
 	assert_int_equal(events_of(NEAP_EVENT_WISH, NEAP_TRAIN_STOP), 1);
 	assert_int_equal(lines_with("asking the loop to save a checkpoint and end"), 1);
@@ -340,8 +340,8 @@ static void test_leak_restarts(void **state)
 	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_RESTART);
 	assert_memory_equal(reason, "memory leaks and will end at step 3", 35);
 	const struct neap_event *wish = event_find(&world.events, NEAP_EVENT_WISH, 0);
-	assert_int_equal(wish->block, NEAP_TRAIN_RESTART);
-	assert_true(wish->size <= wish->address && wish->size > 100 + (uint64_t)done);
+	assert_int_equal(wish->wish.wish, NEAP_TRAIN_RESTART);
+	assert_true(wish->wish.low_step <= wish->wish.high_step && wish->wish.low_step > 100 + (uint64_t)done);
 	struct neap_train_summary summary;
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.steps, done);

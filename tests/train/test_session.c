@@ -34,9 +34,9 @@ static void test_clear_lines(void **state)
 	assert_memory_equal(lines.text[7], "Cleanup gave back 100 MiB in ", 29);
 	const struct neap_event *event = event_find(&world.events, NEAP_EVENT_CLEANUP, 0);
 	assert_non_null(event);
-	assert_int_equal(event->size, 100 * NEAP_MIB);
-	assert_int_equal(event->block, NEAP_CLEANUP_REQUEST);
-	assert_true(event->address > 0);
+	assert_int_equal(event->cleanup.freed_bytes, 100 * NEAP_MIB);
+	assert_int_equal(event->cleanup.reason, NEAP_CLEANUP_REQUEST);
+	assert_true(event->cleanup.ns > 0);
 	assert_int_equal(neap_clear(world.alloc, NULL, NULL, NULL), NEAP_OK); /* silent */
 	assert_int_equal(lines.count, 8);
 	give(&world, kept);
@@ -147,7 +147,6 @@ static double assert_mark(size_t line, const char *begin)
 
 static void test_marks_and_steps(void **state)
 {
-	double loss;
 
 	(void)state;
 	give(&world, take(&world, 200 * NEAP_MIB, NULL)); /* before the session: not step 1's */
@@ -176,21 +175,22 @@ static void test_marks_and_steps(void **state)
 	assert_mark(3, "charlm: end 3: GPU memory: 0.0 GB allocated, 0.1 GB cached (\u0394+0.0 GB, \u0394+0.0 GB); "
 		       "host memory: ");
 	const struct neap_event *split = event_find(&world.events, NEAP_EVENT_SPLIT, 0);
-	assert_int_equal(split->address, 8);
-	assert_int_equal(split->size, 1);
-	assert_int_equal(split->block, 1);
+	assert_int_equal(split->split.settings.micro_batch, 8);
+	assert_int_equal(split->split.settings.accumulate, 1);
+	assert_int_equal(split->split.ranks, 1);
 	for (size_t i = 0; i < 3; i++) {
-		const struct neap_event *step = event_find(&world.events, NEAP_EVENT_STEP, i);
-		assert_int_equal(step->address, i + 1);
-		assert_int_equal(step->size, (16 + 32 * (i + 1)) * NEAP_MIB);
-		assert_int_equal(step->block, i == 0 ? 0 : 16 * NEAP_MIB); /* step 1 includes the model's creation */
-		assert_int_equal(step->stream, 1);
+		const struct neap_event_step *step =
+			neap_event_as_step(event_find(&world.events, NEAP_EVENT_STEP, i));
+		assert_int_equal(step->number, i + 1);
+		assert_int_equal(step->peak_bytes, (16 + 32 * (i + 1)) * NEAP_MIB);
+		/* step 1 includes the model's creation */
+		assert_int_equal(step->lowest_bytes, i == 0 ? 0 : 16 * NEAP_MIB);
+		assert_int_equal(step->micro_batches, 1);
 	}
 	assert_int_equal(events_of(NEAP_EVENT_METRIC, UINT64_MAX), 3); /* no loss in step 2 */
 	const struct neap_event *metric_event = event_find(&world.events, NEAP_EVENT_METRIC, 1);
-	memcpy(&loss, &metric_event->address, sizeof loss);
-	assert_true(loss == 1.5);
-	assert_string_equal(world.events.names[metric_event->tag], "loss");
+	assert_true(metric_event->metric.value == 1.5);
+	assert_string_equal(world.events.names[metric_event->metric.name], "loss");
 	assert_int_equal(events_of(NEAP_EVENT_MARK, UINT64_MAX), 4);
 	give(&world, model);
 }
@@ -250,12 +250,12 @@ static void test_recover(void **state)
 	assert_int_equal(events_of(NEAP_EVENT_CLEANUP, NEAP_CLEANUP_OOM), 2);
 	assert_int_equal(events_of(NEAP_EVENT_OOM, UINT64_MAX), 2);
 	const struct neap_event *rung = event_find(&world.events, NEAP_EVENT_RUNG, 1);
-	assert_int_equal(rung->address, 96);
-	assert_int_equal(rung->size, 4);
-	assert_int_equal(rung->a, 192);
-	assert_int_equal(rung->b, 2);
+	assert_int_equal(rung->rung.settings.micro_batch, 96);
+	assert_int_equal(rung->rung.settings.accumulate, 4);
+	assert_int_equal(rung->rung.micro_batch_before, 192);
+	assert_int_equal(rung->rung.accumulate_before, 2);
 	const struct neap_event *step = event_find(&world.events, NEAP_EVENT_STEP, 0);
-	assert_int_equal(step->stream, 4);
+	assert_int_equal(step->step.micro_batches, 4);
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.ooms, 2);
 	assert_int_equal(summary.rungs, 2);
@@ -272,13 +272,13 @@ static void test_unequal_parts(void **state)
 	struct neap_train_settings now;
 
 	(void)state;
-	assert_int_equal(event_find(&world.events, NEAP_EVENT_SPLIT, 0)->stream, 0);
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_SPLIT, 0)->split.settings.smaller_parts, 0);
 	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
 	assert_int_equal(
 		lines_with("training: going on with micro-batch 5 -> 3, accumulation 1 -> 2 (effective batch "
 			   "stays 5: 1 x 3 + 1 x 2)"),
 		1);
-	assert_int_equal(event_find(&world.events, NEAP_EVENT_RUNG, 0)->stream, 1u << NEAP_SMALLER_PARTS_SHIFT);
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_RUNG, 0)->rung.settings.smaller_parts, 1);
 	neap_train_settings(train, &now);
 	assert_int_equal(now.split.batch, 5);
 	for (size_t step = 0; step < 2; step++) {
@@ -289,7 +289,7 @@ static void test_unequal_parts(void **state)
 		neap_train_step(train, NAN);
 	}
 	assert_int_equal(events_of(NEAP_EVENT_SMALLER_PARTS, UINT64_MAX), 2);
-	assert_int_equal(event_find(&world.events, NEAP_EVENT_SMALLER_PARTS, 0)->size, 1);
+	assert_int_equal(event_find(&world.events, NEAP_EVENT_SMALLER_PARTS, 0)->smaller_parts.count, 1);
 	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
 	assert_int_equal(neap_train_recover(train, NULL), NEAP_OK);
 	assert_int_equal(lines_with("with micro-batch 3 x accumulation 2 (1 x 3 + 1 x 2) x ranks 1"), 1);
@@ -341,8 +341,8 @@ static void test_every_rung(void **state)
 
 	(void)state;
 	const struct neap_event *settings = event_find(&world.events, NEAP_EVENT_SPLIT, 0);
-	assert_int_equal(settings->stream, 1u << NEAP_RUNG_MIXED_PRECISION);
-	assert_int_equal(settings->flags, 12);
+	assert_int_equal(settings->split.settings.rungs, 1u << NEAP_RUNG_MIXED_PRECISION);
+	assert_int_equal(settings->split.layers, 12);
 	for (int rung = 0; rung < 3; rung++)
 		assert_int_equal(neap_train_recover(train, &err), NEAP_OK);
 	neap_train_settings(train, &now);
@@ -352,8 +352,8 @@ static void test_every_rung(void **state)
 	assert_int_equal(lines_with("training: going on with gradient checkpointing"), 1);
 	assert_int_equal(lines_with("training: going on with mixed precision"), 0);
 	const struct neap_event *last = event_find(&world.events, NEAP_EVENT_RUNG, 2);
-	assert_int_equal(last->block, NEAP_RUNG_CHECKPOINTING);
-	assert_int_equal(last->stream, NEAP_RUNGS_SWITCHED);
+	assert_int_equal(last->rung.rung, NEAP_RUNG_CHECKPOINTING);
+	assert_int_equal(last->rung.settings.rungs, NEAP_RUNGS_SWITCHED);
 	assert_int_equal(neap_train_recover(train, &err), NEAP_EOOM);
 	assert_non_null(strstr(err.message, "accumulation 2, memory-efficient attention, mixed precision, gradient "
 					    "checkpointing: the ladder is at its end. A smaller model"));
@@ -443,8 +443,8 @@ static void test_leak_watch(void **state)
 			 1); /* 256 - 8 - 32 - 64 and the batch, at 1 a step */
 	assert_int_equal(events_of(NEAP_EVENT_LEAK, UINT64_MAX), 1);
 	const struct neap_event *leak = event_find(&world.events, NEAP_EVENT_LEAK, 0);
-	assert_true(fabs((double)leak->size - (double)NEAP_MIB) < 0.02 * (double)NEAP_MIB);
-	assert_true(leak->block == 999);
+	assert_true(fabs((double)leak->leak.bytes_per_step - (double)NEAP_MIB) < 0.02 * (double)NEAP_MIB);
+	assert_true(leak->leak.confidence_permille == 999);
 	assert_true(fabs(summary.leak_bytes_per_step - (double)NEAP_MIB) < 0.02 * (double)NEAP_MIB);
 	assert_true(summary.leak_confidence > 0.999);
 
@@ -476,8 +476,8 @@ static void test_scope(void **state)
 	assert_string_equal(lines.text[1],
 			    "GPU memory: 0.1 GB allocated, 0.0 GB cached (\u0394+0.1 GB, \u0394+0.0 GB)");
 	const struct neap_event *end = event_find(&world.events, NEAP_EVENT_SCOPE_END, 0);
-	assert_string_equal(world.events.names[end->tag], "load model");
-	assert_int_equal(end->size, 120 * NEAP_MIB);
+	assert_string_equal(world.events.names[end->scope.name], "load model");
+	assert_int_equal(end->scope.peak_bytes, 120 * NEAP_MIB);
 	assert_int_equal(events_of(NEAP_EVENT_SCOPE_BEGIN, UINT64_MAX), 1);
 	give(&world, model);
 }
