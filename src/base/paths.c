@@ -31,7 +31,7 @@ static enum neap_status check_private(const char *path, struct neap_error *err)
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-		return neap_fail(err, NEAP_EPERM, "%s is a link or no folder: remove it, or set XDG_RUNTIME_DIR",
+		return neap_fail(err, NEAP_EPERM, "%s is a link or not a folder: remove it, or set XDG_RUNTIME_DIR",
 				 path);
 	if (fd < 0)
 		return neap_fail_errno(err, errno, "opening the runtime folder %s", path);

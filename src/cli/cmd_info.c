@@ -248,8 +248,8 @@ static int check_devices(const struct request *request, const struct look *look)
 		for (size_t i = 0; i < look->device_count; i++)
 			found |= strcmp(name, look->devices[i].reading.uuid_text) == 0;
 		if (!found) {
-			fprintf(stderr, "neap info: no device '%s'; there %s %zu, from 0 on\n", NEAP_PRINTABLE(name),
-				look->device_count == 1 ? "is" : "are", look->device_count);
+			fprintf(stderr, "neap info: no device '%s'; there %s %zu, numbered from 0\n",
+				NEAP_PRINTABLE(name), look->device_count == 1 ? "is" : "are", look->device_count);
 			return NEAP_EXIT_NO_INPUT;
 		}
 	}

@@ -119,8 +119,8 @@ static int inspect(const char *text)
 	struct neap_error err = {0};
 	enum neap_status status = sim_spec_parse(text, &spec, &err);
 	if (status) {
-		fprintf(stderr, "neap sim: NEAP_SIM=%s: %s (column %u)\n", NEAP_PRINTABLE(text),
-			NEAP_PRINTABLE(err.message), err.column);
+		fprintf(stderr, "neap sim: %s (column %u of \"%s\")\n", NEAP_PRINTABLE(err.message), err.column,
+			NEAP_PRINTABLE(text));
 		return NEAP_EXIT_USAGE;
 	}
 	if (sim_world_look(&spec, &view, &err) != NEAP_OK)
@@ -178,5 +178,5 @@ static int run(const struct neap_arguments *arguments)
 		return run_env();
 	if (strcmp(what, "profiles") == 0)
 		return run_profiles();
-	return neap_misuse(arguments, "it is path, env, profiles or inspect, not '%s'", what);
+	return neap_misuse(arguments, "expected path, env, profiles or inspect, not '%s'", what);
 }

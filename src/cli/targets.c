@@ -117,7 +117,7 @@ int targets_given(const struct neap_arguments *arguments, bool operands, pid_t *
 		uint64_t pid;
 		if (neap_u64_parse(text, &pid, NULL) != NEAP_OK || pid == 0 || pid > INT32_MAX) {
 			free(pids);
-			return neap_misuse(arguments, "%s'%s' is no process ID", i < given ? "--pid: " : "", text);
+			return neap_misuse(arguments, "%s'%s' is not a process ID", i < given ? "--pid: " : "", text);
 		}
 		pids[i] = (pid_t)pid;
 	}

@@ -119,7 +119,7 @@ each_once() { # FOLDER
 	wait $!
 	says 66 "neap clear: there is no process $!" clear --pid $!
 	says 66 "neap reset: there is no process $!" reset --pid $!
-	says 64 "neap clear: --pid: '99999999999' is no process ID (see 'neap help clear')" clear --pid 99999999999
+	says 64 "neap clear: --pid: '99999999999' is not a process ID (see 'neap help clear')" clear --pid 99999999999
 }
 
 @test "a process of another user: 77" {
