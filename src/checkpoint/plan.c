@@ -168,13 +168,12 @@ static enum neap_status hold_best(struct neap_retention_plan *plan, const struct
 	if (!options->keep_best || count == 0 || plan->newest_for_best)
 		return NEAP_OK;
 	if (measured == 0 && plan->metric[0])
-		return neap_fail(err, NEAP_EINVAL,
-				 "no checkpoint in %.120s has the metric %s: the best cannot be told", plan->folder,
-				 plan->metric);
+		return neap_fail(err, NEAP_EINVAL, "no checkpoint in %.120s has the metric %s: the best is unknown",
+				 plan->folder, plan->metric);
 	if (measured == 0)
 		return neap_fail(err, NEAP_EINVAL,
 				 "no checkpoint in %.120s has a well-known metric in its name or beside it: the best "
-				 "cannot be told; name the metric",
+				 "is unknown; name the metric",
 				 plan->folder);
 	if (plan->mode == NEAP_METRIC_MODE_UNKNOWN)
 		return neap_fail(err, NEAP_EINVAL,
@@ -187,7 +186,7 @@ static enum neap_status hold_best(struct neap_retention_plan *plan, const struct
 		order[finite++] = entry;
 	}
 	if (finite == 0)
-		return neap_fail(err, NEAP_EINVAL, "every %s in %.120s is NaN or infinite: the best cannot be told",
+		return neap_fail(err, NEAP_EINVAL, "every %s in %.120s is NaN or infinite: the best is unknown",
 				 plan->metric, plan->folder);
 	qsort(order, finite, sizeof(struct neap_retention_entry *),
 	      plan->mode == NEAP_METRIC_MIN ? lowest_first : highest_first);

@@ -62,9 +62,9 @@ static void print_best(const struct neap_retention_plan *plan, size_t count)
 	if (count == 0)
 		return;
 	if (plan->newest_for_best && plan->metric[0])
-		printf("; no %s was found: the newest stand for the best", NEAP_PRINTABLE(plan->metric));
+		printf("; no %s was found: the newest count as the best", NEAP_PRINTABLE(plan->metric));
 	else if (plan->newest_for_best)
-		printf("; no metric was found: the newest stand for the best");
+		printf("; no metric was found: the newest count as the best");
 	else if (plan->metric[0])
 		printf("; best by %s (%s is better)", NEAP_PRINTABLE(plan->metric), mode);
 	else
@@ -74,9 +74,9 @@ static void print_best(const struct neap_retention_plan *plan, size_t count)
 	else if (plan->newest_for_best)
 		return;
 	else if (plan->metric_inferred)
-		fputs(": most of them tell it; --metric and --mode say otherwise", stdout);
+		fputs(": most of them have it; --metric and --mode choose another", stdout);
 	else if (plan->mode_inferred)
-		fputs(": by its name; --mode says otherwise", stdout);
+		fputs(": by its name; --mode chooses the other", stdout);
 }
 
 static void print_head(const struct neap_retention_plan *plan)
@@ -98,8 +98,9 @@ static void print_head(const struct neap_retention_plan *plan)
 	if (plan->order_disagrees)
 		puts("  the highest step is not the youngest file: both count as the newest");
 	if (plan->link_count > 0)
-		printf("  %zu symbolic link%s left alone, and what they name here stays\n", plan->link_count,
-		       plan->link_count == 1 ? " is" : "s are");
+		printf("  %zu symbolic link%s stay%s, and so does what %s\n", plan->link_count,
+		       plural(plan->link_count), plan->link_count == 1 ? "s" : "",
+		       plan->link_count == 1 ? "it names" : "they name");
 }
 
 /* What belongs to it, a line each; of a hundred shards a few. */
@@ -139,7 +140,7 @@ static void print_would(const struct neap_retention_plan *plan, const struct nea
 	neap_size_format(plan->drop_bytes, size);
 	neap_size_format(plan->freed_bytes, freed);
 	if (plan->drop_count == 0) {
-		puts("Nothing would go");
+		puts("Nothing would be deleted");
 		return;
 	}
 	if (rules->trash_ns == 0) {
@@ -150,7 +151,7 @@ static void print_would(const struct neap_retention_plan *plan, const struct nea
 	format_time(plan->made_ns / NEAP_NS_PER_S + rules->trash_ns / NEAP_NS_PER_S, until);
 	printf("Would move %zu checkpoint%s, %s, to ", plan->drop_count, plural(plan->drop_count), size);
 	print_name(plan->folder, 0);
-	printf("/.neap-trash: nothing becomes free before %s, then %s with the next cleanup\n", until, freed);
+	printf("/.neap-trash: the first cleanup after %s frees %s\n", until, freed);
 	if (is_short(plan, &left_bytes))
 		printf("The disk has %s left: with --trash-ttl 0 --yes the same command frees %s now\n",
 		       neap_size_format(left_bytes, left), freed);
@@ -173,10 +174,10 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 		print_parts(entry);
 	}
 	if (plan->over_count > 0)
-		printf("  what must stay is %" PRIu64 " more than --max %" PRIu64 "\n", plan->over_count,
-		       rules->max_checkpoints);
+		printf("  the checkpoints that must stay exceed --max %" PRIu64 " by %" PRIu64 "\n",
+		       rules->max_checkpoints, plan->over_count);
 	if (plan->over_bytes > 0)
-		printf("  what must stay is %s more than --max-total-size\n",
+		printf("  the checkpoints that must stay exceed --max-total-size by %s\n",
 		       neap_size_format(plan->over_bytes, size));
 	if (folder->below_folders > 0)
 		printf("  left alone: %s%zu checkpoint%s in %zu folder%s below; --recursive takes them too\n",
@@ -184,7 +185,7 @@ void checkpoints_print_plan(const struct checkpoints_folder *folder, const struc
 		       plural(folder->below_checkpoints), folder->below_folders, plural(folder->below_folders));
 	if (plan->trash_count > 0) {
 		format_time(plan->trash_until_s, until);
-		printf("  in the trash: %zu checkpoint%s, %s; the first goes after %s\n", plan->trash_count,
+		printf("  in the trash: %zu checkpoint%s, %s; the first is deleted after %s\n", plan->trash_count,
 		       plural(plan->trash_count), neap_size_format(plan->trash_bytes, size), until);
 	}
 	if (dry_run)
@@ -223,7 +224,8 @@ void checkpoints_print_applied(const struct checkpoints_folder *folder)
 		if (result->deleted_count >= result->moved_count)
 			puts("/.neap-trash, which was emptied");
 		else
-			printf("/.neap-trash; --restore brings them back until %s, nothing is free before\n", until);
+			printf("/.neap-trash; --restore brings them back until %s; their space is freed after that\n",
+			       until);
 	}
 	if (result->moved_count > result->deleted_count && is_short(&folder->plan, &left_bytes)) {
 		printf("The disk has %s left; this frees the trash now: neap checkpoints ",

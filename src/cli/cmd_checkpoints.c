@@ -107,7 +107,7 @@ static int read_limits(const struct neap_arguments *arguments, struct neap_reten
 		code = neap_misuse(arguments, "--max-total-size: %s", err.message);
 	if (!code && ((max && rules->max_checkpoints == 0) || (size && rules->max_total_bytes == 0)))
 		code = neap_misuse(arguments,
-				   "--%s: 0 is no limit; --older-than-days 0 lets all go that no rule keeps",
+				   "--%s: 0 is no limit; --older-than-days 0 deletes all that no rule keeps",
 				   max && rules->max_checkpoints == 0 ? "max" : "max-total-size");
 	if (code || (!max && !size))
 		return code;
@@ -134,6 +134,7 @@ static void read_empty_trash(const struct neap_arguments *arguments, struct requ
 	if (!request->empty_trash)
 		return;
 	request->rules.keep_best = 0;
+	request->rules.newest_for_best = false;
 	request->rules.older_than_ns = 0;
 }
 
@@ -283,9 +284,9 @@ static int make_plans(const struct request *request, struct checkpoints_folders 
 		ask |= status == NEAP_EINVAL;
 	}
 	if (ask)
-		fputs("neap checkpoints: --metric NAME, with --mode min or max, says what the best is\n", stderr);
+		fputs("neap checkpoints: --metric NAME, with --mode min or max, says which is the best\n", stderr);
 	if (code && folders->count > 1)
-		fputs(request->recursive ? "neap checkpoints: such a folder is left alone\n"
+		fputs(request->recursive ? "neap checkpoints: these folders are left alone\n"
 					 : "neap checkpoints: nothing was changed in any folder\n",
 		      stderr);
 	return code;

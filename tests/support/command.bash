@@ -38,7 +38,7 @@ setup_file() {
 setup() {
 	local program
 	dir="$(mktemp -d)"
-	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir" TZ=UTC
+	export XDG_STATE_HOME="$dir/state" XDG_RUNTIME_DIR="$dir/runtime" HOME="$dir" TZ=UTC LC_ALL=C.UTF-8
 	world="bats-$$-$BATS_TEST_NUMBER"
 	[ -z "$sim" ] || export NEAP_SIM="$sim,world=$world"
 	unset NEAP_ATTACH NEAP_RUN_DIR NEAP_RUN_ID NEAP_FRACTION NO_COLOR PYTORCH_CUDA_ALLOC_CONF PYTORCH_ALLOC_CONF
