@@ -245,10 +245,10 @@ static enum neap_status end_targets(struct kill_work *work, struct neap_monitor 
 /* True when the user says yes. */
 static bool ask(const struct kill_work *work)
 {
-	char size[NEAP_UNITS_ROOM], answer[16];
+	char size[KILL_HELD_ROOM], answer[16];
 	fflush(stdout);
 	fprintf(stderr, "End %zu process%s holding %s? [y/N] ", work->plan.target_count,
-		work->plan.target_count == 1 ? "" : "es", neap_size_format(kill_held(work), size));
+		work->plan.target_count == 1 ? "" : "es", kill_held_text(work, size));
 	fflush(stderr);
 	if (!fgets(answer, sizeof answer, stdin))
 		return false;

@@ -236,7 +236,7 @@ size_t kill_plan_forbidden(const struct kill_plan *plan)
 static const struct {
 	const char *name, *text;
 } refusals[] = {
-	[KILL_GONE] = {"gone", "it has ended, or never was"},
+	[KILL_GONE] = {"gone", "it has ended or never existed"},
 	[KILL_INIT] = {"init", "PID 1 is never ended"},
 	[KILL_KERNEL] = {"kernel", "it is a thread of the kernel"},
 	[KILL_SELF] = {"self", "it is this command"},

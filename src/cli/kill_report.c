@@ -46,6 +46,20 @@ const char *kill_holds_nothing(const struct kill_work *work)
 		       : "they hold no device memory that the driver or neap knows of: ending them gives none back";
 }
 
+const char *kill_held_text(const struct kill_work *work, char *text)
+{
+	char size[NEAP_UNITS_ROOM];
+	uint64_t held = kill_held(work);
+	bool unknown = false;
+	for (size_t i = 0; i < work->look.device_count; i++)
+		unknown |= work->devices[i].held_unknown;
+	if (unknown && held == 0)
+		snprintf(text, KILL_HELD_ROOM, "an unknown amount");
+	else
+		snprintf(text, KILL_HELD_ROOM, "%s%s", unknown ? "at least " : "", neap_size_format(held, size));
+	return text;
+}
+
 uint64_t kill_left(const struct kill_work *work)
 {
 	uint64_t sum = 0;
@@ -81,7 +95,7 @@ void kill_print_preview(const struct kill_work *work)
 {
 	const struct kill_plan *plan = &work->plan;
 	const char *nothing = kill_holds_nothing(work);
-	char text[NEAP_UNITS_ROOM];
+	char text[KILL_HELD_ROOM];
 	if (plan->target_count > 0) {
 		printf("%8s  %-36s  %s\n", "PID", "process", "device memory");
 		for (size_t i = 0; i < plan->target_count; i++) {
@@ -98,7 +112,7 @@ void kill_print_preview(const struct kill_work *work)
 				printf("%8s  %*s%s\n", "", indent, "", whole);
 		}
 		printf("%zu process%s holding %s\n", plan->target_count, plan->target_count == 1 ? "" : "es",
-		       neap_size_format(kill_held(work), text));
+		       kill_held_text(work, text));
 		if (nothing[0])
 			printf("%c%s.\n", toupper((unsigned char)nothing[0]), nothing + 1);
 	}
@@ -142,7 +156,7 @@ static void print_holders(const struct kill_work *work, const struct kill_device
 			listed += process->bytes;
 	}
 	if (device->left_bytes > listed)
-		printf("  %s: the driver lists no process for it; it may still be freeing it\n",
+		printf("  %s: no process that the driver lists holds it; it may still be freeing it\n",
 		       neap_size_format(device->left_bytes - listed, text));
 }
 
@@ -165,7 +179,8 @@ static void print_memory(const struct kill_work *work, size_t index)
 		printf("GPU %zu: %s of %s came back in %s; used %s -> %s\n", index, back, held, time, before, after);
 		print_holders(work, device);
 	} else if (device->held_unknown) {
-		printf("GPU %zu: the driver does not tell what they held, and lists them no more; used %s -> %s\n",
+		printf("GPU %zu: the driver does not report what they held, and no longer lists them; used %s -> "
+		       "%s\n",
 		       index, before, after);
 	} else {
 		printf("GPU %zu: %s came back in %s; used %s -> %s\n", index, back, time, before, after);

@@ -15,6 +15,8 @@ struct kill_device {
 	uint64_t left_bytes;        /* not back; 0: everything is */
 };
 
+#define KILL_HELD_ROOM (NEAP_UNITS_ROOM + 16)
+
 struct kill_work {
 	struct kill_plan plan;
 	struct look look;            /* before the first signal */
@@ -30,6 +32,8 @@ uint64_t kill_bytes(const struct look_device *device, pid_t pid);
 const char *kill_holds_nothing(const struct kill_work *work);
 /* Of all targets on all devices, as far as it is known. */
 uint64_t kill_held(const struct kill_work *work);
+/* The same for people, in `text`, KILL_HELD_ROOM bytes: "1.06 GiB", "at least 1.06 GiB", "an unknown amount". */
+const char *kill_held_text(const struct kill_work *work, char *text);
 /* Of all devices. */
 uint64_t kill_left(const struct kill_work *work);
 size_t kill_alive(const struct kill_work *work);

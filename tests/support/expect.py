@@ -6,7 +6,7 @@ What differs between two runs is replaced; nothing else is. In this order:
   a run's ID                             RUN-ID
   a time of day                          YYYY-MM-DD hh:mm:ss
   a GPU's UUID                           GPU-UUID1, GPU-UUID2: in the order in which they are first shown
-  a process ID                           PID1, PID2, likewise: after "process", "PID", "pid" in JSON and "record.", and
+  a process ID                           PID1, PID2, likewise: after "process", "PID", "pid" and "parent" in JSON, "record.", and
                                          the test's targets everywhere
   how long something took                TIME: after "in", "after", "took" or a comma at a line's end, and in a column,
                                          where mm:ss is one too; a limit ("within 100 ms") stays
@@ -49,7 +49,7 @@ def column(pattern: str, name: str, text: str) -> str:
 
 def processes(text: str, targets: str) -> str:
     """Names process IDs."""
-    named = re.findall(r"(?:\b[Pp]rocess |\bPID |\"pid\": ?|\brecord\.)(\d{2,})\b", text)
+    named = re.findall(r"(?:\b[Pp]rocess |\bPID |\"(?:pid|parent)\": ?|\brecord\.)(\d{2,})\b", text)
     either = "|".join(sorted({*named, *targets.split()})) or "(?!)"
     return numbered("PID", text, rf"( *)(?<![\w.:-])({either})\b(?! ?(?:[KMG]i)?B\b|[.:-]\d)")
 
