@@ -246,7 +246,7 @@ static enum neap_status find_run(struct neap_history *history, const char *wante
 		status =
 			neap_fail(err, NEAP_ENOENT, "no run '%.80s' in the history: neap history lists them", wanted);
 	else if (!status && !choice.exact && choice.count > 1)
-		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': say more of it", choice.count,
+		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': give more of its ID", choice.count,
 				   wanted);
 	if (status) {
 		if (choice.series)
@@ -266,7 +266,7 @@ static int show(struct neap_history *history, const struct neap_arguments *argum
 	size_t wanted = neap_operand_count(arguments) - request->first, count = 0;
 	enum neap_status status = NEAP_OK;
 	if (!history)
-		status = neap_fail(&err, NEAP_ENOENT, "no run is kept yet");
+		status = neap_fail(&err, NEAP_ENOENT, "the history is empty");
 	for (; !status && count < wanted; count += status == NEAP_OK)
 		status = find_run(history, neap_operand(arguments, request->first + count), &chosen[count], &err);
 	for (size_t i = 0; i < count; i++)

@@ -279,15 +279,15 @@ static void put_split(struct neap_buffer *out, const struct neap_oom_card *card)
 			neap_buffer_format(out, "  In force: %s\n", neap_rung_name((enum neap_rung)rung));
 	if (card->rung_taken == NEAP_RUNG_SPLIT && after->micro_batch > 0)
 		neap_buffer_format(out,
-				   "  Taken: the process went on with micro-batch %" PRIu64 " x accumulation %" PRIu64
-				   "%s x ranks %" PRIu64 " = %" PRIu64 "\n",
+				   "  Taken: the process continued with micro-batch %" PRIu64
+				   " x accumulation %" PRIu64 "%s x ranks %" PRIu64 " = %" PRIu64 "\n",
 				   after->micro_batch, after->accumulate,
 				   neap_split_unequal(after, " (", ")", unequal), after->ranks,
 				   neap_split_batch(after) * after->ranks);
 	else if (card->rung_taken == NEAP_RUNG_STOP)
 		neap_buffer_text(out, "  Taken: none was left; the process stopped\n");
 	else if (card->rung_taken != NEAP_RUNG_NONE && card->rung_taken != NEAP_RUNG_SPLIT)
-		neap_buffer_format(out, "  Taken: the process went on with %s\n", neap_rung_name(card->rung_taken));
+		neap_buffer_format(out, "  Taken: the process continued with %s\n", neap_rung_name(card->rung_taken));
 }
 
 /* Words for a request of unknown purpose. */

@@ -235,7 +235,7 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	snprintf(log, sizeof log, "%s-shm", path);
 	unlink(log);
 	if (ret_note)
-		snprintf(ret_note, 512, "the history %.200s was damaged: set aside as %.240s, and a new one begun",
+		snprintf(ret_note, 512, "the history %.200s was damaged: set aside as %.240s, and a new one started",
 			 path, aside);
 	return NEAP_OK;
 }

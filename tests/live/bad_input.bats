@@ -311,14 +311,14 @@ full() {
 	grep -q "Little space in $dir/disk/run: .* free, a recording takes .*: a command without one is not attached" out
 }
 
-@test "a damaged history is set aside, whole, and a new one begun" {
+@test "a damaged history is set aside, whole, and a new one started" {
 	mkdir "$XDG_STATE_HOME/neap"
 	for n in 1 2; do
 		echo "this is no database $n" >"$XDG_STATE_HOME/neap/history.db"
 		run --separate-stderr "$NEAP" run --quiet -- true
 		echo "$stderr"
 		[ "$status" -eq 0 ]
-		[[ "$stderr" =~ ^"neap run: the history $XDG_STATE_HOME/neap/history.db was damaged: set aside as "([^,]+)", and a new one begun"$ ]]
+		[[ "$stderr" =~ ^"neap run: the history $XDG_STATE_HOME/neap/history.db was damaged: set aside as "([^,]+)", and a new one started"$ ]]
 		[ "$(cat "${BASH_REMATCH[1]}")" = "this is no database $n" ]
 	done
 	[ "$(cat "$XDG_STATE_HOME"/neap/history.db.damaged-* | sort)" = $'this is no database 1\nthis is no database 2' ]

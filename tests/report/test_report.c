@@ -42,7 +42,7 @@ static const char capacity_text[] =
 	"    (untagged)                          180 MiB     190 MiB           3\n"
 	"\n"
 	"  In force: micro-batch 64 x accumulation 1 x ranks 1 = effective batch 64\n"
-	"  Taken: the process went on with micro-batch 32 x accumulation 2 x ranks 1 = 64\n"
+	"  Taken: the process continued with micro-batch 32 x accumulation 2 x ranks 1 = 64\n"
 	"\n"
 	"  What would help (predicted, but where it says replayed)\n"
 	"    1. micro-batch 64 -> 32, accumulation 1 -> 2 (effective batch stays 64)\n"

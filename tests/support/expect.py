@@ -14,7 +14,7 @@ What differs between two runs is replaced; nothing else is. In this order:
   the user, the control group            USER, "contained by GROUP"
   the version                            VERSION
 
-In a column the text keeps its width. A RULE is PATTERN/REPLACEMENT, for re.sub: what one test alone must replace.
+In a column the text keeps its width, unless it is the last on its line. A RULE is PATTERN/REPLACEMENT, for re.sub: what one test alone must replace.
 With NEAP_UPDATE_EXPECTED=1 the expected file is written instead.
 """
 
@@ -65,7 +65,7 @@ def user(text: str) -> str:
 def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]) -> str:
     """What the module's text says."""
     text = text.replace(folder, "DIR").replace(world, "WORLD").replace(os.environ["NEAP_SIM_PATH"], "SIM")
-    text = re.sub(r"^(2> )?  contained by .*", r"\1  contained by GROUP", text, flags=re.MULTILINE)
+    text = re.sub(r"^((?:2> )?(?:  )?contained by +).*", r"\1GROUP", text, flags=re.MULTILINE)
     text = re.sub(r'("containment": ?)"[^"]*"', r'\1"GROUP"', text)
     text = re.sub(r"\b20\d{6}-\d{6}-\d+-\d+\b( {2,})?",
                   lambda match: "RUN-ID".ljust(len(match[0])) if match[1] else "RUN-ID", text)
@@ -76,6 +76,7 @@ def normalise(text: str, folder: str, world: str, targets: str, rules: list[str]
     text = processes(text, targets)
     text = re.sub(rf"\b(in|after|took) {DURATION}", r"\1 TIME", text)
     text = re.sub(rf", {DURATION}$", ", TIME", text, flags=re.MULTILINE)
+    text = re.sub(rf"(?<=  ){DURATION}$", "TIME", text, flags=re.MULTILINE)
     text = column(DURATION, "TIME", text)
     text = column(r"(?:\d+:)?\d\d:\d\d", "mm:ss", text)
     text = re.sub(r'("(?:\w+_ns|nanoseconds)": ?)[1-9]\d*', r"\1NS", text)
