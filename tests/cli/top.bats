@@ -76,8 +76,8 @@ screen() {
 	screen selected
 	keys s r
 	screen sorted
-	keys '&' target Space 64
-	shows 'Only processes with: target 64_'
+	keys '&' t Space 64
+	shows 'Only processes with: t 64_'
 	keys Enter
 	screen filtered
 	keys '?'
