@@ -1,4 +1,7 @@
-/* cli/top_screen.c: see top_screen.h. */
+/* cli/top_screen.c: see top_screen.h.
+ *
+ * ncurses is loaded when a screen begins: linked, it would cost every other command a part of its start.
+ */
 #define NCURSES_WIDECHAR         1
 #define NCURSES_NOMACROS         1 /* its macros are named clear, move, erase, ... */
 #define NCURSES_ENABLE_STDBOOL_H 1
@@ -12,7 +15,39 @@
 #include "base/error.h"
 #include "top/view.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
+
+#define LIBRARY "libncursesw.so.6"
+
+/* What is used of it. */
+static struct {
+	__typeof__(newterm) *newterm;
+	__typeof__(delscreen) *delscreen;
+	__typeof__(endwin) *endwin;
+	__typeof__(tigetstr) *tigetstr;
+	__typeof__(cbreak) *cbreak;
+	__typeof__(noecho) *noecho;
+	__typeof__(nonl) *nonl;
+	__typeof__(set_escdelay) *set_escdelay;
+	__typeof__(keypad) *keypad;
+	__typeof__(nodelay) *nodelay;
+	__typeof__(leaveok) *leaveok;
+	__typeof__(curs_set) *curs_set;
+	__typeof__(has_colors) *has_colors;
+	__typeof__(start_color) *start_color;
+	__typeof__(use_default_colors) *use_default_colors;
+	__typeof__(init_pair) *init_pair;
+	__typeof__(getmaxx) *getmaxx;
+	__typeof__(getmaxy) *getmaxy;
+	__typeof__(wattrset) *wattrset;
+	__typeof__(wmove) *wmove;
+	__typeof__(waddnstr) *waddnstr;
+	__typeof__(wrefresh) *wrefresh;
+	__typeof__(wgetch) *wgetch;
+	__typeof__(COLOR_PAIR) *COLOR_PAIR;
+	WINDOW **window; /* its stdscr */
+} curses;
 
 static SCREEN *screen; /* NULL: not begun */
 static bool has_color;
@@ -50,31 +85,72 @@ static attr_t attributes_of(const struct neap_top_cell *cell)
 	default:
 		break;
 	}
-	return has_color ? attributes | (attr_t)COLOR_PAIR(cell->style + 1) : attributes;
+	return has_color ? attributes | (attr_t)curses.COLOR_PAIR(cell->style + 1) : attributes;
+}
+
+static enum neap_status load(struct neap_error *err)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	bool whole = library && (curses.window = dlsym(library, "stdscr"));
+#define LOAD(name) whole = whole && (curses.name = (__typeof__(name) *)dlsym(library, #name))
+	LOAD(newterm);
+	LOAD(delscreen);
+	LOAD(endwin);
+	LOAD(tigetstr);
+	LOAD(cbreak);
+	LOAD(noecho);
+	LOAD(nonl);
+	LOAD(set_escdelay);
+	LOAD(keypad);
+	LOAD(nodelay);
+	LOAD(leaveok);
+	LOAD(curs_set);
+	LOAD(has_colors);
+	LOAD(start_color);
+	LOAD(use_default_colors);
+	LOAD(init_pair);
+	LOAD(getmaxx);
+	LOAD(getmaxy);
+	LOAD(wattrset);
+	LOAD(wmove);
+	LOAD(waddnstr);
+	LOAD(wrefresh);
+	LOAD(wgetch);
+	LOAD(COLOR_PAIR);
+#undef LOAD
+	if (whole)
+		return NEAP_OK;
+	return neap_fail(err, NEAP_ENOTSUP,
+			 "drawing on a terminal needs " LIBRARY " (Debian's package libncursesw6): %.100s; 'neap top "
+			 "--once' prints one frame",
+			 library ? "it lacks a function" : dlerror());
 }
 
 enum neap_status top_screen_begin(bool color, struct neap_error *err)
 {
 	const char *term = getenv("TERM");
-	screen = newterm(NULL, stdout, stdin);
-	const char *address = screen ? tigetstr("cup") : NULL;
+	enum neap_status status = load(err);
+	if (status)
+		return status;
+	screen = curses.newterm(NULL, stdout, stdin);
+	const char *address = screen ? curses.tigetstr("cup") : NULL;
 	if (!screen || !address || address == (const char *)-1) {
 		top_screen_end();
 		return neap_fail(err, NEAP_ENOTSUP,
 				 "the terminal '%.40s' cannot be drawn on; 'neap top --once' prints one frame",
 				 term ? term : "");
 	}
-	cbreak();
-	noecho();
-	nonl();
-	set_escdelay(25);
-	keypad(stdscr, TRUE);
-	nodelay(stdscr, TRUE);
-	leaveok(stdscr, TRUE);
-	curs_set(0);
-	has_color = color && has_colors() && start_color() == OK && use_default_colors() == OK;
+	curses.cbreak();
+	curses.noecho();
+	curses.nonl();
+	curses.set_escdelay(25);
+	curses.keypad(*curses.window, TRUE);
+	curses.nodelay(*curses.window, TRUE);
+	curses.leaveok(*curses.window, TRUE);
+	curses.curs_set(0);
+	has_color = color && curses.has_colors() && curses.start_color() == OK && curses.use_default_colors() == OK;
 	for (short style = 0; has_color && style < NEAP_TOP_STYLES; style++)
-		init_pair((short)(style + 1), colors[style], -1);
+		curses.init_pair((short)(style + 1), colors[style], -1);
 	return NEAP_OK;
 }
 
@@ -82,14 +158,14 @@ void top_screen_end(void)
 {
 	if (!screen)
 		return;
-	endwin();
-	delscreen(screen);
+	curses.endwin();
+	curses.delscreen(screen);
 	screen = NULL;
 }
 
 void top_screen_size(size_t *ret_width, size_t *ret_height)
 {
-	int height = getmaxy(stdscr), width = getmaxx(stdscr);
+	int height = curses.getmaxy(*curses.window), width = curses.getmaxx(*curses.window);
 	*ret_width = width > 0 ? (size_t)width : 1;
 	*ret_height = height > 0 ? (size_t)height : 1;
 }
@@ -99,11 +175,12 @@ void top_screen_draw(const struct neap_top_grid *grid)
 	for (size_t row = 0; row < grid->height; row++) {
 		for (size_t column = 0; column < grid->width; column++) {
 			const struct neap_top_cell *cell = &grid->cells[row * grid->width + column];
-			wattrset(stdscr, (int)attributes_of(cell));
-			mvwaddstr(stdscr, (int)row, (int)column, cell->text[0] ? cell->text : " ");
+			curses.wattrset(*curses.window, (int)attributes_of(cell));
+			curses.wmove(*curses.window, (int)row, (int)column);
+			curses.waddnstr(*curses.window, cell->text[0] ? cell->text : " ", -1);
 		}
 	}
-	wrefresh(stdscr);
+	curses.wrefresh(*curses.window);
 }
 
 static uint32_t key_of(int code)
@@ -128,7 +205,7 @@ static uint32_t key_of(int code)
 bool top_screen_key(uint32_t *ret_key, bool *ret_resized)
 {
 	for (;;) {
-		int code = wgetch(stdscr);
+		int code = curses.wgetch(*curses.window);
 		if (code == ERR)
 			return false;
 		if (code == KEY_RESIZE) {
