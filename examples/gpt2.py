@@ -40,7 +40,8 @@ def main():
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--lora", type=int, default=0, help="rank; 0: the whole model learns")
-    parser.add_argument("--checkpointing", action="store_true")
+    parser.add_argument("--checkpointing", type=int, choices=(0, 1), default=0)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -53,7 +54,8 @@ def main():
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
     for step in range(1, options.steps + 1):
         tokens = torch.randint(model.config.vocab_size, (options.batch, options.context), device=device)
-        loss = model(input_ids=tokens, labels=tokens).loss
+        with torch.autocast(device, torch.bfloat16, enabled=options.precision == "bf16"):
+            loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -7,6 +7,7 @@
 #include "cli/estimate_here.h"
 #include "cli/estimate_json.h"
 #include "cli/estimate_start.h"
+#include "cli/estimate_try.h"
 #include "cli/print.h"
 #include "cli/run_python.h"
 #include "estimate/page.h"
@@ -49,6 +50,9 @@ const struct neap_command neap_command_estimate = {
 			{"fit", "NAME",
 			 "find the largest value of this parameter that fits on each GPU, by runs with other "
 			 "values; needs --param NAME=N"},
+			{"try", "NAME=VALUE",
+			 "run it once more with this value of a parameter, and say what that saves and where it fits "
+			 "then; may be given several times"},
 			{"json", NULL, "every figure, as JSON, in bytes"},
 			{"html", "OUT",
 			 "a page of all allocations, as of 'neap analyze', into this file; - for "
@@ -73,6 +77,7 @@ struct estimate {
 	struct neap_estimate_verdict *verdicts;
 	struct neap_estimate_fit fit; /* name NULL: not asked for */
 	uint64_t fit_value;           /* the given one */
+	struct neap_estimate_tries tries;
 };
 
 static bool go_on(void *context, uint64_t done, uint64_t total)
@@ -124,18 +129,45 @@ static int parse_parameters(const struct neap_arguments *arguments, struct estim
 	return 0;
 }
 
+/* Whether the command has {NAME}, `length` bytes long. */
+static bool is_in_command(const struct neap_arguments *arguments, const char *name, size_t length)
+{
+	char braced[160];
+	snprintf(braced, sizeof braced, "{%.*s}", (int)length, name);
+	for (size_t i = 0; neap_rest(arguments)[i]; i++)
+		if (strstr(neap_rest(arguments)[i], braced))
+			return true;
+	return false;
+}
+
+/* Of --try NAME=VALUE there has to be a --param NAME=..., and {NAME} in the command. */
+static int parse_tries(const struct neap_arguments *arguments, struct estimate *estimate)
+{
+	const char *text;
+	for (size_t i = 0; (text = neap_argument_nth(arguments, "try", i)); i++) {
+		size_t length = strcspn(text, "="), at = 0;
+		while (estimate->parameters[at] && (strcspn(estimate->parameters[at], "=") != length ||
+						    strncmp(estimate->parameters[at], text, length) != 0))
+			at++;
+		if (!text[length])
+			return neap_misuse(arguments, "--try: expected NAME=VALUE, not '%s'", text);
+		if (!estimate->parameters[at] || !is_in_command(arguments, text, length))
+			return neap_misuse(arguments, "--try %s needs --param %.*s=VALUE, and {%.*s} in the command",
+					   text, (int)length, text, (int)length, text);
+		if (i == NEAP_ESTIMATE_TRIES)
+			return neap_misuse(arguments, "--try: more than %d", NEAP_ESTIMATE_TRIES);
+		estimate->tries.items[estimate->tries.count++].change = text;
+	}
+	return 0;
+}
+
 /* --fit NAME needs --param NAME=N, and {NAME} in the command. */
 static int parse_fit(const struct neap_arguments *arguments, struct estimate *estimate)
 {
 	const char *name = neap_argument(arguments, "fit");
-	char braced[80];
-	bool used = false;
 	if (!name)
 		return 0;
 	size_t length = strlen(name);
-	snprintf(braced, sizeof braced, "{%s}", name);
-	for (size_t i = 0; neap_rest(arguments)[i]; i++)
-		used |= strstr(neap_rest(arguments)[i], braced) != NULL;
 	for (size_t i = 0; estimate->parameters[i]; i++) {
 		const char *text = estimate->parameters[i];
 		if (strncmp(text, name, length) != 0 || text[length] != '=')
@@ -148,8 +180,8 @@ static int parse_fit(const struct neap_arguments *arguments, struct estimate *es
 	}
 	if (!estimate->fit.name)
 		return neap_misuse(arguments, "--fit %s needs --param %s=N, a value to begin with", name, name);
-	if (!used)
-		return neap_misuse(arguments, "--fit %s: the command has no %s to put the value in", name, braced);
+	if (!is_in_command(arguments, name, length))
+		return neap_misuse(arguments, "--fit %s: the command has no {%s} to put the value in", name, name);
 	return 0;
 }
 
@@ -177,6 +209,8 @@ static int parse(const struct neap_arguments *arguments, struct estimate *estima
 		code = parse_parameters(arguments, estimate);
 	if (!code)
 		code = parse_fit(arguments, estimate);
+	if (!code)
+		code = parse_tries(arguments, estimate);
 	estimate->command.parameters = estimate->parameters;
 	return code;
 }
@@ -350,6 +384,18 @@ static int fit_all(struct estimate *estimate)
 	return 128 + estimate_interrupted();
 }
 
+static int try_all(struct estimate *estimate)
+{
+	struct neap_error err = {0};
+	if (estimate_tries_run(&estimate->plan, &estimate->command, estimate->folder, estimate->kept,
+			       &estimate->tries, &err) == NEAP_OK)
+		return 0;
+	if (!estimate_interrupted())
+		return neap_complain("estimate", &err);
+	fputs("neap estimate: stopped\n", stderr);
+	return 128 + estimate_interrupted();
+}
+
 /* --- what it tells --- */
 
 static struct neap_estimate_report report_of(const struct estimate *estimate)
@@ -359,6 +405,7 @@ static struct neap_estimate_report report_of(const struct estimate *estimate)
 					     .runs = estimate->runs,
 					     .verdicts = estimate->verdicts,
 					     .fit = estimate->fit.name ? &estimate->fit : NULL,
+					     .tries = &estimate->tries,
 					     .ranks = estimate->command.ranks,
 					     .top = TOP};
 }
@@ -436,6 +483,8 @@ static int estimate_all(struct estimate *estimate)
 	}
 	if (!code)
 		code = fit_all(estimate);
+	if (!code)
+		code = try_all(estimate);
 	if (!code)
 		code = write_page(estimate);
 	if (!code)

@@ -3,32 +3,12 @@
 #include "cli/estimate_fit.h"
 
 #include "base/error.h"
+#include "cli/estimate_point.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool go_on(void *context, uint64_t done, uint64_t total)
-{
-	(void)context;
-	(void)done;
-	(void)total;
-	return !estimate_interrupted();
-}
-
-static void take_figures(const struct neap_estimate_run *run, struct neap_estimate_point *point)
-{
-	point->requested_peak = run->requested_peak;
-	point->allocated_peak = run->allocated_peak;
-	point->reserved_peak = run->reserved_peak;
-}
-
-static void take_verdict(const struct neap_estimate_verdict *verdict, size_t gpu, struct neap_estimate_point *point)
-{
-	point->fits[gpu] = verdict->fits == NEAP_ESTIMATE_YES;
-	point->headroom[gpu] = verdict->headroom_bytes;
-}
 
 /* What is known already: the given value. */
 static void begin(const struct estimate_fit_options *options, struct neap_estimate_fit *fit)
@@ -37,41 +17,11 @@ static void begin(const struct estimate_fit_options *options, struct neap_estima
 	for (size_t run = 0; run < plan->run_count; run++) {
 		struct neap_estimate_point *point = &fit->points[fit->count++];
 		*point = (struct neap_estimate_point){.run = run, .value = options->value};
-		take_figures(&options->runs[run], point);
+		estimate_point_take_run(&options->runs[run], point);
 		for (size_t gpu = 0; gpu < plan->count; gpu++)
 			if (plan->gpus[gpu].run == run)
-				take_verdict(&options->verdicts[gpu], gpu, point);
+				estimate_point_take_verdict(&options->verdicts[gpu], gpu, point);
 	}
-}
-
-/* A program that fails with a value (a batch larger than its data) does not fit. */
-static enum neap_status judge(const struct estimate_fit_options *options, const struct estimate_job *job,
-			      struct neap_estimate_point *point, struct neap_error *err)
-{
-	const struct neap_estimate_plan *plan = options->plan;
-	struct neap_estimate_run *run = calloc(1, sizeof *run);
-	if (!run)
-		return neap_fail(err, NEAP_ENOMEM, "out of memory");
-	enum neap_status status = neap_estimate_read(job->folder, run, err);
-	enum neap_outcome outcome = run->result.outcome;
-	if (status != NEAP_ENOMEM && (status || (outcome != NEAP_OUTCOME_OK && outcome != NEAP_OUTCOME_STOPPED &&
-						 outcome != NEAP_OUTCOME_TIMEOUT))) {
-		point->failed = true;
-		status = NEAP_OK;
-	} else if (!status) {
-		take_figures(run, point);
-		for (size_t gpu = 0; !status && gpu < plan->count; gpu++) {
-			struct neap_estimate_verdict verdict;
-			if (plan->gpus[gpu].run != point->run)
-				continue;
-			status = neap_estimate_judge(plan, gpu, run, go_on, NULL, &verdict, err);
-			if (!status)
-				take_verdict(&verdict, gpu, point);
-		}
-	}
-	neap_estimate_run_fini(run);
-	free(run);
-	return status;
 }
 
 /* The next value of an architecture; 0: all its GPUs are known. */
@@ -116,7 +66,7 @@ static enum neap_status run_round(const struct estimate_fit_options *options, st
 	if (count)
 		status = estimate_jobs_run(options->command, jobs, count, 0, err);
 	for (size_t i = 0; !status && i < count; i++) {
-		status = judge(options, &jobs[i], &points[i], err);
+		status = estimate_point_judge(options->plan, &jobs[i], &points[i], err);
 		fit->points[fit->count++] = points[i];
 		if (!options->keep)
 			estimate_remove(jobs[i].folder);

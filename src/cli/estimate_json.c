@@ -97,6 +97,33 @@ static json_t *fit_json(const struct neap_estimate_report *report, bool *ret_fai
 	return object;
 }
 
+/* One of `fits`: null: perhaps. */
+static json_t *fits_json(enum neap_estimate_fits fits)
+{
+	return fits == NEAP_ESTIMATE_UNSURE ? json_null() : json_boolean(fits == NEAP_ESTIMATE_YES);
+}
+
+static json_t *tries_json(const struct neap_estimate_report *report, size_t gpu, bool *ret_failed)
+{
+	json_t *list = json_array();
+	for (size_t i = 0; i < report->tries->count; i++) {
+		const struct neap_estimate_try *item = &report->tries->items[i];
+		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
+		json_t *object = json_object();
+		set(object, "change", look_json_text(item->change), ret_failed);
+		set(object, "failed", json_boolean(point->failed), ret_failed);
+		set(object, "fits", point->failed ? json_false() : fits_json(point->fits[gpu]), ret_failed);
+		set(object, "headroom", point->failed ? json_null() : json_integer(point->headroom[gpu]), ret_failed);
+		set(object, "requested_peak", point->failed ? json_null() : number(point->requested_peak),
+		    ret_failed);
+		set(object, "allocated_peak", point->failed ? json_null() : number(point->allocated_peak),
+		    ret_failed);
+		set(object, "reserved_peak", point->failed ? json_null() : number(point->reserved_peak), ret_failed);
+		add(list, object, ret_failed);
+	}
+	return list;
+}
+
 static json_t *gpu_json(const struct neap_estimate_report *report, size_t index, bool *ret_failed)
 {
 	const struct neap_estimate_gpu *gpu = &report->plan->gpus[index];
@@ -111,11 +138,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 	set(object, "architecture", json_string(architecture), ret_failed);
 	set(object, "multiprocessors", number((uint64_t)gpu->profile->multiprocessors), ret_failed);
 	set(object, "supported", json_boolean(!verdict->unsupported), ret_failed);
-	set(object, "fits",
-	    verdict->fits == NEAP_ESTIMATE_UNSURE && !verdict->unsupported
-		    ? json_null()
-		    : json_boolean(verdict->fits == NEAP_ESTIMATE_YES && !verdict->unsupported),
-	    ret_failed);
+	set(object, "fits", verdict->unsupported ? json_false() : fits_json(verdict->fits), ret_failed);
 	set(object, "headroom", json_integer((json_int_t)verdict->headroom_bytes), ret_failed);
 	set(object, "fit_value", fit_value_json(report, index, ret_failed), ret_failed);
 	set(object, "requested_peak", number(run->requested_peak), ret_failed);
@@ -132,6 +155,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 	neap_estimate_device(run, &verdict->context, &low, &high);
 	set(object, "device", interval_json(low, high, ret_failed), ret_failed);
 	set(object, "predicted", predicted_json(verdict, ret_failed), ret_failed);
+	set(object, "tries", tries_json(report, index, ret_failed), ret_failed);
 	set(object, "fits_with", settings_json(verdict, ret_failed), ret_failed);
 	return object;
 }

@@ -24,12 +24,14 @@ static struct bounds find_bounds(const struct neap_estimate_fit *fit, size_t run
 	struct bounds bounds = {0};
 	for (size_t i = 0; i < fit->count; i++) {
 		const struct neap_estimate_point *point = &fit->points[i];
-		if (point->run == run && !point->fits[gpu] && (!bounds.high || point->value < bounds.high->value))
+		if (point->run == run && point->fits[gpu] != NEAP_ESTIMATE_YES &&
+		    (!bounds.high || point->value < bounds.high->value))
 			bounds.high = point;
 	}
 	for (size_t i = 0; i < fit->count; i++) {
 		const struct neap_estimate_point *point = &fit->points[i];
-		if (point->run != run || !point->fits[gpu] || (bounds.high && point->value > bounds.high->value))
+		if (point->run != run || point->fits[gpu] != NEAP_ESTIMATE_YES ||
+		    (bounds.high && point->value > bounds.high->value))
 			continue;
 		if (!bounds.low || point->value > bounds.low->value) {
 			bounds.below = bounds.low;

@@ -23,7 +23,7 @@ struct neap_estimate_point {
 	uint64_t value;
 	bool failed; /* the program did not run with it, for another reason than memory: as if it did not fit */
 	uint64_t requested_peak, allocated_peak, reserved_peak;
-	bool fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
+	enum neap_estimate_fits fits[NEAP_ESTIMATE_GPUS]; /* of GPUs with this architecture */
 	int64_t headroom[NEAP_ESTIMATE_GPUS];
 };
 

@@ -175,6 +175,31 @@ static void put_predictions(struct neap_buffer *out, const struct neap_estimate_
 	}
 }
 
+/* Changes that were run. */
+static void put_tries(struct neap_buffer *out, const struct neap_estimate_report *report, size_t gpu)
+{
+	static const char *const verdicts[] = {[NEAP_ESTIMATE_NO] = "does not fit",
+					       [NEAP_ESTIMATE_UNSURE] = "fits beside the smallest context alone",
+					       [NEAP_ESTIMATE_YES] = "fits"};
+	for (size_t i = 0; i < report->tries->count; i++) {
+		const struct neap_estimate_try *item = &report->tries->items[i];
+		const struct neap_estimate_point *point = &item->points[report->plan->gpus[gpu].run];
+		int64_t headroom = point->headroom[gpu];
+		uint64_t given = report->runs[report->plan->gpus[gpu].run].reserved_peak, now = point->reserved_peak;
+		char text[400], clean[400];
+		if (point->failed)
+			snprintf(text, sizeof text, "measured: with %.160s the program fails", item->change);
+		else
+			snprintf(text, sizeof text, "measured: with %.160s it %s: %s reserved (%s %s), %s %s",
+				 item->change, verdicts[point->fits[gpu]], SIZE(now),
+				 SIZE(now > given ? now - given : given - now), now > given ? "more" : "less",
+				 SIZE((uint64_t)(headroom < 0 ? -headroom : headroom)),
+				 headroom < 0 ? "missing" : "left");
+		neap_report_clean(clean, sizeof clean, text);
+		neap_report_wrap(out, "      ", clean);
+	}
+}
+
 static void put_why(struct neap_buffer *out, const struct neap_estimate_report *report, size_t index)
 {
 	const struct neap_estimate_verdict *verdict = &report->verdicts[index];
@@ -199,6 +224,8 @@ static void put_why(struct neap_buffer *out, const struct neap_estimate_report *
 	} else if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported) {
 		neap_report_wrap(out, "      ", "no setting of PyTorch's allocator lets it fit (by exact replay)");
 	}
+	if (!verdict->unsupported)
+		put_tries(out, report, index);
 	if (verdict->fits == NEAP_ESTIMATE_NO && !verdict->unsupported)
 		put_predictions(out, verdict);
 }

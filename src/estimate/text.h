@@ -4,6 +4,7 @@
 
 #include "base/buffer.h"
 #include "estimate/fit.h"
+#include "estimate/try.h"
 
 struct neap_estimate_report {
 	const char *command; /* as it was typed */
@@ -11,6 +12,7 @@ struct neap_estimate_report {
 	const struct neap_estimate_run *runs;         /* plan->run_count */
 	const struct neap_estimate_verdict *verdicts; /* plan->count */
 	const struct neap_estimate_fit *fit;          /* NULL: not asked for */
+	const struct neap_estimate_tries *tries;      /* count 0: none */
 	const char *ranks; /* the fake world: the program ran as its first rank; NULL: none */
 	size_t top;        /* how many lines a list has at most */
 };

@@ -29,7 +29,7 @@ static void run(const struct program *program, uint64_t room, struct neap_estima
 		return;
 	}
 	point->headroom[0] = (int64_t)room - need(program, value);
-	point->fits[0] = point->headroom[0] >= 0;
+	point->fits[0] = point->headroom[0] >= 0 ? NEAP_ESTIMATE_YES : NEAP_ESTIMATE_NO;
 }
 
 /* What the search finds from `start`; *ret_runs: how many runs it took. */

@@ -229,6 +229,27 @@ class Help(Estimate):
         self.assertLess(more["headroom"], 0)
 
 
+    def test_changes_are_measured(self) -> None:
+        """Each is run: its figures are those of an estimate with that value; one with which the program fails is reported."""
+        options = ("--max-memory", "2GiB", "--param", "batch=65536", "--try", "batch=2048", "--try", "batch=many")
+        found = self.estimate("train.py", "{batch}", "1024", options=options, code=1)["gpus"][0]
+        small = self.estimate("train.py", "2048", "1024", options=("--max-memory", "2GiB"))["gpus"][0]
+        self.assertIs(found["fits"], False)
+        fits, fails = found["tries"]
+        for key in ("fits", "headroom", "requested_peak", "allocated_peak", "reserved_peak"):
+            self.assertEqual(fits[key], small[key], key)
+        self.assertEqual(fits["change"], "batch=2048")
+        self.assertIs(fits["fits"], True)
+        self.assertEqual((fails["failed"], fails["fits"], fails["reserved_peak"]), (True, False, None))
+        text = " ".join(self.call("estimate", *options, "--", sys.executable, "train.py", "{batch}", "1024", code=1).stdout.split())
+        self.assertRegex(text, r"measured: with batch=2048 it fits: [\d.]+ MiB reserved \([\d.]+ GiB less\), [\d.]+ [GM]iB left")
+        self.assertIn("measured: with batch=many the program fails", text)
+
+    def test_wrong_tries(self) -> None:
+        for options in (("--try", "batch=3"), ("--param", "batch=4", "--try", "batch"), ("--param", "b=4", "--try", "b=3")):
+            self.call("estimate", *options, "--", "true", "{batch}", code=64)
+
+
 class Fit(Estimate):
     def test_the_largest_value_is_found_and_confirmed(self) -> None:
         options = ("--max-memory", "3GiB", "--fit", "batch", "--param", "batch=100")
