@@ -17,12 +17,27 @@ static json_t *interval_json(uint64_t low, uint64_t high, bool *ret_failed)
 	return object;
 }
 
-static json_t *context_json(const struct neap_estimate_context *context, bool *ret_failed)
+/* Which figures are known, and which are assumed. */
+static json_t *source_json(const struct sim_profile *profile, bool *ret_failed)
+{
+	json_t *object = json_object();
+	char low[160];
+	snprintf(low, sizeof low, "profile %s: a process that has loaded little code", profile->name);
+	set(object, "low", json_string(low), ret_failed);
+	set(object, "high",
+	    json_string("assumed: code, with the driver's lazy loading; the libraries' own pools, at most"),
+	    ret_failed);
+	return object;
+}
+
+static json_t *context_json(const struct neap_estimate_context *context, const struct sim_profile *profile,
+			    bool *ret_failed)
 {
 	json_t *object = interval_json(context->low_bytes, context->high_bytes, ret_failed);
 	set(object, "bare", number(context->bare_bytes), ret_failed);
 	set(object, "code_assumed", number(context->code_bytes), ret_failed);
 	set(object, "library_pools", number(context->pools_bytes), ret_failed);
+	set(object, "source", source_json(profile, ret_failed), ret_failed);
 	return object;
 }
 
@@ -146,7 +161,7 @@ static json_t *gpu_json(const struct neap_estimate_report *report, size_t index,
 	set(object, "reserved_peak", number(run->reserved_peak), ret_failed);
 	set(object, "smallest_memory", number(verdict->needed_bytes), ret_failed);
 	set(object, "cache_flushes", number(verdict->retries), ret_failed);
-	set(object, "context", context_json(&verdict->context, ret_failed), ret_failed);
+	set(object, "context", context_json(&verdict->context, gpu->profile, ret_failed), ret_failed);
 	set(object, "process",
 	    interval_json(verdict->context.low_bytes + run->reserved_peak,
 			  verdict->context.high_bytes + run->reserved_peak + neap_estimate_workspace(run),
@@ -247,6 +262,7 @@ int estimate_print_json(const struct neap_estimate_report *report)
 {
 	const struct neap_estimate_run *run = &report->runs[0];
 	json_t *root = json_object(), *gpus = json_array();
+	size_t first = report->plan->run_gpus[0];
 	bool failed = false;
 	set(root, "schema", json_integer(SCHEMA), &failed);
 	set(root, "backend", look_json_text(run->result.backend), &failed);
@@ -259,7 +275,8 @@ int estimate_print_json(const struct neap_estimate_report *report)
 	set(root, "allocated_peak", number(run->allocated_peak), &failed);
 	set(root, "reserved_peak", number(run->reserved_peak), &failed);
 	set(root, "workspace_not_modelled", number(neap_estimate_workspace(run)), &failed);
-	set(root, "context", context_json(&report->verdicts[report->plan->run_gpus[0]].context, &failed), &failed);
+	set(root, "context",
+	    context_json(&report->verdicts[first].context, report->plan->gpus[first].profile, &failed), &failed);
 	for (size_t i = 0; i < report->plan->count; i++)
 		add(gpus, gpu_json(report, i, &failed), &failed);
 	set(root, "gpus", gpus, &failed);

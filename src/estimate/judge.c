@@ -8,7 +8,8 @@
 #include <string.h>
 
 /* How much the code of kernels and libraries may add to a bare context, at most. Drivers load it when a kernel is
- * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone. */
+ * first launched, so it depends on the program, the driver and PyTorch, and is known on a GPU alone: this is assumed.
+ * It is for lazy loading (CUDA_MODULE_LOADING), the default of today's drivers. */
 #define CODE_BYTES (512 * NEAP_MIB)
 
 /* What cuBLAS allocates with a handle and NCCL with a communicator is theirs, beside PyTorch's allocator. The

@@ -94,6 +94,10 @@ class Figures(Estimate):
         self.assertEqual(found["steps"], 3)
         self.assertTrue(found["exact"])
         self.assertEqual(found["backend"], "sim")
+        context = found["context"]
+        self.assertEqual(context["high"], context["low"] + context["code_assumed"] + context["library_pools"])
+        self.assertIn("profile h100-80gb", context["source"]["low"])
+        self.assertIn("assumed", context["source"]["high"])
         self.assertGreater(found["requested_peak"], 40 * MIB)
         self.assertEqual(list(self.temporary.glob("neap*")), [], "the runs' folder is gone")
 
