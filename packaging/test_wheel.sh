@@ -33,7 +33,7 @@ needs_nothing() {
 	local found
 	found=$(find "$work/venv/lib" -path '*neap*' -type f -exec sh -c 'ldd "$1" 2>/dev/null' - {} \; |
 		grep -v "$work" | grep -oE 'lib[^ ]*\.so[^ ]*' | sed 's#.*/##' | sort -u |
-		grep -vE '^(libc|libm|libdl|libpthread|librt)\.so\.[0-9]+$|^libz\.so\.1$|^libgcc_s\.so\.1$')
+		grep -vE '^(libc|libm|libdl|libpthread|librt)\.so\.[0-9]+$|^libz\.so\.1$|^libgcc_s\.so\.1$|^ld-linux.*')
 	[ -z "$found" ] || {
 		echo "needed from the system: $found"
 		return 1

