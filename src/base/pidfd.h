@@ -1,5 +1,5 @@
-/* base/pidfd.h: pidfd_open(2) and pidfd_send_signal(2), which the C library has since glibc 2.36 only. Both return -1 and
- * set errno on failure. */
+/* base/pidfd.h: pidfd_open(2) and pidfd_send_signal(2), which the C library has since glibc 2.36 only. Both return -1
+ * and set errno on failure. */
 #ifndef NEAP_BASE_PIDFD_H
 #define NEAP_BASE_PIDFD_H
 
