@@ -29,7 +29,7 @@ MUTATIONS = [
     ("sessions that overlap share a lane", "src/analyze/lanes.c", "lanes->items[lane].last_ns >= session->first_ns", "false", ["run"]),
     ("a rung of another device begins the floor", "src/analyze/run.c", "floor_changes(event) && event->device == device_of(track)",
      "floor_changes(event)", ["run"]),
-    ("a wish is passed over by another device's step", "src/analyze/run.c", "&& event->device == wish->device", "", ["run"]),
+    ("a request is passed over by another device's step", "src/analyze/run.c", "&& event->device == request->device", "", ["run"]),
     ("the curve mixes devices", "src/analyze/run.c", "if (event->device == curve->device)\n\t\t\tgive_held", "if (event->device < 99)\n\t\t\tgive_held", ["run"]),
     ("bytes taken again are counted again", "src/analyze/run.c", "facts->cleanup_freed_bytes -= again;", ";", ["run"]),
     ("what a step takes again is not warned of", "src/train/session.c", "train->futile[reason] = futile ?", "train->futile[reason] = !futile ?",

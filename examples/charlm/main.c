@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 	case NEAP_OK:
 		break;
 	case NEAP_ECANCELED:
-		exit_status = refuse(end.wish == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
+		exit_status = refuse(end.request == NEAP_TRAIN_STOP ? NEAP_EXIT_STOPPED : EXIT_SIGNAL + stop, &err);
 		break;
 	default:
 		exit_status = refuse(EXIT_FAILURE, &err);
@@ -105,7 +105,7 @@ int main(int argc, char **argv)
 out:
 	gpu_close(gpu);
 	data_fini(&data);
-	if (end.wish == NEAP_TRAIN_RESTART) {
+	if (end.request == NEAP_TRAIN_RESTART) {
 		neap_restart(argv, "--resume", &end.settings, &err);
 		exit_status = refuse(EXIT_FAILURE, &err); /* only an exec that failed comes back */
 	}

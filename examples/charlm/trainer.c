@@ -188,27 +188,27 @@ static enum neap_status after_step(struct trainer *trainer, double loss, struct 
 	return NEAP_OK;
 }
 
-static enum neap_status stopped(const struct trainer *trainer, enum neap_train_wish wish, const char *reason,
+static enum neap_status stopped(const struct trainer *trainer, enum neap_train_request request, const char *reason,
 				struct neap_error *err)
 {
 	unsigned long long step = trainer->step;
 
-	if (wish == NEAP_TRAIN_GO_ON)
+	if (request == NEAP_TRAIN_GO_ON)
 		return fail(err, NEAP_ECANCELED, "stopped after step %llu", step);
 	return fail(err, NEAP_ECANCELED, "%s after step %llu: %s%s",
-		    wish == NEAP_TRAIN_STOP ? "stopped early" : "restarting", step, reason,
+		    request == NEAP_TRAIN_STOP ? "stopped early" : "restarting", step, reason,
 		    trainer->options->checkpoint ? "" : "; nothing is saved (no --checkpoint)");
 }
 
-static enum neap_status loop(struct trainer *trainer, enum neap_train_wish *ret_wish, struct neap_error *err)
+static enum neap_status loop(struct trainer *trainer, enum neap_train_request *ret_request, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 	uint64_t before = trainer->step;
-	enum neap_train_wish wish = NEAP_TRAIN_GO_ON;
+	enum neap_train_request request = NEAP_TRAIN_GO_ON;
 	const char *reason = "";
 	double loss = NAN;
 
-	while (!status && trainer->step < trainer->options->steps && !*trainer->stop && wish == NEAP_TRAIN_GO_ON) {
+	while (!status && trainer->step < trainer->options->steps && !*trainer->stop && request == NEAP_TRAIN_GO_ON) {
 		status = do_step(trainer, &loss, err);
 		if (status == NEAP_ECANCELED) {
 			status = NEAP_OK;
@@ -216,13 +216,13 @@ static enum neap_status loop(struct trainer *trainer, enum neap_train_wish *ret_
 		}
 		if (!status)
 			status = after_step(trainer, loss, err);
-		wish = neap_train_wish(trainer->session, &reason);
+		request = neap_train_request(trainer->session, &reason);
 	}
 	if (!status && trainer->options->checkpoint && trainer->step > before)
 		status = save(trainer, loss, err);
 	if (!status && trainer->step < trainer->options->steps) {
-		*ret_wish = *trainer->stop ? NEAP_TRAIN_GO_ON : wish;
-		status = stopped(trainer, *ret_wish, reason, err);
+		*ret_request = *trainer->stop ? NEAP_TRAIN_GO_ON : request;
+		status = stopped(trainer, *ret_request, reason, err);
 	}
 	return status;
 }
@@ -289,7 +289,7 @@ enum neap_status trainer_run(const struct options *options, struct gpu *gpu, con
 	enum neap_status status = begin(&trainer, err);
 
 	if (!status)
-		status = loop(&trainer, &end.wish, err);
+		status = loop(&trainer, &end.request, err);
 	if (trainer.session)
 		neap_train_settings(trainer.session, &end.settings);
 	status = check_books(gpu, status, err);

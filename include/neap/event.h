@@ -51,7 +51,7 @@ enum neap_event_kind {
 	NEAP_EVENT_SMALLER_PARTS = 35, /* the micro-batches of this step that follow have a sample less */
 	NEAP_EVENT_LEVEL = 40,         /* memory is below a threshold */
 	NEAP_EVENT_FORECAST = 41,      /* a leak will use up memory */
-	NEAP_EVENT_WISH = 42,          /* the session asked the loop to end */
+	NEAP_EVENT_REQUEST = 42,       /* the session asked the loop to end */
 	NEAP_EVENT_RESTART = 43,       /* the process has restarted in place and holds nothing any more */
 	NEAP_EVENT_PROCESS = 44,       /* what the process is in its run: the last one counts. One for each device */
 	NEAP_EVENT_PAGE = 45, /* what the statistics page says of an allocator: when it is first shown there, and when
@@ -212,9 +212,9 @@ struct neap_event_forecast {
 };
 
 /* Zero where it is no part of the reason. */
-struct neap_event_wish {
+struct neap_event_request {
 	uint32_t name;                        /* "device memory", "host memory", "leak" or "--max-steps" */
-	uint32_t wish;                        /* enum neap_train_wish */
+	uint32_t request;                     /* enum neap_train_request */
 	uint64_t left_bytes, threshold_bytes; /* memory is short */
 	uint64_t low_step, high_step;         /* a leak ends memory in one of these */
 	uint64_t max_steps;                   /* the bound of `neap run --max-steps` */
@@ -266,7 +266,7 @@ struct neap_event_page {
 	ONE(room, NEAP_EVENT_ROOM)                                                                                   \
 	ONE(level, NEAP_EVENT_LEVEL)                                                                                 \
 	ONE(forecast, NEAP_EVENT_FORECAST)                                                                           \
-	ONE(wish, NEAP_EVENT_WISH)                                                                                   \
+	ONE(request, NEAP_EVENT_REQUEST)                                                                             \
 	ONE(restart, NEAP_EVENT_RESTART)                                                                             \
 	ONE(process, NEAP_EVENT_PROCESS)                                                                             \
 	ONE(page, NEAP_EVENT_PAGE)

@@ -11,14 +11,14 @@
  *         neap_train_settings(t, &now)               how this step runs: the split, and the rungs in force
  *         for each micro-batch (neap_split_part): status = work(); if NEAP_EOOM: goto oom;  neap_train_tick(t)
  *         neap_train_step(t, loss)                   one optimizer update done
- *         if (neap_train_wish(t, NULL) != NEAP_TRAIN_GO_ON) save a checkpoint; break
+ *         if (neap_train_request(t, NULL) != NEAP_TRAIN_GO_ON) save a checkpoint; break
  *         continue
  *       oom:
  *         free what the step allocated
  *         if (neap_train_recover(t, &err) == NEAP_OK) goto again;      one rung down, the same samples again
  *         else give up
  *     neap_train_end(&t)
- *     free everything, close the device; neap_restart(argv, "--resume", &now, &err) if that was the wish
+ *     free everything, close the device; neap_restart(argv, "--resume", &now, &err) if that was the request
  *
  * Threads: one session is used by one thread at a time.
  */
@@ -135,7 +135,7 @@ NEAP_API const char *neap_rung_name(enum neap_rung rung);
 struct neap_levels {
 	uint64_t warn_bytes;    /* below: a warning, once until a quarter more is left again */
 	uint64_t degrade_bytes; /* below: a cleanup, then a rung of the ladder (a warning where none is left) */
-	uint64_t stop_bytes;    /* below: neap_train_wish says NEAP_TRAIN_STOP */
+	uint64_t stop_bytes;    /* below: neap_train_request says NEAP_TRAIN_STOP */
 };
 
 #define NEAP_LEFT_UNKNOWN UINT64_MAX
@@ -173,7 +173,7 @@ NEAP_API uint64_t neap_threshold_warns_below(const struct neap_levels *levels, b
 enum neap_on_leak {
 	NEAP_ON_LEAK_WARN = 0,
 	NEAP_ON_LEAK_CLEAR = 1,   /* call what was registered with neap_attach_on_clear, by force; then clean up */
-	NEAP_ON_LEAK_RESTART = 2, /* neap_train_wish says NEAP_TRAIN_RESTART */
+	NEAP_ON_LEAK_RESTART = 2, /* neap_train_request says NEAP_TRAIN_RESTART */
 };
 
 /* A zeroed struct is the default but for micro_batch, which must be given. */
@@ -243,14 +243,14 @@ NEAP_API void neap_train_metric(struct neap_train *train, const char *name, doub
 NEAP_API enum neap_status neap_train_recover(struct neap_train *train, struct neap_error *err);
 
 /* The session's request to the loop, which checks it after each step. A request stays once made. */
-enum neap_train_wish {
+enum neap_train_request {
 	NEAP_TRAIN_GO_ON = 0,
 	NEAP_TRAIN_STOP = 1,    /* memory is nearly gone: save a checkpoint, end with status NEAP_EXIT_STOPPED */
 	NEAP_TRAIN_RESTART = 2, /* a leak will use up the memory: save a checkpoint, end the session, neap_restart */
 };
 /* `ret_reason` may be NULL; gets "device memory below 1.00 GiB (...)", "" without a request; lives as long as the
  * session. */
-NEAP_API enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason);
+NEAP_API enum neap_train_request neap_train_request(const struct neap_train *train, const char **ret_reason);
 
 /* The exit status of a program that stopped early and can be gone on with (EX_TEMPFAIL). `neap run` reports
  * "stopped early" for a program that was asked to stop, whether it ends with this or with 0. */
@@ -287,7 +287,7 @@ struct neap_train_summary {
 	double leak_confidence;     /* 0..1 of the finding */
 	/* At which step memory will end, as predicted last, and the interval (99 % of the slope). 0: no leak found */
 	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
-	enum neap_train_wish wish; /* in force at the end */
+	enum neap_train_request request; /* in force at the end */
 };
 
 /* Ends the session (last mark, cleanup if asked, one line of summary) and frees it. `ret_summary` may be NULL. NULL

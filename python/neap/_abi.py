@@ -112,7 +112,7 @@ class EventKind(enum.IntEnum):
     LEAK = 32
     OOM_POOLS = 34
     FORECAST = 41
-    WISH = 42
+    REQUEST = 42
     PROCESS = 44
     PAGE = 45
 
@@ -481,13 +481,13 @@ class EventForecast(Told):
     ]
 
 
-class EventWish(Told):
-    """struct neap_event_wish"""
+class EventRequest(Told):
+    """struct neap_event_request"""
 
-    kind = EventKind.WISH
+    kind = EventKind.REQUEST
     _fields_ = [
         ("name", c.c_uint32),
-        ("wish", c.c_uint32),
+        ("request", c.c_uint32),
         ("left_bytes", c.c_uint64),
         ("threshold_bytes", c.c_uint64),
         ("low_step", c.c_uint64),
@@ -739,7 +739,7 @@ STRUCTS = {
     "neap_event_metric": EventMetric,
     "neap_event_leak": EventLeak,
     "neap_event_forecast": EventForecast,
-    "neap_event_wish": EventWish,
+    "neap_event_request": EventRequest,
     "neap_event_process": EventProcess,
     "neap_external_request": ExternalRequest,
     "neap_external_device": ExternalDevice,

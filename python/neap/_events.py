@@ -244,7 +244,7 @@ def _end(bound: int) -> None:
 
 @harmless("recording the end")
 def _record_bound(bound: int) -> None:
-    emit(_abi.EventWish(name=name("--max-steps"), wish=_STOP, max_steps=bound))
+    emit(_abi.EventRequest(name=name("--max-steps"), request=_STOP, max_steps=bound))
 
 
 def _forked() -> None:
@@ -285,8 +285,8 @@ def forecast(ends: int, earliest: int, latest: int) -> None:
 
 @harmless("recording the end")
 def stop(what: str, **reason: int) -> None:
-    """A Training stops early. `reason`: fields of struct neap_event_wish."""
-    emit(_abi.EventWish(name=name(what), wish=_STOP, **reason))
+    """A Training stops early. `reason`: fields of struct neap_event_request."""
+    emit(_abi.EventRequest(name=name(what), request=_STOP, **reason))
 
 
 @harmless("recording an out-of-memory error")

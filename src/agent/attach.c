@@ -531,7 +531,7 @@ void neap_detach(void)
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
 		pthread_mutex_lock(&agent.lock);
 		agent_emit_pages(agent_target(), agent.page.page);
-		/* First the target: allocators may have the observer by the program's own wish, and keep it. */
+		/* First the target: allocators may have the observer by the program's own choice, and keep it. */
 		__atomic_store_n(&agent.target, NULL, __ATOMIC_SEQ_CST);
 		for (size_t i = 0; i < AGENT_ALLOCATORS; i++)
 			if (agent.slots[i].alloc)

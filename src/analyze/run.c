@@ -363,19 +363,19 @@ void neap_run_facts(const struct neap_record *record, uint64_t device_total_byte
 	*ret_facts = facts;
 }
 
-const struct neap_event_wish *neap_run_wish(const struct neap_record *record)
+const struct neap_event_request *neap_run_request(const struct neap_record *record)
 {
-	const struct neap_event *wish = NULL;
+	const struct neap_event *request = NULL;
 
 	for (size_t i = 0; i < record->journal_count; i++) {
 		const struct neap_event *event = &record->journal[i];
-		bool went_on = wish && event->kind == NEAP_EVENT_STEP && event->device == wish->device;
-		if (event->kind == NEAP_EVENT_WISH)
-			wish = event;
+		bool went_on = request && event->kind == NEAP_EVENT_STEP && event->device == request->device;
+		if (event->kind == NEAP_EVENT_REQUEST)
+			request = event;
 		else if (went_on || event->kind == NEAP_EVENT_RESTART)
-			wish = NULL;
+			request = NULL;
 	}
-	return wish ? neap_event_as_wish(wish) : NULL;
+	return request ? neap_event_as_request(request) : NULL;
 }
 
 /* The curve: points handed one by one, in order of time, to `take`. */

@@ -53,9 +53,9 @@ struct neap_run_facts {
 
 void neap_run_facts(const struct neap_record *record, uint64_t device_total_bytes, struct neap_run_facts *ret_facts);
 
-/* The last NEAP_EVENT_WISH that was not passed over: no step of its device and no restart came after it. NULL: none.
- * Borrowed. */
-const struct neap_event_wish *neap_run_wish(const struct neap_record *record);
+/* The last NEAP_EVENT_REQUEST that was not passed over: no step of its device and no restart came after it. NULL:
+ * none. Borrowed. */
+const struct neap_event_request *neap_run_request(const struct neap_record *record);
 
 /* The memory curve of the run, of the device whose memory rose highest, with at most `room` points: steps' peaks and
  * troughs where allocations have wrapped, allocations where they have not. Keeps every local extreme that fits.

@@ -231,7 +231,7 @@ static void leave_out(struct left *left, const struct neap_retention_entry *entr
 	left->bytes -= entry->bytes;
 }
 
-/* Nothing but the wish for the best N holds it, and it is not the very best. */
+/* Nothing but the rule for the best N holds it, and it is not the very best. */
 static bool may_yield(const struct neap_retention_entry *entry)
 {
 	return !goes(entry) && entry->best_rank != 1 && (entry->reasons & (NEAP_KEEP_BEST | NEAP_KEEP_LAST)) &&

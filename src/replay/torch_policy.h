@@ -39,7 +39,7 @@ struct neap_torch_options {
 	void (*observe)(void *context, enum neap_torch_action action, uint64_t address, uint64_t size,
 			uint64_t stream);
 	/* Where the next segment goes; of an expandable one, of pages of `page_bytes`, its whole range; 0 for plain
-	 * ones. 0: no wish. NULL: never one. */
+	 * ones. 0: anywhere. NULL: anywhere, always. */
 	uint64_t (*place)(void *context, uint64_t size, uint64_t stream, uint32_t pool, uint64_t page_bytes);
 	void *context;
 };

@@ -19,15 +19,15 @@ static bool place(struct torch *torch, uint64_t size, const struct request *requ
 		  uint64_t *ret_address)
 {
 	const struct neap_torch_options *options = &torch->options;
-	uint64_t wish = 0;
+	uint64_t asked = 0;
 	if (options->place)
-		wish = options->place(options->context, size, request->stream, request->pool->number, page);
+		asked = options->place(options->context, size, request->stream, request->pool->number, page);
 	if (!torch->next_address)
 		torch->next_address = options->first_address ? options->first_address : FIRST_ADDRESS;
-	uint64_t address = wish ? wish : torch->next_address;
+	uint64_t address = asked ? asked : torch->next_address;
 	if (address > LAST_ADDRESS || size > LAST_ADDRESS - address)
 		return false;
-	if (!wish)
+	if (!asked)
 		torch->next_address = address + size;
 	*ret_address = address;
 	return true;

@@ -168,10 +168,10 @@ struct evidence_search {
 /* Why a session asked its program to stop, if one did and the program obeyed. */
 static void read_stop_request(const struct neap_record *record, struct neap_evidence *evidence)
 {
-	const struct neap_event_wish *request = neap_run_wish(record);
+	const struct neap_event_request *request = neap_run_request(record);
 	char below[NEAP_UNITS_ROOM], left[NEAP_UNITS_ROOM];
 
-	if (!request || request->wish != NEAP_TRAIN_STOP)
+	if (!request || request->request != NEAP_TRAIN_STOP)
 		return;
 	if (request->high_step)
 		snprintf(evidence->stop_text, sizeof evidence->stop_text,

@@ -178,10 +178,10 @@ static void prevent(struct neap_train *train)
 		break;
 	case NEAP_ON_LEAK_RESTART:
 		snprintf(reason, sizeof reason, "memory leaks and will end at %.100s", end);
-		neap_session_wish(train, "leak", reason,
-				  (struct neap_event_wish){.wish = NEAP_TRAIN_RESTART,
-							   .low_step = forecast->low_step,
-							   .high_step = forecast->high_step});
+		neap_session_request(train, "leak", reason,
+				     (struct neap_event_request){.request = NEAP_TRAIN_RESTART,
+								 .low_step = forecast->low_step,
+								 .high_step = forecast->high_step});
 		break;
 	}
 }
@@ -195,7 +195,7 @@ void neap_session_watch_leak(struct neap_train *train)
 		every = EARLY_EVERY;
 	if (train->steps % every == 0)
 		look(train);
-	if (!train->forecast.known || train->leak_acted || train->wish != NEAP_TRAIN_GO_ON)
+	if (!train->forecast.known || train->leak_acted || train->request != NEAP_TRAIN_GO_ON)
 		return;
 	uint64_t earliest = train->forecast.low_step;
 	if ((!total || earliest < total) && step_after(train, train->options.leak_margin_steps) >= earliest)

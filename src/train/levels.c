@@ -110,10 +110,10 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 	if (act == NEAP_THRESHOLD_DEGRADE)
 		degrade(train, kind, levels, reason, peak_bytes);
 	else if (act == NEAP_THRESHOLD_STOP)
-		neap_session_wish(train, names[kind], reason,
-				  (struct neap_event_wish){.wish = NEAP_TRAIN_STOP,
-							   .left_bytes = left_bytes,
-							   .threshold_bytes = below_bytes});
+		neap_session_request(train, names[kind], reason,
+				     (struct neap_event_request){.request = NEAP_TRAIN_STOP,
+								 .left_bytes = left_bytes,
+								 .threshold_bytes = below_bytes});
 	else
 		neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s%s", train->name, reason,
 			 at_end && !told ? ": no rung of the ladder is left" : "");
@@ -121,8 +121,8 @@ static void watch(struct neap_train *train, enum neap_level_kind kind, uint64_t 
 
 void neap_session_watch_levels(struct neap_train *train, uint64_t peak_bytes)
 {
-	if (any(&train->options.device) && train->wish == NEAP_TRAIN_GO_ON)
+	if (any(&train->options.device) && train->request == NEAP_TRAIN_GO_ON)
 		watch(train, NEAP_LEVEL_DEVICE, peak_bytes);
-	if (any(&train->options.host) && train->wish == NEAP_TRAIN_GO_ON)
+	if (any(&train->options.host) && train->request == NEAP_TRAIN_GO_ON)
 		watch(train, NEAP_LEVEL_HOST, peak_bytes);
 }

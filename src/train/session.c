@@ -126,23 +126,24 @@ void neap_session_cleanup(struct neap_train *train, enum neap_cleanup_reason rea
 	count_fruitless(train, reason, done.freed_bytes);
 }
 
-void neap_session_wish(struct neap_train *train, const char *name, const char *reason, struct neap_event_wish event)
+void neap_session_request(struct neap_train *train, const char *name, const char *reason,
+			  struct neap_event_request event)
 {
-	if (train->wish != NEAP_TRAIN_GO_ON)
+	if (train->request != NEAP_TRAIN_GO_ON)
 		return;
-	train->wish = (enum neap_train_wish)event.wish;
+	train->request = (enum neap_train_request)event.request;
 	snprintf(train->reason, sizeof train->reason, "%s", reason);
 	event.name = neap_emit_name(train->alloc, name);
-	neap_emit_wish(train->alloc, event);
+	neap_emit_request(train->alloc, event);
 	neap_log(train->options.log, NEAP_LOG_WARNING, "%s: %s: asking the loop to save a checkpoint and %s",
-		 train->name, reason, event.wish == NEAP_TRAIN_STOP ? "end" : "restart");
+		 train->name, reason, event.request == NEAP_TRAIN_STOP ? "end" : "restart");
 }
 
-enum neap_train_wish neap_train_wish(const struct neap_train *train, const char **ret_reason)
+enum neap_train_request neap_train_request(const struct neap_train *train, const char **ret_reason)
 {
 	if (ret_reason)
 		*ret_reason = train->reason;
-	return train->wish;
+	return train->request;
 }
 
 static bool wanted(const struct neap_train *train, enum neap_cleanup_reason reason)
@@ -479,7 +480,7 @@ void neap_train_end(struct neap_train *train, struct neap_train_summary *ret_sum
 		neap_session_cleanup(train, NEAP_CLEANUP_END);
 	count_retaken(train);
 	train->summary.steps = train->steps - train->first_step;
-	train->summary.wish = train->wish;
+	train->summary.request = train->request;
 	train->summary.ticks = train->ticks;
 	train->summary.split = train->now.split;
 	train->summary.rungs_active = train->now.rungs;

@@ -42,8 +42,8 @@ struct neap_train {
 	bool failed;            /* the ladder is at its end, or the loop said so */
 	struct neap_threshold thresholds[NEAP_LEVEL_KINDS];
 	bool told_no_rung[NEAP_LEVEL_KINDS]; /* that memory is short and the ladder at its end: said once */
-	enum neap_train_wish wish;
-	char reason[NEAP_REASON_ROOM]; /* of the wish */
+	enum neap_train_request request;
+	char reason[NEAP_REASON_ROOM]; /* of the request */
 	/* The leak watch: of the newest steps since the settings last changed, as rings: lowest allocated bytes, and
 	 * how far above that the step rose. */
 	uint64_t low_marks[LOW_MARKS], teeth[LOW_MARKS];
@@ -65,8 +65,9 @@ struct neap_event_settings neap_session_event_settings(const struct neap_train_s
 /* The event and the line of a mark. */
 void neap_session_mark(struct neap_train *train, enum neap_mark mark, uint64_t value);
 
-/* Asks the loop to end: the first wish stays. `event`: all of it but the name. */
-void neap_session_wish(struct neap_train *train, const char *name, const char *reason, struct neap_event_wish event);
+/* Asks the loop to end: the first request stays. `event`: all of it but the name. */
+void neap_session_request(struct neap_train *train, const char *name, const char *reason,
+			  struct neap_event_request event);
 
 /* start.c */
 

@@ -405,7 +405,7 @@ static void test_sessions_in_turn(void **state)
 	recording_end(&recording);
 }
 
-/* The curve is one device's, and so is the wish. */
+/* The curve is one device's, and so is the request. */
 static void test_devices_apart(void **state)
 {
 	struct recording recording = recording_begin();
@@ -421,13 +421,14 @@ static void test_devices_apart(void **state)
 	assert_int_equal(count, 10);
 	for (size_t i = 0; i < count; i++)
 		assert_int_equal(points[i].allocated_bytes, (101 + i) * NEAP_MIB);
-	recording_add(&recording, (struct neap_event){.kind = NEAP_EVENT_WISH, .wish = {.wish = NEAP_TRAIN_STOP}});
+	recording_add(&recording,
+		      (struct neap_event){.kind = NEAP_EVENT_REQUEST, .request = {.request = NEAP_TRAIN_STOP}});
 	recording_on(&recording, 1);
 	recording_step(&recording, 1, 1, 2, 1);
-	assert_non_null(neap_run_wish(&recording.record));
+	assert_non_null(neap_run_request(&recording.record));
 	recording_step(&recording, 1, 1, 2, 1);
 	recording_on(&recording, 1);
-	assert_null(neap_run_wish(&recording.record));
+	assert_null(neap_run_request(&recording.record));
 	recording_end(&recording);
 }
 

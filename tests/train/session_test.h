@@ -57,7 +57,7 @@ static inline size_t lines_with(const char *part)
 	return count;
 }
 
-/* Why the event was made: a cleanup's reason, the rung that was taken, the act or the wish. */
+/* Why the event was made: a cleanup's reason, the rung that was taken, the act or the request. */
 static inline uint64_t why(const struct neap_event *event)
 {
 	switch (event->kind) {
@@ -67,8 +67,8 @@ static inline uint64_t why(const struct neap_event *event)
 		return event->rung.rung;
 	case NEAP_EVENT_LEVEL:
 		return event->level.act;
-	case NEAP_EVENT_WISH:
-		return event->wish.wish;
+	case NEAP_EVENT_REQUEST:
+		return event->request.request;
 	default:
 		fail_msg("an event of kind %d has no reason", event->kind);
 		return 0;

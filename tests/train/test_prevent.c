@@ -169,7 +169,7 @@ static void test_degrades_then_stops(void **state)
 	assert_int_equal(micro_batch(train), 8); /* 46 left */
 	steps(train, 20);
 	assert_int_equal(micro_batch(train), 8);
-	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_GO_ON);
+	assert_int_equal(neap_train_request(train, &reason), NEAP_TRAIN_GO_ON);
 	assert_string_equal(reason, "");
 	CUdeviceptr third = neighbour(38 * NEAP_MIB); /* 8 left */
 	steps(train, 2);
@@ -180,20 +180,20 @@ static void test_degrades_then_stops(void **state)
 	assert_int_equal(micro_batch(train), 1);       /* 22 left */
 	CUdeviceptr fourth = neighbour(14 * NEAP_MIB); /* 8 left again, and no rung */
 	steps(train, 8);
-	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_GO_ON);
+	assert_int_equal(neap_train_request(train, NULL), NEAP_TRAIN_GO_ON);
 	step(train);
-	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_STOP);
+	assert_int_equal(neap_train_request(train, &reason), NEAP_TRAIN_STOP);
 	assert_string_equal(reason, "device memory below 10.0 MiB (8.00 MiB left at the peak of step 93)");
-	assert_int_equal(events_of(NEAP_EVENT_WISH, NEAP_TRAIN_STOP), 1);
-	const struct neap_event *wish = event_find(&world.events, NEAP_EVENT_WISH, 0);
-	assert_string_equal(world.events.names[wish->wish.name], "device memory");
-	assert_true(wish->wish.left_bytes == 8 * NEAP_MIB && wish->wish.threshold_bytes == 10 * NEAP_MIB);
-	steps(train, 5); /* a loop that does not listen: the wish stays, and is had once */
-	assert_int_equal(events_of(NEAP_EVENT_WISH, NEAP_TRAIN_STOP), 1);
+	assert_int_equal(events_of(NEAP_EVENT_REQUEST, NEAP_TRAIN_STOP), 1);
+	const struct neap_event *request = event_find(&world.events, NEAP_EVENT_REQUEST, 0);
+	assert_string_equal(world.events.names[request->request.name], "device memory");
+	assert_true(request->request.left_bytes == 8 * NEAP_MIB && request->request.threshold_bytes == 10 * NEAP_MIB);
+	steps(train, 5); /* a loop that does not listen: the request stays, and is had once */
+	assert_int_equal(events_of(NEAP_EVENT_REQUEST, NEAP_TRAIN_STOP), 1);
 	assert_int_equal(lines_with("asking the loop to save a checkpoint and end"), 1);
 	struct neap_train_summary summary;
 	neap_train_end(train, &summary);
-	assert_int_equal(summary.wish, NEAP_TRAIN_STOP);
+	assert_int_equal(summary.request, NEAP_TRAIN_STOP);
 	assert_int_equal(summary.rungs, 6);
 	world.cuda->cuMemFree(first);
 	world.cuda->cuMemFree(second);
@@ -211,14 +211,14 @@ static void test_limit_and_unknown(void **state)
 	give(&world, take(&world, 200 * NEAP_MIB, NULL)); /* all of it cached */
 	step(train);
 	steps(train, 3);
-	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_GO_ON);
+	assert_int_equal(neap_train_request(train, NULL), NEAP_TRAIN_GO_ON);
 	assert_int_equal(neap_set_fraction(world.alloc, 24.0 / 256, NULL), NEAP_OK); /* 4 left */
 	world.sim->fault("cuMemGetInfo_v2", 0, 0, CUDA_ERROR_UNKNOWN);
 	steps(train, 5);
-	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_GO_ON);
+	assert_int_equal(neap_train_request(train, NULL), NEAP_TRAIN_GO_ON);
 	world.sim->fault(NULL, 0, 0, 0);
 	steps(train, 2);
-	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_STOP);
+	assert_int_equal(neap_train_request(train, NULL), NEAP_TRAIN_STOP);
 	neap_train_end(train, NULL);
 }
 
@@ -235,13 +235,13 @@ static void test_host(void **state)
 	steps(train, 30);
 	assert_int_equal(micro_batch(train), 1);
 	assert_int_equal(lines_with(": no rung of the ladder is left"), 1);
-	assert_int_equal(neap_train_wish(train, NULL), NEAP_TRAIN_GO_ON);
+	assert_int_equal(neap_train_request(train, NULL), NEAP_TRAIN_GO_ON);
 	neap_train_end(train, NULL);
 
 	train = begin((struct neap_train_options){
 		.split = {.micro_batch = 4}, .host = {.stop_bytes = 2}, .host_limit_bytes = NEAP_MIB});
 	steps(train, 2); /* a process takes more than 1 MiB */
-	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_STOP);
+	assert_int_equal(neap_train_request(train, &reason), NEAP_TRAIN_STOP);
 	assert_string_equal(reason, "host memory below 2 B (0 B left at the end of step 2)");
 	neap_train_end(train, NULL);
 }
@@ -260,7 +260,7 @@ static uint64_t drop(void *context, bool force)
 	return bytes;
 }
 
-/* Returns how many steps were done when the wish or `count` was reached; a failed allocation fails the test. */
+/* Returns how many steps were done when the request or `count` was reached; a failed allocation fails the test. */
 static int leak(struct neap_train *train, int count)
 {
 	uint64_t seed = 0x1eaf;
@@ -271,7 +271,7 @@ static int leak(struct neap_train *train, int count)
 		left[left_count++] = take(&world, NEAP_MIB, NULL);
 		give(&world, batch);
 		neap_train_step(train, 1);
-		if (neap_train_wish(train, NULL) != NEAP_TRAIN_GO_ON)
+		if (neap_train_request(train, NULL) != NEAP_TRAIN_GO_ON)
 			return done + 1;
 	}
 	return count;
@@ -337,11 +337,12 @@ static void test_leak_restarts(void **state)
 	neap_train_resumed(train, 100); /* the numbers are the run's */
 	int done = leak(train, 400);
 	assert_true(done >= 165 && done <= 185); /* 30 before the earliest end at about 205 */
-	assert_int_equal(neap_train_wish(train, &reason), NEAP_TRAIN_RESTART);
+	assert_int_equal(neap_train_request(train, &reason), NEAP_TRAIN_RESTART);
 	assert_memory_equal(reason, "memory leaks and will end at step 3", 35);
-	const struct neap_event *wish = event_find(&world.events, NEAP_EVENT_WISH, 0);
-	assert_int_equal(wish->wish.wish, NEAP_TRAIN_RESTART);
-	assert_true(wish->wish.low_step <= wish->wish.high_step && wish->wish.low_step > 100 + (uint64_t)done);
+	const struct neap_event *request = event_find(&world.events, NEAP_EVENT_REQUEST, 0);
+	assert_int_equal(request->request.request, NEAP_TRAIN_RESTART);
+	assert_true(request->request.low_step <= request->request.high_step &&
+		    request->request.low_step > 100 + (uint64_t)done);
 	struct neap_train_summary summary;
 	neap_train_end(train, &summary);
 	assert_int_equal(summary.steps, done);
