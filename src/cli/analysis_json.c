@@ -2,32 +2,30 @@
 #include "cli/analysis_json.h"
 
 #include "cli/command.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/oom_json.h"
 #include "report/analysis.h"
 
 #define SCHEMA 1
 
-static json_t *levels_json(const struct neap_analysis *analysis, const struct neap_trace_levels *levels,
-			   bool *ret_failed)
+static json_t *levels_json(const struct neap_analysis *analysis, const struct neap_trace_levels *levels)
 {
 	json_t *object = json_object();
-	set(object, "event", number_or_null(levels->event, NEAP_LIFE_BEFORE), ret_failed);
-	set(object, "time_us", number_or_null(levels->time_us, 0), ret_failed);
-	set(object, "step",
-	    analysis->steps.count > 0 && levels->event != NEAP_LIFE_BEFORE
-		    ? number(neap_steps_before(&analysis->steps, levels->event) + 1)
-		    : json_null(),
-	    ret_failed);
-	set(object, "requested", number(levels->requested), ret_failed);
-	set(object, "rounded", number(levels->rounded), ret_failed);
-	set(object, "reserved", analysis->timeline.reserved_known ? number(levels->reserved) : json_null(),
-	    ret_failed);
+	neap_json_set(object, "event", neap_json_number_or_null(levels->event, NEAP_LIFE_BEFORE));
+	neap_json_set(object, "time_us", neap_json_number_or_null(levels->time_us, 0));
+	neap_json_set(object, "step",
+		      analysis->steps.count > 0 && levels->event != NEAP_LIFE_BEFORE
+			      ? neap_json_number(neap_steps_before(&analysis->steps, levels->event) + 1)
+			      : json_null());
+	neap_json_set(object, "requested", neap_json_number(levels->requested));
+	neap_json_set(object, "rounded", neap_json_number(levels->rounded));
+	neap_json_set(object, "reserved",
+		      analysis->timeline.reserved_known ? neap_json_number(levels->reserved) : json_null());
 	return object;
 }
 
-static json_t *holder_json(const struct neap_analysis *analysis, const struct neap_holder *holder, bool *ret_failed)
+static json_t *holder_json(const struct neap_analysis *analysis, const struct neap_holder *holder)
 {
 	static const char *const kinds[] = {"", "site", "freed_at", "size"};
 	const struct neap_trace *trace = analysis->trace;
@@ -35,25 +33,24 @@ static json_t *holder_json(const struct neap_analysis *analysis, const struct ne
 	char text[320];
 
 	neap_holder_text(trace, holder, text, sizeof text);
-	set(object, "kind",
-	    json_string(trace->source == NEAP_TRACE_RECORDING && holder->kind == NEAP_HOLDER_SITE
-				? "tag"
-				: kinds[holder->kind]),
-	    ret_failed);
-	set(object, "text", look_json_text(text), ret_failed);
+	neap_json_set(object, "kind",
+		      json_string(trace->source == NEAP_TRACE_RECORDING && holder->kind == NEAP_HOLDER_SITE
+					  ? "tag"
+					  : kinds[holder->kind]));
+	neap_json_set(object, "text", neap_json_text(text));
 	if (holder->kind != NEAP_HOLDER_SIZE) {
 		const struct neap_trace_frame *frame = &trace->frames[holder->frame];
-		set(object, "file", look_json_text(neap_trace_text(trace, frame->file)), ret_failed);
-		set(object, "line", number_or_null(frame->line, 0), ret_failed);
-		set(object, "name", look_json_text(neap_trace_text(trace, frame->name)), ret_failed);
+		neap_json_set(object, "file", neap_json_text(neap_trace_text(trace, frame->file)));
+		neap_json_set(object, "line", neap_json_number_or_null(frame->line, 0));
+		neap_json_set(object, "name", neap_json_text(neap_trace_text(trace, frame->name)));
 	}
-	set(object, "bytes", number(holder->bytes), ret_failed);
-	set(object, "blocks", number(holder->blocks), ret_failed);
-	set(object, "largest_block", number(holder->largest), ret_failed);
+	neap_json_set(object, "bytes", neap_json_number(holder->bytes));
+	neap_json_set(object, "blocks", neap_json_number(holder->blocks));
+	neap_json_set(object, "largest_block", neap_json_number(holder->largest));
 	return object;
 }
 
-static json_t *categories_json(const struct neap_analysis *analysis, bool *ret_failed)
+static json_t *categories_json(const struct neap_analysis *analysis)
 {
 	json_t *list = json_array();
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
@@ -61,72 +58,71 @@ static json_t *categories_json(const struct neap_analysis *analysis, bool *ret_f
 			if (!analysis->categories.blocks[category][how])
 				continue;
 			json_t *object = json_object();
-			set(object, "category", json_string(neap_category_name((enum neap_category)category)),
-			    ret_failed);
-			set(object, "inferred_from",
-			    how == NEAP_HOW_NOTHING
-				    ? json_null()
-				    : json_string(neap_category_how_name((enum neap_category_how)how)),
-			    ret_failed);
-			set(object, "bytes", number(analysis->categories.bytes[category][how]), ret_failed);
-			set(object, "blocks", number(analysis->categories.blocks[category][how]), ret_failed);
-			add(list, object, ret_failed);
+			neap_json_set(object, "category",
+				      json_string(neap_category_name((enum neap_category)category)));
+			neap_json_set(object, "inferred_from",
+				      how == NEAP_HOW_NOTHING
+					      ? json_null()
+					      : json_string(neap_category_how_name((enum neap_category_how)how)));
+			neap_json_set(object, "bytes", neap_json_number(analysis->categories.bytes[category][how]));
+			neap_json_set(object, "blocks", neap_json_number(analysis->categories.blocks[category][how]));
+			neap_json_add(list, object);
 		}
 	return list;
 }
 
-static json_t *counts_json(const struct neap_profile *profile, bool *ret_failed)
+static json_t *counts_json(const struct neap_profile *profile)
 {
 	json_t *object = json_object();
 	for (int kind = NEAP_TRACE_ALLOC; kind <= NEAP_TRACE_EMPTY_CACHE; kind++)
-		set(object, neap_trace_kind_name((enum neap_trace_kind)kind), number(profile->kinds[kind]),
-		    ret_failed);
+		neap_json_set(object, neap_trace_kind_name((enum neap_trace_kind)kind),
+			      neap_json_number(profile->kinds[kind]));
 	return object;
 }
 
-static json_t *warnings_json(const struct neap_trace *trace, bool *ret_failed)
+static json_t *warnings_json(const struct neap_trace *trace)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < trace->warning_count; i++) {
 		json_t *object = json_object();
-		set(object, "text", look_json_text(trace->warnings[i].text), ret_failed);
-		set(object, "position", number(trace->warnings[i].position), ret_failed);
-		set(object, "count", number(trace->warnings[i].count), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "text", neap_json_text(trace->warnings[i].text));
+		neap_json_set(object, "position", neap_json_number(trace->warnings[i].position));
+		neap_json_set(object, "count", neap_json_number(trace->warnings[i].count));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static json_t *replay_json(const struct neap_analysis *analysis, bool *ret_failed)
+static json_t *replay_json(const struct neap_analysis *analysis)
 {
 	const struct neap_replay_match *match = &analysis->replay.match;
 	const struct neap_stats *stats = &analysis->replay.usage.stats;
 	json_t *object = json_object();
-	set(object, "allocated_peak", json_integer(stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak),
-	    ret_failed);
-	set(object, "reserved_peak", json_integer(stats->metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak),
-	    ret_failed);
-	set(object, "compared", json_boolean(match->compared), ret_failed);
-	set(object, "exact", json_boolean(neap_analysis_exact(analysis)), ret_failed);
-	set(object, "first_difference", number_or_null(match->first_difference, UINT64_MAX), ret_failed);
+	neap_json_set(object, "allocated_peak",
+		      json_integer(stats->metric[NEAP_METRIC_ALLOCATED_BYTES][NEAP_CLASS_ALL].peak));
+	neap_json_set(object, "reserved_peak",
+		      json_integer(stats->metric[NEAP_METRIC_RESERVED_BYTES][NEAP_CLASS_ALL].peak));
+	neap_json_set(object, "compared", json_boolean(match->compared));
+	neap_json_set(object, "exact", json_boolean(neap_analysis_exact(analysis)));
+	neap_json_set(object, "first_difference", neap_json_known(match->first_difference));
 	return object;
 }
 
-static json_t *leak_json(const struct neap_leak *leak, bool *ret_failed)
+static json_t *leak_json(const struct neap_leak *leak)
 {
 	static const char *const verdicts[] = {"too short", "clean", "leak"};
 	json_t *object = json_object();
-	set(object, "verdict", json_string(verdicts[leak->verdict]), ret_failed);
-	set(object, "bytes_per_step", json_real(leak->bytes_per_step), ret_failed);
-	set(object, "low_bytes_per_step", json_real(leak->low_bytes_per_step), ret_failed);
-	set(object, "high_bytes_per_step", json_real(leak->high_bytes_per_step), ret_failed);
-	set(object, "confidence", json_real(leak->confidence), ret_failed);
-	set(object, "steps", number(leak->steps), ret_failed);
-	set(object, "warm_up_steps", number(leak->warm_up_steps), ret_failed);
+	neap_json_set(object, "verdict", json_string(verdicts[leak->verdict]));
+	neap_json_set(object, "bytes_per_step", json_real(leak->bytes_per_step));
+	neap_json_set(object, "low_bytes_per_step", json_real(leak->low_bytes_per_step));
+	neap_json_set(object, "high_bytes_per_step", json_real(leak->high_bytes_per_step));
+	neap_json_set(object, "confidence", json_real(leak->confidence));
+	neap_json_set(object, "steps", neap_json_number(leak->steps));
+	neap_json_set(object, "warm_up_steps", neap_json_number(leak->warm_up_steps));
 	return object;
 }
 
-static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_failed)
+static json_t *trends_json(const struct neap_analysis *analysis)
 {
 	static const char *const causes[] = {[NEAP_SWING_UNKNOWN] = "unknown",
 					     [NEAP_SWING_NONE] = "none",
@@ -144,26 +140,25 @@ static json_t *trends_json(const struct neap_analysis *analysis, bool *ret_faile
 		return json_null();
 	}
 	for (size_t i = 0; i < trends->growing_count; i++) {
-		json_t *holder = holder_json(analysis, &trends->growing[i].holder, ret_failed);
-		set(holder, "leak", leak_json(&trends->growing[i].leak, ret_failed), ret_failed);
-		add(growing, holder, ret_failed);
+		json_t *holder = holder_json(analysis, &trends->growing[i].holder);
+		neap_json_set(holder, "leak", leak_json(&trends->growing[i].leak));
+		neap_json_add(growing, holder);
 	}
-	set(object, "leak", leak_json(&trends->leak, ret_failed), ret_failed);
-	set(object, "growing", growing, ret_failed);
-	set(object, "cause", json_string(causes[trends->swing]), ret_failed);
-	set(object, "amplitude", number(trends->amplitude_bytes), ret_failed);
-	set(object, "teeth_per_step", json_real(trends->teeth_per_step), ret_failed);
-	set(object, "spread", json_real(trends->spread), ret_failed);
-	set(object, "period_steps", number_or_null(trends->period, 0), ret_failed);
-	set(object, "peak_event", number(trends->peak_event), ret_failed);
-	set(object, "trough_event", number(trends->trough_event), ret_failed);
-	set(object, "cache_emptied", number(trends->emptied), ret_failed);
-	set(object, "cache_emptied_every_steps", number_or_null(trends->emptied_period, 0), ret_failed);
+	neap_json_set(object, "leak", leak_json(&trends->leak));
+	neap_json_set(object, "growing", growing);
+	neap_json_set(object, "cause", json_string(causes[trends->swing]));
+	neap_json_set(object, "amplitude", neap_json_number(trends->amplitude_bytes));
+	neap_json_set(object, "teeth_per_step", json_real(trends->teeth_per_step));
+	neap_json_set(object, "spread", json_real(trends->spread));
+	neap_json_set(object, "period_steps", neap_json_number_or_null(trends->period, 0));
+	neap_json_set(object, "peak_event", neap_json_number(trends->peak_event));
+	neap_json_set(object, "trough_event", neap_json_number(trends->trough_event));
+	neap_json_set(object, "cache_emptied", neap_json_number(trends->emptied));
+	neap_json_set(object, "cache_emptied_every_steps", neap_json_number_or_null(trends->emptied_period, 0));
 	return object;
 }
 
-static json_t *fragments_json(const struct neap_analysis *analysis, const struct neap_fragments *found, size_t top,
-			      bool *ret_failed)
+static json_t *fragments_json(const struct neap_analysis *analysis, const struct neap_fragments *found, size_t top)
 {
 	if (!found->known)
 		return json_null();
@@ -172,102 +167,101 @@ static json_t *fragments_json(const struct neap_analysis *analysis, const struct
 		const struct neap_pinned_segment *segment = &found->worst[i];
 		json_t *item = json_object(), *pins = json_array();
 		for (size_t n = 0; n < segment->pin_count; n++)
-			add(pins, holder_json(analysis, &segment->pins[n], ret_failed), ret_failed);
-		set(item, "address", number(segment->address), ret_failed);
-		set(item, "size", number(segment->size), ret_failed);
-		set(item, "pinned", number(segment->pinned), ret_failed);
-		set(item, "largest_free", number(segment->largest_free), ret_failed);
-		set(item, "live_bytes", number(segment->live_bytes), ret_failed);
-		set(item, "live_blocks", number(segment->live_blocks), ret_failed);
-		set(item, "pins", pins, ret_failed);
-		add(worst, item, ret_failed);
+			neap_json_add(pins, holder_json(analysis, &segment->pins[n]));
+		neap_json_set(item, "address", neap_json_number(segment->address));
+		neap_json_set(item, "size", neap_json_number(segment->size));
+		neap_json_set(item, "pinned", neap_json_number(segment->pinned));
+		neap_json_set(item, "largest_free", neap_json_number(segment->largest_free));
+		neap_json_set(item, "live_bytes", neap_json_number(segment->live_bytes));
+		neap_json_set(item, "live_blocks", neap_json_number(segment->live_blocks));
+		neap_json_set(item, "pins", pins);
+		neap_json_add(worst, item);
 	}
-	set(object, "segments", number(found->segments), ret_failed);
-	set(object, "reserved", number(found->reserved), ret_failed);
-	set(object, "live", number(found->live), ret_failed);
-	set(object, "releasable", number(found->releasable), ret_failed);
-	set(object, "pinned", number(found->pinned), ret_failed);
-	set(object, "pinned_segments", number(found->pinned_segments), ret_failed);
-	set(object, "largest_free", number(found->largest_free), ret_failed);
-	set(object, "most_pinned", worst, ret_failed);
+	neap_json_set(object, "segments", neap_json_number(found->segments));
+	neap_json_set(object, "reserved", neap_json_number(found->reserved));
+	neap_json_set(object, "live", neap_json_number(found->live));
+	neap_json_set(object, "releasable", neap_json_number(found->releasable));
+	neap_json_set(object, "pinned", neap_json_number(found->pinned));
+	neap_json_set(object, "pinned_segments", neap_json_number(found->pinned_segments));
+	neap_json_set(object, "largest_free", neap_json_number(found->largest_free));
+	neap_json_set(object, "most_pinned", worst);
 	return object;
 }
 
-static void put_file(json_t *root, const struct neap_analysis *analysis, const char *path, bool *ret_failed)
+static void put_file(json_t *root, const struct neap_analysis *analysis, const char *path)
 {
 	const struct neap_trace *trace = analysis->trace;
 	const struct neap_profile *profile = &analysis->profile;
-	set(root, "schema", json_integer(SCHEMA), ret_failed);
-	set(root, "file", look_json_text(path), ret_failed);
-	set(root, "source", json_string(neap_report_source_name(trace->source)), ret_failed);
-	set(root, "devices", number(trace->device_count), ret_failed);
-	set(root, "device", number(analysis->device), ret_failed);
-	set(root, "streams", number(analysis->streams), ret_failed);
-	set(root, "events", number(analysis->timeline.count), ret_failed);
-	set(root, "from_event", number(profile->from), ret_failed);
-	set(root, "to_event", number(profile->to), ret_failed);
-	set(root, "duration_us",
-	    number(profile->last_time_us > profile->first_time_us ? profile->last_time_us - profile->first_time_us
-								  : 0),
-	    ret_failed);
-	set(root, "counts", counts_json(profile, ret_failed), ret_failed);
-	set(root, "blocks_before", number(analysis->lives.before), ret_failed);
-	set(root, "steps", number(analysis->steps.count), ret_failed);
-	set(root, "steps_from", analysis->steps.count ? look_json_text(analysis->steps.how) : json_null(),
-	    ret_failed);
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "file", neap_json_text(path));
+	neap_json_set(root, "source", json_string(neap_report_source_name(trace->source)));
+	neap_json_set(root, "devices", neap_json_number(trace->device_count));
+	neap_json_set(root, "device", neap_json_number(analysis->device));
+	neap_json_set(root, "streams", neap_json_number(analysis->streams));
+	neap_json_set(root, "events", neap_json_number(analysis->timeline.count));
+	neap_json_set(root, "from_event", neap_json_number(profile->from));
+	neap_json_set(root, "to_event", neap_json_number(profile->to));
+	neap_json_set(root, "duration_us",
+		      neap_json_number(profile->last_time_us > profile->first_time_us
+					       ? profile->last_time_us - profile->first_time_us
+					       : 0));
+	neap_json_set(root, "counts", counts_json(profile));
+	neap_json_set(root, "blocks_before", neap_json_number(analysis->lives.before));
+	neap_json_set(root, "steps", neap_json_number(analysis->steps.count));
+	neap_json_set(root, "steps_from", analysis->steps.count ? neap_json_text(analysis->steps.how) : json_null());
 }
 
-static void put_peaks(json_t *root, const struct neap_analysis *analysis, bool *ret_failed)
+static void put_peaks(json_t *root, const struct neap_analysis *analysis)
 {
 	const struct neap_profile *profile = &analysis->profile;
-	set(root, "requested_peak", number(profile->requested_peak.requested), ret_failed);
-	set(root, "rounded_peak", number(profile->rounded_peak.rounded), ret_failed);
-	set(root, "reserved_peak",
-	    analysis->timeline.reserved_known ? number(profile->reserved_peak.reserved) : json_null(), ret_failed);
-	set(root, "at_start", levels_json(analysis, &profile->start, ret_failed), ret_failed);
-	set(root, "at_end", levels_json(analysis, &profile->end, ret_failed), ret_failed);
-	set(root, "at_requested_peak", levels_json(analysis, &profile->requested_peak, ret_failed), ret_failed);
-	set(root, "at_reserved_peak", levels_json(analysis, &profile->reserved_peak, ret_failed), ret_failed);
-	set(root, "utilization", profile->utilization > 0 ? json_real(profile->utilization) : json_null(),
-	    ret_failed);
+	neap_json_set(root, "requested_peak", neap_json_number(profile->requested_peak.requested));
+	neap_json_set(root, "rounded_peak", neap_json_number(profile->rounded_peak.rounded));
+	neap_json_set(root, "reserved_peak",
+		      analysis->timeline.reserved_known ? neap_json_number(profile->reserved_peak.reserved)
+							: json_null());
+	neap_json_set(root, "at_start", levels_json(analysis, &profile->start));
+	neap_json_set(root, "at_end", levels_json(analysis, &profile->end));
+	neap_json_set(root, "at_requested_peak", levels_json(analysis, &profile->requested_peak));
+	neap_json_set(root, "at_reserved_peak", levels_json(analysis, &profile->reserved_peak));
+	neap_json_set(root, "utilization", profile->utilization > 0 ? json_real(profile->utilization) : json_null());
 }
 
-static json_t *notes_json(const struct neap_trace *trace, bool *ret_failed)
+static json_t *notes_json(const struct neap_trace *trace)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < trace->note_count; i++) {
 		const struct neap_trace_note *note = &trace->notes[i];
 		json_t *object = json_object();
-		set(object, "device", number(note->device), ret_failed);
-		set(object, "event", number(note->event), ret_failed);
-		set(object, "user_metadata", look_json_text(neap_trace_text(trace, note->user)), ret_failed);
-		set(object, "internal_metadata", look_json_text(neap_trace_text(trace, note->internal)), ret_failed);
-		set(object, "compile_context", look_json_text(neap_trace_text(trace, note->compile)), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "device", neap_json_number(note->device));
+		neap_json_set(object, "event", neap_json_number(note->event));
+		neap_json_set(object, "user_metadata", neap_json_text(neap_trace_text(trace, note->user)));
+		neap_json_set(object, "internal_metadata", neap_json_text(neap_trace_text(trace, note->internal)));
+		neap_json_set(object, "compile_context", neap_json_text(neap_trace_text(trace, note->compile)));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static json_t *annotations_json(const struct neap_trace *trace, bool *ret_failed)
+static json_t *annotations_json(const struct neap_trace *trace)
 {
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < trace->annotation_count; i++) {
 		const struct neap_trace_annotation *annotation = &trace->annotations[i];
 		json_t *object = json_object();
-		set(object, "device", number(annotation->device), ret_failed);
-		set(object, "event", number(annotation->event), ret_failed);
-		set(object, "address", number(annotation->address), ret_failed);
-		set(object, "size", number(annotation->size), ret_failed);
-		set(object, "text", look_json_text(neap_trace_text(trace, annotation->text)), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "device", neap_json_number(annotation->device));
+		neap_json_set(object, "event", neap_json_number(annotation->event));
+		neap_json_set(object, "address", neap_json_number(annotation->address));
+		neap_json_set(object, "size", neap_json_number(annotation->size));
+		neap_json_set(object, "text", neap_json_text(neap_trace_text(trace, annotation->text)));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
 /* Pinned memory of the host; null where nothing is known of any. */
-static json_t *host_json(const struct neap_trace *trace, bool *ret_failed)
+static json_t *host_json(const struct neap_trace *trace)
 {
 	const struct neap_trace_host *host = &trace->host;
 	uint64_t bytes = 0, allocated = 0;
@@ -280,36 +274,35 @@ static json_t *host_json(const struct neap_trace *trace, bool *ret_failed)
 		allocated += host->segments[i].allocated;
 	}
 	object = json_object();
-	set(object, "segments", number(host->segment_count), ret_failed);
-	set(object, "bytes", number(bytes), ret_failed);
-	set(object, "allocated", number(allocated), ret_failed);
-	set(object, "events", number(host->event_count), ret_failed);
+	neap_json_set(object, "segments", neap_json_number(host->segment_count));
+	neap_json_set(object, "bytes", neap_json_number(bytes));
+	neap_json_set(object, "allocated", neap_json_number(allocated));
+	neap_json_set(object, "events", neap_json_number(host->event_count));
 	return object;
 }
 
 int analysis_print_json(const struct neap_analysis *analysis, const char *path, size_t top)
 {
 	json_t *root = json_object(), *holders = json_array();
-	bool failed = false;
 
-	put_file(root, analysis, path, &failed);
-	put_peaks(root, analysis, &failed);
+	put_file(root, analysis, path);
+	put_peaks(root, analysis);
 	for (size_t i = 0; i < analysis->holder_count && i < top; i++)
-		add(holders, holder_json(analysis, &analysis->holders[i], &failed), &failed);
-	set(root, "holders", holders, &failed);
-	set(root, "holder_count", number(analysis->holder_count), &failed);
-	set(root, "categories", categories_json(analysis, &failed), &failed);
-	set(root, "steps_trends", trends_json(analysis, &failed), &failed);
-	set(root, "fragmentation", fragments_json(analysis, &analysis->fragments, top, &failed), &failed);
-	set(root, "fragmentation_at_reserved_peak",
-	    fragments_json(analysis, &analysis->fragments_at_peak, top, &failed), &failed);
-	set(root, "oom", analysis->has_oom ? oom_card_json(&analysis->oom, &failed) : json_null(), &failed);
-	set(root, "other_settings",
-	    analysis->whatifs.count ? oom_whatifs_json(&analysis->whatifs, &failed) : json_null(), &failed);
-	set(root, "replay", replay_json(analysis, &failed), &failed);
-	set(root, "metadata", notes_json(analysis->trace, &failed), &failed);
-	set(root, "annotations", annotations_json(analysis->trace, &failed), &failed);
-	set(root, "pinned_host_memory", host_json(analysis->trace, &failed), &failed);
-	set(root, "warnings", warnings_json(analysis->trace, &failed), &failed);
-	return look_json_print("analyze", root, failed);
+		neap_json_add(holders, holder_json(analysis, &analysis->holders[i]));
+	neap_json_set(root, "holders", holders);
+	neap_json_set(root, "holder_count", neap_json_number(analysis->holder_count));
+	neap_json_set(root, "categories", categories_json(analysis));
+	neap_json_set(root, "steps_trends", trends_json(analysis));
+	neap_json_set(root, "fragmentation", fragments_json(analysis, &analysis->fragments, top));
+	neap_json_set(root, "fragmentation_at_reserved_peak",
+		      fragments_json(analysis, &analysis->fragments_at_peak, top));
+	neap_json_set(root, "oom", analysis->has_oom ? oom_card_json(&analysis->oom) : json_null());
+	neap_json_set(root, "other_settings",
+		      analysis->whatifs.count ? oom_whatifs_json(&analysis->whatifs) : json_null());
+	neap_json_set(root, "replay", replay_json(analysis));
+	neap_json_set(root, "metadata", notes_json(analysis->trace));
+	neap_json_set(root, "annotations", annotations_json(analysis->trace));
+	neap_json_set(root, "pinned_host_memory", host_json(analysis->trace));
+	neap_json_set(root, "warnings", warnings_json(analysis->trace));
+	return json_print("analyze", root, JSON_INDENT(2));
 }

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "report/cells.h"
@@ -312,10 +312,8 @@ static json_t *reasons_json(uint32_t reasons)
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-		if ((reasons & table[i].reason) && json_array_append_new(array, json_string(table[i].name)) != 0) {
-			json_decref(array);
-			return NULL;
-		}
+		if (reasons & table[i].reason)
+			neap_json_add(array, json_string(table[i].name));
 	return array;
 }
 
@@ -325,82 +323,78 @@ static json_t *parts_json(const struct neap_retention_entry *entry)
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < entry->part_count; i++)
-		if (json_array_append_new(array, look_json_text(entry->parts[i].name)) != 0) {
-			json_decref(array);
-			return NULL;
-		}
+		neap_json_add(array, neap_json_text(entry->parts[i].name));
 	return array;
 }
 
 static json_t *entry_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
-			  size_t index, bool *failed)
+			  size_t index)
 {
 	static const char *const done[] = {NULL, "moved", "gone", "changed", "failed"};
 	const struct neap_retention_entry *entry = &plan->entries[index];
 	json_t *object = json_object();
 	char reason[256];
 
-	set(object, "name", look_json_text(entry->name), failed);
-	set(object, "bytes", number(entry->bytes), failed);
-	set(object, "freed_bytes", number(entry->freed_bytes), failed);
-	set(object, "modified_ns", number(entry->modified_ns), failed);
-	set(object, "folder", json_boolean(entry->facts & NEAP_CHECKPOINT_FOLDER), failed);
-	set(object, "parts", parts_json(entry), failed);
-	set(object, "torn", entry->torn ? json_string(entry->torn) : json_null(), failed);
-	set(object, "step", entry->step == NEAP_STEP_UNKNOWN ? json_null() : number(entry->step), failed);
-	set(object, "measured", json_boolean(entry->facts & NEAP_CHECKPOINT_MEASURED), failed);
-	set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null(), failed);
-	set(object, "verdict", json_string(entry->drop ? "delete" : "keep"), failed);
-	set(object, "reasons", reasons_json(entry->reasons), failed);
-	set(object, "reason", look_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof reason)),
-	    failed);
-	set(object, "done", done[entry->done] ? json_string(done[entry->done]) : json_null(), failed);
-	set(object, "error", entry->cause ? look_json_text(strerror(entry->cause)) : json_null(), failed);
+	neap_json_set(object, "name", neap_json_text(entry->name));
+	neap_json_set(object, "bytes", neap_json_number(entry->bytes));
+	neap_json_set(object, "freed_bytes", neap_json_number(entry->freed_bytes));
+	neap_json_set(object, "modified_ns", neap_json_number(entry->modified_ns));
+	neap_json_set(object, "folder", json_boolean(entry->facts & NEAP_CHECKPOINT_FOLDER));
+	neap_json_set(object, "parts", parts_json(entry));
+	neap_json_set(object, "torn", entry->torn ? json_string(entry->torn) : json_null());
+	neap_json_set(object, "step", entry->step == NEAP_STEP_UNKNOWN ? json_null() : neap_json_number(entry->step));
+	neap_json_set(object, "measured", json_boolean(entry->facts & NEAP_CHECKPOINT_MEASURED));
+	neap_json_set(object, "metric", isfinite(entry->metric) ? json_real(entry->metric) : json_null());
+	neap_json_set(object, "verdict", json_string(entry->drop ? "delete" : "keep"));
+	neap_json_set(object, "reasons", reasons_json(entry->reasons));
+	neap_json_set(object, "reason",
+		      neap_json_text(neap_retention_reason_text(plan, rules, index, reason, sizeof reason)));
+	neap_json_set(object, "done", done[entry->done] ? json_string(done[entry->done]) : json_null());
+	neap_json_set(object, "error", entry->cause ? neap_json_text(strerror(entry->cause)) : json_null());
 	return object;
 }
 
-static json_t *plan_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules,
-			 bool *failed)
+static json_t *plan_json(const struct neap_retention_plan *plan, const struct neap_retention_options *rules)
 {
 	static const char *const modes[] = {NULL, "min", "max"};
 	json_t *object = json_object(), *entries = json_array();
 
 	for (size_t i = 0; i < plan->count; i++)
-		if (json_array_append_new(entries, entry_json(plan, rules, i, failed)) != 0)
-			*failed = true;
-	set(object, "metric", plan->metric[0] ? look_json_text(plan->metric) : json_null(), failed);
-	set(object, "mode", modes[plan->mode] ? json_string(modes[plan->mode]) : json_null(), failed);
-	set(object, "source", plan->source[0] ? look_json_text(plan->source) : json_null(), failed);
-	set(object, "metric_inferred", json_boolean(plan->metric_inferred), failed);
-	set(object, "mode_inferred", json_boolean(plan->mode_inferred), failed);
-	set(object, "newest_for_best", json_boolean(plan->newest_for_best), failed);
-	set(object, "order_disagrees", json_boolean(plan->order_disagrees), failed);
-	set(object, "keep_count", number(plan->keep_count), failed);
-	set(object, "keep_bytes", number(plan->keep_bytes), failed);
-	set(object, "delete_count", number(plan->drop_count), failed);
-	set(object, "delete_bytes", number(plan->drop_bytes), failed);
-	set(object, "freed_bytes", number(plan->freed_bytes), failed);
-	set(object, "over_bytes", number(plan->over_bytes), failed);
-	set(object, "over_count", number(plan->over_count), failed);
-	set(object, "links", number(plan->link_count), failed);
-	set(object, "trash_count", number(plan->trash_count), failed);
-	set(object, "trash_bytes", number(plan->trash_bytes), failed);
-	set(object, "checkpoints", entries, failed);
+		neap_json_add(entries, entry_json(plan, rules, i));
+	neap_json_set(object, "metric", plan->metric[0] ? neap_json_text(plan->metric) : json_null());
+	neap_json_set(object, "mode", modes[plan->mode] ? json_string(modes[plan->mode]) : json_null());
+	neap_json_set(object, "source", plan->source[0] ? neap_json_text(plan->source) : json_null());
+	neap_json_set(object, "metric_inferred", json_boolean(plan->metric_inferred));
+	neap_json_set(object, "mode_inferred", json_boolean(plan->mode_inferred));
+	neap_json_set(object, "newest_for_best", json_boolean(plan->newest_for_best));
+	neap_json_set(object, "order_disagrees", json_boolean(plan->order_disagrees));
+	neap_json_set(object, "keep_count", neap_json_number(plan->keep_count));
+	neap_json_set(object, "keep_bytes", neap_json_number(plan->keep_bytes));
+	neap_json_set(object, "delete_count", neap_json_number(plan->drop_count));
+	neap_json_set(object, "delete_bytes", neap_json_number(plan->drop_bytes));
+	neap_json_set(object, "freed_bytes", neap_json_number(plan->freed_bytes));
+	neap_json_set(object, "over_bytes", neap_json_number(plan->over_bytes));
+	neap_json_set(object, "over_count", neap_json_number(plan->over_count));
+	neap_json_set(object, "links", neap_json_number(plan->link_count));
+	neap_json_set(object, "trash_count", neap_json_number(plan->trash_count));
+	neap_json_set(object, "trash_bytes", neap_json_number(plan->trash_bytes));
+	neap_json_set(object, "checkpoints", entries);
 	return object;
 }
 
-static json_t *result_json(const struct neap_retention_result *result, bool *failed)
+static json_t *result_json(const struct neap_retention_result *result)
 {
 	json_t *object = json_object();
 
-	set(object, "moved_count", number(result->moved_count), failed);
-	set(object, "moved_bytes", number(result->moved_bytes), failed);
-	set(object, "failed_count", number(result->failed_count), failed);
-	set(object, "changed_count", number(result->changed_count), failed);
-	set(object, "deleted_count", number(result->deleted_count), failed);
-	set(object, "deleted_bytes", number(result->deleted_bytes), failed);
-	set(object, "restored_count", number(result->restored_count), failed);
-	set(object, "trash_until_s", result->trash_until_s ? number(result->trash_until_s) : json_null(), failed);
+	neap_json_set(object, "moved_count", neap_json_number(result->moved_count));
+	neap_json_set(object, "moved_bytes", neap_json_number(result->moved_bytes));
+	neap_json_set(object, "failed_count", neap_json_number(result->failed_count));
+	neap_json_set(object, "changed_count", neap_json_number(result->changed_count));
+	neap_json_set(object, "deleted_count", neap_json_number(result->deleted_count));
+	neap_json_set(object, "deleted_bytes", neap_json_number(result->deleted_bytes));
+	neap_json_set(object, "restored_count", neap_json_number(result->restored_count));
+	neap_json_set(object, "trash_until_s",
+		      result->trash_until_s ? neap_json_number(result->trash_until_s) : json_null());
 	return object;
 }
 
@@ -408,28 +402,25 @@ int checkpoints_print_json(const struct checkpoints_folder *folders, size_t coun
 			   const struct neap_retention_options *rules, bool dry_run)
 {
 	json_t *root = json_object(), *list = json_array(), *summary = json_object();
-	bool failed = false;
 	size_t left = 0;
 	uint64_t bytes = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		json_t *folder = json_object();
 
-		set(folder, "folder", look_json_text(folders[i].name), &failed);
-		set(folder, "plan", folders[i].planned ? plan_json(&folders[i].plan, rules, &failed) : json_null(),
-		    &failed);
-		set(folder, "below_folders", number(folders[i].below_folders), &failed);
-		set(folder, "below_checkpoints", number(folders[i].below_checkpoints), &failed);
-		set(folder, "result", result_json(&folders[i].result, &failed), &failed);
-		if (json_array_append_new(list, folder) != 0)
-			failed = true;
+		neap_json_set(folder, "folder", neap_json_text(folders[i].name));
+		neap_json_set(folder, "plan", folders[i].planned ? plan_json(&folders[i].plan, rules) : json_null());
+		neap_json_set(folder, "below_folders", neap_json_number(folders[i].below_folders));
+		neap_json_set(folder, "below_checkpoints", neap_json_number(folders[i].below_checkpoints));
+		neap_json_set(folder, "result", result_json(&folders[i].result));
+		neap_json_add(list, folder);
 		count_left(&folders[i], &left, &bytes);
 	}
-	set(summary, "count", number(left), &failed);
-	set(summary, "bytes", number(bytes), &failed);
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "dry_run", json_boolean(dry_run), &failed);
-	set(root, "folders", list, &failed);
-	set(root, "summary", summary, &failed);
-	return look_json_print("checkpoints", root, failed);
+	neap_json_set(summary, "count", neap_json_number(left));
+	neap_json_set(summary, "bytes", neap_json_number(bytes));
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "dry_run", json_boolean(dry_run));
+	neap_json_set(root, "folders", list);
+	neap_json_set(root, "summary", summary);
+	return json_print("checkpoints", root, JSON_INDENT(2));
 }

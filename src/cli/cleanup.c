@@ -6,12 +6,12 @@
 #include "base/paths.h"
 #include "base/units.h"
 #include "cli/device_reply.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "cli/targets.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,6 @@ struct work {
 	struct neap_error no_monitor;
 	char folder[4096];
 	json_t *processes; /* with --json */
-	bool *json_failed; /* memory ran out: what there is of it is not whole */
 };
 
 static double customary_gb(uint64_t bytes) { return (double)bytes / (double)NEAP_GIB; }
@@ -107,45 +106,27 @@ static void print_device(const struct cleanup_options *options, const struct dev
 	print_since(device);
 }
 
-/* jansson's constructors give NULL when memory is out, and its setters then fail. */
-static void set(const struct work *work, json_t *object, const char *key, json_t *value)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		*work->json_failed = true;
-}
-
-static void append(const struct work *work, json_t *array, json_t *value)
-{
-	if (json_array_append_new(array, value) != 0)
-		*work->json_failed = true;
-}
-
-static json_t *integer(uint64_t value)
-{
-	return value == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)value);
-}
-
 static json_t *device_json(const struct work *work, const struct device_reply *device)
 {
 	json_t *object = json_object();
-	set(work, object, "ordinal", integer(device->ordinal));
-	set(work, object, "index", device->index_known ? integer(device->index) : json_null());
-	set(work, object, "name", look_json_text(device->name));
-	set(work, object, "allocated", integer(device->allocated));
-	set(work, object, "reserved", integer(device->reserved));
-	set(work, object, "max_allocated", integer(device->max_allocated));
-	set(work, object, "max_reserved", integer(device->max_reserved));
+	neap_json_set(object, "ordinal", neap_json_known(device->ordinal));
+	neap_json_set(object, "index", device->index_known ? neap_json_known(device->index) : json_null());
+	neap_json_set(object, "name", neap_json_text(device->name));
+	neap_json_set(object, "allocated", neap_json_known(device->allocated));
+	neap_json_set(object, "reserved", neap_json_known(device->reserved));
+	neap_json_set(object, "max_allocated", neap_json_known(device->max_allocated));
+	neap_json_set(object, "max_reserved", neap_json_known(device->max_reserved));
 	if (work->options->stats_only)
 		return object;
-	set(work, object, "allocated_before", integer(device->allocated_before));
-	set(work, object, "reserved_before", integer(device->reserved_before));
-	set(work, object, "reserved_now", integer(device->reserved_now));
-	set(work, object, "freed", integer(device->freed));
-	set(work, object, "nanoseconds", integer(device->nanoseconds));
-	set(work, object, "free_before", integer(device->free_before));
-	set(work, object, "free", integer(device->free));
-	set(work, object, "free_now", integer(device->free_now));
-	set(work, object, "error", device->status ? look_json_text(device->error) : json_null());
+	neap_json_set(object, "allocated_before", neap_json_known(device->allocated_before));
+	neap_json_set(object, "reserved_before", neap_json_known(device->reserved_before));
+	neap_json_set(object, "reserved_now", neap_json_known(device->reserved_now));
+	neap_json_set(object, "freed", neap_json_known(device->freed));
+	neap_json_set(object, "nanoseconds", neap_json_known(device->nanoseconds));
+	neap_json_set(object, "free_before", neap_json_known(device->free_before));
+	neap_json_set(object, "free", neap_json_known(device->free));
+	neap_json_set(object, "free_now", neap_json_known(device->free_now));
+	neap_json_set(object, "error", device->status ? neap_json_text(device->error) : json_null());
 	return object;
 }
 
@@ -160,13 +141,13 @@ static enum neap_status show_devices(const struct work *work, const struct neap_
 	for (; (status = device_reply_read(reply, n, NULL, 0, work->monitor, &device)) == NEAP_OK; n++) {
 		log_device(work, &device);
 		if (work->options->json)
-			append(work, devices, device_json(work, &device));
+			neap_json_add(devices, device_json(work, &device));
 		else
 			print_device(work->options, &device);
 		if (device.status != NEAP_OK)
 			worst = neap_fail(err, targets_device_status(device.status), "%s", device.error);
 	}
-	set(work, process, "devices", devices);
+	neap_json_set(process, "devices", devices);
 	if (status == NEAP_EPROTO)
 		return neap_fail(err, NEAP_EPROTO, "an account of a device is malformed");
 	if (n == 0 && !work->options->json)
@@ -181,12 +162,12 @@ static void show_lines(const struct work *work, const struct neap_fields *reply,
 	char line[DEVICE_REPLY_LINE];
 	for (size_t n = 0; device_reply_line(reply, n, line); n++) {
 		if (work->options->json)
-			append(work, lines, look_json_text(line));
+			neap_json_add(lines, neap_json_text(line));
 		else
 			printf("  %s\n", NEAP_PRINTABLE(line));
 	}
 	if (json_array_size(lines) > 0)
-		set(work, process, "lines", lines);
+		neap_json_set(process, "lines", lines);
 	else
 		json_decref(lines);
 }
@@ -213,13 +194,13 @@ static enum neap_status ask(const struct work *work, struct neap_client *client,
 	if (!status)
 		show_lines(work, &reply, process);
 	if (!status && neap_fields_u64(&reply, NEAP_FIELD_CALLBACK_BYTES, &bytes)) {
-		set(work, process, "callback_bytes", integer(bytes));
+		neap_json_set(process, "callback_bytes", neap_json_known(bytes));
 		if (!options->json)
 			printf("the program's own callbacks released %s\n", neap_size_format(bytes, size));
 	}
 	if (!status && options->reset_peaks) {
 		status = targets_call(client, NEAP_REQUEST_RESET_PEAK, NULL, 0, &reply, err);
-		set(work, process, "peaks_reset", json_boolean(status == NEAP_OK));
+		neap_json_set(process, "peaks_reset", json_boolean(status == NEAP_OK));
 		if (!status && !options->json)
 			puts("the peak statistics restart");
 	}
@@ -234,8 +215,8 @@ static int clean(const struct work *work, pid_t pid)
 	char name[64];
 	json_t *process = json_object();
 	look_name(pid, name);
-	set(work, process, "pid", json_integer(pid));
-	set(work, process, "name", look_json_text(name));
+	neap_json_set(process, "pid", json_integer(pid));
+	neap_json_set(process, "name", neap_json_text(name));
 	enum neap_status status = targets_open(work->folder, pid, &client, NULL, &err);
 	if (!status) {
 		if (!work->options->json)
@@ -243,9 +224,9 @@ static int clean(const struct work *work, pid_t pid)
 		status = ask(work, &client, process, &err);
 		neap_client_close(&client);
 	}
-	set(work, process, "error", status == NEAP_OK ? json_null() : look_json_text(err.message));
+	neap_json_set(process, "error", status == NEAP_OK ? json_null() : neap_json_text(err.message));
 	if (work->processes)
-		append(work, work->processes, process);
+		neap_json_add(work->processes, process);
 	else
 		json_decref(process);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain(work->options->command, &err);
@@ -254,16 +235,14 @@ static int clean(const struct work *work, pid_t pid)
 static int print_json(const struct work *work)
 {
 	json_t *root = json_object();
-	set(work, root, "schema", json_integer(SCHEMA));
-	set(work, root, "processes", json_incref(work->processes));
-	return look_json_print(work->options->command, root, *work->json_failed);
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "processes", json_incref(work->processes));
+	return json_print(work->options->command, root, JSON_INDENT(2));
 }
 
 int cleanup_run(const struct neap_arguments *arguments, const struct cleanup_options *options)
 {
-	bool json_failed = false;
-	struct work work = {
-		.options = options, .log = options->json ? NULL : neap_log_stderr(), .json_failed = &json_failed};
+	struct work work = {.options = options, .log = options->json ? NULL : neap_log_stderr()};
 	struct neap_error err = {0};
 	pid_t *pids = NULL;
 	size_t count = 0;

@@ -3,7 +3,7 @@
 #include "base/units.h"
 #include "cli/bench_cases.h"
 #include "cli/command.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "neap/trace.h"
 
@@ -199,27 +199,26 @@ static json_t *real_or_null(double value) { return isnan(value) ? json_null() : 
 
 static int print_json(const struct task *task)
 {
-	bool failed = false;
 	json_t *root = json_object(), *list = json_array();
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "loop_ns", json_real(task->loop_ns), &failed);
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "loop_ns", json_real(task->loop_ns));
 	for (size_t i = 0; i < task->count; i++) {
 		const struct row *row = &task->rows[i];
 		json_t *object = json_object();
-		set(object, "case", json_string(row->name), &failed);
-		set(object, "size", number_or_null(row->plan.bytes, 0), &failed);
-		set(object, "threads", number(row->plan.threads), &failed);
-		set(object, "live_blocks", number(row->plan.live), &failed);
-		set(object, "ns_per_pair", json_real(row->own.ns), &failed);
-		set(object, "ns_low", json_real(row->own.low), &failed);
-		set(object, "ns_high", json_real(row->own.high), &failed);
-		set(object, "p999_ns", real_or_null(row->own.p999), &failed);
-		set(object, "glibc_ns_per_pair", row->has_glibc ? json_real(row->glibc.ns) : json_null(), &failed);
-		set(object, "glibc_p999_ns", row->has_glibc ? real_or_null(row->glibc.p999) : json_null(), &failed);
-		add(list, object, &failed);
+		neap_json_set(object, "case", json_string(row->name));
+		neap_json_set(object, "size", neap_json_number_or_null(row->plan.bytes, 0));
+		neap_json_set(object, "threads", neap_json_number(row->plan.threads));
+		neap_json_set(object, "live_blocks", neap_json_number(row->plan.live));
+		neap_json_set(object, "ns_per_pair", json_real(row->own.ns));
+		neap_json_set(object, "ns_low", json_real(row->own.low));
+		neap_json_set(object, "ns_high", json_real(row->own.high));
+		neap_json_set(object, "p999_ns", real_or_null(row->own.p999));
+		neap_json_set(object, "glibc_ns_per_pair", row->has_glibc ? json_real(row->glibc.ns) : json_null());
+		neap_json_set(object, "glibc_p999_ns", row->has_glibc ? real_or_null(row->glibc.p999) : json_null());
+		neap_json_add(list, object);
 	}
-	set(root, "results", list, &failed);
-	return look_json_print("bench", root, failed);
+	neap_json_set(root, "results", list);
+	return json_print("bench", root, JSON_INDENT(2));
 }
 
 static void print_ns(double ns)

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "report/cells.h"
@@ -179,11 +179,11 @@ static int print_people(const struct side *before, const struct side *after, con
 	return code;
 }
 
-static json_t *pair(uint64_t before, uint64_t after, bool *ret_failed)
+static json_t *pair(uint64_t before, uint64_t after)
 {
 	json_t *object = json_object();
-	set(object, "a", before == NONE ? json_null() : json_integer((json_int_t)before), ret_failed);
-	set(object, "b", after == NONE ? json_null() : json_integer((json_int_t)after), ret_failed);
+	neap_json_set(object, "a", before == NONE ? json_null() : neap_json_number(before));
+	neap_json_set(object, "b", after == NONE ? json_null() : neap_json_number(after));
 	return object;
 }
 
@@ -191,27 +191,24 @@ static int print_json(const struct side *before, const struct side *after, const
 		      const struct neap_change *changes, size_t count)
 {
 	json_t *root = json_object(), *categories = json_object(), *holders = json_array();
-	bool failed = false;
 
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "a", look_json_text(before->path), &failed);
-	set(root, "b", look_json_text(after->path), &failed);
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "a", neap_json_text(before->path));
+	neap_json_set(root, "b", neap_json_text(after->path));
 	for (size_t i = 0; i < FIGURES; i++)
-		set(root, figures[i].key, pair(figures[i].before, figures[i].after, &failed), &failed);
+		neap_json_set(root, figures[i].key, pair(figures[i].before, figures[i].after));
 	for (int category = 0; category < NEAP_CATEGORIES; category++)
-		set(categories, neap_category_name((enum neap_category)category),
-		    pair(neap_category_bytes(&before->analysis, (enum neap_category)category),
-			 neap_category_bytes(&after->analysis, (enum neap_category)category), &failed),
-		    &failed);
-	set(root, "categories", categories, &failed);
+		neap_json_set(categories, neap_category_name((enum neap_category)category),
+			      pair(neap_category_bytes(&before->analysis, (enum neap_category)category),
+				   neap_category_bytes(&after->analysis, (enum neap_category)category)));
+	neap_json_set(root, "categories", categories);
 	for (size_t i = 0; i < count; i++) {
-		json_t *holder = pair(changes[i].before_bytes, changes[i].after_bytes, &failed);
-		set(holder, "text", look_json_text(changes[i].name), &failed);
-		if (json_array_append_new(holders, holder) != 0)
-			failed = true;
+		json_t *holder = pair(changes[i].before_bytes, changes[i].after_bytes);
+		neap_json_set(holder, "text", neap_json_text(changes[i].name));
+		neap_json_add(holders, holder);
 	}
-	set(root, "holders", holders, &failed);
-	return look_json_print("compare", root, failed);
+	neap_json_set(root, "holders", holders);
+	return json_print("compare", root, JSON_INDENT(2));
 }
 
 static int run(const struct neap_arguments *arguments)

@@ -8,7 +8,7 @@
 #include "cli/explain_folder.h"
 #include "cli/explain_record.h"
 #include "cli/explain_topics.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
@@ -46,26 +46,11 @@ const struct neap_command neap_command_explain = {
 	.run = run,
 };
 
-static json_t *bytes_json(uint64_t bytes)
-{
-	return bytes == UINT64_MAX ? json_null() : json_integer((json_int_t)bytes);
-}
-
 /* --from */
 
-struct advices {
-	json_t *array;
-	bool failed;
-};
+static void collect_advice(void *context, const char *text) { neap_json_add(context, neap_json_text(text)); }
 
-static void collect_advice(void *context, const char *text)
-{
-	struct advices *advices = context;
-	if (json_array_append_new(advices->array, look_json_text(text)) != 0)
-		advices->failed = true;
-}
-
-static json_t *message_json(const struct neap_oom_text *found, bool *ret_failed)
+static json_t *message_json(const struct neap_oom_text *found)
 {
 	const struct {
 		const char *key;
@@ -83,30 +68,27 @@ static json_t *message_json(const struct neap_oom_text *found, bool *ret_failed)
 		       {"shortfall_bytes", found->shortfall_bytes},
 		       {"slack_bytes", found->slack_bytes}};
 	struct neap_buffer verdict = {0};
-	struct advices advices = {.array = json_array()};
-	json_t *object = json_object(), *processes = json_array();
+	json_t *object = json_object(), *processes = json_array(), *advice = json_array();
 
-	set(object, "line", json_integer(found->line), ret_failed);
-	set(object, "backend", json_string(found->backend), ret_failed);
-	set(object, "gpu", found->gpu < 0 ? json_null() : json_integer(found->gpu), ret_failed);
-	set(object, "wording", json_string(neap_oom_wording_name(found->wording)), ret_failed);
+	neap_json_set(object, "line", json_integer(found->line));
+	neap_json_set(object, "backend", json_string(found->backend));
+	neap_json_set(object, "gpu", found->gpu < 0 ? json_null() : json_integer(found->gpu));
+	neap_json_set(object, "wording", json_string(neap_oom_wording_name(found->wording)));
 	for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-		set(object, figures[i].key, bytes_json(figures[i].bytes), ret_failed);
+		neap_json_set(object, figures[i].key, neap_json_known(figures[i].bytes));
 	for (size_t i = 0; i < found->process_count; i++) {
 		json_t *process = json_object();
-		set(process, "pid", json_integer((json_int_t)found->processes[i].pid), ret_failed);
-		set(process, "bytes", bytes_json(found->processes[i].bytes), ret_failed);
-		if (json_array_append_new(processes, process) != 0)
-			*ret_failed = true;
+		neap_json_set(process, "pid", neap_json_number(found->processes[i].pid));
+		neap_json_set(process, "bytes", neap_json_known(found->processes[i].bytes));
+		neap_json_add(processes, process);
 	}
-	set(object, "processes", processes, ret_failed);
-	set(object, "cause", json_string(neap_oom_text_cause_name(found->cause)), ret_failed);
-	set(object, "close_call", json_boolean(found->close_call), ret_failed);
+	neap_json_set(object, "processes", processes);
+	neap_json_set(object, "cause", json_string(neap_oom_text_cause_name(found->cause)));
+	neap_json_set(object, "close_call", json_boolean(found->close_call));
 	neap_report_oom_text_verdict(&verdict, found);
-	set(object, "verdict", look_json_text(neap_buffer_string(&verdict)), ret_failed);
-	neap_report_oom_text_advice(found, collect_advice, &advices);
-	set(object, "advice", advices.array, ret_failed);
-	*ret_failed |= advices.failed || verdict.failed;
+	neap_json_set(object, "verdict", verdict.failed ? NULL : neap_json_text(neap_buffer_string(&verdict)));
+	neap_report_oom_text_advice(found, collect_advice, advice);
+	neap_json_set(object, "advice", advice);
 	neap_buffer_fini(&verdict);
 	return object;
 }
@@ -146,17 +128,15 @@ static int print_messages(const struct neap_oom_text *messages, size_t count, si
 {
 	struct neap_buffer out = {0};
 	struct neap_error err;
-	bool failed = false;
 
 	if (json) {
 		json_t *root = json_object(), *array = json_array();
 		for (size_t i = 0; i < count; i++)
-			if (json_array_append_new(array, message_json(&messages[i], &failed)) != 0)
-				failed = true;
-		set(root, "schema", json_integer(SCHEMA), &failed);
-		set(root, "messages", array, &failed);
-		set(root, "repeated_or_left_out", json_integer((json_int_t)more), &failed);
-		return look_json_print("explain", root, failed);
+			neap_json_add(array, message_json(&messages[i]));
+		neap_json_set(root, "schema", json_integer(SCHEMA));
+		neap_json_set(root, "messages", array);
+		neap_json_set(root, "repeated_or_left_out", neap_json_number(more));
+		return json_print("explain", root, JSON_INDENT(2));
 	}
 	for (size_t i = 0; i < count; i++) {
 		neap_buffer_text(&out, i > 0 ? "\n" : "");
@@ -292,11 +272,10 @@ static int explain_topic(const struct explain_topic *topic, const struct explain
 static int explain_json(const struct explain_record *from)
 {
 	struct neap_error err = {0};
-	bool failed = false;
 	json_t *root = NULL;
 
-	enum neap_status status = explain_record_json(from, &root, &failed, &err);
-	return status == NEAP_OK ? look_json_print("explain", root, failed) : neap_complain("explain", &err);
+	enum neap_status status = explain_record_json(from, &root, &err);
+	return status == NEAP_OK ? json_print("explain", root, JSON_INDENT(2)) : neap_complain("explain", &err);
 }
 
 /* A pipe or a file, not a terminal and not /dev/null, as cron gives. */

@@ -4,12 +4,12 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/device_reply.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "cli/targets.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,7 +52,6 @@ struct work {
 	struct neap_monitor *monitor; /* NULL: no NVML */
 	char folder[4096];
 	json_t *processes; /* NULL: text */
-	bool json_failed;  /* memory ran out: what there is of it is not whole */
 };
 
 /* The process's other memory on the device, from the driver and the page. */
@@ -124,38 +123,29 @@ static void print_device(const struct work *work, const struct device_reply *dev
 		puts("  beside it  the context and the process's other memory, which the driver does not tell");
 }
 
-/* jansson's constructors give NULL when memory is out, and its setters then fail. */
-static void set(struct work *work, json_t *object, const char *key, json_t *value)
-{
-	if (json_object_set_new(object, key, value) != 0)
-		work->json_failed = true;
-}
-
-static json_t *integer(uint64_t value) { return value == UINT64_MAX ? json_null() : json_integer((json_int_t)value); }
-
-static json_t *device_json(struct work *work, const struct device_reply *device, const struct beside *beside)
+static json_t *device_json(const struct device_reply *device, const struct beside *beside)
 {
 	json_t *object = json_object();
 	uint64_t above = device->reserved > device->limit ? device->reserved - device->limit : 0;
-	set(work, object, "ordinal", integer(device->ordinal));
-	set(work, object, "index", device->index_known ? integer(device->index) : json_null());
-	set(work, object, "name", look_json_text(device->name));
-	set(work, object, "total", integer(device->total));
-	set(work, object, "limit_before", integer(device->limit_before));
-	set(work, object, "limit", integer(device->limit));
-	set(work, object, "allocated", integer(device->allocated));
-	set(work, object, "reserved_before", integer(device->reserved_before));
-	set(work, object, "reserved", integer(device->reserved));
-	set(work, object, "reserved_now", integer(device->reserved_now));
-	set(work, object, "free_before", integer(device->free_before));
-	set(work, object, "free", integer(device->free));
-	set(work, object, "emptied", json_boolean(device->emptied));
-	set(work, object, "freed", integer(device->freed));
-	set(work, object, "nanoseconds", integer(device->nanoseconds));
-	set(work, object, "above_limit", integer(above));
-	set(work, object, "context", beside->known ? integer(beside->context) : json_null());
-	set(work, object, "other", beside->known ? json_integer(beside->other) : json_null());
-	set(work, object, "error", device->status ? look_json_text(device->error) : json_null());
+	neap_json_set(object, "ordinal", neap_json_known(device->ordinal));
+	neap_json_set(object, "index", device->index_known ? neap_json_known(device->index) : json_null());
+	neap_json_set(object, "name", neap_json_text(device->name));
+	neap_json_set(object, "total", neap_json_known(device->total));
+	neap_json_set(object, "limit_before", neap_json_known(device->limit_before));
+	neap_json_set(object, "limit", neap_json_known(device->limit));
+	neap_json_set(object, "allocated", neap_json_known(device->allocated));
+	neap_json_set(object, "reserved_before", neap_json_known(device->reserved_before));
+	neap_json_set(object, "reserved", neap_json_known(device->reserved));
+	neap_json_set(object, "reserved_now", neap_json_known(device->reserved_now));
+	neap_json_set(object, "free_before", neap_json_known(device->free_before));
+	neap_json_set(object, "free", neap_json_known(device->free));
+	neap_json_set(object, "emptied", json_boolean(device->emptied));
+	neap_json_set(object, "freed", neap_json_known(device->freed));
+	neap_json_set(object, "nanoseconds", neap_json_known(device->nanoseconds));
+	neap_json_set(object, "above_limit", neap_json_known(above));
+	neap_json_set(object, "context", beside->known ? neap_json_known(beside->context) : json_null());
+	neap_json_set(object, "other", beside->known ? json_integer(beside->other) : json_null());
+	neap_json_set(object, "error", device->status ? neap_json_text(device->error) : json_null());
 	return object;
 }
 
@@ -168,11 +158,11 @@ static size_t show_lines(struct work *work, const struct neap_fields *reply, jso
 	for (; device_reply_line(reply, n, line); n++) {
 		if (!work->processes)
 			printf("  %s\n", NEAP_PRINTABLE(line));
-		else if (json_array_append_new(lines, look_json_text(line)) != 0)
-			work->json_failed = true;
+		else
+			neap_json_add(lines, neap_json_text(line));
 	}
 	if (n > 0 && work->processes)
-		set(work, process, "lines", lines);
+		neap_json_set(process, "lines", lines);
 	else
 		json_decref(lines);
 	return n;
@@ -195,13 +185,13 @@ static enum neap_status show_devices(struct work *work, pid_t pid, const struct 
 			look_beside(&look, pid, &device, &beside);
 		if (!work->processes)
 			print_device(work, &device, &beside);
-		else if (json_array_append_new(devices, device_json(work, &device, &beside)) != 0)
-			work->json_failed = true;
+		else
+			neap_json_add(devices, device_json(&device, &beside));
 		if (device.status != NEAP_OK)
 			worst = neap_fail(err, targets_device_status(device.status), "%s", device.error);
 	}
 	look_fini(&look);
-	set(work, process, "devices", devices);
+	neap_json_set(process, "devices", devices);
 	if (status == NEAP_EPROTO)
 		return neap_fail(err, NEAP_EPROTO, "an account of a device is malformed");
 	if (show_lines(work, reply, process) + n == 0 && !work->processes)
@@ -237,11 +227,11 @@ static int limit(struct work *work, pid_t pid)
 	bool stopped = false;
 	json_t *process = json_object();
 	look_name(pid, name);
-	set(work, process, "pid", json_integer(pid));
-	set(work, process, "name", look_json_text(name));
+	neap_json_set(process, "pid", json_integer(pid));
+	neap_json_set(process, "name", neap_json_text(name));
 	neap_write_f64(&arguments, NEAP_FIELD_FRACTION, work->fraction);
 	enum neap_status status = targets_open(work->folder, pid, &client, &stopped, &err);
-	set(work, process, "left_with_stopped", json_boolean(!status && stopped));
+	neap_json_set(process, "left_with_stopped", json_boolean(!status && stopped));
 	if (!status && stopped) {
 		status = leave(work, &client, name, &arguments, &err);
 		neap_client_close(&client);
@@ -253,21 +243,21 @@ static int limit(struct work *work, pid_t pid)
 			status = show_devices(work, pid, &reply, process, &err);
 		neap_client_close(&client);
 	}
-	set(work, process, "error", status == NEAP_OK ? json_null() : look_json_text(err.message));
+	neap_json_set(process, "error", status == NEAP_OK ? json_null() : neap_json_text(err.message));
 	if (!work->processes)
 		json_decref(process);
-	else if (json_array_append_new(work->processes, process) != 0)
-		work->json_failed = true;
+	else
+		neap_json_add(work->processes, process);
 	return status == NEAP_OK ? NEAP_EXIT_OK : neap_complain("fraction", &err);
 }
 
 static int print_json(struct work *work)
 {
 	json_t *root = json_object();
-	set(work, root, "schema", json_integer(SCHEMA));
-	set(work, root, "fraction", json_real(work->fraction));
-	set(work, root, "processes", json_incref(work->processes));
-	return look_json_print("fraction", root, work->json_failed);
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "fraction", json_real(work->fraction));
+	neap_json_set(root, "processes", json_incref(work->processes));
+	return json_print("fraction", root, JSON_INDENT(2));
 }
 
 static int run(const struct neap_arguments *arguments)

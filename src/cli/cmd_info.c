@@ -6,7 +6,6 @@
 #include "cli/command.h"
 #include "cli/csv.h"
 #include "cli/info_report.h"
-#include "cli/json_parts.h"
 #include "cli/json_print.h"
 #include "cli/print.h"
 #include "cli/targets.h"
@@ -43,23 +42,17 @@ const struct neap_command neap_command_info = {
 	.run = run,
 };
 
-/* JSON: jansson's setters take NULL for "out of memory" and then fail; one flag remembers. */
-static json_t *integer(uint64_t value)
-{
-	return value == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)value);
-}
-
-static json_t *ledger_json(const struct neap_ledger *ledger, bool *ret_failed)
+static json_t *ledger_json(const struct neap_ledger *ledger)
 {
 	json_t *object = json_object();
-	set(object, "driver_reserved", integer(ledger->driver_reserved), ret_failed);
-	set(object, "contexts", integer(ledger->contexts), ret_failed);
-	set(object, "allocated", integer(ledger->allocated), ret_failed);
-	set(object, "cached", integer(ledger->cached), ret_failed);
-	set(object, "not_attached", integer(ledger->not_attached), ret_failed);
-	set(object, "unexplained", json_integer(ledger->unexplained), ret_failed);
-	set(object, "free", integer(ledger->free), ret_failed);
-	set(object, "total", integer(ledger->total), ret_failed);
+	neap_json_set(object, "driver_reserved", neap_json_known(ledger->driver_reserved));
+	neap_json_set(object, "contexts", neap_json_known(ledger->contexts));
+	neap_json_set(object, "allocated", neap_json_known(ledger->allocated));
+	neap_json_set(object, "cached", neap_json_known(ledger->cached));
+	neap_json_set(object, "not_attached", neap_json_known(ledger->not_attached));
+	neap_json_set(object, "unexplained", json_integer(ledger->unexplained));
+	neap_json_set(object, "free", neap_json_known(ledger->free));
+	neap_json_set(object, "total", neap_json_known(ledger->total));
 	return object;
 }
 
@@ -78,79 +71,73 @@ static const char *note_of(const struct look *look, pid_t pid)
 	return "";
 }
 
-static json_t *process_json(const struct look_process *process, size_t device, const char *note, bool *ret_failed)
+static json_t *process_json(const struct look_process *process, size_t device, const char *note)
 {
 	const struct neap_ledger_process *account = &process->account;
 	json_t *object = json_object();
-	set(object, "pid", json_integer(account->pid), ret_failed);
-	set(object, "device", integer(device), ret_failed);
-	set(object, "name", process->name[0] ? look_json_text(process->name) : json_null(), ret_failed);
-	set(object, "user", process->who.user[0] ? look_json_text(process->who.user) : json_null(), ret_failed);
-	set(object, "run_time_ns", integer(process->who.run_ns), ret_failed);
-	set(object, "command", process->who.command[0] ? look_json_text(process->who.command) : json_null(),
-	    ret_failed);
-	set(object, "attached", json_boolean(account->attached), ret_failed);
-	set(object, "bytes", integer(account->bytes), ret_failed);
-	set(object, "contexts", integer(account->context), ret_failed);
-	set(object, "allocated", integer(account->allocated), ret_failed);
-	set(object, "cached", integer(account->cached), ret_failed);
-	set(object, "not_attached", integer(not_attached_bytes(account)), ret_failed);
-	set(object, "unexplained", json_integer(account->other), ret_failed);
-	set(object, "stray_context", json_boolean(process->stray), ret_failed);
-	set(object, "note", note[0] ? look_json_text(note) : json_null(), ret_failed);
+	neap_json_set(object, "pid", json_integer(account->pid));
+	neap_json_set(object, "device", neap_json_known(device));
+	neap_json_set(object, "name", process->name[0] ? neap_json_text(process->name) : json_null());
+	neap_json_set(object, "user", process->who.user[0] ? neap_json_text(process->who.user) : json_null());
+	neap_json_set(object, "run_time_ns", neap_json_known(process->who.run_ns));
+	neap_json_set(object, "command",
+		      process->who.command[0] ? neap_json_text(process->who.command) : json_null());
+	neap_json_set(object, "attached", json_boolean(account->attached));
+	neap_json_set(object, "bytes", neap_json_known(account->bytes));
+	neap_json_set(object, "contexts", neap_json_known(account->context));
+	neap_json_set(object, "allocated", neap_json_known(account->allocated));
+	neap_json_set(object, "cached", neap_json_known(account->cached));
+	neap_json_set(object, "not_attached", neap_json_known(not_attached_bytes(account)));
+	neap_json_set(object, "unexplained", json_integer(account->other));
+	neap_json_set(object, "stray_context", json_boolean(process->stray));
+	neap_json_set(object, "note", note[0] ? neap_json_text(note) : json_null());
 	return object;
 }
 
-static json_t *device_json(const struct look_device *device, size_t index, bool *ret_failed)
+static json_t *device_json(const struct look_device *device, size_t index)
 {
 	const struct neap_reading *reading = &device->reading;
 	json_t *object = json_object();
-	set(object, "index", integer(index), ret_failed);
-	set(object, "uuid", look_json_text(reading->uuid_text), ret_failed);
-	set(object, "name", look_json_text(reading->name), ret_failed);
-	set(object, "pci_bus_id", look_json_text(reading->pci_bus_id), ret_failed);
-	set(object, "utilization_percent",
-	    reading->utilization_percent < 0 ? json_null() : json_integer(reading->utilization_percent), ret_failed);
-	set(object, "processes_known", json_boolean(reading->processes_known && !reading->processes_truncated),
-	    ret_failed);
-	set(object, "ledger", ledger_json(&device->ledger, ret_failed), ret_failed);
+	neap_json_set(object, "index", neap_json_known(index));
+	neap_json_set(object, "uuid", neap_json_text(reading->uuid_text));
+	neap_json_set(object, "name", neap_json_text(reading->name));
+	neap_json_set(object, "pci_bus_id", neap_json_text(reading->pci_bus_id));
+	neap_json_set(object, "utilization_percent",
+		      reading->utilization_percent < 0 ? json_null() : json_integer(reading->utilization_percent));
+	neap_json_set(object, "processes_known",
+		      json_boolean(reading->processes_known && !reading->processes_truncated));
+	neap_json_set(object, "ledger", ledger_json(&device->ledger));
 	return object;
 }
 
 static int print_json(const struct look *look, bool lines)
 {
-	bool failed = false;
 	json_t *root = json_object(), *devices = json_array(), *processes = json_array(), *unlisted = json_array();
 	for (size_t i = 0; i < look->device_count; i++) {
 		const struct look_device *device = &look->devices[i];
 		if (device->left_out)
 			continue;
-		if (json_array_append_new(devices, device_json(device, i, &failed)) != 0)
-			failed = true;
+		neap_json_add(devices, device_json(device, i));
 		for (size_t p = 0; p < device->process_count; p++)
-			if (json_array_append_new(processes,
-						  process_json(&device->processes[p], i,
-							       note_of(look, device->processes[p].account.pid),
-							       &failed)) != 0)
-				failed = true;
+			neap_json_add(processes, process_json(&device->processes[p], i,
+							      note_of(look, device->processes[p].account.pid)));
 	}
 	for (size_t i = 0; i < look->attached_count; i++) {
 		const struct neap_published *published;
 		for (size_t cursor = 0; (published = info_next_unlisted(look, &look->attached[i], &cursor));) {
 			json_t *one = json_object();
-			set(one, "pid", json_integer(look->attached[i].pid), &failed);
-			set(one, "reserved", integer(info_reserved(published)), &failed);
-			if (json_array_append_new(unlisted, one) != 0)
-				failed = true;
+			neap_json_set(one, "pid", json_integer(look->attached[i].pid));
+			neap_json_set(one, "reserved", neap_json_known(info_reserved(published)));
+			neap_json_add(unlisted, one);
 		}
 	}
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "time_ns", integer(neap_wall_ns()), &failed);
-	set(root, "backend", json_string(look_backend_name(look->backend)), &failed);
-	set(root, "devices", devices, &failed);
-	set(root, "processes", processes, &failed);
-	set(root, "unlisted", unlisted, &failed);
-	return json_print("info", root, failed, lines ? JSON_COMPACT : JSON_INDENT(2));
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "time_ns", neap_json_known(neap_wall_ns()));
+	neap_json_set(root, "backend", json_string(look_backend_name(look->backend)));
+	neap_json_set(root, "devices", devices);
+	neap_json_set(root, "processes", processes);
+	neap_json_set(root, "unlisted", unlisted);
+	return json_print("info", root, lines ? JSON_COMPACT : JSON_INDENT(2));
 }
 
 /* One line per device and one per process on it; empty cells where a column does not apply or is not known. */

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "replay/replay.h"
@@ -104,22 +104,22 @@ static double ns_per_event(const struct task *task)
 	return events ? (double)task->result.elapsed_ns / (double)events : 0;
 }
 
-static json_t *settings_json(const struct neap_torch_settings *settings, bool *ret_failed)
+static json_t *settings_json(const struct neap_torch_settings *settings)
 {
 	json_t *object = json_object(), *divisions = json_array();
-	set(object, "expandable_segments", json_boolean(settings->expandable_segments), ret_failed);
-	set(object, "max_split_size",
-	    settings->max_split_bytes == NEAP_TORCH_UNLIMITED ? json_integer(-1) : number(settings->max_split_bytes),
-	    ret_failed);
-	set(object, "max_non_split_rounding", number(settings->max_non_split_rounding_bytes), ret_failed);
-	set(object, "garbage_collection_threshold", json_real(settings->garbage_collection_threshold), ret_failed);
+	neap_json_set(object, "expandable_segments", json_boolean(settings->expandable_segments));
+	neap_json_set(object, "max_split_size",
+		      settings->max_split_bytes == NEAP_TORCH_UNLIMITED
+			      ? json_integer(-1)
+			      : neap_json_number(settings->max_split_bytes));
+	neap_json_set(object, "max_non_split_rounding", neap_json_number(settings->max_non_split_rounding_bytes));
+	neap_json_set(object, "garbage_collection_threshold", json_real(settings->garbage_collection_threshold));
 	for (size_t i = 0; i < NEAP_TORCH_DIVISIONS; i++)
-		if (json_array_append_new(divisions, json_integer(settings->divisions[i])) != 0)
-			*ret_failed = true;
-	set(object, "roundup_power2_divisions", divisions, ret_failed);
-	set(object, "fraction", settings->fraction > 0 ? json_real(settings->fraction) : json_null(), ret_failed);
-	set(object, "large_segment_size", number(settings->large_segment_bytes), ret_failed);
-	set(object, "throw_on_cudamalloc_oom", json_boolean(settings->throw_on_oom), ret_failed);
+		neap_json_add(divisions, json_integer(settings->divisions[i]));
+	neap_json_set(object, "roundup_power2_divisions", divisions);
+	neap_json_set(object, "fraction", settings->fraction > 0 ? json_real(settings->fraction) : json_null());
+	neap_json_set(object, "large_segment_size", neap_json_number(settings->large_segment_bytes));
+	neap_json_set(object, "throw_on_cudamalloc_oom", json_boolean(settings->throw_on_oom));
 	return object;
 }
 
@@ -130,20 +130,20 @@ static const char *const version_reasons[] = {
 	[NEAP_REPLAY_VERSION_CHOICES] = "choices",
 };
 
-static json_t *version_json(const struct neap_replay_version *version, bool *ret_failed)
+static json_t *version_json(const struct neap_replay_version *version)
 {
 	char text[16];
 	json_t *object = json_object();
 	snprintf(text, sizeof text, "2.%u", version->from);
-	set(object, "from", json_string(text), ret_failed);
+	neap_json_set(object, "from", json_string(text));
 	snprintf(text, sizeof text, "2.%u", version->to);
-	set(object, "to", json_string(text), ret_failed);
-	set(object, "free_blocks_by", json_string(neap_torch_order_name(version->order)), ret_failed);
-	set(object, "told_by", json_string(version_reasons[version->why]), ret_failed);
+	neap_json_set(object, "to", json_string(text));
+	neap_json_set(object, "free_blocks_by", json_string(neap_torch_order_name(version->order)));
+	neap_json_set(object, "told_by", json_string(version_reasons[version->why]));
 	return object;
 }
 
-static json_t *calls_json(const struct neap_policy_calls *calls, bool *ret_failed)
+static json_t *calls_json(const struct neap_policy_calls *calls)
 {
 	const struct {
 		const char *name;
@@ -163,7 +163,7 @@ static json_t *calls_json(const struct neap_policy_calls *calls, bool *ret_faile
 	};
 	json_t *object = json_object();
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-		set(object, rows[i].name, number(rows[i].count), ret_failed);
+		neap_json_set(object, rows[i].name, neap_json_number(rows[i].count));
 	return object;
 }
 
@@ -172,69 +172,62 @@ static double calls_per_1000(const struct neap_replay_work *work)
 	return work->events ? 1000.0 * (double)work->other_calls / (double)work->events : 0;
 }
 
-static json_t *work_json(const struct neap_replay_work *work, bool *ret_failed)
+static json_t *work_json(const struct neap_replay_work *work)
 {
 	json_t *object = json_object();
-	set(object, "events", number(work->events), ret_failed);
-	set(object, "growth_calls", number(work->growth_calls), ret_failed);
-	set(object, "other_calls", number(work->other_calls), ret_failed);
-	set(object, "other_calls_per_1000_events", json_real(calls_per_1000(work)), ret_failed);
-	set(object, "synchronizations", number(work->synchronizations), ret_failed);
+	neap_json_set(object, "events", neap_json_number(work->events));
+	neap_json_set(object, "growth_calls", neap_json_number(work->growth_calls));
+	neap_json_set(object, "other_calls", neap_json_number(work->other_calls));
+	neap_json_set(object, "other_calls_per_1000_events", json_real(calls_per_1000(work)));
+	neap_json_set(object, "synchronizations", neap_json_number(work->synchronizations));
 	return object;
 }
 
-static json_t *segments_json(const struct neap_policy_usage *usage, bool *ret_failed)
+static json_t *segments_json(const struct neap_policy_usage *usage)
 {
 	json_t *object = json_object();
-	set(object, "segment_alloc", number(usage->segment_allocs), ret_failed);
-	set(object, "segment_free", number(usage->segment_frees), ret_failed);
-	set(object, "segment_map", number(usage->segment_maps), ret_failed);
-	set(object, "segment_unmap", number(usage->segment_unmaps), ret_failed);
-	set(object, "segment_alloc_bytes", number(usage->segment_alloc_bytes), ret_failed);
-	set(object, "segment_free_bytes", number(usage->segment_free_bytes), ret_failed);
-	set(object, "segment_map_bytes", number(usage->segment_map_bytes), ret_failed);
-	set(object, "segment_unmap_bytes", number(usage->segment_unmap_bytes), ret_failed);
+	neap_json_set(object, "segment_alloc", neap_json_number(usage->segment_allocs));
+	neap_json_set(object, "segment_free", neap_json_number(usage->segment_frees));
+	neap_json_set(object, "segment_map", neap_json_number(usage->segment_maps));
+	neap_json_set(object, "segment_unmap", neap_json_number(usage->segment_unmaps));
+	neap_json_set(object, "segment_alloc_bytes", neap_json_number(usage->segment_alloc_bytes));
+	neap_json_set(object, "segment_free_bytes", neap_json_number(usage->segment_free_bytes));
+	neap_json_set(object, "segment_map_bytes", neap_json_number(usage->segment_map_bytes));
+	neap_json_set(object, "segment_unmap_bytes", neap_json_number(usage->segment_unmap_bytes));
 	return object;
 }
 
-static json_t *ooms_json(const struct neap_replay_result *result, bool *ret_failed)
+static json_t *ooms_json(const struct neap_replay_result *result)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < result->oom_count; i++) {
 		json_t *object = json_object();
-		set(object, "event", number(result->ooms[i].event), ret_failed);
-		set(object, "requested", number(result->ooms[i].requested), ret_failed);
-		set(object, "allocated", number(result->ooms[i].allocated), ret_failed);
-		set(object, "reserved", number(result->ooms[i].reserved), ret_failed);
-		if (json_array_append_new(list, object) != 0)
-			*ret_failed = true;
+		neap_json_set(object, "event", neap_json_number(result->ooms[i].event));
+		neap_json_set(object, "requested", neap_json_number(result->ooms[i].requested));
+		neap_json_set(object, "allocated", neap_json_number(result->ooms[i].allocated));
+		neap_json_set(object, "reserved", neap_json_number(result->ooms[i].reserved));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static json_t *match_json(const struct neap_replay_match *match, bool *ret_failed)
+static json_t *match_json(const struct neap_replay_match *match)
 {
 	json_t *object = json_object();
-	set(object, "allocs", number(match->allocs), ret_failed);
-	set(object, "same_block", number(match->same_allocs), ret_failed);
-	set(object, "segment_events", number(match->segments), ret_failed);
-	set(object, "same_segment_events", number(match->same_segments), ret_failed);
-	set(object, "first_difference", number_or_null(match->first_difference, UINT64_MAX), ret_failed);
+	neap_json_set(object, "allocs", neap_json_number(match->allocs));
+	neap_json_set(object, "same_block", neap_json_number(match->same_allocs));
+	neap_json_set(object, "segment_events", neap_json_number(match->segments));
+	neap_json_set(object, "same_segment_events", neap_json_number(match->same_segments));
+	neap_json_set(object, "first_difference", neap_json_known(match->first_difference));
 	return object;
 }
 
-struct stats_json {
-	json_t *object;
-	bool failed;
-};
-
 static void add_stat(void *context, const char *key, int64_t value)
 {
-	struct stats_json *stats = context;
-	set(stats->object, key, json_integer(value), &stats->failed);
+	neap_json_set(context, key, json_integer(value));
 }
 
-static void add_pool(const struct neap_replay_pool *pool, struct stats_json *stats)
+static void add_pool(const struct neap_replay_pool *pool, json_t *stats)
 {
 	static const char *const classes[NEAP_CLASS_COUNT] = {"all", "large_pool", "small_pool"};
 	for (int i = 0; i < NEAP_CLASS_COUNT; i++) {
@@ -260,43 +253,41 @@ static int print_json(const struct task *task)
 	const struct neap_replay_options *options = &task->options;
 	const struct neap_replay_result *result = &task->result;
 	const struct neap_policy_usage *usage = &result->usage;
-	struct stats_json stats = {.object = json_object()};
-	bool failed = false, torch = options->policy != NEAP_REPLAY_NEAP;
-	json_t *root = json_object();
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "trace", look_json_text(task->path), &failed);
-	set(root, "policy", json_string(policy_names[options->policy]), &failed);
-	set(root, "settings", torch ? settings_json(&result->settings, &failed) : json_null(), &failed);
-	set(root, "torch", torch ? version_json(&result->version, &failed) : json_null(), &failed);
-	set(root, "memory", number_or_null(options->memory_bytes, 0), &failed);
-	set(root, "device", number(options->device), &failed);
-	set(root, "events", number(result->events), &failed);
-	set(root, "events_applied", number(result->events_applied), &failed);
-	set(root, "events_ignored", number(result->ignored), &failed);
-	set(root, "requested_peak", number(peak(task, NEAP_METRIC_REQUESTED_BYTES)), &failed);
-	set(root, "allocated_peak", number(peak(task, NEAP_METRIC_ALLOCATED_BYTES)), &failed);
-	set(root, "active_peak", number(peak(task, NEAP_METRIC_ACTIVE_BYTES)), &failed);
-	set(root, "reserved_peak", number(peak(task, NEAP_METRIC_RESERVED_BYTES)), &failed);
-	set(root, "driver_calls", number(neap_policy_driver_calls(&usage->calls)), &failed);
-	set(root, "synchronizations", number(usage->synchronizations), &failed);
-	set(root, "retries", json_integer(usage->stats.num_alloc_retries), &failed);
-	set(root, "ooms", json_integer(usage->stats.num_ooms), &failed);
-	set(root, "oom_rejections", number(usage->rejections), &failed);
-	set(root, "first_oom_event", number_or_null(result->first_oom_event, UINT64_MAX), &failed);
-	set(root, "oom_list", ooms_json(result, &failed), &failed);
-	set(root, "ns_per_event", json_real(ns_per_event(task)), &failed);
-	set(root, "smallest_memory", number_or_null(task->smallest_bytes, 0), &failed);
-	set(root, "calls", calls_json(&usage->calls, &failed), &failed);
-	set(root, "first_quarter", work_json(&result->warm_up, &failed), &failed);
-	set(root, "after_first_quarter", work_json(&result->warm, &failed), &failed);
-	set(root, "segment_events", torch ? segments_json(usage, &failed) : json_null(), &failed);
-	set(root, "recording", result->match.compared ? match_json(&result->match, &failed) : json_null(), &failed);
-	neap_stats_each(&usage->stats, add_stat, &stats);
+	bool torch = options->policy != NEAP_REPLAY_NEAP;
+	json_t *root = json_object(), *stats = json_object();
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "trace", neap_json_text(task->path));
+	neap_json_set(root, "policy", json_string(policy_names[options->policy]));
+	neap_json_set(root, "settings", torch ? settings_json(&result->settings) : json_null());
+	neap_json_set(root, "torch", torch ? version_json(&result->version) : json_null());
+	neap_json_set(root, "memory", neap_json_number_or_null(options->memory_bytes, 0));
+	neap_json_set(root, "device", neap_json_number(options->device));
+	neap_json_set(root, "events", neap_json_number(result->events));
+	neap_json_set(root, "events_applied", neap_json_number(result->events_applied));
+	neap_json_set(root, "events_ignored", neap_json_number(result->ignored));
+	neap_json_set(root, "requested_peak", neap_json_number(peak(task, NEAP_METRIC_REQUESTED_BYTES)));
+	neap_json_set(root, "allocated_peak", neap_json_number(peak(task, NEAP_METRIC_ALLOCATED_BYTES)));
+	neap_json_set(root, "active_peak", neap_json_number(peak(task, NEAP_METRIC_ACTIVE_BYTES)));
+	neap_json_set(root, "reserved_peak", neap_json_number(peak(task, NEAP_METRIC_RESERVED_BYTES)));
+	neap_json_set(root, "driver_calls", neap_json_number(neap_policy_driver_calls(&usage->calls)));
+	neap_json_set(root, "synchronizations", neap_json_number(usage->synchronizations));
+	neap_json_set(root, "retries", json_integer(usage->stats.num_alloc_retries));
+	neap_json_set(root, "ooms", json_integer(usage->stats.num_ooms));
+	neap_json_set(root, "oom_rejections", neap_json_number(usage->rejections));
+	neap_json_set(root, "first_oom_event", neap_json_known(result->first_oom_event));
+	neap_json_set(root, "oom_list", ooms_json(result));
+	neap_json_set(root, "ns_per_event", json_real(ns_per_event(task)));
+	neap_json_set(root, "smallest_memory", neap_json_number_or_null(task->smallest_bytes, 0));
+	neap_json_set(root, "calls", calls_json(&usage->calls));
+	neap_json_set(root, "first_quarter", work_json(&result->warm_up));
+	neap_json_set(root, "after_first_quarter", work_json(&result->warm));
+	neap_json_set(root, "segment_events", torch ? segments_json(usage) : json_null());
+	neap_json_set(root, "recording", result->match.compared ? match_json(&result->match) : json_null());
+	neap_stats_each(&usage->stats, add_stat, stats);
 	for (size_t i = 0; i < result->pool_count; i++)
-		add_pool(&result->pools[i], &stats);
-	set(root, "memory_stats", stats.object, &failed);
-	failed = failed || stats.failed;
-	return look_json_print("replay", root, failed);
+		add_pool(&result->pools[i], stats);
+	neap_json_set(root, "memory_stats", stats);
+	return json_print("replay", root, JSON_INDENT(2));
 }
 
 static void print_size(const char *name, uint64_t bytes, uint64_t base)

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/explain_record.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 #include "cli/print.h"
 #include "cli/run_folder.h"
@@ -136,9 +136,8 @@ static int print_json(const struct found *found, uint64_t number)
 	const struct explain_record from = {.path = found->recording, .number = number};
 	const struct neap_result *result = &found->result;
 	struct neap_error err = {0};
-	bool failed = false;
 	json_t *root = json_object(), *recording = json_null();
-	if (found->has_recording && explain_record_json(&from, &recording, &failed, &err) != NEAP_OK) {
+	if (found->has_recording && explain_record_json(&from, &recording, &err) != NEAP_OK) {
 		json_decref(root);
 		return neap_complain("explain", &err);
 	}
@@ -155,12 +154,12 @@ static int print_json(const struct found *found, uint64_t number)
 		{"last_lines_of", result->last_lines_of},
 		{"oom_card", result->oom_card},
 	};
-	set(root, "schema", json_integer(1), &failed);
+	neap_json_set(root, "schema", json_integer(1));
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-		set(root, texts[i].key, texts[i].text ? look_json_text(texts[i].text) : json_null(), &failed);
-	set(root, "exit_status", found->has_result ? json_integer(result->exit_status) : json_null(), &failed);
-	set(root, "recording", recording, &failed);
-	return look_json_print("explain", root, failed);
+		neap_json_set(root, texts[i].key, texts[i].text ? neap_json_text(texts[i].text) : json_null());
+	neap_json_set(root, "exit_status", found->has_result ? json_integer(result->exit_status) : json_null());
+	neap_json_set(root, "recording", recording);
+	return json_print("explain", root, JSON_INDENT(2));
 }
 
 int explain_folder(const char *folder, uint64_t number, bool json)

@@ -1,6 +1,7 @@
 /* cli/explain_record.c: a recording in figures: steps, leak, the last failure's card; without a failure, who holds
  * the memory at its end and, of a process that runs, how near its limit it is. */
 #include "cli/explain_record.h"
+#include "cli/json_print.h"
 
 #include "analyze/holders.h"
 #include "analyze/oom.h"
@@ -197,31 +198,22 @@ enum neap_status explain_record_text(struct neap_buffer *out, const struct expla
 	return status;
 }
 
-enum neap_status explain_record_json(const struct explain_record *from, json_t **ret_root, bool *ret_failed,
-				     struct neap_error *err)
+enum neap_status explain_record_json(const struct explain_record *from, json_t **ret_root, struct neap_error *err)
 {
 	struct found found = {0};
 	enum neap_status status = look_into(from, true, &found, err);
 
 	if (!status) {
 		json_t *root = json_object();
-		const struct {
-			const char *key;
-			json_t *value;
-		} fields[] = {
-			{"schema", json_integer(1)},
-			{"file", look_json_text(from->path)},
-			{"pid", json_integer((json_int_t)found.trace->record->pid)},
-			{"running", json_boolean(from->live)},
-			{"steps", json_integer((json_int_t)found.facts.steps)},
-			{"peak_allocated", json_integer((json_int_t)found.facts.peak_allocated_bytes)},
-			{"peak_reserved", json_integer((json_int_t)found.facts.peak_reserved_bytes)},
-			{"ooms", json_integer((json_int_t)found.ooms)},
-			{"oom", found.has_card ? oom_card_json(&found.card, ret_failed) : json_null()},
-		};
-		for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-			if (json_object_set_new(root, fields[i].key, fields[i].value) != 0)
-				*ret_failed = true;
+		neap_json_set(root, "schema", json_integer(1));
+		neap_json_set(root, "file", neap_json_text(from->path));
+		neap_json_set(root, "pid", neap_json_number(found.trace->record->pid));
+		neap_json_set(root, "running", json_boolean(from->live));
+		neap_json_set(root, "steps", neap_json_number(found.facts.steps));
+		neap_json_set(root, "peak_allocated", neap_json_number(found.facts.peak_allocated_bytes));
+		neap_json_set(root, "peak_reserved", neap_json_number(found.facts.peak_reserved_bytes));
+		neap_json_set(root, "ooms", neap_json_number(found.ooms));
+		neap_json_set(root, "oom", found.has_card ? oom_card_json(&found.card) : json_null());
 		*ret_root = root;
 	}
 	neap_trace_free(found.trace);

@@ -21,7 +21,6 @@ int explain_record_of(const struct neap_arguments *arguments, const char *pid, s
 /* Errors: those of neap_trace_read and of the replays. */
 enum neap_status explain_record_text(struct neap_buffer *out, const struct explain_record *from, bool leak_only,
 				     struct neap_error *err);
-enum neap_status explain_record_json(const struct explain_record *from, json_t **ret_root, bool *ret_failed,
-				     struct neap_error *err);
+enum neap_status explain_record_json(const struct explain_record *from, json_t **ret_root, struct neap_error *err);
 
 #endif

@@ -13,7 +13,6 @@
 #include "report/cells.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -361,7 +360,7 @@ enum neap_status history_print_json(size_t index, const struct neap_history_run 
 {
 	struct neap_result plain = *run->result; /* its strings stay the run's */
 	struct neap_buffer text = {0};
-	char *quoted = json_line(look_json_text(run->series));
+	char *quoted = json_line(neap_json_text(run->series));
 	plain.leak_bytes_per_step = isfinite(plain.leak_bytes_per_step) ? plain.leak_bytes_per_step : 0;
 	plain.leak_confidence = isfinite(plain.leak_confidence) ? plain.leak_confidence : 0;
 	enum neap_status status = quoted ? neap_result_format("the run", &plain, &text, err)

@@ -3,16 +3,13 @@
 
 #include "cli/command.h"
 #include "cli/print.h"
-#include "store/json_memory.h"
 
-#include <jansson.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-int json_print(const char *command, json_t *root, bool failed, size_t flags)
+int json_print(const char *command, json_t *root, size_t flags)
 {
 	static uint64_t told; /* of the failures: those of an earlier document */
-	char *text = failed ? NULL : neap_json_dump(root, flags);
+	char *text = neap_json_dump(root, flags);
 	json_decref(root);
 	uint64_t failures = neap_json_failures();
 	if (!text || failures != told) {

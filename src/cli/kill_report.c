@@ -2,7 +2,7 @@
 #include "cli/kill_report.h"
 
 #include "base/units.h"
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/print.h"
 
 #include <ctype.h>
@@ -216,12 +216,7 @@ void kill_print_result(const struct kill_work *work)
 }
 
 /* JSON: jansson's constructors give NULL when memory is out, its setters then fail; one flag remembers. */
-static json_t *bytes_json(uint64_t bytes)
-{
-	return bytes == NEAP_BYTES_UNKNOWN ? json_null() : json_integer((json_int_t)bytes);
-}
-
-static json_t *target_json(const struct kill_work *work, size_t index, bool *ret_failed)
+static json_t *target_json(const struct kill_work *work, size_t index)
 {
 	const struct kill_target *target = &work->plan.targets[index];
 	json_t *object = json_object(), *devices = json_array();
@@ -231,61 +226,61 @@ static json_t *target_json(const struct kill_work *work, size_t index, bool *ret
 		if (bytes == 0)
 			continue;
 		json_t *device = json_object();
-		set(device, "device", json_integer((json_int_t)i), ret_failed);
-		set(device, "bytes", bytes_json(bytes), ret_failed);
-		add(devices, device, ret_failed);
+		neap_json_set(device, "device", neap_json_number(i));
+		neap_json_set(device, "bytes", neap_json_known(bytes));
+		neap_json_add(devices, device);
 	}
-	set(object, "pid", json_integer(target->process.pid), ret_failed);
-	set(object, "parent", json_integer(target->process.parent), ret_failed);
-	set(object, "depth", json_integer(target->depth), ret_failed);
-	set(object, "name", look_json_text(target->process.command), ret_failed);
-	set(object, "devices", devices, ret_failed);
-	set(object, "ended_by", number == 0 ? json_null() : json_string(number == SIGKILL ? "SIGKILL" : "SIGTERM"),
-	    ret_failed);
+	neap_json_set(object, "pid", json_integer(target->process.pid));
+	neap_json_set(object, "parent", json_integer(target->process.parent));
+	neap_json_set(object, "depth", json_integer(target->depth));
+	neap_json_set(object, "name", neap_json_text(target->process.command));
+	neap_json_set(object, "devices", devices);
+	neap_json_set(object, "ended_by",
+		      number == 0 ? json_null() : json_string(number == SIGKILL ? "SIGKILL" : "SIGTERM"));
 	return object;
 }
 
-static json_t *device_json(const struct kill_work *work, size_t index, bool *ret_failed)
+static json_t *device_json(const struct kill_work *work, size_t index)
 {
 	const struct kill_device *device = &work->devices[index];
 	json_t *object = json_object();
-	set(object, "device", json_integer((json_int_t)index), ret_failed);
-	set(object, "uuid", look_json_text(work->look.devices[index].reading.uuid_text), ret_failed);
-	set(object, "held_bytes", device->held_unknown ? json_null() : bytes_json(device->held_bytes), ret_failed);
-	set(object, "used_before_bytes", bytes_json(device->before.used_bytes), ret_failed);
-	set(object, "used_after_bytes", work->ended ? bytes_json(device->after.used_bytes) : json_null(), ret_failed);
-	set(object, "returned_bytes",
-	    work->ended && !device->held_unknown ? bytes_json(returned(device)) : json_null(), ret_failed);
-	set(object, "left_bytes", work->ended ? bytes_json(device->left_bytes) : json_null(), ret_failed);
+	neap_json_set(object, "device", neap_json_number(index));
+	neap_json_set(object, "uuid", neap_json_text(work->look.devices[index].reading.uuid_text));
+	neap_json_set(object, "held_bytes", device->held_unknown ? json_null() : neap_json_known(device->held_bytes));
+	neap_json_set(object, "used_before_bytes", neap_json_known(device->before.used_bytes));
+	neap_json_set(object, "used_after_bytes",
+		      work->ended ? neap_json_known(device->after.used_bytes) : json_null());
+	neap_json_set(object, "returned_bytes",
+		      work->ended && !device->held_unknown ? neap_json_known(returned(device)) : json_null());
+	neap_json_set(object, "left_bytes", work->ended ? neap_json_known(device->left_bytes) : json_null());
 	return object;
 }
 
-static json_t *refused_json(const struct kill_refused *refused, bool *ret_failed)
+static json_t *refused_json(const struct kill_refused *refused)
 {
 	json_t *object = json_object();
 	const char *name = refused->process.command;
-	set(object, "pid", json_integer(refused->process.pid), ret_failed);
-	set(object, "name", name[0] ? look_json_text(name) : json_null(), ret_failed);
-	set(object, "why", json_string(kill_refusal_name(refused->why)), ret_failed);
+	neap_json_set(object, "pid", json_integer(refused->process.pid));
+	neap_json_set(object, "name", name[0] ? neap_json_text(name) : json_null());
+	neap_json_set(object, "why", json_string(kill_refusal_name(refused->why)));
 	return object;
 }
 
 int kill_print_json(const struct kill_work *work)
 {
-	bool failed = false;
 	json_t *root = json_object(), *targets = json_array(), *refused = json_array(), *devices = json_array();
 	for (size_t i = 0; i < work->plan.target_count; i++)
-		add(targets, target_json(work, i, &failed), &failed);
+		neap_json_add(targets, target_json(work, i));
 	for (size_t i = 0; i < work->plan.refused_count; i++)
-		add(refused, refused_json(&work->plan.refused[i], &failed), &failed);
+		neap_json_add(refused, refused_json(&work->plan.refused[i]));
 	for (size_t i = 0; i < work->look.device_count; i++)
 		if (work->devices[i].touched)
-			add(devices, device_json(work, i, &failed), &failed);
-	set(root, "schema", json_integer(SCHEMA), &failed);
-	set(root, "dry_run", json_boolean(work->dry_run), &failed);
-	set(root, "processes", targets, &failed);
-	set(root, "refused", refused, &failed);
-	set(root, "devices", devices, &failed);
-	set(root, "drain_ns", work->ended ? json_integer((json_int_t)work->drain_ns) : json_null(), &failed);
-	return look_json_print("kill", root, failed);
+			neap_json_add(devices, device_json(work, i));
+	neap_json_set(root, "schema", json_integer(SCHEMA));
+	neap_json_set(root, "dry_run", json_boolean(work->dry_run));
+	neap_json_set(root, "processes", targets);
+	neap_json_set(root, "refused", refused);
+	neap_json_set(root, "devices", devices);
+	neap_json_set(root, "drain_ns", work->ended ? neap_json_number(work->drain_ns) : json_null());
+	return json_print("kill", root, JSON_INDENT(2));
 }

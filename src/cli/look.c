@@ -4,9 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/process.h"
-#include "cli/json_print.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,24 +29,6 @@ void look_name(pid_t pid, char ret_name[64])
 }
 
 const char *look_backend_name(enum neap_backend backend) { return backend == NEAP_BACKEND_SIM ? "sim" : "cuda"; }
-
-json_t *look_json_text(const char *text)
-{
-	json_t *string = json_string(text);
-	if (string)
-		return string;
-	char plain[1024];
-	size_t i = 0;
-	for (; i < sizeof plain - 1 && text[i]; i++)
-		plain[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-	plain[i] = '\0';
-	return json_string(plain);
-}
-
-int look_json_print(const char *command, json_t *root, bool failed)
-{
-	return json_print(command, root, failed, JSON_INDENT(2));
-}
 
 static uint64_t magnitude(int64_t value) { return value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value; }
 

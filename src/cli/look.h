@@ -49,12 +49,4 @@ int64_t look_other(const struct look_device *device);
 /* A process's name for a terminal: bytes that are not printable become '?'. "" when there is no such process. */
 void look_name(pid_t pid, char ret_name[64]);
 
-/* `text` as JSON whatever bytes it has. */
-struct json_t *look_json_text(const char *text);
-
-/* The end of every command's --json: writes `root` to stdout and lets go of it; what could not be written main finds.
- * `failed`: memory was short while it was made; then nothing is written but a complaint of `command`. Returns the
- * exit code. */
-int look_json_print(const char *command, struct json_t *root, bool failed);
-
 #endif

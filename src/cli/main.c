@@ -1,6 +1,6 @@
 /* cli/main.c: the neap command. Everything is in the table: see command.h. */
 #include "cli/command.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,131 +1,129 @@
 /* cli/oom_json.c: the card's fields, under the names of the text. */
 #include "cli/oom_json.h"
 
-#include "cli/json_parts.h"
+#include "cli/json_print.h"
 #include "cli/look.h"
 
-static json_t *known(uint64_t value) { return number_or_null(value, NEAP_OOM_UNKNOWN); }
-
-json_t *oom_whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed)
+json_t *oom_whatifs_json(const struct neap_whatifs *whatifs)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < whatifs->count; i++) {
 		const struct neap_whatif *item = &whatifs->items[i];
 		json_t *object = json_object();
-		set(object, "name", json_string(item->name), ret_failed);
-		set(object, "settings", item->settings ? json_string(item->settings) : json_null(), ret_failed);
-		set(object, "alone", json_boolean(item->alone), ret_failed);
-		set(object, "as_it_was", json_boolean(item->own), ret_failed);
-		set(object, "active_already", json_boolean(item->active), ret_failed);
-		set(object, "tried", json_boolean(item->tried), ret_failed);
+		neap_json_set(object, "name", json_string(item->name));
+		neap_json_set(object, "settings", item->settings ? json_string(item->settings) : json_null());
+		neap_json_set(object, "alone", json_boolean(item->alone));
+		neap_json_set(object, "as_it_was", json_boolean(item->own));
+		neap_json_set(object, "active_already", json_boolean(item->active));
+		neap_json_set(object, "tried", json_boolean(item->tried));
 		if (!item->tried) {
-			add(list, object, ret_failed);
+			neap_json_add(list, object);
 			continue;
 		}
-		set(object, "fits", json_boolean(item->fits), ret_failed);
-		set(object, "first_oom_event", number_or_null(item->first_oom_event, UINT64_MAX), ret_failed);
-		set(object, "reserved_peak", number(item->reserved_peak), ret_failed);
-		set(object, "driver_calls", number(item->driver_calls), ret_failed);
-		set(object, "retries", number(item->retries), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "fits", json_boolean(item->fits));
+		neap_json_set(object, "first_oom_event", neap_json_known(item->first_oom_event));
+		neap_json_set(object, "reserved_peak", neap_json_number(item->reserved_peak));
+		neap_json_set(object, "driver_calls", neap_json_number(item->driver_calls));
+		neap_json_set(object, "retries", neap_json_number(item->retries));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static json_t *holders_json(const struct neap_oom_card *card, bool *ret_failed)
+static json_t *holders_json(const struct neap_oom_card *card)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < card->tag_count; i++) {
 		const struct neap_oom_tag *tag = &card->tags[i];
 		json_t *object = json_object();
-		set(object, "text", look_json_text(tag->tag), ret_failed);
-		set(object, "live", number(tag->live_bytes), ret_failed);
-		set(object, "peak", known(tag->peak_bytes), ret_failed);
-		set(object, "blocks", number(tag->live_blocks), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "text", neap_json_text(tag->tag));
+		neap_json_set(object, "live", neap_json_number(tag->live_bytes));
+		neap_json_set(object, "peak", neap_json_known(tag->peak_bytes));
+		neap_json_set(object, "blocks", neap_json_number(tag->live_blocks));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static json_t *fixes_json(const struct neap_oom_card *card, bool *ret_failed)
+static json_t *fixes_json(const struct neap_oom_card *card)
 {
 	json_t *list = json_array();
 	for (size_t i = 0; i < card->fix_count; i++) {
 		const struct neap_fix *fix = &card->fixes[i];
 		json_t *object = json_object();
-		set(object, "kind", json_string(neap_fix_name(fix->kind)), ret_failed);
-		set(object, "text", look_json_text(fix->text), ret_failed);
-		set(object, "how", look_json_text(fix->how), ret_failed);
-		set(object, "replayed", json_boolean(fix->replayed), ret_failed);
-		set(object, "saving", fix->replayed ? json_null() : number(fix->saving_bytes), ret_failed);
-		set(object, "uncertainty", fix->replayed ? json_null() : number(fix->uncertainty_bytes), ret_failed);
-		set(object, "sufficient", json_boolean(fix->sufficient), ret_failed);
-		set(object, "sufficient_for_step",
-		    fix->step == NEAP_FIX_STEP_UNKNOWN ? json_null()
-						       : json_boolean(fix->step == NEAP_FIX_STEP_ENOUGH),
-		    ret_failed);
-		set(object, "active_already", json_boolean(fix->active_already), ret_failed);
-		add(list, object, ret_failed);
+		neap_json_set(object, "kind", json_string(neap_fix_name(fix->kind)));
+		neap_json_set(object, "text", neap_json_text(fix->text));
+		neap_json_set(object, "how", neap_json_text(fix->how));
+		neap_json_set(object, "replayed", json_boolean(fix->replayed));
+		neap_json_set(object, "saving", fix->replayed ? json_null() : neap_json_number(fix->saving_bytes));
+		neap_json_set(object, "uncertainty",
+			      fix->replayed ? json_null() : neap_json_number(fix->uncertainty_bytes));
+		neap_json_set(object, "sufficient", json_boolean(fix->sufficient));
+		neap_json_set(object, "sufficient_for_step",
+			      fix->step == NEAP_FIX_STEP_UNKNOWN ? json_null()
+								 : json_boolean(fix->step == NEAP_FIX_STEP_ENOUGH));
+		neap_json_set(object, "active_already", json_boolean(fix->active_already));
+		neap_json_add(list, object);
 	}
 	return list;
 }
 
-static void put_failure(json_t *object, const struct neap_oom_card *card, bool *ret_failed)
+static void put_failure(json_t *object, const struct neap_oom_card *card)
 {
 	const struct neap_fragments *pieces = &card->fragments;
 	static const char *const pools[] = {NULL, "small", "large"};
 	bool elsewhere = card->elsewhere_free_bytes > card->largest_free_bytes;
 
-	set(object, "event", known(card->event), ret_failed);
-	set(object, "predicted", json_boolean(card->predicted), ret_failed);
-	set(object, "number", number(card->number), ret_failed);
-	set(object, "count", number(card->count), ret_failed);
-	set(object, "device", number(card->device), ret_failed);
-	set(object, "step", number_or_null(card->step, 0), ret_failed);
-	set(object, "asked", number(card->block_bytes), ret_failed);
-	set(object, "by", card->tag[0] ? look_json_text(card->tag) : json_null(), ret_failed);
-	set(object, "cause", json_string(neap_oom_cause_name(card->cause)), ret_failed);
-	set(object, "missing", number(card->shortfall_bytes), ret_failed);
-	set(object, "requested", known(card->live_requested_bytes), ret_failed);
-	set(object, "allocated", number(card->allocated_bytes), ret_failed);
-	set(object, "pending", number(card->pending_bytes), ret_failed);
-	set(object, "cached", number(card->cached_bytes), ret_failed);
-	set(object, "reserved", number(card->reserved_bytes), ret_failed);
-	set(object, "others", known(card->others_bytes), ret_failed);
-	set(object, "device_free", number(card->device_free_bytes), ret_failed);
-	set(object, "device_total", number_or_null(card->device_total_bytes, 0), ret_failed);
-	set(object, "limit", number_or_null(card->limit_bytes, UINT64_MAX), ret_failed);
-	set(object, "largest_free", known(card->largest_free_bytes), ret_failed);
-	set(object, "largest_free_elsewhere", elsewhere ? number(card->elsewhere_free_bytes) : json_null(),
-	    ret_failed);
-	set(object, "asked_pool", card->asked_pool ? json_string(pools[card->asked_pool]) : json_null(), ret_failed);
-	set(object, "largest_free_elsewhere_pool",
-	    elsewhere && card->elsewhere_pool ? json_string(pools[card->elsewhere_pool]) : json_null(), ret_failed);
-	set(object, "room", number(card->room_bytes), ret_failed);
-	set(object, "other_allocator", json_boolean(card->other_allocator), ret_failed);
-	set(object, "pinned", pieces->known ? number(pieces->pinned) : json_null(), ret_failed);
-	set(object, "unknown_purpose", number(card->unknown_bytes), ret_failed);
-	set(object, "step_peak_before", number_or_null(card->step_peak_bytes, 0), ret_failed);
+	neap_json_set(object, "event", neap_json_known(card->event));
+	neap_json_set(object, "predicted", json_boolean(card->predicted));
+	neap_json_set(object, "number", neap_json_number(card->number));
+	neap_json_set(object, "count", neap_json_number(card->count));
+	neap_json_set(object, "device", neap_json_number(card->device));
+	neap_json_set(object, "step", neap_json_number_or_null(card->step, 0));
+	neap_json_set(object, "asked", neap_json_number(card->block_bytes));
+	neap_json_set(object, "by", card->tag[0] ? neap_json_text(card->tag) : json_null());
+	neap_json_set(object, "cause", json_string(neap_oom_cause_name(card->cause)));
+	neap_json_set(object, "missing", neap_json_number(card->shortfall_bytes));
+	neap_json_set(object, "requested", neap_json_known(card->live_requested_bytes));
+	neap_json_set(object, "allocated", neap_json_number(card->allocated_bytes));
+	neap_json_set(object, "pending", neap_json_number(card->pending_bytes));
+	neap_json_set(object, "cached", neap_json_number(card->cached_bytes));
+	neap_json_set(object, "reserved", neap_json_number(card->reserved_bytes));
+	neap_json_set(object, "others", neap_json_known(card->others_bytes));
+	neap_json_set(object, "device_free", neap_json_number(card->device_free_bytes));
+	neap_json_set(object, "device_total", neap_json_number_or_null(card->device_total_bytes, 0));
+	neap_json_set(object, "limit", neap_json_known(card->limit_bytes));
+	neap_json_set(object, "largest_free", neap_json_known(card->largest_free_bytes));
+	neap_json_set(object, "largest_free_elsewhere",
+		      elsewhere ? neap_json_number(card->elsewhere_free_bytes) : json_null());
+	neap_json_set(object, "asked_pool", card->asked_pool ? json_string(pools[card->asked_pool]) : json_null());
+	neap_json_set(object, "largest_free_elsewhere_pool",
+		      elsewhere && card->elsewhere_pool ? json_string(pools[card->elsewhere_pool]) : json_null());
+	neap_json_set(object, "room", neap_json_number(card->room_bytes));
+	neap_json_set(object, "other_allocator", json_boolean(card->other_allocator));
+	neap_json_set(object, "pinned", pieces->known ? neap_json_number(pieces->pinned) : json_null());
+	neap_json_set(object, "unknown_purpose", neap_json_number(card->unknown_bytes));
+	neap_json_set(object, "step_peak_before", neap_json_number_or_null(card->step_peak_bytes, 0));
 }
 
-json_t *oom_card_json(const struct neap_oom_card *card, bool *ret_failed)
+json_t *oom_card_json(const struct neap_oom_card *card)
 {
 	const struct neap_oom_replays *replays = &card->replays;
 	json_t *object = json_object();
 
-	put_failure(object, card, ret_failed);
-	set(object, "holders", holders_json(card, ret_failed), ret_failed);
-	set(object, "fixes", fixes_json(card, ret_failed), ret_failed);
-	set(object, "memory", number_or_null(replays->memory_bytes, 0), ret_failed);
-	set(object, "settings", oom_whatifs_json(&replays->whatifs, ret_failed), ret_failed);
-	set(object, "smallest_memory", number_or_null(replays->smallest_bytes, 0), ret_failed);
-	set(object, "smallest_tried", json_boolean(replays->smallest_tried), ret_failed);
-	set(object, "smallest_is_lower_bound", json_boolean(replays->smallest_bytes && !replays->smallest_whole),
-	    ret_failed);
-	set(object, "lost_events", number(replays->lost_events), ret_failed);
-	set(object, "live_before_unknown", number(replays->before_bytes), ret_failed);
-	set(object, "live_before", number(replays->began_bytes), ret_failed);
-	set(object, "overwritten", json_boolean(replays->overwritten), ret_failed);
-	set(object, "not_recorded", json_boolean(replays->unrecorded), ret_failed);
+	put_failure(object, card);
+	neap_json_set(object, "holders", holders_json(card));
+	neap_json_set(object, "fixes", fixes_json(card));
+	neap_json_set(object, "memory", neap_json_number_or_null(replays->memory_bytes, 0));
+	neap_json_set(object, "settings", oom_whatifs_json(&replays->whatifs));
+	neap_json_set(object, "smallest_memory", neap_json_number_or_null(replays->smallest_bytes, 0));
+	neap_json_set(object, "smallest_tried", json_boolean(replays->smallest_tried));
+	neap_json_set(object, "smallest_is_lower_bound",
+		      json_boolean(replays->smallest_bytes && !replays->smallest_whole));
+	neap_json_set(object, "lost_events", neap_json_number(replays->lost_events));
+	neap_json_set(object, "live_before_unknown", neap_json_number(replays->before_bytes));
+	neap_json_set(object, "live_before", neap_json_number(replays->began_bytes));
+	neap_json_set(object, "overwritten", json_boolean(replays->overwritten));
+	neap_json_set(object, "not_recorded", json_boolean(replays->unrecorded));
 	return object;
 }

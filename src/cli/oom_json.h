@@ -6,8 +6,8 @@
 
 #include <jansson.h>
 
-json_t *oom_card_json(const struct neap_oom_card *card, bool *ret_failed);
+json_t *oom_card_json(const struct neap_oom_card *card);
 /* A table of settings, also without a failure. */
-json_t *oom_whatifs_json(const struct neap_whatifs *whatifs, bool *ret_failed);
+json_t *oom_whatifs_json(const struct neap_whatifs *whatifs);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "run/words.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -130,8 +130,8 @@ static void take_predictions(const json_t *predicted, struct neap_estimate_answe
 	json_t *item;
 	json_array_foreach(json_object_get(predicted, "savings"), index, item)
 	{
-		const char *name = json_string_value(json_object_get(item, "change"));
-		if (!name || answer->change_count == NEAP_ESTIMATE_CHANGES)
+		const char *name = neap_json_get_text(item, "change");
+		if (!*name || answer->change_count == NEAP_ESTIMATE_CHANGES)
 			continue;
 		snprintf(answer->changes[answer->change_count].name, sizeof answer->changes->name, "%s", name);
 		answer->changes[answer->change_count].low_bytes = get_bytes(item, "low");
@@ -144,8 +144,11 @@ static enum neap_status take_answer(const char *text, size_t length, struct neap
 				    struct neap_error *err)
 {
 	struct neap_estimate_answer answer = {0};
-	json_t *root = neap_json_load(text, length, NULL), *gpu, *best = NULL;
+	json_t *root = NULL, *gpu, *best = NULL;
 	size_t index;
+	enum neap_status status = neap_json_parse("the answer of neap estimate", text, length, &root, err);
+	if (status)
+		return status;
 	json_array_foreach(json_object_get(root, "gpus"), index, gpu)
 	{
 		if (!best || get_fits(gpu) > get_fits(best))
@@ -156,9 +159,8 @@ static enum neap_status take_answer(const char *text, size_t length, struct neap
 		json_decref(root);
 		return neap_fail(err, NEAP_EPARSE, "neap estimate gave an answer that cannot be read");
 	}
-	const char *name = json_string_value(json_object_get(best, "name"));
 	const char *setting = json_string_value(json_array_get(json_object_get(best, "fits_with"), 0));
-	snprintf(answer.gpu, sizeof answer.gpu, "%s", name ? name : "");
+	snprintf(answer.gpu, sizeof answer.gpu, "%s", neap_json_get_text(best, "name"));
 	snprintf(answer.setting, sizeof answer.setting, "%s", setting ? setting : "");
 	answer.fits = get_fits(best);
 	answer.total_bytes = get_bytes(best, "total");

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/units.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -18,15 +18,13 @@
 
 static uint64_t get_number(const json_t *object, const char *key, uint64_t otherwise)
 {
-	const json_t *value = json_object_get(object, key);
-	return json_is_integer(value) && json_integer_value(value) >= 0 ? (uint64_t)json_integer_value(value)
-									: otherwise;
+	neap_json_get_number(object, key, &otherwise);
+	return otherwise;
 }
 
 static void get_text(const json_t *object, const char *key, char *ret_text, size_t room)
 {
-	const char *value = json_string_value(json_object_get(object, key));
-	snprintf(ret_text, room, "%s", value ? value : "");
+	snprintf(ret_text, room, "%s", neap_json_get_text(object, key));
 }
 
 /* The most critical first: a size, a branch, a value; then the most frequent. */
@@ -112,7 +110,6 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 {
 	struct neap_estimate_process process = {.pid = pid};
 	struct neap_buffer text = {0};
-	json_error_t where = {0};
 	char path[4096], name[64];
 	json_t *about = NULL;
 	enum neap_status status = NEAP_OK;
@@ -122,7 +119,9 @@ static enum neap_status read_process(const char *folder, uint64_t pid, struct ne
 	if ((status = neap_path_join(path, sizeof path, folder, name)) != NEAP_OK ||
 	    (status = neap_file_read(path, FILE_BYTES, &text, err)) != NEAP_OK)
 		goto out;
-	about = neap_json_load(neap_buffer_string(&text), text.length, &where);
+	status = neap_json_parse(path, neap_buffer_string(&text), text.length, &about, err);
+	if (status == NEAP_ENOMEM)
+		goto out;
 	if (!json_is_object(about)) {
 		status = neap_fail(err, NEAP_EPARSE, "%s: not what a process of an estimate writes", path);
 		goto out;

@@ -15,12 +15,11 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,12 +80,11 @@ void neap_run_stage_begin_again(const struct neap_supervise *run)
 static const struct {
 	const char *key;
 	size_t offset, room; /* room 0: an int */
-	bool newer;          /* absent in files of earlier versions */
 } evidence_fields[] = {
 #define NUMBER(name) #name, offsetof(struct neap_evidence, name), 0
 #define TEXT(name)   #name, offsetof(struct neap_evidence, name), sizeof((struct neap_evidence *)0)->name
-	{NUMBER(wait_status)}, {NUMBER(canceled_by)},     {NUMBER(killed_by)},     {TEXT(lost_text)},
-	{TEXT(limit_text)},    {TEXT(stderr_line), true}, {TEXT(lost_line), true}, {TEXT(error_line), true},
+	{NUMBER(wait_status)}, {NUMBER(canceled_by)}, {NUMBER(killed_by)}, {TEXT(lost_text)},
+	{TEXT(limit_text)},    {TEXT(stderr_line)},   {TEXT(lost_line)},   {TEXT(error_line)},
 #undef NUMBER
 #undef TEXT
 };
@@ -96,30 +94,23 @@ static json_t *evidence_value(const struct neap_evidence *evidence)
 {
 	json_t *object = json_pack("{s:b, s:I}", "timed_out", evidence->timed_out, "host_kills",
 				   (json_int_t)evidence->host_kills);
-	int failed = !object;
-	for (size_t i = 0; !failed && i < EVIDENCE_FIELDS; i++) {
+	for (size_t i = 0; i < EVIDENCE_FIELDS; i++) {
 		const char *place = (const char *)evidence + evidence_fields[i].offset;
-		failed = json_object_set_new(object, evidence_fields[i].key,
-					     evidence_fields[i].room ? json_string(place)
-								     : json_integer(*(const int *)place));
+		neap_json_set(object, evidence_fields[i].key,
+			      evidence_fields[i].room ? neap_json_text(place) : json_integer(*(const int *)place));
 	}
-	if (failed)
-		json_decref(object);
-	return failed ? NULL : object;
+	return object;
 }
 
 static bool read_evidence(const json_t *object, struct neap_evidence *evidence)
 {
-	const json_t *kills = json_object_get(object, "host_kills");
-	if (!json_is_boolean(json_object_get(object, "timed_out")) || !json_is_integer(kills))
+	if (!json_is_boolean(json_object_get(object, "timed_out")) ||
+	    !neap_json_get_number(object, "host_kills", &evidence->host_kills))
 		return false;
 	evidence->timed_out = json_is_true(json_object_get(object, "timed_out"));
-	evidence->host_kills = (uint64_t)json_integer_value(kills);
 	for (size_t i = 0; i < EVIDENCE_FIELDS; i++) {
 		char *place = (char *)evidence + evidence_fields[i].offset;
 		const json_t *value = json_object_get(object, evidence_fields[i].key);
-		if (!value && evidence_fields[i].newer)
-			continue;
 		if (evidence_fields[i].room ? !json_is_string(value) : !json_is_integer(value))
 			return false;
 		if (evidence_fields[i].room)
@@ -136,10 +127,12 @@ static enum neap_status format_end(struct neap_supervise *run, const struct neap
 {
 	struct neap_result result = {0};
 	struct neap_verdict verdict;
+	const uint64_t failures = neap_json_failures();
 	json_t *object = evidence_value(evidence);
 	char *dumped = neap_json_dump(object, JSON_COMPACT);
-	enum neap_status status =
-		dumped ? NEAP_OK : neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a command's end");
+	enum neap_status status = NEAP_OK;
+	if (!dumped || neap_json_failures() != failures)
+		status = neap_fail(err, NEAP_ENOMEM, "out of host memory while noting a command's end");
 	json_decref(object);
 	neap_outcome_decide(evidence, &verdict);
 	if (!status)
@@ -180,22 +173,13 @@ struct end {
 	uint64_t ooms, started_ns, log_offset;
 };
 
-static bool take_number(const json_t *root, const char *key, uint64_t *ret_number)
-{
-	const json_t *value = json_object_get(root, key);
-	if (!json_is_integer(value) || json_integer_value(value) < 0)
-		return false;
-	*ret_number = (uint64_t)json_integer_value(value);
-	return true;
-}
-
 static enum neap_status parse_end(const char *path, const json_t *root, struct end *end, struct neap_error *err)
 {
 	struct neap_buffer text = {0};
 	if (json_integer_value(json_object_get(root, "schema")) != SCHEMA ||
-	    !json_is_boolean(json_object_get(root, "rung_left")) || !take_number(root, "ooms", &end->ooms) ||
-	    !take_number(root, "started_ns", &end->started_ns) ||
-	    !take_number(root, "log_offset", &end->log_offset) ||
+	    !json_is_boolean(json_object_get(root, "rung_left")) || !neap_json_get_number(root, "ooms", &end->ooms) ||
+	    !neap_json_get_number(root, "started_ns", &end->started_ns) ||
+	    !neap_json_get_number(root, "log_offset", &end->log_offset) ||
 	    !read_evidence(json_object_get(root, "evidence"), &end->evidence))
 		return neap_fail(err, NEAP_EPARSE, "%.150s: expected the end of a command, schema %d", path, SCHEMA);
 	end->rung_left = json_is_true(json_object_get(root, "rung_left"));
@@ -215,18 +199,16 @@ static enum neap_status read_end(const char *folder, struct end *end, struct nea
 {
 	char path[4200];
 	struct neap_buffer text = {0};
-	json_error_t where;
+	json_t *root = NULL;
 	const uint64_t failures = neap_json_failures();
 	enum neap_status status = neap_path_join(path, sizeof path, folder, "ended");
 	if (!status)
 		status = neap_file_read(path, ENDED_LIMIT, &text, err);
 	if (status)
 		return status;
-	json_t *root = neap_json_load(neap_buffer_string(&text), text.length, &where);
+	status = neap_json_parse(path, neap_buffer_string(&text), text.length, &root, err);
 	neap_buffer_fini(&text);
-	if (!root)
-		status = neap_fail(err, NEAP_EPARSE, "%.150s: %.80s", path, where.text);
-	else
+	if (!status)
 		status = parse_end(path, root, end, err);
 	json_decref(root);
 	if (neap_json_failures() != failures)

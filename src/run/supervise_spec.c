@@ -5,23 +5,15 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Text from the command line; null if it is not UTF-8. */
-static json_t *text_value(const char *text)
-{
-	json_t *value = text ? json_string(text) : NULL;
-	return value ? value : json_null();
-}
 
 static json_t *needs_value(const struct neap_needs *needs)
 {
 	if (needs->kind == NEAP_NEEDS_BYTES)
-		return json_integer(needs->bytes < INT64_MAX ? (json_int_t)needs->bytes : INT64_MAX);
+		return neap_json_number(needs->bytes);
 	return json_string(needs->kind == NEAP_NEEDS_DEVICE ? "device" : "none");
 }
 
@@ -34,13 +26,13 @@ enum neap_status neap_supervise_spec_write(const struct neap_supervise *run, str
 	const uint64_t failures = neap_json_failures();
 	json_t *command = json_array(), *parameters = json_object();
 	for (size_t i = 0; run->options.command[i]; i++)
-		json_array_append_new(command, text_value(run->options.command[i]));
-	for (size_t i = 0; i < run->options.parameters.count; i++)
+		neap_json_add(command, neap_json_text(run->options.command[i]));
+	for (size_t i = 0; i < run->options.parameters.count; i++) /* leaves out a name that is not UTF-8 */
 		json_object_set_new(parameters, run->options.parameters.items[i].name,
-				    text_value(run->options.parameters.items[i].value));
-	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "run_id", text_value(run->run_id),
-				 "name", text_value(run->options.name), "command", command, "parameters", parameters,
-				 "needs", needs_value(&run->options.needs));
+				    neap_json_text(run->options.parameters.items[i].value));
+	json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o}", "schema", 1, "run_id", neap_json_text(run->run_id),
+				 "name", neap_json_text(run->options.name), "command", command, "parameters",
+				 parameters, "needs", needs_value(&run->options.needs));
 	char *text = neap_json_dump(root, JSON_INDENT(1));
 	json_decref(root);
 	if (text && neap_json_failures() == failures)

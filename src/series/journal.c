@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/owner.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -49,8 +49,10 @@ static json_t *parse_line(const char *line, size_t length)
 	}
 	if (crc != neap_journal_crc(line + 9, length - 9))
 		return NULL;
-	json_t *record = neap_json_load(line + 9, length - 9, NULL);
-	if (record && !json_is_object(record)) {
+	json_t *record = NULL;
+	if (neap_json_parse("", line + 9, length - 9, &record, NULL))
+		return NULL;
+	if (!json_is_object(record)) {
 		json_decref(record);
 		return NULL;
 	}
@@ -197,8 +199,7 @@ bool neap_journal_is_finished(const struct neap_journal *journal)
 {
 	size_t count = json_array_size(journal->records);
 	const json_t *last = count ? json_array_get(journal->records, count - 1) : NULL;
-	const char *type = json_string_value(json_object_get(last, "type"));
-	return type && !strcmp(type, "finish");
+	return !strcmp(neap_json_get_text(last, "type"), "finish");
 }
 
 size_t neap_journal_dropped(const struct neap_journal *journal) { return journal->dropped; }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "run/drain.h"
+#include "store/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,12 +34,6 @@ void neap_series_state_fini(struct neap_series_state *state)
 	*state = (struct neap_series_state){0};
 }
 
-static const char *text_of(const json_t *record, const char *key)
-{
-	const char *text = json_string_value(json_object_get(record, key));
-	return text ? text : "";
-}
-
 static void hash_text(const struct neap_spec *spec, char text[17]) { snprintf(text, 17, "%016" PRIx64, spec->hash); }
 
 static enum neap_status apply_begin(struct neap_series_state *state, const struct neap_spec *spec,
@@ -50,7 +45,7 @@ static enum neap_status apply_begin(struct neap_series_state *state, const struc
 	if (json_integer_value(json_object_get(record, "schema")) != NEAP_SERIES_SCHEMA)
 		return neap_fail(err, NEAP_EPARSE, "expected schema %d", NEAP_SERIES_SCHEMA);
 	hash_text(spec, hash);
-	if (!state->tolerant && strcmp(text_of(record, "spec_hash"), hash))
+	if (!state->tolerant && strcmp(neap_json_get_text(record, "spec_hash"), hash))
 		return neap_fail(err, NEAP_ESTATE, "the series file has changed since the series began");
 	state->begun = true;
 	return NEAP_OK;
@@ -78,7 +73,7 @@ static enum neap_status apply_edit(struct neap_series_state *state, const struct
 		if (!name || (!state->tolerant && find_experiment(spec, name) == spec->count))
 			return neap_fail(err, NEAP_EPARSE, "expected the names of experiments that are run again");
 	}
-	if (!state->tolerant && strcmp(text_of(record, "spec_hash"), hash))
+	if (!state->tolerant && strcmp(neap_json_get_text(record, "spec_hash"), hash))
 		return neap_fail(err, NEAP_ESTATE, "the series file has changed since its last edit");
 	for (size_t i = 0; i < json_array_size(again); i++) {
 		size_t at = find_experiment(spec, json_string_value(json_array_get(again, i)));
@@ -151,8 +146,8 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 static enum neap_status apply_needs(struct neap_series_state *state, const struct neap_spec *spec,
 				    const json_t *record, struct neap_error *err)
 {
-	size_t at = find_experiment(spec, text_of(record, "experiment"));
-	const char *needs = text_of(record, "needs");
+	size_t at = find_experiment(spec, neap_json_get_text(record, "experiment"));
+	const char *needs = neap_json_get_text(record, "needs");
 	struct neap_needs parsed;
 	if (at == spec->count && state->tolerant)
 		return NEAP_OK;
@@ -160,7 +155,8 @@ static enum neap_status apply_needs(struct neap_series_state *state, const struc
 	    neap_needs_parse(needs, &parsed, NULL))
 		return neap_fail(err, NEAP_EPARSE, "expected an experiment of the series and what it needs");
 	strcpy(state->ends[at].estimated, needs);
-	snprintf(state->ends[at].estimated_key, sizeof state->ends[at].estimated_key, "%s", text_of(record, "key"));
+	snprintf(state->ends[at].estimated_key, sizeof state->ends[at].estimated_key, "%s",
+		 neap_json_get_text(record, "key"));
 	return NEAP_OK;
 }
 
@@ -179,19 +175,19 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 				    const json_t *record, struct neap_error *err)
 {
 	struct neap_step_experiment *experiment = &state->experiments[at];
-	const char *run_id = text_of(record, "run_id");
+	const char *run_id = neap_json_get_text(record, "run_id");
 	if (experiment->ended || experiment->open || attempt != experiment->attempts + 1)
 		return neap_fail(err, NEAP_EPARSE, "a start out of order");
 	if (!*run_id || strlen(run_id) >= sizeof state->ends[at].run_id)
 		return neap_fail(err, NEAP_EPARSE, "expected a run_id");
-	const char *needs = text_of(record, "needs"), *device = text_of(record, "device");
+	const char *needs = neap_json_get_text(record, "needs"), *device = neap_json_get_text(record, "device");
 	struct neap_needs parsed;
 	if (strlen(needs) >= sizeof state->ends[at].needs || strlen(device) >= sizeof state->ends[at].device ||
 	    (*needs && neap_needs_parse(needs, &parsed, NULL)))
 		return neap_fail(err, NEAP_EPARSE, "expected what an attempt needs, and a device");
 	strcpy(state->ends[at].needs, needs);
 	strcpy(state->ends[at].device, device);
-	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", text_of(record, "key"));
+	snprintf(state->ends[at].key, sizeof state->ends[at].key, "%s", neap_json_get_text(record, "key"));
 	strcpy(state->ends[at].run_id, run_id);
 	state->ends[at].submission = 0; /* no task is left for the next attempt */
 	experiment->attempts = attempt;
@@ -204,7 +200,7 @@ static enum neap_status apply_end(struct neap_series_state *state, size_t at, co
 {
 	int outcome = 0;
 	while (outcome < NEAP_OUTCOME_COUNT &&
-	       strcmp(neap_outcome_name((enum neap_outcome)outcome), text_of(record, "outcome")))
+	       strcmp(neap_outcome_name((enum neap_outcome)outcome), neap_json_get_text(record, "outcome")))
 		outcome++;
 	json_int_t status = json_integer_value(json_object_get(record, "exit_status"));
 	if (outcome == NEAP_OUTCOME_COUNT || status < 0 || status > 255)
@@ -242,7 +238,7 @@ static enum neap_status apply_unbegun(struct neap_series_state *state, size_t at
 static enum neap_status apply_to_experiment(struct neap_series_state *state, const struct neap_spec *spec,
 					    const char *type, const json_t *record, struct neap_error *err)
 {
-	const char *name = text_of(record, "experiment");
+	const char *name = neap_json_get_text(record, "experiment");
 	json_int_t attempt = json_integer_value(json_object_get(record, "attempt"));
 	size_t at = find_experiment(spec, name);
 	if (at == spec->count && state->tolerant)
@@ -274,7 +270,7 @@ static enum neap_status apply_to_experiment(struct neap_series_state *state, con
 enum neap_status neap_series_state_apply(struct neap_series_state *state, const struct neap_spec *spec,
 					 const json_t *record, struct neap_error *err)
 {
-	const char *type = text_of(record, "type");
+	const char *type = neap_json_get_text(record, "type");
 	if (!strcmp(type, "series"))
 		return apply_begin(state, spec, record, err);
 	if (state->begun && !strcmp(type, "edit"))
@@ -305,11 +301,12 @@ enum neap_status neap_series_state_replay(struct neap_series_state *state, const
 	char hash[17];
 	json_array_foreach(records, index, record)
 	{
-		if (!strcmp(text_of(record, "type"), "edit"))
+		if (!strcmp(neap_json_get_text(record, "type"), "edit"))
 			last = index;
 	}
 	hash_text(spec, hash);
-	bool edited = json_array_size(records) && strcmp(text_of(json_array_get(records, last), "spec_hash"), hash);
+	bool edited = json_array_size(records) &&
+		      strcmp(neap_json_get_text(json_array_get(records, last), "spec_hash"), hash);
 	state->edited = edited;
 	json_array_foreach(records, index, record)
 	{

@@ -10,10 +10,10 @@
 #include "series/series_state.h"
 #include "slurm/claim.h"
 #include "slurm/decide.h"
+#include "store/json.h"
 #include "store/result.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +63,7 @@ static enum neap_status work_read(struct work *work, uint32_t submission, struct
 		return status;
 	json_array_foreach(work->records, index, record)
 	{
-		const char *type = json_string_value(json_object_get(record, "type"));
-		if (strcmp(type ? type : "", "array") != 0 ||
+		if (strcmp(neap_json_get_text(record, "type"), "array") != 0 ||
 		    json_integer_value(json_object_get(record, "submission")) != (json_int_t)submission)
 			continue;
 		work->names = json_object_get(record, "experiments");

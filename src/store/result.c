@@ -18,9 +18,8 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "store/json_memory.h"
+#include "store/json.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,41 +209,6 @@ void neap_result_fini(struct neap_result *result)
 	*result = (struct neap_result){.last_loss = NAN};
 }
 
-/* Length of the well-formed UTF-8 character at `text`, 0 when there is none. */
-static size_t character_length(const unsigned char *text)
-{
-	size_t length = text[0] < 0x80   ? 1
-			: text[0] < 0xc2 ? 0
-			: text[0] < 0xe0 ? 2
-			: text[0] < 0xf0 ? 3
-			: text[0] < 0xf5 ? 4
-					 : 0;
-	for (size_t i = 1; i < length; i++)
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	bool overlong = (text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xf0 && text[1] < 0x90);
-	bool surrogate = text[0] == 0xed && text[1] >= 0xa0;
-	bool beyond = text[0] == 0xf4 && text[1] >= 0x90;
-	return overlong || surrogate || beyond ? 0 : length;
-}
-
-/* A command line and a file name may hold any bytes, JSON only UTF-8. */
-static json_t *string_value(const char *text)
-{
-	char *copy = strdup(text ? text : "");
-	if (!copy)
-		return NULL;
-	for (unsigned char *p = (unsigned char *)copy; *p;) {
-		size_t length = character_length(p);
-		if (!length)
-			*p = '?';
-		p += length ? length : 1;
-	}
-	json_t *value = json_string(copy);
-	free(copy);
-	return value;
-}
-
 static json_t *u64_value(uint64_t number, const char *key, struct neap_error *err)
 {
 	if (number > INT64_MAX) {
@@ -285,7 +249,7 @@ static json_t *marks_value(const struct neap_result *result, struct neap_error *
 		const struct neap_result_mark *mark = &result->marks[i];
 		json_t *row = json_array();
 		int bad = !row || json_array_append_new(row, u64_value(mark->time_ns, "marks", err)) ||
-			  json_array_append_new(row, string_value(mark->name)) ||
+			  json_array_append_new(row, neap_json_text(mark->name)) ||
 			  json_array_append_new(row, u64_value(mark->value, "marks", err));
 		if (bad)
 			json_decref(row);
@@ -301,7 +265,7 @@ static json_t *rank_value(const struct neap_result_rank *rank, struct neap_error
 {
 	json_t *object = json_object();
 	int bad = !object || json_object_set_new(object, "role", json_string(neap_role_name(rank->role))) ||
-		  json_object_set_new(object, "device", string_value(rank->device));
+		  json_object_set_new(object, "device", neap_json_text(rank->device));
 	for (size_t i = 0; !bad && i < RANK_FIGURES; i++) {
 		uint64_t figure = *(const uint64_t *)((const char *)rank + rank_figures[i].offset);
 		bad = json_object_set_new(object, rank_figures[i].key,
@@ -333,7 +297,7 @@ static json_t *field_value(const struct neap_result *result, const struct field 
 	const void *place = at(result, field);
 	switch (field->kind) {
 	case FIELD_STRING:
-		return string_value(*(char *const *)place);
+		return neap_json_text(*(char *const *)place);
 	case FIELD_U64:
 		return u64_value(*(const uint64_t *)place, field->key, err);
 	case FIELD_U32:
@@ -585,22 +549,13 @@ enum neap_status neap_result_parse(const char *name, const struct neap_buffer *t
 				   struct neap_error *err)
 {
 	struct neap_result result = {0};
-	json_error_t error = {0};
 	json_t *root = NULL;
 	enum neap_status status = neap_result_init(&result, err);
 	if (status)
 		return status;
-	const uint64_t failures = neap_json_failures();
-	root = neap_json_load(neap_buffer_string(text), text->length, &error);
-	if (neap_json_failures() != failures) {
-		status = neap_fail(err, NEAP_ENOMEM, "reading %s: out of host memory", name);
+	status = neap_json_parse(name, neap_buffer_string(text), text->length, &root, err);
+	if (status)
 		goto out;
-	}
-	if (!root) {
-		status = neap_fail_at(err, error.line > 0 ? (uint32_t)error.line : 1,
-				      error.column > 0 ? (uint32_t)error.column : 1, "%s: %s", name, error.text);
-		goto out;
-	}
 	if (!json_is_object(root)) {
 		status = neap_fail_at(err, 1, 1, "%s: expected an object", name);
 		goto out;
