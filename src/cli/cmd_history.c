@@ -10,6 +10,7 @@
 #include "cli/history_report.h"
 #include "cli/print.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -91,10 +92,8 @@ static bool read_outcome(const char *text, char outcome[32])
 	for (char *c = outcome; *c; c++)
 		if (*c == '-' || *c == '_')
 			*c = ' ';
-	for (int i = 0; i < NEAP_OUTCOME_COUNT; i++)
-		if (!strcmp(outcome, neap_outcome_name((enum neap_outcome)i)))
-			return true;
-	return false;
+	enum neap_outcome known;
+	return neap_outcome_named(outcome, &known);
 }
 
 static int misuse_outcome(const struct neap_arguments *arguments, const char *text)
@@ -147,20 +146,18 @@ static int read_request(const struct neap_arguments *arguments, struct request *
 
 struct listing {
 	const struct request *request;
-	size_t count, more;
+	size_t count;
 	enum neap_status status;
 	struct neap_error err;
 };
 
-static bool list_one(void *context, const struct neap_history_run *run)
+static bool list_one(void *context, struct neap_history_run *run)
 {
 	struct listing *listing = context;
 	if (listing->request->json)
 		listing->status = history_print_json(listing->count, run, &listing->err);
 	else if (listing->request->csv)
 		history_print_csv(listing->count, run);
-	else if (!listing->request->limited && listing->count == LIST_MOST)
-		return ++listing->more;
 	else
 		listing->status = history_print_row(listing->count, run, &listing->err);
 	listing->count++;
@@ -171,17 +168,21 @@ static int list(struct neap_history *history, struct request *request)
 {
 	struct listing listing = {.request = request};
 	struct neap_error err = {0};
-	request->filter.whole = request->json;
-	enum neap_status status =
-		history ? neap_history_find(history, &request->filter, list_one, &listing, &err) : NEAP_OK;
+	uint64_t found = 0;
+	enum neap_status status = history ? neap_history_count(history, &request->filter, &found, &err) : NEAP_OK;
+	if (!request->json && !request->csv && !request->limited)
+		request->filter.limit = LIST_MOST;
+	if (!status && history)
+		status = neap_history_find(history, &request->filter, list_one, &listing, &err);
 	if (status || listing.status != NEAP_OK)
 		return neap_complain("history", status != NEAP_OK ? &err : &listing.err);
 	if (request->json)
 		history_end_json(listing.count);
 	else if (!request->csv && listing.count == 0)
 		puts("No such run.");
-	else if (listing.more > 0)
-		printf("%zu earlier run%s: --limit 0 shows all\n", listing.more, listing.more == 1 ? "" : "s");
+	else if (!request->csv && !request->limited && found > LIST_MOST)
+		printf("%" PRIu64 " earlier run%s: --limit 0 shows all\n", found - LIST_MOST,
+		       found == LIST_MOST + 1 ? "" : "s");
 	return NEAP_EXIT_OK;
 }
 
@@ -190,42 +191,24 @@ static int list(struct neap_history *history, struct request *request)
 struct choice {
 	const char *wanted;
 	struct neap_result result; /* the one, taken over */
-	char *series, *key;
+	char *series;
 	size_t count;
 	bool exact, failed;
 };
 
-/* A copy by way of its JSON: a result owns its strings. */
-static bool copy_result(const struct neap_result *from, struct neap_result *ret_to)
-{
-	struct neap_buffer text = {0};
-	struct neap_result plain = *from;
-	if (plain.leak_bytes_per_step != plain.leak_bytes_per_step)
-		plain.leak_bytes_per_step = 0;
-	if (plain.leak_confidence != plain.leak_confidence)
-		plain.leak_confidence = 0;
-	bool copied = neap_result_format("the run", &plain, &text, NULL) == NEAP_OK &&
-		      neap_result_parse("the run", &text, ret_to, NULL) == NEAP_OK;
-	neap_buffer_fini(&text);
-	return copied;
-}
-
-static bool choose(void *context, const struct neap_history_run *run)
+static bool choose(void *context, struct neap_history_run *run)
 {
 	struct choice *choice = context;
 	bool exact = !strcmp(run->result->run_id, choice->wanted);
 	if (!exact && choice->count++ > 0)
 		return true;
-	if (choice->series)
-		neap_result_fini(&choice->result);
+	neap_result_fini(&choice->result);
+	choice->result = *run->result;
+	*run->result = (struct neap_result){0};
 	free(choice->series);
 	choice->series = strdup(run->series);
 	choice->exact = exact;
-	choice->failed = !choice->series || !copy_result(run->result, &choice->result);
-	if (choice->failed) {
-		free(choice->series);
-		choice->series = NULL;
-	}
+	choice->failed = !choice->series;
 	return !exact && !choice->failed;
 }
 
@@ -234,10 +217,10 @@ static enum neap_status find_run(struct neap_history *history, const char *wante
 				 struct neap_error *err)
 {
 	struct choice choice = {.wanted = wanted};
-	struct neap_history_filter filter = {.run = wanted, .whole = true};
+	struct neap_history_filter filter = {.run = wanted};
 	enum neap_status status = *wanted ? neap_history_find(history, &filter, choose, &choice, err) : NEAP_OK;
 	if (!status && choice.count == 0 && !choice.exact && !choice.failed) {
-		filter = (struct neap_history_filter){.name = wanted, .whole = true, .limit = 1};
+		filter = (struct neap_history_filter){.name = wanted, .limit = 1};
 		status = neap_history_find(history, &filter, choose, &choice, err);
 	}
 	if (!status && choice.failed)
@@ -249,8 +232,7 @@ static enum neap_status find_run(struct neap_history *history, const char *wante
 		status = neap_fail(err, NEAP_EINVAL, "%zu runs begin with '%.80s': give more of its ID", choice.count,
 				   wanted);
 	if (status) {
-		if (choice.series)
-			neap_result_fini(&choice.result);
+		neap_result_fini(&choice.result);
 		free(choice.series);
 	} else {
 		*ret_choice = choice;

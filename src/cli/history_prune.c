@@ -5,6 +5,7 @@
 #include "cli/history_report.h"
 #include "cli/print.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,33 +97,25 @@ static bool may_prune(const struct history_prune_request *request, const char *w
 
 /* --- rows --- */
 
-static bool count_one(void *context, const struct neap_history_run *run)
-{
-	(void)run;
-	++*(size_t *)context;
-	return true;
-}
-
 static int prune_rows(struct neap_history *history, const struct history_prune_request *request)
 {
 	struct neap_error err = {0};
-	size_t found = 0;
-	uint64_t deleted = 0;
+	uint64_t found = 0, deleted = 0;
 	char what[64];
 	int code = NEAP_EXIT_OK;
-	if (history && neap_history_find(history, &request->filter, count_one, &found, &err) != NEAP_OK)
+	if (history && neap_history_count(history, &request->filter, &found, &err) != NEAP_OK)
 		return neap_complain("history", &err);
 	if (found == 0 || request->dry_run) {
-		printf("%s %zu run%s\n", request->dry_run ? "Would delete" : "Deleted", found, found == 1 ? "" : "s");
+		printf("%s %" PRIu64 " run%s\n", request->dry_run ? "Would delete" : "Deleted", found,
+		       found == 1 ? "" : "s");
 		return NEAP_EXIT_OK;
 	}
-	snprintf(what, sizeof what, "%zu run%s from the history", found, found == 1 ? "" : "s");
+	snprintf(what, sizeof what, "%" PRIu64 " run%s from the history", found, found == 1 ? "" : "s");
 	if (!may_prune(request, what, &code))
 		return code;
 	if (neap_history_prune(history, &request->filter, &deleted, &err) != NEAP_OK)
 		code = neap_complain("history", &err);
-	printf("Deleted %llu run%s from the history; their folders stay\n", (unsigned long long)deleted,
-	       deleted == 1 ? "" : "s");
+	printf("Deleted %" PRIu64 " run%s from the history; their folders stay\n", deleted, deleted == 1 ? "" : "s");
 	return code;
 }
 

@@ -32,129 +32,70 @@ const char *history_time(uint64_t wall_ns, char text[32])
 
 /* --- figures --- */
 
-enum figure_kind {
-	FIGURE_TEXT,
-	FIGURE_BYTES,
-	FIGURE_TIME,
-	FIGURE_COUNT,
-	FIGURE_SMALL,
-	FIGURE_EXIT,
-	FIGURE_LOSS,
-	FIGURE_OUTCOME,
-	FIGURE_WHEN,
-	FIGURE_DRAIN,
-	FIGURE_LEAK
-};
-
-static const struct figure {
-	const char *label;
-	enum figure_kind kind;
-	size_t offset;
-} figures[] = {
-#define AT(field) offsetof(struct neap_result, field)
-	{"name", FIGURE_TEXT, AT(name)},
-	{"command", FIGURE_TEXT, AT(command)},
-	{"parameters", FIGURE_TEXT, AT(parameters)},
-	{"outcome", FIGURE_OUTCOME, AT(outcome)},
-	{"evidence", FIGURE_TEXT, AT(evidence)},
-	{"exit status", FIGURE_EXIT, AT(exit_status)},
-	{"error", FIGURE_TEXT, AT(error_line)},
-	{"folder", FIGURE_TEXT, AT(folder)},
-	{"started", FIGURE_WHEN, AT(started_wall_ns)},
-	{"ended", FIGURE_WHEN, AT(ended_wall_ns)},
-	{"took", FIGURE_TIME, AT(duration_ns)},
-	{"device", FIGURE_TEXT, AT(device_name)},
-	{"uuid", FIGURE_TEXT, AT(device_uuid)},
-	{"backend", FIGURE_TEXT, AT(backend)},
-	{"device memory", FIGURE_BYTES, AT(device_total_bytes)},
-	{"peak allocated", FIGURE_BYTES, AT(peak_allocated_bytes)},
-	{"peak reserved", FIGURE_BYTES, AT(peak_reserved_bytes)},
-	{"peak on device", FIGURE_BYTES, AT(peak_device_bytes)},
-	{"headroom", FIGURE_BYTES, AT(headroom_bytes)},
-	{"waited", FIGURE_TIME, AT(waited_ns)},
-	{"drain", FIGURE_DRAIN, AT(drain_ns)},
-	{"OOMs", FIGURE_SMALL, AT(ooms)},
-	{"retries", FIGURE_SMALL, AT(retries)},
-	{"rungs", FIGURE_SMALL, AT(rungs)},
-	{"rung", FIGURE_TEXT, AT(rung)},
-	{"restarts", FIGURE_SMALL, AT(restarts)},
-	{"micro-batch", FIGURE_COUNT, AT(micro_batch)},
-	{"accumulation", FIGURE_COUNT, AT(accumulate)},
-	{"batch", FIGURE_COUNT, AT(batch)},
-	{"steps", FIGURE_COUNT, AT(steps)},
-	{"last loss", FIGURE_LOSS, AT(last_loss)},
-	{"leak", FIGURE_LEAK, AT(leak_verdict)},
-	{"fluctuation", FIGURE_TEXT, AT(fluctuation)},
-	{"savings", FIGURE_TEXT, AT(savings)},
-	{"cleanup", FIGURE_TEXT, AT(cleanup)},
-	{"advice", FIGURE_TEXT, AT(advice)},
-	{"stray contexts", FIGURE_TEXT, AT(stray_contexts)},
-	{"not attached", FIGURE_TEXT, AT(not_attached)},
-	{"contained by", FIGURE_TEXT, AT(containment)},
-#undef AT
-};
-#define FIGURES (sizeof figures / sizeof *figures)
-
-/* The value of a figure in a run, "-" without one; NAN where it is no number. */
-static double tell(const struct figure *figure, const struct neap_result *result, char text[ROOM])
+/* A whole number; "" for 0. */
+static void tell_count(uint64_t number, char text[ROOM])
 {
-	const char *base = (const char *)result + figure->offset;
+	if (number)
+		snprintf(text, ROOM, "%" PRIu64, number);
+}
+
+/* The value of a field in a run, "-" without one; NAN where it is no number. */
+static double tell(size_t at, const struct neap_result *result, char text[ROOM])
+{
+	const struct neap_result_field *field = &neap_result_fields[at];
+	const void *place = neap_result_at(result, field);
 	char size[NEAP_UNITS_ROOM];
 	uint64_t number = 0;
 	double real = (double)NAN;
 	text[0] = '\0';
-	switch (figure->kind) {
-	case FIGURE_TEXT:
-		neap_report_clean(text, ROOM, *(char *const *)base ? *(char *const *)base : "");
+	switch (field->kind) {
+	case NEAP_RESULT_TEXT:
+		neap_report_clean(text, ROOM, *(char *const *)place ? *(char *const *)place : "");
 		break;
-	case FIGURE_BYTES:
-		number = *(const uint64_t *)base;
+	case NEAP_RESULT_BYTES:
+		number = *(const uint64_t *)place;
 		if (number && number < INT64_MAX)
 			snprintf(text, ROOM, "%s", neap_size_format(number, size));
 		break;
-	case FIGURE_TIME:
-		number = *(const uint64_t *)base;
+	case NEAP_RESULT_NS:
+		number = *(const uint64_t *)place;
 		if (number)
 			snprintf(text, ROOM, "%s", neap_duration_format(number, size));
 		break;
-	case FIGURE_DRAIN:
-		number = result->drained ? result->drain_ns : 0;
-		if (result->drained && result->device_total_bytes)
-			snprintf(text, ROOM, "%s", neap_duration_format(number, size));
-		else
-			neap_report_clean(text, ROOM, result->drain_note);
+	case NEAP_RESULT_COUNT:
+		tell_count(number = *(const uint64_t *)place, text);
 		break;
-	case FIGURE_COUNT:
-		number = *(const uint64_t *)base;
-		if (number)
-			snprintf(text, ROOM, "%" PRIu64, number);
+	case NEAP_RESULT_SMALL:
+		tell_count(number = *(const uint32_t *)place, text);
 		break;
-	case FIGURE_SMALL:
-		number = *(const uint32_t *)base;
-		if (number)
-			snprintf(text, ROOM, "%" PRIu64, number);
+	case NEAP_RESULT_STATUS:
+		snprintf(text, ROOM, "%d", *(const int *)place);
 		break;
-	case FIGURE_EXIT:
-		snprintf(text, ROOM, "%d", *(const int *)base);
-		break;
-	case FIGURE_LOSS:
-		real = *(const double *)base;
+	case NEAP_RESULT_LOSS:
+	case NEAP_RESULT_NUMBER:
+	case NEAP_RESULT_SHARE:
+		real = *(const double *)place;
 		if (isfinite(real))
 			snprintf(text, ROOM, "%.6g", real);
 		break;
-	case FIGURE_OUTCOME:
-		snprintf(text, ROOM, "%s", neap_outcome_name(*(const enum neap_outcome *)base));
+	case NEAP_RESULT_BOOL:
+		strcpy(text, *(const bool *)place ? "yes" : "no");
 		break;
-	case FIGURE_WHEN:
-		history_time(*(const uint64_t *)base, text);
+	case NEAP_RESULT_OUTCOME:
+		snprintf(text, ROOM, "%s", neap_outcome_name(*(const enum neap_outcome *)place));
 		break;
-	case FIGURE_LEAK:
-		neap_report_clean(text, ROOM, result->leak_verdict);
-		if (!strcmp(text, "leak"))
-			snprintf(text, ROOM, "leak, %s a step (confidence %.3f)",
-				 neap_size_format_delta((int64_t)result->leak_bytes_per_step, size),
-				 result->leak_confidence);
+	case NEAP_RESULT_WALL:
+		history_time(*(const uint64_t *)place, text);
 		break;
+	}
+	if (at == NEAP_RESULT_FIELD_drain_ns && !(result->drained && result->device_total_bytes)) {
+		number = result->drained ? number : 0;
+		neap_report_clean(text, ROOM, result->drain_note);
+	} else if (at == NEAP_RESULT_FIELD_drain_ns) {
+		snprintf(text, ROOM, "%s", neap_duration_format(number, size));
+	} else if (at == NEAP_RESULT_FIELD_leak_verdict && !strcmp(text, "leak")) {
+		snprintf(text, ROOM, "leak, %s a step (confidence %.3f)",
+			 neap_size_format_delta((int64_t)result->leak_bytes_per_step, size), result->leak_confidence);
 	}
 	if (!text[0])
 		strcpy(text, "-");
@@ -187,10 +128,10 @@ void history_print_run(const struct neap_history_run *run)
 		neap_report_clean(text, sizeof text, run->series);
 		printf("series           %s\n", text);
 	}
-	for (size_t i = 0; i < FIGURES; i++) {
-		tell(&figures[i], result, text);
-		if (strcmp(text, "-"))
-			printf("%-15s  %s\n", figures[i].label, text);
+	for (size_t i = 0; i < NEAP_RESULT_FIELDS; i++) {
+		tell(i, result, text);
+		if (*neap_result_fields[i].label && strcmp(text, "-"))
+			printf("%-15s  %s\n", neap_result_fields[i].label, text);
 	}
 	printf("%-15s  %zu\n", "samples", result->sample_count);
 	if (result->mark_count > 0)
@@ -235,23 +176,21 @@ static void print_padded(const char *text, size_t width)
 }
 
 /* One run's cell; numbers with their change from the first run's. */
-static void tell_compared(const struct figure *figure, const struct neap_history_run *runs, size_t index,
-			  char ret_cell[ROOM + 32])
+static void tell_compared(size_t field, const struct neap_history_run *runs, size_t index, char ret_cell[ROOM + 32])
 {
 	char text[ROOM], first[ROOM];
-	double from = tell(figure, runs[0].result, first), to = tell(figure, runs[index].result, text);
-	bool changed =
-		strcmp(text, first) && from != 0 && isfinite(from) && isfinite(to) && figure->kind != FIGURE_WHEN;
+	double from = tell(field, runs[0].result, first), to = tell(field, runs[index].result, text);
+	bool changed = strcmp(text, first) && from != 0 && isfinite(from) && isfinite(to);
 	snprintf(ret_cell, ROOM + 32, changed ? "%s (%+.1f %%)" : "%s", text, 100 * (to - from) / fabs(from));
 }
 
 /* Short texts side by side, long ones below each other. */
-static void print_figure(const struct figure *figure, const struct neap_history_run *runs, size_t count)
+static void print_figure(size_t field, const struct neap_history_run *runs, size_t count)
 {
 	char first[ROOM + 32], cell[ROOM + 32];
 	bool differs = false, any = false, wide = false;
 	for (size_t r = 0; r < count; r++) {
-		tell_compared(figure, runs, r, cell);
+		tell_compared(field, runs, r, cell);
 		if (r == 0)
 			strcpy(first, cell);
 		differs = differs || strcmp(cell, first);
@@ -260,9 +199,9 @@ static void print_figure(const struct figure *figure, const struct neap_history_
 	}
 	if (!any)
 		return;
-	printf("%c %-15s", differs ? '*' : ' ', figure->label);
+	printf("%c %-15s", differs ? '*' : ' ', neap_result_fields[field].label);
 	for (size_t r = 0; r < count; r++) {
-		tell_compared(figure, runs, r, cell);
+		tell_compared(field, runs, r, cell);
 		if (wide) {
 			printf("%s  %s\n", r ? "                 " : "", cell);
 			if (!differs)
@@ -284,8 +223,9 @@ void history_print_compared(const struct neap_history_run *runs, size_t count)
 		print_padded(runs[r].result->run_id, r + 1 < count ? CELL_WIDTH : 0);
 	}
 	putchar('\n');
-	for (size_t i = 0; i < FIGURES; i++)
-		print_figure(&figures[i], runs, count);
+	for (size_t i = 0; i < NEAP_RESULT_FIELDS; i++)
+		if (*neap_result_fields[i].label)
+			print_figure(i, runs, count);
 }
 
 /* --- the list --- */
@@ -315,55 +255,65 @@ enum neap_status history_print_row(size_t index, const struct neap_history_run *
 /* RFC 4180; bytes and nanoseconds as they are. */
 void history_print_csv(size_t index, const struct neap_history_run *run)
 {
-	const struct neap_result *result = run->result;
-	const char *const texts[] = {run->series,         result->run_id,      result->name,
-				     result->command,     result->parameters,  neap_outcome_name(result->outcome),
-				     result->device_name, result->device_uuid, result->backend,
-				     result->rung,        result->leak_verdict};
-	const uint64_t numbers[] = {result->started_wall_ns,
-				    result->ended_wall_ns,
-				    result->duration_ns,
-				    result->device_total_bytes,
-				    result->peak_allocated_bytes,
-				    result->peak_reserved_bytes,
-				    result->peak_device_bytes,
-				    result->headroom_bytes,
-				    result->waited_ns,
-				    result->drain_ns,
-				    result->steps,
-				    result->ooms,
-				    result->retries,
-				    result->rungs};
-	if (index == 0)
-		fputs("series,run_id,name,command,parameters,outcome,device_name,device_uuid,backend,rung,leak_"
-		      "verdict,"
-		      "started_wall_ns,ended_wall_ns,duration_ns,device_total_bytes,peak_allocated_bytes,"
-		      "peak_reserved_bytes,peak_device_bytes,headroom_bytes,waited_ns,drain_ns,steps,ooms,retries,"
-		      "rungs,"
-		      "exit_status,last_loss\r\n",
-		      stdout);
-	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-		if (i)
-			putchar(',');
-		csv_print_text(texts[i] ? texts[i] : "");
+#define AT(name) NEAP_RESULT_FIELD_##name
+	static const size_t columns[] = {AT(run_id),
+					 AT(name),
+					 AT(command),
+					 AT(parameters),
+					 AT(outcome),
+					 AT(device_name),
+					 AT(device_uuid),
+					 AT(backend),
+					 AT(rung),
+					 AT(leak_verdict),
+					 AT(started_wall_ns),
+					 AT(ended_wall_ns),
+					 AT(duration_ns),
+					 AT(device_total_bytes),
+					 AT(peak_allocated_bytes),
+					 AT(peak_reserved_bytes),
+					 AT(peak_device_bytes),
+					 AT(headroom_bytes),
+					 AT(waited_ns),
+					 AT(drain_ns),
+					 AT(steps),
+					 AT(ooms),
+					 AT(retries),
+					 AT(rungs),
+					 AT(exit_status),
+					 AT(last_loss)};
+#undef AT
+	const size_t count = sizeof columns / sizeof *columns;
+	for (size_t i = 0; index == 0 && i < count; i++)
+		printf("%s%s%s", i ? "," : "series,", neap_result_fields[columns[i]].key,
+		       i + 1 < count ? "" : "\r\n");
+	csv_print_text(run->series);
+	for (size_t i = 0; i < count; i++) {
+		const struct neap_result_field *field = &neap_result_fields[columns[i]];
+		const void *place = neap_result_at(run->result, field);
+		putchar(',');
+		if (field->kind == NEAP_RESULT_TEXT)
+			csv_print_text(*(char *const *)place);
+		else if (field->kind == NEAP_RESULT_OUTCOME)
+			csv_print_text(neap_outcome_name(*(const enum neap_outcome *)place));
+		else if (field->kind == NEAP_RESULT_STATUS)
+			printf("%d", *(const int *)place);
+		else if (field->kind == NEAP_RESULT_SMALL)
+			printf("%" PRIu32, *(const uint32_t *)place);
+		else if (field->kind != NEAP_RESULT_LOSS)
+			printf("%" PRIu64, *(const uint64_t *)place);
+		else if (isfinite(*(const double *)place))
+			printf("%.17g", *(const double *)place);
 	}
-	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-		printf(",%" PRIu64, numbers[i]);
-	printf(",%d,", result->exit_status);
-	if (isfinite(result->last_loss))
-		printf("%.17g", result->last_loss);
 	fputs("\r\n", stdout);
 }
 
 /* result.json's own object, with the series before it: a long export needs the memory of one run. */
 enum neap_status history_print_json(size_t index, const struct neap_history_run *run, struct neap_error *err)
 {
-	struct neap_result plain = *run->result; /* its strings stay the run's */
 	struct neap_buffer text = {0};
 	char *quoted = json_line(neap_json_text(run->series));
-	plain.leak_bytes_per_step = isfinite(plain.leak_bytes_per_step) ? plain.leak_bytes_per_step : 0;
-	plain.leak_confidence = isfinite(plain.leak_confidence) ? plain.leak_confidence : 0;
-	enum neap_status status = quoted ? neap_result_format("the run", &plain, &text, err)
+	enum neap_status status = quoted ? neap_result_format("the run", run->result, &text, err)
 					 : neap_fail(err, NEAP_ENOMEM, "out of memory");
 	if (!status) {
 		printf("%s{\n \"series\": ", index ? ", " : "{\"schema\": 1, \"runs\": [");

@@ -183,10 +183,11 @@ static enum neap_status parse_end(const char *path, const json_t *root, struct e
 	    !read_evidence(json_object_get(root, "evidence"), &end->evidence))
 		return neap_fail(err, NEAP_EPARSE, "%.150s: expected the end of a command, schema %d", path, SCHEMA);
 	end->rung_left = json_is_true(json_object_get(root, "rung_left"));
-	char *dumped = neap_json_dump(json_object_get(root, "result"), JSON_REAL_PRECISION(17));
-	if (!dumped)
+	const json_t *result = json_object_get(root, "result");
+	if (!json_is_object(result))
 		return neap_fail(err, NEAP_EPARSE, "%.150s: expected a result", path);
-	neap_buffer_text(&text, dumped);
+	char *dumped = neap_json_dump(result, JSON_REAL_PRECISION(17));
+	neap_buffer_text(&text, dumped ? dumped : ""); /* the caller looks at neap_json_failures */
 	free(dumped);
 	enum neap_status status = neap_buffer_status(&text, err);
 	if (!status)

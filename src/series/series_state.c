@@ -198,16 +198,13 @@ static enum neap_status apply_start(struct neap_series_state *state, size_t at, 
 static enum neap_status apply_end(struct neap_series_state *state, size_t at, const json_t *record,
 				  struct neap_error *err)
 {
-	int outcome = 0;
-	while (outcome < NEAP_OUTCOME_COUNT &&
-	       strcmp(neap_outcome_name((enum neap_outcome)outcome), neap_json_get_text(record, "outcome")))
-		outcome++;
+	enum neap_outcome outcome;
 	json_int_t status = json_integer_value(json_object_get(record, "exit_status"));
-	if (outcome == NEAP_OUTCOME_COUNT || status < 0 || status > 255)
+	if (!neap_outcome_named(neap_json_get_text(record, "outcome"), &outcome) || status < 0 || status > 255)
 		return neap_fail(err, NEAP_EPARSE, "expected an outcome and an exit status");
 	state->experiments[at].open = false;
 	state->experiments[at].ended = true;
-	state->ends[at].outcome = (enum neap_outcome)outcome;
+	state->ends[at].outcome = outcome;
 	state->ends[at].exit_status = (int)status;
 	return NEAP_OK;
 }

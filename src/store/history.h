@@ -9,10 +9,10 @@
 
 struct neap_history;
 
-/* Opens, making and migrating it where needed. Renames a damaged file to PATH.damaged-TIME and starts a new one:
- * `ret_note` (room for 512, may be NULL) then reports it, else is "". Opens a file that cannot be written (the disk
- * is full) for reading, with a note. Errors: NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the
- * file of a newer neap. */
+/* Opens, making it where needed. Renames a damaged file to PATH.damaged-TIME, and one of an earlier neap, whose
+ * schema it does not read, to PATH.earlier-TIME, and starts a new one: `ret_note` (room for 512, may be NULL) then
+ * reports it, else is "". Opens a file that cannot be written (the disk is full) for reading, with a note. Errors:
+ * NEAP_EIO, NEAP_ENOSPC, NEAP_EPERM, NEAP_EBUSY, and NEAP_ENOTSUP for the file of a newer neap. */
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
 				   struct neap_error *err);
 void neap_history_close(struct neap_history *history);
@@ -42,19 +42,23 @@ struct neap_history_filter {
 	const char *run;                       /* a run_id, or the beginning of one */
 	uint64_t since_wall_ns, until_wall_ns; /* of the end; 0: no bound */
 	uint64_t limit;                        /* at most so many, the newest; 0: all */
-	bool whole;                            /* with samples, marks and all other fields of a result */
 };
 
 struct neap_history_run {
 	const char *series; /* "" none */
 	const char *key;
-	const struct neap_result *result;
+	struct neap_result *result; /* whole, with a thinned curve; take it by leaving a zeroed one */
 };
 
-/* Calls `visit` for each, newest first, until it returns false. The run is valid only during the call. */
+/* Calls `visit` for each, newest first, until it returns false. The run is valid only during the call. Errors: also
+ * NEAP_EPARSE for a result that neap did not write. */
 enum neap_status neap_history_find(struct neap_history *history, const struct neap_history_filter *filter,
-				   bool (*visit)(void *context, const struct neap_history_run *run), void *context,
+				   bool (*visit)(void *context, struct neap_history_run *run), void *context,
 				   struct neap_error *err);
+
+/* How many the filter finds (ignores its limit). */
+enum neap_status neap_history_count(struct neap_history *history, const struct neap_history_filter *filter,
+				    uint64_t *ret_count, struct neap_error *err);
 
 /* Deletes the runs that the filter finds (ignores its limit), and gives the space back to the disk. */
 enum neap_status neap_history_prune(struct neap_history *history, const struct neap_history_filter *filter,

@@ -1,12 +1,12 @@
-/* store/history_file.c: opens the history's file, migrates its schema, sets a damaged file aside.
+/* store/history_file.c: opens the history's file, and sets one aside that is damaged or of an earlier neap.
  *
  * A process holds a shared lock (flock) on the folder while it opens the file, and an exclusive lock while it sets
  * the file aside. Under the exclusive lock it checks again: another process may have done so, and the file may be a
- * good one now. Nor is any process then opening the damaged file: closing that would remove the new file's log by its
+ * good one now. Nor is any process then opening the old file: closing that would remove the new file's log by its
  * name.
  *
- * `PRAGMA user_version` is the schema's version; `migrations[v]` leads from version v to v + 1, each in a transaction
- * of its own that rereads the version under the write lock: two processes that open an old file migrate it once.
+ * `PRAGMA user_version` is the schema's version, 0 in a new file. It is read again under the write lock: of two
+ * processes that open a new file, one makes the table.
  */
 #include "store/history_internal.h"
 
@@ -24,26 +24,19 @@
 
 #define BUSY_MS 30000 /* how long to wait for another process */
 
-static const char *const migrations[] = {
-	/* 0 -> 1 */
-	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, run_id TEXT NOT NULL UNIQUE, name TEXT NOT "
-	"NULL,"
-	" command TEXT NOT NULL, parameters TEXT NOT NULL, device_name TEXT NOT NULL, device_uuid TEXT NOT NULL,"
-	" backend TEXT NOT NULL, outcome TEXT NOT NULL, evidence TEXT NOT NULL, exit_status INTEGER NOT NULL,"
-	" started_wall_ns INTEGER NOT NULL, ended_wall_ns INTEGER NOT NULL, duration_ns INTEGER NOT NULL,"
-	" device_total_bytes INTEGER NOT NULL, attached INTEGER NOT NULL, peak_allocated_bytes INTEGER NOT NULL,"
-	" peak_reserved_bytes INTEGER NOT NULL, peak_device_bytes INTEGER NOT NULL, headroom_bytes INTEGER NOT NULL,"
-	" waited_ns INTEGER NOT NULL, drain_ns INTEGER NOT NULL, drained INTEGER NOT NULL, drain_note TEXT NOT NULL,"
-	" retries INTEGER NOT NULL, ooms INTEGER NOT NULL, rungs INTEGER NOT NULL, rung TEXT NOT NULL,"
-	" steps INTEGER NOT NULL, last_loss REAL, leak_verdict TEXT NOT NULL, leak_bytes_per_step REAL,"
-	" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
+#define VERSION 3 /* as in the schema's last line */
+static const char schema[] =
+	"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, experiment_key TEXT NOT NULL,"
+	" run_id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, outcome TEXT NOT NULL, ended_wall_ns INTEGER NOT NULL,"
+	" result TEXT NOT NULL);"
 	"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
-	"CREATE INDEX runs_ended ON runs (ended_wall_ns);",
-	/* 1 -> 2 */
-	"ALTER TABLE runs ADD COLUMN experiment_key TEXT NOT NULL DEFAULT '';"
-	"ALTER TABLE runs ADD COLUMN result TEXT NOT NULL DEFAULT '';",
-};
-#define VERSION ((int)(sizeof migrations / sizeof *migrations))
+	"CREATE INDEX runs_ended ON runs (ended_wall_ns);"
+	"PRAGMA user_version = 3";
+
+/* Why a file is set aside: what its new name says, and the note. */
+static const struct misfit {
+	const char *suffix, *words;
+} damaged = {"damaged", "was damaged"}, earlier = {"earlier", "is of an earlier version of neap"};
 
 static bool is_damage(int code) { return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB; }
 
@@ -91,41 +84,48 @@ static sqlite3_int64 ask(sqlite3 *database, const char *sql, char *text, size_t 
 	return value;
 }
 
-static enum neap_status migrate(struct neap_history *history, struct neap_error *err)
+/* Makes the table of a new file. */
+static enum neap_status begin(struct neap_history *history, struct neap_error *err)
 {
-	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
-	while (version < VERSION) {
-		char sql[64];
-		if (version < 0 || sqlite3_exec(history->database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
-			return neap_history_fail(history->database, "opening", history->path, err);
-		version = ask(history->database, "PRAGMA user_version", NULL, 0);
-		bool done = version >= 0;
-		if (done && version < VERSION) {
-			snprintf(sql, sizeof sql, "PRAGMA user_version = %d", (int)version + 1);
-			done = sqlite3_exec(history->database, migrations[version], NULL, NULL, NULL) == SQLITE_OK &&
-			       sqlite3_exec(history->database, sql, NULL, NULL, NULL) == SQLITE_OK;
-			version++;
-		}
-		if (!done || sqlite3_exec(history->database, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
-			enum neap_status status =
-				neap_history_fail(history->database, "migrating", history->path, err);
-			sqlite3_exec(history->database, "ROLLBACK", NULL, NULL, NULL);
-			return status;
-		}
+	sqlite3 *database = history->database;
+	if (sqlite3_exec(database, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
+		return neap_history_fail(database, "opening", history->path, err);
+	if ((ask(database, "PRAGMA user_version", NULL, 0) == 0 &&
+	     sqlite3_exec(database, schema, NULL, NULL, NULL) != SQLITE_OK) ||
+	    sqlite3_exec(database, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+		enum neap_status status = neap_history_fail(database, "beginning", history->path, err);
+		sqlite3_exec(database, "ROLLBACK", NULL, NULL, NULL);
+		return status;
 	}
-	if (version > VERSION)
-		return neap_fail(err, NEAP_ENOTSUP,
-				 "the history %.120s has schema version %d, and this neap knows %d: use a newer neap",
-				 history->path, (int)version, VERSION);
 	return NEAP_OK;
 }
 
-/* Opens and checks; *ret_damaged: a failure is due to the file's own state. */
-static enum neap_status open_checked(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
+static enum neap_status check_version(struct neap_history *history, const struct misfit **ret_misfit,
+				      struct neap_error *err)
+{
+	sqlite3_int64 version = ask(history->database, "PRAGMA user_version", NULL, 0);
+	enum neap_status status = version == 0 ? begin(history, err) : NEAP_OK;
+	if (!status && version == 0)
+		version = ask(history->database, "PRAGMA user_version", NULL, 0);
+	if (!status && version < 0)
+		status = neap_history_fail(history->database, "opening", history->path, err);
+	if (status)
+		*ret_misfit = is_damage(sqlite3_errcode(history->database)) ? &damaged : NULL;
+	if (status || version == VERSION)
+		return status;
+	if (version < VERSION)
+		*ret_misfit = &earlier;
+	return neap_fail(err, NEAP_ENOTSUP,
+			 "the history %.120s has schema version %d, and this neap knows %d: use a newer neap",
+			 history->path, (int)version, VERSION);
+}
+
+/* Opens and checks; *ret_misfit: why a failure is due to the file itself; NULL: it is not. */
+static enum neap_status open_checked(struct neap_history *history, const struct misfit **ret_misfit,
+				     struct neap_error *err)
 {
 	char verdict[128] = "";
-	enum neap_status status;
-	*ret_damaged = false;
+	*ret_misfit = NULL;
 	int code =
 		sqlite3_open_v2(history->path, &history->database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
 	if (code != SQLITE_OK)
@@ -134,7 +134,7 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 	code = sqlite3_exec(history->database, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;", NULL, NULL,
 			    NULL);
 	if (code != SQLITE_OK) {
-		*ret_damaged = is_damage(code);
+		*ret_misfit = is_damage(code) ? &damaged : NULL;
 		return neap_history_fail(history->database, "opening", history->path, err);
 	}
 	bool checked = neap_history_is_checked(history->path);
@@ -144,23 +144,22 @@ static enum neap_status open_checked(struct neap_history *history, bool *ret_dam
 	if (!checked && !strcmp(verdict, "ok"))
 		neap_history_note_checked(history->path);
 	if (!checked && strcmp(verdict, "ok") && (is_damage(code) || *verdict)) {
-		*ret_damaged = true;
+		*ret_misfit = &damaged;
 		neap_history_suspect(history->path);
 		return neap_fail(err, NEAP_EIO, "the history %.120s is damaged: %.100s", history->path, verdict);
 	}
-	status = migrate(history, err);
-	*ret_damaged = status && is_damage(sqlite3_errcode(history->database));
-	return status;
+	return check_version(history, ret_misfit, err);
 }
 
 /* SQLite's busy timeout does not cover the change of a new file to WAL: the process that loses that race gets
  * SQLITE_BUSY at once. So retry opening for as long. */
-static enum neap_status open_patiently(struct neap_history *history, bool *ret_damaged, struct neap_error *err)
+static enum neap_status open_patiently(struct neap_history *history, const struct misfit **ret_misfit,
+				       struct neap_error *err)
 {
 	const struct neap_clock *clock = neap_clock_system();
 	uint64_t give_up_ns = neap_clock_now(clock) + BUSY_MS * NEAP_NS_PER_MS;
 	for (;;) {
-		enum neap_status status = open_checked(history, ret_damaged, err);
+		enum neap_status status = open_checked(history, ret_misfit, err);
 		if (status != NEAP_EBUSY || neap_clock_now(clock) >= give_up_ns)
 			return status;
 		sqlite3_close(history->database);
@@ -211,7 +210,8 @@ static bool open_as_it_stands(struct neap_history *history)
 
 /* Renames the file, never over one that was set aside before, with its log if SQLite has left one: it may hold rows
  * that can be saved. The log's index can be made again. */
-static enum neap_status set_aside(const char *path, char *ret_note, struct neap_error *err)
+static enum neap_status set_aside(const char *path, const struct misfit *misfit, char *ret_note,
+				  struct neap_error *err)
 {
 	char aside[4200], log[4200], aside_log[4300], number[16] = "";
 	unsigned long long now_s = (unsigned long long)(neap_wall_ns() / NEAP_NS_PER_S);
@@ -220,13 +220,13 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	for (unsigned n = 0; n < 1000 && result && errno == EEXIST; n++) {
 		if (n)
 			snprintf(number, sizeof number, "-%u", n);
-		snprintf(aside, sizeof aside, "%s.damaged-%llu%s", path, now_s, number);
+		snprintf(aside, sizeof aside, "%s.%s-%llu%s", path, misfit->suffix, now_s, number);
 		result = renameat2(AT_FDCWD, path, AT_FDCWD, aside, RENAME_NOREPLACE);
 		if (result && errno == EINVAL) /* the file system cannot do it in one step */
 			result = access(aside, F_OK) ? rename(path, aside) : (errno = EEXIST, -1);
 	}
 	if (result)
-		return neap_fail_errno(err, errno, "setting the damaged history %.120s aside", path);
+		return neap_fail_errno(err, errno, "setting the history %.120s aside, which %s", path, misfit->words);
 	neap_history_suspect(path);
 	snprintf(log, sizeof log, "%s-wal", path);
 	snprintf(aside_log, sizeof aside_log, "%s-wal", aside);
@@ -235,8 +235,8 @@ static enum neap_status set_aside(const char *path, char *ret_note, struct neap_
 	snprintf(log, sizeof log, "%s-shm", path);
 	unlink(log);
 	if (ret_note)
-		snprintf(ret_note, 512, "the history %.200s was damaged: set aside as %.240s, and a new one started",
-			 path, aside);
+		snprintf(ret_note, 512, "the history %.180s %s: set aside as %.220s, and a new one started", path,
+			 misfit->words, aside);
 	return NEAP_OK;
 }
 
@@ -263,22 +263,22 @@ static void lock(int folder_fd, int operation)
 		neap_clock_sleep(clock, 5 * NEAP_NS_PER_MS);
 }
 
-/* Opens the file; sets a damaged one aside and starts a new one. */
-static enum neap_status open_or_begin(struct neap_history *history, int folder_fd, char *ret_note, bool *ret_damaged,
-				      struct neap_error *err)
+/* Opens the file; sets one aside that does not fit, and starts a new one. */
+static enum neap_status open_or_begin(struct neap_history *history, int folder_fd, char *ret_note,
+				      const struct misfit **ret_misfit, struct neap_error *err)
 {
 	enum neap_status status = NEAP_OK;
 	const int operations[] = {LOCK_SH, LOCK_EX};
 	for (int round = 0; round < 2; round++) {
 		lock(folder_fd, operations[round]);
-		status = open_patiently(history, ret_damaged, err);
-		if (!status || !*ret_damaged)
+		status = open_patiently(history, ret_misfit, err);
+		if (!status || !*ret_misfit)
 			return status;
 		sqlite3_close(history->database);
 		history->database = NULL;
 	}
-	status = set_aside(history->path, ret_note, err);
-	return status ? status : open_patiently(history, ret_damaged, err);
+	status = set_aside(history->path, *ret_misfit, ret_note, err);
+	return status ? status : open_patiently(history, ret_misfit, err);
 }
 
 enum neap_status neap_history_open(const char *path, struct neap_history **ret_history, char *ret_note,
@@ -292,13 +292,13 @@ enum neap_status neap_history_open(const char *path, struct neap_history **ret_h
 		free(history);
 		return neap_fail(err, NEAP_EINVAL, "the history's path is too long: %.100s", path);
 	}
-	bool damaged;
+	const struct misfit *misfit = NULL;
 	int folder_fd = open_folder(history->path);
-	enum neap_status status = open_or_begin(history, folder_fd, note, &damaged, err);
+	enum neap_status status = open_or_begin(history, folder_fd, note, &misfit, err);
 	lock(folder_fd, LOCK_UN); /* a child that was forked meanwhile may have it open */
 	if (folder_fd >= 0)
 		close(folder_fd);
-	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !damaged && open_as_it_stands(history)) {
+	if ((status == NEAP_EIO || status == NEAP_ENOSPC) && !misfit && open_as_it_stands(history)) {
 		snprintf(note, sizeof note, "for reading only: %.400s", err ? err->message : "the disk is full");
 		status = NEAP_OK;
 	}

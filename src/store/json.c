@@ -165,5 +165,7 @@ char *neap_json_dump(const json_t *value, size_t flags)
 	bool whole = value && !json_dump_callback(value, keep, &text, flags) && neap_json_failures() == before;
 	char *copy = whole ? neap_buffer_detach(&text) : NULL;
 	neap_buffer_fini(&text);
+	if (!copy)
+		count_failure();
 	return copy;
 }

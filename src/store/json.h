@@ -50,7 +50,7 @@ const char *neap_json_get_text(const json_t *object, const char *key);
 enum neap_status neap_json_parse(const char *name, const char *text, size_t length, json_t **ret_root,
 				 struct neap_error *err);
 
-/* json_dumps, whole or NULL: host memory ran out, or `value` is NULL. free() it. */
+/* json_dumps, whole or NULL, which counts as a failure: host memory ran out, or `value` is NULL. free() it. */
 char *neap_json_dump(const json_t *value, size_t flags);
 
 #endif

@@ -44,8 +44,9 @@ enum neap_outcome {
 	NEAP_OUTCOME_COUNT
 };
 
-/* "ok", "failed", "oom", ...; never NULL. */
+/* "ok", "failed", "oom", ...; never NULL. And the outcome of that name; false: there is none. */
 const char *neap_outcome_name(enum neap_outcome outcome);
+bool neap_outcome_named(const char *name, enum neap_outcome *ret_outcome);
 
 struct neap_result_sample {
 	uint64_t time_ns; /* since the start */
@@ -83,59 +84,38 @@ struct neap_result_rank {
 #define NEAP_RESULT_RANKS 64
 #define NEAP_RESULT_MARKS 256 /* of more, the first and the last half are kept */
 
+enum neap_result_kind {
+	NEAP_RESULT_TEXT,
+	NEAP_RESULT_BYTES,
+	NEAP_RESULT_NS,
+	NEAP_RESULT_WALL,
+	NEAP_RESULT_COUNT,
+	NEAP_RESULT_SMALL,
+	NEAP_RESULT_STATUS,
+	NEAP_RESULT_NUMBER,
+	NEAP_RESULT_SHARE,
+	NEAP_RESULT_LOSS,
+	NEAP_RESULT_BOOL,
+	NEAP_RESULT_OUTCOME,
+};
+
+#define NEAP_RESULT_TYPE_TEXT    char *
+#define NEAP_RESULT_TYPE_BYTES   uint64_t
+#define NEAP_RESULT_TYPE_NS      uint64_t
+#define NEAP_RESULT_TYPE_WALL    uint64_t
+#define NEAP_RESULT_TYPE_COUNT   uint64_t
+#define NEAP_RESULT_TYPE_SMALL   uint32_t
+#define NEAP_RESULT_TYPE_STATUS  int
+#define NEAP_RESULT_TYPE_NUMBER  double
+#define NEAP_RESULT_TYPE_SHARE   double
+#define NEAP_RESULT_TYPE_LOSS    double
+#define NEAP_RESULT_TYPE_BOOL    bool
+#define NEAP_RESULT_TYPE_OUTCOME enum neap_outcome
+
 struct neap_result {
-	char *name;       /* experiment or program */
-	char *command;    /* as typed, one line */
-	char *parameters; /* "micro_batch=32 accumulate=1", of the last attempt */
-	char *run_id;
-	char *device_name, *device_uuid, *backend; /* backend: "cuda" or "sim" */
-	enum neap_outcome outcome;
-	char *evidence; /* the reason for the outcome: one line */
-	char *folder;   /* the run's, absolute; "" unknown */
-	/* For a command that did not end well, if its output could be read: */
-	char *error_line;    /* its exception, else its last line; "" */
-	char *last_lines;    /* its last lines, at most 16; "" */
-	char *last_lines_of; /* "stderr" or "stdout and stderr"; "" nothing could be read */
-	int exit_status;     /* 0..255, or 128 + signal */
-	uint64_t started_wall_ns, ended_wall_ns, duration_ns; /* of the command, all retries included */
-	uint64_t device_total_bytes;
-	bool attached;                                      /* some process of the run was */
-	uint64_t peak_allocated_bytes, peak_reserved_bytes; /* of attached processes, exact; 0 when none */
-	/* Highest sample of the driver's figure, or the reserved peak plus a context if no sample saw it; 0 unknown.
-	 */
-	uint64_t peak_device_bytes;
-	uint64_t headroom_bytes; /* device total - driver reserved - highest use seen, others included */
-	uint64_t waited_ns;      /* for the bytes it needs, before the start */
-	uint64_t drain_ns;       /* from its last process's end until its memory was free */
-	bool drained;            /* false: gave up waiting; `drain_note` names what still held memory */
-	char *drain_note;
-	uint32_t retries;     /* restarts of the command after an OOM */
-	uint32_t ooms, rungs; /* inside the process and by restarts together */
-	char *rung; /* "micro_batch 64 -> 16, accumulate 1 -> 4, mixed precision": splits taken, and the other rungs
-		       in force at the end, taken or set; "" none */
-	uint64_t steps;
-	double last_loss;   /* NAN: unknown (null in JSON) */
-	char *leak_verdict; /* "clean", "leak", "too short", "not watched" */
-	double leak_bytes_per_step, leak_confidence;
-	/* The step at which the session last predicted memory to end, with its interval; 0: none. */
-	uint64_t memory_ends_step, memory_ends_low_step, memory_ends_high_step;
-	uint32_t restarts; /* how often the process restarted in place */
-	char *fluctuation; /* one line: amplitude, cause; "" unknown */
-	char *savings;     /* one line: the bytes that rungs would have saved at the peak; "" none */
-	char *cleanup;     /* one line: count, bytes given back, cost; "" none */
-	/* Upward advice: the largest micro-batch that is predicted to fit. */
-	char *advice; /* one line, for people; also why there is none; "" when nothing was recorded */
-	uint64_t micro_batch, accumulate; /* in force at the end; 0: unknown, no session */
-	uint64_t batch;               /* samples of an update on one rank: at most the two multiplied; 0 likewise */
-	uint64_t advised_micro_batch; /* 0: none */
-	uint64_t advised_headroom_bytes, advised_uncertainty_bytes;      /* with it; to either side */
-	uint64_t kept_micro_batch, kept_accumulate, kept_headroom_bytes; /* the largest that keeps the batch */
-	char *stray_contexts; /* one line: contexts on devices that their process did not use; "" none */
-	char *not_attached;   /* one line: processes that used a device and were not attached, and why; "" none */
-	char *simulated; /* one line: neap's stand-ins for NVIDIA's libraries were used, with the parts not modelled;
-			    "" unused */
-	char *containment; /* one line: how the run's processes are identified; "" nothing was started */
-	char *oom_card;    /* text of the last card; "" when there was no OOM */
+#define X(KIND, name, label) NEAP_RESULT_TYPE_##KIND name;
+#include "store/result_fields.h"
+#undef X
 	struct neap_result_sample *samples; /* the memory curve, oldest first */
 	size_t sample_count;
 	struct neap_result_mark *marks; /* oldest first; of the process with the highest peak */
@@ -144,6 +124,26 @@ struct neap_result {
 	size_t rank_count;
 };
 
+enum {
+#define X(KIND, name, label) NEAP_RESULT_FIELD_##name,
+#include "store/result_fields.h"
+#undef X
+	NEAP_RESULT_FIELDS
+};
+
+/* The table, for those who treat all fields alike. */
+struct neap_result_field {
+	const char *key, *label;
+	enum neap_result_kind kind;
+	size_t offset;
+};
+extern const struct neap_result_field neap_result_fields[NEAP_RESULT_FIELDS];
+
+static inline const void *neap_result_at(const struct neap_result *result, const struct neap_result_field *field)
+{
+	return (const char *)result + field->offset;
+}
+
 /* All strings of a result are owned by it, allocated by malloc, never NULL after read or init. */
 enum neap_status neap_result_init(struct neap_result *result, struct neap_error *err);
 void neap_result_fini(struct neap_result *result);
@@ -151,7 +151,8 @@ void neap_result_fini(struct neap_result *result);
 /* Replaces an owned string. */
 enum neap_status neap_result_set(char **field, const char *text, struct neap_error *err);
 
-/* As JSON, appended to `text`; `name` is for errors. From it: the errors of read. */
+/* As JSON, appended to `text`; `name` is for errors. A figure that JSON cannot hold is written as the nearest one:
+ * INT64_MAX; 0 for what is not a finite number. From it: the errors of read. */
 enum neap_status neap_result_format(const char *name, const struct neap_result *result, struct neap_buffer *text,
 				    struct neap_error *err);
 enum neap_status neap_result_parse(const char *name, const struct neap_buffer *text, struct neap_result *ret_result,

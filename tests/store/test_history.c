@@ -69,19 +69,17 @@ static void put(struct neap_history *history, const char *id, const char *name, 
 }
 
 struct seen {
-	bool any_key;
 	size_t count;
 	char ids[8][32];
 	size_t stop_after;
 };
 
-static bool see(void *context, const struct neap_history_run *run)
+static bool see(void *context, struct neap_history_run *run)
 {
 	struct seen *seen = context;
 	const struct neap_result *result = run->result;
 	assert_string_equal(run->series, "nightly");
-	if (!seen->any_key)
-		assert_string_equal(run->key, "k1");
+	assert_string_equal(run->key, "k1");
 	assert_string_equal(result->rung, "micro_batch 64 -> 16; it's");
 	assert_int_equal(result->exit_status, 137);
 	assert_int_equal(result->retries, 2);
@@ -89,7 +87,7 @@ static bool see(void *context, const struct neap_history_run *run)
 	assert_false(result->attached);
 	assert_true(isnan(result->last_loss));
 	assert_true(result->leak_bytes_per_step == -1.5);
-	assert_int_equal(result->headroom_bytes, INT64_MAX); /* more than SQLite can hold */
+	assert_int_equal(result->headroom_bytes, INT64_MAX); /* more than JSON can hold */
 	snprintf(seen->ids[seen->count++], 32, "%s/%s", result->run_id, neap_outcome_name(result->outcome));
 	return seen->count != seen->stop_after;
 }
@@ -142,71 +140,15 @@ static void test_peak(void **state)
 	neap_history_close(history);
 }
 
-/* The schema of version 1, as it was, with a run in it: migrated once, with nothing lost; the run has no key. */
-static void test_migration(void **state)
-{
-	(void)state;
-	static const char old[] =
-		"CREATE TABLE runs (id INTEGER PRIMARY KEY, series TEXT NOT NULL, run_id TEXT NOT NULL UNIQUE, name "
-		"TEXT"
-		" NOT NULL, command TEXT NOT NULL, parameters TEXT NOT NULL, device_name TEXT NOT NULL, device_uuid "
-		"TEXT"
-		" NOT NULL, backend TEXT NOT NULL, outcome TEXT NOT NULL, evidence TEXT NOT NULL, exit_status "
-		"INTEGER NOT"
-		" NULL, started_wall_ns INTEGER NOT NULL, ended_wall_ns INTEGER NOT NULL, duration_ns INTEGER NOT "
-		"NULL,"
-		" device_total_bytes INTEGER NOT NULL, attached INTEGER NOT NULL, peak_allocated_bytes INTEGER NOT "
-		"NULL,"
-		" peak_reserved_bytes INTEGER NOT NULL, peak_device_bytes INTEGER NOT NULL, headroom_bytes INTEGER "
-		"NOT"
-		" NULL, waited_ns INTEGER NOT NULL, drain_ns INTEGER NOT NULL, drained INTEGER NOT NULL, drain_note "
-		"TEXT"
-		" NOT NULL, retries INTEGER NOT NULL, ooms INTEGER NOT NULL, rungs INTEGER NOT NULL, rung TEXT NOT "
-		"NULL,"
-		" steps INTEGER NOT NULL, last_loss REAL, leak_verdict TEXT NOT NULL, leak_bytes_per_step REAL,"
-		" leak_confidence REAL, fluctuation TEXT NOT NULL, cleanup TEXT NOT NULL, oom_card TEXT NOT NULL);"
-		"CREATE INDEX runs_experiment ON runs (series, name, outcome);"
-		"CREATE INDEX runs_ended ON runs (ended_wall_ns);"
-		"INSERT INTO runs VALUES (7, 'nightly', 'r0', 'a', 'train', 'x=1', 'GPU', 'GPU-1', 'sim', 'ok', '', "
-		"137, 1, 5,"
-		" 4, 100, 0, 0, 0, 800, 9223372036854775807, 0, 0, 1, '', 2, 0, 1, 'micro_batch 64 -> 16; it''s', 0, "
-		"NULL,"
-		" 'clean', -1.5, 0, '', '', '');"
-		"PRAGMA user_version = 1";
-	sqlite3 *database = NULL;
-	uint64_t bytes = 0;
-	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-	assert_int_equal(sqlite3_exec(database, old, 0, 0, 0), SQLITE_OK);
-	assert_int_equal(sqlite3_close(database), SQLITE_OK);
-	struct neap_history *history = open_history();
-	assert_int_equal(neap_history_peak(history, "nightly", "a", "k1", &bytes, NULL), NEAP_ENOENT);
-	assert_int_equal(neap_history_peak(history, "nightly", "a", "", &bytes, NULL), NEAP_OK);
-	assert_int_equal(bytes, 800);
-	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
-	neap_history_close(history);
-	history = open_history(); /* and once more: nothing to migrate */
-	struct seen seen = {.any_key = true};
-	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){.whole = true}, see, &seen, NULL),
-			 NEAP_OK);
-	assert_int_equal(seen.count, 2);
-	assert_string_equal(seen.ids[0], "r1/ok");
-	assert_string_equal(seen.ids[1], "r0/ok");
-	neap_history_close(history);
-	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-	sqlite3_stmt *version = NULL;
-	assert_int_equal(sqlite3_prepare_v2(database, "PRAGMA user_version", -1, &version, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_step(version), SQLITE_ROW);
-	assert_int_equal(sqlite3_column_int(version, 0), 2);
-	sqlite3_finalize(version);
-	sqlite3_close(database);
-}
-
 static size_t count_found(struct neap_history *history, struct neap_history_filter filter)
 {
 	struct seen seen = {0};
 	struct neap_error err = {0};
-	if (neap_history_find(history, &filter, see, &seen, &err))
+	uint64_t count = 77;
+	if (neap_history_find(history, &filter, see, &seen, &err) ||
+	    neap_history_count(history, &filter, &count, &err))
 		fail_msg("%s", err.message);
+	assert_true(filter.limit ? count >= seen.count : count == seen.count);
 	return seen.count;
 }
 
@@ -247,7 +189,7 @@ struct whole {
 	uint64_t highest;
 };
 
-static bool see_whole(void *context, const struct neap_history_run *run)
+static bool see_whole(void *context, struct neap_history_run *run)
 {
 	struct whole *whole = context;
 	whole->count++;
@@ -256,13 +198,13 @@ static bool see_whole(void *context, const struct neap_history_run *run)
 	for (size_t i = 0; i < run->result->sample_count; i++)
 		if (run->result->samples[i].reserved_bytes > whole->highest)
 			whole->highest = run->result->samples[i].reserved_bytes;
-	assert_string_equal(run->result->advice, "a field without a column");
+	assert_string_equal(run->result->advice, "in the JSON alone");
 	assert_string_equal(run->result->marks[0].name, "saved");
 	return true;
 }
 
-/* Samples, thinned with their peak, marks, and fields without a column; also after VACUUM and with bytes that are no
- * UTF-8. */
+/* Samples, thinned with their peak, and marks; also with bytes that are not UTF-8, and figures that JSON cannot hold.
+ */
 static void test_whole(void **state)
 {
 	(void)state;
@@ -274,8 +216,9 @@ static void test_whole(void **state)
 	assert_int_equal(neap_result_init(&result, NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result.run_id, "r1", NULL), NEAP_OK);
 	assert_int_equal(neap_result_set(&result.name, "caf\xe9", NULL), NEAP_OK);
-	assert_int_equal(neap_result_set(&result.advice, "a field without a column", NULL), NEAP_OK);
+	assert_int_equal(neap_result_set(&result.advice, "in the JSON alone", NULL), NEAP_OK);
 	result.headroom_bytes = UINT64_MAX;
+	result.leak_bytes_per_step = INFINITY;
 	result.samples = calloc(SAMPLES, sizeof *result.samples);
 	result.marks = calloc(1, sizeof *result.marks);
 	assert_true(result.samples && result.marks);
@@ -287,16 +230,12 @@ static void test_whole(void **state)
 	if (neap_history_put(history, "", "", &result, &err))
 		fail_msg("%s", err.message);
 	assert_int_equal(result.sample_count, SAMPLES);
-	assert_int_equal(
-		neap_history_find(history, &(struct neap_history_filter){.whole = true}, see_whole, &whole, NULL),
-		NEAP_OK);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, see_whole, &whole, NULL),
+			 NEAP_OK);
 	assert_int_equal(whole.count, 1);
 	assert_true(whole.samples <= NEAP_HISTORY_SAMPLES && whole.samples > NEAP_HISTORY_SAMPLES / 2);
 	assert_int_equal(whole.marks, 1);
 	assert_int_equal(whole.highest, 99);
-	/* a figure that JSON cannot hold loses the JSON, not the run */
-	result.leak_bytes_per_step = INFINITY;
-	assert_int_equal(neap_history_put(history, "", "", &result, &err), NEAP_OK);
 	neap_result_fini(&result);
 	neap_history_close(history);
 }
@@ -503,6 +442,55 @@ static void test_checked_daily(void **state)
 	neap_history_close(history);
 }
 
+/* A visitor may take a result over. */
+static bool take_result(void *context, struct neap_history_run *run)
+{
+	*(struct neap_result *)context = *run->result;
+	*run->result = (struct neap_result){0};
+	return false;
+}
+
+static void test_taken(void **state)
+{
+	(void)state;
+	struct neap_history *history = open_history();
+	struct neap_result result = {0};
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	assert_int_equal(neap_history_find(history, &(struct neap_history_filter){0}, take_result, &result, NULL),
+			 NEAP_OK);
+	neap_history_close(history);
+	assert_string_equal(result.run_id, "r1");
+	neap_result_fini(&result);
+}
+
+/* The file of an earlier neap is set aside, whole, and not read. */
+static void test_earlier(void **state)
+{
+	(void)state;
+	sqlite3 *database = NULL;
+	struct neap_history *history = NULL;
+	struct neap_error err = {0};
+	char note[512] = "", begin[512], command[256];
+	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
+	assert_int_equal(sqlite3_exec(database,
+				      "CREATE TABLE runs (run_id); INSERT INTO runs VALUES ('an old run'); "
+				      "PRAGMA user_version = 2",
+				      0, 0, 0),
+			 SQLITE_OK);
+	assert_int_equal(sqlite3_close(database), SQLITE_OK);
+	if (neap_history_open(path, &history, note, &err))
+		fail_msg("%s", err.message);
+	snprintf(begin, sizeof begin, "the history %s is of an earlier version of neap: set aside as %s.earlier-",
+		 path, path);
+	assert_int_equal(strncmp(note, begin, strlen(begin)), 0);
+	put(history, "r1", "a", NEAP_OUTCOME_OK, 100, 10);
+	neap_history_close(history);
+	assert_int_equal(ask_number("SELECT count(*) FROM runs WHERE run_id = 'r1'"), 1);
+	assert_int_equal(ask_number("PRAGMA user_version"), 3);
+	snprintf(command, sizeof command, "grep -q 'an old run' %s/history.db.earlier-*", folder);
+	assert_int_equal(system(command), 0);
+}
+
 static void test_newer(void **state)
 {
 	(void)state;
@@ -527,7 +515,7 @@ static void test_nowhere(void **state)
 	assert_non_null(strstr(err.message, "/nonexistent/history.db"));
 }
 
-/* Several processes open, migrate and write one new file at once. */
+/* Several processes open and write one new file at once. */
 static void test_together(void **state)
 {
 	(void)state;
@@ -556,14 +544,7 @@ static void test_together(void **state)
 		assert_int_equal(waitpid(children[i], &status, 0), children[i]);
 		assert_int_equal(status, 0);
 	}
-	sqlite3 *database = NULL;
-	sqlite3_stmt *count = NULL;
-	assert_int_equal(sqlite3_open(path, &database), SQLITE_OK);
-	assert_int_equal(sqlite3_prepare_v2(database, "SELECT count(*) FROM runs", -1, &count, NULL), SQLITE_OK);
-	assert_int_equal(sqlite3_step(count), SQLITE_ROW);
-	assert_int_equal(sqlite3_column_int(count, 0), 20);
-	sqlite3_finalize(count);
-	sqlite3_close(database);
+	assert_int_equal(ask_number("SELECT count(*) FROM runs"), 20);
 }
 
 int main(void)
@@ -571,7 +552,6 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_put_and_each, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_peak, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_migration, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_filter_and_prune, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_whole, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_read_while_written, set_up, tear_down),
@@ -581,6 +561,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damaged_together, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_damaged_inside, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_checked_daily, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_taken, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_earlier, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_newer, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_nowhere, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_together, set_up, tear_down),
