@@ -1,6 +1,7 @@
 /* analyze/holders.c: lives grouped by a key of 64 bits: kind << 32 | frame. */
 #include "analyze/holders.h"
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
 #include "base/units.h"
@@ -51,7 +52,7 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 {
 	struct neap_holder *holders = NULL;
 	struct neap_map map = {0};
-	size_t count = 0, room = 0;
+	size_t count = 0;
 	enum neap_status status = NEAP_OK;
 
 	for (size_t i = 0; i < lives->count; i++) {
@@ -61,15 +62,8 @@ enum neap_status neap_holders_at(const struct neap_lives *lives, const struct ne
 			continue;
 		uint64_t key = neap_holder_key(sites, life);
 		if (!neap_map_get(&map, key, &index)) {
-			if (count == room) {
-				room = room ? 2 * room : 64;
-				struct neap_holder *grown = realloc(holders, room * sizeof *grown);
-				if (!grown)
-					goto no_memory;
-				holders = grown;
-			}
 			index = count;
-			if (!neap_map_put(&map, key, index))
+			if (!neap_array_grow(&holders, count, sizeof *holders) || !neap_map_put(&map, key, index))
 				goto no_memory;
 			holders[count++] = (struct neap_holder){.kind = (enum neap_holder_kind)(key >> 32),
 								.frame = (uint32_t)key};

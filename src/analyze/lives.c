@@ -2,6 +2,7 @@
  * FREE_REQUESTED (older layouts) or without FREE_COMPLETED (text) has one of the two ends stand for both. */
 #include "analyze/lives.h"
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
 
@@ -10,7 +11,7 @@
 
 struct list {
 	struct neap_life *items;
-	size_t count, room;
+	size_t count;
 };
 
 struct finder {
@@ -23,15 +24,7 @@ struct finder {
 /* NULL when the host has no memory. */
 static struct neap_life *one_more(struct list *list)
 {
-	if (list->count == list->room) {
-		size_t room = list->room ? list->room * 2 : 1024;
-		struct neap_life *grown = realloc(list->items, room * sizeof *grown);
-		if (!grown)
-			return NULL;
-		list->items = grown;
-		list->room = room;
-	}
-	return &list->items[list->count++];
+	return neap_array_grow(&list->items, list->count, sizeof *list->items) ? &list->items[list->count++] : NULL;
 }
 
 static struct neap_life *find(const struct finder *finder, uint64_t address)

@@ -3,6 +3,7 @@
  * second has no place. */
 #include "analyze/state_at.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 struct ranges {
 	struct neap_trace_segment *items;
-	size_t count, room;
+	size_t count;
 };
 
 static uint64_t end_of(const struct neap_trace_segment *segment) { return segment->address + segment->size; }
@@ -34,14 +35,8 @@ static size_t find(const struct ranges *ranges, uint64_t address)
 
 static bool insert(struct ranges *ranges, size_t at, const struct neap_trace_segment *item)
 {
-	if (ranges->count == ranges->room) {
-		size_t room = ranges->room ? 2 * ranges->room : 256;
-		struct neap_trace_segment *items = realloc(ranges->items, room * sizeof *items);
-		if (!items)
-			return false;
-		ranges->items = items;
-		ranges->room = room;
-	}
+	if (!neap_array_grow(&ranges->items, ranges->count, sizeof *item))
+		return false;
 	memmove(&ranges->items[at + 1], &ranges->items[at], (ranges->count - at) * sizeof *item);
 	ranges->items[at] = *item;
 	ranges->count++;
@@ -128,18 +123,12 @@ static bool undo_events(const struct neap_trace *trace, size_t device, uint64_t 
 {
 	struct neap_trace_cursor cursor = neap_trace_events(trace, device, event + 1);
 	struct neap_trace_event *later = NULL, next;
-	size_t count = 0, room = 0;
+	size_t count = 0;
 	bool ok = true;
 	while (ok && neap_trace_next(&cursor, &next)) {
 		if (!grows(next.kind) && !shrinks(next.kind))
 			continue;
-		if (count == room) {
-			size_t larger = room ? 2 * room : 256;
-			struct neap_trace_event *grown = realloc(later, larger * sizeof *later);
-			ok = grown != NULL;
-			later = ok ? grown : later;
-			room = ok ? larger : room;
-		}
+		ok = neap_array_grow(&later, count, sizeof *later);
 		if (ok)
 			later[count++] = next;
 	}

@@ -2,6 +2,7 @@
  * who grows. */
 #include "analyze/trends.h"
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
 
@@ -170,7 +171,7 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 {
 	struct neap_map map = {0};
 	struct growth *growths = NULL;
-	size_t count = 0, room = 0, from, to, early = steps->count / 3, late = steps->count - 2;
+	size_t count = 0, from, to, early = steps->count / 3, late = steps->count - 2;
 	bool ok = true;
 
 	for (size_t i = 0; ok && i < lives->count; i++) {
@@ -180,13 +181,7 @@ static bool find_growth(const struct neap_lives *lives, const struct neap_sites 
 		if (at_early == at_late || !stays(from, to))
 			continue;
 		if (!neap_map_get(&map, key, &index)) {
-			if (count == room) {
-				room = room ? 2 * room : 64;
-				struct growth *grown = realloc(growths, room * sizeof *grown);
-				ok = grown != NULL;
-				growths = ok ? grown : growths;
-			}
-			ok = ok && neap_map_put(&map, key, count);
+			ok = neap_array_grow(&growths, count, sizeof *growths) && neap_map_put(&map, key, count);
 			if (!ok)
 				break;
 			index = count;

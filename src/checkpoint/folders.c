@@ -4,6 +4,7 @@
 #include "checkpoint/role.h"
 #include "checkpoint/scan.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -21,25 +22,15 @@ struct search {
 	const struct neap_retention_options *options;
 	struct neap_retention_folders *found; /* also those that are still to be looked into, with a count of 0 */
 	unsigned *depths;                     /* of each */
-	size_t room;
 };
 
 static bool add(struct search *search, const char *path, unsigned depth)
 {
 	struct neap_retention_folders *found = search->found;
 
-	if (found->count == search->room) {
-		size_t room = search->room ? 2 * search->room : 64;
-		void *larger = realloc(found->at, room * sizeof *found->at);
-		if (!larger)
-			return false;
-		found->at = larger;
-		larger = realloc(search->depths, room * sizeof *search->depths);
-		if (!larger)
-			return false;
-		search->depths = larger;
-		search->room = room;
-	}
+	if (!neap_array_grow(&found->at, found->count, sizeof *found->at) ||
+	    !neap_array_grow(&search->depths, found->count, sizeof *search->depths))
+		return false;
 	char *copy = strdup(path);
 	if (!copy)
 		return false;

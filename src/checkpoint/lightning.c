@@ -11,6 +11,8 @@
 #include "checkpoint/recorded.h"
 #include "checkpoint/zip.h"
 
+#include "base/array.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ struct reader {
 	const struct checkpoint_zip *zip;
 	struct checkpoint_records *records;
 	struct checkpoint_score *scores; /* of the callback that is being read */
-	size_t score_count, score_room, callbacks;
+	size_t score_count, callbacks;
 	bool failed; /* the host is out of memory */
 };
 
@@ -130,15 +132,9 @@ static void take_scores(struct reader *reader, const struct checkpoint_pickled *
 		if (items[i].type != CHECKPOINT_PICKLE_TEXT || !copy_name(score.name, &items[i]) ||
 		    !read_number(reader, &items[i + 1], &score.value))
 			continue;
-		if (reader->score_count == reader->score_room) {
-			size_t room = reader->score_room ? 2 * reader->score_room : 16;
-			void *larger = realloc(reader->scores, room * sizeof *reader->scores);
-			if (!larger) {
-				reader->failed = true;
-				return;
-			}
-			reader->scores = larger;
-			reader->score_room = room;
+		if (!neap_array_grow(&reader->scores, reader->score_count, sizeof *reader->scores)) {
+			reader->failed = true;
+			return;
 		}
 		reader->scores[reader->score_count++] = score;
 	}
@@ -195,16 +191,14 @@ static void take_callback(struct reader *reader, const struct checkpoint_pickled
 	record.scores = reader->scores;
 	record.score_count = reader->score_count;
 	record.mode = mode_of(reader, name, &record);
-	void *larger = realloc(reader->records->at, (reader->records->count + 1) * sizeof record);
-	if (!larger) {
+	if (!neap_array_grow(&reader->records->at, reader->records->count, sizeof record)) {
 		reader->failed = true;
 		return;
 	}
-	reader->records->at = larger;
 	reader->records->at[reader->records->count++] = record;
 	reader->callbacks++;
 	reader->scores = NULL;
-	reader->score_room = 0;
+	reader->score_count = 0;
 }
 
 static void take_items(void *context, const struct checkpoint_pickled *name, const struct checkpoint_pickled *items,

@@ -4,6 +4,7 @@
 
 #include "checkpoint/name.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -32,27 +33,12 @@ static uint64_t stem_of(const char *name)
 	return hash_bytes(name, dot && dot > name ? (size_t)(dot - name) : strlen(name));
 }
 
-static bool make_room(struct checkpoint_listing *listing)
-{
-	size_t room = listing->room ? 2 * listing->room : 64;
-	char **names = realloc(listing->names, room * sizeof *names);
-
-	if (!names)
-		return false;
-	listing->names = names;
-	unsigned char *types = realloc(listing->types, room);
-	if (!types)
-		return false;
-	listing->types = types;
-	listing->room = room;
-	return true;
-}
-
 static bool keep_name(struct checkpoint_listing *listing, const char *name, unsigned char type)
 {
 	uint64_t index, hash = hash_of(name);
 
-	if (listing->count == listing->room && !make_room(listing))
+	if (!neap_array_grow(&listing->names, listing->count, sizeof *listing->names) ||
+	    !neap_array_grow(&listing->types, listing->count, sizeof *listing->types))
 		return false;
 	char *copy = strdup(name);
 	if (!copy)

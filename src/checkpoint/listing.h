@@ -12,7 +12,7 @@
 struct checkpoint_listing {
 	char **names;
 	unsigned char *types; /* of each, as readdir(3) tells: DT_REG, DT_UNKNOWN, ... */
-	size_t count, room;
+	size_t count;
 	size_t beside_count;     /* of files of metrics and pins */
 	struct neap_map by_hash; /* of a name: its index */
 	struct neap_map by_stem; /* of a name without its extension: how many have it, files of metrics and pins

@@ -7,6 +7,7 @@
 #include "checkpoint/sidecar.h"
 #include "checkpoint/zip.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <fcntl.h>
@@ -194,11 +195,8 @@ void checkpoint_read_arguments(const void *pickle, size_t length, struct checkpo
 static struct checkpoint_record *add_record(struct checkpoint_records *records,
 					    const struct checkpoint_record *record)
 {
-	void *larger = realloc(records->at, (records->count + 1) * sizeof *records->at);
-
-	if (!larger)
+	if (!neap_array_grow(&records->at, records->count, sizeof *records->at))
 		return NULL;
-	records->at = larger;
 	records->at[records->count] = *record;
 	return &records->at[records->count++];
 }

@@ -8,6 +8,7 @@
 #include "checkpoint/scan_internal.h"
 #include "checkpoint/whole.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <dirent.h>
@@ -158,13 +159,14 @@ static bool is_pinned(const struct scan *scan, const char *name)
 /* Adds a part at the end. NULL: the host is out of memory. */
 static struct neap_retention_part *add_part(struct neap_retention_entry *entry, const char *name)
 {
-	struct neap_retention_part *parts = realloc(entry->parts, (entry->part_count + 1) * sizeof *parts);
+	struct neap_retention_part part = {.name = strdup(name)};
 
-	if (!parts)
+	if (!part.name || !neap_array_grow(&entry->parts, entry->part_count, sizeof part)) {
+		free(part.name);
 		return NULL;
-	entry->parts = parts;
-	parts[entry->part_count] = (struct neap_retention_part){.name = strdup(name)};
-	return parts[entry->part_count].name ? &parts[entry->part_count++] : NULL;
+	}
+	entry->parts[entry->part_count] = part;
+	return &entry->parts[entry->part_count++];
 }
 
 static void merge(struct neap_retention_entry *entry, const struct checkpoint_extent *extent, bool beside)

@@ -4,6 +4,7 @@
 #include "checkpoint/sidecar.h"
 #include "checkpoint/trash.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -91,7 +92,6 @@ static bool read_part(const char *text, struct checkpoint_together_part *part)
 bool checkpoint_together_parse(struct checkpoint_together *together)
 {
 	const char *at = neap_buffer_string(&together->text), *end = at + together->text.length;
-	size_t room = 0;
 
 	while (at < end && memchr(at, '\0', (size_t)(end - at))) {
 		struct checkpoint_together_part part = {.group = together->groups};
@@ -100,13 +100,8 @@ bool checkpoint_together_parse(struct checkpoint_together *together)
 		if (length == 0)
 			together->groups++;
 		if (length > 0 && read_part(at, &part)) {
-			if (together->count == room) {
-				room = room ? 2 * room : 64;
-				void *larger = realloc(together->parts, room * sizeof *together->parts);
-				if (!larger)
-					return false;
-				together->parts = larger;
-			}
+			if (!neap_array_grow(&together->parts, together->count, sizeof part))
+				return false;
 			together->parts[together->count++] = part;
 		}
 		at += length + 1;

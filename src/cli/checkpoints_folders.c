@@ -1,6 +1,8 @@
 /* cli/checkpoints_folders.c: see the header. */
 #include "cli/checkpoints_folders.h"
 
+#include "base/array.h"
+
 #include "cli/print.h"
 
 #include <stdlib.h>
@@ -11,13 +13,11 @@
 static bool add(struct checkpoints_folders *folders, const char *name)
 {
 	char *copy = strdup(name);
-	void *larger = copy ? realloc(folders->at, (folders->count + 1) * sizeof *folders->at) : NULL;
 
-	if (!larger) {
+	if (!copy || !neap_array_grow(&folders->at, folders->count, sizeof *folders->at)) {
 		free(copy);
 		return false;
 	}
-	folders->at = larger;
 	folders->at[folders->count++] = (struct checkpoints_folder){.name = copy};
 	return true;
 }

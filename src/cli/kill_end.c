@@ -1,6 +1,7 @@
 /* cli/kill_end.c: see kill_end.h. */
 #include "cli/kill_end.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/pidfd.h"
@@ -19,22 +20,16 @@
 
 struct snapshot {
 	struct neap_process *processes;
-	size_t count, room;
+	size_t count;
 	bool failed;
 };
 
 static bool keep_process(void *context, const struct neap_process *process)
 {
 	struct snapshot *snapshot = context;
-	if (snapshot->count == snapshot->room) {
-		size_t room = snapshot->room ? 2 * snapshot->room : 256;
-		void *larger = realloc(snapshot->processes, room * sizeof *snapshot->processes);
-		snapshot->failed = larger == NULL;
-		if (!larger)
-			return false;
-		snapshot->processes = larger;
-		snapshot->room = room;
-	}
+	snapshot->failed = !neap_array_grow(&snapshot->processes, snapshot->count, sizeof *process);
+	if (snapshot->failed)
+		return false;
 	struct neap_process *kept = &snapshot->processes[snapshot->count++];
 	*kept = *process;
 	for (char *c = kept->command; *c; c++) /* for a terminal */

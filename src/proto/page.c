@@ -2,6 +2,7 @@
  */
 #include "proto/page.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -271,7 +272,7 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 				struct neap_error *err)
 {
 	struct neap_attached *list = NULL;
-	size_t count = 0, room = 0;
+	size_t count = 0;
 	enum neap_status status = NEAP_OK;
 	DIR *folder = opendir(runtime_folder);
 	if (!folder)
@@ -282,14 +283,9 @@ enum neap_status neap_page_list(const char *runtime_folder, struct neap_attached
 		pid_t pid = pid_of(entry->d_name, ".page");
 		if (pid == 0)
 			continue;
-		if (count == room) {
-			room = room ? room * 2 : 4;
-			struct neap_attached *grown = realloc(list, room * sizeof *list);
-			if (!grown) {
-				status = neap_fail(err, NEAP_ENOMEM, "out of memory");
-				goto out;
-			}
-			list = grown;
+		if (!neap_array_grow(&list, count, sizeof *list)) {
+			status = neap_fail(err, NEAP_ENOMEM, "out of memory");
+			goto out;
 		}
 		enum neap_status one = neap_page_read(runtime_folder, pid, &list[count], NULL);
 		if (one == NEAP_OK)

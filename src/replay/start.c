@@ -13,6 +13,7 @@
  * to lie in one reservation of addresses, that begins with the lowest of them.
  */
 #include "replay/start.h"
+#include "base/array.h"
 #include "base/error.h"
 #include "replay/torch_internal.h"
 
@@ -41,7 +42,7 @@ struct undo {
 	struct set pieces;  /* every block, by address */
 	struct pool kinds[2];
 	struct range *ranges;
-	size_t range_count, range_room;
+	size_t range_count;
 	uint64_t reach; /* no reservation is larger */
 	uint64_t end, odd;
 };
@@ -354,15 +355,9 @@ static void range_cover(struct undo *undo, uint64_t address, uint64_t size, uint
 		undo->odd++;
 		return;
 	}
-	if (undo->range_count == undo->range_room) {
-		size_t room = undo->range_room ? 2 * undo->range_room : 16;
-		struct range *ranges = realloc(undo->ranges, room * sizeof *ranges);
-		if (!ranges) {
-			undo->arena.starved = true;
-			return;
-		}
-		undo->ranges = ranges;
-		undo->range_room = room;
+	if (!neap_array_grow(&undo->ranges, undo->range_count, sizeof *undo->ranges)) {
+		undo->arena.starved = true;
+		return;
 	}
 	undo->ranges[undo->range_count++] =
 		(struct range){.low = address, .high = address + size, .stream = stream, .large = large};

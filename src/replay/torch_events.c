@@ -5,6 +5,8 @@
  */
 #include "replay/torch_internal.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 
 struct queue *queue_find(struct torch *torch, uint64_t stream)
@@ -12,14 +14,8 @@ struct queue *queue_find(struct torch *torch, uint64_t stream)
 	for (size_t i = 0; i < torch->queue_count; i++)
 		if (torch->queues[i].stream == stream)
 			return &torch->queues[i];
-	if (torch->queue_count == torch->queue_room) {
-		size_t room = torch->queue_room ? 2 * torch->queue_room : 8;
-		struct queue *queues = realloc(torch->queues, room * sizeof *queues);
-		if (!queues)
-			return NULL;
-		torch->queues = queues;
-		torch->queue_room = room;
-	}
+	if (!neap_array_grow(&torch->queues, torch->queue_count, sizeof *torch->queues))
+		return NULL;
 	struct queue *queue = &torch->queues[torch->queue_count++];
 	*queue = (struct queue){.stream = stream};
 	return queue;

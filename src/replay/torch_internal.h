@@ -121,7 +121,7 @@ struct torch {
 	size_t pool_count;
 	struct segment *first_segment, *last_segment;
 	struct queue *queues; /* streams with events, in the order of their first one */
-	size_t queue_count, queue_room;
+	size_t queue_count;
 	struct queue held;           /* of frees that a recording completes */
 	struct neap_map held_tokens; /* token -> block */
 	struct block *idle;

@@ -6,6 +6,7 @@
  */
 #include "report/pieces.h"
 
+#include "base/array.h"
 #include "base/error.h"
 
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 struct list {
 	struct neap_piece *items;
-	size_t count, room;
+	size_t count;
 };
 
 struct finder {
@@ -24,15 +25,9 @@ struct finder {
 
 static struct neap_piece *make_room(struct finder *finder, struct list *list, size_t at)
 {
-	if (list->count == list->room) {
-		size_t room = list->room ? 2 * list->room : 256;
-		struct neap_piece *grown = realloc(list->items, room * sizeof *grown);
-		if (!grown) {
-			finder->failed = true;
-			return NULL;
-		}
-		list->items = grown;
-		list->room = room;
+	if (!neap_array_grow(&list->items, list->count, sizeof *list->items)) {
+		finder->failed = true;
+		return NULL;
 	}
 	memmove(&list->items[at + 1], &list->items[at], (list->count - at) * sizeof list->items[0]);
 	list->count++;

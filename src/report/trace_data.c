@@ -2,6 +2,7 @@
  * it deflates well, and nothing has to be kept but which number a text, a size or an address has. */
 #include "report/trace_data.h"
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/map.h"
 
@@ -12,7 +13,7 @@
 struct table {
 	struct neap_map map;
 	uint64_t *values;
-	size_t count, room;
+	size_t count;
 	bool failed;
 };
 
@@ -22,17 +23,8 @@ static uint64_t table_number(struct table *table, uint64_t value)
 
 	if (table->failed || neap_map_get(&table->map, value, &number))
 		return number;
-	if (table->count == table->room) {
-		size_t room = table->room ? 2 * table->room : 256;
-		uint64_t *grown = realloc(table->values, room * sizeof *grown);
-		if (!grown) {
-			table->failed = true;
-			return 0;
-		}
-		table->values = grown;
-		table->room = room;
-	}
-	if (!neap_map_put(&table->map, value, table->count)) {
+	if (!neap_array_grow(&table->values, table->count, sizeof value) ||
+	    !neap_map_put(&table->map, value, table->count)) {
 		table->failed = true;
 		return 0;
 	}

@@ -2,6 +2,7 @@
  * thousands of results would take a second. */
 #include "series/prune.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -124,16 +125,7 @@ static enum neap_status add(struct neap_prune *prune, const char *folder, const 
 	}
 	if (!read_end(folder, &run.ended_wall_ns) || !measure(folder, &run))
 		return NEAP_OK;
-	bool fits = prune->count < prune->room;
-	if (!fits) {
-		size_t room = prune->room ? prune->room * 2 : 64;
-		struct neap_prune_run *grown = realloc(prune->runs, room * sizeof *grown);
-		if (grown) {
-			prune->runs = grown;
-			prune->room = room;
-		}
-		fits = grown != NULL;
-	}
+	bool fits = neap_array_grow(&prune->runs, prune->count, sizeof run);
 	run.folder = strdup(folder);
 	run.series = strdup(series);
 	bool read = fits && run.folder && run.series && (!facts || read_facts(folder, &run));

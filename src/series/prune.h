@@ -43,7 +43,7 @@ struct neap_prune_run {
 
 struct neap_prune {
 	struct neap_prune_run *runs; /* newest first */
-	size_t count, room;
+	size_t count;
 	size_t busy; /* running runs and unfinished series: not among the runs */
 };
 

@@ -1,6 +1,7 @@
 /* series/series_state.c: see series_state.h. */
 #include "series/series_state.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "run/drain.h"
@@ -97,12 +98,10 @@ static enum neap_status apply_to_gone(struct neap_series_state *state, const cha
 	if (!*name || strlen(name) >= sizeof state->gone->name || attempt < 1 || attempt > UINT32_MAX)
 		return neap_fail(err, NEAP_EPARSE, "expected an experiment's name and an attempt's number");
 	if (at == state->gone_count) {
-		struct neap_series_gone *grown = realloc(state->gone, (at + 1) * sizeof *grown);
-		if (!grown)
+		if (!neap_array_grow(&state->gone, at, sizeof *state->gone))
 			return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
-		state->gone = grown;
-		grown[at] = (struct neap_series_gone){0};
-		strcpy(grown[at].name, name);
+		state->gone[at] = (struct neap_series_gone){0};
+		strcpy(state->gone[at].name, name);
 		state->gone_count++;
 	}
 	state->gone[at].attempts = (uint32_t)attempt;
@@ -126,11 +125,9 @@ static enum neap_status apply_array(struct neap_series_state *state, const struc
 			return neap_fail(err, NEAP_EPARSE, "submitted an experiment that may not run: '%.60s'",
 					 name ? name : "");
 	}
-	uint32_t *jobs = realloc(state->jobs, (size_t)submission * sizeof *jobs);
-	if (!jobs)
+	if (!neap_array_grow(&state->jobs, submission - 1, sizeof *state->jobs))
 		return neap_fail(err, NEAP_ENOMEM, "reading a series: out of memory");
-	jobs[submission - 1] = 0;
-	state->jobs = jobs;
+	state->jobs[submission - 1] = 0;
 	state->submissions = submission;
 	state->submitted = true;
 	for (size_t i = 0; i < json_array_size(members); i++) {

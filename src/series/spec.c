@@ -6,6 +6,7 @@
  */
 #include "series/spec.h"
 
+#include "base/array.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/nearest.h"
@@ -168,7 +169,7 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 	struct reader *reader = context;
 	char *name = NULL;
 	enum neap_status status = read_name(reader, "grid", key, "_-.", &name);
-	struct neap_words values = {0}, *grid = NULL;
+	struct neap_words values = {0};
 	struct word_context word = {name, &values};
 	if (!status && !neap_yaml_is_list(value))
 		status =
@@ -180,14 +181,12 @@ static enum neap_status add_grid(void *context, struct neap_yaml key, struct nea
 				      name);
 	if (!status && reader->grid_names.count == GRID_PARAMETERS)
 		status = neap_fail_at(err, key.line, key.column, "grid: expected at most 16 parameters");
-	if (!status && !(grid = realloc(reader->grid, (reader->grid_names.count + 1) * sizeof *grid)))
+	if (!status && !neap_array_grow(&reader->grid, reader->grid_names.count, sizeof values))
 		status = no_memory(err);
-	if (grid)
-		reader->grid = grid;
 	if (!status && neap_words_add(&reader->grid_names, name))
 		status = no_memory(err);
 	if (!status)
-		grid[reader->grid_names.count - 1] = values;
+		reader->grid[reader->grid_names.count - 1] = values;
 	else
 		neap_words_fini(&values);
 	free(name);
@@ -370,13 +369,8 @@ static enum neap_status add_experiment(struct neap_spec *spec, const struct neap
 				err, experiment->line, 1,
 				"experiments: the name '%.80s' is taken by the one in line %u, expected another",
 				name, spec->experiments[i].line);
-	if (!(spec->count & (spec->count - 1))) { /* capacity doubles at powers of two */
-		size_t room = spec->count ? spec->count * 2 : 1;
-		struct neap_experiment *grown = realloc(spec->experiments, room * sizeof *grown);
-		if (!grown)
-			return no_memory(err);
-		spec->experiments = grown;
-	}
+	if (!neap_array_grow(&spec->experiments, spec->count, sizeof *spec->experiments))
+		return no_memory(err);
 	struct neap_experiment *added = &spec->experiments[spec->count];
 	*added = (struct neap_experiment){0};
 	if (experiment_copy(experiment, added) || set_text(&added->name, name, err)) {

@@ -1,6 +1,8 @@
 /* sim/image.c: see the header. */
 #include "sim/image.h"
 
+#include "base/array.h"
+
 #include <ctype.h>
 #include <elf.h>
 #include <stdio.h>
@@ -20,20 +22,12 @@ static bool add(struct sim_image *image, const char *name, size_t length, uint64
 {
 	char *copy = strndup(name, length);
 
-	if (copy && image->count == image->room) {
-		size_t room = image->room ? 2 * image->room : 8;
-		struct sim_symbol *symbols = realloc(image->symbols, room * sizeof *symbols);
-
-		if (!symbols) {
-			free(copy);
-			return false;
-		}
-		image->symbols = symbols;
-		image->room = room;
+	if (!copy || !neap_array_grow(&image->symbols, image->count, sizeof *image->symbols)) {
+		free(copy);
+		return false;
 	}
-	if (copy)
-		image->symbols[image->count++] = (struct sim_symbol){copy, bytes, kernel};
-	return copy != NULL;
+	image->symbols[image->count++] = (struct sim_symbol){copy, bytes, kernel};
+	return true;
 }
 
 void sim_image_fini(struct sim_image *image)

@@ -24,7 +24,7 @@ struct sim_symbol {
 /* A zeroed struct is an image without names. */
 struct sim_image {
 	struct sim_symbol *symbols;
-	size_t count, room;
+	size_t count;
 	bool open; /* a fat binary */
 };
 

@@ -1,6 +1,7 @@
 /* slurm/plan.c: see plan.h. */
 #include "slurm/plan.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -77,11 +78,9 @@ static void ask(const struct neap_spec *spec, struct neap_slurm_batch *batch)
 
 static struct neap_slurm_batch *add_batch(struct neap_slurm_plan *plan, bool device, size_t room)
 {
-	struct neap_slurm_batch *grown = realloc(plan->batches, (plan->count + 1) * sizeof *grown);
-	if (!grown)
+	if (!neap_array_grow(&plan->batches, plan->count, sizeof *plan->batches))
 		return NULL;
-	plan->batches = grown;
-	struct neap_slurm_batch *batch = &grown[plan->count];
+	struct neap_slurm_batch *batch = &plan->batches[plan->count];
 	*batch = (struct neap_slurm_batch){.device = device, .members = calloc(room, sizeof *batch->members)};
 	plan->count += batch->members != NULL;
 	return batch->members ? batch : NULL;

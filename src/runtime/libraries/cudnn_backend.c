@@ -1,6 +1,8 @@
 /* cuDNN: descriptors of the graph API: create, set, finalize, get. cudnn_graph.c interprets them. */
 #include "runtime/libraries/cudnn_backend.h"
 
+#include "base/array.h"
+
 #include <stdlib.h>
 
 struct cudnn_contents *cudnn_contents_create(int type)
@@ -90,14 +92,10 @@ struct cudnn_contents *cudnn_contents_part(const struct cudnn_contents *contents
 
 static struct cudnn_attribute *append(struct cudnn_contents *contents)
 {
-	struct cudnn_attribute *grown =
-		realloc(contents->attributes, (contents->count + 1) * sizeof *contents->attributes);
-
-	if (!grown)
+	if (!neap_array_grow(&contents->attributes, contents->count, sizeof *contents->attributes))
 		return NULL;
-	contents->attributes = grown;
-	grown[contents->count] = (struct cudnn_attribute){0};
-	return &grown[contents->count++];
+	contents->attributes[contents->count] = (struct cudnn_attribute){0};
+	return &contents->attributes[contents->count++];
 }
 
 bool cudnn_contents_set(struct cudnn_contents *contents, int name, int type, int64_t count, const void *elements)

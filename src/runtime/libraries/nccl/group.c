@@ -1,5 +1,6 @@
 /* Groups: calls between ncclGroupStart and the outermost ncclGroupEnd are issued at its end, in the order in which
  * they were made. All are published before waiting for any, so that one thread can call for several ranks. */
+#include "base/array.h"
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/exports.h"
 #include "runtime/libraries/nccl/fail.h"
@@ -15,9 +16,9 @@ static _Thread_local struct {
 	int depth;
 	ncclResult_t error;
 	struct nccl_call *calls;
-	size_t call_count, call_room;
+	size_t call_count;
 	struct begun *begun;
-	size_t begun_count, begun_room;
+	size_t begun_count;
 } group;
 
 ncclResult_t nccl_group_failed(ncclResult_t result)
@@ -27,29 +28,13 @@ ncclResult_t nccl_group_failed(ncclResult_t result)
 	return result;
 }
 
-/* Room for one more element of `size` bytes; false: host out of memory. */
-static bool grow(void **array, size_t count, size_t *room, size_t size)
-{
-	size_t wanted = *room ? 2 * *room : 16;
-	void *grown;
-
-	if (count < *room)
-		return true;
-	grown = realloc(*array, wanted * size);
-	if (!grown)
-		return false;
-	*array = grown;
-	*room = wanted;
-	return true;
-}
-
 static void empty(void)
 {
 	free(group.calls);
 	free(group.begun);
 	group.calls = NULL;
 	group.begun = NULL;
-	group.call_count = group.call_room = group.begun_count = group.begun_room = 0;
+	group.call_count = group.begun_count = 0;
 	group.error = ncclSuccess;
 }
 
@@ -111,7 +96,7 @@ ncclResult_t nccl_group_begun(ncclComm_t *handles, size_t count)
 	if (group.depth == 0 && count == 1)
 		return await(&single, 1);
 	for (i = 0; i < count; i++) {
-		if (!grow((void **)&group.begun, group.begun_count, &group.begun_room, sizeof *group.begun))
+		if (!neap_array_grow(&group.begun, group.begun_count, sizeof *group.begun))
 			return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
 		group.begun[group.begun_count++] = (struct begun){handles[i], &handles[i]};
 	}
@@ -174,7 +159,7 @@ ncclResult_t nccl_group_call(const struct nccl_call *call)
 {
 	if (group.depth == 0)
 		return issue(call, 1);
-	if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof *group.calls))
+	if (!neap_array_grow(&group.calls, group.call_count, sizeof *group.calls))
 		return nccl_group_failed(nccl_fail(ncclSystemError, "host out of memory"));
 	group.calls[group.call_count++] = *call;
 	return ncclSuccess;

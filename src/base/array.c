@@ -1,0 +1,24 @@
+/* base/array.c: see the header. */
+#include "base/array.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST 8
+
+bool neap_array_grow(void *array, size_t count, size_t item_bytes)
+{
+	void *items;
+	const size_t room = count ? 2 * count : FIRST;
+	if (count && (count < FIRST || count & (count - 1)))
+		return true;
+	if (room < count || room > SIZE_MAX / 2 / item_bytes)
+		return false;
+	memcpy(&items, array, sizeof items); /* whatever type of pointer it is */
+	items = realloc(items, room * item_bytes);
+	if (!items)
+		return false;
+	memcpy(array, &items, sizeof items);
+	return true;
+}
