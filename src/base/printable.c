@@ -38,9 +38,9 @@ bool neap_printable_is(uint32_t character)
 }
 
 /* `to` may be `source`: a character never grows. */
-static void filter(char *to, size_t room, const char *source, bool lines)
+static void filter(char *to, size_t room, const char *source, size_t left, bool lines)
 {
-	size_t left = strlen(source), used = 0;
+	size_t used = 0;
 
 	while (left > 0) {
 		uint32_t character;
@@ -62,13 +62,18 @@ static void filter(char *to, size_t room, const char *source, bool lines)
 
 const char *neap_printable(char *ret_text, size_t room, const char *source)
 {
+	return neap_printable_bytes(ret_text, room, source, source ? strlen(source) : 0);
+}
+
+const char *neap_printable_bytes(char *ret_text, size_t room, const char *source, size_t length)
+{
 	if (room > 0)
-		filter(ret_text, room, source ? source : "", false);
+		filter(ret_text, room, source, length, false);
 	return ret_text;
 }
 
 const char *neap_printable_lines(char *text)
 {
-	filter(text, strlen(text) + 1, text, true);
+	filter(text, strlen(text) + 1, text, strlen(text), true);
 	return text;
 }

@@ -33,6 +33,9 @@ bool neap_printable_is(uint32_t character);
 /* Copies `source` (NULL: ""), cut at a character's end where `room` is too small. Returns `ret_text`. */
 const char *neap_printable(char *ret_text, size_t room, const char *source);
 
+/* The same of `length` bytes, in which NUL is replaced like other controls. */
+const char *neap_printable_bytes(char *ret_text, size_t room, const char *source, size_t length);
+
 /* The same, in place, for a text of several lines: newlines and tabs stay. Returns `text`. */
 const char *neap_printable_lines(char *text);
 

@@ -71,7 +71,7 @@ static void put_line(struct neap_buffer *out, const char *label, const char *tex
 	char clean[1024];
 	if (!text[0])
 		return;
-	neap_report_clean(clean, sizeof clean, text);
+	neap_printable(clean, sizeof clean, text);
 	neap_buffer_format(out, "  %-10s %s\n", label, clean);
 }
 
@@ -80,7 +80,7 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 	const struct neap_result *result = &found->result;
 	char name[256], why[512];
 	if (!found->has_result) {
-		neap_report_clean(why, sizeof why, found->folder);
+		neap_printable(why, sizeof why, found->folder);
 		neap_buffer_format(
 			out,
 			"%s: no result: the run goes on, or its supervisor was ended ('neap series --resume' "
@@ -88,8 +88,8 @@ static void put_result(struct neap_buffer *out, const struct found *found)
 			why);
 		return;
 	}
-	neap_report_clean(name, sizeof name, result->name);
-	neap_report_clean(why, sizeof why, result->evidence);
+	neap_printable(name, sizeof name, result->name);
+	neap_printable(why, sizeof why, result->evidence);
 	neap_buffer_format(out, "%s: %s%s%s\n", name, neap_outcome_name(result->outcome), why[0] ? ": " : "", why);
 	put_line(out, "command", result->command);
 	put_line(out, "folder", found->folder);

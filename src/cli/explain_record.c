@@ -8,6 +8,7 @@
 #include "analyze/run.h"
 #include "base/error.h"
 #include "base/paths.h"
+#include "base/printable.h"
 #include "base/units.h"
 #include "cli/look.h"
 #include "cli/oom_json.h"
@@ -155,7 +156,7 @@ static enum neap_status put_holders(struct neap_buffer *out, const struct neap_t
 		for (size_t i = 0; i < count && i < HOLDERS_SHOWN; i++) {
 			char text[320], clean[320], size[NEAP_UNITS_ROOM];
 			neap_holder_text(trace, &holders[i], text, sizeof text);
-			neap_report_clean(clean, sizeof clean, text);
+			neap_printable(clean, sizeof clean, text);
 			neap_buffer_format(out, "    %10s  %8" PRIu64 " block%s  %s\n",
 					   neap_size_format(holders[i].bytes, size), holders[i].blocks,
 					   holders[i].blocks == 1 ? " " : "s", clean);

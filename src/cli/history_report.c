@@ -50,7 +50,7 @@ static double tell(size_t at, const struct neap_result *result, char text[ROOM])
 	text[0] = '\0';
 	switch (field->kind) {
 	case NEAP_RESULT_TEXT:
-		neap_report_clean(text, ROOM, *(char *const *)place ? *(char *const *)place : "");
+		neap_printable(text, ROOM, *(char *const *)place ? *(char *const *)place : "");
 		break;
 	case NEAP_RESULT_BYTES:
 		number = *(const uint64_t *)place;
@@ -90,7 +90,7 @@ static double tell(size_t at, const struct neap_result *result, char text[ROOM])
 	}
 	if (at == NEAP_RESULT_FIELD_drain_ns && !(result->drained && result->device_total_bytes)) {
 		number = result->drained ? number : 0;
-		neap_report_clean(text, ROOM, result->drain_note);
+		neap_printable(text, ROOM, result->drain_note);
 	} else if (at == NEAP_RESULT_FIELD_drain_ns) {
 		snprintf(text, ROOM, "%s", neap_duration_format(number, size));
 	} else if (at == NEAP_RESULT_FIELD_leak_verdict && !strcmp(text, "leak")) {
@@ -113,7 +113,7 @@ static void print_text(const char *title, const char *text)
 	while (*text) {
 		size_t length = strcspn(text, "\n");
 		snprintf(plain, sizeof plain, "%.*s", (int)(length < sizeof plain ? length : sizeof plain), text);
-		neap_report_clean(line, sizeof line, plain);
+		neap_printable(line, sizeof line, plain);
 		printf("  %s\n", line);
 		text += length + (text[length] == '\n');
 	}
@@ -125,7 +125,7 @@ void history_print_run(const struct neap_history_run *run)
 	const struct neap_result *result = run->result;
 	printf("run              %s\n", NEAP_PRINTABLE(result->run_id));
 	if (*run->series) {
-		neap_report_clean(text, sizeof text, run->series);
+		neap_printable(text, sizeof text, run->series);
 		printf("series           %s\n", text);
 	}
 	for (size_t i = 0; i < NEAP_RESULT_FIELDS; i++) {
@@ -137,7 +137,7 @@ void history_print_run(const struct neap_history_run *run)
 	if (result->mark_count > 0)
 		puts("\nMarks");
 	for (size_t i = 0; i < result->mark_count; i++) {
-		neap_report_clean(text, sizeof text, result->marks[i].name);
+		neap_printable(text, sizeof text, result->marks[i].name);
 		printf("  %10s  %s", neap_duration_format(result->marks[i].time_ns, time), text);
 		if (result->marks[i].value)
 			printf(" %" PRIu64, result->marks[i].value);
@@ -237,7 +237,7 @@ enum neap_status history_print_row(size_t index, const struct neap_history_run *
 	if (!cells)
 		return neap_fail(err, NEAP_ENOMEM, "out of memory");
 	neap_report_cells(run->result, cells);
-	neap_report_clean(full, ROOM, run->series);
+	neap_printable(full, ROOM, run->series);
 	snprintf(name, sizeof name, "%.100s%s%.120s", full, *full ? "/" : "", cells->text[NEAP_COLUMN_NAME]);
 	if (index == 0)
 		printf("%-36s  %-19s  %-28s  %-13s  %9s  %9s  %7s  %s\n", "RUN", "ENDED", "NAME", "OUTCOME", "PEAK",

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/pidfd.h"
+#include "base/printable.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -32,9 +33,7 @@ static bool keep_process(void *context, const struct neap_process *process)
 		return false;
 	struct neap_process *kept = &snapshot->processes[snapshot->count++];
 	*kept = *process;
-	for (char *c = kept->command; *c; c++) /* for a terminal */
-		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
-			*c = '?';
+	neap_printable(kept->command, sizeof kept->command, process->command);
 	return true;
 }
 

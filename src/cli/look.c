@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/process.h"
 
 #include <stdlib.h>
@@ -18,14 +19,8 @@ void look_name(pid_t pid, char ret_name[64])
 {
 	struct neap_process process;
 	ret_name[0] = '\0';
-	if (neap_process_read(pid, &process, NULL) != NEAP_OK)
-		return;
-	size_t i = 0;
-	for (; i < 63 && process.command[i]; i++) {
-		unsigned char c = (unsigned char)process.command[i];
-		ret_name[i] = c < 0x20 || c >= 0x7f ? '?' : (char)c;
-	}
-	ret_name[i] = '\0';
+	if (!neap_process_read(pid, &process, NULL))
+		neap_printable(ret_name, 64, process.command);
 }
 
 const char *look_backend_name(enum neap_backend backend) { return backend == NEAP_BACKEND_SIM ? "sim" : "cuda"; }

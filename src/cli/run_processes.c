@@ -1,6 +1,7 @@
 /* cli/run_processes.c: see run_processes.h. */
 #include "cli/run_processes.h"
 
+#include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
 
@@ -23,7 +24,7 @@ void run_processes_print(const struct neap_result *result, FILE *out)
 			snprintf(of, sizeof of, " of rank %" PRIu64, process->rank);
 		if (process->device[0]) {
 			char clean[sizeof process->device];
-			neap_report_clean(clean, sizeof clean, process->device);
+			neap_printable(clean, sizeof clean, process->device);
 			snprintf(device, sizeof device, " on %s", clean);
 		}
 		fprintf(out,

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -122,9 +123,7 @@ static void judge(struct holder *holder, const char *own_run_id)
 	}
 	process->pid = pid;
 	holder->what = neap_leftover_decide(&facts, getuid(), own_run_id);
-	for (char *c = process->command; *c; c++) /* it goes into a line of text */
-		if ((unsigned char)*c < ' ' || *c == 0x7f)
-			*c = '?';
+	neap_printable(process->command, sizeof process->command, process->command); /* it goes into a line of text */
 }
 
 static struct holder *find(struct search *search, pid_t pid)

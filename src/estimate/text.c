@@ -43,7 +43,7 @@ static void put_head(struct neap_buffer *out, const struct neap_estimate_report 
 {
 	const struct neap_estimate_run *run = &report->runs[0];
 	char end[128], text[1024], command[600];
-	neap_report_clean(command, sizeof command, report->command);
+	neap_printable(command, sizeof command, report->command);
 	neap_estimate_end_text(run, end, sizeof end);
 	snprintf(text, sizeof text,
 		 "%s, with PyTorch %s on neap's simulator: every allocation is PyTorch's own, nothing was computed",
@@ -122,7 +122,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_analysis *ana
 		const struct neap_holder *holder = &analysis->holders[i];
 		char text[320], clean[320], first[64];
 		neap_holder_text(analysis->trace, holder, text, sizeof text);
-		neap_report_clean(clean, sizeof clean, text);
+		neap_printable(clean, sizeof clean, text);
 		snprintf(first, sizeof first, "  %10s %5.1f %%  ", SIZE(holder->bytes),
 			 percent(holder->bytes, total));
 		neap_report_wrap(out, first, clean);
@@ -195,7 +195,7 @@ static void put_tries(struct neap_buffer *out, const struct neap_estimate_report
 				 SIZE(now > given ? now - given : given - now), now > given ? "more" : "less",
 				 SIZE((uint64_t)(headroom < 0 ? -headroom : headroom)),
 				 headroom < 0 ? "missing" : "left");
-		neap_report_clean(clean, sizeof clean, text);
+		neap_printable(clean, sizeof clean, text);
 		neap_report_wrap(out, "      ", clean);
 	}
 }
@@ -345,7 +345,7 @@ static void put_reads(struct neap_buffer *out, const struct neap_estimate_run *r
 		snprintf(text, sizeof text, "%s:%" PRIu64 " %s: %s, %" PRIu64 " time%s%s%s", tail(read->file),
 			 read->line, read->function, read->reader, read->count, plural(read->count), *use ? "; " : "",
 			 use);
-		neap_report_clean(clean, sizeof clean, text);
+		neap_printable(clean, sizeof clean, text);
 		neap_report_wrap(out, "    ", clean);
 	}
 	if (run->read_count > SHOWN || run->reads_lost)

@@ -2,6 +2,7 @@
 #include "proto/fields.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 
 #include <string.h>
 
@@ -111,10 +112,7 @@ bool neap_fields_string(const struct neap_fields *fields, unsigned number, char 
 	const unsigned char *value = find(fields, number, NEAP_TYPE_STRING, 0, &length);
 	if (!value || room == 0)
 		return false;
-	size_t count = length < room - 1 ? length : room - 1;
-	for (size_t i = 0; i < count; i++)
-		ret_text[i] = value[i] < 0x20 || value[i] == 0x7f ? '?' : (char)value[i];
-	ret_text[count] = '\0';
+	neap_printable_bytes(ret_text, room, (const char *)value, length);
 	return true;
 }
 

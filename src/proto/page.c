@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "base/process.h"
 
 #include <dirent.h>
@@ -92,12 +93,7 @@ static enum neap_status read_slot(int fd, size_t at, pid_t pid, struct neap_publ
 
 static void copy_text(char *to, size_t room, const char *from, size_t from_room)
 {
-	size_t length = strnlen(from, from_room < room ? from_room : room - 1);
-	if (length >= room)
-		length = room - 1;
-	for (size_t i = 0; i < length; i++)
-		to[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
-	to[length] = '\0';
+	neap_printable_bytes(to, room, from, strnlen(from, from_room));
 }
 
 /* Word by word and atomically, as allocators write it: another thread's may be writing its own slot just now. */

@@ -1,6 +1,7 @@
 /* report/analysis.c: one screen: what the file is, the peaks, who held the memory at the peak and what for. */
 #include "report/analysis.h"
 
+#include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
 #include "report/report.h"
@@ -68,7 +69,7 @@ static void put_file(struct neap_buffer *out, const struct neap_analysis *analys
 
 	if (!frees) /* older layouts */
 		frees = profile->kinds[NEAP_TRACE_FREE_COMPLETED];
-	neap_report_clean(name, sizeof name, path);
+	neap_printable(name, sizeof name, path);
 	snprintf(text, sizeof text, "%s, device %zu of %zu, %u stream%s", neap_report_source_name(trace->source),
 		 analysis->device, trace->device_count, analysis->streams, plural(analysis->streams));
 	neap_buffer_format(out, "%s: %s\n", name, text);
@@ -182,7 +183,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_analysis *ana
 			continue;
 		}
 		neap_holder_text(analysis->trace, holder, text, sizeof text);
-		neap_report_clean(clean, sizeof clean, text);
+		neap_printable(clean, sizeof clean, text);
 		snprintf(first, sizeof first, "  %10s %5.1f %% %6" PRIu64 " block%-2s ", SIZE(holder->bytes),
 			 percent(holder->bytes, total), holder->blocks, plural(holder->blocks));
 		neap_report_wrap(out, first, clean);

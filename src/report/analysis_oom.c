@@ -1,6 +1,7 @@
 /* report/analysis_oom.c: where memory lies free, and what other settings would have reserved. */
 #include "report/analysis.h"
 
+#include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
 #include "report/report.h"
@@ -21,7 +22,7 @@ static void put_segment(struct neap_buffer *out, const struct neap_analysis *ana
 	for (size_t i = 0; i < segment->pin_count; i++) {
 		size_t length = strlen(pins);
 		neap_holder_text(analysis->trace, &segment->pins[i], text, sizeof text);
-		neap_report_clean(clean, sizeof clean, text);
+		neap_printable(clean, sizeof clean, text);
 		snprintf(pins + length, sizeof pins - length, "%s%s (%s)", i > 0 ? "; " : "", clean,
 			 NEAP_SIZE(segment->pins[i].bytes));
 	}

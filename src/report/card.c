@@ -3,6 +3,7 @@
  *
  * Unknown figures have no line. No line is wider than 100 columns, whatever tags and texts the card has.
  */
+#include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
 #include "report/report.h"
@@ -225,7 +226,7 @@ static void put_holders(struct neap_buffer *out, const struct neap_oom_card *car
 			rest += card->tags[i].live_bytes;
 			continue;
 		}
-		neap_report_clean(tag, sizeof tag, card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
+		neap_printable(tag, sizeof tag, card->tags[i].tag[0] ? card->tags[i].tag : "(untagged)");
 		size_t width = neap_report_width(tag, strlen(tag));
 		if (width > 32) { /* a line of its own */
 			neap_report_wrap(out, "    ", tag);
@@ -253,7 +254,7 @@ static void put_pins(struct neap_buffer *out, const struct neap_oom_card *card)
 			   NEAP_SIZE(found->pinned), found->pinned_segments, found->pinned_segments == 1 ? "" : "s");
 	for (size_t i = 0; i < found->worst_count && i < NEAP_OOM_PINS; i++) {
 		const struct neap_pinned_segment *segment = &found->worst[i];
-		neap_report_clean(pin, sizeof pin, card->pins[i]);
+		neap_printable(pin, sizeof pin, card->pins[i]);
 		snprintf(text, sizeof text, "%s free of %s, by %" PRIu64 " block%s of %s%s%s, stream %u",
 			 NEAP_SIZE(segment->pinned), NEAP_SIZE(segment->size), segment->live_blocks,
 			 segment->live_blocks == 1 ? "" : "s", NEAP_SIZE(segment->live_bytes),

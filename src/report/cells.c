@@ -16,8 +16,6 @@ const struct neap_report_heading neap_report_headings[NEAP_COLUMN_COUNT] = {
 	[NEAP_COLUMN_LEAK] = {"leak", false},      [NEAP_COLUMN_TIME] = {"time", true},
 };
 
-void neap_report_clean(char *text, size_t room, const char *source) { neap_printable(text, room, source); }
-
 size_t neap_report_width(const char *text, size_t length)
 {
 	size_t width = 0;
@@ -57,7 +55,7 @@ static void leak_cell(const struct neap_result *result, char *text, size_t room,
 		*tone = NEAP_TONE_BAD;
 		return;
 	}
-	neap_report_clean(text, room, result->leak_verdict[0] ? result->leak_verdict : "-");
+	neap_printable(text, room, result->leak_verdict[0] ? result->leak_verdict : "-");
 	if (strcmp(result->leak_verdict, "clean") == 0)
 		*tone = NEAP_TONE_GOOD;
 }
@@ -71,7 +69,7 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 	*ret_cells = (struct neap_report_cells){0};
 	for (int i = 0; i < NEAP_COLUMN_COUNT; i++)
 		strcpy(ret_cells->text[i], "-");
-	neap_report_clean(ret_cells->text[NEAP_COLUMN_NAME], room, result->name[0] ? result->name : "-");
+	neap_printable(ret_cells->text[NEAP_COLUMN_NAME], room, result->name[0] ? result->name : "-");
 	snprintf(ret_cells->text[NEAP_COLUMN_OUTCOME], room, "%s", neap_outcome_name(result->outcome));
 	ret_cells->tone[NEAP_COLUMN_OUTCOME] = outcome_tone(result->outcome);
 	if (peak > 0)
@@ -94,7 +92,7 @@ void neap_report_cells(const struct neap_result *result, struct neap_report_cell
 	}
 	snprintf(ret_cells->text[NEAP_COLUMN_RETRIES], room, "%" PRIu32, result->retries);
 	if (result->rung[0]) {
-		neap_report_clean(ret_cells->text[NEAP_COLUMN_RUNG], room, result->rung);
+		neap_printable(ret_cells->text[NEAP_COLUMN_RUNG], room, result->rung);
 		ret_cells->tone[NEAP_COLUMN_RUNG] = NEAP_TONE_WARN;
 	}
 	leak_cell(result, ret_cells->text[NEAP_COLUMN_LEAK], room, &ret_cells->tone[NEAP_COLUMN_LEAK]);

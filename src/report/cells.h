@@ -40,10 +40,6 @@ uint64_t neap_report_peak(const struct neap_result *result);
 /* `count` pointers into `results`, largest peak first, equal ones in their order; free() it. NULL: out of memory. */
 const struct neap_result **neap_report_rank(const struct neap_result *results, size_t count);
 
-/* Copies text for a terminal or a page: control characters become '?', and what does not fit is cut at a character's
- * end. */
-void neap_report_clean(char *text, size_t room, const char *source);
-
 /* Columns a terminal takes for `length` bytes of UTF-8, counting each character as one. */
 size_t neap_report_width(const char *text, size_t length);
 

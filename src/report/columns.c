@@ -2,6 +2,7 @@
 #include "report/columns.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -50,7 +51,7 @@ static void value_of(const struct neap_report_columns *columns, const struct nea
 	size_t length = find_value(columns, result->parameters, name, &value);
 
 	snprintf(text, sizeof text, "%.*s", (int)(length < sizeof text ? length : sizeof text - 1), value);
-	neap_report_clean(ret_text, room, length ? text : "-");
+	neap_printable(ret_text, room, length ? text : "-");
 }
 
 /* Whether two results have another value of it, or one has none. */
@@ -75,7 +76,7 @@ static enum neap_status add(struct neap_report_columns *columns, enum neap_repor
 	struct neap_report_column_chosen *column = &columns->items[columns->count++];
 	column->kind = kind;
 	column->cell = cell;
-	neap_report_clean(column->title, sizeof column->title, title);
+	neap_printable(column->title, sizeof column->title, title);
 	return NEAP_OK;
 }
 

@@ -1,6 +1,7 @@
 /* See the header. */
 #include "report/comparison.h"
 
+#include "base/printable.h"
 #include "base/units.h"
 #include "report/cells.h"
 
@@ -21,8 +22,8 @@ void neap_report_comparison_head(struct neap_buffer *out, const struct neap_comp
 	char name[sizeof comparison->run.name], base[sizeof comparison->base.name];
 	bool first = true;
 
-	neap_report_clean(name, sizeof name, comparison->run.name);
-	neap_report_clean(base, sizeof base, comparison->base.name);
+	neap_printable(name, sizeof name, comparison->run.name);
+	neap_printable(base, sizeof base, comparison->base.name);
 	neap_buffer_format(out, "%s against %s", name, base);
 	for (int rung = NEAP_RUNG_EFFICIENT_ATTENTION; rung < NEAP_RUNG_STOP; rung++)
 		if ((from->rungs ^ to->rungs) & (1u << rung)) {

@@ -9,6 +9,8 @@
 #include "report/columns.h"
 #include "report/report.h"
 
+#include "base/printable.h"
+
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,12 +171,12 @@ void neap_report_failures(struct neap_buffer *out, const struct neap_result *res
 		const struct neap_result *result = &results[i];
 		if (result->outcome == NEAP_OUTCOME_OK)
 			continue;
-		neap_report_clean(name, sizeof name, result->name);
-		neap_report_clean(text, sizeof text, result->evidence);
+		neap_printable(name, sizeof name, result->name);
+		neap_printable(text, sizeof text, result->evidence);
 		neap_buffer_format(out, "\n%s: %s%s%s\n", name, neap_outcome_name(result->outcome),
 				   text[0] ? ": " : "", text);
 		char folder[4096];
-		neap_report_clean(folder, sizeof folder, result->folder);
+		neap_printable(folder, sizeof folder, result->folder);
 		if (folder[0])
 			neap_buffer_format(out, "  in %s\n", folder);
 		any = any || folder[0];

@@ -1,6 +1,8 @@
 /* report/wrap.c: words into lines. A word longer than a line is cut between characters. */
 #include "report/wrap.h"
 
+#include "base/printable.h"
+
 #include "report/cells.h"
 
 #include <string.h>
@@ -10,7 +12,7 @@ void neap_report_wrap(struct neap_buffer *out, const char *first, const char *te
 	size_t indent = neap_report_width(first, strlen(first)), column = indent;
 	char clean[1024];
 
-	neap_report_clean(clean, sizeof clean, text);
+	neap_printable(clean, sizeof clean, text);
 	neap_buffer_text(out, first);
 	for (const char *at = clean; *at;) {
 		size_t length = strcspn(at, " ");

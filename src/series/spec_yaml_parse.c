@@ -6,6 +6,7 @@
 #include "series/spec_yaml_parse.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 
 #include <libfyaml.h>
 #include <stdlib.h>
@@ -54,37 +55,19 @@ static enum neap_status syntax_error(struct fy_diag *diag, struct neap_error *er
 	return neap_fail_at(err, line, column, "not YAML: %.180s", first->msg ? first->msg : "syntax error");
 }
 
-/* The length of the UTF-8 character at `text`, or 0 when it is none. */
-static size_t character(const unsigned char *text, size_t length)
-{
-	size_t more = *text < 0x80 ? 0 : *text >= 0xc2 && *text < 0xe0 ? 1 : (*text & 0xf0) == 0xe0 ? 2 : 3;
-	if (*text >= 0x80 && (*text < 0xc2 || *text > 0xf4))
-		return 0;
-	if (more >= length)
-		return 0;
-	for (size_t i = 1; i <= more; i++)
-		if ((text[i] & 0xc0) != 0x80)
-			return 0;
-	if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) ||
-	    (*text == 0xf0 && text[1] < 0x90) || (*text == 0xf4 && text[1] > 0x8f))
-		return 0;
-	return more + 1;
-}
-
 /* libfyaml 0.7.12 loops for ever in a directive with a broken character: refuse both. */
 static enum neap_status check_text(const char *text, size_t length, struct neap_error *err)
 {
-	const unsigned char *bytes = (const unsigned char *)text;
-	uint32_t line = 1, column = 1;
+	uint32_t line = 1, column = 1, c;
 	for (size_t at = 0, step; at < length; at += step) {
-		step = character(bytes + at, length - at);
-		bool control = bytes[at] < 0x20 && !strchr("\t\n\r", bytes[at] ? bytes[at] : 1);
-		if (!step || control || bytes[at] == 0x7f)
-			return neap_fail_at(err, line, column, "expected text in UTF-8, not byte 0x%02x", bytes[at]);
-		if (bytes[at] == '%' && column == 1)
+		step = neap_utf8_next(text + at, length - at, &c);
+		if (c == UINT32_MAX || c == 0x7f || (c < 0x20 && c != '\t' && c != '\n' && c != '\r'))
+			return neap_fail_at(err, line, column, "expected text in UTF-8, not byte 0x%02x",
+					    (unsigned char)text[at]);
+		if (c == '%' && column == 1)
 			return neap_fail_at(err, line, column, "expected no YAML directive (%%)");
-		line += bytes[at] == '\n';
-		column = bytes[at] == '\n' ? 1 : column + 1;
+		line += c == '\n';
+		column = c == '\n' ? 1 : column + 1;
 	}
 	return NEAP_OK;
 }

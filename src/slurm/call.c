@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/paths.h"
+#include "base/printable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -178,11 +179,5 @@ void neap_slurm_last_line(const struct neap_buffer *text, char *line, size_t roo
 	const char *error = end > last ? memmem(last, (size_t)(end - last), "error: ", 7) : NULL;
 	if (error)
 		last = error + 7;
-	size_t length = 0;
-	for (; last < end && length + 1 < room; last++)
-		line[length++] = *last;
-	line[length] = '\0';
-	for (size_t i = 0; i < length; i++)
-		if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
-			line[i] = '?';
+	neap_printable_bytes(line, room, last, (size_t)(end - last));
 }

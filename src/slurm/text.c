@@ -2,6 +2,7 @@
 #include "slurm/text.h"
 
 #include "base/error.h"
+#include "base/printable.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -63,11 +64,8 @@ enum neap_status neap_slurm_sbatch_answer(const char *text, size_t length, uint3
 		*ret_job = job;
 		return NEAP_OK;
 	}
-	size_t shown_length = line.length < sizeof shown ? line.length : sizeof shown - 1;
-	for (size_t i = 0; i < shown_length; i++)
-		shown[i] = line.text[i] >= 0x20 && line.text[i] < 0x7f ? line.text[i] : '?';
-	shown[shown_length] = '\0';
-	return neap_fail(err, NEAP_EPROTO, "sbatch answered '%s', expected the number of a job", shown);
+	return neap_fail(err, NEAP_EPROTO, "sbatch answered '%s', expected the number of a job",
+			 neap_printable_bytes(shown, sizeof shown, line.text, line.length));
 }
 
 enum neap_status neap_slurm_squeue_line(const char *line, size_t length, uint32_t *ret_job, uint32_t *ret_task)
