@@ -4,15 +4,10 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/units.h"
-#include "run/orphans.h"
-#include "run/recordings.h"
-#include "run/run_stage.h"
 #include "run/supervise.h"
 #include "series/series_folder.h"
 #include "series/series_internal.h"
 
-#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,18 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How often a running attempt is checked. The end of our own supervisor is noticed at once, of an adopted one within
- * this time.
- */
-#define LOOK_MS     25
-#define GONE_LOOKS  1200
 #define PROGRESS_NS (250 * NEAP_NS_PER_MS)
-/* A supervisor's exit status when there is no device (EX_UNAVAILABLE). */
-#define NO_DEVICE 69
-/* If this many supervisors in a row die before they start their command, something is wrong with this machine. */
-#define UNBEGUN_LIMIT      3
-#define READ_PAUSE_NS      (20 * NEAP_NS_PER_MS)
-#define READ_PAUSE_MOST_NS (2 * NEAP_NS_PER_S)
 
 void neap_series_say(const struct neap_series *series, const char *format, ...)
 {
@@ -54,6 +38,8 @@ static void say_line(void *context, const char *text)
 	else
 		neap_series_say(running->series, "%s", text);
 }
+
+void neap_series_show(struct neap_running *running) { neap_attempt_show(&running->attempt, say_line, running); }
 
 sig_atomic_t neap_series_interrupts(const struct neap_series *series)
 {
@@ -86,11 +72,6 @@ void neap_series_keep(struct neap_series *series, const struct neap_result *resu
 	series->history_behind = true;
 }
 
-static const char *name_of(const struct neap_series *series, struct neap_step step)
-{
-	return series->spec->experiments[step.experiment].name;
-}
-
 /* Makes this step's attempt `now`. */
 static enum neap_status turn_to(struct neap_series *series, struct neap_step step, struct neap_error *err)
 {
@@ -105,8 +86,9 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	if (!free_one) /* more in the journal than any file allows */
 		return neap_fail(err, NEAP_EPARSE, "more than %d attempts are under way", NEAP_SPEC_PARALLEL);
 	series->now = free_one;
-	enum neap_status status = neap_attempt_init(&free_one->attempt, series->summary->folder,
-						    name_of(series, step), step.attempt, err);
+	enum neap_status status =
+		neap_attempt_init(&free_one->attempt, series->summary->folder,
+				  series->spec->experiments[step.experiment].name, step.attempt, err);
 	free_one->series = series;
 	free_one->placed = free_one->announced = free_one->asked = false;
 	free_one->usual_ns = 0;
@@ -114,22 +96,6 @@ static enum neap_status turn_to(struct neap_series *series, struct neap_step ste
 	if (!status)
 		free_one->of = step.experiment;
 	return status;
-}
-
-/* A supervisor whose lock is free is about to exit: reap it before dropping its attempt. */
-static void reap(struct neap_running *running)
-{
-	for (int i = 0; running->attempt.child && i < GONE_LOOKS; i++)
-		neap_attempt_sleep(&running->attempt, LOOK_MS);
-}
-
-static void turn_away(struct neap_series *series, struct neap_running *running)
-{
-	if (running->of < series->spec->count) {
-		neap_attempt_show(&running->attempt, say_line, running);
-		neap_attempt_fini(&running->attempt);
-	}
-	running->of = series->spec->count;
 }
 
 /* For an attempt started before a kill: reads its needs and device from the journal. */
@@ -234,7 +200,7 @@ static void pass_interrupts_on(struct neap_series *series)
 /* Sleeps for a while, or until the first running experiment ends. */
 static void wait_a_while(struct neap_series *series)
 {
-	int timeout_ms = LOOK_MS;
+	int timeout_ms = NEAP_SERIES_LOOK_MS;
 	uint64_t now_ns = neap_clock_now(neap_clock_system());
 	pass_interrupts_on(series);
 	if (series->options->progress && now_ns - series->progress_ns >= PROGRESS_NS) {
@@ -246,7 +212,7 @@ static void wait_a_while(struct neap_series *series)
 		if (running->of == series->spec->count)
 			continue;
 		neap_attempt_sleep(&running->attempt, timeout_ms);
-		neap_attempt_show(&running->attempt, say_line, running);
+		neap_series_show(running);
 		timeout_ms = 0;
 	}
 }
@@ -257,215 +223,7 @@ static void say_waiting(struct neap_series *series, struct neap_step step)
 		return;
 	series->now->announced = true;
 	neap_series_say(series, "[%zu/%zu] %s: attempt %u is still running, waiting for it", step.experiment + 1,
-			series->spec->count, name_of(series, step), step.attempt);
-}
-
-void neap_series_say_end(const struct neap_series *series, struct neap_step step, const struct neap_result *result)
-{
-	char took[NEAP_UNITS_ROOM], peak[NEAP_UNITS_ROOM], drain[NEAP_UNITS_ROOM], memory[400] = "";
-	uint64_t bytes = result->peak_device_bytes > result->peak_reserved_bytes ? result->peak_device_bytes
-										 : result->peak_reserved_bytes;
-	if (bytes)
-		snprintf(memory, sizeof memory, ", peak %s, %s%s", neap_size_format(bytes, peak),
-			 result->drained ? "drained in " : "not drained: ",
-			 result->drained ? neap_duration_format(result->drain_ns, drain) : result->drain_note);
-	neap_series_say(series, "[%zu/%zu] %s: %s in %s%s%s%s%s%s", step.experiment + 1, series->spec->count,
-			name_of(series, step), neap_outcome_name(result->outcome),
-			neap_duration_format(result->duration_ns, took), memory, *result->rung ? ", " : "",
-			result->rung, *result->evidence ? ": " : "", result->evidence);
-}
-
-/* An attempt whose result cannot be read is lost, and reported as lost. */
-static enum neap_status lose_damaged(struct neap_series *series, struct neap_step step, struct neap_error *err)
-{
-	series->unbegun = 0;
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u is lost: its result is damaged: %s", step.experiment + 1,
-			series->spec->count, name_of(series, step), step.attempt, err->message);
-	enum neap_status status =
-		neap_series_append(series, neap_series_record_of("lost", name_of(series, step), step.attempt), err);
-	turn_away(series, series->now);
-	return status;
-}
-
-bool neap_series_is_to_be_retried(const struct neap_series *series, struct neap_step step,
-				  const struct neap_result *result)
-{
-	const char *limit = series->spec->experiments[step.experiment].retry_failed;
-	bool failed = result->outcome == NEAP_OUTCOME_FAILED || result->outcome == NEAP_OUTCOME_SIGNALED ||
-		      result->outcome == NEAP_OUTCOME_HOST_OOM || result->outcome == NEAP_OUTCOME_TIMEOUT;
-	return failed && limit && series->state.experiments[step.experiment].failed < strtoul(limit, NULL, 10);
-}
-
-bool neap_series_is_deviceless(const struct neap_series *series, struct neap_step step,
-			       const struct neap_result *result)
-{
-	return result->outcome == NEAP_OUTCOME_NO_DEVICE &&
-	       series->state.experiments[step.experiment].deviceless + 1 < NEAP_SERIES_LOST_LIMIT;
-}
-
-/* Retries a read that failed because memory was short or the disk did not answer, before the series stops.
- */
-static enum neap_status read_patiently(const char *path, struct neap_result *ret_result, struct neap_error *err)
-{
-	enum neap_status status = neap_result_read(path, ret_result, err);
-	for (uint64_t pause_ns = READ_PAUSE_NS;
-	     (status == NEAP_ENOMEM || status == NEAP_EIO) && pause_ns <= READ_PAUSE_MOST_NS; pause_ns *= 2) {
-		neap_clock_sleep(neap_clock_system(), pause_ns);
-		status = neap_result_read(path, ret_result, err);
-	}
-	return status;
-}
-
-static enum neap_status take(struct neap_series *series, struct neap_step step, struct neap_error *err)
-{
-	char path[4096];
-	struct neap_result result = {0};
-	bool waited = series->now->attempt.child || series->now->attempt.exit_code >= 0;
-	if (neap_path_join(path, sizeof path, series->now->attempt.folder, "result.json"))
-		return neap_fail(err, NEAP_EINVAL, "the folder's name is too long: %.120s",
-				 series->now->attempt.folder);
-	enum neap_status status = read_patiently(path, &result, err);
-	if (status == NEAP_EPARSE) /* half a disk block, or edited by hand: counts as none */
-		return lose_damaged(series, step, err);
-	if (status)
-		return status;
-	reap(series->now);
-	series->unbegun = 0;
-	neap_attempt_show(&series->now->attempt, say_line, series->now);
-	neap_series_keep(series, &result);
-	if (result.device_uuid && result.device_uuid[0])
-		series->device_seen = true;
-	/* An attempt canceled on its own is over; one canceled together with the series (this process or a killed
-	 * one) is not. */
-	if (result.outcome == NEAP_OUTCOME_CANCELED && (series->now->cancels || !waited)) {
-		status = neap_series_append(
-			series, neap_series_record_of("cancel", name_of(series, step), step.attempt), err);
-	} else if (neap_series_is_deviceless(series, step, &result)) {
-		neap_series_say_end(series, step, &result);
-		status = neap_series_append(
-			series, neap_series_record_of("device_lost", name_of(series, step), step.attempt), err);
-		if (!status)
-			status = neap_series_device_return(series, step, result.device_uuid, err);
-	} else if (neap_series_is_to_be_retried(series, step, &result)) {
-		neap_series_say_end(series, step, &result);
-		neap_series_say(series, "[%zu/%zu] %s: failed, another attempt (%u of %s)", step.experiment + 1,
-				series->spec->count, name_of(series, step),
-				series->state.experiments[step.experiment].failed + 1,
-				series->spec->experiments[step.experiment].retry_failed);
-		status = neap_series_append(series,
-					    neap_series_record_of("retry", name_of(series, step), step.attempt), err);
-	} else {
-		int code = result.exit_status < 0 || result.exit_status > 255 ? 255 : result.exit_status;
-		neap_series_say_end(series, step, &result);
-		status = neap_series_append(
-			series, neap_series_record_end(name_of(series, step), step.attempt, result.outcome, code),
-			err);
-	}
-	neap_result_fini(&result);
-	turn_away(series, series->now);
-	return status;
-}
-
-/* A supervisor's exit codes for a failure to start: usage, data, no input, no device, no disk space. The attempt does
- * not count as lost: a full disk must not use up an experiment's attempts. */
-static bool is_refusal(int code) { return (code >= 64 && code <= 69) || code == 73 || code == 74; }
-/* Other codes of sysexits.h: it could not end well (disk full, ...). 128 and up: it was killed, which is not its
- * fault.
- */
-static bool is_failure(int code) { return code >= 70 && code <= 78; }
-
-static void tell_orphan(void *context, const struct neap_ended *orphan)
-{
-	neap_series_say(context, "process %d (%s) was left behind%s", orphan->process.pid, orphan->process.command,
-			orphan->ended_by ? ", ended" : " and cannot be ended");
-}
-
-void neap_series_end_leftovers(const struct neap_series *series, const char *run_id)
-{
-	struct neap_error err = {0};
-	size_t count = 0;
-	const struct neap_orphans_of of = {.run_id = run_id};
-	if (neap_orphans_end_all(&of, tell_orphan, (void *)(uintptr_t)series, &count, &err))
-		neap_series_say(series, "processes left behind were not looked for: %s", err.message);
-}
-
-/* Its command died with the supervisor, but not the command's children, which would hold memory during the next
- * attempt. Runs before the loss is journaled: after a kill in between, the series searches again. */
-static void end_orphans(struct neap_series *series, struct neap_step step)
-{
-	neap_series_end_leftovers(series, series->state.ends[step.experiment].run_id);
-}
-
-/* Reports an attempt without a result. */
-static enum neap_status say_lost(struct neap_series *series, struct neap_step step, bool began, bool canceled,
-				 int code, struct neap_error *err)
-{
-	neap_series_say(series, "[%zu/%zu] %s: attempt %u %s", step.experiment + 1, series->spec->count,
-			name_of(series, step), step.attempt,
-			canceled ? "was ended before it began"
-			: began  ? "is lost: its supervisor is gone without a result"
-				 : "never began: its supervisor is gone");
-	series->unbegun = began || canceled || code < 0 ? 0 : series->unbegun + 1;
-	if (series->unbegun < UNBEGUN_LIMIT)
-		return NEAP_OK;
-	return neap_fail(
-		err, NEAP_EINTERNAL,
-		"%d supervisors in a row were ended before they began their command, the last with status %d: "
-		"see %.100s/runs/%.60s-%u/neap.log",
-		UNBEGUN_LIMIT, code, series->summary->folder, name_of(series, step), step.attempt);
-}
-
-/* Handles an attempt without a result. Only a started attempt can be lost. */
-static enum neap_status lose(struct neap_series *series, struct neap_step step, bool began, struct neap_error *err)
-{
-	const char *name = name_of(series, step);
-	reap(series->now);
-	end_orphans(series, step);
-	neap_recordings_cut(series->now->attempt.folder);
-	int code = series->now->attempt.exit_code;
-	/* A supervisor asked to end before it listened for signals leaves no result. */
-	bool refused = is_refusal(code), canceled = series->now->cancels && code == 128 + SIGTERM;
-	enum neap_status status = neap_series_append(
-		series, neap_series_record_of(refused || canceled || !began ? "cancel" : "lost", name, step.attempt),
-		err);
-	turn_away(series, series->now);
-	if (status)
-		return status;
-	if (code == NO_DEVICE && !series->ending && neap_series_device_wait(series, step, &status, err))
-		return status;
-	if (refused || is_failure(code)) {
-		series->summary->supervisor_exit = code;
-		return code == 74
-			       ? neap_fail(err, NEAP_EINTERNAL,
-					   "the supervisor of '%s' could not write in %.150s/runs: is the disk full?",
-					   name, series->summary->folder)
-			       : neap_fail(err, NEAP_EINTERNAL,
-					   "the supervisor of '%s' ended with %d before it had a result", name, code);
-	}
-	return say_lost(series, step, began, canceled, code, err);
-}
-
-/* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
-static enum neap_status take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err)
-{
-	reap(series->now);
-	end_orphans(series, step);
-	enum neap_status status = neap_run_stage_recover_locked(series->now->attempt.folder, err);
-	if (status == NEAP_ESTATE)
-		return lose(series, step, true, err);
-	if (status == NEAP_EPARSE)
-		return lose_damaged(series, step, err);
-	if (status)
-		return status;
-	neap_run_stage_forget(series->now->attempt.folder); /* the journal knows the rest */
-	return take(series, step, err);
-}
-
-static enum neap_status give_up(struct neap_series *series, struct neap_step step, struct neap_error *err)
-{
-	neap_series_say(series, "[%zu/%zu] %s: given up after %d lost attempts", step.experiment + 1,
-			series->spec->count, name_of(series, step), NEAP_SERIES_LOST_LIMIT);
-	return neap_series_append(series, neap_series_record_of("give_up", name_of(series, step), step.attempt), err);
+			series->spec->count, series->spec->experiments[step.experiment].name, step.attempt);
 }
 
 enum neap_status neap_series_finish(struct neap_series *series, struct neap_error *err)
@@ -497,11 +255,11 @@ static enum neap_status look_at_open(struct neap_series *series, bool *ret_moved
 		if (step.kind == NEAP_STEP_WAIT)
 			say_waiting(series, step);
 		else if (found == NEAP_STEP_FOUND_ENDED)
-			status = take_ended(series, step, err);
+			status = neap_series_take_ended(series, step, err);
 		else if (step.kind == NEAP_STEP_TAKE)
-			status = take(series, step, err);
+			status = neap_series_take(series, step, err);
 		else
-			status = lose(series, step, step.kind == NEAP_STEP_LOSE, err);
+			status = neap_series_lose(series, step, step.kind == NEAP_STEP_LOSE, err);
 		*ret_moved = *ret_moved || step.kind != NEAP_STEP_WAIT;
 	}
 	return status;
@@ -523,7 +281,7 @@ static enum neap_status run_steps(struct neap_series *series, struct neap_error 
 		if (step.kind == NEAP_STEP_FINISH)
 			return neap_series_finish(series, err);
 		if (step.kind == NEAP_STEP_GIVE_UP) {
-			status = give_up(series, step, err);
+			status = neap_series_give_up(series, step, err);
 			moved = true;
 		} else if (step.kind == NEAP_STEP_START && !neap_series_interrupts(series)) {
 			status = start(series, step, &moved, err);
@@ -659,7 +417,7 @@ enum neap_status neap_series_run(const struct neap_spec *spec, const struct neap
 	if (status)
 		wait_for_children(&series);
 	for (size_t i = 0; i < NEAP_SPEC_PARALLEL; i++)
-		turn_away(&series, &series.running[i]);
+		neap_series_release(&series, &series.running[i]);
 	neap_series_count_ends(&series);
 out:
 	neap_history_close(series.history);

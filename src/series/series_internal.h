@@ -44,6 +44,31 @@ struct neap_series {
 	uint64_t device_since_ns;
 };
 
+/* How often a running attempt is checked. The end of our own supervisor is noticed at once, of an adopted one within
+ * this time. */
+#define NEAP_SERIES_LOOK_MS 25
+
+/* Prints what its supervisor has written since. */
+void neap_series_show(struct neap_running *running);
+
+/* series_end.c: the kinds of steps that end an attempt or an experiment. */
+
+/* It has a result: journals what it means, and drops the attempt. */
+enum neap_status neap_series_take(struct neap_series *series, struct neap_step step, struct neap_error *err);
+
+/* It has none. Only an attempt that began can be lost. */
+enum neap_status neap_series_lose(struct neap_series *series, struct neap_step step, bool began,
+				  struct neap_error *err);
+
+/* Its supervisor was killed after its command had ended: ends the command's leftovers and makes the result. */
+enum neap_status neap_series_take_ended(struct neap_series *series, struct neap_step step, struct neap_error *err);
+
+/* It was lost too often. */
+enum neap_status neap_series_give_up(struct neap_series *series, struct neap_step step, struct neap_error *err);
+
+/* Drops the attempt, after its supervisor's last lines; nothing where there is none. */
+void neap_series_release(struct neap_series *series, struct neap_running *running);
+
 /* One line of progress. */
 void neap_series_say(const struct neap_series *series, const char *format, ...) NEAP_PRINTF(2, 3);
 

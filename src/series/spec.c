@@ -15,7 +15,6 @@
 #include "series/spec_yaml.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -519,30 +518,6 @@ static enum neap_status read_top(struct reader *reader, struct neap_yaml root)
 		status = neap_fail_at(reader->err, reader->list.line, reader->list.column,
 				      "experiments: expected at least one experiment");
 	return status ? status : check_compared(reader->spec, reader->err);
-}
-
-static uint64_t hash_more(uint64_t hash, const void *bytes, size_t length)
-{
-	for (size_t i = 0; i < length; i++)
-		hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ull;
-	return hash;
-}
-
-uint64_t neap_spec_hash(const void *bytes, size_t length) { return hash_more(0xcbf29ce484222325ull, bytes, length); }
-
-void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM])
-{
-	const struct neap_words *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
-	uint64_t hash = neap_spec_hash("", 0);
-	/* each word with its terminator, each list with its length: so that different lists never hash the same bytes
-	 */
-	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-		uint64_t count = lists[i]->count;
-		hash = hash_more(hash, &count, sizeof count);
-		for (size_t k = 0; k < lists[i]->count; k++)
-			hash = hash_more(hash, lists[i]->items[k], strlen(lists[i]->items[k]) + 1);
-	}
-	snprintf(ret_key, NEAP_EXPERIMENT_KEY_ROOM, "%016" PRIx64, hash);
 }
 
 static enum neap_status parse(const char *text, size_t length, bool apart, struct neap_spec *ret_spec,

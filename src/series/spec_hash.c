@@ -1,0 +1,30 @@
+/* series/spec_hash.c: which file, and which experiment: hashes that an edit changes. */
+#include "series/spec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint64_t hash_more(uint64_t hash, const void *bytes, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+uint64_t neap_spec_hash(const void *bytes, size_t length) { return hash_more(0xcbf29ce484222325ull, bytes, length); }
+
+void neap_experiment_key(const struct neap_experiment *experiment, char ret_key[NEAP_EXPERIMENT_KEY_ROOM])
+{
+	const struct neap_words *const lists[] = {&experiment->command, &experiment->params, &experiment->env};
+	uint64_t hash = neap_spec_hash("", 0);
+	/* each word with its terminator, each list with its length: so that different lists never hash the same bytes
+	 */
+	for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+		uint64_t count = lists[i]->count;
+		hash = hash_more(hash, &count, sizeof count);
+		for (size_t k = 0; k < lists[i]->count; k++)
+			hash = hash_more(hash, lists[i]->items[k], strlen(lists[i]->items[k]) + 1);
+	}
+	snprintf(ret_key, NEAP_EXPERIMENT_KEY_ROOM, "%016" PRIx64, hash);
+}
