@@ -7,6 +7,8 @@
 #include "proto/fields.h"
 #include "proto/page.h"
 
+#include <sys/types.h>
+
 #define AGENT_ALLOCATORS 64 /* known to the agent; the page shows the first NEAP_PAGE_DEVICES */
 
 /* What an agent says of itself. */
@@ -36,6 +38,11 @@ const struct neap_observer *agent_target(void);
 /* page_event.c: NEAP_EVENT_PAGE of one slot, and of all in use. Take no lock; `target` and `page` may be NULL. */
 void agent_emit_page(const struct neap_observer *target, const struct neap_published *slot);
 void agent_emit_pages(const struct neap_observer *target, const struct neap_page *page);
+
+/* socket.c: listens on FOLDER/PID.sock. One that is there was left by an earlier process of this PID, or by this one
+ * before an exec: it is replaced. */
+enum neap_status agent_open_socket(const char *folder, pid_t pid, int *ret_fd, struct neap_error *err);
+void agent_remove_socket(const char *folder, pid_t pid);
 
 /* requests.c: executes one request, in the server's thread. */
 enum neap_status agent_execute(void *context, unsigned command, const struct neap_fields *arguments,

@@ -26,16 +26,11 @@
 #include "base/units.h"
 #include "neap/train.h"
 #include "proto/page.h"
-#include "proto/socket.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -278,41 +273,6 @@ static void server_failed(void *context, const struct neap_error *err)
 
 /* Attaching. */
 
-static enum neap_status open_socket(int *ret_fd, struct neap_error *err)
-{
-	struct sockaddr_un address;
-	int folder_fd = -1;
-	enum neap_status status =
-		neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, err);
-	if (status)
-		return status;
-	/* One that is there was left by an earlier process of our PID, or by ourselves before an exec. */
-	unlink(address.sun_path);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
-	    listen(fd, NEAP_SERVER_BACKLOG) != 0) {
-		status = neap_fail_errno(err, errno, "opening the agent's socket in %s", agent.folder);
-		if (fd >= 0)
-			close(fd);
-	}
-	if (folder_fd >= 0)
-		close(folder_fd);
-	if (!status)
-		*ret_fd = fd;
-	return status;
-}
-
-static void remove_socket(void)
-{
-	struct sockaddr_un address;
-	int folder_fd = -1;
-	if (neap_socket_address(agent.folder, (pid_t)agent.identity.pid, &address, &folder_fd, NULL) != NEAP_OK)
-		return;
-	unlink(address.sun_path);
-	if (folder_fd >= 0)
-		close(folder_fd);
-}
-
 static enum neap_status learn_identity(struct neap_error *err)
 {
 	struct agent_identity *identity = &agent.identity;
@@ -376,7 +336,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 {
 	struct neap_server_options options = {.handle = agent_execute, .failed = server_failed};
 	int fd = -1;
-	enum neap_status status = open_socket(&fd, err);
+	enum neap_status status = agent_open_socket(agent.folder, (pid_t)agent.identity.pid, &fd, err);
 	if (status)
 		return status;
 	status = make_page(err);
@@ -385,7 +345,7 @@ static enum neap_status show_and_serve(struct neap_error *err)
 	else
 		status = neap_server_start(&agent.server, fd, &options, err);
 	if (status)
-		remove_socket();
+		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
 	return status;
 }
 
@@ -525,7 +485,7 @@ void neap_detach(void)
 	bool ours = agent.attached && !agent.detaching && !pthread_equal(agent.server.thread, pthread_self());
 	if (ours) {
 		agent.detaching = true;
-		remove_socket();
+		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
 		pthread_mutex_unlock(&agent.lock); /* the thread may need it to finish its request */
 		agent_external_interrupt();
 		bool ended = neap_server_stop(&agent.server, DETACH_BOUND_NS);
@@ -561,7 +521,7 @@ __attribute__((destructor)) static void at_exit(void)
 	bool ours = agent.attached && !agent.detaching && agent.identity.pid == getpid();
 	if (ours) {
 		agent.detaching = true;
-		remove_socket();
+		agent_remove_socket(agent.folder, (pid_t)agent.identity.pid);
 		agent_emit_pages(agent_target(), agent.page.page);
 		neap_page_destroy(&agent.page, false);
 	}
