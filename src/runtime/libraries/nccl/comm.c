@@ -1,4 +1,4 @@
-/* The life of a communicator: created alone or from another one, joined by its ranks, ended. */
+/* The life of a communicator: created, joined by its ranks, ended. */
 #include "runtime/libraries/nccl/comm.h"
 #include "runtime/libraries/nccl/fail.h"
 
@@ -145,7 +145,7 @@ void nccl_comm_release(struct ncclComm *comm)
 	free(comm);
 }
 
-static struct ncclComm *create(const struct nccl_options *options)
+struct ncclComm *nccl_comm_create(const struct nccl_options *options)
 {
 	struct ncclComm *comm = calloc(1, sizeof *comm);
 
@@ -244,7 +244,7 @@ static int make_context(int device)
 	return error;
 }
 
-static ncclResult_t join(struct ncclComm *comm)
+ncclResult_t nccl_comm_join(struct ncclComm *comm)
 {
 	int error = make_context(comm->device);
 	size_t count = (size_t)comm->ranks;
@@ -272,13 +272,13 @@ ncclResult_t nccl_comm_begin(const uint64_t id[2], int ranks, int rank, const st
 		return nccl_fail(ncclUnhandledCudaError, "the CUDA runtime of this process is not neap's");
 	if (ranks < 1 || rank < 0 || rank >= ranks)
 		return nccl_fail(ncclInvalidArgument, "rank %d of %d", rank, ranks);
-	comm = create(options);
+	comm = nccl_comm_create(options);
 	if (!comm)
 		return nccl_fail(ncclSystemError, "host out of memory");
 	comm->ranks = ranks;
 	comm->rank = rank;
 	memcpy(comm->id, id, sizeof comm->id);
-	result = join(comm);
+	result = nccl_comm_join(comm);
 	if (result == ncclSuccess)
 		*ret_comm = comm;
 	else
@@ -371,145 +371,7 @@ static ncclResult_t poll_joining(struct ncclComm *comm)
 		comm->ranks, (double)nccl_patience_ns() / 1e9, absent);
 }
 
-/* -- born of another communicator -------------------------------------------------------------------------------- */
-
-/* Driving the parent: this rank no longer needs the exchange. */
-static void exchanged(struct ncclComm *parent, uint64_t number)
-{
-	parent->exchanged_later |= 1ull << (number - parent->exchanged);
-	for (; parent->exchanged_later & 1; parent->exchanged_later >>= 1)
-		parent->exchanged++;
-	nccl_segment_exchanged(parent->segment, parent->exchanged);
-}
-
-static void mix(uint64_t id[2], uint64_t value)
-{
-	id[0] = (id[0] ^ value) * 0x9e3779b97f4a7c15ull;
-	id[1] = (id[1] + (id[0] >> 29) + value) * 0xc2b2ae3d27d4eb4full;
-	id[0] ^= id[1] >> 31;
-}
-
-/* Driving child and parent: the words of all ranks are there. */
-static ncclResult_t settle(struct ncclComm *comm, const struct nccl_entry *said)
-{
-	const struct nccl_birth *birth = &comm->birth;
-	const struct ncclComm *parent = birth->parent;
-	int64_t key = (int64_t)said[parent->rank].words[1];
-	int i;
-
-	if (birth->grow) {
-		for (i = 0; i < parent->ranks; i++)
-			if (said[i].words[0] | said[i].words[1])
-				memcpy(comm->id, said[i].words, sizeof comm->id);
-		comm->ranks = birth->ranks;
-		comm->rank = parent->rank;
-		return comm->id[0] | comm->id[1]
-			       ? join(comm)
-			       : nccl_fail(ncclInvalidUsage,
-					   "ncclCommGrow: no rank passed an id of ncclCommGetUniqueId");
-	}
-	for (i = 0; i < parent->ranks; i++) {
-		if ((int)said[i].words[0] != birth->color)
-			continue;
-		comm->ranks++;
-		comm->rank +=
-			(int64_t)said[i].words[1] < key || ((int64_t)said[i].words[1] == key && i < parent->rank);
-	}
-	memcpy(comm->id, parent->id, sizeof comm->id);
-	mix(comm->id, birth->exchange);
-	mix(comm->id, (uint64_t)birth->color);
-	return join(comm);
-}
-
-/* Driving child and parent. */
-static ncclResult_t poll_exchange(struct ncclComm *comm)
-{
-	struct ncclComm *parent = comm->birth.parent;
-	struct nccl_entry *said = calloc((size_t)parent->ranks, sizeof *said);
-	ncclResult_t result = ncclSuccess;
-	int i;
-
-	if (!said)
-		return nccl_fail(ncclSystemError, "host out of memory");
-	for (i = 0; i < parent->ranks && result == ncclSuccess; i++) {
-		enum nccl_peer state = nccl_segment_peer(parent->segment, i);
-
-		if (nccl_segment_find(parent->segment, i, NCCL_EXCHANGE, comm->birth.exchange, &said[i]))
-			continue;
-		if (state == NCCL_PEER_HERE)
-			result = nccl_now_ns() < comm->deadline_ns
-					 ? ncclInProgress
-					 : nccl_fail(ncclSystemError,
-						     "rank %d of the parent did not call ncclCommSplit within %.0f s",
-						     i, (double)nccl_patience_ns() / 1e9);
-		else
-			result = nccl_fail(ncclRemoteError, "rank %d ended before it split the communicator", i);
-	}
-	if (result == ncclSuccess)
-		result = settle(comm, said);
-	if (result != ncclInProgress) {
-		exchanged(parent, comm->birth.exchange);
-		atomic_fetch_sub(&parent->unborn, 1);
-	}
-	free(said);
-	return result;
-}
-
-ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_t words[2],
-				   const struct nccl_options *options, struct ncclComm **ret_comm)
-{
-	struct ncclComm *parent = birth->parent, *comm = NULL;
-	struct nccl_entry entry = {.kind = NCCL_EXCHANGE, .to = -1, .words = {words[0], words[1]}};
-	bool stays_out = !birth->grow && birth->color == NCCL_SPLIT_NOCOLOR, lost = false, published;
-
-	if (!stays_out) {
-		comm = create(options);
-		if (!comm)
-			return nccl_fail(ncclSystemError, "host out of memory");
-		comm->device = parent->device;
-		comm->phase = NCCL_PHASE_EXCHANGING;
-	}
-	if (!nccl_begin_driving(parent)) {
-		nccl_comm_release(comm);
-		return nccl_fail(ncclInvalidUsage, "a communicator is split while one of its operations completes");
-	}
-	entry.number = parent->exchanges;
-	published = parent->exchanges - parent->exchanged < 64 &&
-		    nccl_segment_publish(parent->segment, &entry, NULL, 0, &lost);
-	if (published) {
-		parent->exchanges++;
-		if (stays_out)
-			exchanged(parent, entry.number);
-	}
-	nccl_end_driving(parent);
-	if (!published) {
-		nccl_comm_release(comm);
-		return nccl_fail(ncclInternalError, "too many operations of the parent are unfinished");
-	}
-	if (comm) {
-		comm->birth = *birth;
-		comm->birth.exchange = entry.number;
-		nccl_comm_hold(parent);
-		atomic_fetch_add(&parent->unborn, 1);
-	}
-	*ret_comm = comm;
-	return ncclSuccess;
-}
-
 /* -- advancing an initialisation --------------------------------------------------------------------------------- */
-
-/* Driving. */
-static ncclResult_t poll_exchanging(struct ncclComm *comm)
-{
-	struct ncclComm *parent = comm->birth.parent;
-	ncclResult_t result;
-
-	if (!nccl_begin_driving(parent))
-		return ncclInProgress;
-	result = poll_exchange(comm);
-	nccl_end_driving(parent);
-	return result;
-}
 
 ncclResult_t nccl_comm_poll(struct ncclComm *comm)
 {
@@ -520,7 +382,7 @@ ncclResult_t nccl_comm_poll(struct ncclComm *comm)
 	if (!nccl_begin_driving(comm))
 		return ncclInProgress;
 	if (comm->phase == NCCL_PHASE_EXCHANGING)
-		result = poll_exchanging(comm);
+		result = nccl_comm_poll_birth(comm);
 	if (result == ncclSuccess && comm->phase == NCCL_PHASE_JOINING)
 		result = poll_joining(comm);
 	if (result != ncclSuccess && result != ncclInProgress)
@@ -592,17 +454,6 @@ void nccl_comms_await(struct ncclComm **comms, size_t count)
 
 /* -- the end ----------------------------------------------------------------------------------------------------- */
 
-static void give_up_exchange(struct ncclComm *comm)
-{
-	struct ncclComm *parent = comm->birth.parent;
-
-	if (!nccl_begin_driving(parent))
-		return;
-	exchanged(parent, comm->birth.exchange);
-	nccl_end_driving(parent);
-	atomic_fetch_sub(&parent->unborn, 1);
-}
-
 void nccl_comm_end(struct ncclComm *comm)
 {
 	bool driving = nccl_begin_driving(comm);
@@ -610,7 +461,7 @@ void nccl_comm_end(struct ncclComm *comm)
 	if (comm->segment && !comm->left)
 		nccl_segment_leave(comm->segment);
 	else if (comm->phase == NCCL_PHASE_EXCHANGING && atomic_load(&comm->error) == ncclSuccess)
-		give_up_exchange(comm);
+		nccl_comm_give_up_birth(comm);
 	comm->left = true;
 	if (atomic_load(&comm->error) == ncclSuccess)
 		atomic_store(&comm->error, ncclInvalidUsage); /* nothing is read from it after this */

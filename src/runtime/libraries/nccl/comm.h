@@ -205,15 +205,27 @@ ncclResult_t nccl_options_read(const ncclConfig_t *config, const struct ncclComm
 /* Starts a communicator on the current device. nccl_comms_await waits for its ranks. */
 ncclResult_t nccl_comm_begin(const uint64_t id[2], int ranks, int rank, const struct nccl_options *options,
 			     struct ncclComm **ret_comm);
-/* Starts a child communicator. All ranks of `birth->parent` exchange which ranks join; this rank sends `words`. */
-ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_t words[2],
-				   const struct nccl_options *options, struct ncclComm **ret_comm);
 /* Advances an initialisation without waiting: ncclInProgress, ncclSuccess, or its error. */
 ncclResult_t nccl_comm_poll(struct ncclComm *comm);
 /* True while a child does not know its ranks: the parent is in progress. Advances the children. */
 bool nccl_comm_has_unborn(struct ncclComm *parent);
 /* Waits for the end of all initialisations; nccl_comm_poll then returns each result. */
 void nccl_comms_await(struct ncclComm **comms, size_t count);
+
+/* For a birth. NULL: host out of memory. */
+struct ncclComm *nccl_comm_create(const struct nccl_options *options);
+/* Arrives at the segment of the communicator's id; its ranks and its device are known. */
+ncclResult_t nccl_comm_join(struct ncclComm *comm);
+
+/* -- birth.c ----------------------------------------------------------------------------------------------------- */
+
+/* Starts a child communicator. All ranks of `birth->parent` exchange which ranks join; this rank sends `words`. */
+ncclResult_t nccl_comm_begin_birth(const struct nccl_birth *birth, const uint64_t words[2],
+				   const struct nccl_options *options, struct ncclComm **ret_comm);
+/* Driving the child: advances the exchange, and then joins. */
+ncclResult_t nccl_comm_poll_birth(struct ncclComm *comm);
+/* A child that still exchanges ends: the parent no longer needs to read its exchange. */
+void nccl_comm_give_up_birth(struct ncclComm *comm);
 
 /* -- group.c ----------------------------------------------------------------------------------------------------- */
 
