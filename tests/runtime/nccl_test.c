@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -528,3 +527,34 @@ void run_ranks(int count, void (*body)(struct rank *rank), void *argument)
 /* -- random ------------------------------------------------------------------------------------------------------ */
 
 uint32_t random_below(uint64_t *state, uint32_t limit) { return (uint32_t)((next_random(state) >> 33) % limit); }
+
+int sum_over(ncclComm_t comm, int value)
+{
+	int sum = 0;
+
+	fake_store(SOURCE, &value, sizeof value);
+	check_ok(ncclAllReduce((void *)SOURCE, (void *)DESTINATION, 1, ncclInt32, ncclSum, comm, STREAM(0)));
+	fake_load(DESTINATION, &sum, sizeof sum);
+	return sum;
+}
+
+ncclConfig_t configuration(int blocking)
+{
+	return (ncclConfig_t){.size = sizeof(ncclConfig_t),
+			      .magic = NCCL_API_MAGIC,
+			      .version = 22807,
+			      .blocking = blocking,
+			      .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+			      .minCTAs = NCCL_CONFIG_UNDEF_INT,
+			      .maxCTAs = NCCL_CONFIG_UNDEF_INT,
+			      .splitShare = NCCL_CONFIG_UNDEF_INT};
+}
+
+ncclResult_t settle(ncclComm_t comm)
+{
+	ncclResult_t state = ncclInProgress;
+
+	while (state == ncclInProgress)
+		check_ok(ncclCommGetAsyncError(comm, &state));
+	return state;
+}

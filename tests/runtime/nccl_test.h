@@ -54,6 +54,10 @@ int fake_query(void *stream);
 int fake_closed(void);
 #define STREAM(number) ((void *)(uintptr_t)(0x100 + (number)))
 
+/* Where a rank's bytes are, for most tests. */
+#define SOURCE      0x7f0000000000ull
+#define DESTINATION 0x7f1000000000ull
+
 /* -- ranks ------------------------------------------------------------------------------------------------------- */
 
 struct rank {
@@ -86,5 +90,13 @@ void init_rank(struct rank *rank);
 void communicator_file(pid_t pid, char *path, size_t room);
 
 uint32_t random_below(uint64_t *state, uint32_t limit);
+
+/* -- communicators ----------------------------------------------------------------------------------------------- */
+
+/* The sum of a value of each rank. */
+int sum_over(ncclComm_t comm, int value);
+ncclConfig_t configuration(int blocking);
+/* Waits for the end of what is in progress. */
+ncclResult_t settle(ncclComm_t comm);
 
 #endif

@@ -22,9 +22,6 @@ struct books {
 	unsigned char scalars[RANK_LIMIT][8];
 };
 
-#define SOURCE      0x7f0000000000ull
-#define DESTINATION 0x7f1000000000ull
-
 /* Small numbers of every type, so that sums neither wrap nor round in most elements. */
 static void set_element(int type, unsigned char *to, uint64_t random, bool positive)
 {
